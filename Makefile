@@ -7,7 +7,7 @@ DATA  ?= data
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak mutants mutants-setup demo clean
+.PHONY: help run test soak mutants mutants-setup demo upgrade-check dist clean
 
 ## help: show this list
 help:
@@ -49,6 +49,14 @@ mutants-setup:
 ## demo: load a real file tree, kill the node in the middle, prove that nothing is lost
 demo:
 	$(CARGO) xtask demo
+
+## upgrade-check: roll a loaded cluster to this tree, back, and finalize; UPGRADE_FROM=COMMIT
+upgrade-check:
+	$(CARGO) xtask upgrade
+
+## dist: a static binary for any Linux, with symbols, SBOM and checksums, in target/dist
+dist:
+	$(CARGO) xtask dist
 
 ## clean: remove what was built (never data)
 clean:

@@ -3,7 +3,7 @@
 
 STUDIES = $(CARGO) run --quiet --release --package dendra-studies --
 
-.PHONY: bench report-look lab-check lab-others lab-others-setup study-pool study-connections study-cluster study-overload yardsticks yardsticks-setup
+.PHONY: bench report-look lab-check lab-others lab-others-setup study-pool study-connections study-cluster study-members study-overload yardsticks yardsticks-setup
 
 ## bench: measure PUT and GET of a fresh node in two minutes; pages in runs/
 bench:
@@ -39,6 +39,10 @@ study-connections:
 ## study-cluster: two members, three members: what a hop and a quorum cost; report in docs/lab
 study-cluster:
 	$(STUDIES) study-cluster $(LAB)
+
+## study-members: members come and go, a cluster at rest, 3 to 20 members; report in docs/lab
+study-members:
+	$(STUDIES) study-members $(LAB)
 
 ## study-overload: twice and five times the knee of a share of a core, as root; report in docs/lab
 study-overload:

@@ -499,7 +499,7 @@ fn sum_of(page: &str, name: &str) -> f64 {
 
 /// Waits until a node gets an answer from as many members as `replicas` says, on each of its loops: a
 /// connection goes to the loop with the fewest.
-fn wait_for_answers(url: &str, replicas: &str) -> Result<(), String> {
+pub(super) fn wait_for_answers(url: &str, replicas: &str) -> Result<(), String> {
     let address = url.trim_start_matches("http://");
     let until = Instant::now() + PATIENCE;
     let open = || TcpStream::connect(address).map_err(|e| format!("{url}: {e}"));

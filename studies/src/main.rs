@@ -10,6 +10,7 @@
 //! pool.rs          make study-pool          workers and queue of the store pool
 //! connections.rs   make study-connections   1 to 1024 connections
 //! cluster.rs       make study-cluster       what a hop and a quorum cost
+//! members.rs       make study-members       members come and go; a cluster at rest; 20 members
 //! overload/        make study-overload      beyond the knee of a share of a core (share.rs)
 //! yardsticks/      make yardsticks          beside nginx, redis, hyper (hyper_map.rs), the floor (echo.rs)
 //! ```
@@ -33,6 +34,7 @@ mod first;
 mod foreign;
 mod goals;
 mod hyper_map;
+mod members;
 mod node;
 mod others;
 mod overload;
@@ -63,6 +65,8 @@ usage: dendra-studies <task> [--seconds N] [--binary FILE] [--out FOLDER] [--dat
   study-pool          workers and queue of the store pool; report under docs/lab
   study-connections   1 to 1024 connections; report under docs/lab
   study-cluster       what a hop and a quorum cost; report under docs/lab
+  study-members       members come and go, copies are compared, 3 to 20 members; report under docs/lab
+      [--keys N] [--compare-keys N] [--members N] [--parts idle,replace,join,compare,scale]
   study-overload      beyond the knee of a share of a core, as root; report under docs/lab
       [--share 0.25|off] [--connections N,…] [--timeouts 100ms,…] [--parts NAME,…]
   yardsticks          beside nginx, redis, hyper and the floor; report under docs/lab
@@ -81,6 +85,7 @@ fn task(name: &str) -> Option<Task> {
         "study-pool" => (pool::run, &[]),
         "study-connections" => (connections::run, &[]),
         "study-cluster" => (cluster::run, &[]),
+        "study-members" => (members::run, &members::OPTIONS),
         "study-overload" => (overload::run, &overload::OPTIONS),
         "yardsticks" => (yardsticks::run, &yardsticks::OPTIONS),
         _ => return None,

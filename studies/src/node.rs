@@ -241,7 +241,7 @@ pub(super) fn signal(child: &Child, signal: Signal) -> Result<(), String> {
         .map_err(|e| format!("a signal could not be sent ({e})"))
 }
 
-/// A port of the loopback that nobody has now.
+/// A port of the loopback that is free now.
 pub(super) fn free_port() -> Result<SocketAddr, String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| format!("no free port ({e})"))?;
     listener.local_addr().map_err(|e| e.to_string())

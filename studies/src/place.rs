@@ -265,7 +265,7 @@ impl Place {
         Ok(result)
     }
 
-    /// Removes what nobody will look at again.
+    /// Removes files that are not needed again.
     pub(super) fn leave(&self, held: bool) {
         if !held {
             println!("What it did is in {}.", self.folder.display());

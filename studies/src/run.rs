@@ -32,6 +32,8 @@ pub(super) struct Bench<'a> {
     is_shown: bool,
     folder: PathBuf,
     attempts: u32,
+    /// Done in front of each attempt.
+    before: Option<Box<dyn Fn() + 'a>>,
 }
 
 /// What a run says of its measured phase.
@@ -84,7 +86,14 @@ impl<'a> Bench<'a> {
             is_shown: false,
             folder: folder.to_owned(),
             attempts: ATTEMPTS,
+            before: None,
         }
+    }
+
+    /// What is done in front of each attempt.
+    pub(super) fn behind(mut self, before: impl Fn() + 'a) -> Bench<'a> {
+        self.before = Some(Box::new(before));
+        self
     }
 
     /// More flags, parted by spaces.
@@ -139,6 +148,9 @@ impl<'a> Bench<'a> {
         &self,
         work: &mut impl FnMut() -> Result<T, String>,
     ) -> Result<(Figures, T), String> {
+        if let Some(before) = &self.before {
+            before();
+        }
         if self.folder.exists() {
             fs::remove_dir_all(&self.folder)
                 .map_err(|e| format!("{}: {e}", self.folder.display()))?;

@@ -8,6 +8,8 @@
 //! mutants small changes of the hearts, which tests must notice      what `make mutants` runs
 //! sim     seeds of the simulator, any of its options behind it      what `make soak` runs
 //! demo    a real tree, a real node, a real kill                    what `make demo` runs
+//! upgrade a loaded cluster forward and back                        what `make upgrade-check` runs
+//! dist    the release as files                                     what `make dist` runs
 //! report-look     pages of the lab in a real browser                seconds
 //! ```
 //!
@@ -21,12 +23,14 @@
 mod ci;
 mod demo;
 mod deny;
+mod dist;
 mod look;
 mod make_run;
 mod mutants;
 mod planted;
 mod source;
 mod tidy;
+mod upgrade;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -41,6 +45,8 @@ usage: cargo xtask <task>
   mutants [--seed N] [--count N] [--minutes N]: do the tests notice small changes of the hearts
   sim     [--seed N [--trace]] [--seeds N] [--minutes N] [--from N]: the cluster in a made-up world
   demo    load a real file tree, kill the node, prove that nothing is lost
+  upgrade roll a loaded cluster to this tree and back; UPGRADE_FROM names the release before
+  dist    a static binary, its debug symbols, an SBOM and checksums, in target/dist
   report-look [PAGE…]   pages of the lab in a headless chromium, and pictures of them
 ";
 
@@ -59,6 +65,8 @@ fn main() -> ExitCode {
         ["planted", ..] => planted::run(&root, &arguments[1..]),
         ["mutants", ..] => mutants::run(&root, &arguments[1..]),
         ["demo"] => demo::run(&root),
+        ["upgrade"] => upgrade::run(&root),
+        ["dist"] => dist::run(&root),
         ["sim", ..] => ci::simulate(&root, &arguments[1..]),
         ["report-look", ..] => look::run(&root, &arguments[1..]),
         ["help" | "--help" | "-h"] => {

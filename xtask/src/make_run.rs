@@ -69,7 +69,7 @@ pub(crate) fn serves(root: &Path) -> Result<(), String> {
         return Err("it cannot be told to stop".to_owned());
     }
     wait_for(&lines, "\"message\":\"stopped\"")?;
-    // To the end of what they say: then the node and make are gone, and the folder is nobody's.
+    // To the end of what they say: then the node and make are gone, and the folder is free.
     while lines.recv_timeout(PATIENCE).is_ok() {}
     fs::remove_dir_all(&data).map_err(|e| format!("{}: {e}", data.display()))
 }

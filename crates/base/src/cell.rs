@@ -1,4 +1,4 @@
-//! Cells: what a key holds, and which of two copies stays where they meet.
+//! Cells: the content of a key, and the choice between two copies where they meet.
 //!
 //! ```text
 //! encoded  | flags 1 | copies 1 | version 16 | checksum 8 | expiry ms 8, if flagged | value … |
@@ -30,7 +30,7 @@ pub enum Kind {
 /// A cell that owns its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// When it was written, and by whom.
+    /// The time of its write, and the writer.
     pub version: Version,
     /// Value or tombstone.
     pub kind: Kind,
@@ -44,7 +44,7 @@ pub struct Cell {
     pub value: Bytes,
 }
 
-/// What tells one cell from another one of the same key.
+/// The identity of a cell among those of the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CellId {
     /// Names the write. Two cells of one version should be the same.
@@ -57,7 +57,7 @@ pub struct CellId {
 /// A cell that borrows its value from a buffer, a block or the memtable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellRef<'a> {
-    /// When it was written, and by whom.
+    /// The time of its write, and the writer.
     pub version: Version,
     /// Value or tombstone.
     pub kind: Kind,
@@ -71,8 +71,8 @@ pub struct CellRef<'a> {
     pub value: &'a [u8],
 }
 
-/// Checksum of a value under its stored key: made where the value enters, checked where it leaves,
-/// so that no layer in between can hand out another key's bytes unnoticed.
+/// Checksum of a value under its stored key. It is made where the value enters, and checked where
+/// it leaves. So no layer in between can hand out another key's bytes unnoticed.
 pub fn checksum(stored_key: &[u8], value: &[u8]) -> u64 {
     xxh3_64_with_seed(value, xxh3_64(stored_key))
 }

@@ -1,4 +1,4 @@
-//! Conditions of clients, and guards of stores: what must hold for a write to happen.
+//! Conditions of clients, and guards of stores: the rules under which a write happens.
 //!
 //! ```text
 //! guard           written by                         the version
@@ -17,7 +17,7 @@
 
 use crate::Version;
 
-/// What must hold of the live value of a key for a write to happen, or for a read to be told.
+/// A rule about the live value of a key: under it a write happens, or a read is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// Nothing.
@@ -57,9 +57,9 @@ pub enum Guard {
     /// that were decided elsewhere: replication, repair, hints.
     Newest,
     /// The condition holds, and then the write is the newest: its version may be raised. Without a
-    /// condition it becomes newer than every write whose condition was judged before it: its
-    /// version may be older than its place in the log, and must not put it in front of a condition
-    /// that did not see it.
+    /// condition it becomes newer than every write whose condition was judged before it. Its
+    /// version may be older than its place in the log. It must not put the write in front of a
+    /// condition that did not see it.
     If(Condition),
 }
 

@@ -10,7 +10,7 @@
 //!
 //! Not here: partitions (a keyed hash, decided by the ring), percent-decoding (crate `wire`).
 
-/// What a record is for. One byte in front of every stored key.
+/// The purpose of a record. One byte in front of every stored key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Space {
@@ -20,7 +20,7 @@ pub enum Space {
     Protocol = 0x02,
     /// Writes kept for another member until it is back.
     Hint = 0x03,
-    /// What clients store.
+    /// Records of clients.
     User = 0x10,
 }
 

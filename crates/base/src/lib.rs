@@ -3,16 +3,17 @@
 //! ```text
 //! key.rs      Space, Key        bytes that name a record, behind one byte that names its space
 //! version.rs  Version           the one order in which two copies of a record are compared
-//! cell.rs     Cell, CellRef     what a key holds: version, kind, copies, expiry, checksum, value
-//! condition.rs Condition, Guard what must hold for a write to happen
-//! peer.rs     Ask, Answer       what members of a cluster say to each other
-//! quorum.rs   Quorum            how many copies, how many answers, and what that promises
-//! receipt.rs  Durability, Known what an operation achieved, or what is known of one that failed
+//! cell.rs     Cell, CellRef     a record of a key: version, kind, copies, expiry, checksum, value
+//! condition.rs Condition, Guard the rules under which a write happens
+//! peer.rs     Ask, Answer       questions and answers of members of a cluster
+//! quorum.rs   Quorum            how many copies, how many answers, and their promise
+//! receipt.rs  Durability, Known the achievement of an operation, or the state after a failure
 //! pressure.rs Pressure, Stop    how close an engine is to a limit
 //! direction.rs Direction        of a walk over keys
 //! hex.rs                        hexadecimal digits
+//! release.rs  ClusterVersion    what a release knows, and what a cluster uses of it
 //! prng.rs     Prng              seeded randomness for tests, simulation and workloads
-//! workload/   Workload          what clients do, as a seeded value
+//! workload/   Workload          the requests of clients, as a seeded value
 //! limits.rs                     sizes that all crates agree on
 //! ```
 //!
@@ -38,6 +39,7 @@ pub mod pressure;
 pub mod prng;
 pub mod quorum;
 pub mod receipt;
+pub mod release;
 pub mod version;
 pub mod workload;
 
@@ -49,5 +51,6 @@ pub use pressure::{Pressure, Stop};
 pub use prng::Prng;
 pub use quorum::{BadQuorum, Consistency, Quorum};
 pub use receipt::{Durability, Known};
+pub use release::{ClusterVersion, ClusterVersions};
 pub use version::Version;
 pub use workload::Workload;

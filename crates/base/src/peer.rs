@@ -1,28 +1,28 @@
-//! What members of a cluster say to each other: the nouns of every question and every answer.
+//! The nouns of every question and every answer between members of a cluster.
 //!
 //! ```text
-//! Ask      Clock        what time is it with you, and can you write         no key, no disk
-//!          Read         the newest cell of a key                            `known`: do not send what I have
+//! Ask      Clock        the member's time, and its readiness to write       no key, no disk
+//!          Read         the newest cell of a key                            `known`: not needed again
 //!          Write        keep this cell unless you have a newer one          answered when durable
 //!          Prepare      promise to accept nothing below this ballot         durable before the answer
 //!          Accept       accept this proposal unless promised to a higher    durable before the answer
-//!          Page         what of this range do you hold                      a part of a scan
-//!          Load         what of these partitions do you hold                a new owner's page
+//!          Page         the member's records of this range                  a part of a scan
+//!          Load         the member's records of these partitions            a new owner's page
 //!          Compare      which of these ranges that we share differ          fingerprints of them
-//!          List         what do you hold of a range that we share           values stay at home
+//!          List         the member's records of a range that both share     values stay at home
 //! Answer   one per question, or why there is none
 //! ```
 //!
 //! Invariants
 //! 1. A `Stamp` travels with every question: the fence of a later topology refuses the old one.
-//! 2. Keys are raw user keys; what a member stores beside them (promises, hints) never travels
-//!    under a key of its own.
+//! 2. Keys are raw user keys. A member's other records (promises, hints) never travel under a key
+//!    of their own.
 //! 3. A refusal is an answer that counts for nothing; it never means "absent".
 //! 4. Every question may arrive twice, late and out of order and then does no harm. So there is
 //!    none that hands a whole operation over: applied again after a later write, it would undo
 //!    that.
 //!
-//! Not here: bytes (crate `wire`), who asks whom and when (crate `node`).
+//! Not here: bytes (crate `wire`), the choice of peers and times (crate `node`).
 //! See: docs/protocol.md.
 
 use crate::{Cell, CellId, Space, Stop, Version};
@@ -30,10 +30,10 @@ use bytes::Bytes;
 
 pub use crate::condition::Condition;
 
-/// What a client wants done to one key.
+/// A client's operation on one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// The newest cell. Conditions of reads are judged by whoever speaks to the client.
+    /// The newest cell. The server of the client judges the conditions of reads.
     Get,
     /// Store a value.
     Put {
@@ -41,12 +41,12 @@ pub enum Operation {
         value: Bytes,
         /// Wall milliseconds after which the value is gone; `None` = never.
         expiry_ms: Option<u64>,
-        /// What must hold of the current value.
+        /// The condition on the current value.
         condition: Condition,
     },
     /// Store the fact that there is no value.
     Delete {
-        /// What must hold of the current value.
+        /// The condition on the current value.
         condition: Condition,
     },
 }
@@ -61,7 +61,7 @@ impl Operation {
     }
 }
 
-/// The order of rival proposals for one key: clock first, then who. Unique, because an origin
+/// The order of rival proposals for one key: clock first, then origin. Unique, because an origin
 /// never uses a clock value twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ballot {
@@ -80,7 +80,7 @@ impl Ballot {
 /// one of them.
 pub const ANCESTORS_MAX: usize = 64;
 
-/// A cell that somebody wants to become the next one, and under which ballot.
+/// A cell that a coordinator proposes as the next one, and its ballot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     /// Under which it was accepted.
@@ -90,14 +90,14 @@ pub struct Proposal {
     /// apart.
     pub author: Ballot,
     /// Authors of the version that it builds on, of the one before that, and so on, as far as they
-    /// are known and young; at most `ANCESTORS_MAX`. A coordinator that comes late learns from it
-    /// whether its own proposal won.
+    /// are known and young; at most `ANCESTORS_MAX`. A late coordinator learns from it whether its
+    /// own proposal won.
     pub ancestors: Vec<Ballot>,
     /// The cell, with the version that it will have.
     pub cell: Cell,
 }
 
-/// What a member accepted last, for a coordinator that it outbids.
+/// A member's last accepted proposal, for a coordinator that it outbids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Version of the accepted proposal. It may never be chosen; those that it builds on were.
@@ -106,12 +106,12 @@ pub struct Line {
     pub ancestors: Vec<Ballot>,
 }
 
-/// What stands on every question: where it belongs and until when somebody waits.
+/// The head of every question: where it belongs and until when its answer is of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The cluster's id.
     pub cluster: u64,
-    /// The topology by which the asker chose whom to ask.
+    /// The topology by which the asker chose the peer.
     pub epoch: u64,
     /// Milliseconds left for the answer to be of use, when the question was sent.
     pub left_ms: u32,
@@ -147,7 +147,7 @@ pub enum Ask {
     Write {
         /// Raw user key.
         key: Bytes,
-        /// With its version, which nobody changes.
+        /// With its version, which never changes.
         cell: Cell,
     },
     /// Promise to refuse every ballot below this one.
@@ -166,7 +166,7 @@ pub enum Ask {
     },
     /// Cells of `range` in the order of the walk, tombstones included, up to `bytes` of them.
     Page {
-        /// What is still to come.
+        /// The part that is still to come.
         range: Range,
         /// How many bytes of keys and values the answer may have; at least one record comes.
         bytes: u32,
@@ -192,7 +192,7 @@ pub enum Ask {
         start: Bytes,
         /// At most `COMPARE_RANGES_MAX`.
         ranges: Vec<RangePrint>,
-        /// What the asker's wall clock showed: a value that has ended by then counts as deleted.
+        /// The asker's wall clock: a value that has ended by then counts as deleted.
         now_ms: u64,
     },
     /// Records of a range that both members may own, in the order of their keys.
@@ -217,7 +217,7 @@ pub const COMPARE_RANGES_MAX: usize = 256;
 pub struct RangePrint {
     /// Raw key, exclusive; `None` = to the end of the space.
     pub end: Option<Bytes>,
-    /// Of the keys in the range, and what each of them holds.
+    /// Of the keys in the range, and their records.
     pub print: u64,
 }
 
@@ -237,7 +237,7 @@ pub enum Refused {
     Busy,
     /// No room on the disk for writes.
     DiskFull,
-    /// What is stored does not match its checksum.
+    /// The stored bytes do not match their checksum.
     Damaged,
     /// The time was over before the work was begun.
     Late,
@@ -250,8 +250,8 @@ pub enum Refused {
     Unfit,
 }
 
-/// What a member would say to a write that reached it now. It is told beside a clock, before any
-/// value travels.
+/// A member's answer to a write that reached it now. It is told beside a clock, before any value
+/// travels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Readiness {
     /// It would begin the write at once.
@@ -284,12 +284,12 @@ pub enum Answer {
     Clock {
         /// Not below any version that is stored there.
         hlc: u64,
-        /// What its wall clock shows, in milliseconds since 1970.
+        /// Its wall clock, in milliseconds since 1970.
         wall_ms: u64,
         /// Its folder says that clock values up to this one may have been used: a later state of it
         /// says no less.
         kept: u64,
-        /// What it would say to a write now.
+        /// Its answer to a write now.
         readiness: Readiness,
     },
     /// To `Read`.
@@ -312,7 +312,7 @@ pub enum Answer {
     Outbid {
         /// The promise.
         promised: Ballot,
-        /// What was accepted last, if anything was.
+        /// Its last accepted proposal, if there is one.
         line: Option<Line>,
     },
     /// To `Page`: records in the order of the walk, and where to go on if there is more.

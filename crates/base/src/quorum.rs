@@ -23,7 +23,7 @@ pub struct Quorum {
     from: u8,
 }
 
-/// What an answer of a quorum promises: `level=` of a receipt.
+/// The promise of a quorum's answer: `level=` of a receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
     /// A majority of all copies of the record answered.
@@ -77,7 +77,7 @@ impl fmt::Display for BadQuorum {
 impl std::error::Error for BadQuorum {}
 
 impl Quorum {
-    /// One copy, one answer: what a node by itself asks for.
+    /// One copy, one answer: the quorum of a node by itself.
     pub const ONE: Quorum = Quorum { ack: 1, from: 1 };
 
     /// `ack` answers of `from` copies in a cluster of `nodes`.
@@ -100,7 +100,7 @@ impl Quorum {
         }
     }
 
-    /// What an operation that names neither number gets: all the copies there can be of
+    /// The quorum of an operation that names neither number: all the copies there can be of
     /// `replication_factor`, and a majority of them.
     ///
     /// # Panics
@@ -118,7 +118,7 @@ impl Quorum {
         }
     }
 
-    /// What an operation that names some of the numbers gets.
+    /// The quorum of an operation that names some of the numbers.
     ///
     /// # Errors
     /// The relation that does not hold.
@@ -143,8 +143,8 @@ impl Quorum {
         self.from
     }
 
-    /// What `ack` answers promise where records usually have `replication_factor` copies, capped by
-    /// the number of nodes.
+    /// The promise of `ack` answers where records usually have `replication_factor` copies, capped
+    /// by the number of nodes.
     pub fn level(self, replication_factor: u8, nodes: u8) -> Consistency {
         if self.ack > self.from / 2 && self.from == replication_factor.min(nodes) {
             Consistency::Linearizable

@@ -1,4 +1,4 @@
-//! The words of a receipt: what an operation achieved, or what is known of one that failed.
+//! The words of a receipt: the achievement of an operation, or the state after a failure.
 //!
 //! The third word, the consistency level, is in `quorum.rs`.
 
@@ -11,7 +11,7 @@ pub enum Durability {
     Os,
 }
 
-/// What is known of an operation that did not succeed.
+/// The state of a record after an operation that did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Nothing changed and nothing will: safe to send again.

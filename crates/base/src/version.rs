@@ -20,7 +20,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-/// When, and by whom, a record was written. Newest wins.
+/// The time and the writer of a record. Newest wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// Hybrid logical clock: 48 bits of wall milliseconds, 16 bits of counter.

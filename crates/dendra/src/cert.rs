@@ -138,7 +138,7 @@ fn pem(what: &str, der: &[u8]) -> String {
     pem
 }
 
-/// What every CA of ours says about itself, so that its key alone signs in its name.
+/// The properties of every CA of ours, so that its key alone signs in its name.
 fn of_authority() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -330,7 +330,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
         .mode(mode)
         .open(&beside)
         .and_then(|mut file| {
-            // Whatever the umask was.
+            // In spite of any umask.
             file.set_permissions(Permissions::from_mode(mode))?;
             file.write_all(text.as_bytes())?;
             file.sync_all()

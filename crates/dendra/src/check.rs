@@ -10,7 +10,8 @@
 //! 1. A folder that a node holds is not checked: its files change under the reader.
 //! 2. Nothing is created: a folder that is not there stays so, and so does a lock file.
 //!
-//! Not here: what is checked (crate `engine`, `check.rs`), what the server leaves in a folder (crate `server`, `folder.rs`).
+//! Not here: the checks (crate `engine`, `check.rs`), the server's files in a folder (crate
+//! `server`, `folder.rs`).
 //! See: docs/cli.md.
 
 use crate::cli::{Check, Dump};
@@ -46,7 +47,7 @@ fn lock(vfs: &OsVfs, folder: &Path) -> Result<Option<Box<dyn Send + Sync>>, Fail
     }
     match vfs.lock() {
         Ok(guard) => Ok(Some(guard)),
-        // A copy on a read-only disk: nobody else writes there either.
+        // A copy on a read-only disk: no other process writes there either.
         Err(e) if e.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(None),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(Failure::new(
             Exit::FOLDER,
@@ -88,7 +89,7 @@ pub(crate) fn check(args: &Check, console: Console) -> ExitResult {
     })
 }
 
-/// What there is to say of files that are not the engine's.
+/// The notes about files that are not the engine's.
 fn notes_beside(vfs: &dyn Vfs, report: &Report) -> Vec<String> {
     let name = vfs.describe();
     let why = match folder::why_no_start(vfs) {

@@ -146,6 +146,9 @@ pub(crate) struct Backup {
     /// How this client is let in
     #[command(flatten)]
     pub(crate) access: AccessArgs,
+    /// How it is encrypted
+    #[command(flatten)]
+    pub(crate) key: KeyFlag,
     /// Read at most so much, of all nodes together: 20MiB
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     pub(crate) bytes_per_second: Option<u64>,
@@ -163,6 +166,14 @@ pub(crate) struct Backup {
     pub(crate) verb: Option<BackupVerb>,
 }
 
+/// The key of a folder of backups.
+#[derive(Debug, Args)]
+pub(crate) struct KeyFlag {
+    /// The file of the key with which these backups are encrypted; `dendra backup key` makes one
+    #[arg(long, env = "DENDRA_BACKUP_KEY_FILE", value_name = "FILE")]
+    pub(crate) backup_key: Option<PathBuf>,
+}
+
 /// What to do with backups.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BackupVerb {
@@ -170,6 +181,9 @@ pub(crate) enum BackupVerb {
     List {
         /// The folder of backups
         destination: PathBuf,
+        /// How they are encrypted
+        #[command(flatten)]
+        key: KeyFlag,
         /// One JSON object a line
         #[arg(long)]
         json: bool,
@@ -178,6 +192,11 @@ pub(crate) enum BackupVerb {
     Verify(Verify),
     /// Remove old backups, and what no other one needs
     Prune(Prune),
+    /// Make a file with a new key, for --backup-key
+    Key {
+        /// The file; it must not be there yet
+        file: PathBuf,
+    },
 }
 
 /// `dendra backup verify`
@@ -185,6 +204,9 @@ pub(crate) enum BackupVerb {
 pub(crate) struct Verify {
     /// The folder of backups
     pub(crate) destination: PathBuf,
+    /// How they are encrypted
+    #[command(flatten)]
+    pub(crate) key: KeyFlag,
     /// Only this backup
     #[arg(long, value_name = "NAME")]
     pub(crate) backup: Option<String>,
@@ -198,6 +220,9 @@ pub(crate) struct Verify {
 pub(crate) struct Prune {
     /// The folder of backups
     pub(crate) destination: PathBuf,
+    /// How they are encrypted
+    #[command(flatten)]
+    pub(crate) key: KeyFlag,
     /// How many of the newest backups stay
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
@@ -212,6 +237,9 @@ pub(crate) struct Prune {
 pub(crate) struct Restore {
     /// The folder of backups
     pub(crate) source: PathBuf,
+    /// How they are encrypted
+    #[command(flatten)]
+    pub(crate) key: KeyFlag,
     /// Which backup [default: the newest]
     #[arg(long, value_name = "NAME")]
     pub(crate) backup: Option<String>,

@@ -1,4 +1,4 @@
-//! What a command tells a person: notes on stderr, never on stdout.
+//! A command's words to a person: notes on stderr, never on stdout.
 //!
 //! ```text
 //! note      progress and results      silenced by --quiet
@@ -24,7 +24,7 @@ pub(crate) struct Console {
     pub(crate) verbosity: u8,
 }
 
-/// Writes one line to stderr. Nobody can be told when that fails.
+/// Writes one line to stderr. A failure cannot be reported.
 fn line(text: &str) {
     drop(writeln!(std::io::stderr().lock(), "{text}"));
 }
@@ -37,7 +37,7 @@ impl Console {
         }
     }
 
-    /// Something for a person who looks for a cause.
+    /// A detail for a person that looks for a cause.
     pub(crate) fn detail(self, text: impl FnOnce() -> String) {
         if self.verbosity > 0 {
             line(&text());

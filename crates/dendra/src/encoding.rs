@@ -89,7 +89,7 @@ pub(crate) fn put_json(object: &mut Map<String, Value>, name: &str, bytes: &[u8]
     };
 }
 
-/// Takes what `put_json` put; the error is a sentence.
+/// Takes the field that `put_json` put; the error is a sentence.
 pub(crate) fn take_json(object: &mut Map<String, Value>, name: &str) -> Result<Vec<u8>, String> {
     let encoded = format!("{name}_base64");
     match (object.remove(name), object.remove(&encoded)) {

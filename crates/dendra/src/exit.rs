@@ -1,4 +1,4 @@
-//! Exit codes and failures: what a script can rely on.
+//! Exit codes and failures, on which a script can rely.
 //!
 //! ```text
 //! 0    done                         3    key not found       (get)
@@ -73,7 +73,7 @@ pub(crate) struct Failure {
     pub(crate) sentence: String,
 }
 
-/// What a command returns.
+/// The result of a command.
 pub(crate) type ExitResult = Result<Exit, Failure>;
 
 impl Failure {

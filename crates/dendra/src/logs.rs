@@ -16,7 +16,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// The filter that `text` describes, or what to write instead.
+/// The filter that `text` describes, or how to write it instead.
 pub(crate) fn parse_levels(text: &str) -> Result<Targets, String> {
     let fix = "write a level (off, error, warn, info, debug, trace), or levels by target like info,dendra_engine=debug";
     if text.trim().is_empty() {

@@ -55,7 +55,7 @@ use runtime::runtime;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// mimalloc but for large pieces, and above both what `dendra profile --alloc` asks.
+/// mimalloc but for large pieces, and above both the sampler of `dendra profile --alloc`.
 #[global_allocator]
 static ALLOCATOR: SampledAlloc<LargeApart<MiMalloc>> =
     SampledAlloc::over(LargeApart::over(MiMalloc));

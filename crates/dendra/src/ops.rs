@@ -235,7 +235,7 @@ fn value_bytes(args: &Put) -> Result<Vec<u8>, Failure> {
         .map_err(|rest| Failure::usage(format!("the value {rest}")))
 }
 
-/// Reads to the end, or fails past what any node can store in any encoding.
+/// Reads to the end, or fails past the largest value that any node can store in any encoding.
 fn read_bounded(from: impl Read) -> std::io::Result<Vec<u8>> {
     let most = 2 * dendra_base::limits::VALUE_BYTES_MAX_LIMIT + 2;
     let mut bytes = Vec::new();

@@ -19,7 +19,7 @@ use crate::ops;
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 
-/// Naming what was sampled takes a moment after the last sample.
+/// Naming the functions takes a moment after the last sample.
 const NAMING_MS: u64 = 20_000;
 
 /// Of a node that had nothing to do.
@@ -78,7 +78,7 @@ pub(crate) async fn profile(args: &Profile, console: Console) -> ExitResult {
     Ok(Exit::OK)
 }
 
-/// What to ask for: a drawing for a file that is called one, text for anything else.
+/// The path to ask: a drawing for a file that is named as one, text for any other.
 fn path(args: &Profile) -> String {
     let kind = match args {
         Profile { wall: true, .. } => "wall",

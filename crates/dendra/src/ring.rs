@@ -1,4 +1,5 @@
-//! `dendra ring`: who owns what in a cluster, and what a change of its members would move.
+//! `dendra ring`: the owners of a cluster's keys, and the copies that a change of its members would
+//! move.
 //!
 //! ```text
 //! cluster dendra (14354410316984715941), epoch 1: 3 copies of 256 partitions on 4 members
@@ -35,7 +36,7 @@ struct Table {
     ring: Ring,
 }
 
-/// What a change of members moves.
+/// The copies that a change of members moves.
 struct Change {
     words: String,
     after: Table,

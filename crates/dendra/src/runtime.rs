@@ -1,4 +1,4 @@
-//! What commands wait with.
+//! The runtime in which commands wait.
 
 use crate::exit::{Exit, Failure};
 

@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. A scan that did not show its end marker is a failure, however much it printed: a cut answer
 //!    never looks like a short range.
-//! 2. Memory is one frame and one record, whatever the size of the range.
+//! 2. Memory is one frame and one record, for any size of the range.
 //!
 //! Not here: the framing on the wire (crate `wire`).
 //! See: docs/cli.md, docs/api.md.
@@ -190,8 +190,8 @@ async fn copy<W: Write>(
         }
         printer.out.flush().map_err(stdout)?;
     }
-    // The end marker stands behind all that was asked for; a limit that was reached has one too,
-    // and then the trailer says where the rest begins.
+    // The end marker stands behind all records that were asked for. A limit that was reached has
+    // one too, and then the trailer says where the rest begins.
     match stopped {
         _ if is_ended && waiting.is_empty() => Ok(printed),
         Some(verdict) => Err(cut(printed, &format!("the node {verdict}"))),

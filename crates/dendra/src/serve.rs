@@ -7,10 +7,11 @@
 //!
 //! Invariants
 //! 1. The line is printed when clients are accepted, with the ports that port 0 turned into.
-//! 2. What is possible and perhaps not meant is in the log before the server starts.
-//! 3. What the server refuses ends with its code: 2 settings, 3 folder, 4 address.
+//! 2. Settings that are possible and perhaps not meant are in the log before the server starts.
+//! 3. A refusal of the server ends with its code: 2 settings, 3 folder, 4 address.
 //!
-//! Not here: what an option becomes (`config/settings.rs`); signals, threads, sockets (crate `server`).
+//! Not here: the effect of an option (`config/settings.rs`); signals, threads, sockets (crate
+//! `server`).
 //! See: docs/cli.md, docs/api.md.
 
 use crate::backup::schedule;
@@ -31,6 +32,7 @@ pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> 
     let mut settings = effective.node_settings().map_err(Failure::usage)?;
     if let Some(cluster) = &mut settings.cluster {
         cluster.secret = effective.secret().map_err(Failure::usage)?;
+        cluster.secret_file = effective.secret_file();
     }
     settings.root_token = effective.root_token().map_err(Failure::usage)?;
     start_log(&effective, colour, console)?;
@@ -58,7 +60,7 @@ pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> 
 
 fn start_log(effective: &Effective, colour: Colour, console: Console) -> Result<(), Failure> {
     let levels = effective.setting("log");
-    // `-v` and `--quiet` are for a person in a hurry: what anybody wrote down beats them.
+    // `-v` and `--quiet` are for a person in a hurry: a written setting beats them.
     let text = match (&levels.value, &levels.source) {
         (_, Source::Default) if console.is_quiet => "warn",
         (_, Source::Default) if console.verbosity > 1 => "trace",

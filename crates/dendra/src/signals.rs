@@ -1,6 +1,6 @@
 //! Signals that ask a process to stop.
 //!
-//! Not here: what is done then (`dev/`).
+//! Not here: the reaction (`dev/`).
 
 use tokio::signal::unix::{SignalKind, signal};
 

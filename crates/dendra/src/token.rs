@@ -79,7 +79,8 @@ pub(crate) async fn token(verb: &TokenVerb, console: Console) -> ExitResult {
                 table.with(grant.clone()).map_err(Failure::usage)
             });
             if let Err(failure) = changed.await {
-                // What the cluster does not know is of no use; where it may know it, the file stays.
+                // A token that the cluster does not know is of no use; where it may know it, the
+                // file stays.
                 if failure.exit == Exit::USAGE
                     && let Some(path) = out
                     && let Err(error) = std::fs::remove_file(path)

@@ -171,7 +171,7 @@ fn a_target_that_goes_away_in_the_middle_of_a_search_leaves_what_was_seen() {
     let (listener, url) = door();
     let node = std::thread::spawn(move || {
         let (stream, _) = listener.accept().expect("the generator connects");
-        // The first step of the search has its connection; the next one finds nobody.
+        // The first step of the search has its connection; the next one finds no server.
         drop(listener);
         serve(stream, FOUND);
     });
@@ -227,7 +227,7 @@ fn what_came_in_time_is_no_timeout_although_the_generator_stood_still() {
     let (mut stream, _) = listener.accept().expect("the generator connects");
     let read = stream.read(&mut [0; 4096]).expect("a request comes");
     assert!(read > 0, "it is not empty");
-    // As when a laptop is closed: the answer is in the socket, and nobody is there to read it.
+    // As when a laptop is closed: the answer is in the socket, and no process is there to read it.
     signal(&child, "STOP");
     stream.write_all(FOUND).expect("the kernel takes it");
     std::thread::sleep(timeout + Duration::from_millis(500));

@@ -563,7 +563,7 @@ fn a_command_that_waits_is_interrupted_with_130() {
     let node = ScriptedNode::start(move |_, _| {
         let told = arrived.lock().expect("no holder panics").send(());
         told.expect("the test listens");
-        // The test releases nobody: it drops its end when it is over.
+        // The test releases no connection: it drops its end when it is over.
         let waited = gate.lock().expect("no holder panics").recv();
         waited.expect("the test is over");
         created()

@@ -290,7 +290,7 @@ fn a_wiped_member_ends(transport: &[&str]) {
     );
     let found = client.ask("GET", "k", &[], b"").expect("it answers");
     assert_eq!(found.status, 200, "the others go on");
-    // Nobody has to tell it again.
+    // It need not be told again.
     cluster.kill(0);
     cluster.kill(1);
     cluster.start_node(2);
@@ -494,7 +494,7 @@ fn quick_clean_restarts_take_nothing_of_the_clock_and_need_no_wait() {
     }
 }
 
-/// Whoever restarts a member when the one before says that it serves takes nothing from anybody. A node says so with a
+/// A restart of a member when the one before says that it serves takes nothing from clients. A node says so with a
 /// warning when it has waited for the others for a second: then it is tried again.
 fn members_are_restarted_one_after_the_other(transport: &[&str]) {
     let _others = beside_others();
@@ -579,7 +579,7 @@ fn what_a_proxy_holds_up_is_late_by_the_delay_and_no_more() {
     assert!(late.iter().any(is_right), "{late:?}");
 }
 
-/// Whoever finds the door open is answered, whichever loop has the connection: links are up before it opens.
+/// A client that finds the door open is answered on any loop: links are up before it opens.
 fn a_member_that_opens_its_door_reaches_the_others(transport: &[&str]) {
     let _others = beside_others();
     let mut cluster = Cluster::start(transport);

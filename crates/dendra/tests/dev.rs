@@ -132,7 +132,7 @@ impl Dev {
         let said = loop {
             match launch(self.folder.path(), &[]) {
                 Ok(said) => break said,
-                // Its ports were free, and then a connection of somebody else had one for a while.
+                // Its ports were free, and then a connection of another process had one for a while.
                 Err(run) => assert!(
                     run.stderr.contains("is taken") && Instant::now() < deadline,
                     "{}",
@@ -209,7 +209,7 @@ impl Dev {
         }
     }
 
-    /// Two nodes do not hear each other: each of them lacks one copy, the third has all, and nobody lacks a majority.
+    /// Two nodes do not hear each other: each of them lacks one copy, the third has all, and no node lacks a majority.
     fn assert_apart(&self, a: usize, b: usize, third: usize) {
         for node in [a, b] {
             // At once when the link is known to be lost, in its time when it hangs.
@@ -366,7 +366,7 @@ fn a_folder_whose_addresses_are_taken_or_lost_is_refused_in_a_sentence() {
         assert_eq!(run.code, Some(code), "{}", run.stderr);
         assert!(run.stderr.contains(words), "{}", run.stderr);
     };
-    // The first one that is tried. Whoever has it for a while does as well as this test.
+    // The first one that is tried. Another process that has it for a while does as well as this test.
     let address = dev.known[0].strip_prefix("http://").expect("a URL");
     let taken = TcpListener::bind(address);
     let (_, port) = address.rsplit_once(':').expect("a port");

@@ -105,7 +105,7 @@ fn a_second_profile_of_a_kind_is_refused_while_the_first_is_taken() {
     let data = tempfile::tempdir().expect("there is room");
     let node = node(data.path());
     let mut admin = Client::open(node.admin_address()).expect("the admin plane listens");
-    // Whoever comes second is refused; which of the two that is, the machine decides.
+    // The second one is refused; which of the two that is, the machine decides.
     let refused = (0..20).find_map(|_| {
         let long = "/debug/profile/alloc?seconds=5";
         admin.send("GET", long, &[], b"").expect("it listens");

@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. Each lane runs at most one job; the lanes do not wait for each other except to install.
 //! 2. A file is removed only after the manifest that does not name it is durable.
-//! 3. An error gives the job up and leaves the folder as it was; the next call starts anew, and
+//! 3. An error gives the job up and leaves the folder as it was. The next call starts anew, and
 //!    without a table that failed two jobs (`damage.rs`).
 //!
 //! Not here: when slices run, and how far apart (the server's maintenance threads).
@@ -104,8 +104,8 @@ impl Engine {
         facts.push(Fact::LogFloor {
             segment: flushed.log_floor_after,
         });
-        // The segments below the floor take their promise about the clock with them, and a purge
-        // takes the newest version that says how far it was used.
+        // Removed segments take their promise about the clock with them. A purge takes the newest
+        // version that tells how far the clock was used.
         let used = added.iter().map(|t| t.meta().version_max.hlc).max();
         let ceiling = self.hlc_ceiling.load(Ordering::Acquire);
         facts.push(Fact::HlcCeiling {
@@ -160,7 +160,7 @@ impl Engine {
     fn step_compact(&self, now_ms: u64, budget_bytes: usize) -> Result<bool> {
         let mut slot = hold(&self.lanes.compact);
         if slot.is_none() {
-            // Asked for before the view is taken: what is flushed in between is in its tables.
+            // Asked for before the view is taken: records flushed in between are in its tables.
             let horizon = self.purge_horizon().min(self.segments.version_min());
             let is_quiet = self.is_quiet(now_ms);
             let view = self.view();
@@ -239,7 +239,7 @@ impl Engine {
             }
         });
         plan.or_else(|| {
-            // What is set aside may hold something older than a delete that would go.
+            // A table that is set aside may hold an older cell than a delete that would go.
             levels[0] = all_of_level0;
             pick_purge(&levels, horizon)
         })
@@ -305,8 +305,8 @@ impl Engine {
         })
     }
 
-    /// Commits nothing, since the outcomes belong to whoever calls `commit`, but brings everything
-    /// committed into tables.
+    /// Commits nothing, since the outcomes belong to the caller of `commit`. It brings every
+    /// committed write into tables.
     pub(crate) fn flush_all(&self, now_ms: u64) -> Result<()> {
         // At most two memtables may wait: make room for the one to be sealed.
         while self.step_flush(now_ms, usize::MAX)? {}

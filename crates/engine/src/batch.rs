@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. A record's bytes are the bytes of the log: nothing is encoded twice.
 //! 2. `ops[i]` describes the i-th record; a token is opaque and returned exactly once.
-//! 3. A record that a table cannot hold never gets into a batch: what is acknowledged can be
+//! 3. A record that a table cannot hold never gets into a batch: an acknowledged write can be
 //!    flushed.
 //!
 //! Not here: the frame around a batch and its checksum (`wal`), guards' evaluation (`commit.rs`).
@@ -21,8 +21,8 @@ use std::fmt;
 /// Bytes in front of a record's key: key length and cell length.
 pub(crate) const RECORD_HEAD_BYTES: usize = 2 + 4;
 
-/// Versions of clients have clock values below this; what is above is left to the engine, for the
-/// versions of writes that build on others.
+/// Versions of clients have clock values below this. The values above are left to the engine, for
+/// the versions of writes that build on others.
 pub(crate) const VERSION_HLC_END: u64 = 1 << 63;
 
 /// Why a write can never be stored.
@@ -30,17 +30,17 @@ pub(crate) const VERSION_HLC_END: u64 = 1 << 63;
 pub enum Unfit {
     /// A stored key has 1 to `STORED_KEY_BYTES_MAX` bytes, the byte of its space included.
     KeyLength {
-        /// What it has.
+        /// Its size.
         bytes: usize,
     },
     /// A value has at most `VALUE_BYTES_MAX_LIMIT` bytes.
     ValueLength {
-        /// What it has.
+        /// Its size.
         bytes: usize,
     },
     /// The version's clock value is not below `VERSION_HLC_END`.
     Version {
-        /// What it is.
+        /// Its clock value.
         hlc: u64,
     },
 }
@@ -80,7 +80,7 @@ pub enum NotTaken {
         /// Bytes that the queue holds.
         bytes_max: usize,
     },
-    /// The write can never be stored, whatever the queue does.
+    /// The write can never be stored, even by an empty queue.
     Unfit(Unfit),
 }
 
@@ -104,7 +104,7 @@ impl fmt::Display for NotTaken {
 
 impl std::error::Error for NotTaken {}
 
-/// What became of one write.
+/// The outcome of one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
     /// In the log as the options' durability promises, and visible under this version.
@@ -136,7 +136,7 @@ pub(crate) struct Op {
     pub now_ms: u64,
 }
 
-/// Encoded writes and what to do with each.
+/// Encoded writes, with the guard and the token of each.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub(crate) bytes: Vec<u8>,

@@ -7,12 +7,12 @@
 //! ```
 //!
 //! Invariants
-//! 1. `bytes() <= capacity` at every moment, pinned guides included; a block heavier than one shard
+//! 1. `bytes() <= capacity` at every moment, pinned guides included. A block heavier than one shard
 //!    is not kept, which is right: it would push out thousands of others.
-//! 2. A cached block was complete and its checksum held; table ids are never reused, so an entry
-//!    never goes stale and removed tables just age out.
-//! 3. A block that leaves takes the shortcut to it down; what reads it by shortcut is counted as
-//!    far as the cache counts at all (`table/shortcut.rs`).
+//! 2. A cached block was complete and its checksum held. Table ids are never reused: an entry never
+//!    goes stale, and removed tables just age out.
+//! 3. A block that leaves takes the shortcut to it down. A read by shortcut is counted as far as
+//!    the cache counts at all (`table/shortcut.rs`).
 //!
 //! Not here: reading and checking blocks (`table/reader.rs`).
 //! See: docs/overload.md.
@@ -25,19 +25,19 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A shard is refused blocks above its share of the memory: this keeps blocks of 64 KiB, and a few
-/// values of a mebibyte, welcome in every shard.
+/// A shard is refused blocks above its share of the memory. This size keeps blocks of 64 KiB, and a
+/// few values of a mebibyte, welcome in every shard.
 const SHARD_BYTES_MIN: usize = 4 << 20;
 /// More shards than cores ever meet in one lock.
 const SHARDS_MAX: usize = 16;
-/// What most blocks weigh: sizes the tables of the cache itself.
+/// The usual weight of a block: sizes the tables of the cache itself.
 const BLOCK_BYTES_USUAL: usize = 4 << 10;
 /// Memory of an entry besides its block: key, hash slot, links, ghost entry.
 const ENTRY_BYTES: usize = 96;
 /// Counters are spread so that threads do not share a line.
 const STRIPES: usize = 16;
-/// Part of the memory in which tables pin guides. A guide is about a fortieth of the data it leads
-/// to: an eighth is enough until the data is five times what is cached, and leaves seven.
+/// Part of the memory in which tables pin guides. A guide is about a fortieth of its data. So an
+/// eighth is enough until the data is five times the cached part, and leaves seven.
 const PINNED_DIVISOR: usize = 8;
 
 /// A block as the cache keeps it.
@@ -105,7 +105,7 @@ impl Weighter<Place, Cached> for ByMemory {
 }
 
 /// Blocks that a call lets go, freed when the lock of their shard is given back. Mostly it is one
-/// for one; what does not fit here is freed under the lock.
+/// for one; those that do not fit here are freed under the lock.
 #[derive(Debug, Default)]
 struct LetGo([Option<Cached>; 2]);
 
@@ -139,8 +139,8 @@ pub(crate) enum FillCache {
     /// They will be asked for again. A scan keeps its first `FILLED_BLOCKS_MAX` and goes on as
     /// with `No`.
     Yes,
-    /// They pass by once: a long scan must not push out what point reads need, nor make what it
-    /// meets look used. Guides are kept all the same.
+    /// They pass by once: a long scan must not push out blocks that point reads need, nor make
+    /// those that it meets look used. Guides are kept all the same.
     No,
 }
 
@@ -154,7 +154,7 @@ struct Stripe {
     would_block: AtomicU64,
 }
 
-/// What the cache and the reads through it have counted.
+/// The counts of the cache and of the reads through it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CacheCounts {
     /// Blocks found in memory.
@@ -213,7 +213,7 @@ impl BlockCache {
         PinnedShare::pin(&self.pinned, bytes + ENTRY_BYTES)
     }
 
-    /// Gives `bytes` of its memory to the top indexes of open tables, which nobody can evict.
+    /// Gives `bytes` of its memory to the top indexes of open tables, which are never evicted.
     pub(crate) fn make_room(&self, bytes: usize) {
         let blocks = self.blocks_bytes_max.saturating_sub(bytes as u64);
         self.blocks.set_capacity(blocks);
@@ -236,7 +236,7 @@ impl BlockCache {
         self.counted(self.blocks.get(&Place { id, offset }))
     }
 
-    /// As `find`, for a reader who passes by once: what he meets is not noted as used.
+    /// As `find`, for a reader that passes by once: the block is not noted as used.
     pub(crate) fn glance(&self, id: u64, offset: u64) -> Option<Cached> {
         self.counted(self.blocks.peek(&Place { id, offset }))
     }

@@ -12,13 +12,13 @@
 //! 2. Nothing is visible, and no outcome is given, before the bytes are as durable as promised.
 //! 3. After a failed log write or sync nothing more is written, ever (`Poisoned`).
 //! 4. A write that its writer placed (`Guard::If(Condition::None)`) is newer than every write in
-//!    front of it in the log whose guard held: otherwise it would vanish behind a condition that
+//!    front of it in the log whose guard held. Otherwise it would vanish behind a condition that
 //!    never saw it.
 //! 5. Every token handed in comes back exactly once, unless the engine is poisoned.
 //!
-//! There is no timer: a batch is what arrived while the last one was being synced.
+//! There is no timer: a batch is all that arrived while the last one was being synced.
 //!
-//! Not here: the bytes of the log (`wal`), who calls `commit` and when (the server).
+//! Not here: the bytes of the log (`wal`), the calls of `commit` (the server).
 //! See: docs/decisions/0006-group-commit-and-synced-upto.md,
 //! docs/decisions/0008-guards-in-commit-order.md.
 
@@ -55,7 +55,7 @@ pub(crate) enum Settled {
     WouldBlock,
 }
 
-/// What a guard needs to know of a key's newest cell.
+/// A key's newest cell, as far as a guard needs it.
 #[derive(Clone, Copy)]
 struct Current {
     version: Version,
@@ -251,7 +251,7 @@ fn pending_cell<'a>(bytes: &'a [u8], op: &Op) -> CellRef<'a> {
 }
 
 /// Does `guard` hold of `current`? A write that passes must become the newest: `version` is raised
-/// above what it builds on.
+/// above the version that it builds on.
 fn outcome_of(guard: Guard, current: Option<Current>, version: &mut Version) -> WriteOutcome {
     let live = current.filter(|c| c.is_live).map(|c| c.version);
     let holds = match guard {

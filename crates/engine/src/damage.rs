@@ -9,13 +9,14 @@
 //! all of its spots repaired    mended                       written anew without those blocks
 //! ```
 //!
-//! A table that is set aside moves to level 0, where tables may overlap: so the level it came from
-//! has no hole that merges must step around. No job but the one that mends it reads it, and it
-//! does not count towards the limit of level 0. Its records stay readable but for the damaged
-//! blocks, and a delete above them stays, since it may hold something older.
+//! A table that is set aside moves to level 0, where tables may overlap. So the level it came from
+//! has no hole that merges must step around. No job but the one that mends it reads it, and it does
+//! not count towards the limit of level 0. Its records stay readable but for the damaged blocks. A
+//! delete above them stays, since the table may hold something older.
 //!
 //! Invariants
-//! 1. At most one note for each live table: what a compaction replaced is forgotten.
+//! 1. At most one note for each live table: notes of tables that a compaction replaced are
+//!    forgotten.
 //! 2. Spots are not durable, but the ids of their tables are (`scrub/note.rs`): after a restart
 //!    these are scrubbed first.
 //! 3. A table has at most `SPOTS_MAX` spots; beyond it they are one, which spans the whole table.
@@ -47,7 +48,7 @@ pub struct DamagedTable {
     pub file: String,
     /// Where the damage is that was met last, in bytes.
     pub offset: u64,
-    /// What was expected there and what was found.
+    /// The expected bytes and the found ones, as a sentence.
     pub reason: String,
     /// Compactions leave it out.
     pub is_set_aside: bool,
@@ -60,7 +61,7 @@ pub struct DamagedSpan {
     pub table: u64,
     /// Where its damage begins, in bytes.
     pub offset: u64,
-    /// What was expected there and what was found.
+    /// The expected bytes and the found ones, as a sentence.
     pub reason: String,
     /// The first stored key that may be lost.
     pub first: Vec<u8>,
@@ -75,7 +76,7 @@ impl DamagedSpan {
     }
 }
 
-/// A damaged spot, and what is known of it.
+/// A damaged spot, and its state.
 struct KnownFlaw {
     spot: Flaw,
     scrubs: u32,
@@ -108,11 +109,11 @@ impl Note {
     }
 }
 
-/// What is known, by table id.
+/// The notes, by table id.
 #[derive(Default)]
 pub(crate) struct Damage {
     notes: Mutex<BTreeMap<u64, Note>>,
-    /// How many are set aside: lets everybody else pass without the lock.
+    /// How many are set aside: without any, jobs pass without the lock.
     set_aside: AtomicUsize,
     /// How many could be mended now: the same.
     mendable: AtomicUsize,
@@ -120,7 +121,7 @@ pub(crate) struct Damage {
     suspects: Mutex<BTreeSet<u64>>,
 }
 
-/// What a whole scrub of a table came to.
+/// The result of a whole scrub of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scrubbed {
     /// Spots that are confirmed by it.
@@ -178,7 +179,7 @@ impl Damage {
         let mut notes = hold(&self.notes);
         hold(&self.suspects).remove(&meta.id);
         if spots.is_empty() {
-            // What was met before was a bad moment.
+            // The damage that was met before was a bad moment.
             notes.remove(&meta.id);
             self.count(&notes);
             return Scrubbed { confirmed: 0 };
@@ -239,7 +240,7 @@ impl Damage {
         spans
     }
 
-    /// Whatever records were lost there are in the store again.
+    /// The records that were lost there are in the store again.
     pub(crate) fn repaired(&self, span: &DamagedSpan) {
         let mut notes = hold(&self.notes);
         let all = KeySpan {

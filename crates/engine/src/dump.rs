@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. What can be read is printed; the first damage ends the dump with its error.
+//! 1. All readable records are printed; the first damage ends the dump with its error.
 //! 2. Keys are escaped: any bytes fit one line of a terminal.
 //! 3. A file of a running node may be dumped: nothing is locked or written.
 //!
@@ -97,7 +97,7 @@ fn batch(name: &str, view: &BatchView<'_>, left: &mut usize, out: &mut dyn Write
         let health = if cell.is_intact(record.stored_key) {
             ""
         } else {
-            ", NOT INTACT: the value is not what its writer stored"
+            ", NOT INTACT: the value is not its writer's"
         };
         writeln!(
             out,

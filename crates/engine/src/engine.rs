@@ -44,7 +44,7 @@ use dendra_base::{CellRef, Durability, Pressure, Version};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 
-/// The manifest and what it says, changed together.
+/// The manifest and its content, changed together.
 pub(crate) struct Ledger {
     pub(crate) manifest: Manifest,
     pub(crate) folder: Folder,
@@ -78,7 +78,7 @@ pub struct Engine {
     _lock: Box<dyn Send + Sync>,
 }
 
-/// Bytes of log per byte of memtable at which a memtable is sealed although it is not full: small
+/// Bytes of log per byte of memtable at which a memtable is sealed although it is not full. Small
 /// writes one by one, each with a batch head of its own, stay below it.
 const LOG_PER_MEMTABLE_MAX: u64 = 8;
 
@@ -140,7 +140,7 @@ impl Engine {
         })
     }
 
-    /// Who this folder belongs to.
+    /// The owner of this folder.
     pub fn identity(&self) -> Identity {
         self.identity
     }
@@ -240,9 +240,9 @@ impl Engine {
             .map(|_| ())
     }
 
-    /// As `commit`, for an event loop and `Durability::Os` only: `Ok(false)` when it would have to
-    /// wait (another commit runs, the next log segment is not ready, a guard needs the disk): then
-    /// wake whoever calls `commit`.
+    /// As `commit`, for an event loop and `Durability::Os` only. `Ok(false)` when it would have to
+    /// wait: another commit runs, the next log segment is not ready, or a guard needs the disk.
+    /// Then wake the thread that calls `commit`.
     pub fn try_commit(&self, done: &mut Vec<(u64, WriteOutcome)>) -> Result<bool> {
         assert_eq!(
             self.options.durability,
@@ -256,9 +256,9 @@ impl Engine {
         }
     }
 
-    /// A batch that an inline commit could not finish goes first and alone: together with what
-    /// queued up behind it, it may not fit a segment. The queue follows, so that nobody who was
-    /// told `First` is left waiting.
+    /// A batch that an inline commit could not finish goes first and alone: together with the queue
+    /// behind it, it may not fit a segment. The queue follows, so that no caller that was told
+    /// `First` is left waiting.
     fn commit_all(
         &self,
         log: &mut Log,
@@ -337,7 +337,7 @@ impl Engine {
         }
     }
 
-    /// A failure after which nobody knows what is durable.
+    /// A failure after which the durable state is unknown.
     fn or_poison<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| self.poisoned_by(&error))
     }
@@ -469,8 +469,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Syncs the log without holding up commits: with `Durability::Os`, what a machine that loses
-    /// power can take with it stays small.
+    /// Syncs the log without holding up commits. With `Durability::Os`, a machine that loses power
+    /// then takes little with it.
     pub(crate) fn sync_log_behind(&self) -> Result<bool> {
         let unsynced = {
             let mut log = hold(&self.log);
@@ -557,8 +557,8 @@ impl Engine {
         }
     }
 
-    /// Flushes what is in memory and syncs, so that the next open has nothing to replay. The
-    /// caller has stopped submitting.
+    /// Flushes the memtables and syncs, so that the next open has nothing to replay. The caller has
+    /// stopped submitting.
     pub fn close(&self, now_ms: u64) -> Result<()> {
         self.flush_all(now_ms)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with one disk: one kind per different reaction of the caller.
+//! The errors of one disk: one kind per different reaction of the caller.
 //!
 //! ```text
 //! kind       the caller                              the server answers
@@ -25,18 +25,18 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// The operating system refused an operation on a file.
     Io {
-        /// What was tried, with the file's name.
+        /// The step that failed, with the file's name.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Bytes on disk are not what was written.
+    /// Bytes on disk are not those that were written.
     Damaged {
         /// File name inside the folder.
         file: String,
         /// Where in the file.
         offset: u64,
-        /// What was expected and what was found.
+        /// The expected bytes and the found ones, as a sentence.
         reason: String,
     },
     /// The disk has no room for new values.
@@ -44,14 +44,14 @@ pub enum Error {
         /// Room left, in bytes.
         free_bytes: u64,
     },
-    /// A log write or sync failed before: nobody knows what is durable, so nothing more is written.
+    /// A log write or sync failed before: the durable state is unknown, so nothing more is written.
     Poisoned {
         /// The failure that came first.
         reason: String,
     },
     /// The folder cannot be opened by this program.
     Unusable {
-        /// Why, and what to do.
+        /// The reason, and the way out.
         reason: String,
     },
 }

@@ -11,7 +11,8 @@
 //! 2. A payload is never empty, so that eight zero bytes are never a frame.
 //! 3. `decode` reads any bytes without a panic and never returns a payload that was not encoded.
 //!
-//! Not here: what a bad frame means. The owner of the file knows whether it could be a torn tail.
+//! Not here: the meaning of a bad frame. The owner of the file knows whether it could be a torn
+//! tail.
 //! See: docs/format/folder.md.
 
 use crc32fast::Hasher;
@@ -19,12 +20,12 @@ use crc32fast::Hasher;
 /// Bytes in front of a payload: length and checksum.
 pub(crate) const FRAME_HEAD_BYTES: usize = 4 + 4;
 
-/// What stands at one offset of a file of frames.
+/// The item at one offset of a file of frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
     /// A whole frame.
     Complete {
-        /// What was encoded.
+        /// The bytes that were encoded.
         payload: &'a [u8],
         /// Where the next frame starts.
         next_offset: u64,
@@ -33,7 +34,7 @@ pub(crate) enum Frame<'a> {
     End,
     /// Bytes that are not a frame: a torn append or damage.
     Bad {
-        /// What was expected and what was found.
+        /// The expected bytes and the found ones, as a sentence.
         reason: String,
     },
 }

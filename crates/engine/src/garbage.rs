@@ -23,7 +23,7 @@ impl Garbage {
         hold(&self.tables).push(table);
     }
 
-    /// Removes what nobody needs; true when there was something.
+    /// Removes files that no reader needs; true when there was one.
     pub(crate) fn collect(&self, vfs: &dyn Vfs) -> Result<bool> {
         let mut names = hold(&self.names);
         hold(&self.tables).retain(|table| {

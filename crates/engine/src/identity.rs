@@ -1,6 +1,6 @@
 //! Which member a folder belongs to.
 
-/// Who this folder belongs to; made once, when the folder is new.
+/// The owner of this folder; made once, when the folder is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Random and never reused: a wiped folder is another member.

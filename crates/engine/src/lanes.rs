@@ -1,4 +1,4 @@
-//! The two lanes of background work, and what each is in the middle of.
+//! The two lanes of background work, and the job that each has under way.
 
 use crate::compact::run::Job;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ pub enum Maintenance {
     Compact,
 }
 
-/// What one slice of background work did.
+/// The work of one slice in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maintained {
     /// Nothing to do: come back after the next commit, or in a second.
@@ -21,7 +21,7 @@ pub enum Maintained {
     More,
 }
 
-/// What each lane is in the middle of.
+/// The job that each lane has under way.
 #[derive(Default)]
 pub(crate) struct Lanes {
     pub(crate) flush: Mutex<Option<Job>>,

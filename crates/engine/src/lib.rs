@@ -67,8 +67,8 @@ pub use stats::Stats;
 pub use view::Lookup;
 pub use waits::{WaitObserver, observe_waits};
 
-/// Readers and writers of single files, for fuzz targets and tests of formats alone: no other
-/// crate may use them, and they change as the engine does.
+/// Readers and writers of single files, for fuzz targets and tests of formats alone. No other crate
+/// may use them, and they change with the engine.
 #[doc(hidden)]
 pub mod formats {
     /// Frames of small files.

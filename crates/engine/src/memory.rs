@@ -6,18 +6,19 @@
 //! commits     the queue, the batch that is being written, the same without refused writes, and as
 //!             framed for the log
 //! jobs        one flush and one compaction: a writer each, and for every input a window and a block
-//! cache       what is left: blocks, pinned guides, top indexes of open tables
+//! cache       the rest: blocks, pinned guides, top indexes of open tables
 //! ```
 //!
 //! Invariants
 //! 1. `memtables + commits + jobs + cache == memory_bytes`, and the cache keeps a sixteenth at
 //!    least: settings that leave less are refused, with the number that would do.
-//! 2. Top indexes grow with the data. What they take, the blocks give (`BlockCache::make_room`).
+//! 2. Top indexes grow with the data. The blocks give them the memory (`BlockCache::make_room`).
 //!
-//! Beside this stand threads' stacks, a read buffer of at most 256 KiB for each thread that reads,
-//! blocks that were evicted while a reader looks at them, and the allocator's own waste.
+//! Beside this stand threads' stacks, and a read buffer of at most 256 KiB for each thread that
+//! reads. So do blocks that were evicted while a reader looks at them, and the allocator's own
+//! waste.
 //!
-//! Not here: what the server holds besides (docs/overload.md).
+//! Not here: the server's other memory (docs/overload.md).
 //! See: docs/overload.md.
 
 use crate::batch::{Op, WriteOutcome};
@@ -28,21 +29,21 @@ use crate::wal::{BATCH_HEAD_BYTES, PAGE_BYTES};
 
 /// Memory of a memtable's node and record besides key and cell, its share of the tower included.
 const NODE_BYTES: usize = 96;
-/// A table writer's buffers that do not hold blocks: bytes on their way to the file, one index
-/// partition, the hashes of its keys and the filter made of them.
+/// A table writer's buffers that hold no blocks: bytes on their way to the file, one index
+/// partition, the hashes of its keys, and their filter.
 const WRITER_BYTES: usize = (256 << 10) + (1 << 20);
 /// A block as a writer holds it: growing (at most doubled), compressed, and on its way to the file.
 const WRITER_BLOCKS: usize = 4;
-/// What zstd's third level keeps at most; less for small blocks, by whose size it chooses its
+/// The most memory of zstd's third level. It is less for small blocks: their size decides its
 /// tables.
 const ZSTD_BYTES_MAX: usize = 3 << 20;
 const ZSTD_BYTES_MIN: usize = 512 << 10;
-/// Batches that are on their way into the log at once, in whatever form.
+/// Batches that are on their way into the log at once, in any form.
 const BATCHES: usize = 4;
 /// The cache gets one of so many parts at least.
 const CACHE_DIVISOR: usize = 16;
 
-/// Who may hold how many bytes.
+/// The parts of the memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Split {
     /// Memtables.
@@ -63,8 +64,8 @@ impl Split {
 }
 
 impl Options {
-    /// Who may hold how much of `memory_bytes`. The parts are larger together when the memory is
-    /// too small: `check` refuses that.
+    /// The split of `memory_bytes`. The parts are larger together when the memory is too small:
+    /// `check` refuses that.
     pub fn split(&self) -> Split {
         let batch = self.commit_queue_bytes_max;
         let ops = self.commit_queue_len_max;

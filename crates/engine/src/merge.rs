@@ -10,7 +10,7 @@
 //! 1. The order of the sources does not matter: `CellRef::is_newer_than` alone decides.
 //! 2. Each key is shown once, in strictly rising (forward) or falling (backward) order.
 //!
-//! The next record is found by looking at all sources: there are rarely more than a dozen, and a
+//! The next record is found by looking at all sources. There are rarely more than a dozen, and a
 //! heap of so few costs more in moves than it saves in comparisons.
 //!
 //! Not here: which cells a reader may see (`scan.rs`), which may be dropped (`compact/run.rs`).

@@ -4,13 +4,13 @@
 //! 1. `check` accepts exactly the combinations that the engine can honour; nothing is adjusted in
 //!    silence.
 //!
-//! Not here: where settings come from (crate `dendra`), what is plugged in (`Vfs`).
+//! Not here: where settings come from (crate `dendra`), the disk (`Vfs`).
 //! See: docs/overload.md.
 
 use dendra_base::Durability;
 use dendra_base::limits;
 
-/// What a record has besides its value at most: key, cell, heads.
+/// The most bytes of a record besides its value: key, cell, heads.
 const RECORD_BYTES_MAX: usize = 4 << 10;
 
 const _: () = assert!(
@@ -32,7 +32,7 @@ pub enum Compression {
 /// Settings of one engine.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// All memory the engine may hold; `memory.rs` says who holds how much of it.
+    /// All memory the engine may hold; `memory.rs` splits it.
     pub memory_bytes: usize,
     /// Largest value that is ever written or is in the folder; `memory_bytes` counts on it.
     pub value_bytes_max: usize,
@@ -73,7 +73,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What a node uses unless told otherwise, for `memory_bytes` of memory and values of at most
+    /// The defaults of a node, for `memory_bytes` of memory and values of at most
     /// `value_bytes_max`.
     pub fn for_memory(memory_bytes: usize, value_bytes_max: usize) -> Options {
         let memtable_bytes = (memory_bytes / 8).clamp(1 << 20, 64 << 20);
@@ -83,7 +83,7 @@ impl Options {
         let commit_queue_bytes_max =
             (memory_bytes / 64).clamp(one_value, (12 << 20).max(one_value));
         let ahead_bytes = (memory_bytes >> 10).clamp(32 << 10, 256 << 10);
-        // An eighth of the memory for what a compaction of level 0 reads.
+        // An eighth of the memory for the blocks that a compaction of level 0 reads.
         let input_bytes = ahead_bytes + block_bytes + value_bytes_max;
         let level0_inputs_max = (memory_bytes / 8 / input_bytes).clamp(4, 12);
         Options {
@@ -105,7 +105,7 @@ impl Options {
             ahead_bytes,
             level1_bytes: 4 * memtable_bytes as u64,
             level_fanout: 8,
-            // What is in memory can still be flushed, also by a restart, and one table compacted.
+            // The memtables can still be flushed, also by a restart, and one table compacted.
             reserve_bytes: (3 * memtable_bytes + 2 * segment_bytes + table_bytes) as u64,
         }
     }

@@ -8,9 +8,9 @@
 //!
 //! Invariants
 //! 1. The level rises smoothly: admission can slow writes down long before it must refuse them.
-//! 2. Deletes are never stopped by a full disk: they are what makes room.
+//! 2. Deletes are never stopped by a full disk: they make room.
 //!
-//! Not here: what admission does with it (crate `node`).
+//! Not here: admission (crate `node`).
 //! See: docs/overload.md.
 
 use crate::options::Options;
@@ -21,7 +21,7 @@ pub(crate) const SEALED_MAX: usize = 2;
 /// Share of the memtables' room from which on writes slow down.
 const CALM_SHARE: f64 = 0.6;
 
-/// What pressure is made of.
+/// The parts of the pressure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counts {
     pub(crate) memtable_bytes: usize,
@@ -40,8 +40,8 @@ pub(crate) fn of(counts: Counts, options: &Options) -> Pressure {
         / (options.level0_tables_stop - options.level0_tables_trigger) as f64;
     let is_memory_full =
         counts.memtables_sealed >= SEALED_MAX && counts.active_bytes >= options.memtable_bytes;
-    // Deletes go on when the disk is full, and nothing goes on when memory is; the reason that
-    // somebody can mend is named all the same.
+    // Deletes go on when the disk is full, and nothing goes on when memory is. The full disk is
+    // named all the same: an operator can mend it.
     let stop = match (counts.is_disk_full, is_memory_full) {
         (true, true) => Some(Stop::DiskAndMemoryFull),
         (true, false) => Some(Stop::DiskFull),

@@ -1,17 +1,17 @@
-//! Opening a folder: from whatever a crash left to a state that is durable and ready to serve.
+//! Opening a folder: from the state that a crash left to one that is durable and ready to serve.
 //!
 //! ```text
 //! CURRENT ─► manifest ─► folder state ─► open every live table
 //!                                   └──► replay log segments ≥ floor ─► tables of level 0
-//! new log segment, new manifest with all of it, CURRENT ─► only now: remove what is not named
+//! new log segment, new manifest with all of it, CURRENT ─► only now: remove files that are not named
 //! ```
 //!
 //! Where room is short, segment by segment: tables, new manifest, its room is given back.
 //!
 //! Invariants
 //! 1. Nothing is removed before the new manifest is in force.
-//! 2. What was recovered from the log is in a synced table before anything is served, so that a
-//!    page cache that lied about an old log cannot take it back.
+//! 2. Records recovered from the log are in a synced table before any request is served. So a page
+//!    cache that lied about an old log cannot take them back.
 //! 3. A folder that is newer, foreign, locked or damaged is refused with the file's name; it is
 //!    left as it was found.
 //!
@@ -51,7 +51,7 @@ pub(crate) struct Recovered {
 /// Names that a start which was interrupted may leave beside manifests and log segments.
 const OTHER_NAMES: [&str; 5] = ["LOCK", "CURRENT.new", SCRUB, SCRUB_NEW, "lost+found"];
 
-/// What the log held, turned into tables.
+/// The records of the log, turned into tables.
 struct Replayed {
     tables: Vec<Arc<Table>>,
     /// So many of them are in the folder's state.
@@ -155,9 +155,9 @@ fn open_with_room(
     })
 }
 
-/// Removes log segments that were made ahead of use and never used: with their room a start on a
-/// full disk turns into tables what the log holds. Only the last ones can be such, and nothing but
-/// zeros is in them.
+/// Removes log segments that were made ahead of use and never used. With their room a start on a
+/// full disk turns the log into tables. Only the last ones can be such, and they hold nothing but
+/// zeros.
 fn give_spares_back(vfs: &dyn Vfs, names: &mut Vec<String>) -> Result<()> {
     let mut segments: Vec<u64> = names
         .iter()
@@ -391,7 +391,7 @@ impl Log<'_> {
         })
     }
 
-    /// The same where room is short: what a segment holds is in force as tables, and its room is
+    /// The same where room is short: a segment's records are in force as tables, and its room is
     /// given back, before the next one is read. All of the log is checked before anything is
     /// changed.
     fn replay_in_stages(
@@ -406,7 +406,7 @@ impl Log<'_> {
             Ok(())
         })?;
         folder.hlc_ceiling = folder.hlc_ceiling.max(hlc).max(checked.hlc_ceiling);
-        // What a start that was interrupted left takes room, too.
+        // The files of a start that was interrupted take room, too.
         remove_unnamed(self.vfs, folder, named)?;
         self.replay(next_file, |replay, next| {
             replay.flush()?;

@@ -1,7 +1,7 @@
 //! Range scans: a position that is carried on in chunks.
 //!
 //! ```text
-//! Cursor (range, position, direction, what to show)
+//! Cursor (range, position, direction, records to show)
 //!    chunk: fresh view ─► merge ─► visit … ─► position behind the last key seen
 //! ```
 //!
@@ -11,7 +11,7 @@
 //! 2. Every key that is live during the whole scan is shown exactly once; keys written meanwhile
 //!    may be shown. There is no snapshot across keys, and none is promised.
 //! 3. A scan of any length puts at most 16 blocks of each level-0 table and of each level into the
-//!    cache, and nothing that it meets behind them looks used by it.
+//!    cache. Blocks that it meets behind them do not look used by it.
 //!
 //! Not here: framing of records for clients (crate `wire`).
 //! See: docs/decisions/0007-scan-is-a-position.md.
@@ -35,7 +35,7 @@ pub enum Show {
     All,
 }
 
-/// What a visitor of a scan wants next.
+/// The visitor's order about the rest of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// The next record.
@@ -94,7 +94,7 @@ impl Cursor {
         bound.as_ref().map(Vec::as_slice)
     }
 
-    /// The first chunk may be a page that is asked for again; what follows passes by once.
+    /// The first chunk may be a page that is asked for again; the chunks behind it pass by once.
     pub(crate) fn fill(&self) -> FillCache {
         if self.is_under_way {
             FillCache::No

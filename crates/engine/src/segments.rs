@@ -82,15 +82,15 @@ impl Segments {
         *oldest = version_min.min(*oldest);
     }
 
-    /// Oldest version that a restart would replay, whether a memtable holds it, a table, or neither
-    /// because it came late: a delete above it must stay, or the replay would undo it.
+    /// Oldest version that a restart would replay. A memtable may hold it, or a table, or neither
+    /// because it came late. A delete above it must stay, or the replay would undo it.
     pub(crate) fn version_min(&self) -> Version {
         let versions = hold(&self.versions_min);
         versions.values().min().copied().unwrap_or(Version::MAX)
     }
 
     /// Removes segments below `floor`, oldest first; true when there was one. Requires: the floor
-    /// is durable, and every view made from now on holds what those segments held.
+    /// is durable, and every view made from now on holds the records of those segments.
     pub(crate) fn remove_below(&self, vfs: &dyn Vfs, floor: u64) -> Result<bool> {
         hold(&self.versions_min).retain(|segment, _| *segment >= floor);
         let mut oldest = hold(&self.oldest);

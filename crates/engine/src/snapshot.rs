@@ -22,7 +22,7 @@ use crate::{Error, Result};
 use dendra_base::CellRef;
 use std::sync::Arc;
 
-/// Memory of the blocks and guides of one snapshot: scans keep little of what they read.
+/// Memory of the blocks and guides of one snapshot: scans keep little of the data that they read.
 const CACHE_BYTES: usize = 8 << 20;
 
 /// The records of one checkpoint.

@@ -1,5 +1,5 @@
-//! Sorted sources of records: what the memtable, a table and a whole level look like to a scan and
-//! to a compaction.
+//! Sorted sources of records: the face of the memtable, a table and a whole level for scans and
+//! compactions.
 //!
 //! Invariants
 //! 1. A source shows each key once, in strictly rising (forward) or falling (backward) order.
@@ -13,8 +13,8 @@ use std::ops::Bound;
 
 /// A sorted stream of records that can be positioned.
 pub(crate) trait Source {
-    /// Stands on the first record inside `bound`, seen in `direction`: forward, the smallest key
-    /// at or after the bound; backward, the largest key at or before it. `Unbounded` = the very
+    /// Stands on the first record inside `bound`, seen in `direction`. Forward it is the smallest
+    /// key at or after the bound, backward the largest key at or before it. `Unbounded` = the very
     /// first in that direction.
     fn seek(&mut self, bound: Bound<&[u8]>, direction: Direction) -> Result<()>;
     /// The record it stands on; `None` when exhausted or never positioned.

@@ -22,7 +22,7 @@ impl Counter {
     }
 }
 
-/// What the engine counts itself.
+/// The engine's own counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) reads_would_block: Counter,
@@ -87,7 +87,7 @@ pub struct Stats {
     pub tables_damaged: usize,
     /// How many of them no compaction reads any more.
     pub tables_set_aside: usize,
-    /// What scrubs did.
+    /// The work of scrubs.
     pub scrub: ScrubStats,
     /// Room on the disk at the last look.
     pub disk_free_bytes: u64,

@@ -1,4 +1,4 @@
-//! What a reader holds: the memtables and the tree of one moment.
+//! The memtables and the tree of one moment, as a reader holds them.
 //!
 //! ```text
 //! View  = active memtable, sealed memtables (newest first), tree
@@ -8,7 +8,7 @@
 //! 1. Every durable record is in at least one part of every view made after it became visible.
 //! 2. A view is immutable but for the active memtable, which only gains records.
 //!
-//! Not here: who replaces views, and when (`engine.rs`).
+//! Not here: replacing views (`engine.rs`).
 
 use crate::Result;
 use crate::cache::{BlockCache, FillCache};
@@ -21,7 +21,7 @@ use dendra_base::{CellRef, Direction, Version};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What a read found.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup<R> {
     /// The key's newest cell, possibly a tombstone or an expired value, as the visitor returned it.
@@ -122,8 +122,8 @@ impl View {
         })
     }
 
-    /// Asks every table that could hold something newer than `best`: usual traffic stops here
-    /// without a look at any block, and a late, older version hides nothing.
+    /// Asks every table that could hold a newer cell than `best`. Usual traffic stops here without
+    /// a look at any block, and a late, older version hides nothing.
     fn newer_in_tables(
         &self,
         cache: &BlockCache,

@@ -1,4 +1,4 @@
-//! Taking the engine's locks, and letting somebody with a clock watch those waits that happen.
+//! Taking the engine's locks, and an observer with a clock for those waits that happen.
 //!
 //! ```text
 //! hold ─ try_lock ─┬─ free: that is all
@@ -7,11 +7,11 @@
 //!
 //! Invariants
 //! 1. The engine reads no clock: an observer does, outside.
-//! 2. A free lock costs what it costs without observers; the observer is asked only when a thread
+//! 2. A free lock costs as much as without observers; the observer is asked only when a thread
 //!    waits.
 //!
-//! Not here: what an observer does (`crates/server/src/admin/profile/lock.rs`); `try_commit`, which
-//! never waits.
+//! Not here: the work of an observer (`crates/server/src/admin/profile/lock.rs`); `try_commit`,
+//! which never waits.
 //! See: docs/decisions/0013-waits-have-an-observer.md.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};

@@ -228,7 +228,7 @@ fn an_open_folder_keeps_no_file_that_nothing_needs() {
             .maintain(Maintenance::Compact, 3000)
             .expect("memory does not fail");
     }
-    // The process ends in the middle of a compaction: its outputs are nobody's.
+    // The process ends in the middle of a compaction: its outputs belong to no tree.
     let left = vfs.process_crash_image();
     let before = left.names().len();
     world.vfs = Arc::new(left.clone());

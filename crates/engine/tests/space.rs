@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nobody ever stops writing, so nothing waits for a pause.
+//! 1. The writers never stop, so nothing waits for a pause.
 //!
 //! Not here: clusters, whose members confirm no horizon yet (docs/decisions/0026-horizons.md).
 

@@ -1,7 +1,7 @@
 //! Many threads on one engine: submitters, two kinds of committers, readers, background work.
 //!
 //! Invariants
-//! 1. Every token comes back exactly once, whoever commits.
+//! 1. Every token comes back exactly once, from any thread that commits.
 //! 2. A write that was answered is seen by every later read, also while memtables are sealed,
 //!    flushed and compacted.
 //! 3. Conditional increments lose no update.
@@ -241,7 +241,7 @@ fn conditional_increments_lose_no_update() {
                 assert!(count >= 1);
             }
         }
-        // The counter is what was applied, seen when everybody is done: checked by the last reader.
+        // The counter is the number of applied writes: the last reader checks it at the end.
         let (_, bytes) = bench.read(key).expect("somebody wrote");
         let count = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
         assert!(count <= WRITERS * WRITES);

@@ -37,9 +37,9 @@ const CHARACTER: f64 = 6.7;
 pub struct Look<'a> {
     /// The `id` of the `svg` element: letters, digits and hyphens.
     pub id: &'a str,
-    /// What is drawn, in words, for people who do not see it.
+    /// The content of the drawing, in words, for people that do not see it.
     pub title: &'a str,
-    /// What is counted: "samples", "bytes", "µs".
+    /// The unit of the counts: "samples", "bytes", "µs".
     pub unit: &'a str,
 }
 
@@ -68,8 +68,8 @@ pub fn graph(stacks: &Stacks, look: Look<'_>) -> String {
     draw(&frames, look, &idle)
 }
 
-/// Draws how the shares of `after` differ from those of `before`: widths are those of `after`;
-/// frames that only `before` had are said in words below it by the caller, who knows both trees.
+/// Draws how the shares of `after` differ from those of `before`: widths are those of `after`. The
+/// caller, which knows both trees, tells frames that only `before` had in words below it.
 pub fn difference(before: &Stacks, after: &Stacks, look: Look<'_>) -> String {
     let mut frames = Vec::new();
     if after.samples() > 0 {

@@ -10,7 +10,7 @@
 //! 1. A frame's total is its own samples and those of its children.
 //! 2. Children are in the order of their names, so that two runs can be laid over each other by
 //!    eye.
-//! 3. A stack deeper than `DEPTH_MAX` keeps its root side; a tree holds at most `FRAMES_MAX` frames
+//! 3. A stack deeper than `DEPTH_MAX` keeps its root side. A tree holds at most `FRAMES_MAX` frames
 //!    and counts the samples that found no room as `lost`.
 //!
 //! Not here: pixels (`graph.rs`).
@@ -23,10 +23,10 @@ const DEPTH_MAX: usize = 256;
 /// Frames of one tree: far above any real profile, so that a hostile file ends somewhere.
 const FRAMES_MAX: usize = 1 << 18;
 
-/// One frame and what was called from it.
+/// One frame and its callees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Samples in this frame and in what it called.
+    /// Samples in this frame and in its callees.
     pub total: u64,
     /// Callees by name.
     pub children: BTreeMap<String, Node>,
@@ -117,7 +117,8 @@ impl Stacks {
     }
 }
 
-/// A symbol as people say it: without the hash at its end and without what folded text cannot hold.
+/// A symbol as people say it: without the hash at its end and without characters that folded text
+/// cannot hold.
 ///
 /// ```
 /// assert_eq!(dendra_flame::clean_name("core::fmt::write::h0123456789abcdef"), "core::fmt::write");

@@ -1,4 +1,4 @@
-//! Where a target is, and the template of what is asked of it.
+//! Where a target is, and the template of a request to it.
 //!
 //! ```text
 //! http://host[:port][/path with {key}, {limit} …]      port 80 unless given; https, port 443

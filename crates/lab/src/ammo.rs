@@ -25,7 +25,7 @@ use std::ops::Range;
 /// One request of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// What it does.
+    /// The kind of the request.
     pub operation: Operation,
     /// Is the key a target, path and query, rather than a key?
     pub is_target: bool,

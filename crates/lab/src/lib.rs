@@ -1,4 +1,4 @@
-//! The lab: load that tells the truth about any HTTP store, and the record of what was seen.
+//! The lab: load that tells the truth about any HTTP store, and the record of its answers.
 //!
 //! ```text
 //! schedule ─► driver ─► recorder ─► run.json ─► summary, page, compare
@@ -7,7 +7,7 @@
 //! Invariants
 //! 1. Every planned request is accounted for exactly once; none leaves the picture.
 //!
-//! Not here: what a request asks for (`dendra_base::workload`), the command line (crate `dendra`).
+//! Not here: the content of requests (`dendra_base::workload`), the command line (crate `dendra`).
 //! See: docs/lab/run-json.md.
 
 #![warn(unreachable_pub, unnameable_types)]

@@ -13,7 +13,7 @@ pub const THREADS_MAX: u32 = 64;
 /// Requests in flight on one connection.
 pub const PIPELINE_MAX: u32 = 1024;
 
-/// Longest head of an answer is the wire crate's bound; this is what one read takes from a socket.
+/// Longest head of an answer is the wire crate's bound; one read takes so much from a socket.
 pub const READ_BYTES: usize = 64 << 10;
 
 /// Largest value that a workload writes: the store's own largest default, eight times.
@@ -37,18 +37,20 @@ pub const STAGES_MAX: usize = 100_000;
 /// A sleeping thread wakes at least this often, to see Ctrl-C and timeouts. Milliseconds.
 pub const NAP_MS_MAX: u64 = 20;
 
-/// How long before an instant the generator stops sleeping and spins at least, nanoseconds: what a timer of a machine
-/// of its own is late by.
+/// How long before an instant the generator stops sleeping and spins at least, nanoseconds. A timer
+/// of a machine of its own is late by this.
 pub const SPIN_NS: u64 = 4_000;
 
 /// The same, at most: virtual machines wake a thread tens of microseconds late, and the generator learns how many.
 pub const SPIN_NS_MAX: u64 = 60_000;
 
-/// A generator whose answers tell when they came sleeps through them for at most this long, nanoseconds: an answer that
-/// is longer than the socket waits no longer for its reader. Slower plans wake for every answer, and can afford it.
+/// A generator whose answers tell when they came sleeps through them for at most this long,
+/// nanoseconds. An answer that is longer than the socket waits no longer for its reader. Slower
+/// plans wake for every answer, and can afford it.
 pub const SLEPT_NS_MAX: u64 = 1_000_000;
 
-/// After so many requests it looks at what came, so that reading it takes a few microseconds in front of no instant.
+/// After so many requests it looks at the answers, so that reading them takes a few microseconds in
+/// front of no instant.
 pub const SLEPT_ANSWERS_MAX: u64 = 8;
 
 /// Once an answer was longer than this, none is slept through: the kernel's default takes 64 KiB unread.
@@ -69,16 +71,19 @@ pub const RECONNECT_MS_MIN: u64 = 5;
 /// Longest wait between two attempts to connect, milliseconds.
 pub const RECONNECT_MS_MAX: u64 = 500;
 
-/// The calm rate of `--overload` as a share of the rate that is multiplied: at the knee itself a neighbour on the
-/// machine is enough for a queue, and nothing would ever be normal again.
+/// The calm rate of `--overload` as a share of the rate that is multiplied. At the knee itself a
+/// neighbour on the machine is enough for a queue, and nothing would ever be normal again.
 pub const CALM_SHARE: f64 = 0.9;
 
-/// Connections that one thread makes again in a second, behind timeouts: a target with more than it can do is not
-/// kept busy with them, and the system does not run out of ports.
+/// Connections that one thread makes again in a second, behind timeouts. So a target with more than
+/// it can do is not kept busy with them, and the system does not run out of ports.
 pub const RECONNECTS_PER_SECOND_MAX: u64 = 1_000;
 
-/// How long the first connections may take, milliseconds.
-pub const CONNECT_MS_MAX: u64 = 3_000;
+/// How long the first connections may take, milliseconds: a first packet that was lost is sent again after 1, 3 and 7 s.
+pub const CONNECT_MS_MAX: u64 = 10_000;
+
+/// The first connections that one thread opens at once; the next ones follow as these are open.
+pub const OPENING_MAX: usize = 128;
 
 /// After Ctrl-C, answers of requests in flight are awaited this long, milliseconds.
 pub const CUT_GRACE_MS: u64 = 500;

@@ -1,6 +1,6 @@
-//! Where the generator runs: what a reader has to know before comparing figures.
+//! Where the generator runs: facts that a reader has to know before comparing figures.
 //!
-//! What cannot be found out is left empty; no figure depends on it.
+//! Unknown facts are left empty; no figure depends on them.
 
 use crate::run::Machine;
 

@@ -1,4 +1,4 @@
-//! What became of every request of one thread, and the sum over all threads.
+//! The ends of all requests of one thread, and the sum over all threads.
 //!
 //! ```text
 //! planned ─► sent ─► ended(how) ─► Recorder ─┐
@@ -42,10 +42,10 @@ pub enum RequestEnd {
     Unsent,
 }
 
-/// What is known of a request at its end.
+/// The facts about a request at its end.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// What it was.
+    /// The kind of the request.
     pub operation: Operation,
     /// Index of the target.
     pub target: usize,
@@ -337,7 +337,7 @@ pub struct PhaseRecord {
     busiest_share: f64,
 }
 
-/// What one thread saw.
+/// The record of one thread.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     phases: Vec<PhaseRecord>,
@@ -345,7 +345,7 @@ pub struct Recorder {
     lag_ns_max: u64,
 }
 
-/// What the generator used since the last sample.
+/// The generator's use of resources since the last sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Used {
     /// CPU time with spinning, nanoseconds.
@@ -464,7 +464,7 @@ impl Recorder {
         row(&mut phase.seconds, second, GeneratorSecond::default).reconnects += 1;
     }
 
-    /// What the generator used in second `second` of the phase that `now_ns` lies in.
+    /// The generator's use in second `second` of the phase that `now_ns` lies in.
     pub fn used(&mut self, phase: usize, second: usize, used: Used) {
         let lag_us = std::mem::take(&mut self.lag_ns_max) as f64 / 1000.0;
         let phase = &mut self.phases[phase];
@@ -537,7 +537,7 @@ impl PhaseRecord {
         self.targets.iter().map(result).collect()
     }
 
-    /// Adds what another thread saw of the same phase.
+    /// Adds the record of another thread for the same phase.
     pub fn merge(&mut self, other: &PhaseRecord) {
         for (ours, theirs) in self.ops.iter_mut().zip(&other.ops) {
             if let Some(theirs) = theirs {
@@ -674,7 +674,7 @@ mod tests {
         assert_eq!((first.counts.planned, second.counts.planned), (4, 3));
         assert_eq!((first.counts.ok, first.counts.misses), (2, 1));
         assert_eq!((first.counts.refused, first.counts.failed), (1, 1));
-        // What was given up is in the picture, with the time it had waited.
+        // A request that was given up is in the picture, with the time it had waited.
         assert_eq!(second.ops[0].response.count, 2);
         assert_eq!(first.ops[0].seconds.len(), 2);
         assert_eq!(first.targets[0].counts, first.counts);

@@ -10,7 +10,7 @@
 //! 1. A target that does not answer here is still measured: failures are counted, nothing waits.
 //! 2. One sample is held in memory at a time; a series grows by eight bytes a second.
 //!
-//! Not here: what the names mean (the target's own documents).
+//! Not here: the meaning of the names (the target's own documents).
 //! See: docs/lab/run-json.md.
 
 use crate::address::Address;
@@ -126,7 +126,7 @@ pub fn numbers(page: &str) -> BTreeMap<String, f64> {
         if line.is_empty() || line.starts_with('#') {
             return None;
         }
-        // Labels may hold spaces; what follows them is the value and perhaps a time.
+        // Labels may hold spaces; the value follows them, and perhaps a time.
         let split = line
             .rfind('}')
             .map_or_else(|| line.find(' '), |at| Some(at + 1))?;
@@ -174,7 +174,7 @@ impl Samples {
         }
     }
 
-    /// What was collected; numbers that never changed apart.
+    /// The collected numbers; those that never changed apart.
     pub fn finish(mut self) -> Server {
         let all = std::mem::take(&mut self.server.series);
         for (name, series) in all {

@@ -1,4 +1,4 @@
-//! When each request is due: fixed in advance, whatever the server does.
+//! When each request is due: fixed in advance, for any behaviour of the server.
 //!
 //! ```text
 //! rate      ┌──┐   ╱│

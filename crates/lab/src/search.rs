@@ -1,4 +1,5 @@
-//! Finds the highest rate that holds an objective: which rate is tried next, and what all of them say.
+//! Finds the highest rate that holds an objective: the next rate to try, and the result of all of
+//! them.
 //!
 //! ```text
 //! rate  1000  2000  4000  8000×        double until one fails (or halve until one holds)
@@ -11,8 +12,8 @@
 //!
 //! Invariants
 //! 1. `knee_low` held the objective in every one of its runs.
-//! 2. A void run says nothing about the target: it is never taken for a rate that failed, and no rate
-//!    below one is tried because of it unless another one held below.
+//! 2. A void run says nothing about the target: it is never taken for a rate that failed. No rate
+//!    below one is tried because of it, unless another one held below.
 //! 3. The number of runs is bounded by `RUNS_MAX`, that of void ones by `VOIDS_MAX`.
 //!
 //! Not here: running a rate (`experiment/`).
@@ -32,14 +33,14 @@ const REPEATS: usize = 2;
 /// Rates below this are not tried.
 const RATE_MIN: f64 = 1.0;
 
-/// Void runs of one rate in a row, and the rate is beyond the generator: a neighbour that took the processor
-/// for a moment rarely comes three times.
+/// So many void runs of one rate in a row mean that the rate is beyond the generator. A neighbour
+/// that took the processor for a moment rarely comes three times.
 const VOIDS_OF_RATE_MAX: usize = 3;
 
 /// Void runs of one search; with so many the machine is too busy to measure anything.
 const VOIDS_MAX: usize = 12;
 
-/// A search under way: what was tried, and between which rates.
+/// A search under way: the rates that were tried, and its bounds.
 #[derive(Clone, Debug)]
 pub struct Course {
     slo: String,
@@ -48,10 +49,10 @@ pub struct Course {
     steps: Vec<SearchStep>,
 }
 
-/// What to do now.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Next {
-    /// Run this rate, and tell what came out.
+    /// Run this rate, and tell the result.
     Try(f64, SearchWhy),
     /// The answer is as good as it gets.
     Found,
@@ -75,7 +76,7 @@ impl Course {
         self.steps.push(step);
     }
 
-    /// What to do now: a function of the steps alone.
+    /// The next step: a function of the steps alone.
     pub fn decide(&self) -> Next {
         let (low, high) = (self.low(), self.high());
         if let Some(last) = self.steps.last().filter(|step| step.is_void) {
@@ -128,7 +129,7 @@ impl Course {
         }
     }
 
-    /// What is known now; `is_cut` when the search was not brought to its end.
+    /// The result so far; `is_cut` when the search was not brought to its end.
     pub fn search(&self, is_cut: bool) -> Search {
         let generator_limit = match self.decide() {
             Next::Limited(rate) if !is_cut => Some(rate),
@@ -225,7 +226,7 @@ fn round(rate: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// What a made-up run came to.
+    /// The result of a made-up run.
     #[derive(Clone, Copy)]
     enum Run {
         Held,

@@ -1,9 +1,9 @@
-//! A service level objective: what a rate has to hold to count as sustained.
+//! A service level objective: the conditions under which a rate counts as sustained.
 //!
 //! ```text
 //! p99<10ms,errors<0.1%      pNN: response time, from the planned instant, of everything that was planned:
-//!                           what was not done took longer than any bound
-//!                           mean, max: the same of what was done or given up
+//!                           a request that was not done took longer than any bound
+//!                           mean, max: the same of requests that were done or given up
 //!                           errors: refused, failed, broken, timed out, unsent / planned
 //!                           misses: reads of absent keys / ok
 //! ```

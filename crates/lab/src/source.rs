@@ -1,4 +1,4 @@
-//! What request number `i` is, as bytes for the wire: from a workload or from a recording.
+//! Request number `i` as bytes for the wire: from a workload or from a recording.
 //!
 //! ```text
 //! Source::ask(i) ─► Ask { operation, key, value }      key into a scratch buffer,
@@ -39,7 +39,7 @@ enum Kind {
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// What it does.
+    /// The kind of the request.
     pub operation: Operation,
     /// Is the key a recorded target, path and query?
     pub is_target: bool,
@@ -90,7 +90,7 @@ impl Source {
         }
     }
 
-    /// What is left of a preload: request `i` writes key `numbers[i]`.
+    /// The rest of a preload: request `i` writes key `numbers[i]`.
     pub fn again(&self, numbers: Vec<u64>) -> Source {
         let kind = match &self.kind {
             Kind::Preload(workload, _) => Kind::Preload(workload.clone(), Some(numbers.into())),

@@ -1,4 +1,4 @@
-//! The text that people and their scripts know from wrk2, and what it leaves out.
+//! The text that people and their scripts know from wrk2, and the facts that it leaves out.
 //!
 //! ```text
 //!   Latency Distribution (HdrHistogram - Recorded Latency)
@@ -177,7 +177,7 @@ fn totals(text: &mut Text, phase: &Phase) {
         bytes(counts.received_bytes as f64)
     ));
     if counts.broken + counts.timeouts + counts.unsent > 0 {
-        // wrk's four kinds; what it cannot tell apart is told apart below.
+        // wrk's four kinds; kinds that it does not tell apart are told apart below.
         text.line(format_args!(
             "  Socket errors: connect {}, read {}, write 0, timeout {}",
             counts.unsent, counts.broken, counts.timeouts

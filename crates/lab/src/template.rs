@@ -1,4 +1,4 @@
-//! Requests as bytes: what never changes is rendered once, the rest is filled in.
+//! Requests as bytes: the fixed parts are rendered once, the rest is filled in.
 //!
 //! ```text
 //! | PUT /v0/entity?id= | key, percent-encoded |  HTTP/1.1 CR LF Host: … CR LF fields |
@@ -38,7 +38,7 @@ const PLACES: [(&str, Piece); 5] = [
     ("{limit}", Piece::Limit),
 ];
 
-/// What can be filled in, for a sentence.
+/// The places that can be filled in, for a sentence.
 pub fn places() -> String {
     PLACES.map(|(name, _)| name).join(", ")
 }
@@ -84,7 +84,7 @@ fn pieces(text: &str) -> Vec<Piece> {
     out
 }
 
-/// What is filled in.
+/// The values to fill in.
 #[derive(Clone, Copy, Debug)]
 pub struct Fill<'a> {
     /// Raw bytes of the key.

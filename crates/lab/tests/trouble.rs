@@ -148,6 +148,27 @@ fn a_preload_writes_every_record_although_some_are_refused_at_first() {
 }
 
 #[test]
+fn a_preload_of_a_store_that_refuses_all_ends_with_its_budget() {
+    let seen = Arc::new(AtomicU64::new(0));
+    let count = seen.clone();
+    // It relents where no budget is in the way.
+    let server = FakeServer::start(move |n| {
+        count.store(n + 1, Relaxed);
+        let status = if n < 2_000 { 503 } else { 201 };
+        Reply::After(Duration::ZERO, status)
+    });
+    let mut setup = setup(server.url(), 100.0, 0.1);
+    setup.preloads = true;
+    setup.workload = Workload::named("get", 100, 1).expect("it is a name");
+    let run = run(&setup);
+    // Each record once, half of them and 64 again, which is all of them; then the measurement.
+    assert_eq!(seen.load(Relaxed), 100 + 100 + 14 + 10);
+    let missing = "86 records could not be written";
+    let is_said = |note: &String| note.starts_with(missing);
+    assert!(run.notes.iter().any(is_said), "{:?}", run.notes);
+}
+
+#[test]
 fn a_read_modify_write_is_one_request_in_two_halves() {
     let server = FakeServer::start(|_| Reply::After(Duration::from_millis(2), 200));
     let mut setup = setup(server.url(), 100.0, 0.3);

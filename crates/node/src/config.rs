@@ -1,4 +1,4 @@
-//! What a world gives a node when it makes one.
+//! The settings that a world gives a node when it makes one.
 //!
 //! Invariants
 //! 1. All loops of a member share one `hlc`, one `walls`, one `hints`, one `comparisons`
@@ -6,7 +6,7 @@
 //! 2. Every loop has an `origin` and a `seed` of its own; one loop is the keeper, and one is the
 //!    watch.
 //!
-//! Not here: what the options of a server are called (crate `dendra`).
+//! Not here: the names of a server's options (crate `dendra`).
 //! See: docs/protocol.md.
 
 use crate::compare::progress::Comparisons;
@@ -17,7 +17,7 @@ use crate::member::MemberIndex;
 use crate::walls::Walls;
 use std::sync::Arc;
 
-/// What a node is made of.
+/// The parts and settings of a node.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
     /// Members and owners.
@@ -30,7 +30,7 @@ pub struct NodeConfig {
     pub origin: u32,
     /// The clock that all loops of the member share.
     pub hlc: Arc<Hlc>,
-    /// What is known of all members' wall clocks; all loops of the member share it.
+    /// The last readings of all members' wall clocks; all loops of the member share them.
     pub walls: Arc<Walls>,
     /// Room for hints that all loops of the member share.
     pub hints: Arc<HintRoom>,

@@ -1,4 +1,4 @@
-//! What all parts of a node share: the clock, the table of owners, open questions and open orders.
+//! State that all parts of a node share: clock, table of owners, open questions and open orders.
 //!
 //! ```text
 //! ask(member, question) ─► another member: Effect::Ask, and an entry of `asks`
@@ -13,7 +13,7 @@
 //! 3. Open questions to each peer, and open orders, are bounded. At the bound the desk refuses a
 //!    question itself.
 //!
-//! Not here: what an answer means (`coordinator/`), how a question is answered (`replica/`).
+//! Not here: the meaning of an answer (`coordinator/`), the answer to a question (`replica/`).
 //! See: docs/overload.md.
 
 use crate::compare::progress::Comparisons;
@@ -43,7 +43,7 @@ use dendra_base::{Cell, CellId, Guard, Key, Prng};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// One step: the time, and what is to be done.
+/// One step: the time, and the effects that it orders.
 pub(crate) struct Turn<'a> {
     pub(crate) now: Now,
     pub(crate) effects: &'a mut Vec<Effect>,
@@ -185,7 +185,7 @@ pub(crate) struct Desk {
     pub(crate) hints: Arc<HintRoom>,
     pub(crate) comparisons: Arc<Comparisons>,
     pub(crate) value_bytes_max: usize,
-    /// What the own store would say to a write now.
+    /// The own store's answer to a write at this time; `Event::Pressed` sets it.
     pub(crate) readiness: Readiness,
     pub(crate) disputes: Disputes,
     pub(crate) prng: Prng,
@@ -322,8 +322,8 @@ impl Desk {
         }
     }
 
-    /// Gives up what operations and scans that ended early have asked, and tells those who were
-    /// asked.
+    /// Gives up the open questions of operations and scans that ended early, and tells the peers
+    /// that were asked.
     pub(crate) fn withdraw(&mut self, turn: &mut Turn<'_>, ops: &[OpId], scans: &[u64]) {
         let sorted = |ids: &[u64]| {
             let mut ids = ids.to_vec();
@@ -362,8 +362,8 @@ impl Desk {
         self.cancel(turn, tickets);
     }
 
-    /// A peer waits no more for these answers: what was not begun for them need not be, and they
-    /// are not sent.
+    /// A peer does not need these answers any more. Store orders for them are cancelled where the
+    /// store has not begun them, and no answer is sent.
     pub(crate) fn withdrawn(
         &mut self,
         turn: &mut Turn<'_>,
@@ -394,7 +394,8 @@ impl Desk {
         }
     }
 
-    /// What is open for machines of this node: questions to peers, and orders to the store.
+    /// The purposes of all that is open for this node's machines: questions to peers, orders to the
+    /// store.
     pub(crate) fn purposes(&self) -> impl Iterator<Item = Purpose> {
         let asks = self.asks.iter().map(|(_, ask)| ask.purpose);
         let orders = self
@@ -465,8 +466,9 @@ impl Desk {
         });
     }
 
-    /// Gives an answer to its requester, unless the fence has passed the question: the partition
-    /// has other owners by now, and the new one may have loaded without what this answer tells of.
+    /// Gives an answer to its requester, unless the fence has passed the question. Then the
+    /// partition has another owner, which may have loaded before the write that this answer tells
+    /// of.
     pub(crate) fn reply(&mut self, turn: &mut Turn<'_>, requester: Requester, answer: Answer) {
         let answer = match self.stale(requester.epoch, requester.partition) {
             Some(why) => Answer::Refused(why),
@@ -532,9 +534,9 @@ impl Desk {
         debug_assert_eq!(followed, Ok(()), "messages are looked at before they count");
     }
 
-    /// What this member's clocks show: nothing that was stored here is later than the first. The
-    /// wall clock is told beside it and does not move it: a wrong one stays with its member until
-    /// that member writes. What the store would say to a write is told with them.
+    /// This member's clocks: no version that was stored here is later than `hlc`. The wall clock is
+    /// told beside it and does not move it. So a wrong wall clock stays with its member until that
+    /// member writes. The store's readiness for a write is told with them.
     pub(crate) fn clock(&self, turn: &Turn<'_>) -> Answer {
         Answer::Clock {
             hlc: self.hlc.last(),

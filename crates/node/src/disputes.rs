@@ -1,4 +1,5 @@
-//! Copies of one record under one version with different bytes: noticed, counted, and settled by a rule.
+//! Copies of one record under one version with different bytes: noticed, counted, and settled by a
+//! rule.
 //!
 //! ```text
 //! read      copies differ ─► all owners asked ─► choose ─► shown, and decided: PUT If-Match: the version, by this node
@@ -7,12 +8,14 @@
 //! choose    the cell that a majority of its owners holds; else a value before a tombstone, then the larger digest
 //! ```
 //!
-//! No write makes two cells of one version: it takes a member that lies, a program between two members of a cluster without a
-//! secret, a bug, or memory that flips a bit in front of a checksum. Which cell is the right one is not known then. What is
-//! known: if it is never noticed, members answer with different values for ever.
+//! No write makes two cells of one version. There are four causes: a member that lies, a program
+//! between two members of a cluster without a secret, a bug, or memory that flips a bit in front of
+//! a checksum. The right cell is not known then. But without a decision the members would answer
+//! with different values for ever.
 //!
 //! Invariants
-//! 1. The rule needs nothing but the cells and their holders, so that all coordinators that see the same choose the same.
+//! 1. The rule needs only the cells and their holders. So all coordinators that see the same choose
+//!    the same.
 //! 2. It is settled by a conditional write, so that a newer write of a client is never undone.
 //! 3. At most `DISPUTES_MAX` are remembered; one record is looked at once in `DISPUTE_PAUSE_US`.
 //!
@@ -43,7 +46,7 @@ pub(crate) fn is_alike(a: &Cell, b: &Cell) -> bool {
     a.id() == b.id() || has_ended(a, b) || has_ended(b, a)
 }
 
-/// What is to be done about a record.
+/// The next step for a record.
 #[derive(Debug)]
 pub(crate) enum Todo {
     /// All its copies are looked at.
@@ -164,7 +167,7 @@ impl Disputes {
         Some(self.recent.entry(key.clone()).or_default())
     }
 
-    /// What to begin next.
+    /// The next record to look at or to settle.
     pub(crate) fn next(&mut self) -> Option<Todo> {
         self.todo.pop_front()
     }

@@ -1,4 +1,5 @@
-//! How the other members do, as seen from here: whom to ask first, and when to ask somebody else.
+//! Response times of the other members, as this one sees them: which to ask first, and when to ask
+//! another one.
 //!
 //! ```text
 //! answer  ──► latency = 7/8 latency + 1/8 sample        spread likewise, of the distance to it
@@ -18,7 +19,7 @@
 use crate::limits::{HEDGE_US_MAX, HEDGE_US_MIN, LINK_GRACE_US};
 use crate::member::MemberIndex;
 
-/// What is known of one member.
+/// The links and response times of one member.
 #[derive(Clone, Copy, Debug)]
 struct Peer {
     is_up: bool,
@@ -30,7 +31,7 @@ struct Peer {
     spread_us: u64,
 }
 
-/// How another member does, for whoever looks.
+/// The state of another member, for metrics and pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerHealth {
     /// Is there a link?
@@ -41,7 +42,7 @@ pub struct PeerHealth {
     pub patience_us: u64,
 }
 
-/// What links there are to some members who have to answer.
+/// Links to members of which some have to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Links {
     /// To as many as are needed.
@@ -56,7 +57,7 @@ pub(crate) enum Links {
     Lacking { up: u8, missing: MemberIndex },
 }
 
-/// What is known of all members.
+/// The state of all members.
 #[derive(Debug)]
 pub(crate) struct Health {
     peers: Vec<Peer>,

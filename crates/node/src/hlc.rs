@@ -1,4 +1,4 @@
-//! The hybrid logical clock: values for versions that never go back, whatever the wall clock does.
+//! The hybrid logical clock: values for versions that never go back, even if the wall clock does.
 //!
 //! ```text
 //! value    | wall ms 48 | wall us 10, counter 6 |     tick(now) = max(previous + 1, now), CLOCK_MIN at least
@@ -9,18 +9,21 @@
 //! ```
 //!
 //! Invariants
-//! 1. `tick` returns a value once, larger than every value that it returned or observed before.
-//! 2. A restart begins above every value that may have been used: the largest ceiling that is
-//!    durable and the largest version found, whichever is larger, is its floor.
+//! 1. `tick` returns each value once. It is larger than every value that was returned or observed
+//!    before.
+//! 2. A restart begins above every value that may have been used. Its floor is the largest durable
+//!    ceiling, or the largest version found if that is larger.
 //! 3. A value above the durable ceiling (`is_covered` says no) leaves the node only in, or after,
 //!    the log write that raises it.
-//! 4. Every value below `CLOCK_END` is followed, however far it is from the wall clock: order is a matter
-//!    of counting alone. Which wall clocks are right is judged in `walls.rs`, and never by these values.
-//! 5. Crashes do not lead away from the wall clock by more than their number times `CEILING_COUNT_MS`, and one step.
-//! 6. No value is below `CLOCK_MIN`: what is smaller names records that were built on nothing
-//!    (`coordinator/paxos.rs`). A machine whose wall clock shows an earlier time has none that is right.
-//! 7. No wall clock lifts a value to `CLOCK_END`: between what it can show and that end there is room for
-//!    2^61 values.
+//! 4. Every value below `CLOCK_END` is followed, however far it is from the wall clock: order is a
+//!    matter of counting alone. Which wall clocks are right is judged in `walls.rs`, and never by
+//!    these values.
+//! 5. Crashes lead away from the wall clock by at most `CEILING_COUNT_MS` for each crash, and one
+//!    step.
+//! 6. No value is below `CLOCK_MIN`: smaller ones name records that were built on no record
+//!    (`coordinator/paxos.rs`). A machine whose wall clock shows an earlier time shows a wrong one.
+//! 7. No wall clock lifts a value to `CLOCK_END`: between the latest wall time and that end there
+//!    is room for 2^61 values.
 //!
 //! Not here: the wall clock (an argument), the log that keeps the ceiling (crate `engine`,
 //! `raise_hlc_ceiling`, `hlc_floor`), origins of versions (crate `base`).
@@ -61,12 +64,12 @@ pub fn ahead_ms(hlc: u64, now_ms: u64) -> u64 {
 /// A clock shared by all loops of a node.
 ///
 /// The orderings are relaxed: each word is on its own, and read-modify-writes of one word are
-/// ordered whatever their ordering says.
+/// ordered in any case.
 #[derive(Debug)]
 pub struct Hlc {
     /// The largest value handed out or observed.
     last: AtomicU64,
-    /// The largest ceiling that somebody was told to persist.
+    /// The largest ceiling that the log was asked to persist.
     asked: AtomicU64,
     /// The largest ceiling that is durable.
     ceiling: AtomicU64,
@@ -83,7 +86,7 @@ impl fmt::Display for Implausible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:x} is no clock's value: every clock stays below {CLOCK_END:x}, and what sent it is broken",
+            "{:x} is no clock's value: every clock stays below {CLOCK_END:x}, and its sender is broken",
             self.hlc
         )
     }
@@ -92,8 +95,8 @@ impl fmt::Display for Implausible {
 impl std::error::Error for Implausible {}
 
 impl Hlc {
-    /// A clock that goes on after a restart: `floor` is the largest value that may have been used
-    /// before, from the durable ceiling and from the versions found.
+    /// A clock that goes on after a restart. `floor` is the largest value that may have been used
+    /// before: the durable ceiling, or the largest version found.
     pub fn new(floor: u64, now_ms: u64) -> Hlc {
         Hlc {
             last: AtomicU64::new(floor.max(first_of(now_ms))),
@@ -102,8 +105,8 @@ impl Hlc {
         }
     }
 
-    /// The same behind a clean stop: `last` is where the clock ended, as far as that is known; what is above it, up to `floor`,
-    /// was covered and not used.
+    /// The same behind a clean stop. `last` is the clock's last value, if it is known. Values above
+    /// it, up to `floor`, were covered and not used.
     pub fn resume(last: Option<u64>, floor: u64, now_ms: u64) -> Hlc {
         let last = last.unwrap_or(floor).min(floor);
         Hlc {
@@ -385,7 +388,7 @@ mod tests {
 
     proptest! {
         /// A life with steps of the wall clock in both directions, foreign values and crashes: the
-        /// disk keeps what was covered.
+        /// disk keeps the ceilings that were made durable.
         #[test]
         fn no_value_is_ever_used_twice_across_restarts(
             steps in prop::collection::vec((0u8..6, -5_000i64..5_000), 1..200),

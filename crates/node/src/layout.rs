@@ -12,11 +12,11 @@
 //!
 //! * Until the twin has loaded, the old owner holds all that the position ever confirmed. So its
 //!   clock and its copies are the position's clock and copies.
-//! * The position confirms a write, a promise or an acceptance once both have. It holds what it
-//!   shows only if both do, so a read counts it as a holder only behind a write to both.
-//! * The twin loads from the old owner behind its fence. Then it holds whatever the old owner
-//!   confirmed alone: an answer to a question of an older epoch leaves in front of the fence, and
-//!   what it confirms was stored before, or is refused behind it.
+//! * The position confirms a write, a promise or an acceptance once both have. A cell that it shows
+//!   is held only if both hold it. So a read counts it as a holder only behind a write to both.
+//! * The twin loads from the old owner behind its fence. Then it holds all that the old owner
+//!   confirmed alone. An answer to a question of an older epoch leaves in front of the fence: its
+//!   write was stored before. Behind the fence such a question is refused.
 //!
 //! Invariants
 //! 1. A member keeps its index for as long as it is a member. A later member may get the index of
@@ -34,6 +34,7 @@ use crate::ring::table::{BadTable, MemberId};
 use crate::ring::{Partition, Ring};
 use crate::topology::record::EpochRecord;
 use crate::topology::{Member, Topology};
+use dendra_base::{ClusterVersion, ClusterVersions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -44,8 +45,8 @@ pub struct Twin {
     pub place: u8,
     /// The new owner.
     pub member: MemberIndex,
-    /// Is the position new? Then nobody holds it now, and it counts for nothing yet: majorities of
-    /// n and of n + 1 owners meet.
+    /// Is the position new? Then no member holds it now, and it counts for nothing yet: majorities
+    /// of n and of n + 1 owners meet.
     pub is_added: bool,
 }
 
@@ -61,6 +62,7 @@ pub struct Layout {
     /// Since which epoch each partition has these owners, as far as this process knows; empty =
     /// since that of the layout.
     changed: Vec<u64>,
+    in_force: ClusterVersion,
 }
 
 impl Layout {
@@ -79,6 +81,7 @@ impl Layout {
             topology: Arc::clone(topology),
             twins: Vec::new(),
             changed: Vec::new(),
+            in_force: ClusterVersions::OWN.oldest,
         }
     }
 
@@ -179,12 +182,18 @@ impl Layout {
             ids,
             twins: if is_moving { twins } else { Vec::new() },
             changed: Vec::new(),
+            in_force: record.in_force(),
         })
     }
 
     /// Its epoch.
     pub fn epoch(&self) -> u64 {
         self.topology.epoch()
+    }
+
+    /// The version in force: this member says and writes nothing that is newer.
+    pub fn in_force(&self) -> ClusterVersion {
+        self.in_force
     }
 
     /// Its members and numbers.

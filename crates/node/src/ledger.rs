@@ -6,11 +6,12 @@
 //! ```
 //!
 //! Invariants
-//! 1. An id names one entry for the life of the ledger: an answer that comes late, or twice, names nobody.
+//! 1. An id names one entry for the life of the ledger. An answer that comes late, or twice, finds
+//!    no entry.
 //! 2. `due_us` is never later than the earliest due time of an entry; `late` makes it exact again.
 //! 3. No hashing, no allocation beyond the largest number of entries that there ever were at once.
 //!
-//! Not here: how many entries there may be (their owners count them), what a due time means.
+//! Not here: how many entries there may be (their owners count them), the meaning of a due time.
 //! See: docs/overload.md.
 
 const SLOT_BITS: u32 = 20;
@@ -30,8 +31,8 @@ pub(crate) struct Ledger<T> {
 }
 
 impl<T> Ledger<T> {
-    /// An empty ledger. Ids begin at `first`, so that a node that starts again does not repeat those
-    /// of the life before it, whose answers may still be on their way.
+    /// An empty ledger. Ids begin at `first`, so that a restarted node does not repeat the ids of
+    /// its earlier life: answers to those may still be on their way.
     pub(crate) fn new(first: u64) -> Ledger<T> {
         Ledger {
             slots: Vec::new(),
@@ -114,10 +115,9 @@ impl<T> Ledger<T> {
         self.due_us
     }
 
-    /// Appends the ids of all entries that are due: the caller takes each of them out, or gives it
-    /// another due time. The sweep costs a walk over all slots, but only
-    /// when the earliest due time may have come: a walk finds its cost in entries that came in since
-    /// the last one.
+    /// Appends the ids of all due entries. The caller removes each of them, or gives it another due
+    /// time. The sweep walks over all slots, but only when the earliest due time may have come. So
+    /// the entries that came in since the last sweep pay for it.
     pub(crate) fn late(&mut self, now_us: u64, out: &mut Vec<u64>) {
         if now_us < self.due_us {
             return;

@@ -1,34 +1,34 @@
-//! What one member of the cluster decides: plain values and plain functions, driven from outside.
+//! One member's decisions in a cluster: plain values and plain functions, driven from outside.
 //!
 //! ```text
 //! hlc.rs        Hlc                clock values that never go back, below a persisted ceiling
 //! walls.rs      Walls              which members' wall clocks agree
 //! plausible.rs                     whether a message's clock values are a clock's
-//! admission.rs  Gate, admit        who comes in, who waits a little, who is refused
-//! standing.rs   Line               which request is begun next when the processor is what runs out
+//! admission.rs  Gate, admit        which requests enter, which wait a little, which are refused
+//! standing.rs   Line               which request is begun next when the processor is short
 //! stacks.rs     AddressStacks      those requests by the address that they came from
 //! member.rs     MemberIndex        members by number
-//! outcome.rs    Outcome            what a client can get
+//! outcome.rs    Outcome            the results that a client can get
 //! membership/   Membership         which process may be which member; a start until it is ready
-//! topology.rs   Topology, Member   what all nodes of a cluster agree on
+//! topology.rs   Topology, Member   the table that all nodes of a cluster agree on
 //! ring.rs       Ring, Partition    which members own which key
 //! steward/      Steward            changes of the members: orders, plans, epochs, for a process
 //! layout.rs     Layout, Fence      the same for one epoch, with positions that move
-//! step.rs       Event, Effect      what a node is told, and what it wants done
-//! config.rs     NodeConfig         what a world gives a node when it makes one
+//! step.rs       Event, Effect      the events that a node takes, and the effects that it orders
+//! config.rs     NodeConfig         the settings that a world gives a node when it makes one
 //! node.rs       Node               which machine an event is for
 //! coordinator/                     reads, writes, conditions: from the beginning to the outcome
 //! replica/                         how a member answers for its own copies
-//! desk.rs, ledger.rs, places.rs    open questions and orders, and what they are kept in
+//! desk.rs, ledger.rs, places.rs    open questions and orders, and where they are kept
 //! tally.rs      Tally, Verdict     a round of questions to owners, counted
-//! purpose.rs    Purpose, Requester what a question is for, and where its answer goes
+//! purpose.rs    Purpose, Requester which machine asks a question, and where its answer goes
 //! loader.rs     Loader             copies of positions that move to this member
 //! compare/                         copies of two members, compared and repaired
 //! repair.rs     Repairer           records that this member has lost, from the other owners
 //! walk.rs       SourceWalk         the copies of another member, page by page
 //! hints.rs      HintRoom           writes kept for members that did not confirm them
-//! health.rs     Health             whom to ask first, and when to ask somebody else
-//! rounds.rs     Rounds             how long each round took, for whoever looks
+//! health.rs     Health             which peer to ask first, and when to ask another one
+//! rounds.rs     Rounds             how long each round took, for the metrics
 //! limits.rs                        the numbers of the above, with their reasons
 //! ```
 //!

@@ -10,8 +10,8 @@
 /// synchronisation, small beside the ends of values that a wrong clock would shift.
 pub const WALL_APART_MS_MAX: u64 = 60_000;
 
-/// What another member's wall clock showed counts for so long. A clock that is put right is asked again long before;
-/// a member that is gone is no witness.
+/// The reading of another member's wall clock counts for so long. A corrected clock is asked again
+/// long before; a member that is gone is no witness.
 pub const WALL_FRESH_US: u64 = 10_000_000;
 
 /// While a member confirms writes, the others note it so often: an image that is older is refused, whichever members died.
@@ -23,19 +23,19 @@ pub const WALL_EXCHANGE_US: u64 = 1_000_000;
 /// The same while the own wall clock agrees with no majority: it heals as soon as it was put right.
 pub const WALL_EXCHANGE_DOUBTED_US: u64 = 200_000;
 
-/// The clock's ceiling is persisted this far ahead of the wall clock. A restart may find the clock this much
-/// ahead of the wall; a step costs nothing, since it rides in the header of the next log write.
+/// The clock's ceiling is persisted this far ahead of the wall clock. A restart may find the clock
+/// this much ahead of the wall. A step costs nothing: it is in the header of the next log write.
 pub const CEILING_STEP_MS: u64 = 3_000;
 
 /// The next step is asked for when less than this is left: time for a slow disk to write it.
 pub const CEILING_LEFT_MS_MIN: u64 = CEILING_STEP_MS / 2;
 
-/// A clock that is ahead of the wall counts by ones, 2^16 of them in what it takes for a millisecond: its ceiling need not
-/// be far. So crash after crash leads no further away from the wall clock than `CEILING_STEP_MS` and this much for
-/// each crash, which is less than a start takes.
+/// A clock that is ahead of the wall counts by ones: 2^16 of them make a millisecond. So its
+/// ceiling need not be far. Crash after crash leads away from the wall clock by `CEILING_STEP_MS`
+/// and by this much for each crash, which is less than a start takes.
 pub const CEILING_COUNT_MS: u64 = 100;
 
-/// Records at once of which two copies were seen to differ; what comes beyond it is counted, and seen again.
+/// Disputed records that are remembered at once. More of them are counted, and seen again later.
 pub const DISPUTES_MAX: usize = 64;
 /// How long a record that was seen so is not looked at again: its settlement is under way.
 pub const DISPUTE_PAUSE_US: u64 = 1_000_000;
@@ -43,38 +43,38 @@ pub const DISPUTE_PAUSE_US: u64 = 1_000_000;
 pub const DISPUTE_PATIENCE_US: u64 = 100_000;
 /// Deadline of the write that settles it.
 pub const DISPUTE_TIMEOUT_US: u64 = 5_000_000;
-/// Starts of a member that another one may have missed: a member that starts once a second, and is never met, takes
-/// twelve days for them. A claim further ahead is a lie or damage.
+/// Starts of a member that another one may have missed. A member that starts once a second, and is
+/// never met, takes twelve days for them. A claim further ahead is a lie or damage.
 pub const STARTS_AHEAD_MAX: u64 = 1 << 20;
 
 /// From the first packet of a link to the end of its handshake. A start waits so long for members
 /// that do not answer.
 pub const LINK_OPEN_TIMEOUT_US: u64 = 1_000_000;
 
-/// A process that is told `still-there` ends after this time: several times the three seconds after
-/// which a member notices that an earlier process has gone.
+/// A process that is told `still-there` ends after this time. A member notices within three seconds
+/// that an earlier process has gone; this is several times as long.
 pub const TWIN_PATIENCE_US: u64 = 10_000_000;
 
-/// Pressure below this delays nobody: the engine's buffers are there to be used.
+/// Pressure below this delays no request: the engine's buffers are there to be used.
 pub const DELAY_LEVEL_MIN: f64 = 0.5;
 
 /// The longest delay, just below the stop. Ten writes a second from each connection give
 /// compaction room, and a write still ends far inside its default deadline of a second.
 pub const DELAY_US_MAX: u64 = 100_000;
 
-/// Each event loop takes room from a node's gate in pieces of `limit / (loops * this)`, and keeps at
-/// most two pieces unused: at most a quarter of the limit is ever idle in the wrong place.
+/// Each event loop takes room from a node's gate in pieces of `limit / (loops * this)`. It keeps at
+/// most two pieces unused: at most a quarter of the limit is idle in the wrong place.
 pub const LEASES_PER_LOOP: u64 = 8;
 
-/// What a client is told to wait when a gate was full or the engine was behind: the smallest that
-/// the header can say; both pass in milliseconds.
+/// `Retry-After` when a gate was full or the engine was behind: the smallest value that the header
+/// can tell. Both pass in milliseconds.
 pub const RETRY_AFTER_S_BUSY: u32 = 1;
 
-/// What a client is told to wait when the disk was full: somebody has to make room.
+/// `Retry-After` when the disk was full: the operator has to make room.
 pub const RETRY_AFTER_S_DISK_FULL: u32 = 30;
 
-/// The largest cluster: everybody keeps a connection to everybody, and 256 partitions give each of
-/// a hundred members two or three to be the first owner of.
+/// The largest cluster: each member keeps connections to all others. With 256 partitions each of a
+/// hundred members is the first owner of two or three.
 pub const MEMBERS_MAX: usize = 100;
 
 /// The most members that a table of owners names: those of a full cluster that leave, and as many
@@ -99,8 +99,8 @@ pub const EPOCH_PAGE_RECORDS_MAX: usize = 32;
 /// Bytes of one such message, but never less than one record: two of the largest records.
 pub const EPOCH_PAGE_BYTES_MAX: usize = 8 << 20;
 
-/// How often a member tells another one its epoch: a member that was away learns within this time
-/// that it is behind, and one behind a lossy link asks again.
+/// How often a member tells another one its epoch. A member that was away learns within this time
+/// that it is behind; one behind a lossy link asks again.
 pub const EPOCH_GOSSIP_US: u64 = 1_000_000;
 
 /// A later epoch that another member knows is asked for again after this time.
@@ -112,15 +112,15 @@ pub const EARLY_ASKS_MAX: usize = 1_024;
 /// Bytes of an owner's store that one question of a new owner covers.
 pub const LOAD_PAGE_BYTES: u32 = 256 << 10;
 
-/// What the source of a repair looks at for one page: few blocks behind the span, so that damage of
-/// its own elsewhere seldom stands in the way.
+/// The bytes that the source of a repair reads for one page: few blocks behind the span. So damage
+/// of its own elsewhere seldom stands in the way.
 pub const REPAIR_PAGE_BYTES: u32 = 32 << 10;
 
 /// Between two tries of a repair for which owners are missing.
 pub const REPAIR_PAUSE_US: u64 = 1_000_000;
 
-/// How long after damage was found its repair begins: the longest time limit of a client, a minute,
-/// and a twelfth of it for clocks that run at different speeds.
+/// How long after damage was found its repair begins. It is the longest time limit of a client, a
+/// minute, and a twelfth of it for clocks that run at different speeds.
 pub const REPAIR_WAIT_US_DEFAULT: u64 = 65_000_000;
 
 /// Loaded records that a new owner writes at once: other questions to this member need room, too.
@@ -136,8 +136,8 @@ pub const LOAD_PATIENCE_US_DEFAULT: u64 = 10_000_000;
 /// How many bytes a second a new owner loads unless told otherwise.
 pub const LOAD_BYTES_PER_SECOND_DEFAULT: u64 = 64 << 20;
 
-/// How many bytes of keys and cells a second a member compares with others unless told otherwise:
-/// a gigabyte in eight minutes. What that costs the processor is not measured yet.
+/// How many bytes of keys and cells a second a member compares with others unless told otherwise: a
+/// gigabyte in eight minutes. The processor time for it is not measured yet.
 pub const COMPARE_BYTES_PER_SECOND_DEFAULT: u64 = 2 << 20;
 
 /// Between the end of one comparison with a member and the next one with it.
@@ -156,11 +156,11 @@ pub const COMPARE_GRAIN: u32 = 1_024;
 /// Records of a range that is not split again: its records are listed.
 pub const COMPARE_GRAIN_LAST: u32 = 32;
 
-/// Keys and cells of a range, whatever the number of records.
+/// Keys and cells of a range, for any number of records.
 pub const COMPARE_RANGE_BYTES: u64 = 256 << 10;
 
-/// Keys and cells that a member looks at for one question of a peer: it may hold several times what
-/// the peer has between the same keys.
+/// Keys and cells that a member looks at for one question of a peer. Between the same keys it may
+/// hold several times as many as the peer.
 pub const COMPARE_ANSWER_BYTES: u64 = 4 * COMPARE_PAGE_BYTES;
 
 /// Keys and cells of a page of records that are listed, and of the own ones beside them.
@@ -190,12 +190,16 @@ pub const EPOCH_VOTE_US: u64 = 500_000;
 pub const EPOCH_BALLOTS_MAX: u32 = 8;
 
 /// Positions that move at once. One walk of a source serves all of them, so few walks carry a whole
-/// plan; and a write to a moving position has one more owner to wait for.
+/// plan. A write to a moving position waits for one more owner.
 pub const MOVES_SIDE_BY_SIDE: usize = 64;
 
-/// How long a member waits for each one in front of it before it carries a plan on itself: several
-/// times as long as a proposal takes.
+/// How long a member waits for each one in front of it before it carries a plan on itself. A
+/// proposal takes a fraction of it.
 pub const STEWARD_TURN_US: u64 = 2_000_000;
+
+/// How long the disk of a member may be full before the plan that moves copies to it is stopped: an
+/// operator who makes room at once is not overtaken.
+pub const FULL_DISK_PATIENCE_US: u64 = 10_000_000;
 
 /// How often members tell each other how far they are while a plan runs.
 pub const PROGRESS_US: u64 = 1_000_000;
@@ -243,12 +247,12 @@ pub const PEER_ASKS_MAX: u32 = 8_192;
 /// `Busy`, and the others do the work.
 pub const REPLICA_JOBS_MAX: usize = 16_384;
 
-/// Orders to the own store that one loop has open, those of peers included: what operations want, and
-/// what they left behind. Beyond it the own store counts as not answering.
+/// Open orders of one loop to its own store: those of peers, of operations, and of their later
+/// work. Beyond it the own store counts as not answering.
 pub const ORDERS_MAX: usize = 65_536;
 
-/// How often a promise or an acceptance is tried again because another one for the same key came
-/// in between. Each try that fails means that somebody else got through.
+/// How often a promise or an acceptance is tried again because another one for the same key came in
+/// between. Each try that fails means that another write got through.
 pub const PROTOCOL_TRIES_MAX: u8 = 8;
 
 /// The first pause of a proposer that was outbid is drawn below this, about a round trip.
@@ -257,45 +261,48 @@ pub const BACK_OFF_US_MIN: u64 = 1_000;
 /// Pauses double up to this: far inside a deadline of a second.
 pub const BACK_OFF_US_MAX: u64 = 64_000;
 
-/// How long a proposal remembers an author, by the clock values of both: longer than a coordinator rests
-/// between two attempts, whatever stalls it, so that a key without rivals keeps a record without names.
+/// How long a proposal remembers an author, by the clock values of both. A coordinator rests for
+/// less between two attempts, even when it stalls. So a key without rivals keeps a record without
+/// names.
 pub const ANCESTOR_AGE_MS: u64 = 10_000;
 
-/// The longest pause of one that has a proposal under way: rivals that get through meanwhile push it out of what their
-/// proposals remember.
+/// The longest pause of a write that has a proposal under way. Rivals that get through meanwhile
+/// push its name out of the ancestors that their proposals remember.
 pub const BACK_OFF_OWN_US_MAX: u64 = 4_000;
 
-/// How long a conditional write waits behind another one of its key while nothing moves there: far above the time of one
-/// with healthy members, far inside a deadline of a second. Then it goes beside it, as those of other members do.
+/// How long a conditional write waits behind another one of its key while nothing moves there. It
+/// is far above the time of a write with healthy members, and far inside a deadline of a second.
+/// Then it goes beside it, like writes of other coordinators.
 pub const TURN_US_MAX: u64 = 100_000;
 
 /// Questions that a plain write puts to one owner: its clock, and the value. Each once.
 pub const WRITE_QUESTIONS_MAX: u32 = 2;
 
-/// Questions that a read, or one try of a conditional write, puts to one owner: a copy and two that
-/// write what was found to it, or a promise, an acceptance and the value.
+/// Questions that a read, or one try of a conditional write, puts to one owner. For a read they are
+/// a copy and two writes of the newest cell. For a write they are a promise, an acceptance and the
+/// value.
 pub const TRY_QUESTIONS_MAX: u32 = 3;
 
-/// The shortest and the longest patience before a read asks another member: a round trip in a
-/// rack with one sync in front, and a tenth of the smallest deadline that people use.
+/// The shortest and the longest patience before a read asks another member. They are a round trip
+/// in a rack with one sync in front, and a tenth of the smallest deadline that clients use.
 pub const HEDGE_US_MIN: u64 = 1_000;
 /// See [`HEDGE_US_MIN`].
 pub const HEDGE_US_MAX: u64 = 50_000;
 
-/// The shortest patience before a write asks further members for the time. Longer than that of a read: a clock
-/// needs no disk, so who does not show it within this time is stopped, not slow; and where all is well no
-/// timer should ring.
+/// The shortest patience before a write asks further members for the time. It is longer than that
+/// of a read: a clock needs no disk, so a member that is later than this is stopped, not slow. In a
+/// healthy cluster no timer should ring.
 pub const CLOCK_PATIENCE_US_MIN: u64 = 5_000;
 
-/// A member whose link was lost is expected back for so long, and operations that need it wait: what a restart of
-/// its neighbour takes from it, or a reset connection, is over by then, and half of the default deadline is left. From
-/// then on they are refused at once.
+/// A member whose link was lost is expected back for so long, and operations that need it wait. A
+/// reset connection, or the restart of its neighbour, is over by then. Half of the default deadline
+/// is left. From then on operations are refused at once.
 pub const LINK_GRACE_US: u64 = 500_000;
 
 /// How often a version that waits for its ceiling looks whether another loop had it persisted.
 pub const COVER_POLL_US: u64 = 1_000;
 
-/// What hints of one member hold unless the operator says otherwise: some minutes of writes for one
+/// Bytes of a member's hints unless the operator says otherwise: some minutes of writes for one
 /// absent member. Beyond it repair by reads takes longer, and nothing is lost.
 pub const HINT_BYTES_MAX_DEFAULT: u64 = 256 << 20;
 
@@ -309,7 +316,8 @@ pub const HINT_WINDOW_MAX: usize = 32;
 /// Each try that fails means that another loop of this member got through; without more tries the hint is dropped.
 pub const HINT_TRIES_MAX: u8 = 4;
 
-/// Between two looks for hints of members that have links: what they refused or were late for.
+/// Between two looks for hints of members that have links: hints that were refused, or answered
+/// late.
 pub const HINT_PAUSE_US: u64 = 10_000_000;
 
 /// How long the delivery of one hint may take.
@@ -318,11 +326,11 @@ pub const HINT_TIMEOUT_US: u64 = 5_000_000;
 /// Scans of clients under way on one loop, each with a page of every member in memory.
 pub const SCANS_MAX: usize = 32;
 
-/// The largest page that a member makes for another one, whatever it is asked for.
+/// The largest page that a member makes for another one, even if that one asks for more.
 pub const SCAN_PAGE_BYTES_MAX: u32 = 1 << 20;
 
-/// A source's calls count for so long among the requests that stand in line: a client waits for its source's next turn
-/// that long at most, and what is remembered of sources stays small.
+/// A source's calls count for so long among the requests that stand in line. So a client waits at
+/// most that long for its source's next turn, and the memory of sources stays small.
 pub const ROUND_US_MAX: u64 = 100_000;
 
 /// And for at most so many calls of all sources: as many as there are connections.

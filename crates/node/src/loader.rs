@@ -10,15 +10,15 @@
 //!
 //! Invariants
 //! 1. A page is asked for under an epoch in which the position moves, and its source answers behind
-//!    its fence. So a walk of the old owner has whatever that owner confirmed alone, and walks of
-//!    `ceil(n / 2)` other owners have whatever a majority confirmed.
+//!    its fence. So a walk of the old owner has all that this owner confirmed alone. Walks of
+//!    `ceil(n / 2)` other owners have all that a majority confirmed.
 //! 2. A partition has loaded when each record of the walks that it needs is durable here.
-//! 3. One walk at a time, one page at a time, `LOAD_WRITES_MAX` writes at a time, and no more bytes
-//!    a second than this member was told.
+//! 3. One walk at a time, one page at a time, `LOAD_WRITES_MAX` writes at a time. A member's limit
+//!    bounds the bytes a second.
 //! 4. A walk of one source serves all partitions that can use it.
 //!
-//! Not here: a walk page by page (`walk.rs`), who owns what (`layout.rs`), what a source answers (`replica.rs`), the epoch that
-//! makes this member the owner (`topology/`).
+//! Not here: a walk page by page (`walk.rs`), which member owns which position (`layout.rs`), the
+//! answers of a source (`replica.rs`), the epoch that makes this member the owner (`topology/`).
 //! See: docs/protocol.md, "Changes of members".
 
 use crate::config::NodeConfig;

@@ -6,7 +6,7 @@
 //! Withdrawn ───────────► desk: which orders?   ─► Cancel
 //! Answered, Link ──────► desk: which question? ─► coordinator, hints
 //! Surveyed ────────────► desk: which order?    ─► compare, replica
-//! desk's outbox ───────► replica: what a machine of this node asked the own copies
+//! desk's outbox ───────► replica: questions of this node's machines to its own copies
 //! Heard ───────────────► health
 //! Read, Wrote, Paged ──► desk: which order?    ─► coordinator, replica, hints
 //! Pressed ─────────────► desk: told with the next clocks
@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. This file only routes: what an event means is decided where it arrives.
+//! 1. This file only routes: the meaning of an event is decided where it arrives.
 //! 2. A step ends with an empty inbox and an empty outbox, and takes time from its argument alone.
 //!
 //! Not here: a world (crates `server`, `sim`).
@@ -110,7 +110,7 @@ impl Node {
         }
     }
 
-    /// Tells the node what happened, and appends what it wants done.
+    /// Takes one event, and appends the effects that the node orders.
     pub fn step(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
         let mut turn = Turn { now, effects };
         let turn = &mut turn;
@@ -298,8 +298,8 @@ impl Node {
         });
     }
 
-    /// Begins the operations that end disputes: no client waits for them, and what cannot begin is
-    /// seen again.
+    /// Begins the operations that end disputes. No client waits for them. A dispute for which there
+    /// is no room now is found again later.
     fn settle_disputes(&mut self, turn: &mut Turn<'_>) {
         while let Some(todo) = self.desk.disputes.next() {
             if self.ops.len() >= self.operations_max {
@@ -341,6 +341,7 @@ impl Node {
         for early in std::mem::take(&mut self.desk.early) {
             replica::asked(&mut self.desk, turn, early.asker, early.stamp, early.ask);
         }
+        self.keeper.adopt(&mut self.desk, turn, before.topology());
         self.loader.adopt(&mut self.desk, turn);
         self.comparer.adopt(turn);
         self.repairer.adopt(&mut self.desk, turn);
@@ -401,8 +402,8 @@ impl Node {
         self.ask_own(turn);
     }
 
-    /// Routes what was asked of the own replica. What that leads to stands among the effects where
-    /// the question was asked.
+    /// Routes the questions to the own replica. The effects of each question are placed where the
+    /// question stood.
     fn ask_own(&mut self, turn: &mut Turn<'_>) {
         let mut earlier = 0;
         while let Some(own) = self.desk.outbox.pop_front() {
@@ -415,8 +416,8 @@ impl Node {
     }
 
     /// Ends the operations and scans of clients that hung up, as far as they may end, and withdraws
-    /// their questions. All of a turn at once: the cost is one look at what is open, however many
-    /// hung up together.
+    /// their questions. All of one turn are handled together: one look at the open entries serves
+    /// any number of them.
     fn abandon(&mut self, turn: &mut Turn<'_>) {
         if self.gone.is_empty() {
             return;

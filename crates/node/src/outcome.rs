@@ -1,4 +1,4 @@
-//! What a client can get, as values.
+//! The results that a client can get, as values.
 //!
 //! ```text
 //! outcome            status    known          receipt
@@ -8,14 +8,14 @@
 //! ConditionFailed    412       not applied    the same: a majority said so
 //! Overloaded         503, 507  not applied    outcome=not-applied
 //! DeadlinePassed     503       not applied    outcome=not-applied
-//! Abandoned          503       not applied    outcome=not-applied: nobody reads it
+//! Abandoned          503       not applied    outcome=not-applied: its client has hung up
 //! Unreachable        504      not applied    outcome=not-applied
 //! NotEnough          504       either         acks=1/3; outcome=unknown
 //! Overtaken          504       unknown        acks=2/3; outcome=unknown
 //! ```
 //!
 //! Invariants
-//! 1. `Known::NotApplied` is said only when nothing changed and nothing will.
+//! 1. `Known::NotApplied` means that the record was not changed and will not be.
 //!
 //! Not here: status codes (crate `server`, `status.rs`), the text of receipts (crate `wire`),
 //! operating errors.
@@ -28,7 +28,7 @@ use dendra_base::peer::Refused;
 
 pub use dendra_base::Known;
 
-/// What became of an operation. A value's bytes travel beside it, by reference.
+/// The result of an operation. A value's bytes travel beside it, by reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The key has a live value.
@@ -84,13 +84,14 @@ pub enum Outcome {
     NotEnough {
         /// Replicas that answered, in the round that failed.
         got: u8,
-        /// Replicas that had to answer it: a majority where a condition is judged, whatever the client asked for.
+        /// Replicas that had to answer. Where a condition is judged it is a majority, even if the
+        /// client asked for fewer.
         needed: u8,
         /// Replicas that were addressed.
         from: u8,
-        /// What that means for the record.
+        /// Was the record changed?
         known: Known,
-        /// Who refused last, and why; `None` = nobody did.
+        /// The last owner that refused, and its reason; `None` = no owner refused.
         refused: Option<(MemberIndex, Refused)>,
     },
     /// Another write came over a conditional one before it was known whether that had been applied.
@@ -103,8 +104,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What is known about the record when the operation did not do what was asked; `None` when it
-    /// did.
+    /// The state of the record, for an operation that failed; `None` for one that succeeded.
     pub fn known(&self) -> Option<Known> {
         match self {
             Outcome::Found { .. }

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. A purpose holds ids and numbers alone. What they name may be over when the answer comes, and
-//!    then the answer is dropped.
+//! 1. A purpose holds ids and numbers alone. The operation that they name may be over when the
+//!    answer comes, and then the answer is dropped.
 //!
-//! Not here: who routes an answer (`node.rs`), what it means (`coordinator/`, `hints.rs`).
+//! Not here: the way of an answer (`node.rs`), its meaning (`coordinator/`, `hints.rs`).
 //! See: docs/protocol.md.
 
 use crate::member::MemberIndex;
@@ -37,7 +37,7 @@ pub(crate) struct WalkId {
     pub(crate) number: u64,
 }
 
-/// What an answer is for.
+/// The machine, and its entry, that an answer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// An operation asked it in its `round`, of the owner at `place`.
@@ -52,11 +52,11 @@ pub(crate) enum Purpose {
         member: MemberIndex,
         round: u32,
     },
-    /// A page of what this member loads, as a new owner or for records that it has lost.
+    /// A page of records that this member loads, as a new owner or for records that it has lost.
     Load { walk: WalkId },
     /// A comparison with a peer: slot 0 is its question about a range, the others are repairs.
     Compare { walk: u64, slot: u32 },
-    /// Nobody waits: a repair that may fail.
+    /// No machine waits: a repair that may fail.
     Nobody,
 }
 

@@ -8,16 +8,18 @@
 //!          ceil(w / 2) of the w - 1 other owners. They meet each majority of the w owners.
 //! ```
 //!
-//! Until it is told, the world keeps the damaged block: reads of its keys are refused as damaged, so
-//! this member counts for none of them. It confirmed them all the same, before; operations that
-//! counted such a confirmation, and were not over when another owner was walked, could leave it out.
-//! So the walks begin when each operation is over that was under way when the damage was found.
+//! The world keeps the damaged block until it gets `Repaired`: reads of its keys are refused as
+//! damaged, so this member counts for none of them. But it confirmed those writes before. An
+//! operation that counted such a confirmation, and was under way while another owner was walked,
+//! could be missed. So the walks begin when each operation has ended that was under way when the
+//! damage was found.
 //!
 //! Invariants
-//! 1. A span is repaired when each record that enough owners showed is durable here: clients' ones
-//!    and promises.
+//! 1. A span is repaired when each record that enough owners showed is durable here: records of
+//!    clients, and promises.
 //! 2. A span that holds notes of the node itself is never repaired: no other member has them.
-//! 3. One walk at a time, one page at a time, and no more bytes a second than this member may load.
+//! 3. One walk at a time, one page at a time. It takes no more bytes a second than this member may
+//!    load.
 //! 4. A change of the members begins all repairs anew.
 //!
 //! Not here: a walk page by page (`walk.rs`), finding damage and dropping it (crate `engine`).
@@ -104,7 +106,7 @@ impl Repairer {
         self.look(desk, turn);
     }
 
-    /// The desk has another layout: what was walked may be of other owners.
+    /// The desk has another layout: the pages walked so far may be of other owners.
     pub(crate) fn adopt(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         self.walk = None;
         for repair in self.repairs.values_mut() {
@@ -275,8 +277,8 @@ fn place(desk: &Desk, partition: Partition) -> Option<usize> {
     twin.map(|twin| usize::from(twin.place)).or(stored)
 }
 
-/// What is to be walked for the span; `None` when it holds notes of the node itself. Hints are left
-/// out: they are copies of what other owners have confirmed.
+/// The parts to walk for the span; `None` when it holds notes of the node itself. Hints are left
+/// out: they are copies of writes that other owners have confirmed.
 fn parts(span: &LostSpan) -> Option<VecDeque<WalkPart>> {
     if part(span, Space::Meta).is_some() {
         return None;

@@ -10,8 +10,8 @@
 //!
 //! Invariants
 //! 1. The node writes these numbers and decides nothing by them.
-//! 2. A round counts once, until the operation goes on or its outcome is told. What lingers behind
-//!    the outcome is not in it.
+//! 2. A round counts once, until the operation goes on or its outcome is told. Work that lingers
+//!    behind the outcome is not in it.
 //!
 //! Not here: which stage is which round (`coordinator/stage.rs`), names and pages (crate `server`).
 //! See: docs/protocol.md.
@@ -37,7 +37,7 @@ pub enum Round {
     Write,
     /// Copies.
     Read,
-    /// Confirmations of what a read found, by those who lacked it.
+    /// Confirmations of the cell that a read found, by owners that lacked it.
     WriteBack,
     /// Another conditional write of the key, begun at the same loop.
     Queue,
@@ -45,7 +45,7 @@ pub enum Round {
     Prepare,
     /// Acceptances.
     Accept,
-    /// Confirmations of what a rival had proposed.
+    /// Confirmations of a rival's proposal.
     Finish,
     /// A rest, so that a rival can finish.
     BackOff,
@@ -88,7 +88,7 @@ impl Round {
 /// How long one kind of round took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoundTimes {
-    /// Counts by bucket of [`ROUND_BUCKETS_US`], each with what lies above the bucket below it.
+    /// Counts by bucket of [`ROUND_BUCKETS_US`]. Each has the values above the bucket below it.
     pub buckets: [u64; ROUND_BUCKETS_US.len() + 1],
     /// Sum of all, microseconds.
     pub sum_us: u64,

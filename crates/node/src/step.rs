@@ -1,4 +1,4 @@
-//! What a node is told and what it wants done: the whole interface between decisions and a world.
+//! Events and effects: the whole interface between a node's decisions and a world.
 //!
 //! ```text
 //!              Begin Gone Scan        Asked Withdrawn    Answered Link        Read Wrote Paged …      Tick
@@ -8,17 +8,17 @@
 //! ```
 //!
 //! Invariants
-//! 1. Every `Begin` gets exactly one `Outcome`, every `Scan` exactly one `Scanned`, at the latest at the first `Tick` at or after its
-//!    deadline, whatever the world does.
+//! 1. Every `Begin` gets exactly one `Outcome`, and every `Scan` exactly one `Scanned`. It comes at
+//!    the latest with the first `Tick` at or after the deadline, even if the world never answers.
 //! 2. Every store effect carries a ticket and gets exactly one event with that ticket, or the node
 //!    is gone. The order among different tickets is free.
 //! 3. `Wrote { Ok }` and the cells of `Read` are durable: the world shows nothing before its sync.
 //! 4. Messages may be lost, repeated, late and out of order; a lost link may or may not be told.
-//! 5. An operation whose client is `Gone` ends as `Abandoned` if it has sent nothing of its own
-//!    that changes the key. A write that has goes on to its end and its outcome: its fate is no
-//!    less known than with a client.
-//! 6. `Withdraw`, `Withdrawn` and `Cancel` only save work: each may be lost, late, or of something
-//!    that is done.
+//! 5. An operation whose client is `Gone` ends as `Abandoned` if it has sent no question of its own
+//!    that changes the key. A write that has sent one goes on to its outcome: its fate is as well
+//!    known as with a client.
+//! 6. `Withdraw`, `Withdrawn` and `Cancel` only save work: each may be lost, or late, or may name
+//!    something that is done.
 //!
 //! Not here: the machines (`node.rs` routes, `coordinator/`, `replica/`), bytes (crate `wire`).
 //! See: docs/protocol.md, ARCHITECTURE.md.
@@ -54,7 +54,7 @@ pub type AskId = u64;
 /// Where the answer to a peer's question goes: the world's mark, opaque to the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asker {
-    /// Who asks.
+    /// The member that asks.
     pub member: MemberIndex,
     /// Which of its links; opaque.
     pub link: u64,
@@ -75,11 +75,11 @@ pub enum StoreFailure {
     Late,
     /// An error came before the log; nothing was done.
     NotApplied,
-    /// The log failed: nobody knows, and this node is about to end.
+    /// The log failed: the fate of the write is unknown, and this node is about to end.
     Poisoned,
 }
 
-/// What became of a write to the own store.
+/// The fate of a write to the own store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreOutcome {
     /// Durable. `version` is the written one, raised only under a condition.
@@ -105,7 +105,7 @@ pub struct LostSpan {
     pub last: Bytes,
 }
 
-/// What the node is told.
+/// The events that a node takes.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A client's operation enters.
@@ -114,7 +114,7 @@ pub enum Event {
         client: ClientTicket,
         /// Raw user key.
         key: Bytes,
-        /// What to do.
+        /// To read, to write, or to write under a condition.
         operation: Operation,
         /// How many copies and answers; checked against the topology.
         quorum: Quorum,
@@ -125,7 +125,7 @@ pub enum Event {
     Scan {
         /// Comes back with the page.
         client: ClientTicket,
-        /// What is still to come.
+        /// The part of the scan that is still to come.
         range: Range,
         /// About how many bytes of keys and values the page may have; at least one record comes.
         bytes: u32,
@@ -134,7 +134,7 @@ pub enum Event {
     },
     /// The client hung up. With the next `Tick` the node ends its operation, if that may end.
     Gone {
-        /// Whose.
+        /// The client that hung up.
         client: ClientTicket,
     },
     /// A peer asks.
@@ -148,7 +148,7 @@ pub enum Event {
     },
     /// A peer waits no more for the answers to some of its questions.
     Withdrawn {
-        /// Who.
+        /// The peer.
         member: MemberIndex,
         /// The link over which it asked them; opaque.
         link: u64,
@@ -157,7 +157,7 @@ pub enum Event {
     },
     /// A peer answers.
     Answered {
-        /// Who.
+        /// The peer that answered.
         member: MemberIndex,
         /// Which question.
         id: AskId,
@@ -166,14 +166,14 @@ pub enum Event {
     },
     /// A link to a peer came up, or all links to it went down: its open questions get no answer.
     Link {
-        /// Whose.
+        /// The peer at the other end.
         member: MemberIndex,
         /// Up or down.
         is_up: bool,
     },
     /// A peer showed that it is there, by a link of its own: if there is none to it, one is about to come up.
     Heard {
-        /// Who.
+        /// The peer.
         member: MemberIndex,
     },
     /// The store read.
@@ -187,7 +187,7 @@ pub enum Event {
     Wrote {
         /// Of the order.
         ticket: StoreTicket,
-        /// What became of it.
+        /// The fate of the write.
         result: Result<StoreOutcome, StoreFailure>,
     },
     /// The store read a page of a range.
@@ -201,7 +201,7 @@ pub enum Event {
     Surveyed {
         /// Of the order.
         ticket: StoreTicket,
-        /// What the look has shown.
+        /// The result of the look.
         result: Result<Surveyed, StoreFailure>,
     },
     /// A clock ceiling that was asked for is durable.
@@ -209,8 +209,8 @@ pub enum Event {
         /// The ceiling.
         hlc: u64,
     },
-    /// What the own store would say to a write from now on. A node that was not told believes that
-    /// it is ready.
+    /// The own store's answer to a write from now on. A node that got no such event believes that
+    /// the store is ready.
     Pressed {
         /// To a value and to a deletion.
         readiness: Readiness,
@@ -232,17 +232,17 @@ pub enum Event {
         /// At least 1.
         bytes_per_second: u64,
     },
-    /// The turn of the world's loop ends, or `due_us` has come: questions that waited to be sent
-    /// together go out, what is late ends.
+    /// The world's loop ends its turn, or `due_us` has come. Questions that waited to be sent
+    /// together go out; late ones end.
     Tick,
 }
 
-/// What the node wants done.
+/// The effects that a node orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Tell the client.
     Outcome {
-        /// Whose.
+        /// The client that waits.
         client: ClientTicket,
         /// Which.
         outcome: Outcome,
@@ -253,7 +253,7 @@ pub enum Effect {
     },
     /// Give the client a page of its scan.
     Scanned {
-        /// Whose.
+        /// The client that waits.
         client: ClientTicket,
         /// Live records, newest versions, each key once, in the order of the walk.
         records: Vec<(Bytes, Cell)>,
@@ -264,14 +264,14 @@ pub enum Effect {
     },
     /// Answer a peer.
     Reply {
-        /// Who asked.
+        /// The peer that asked.
         asker: Asker,
         /// The answer.
         answer: Answer,
     },
     /// Ask a peer.
     Ask {
-        /// Whom.
+        /// The peer to ask.
         member: MemberIndex,
         /// Mark of the answer.
         id: AskId,
@@ -280,9 +280,9 @@ pub enum Effect {
         /// The question.
         ask: Ask,
     },
-    /// Tell a peer that nobody waits for the answers to these questions any more.
+    /// Tell a peer that the answers to these questions are not needed any more.
     Withdraw {
-        /// Whom.
+        /// The peer that was asked.
         member: MemberIndex,
         /// Marks of questions that it was asked.
         ids: Vec<AskId>,
@@ -310,7 +310,7 @@ pub enum Effect {
         key: Key,
         /// With its version.
         cell: Cell,
-        /// What must hold.
+        /// The condition under which the write is carried out.
         guard: Guard,
     },
     /// Read a part of a space.
@@ -329,25 +329,25 @@ pub enum Effect {
         /// Not begun later than this.
         deadline_us: u64,
     },
-    /// Look at a part of a space: begin the look, show it each record of the part in the order of
-    /// the keys until it has seen enough, and finish it.
+    /// Look at a part of a space. The world begins the look, shows it each record of the part in
+    /// key order until it has seen enough, and finishes it.
     Survey {
         /// Mark of the event.
         ticket: StoreTicket,
-        /// Where, and what of it.
+        /// The part of a space, and the machine that looks at it.
         look: Box<Survey>,
         /// Not begun later than this.
         deadline_us: u64,
     },
-    /// Another member knows an epoch that this loop does not: learn it from that member, if this
-    /// process does not know it either, and tell `Layout`.
+    /// Another member knows an epoch that this loop does not. The world learns it from that member,
+    /// unless this process knows it already, and sends `Layout`.
     Learn {
         /// Knows it.
         member: MemberIndex,
         /// The epoch.
         epoch: u64,
     },
-    /// The store holds again whatever a majority of the owners of the span's keys has confirmed: the
+    /// The store holds again each version that a majority of the span's owners confirmed: the
     /// damaged block may be dropped.
     Repaired {
         /// Of the span.

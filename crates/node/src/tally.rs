@@ -1,7 +1,7 @@
 //! The count of one round: owners that were asked, owners that answered, and whether it is decided.
 //!
 //! ```text
-//! unasked ── ask ──► pending ── answer ─┬─ count ──► good      it counts towards what is needed
+//! unasked ── ask ──► pending ── answer ─┬─ count ──► good      it counts towards the needed number
 //!    ▲                  ▲               ├─ refuse ─► refused   full, if it was the only question
 //!    └───── unask ──────┴── ask_again ──┴─ neither             ── an answer that does not count
 //!
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The dumb twin: a list of what happened to each place, read from the beginning every time.
+    /// The dumb twin: a list of events at each place, read from the beginning every time.
     #[derive(Clone, Copy, Debug)]
     enum Happened {
         Asked,
@@ -286,7 +286,7 @@ mod tests {
                         tally.unask(place);
                         note(Happened::Unasked);
                     }
-                    // An answer that nobody waits for changes nothing.
+                    // An answer at a place that is not pending changes nothing.
                     _ if !tally.answer(place) => {}
                     5 | 6 => {
                         tally.count(place);

@@ -13,8 +13,8 @@
 //! 3. Nothing is written that the source cannot have meant: a cell that fails its checksum, or a
 //!    record that cannot be read, ends the walk.
 //!
-//! Not here: which sources are walked, and when enough are (`loader.rs`, `repair.rs`), what a source
-//! answers (`replica/`).
+//! Not here: which sources are walked, and when enough are (`loader.rs`, `repair.rs`), the answers
+//! of a source (`replica/`).
 //! See: docs/protocol.md, "Changes of members", "Damage".
 
 use crate::desk::{Desk, Order, Turn};
@@ -51,14 +51,14 @@ impl WalkPart {
     }
 }
 
-/// What came of an event.
+/// The result of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Walked {
     /// Nothing yet: an answer or a write is awaited.
     Waits,
     /// The source did not answer, and may do so later.
     Refused,
-    /// What the source holds cannot be read.
+    /// The source's copies cannot be read.
     Unreadable,
     /// A page is over: `bytes` of it, whole or not. The last one of the walk?
     Page {
@@ -167,7 +167,7 @@ impl SourceWalk {
         }
     }
 
-    /// Drops of the page what lies behind the part.
+    /// Drops the records of the page that lie behind the part.
     fn stay_in_part(&mut self) {
         let last = self.parts.front().and_then(|part| part.last.as_ref());
         if let Some(last) = last {

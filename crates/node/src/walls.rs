@@ -1,19 +1,21 @@
-//! Which wall clocks agree: what other members' clocks showed last, and whether the own one is with a majority.
+//! Which wall clocks agree: the last reading of each member's clock, and whether the own one is
+//! with a majority.
 //!
 //! ```text
-//! Answer::Clock { wall_ms } ─► less the own monotonic clock ─► what that wall clock shows at any later time
+//! Answer::Clock { wall_ms } ─► less the own monotonic clock ─► that wall clock's reading at any later time
 //!                                                              within 60 s of the own one: it agrees
 //! ```
 //!
 //! Invariants
-//! 1. Wall clocks are compared with wall clocks alone: no value of the hybrid clock, which every member
-//!    moves, condemns any of them.
-//! 2. Others' clocks go on with the monotonic clock. A jump of the own wall clock is seen in the turn in which it
-//!    is read, a jump of another one with its next answer.
-//! 3. The own clock is doubted only while fresh answers leave no majority that could agree with it: silence condemns no clock.
+//! 1. Wall clocks are compared with wall clocks alone. Every member moves the hybrid clock, so no
+//!    value of it is used here.
+//! 2. Other members' readings go on with the monotonic clock. A jump of the own wall clock is seen
+//!    in the turn in which it is read, a jump of another one with its next answer.
+//! 3. The own clock is doubted only while fresh answers leave no majority that could agree with it.
+//!    Silence makes no clock doubtful.
 //!
-//! Not here: when others are asked (`node.rs`), what a doubted coordinator does (`coordinator/clock.rs`), the
-//! hybrid clock (`hlc.rs`).
+//! Not here: when peers are asked (`node.rs`), the steps of a doubted coordinator
+//! (`coordinator/clock.rs`), the hybrid clock (`hlc.rs`).
 //! See: docs/protocol.md, rule 6.
 
 use crate::limits::{MEMBERS_MAX, WALL_APART_MS_MAX, WALL_FRESH_US};
@@ -24,7 +26,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 /// Beyond this a wall clock shows nothing that differs: sums of two of them stay far from overflow.
 const SHOWN_MS_MAX: u64 = 1 << 60;
 
-/// What one member's wall clock showed last.
+/// The last reading of one member's wall clock.
 #[derive(Debug, Default)]
 struct Reading {
     /// The wall clock, less the own monotonic one, in milliseconds.

@@ -439,7 +439,7 @@ fn what_cannot_be_read_is_left_out_and_the_rest_is_compared() {
         assert!(cluster.is_full(others[0], others[1]));
         assert_eq!(cluster.sites[2].store.len(), 30_000);
         assert!(cluster.reports().iter().any(|report| report.left_out > 0));
-        // Mended by somebody: then it counts.
+        // Mended by a member: then it counts.
         cluster.sites[damaged].damaged.clear();
         cluster.run(40 * SECOND_US);
         assert!(cluster.pairs().iter().all(|(a, b)| cluster.is_full(*a, *b)));

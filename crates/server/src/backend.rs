@@ -1,5 +1,4 @@
-//! What carries out the operations of clients: the store of a node alone, or the cluster of a
-//! member.
+//! The backend of clients' operations: the store of a node alone, or the cluster of a member.
 //!
 //! ```text
 //! connection ─► begin ─┬─► Shown     a read, answered on the spot
@@ -38,7 +37,7 @@ use dendra_wire::route::{Entity, Scan as Query, Scope};
 use dendra_wire::{EntityOp, Refusal};
 use std::rc::Rc;
 
-/// What carries out the operations of clients on one loop.
+/// Carries out the operations of clients on one loop.
 #[derive(Clone)]
 pub(crate) enum Backend {
     /// The own store.
@@ -56,7 +55,7 @@ pub(crate) enum BackendScan {
 }
 
 impl Backend {
-    /// What carries out the operations of clients on this loop.
+    /// The backend of this loop.
     pub(crate) fn of(lane: &EventLoop) -> Backend {
         match lane.agent() {
             None => Backend::Alone(Alone),
@@ -72,9 +71,9 @@ impl Backend {
         }
     }
 
-    // What it can do.
+    // The operations that it can carry out.
 
-    /// What the engine's pressure means for a write of `class`.
+    /// The effect of the engine's pressure on a write of `class`.
     pub(crate) fn admit(&self, lane: &EventLoop, class: Class) -> Entry {
         let entry = lane.admit(class);
         match self {
@@ -107,7 +106,7 @@ impl Backend {
         }
     }
 
-    /// What the answer to a scan says about itself.
+    /// The terms of the answer to a scan.
     pub(crate) fn scan_terms(&self, lane: &EventLoop, style: Style) -> Terms {
         match self {
             Backend::Alone(alone) => alone.scan_terms(lane, style),
@@ -186,7 +185,7 @@ impl Backend {
 }
 
 impl BackendScan {
-    /// The next chunk, behind what stands in `out`.
+    /// The next chunk, behind the earlier content of `out`.
     pub(crate) async fn next(
         &mut self,
         socket: &mut Socket,

@@ -6,17 +6,17 @@
 //!                                                 └─► batch ─► log thread ─► engine
 //! admin plane      maintenance, 2 threads ─► engine
 //!
-//! lifecycle.rs   start, signals, stop            settings/      what an operator decides
+//! lifecycle.rs   start, signals, stop            settings/      the operator's decisions
 //! clients/       accepting, connections          event_loop/    a loop, its turns and its mailbox
-//! backend.rs     what carries operations out     disk/          threads that may wait for the disk
-//! peers/         the node, links of members      admin/         what a person and a scraper see
-//! tls/           sealed connections               rights/        tokens, and what they allow
+//! backend.rs     carries operations out          disk/          threads that may wait for the disk
+//! peers/         the node, links of members      admin/         pages for people and scrapers
+//! tls/           sealed connections               rights/        tokens, and their grants
 //! start_error.rs why a node did not start        limits.rs      bounds
 //! ```
 //!
 //! Invariants
 //! 1. An event loop never waits for a disk or for another thread.
-//! 2. Every queue is bounded, and what happens when it is full is written in docs/overload.md.
+//! 2. Every queue is bounded. docs/overload.md tells the effect of a full one.
 //!
 //! Not here: decisions (crate `node`), bytes of HTTP (crate `wire`), bytes on disk (crate `engine`).
 //! See: docs/api.md, docs/overload.md, ARCHITECTURE.md.

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. No client is accepted before the folder is open, its log replayed, every member that can be asked has let it in,
-//!    and every loop has tried to open its links to those.
+//! 1. No client is accepted before the folder is open, its log replayed, and every member that can
+//!    be asked has let it in. By then every loop has tried to open its links to those.
 //! 2. Every thread that was started is joined before `stop` returns.
 //! 3. A poisoned engine refuses to be closed: its folder is left as the failure found it, and the
 //!    exit code is not 0.
@@ -69,7 +69,7 @@ fn system(what: &str) -> impl Fn(io::Error) -> StartError + '_ {
     }
 }
 
-/// What happens on an event loop.
+/// The work of the upper floors on an event loop.
 static FLOORS: Floors = Floors {
     serve: connection::spawn,
     turns: peers::turns,
@@ -160,7 +160,7 @@ impl Server {
     }
 }
 
-/// What a start waits with, until a signal asks to stop.
+/// The parts that a start has while it waits, until a signal asks to stop.
 struct Starting {
     phase: Arc<PhaseCell>,
     runtime: tokio::runtime::Runtime,
@@ -217,7 +217,8 @@ fn warn_of_open_folder(path: &std::path::Path) {
     }
 }
 
-/// Raises the process's own limit of descriptors, and lowers `connections_max` to what is left.
+/// Raises the process's own limit of descriptors, and lowers `connections_max` to the number that
+/// is left.
 fn fit_descriptors(mut settings: Settings) -> Settings {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -312,7 +313,7 @@ fn proposed_identity() -> io::Result<Identity> {
     let node = u128::from_le_bytes(peers::random()?);
     Ok(Identity {
         node,
-        // Zero stands for "nobody" in a version.
+        // Zero stands for "no member" in a version.
         origin: (node as u32).max(1),
     })
 }
@@ -385,7 +386,7 @@ fn open_engine(
         .map_err(in_folder)?;
     if cluster.is_none() {
         // One node holds the only copy of everything: no replica has to confirm a tombstone. In a
-        // cluster nobody confirms them yet, so they stay.
+        // cluster no member confirms them yet, so they stay.
         engine.raise_purge_horizon(dendra_base::Version::MAX);
     }
     let import = Import::open(&engine).map_err(in_folder)?;
@@ -626,8 +627,8 @@ impl Running {
     /// is closed so that the next start has nothing to replay.
     ///
     /// # Errors
-    /// The folder could not be closed: the log failed, or the disk is full. What was acknowledged is in
-    /// the log nevertheless.
+    /// The folder could not be closed: the log failed, or the disk is full. Acknowledged writes are
+    /// in the log nevertheless.
     pub fn stop(mut self) -> Result<(), Error> {
         self.shared.phase.turn(Phase::Draining);
         self.stop_accepting.send_replace(true);
@@ -705,7 +706,7 @@ pub enum ExitReason {
     Stopped,
     /// It never served.
     NotStarted(StartError),
-    /// Another member does not let the folder in: who, and why (exit 3).
+    /// Another member does not let the folder in: the member, and why (exit 3).
     Disowned(String),
     /// A signal asked for it, but the folder could not be closed (exit 1).
     NotClosed(Error),
@@ -740,11 +741,17 @@ enum Wake {
 }
 
 /// Serves until SIGTERM or SIGINT, then stops and returns; a second signal ends the process at
-/// once. Stops by itself when another member disowns the folder. Aborts the process when the log fails: nobody knows
-/// then what is durable. `on_serving` is called once, when clients are accepted.
+/// once. Stops by itself when another member disowns the folder. Aborts the process when the log
+/// fails: the durable state is unknown then. `on_serving` is called once, when clients are
+/// accepted.
 pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReason {
     let (wake, woken) = mpsc::sync_channel(4);
-    let signals = match Signals::catch(settings.tls.is_some()) {
+    let secret_file = settings
+        .cluster
+        .as_ref()
+        .map(|cluster| &cluster.secret_file);
+    let has_files = settings.tls.is_some() || secret_file.is_some_and(Option::is_some);
+    let signals = match Signals::catch(has_files) {
         Ok(signals) => signals,
         Err(error) => {
             return ExitReason::NotStarted(system("signals cannot be caught")(error));
@@ -771,7 +778,7 @@ pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReaso
         Ok(Wake::Signal) => {}
         Ok(Wake::Ended) if running.phase() != Phase::Poisoned => return running.retire(),
         Ok(Wake::Ended) | Err(mpsc::RecvError) => {
-            // Long enough for the loops to write `outcome=unknown` to those who wait.
+            // Long enough for the loops to write `outcome=unknown` to the clients that wait.
             std::thread::sleep(limits::POISON_GRACE);
             std::process::abort();
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 pub const WORKERS_DEFAULT: usize = 4;
 /// More threads than any disk has use for.
 pub const WORKERS_MAX: usize = 256;
-/// Jobs waiting for the store pool: at 100 µs a read and four workers, 1024 jobs are 25 ms of work,
+/// Jobs waiting for the store pool. At 100 µs a read and four workers, 1024 jobs are 25 ms of work,
 /// well inside the default deadline of a request.
 pub const STORE_QUEUE_LEN_MAX_DEFAULT: usize = 1024;
 /// A queue beyond this is longer than the longest deadline.
@@ -52,12 +52,12 @@ pub const LANE_BATCH_LEN_MAX: usize = 2_048;
 pub const SCAN_CHUNK_BYTES: usize = 64 << 10;
 /// Scans may hold this share of the room for bytes (a half), so that values always find some.
 pub const SCAN_BYTES_SHARE: usize = 2;
-/// Values of more than 4 KiB that came with a body of their own and that a member has begun to write, all loops
-/// together: what owners on slow machines store within a part of a request's deadline, and on fast ones more than a
-/// network takes in the time of a write.
+/// Values of more than 4 KiB, with a body of their own, that a member has begun to write, all loops
+/// together. Owners on slow machines store as much within a part of a request's deadline. On fast
+/// machines it is more than a network takes in the time of a write.
 pub const MEMBER_VALUE_BYTES_MAX: usize = 8 << 20;
-/// What one scan job may look at before it goes back to the end of the queue: about a millisecond
-/// of decoding, so that a scan over tombstones does not hold a worker.
+/// The bytes that one scan job may look at before it goes back to the end of the queue: about a
+/// millisecond of decoding. So a scan over tombstones does not hold a worker.
 pub const SCAN_LOOK_BYTES: usize = 256 << 10;
 
 /// Reads of connections that give way, called at once: about a tenth of a millisecond of work. Behind them the loop looks
@@ -70,22 +70,22 @@ pub const WAY_WAIT_US: u64 = 5_000;
 /// New connections that a loop takes in front of other work.
 pub const WELCOMES_A_TURN: usize = 8;
 
-/// While a loop is near what it can serve in time, chunks of scans get this share of one processor (a quarter): behind
-/// each of them, scans rest for three times as long as it took.
+/// While a loop is near its capacity, chunks of scans get this share of one processor (a quarter).
+/// Behind each chunk, scans rest for three times as long as it took.
 pub const SCAN_TIME_SHARE: u64 = 4;
 /// But for no longer than this: a scan goes on, however long a chunk took on a slow disk.
 pub const SCAN_REST_MAX: Duration = Duration::from_millis(100);
 
 /// A body that arrives slower than this (after `Timeouts::body`) is given up.
 pub const BODY_BYTES_PER_SECOND_MIN: usize = 64 << 10;
-/// While others wait for room, a body or an answer that holds some and moves less than the least rate over this time
-/// gives it back.
+/// While others wait for room, a body or an answer that holds some must move at the least rate over
+/// this time. Else it gives its room back.
 pub const TURNOVER_TIME: Duration = Duration::from_secs(1);
 /// However large, no body may take longer.
 pub const BODY_TIMEOUT_MAX: Duration = Duration::from_secs(30);
-/// A body that nobody wants is read and dropped up to this much to keep the connection.
+/// A body that is to be dropped is read up to this much to keep the connection.
 pub const DISCARD_BYTES_MAX: usize = 16 << 20;
-/// Unwanted bytes that a loop reads between two sweeps, 40 MiB a second: what is refused comes behind what is.
+/// Unwanted bytes that a loop reads between two sweeps, 40 MiB a second: wanted bytes come first.
 pub const DISCARD_BYTES_PER_SWEEP: usize = 4 << 20;
 /// Of a head that was refused this much more is read: enough for any header that a browser sends.
 pub const LINGER_BYTES_MAX: usize = 64 << 10;
@@ -99,10 +99,11 @@ pub const SEAL_AFTER: Duration = Duration::from_millis(10);
 pub const MAINTAIN_SLICE_BYTES: usize = 1 << 20;
 /// Background work looks around this often without being woken.
 pub const MAINTAIN_IDLE: Duration = Duration::from_millis(500);
-/// Longest pause between two slices of compaction while nobody waits for it.
+/// Longest pause between two slices of compaction while no write waits for it.
 pub const MAINTAIN_PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// What a scrub reads of tables a second: 100 GiB in seven hours, for half a percent of one core.
+/// The bytes of tables that a scrub reads a second: 100 GiB in seven hours, for half a percent of
+/// one core.
 pub const SCRUB_BYTES_PER_SECOND_DEFAULT: u64 = 4 << 20;
 /// A pass of a scrub over all tables begins a day after the one before it, at the earliest.
 pub const SCRUB_EVERY_DEFAULT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -115,30 +116,31 @@ pub const SCRUB_BUSY_PAUSE: Duration = Duration::from_secs(2);
 
 /// Pieces of memory from this size on are mapped: a block with a value of a mebibyte that was compressed is one, too.
 pub const LARGE_BYTES: usize = 512 << 10;
-/// What is kept of them when they are freed, for all threads together: a few values of a mebibyte for each thread that
-/// reads or sends them, or one block with a value of the largest size.
+/// The freed pieces that are kept, for all threads together. It is room for a few values of a
+/// mebibyte for each thread that reads or sends them, or for one block with a value of the largest
+/// size.
 pub const LARGE_KEPT_BYTES_MAX: usize = 16 << 20;
 
-/// A buffer or value up to this size is not counted: it is part of what a connection costs.
+/// A buffer or value up to this size is not counted: it is part of the cost of a connection.
 pub const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
 /// While a stop waits for requests in flight it looks this often.
 pub const DRAIN_LOOK: Duration = Duration::from_millis(2);
-/// After the log failed: time for the loops to write `outcome=unknown` to those who wait.
+/// After the log failed: time for the loops to write `outcome=unknown` to the clients that wait.
 pub const POISON_GRACE: Duration = Duration::from_millis(100);
 
-/// What a refused client is told to wait, in seconds: the smallest that the header can say.
+/// `Retry-After` of a refused client, in seconds: the smallest value that the header can tell.
 pub const RETRY_AFTER_S: u32 = 1;
 /// Those that are refused in a row are told so many different seconds.
 pub const RETRY_AFTER_SPREAD_S: u32 = 3;
-/// The same when the disk is full: somebody has to make room.
+/// The same when the disk is full: the operator has to make room.
 pub const RETRY_AFTER_DISK_FULL_S: u32 = 30;
 
 /// Requests of one connection that are answered in a row while others wait for the loop.
 pub const REQUESTS_A_TURN: usize = 32;
 /// Sockets of connections that have ended, which a loop closes in a row while others wait: a quarter of a millisecond.
 pub const CLOSES_A_TURN: usize = 32;
-/// How long a request may stand before its loop begins, in milliseconds: below what clients notice, above what a
-/// process waits for a processor that it shares.
+/// How long a request may wait before its loop begins, in milliseconds. Clients do not notice it; a
+/// process waits for less than this for a processor that it shares.
 pub const QUEUE_DELAY_TARGET_MS_DEFAULT: u64 = 30;
 /// The longest that may be asked for.
 pub const QUEUE_DELAY_TARGET_MS_MAX: u64 = 10_000;
@@ -155,7 +157,7 @@ pub const ACCEPT_PAUSE_BEYOND: Duration = Duration::from_millis(200);
 /// it they are dropped, and their senders repeat them.
 pub const STEWARD_CALLS_MAX: usize = 256;
 
-/// How often the steward is told what the store holds.
+/// How often the steward is told how much the store holds.
 pub const GAUGE_US: u64 = 1_000_000;
 
 /// Links of a member that was removed stay open for so long, for it to hear of that.
@@ -178,7 +180,7 @@ pub const ADMIN_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 pub const ADMIN_CONNECTION_TIME: Duration = Duration::from_secs(120);
 /// For the answer that is under way when that is over.
 pub const ADMIN_LAST_ANSWER_TIME: Duration = Duration::from_secs(PROFILE_SECONDS_MAX + 10);
-/// The longest profile: a minute of samples says what the first ten seconds did not.
+/// The longest profile: a minute of samples shows functions that the first ten seconds did not.
 pub const PROFILE_SECONDS_MAX: u64 = 60;
 
 /// Checkpoints that backups hold at once: each keeps replaced tables on the disk.
@@ -186,7 +188,7 @@ pub const CHECKPOINTS_MAX: usize = 4;
 /// A checkpoint that is not read for so long is removed: the backup that made it was killed. Longer than a backup waits
 /// for a slow destination, or for its own throttle.
 pub const CHECKPOINT_LEASE: Duration = Duration::from_secs(60);
-/// One part of a checkpoint's file: what a request holds in memory.
+/// One part of a checkpoint's file: the memory that a request holds.
 pub const CHECKPOINT_READ_BYTES_MAX: usize = 1 << 20;
 /// Pages of a restore in memory at once: one is written, one arrives.
 pub const RESTORE_PAGES_MAX: usize = 2;
@@ -200,25 +202,30 @@ pub const RESTORE_LOOK: Duration = Duration::from_millis(5);
 pub const SECRET_BYTES_MIN: usize = 16;
 /// Largest secret of a cluster: a longer file is something else.
 pub const SECRET_BYTES_MAX: usize = 4 << 10;
+/// Secrets of a cluster that are valid at once: the old one and the new one, while it is changed.
+pub const SECRETS_MAX: usize = 2;
+/// How often the file of the secret is read again.
+pub const SECRET_FILE_LOOK: Duration = Duration::from_secs(1);
 
 /// Operations of clients that one loop's node has under way: the request gate lets in fewer.
 pub const NODE_OPERATIONS_MAX: usize = 16_384;
-/// Orders of nodes to the store that wait for the log or the store pool at once, all loops together:
-/// twice what clients may have, because each write of a client is one on every owner.
+/// Orders of nodes to the store that wait for the log or the store pool at once, all loops
+/// together. It is twice the bound for clients, because each write of a client is one on every
+/// owner.
 pub const ORDERS_INFLIGHT_MAX: usize = 8_192;
-/// Values of such orders that wait for room in the log's queue, all loops together: half a second of a disk that
-/// syncs 64 MiB a second. The node's deadlines go on meanwhile.
+/// Values of such orders that wait for room in the log's queue, all loops together. It is half a
+/// second of a disk that syncs 64 MiB a second. The node's deadlines go on meanwhile.
 pub const ORDERS_WAITING_BYTES_MAX: usize = 32 << 20;
 /// How often a connection whose operation the node works on looks whether its client is still
 /// there. The answer is usually there long before, and looking costs no system call.
 pub const CLIENT_LOOK: Duration = SWEEP;
-/// A loop that holds more than one part in so many of what it may hold of them tells the other
-/// members that it is behind: what they have sent by then still fits.
+/// A loop whose orders fill more than one part in so many of their bound tells the other members
+/// that it is behind. The orders that they have sent by then still fit.
 pub const ORDERS_BEHIND_SHARE: usize = 2;
 /// One read from a link, and its buffer while frames are short.
 pub const LINK_READ_BYTES: usize = 64 << 10;
-/// What is read of one link before the loop's other tasks have a turn: a quarter of a millisecond of checking and
-/// decoding.
+/// The bytes that are read of one link before the loop's other tasks have a turn: a quarter of a
+/// millisecond of checking and decoding.
 pub const LINK_BYTES_A_TURN: usize = 256 << 10;
 /// Frames that wait for one link: a promise with two of the largest cells fits. Beyond it questions
 /// are refused here, and values beyond a half of it.
@@ -231,8 +238,9 @@ pub const LINK_OPEN_TIMEOUT: Duration =
 /// Links whose asker has not proven yet that it knows the secret, all loops together. A member proves within a round
 /// trip: ten thousand strangers a second that hold on leave it fifty milliseconds.
 pub const LINKS_UNPROVEN_MAX: usize = 512;
-/// TLS handshakes under way, all loops together. A client's takes a round trip or two: a hundred a second that hold on leave
-/// it some seconds, and ten thousand some tens of milliseconds.
+/// TLS handshakes under way, all loops together. A client's takes a round trip or two. With a
+/// hundred a second that hold on, each has some seconds; with ten thousand, some tens of
+/// milliseconds.
 pub const HANDSHAKES_MAX: usize = 512;
 /// How often the files of certificates and keys are looked at.
 pub const TLS_FILES_LOOK: Duration = Duration::from_secs(1);
@@ -256,9 +264,9 @@ pub const AUDIT_SYNC: Duration = Duration::from_secs(1);
 pub const TOKENS_LOOK: Duration = Duration::from_millis(300);
 /// Of one reading.
 pub const TOKENS_DEADLINE: Duration = Duration::from_millis(600);
-/// The first pause before a lost link is opened again, and the longest one; each is stretched or cut by
-/// up to a half. A member that comes back is asked again within 400 ms, and one that stays away costs
-/// each loop of the others four packets a second.
+/// The first pause before a lost link is opened again, and the longest one. Each is stretched or
+/// cut by up to a half. A member that comes back is asked again within 400 ms. One that stays away
+/// costs each loop of the others four packets a second.
 pub const LINK_PAUSE_MIN: Duration = Duration::from_millis(20);
 /// See `LINK_PAUSE_MIN`.
 pub const LINK_PAUSE_MAX: Duration = Duration::from_millis(250);
@@ -270,15 +278,15 @@ pub const LINK_SILENT_SWEEPS_MAX: u32 = 30;
 /// Connections of one loop to one peer over plain HTTP. Each carries one question at a time: at a
 /// millisecond for each these are 32,000 a second.
 pub const HTTP_CONNECTIONS_MAX: usize = 32;
-/// Sweeps after which one of them that nobody used is closed: ten seconds, well before servers and
+/// Sweeps after which an unused one of them is closed: ten seconds, well before servers and
 /// intermediaries close it from their side.
 pub const HTTP_IDLE_SWEEPS_MAX: u32 = 100;
-/// Hellos over plain HTTP whose token did not come back yet: it does within milliseconds, and
-/// strangers can say a thousand of them before they get in anybody's way.
+/// Hellos over plain HTTP whose token did not come back yet. It does within milliseconds, and
+/// strangers can say a thousand of them before a peer's hello is pushed out.
 pub const SESSIONS_GREETED_MAX: usize = 1_024;
 /// The node ends every operation at its deadline; the seat waits this much longer for it.
 pub const OUTCOME_GRACE: Duration = Duration::from_millis(200);
-/// One page of a scan over the cluster, and what each member sends for it.
+/// One page of a scan over the cluster, and of each member's answer for it.
 pub const SCAN_PAGE_BYTES: usize = 128 << 10;
 
 const _: () = assert!(

@@ -1,6 +1,6 @@
 //! Why a node could not start.
 //!
-//! Not here: what is said to whom (`lifecycle.rs`).
+//! Not here: the messages and exit codes (`lifecycle.rs`).
 
 use std::fmt;
 

@@ -96,7 +96,7 @@ fn a_read_that_was_withdrawn_while_it_waits_for_the_disk_is_not_done() {
     say(&mut link, 2, read(KEYS[1]));
     say(&mut link, 3, read(KEYS[2]));
     node.wait_for_metric("dendra_store_queue_points ", 2.0);
-    // What nobody asked, and what a worker has begun, are too late.
+    // Reads without a request, and those that a worker has begun, are too late.
     link.say(|out, seal, _| encode_withdraw(out, seal, &[2, 99, 1]));
     node.wait_for_metric("dendra_cancelled_orders_total", 1.0);
     assert_eq!(node.metric("dendra_store_queue_points "), 1.0);

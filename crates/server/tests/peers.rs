@@ -239,7 +239,7 @@ enum Deed {
     Close,
     /// Knows the token no more.
     Forget,
-    /// An intermediary has nobody behind it.
+    /// An intermediary has no member behind it.
     Gateway,
     /// Has no room on its disk.
     Full,
@@ -671,7 +671,7 @@ fn waits_for_who_was_heard_of() -> bool {
     let node = node(&host.url, PeerTransport::Http);
     let target = "/v0/entity?id=k&ack=2&from=2";
     let line = "Dendra-Timeout-Ms: 20000\r\n";
-    // Nobody is expected any more when the first one was refused.
+    // No member is expected any more when the first one was refused.
     for _ in 0..2 {
         let refused = node.client().ask("GET", target, line, b"");
         assert_eq!(refused.status, 504, "{}", refused.text());
@@ -724,7 +724,7 @@ fn a_node_that_is_not_let_in_is_not_ready_and_says_why() {
             assert_eq!(node.admin().get("/readyz").status, 200);
         }
     }
-    // Whoever finds nobody may be the first.
+    // A member that finds no other one may be the first.
     let node = node(GUEST, PeerTransport::Frames);
     let ready = node.admin().get("/readyz");
     assert_eq!(ready.status, 200, "{}", ready.text());
@@ -800,7 +800,7 @@ fn no_value_travels_to_a_member_that_says_that_its_disk_is_full() {
     let receipt = put.header("Dendra-Receipt");
     assert_eq!(receipt, Some("outcome=not-applied"));
     assert_eq!(node.client().ask("GET", target, "", b"").status, 404);
-    // It is behind, and nobody else is there: it is asked, and has other reasons to refuse.
+    // It is behind, and no other owner is there: it is asked, and has other reasons to refuse.
     say(Readiness::Behind);
     let put = node.client().ask("PUT", target, "", b"v");
     assert_eq!((put.status, values()), (504, 1), "{}", put.text());

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use support::Node;
 use support::valve::Valve;
 
-/// How long the valve stays shut once somebody waits there.
+/// How long the valve stays shut once a thread waits there.
 const HELD: Duration = Duration::from_millis(30);
 
 fn name(what: &str, op: &str, stage: &str) -> String {

@@ -219,6 +219,19 @@ fn rank_among_a_crowd(crowd: &mut [Client], client: &mut Client) -> usize {
     first.filter(|is_first| *is_first).count() * 100 / CLIENTS
 }
 
+/// The same, while requests stand in line: on a busy machine the line may end before the test is there.
+fn rank_in_line(node: &Node, crowd: &mut [Client], client: &mut Client) -> usize {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        overload(node, crowd);
+        let rank = rank_among_a_crowd(crowd, client);
+        if node.metric("dendra_overloaded_loops ") == 1.0 {
+            return rank;
+        }
+    }
+    panic!("no line outlasts its crowd");
+}
+
 /// The middle one of seven.
 fn middle(mut ranks: Vec<usize>) -> usize {
     ranks.sort_unstable();
@@ -249,9 +262,7 @@ fn one_connection_of_another_address_is_served_in_front_of_a_crowd() {
         let mut ranks = [Vec::new(), Vec::new()];
         for _ in 0..7 {
             for (client, ranks) in [&mut other, &mut alike].into_iter().zip(&mut ranks) {
-                overload(&node, &mut crowd);
-                ranks.push(rank_among_a_crowd(&mut crowd, client));
-                assert_eq!(node.metric("dendra_overloaded_loops "), 1.0);
+                ranks.push(rank_in_line(&node, &mut crowd, client));
             }
         }
         let [other, alike] = ranks.map(middle);

@@ -139,7 +139,7 @@ fn a_frame_that_was_changed_or_repeated_on_its_way_ends_the_link() {
 
 #[test]
 fn a_hello_with_an_impossible_number_of_starts_shuts_no_member_out() {
-    // Whoever reaches a node without a secret may say that it is a member.
+    // A program that reaches a node without a secret may say that it is a member.
     let node = node_with(GUEST, PeerTransport::Frames, None);
     let member = |nonce| Hello {
         has_secret: false,

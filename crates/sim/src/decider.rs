@@ -5,28 +5,31 @@
 //!
 //! Not here: the real one (crate `node`), the world around it (`world.rs`).
 
-use dendra_node::ring::Ring;
 use dendra_node::step::{Effect, Event, Now};
-use dendra_node::topology::Topology;
-use dendra_node::{Hlc, MemberIndex};
+use dendra_node::{Fence, Hlc, Layout, MemberIndex};
 use std::sync::Arc;
 
 /// Decisions of one event loop.
 pub trait Decider {
-    /// Tells it an event; what it wants done is appended.
+    /// Takes one event, and appends the effects.
     fn step(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>);
 
     /// When it wants a tick, on the monotonic clock.
     fn due_us(&self) -> Option<u64>;
 
-    /// What it still holds, for a member at rest: `None` when nothing that a rest should have
-    /// ended.
+    /// The work that it still holds, for a member at rest; `None` when it holds none that a rest
+    /// should have ended.
     fn leftovers(&self) -> Option<String>;
 
     /// Bytes that the member's hints hold, and hints that it dropped in this life, as it counts
     /// them; `None` when it keeps none.
     fn hints(&self) -> Option<(u64, u64)> {
         None
+    }
+
+    /// Bytes that this loop loaded from other owners.
+    fn loaded_bytes(&self) -> u64 {
+        0
     }
 
     /// When the member's last full comparison with a peer ended, on its monotonic clock.
@@ -37,11 +40,11 @@ pub trait Decider {
 
 /// A member that starts.
 pub struct Birth {
-    /// Who is in the cluster.
-    pub topology: Arc<Topology>,
-    /// Who owns what.
-    pub ring: Arc<Ring>,
-    /// Which of them.
+    /// Members and owners.
+    pub layout: Arc<Layout>,
+    /// The newest durable epoch, for all its loops.
+    pub fence: Arc<Fence>,
+    /// Which of the members.
     pub me: MemberIndex,
     /// Origin of the first loop; the others' follow.
     pub origin: u32,
@@ -55,6 +58,10 @@ pub struct Birth {
     pub compare_bytes_per_second: u64,
     /// Between two comparisons with one member.
     pub compare_pause_us: u64,
+    /// Bytes a second that are loaded from other owners.
+    pub load_bytes_per_second: u64,
+    /// How long the old owner of a position may be away before others are asked.
+    pub load_patience_us: u64,
     /// For what is drawn inside.
     pub seed: u64,
 }

@@ -1,4 +1,4 @@
-//! What clients asked for and what they were told: all that a checker may look at.
+//! The wishes of clients and the answers that they got: all that a checker may look at.
 //!
 //! ```text
 //! begun_us ├──────────── operation ────────────┤ ended_us      the point at which it took effect
@@ -11,7 +11,7 @@
 //! 2. `ended_us` is when the client was told; an operation whose member crashed has `Unknown` and
 //!    the time of the crash.
 //!
-//! Not here: how values become bytes (`client.rs`), what must hold (`check/`).
+//! Not here: how values become bytes (`client.rs`), the rules (`check/`).
 
 use bytes::Bytes;
 use dendra_base::Version;
@@ -24,7 +24,7 @@ pub type ValueId = u32;
 pub struct Seen {
     /// As in the `ETag`.
     pub version: Version,
-    /// What was read or written under it.
+    /// The value that was read or written under it.
     pub value: ValueId,
 }
 
@@ -43,7 +43,7 @@ pub enum Base {
     Differs(Seen),
 }
 
-/// What a client wants.
+/// The wish of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// The value.
@@ -52,18 +52,18 @@ pub enum Wish {
     Put {
         /// Which.
         value: ValueId,
-        /// On what condition.
+        /// The condition.
         base: Base,
     },
     /// That there be no value.
     Delete {
-        /// On what condition.
+        /// The condition.
         base: Base,
     },
 }
 
 impl Wish {
-    /// What the key holds when the wish is done: `None` = nothing. Meaningless for a read.
+    /// The value of the key when the wish is done: `None` = nothing. Meaningless for a read.
     pub fn leaves(&self) -> Option<ValueId> {
         match self {
             Wish::Put { value, .. } => Some(*value),
@@ -85,7 +85,7 @@ impl Wish {
     }
 }
 
-/// What a client was told.
+/// The answer that a client got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientEnd {
     /// A value.
@@ -101,7 +101,7 @@ pub enum ClientEnd {
     },
     /// Nothing changed and nothing will.
     NotApplied,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown,
 }
 
@@ -123,19 +123,19 @@ pub struct Op {
     pub client: usize,
     /// Which key, by number.
     pub key: usize,
-    /// What was wanted.
+    /// The wish.
     pub wish: Wish,
     /// Answers that were asked for.
     pub ack: u8,
     /// Copies that were addressed.
     pub from: u8,
-    /// What its level promises.
+    /// The promise of its level.
     pub promise: Promise,
     /// Values of this key end by themselves: nothing there is never wrong.
     pub is_fleeting: bool,
     /// When the value that it writes is gone, by wall clocks.
     pub expiry_ms: Option<u64>,
-    /// What the member's wall clock showed when it began and when it ended.
+    /// The member's wall clock at the begin and at the end.
     pub wall_ms: (u64, u64),
     /// The member that was asked.
     pub member: usize,
@@ -143,14 +143,14 @@ pub struct Op {
     pub begun_us: u64,
     /// When the client was told.
     pub ended_us: u64,
-    /// What the client was told.
+    /// The answer that the client got.
     pub end: ClientEnd,
 }
 
 /// One page of a scan.
 #[derive(Clone, Debug)]
 pub struct ScanPage {
-    /// What was still to come, from here …
+    /// The rest of the scan began here …
     pub start: Bytes,
     /// … up to here, exclusive.
     pub end: Option<Bytes>,
@@ -158,9 +158,9 @@ pub struct ScanPage {
     pub asked_us: u64,
     /// When it was shown.
     pub shown_us: u64,
-    /// Keys and what they held, in the order in which they were shown.
+    /// Keys and their values, in the order in which they were shown.
     pub records: Vec<(usize, Seen)>,
-    /// What was left after it; `None` = nothing.
+    /// The rest behind it; `None` = nothing.
     pub rest: Option<(Bytes, Option<Bytes>)>,
     /// `false`: too few members answered.
     pub is_complete: bool,
@@ -173,7 +173,7 @@ pub struct Scan {
     pub member: usize,
     /// From the end towards the start.
     pub is_reverse: bool,
-    /// What was shown.
+    /// The pages that were shown.
     pub pages: Vec<ScanPage>,
 }
 

@@ -1,15 +1,15 @@
 //! A made-up world around real hearts: scheduler, network, disks, clocks, clients, and checkers.
 //!
 //! ```text
-//! plan.rs      seed ─► cluster, weather, wishes, faults
+//! plan.rs      seed ─► cluster, weather, wishes, faults; changing.rs: members that come and go
 //! schedule.rs  what happens next
 //! world/       lets it happen; member.rs, decider.rs: one member and what decides in it
 //! members/     several processes that say to be one member, with a checker of its own
 //! store/       the engine on a disk that crashes, or a map
 //! planted.rs   bugs of the shell, to see whether they are found
 //! trace.rs     lines, printed or hashed
-//! history.rs   what clients were told
-//! check/       what must hold of it
+//! history.rs   the answers to clients
+//! check/       the rules for it
 //! runner.rs    many seeds, failures and how to repeat them; shrink.rs makes them small
 //! limits.rs    bounds, with their reasons
 //! ```
@@ -17,7 +17,8 @@
 //! Invariants
 //! 1. A seed is a run, byte for byte, on every machine: one thread, no clock, no foreign
 //!    randomness.
-//! 2. What is checked is real: the engine, and the node's decisions; only the shells are made up.
+//! 2. The checked parts are real: the engine, and the node's decisions. Only the shells are made
+//!    up.
 //!
 //! Not here: sockets, threads, HTTP (crate `server`).
 //! See: docs/verification.md, ARCHITECTURE.md.
@@ -25,14 +26,18 @@
 #![warn(unreachable_pub, unnameable_types)]
 #![warn(clippy::match_bool, clippy::manual_let_else)]
 
+pub mod changes;
+mod changing;
 pub mod check;
 pub mod decider;
 pub mod history;
 pub mod limits;
+mod machines;
 mod member;
 pub mod members;
 pub mod plan;
 pub mod planted;
+mod process_steward;
 pub mod real;
 pub mod runner;
 pub mod schedule;

@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A run that reaches a bound says so; it never looks like one that held.
 //!
-//! Not here: what is drawn per seed (`plan.rs`).
+//! Not here: the draws of a seed (`plan.rs`).
 //! See: docs/overload.md.
 
 /// States that one search for an order visits between two moments at which nothing is under way. A
@@ -16,16 +16,20 @@ pub const LINEAR_STATES_MAX: u64 = 400_000;
 pub const UNDECIDED_PERMILLE_MAX: u64 = 1;
 
 /// Messages and requests that wait for one slow loop. Beyond it a client is refused, as at the
-/// server's gate, and a frame is lost, as with a link whose member does not read it.
+/// server's gate. A frame is lost, as with a link whose member does not read it.
 pub const MAILBOX_LEN_MAX: usize = 16;
 
-/// A loop with so many in its mailbox tells the others that it is behind, and so does a member with
-/// so many writes in line for its log.
+/// A loop with so many in its mailbox tells the others that it is behind. So does a member with so
+/// many writes in line for its log.
 pub const BEHIND_LEN: usize = 6;
 
 /// Happenings in one run. The largest plans have some tens of thousands; a run that reaches this
 /// one goes in circles.
 pub const HAPPENINGS_MAX: u64 = 2_000_000;
+
+/// What is added for each deed of an operator: a plan of a large cluster takes many epochs, and
+/// each member learns each of them.
+pub const DEED_HAPPENINGS_MAX: u64 = 500_000;
 
 /// Runs that making a failure small may take: a minute of them at most.
 pub const SHRINK_RUNS_MAX: u32 = 2_000;

@@ -6,19 +6,23 @@
 //! --seeds N            that many, from --from N on
 //! --minutes N          as many as fit; 0 = until Ctrl-C
 //! --threads N          at once; the cores of the machine if not said
+//! --changing           clusters whose members change alone: all failures of --seeds, each in a line
+//! --changes N          one long run with so many changes of the members; --members N founders
 //! ```
 //!
 //! Invariants
 //! 1. Exit 0: every promise held. 1: one was broken, and its seed and command were printed; or too
 //!    many histories were too long for the search to decide. 2: the options make no sense.
 //!
-//! Not here: what a run is (`world/`).
+//! Not here: the parts of a run (`world/`).
 
-use dendra_sim::check::Rule;
 use dendra_sim::check::linear::Searches;
+use dendra_sim::check::{Rule, Violation};
 use dendra_sim::members::MemberPlan;
 use dendra_sim::plan::Plan;
-use dendra_sim::runner::{Failure, command, run_membership, run_plan, run_seed, shrink_seed};
+use dendra_sim::runner::{
+    Failure, SeedWorld, command, run_membership, run_plan, run_seed, shrink_seed,
+};
 use dendra_sim::trace::Tracing;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -27,6 +31,8 @@ use std::time::{Duration, Instant};
 
 const USAGE: &str = "\
 usage: dendra-sim [--seed N [--trace]] [--seeds N] [--minutes N] [--from N] [--threads N]
+       dendra-sim --changing [--seeds N] [--from N] [--threads N]
+       dendra-sim --changes N [--members N] [--seed N]
 ";
 
 /// How often a search says how far it is.
@@ -40,6 +46,9 @@ struct Wanted {
     minutes: Option<u64>,
     from: Option<u64>,
     threads: Option<u64>,
+    is_changing: bool,
+    changes: Option<u64>,
+    members: Option<u64>,
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Wanted> {
@@ -51,6 +60,9 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Wanted> {
             "--seed" => wanted.seed = Some(number()?),
             "--seeds" => wanted.seeds = Some(number()?),
             "--minutes" => wanted.minutes = Some(number()?),
+            "--changing" => wanted.is_changing = true,
+            "--changes" => wanted.changes = Some(number()?),
+            "--members" => wanted.members = Some(number()?.clamp(3, 30)),
             "--from" => wanted.from = Some(number()?),
             "--threads" => wanted.threads = Some(number()?.max(1)),
             _ => return None,
@@ -64,9 +76,14 @@ fn main() -> ExitCode {
         eprint!("{USAGE}");
         return ExitCode::from(2);
     };
-    let held = match wanted.seed {
-        Some(seed) => one(seed, wanted.is_traced),
-        None => many(&wanted),
+    let held = match (wanted.changes, wanted.seed) {
+        (Some(changes), seed) => {
+            let members = wanted.members.unwrap_or(5);
+            long(seed.unwrap_or(1), members as usize, changes as usize)
+        }
+        (None, Some(seed)) => one(seed, wanted.is_traced),
+        (None, None) if wanted.is_changing => all_changing(&wanted),
+        (None, None) => many(&wanted),
     };
     if held {
         ExitCode::SUCCESS
@@ -75,14 +92,64 @@ fn main() -> ExitCode {
     }
 }
 
+/// Clusters whose members change, one after the other: every failure in a line.
+fn all_changing(wanted: &Wanted) -> bool {
+    let (from, count) = (wanted.from.unwrap_or(0), wanted.seeds.unwrap_or(100));
+    let (next, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let started = Instant::now();
+    let plans = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..wanted.threads.unwrap_or(2) {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        return;
+                    }
+                    let seed = from + number;
+                    let report = run_plan(&Plan::draw_changing(seed), None, Tracing::Off);
+                    plans.fetch_add(report.plans.1, Ordering::Relaxed);
+                    if let Some(first) = report.violations.first() {
+                        failed.fetch_add(1, Ordering::Relaxed);
+                        println!("seed {seed}: {first}");
+                    }
+                }
+            });
+        }
+    });
+    println!("{}", progress(count, started));
+    let (failed, plans) = (failed.into_inner(), plans.into_inner());
+    println!("{failed} failed, {plans} plans ended");
+    failed == 0
+}
+
+/// One long run in which the members change all the time.
+fn long(seed: u64, members: usize, changes: usize) -> bool {
+    let plan = Plan::draw_soak(seed, members, changes);
+    let started = Instant::now();
+    let report = run_plan(&plan, None, Tracing::Off);
+    let (begun, ended) = report.plans;
+    println!(
+        "seed {seed}, {members} founders, {changes} deeds: {begun} plans begun, {ended} ended, {} operations, {} happenings, \
+         {:.0} s",
+        report.history.len(),
+        report.happenings,
+        started.elapsed().as_secs_f64()
+    );
+    for violation in &report.violations {
+        println!("{violation}");
+    }
+    report.violations.is_empty()
+}
+
 /// One seed, with all it has to say.
 fn one(seed: u64, is_traced: bool) -> bool {
-    let plan = Plan::draw(seed);
     let tracing = if is_traced {
         Tracing::Printed
     } else {
         Tracing::Hashed
     };
+    let plan = Plan::draw(seed);
     println!(
         "{:#?}\n{} operations, faults {:#?}",
         plan.shape,
@@ -97,13 +164,37 @@ fn one(seed: u64, is_traced: bool) -> bool {
         report.hash
     );
     let first = report.violations.into_iter().next();
-    let Some(violation) = first.or_else(|| run_membership(seed, tracing)) else {
+    let mut world = SeedWorld::Fixed;
+    let first = first.or_else(|| run_membership(seed, tracing));
+    let first = first.or_else(|| {
+        world = SeedWorld::Changing;
+        changing(seed, tracing)
+    });
+    let Some(violation) = first else {
         println!("every promise held");
         return true;
     };
     println!("{violation}");
-    show_small(&Failure { seed, violation });
+    show_small(&Failure {
+        seed,
+        violation,
+        world,
+    });
     false
+}
+
+/// The seed's cluster whose members change, whether it is among those that run or not.
+fn changing(seed: u64, tracing: Tracing) -> Option<Violation> {
+    let plan = Plan::draw_changing(seed);
+    println!("{:#?}\n{:#?}\n{:#?}", plan.shape, plan.changes, plan.faults);
+    let report = run_plan(&plan, None, tracing);
+    println!(
+        "seed {seed}, changing: {} operations, {} happenings, trace {:016x}",
+        report.history.len(),
+        report.happenings,
+        report.hash
+    );
+    report.violations.into_iter().next()
 }
 
 /// The smallest plan that fails in the same way, and its run.
@@ -114,14 +205,15 @@ fn show_small(failure: &Failure) {
     }
     let (small, runs) = shrink_seed(failure, None);
     println!(
-        "\nshrunk in {runs} runs to {} operations and {} faults on {} members:\n{:#?}\n{:#?}\n{:#?}\n{:#?}",
+        "\nshrunk in {runs} runs to {} operations and {} faults on {} members:\n{:#?}\n{:#?}\n{:#?}\n{:#?}\n{:#?}",
         small.operations(),
         small.faults.len(),
         small.shape.members,
         small.shape,
         small.faults,
         small.clients,
-        small.scans
+        small.scans,
+        small.changes
     );
     let report = run_plan(&small, None, Tracing::Printed);
     for violation in report.violations {

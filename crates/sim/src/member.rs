@@ -1,33 +1,36 @@
-//! One member: a store, a clock, and a decider per event loop; what a server's shell is in the real
-//! world.
+//! One member: a store, a clock, and a decider per event loop. In the real world it is a server's
+//! shell.
 //!
 //! ```text
 //! effects Write, Cover ─► queue ─► in flight ── one sync ──► durable, seen, answered
 //! ```
 //!
 //! Invariants
-//! 1. A write is in the queue, in flight, or answered; a crash forgets the first two, and what was
-//!    in flight survives or not.
+//! 1. A write is in the queue, in flight, or answered. A crash forgets the first two; a write that
+//!    was in flight survives or not.
 //! 2. The clocks are functions of the world's time: both run on while the member does not.
 //!
 //! Not here: messages, clients, faults (`world.rs`).
 
 use crate::decider::Decider;
+use crate::process_steward::ProcessSteward;
 use crate::store::{Disk, Store, Write};
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key};
+use dendra_node::Layout;
 use dendra_node::Membership;
 use dendra_node::membership::identity::Peer;
 use dendra_node::step::{LostSpan, Now, StoreTicket};
 use dendra_wire::peer::Age;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Wall time at the beginning of every run: 2026, so that clocks can jump back by years.
 const WALL_MS: u64 = 1_767_225_600_000;
 /// Monotonic clocks begin at different numbers, as boots do.
 const MONO_STEP_US: u64 = 7_777_777;
 
-/// What a running member knows of itself and of the others.
+/// The knowledge of a running member about itself and the others.
 pub(crate) struct Meets {
     /// Its claim.
     pub(crate) claim: Peer,
@@ -77,12 +80,22 @@ impl Clock {
     }
 }
 
+/// Which part of a member waits for a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiter {
+    /// None: the write carries a clock ceiling.
+    Nobody,
+    /// Its loop.
+    Loop(StoreTicket),
+    /// Its steward.
+    Steward,
+}
+
 /// A write that waits for the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) lane: usize,
-    /// `None`: nobody waits; the write carries a clock ceiling.
-    pub(crate) ticket: Option<StoreTicket>,
+    pub(crate) waiter: Waiter,
     pub(crate) write: Write,
 }
 
@@ -97,6 +110,10 @@ pub(crate) struct Open {
 /// One event loop.
 pub(crate) struct MemberLoop {
     pub(crate) decider: Box<dyn Decider>,
+    /// Members and owners as it knows them.
+    pub(crate) layout: Arc<Layout>,
+    /// When it gets the layout that was given to it last.
+    pub(crate) adopts_us: u64,
     /// When the next turn is due; older turns in the schedule are void.
     pub(crate) turn_us: Option<u64>,
     pub(crate) open: BTreeMap<u64, Open>,
@@ -104,14 +121,14 @@ pub(crate) struct MemberLoop {
     pub(crate) busy_until_us: u64,
     /// Messages and requests that wait until it has time.
     pub(crate) waiting: usize,
-    /// What the decider was told of the store last.
+    /// The readiness of the store that the decider was told last.
     pub(crate) readiness: Readiness,
 }
 
 /// One member of the cluster.
 pub(crate) struct Member {
     pub(crate) clock: Clock,
-    /// Counted up at every start and at every crash: what belongs to an earlier life is void.
+    /// Counted up at every start and at every crash: events of an earlier life are void.
     pub(crate) incarnation: u64,
     pub(crate) disk: Disk,
     /// `None` while it does not run.
@@ -125,27 +142,57 @@ pub(crate) struct Member {
     pub(crate) is_committing: bool,
     pub(crate) paused_until_us: u64,
     pub(crate) slow_times: u64,
-    /// What one event takes of its processor.
+    /// The processor time of one event.
     pub(crate) event_us: u64,
     /// The disk is gone for good.
     pub(crate) is_lost: bool,
     /// Something on the disk was damaged.
     pub(crate) is_rotten: bool,
-    /// What its first loop was told to be lost.
+    /// The spans that its first loop was told to be lost.
     pub(crate) lost: Vec<LostSpan>,
     /// Peers to which the links were told to be up.
-    pub(crate) links_up: u64,
+    pub(crate) links_up: BTreeSet<usize>,
     /// When it started last.
     pub(crate) began_us: u64,
     /// The largest clock value of a version that it confirmed to another member, in all its lives.
     pub(crate) confirmed: u64,
-    /// What it knows of itself and of the others, in runs with an image.
+    /// Its knowledge of itself and of the others, in runs with an image.
     pub(crate) meets: Option<Meets>,
+    /// Its steward and what surrounds it, while it runs in a cluster whose members change.
+    pub(crate) home: Option<ProcessSteward>,
     /// How long frames are under way, by asking member and link.
     pub(crate) ages: BTreeMap<(usize, u64), Age>,
 }
 
 impl Member {
+    /// A machine that was never started.
+    pub(crate) fn new(clock: Clock, disk: Disk) -> Member {
+        Member {
+            clock,
+            incarnation: 0,
+            disk,
+            store: None,
+            lanes: Vec::new(),
+            queue: Vec::new(),
+            in_flight: Vec::new(),
+            covers: Vec::new(),
+            covers_in_flight: Vec::new(),
+            is_committing: false,
+            paused_until_us: 0,
+            slow_times: 1,
+            event_us: 0,
+            is_lost: false,
+            is_rotten: false,
+            lost: Vec::new(),
+            links_up: BTreeSet::new(),
+            ages: BTreeMap::new(),
+            began_us: 0,
+            confirmed: 0,
+            meets: None,
+            home: None,
+        }
+    }
+
     pub(crate) fn is_running(&self) -> bool {
         self.store.is_some()
     }
@@ -155,13 +202,13 @@ impl Member {
         !self.queue.is_empty() || !self.covers.is_empty()
     }
 
-    /// What a commit would write.
+    /// The writes that a commit would make.
     pub(crate) fn writes_in_flight(&self) -> Vec<Write> {
         self.in_flight.iter().map(|p| p.write.clone()).collect()
     }
 
-    /// The newest cell of a key among what is not durable yet: what a store that shows it would
-    /// answer.
+    /// The newest cell of a key among those that are not durable yet: the answer of a store that
+    /// shows it.
     pub(crate) fn undurable(&self, key: &Key) -> Option<Cell> {
         let writes = self.in_flight.iter().chain(&self.queue);
         writes

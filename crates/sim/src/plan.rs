@@ -1,23 +1,27 @@
-//! What one seed means: a cluster, a weather, what clients want, and what goes wrong when.
+//! The meaning of one seed: a cluster, a weather, the wishes of clients, and the faults with their
+//! times.
 //!
 //! ```text
 //! seed ─► Shape       members, copies, lanes, store, clocks, delays, rates: drawn per seed (swarm)
 //!      ─► clients     one list of wishes each
-//!      ─► faults      a list of (when, how long, what)
+//!      ─► faults      a list of (when, how long, which fault)
 //! ```
 //!
 //! Invariants
 //! 1. The same seed gives the same plan for ever, and a plan and its seed give the same run.
-//! 2. Lists can be thinned without changing what the rest means: the shrinker depends on it.
-//! 3. Only the unlucky member loses bytes: whatever is acknowledged by two copies has one left.
+//! 2. Lists can be thinned without a change of the rest: the shrinker depends on it.
+//! 3. Only the unlucky member loses bytes: a write that two copies acknowledged has one left.
 //!
 //! Not here: how faults are done (`world.rs`, `member.rs`).
 //! See: docs/verification.md.
 
+use crate::changes::Changes;
+use crate::limits::{DEED_HAPPENINGS_MAX, HAPPENINGS_MAX};
 use crate::store::Crash;
 use dendra_base::Prng;
+use std::collections::BTreeSet;
 
-/// What members keep their cells in.
+/// The stores in which members keep their cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKind {
     /// A sorted map with a commit that is atomic: for protocols, ten times faster.
@@ -26,7 +30,7 @@ pub enum StoreKind {
     Engine,
 }
 
-/// What is done to a key.
+/// The operations on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyClass {
     /// Default level only, conditions too: promise 2.
@@ -52,7 +56,7 @@ pub struct Shape {
     pub keys: Vec<KeyClass>,
     /// The shortest way of a message.
     pub delay_min_us: u64,
-    /// What is added at random, uniformly.
+    /// The random part of a delay, uniform.
     pub delay_spread_us: u64,
     /// Messages of a thousand that take much longer, and how much at most.
     pub tail: (u64, u64),
@@ -80,11 +84,11 @@ pub struct Shape {
     pub engine_seed: u64,
     /// Bytes of hints that a member keeps.
     pub hint_bytes: u64,
-    /// Bytes a second that a member compares with others, and how long it rests between two
-    /// comparisons with one of them; `None` = members do not compare.
+    /// Bytes a second that a member compares with others, and its rest between two comparisons with
+    /// one of them; `None` = members do not compare.
     pub compares: Option<(u64, u64)>,
-    /// Questions of a thousand beside which somebody else's comes: of another cluster, or by an
-    /// older topology.
+    /// Questions of a thousand beside which a stranger's comes: of another cluster, or by an older
+    /// topology.
     pub stranger_permille: u64,
     /// The member whose disk may fail for good.
     pub unlucky: usize,
@@ -92,7 +96,7 @@ pub struct Shape {
     pub chaos_us: u64,
 }
 
-/// What a planned operation wants.
+/// The wish of a planned operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlannedKind {
     /// Read.
@@ -125,7 +129,7 @@ pub struct Planned {
     pub key: usize,
     /// Read or write.
     pub kind: PlannedKind,
-    /// On what condition.
+    /// The condition.
     pub base: PlannedBase,
     /// Answers and copies; `None` = the default.
     pub quorum: Option<(u8, u8)>,
@@ -162,6 +166,31 @@ pub struct PlannedScan {
     pub timeout_us: u64,
 }
 
+/// Directed links, each from one machine to another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CutLinks(BTreeSet<(usize, usize)>);
+
+impl CutLinks {
+    /// All links from and to one of `machines`.
+    pub fn around(one: usize, machines: usize) -> CutLinks {
+        let mut links = CutLinks::default();
+        for other in (0..machines).filter(|other| *other != one) {
+            links.add(one, other);
+            links.add(other, one);
+        }
+        links
+    }
+
+    fn add(&mut self, from: usize, to: usize) {
+        self.0.insert((from, to));
+    }
+
+    /// Is this one among them?
+    pub fn has(&self, from: usize, to: usize) -> bool {
+        self.0.contains(&(from, to))
+    }
+}
+
 /// What goes wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultKind {
@@ -181,13 +210,13 @@ pub enum FaultKind {
     Blackout,
     /// A member does nothing and then goes on.
     Pause {
-        /// Who.
+        /// The member.
         member: usize,
     },
     /// Messages on these directed links vanish.
     Cut {
-        /// One bit per `from * 8 + to`.
-        links: u64,
+        /// Which.
+        links: CutLinks,
     },
     /// A wall clock jumps.
     Jump {
@@ -221,7 +250,7 @@ pub enum FaultKind {
         /// Whose.
         member: usize,
     },
-    /// A disk answers no read, and keeps what it has.
+    /// A disk answers no read, and keeps its content.
     FailingReads {
         /// Whose.
         member: usize,
@@ -234,7 +263,7 @@ pub enum FaultKind {
         /// For one event.
         event_us: u64,
     },
-    /// Bits of what is stored turn over. The unlucky member only.
+    /// Bits of stored cells turn over. The unlucky member only.
     Rot {
         /// Where.
         draw: u64,
@@ -250,7 +279,7 @@ pub struct Fault {
     pub at_us: u64,
     /// When it is over (for a crash: when the member starts again), counted from its begin.
     pub length_us: u64,
-    /// What.
+    /// The fault.
     pub kind: FaultKind,
 }
 
@@ -276,7 +305,7 @@ impl Fault {
     }
 }
 
-/// Clocks that are wrong when everything else is well: what the others can do then is demanded.
+/// Clocks that are wrong when everything else is well: the demands on the other members hold then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongClocks {
     /// How far each wall clock is off, in milliseconds; 0 = right.
@@ -302,26 +331,28 @@ pub struct Plan {
     pub seed: u64,
     /// Options.
     pub shape: Shape,
-    /// What each client does.
+    /// The operations of each client.
     pub clients: Vec<Vec<Planned>>,
     /// Walks over many keys.
     pub scans: Vec<PlannedScan>,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Vec<Fault>,
     /// Which clocks are wrong behind that.
     pub wrong_clocks: Option<WrongClocks>,
     /// Which member comes back on an older image of its disk in the end.
     pub image: Option<PlannedImage>,
+    /// How the members change, if they do.
+    pub changes: Option<Changes>,
 }
 
-/// An image of a disk, and what happens before it comes back.
+/// An image of a disk, and the events before it comes back.
 #[derive(Clone, Debug)]
 pub struct PlannedImage {
     /// Whose.
     pub member: usize,
     /// When it is made.
     pub taken_us: u64,
-    /// Who is restarted before it comes back, or with it.
+    /// The members that are restarted before it comes back, or with it.
     pub restarts: Restarts,
     /// How members end for that.
     pub how: Crash,
@@ -344,14 +375,14 @@ pub(crate) fn pick<T: Copy>(prng: &mut Prng, of: &[T]) -> T {
 }
 
 /// A number between 0 and `most`, small ones far more often: its logarithm is drawn.
-fn skewed(prng: &mut Prng, most: u64) -> u64 {
+pub(crate) fn skewed(prng: &mut Prng, most: u64) -> u64 {
     let bits = 64 - most.leading_zeros();
     let below = 1u64 << prng.below(u64::from(bits) + 1);
     prng.below(below).min(most)
 }
 
 impl Plan {
-    /// What `seed` means.
+    /// The plan of `seed`.
     pub fn draw(seed: u64) -> Plan {
         let mut prng = Prng::named(seed, "shape");
         let mut shape = Shape::draw(&mut prng);
@@ -384,6 +415,7 @@ impl Plan {
             faults,
             wrong_clocks,
             image,
+            changes: None,
         }
     }
 
@@ -392,7 +424,7 @@ impl Plan {
     pub fn without_last_member(&self) -> Option<Plan> {
         let mut plan = self.clone();
         let shape = &mut plan.shape;
-        if shape.members <= shape.copies {
+        if shape.members <= shape.copies || plan.changes.is_some() {
             return None;
         }
         shape.members -= 1;
@@ -419,6 +451,12 @@ impl Plan {
         Some(plan)
     }
 
+    /// A run with more happenings goes in circles.
+    pub fn happenings_max(&self) -> u64 {
+        let deeds = self.changes.as_ref().map_or(0, |c| c.deeds.len() as u64);
+        HAPPENINGS_MAX + deeds * DEED_HAPPENINGS_MAX
+    }
+
     /// How many operations are planned.
     pub fn operations(&self) -> usize {
         self.clients.iter().map(Vec::len).sum()
@@ -426,7 +464,7 @@ impl Plan {
 }
 
 impl Shape {
-    fn draw(prng: &mut Prng) -> Shape {
+    pub(crate) fn draw(prng: &mut Prng) -> Shape {
         let members = pick(prng, &[2, 2, 3, 3, 3, 3, 3, 4, 4, 5, 5]);
         let copies = pick(prng, &[1, 2, 3, 3, 3, 3, 3, 3, 5]).min(members);
         let store = match prng.below(4) {
@@ -499,7 +537,7 @@ impl Shape {
     }
 }
 
-fn draw_clients(shape: &Shape, prng: &mut Prng) -> Vec<Vec<Planned>> {
+pub(crate) fn draw_clients(shape: &Shape, prng: &mut Prng) -> Vec<Vec<Planned>> {
     let clients = 1 + prng.below(6);
     let total = match shape.store {
         StoreKind::Map => 20 + prng.below(80),
@@ -510,7 +548,7 @@ fn draw_clients(shape: &Shape, prng: &mut Prng) -> Vec<Vec<Planned>> {
         put: 1 + prng.below(6),
         delete: prng.below(3),
         condition_percent: pick(prng, &[0, 30, 80]),
-        // Whom a client asks: mostly its own member, or anybody.
+        // The member that a client asks: mostly its own one, or any.
         is_loyal: prng.chance(1, 2),
         gives_up: prng.chance(1, 4),
     };
@@ -592,7 +630,7 @@ fn draw_operation(shape: &Shape, weights: &Weights, client: usize, prng: &mut Pr
     }
 }
 
-fn draw_faults(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
+pub(crate) fn draw_faults(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
     // Each kind is there or not, so that some runs have one kind only and much of it.
     let is_on: Vec<bool> = (0..11).map(|_| prng.chance(1, 3)).collect();
     let kinds: Vec<usize> = (0..11).filter(|&kind| is_on[kind]).collect();
@@ -627,7 +665,7 @@ fn draw_faults(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
 
 /// In some runs, disks that do not answer for a while: drawn by themselves, so that the rest of a
 /// seed means what it would mean without.
-fn draw_failing_reads(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
+pub(crate) fn draw_failing_reads(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
     let count = if prng.chance(1, 5) {
         1 + prng.below(4)
     } else {
@@ -645,7 +683,7 @@ fn draw_failing_reads(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
 
 /// In some runs, processors that are slow for a while, and a burst of clients at each of them:
 /// drawn by themselves, so that the rest of a seed means what it would mean without.
-fn draw_overloads(shape: &Shape, prng: &mut Prng) -> Vec<(Fault, Vec<Vec<Planned>>)> {
+pub(crate) fn draw_overloads(shape: &Shape, prng: &mut Prng) -> Vec<(Fault, Vec<Vec<Planned>>)> {
     let count = if prng.chance(1, 5) {
         1 + prng.below(3)
     } else {
@@ -703,9 +741,9 @@ fn draw_wrong_by(prng: &mut Prng) -> i64 {
     if prng.chance(1, 2) { -by_ms } else { by_ms }
 }
 
-/// In some runs, clocks that are wrong by more than members believe, of one member or of all, while
-/// other things go wrong and when everything else is well again. Not where values end by clocks: an
-/// owner forgets what has ended by its own one.
+/// In some runs, clocks that are wrong by more than members believe, of one member or of all. They
+/// are wrong during other faults, and when everything else is well again. Not where values end by
+/// clocks: an owner forgets values that have ended by its own one.
 fn draw_wrong_clocks(shape: &Shape, prng: &mut Prng) -> (Vec<Fault>, Option<WrongClocks>) {
     let is_on = prng.chance(1, 4);
     if !is_on || shape.keys.contains(&KeyClass::Fleeting) {
@@ -760,7 +798,7 @@ fn draw_image(shape: &Shape, prng: &mut Prng) -> Option<PlannedImage> {
 }
 
 /// In some runs, members that compare their copies all the time.
-fn draw_compares(prng: &mut Prng) -> Option<(u64, u64)> {
+pub(crate) fn draw_compares(prng: &mut Prng) -> Option<(u64, u64)> {
     let is_on = prng.chance(1, 3);
     is_on.then(|| {
         let bytes_per_second = pick(prng, &[50_000, 1 << 20, 1 << 30]);
@@ -770,7 +808,7 @@ fn draw_compares(prng: &mut Prng) -> Option<(u64, u64)> {
 }
 
 /// In some runs, walks over all keys or some.
-fn draw_scans(shape: &Shape, prng: &mut Prng) -> Vec<PlannedScan> {
+pub(crate) fn draw_scans(shape: &Shape, prng: &mut Prng) -> Vec<PlannedScan> {
     let count = if prng.chance(1, 3) {
         1 + prng.below(12)
     } else {
@@ -798,7 +836,8 @@ fn draw_scans(shape: &Shape, prng: &mut Prng) -> Vec<PlannedScan> {
     (0..count).map(draw).collect()
 }
 
-/// One member whose clock is set back and that ends again and again: what a restart must remember.
+/// One member whose clock is set back and that ends again and again: the test of a restart's
+/// memory.
 fn draw_crash_loop(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
     let member = prng.below(shape.members as u64) as usize;
     let begin_us = prng.below(shape.chaos_us / 2);
@@ -861,14 +900,9 @@ fn draw_fault(kind: usize, shape: &Shape, prng: &mut Prng) -> FaultKind {
     }
 }
 
-/// Bit of the directed link.
-pub fn link_bit(from: usize, to: usize) -> u64 {
-    1 << (from * 8 + to)
-}
-
-fn draw_links(shape: &Shape, prng: &mut Prng) -> u64 {
+fn draw_links(shape: &Shape, prng: &mut Prng) -> CutLinks {
     let members = shape.members;
-    let mut links = 0;
+    let mut links = CutLinks::default();
     match prng.below(4) {
         // Two sides that do not hear each other.
         0 => {
@@ -876,34 +910,35 @@ fn draw_links(shape: &Shape, prng: &mut Prng) -> u64 {
             for from in 0..members {
                 for to in 0..members {
                     if (side >> from & 1) != (side >> to & 1) {
-                        links |= link_bit(from, to);
+                        links.add(from, to);
                     }
                 }
             }
         }
-        // One member is heard by nobody, or hears nobody.
+        // One member is heard by no other, or hears no other.
         1 => {
             let one = prng.below(members as u64) as usize;
             let is_deaf = prng.chance(1, 2);
             for other in (0..members).filter(|&other| other != one) {
-                links |= if is_deaf {
-                    link_bit(other, one)
+                if is_deaf {
+                    links.add(other, one);
                 } else {
-                    link_bit(one, other)
-                };
+                    links.add(one, other);
+                }
             }
         }
         // Two members do not reach each other; others reach both.
         2 => {
             let a = prng.below(members as u64) as usize;
             let b = prng.below(members as u64) as usize;
-            links |= link_bit(a, b) | link_bit(b, a);
+            links.add(a, b);
+            links.add(b, a);
         }
         _ => {
             for from in 0..members {
                 for to in 0..members {
                     if prng.chance(1, 3) {
-                        links |= link_bit(from, to);
+                        links.add(from, to);
                     }
                 }
             }
@@ -934,7 +969,7 @@ mod tests {
         for store in [StoreKind::Map, StoreKind::Engine] {
             assert!(plans.iter().any(|plan| plan.shape.store == store));
         }
-        let kinds: std::collections::BTreeSet<String> = plans
+        let kinds: BTreeSet<String> = plans
             .iter()
             .flat_map(|plan| &plan.faults)
             .map(|fault| {

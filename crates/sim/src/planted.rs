@@ -13,17 +13,17 @@ pub enum ShellBug {
     DirtyRead,
     /// A write is answered when it is handed to the log.
     AnswerBeforeSync,
-    /// A restart begins at the wall clock, whatever was used before.
+    /// A restart begins at the wall clock, even below values that were used before.
     FloorIgnored,
     /// A member that lost its disk comes back under its name, empty.
     SameIdentityAfterWipe,
     /// A member comes back with an older image of its disk.
     OldImage,
-    /// What cannot be read, or does not match its checksum, is said not to be there.
+    /// A record that cannot be read, or does not match its checksum, is told as absent.
     DamagedIsAbsent,
     /// Guards of the log are not looked at.
     GuardIgnored,
-    /// What a member notes of others is gone with its process.
+    /// A member's notes about others are gone with its process.
     NotesForgotten,
 }
 

@@ -1,4 +1,4 @@
-//! The real node as a decider: what runs of the simulator are about.
+//! The real node as a decider: the subject of the simulator's runs.
 //!
 //! Invariants
 //! 1. The origin of a loop is its member's plus its number, as in the server.
@@ -6,9 +6,8 @@
 //! Not here: decisions (crate `node`).
 
 use crate::decider::{Birth, Decider};
-use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
 use dendra_node::step::{Effect, Event, Now};
-use dendra_node::{Comparisons, Fence, HintRoom, Layout, MemberIndex, Node, NodeConfig, Walls};
+use dendra_node::{Comparisons, HintRoom, MemberIndex, Node, NodeConfig, Walls};
 use std::sync::Arc;
 
 /// Operations of clients that a loop takes: more than there are clients.
@@ -41,7 +40,7 @@ impl Decider for Real {
         }
         if orphans > 0 {
             return Some(format!(
-                "{orphans} questions and orders that nobody waits for"
+                "{orphans} questions and orders without an operation"
             ));
         }
         (wasteful > 0).then(|| format!("{wasteful} operations in mind that asked too much"))
@@ -49,6 +48,10 @@ impl Decider for Real {
 
     fn hints(&self) -> Option<(u64, u64)> {
         Some((self.hints.bytes(), self.hints.dropped()))
+    }
+
+    fn loaded_bytes(&self) -> u64 {
+        self.node.loaded_bytes()
     }
 
     fn compared_us(&self, peer: MemberIndex) -> Option<u64> {
@@ -60,13 +63,14 @@ impl Decider for Real {
 pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
     let hints = Arc::new(HintRoom::new(birth.hint_bytes));
     let comparisons = Arc::<Comparisons>::default();
-    let walls = Arc::new(Walls::new(birth.me, birth.topology.members().len()));
-    let layout = Arc::new(Layout::of_ring(&birth.topology, &birth.ring));
-    let fence = Arc::new(Fence::at(&layout));
+    let walls = Arc::new(Walls::new(
+        birth.me,
+        usize::from(birth.layout.topology().live()),
+    ));
     let node = |lane: usize| {
         Node::new(NodeConfig {
-            layout: Arc::clone(&layout),
-            fence: Arc::clone(&fence),
+            layout: Arc::clone(&birth.layout),
+            fence: Arc::clone(&birth.fence),
             me: birth.me,
             origin: birth.origin + lane as u32,
             hlc: Arc::clone(&birth.hlc),
@@ -77,8 +81,8 @@ pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
             hints: Arc::clone(&hints),
             is_keeper: lane == 0,
             is_watch: lane == 0,
-            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
-            load_patience_us: LOAD_PATIENCE_US_DEFAULT,
+            load_bytes_per_second: birth.load_bytes_per_second,
+            load_patience_us: birth.load_patience_us,
             comparisons: Arc::clone(&comparisons),
             compare_bytes_per_second: birth.compare_bytes_per_second,
             compare_pause_us: birth.compare_pause_us,

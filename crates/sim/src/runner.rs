@@ -1,8 +1,8 @@
-//! Seeds, one after the other: runs, failures, and what a person needs to repeat one.
+//! Seeds, one after the other: runs, failures, and the text that repeats one.
 //!
 //! Invariants
 //! 1. A panic of a heart is a violation of its seed, not the end of the search.
-//! 2. What is printed for a failure repeats it: seed, and planted bug if there was one.
+//! 2. The text of a failure repeats it: seed, and planted bug if there was one.
 //!
 //! Not here: options of the command line (`main.rs`).
 
@@ -24,7 +24,31 @@ pub struct Failure {
     pub seed: u64,
     /// The first broken promise.
     pub violation: Violation,
+    /// By which of its worlds.
+    pub world: SeedWorld,
 }
+
+/// The worlds of a seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeedWorld {
+    /// Members are the same from the beginning to the end.
+    Fixed,
+    /// They come and go; one of [`CHANGING_SEEDS`] seeds has this one, too.
+    Changing,
+}
+
+impl SeedWorld {
+    /// What a seed means there.
+    pub fn plan(self, seed: u64) -> Plan {
+        match self {
+            SeedWorld::Fixed => Plan::draw(seed),
+            SeedWorld::Changing => Plan::draw_changing(seed),
+        }
+    }
+}
+
+/// One of so many seeds runs a cluster whose members change, beside the others.
+pub const CHANGING_SEEDS: u64 = 2;
 
 /// Runs a plan on the real node.
 pub fn run_plan(plan: &Plan, bug: Option<ShellBug>, tracing: Tracing) -> Report {
@@ -47,6 +71,7 @@ pub fn run_plan(plan: &Plan, bug: Option<ShellBug>, tracing: Tracing) -> Report 
             )],
             searches: Searches::default(),
             happenings: 0,
+            plans: (0, 0),
             hash: 0,
         }
     })
@@ -65,10 +90,10 @@ pub fn run_membership(seed: u64, tracing: Tracing) -> Option<Violation> {
     }
 }
 
-/// What came of one seed.
+/// The result of one seed.
 #[derive(Debug)]
 pub struct Ran {
-    /// What it broke, if anything.
+    /// The rule that it broke, if any.
     pub failure: Option<Failure>,
     /// How thoroughly that was looked for.
     pub searches: Searches,
@@ -78,17 +103,33 @@ pub struct Ran {
 pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> Ran {
     let plan = Plan::draw(seed);
     let report = run_plan(&plan, bug, Tracing::Off);
+    let mut searches = report.searches;
     let first = report.violations.into_iter().next();
     let first = first.or_else(|| run_membership(seed, Tracing::Off));
-    Ran {
-        failure: first.map(|violation| Failure { seed, violation }),
-        searches: report.searches,
-    }
+    let failure = first.map(|violation| Failure {
+        seed,
+        violation,
+        world: SeedWorld::Fixed,
+    });
+    // Bugs of the shell are those of the world whose members stay.
+    let failure = failure.or_else(|| {
+        let is_next = seed.is_multiple_of(CHANGING_SEEDS) && bug.is_none();
+        let report = is_next.then(|| run_plan(&Plan::draw_changing(seed), None, Tracing::Off))?;
+        searches.add(report.searches);
+        let violation = report.violations.into_iter().next()?;
+        let world = SeedWorld::Changing;
+        Some(Failure {
+            seed,
+            violation,
+            world,
+        })
+    });
+    Ran { failure, searches }
 }
 
 /// Makes the plan of a failed seed small.
 pub fn shrink_seed(failure: &Failure, bug: Option<ShellBug>) -> (Plan, u32) {
-    let plan = Plan::draw(failure.seed);
+    let plan = failure.world.plan(failure.seed);
     shrink(&plan, failure.violation.rule, |plan| {
         let report = run_plan(plan, bug, Tracing::Off);
         report.violations.first().map(|violation| violation.rule)

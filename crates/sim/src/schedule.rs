@@ -1,10 +1,10 @@
-//! What happens next: a queue of happenings by time, and by the order of their making.
+//! The next happening: a queue of happenings by time, and by the order of their making.
 //!
 //! Invariants
 //! 1. Two happenings of one moment come in the order in which they were put in: no run depends on
 //!    an address or a hash.
 //!
-//! Not here: what happens (`world.rs`).
+//! Not here: the effects of a happening (`world.rs`).
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -61,7 +61,7 @@ impl<T> Schedule<T> {
         self.now_us
     }
 
-    /// Puts `what` in, not earlier than now.
+    /// Puts the happening in, not earlier than now.
     pub fn at(&mut self, at_us: u64, what: T) {
         let entry = Entry {
             at_us: at_us.max(self.now_us),
@@ -72,7 +72,7 @@ impl<T> Schedule<T> {
         self.heap.push(entry);
     }
 
-    /// Puts `what` in, so much later than now.
+    /// Puts the happening in, so much later than now.
     pub fn after(&mut self, delay_us: u64, what: T) {
         self.at(self.now_us + delay_us, what);
     }

@@ -1,5 +1,5 @@
 //! Makes a failing plan small: without faults, then without operations, then without members that
-//! nobody needs.
+//! are not needed.
 //!
 //! ```text
 //! halves, quarters, … single ones are left out, as long as the same rule stays broken
@@ -7,9 +7,9 @@
 //!
 //! Invariants
 //! 1. The result breaks the same rule as the plan that was given.
-//! 2. At most [`SHRINK_RUNS_MAX`] runs are made; what is left then is the result.
+//! 2. At most [`SHRINK_RUNS_MAX`] runs are made; the plan that is left then is the result.
 //!
-//! Not here: what a rule is (`check/`).
+//! Not here: the rules (`check/`).
 //! See: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002.
 
 use crate::check::Rule;
@@ -30,6 +30,14 @@ pub fn shrink(plan: &Plan, rule: Rule, run: impl Fn(&Plan) -> Option<Rule>) -> (
             |plan| plan.faults.len(),
             |plan, at| {
                 plan.faults.remove(at);
+            },
+        );
+        search.thin(
+            |plan| plan.changes.as_ref().map_or(0, |c| c.deeds.len()),
+            |plan, at| {
+                if let Some(changes) = &mut plan.changes {
+                    changes.deeds.remove(at);
+                }
             },
         );
         search.thin(Plan::operations, remove_operation);
@@ -59,9 +67,11 @@ impl<F: Fn(&Plan) -> Option<Rule>> Search<F> {
             shape,
             scans,
             faults,
+            changes,
             ..
         } = &self.best;
-        faults.len() + self.best.operations() + scans.len() + shape.keys.len()
+        let deeds = changes.as_ref().map_or(0, |c| c.deeds.len());
+        deeds + faults.len() + self.best.operations() + scans.len() + shape.keys.len()
     }
 
     /// Takes `plan` when it fails in the same way.

@@ -1,13 +1,13 @@
-//! What happened, as lines: printed, hashed, or not made at all.
+//! The events of a run, as lines: printed, hashed, or not made at all.
 //!
 //! Invariants
 //! 1. A line is a function of the run alone: no address, no wall clock, no order of a hash map.
 //!
-//! Not here: what is worth a line (`world.rs`).
+//! Not here: which events are worth a line (`world.rs`).
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What is done with lines.
+/// The use of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracing {
     /// They are not made.
@@ -31,7 +31,7 @@ impl Trace {
         Trace { tracing, hash: 0 }
     }
 
-    /// Adds a line, if anybody wants it.
+    /// Adds a line, if lines are used.
     pub fn line(&mut self, at_us: u64, line: impl FnOnce() -> String) {
         if self.tracing == Tracing::Off {
             return;

@@ -688,7 +688,7 @@ fn the_search_agrees_with_every_order_tried() {
                 _ => None,
             })
         };
-        // A refusal that names a version nobody was told: only "there is a value" is known of it.
+        // A refusal with a version that no client was told: it only shows that there is a value.
         let is_nameless = ops.iter().any(
             |op| matches!(op.end, ClientEnd::Refused { current: Some(v) } if versions(v).is_none()),
         );
@@ -713,7 +713,7 @@ fn the_search_agrees_with_every_order_tried() {
 #[test]
 fn a_history_of_many_thousand_operations_is_decided() {
     for seed in 0..10 {
-        // Eight under way at any moment, as with a key that everybody wants.
+        // Eight under way at any moment, as with a key that all clients want.
         let drawn = Drawn {
             operations: 12_000,
             span_us: 18_000,

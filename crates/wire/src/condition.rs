@@ -83,7 +83,7 @@ pub(crate) fn parse(
         },
         (None, Some(value)) => match (parse_tag(value)?, access) {
             (Tag::Any, _) => Ok(Condition::Absent),
-            // A cache between us and the client may have weakened the tag: the bytes of the value
+            // A cache between us and the client may have weakened the tag. The bytes of the value
             // under one version are always the same, so the weak comparison is exact.
             (Tag::Ours { version, .. }, Access::Read) => Ok(Condition::Differs(version)),
             (Tag::Foreign, Access::Read) => Ok(Condition::None),

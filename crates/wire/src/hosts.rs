@@ -10,9 +10,9 @@
 //! Sec-Fetch-Site: cross-site, same-site; Origin of another     403
 //! ```
 //!
-//! A page of a foreign site can point its own name at this node's address (DNS rebinding); its
-//! browser then takes the node for that site, and nothing but the name in `Host` tells. A page that
-//! did not do so is marked by its browser.
+//! A page of a foreign site can point its own name at this node's address (DNS rebinding). Its
+//! browser then takes the node for that site, and only the name in `Host` tells. A page that did
+//! not do so is marked by its browser.
 //!
 //! Invariants
 //! 1. Bytes are compared, nothing is looked up, and a check allocates nothing unless it refuses.

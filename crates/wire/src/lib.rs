@@ -8,7 +8,7 @@
 //! certificate.rs  what a certificate says of its holder
 //! hosts.rs   is the request meant for this node, and not a foreign page's?
 //! client/    the other side of the same bytes, for our command line and our lab
-//! peer/      what members say to each other: handshake, frames
+//! peer/      frames between members, and their handshake
 //! restore.rs one page of records with the versions that they had
 //! ```
 //!
@@ -18,7 +18,7 @@
 //! 2. No input panics, and no input makes more memory than the limits in `limits.rs` name.
 //! 3. A request that reaches `Route` is completely checked: nothing behind it validates again.
 //!
-//! Not here: sockets and deadlines (crate `server`), what a write means (crate `node`).
+//! Not here: sockets and deadlines (crate `server`), the meaning of a write (crate `node`).
 //! See: docs/api.md, docs/openapi.yaml.
 
 #![warn(unreachable_pub, unnameable_types)]

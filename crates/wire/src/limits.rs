@@ -1,4 +1,4 @@
-//! Bounds of what one request may make this crate look at, each with its reason.
+//! Bounds of the bytes that one request may make this crate look at, each with its reason.
 //!
 //! Invariants
 //! 1. Every loop over client bytes ends at one of these numbers.
@@ -10,7 +10,7 @@
 use dendra_base::limits::VALUE_BYTES_MAX_LIMIT;
 
 /// Bytes of a request head, request line and all header lines together. Browsers and proxies stay
-/// below 8 KiB; twice that leaves room for cookies that somebody else's site set on this host.
+/// below 8 KiB; twice that leaves room for cookies that another site set on this host.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// Bytes of a request target. A scan names at most two keys, three bytes for each of theirs.
@@ -19,8 +19,8 @@ pub const TARGET_BYTES_MAX: usize = 8 * 1024;
 /// Header lines of a request. curl sends 3, a browser about 15.
 pub const HEADERS_LEN_MAX: usize = 64;
 
-/// The head of a successful answer about one key is shorter than this, whatever its numbers: room
-/// that a write buffer reserves at once.
+/// The head of a successful answer about one key is shorter than this, with any numbers: room that
+/// a write buffer reserves at once.
 pub const ANSWER_HEAD_BYTES_MAX: usize = 512;
 
 /// Header lines of an answer or of a trailer that our client reads.
@@ -56,8 +56,7 @@ pub const ECHO_BYTES_MAX: usize = 40;
 /// is room for keys and numbers.
 pub const PEER_FRAME_BYTES_MAX: usize = 2 * VALUE_BYTES_MAX_LIMIT + 64 * 1024;
 
-/// Questions that one frame withdraws: 8 KiB. What an asker gives up at once beyond that goes in
-/// further frames.
+/// Questions that one frame withdraws: 8 KiB. More of them go in further frames.
 pub const PEER_WITHDRAW_IDS_MAX: usize = 1024;
 
 /// The line by which a member introduces itself: a description of the topology of 4 KiB, every byte

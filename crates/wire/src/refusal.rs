@@ -8,8 +8,8 @@
 //!
 //! Invariants
 //! 1. A code word is stable: a program may compare it. A sentence is for people and may change.
-//! 2. A sentence names the number that was wrong and the way out; it never repeats more than
-//!    `ECHO_BYTES_MAX` bytes of what the client sent, and those only in printable ASCII.
+//! 2. A sentence names the number that was wrong and the way out. It never repeats more than
+//!    `ECHO_BYTES_MAX` bytes of the client's, and those only in printable ASCII.
 //! 3. `close` is set exactly when the next request's first byte can no longer be found for sure.
 //!
 //! Not here: the bytes of the answer (`http::response`).
@@ -38,7 +38,7 @@ pub struct Refusal {
     pub challenge: Option<&'static str>,
     /// Seconds for `Retry-After` (429, 503, 507).
     pub retry_after_s: Option<u32>,
-    /// What is known of the operation, for `Dendra-Receipt`.
+    /// The state of the record, for `Dendra-Receipt`.
     pub known: Option<Known>,
     /// How many replicas answered of how many asked, in front of the outcome (504).
     pub acks: Option<(u8, u8)>,
@@ -69,7 +69,7 @@ impl Refusal {
         }
     }
 
-    /// The same, with what is known of the operation.
+    /// The same, with the state of the record.
     #[must_use]
     pub fn knowing(self, known: Known) -> Refusal {
         Refusal {
@@ -320,7 +320,8 @@ pub(crate) fn echo(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// What a client acts on: status, receipt, `Retry-After`, `Allow`, and whether it may go on.
+    /// The fields that a client acts on: status, receipt, `Retry-After`, `Allow`, and whether it
+    /// may go on.
     #[test]
     fn a_refusal_tells_what_is_known_and_when_to_come_again() {
         let not_applied = Some(Known::NotApplied);

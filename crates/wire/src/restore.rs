@@ -118,7 +118,7 @@ impl<'a> RestorePage<'a> {
     /// Checks and reads `bytes`.
     ///
     /// # Errors
-    /// They are not what a `RestorePageWriter` wrote.
+    /// They are not the bytes of a `RestorePageWriter`.
     pub fn decode(bytes: &'a [u8]) -> Result<RestorePage<'a>, BadRestorePage> {
         let (body, checksum) = bytes
             .split_last_chunk::<CHECKSUM_BYTES>()

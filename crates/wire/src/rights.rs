@@ -1,4 +1,4 @@
-//! Tokens and what they allow: the table that a cluster keeps under one key, and the check of a
+//! Tokens and their grants: the table that a cluster keeps under one key, and the check of a
 //! request.
 //!
 //! ```text
@@ -19,12 +19,12 @@
 //! Invariants
 //! 1. A token is nowhere but with its holder: the table has its hash. The hash of 256 random bits
 //!    needs no salt.
-//! 2. What is written is read again as the same table, and nothing else is read as a table.
+//! 2. A written table is read again as the same one, and no other bytes are read as a table.
 //! 3. Comparing takes the same time wherever two hashes differ. Which hash is compared is found by
 //!    its first bytes: of a token that is not known, they say nothing.
 //! 4. An admin's token is for all keys.
 //!
-//! Not here: where the table is kept and who reads it (crate `server`, `rights/`), making tokens
+//! Not here: where the table is kept, and its readers (crate `server`, `rights/`), making tokens
 //! (crate `dendra`).
 //! See: docs/api.md, section "Tokens"; SECURITY.md.
 
@@ -53,7 +53,7 @@ const SECRET_LEN: usize = 43;
 /// SHA-256 of a token.
 pub type TokenHash = [u8; 32];
 
-/// What a token allows.
+/// The operations that a token allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TokenRole {
     /// To read keys.
@@ -125,9 +125,9 @@ impl Quota {
 /// One token of a table, or one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// What people call it.
+    /// Its name for people.
     pub id: String,
-    /// What it allows.
+    /// The operations that it allows.
     pub role: TokenRole,
     /// The keys that it is for begin with this.
     pub prefix: Vec<u8>,
@@ -334,7 +334,7 @@ impl TokenTable {
         grants
     }
 
-    /// What the token with this hash allows.
+    /// The grant of the token with this hash.
     pub fn find(&self, hash: &TokenHash) -> Option<&Grant> {
         self.place_of(hash).map(|place| &self.grants[place])
     }

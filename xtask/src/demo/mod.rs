@@ -134,7 +134,7 @@ struct Truth<'a> {
     corpus: &'a Corpus,
     /// By position in `corpus.records`: was the delete acknowledged?
     deleted: BTreeSet<usize>,
-    /// By position: a delete that nobody was told about.
+    /// By position: a delete whose answer no client got.
     unsure: BTreeSet<usize>,
 }
 
@@ -426,7 +426,7 @@ impl Truth<'_> {
                 None => std::thread::sleep(std::time::Duration::from_millis(1)),
             }
         }
-        // One delete is sent and its answer never read: nobody may know what became of it.
+        // One delete is sent and its answer never read: its outcome is unknown.
         if let Some(position) = positions.next() {
             connection.send("DELETE", &self.corpus.records[position].key)?;
             self.unsure.insert(position);

@@ -139,7 +139,7 @@ fn workspace(manifest: &str) -> Result<String, String> {
     workspace.insert("members".to_owned(), members.into());
     workspace.remove("default-members");
     workspace.remove("exclude");
-    // Code behind a planted `return` is not reached, and nobody reads the copy.
+    // Code behind a planted `return` is not reached, and the copy is not read.
     let quiet: toml::Table = [("warnings".to_owned(), "allow".into())]
         .into_iter()
         .collect();

@@ -3,6 +3,8 @@
 //! ```text
 //! sim 18                  seed 18 of the simulator            otherwise its first seeds
 //! twin 6738               seed 6738 of the quick twin         otherwise its first seeds
+//! moving 33               the same while owners change        otherwise its first seeds
+//! steward 4               seed 4 of the stewards' search      otherwise its first seeds
 //! test PACKAGE TARGET     all tests of a file of tests
 //! ```
 //!
@@ -35,15 +37,19 @@ pub(crate) enum Finder {
 pub(crate) enum Search {
     Sim,
     Twin,
+    Moving,
+    Steward,
 }
 
 impl Search {
-    const ALL: [Search; 2] = [Search::Sim, Search::Twin];
+    const ALL: [Search; 4] = [Search::Sim, Search::Twin, Search::Moving, Search::Steward];
 
     fn word(self) -> &'static str {
         match self {
             Search::Sim => "sim",
             Search::Twin => "twin",
+            Search::Moving => "moving",
+            Search::Steward => "steward",
         }
     }
 
@@ -64,6 +70,20 @@ impl Search {
                 "DENDRA_TWIN_FIRST",
                 "DENDRA_TWIN_SEEDS",
             ],
+            Search::Moving => [
+                "dendra-node",
+                "twin",
+                "no_seed_shows_a_fault_while_owners_change",
+                "DENDRA_TWIN_FIRST",
+                "DENDRA_TWIN_SEEDS",
+            ],
+            Search::Steward => [
+                "dendra-node",
+                "steward",
+                "search::no_seed_breaks_the_stewards",
+                "DENDRA_STEWARD_FIRST",
+                "DENDRA_STEWARD_SEEDS",
+            ],
         }
     }
 
@@ -71,13 +91,15 @@ impl Search {
     fn seeds_max(self) -> u64 {
         match self {
             Search::Sim => 6_000,
-            Search::Twin => 20_000,
+            Search::Twin | Search::Moving => 20_000,
+            Search::Steward => 600,
         }
     }
 }
 
 /// The files of tests that take seconds, and that `--search` tries.
-const QUICK: [(&str, &str); 3] = [
+const QUICK: [(&str, &str); 4] = [
+    ("dendra-node", "compare"),
     ("dendra-node", "conversations"),
     ("dendra-node", "membership"),
     ("dendra-node", "rounds"),
@@ -118,7 +140,8 @@ impl Finder {
                 rule: parts[2..].join(" "),
             }),
             _ => Err(format!(
-                "`{words}` is no finder: sim SEED, twin SEED, test PACKAGE TARGET"
+                "`{words}` is no finder: sim SEED, twin SEED, moving SEED, steward SEED, test \
+                 PACKAGE TARGET"
             )),
         }
     }
@@ -351,6 +374,8 @@ mod tests {
             "sim 18 VersionOrder",
             "sim 18",
             "twin 6738",
+            "moving 33",
+            "steward 4",
             "test dendra-node rounds",
         ] {
             assert_eq!(

@@ -1,4 +1,5 @@
-//! What clients do, as a seeded pure value: the lab and the simulator ask it for request `i`.
+//! The requests of clients, as a seeded pure value: the lab and the simulator ask it for request
+//! `i`.
 //!
 //! ```text
 //! request(i) = f(seed, i)      kind of operation ─► key number ─► size of the value
@@ -10,8 +11,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. `request(i)` depends on the workload and on `i` alone: threads may split the numbers as they
-//!    like, and a seed gives the same requests for ever.
+//! 1. `request(i)` depends on the workload and on `i` alone. So threads may split the numbers as
+//!    they like, and a seed gives the same requests for ever.
 //! 2. A request of a hit names a key below `records_before(i)`; a miss never names a stored one.
 //! 3. Keys of different numbers differ.
 //!
@@ -23,7 +24,7 @@
 
 use crate::Prng;
 
-/// What a request does.
+/// The kinds of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// Reads one key.
@@ -40,7 +41,7 @@ pub enum Operation {
     Create,
     /// Reads a key, then writes it.
     ReadModifyWrite,
-    /// Reads a key, then writes it only if nobody else has.
+    /// Reads a key, then writes it only if no other client has.
     CompareAndSet,
 }
 
@@ -124,7 +125,7 @@ pub enum Sizes {
         median: u32,
         /// Standard deviation of the natural logarithm.
         sigma: f64,
-        /// What is drawn above is cut to this.
+        /// Values drawn above it are cut to this.
         max: u32,
     },
 }
@@ -134,7 +135,7 @@ pub enum Sizes {
 pub enum KeyOrder {
     /// Neighbours in number lie far apart: the usual case for a store.
     Hashed,
-    /// In the order of numbers: what time stamps and counters do.
+    /// In the order of numbers, like time stamps and counters.
     Ordered,
 }
 
@@ -162,7 +163,7 @@ pub struct Workload {
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What it does.
+    /// The kind of the request.
     pub operation: Operation,
     /// Key number; for [`Workload::key_into`].
     pub key: u64,
@@ -206,8 +207,8 @@ fn shuffled(index: u64, len: u64, seed: u64) -> u64 {
     let mask = u64::MAX >> (u64::BITS - bits);
     let shift = bits.div_ceil(2);
     let mut x = index;
-    // Cycle walking: each round is a bijection of the next power of two, so going on until the
-    // number is in range is one of the range; less than two rounds on average.
+    // Cycle walking: each round is a bijection of the next power of two. So going on until the
+    // number is in range is one of the range; it takes less than two rounds on average.
     loop {
         for round in 0..3u64 {
             x = x.wrapping_add(mix(seed ^ round)) & mask;

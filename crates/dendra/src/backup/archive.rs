@@ -9,7 +9,7 @@
 //! 2. Keys come once each, in order, with the newest of all nodes' cells.
 //! 3. Cells of one version that differ are counted: a backup proves that its nodes agree.
 //!
-//! Not here: what is done with the records (`verify.rs`, `restore.rs`).
+//! Not here: the use of the records (`verify.rs`, `restore.rs`).
 //! See: docs/format/backup.md.
 
 use super::manifest::{BackupManifest, BackupNode};
@@ -21,7 +21,7 @@ use dendra_engine::{Cursor, Error, Flow, Progress, Show, Snapshot};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::Bound;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// Records of one node that are read at once.
@@ -29,7 +29,9 @@ const READ_BYTES: usize = 4 << 20;
 
 /// A checkpoint in a repository, as a folder.
 struct ArchiveVfs {
-    files: BTreeMap<String, PathBuf>,
+    repository: Arc<Repository>,
+    /// Their contents.
+    files: BTreeMap<String, u128>,
     of: String,
 }
 
@@ -46,10 +48,12 @@ impl Vfs for ArchiveVfs {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let path = self.files.get(name).ok_or(io::ErrorKind::NotFound)?;
-        let object = ObjectReader::open(path).map_err(|e| in_object(path, &e))?;
+        let content = *self.files.get(name).ok_or(io::ErrorKind::NotFound)?;
+        let place = self.repository.object_name(content);
+        let object = self.repository.open_object(content);
+        let object = object.map_err(|e| in_object(&place, &e))?;
         Ok(Arc::new(ArchiveFile {
-            path: path.clone(),
+            place,
             object,
             frames: Mutex::default(),
         }))
@@ -88,8 +92,8 @@ impl Vfs for ArchiveVfs {
     }
 }
 
-fn in_object(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+fn in_object(place: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{place}: {error}"))
 }
 
 /// A frame, and where in the file it begins.
@@ -97,7 +101,7 @@ type DecodedFrame = (u64, Vec<u8>);
 
 /// One file of it. A scan of a table goes forward, and looks at an index now and then: two frames.
 struct ArchiveFile {
-    path: PathBuf,
+    place: String,
     object: ObjectReader,
     frames: Mutex<VecDeque<DecodedFrame>>,
 }
@@ -114,7 +118,7 @@ impl File for ArchiveFile {
             Some(at) => at,
             None => {
                 let frame = self.object.frame_at(offset);
-                let frame = frame.map_err(|e| in_object(&self.path, &e))?;
+                let frame = frame.map_err(|e| in_object(&self.place, &e))?;
                 frames.truncate(1);
                 frames.push_front(frame);
                 0
@@ -211,7 +215,7 @@ pub(crate) struct MergedWalk {
 impl MergedWalk {
     /// The records of `manifest` with `prefix`, behind the key `behind` if it is not empty.
     pub(crate) fn open(
-        repository: &Repository,
+        repository: &Arc<Repository>,
         manifest: &BackupManifest,
         prefix: &[u8],
         behind: &[u8],
@@ -230,7 +234,7 @@ impl MergedWalk {
         nodes.map(|node| node.snapshot.hlc()).max().unwrap_or(0)
     }
 
-    /// Records of all nodes' tables, older copies included: what a walk reads at most.
+    /// Records of all nodes' tables, older copies included: the most that a walk reads.
     pub(crate) fn records(&self) -> u64 {
         self.nodes.iter().map(|node| node.snapshot.records()).sum()
     }
@@ -269,16 +273,15 @@ impl MergedWalk {
 }
 
 fn open_node(
-    repository: &Repository,
+    repository: &Arc<Repository>,
     node: &BackupNode,
     prefix: &[u8],
     behind: &[u8],
 ) -> Result<NodeWalk, String> {
     let files = node.files.iter();
     let vfs = ArchiveVfs {
-        files: files
-            .map(|file| (file.name.clone(), repository.object(file.object)))
-            .collect(),
+        repository: Arc::clone(repository),
+        files: files.map(|file| (file.name.clone(), file.object)).collect(),
         of: format!("the checkpoint of {}", node.url),
     };
     let snapshot = Snapshot::open(&vfs).map_err(|e| in_words(&node.url, &e))?;

@@ -5,6 +5,9 @@
 //! checksum <xxh3-128 of all bytes in front of this line, 32 hexadecimal digits>
 //! ```
 //!
+//! encrypted: "DNDRSEAL", format u32 = 1, the key's id u64, 32 bytes of salt, all of the above as a
+//! sealed chunk
+//!
 //! Invariants
 //! 1. A manifest without its last line, or with another checksum, is refused as a whole.
 //! 2. Unknown fields are passed over; a later format is refused.
@@ -12,10 +15,21 @@
 //! Not here: where it is kept (`repository.rs`).
 //! See: docs/format/backup.md.
 
+use super::seal::{self, BackupKey, SALT_BYTES, SealedPart};
+use crate::exit::Failure;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
 const FORMAT: u64 = 1;
+const SEALED_MAGIC: [u8; 8] = *b"DNDRSEAL";
+const SEALED_FORMAT: u32 = 1;
+/// Magic, format, the key's id, the salt.
+const SEALED_HEAD_BYTES: usize = 8 + 4 + 8 + SALT_BYTES;
+
+/// What the key of a manifest is for.
+fn purpose(id: &str) -> Vec<u8> {
+    [b"manifest.", id.as_bytes()].concat()
+}
 
 /// One file of a node's checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,9 +71,10 @@ pub(crate) struct BackupCluster {
 pub(crate) struct BackupManifest {
     /// Begins with the time, so that names are in order.
     pub(crate) id: String,
-    /// What was acknowledged before this is in it; wall milliseconds of the machine of the backup.
+    /// Writes that were acknowledged before this are in it; wall milliseconds of the machine of the
+    /// backup.
     pub(crate) began_ms: u64,
-    /// What began after this is not in it.
+    /// Writes that began after this are not in it.
     pub(crate) cut_ms: u64,
     /// No version in it has a larger clock value.
     pub(crate) hlc: u64,
@@ -68,7 +83,7 @@ pub(crate) struct BackupManifest {
     pub(crate) nodes: Vec<BackupNode>,
     /// Bytes that were read from nodes for it, and not taken from earlier backups.
     pub(crate) moved_bytes: u64,
-    /// What they take in the repository.
+    /// Their size in the repository.
     pub(crate) moved_stored_bytes: u64,
 }
 
@@ -123,6 +138,43 @@ impl BackupManifest {
         let checksum = xxh3_128(text.as_bytes());
         text.push_str(&format!("checksum {checksum:032x}\n"));
         text.into_bytes()
+    }
+
+    /// The file in an encrypted repository.
+    pub(crate) fn seal(&self, key: &BackupKey) -> Result<Vec<u8>, Failure> {
+        let salt: [u8; SALT_BYTES] = seal::random()?;
+        let mut head = SEALED_MAGIC.to_vec();
+        head.extend_from_slice(&SEALED_FORMAT.to_le_bytes());
+        head.extend_from_slice(&key.id().to_le_bytes());
+        head.extend_from_slice(&salt);
+        let mut chunk = self.encode();
+        let chunks = key.chunks(&salt, &purpose(&self.id));
+        chunks.seal(SealedPart::End(0), &head, &mut chunk);
+        head.extend_from_slice(&chunk);
+        Ok(head)
+    }
+
+    /// Reads what [`BackupManifest::seal`] wrote for the backup `id`; the error as in `decode`.
+    pub(crate) fn open(bytes: &[u8], key: &BackupKey, id: &str) -> Result<BackupManifest, String> {
+        let split = bytes.split_at_checked(SEALED_HEAD_BYTES);
+        let (head, chunk) = split.ok_or("it is cut, or no encrypted manifest of a backup")?;
+        if head[..8] != SEALED_MAGIC {
+            return Err("it is no encrypted manifest of a backup".to_owned());
+        }
+        let format = u32::from_le_bytes(head[8..12].try_into().expect("four bytes"));
+        if format != SEALED_FORMAT {
+            return Err(format!(
+                "it has format {format}, and this program reads {SEALED_FORMAT}: use a newer one"
+            ));
+        }
+        let salt = head[20..].try_into().expect("the head ends with the salt");
+        let chunks = key.chunks(&salt, &purpose(id));
+        match chunks.open(SealedPart::End(0), head, chunk.to_vec()) {
+            Some(text) => BackupManifest::decode(&text),
+            None => Err(
+                "it does not open with the key: it was changed, or is another backup's".to_owned(),
+            ),
+        }
     }
 
     /// Reads the file; the error is the end of a sentence that begins with its name.
@@ -272,6 +324,31 @@ mod tests {
         assert_eq!(read.as_ref(), Ok(&manifest));
         assert_eq!(manifest.missing(), ["http://h2:1"]);
         assert_eq!(manifest.bytes(), 34);
+    }
+
+    #[test]
+    fn an_encrypted_manifest_opens_under_its_own_name_and_key_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let key = |name: &str| BackupKey::create(&folder.path().join(name)).expect("a new key");
+        let (key, other) = (key("one"), key("other"));
+        let manifest = manifest();
+        let sealed = manifest.seal(&key).expect("randomness");
+        let open = |bytes: &[u8], key| BackupManifest::open(bytes, key, &manifest.id);
+        assert_eq!(open(&sealed, &key).as_ref(), Ok(&manifest));
+        assert!(open(&sealed, &other).is_err());
+        assert!(BackupManifest::open(&sealed, &key, "20260102T030405Z-00000000").is_err());
+        assert!(
+            open(&manifest.encode(), &key).is_err(),
+            "it is not encrypted"
+        );
+        let told = String::from_utf8_lossy(&sealed);
+        assert!(!told.contains("dendra") && !told.contains("CURRENT"));
+        for at in 0..sealed.len() {
+            let mut flipped = sealed.clone();
+            flipped[at] ^= 1;
+            assert!(open(&flipped, &key).is_err(), "byte {at}");
+            assert!(open(&sealed[..at], &key).is_err(), "cut to {at}");
+        }
     }
 
     #[test]

@@ -14,30 +14,37 @@
 //! See: docs/format/backup.md, docs/cli.md, docs/operating.md.
 
 mod archive;
+#[cfg(test)]
+mod cut;
 mod manifest;
 mod nodes;
 mod object;
 mod pace;
+mod place;
 mod progress;
 mod prune;
 mod repository;
 mod restore;
 pub(crate) mod schedule;
+mod seal;
 mod take;
 mod verify;
 
-use crate::cli::{Backup, BackupVerb, Prune, Restore, Verify};
+use crate::cli::{Backup, BackupVerb, KeyFlag, Prune, Restore, Verify};
 use crate::console::Console;
 use crate::encoding::Encoding;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use indicatif::HumanBytes;
 use manifest::BackupManifest;
-use repository::{Repository, RepositoryUse};
+use place::RepositoryUse;
+use repository::Repository;
 use restore::RestoreOrder;
+use seal::BackupKey;
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 use take::TakeOrder;
 
@@ -46,9 +53,14 @@ pub(crate) use pace::RATE_MIN;
 /// `dendra backup`
 pub(crate) async fn backup(args: &Backup, console: Console) -> ExitResult {
     match &args.verb {
-        Some(BackupVerb::List { destination, json }) => list(destination, *json),
+        Some(BackupVerb::List {
+            destination,
+            key,
+            json,
+        }) => list(destination, key, *json),
         Some(BackupVerb::Verify(args)) => verify_command(args, console),
         Some(BackupVerb::Prune(args)) => prune_command(args, console),
+        Some(BackupVerb::Key { file }) => key_command(file, console),
         None => {
             let destination = args.destination.as_deref().ok_or_else(|| {
                 Failure::usage("name the folder for the backup: dendra backup DESTINATION")
@@ -60,8 +72,10 @@ pub(crate) async fn backup(args: &Backup, console: Console) -> ExitResult {
 
 async fn take_command(destination: &Path, args: &Backup, console: Console) -> ExitResult {
     let started = Instant::now();
+    let key = args.key.read()?;
     let order = TakeOrder {
         destination,
+        key: key.as_ref(),
         admin: &args.admin,
         access: &args.access,
         bytes_per_second: args.bytes_per_second,
@@ -70,9 +84,9 @@ async fn take_command(destination: &Path, args: &Backup, console: Console) -> Ex
     let manifest = take::take(&order, console).await?;
     console.note(&summary(&manifest, started.elapsed().as_secs_f64()));
     if args.verify {
-        let repository = Repository::open(destination, RepositoryUse::Shared)?;
+        let repository = Repository::open(destination, RepositoryUse::Shared, key)?;
         let exit = report(
-            &repository,
+            &Arc::new(repository),
             std::slice::from_ref(&manifest.id),
             false,
             console,
@@ -131,8 +145,8 @@ fn of_folder(repository: &Repository, error: &std::io::Error) -> Failure {
 }
 
 /// `dendra backup list`
-fn list(destination: &Path, is_json: bool) -> ExitResult {
-    let repository = Repository::open(destination, RepositoryUse::Shared)?;
+fn list(destination: &Path, key: &KeyFlag, is_json: bool) -> ExitResult {
+    let repository = Repository::open(destination, RepositoryUse::Shared, key.read()?)?;
     let ids = repository.ids().map_err(|e| of_folder(&repository, &e))?;
     let mut exit = Exit::OK;
     let mut text = String::new();
@@ -171,7 +185,9 @@ fn chosen(repository: &Repository, id: Option<&str>) -> Result<BackupManifest, F
 
 /// `dendra backup verify`
 fn verify_command(args: &Verify, console: Console) -> ExitResult {
-    let repository = Repository::open(&args.destination, RepositoryUse::Shared)?;
+    let key = args.key.read()?;
+    let repository = Repository::open(&args.destination, RepositoryUse::Shared, key)?;
+    let repository = Arc::new(repository);
     let ids = match &args.backup {
         Some(id) => vec![chosen(&repository, Some(id))?.id],
         None => repository.ids().map_err(|e| of_folder(&repository, &e))?,
@@ -183,7 +199,12 @@ fn verify_command(args: &Verify, console: Console) -> ExitResult {
     report(&repository, &ids, args.json, console)
 }
 
-fn report(repository: &Repository, ids: &[String], is_json: bool, console: Console) -> ExitResult {
+fn report(
+    repository: &Arc<Repository>,
+    ids: &[String],
+    is_json: bool,
+    console: Console,
+) -> ExitResult {
     let verified = verify::verify(repository, ids, console)?;
     let mut text = String::new();
     for found in &verified.findings {
@@ -232,10 +253,29 @@ fn report(repository: &Repository, ids: &[String], is_json: bool, console: Conso
     })
 }
 
+impl KeyFlag {
+    /// The key that the flag names.
+    fn read(&self) -> Result<Option<BackupKey>, Failure> {
+        self.backup_key.as_deref().map(BackupKey::read).transpose()
+    }
+}
+
+/// `dendra backup key`
+fn key_command(file: &Path, console: Console) -> ExitResult {
+    let key = BackupKey::create(file)?;
+    console.note(&format!(
+        "{} holds the new key {:016x}. Keep a copy elsewhere: without it no backup can be read",
+        file.display(),
+        key.id()
+    ));
+    Ok(Exit::OK)
+}
+
 /// `dendra backup prune`
 fn prune_command(args: &Prune, console: Console) -> ExitResult {
     let keep = usize::try_from(args.keep).unwrap_or(usize::MAX);
-    let repository = Repository::open(&args.destination, RepositoryUse::Alone)?;
+    let key = args.key.read()?;
+    let repository = Repository::open(&args.destination, RepositoryUse::Alone, key)?;
     let pruned = prune::prune(&repository, keep, args.dry_run)?;
     let text: String = pruned.backups.iter().map(|id| format!("{id}\n")).collect();
     ops::print(text.as_bytes())?;
@@ -264,7 +304,8 @@ pub(crate) async fn restore(args: &Restore, console: Console) -> ExitResult {
     let prefix = encoding
         .decode(args.prefix.as_bytes())
         .map_err(|rest| Failure::usage(format!("--prefix {rest}")))?;
-    let repository = Repository::open(&args.source, RepositoryUse::Shared)?;
+    let key = args.key.read()?;
+    let repository = Repository::open(&args.source, RepositoryUse::Shared, key)?;
     let manifest = chosen(&repository, args.backup.as_deref())?;
     let id = manifest.id.clone();
     let order = RestoreOrder {
@@ -274,6 +315,7 @@ pub(crate) async fn restore(args: &Restore, console: Console) -> ExitResult {
         with_tokens: args.with_tokens,
         bytes_per_second: args.bytes_per_second,
     };
+    let repository = Arc::new(repository);
     let restored = restore::restore(repository, manifest, &order, console).await?;
     let seconds = started.elapsed().as_secs_f64();
     console.note(&match restored.was_done {

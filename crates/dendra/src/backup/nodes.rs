@@ -8,7 +8,7 @@
 //! 1. A read is tried again for a while; a refusal that asks for it is, too.
 //! 2. A sentence about a node begins with its address.
 //!
-//! Not here: what the answers are for (`take.rs`, `restore.rs`).
+//! Not here: the use of the answers (`take.rs`, `restore.rs`).
 //! See: docs/api.md, section "Admin plane".
 
 use super::manifest::{self, BackupCluster};
@@ -138,7 +138,8 @@ impl AdminNode {
         self.client.send(&ask).await
     }
 
-    /// What may be asked again: until it is answered with 2xx, refused for good, or too late.
+    /// A request that may be repeated: until it is answered with 2xx, refused for good, or too
+    /// late.
     async fn again(&self, method: Method, path: &str, body: Bytes) -> Result<WholeAnswer, Failure> {
         let begun = Instant::now();
         loop {

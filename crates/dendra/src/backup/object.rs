@@ -7,36 +7,48 @@
 //!          footer so far, "DNDROBJ1"
 //! ```
 //!
+//! encrypted: format 2, the key's id u64, 32 bytes of salt behind the head; each frame is a sealed chunk,
+//! its first byte 1 = zstd, 0 = not compressed; then a sealed chunk with all stored lengths and the
+//! footer's first 32 bytes, its length u32, zero u32, "DNDROBJ2"
+//!
 //! Invariants
 //! 1. The seed of a frame's checksum is its number: frames that changed places are noticed.
 //! 2. Any frame can be read by itself: a restore needs no room for a copy.
-//! 3. An object whose footer is whole and fits the length of its file was written to its end.
+//! 3. An encrypted object opens under its own name alone, frame by frame in their places.
+//! 4. An object whose footer is whole and fits the length of its file was written to its end.
 //!
-//! Not here: names and places of objects (`repository.rs`).
+//! Not here: names and places of objects (`repository.rs`), sealing (`seal.rs`).
 //! See: docs/format/backup.md.
 
-use std::fs::File;
+use super::place::{FileDraft, StoredBytes};
+use super::seal::{self, BackupKey, ChunkKey, SALT_BYTES, SealedPart, TAG_BYTES};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64, xxh3_64_with_seed};
 
 const MAGIC: [u8; 8] = *b"DNDRBKUP";
 const END_MAGIC: [u8; 8] = *b"DNDROBJ1";
+const END_MAGIC_SEALED: [u8; 8] = *b"DNDROBJ2";
 const FORMAT: u32 = 1;
+const FORMAT_SEALED: u32 = 2;
 const HEAD_BYTES: usize = 16;
+/// The head, the key's id, the salt.
+const SEALED_HEAD_BYTES: usize = HEAD_BYTES + 8 + SALT_BYTES;
+/// Behind the sealed end: its length, zero, magic.
+const TRAILER_BYTES: usize = 16;
+/// Of the footer, what a sealed end has: its own checksum is needless there.
+const SEALED_FOOTER_BYTES: usize = 32;
 const ENTRY_BYTES: usize = 12;
 const FOOTER_BYTES: usize = 48;
 /// Content of one frame: a scan decodes it once, and a checksum of it names a small spot.
 const FRAME_BYTES: usize = 256 << 10;
 /// Set in a stored length: the frame is the content itself.
 const PLAIN: u32 = 1 << 31;
-/// The fastest level: tables are compressed already, and what is left is in their indexes.
+/// The fastest level: tables are compressed already, and the rest is in their indexes.
 const LEVEL: i32 = 1;
 /// Frames of an object: a table has a value of the largest size more than it should.
 const FRAMES_MAX: u32 = 1 << 20;
 
-/// What an object holds.
+/// The content of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectSum {
     /// Length of the content.
@@ -49,7 +61,8 @@ pub(crate) struct ObjectSum {
 
 /// Writes an object.
 pub(crate) struct ObjectWriter {
-    file: File,
+    draft: FileDraft,
+    form: FrameForm,
     hash: Xxh3Default,
     compressor: zstd::bulk::Compressor<'static>,
     frame: Vec<u8>,
@@ -59,21 +72,57 @@ pub(crate) struct ObjectWriter {
     stored_bytes: u64,
 }
 
+/// How frames are kept.
+enum FrameForm {
+    Plain,
+    Sealed {
+        chunks: Box<ChunkKey>,
+        head: Vec<u8>,
+    },
+}
+
+/// What the key of an object is for.
+fn purpose(content: u128) -> [u8; 23] {
+    let mut purpose = *b"object.................";
+    purpose[7..].copy_from_slice(&content.to_be_bytes());
+    purpose
+}
+
 impl ObjectWriter {
     /// Begins an object in an empty file.
-    pub(crate) fn new(mut file: File) -> io::Result<ObjectWriter> {
-        file.write_all(&MAGIC)?;
-        file.write_all(&FORMAT.to_le_bytes())?;
-        file.write_all(&(FRAME_BYTES as u32).to_le_bytes())?;
+    pub(crate) fn new(
+        mut draft: FileDraft,
+        key: Option<&BackupKey>,
+        content: u128,
+    ) -> io::Result<ObjectWriter> {
+        let mut head = MAGIC.to_vec();
+        let format = if key.is_some() { FORMAT_SEALED } else { FORMAT };
+        head.extend_from_slice(&format.to_le_bytes());
+        head.extend_from_slice(&(FRAME_BYTES as u32).to_le_bytes());
+        let chunks = match key {
+            None => None,
+            Some(key) => {
+                let salt: [u8; SALT_BYTES] =
+                    seal::random().map_err(|e| io::Error::other(e.sentence))?;
+                head.extend_from_slice(&key.id().to_le_bytes());
+                head.extend_from_slice(&salt);
+                Some(Box::new(key.chunks(&salt, &purpose(content))))
+            }
+        };
+        draft.file.write_all(&head)?;
         Ok(ObjectWriter {
-            file,
+            draft,
+            stored_bytes: head.len() as u64,
+            form: match chunks {
+                None => FrameForm::Plain,
+                Some(chunks) => FrameForm::Sealed { chunks, head },
+            },
             hash: Xxh3Default::new(),
             compressor: zstd::bulk::Compressor::new(LEVEL)?,
             frame: Vec::with_capacity(FRAME_BYTES),
             index: Vec::new(),
             frames: 0,
             bytes: 0,
-            stored_bytes: HEAD_BYTES as u64,
         })
     }
 
@@ -95,26 +144,41 @@ impl ObjectWriter {
         self.hash.update(&self.frame);
         self.bytes += self.frame.len() as u64;
         let compressed = self.compressor.compress(&self.frame)?;
-        // What saves less than a sixteenth costs more when it is read.
+        // A frame that saves less than a sixteenth costs more when it is read.
         let is_plain = compressed.len() > self.frame.len() - self.frame.len() / 16;
         let stored = match is_plain {
             true => &self.frame,
             false => &compressed,
         };
-        self.file.write_all(stored)?;
-        let length = u32::try_from(stored.len()).expect("a frame is small");
-        let flag = if is_plain { PLAIN } else { 0 };
-        let checksum = xxh3_64_with_seed(stored, u64::from(self.frames));
-        self.index.extend_from_slice(&(length | flag).to_le_bytes());
-        self.index.extend_from_slice(&checksum.to_le_bytes());
+        let length = match &self.form {
+            FrameForm::Plain => {
+                self.draft.file.write_all(stored)?;
+                let length = u32::try_from(stored.len()).expect("a frame is small");
+                let flag = if is_plain { PLAIN } else { 0 };
+                let checksum = xxh3_64_with_seed(stored, u64::from(self.frames));
+                self.index.extend_from_slice(&(length | flag).to_le_bytes());
+                self.index.extend_from_slice(&checksum.to_le_bytes());
+                length
+            }
+            FrameForm::Sealed { chunks, head } => {
+                let mut chunk = Vec::with_capacity(1 + stored.len() + TAG_BYTES);
+                chunk.push(u8::from(!is_plain));
+                chunk.extend_from_slice(stored);
+                chunks.seal(SealedPart::Part(u64::from(self.frames)), head, &mut chunk);
+                self.draft.file.write_all(&chunk)?;
+                let length = u32::try_from(chunk.len()).expect("a frame is small");
+                self.index.extend_from_slice(&length.to_le_bytes());
+                length
+            }
+        };
         self.stored_bytes += u64::from(length);
         self.frames += 1;
         self.frame.clear();
         Ok(())
     }
 
-    /// Writes the end, and makes all of it durable.
-    pub(crate) fn finish(mut self) -> io::Result<ObjectSum> {
+    /// Writes the end. The draft has to be made durable, and named.
+    pub(crate) fn finish(mut self) -> io::Result<(ObjectSum, FileDraft)> {
         if !self.frame.is_empty() {
             self.end_frame()?;
         }
@@ -124,15 +188,26 @@ impl ObjectWriter {
         end.extend_from_slice(&self.frames.to_le_bytes());
         end.extend_from_slice(&0u32.to_le_bytes());
         end.extend_from_slice(&checksum.to_le_bytes());
-        end.extend_from_slice(&xxh3_64(&end).to_le_bytes());
-        end.extend_from_slice(&END_MAGIC);
-        self.file.write_all(&end)?;
-        self.file.sync_all()?;
-        Ok(ObjectSum {
+        match &self.form {
+            FrameForm::Plain => {
+                end.extend_from_slice(&xxh3_64(&end).to_le_bytes());
+                end.extend_from_slice(&END_MAGIC);
+            }
+            FrameForm::Sealed { chunks, head } => {
+                chunks.seal(SealedPart::End(u64::from(self.frames)), head, &mut end);
+                let length = u32::try_from(end.len()).expect("an index is small");
+                end.extend_from_slice(&length.to_le_bytes());
+                end.extend_from_slice(&0u32.to_le_bytes());
+                end.extend_from_slice(&END_MAGIC_SEALED);
+            }
+        }
+        self.draft.file.write_all(&end)?;
+        let sum = ObjectSum {
             bytes: self.bytes,
             stored_bytes: self.stored_bytes + end.len() as u64,
             checksum,
-        })
+        };
+        Ok((sum, self.draft))
     }
 }
 
@@ -149,65 +224,103 @@ struct IndexEntry {
 
 /// Reads an object, frame by frame.
 pub(crate) struct ObjectReader {
-    file: File,
+    file: Box<dyn StoredBytes>,
+    form: FrameForm,
     index: Vec<IndexEntry>,
     sum: ObjectSum,
     frame_bytes: u64,
 }
 
 impl ObjectReader {
-    /// Opens the object at `path`. An error of kind `InvalidData` says what is damaged.
-    pub(crate) fn open(path: &Path) -> io::Result<ObjectReader> {
-        let file = File::open(path)?;
-        let length = file.metadata()?.len();
-        let least = (HEAD_BYTES + FOOTER_BYTES) as u64;
-        if length < least {
+    /// Opens the object with this content. An error of kind `InvalidData` says what is damaged.
+    pub(crate) fn open(
+        file: Box<dyn StoredBytes>,
+        key: Option<&BackupKey>,
+        content: u128,
+    ) -> io::Result<ObjectReader> {
+        let length = file.len()?;
+        let least = match key {
+            None => HEAD_BYTES + FOOTER_BYTES,
+            Some(_) => SEALED_HEAD_BYTES + SEALED_FOOTER_BYTES + TAG_BYTES + TRAILER_BYTES,
+        };
+        if length < least as u64 {
             return Err(damaged(format!("it was cut to {length} bytes")));
         }
-        let mut head = [0; HEAD_BYTES];
+        let mut head = vec![
+            0;
+            if key.is_some() {
+                SEALED_HEAD_BYTES
+            } else {
+                HEAD_BYTES
+            }
+        ];
+        // The end first: what is fetched from afar comes with what stands before it.
+        let (end, frames, end_offset) = match key {
+            None => plain_end(&*file, length)?,
+            Some(_) => sealed_end(&*file, length)?,
+        };
         file.read_exact_at(&mut head, 0)?;
         let format = u32::from_le_bytes(fixed(&head[8..12]));
         let frame_bytes = u64::from(u32::from_le_bytes(fixed(&head[12..16])));
         if head[..8] != MAGIC || frame_bytes == 0 || frame_bytes > 64 << 20 {
             return Err(damaged("its first bytes are not those of an object"));
         }
-        if format != FORMAT {
+        let expected = if key.is_some() { FORMAT_SEALED } else { FORMAT };
+        if format != expected {
             return Err(damaged(format!(
-                "it has format {format}, and this program reads {FORMAT}: use a newer one"
+                "it has format {format}, and format {expected} was expected: use a newer program, or copy it anew"
             )));
         }
-        let mut footer = [0; FOOTER_BYTES];
-        file.read_exact_at(&mut footer, length - FOOTER_BYTES as u64)?;
-        let frames = u32::from_le_bytes(fixed(&footer[8..12]));
-        let index_bytes = u64::from(frames) * ENTRY_BYTES as u64;
-        if footer[40..] != END_MAGIC || frames > FRAMES_MAX || least + index_bytes > length {
-            return Err(damaged("its end is missing: it was cut, or never written"));
-        }
-        let index_offset = length - FOOTER_BYTES as u64 - index_bytes;
-        let mut end = vec![0; index_bytes as usize];
-        file.read_exact_at(&mut end, index_offset)?;
-        end.extend_from_slice(&footer[..32]);
-        if xxh3_64(&end) != u64::from_le_bytes(fixed(&footer[32..40])) {
-            return Err(damaged("the checksum of its index does not hold"));
-        }
-        let mut offset = HEAD_BYTES as u64;
+        let (form, end) = match key {
+            None => (FrameForm::Plain, end),
+            Some(key) => {
+                let salt = fixed(&head[SEALED_HEAD_BYTES - SALT_BYTES..]);
+                let chunks = Box::new(key.chunks(&salt, &purpose(content)));
+                let opened = chunks.open(SealedPart::End(u64::from(frames)), &head, end);
+                let end = opened.ok_or_else(|| {
+                    damaged("its end does not open with the key: it was changed, or is another object's")
+                })?;
+                (FrameForm::Sealed { chunks, head }, end)
+            }
+        };
+        let head_bytes = match &form {
+            FrameForm::Plain => HEAD_BYTES,
+            FrameForm::Sealed { head, .. } => head.len(),
+        };
+        let (entries, footer) = end.split_at(end.len() - SEALED_FOOTER_BYTES);
+        let mut offset = head_bytes as u64;
         let mut index = Vec::with_capacity(frames as usize);
-        for entry in end[..index_bytes as usize].chunks_exact(ENTRY_BYTES) {
+        let entry_bytes = if key.is_some() { 4 } else { ENTRY_BYTES };
+        for entry in entries.chunks_exact(entry_bytes) {
             let length = u32::from_le_bytes(fixed(&entry[..4]));
-            index.push(IndexEntry {
-                offset,
-                length: length & !PLAIN,
-                is_plain: length & PLAIN != 0,
-                checksum: u64::from_le_bytes(fixed(&entry[4..])),
+            index.push(match form {
+                FrameForm::Plain => IndexEntry {
+                    offset,
+                    length: length & !PLAIN,
+                    is_plain: length & PLAIN != 0,
+                    checksum: u64::from_le_bytes(fixed(&entry[4..])),
+                },
+                // Its chunk says the rest.
+                FrameForm::Sealed { .. } => IndexEntry {
+                    offset,
+                    length,
+                    is_plain: false,
+                    checksum: 0,
+                },
             });
             offset += u64::from(length & !PLAIN);
         }
         let bytes = u64::from_le_bytes(fixed(&footer[..8]));
-        if offset != index_offset || bytes.div_ceil(frame_bytes) != u64::from(frames) {
+        let counted = u32::from_le_bytes(fixed(&footer[8..12]));
+        if offset != end_offset
+            || counted != frames
+            || index.len() != frames as usize
+            || bytes.div_ceil(frame_bytes) != u64::from(frames)
+        {
             return Err(damaged("its frames do not fill it: bytes are missing"));
         }
         Ok(ObjectReader {
-            file,
+            form,
             index,
             frame_bytes,
             sum: ObjectSum {
@@ -215,10 +328,11 @@ impl ObjectReader {
                 stored_bytes: length,
                 checksum: u128::from_le_bytes(fixed(&footer[16..32])),
             },
+            file,
         })
     }
 
-    /// What its end says that it holds.
+    /// The content, as its end tells it.
     pub(crate) fn sum(&self) -> ObjectSum {
         self.sum
     }
@@ -235,12 +349,24 @@ impl ObjectReader {
         let spot = || format!("frame {number} at byte {}", entry.offset);
         let mut stored = vec![0; entry.length as usize];
         self.file.read_exact_at(&mut stored, entry.offset)?;
-        if xxh3_64_with_seed(&stored, number as u64) != entry.checksum {
-            return Err(damaged(format!("{} does not hold its checksum", spot())));
+        let mut is_plain = entry.is_plain;
+        match &self.form {
+            FrameForm::Plain => {
+                if xxh3_64_with_seed(&stored, number as u64) != entry.checksum {
+                    return Err(damaged(format!("{} does not hold its checksum", spot())));
+                }
+            }
+            FrameForm::Sealed { chunks, head } => {
+                let opened = chunks.open(SealedPart::Part(number as u64), head, stored);
+                stored = opened
+                    .filter(|chunk| !chunk.is_empty())
+                    .ok_or_else(|| damaged(format!("{} was changed: it does not open", spot())))?;
+                is_plain = stored.remove(0) == 0;
+            }
         }
         let left = self.sum.bytes - number as u64 * self.frame_bytes;
         let expected = left.min(self.frame_bytes) as usize;
-        let content = match entry.is_plain {
+        let content = match is_plain {
             true => stored,
             false => zstd::bulk::decompress(&stored, expected)
                 .map_err(|e| damaged(format!("{} cannot be decompressed: {e}", spot())))?,
@@ -251,7 +377,7 @@ impl ObjectReader {
         }
     }
 
-    /// Reads everything and compares it with what the end says. Shows how much was read.
+    /// Reads everything and compares it with the end. Shows how much was read.
     pub(crate) fn verify(&self, mut read: impl FnMut(u64)) -> io::Result<()> {
         let mut hash = Xxh3Default::new();
         for number in 0..self.index.len() {
@@ -266,6 +392,47 @@ impl ObjectReader {
     }
 }
 
+/// The index with the first part of the footer, the number of frames, and where the index begins.
+fn plain_end(file: &dyn StoredBytes, length: u64) -> io::Result<(Vec<u8>, u32, u64)> {
+    let mut footer = [0; FOOTER_BYTES];
+    file.read_exact_at(&mut footer, length - FOOTER_BYTES as u64)?;
+    let frames = u32::from_le_bytes(fixed(&footer[8..12]));
+    let index_bytes = u64::from(frames) * ENTRY_BYTES as u64;
+    let least = (HEAD_BYTES + FOOTER_BYTES) as u64;
+    if footer[40..] != END_MAGIC || frames > FRAMES_MAX || least + index_bytes > length {
+        return Err(damaged("its end is missing: it was cut, or never written"));
+    }
+    let offset = length - FOOTER_BYTES as u64 - index_bytes;
+    let mut end = vec![0; index_bytes as usize];
+    file.read_exact_at(&mut end, offset)?;
+    end.extend_from_slice(&footer[..32]);
+    if xxh3_64(&end) != u64::from_le_bytes(fixed(&footer[32..40])) {
+        return Err(damaged("the checksum of its index does not hold"));
+    }
+    Ok((end, frames, offset))
+}
+
+/// The sealed end, the number of frames, and where the end begins.
+fn sealed_end(file: &dyn StoredBytes, length: u64) -> io::Result<(Vec<u8>, u32, u64)> {
+    let mut trailer = [0; TRAILER_BYTES];
+    file.read_exact_at(&mut trailer, length - TRAILER_BYTES as u64)?;
+    let end_bytes = u32::from_le_bytes(fixed(&trailer[..4]));
+    let zero = u32::from_le_bytes(fixed(&trailer[4..8]));
+    let rest = (SEALED_FOOTER_BYTES + TAG_BYTES) as u32;
+    let frames = end_bytes.checked_sub(rest).filter(|it| it % 4 == 0);
+    let offset = (length - TRAILER_BYTES as u64).checked_sub(u64::from(end_bytes));
+    let offset = offset.filter(|offset| *offset >= SEALED_HEAD_BYTES as u64);
+    let (Some(frames), Some(offset)) = (frames.map(|it| it / 4), offset) else {
+        return Err(damaged("its end is missing: it was cut, or never written"));
+    };
+    if trailer[8..] != END_MAGIC_SEALED || zero != 0 || frames > FRAMES_MAX {
+        return Err(damaged("its end is missing: it was cut, or never written"));
+    }
+    let mut end = vec![0; end_bytes as usize];
+    file.read_exact_at(&mut end, offset)?;
+    Ok((end, frames, offset))
+}
+
 fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.try_into().expect("the caller cut N bytes")
 }
@@ -274,6 +441,8 @@ fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
 mod tests {
     use super::*;
     use dendra_base::Prng;
+    use std::fs::File;
+    use std::path::Path;
 
     /// Half of it can be compressed.
     fn content(bytes: usize) -> Vec<u8> {
@@ -285,35 +454,53 @@ mod tests {
         (0..bytes).map(draw).collect()
     }
 
-    fn written(path: &Path, content: &[u8]) -> ObjectSum {
-        let file = File::create(path).expect("a file");
-        let mut writer = ObjectWriter::new(file).expect("there is room");
+    const CONTENT: u128 = 7;
+
+    fn keys() -> [Option<BackupKey>; 2] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let key = BackupKey::create(&folder.path().join("key"));
+        [None, Some(key.expect("a new key"))]
+    }
+
+    fn written(path: &Path, content: &[u8], key: Option<&BackupKey>) -> ObjectSum {
+        let draft = FileDraft::new(path.with_extension("draft")).expect("a file");
+        let mut writer = ObjectWriter::new(draft, key, CONTENT).expect("there is room");
         for part in content.chunks(100_003) {
             writer.push(part).expect("there is room");
         }
-        writer.finish().expect("there is room")
+        let (sum, draft) = writer.finish().expect("there is room");
+        std::fs::rename(draft.path(), path).expect("a new name");
+        sum
+    }
+
+    fn open(path: &Path, key: Option<&BackupKey>, content: u128) -> io::Result<ObjectReader> {
+        ObjectReader::open(Box::new(File::open(path)?), key, content)
     }
 
     #[test]
     fn an_object_is_read_as_it_was_written_whatever_its_length() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("object");
-        for bytes in [0, 1, FRAME_BYTES, 2 * FRAME_BYTES + 17] {
-            let content = content(bytes);
-            let sum = written(&path, &content);
-            let reader = ObjectReader::open(&path).expect("it is whole");
-            assert_eq!(reader.sum(), sum);
-            assert_eq!(sum.bytes, bytes as u64);
-            let mut seen = 0;
-            reader.verify(|bytes| seen += bytes).expect("it is whole");
-            assert_eq!(seen, bytes as u64);
-            let mut read = Vec::new();
-            while read.len() < bytes {
-                let (begins, frame) = reader.frame_at(read.len() as u64).expect("whole");
-                assert_eq!(begins, read.len() as u64);
-                read.extend(frame);
+        for key in keys() {
+            for bytes in [0, 1, FRAME_BYTES, 2 * FRAME_BYTES + 17] {
+                let content = content(bytes);
+                let sum = written(&path, &content, key.as_ref());
+                let length = std::fs::metadata(&path).expect("it is there").len();
+                assert_eq!(sum.stored_bytes, length);
+                let reader = open(&path, key.as_ref(), CONTENT).expect("it is whole");
+                assert_eq!(reader.sum(), sum);
+                assert_eq!(sum.bytes, bytes as u64);
+                let mut seen = 0;
+                reader.verify(|bytes| seen += bytes).expect("it is whole");
+                assert_eq!(seen, bytes as u64);
+                let mut read = Vec::new();
+                while read.len() < bytes {
+                    let (begins, frame) = reader.frame_at(read.len() as u64).expect("whole");
+                    assert_eq!(begins, read.len() as u64);
+                    read.extend(frame);
+                }
+                assert!(read == content);
             }
-            assert!(read == content);
         }
     }
 
@@ -321,25 +508,79 @@ mod tests {
     fn each_flipped_byte_and_each_cut_is_noticed() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("object");
-        let content: Vec<u8> = content(2 * FRAME_BYTES + 900);
-        written(&path, &content);
-        let whole = std::fs::read(&path).expect("it is there");
-        let notices = |bytes: &[u8]| {
-            std::fs::write(&path, bytes).expect("there is room");
-            ObjectReader::open(&path)
-                .and_then(|reader| reader.verify(|_| ()))
-                .is_err()
-        };
-        assert!(!notices(&whole));
-        let spots = (0..whole.len()).step_by(whole.len() / 60).chain(
-            // Every byte of head and end.
-            (0..HEAD_BYTES).chain(whole.len() - FOOTER_BYTES - 3 * ENTRY_BYTES..whole.len()),
-        );
-        for at in spots {
-            let mut flipped = whole.clone();
-            flipped[at] ^= 1;
-            assert!(notices(&flipped), "byte {at}");
-            assert!(notices(&whole[..at]), "cut to {at}");
+        for key in keys() {
+            let content: Vec<u8> = content(2 * FRAME_BYTES + 900);
+            written(&path, &content, key.as_ref());
+            let whole = std::fs::read(&path).expect("it is there");
+            let notices = |bytes: &[u8]| {
+                std::fs::write(&path, bytes).expect("there is room");
+                open(&path, key.as_ref(), CONTENT)
+                    .and_then(|reader| reader.verify(|_| ()))
+                    .is_err()
+            };
+            assert!(!notices(&whole));
+            let spots = (0..whole.len()).step_by(whole.len() / 60).chain(
+                // Every byte of head and end.
+                (0..SEALED_HEAD_BYTES)
+                    .chain(whole.len() - FOOTER_BYTES - 3 * ENTRY_BYTES..whole.len()),
+            );
+            for at in spots {
+                let mut flipped = whole.clone();
+                flipped[at] ^= 1;
+                // A plain head has no more than 16 bytes.
+                assert!(notices(&flipped), "byte {at}");
+                assert!(notices(&whole[..at]), "cut to {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_encrypted_object_tells_nothing_and_opens_under_its_own_name_and_key_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("object");
+        let [_, key] = keys();
+        let [_, other] = keys();
+        let content = content(2 * FRAME_BYTES);
+        written(&path, &content, key.as_ref());
+        let stored = std::fs::read(&path).expect("it is there");
+        let is_told = |part: &[u8]| stored.windows(part.len()).any(|it| it == part);
+        assert!(!is_told(&content[..32]) && !is_told(&content[FRAME_BYTES..][..32]));
+        assert!(open(&path, key.as_ref(), CONTENT).is_ok());
+        assert!(open(&path, key.as_ref(), CONTENT + 1).is_err());
+        assert!(open(&path, other.as_ref(), CONTENT).is_err());
+        assert!(open(&path, None, CONTENT).is_err());
+        // The same content again: another salt, and so other bytes.
+        written(&path, &content, key.as_ref());
+        assert!(std::fs::read(&path).expect("it is there") != stored);
+        // A plain object in the place of an encrypted one.
+        written(&path, &content, None);
+        assert!(open(&path, key.as_ref(), CONTENT).is_err());
+    }
+
+    /// Frames of two objects under one key are not exchanged: each object has a key of its own.
+    #[test]
+    fn frames_that_changed_places_are_noticed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("object");
+        for key in keys() {
+            // Two frames that are not compressed, of one length.
+            let content: Vec<u8> = {
+                let mut prng = Prng::new(3);
+                (0..2 * FRAME_BYTES)
+                    .map(|_| prng.next_u64() as u8)
+                    .collect()
+            };
+            written(&path, &content, key.as_ref());
+            let mut stored = std::fs::read(&path).expect("it is there");
+            let (head, frame) = match key {
+                None => (HEAD_BYTES, FRAME_BYTES),
+                Some(_) => (SEALED_HEAD_BYTES, 1 + FRAME_BYTES + TAG_BYTES),
+            };
+            let (first, second) = stored[head..head + 2 * frame].split_at_mut(frame);
+            first.swap_with_slice(second);
+            std::fs::write(&path, &stored).expect("there is room");
+            let reader = open(&path, key.as_ref(), CONTENT).expect("its end is whole");
+            assert!(reader.verify(|_| ()).is_err());
         }
     }
 }

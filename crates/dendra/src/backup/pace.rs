@@ -15,7 +15,7 @@ pub(crate) const RATE_MIN: u64 = 64 << 10;
 /// See the module.
 pub(crate) struct TransferPace {
     rate: Option<u64>,
-    /// When what was taken so far has been paid for.
+    /// When the bytes taken so far have been paid for.
     paid: Cell<Instant>,
 }
 

@@ -4,7 +4,7 @@
 //! 1. A manifest goes before its objects: an interrupted prune leaves objects without a backup, never
 //!    a backup without objects.
 //! 2. While any manifest cannot be read nothing is removed: it may need any object.
-//! 3. The newest backup stays, whatever is asked for.
+//! 3. The newest backup stays, with any flags.
 //!
 //! See: docs/cli.md.
 
@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure};
 use std::collections::BTreeSet;
 use std::io;
 
-/// What a prune removed, or would remove.
+/// The files that a prune removed, or would remove.
 #[derive(Debug, Default)]
 pub(crate) struct Pruned {
     pub(crate) backups: Vec<String>,
@@ -36,9 +36,9 @@ pub(crate) fn prune(
     let mut needed = BTreeSet::new();
     for id in kept {
         let manifest = repository.manifest(id)?;
-        needed.extend(manifest.files().map(|(_, file)| file.object));
+        needed.extend(repository.names_of(&manifest));
     }
-    let (objects, others) = repository.objects().map_err(failed)?;
+    let objects = repository.objects().map_err(failed)?;
     let mut pruned = Pruned {
         backups: old.to_vec(),
         ..Pruned::default()
@@ -46,16 +46,14 @@ pub(crate) fn prune(
     if !is_dry_run {
         repository.remove(old).map_err(failed)?;
         // Left by backups that were killed: no backup runs now.
-        for path in others {
-            std::fs::remove_file(path).map_err(failed)?;
-        }
+        repository.tidy().map_err(failed)?;
     }
-    for object in objects.difference(&needed) {
-        let bytes = match is_dry_run {
-            true => std::fs::metadata(repository.object(*object)).map(|it| it.len()),
-            false => repository.remove_object(*object),
-        };
-        pruned.bytes += bytes.map_err(failed)?;
+    let needless = objects.iter().filter(|(name, _)| !needed.contains(*name));
+    for (name, bytes) in needless {
+        if !is_dry_run {
+            repository.remove_object(name).map_err(failed)?;
+        }
+        pruned.bytes += bytes;
         pruned.objects += 1;
     }
     Ok(pruned)

@@ -1,152 +1,132 @@
-//! A folder of backups.
+//! A repository of backups: names, and what they stand for.
 //!
 //! ```text
-//! DESTINATION/dendra-backups              marks the folder as ours
-//! DESTINATION/LOCK                        shared by backups, verify and restore; alone for prune
-//! DESTINATION/objects/<2 digits>/<32>     files of checkpoints by the name of their content
-//! DESTINATION/objects/new-<process>-<n>   on its way: written, synced, then renamed
-//! DESTINATION/backups/<id>.json           one manifest for each backup, written last
+//! dendra-backups              marks it as ours, and names its key
+//! objects/<2 digits>/<32>     files of checkpoints by the name of their content
+//! backups/<id>.json           one manifest for each backup, written last
 //! ```
 //!
 //! Invariants
-//! 1. A name stands for whole, synced content: what was not written to its end has no name of ours.
-//! 2. A manifest is there only when everything that it names is.
+//! 1. A manifest is there only when everything that it names is.
+//! 2. A repository has one key, or none, from its beginning: its mark says which.
 //!
-//! Not here: the bytes of objects (`object.rs`) and manifests (`manifest.rs`).
+//! Not here: where the files are (`place/`), the bytes of objects (`object.rs`), of manifests
+//! (`manifest.rs`), of keys (`seal.rs`).
 //! See: docs/format/backup.md.
 
 use super::manifest::BackupManifest;
 use super::object::{ObjectReader, ObjectSum, ObjectWriter};
+use super::place::{self, BackupPlace, MARK, RepositoryUse};
+use super::seal::BackupKey;
 use crate::exit::{Exit, Failure};
-use rustix::fs::{FlockOperation, flock};
-use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
 
-const MARK: &str = "dendra-backups";
 const MARK_TEXT: &str = "backups of Dendra, format 1: see `dendra backup list`\n";
-const LOCK: &str = "LOCK";
+/// In front of the id of the key.
+const MARK_SEALED: &str = "backups of Dendra, format 2, encrypted with the key ";
+const MARK_BYTES_MAX: u64 = 4 << 10;
+const MANIFEST_BYTES_MAX: u64 = 256 << 20;
 
-/// How many use a repository at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RepositoryUse {
-    /// Others may read and add.
-    Shared,
-    /// Nothing else runs: files may be removed.
-    Alone,
-}
-
-/// An open repository, locked until it is dropped.
+/// An open repository, in use until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Repository {
-    path: PathBuf,
-    _lock: File,
-    next_new: AtomicU64,
+    place: Box<dyn BackupPlace>,
+    key: Option<BackupKey>,
 }
 
 impl Repository {
     /// Opens the repository at `path`, or makes one in a folder that is empty or missing.
-    pub(crate) fn create(path: &Path) -> Result<Repository, Failure> {
-        let failed = |e: io::Error| Failure::output(&path.display().to_string(), &e);
-        fs::create_dir_all(path).map_err(failed)?;
-        if !path.join(MARK).exists() {
-            let others = fs::read_dir(path).map_err(failed)?;
-            for other in others {
-                let name = other.map_err(failed)?.file_name();
-                // Of a beginning that was killed, and of a file system of its own.
-                let is_known = ["objects", "backups", LOCK, "lost+found"]
-                    .iter()
-                    .any(|known| *known == name);
-                if !is_known {
-                    return Err(Failure::usage(format!(
-                        "{} holds {} and is no folder of backups: name another one, or an empty one",
-                        path.display(),
-                        name.display()
-                    )));
-                }
-            }
-            for folder in ["objects", "backups"] {
-                fs::create_dir_all(path.join(folder)).map_err(failed)?;
-            }
-            // Two backups may begin at once.
-            let mark = path.join(format!("objects/new-mark-{}", std::process::id()));
-            fs::write(&mark, MARK_TEXT).map_err(failed)?;
-            File::open(&mark)
-                .and_then(|file| file.sync_all())
-                .map_err(failed)?;
-            fs::rename(&mark, path.join(MARK)).map_err(failed)?;
-            sync_folder(path).map_err(failed)?;
+    pub(crate) fn create(path: &Path, key: Option<BackupKey>) -> Result<Repository, Failure> {
+        if !place::is_there(path)? {
+            let place = place::found(path)?;
+            let failed = |e: io::Error| Failure::output(&place.name(), &e);
+            let text = match &key {
+                None => MARK_TEXT.to_owned(),
+                Some(key) => format!("{MARK_SEALED}{:016x}\n", key.id()),
+            };
+            let mut mark = place.draft().map_err(failed)?;
+            mark.file.write_all(text.as_bytes()).map_err(failed)?;
+            place.publish(mark, MARK).map_err(failed)?;
         }
-        Repository::open(path, RepositoryUse::Shared)
+        Repository::open(path, RepositoryUse::Shared, key)
     }
 
     /// Opens the repository at `path`.
-    pub(crate) fn open(path: &Path, share: RepositoryUse) -> Result<Repository, Failure> {
-        let name = path.display();
-        if !path.join(MARK).is_file() {
-            return Err(Failure::usage(format!(
-                "{name} is no folder of backups: name one that `dendra backup` wrote"
-            )));
-        }
-        let lock = File::options()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path.join(LOCK))
-            // A medium that cannot be written to is not changed by others, either.
-            .or_else(|_| File::open(path.join(MARK)))
-            .map_err(|e| Failure::new(Exit::FAILURE, format!("{name} cannot be locked ({e})")))?;
-        let how = match share {
-            RepositoryUse::Shared => FlockOperation::NonBlockingLockShared,
-            RepositoryUse::Alone => FlockOperation::NonBlockingLockExclusive,
+    pub(crate) fn open(
+        path: &Path,
+        share: RepositoryUse,
+        key: Option<BackupKey>,
+    ) -> Result<Repository, Failure> {
+        let repository = Repository {
+            place: place::open(path, share)?,
+            key,
         };
-        match flock(&lock, how) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(Failure::new(
-                    Exit::UNAVAILABLE,
-                    match share {
-                        RepositoryUse::Shared => {
-                            format!("{name}: `dendra backup prune` runs; try again when it is done")
-                        }
-                        RepositoryUse::Alone => format!(
-                            "{name}: a backup, a verify or a restore runs; prune when it is done"
-                        ),
-                    },
-                ));
-            }
-            Err(e) => {
-                return Err(Failure::new(
-                    Exit::FAILURE,
-                    format!("{name} cannot be locked ({e})"),
-                ));
-            }
+        repository.check_key()?;
+        Ok(repository)
+    }
+
+    /// Is the key the one that the mark names?
+    fn check_key(&self) -> Result<(), Failure> {
+        let name = self.name();
+        let failed = |e: io::Error| Failure::new(Exit::FAILURE, format!("{name}: {MARK}: {e}"));
+        let mark = place::read(&*self.place, MARK, MARK_BYTES_MAX).map_err(failed)?;
+        let mark = String::from_utf8_lossy(&mark);
+        let named = mark.strip_prefix(MARK_SEALED).map(str::trim);
+        let own = self.key.as_ref().map(|key| format!("{:016x}", key.id()));
+        match (named, own) {
+            (None, None) if mark == MARK_TEXT => Ok(()),
+            (None, _) if mark != MARK_TEXT => Err(Failure::new(
+                Exit::FAILURE,
+                format!(
+                    "{name}: {MARK} says {mark:?}: use the release that wrote it, or a newer one"
+                ),
+            )),
+            (None, _) => Err(Failure::usage(format!(
+                "{name} is not encrypted: leave the key out, or name a new folder"
+            ))),
+            (Some(named), None) => Err(Failure::usage(format!(
+                "{name} is encrypted with the key {named}: give its file with --backup-key"
+            ))),
+            (Some(named), Some(own)) if named == own => Ok(()),
+            (Some(named), Some(own)) => Err(Failure::usage(format!(
+                "{name} is encrypted with the key {named}, and the file holds the key {own}"
+            ))),
         }
-        Ok(Repository {
-            path: path.to_owned(),
-            _lock: lock,
-            next_new: AtomicU64::new(0),
-        })
     }
 
     /// Where it is, for messages.
     pub(crate) fn name(&self) -> String {
-        self.path.display().to_string()
+        self.place.name()
     }
 
     // Objects.
 
     /// Where the object with this content is, or would be.
-    pub(crate) fn object(&self, content: u128) -> PathBuf {
-        let name = format!("{content:032x}");
-        self.path.join("objects").join(&name[..2]).join(name)
+    fn object(&self, content: u128) -> String {
+        let stored = match &self.key {
+            None => content,
+            Some(key) => key.name_of(content),
+        };
+        let name = format!("{stored:032x}");
+        format!("objects/{}/{name}", &name[..2])
     }
 
-    /// What the object with this content holds, if it is there and has its end.
+    /// The same, for messages.
+    pub(crate) fn object_name(&self, content: u128) -> String {
+        format!("{}/{}", self.name(), self.object(content))
+    }
+
+    /// The object with this content.
+    pub(crate) fn open_object(&self, content: u128) -> io::Result<ObjectReader> {
+        let file = self.place.open(&self.object(content))?;
+        ObjectReader::open(file, self.key.as_ref(), content)
+    }
+
+    /// The content of this object, if it is there and has its end.
     pub(crate) fn sum(&self, content: u128) -> io::Result<Option<ObjectSum>> {
-        match ObjectReader::open(&self.object(content)) {
+        match self.open_object(content) {
             Ok(reader) => Ok(Some(reader.sum())),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             // It is written anew.
@@ -156,80 +136,74 @@ impl Repository {
     }
 
     /// Begins an object; it has no name yet.
-    pub(crate) fn begin(&self) -> io::Result<NewObject> {
-        let number = self.next_new.fetch_add(1, Ordering::Relaxed);
-        let name = format!("new-{}-{number}", std::process::id());
-        let path = self.path.join("objects").join(name);
-        // One of a killed process that had this number.
-        match fs::remove_file(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        let file = File::create_new(&path)?;
-        let temporary = Temporary(path);
+    pub(crate) fn begin(&self, content: u128) -> io::Result<NewObject> {
+        let draft = self.place.draft()?;
         Ok(NewObject {
-            writer: ObjectWriter::new(file)?,
-            temporary,
+            writer: ObjectWriter::new(draft, self.key.as_ref(), content)?,
+            content,
         })
     }
 
     /// Gives an object its name, durably.
-    pub(crate) fn publish(&self, new: NewObject, content: u128) -> io::Result<ObjectSum> {
-        let sum = new.writer.finish()?;
-        let place = self.object(content);
-        let folder = place.parent().expect("objects are in folders");
-        if !folder.is_dir() {
-            fs::create_dir_all(folder)?;
-            sync_folder(&self.path.join("objects"))?;
-        }
-        fs::rename(&new.temporary.0, &place)?;
-        sync_folder(folder)?;
+    pub(crate) fn publish(&self, new: NewObject) -> io::Result<ObjectSum> {
+        let (sum, draft) = new.writer.finish()?;
+        self.place.publish(draft, &self.object(new.content))?;
         Ok(sum)
     }
 
-    /// All objects, and names that no whole object has.
-    pub(crate) fn objects(&self) -> io::Result<(BTreeSet<u128>, Vec<PathBuf>)> {
-        let (mut objects, mut others) = (BTreeSet::new(), Vec::new());
-        for entry in fs::read_dir(self.path.join("objects"))? {
-            let entry = entry?;
-            if !entry.file_type()?.is_dir() {
-                others.push(entry.path());
-                continue;
-            }
-            for object in fs::read_dir(entry.path())? {
-                let name = object?.file_name();
-                let name = name.to_string_lossy();
-                if let Ok(content) = u128::from_str_radix(&name, 16) {
-                    objects.insert(content);
-                }
-            }
-        }
-        Ok((objects, others))
+    /// All objects by the names under which they are stored, with their lengths.
+    pub(crate) fn objects(&self) -> io::Result<BTreeMap<String, u64>> {
+        let listed = self.place.list("objects")?.into_iter();
+        let is_object = |name: &str| {
+            let digits = name.rsplit('/').next().unwrap_or_default();
+            digits.len() == 32 && u128::from_str_radix(digits, 16).is_ok()
+        };
+        let objects = listed.filter(|it| is_object(&it.name));
+        Ok(objects.map(|it| (it.name, it.bytes)).collect())
+    }
+
+    /// The names under which the objects of a backup are stored.
+    pub(crate) fn names_of<'a>(
+        &'a self,
+        manifest: &'a BackupManifest,
+    ) -> impl Iterator<Item = String> + 'a {
+        manifest.files().map(|(_, file)| self.object(file.object))
+    }
+
+    /// Removes an object by the name under which it is stored.
+    pub(crate) fn remove_object(&self, name: &str) -> io::Result<()> {
+        self.place.remove(name)
+    }
+
+    /// Removes what killed backups left under no name. Requires: it is used alone.
+    pub(crate) fn tidy(&self) -> io::Result<()> {
+        self.place.tidy()
     }
 
     // Manifests.
 
-    fn manifest_path(&self, id: &str) -> PathBuf {
-        self.path.join("backups").join(format!("{id}.json"))
+    fn manifest_name(id: &str) -> String {
+        format!("backups/{id}.json")
     }
 
     /// Names of all backups, oldest first.
     pub(crate) fn ids(&self) -> io::Result<Vec<String>> {
-        let mut ids = Vec::new();
-        for entry in fs::read_dir(self.path.join("backups"))? {
-            let name = entry?.file_name();
-            if let Some(id) = name.to_string_lossy().strip_suffix(".json") {
-                ids.push(id.to_owned());
-            }
-        }
+        let listed = self.place.list("backups")?.into_iter();
+        let ids = listed.filter_map(|it| {
+            let id = it.name.strip_prefix("backups/")?.strip_suffix(".json")?;
+            Some(id.to_owned())
+        });
+        let mut ids: Vec<String> = ids.collect();
         ids.sort();
         Ok(ids)
     }
 
     /// Reads the manifest of a backup.
     pub(crate) fn manifest(&self, id: &str) -> Result<BackupManifest, Failure> {
-        let path = self.manifest_path(id);
-        let text = fs::read(&path).map_err(|e| match e.kind() {
+        let name = Repository::manifest_name(id);
+        let whole = format!("{}/{name}", self.name());
+        let bytes = place::read(&*self.place, &name, MANIFEST_BYTES_MAX);
+        let bytes = bytes.map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => Failure::new(
                 Exit::NOT_FOUND,
                 format!(
@@ -237,59 +211,43 @@ impl Repository {
                     self.name()
                 ),
             ),
-            _ => Failure::new(Exit::FAILURE, format!("{} ({e})", path.display())),
+            _ => Failure::new(Exit::FAILURE, format!("{whole} ({e})")),
         })?;
-        BackupManifest::decode(&text)
-            .map_err(|why| Failure::new(Exit::FAILURE, format!("{}: {why}", path.display())))
+        let read = match &self.key {
+            None => BackupManifest::decode(&bytes),
+            Some(key) => BackupManifest::open(&bytes, key, id),
+        };
+        read.and_then(|manifest| match manifest.id == id {
+            true => Ok(manifest),
+            false => Err(format!("it is the manifest of {}", manifest.id)),
+        })
+        .map_err(|why| Failure::new(Exit::FAILURE, format!("{whole}: {why}")))
     }
 
     /// Writes the manifest of a backup, durably: from now on it counts.
     pub(crate) fn add(&self, manifest: &BackupManifest) -> io::Result<()> {
-        let folder = self.path.join("backups");
-        let new = folder.join(format!("new-{}", manifest.id));
-        let temporary = Temporary(new.clone());
-        fs::write(&new, manifest.encode())?;
-        File::open(&new)?.sync_all()?;
-        fs::rename(&new, self.manifest_path(&manifest.id))?;
-        sync_folder(&folder)?;
-        // The name is gone, so it removes nothing.
-        drop(temporary);
-        Ok(())
+        self.place.check_use()?;
+        let bytes = match &self.key {
+            None => manifest.encode(),
+            Some(key) => manifest
+                .seal(key)
+                .map_err(|e| io::Error::other(e.sentence))?,
+        };
+        let mut draft = self.place.draft()?;
+        draft.file.write_all(&bytes)?;
+        self.place
+            .publish(draft, &Repository::manifest_name(&manifest.id))
     }
 
     /// Removes backups. Their objects stay until `remove_object`.
     pub(crate) fn remove(&self, ids: &[String]) -> io::Result<()> {
-        for id in ids {
-            fs::remove_file(self.manifest_path(id))?;
-        }
-        sync_folder(&self.path.join("backups"))
-    }
-
-    /// Removes an object: how many bytes that frees.
-    pub(crate) fn remove_object(&self, content: u128) -> io::Result<u64> {
-        let path = self.object(content);
-        let bytes = fs::metadata(&path)?.len();
-        fs::remove_file(path)?;
-        Ok(bytes)
+        let mut names = ids.iter().map(|id| Repository::manifest_name(id));
+        names.try_for_each(|name| self.place.remove(&name))
     }
 }
 
 /// An object that is being written.
 pub(crate) struct NewObject {
     pub(crate) writer: ObjectWriter,
-    temporary: Temporary,
-}
-
-/// Removed when dropped, unless it was renamed before.
-struct Temporary(PathBuf);
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // What stays is removed by the next prune.
-        drop(fs::remove_file(&self.0));
-    }
-}
-
-fn sync_folder(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
+    content: u128,
 }

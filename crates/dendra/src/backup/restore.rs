@@ -11,7 +11,7 @@
 //! 4. The table of tokens is left out unless it is asked for: a token that was revoked since then
 //!    would open again.
 //!
-//! Not here: what a node does with a page (crate `server`).
+//! Not here: a node's work on a page (crate `server`).
 //! See: docs/format/backup.md, docs/operating.md.
 
 use super::archive::MergedWalk;
@@ -29,13 +29,14 @@ use dendra_base::{Cell, Key, Kind};
 use dendra_wire::restore::RestorePageWriter;
 use dendra_wire::route::is_tokens;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::Arc;
 use tokio::sync::mpsc;
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// Pages that are read ahead of the members.
 const PAGES_WAITING: usize = 4;
 
-/// What to do.
+/// The order.
 pub(crate) struct RestoreOrder<'a> {
     pub(crate) admin: &'a str,
     pub(crate) access: &'a AccessArgs,
@@ -45,7 +46,7 @@ pub(crate) struct RestoreOrder<'a> {
     pub(crate) bytes_per_second: Option<u64>,
 }
 
-/// What a restore wrote, from where it began or went on.
+/// The records that a restore wrote, from where it began or went on.
 #[derive(Debug, Default)]
 pub(crate) struct Restored {
     pub(crate) values: u64,
@@ -55,7 +56,7 @@ pub(crate) struct Restored {
     pub(crate) was_done: bool,
 }
 
-/// One page, and what is in it.
+/// One page, and its content.
 struct SentPage {
     bytes: Bytes,
     values: u64,
@@ -64,7 +65,7 @@ struct SentPage {
 
 /// Restores the backup `manifest`.
 pub(crate) async fn restore(
-    repository: Repository,
+    repository: Arc<Repository>,
     manifest: BackupManifest,
     order: &RestoreOrder<'_>,
     console: Console,

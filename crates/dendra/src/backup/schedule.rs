@@ -5,17 +5,19 @@
 //! ```
 //!
 //! Invariants
-//! 1. The schedule counts from the last good backup in the folder: a restart of the node begins none
-//!    too early, and one that was due is made at once.
-//! 2. A failure is an error in the log and a count, the age of the last good backup rises, and the
+//! 1. The schedule counts from the last good backup in the folder. So a restart of the node begins
+//!    none too early, and one that was due is made at once.
+//! 2. A failure is an error in the log and a count, and the age of the last good backup rises. The
 //!    next try is after a tenth of the time, at most `RETRY_MAX`.
 //! 3. The thread ends with the process: a backup that a stop cuts goes on behind the next start.
 //!
 //! Not here: the options (`config/`), the metric (crate `server`).
 //! See: docs/operating.md.
 
+use super::place::RepositoryUse;
 use super::prune::prune;
-use super::repository::{Repository, RepositoryUse};
+use super::repository::Repository;
+use super::seal::BackupKey;
 use super::take::{TakeOrder, now_ms, take};
 use crate::cli::AccessArgs;
 use crate::console::Console;
@@ -29,10 +31,12 @@ use std::time::Duration;
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(600);
 
-/// What the options say.
+/// The options of the schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BackupSchedule {
     pub(crate) destination: PathBuf,
+    /// The file of the key of the backups; `None` = they are not encrypted.
+    pub(crate) key_file: Option<PathBuf>,
     pub(crate) every: Duration,
     /// How many backups stay; 0 = all.
     pub(crate) keep: usize,
@@ -98,10 +102,20 @@ async fn run(schedule: &BackupSchedule, own_admin: &str, gauge: &BackupGauge) {
 
 /// When the newest good backup of the folder began.
 fn newest(schedule: &BackupSchedule) -> Option<u64> {
-    let repository = Repository::open(&schedule.destination, RepositoryUse::Shared).ok()?;
+    let key = key(schedule).ok()?;
+    let repository = Repository::open(&schedule.destination, RepositoryUse::Shared, key).ok()?;
     let ids = repository.ids().ok()?;
     let manifest = repository.manifest(ids.last()?).ok()?;
     Some(manifest.began_ms)
+}
+
+/// Read each time: a file that is put right counts from the next try on.
+fn key(schedule: &BackupSchedule) -> Result<Option<BackupKey>, Failure> {
+    schedule
+        .key_file
+        .as_deref()
+        .map(BackupKey::read)
+        .transpose()
 }
 
 async fn once(schedule: &BackupSchedule, own_admin: &str) -> Result<(), Failure> {
@@ -109,8 +123,10 @@ async fn once(schedule: &BackupSchedule, own_admin: &str) -> Result<(), Failure>
         is_quiet: true,
         verbosity: 0,
     };
+    let key = key(schedule)?;
     let order = TakeOrder {
         destination: &schedule.destination,
+        key: key.as_ref(),
         admin: schedule.admin.as_deref().unwrap_or(own_admin),
         access: &schedule.access,
         bytes_per_second: schedule.bytes_per_second,
@@ -125,7 +141,7 @@ async fn once(schedule: &BackupSchedule, own_admin: &str) -> Result<(), Failure>
     );
     if schedule.keep > 0 {
         // Beside another backup nothing is removed; the next one is soon enough.
-        let pruned = Repository::open(&schedule.destination, RepositoryUse::Alone)
+        let pruned = Repository::open(&schedule.destination, RepositoryUse::Alone, key)
             .and_then(|repository| prune(&repository, schedule.keep, false));
         match pruned {
             Ok(pruned) => tracing::debug!(?pruned, "old backups are removed"),

@@ -6,12 +6,12 @@
 //!
 //! Invariants
 //! 1. Every write that a majority had acknowledged before `began` is in the checkpoint of at least
-//!    one node: all members have one, but for fewer than half of the copies (`--allow-missing`).
+//!    one node. All members have one, but for fewer than half of the copies (`--allow-missing`).
 //! 2. A write that began after `cut` is in none.
 //! 3. The manifest is written after everything that it names is durable; until then an interrupted
 //!    backup has left objects, and the next one takes them.
 //!
-//! Not here: what a checkpoint is (crate `engine`), how it is read back (`archive.rs`).
+//! Not here: the content of a checkpoint (crate `engine`), how it is read back (`archive.rs`).
 //! See: docs/format/backup.md.
 
 use super::manifest::{BackupFile, BackupManifest, BackupNode};
@@ -20,6 +20,7 @@ use super::object::ObjectSum;
 use super::pace::TransferPace;
 use super::progress;
 use super::repository::{NewObject, Repository};
+use super::seal::{self, BackupKey};
 use crate::cli::AccessArgs;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
@@ -32,16 +33,17 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 
-/// What is asked for at once.
+/// The bytes of one request.
 const PART_BYTES: u64 = 1 << 20;
 /// Parts that wait for the destination, of one node.
 const PARTS_WAITING: usize = 4;
 /// While one file is copied the next ones are begun: a slow sync holds up nothing.
 const FILES_AT_ONCE: usize = 2;
 
-/// What to do.
+/// The order.
 pub(crate) struct TakeOrder<'a> {
     pub(crate) destination: &'a Path,
+    pub(crate) key: Option<&'a BackupKey>,
     pub(crate) admin: &'a str,
     pub(crate) access: &'a AccessArgs,
     pub(crate) bytes_per_second: Option<u64>,
@@ -63,7 +65,7 @@ struct Moved {
     stored_bytes: Cell<u64>,
 }
 
-/// What all copies share.
+/// State that all copies share.
 struct CopyWork {
     repository: Arc<Repository>,
     pace: TransferPace,
@@ -77,7 +79,7 @@ pub(crate) async fn take(
     console: Console,
 ) -> Result<BackupManifest, Failure> {
     let nodes = AdminNode::all(order.admin, order.access, console)?;
-    let repository = Repository::create(order.destination)?;
+    let repository = Repository::create(order.destination, order.key.cloned())?;
     let began_ms = now_ms();
     let held = checkpoints(&nodes, order.allow_missing, console).await?;
     let cut_ms = now_ms();
@@ -126,14 +128,7 @@ fn backup_id(began_ms: u64) -> Result<String, Failure> {
         .ok()
         .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok())
         .ok_or_else(|| Failure::new(Exit::FAILURE, "the clock of this machine shows no time"))?;
-    let mut random = [0; 4];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).map_err(|e| {
-        Failure::new(
-            Exit::FAILURE,
-            format!("no randomness from the system ({e})"),
-        )
-    })?;
-    let random = u32::from_le_bytes(random);
+    let random = u32::from_le_bytes(seal::random()?);
     Ok(format!(
         "{}-{random:08x}",
         time.strftime("%Y%m%dT%H%M%S%.3fZ")
@@ -198,7 +193,7 @@ async fn release(held: &[(&AdminNode, HeldCheckpoint)]) {
 }
 
 /// Are enough members there that every acknowledged write is in one of the checkpoints?
-fn check_members(
+pub(super) fn check_members(
     checkpoints: &[&HeldCheckpoint],
     allow_missing: bool,
     console: Console,
@@ -247,7 +242,7 @@ fn destination(repository: &Repository, error: &io::Error) -> Failure {
     Failure::new(Exit::FAILURE, format!("{name}: {error}; {way_out}"))
 }
 
-/// Copies what the repository lacks: the files of each checkpoint, with their checksums.
+/// Copies the files that the repository lacks, of each checkpoint, with their checksums.
 async fn copy(
     held: &[(&AdminNode, HeldCheckpoint)],
     repository: Repository,
@@ -313,10 +308,10 @@ async fn copy_file(
         node.part(checkpoint, &file.name, 0, 0).await?;
         return Ok(sum);
     }
-    let new = work.repository.begin().map_err(failed)?;
+    let new = work.repository.begin(file.content).map_err(failed)?;
     let (parts, arriving) = mpsc::channel(PARTS_WAITING);
-    let (repository, content) = (Arc::clone(&work.repository), file.content);
-    let written = tokio::task::spawn_blocking(move || write(&repository, new, content, arriving));
+    let repository = Arc::clone(&work.repository);
+    let written = tokio::task::spawn_blocking(move || write(&repository, new, arriving));
     let mut offset = 0;
     while offset < file.bytes {
         let bytes = work.pace.most(PART_BYTES).min(file.bytes - offset);
@@ -345,13 +340,13 @@ async fn copy_file(
             return Err(Failure::new(Exit::FAILURE, sentence));
         }
     };
-    // What the destination says that it has, not what it was given.
+    // The content that the destination tells, not the one that it was given.
     match work.repository.sum(file.content).map_err(failed)? {
         Some(read) if read == sum && sum.bytes == file.bytes => {}
         _ => {
             return Err(failed(io::Error::other(format!(
                 "{} was written and is not what was written: the destination loses data",
-                work.repository.object(file.content).display()
+                work.repository.object_name(file.content)
             ))));
         }
     }
@@ -367,12 +362,11 @@ async fn copy_file(
 fn write(
     repository: &Repository,
     mut new: NewObject,
-    content: u128,
     mut parts: mpsc::Receiver<Bytes>,
 ) -> io::Result<Option<ObjectSum>> {
     while let Some(part) = parts.blocking_recv() {
         if part.is_empty() {
-            return repository.publish(new, content).map(Some);
+            return repository.publish(new).map(Some);
         }
         new.writer.push(&part)?;
     }

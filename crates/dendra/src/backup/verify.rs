@@ -1,4 +1,4 @@
-//! `dendra backup verify`: reads everything back, and says what is damaged.
+//! `dendra backup verify`: reads everything back, and names the damage.
 //!
 //! ```text
 //! manifests ─► each object once: every frame, its content against each manifest
@@ -15,7 +15,6 @@
 
 use super::archive::MergedWalk;
 use super::manifest::BackupManifest;
-use super::object::ObjectReader;
 use super::progress;
 use super::repository::Repository;
 use super::take::now_ms;
@@ -24,6 +23,7 @@ use crate::exit::Failure;
 use dendra_base::Kind;
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 /// Disagreements of one backup that are named one by one.
 const NAMED_MAX: usize = 20;
@@ -36,7 +36,7 @@ pub(crate) struct BackupFinding {
     pub(crate) reason: String,
 }
 
-/// What a backup holds.
+/// The content of a backup.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Contents {
     pub(crate) live: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Contents {
     pub(crate) expired: u64,
 }
 
-/// What was seen.
+/// The findings.
 #[derive(Debug, Default)]
 pub(crate) struct Verified {
     pub(crate) findings: Vec<BackupFinding>,
@@ -55,7 +55,7 @@ pub(crate) struct Verified {
 
 /// Verifies the backups `ids`.
 pub(crate) fn verify(
-    repository: &Repository,
+    repository: &Arc<Repository>,
     ids: &[String],
     console: Console,
 ) -> Result<Verified, Failure> {
@@ -99,10 +99,10 @@ pub(crate) fn verify(
                 Ok(_) => "its content is not what the manifest says".to_owned(),
                 Err(why) => why.clone(),
             };
-            let object = repository.object(file.object);
+            let object = repository.object_name(file.object);
             verified.findings.push(BackupFinding {
                 backup: manifest.id.clone(),
-                file: object.display().to_string(),
+                file: object,
                 reason: format!("{reason} ({} of {})", file.name, node.url),
             });
         }
@@ -119,12 +119,12 @@ fn read(
     object: u128,
     on_bytes: impl FnMut(u64),
 ) -> io::Result<(u64, u128)> {
-    let reader = ObjectReader::open(&repository.object(object))?;
+    let reader = repository.open_object(object)?;
     reader.verify(on_bytes)?;
     Ok((reader.sum().bytes, reader.sum().checksum))
 }
 
-fn merge(repository: &Repository, manifest: &BackupManifest, verified: &mut Verified) {
+fn merge(repository: &Arc<Repository>, manifest: &BackupManifest, verified: &mut Verified) {
     let mut contents = Contents::default();
     let mut disagreements = 0;
     let now_ms = now_ms();

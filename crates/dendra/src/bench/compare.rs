@@ -25,7 +25,7 @@ pub(super) fn compare(args: &Compare, console: Console) -> ExitResult {
     let mut groups = Vec::new();
     let mut seen = Vec::new();
     for path in &args.runs {
-        // What is not there is told when it is read.
+        // A missing path is told when it is read.
         let place = path.canonicalize().unwrap_or_else(|_| path.clone());
         if seen.contains(&place) {
             return Err(Failure::usage(format!(
@@ -60,7 +60,7 @@ pub(super) fn compare(args: &Compare, console: Console) -> ExitResult {
     }
 }
 
-/// What one argument stands for.
+/// The runs of one argument.
 struct Group {
     name: String,
     runs: Vec<Run>,
@@ -103,7 +103,8 @@ fn runs_below(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// One argument, one side, as soon as one of them is a folder of runs; else by what they ran.
+/// One argument, one side, as soon as one of them is a folder of runs; else by the commands that
+/// they ran.
 fn grouped(groups: Vec<Group>) -> Vec<Side> {
     if groups.iter().any(|group| group.is_folder_of_runs) {
         let side = |group: Group| Side {

@@ -44,7 +44,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     #[arg(help_heading = "What to ask")]
     pub(crate) keys: u64,
-    /// Write all of them first; without it, a get of a record that nobody wrote is a miss
+    /// Write all of them first; without it, a get of a record that was not written is a miss
     #[arg(long)]
     #[arg(help_heading = "What to ask")]
     pub(crate) preload: bool,

@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. A folder that cannot be written is found out before the first request.
-//! 2. Whatever was measured is written, cut or void.
+//! 2. All measurements are written, cut or void.
 //!
 //! Not here: measuring (crate `lab`), `bench compare` (`compare.rs`).
 //! See: docs/lab/run-json.md.
@@ -39,7 +39,7 @@ use std::sync::Arc;
 /// Of `dendra serve`.
 const ADMIN_PORT_DEFAULT: u16 = 9080;
 
-/// Measures, or does what the verb says.
+/// Measures, or carries out the verb.
 pub(crate) fn bench(args: &Bench, console: Console) -> ExitResult {
     match &args.verb {
         Some(BenchVerb::Compare(args)) => compare::compare(args, console),
@@ -74,7 +74,7 @@ fn measure(args: &Bench, console: Console) -> ExitResult {
     exit_of(&run, was_interrupted)
 }
 
-/// What the run says to the caller.
+/// The exit code of a run.
 fn exit_of(run: &Run, was_interrupted: bool) -> ExitResult {
     if was_interrupted {
         return Err(Failure::new(
@@ -112,7 +112,7 @@ fn exit_of(run: &Run, was_interrupted: bool) -> ExitResult {
             ),
         ));
     }
-    // What the target refused it refused, however late it was asked.
+    // A refusal of the target counts as one, even if the request was late.
     if run.search.is_none() && !verdict::has_successes(run) {
         let trouble = run.notes.last().map_or("", String::as_str);
         return Err(Failure::new(

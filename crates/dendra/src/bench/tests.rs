@@ -1,4 +1,4 @@
-//! What the flags become.
+//! The settings that the flags become.
 
 use super::*;
 use crate::cli::{Cli, Command};

@@ -1,4 +1,4 @@
-//! What a node answered, or why there is no answer, as exit codes and sentences.
+//! A node's answer, or why there is none, as exit codes and sentences.
 //!
 //! ```text
 //! status                exit
@@ -46,7 +46,7 @@ pub(crate) enum Trouble {
         /// How long nothing came.
         waited: Duration,
     },
-    /// Whatever answers there is no node.
+    /// The program that answers there is no node.
     Foreign(String),
 }
 
@@ -76,7 +76,7 @@ impl WholeAnswer {
         matches!(self.status.as_u16(), 408 | 429 | 503 | 504)
     }
 
-    /// What the server said, on one line.
+    /// The server's sentence, on one line.
     pub(crate) fn sentence(&self) -> String {
         let text = String::from_utf8_lossy(&self.body[..self.body.len().min(1000)]);
         let text: String = text

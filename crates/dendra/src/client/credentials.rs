@@ -1,4 +1,4 @@
-//! What a client trusts, and what it shows to be let in.
+//! The CA that a client trusts, and its own certificate and token.
 //!
 //! ```text
 //! --ca, --cert, --key-file ─► a configuration of TLS ─► every connection to an https:// URL
@@ -24,12 +24,12 @@ use tokio::net::TcpStream;
 #[derive(Clone, Debug)]
 pub(crate) struct Credentials {
     tls: Option<TlsClient>,
-    /// What `Authorization` says.
+    /// The content of `Authorization`.
     bearer: Option<HeaderValue>,
 }
 
 impl Credentials {
-    /// What the flags say, for a node at `base`.
+    /// The credentials of the flags, for a node at `base`.
     pub(crate) fn read(args: &AccessArgs, base: &Base) -> Result<Credentials, Failure> {
         let own = args.cert.as_deref().zip(args.key_file.as_deref());
         let tls = match (&args.ca, base.is_tls()) {

@@ -7,12 +7,12 @@
 //! ```
 //!
 //! Invariants
-//! 1. A write is sent a second time only when not one byte of it left: what the server may have
-//!    applied is never repeated in silence.
+//! 1. A write is sent a second time only when not one byte of it left. A write that the server may
+//!    have applied is never repeated in silence.
 //! 2. A connection goes back to the idle ones only after its answer was read to the end.
 //! 3. An answer is never larger than `ANSWER_BYTES_MAX` in memory; a stream holds one frame.
 //!
-//! Not here: what statuses mean (`answer.rs`), repeated tries on overload (`load/`).
+//! Not here: the meaning of statuses (`answer.rs`), repeated tries on overload (`load/`).
 //! See: docs/api.md.
 
 mod answer;
@@ -163,7 +163,7 @@ impl Client {
                 Err(mut refused) => {
                     let is_unsent = refused.take_message().is_some();
                     if age == Age::Reused && (is_unsent || ask.method == Method::GET) {
-                        // Whatever closed this connection closed its neighbours too.
+                        // The cause of this end closed its neighbours, too.
                         self.idle.borrow_mut().clear();
                         continue;
                     }
@@ -201,7 +201,7 @@ impl Client {
             .await
             .map_err(|e| Trouble::broken(&e, true))?;
         tokio::spawn(async move {
-            // The same error reaches whoever waits for the answer; an idle connection may just end.
+            // The request that waits gets the same error; an idle connection may just end.
             drop(driver.await);
         });
         Ok((connection, Age::Fresh))

@@ -82,7 +82,7 @@ impl Base {
         &self.authority
     }
 
-    /// What stands in front of every path, without a slash at the end.
+    /// The part in front of every path, without a slash at the end.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }

@@ -63,6 +63,8 @@ pub(crate) enum ClusterVerb {
         /// Its next address
         to: String,
     },
+    /// Use all that the new release can; afterwards no older release can start on these folders
+    Finalize,
     /// Bound what each member loads a second, until it starts again
     Throttle {
         /// A size, for example 50MiB

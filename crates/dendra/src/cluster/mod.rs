@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! status  [--follow]          GET  /v0/cluster            a table, and the plan under way
-//! plan    --remove URL …      POST /v0/cluster/plan       what would move, and the id for apply
+//! plan    --remove URL …      POST /v0/cluster/plan       the moves it would make, and the id for apply
 //! apply   PLAN [--follow]     POST /v0/cluster/apply
 //! cancel  readdress  throttle POST /v0/cluster/…
+//! finalize                    POST /v0/cluster/finalize
 //! history                     GET  /v0/cluster/history
 //! ```
 //!
@@ -12,7 +13,7 @@
 //! 1. With --json stdout gets the member's own answer; without it a table for people.
 //! 2. A refusal ends with 1 and the member's own sentence; no majority and no answer end with 5.
 //!
-//! Not here: what may follow what (crate `node`), joining (`dendra serve --join`).
+//! Not here: which change may follow which (crate `node`), joining (`dendra serve --join`).
 //! See: docs/cli.md, "Changing members"; docs/operating.md.
 
 pub(crate) mod flags;
@@ -36,7 +37,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A member that is followed may be away for so many looks, because it starts again.
 const LOOKS_AWAY_MAX: u32 = 60;
 
-/// Carries out one order, or shows what is.
+/// Carries out one order, or shows the state.
 pub(crate) async fn cluster(
     args: &ClusterFlags,
     access: &AccessArgs,
@@ -78,6 +79,10 @@ pub(crate) async fn cluster(
         ClusterVerb::Readdress { from, to } => {
             let body = json!({ "from": from, "to": to });
             let done = office.order("readdress", &body).await?;
+            office.show(&done, words::done)
+        }
+        ClusterVerb::Finalize => {
+            let done = office.order("finalize", &json!({})).await?;
             office.show(&done, words::done)
         }
         ClusterVerb::Throttle { bytes } => {

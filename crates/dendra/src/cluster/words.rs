@@ -1,4 +1,4 @@
-//! What a member says about the cluster, as tables for people.
+//! A member's pages about the cluster, as tables for people.
 //!
 //! ```text
 //! cluster dendra, epoch 7: 3 copies of 256 partitions on 4 members
@@ -64,7 +64,34 @@ pub(super) fn status(page: &Value) -> Option<String> {
     }
     table(&mut text, &rows);
     let (line, _) = progress(page)?;
-    Some(format!("{text}\n{line}\n"))
+    let versions = versions(page).map(|line| line + "\n");
+    Some(format!("{text}\n{line}\n{}", versions.unwrap_or_default()))
+}
+
+/// What is in force and what could be, if the two differ.
+fn versions(page: &Value) -> Option<String> {
+    let in_force = page["version"].as_u64()?;
+    let members = page["members"].as_array()?;
+    let newest = |member: &Value| member["versions"][1].as_u64();
+    let next = members.iter().filter_map(newest).max()?;
+    if next <= in_force {
+        return None;
+    }
+    let lacks = |member: &&Value| newest(member).is_none_or(|newest| newest < next);
+    let late: Vec<String> = members
+        .iter()
+        .filter(lacks)
+        .map(|member| word(&member["url"]))
+        .collect();
+    Some(match late.is_empty() {
+        true => format!(
+            "version {in_force} is in force, and all members know {next}: dendra cluster finalize"
+        ),
+        false => format!(
+            "version {in_force} is in force; for {next} these need the new release: {}",
+            late.join(", ")
+        ),
+    })
 }
 
 /// The plan under way in a line; and has it ended?
@@ -104,7 +131,7 @@ pub(super) fn progress(page: &Value) -> Option<(String, bool)> {
     Some((line + &waits, false))
 }
 
-/// What a plan would do, by member.
+/// The effects of a plan, by member.
 pub(super) fn draft(page: &Value) -> Option<String> {
     let id = word(&page["plan"]);
     let moves = page["moves"].as_array()?;
@@ -179,6 +206,9 @@ pub(super) fn history(page: &Value) -> Option<String> {
         for (sign, field) in [("+", "came"), ("-", "went")] {
             let urls = entry[field].as_array()?.iter();
             members.extend(urls.map(|url| format!("{sign}{}", word(url))));
+        }
+        if let Some(why) = entry["why"].as_str() {
+            members.push(format!("({})", plain(why)));
         }
         let learnt_ms = i64::try_from(entry["learnt_ms"].as_u64()?).ok()?;
         let learnt = jiff::Timestamp::from_millisecond(learnt_ms).ok()?;

@@ -1,7 +1,7 @@
 //! The schedule of backups that a node makes by itself.
 //!
 //! ```text
-//! backup-to, backup-every, backup-keep, backup-admin, backup-bytes-per-second ─► BackupSchedule
+//! backup-to, backup-every, backup-keep, backup-admin, backup-key, … ─► BackupSchedule
 //! ```
 //!
 //! Invariants
@@ -19,7 +19,7 @@ use crate::cli::AccessArgs;
 use dendra_server::Settings;
 
 impl Effective {
-    /// What `--backup-to` and its kin say; `None` = no backups.
+    /// The schedule of `--backup-to` and its kin; `None` = no backups.
     ///
     /// # Errors
     /// When the options are impossible together, or beside `settings`.
@@ -56,6 +56,10 @@ impl Effective {
         let tls = settings.tls.as_ref();
         Ok(Some(BackupSchedule {
             destination: destination.clone(),
+            key_file: match &self.setting("backup-key").value {
+                Value::File(path) => path.clone(),
+                _ => None,
+            },
             every: units::parse_duration(&text("backup-every"))?,
             keep: self.size("backup-keep"),
             admin,

@@ -3,19 +3,20 @@
 //! ```text
 //! cluster      self        is
 //! off          off         a node by itself
-//! off          URL         a cluster of one
-//! URL          off         a cluster of one
+//! off          URL         a node by itself that knows its address
+//! URL          off         a cluster of one, which others can join
 //! URL,URL,…    one of it   a member of a cluster
 //! off          URL         with join: a new member of a running cluster
 //! ```
 //!
 //! Invariants
-//! 1. A sentence begins with the option and says who set it.
+//! 1. A sentence begins with the option and names the place that set it.
 //! 2. The file of the secret is opened only to serve: `config print` shows its name.
 //! 3. A cluster beyond loopback has a secret, or the operator has said that it needs none.
-//! 4. What may be meant and may be a mistake is a doubt: `serve` logs it and goes on.
+//! 4. A setting that may be meant and may be a mistake is a doubt: `serve` logs it and goes on.
 //!
-//! Not here: what a list of members may be (crate `node`), what is in the file (crate `server`).
+//! Not here: the rules for a list of members (crate `node`), the content of the file (crate
+//! `server`).
 //! See: docs/cli.md, "A cluster".
 
 use super::table::Value;
@@ -25,6 +26,7 @@ use dendra_server::settings::{
     BadTopology, ClusterSettings, JoinSettings, Member, PeerTransport, RootToken, Secret, Topology,
 };
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 /// The topology of a static list.
 ///
@@ -87,6 +89,7 @@ impl Effective {
         })?;
         cluster.is_named = self.setting("cluster-name").source != Source::Default;
         cluster.join = join;
+        cluster.is_single = self.members("cluster").is_empty() && cluster.join.is_none();
         cluster.transport = match self.setting("peer-transport").value {
             Value::Choice("http") => PeerTransport::Http,
             _ => PeerTransport::Frames,
@@ -132,7 +135,7 @@ impl Effective {
         }))
     }
 
-    /// What is possible and perhaps not meant: sentences to warn with.
+    /// Settings that are possible and perhaps not meant: sentences to warn with.
     pub(crate) fn doubts(&self, settings: &Settings) -> Vec<String> {
         let admin: Vec<SocketAddr> = settings.admin.into_iter().collect();
         let open = [("listen", &settings.listen), ("admin", &admin)]
@@ -198,7 +201,7 @@ impl Effective {
         }
     }
 
-    /// A node that other machines reach asks them who they are.
+    /// A node that other machines reach authenticates them.
     fn check_clients(&self, settings: &Settings) -> Result<(), String> {
         let has_tokens = self.has_tokens();
         if has_tokens && self.peers_are_strangers(settings) {
@@ -320,6 +323,14 @@ impl Effective {
         }
     }
 
+    /// Where the secret is.
+    pub(crate) fn secret_file(&self) -> Option<PathBuf> {
+        match &self.setting("cluster-secret-file").value {
+            Value::File(path) => path.clone(),
+            _ => None,
+        }
+    }
+
     fn members(&self, key: &str) -> &[Member] {
         match &self.setting(key).value {
             Value::Members(members) => members,
@@ -347,9 +358,9 @@ fn shows_certificates(settings: &Settings) -> bool {
     tls.is_some_and(|tls| tls.client_ca.is_some() && !tls.change_over)
 }
 
-/// Is there no other member, as far as the options say?
+/// Can there be no other member, as far as the options say?
 fn is_alone(cluster: &ClusterSettings) -> bool {
-    cluster.topology.len() == 1 && cluster.join.is_none()
+    cluster.is_single
 }
 
 /// Does the url of a member lead to the machine it is used on?
@@ -415,7 +426,7 @@ mod tests {
             doubts(&[two, me, here, ("replication-factor", "2")]),
             [""; 0]
         );
-        // Nobody else looks for a member that is the only one.
+        // No other member looks for one that is the only one.
         let alone = [("self", "h2:2"), ("replication-factor", "1")];
         assert_eq!(doubts(&alone), [""; 0]);
     }
@@ -488,20 +499,23 @@ mod tests {
     #[test]
     fn nothing_one_and_many() {
         assert_eq!(cluster(&[]), Ok(None));
-        let one = |flags| {
+        let one = |flags: &[(&'static str, &str)]| {
             let cluster = cluster(flags).expect("fine").expect("a cluster");
-            (cluster.topology.len(), cluster.member().url.clone())
+            let url = &cluster.member().url;
+            assert_eq!(url, "http://h1:1");
+            (cluster.topology.len(), cluster.is_single)
         };
-        let url = || "http://h1:1".to_owned();
-        assert_eq!(one(&[("self", "h1:1")]), (1, url()));
-        assert_eq!(one(&[("cluster", "http://h1:1")]), (1, url()));
+        assert_eq!(one(&[("self", "h1:1")]), (1, true));
+        let waived = ("insecure-peers", "on");
+        assert_eq!(one(&[("cluster", "http://h1:1"), waived]), (1, false));
         assert_eq!(
-            one(&[
-                ("cluster", "h2:1,h1:1,h3:1"),
-                ("self", "H1:1/"),
-                ("insecure-peers", "on")
-            ]),
-            (3, url())
+            one(&[("cluster", "h2:1,h1:1,h3:1"), ("self", "H1:1/"), waived]),
+            (3, false)
+        );
+        let open = effective(&[("cluster", "http://h1:1")]).expect_err("any program could join it");
+        assert!(
+            open.starts_with("cluster-secret-file (default) is off"),
+            "{open}"
         );
     }
 

@@ -9,7 +9,7 @@
 //! Invariants
 //! 1. Every problem names `file:line`; one bad line does not hide the next.
 //!
-//! Not here: what a value may be (`table.rs`), who wins (`mod.rs`).
+//! Not here: the values of an option (`table.rs`), precedence (`mod.rs`).
 //! See: docs/cli.md.
 
 use super::source::Source;
@@ -42,7 +42,7 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// Adds what `text` says to `found`, by the table's order.
+/// Adds the options of `text` to `found`, by the table's order.
 pub(super) fn take(
     path: &Path,
     text: &str,

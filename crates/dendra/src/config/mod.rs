@@ -6,7 +6,7 @@
 //! units.rs   256MiB, 250ms
 //! table.rs   every option once: key, kind, default, help
 //! cluster.rs which cluster, which member
-//! settings.rs what the server is told, and what it refuses
+//! settings.rs the server's settings, and its refusals
 //! file.rs    TOML text -> raw settings with their lines
 //! ```
 //!
@@ -17,7 +17,7 @@
 //! 3. A problem is one sentence that begins with the place: `dendra.toml:3`, `DENDRA_MEMORY`,
 //!    `--memory`.
 //!
-//! Not here: what the options do (crate `server`); options of client commands (`cli.rs`).
+//! Not here: the effect of the options (crate `server`); options of client commands (`cli.rs`).
 //! See: docs/cli.md.
 
 mod backups;
@@ -52,9 +52,9 @@ const OTHER_VARIABLES: [&str; 8] = [
 pub(crate) struct Setting {
     /// The option's name.
     pub(crate) key: &'static str,
-    /// What holds.
+    /// The value in force.
     pub(crate) value: Value,
-    /// Who said so.
+    /// The place that set it.
     pub(crate) source: Source,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Effective {
     settings: Vec<Setting>,
 }
 
-/// What is wrong with the options: one sentence each.
+/// The faults of the options: one sentence each.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Problems(pub(crate) Vec<String>);
 
@@ -74,7 +74,7 @@ impl fmt::Display for Problems {
     }
 }
 
-/// Everything that was said, before anybody decided who is right.
+/// Everything that was said, before the precedence decides.
 #[derive(Default)]
 pub(crate) struct Said {
     /// Flags by option key.
@@ -142,7 +142,7 @@ impl Said {
 
     fn take_environment(&self, found: &mut [Vec<(Value, Source)>], problems: &mut Vec<String>) {
         for (variable, text) in &self.environment {
-            // A variable that is set but empty is what `${NAME:-}` leaves behind: not set.
+            // A variable that is set but empty is left behind by `${NAME:-}`: not set.
             let Some(name) = variable.to_str().filter(|name| name.starts_with("DENDRA_")) else {
                 continue;
             };
@@ -230,7 +230,7 @@ impl Effective {
         }
     }
 
-    /// As `number`, for what is counted in memory.
+    /// As `number`, for counts of things in memory.
     pub(crate) fn size(&self, key: &str) -> usize {
         usize::try_from(self.number(key)).unwrap_or(usize::MAX)
     }

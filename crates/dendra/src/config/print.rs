@@ -1,4 +1,4 @@
-//! `dendra config print`: each effective value and who set it.
+//! `dendra config print`: each effective value and the place that set it.
 //!
 //! ```text
 //! memory = "256MiB"            # file dendra.toml:3

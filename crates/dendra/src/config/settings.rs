@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. What `config print` accepts, `serve` accepts: both judge by the server's own check, in its words.
+//! 1. Options that `config print` accepts, `serve` accepts: both judge by the server's own check,
+//!    in its words.
 //!
-//! Not here: what the settings do (crate `server`).
+//! Not here: the effect of the settings (crate `server`).
 //! See: docs/cli.md.
 
 use super::Effective;

@@ -17,7 +17,7 @@ pub(crate) enum Source {
         /// Counted from 1.
         line: usize,
     },
-    /// Nobody set it.
+    /// It was not set.
     Default,
 }
 

@@ -12,7 +12,7 @@
 //! 2. Every fixed default parses as its own kind.
 //! 3. A parse error is the rest of a sentence that begins with where the value came from.
 //!
-//! Not here: who wins when two places set one option (`mod.rs`); what the options do (crate
+//! Not here: precedence when two places set one option (`mod.rs`); the effect of the options (crate
 //! `server`).
 //! See: docs/cli.md.
 
@@ -25,7 +25,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What an option's text means and what it may be.
+/// The meaning of an option's text, and its possible values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// One or more of `host:port`, with commas.
@@ -83,7 +83,7 @@ pub(crate) enum Value {
     Bytes(u64),
     /// One of the words of `Kind::Choice`.
     Choice(&'static str),
-    /// Members of a cluster; nobody when empty.
+    /// Members of a cluster; none when empty.
     Members(Vec<Member>),
     /// Hosts that requests may name.
     Hosts(Vec<HostRule>),
@@ -98,7 +98,7 @@ pub(crate) enum Value {
 /// A value from the values of earlier options.
 pub(crate) type Derivation = fn(&dyn Fn(&str) -> Value) -> Value;
 
-/// What an option is when nobody sets it.
+/// The value of an option that is not set.
 #[derive(Clone, Copy)]
 pub(crate) enum Fallback {
     /// This text, parsed as any other.
@@ -116,11 +116,11 @@ pub(crate) enum Fallback {
 pub(crate) struct Spec {
     /// The name, as in the flag and in the file.
     pub(crate) key: &'static str,
-    /// In the help: what stands for the value.
+    /// In the help: the word for the value.
     pub(crate) shape: &'static str,
-    /// What it accepts.
+    /// The values that it accepts.
     pub(crate) kind: Kind,
-    /// When nobody sets it.
+    /// When it is not set.
     pub(crate) fallback: Fallback,
     /// One sentence for the help.
     pub(crate) help: &'static str,
@@ -134,7 +134,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 52] = [
+pub(crate) static OPTIONS: [Spec; 53] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -512,6 +512,13 @@ pub(crate) static OPTIONS: [Spec; 52] = [
         help: "Folder of backups that this node makes by itself, or off",
     },
     Spec {
+        key: "backup-key",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "File of the key with which those backups are encrypted (dendra backup key FILE makes one), or off",
+    },
+    Spec {
         key: "backup-every",
         shape: "TIME",
         kind: Kind::Time,
@@ -588,7 +595,7 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// `text` as a value of `kind`, or what is wrong with it and what to write.
+/// `text` as a value of `kind`, or the fault in it and how to write it.
 pub(crate) fn parse(kind: Kind, text: &OsStr) -> Result<Value, String> {
     if let Kind::Folder = kind {
         return if text.is_empty() {
@@ -668,7 +675,7 @@ pub(crate) fn parse(kind: Kind, text: &OsStr) -> Result<Value, String> {
     }
 }
 
-/// The known word closest to `wrong`, when it is close enough to be what was meant.
+/// The known word closest to `wrong`, when it is close enough to be the meant one.
 pub(crate) fn closest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
         .map(|word| (strsim::levenshtein(wrong, word), word))

@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. A bare `K`, `M`, `G` or `T` is refused: half of the world reads it as 1000, half as 1024.
-//! 2. Every error says what to write instead.
+//! 2. Every error says how to write it instead.
 //! 3. `parse_bytes(&show_bytes(n)) == n` for every `n`.
 //!
 //! Not here: which option takes a size (`table.rs`).

@@ -12,7 +12,7 @@
 //! 1. A node's folder knows its member by `self`: a folder that nodes ran in has the file, whole, or is refused.
 //! 2. A node that starts finds its ports free: all of them were bound before the first node starts.
 //!
-//! Not here: what stands behind the addresses (`mod.rs`, `proxy.rs`).
+//! Not here: the servers behind the addresses (`mod.rs`, `proxy.rs`).
 
 use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
-/// Nodes of a cluster of which nobody says how many: the fewest of which one may fail.
+/// Nodes of a cluster without `--nodes`: the fewest of which one may fail.
 const NODES_DEFAULT: u8 = 3;
 
 /// The file in the cluster's folder.
@@ -82,7 +82,7 @@ impl Life {
 /// The addresses of one node, held until its proxy and the node itself take them.
 pub(super) struct Doors {
     pub(super) addresses: Addresses,
-    /// What the proxy stands on.
+    /// The listener of the proxy.
     pub(super) proxy: TcpListener,
     /// Let go before the node starts.
     _node: [TcpListener; 2],
@@ -157,7 +157,7 @@ pub(super) fn door_of_a_joiner() -> io::Result<Doors> {
     Doors::bind([any; 3], life).map_err(|(_, error)| error)
 }
 
-/// Nodes that ran in a folder without the file are members at addresses that nobody knows.
+/// Nodes that ran in a folder without the file are members at unknown addresses.
 fn refuse_forgotten(folder: &Path) -> Result<(), Failure> {
     let name = folder.display();
     let holds_node = |entry: io::Result<fs::DirEntry>| {
@@ -194,7 +194,7 @@ fn not_ours(node: usize, address: SocketAddr, path: &Path, error: &io::Error) ->
     Failure::new(Exit::FAILURE, sentence)
 }
 
-/// What an earlier start left; `None` when there was none.
+/// The addresses of an earlier start; `None` when there was none.
 fn read(path: &Path) -> Result<Option<Vec<Addresses>>, Failure> {
     let unreadable = |reason: String| {
         Failure::new(
@@ -240,7 +240,7 @@ fn text(all: &[Addresses]) -> String {
     text
 }
 
-/// Reads what `text` writes; else which line is wrong.
+/// Reads the text of `text`; else which line is wrong.
 fn parse(text: &str) -> Result<Vec<Addresses>, String> {
     let mut all = Vec::new();
     for (at, line) in text.lines().enumerate() {

@@ -1,4 +1,4 @@
-//! How a running `dendra dev` is told what to do: one line over a socket in its folder.
+//! Orders to a running `dendra dev`: one line over a socket in its folder.
 //!
 //! ```text
 //! dendra dev kill 2 ─► | kill 2 LF | ─► dev.sock ─► channel ─► the cluster's loop ─► | a sentence LF |
@@ -6,9 +6,9 @@
 //!
 //! Invariants
 //! 1. `Order`'s text reads back as itself.
-//! 2. A socket that nobody listens on is replaced; one that somebody does is left alone.
+//! 2. A socket without a listening process is replaced; one with a process is left alone.
 //!
-//! Not here: what an order does (`mod.rs`).
+//! Not here: the effect of an order (`mod.rs`).
 
 use crate::cli::DevVerb;
 use crate::exit::{Exit, ExitResult, Failure};
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
-/// What can be done to a running cluster; nodes count from 1.
+/// The orders to a running cluster; nodes count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// SIGKILL.
@@ -92,7 +92,7 @@ impl Order {
             "stop" => Order::Stop,
             _ => return None,
         };
-        // What is shown is what was said: nothing stands behind it.
+        // The order must read as the words do: nothing may stand behind it.
         (order.to_string() == words.join(" ")).then_some(order)
     }
 }
@@ -142,7 +142,7 @@ impl From<&DevVerb> for Order {
 /// How long an order may take.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// Tells the cluster in `folder`, and prints what it says.
+/// Sends the order to the cluster in `folder`, and prints its answer.
 pub(super) fn tell(folder: &Path, order: &Order) -> ExitResult {
     let path = socket_of(folder);
     let no_cluster = |error| {
@@ -215,7 +215,7 @@ fn serve(mut stream: &UnixStream, orders: &SyncSender<Ordered>) -> Option<()> {
     let order = match (read, Order::parse(&line)) {
         (Ok(_), Some(order)) => order,
         _ => {
-            // Whoever sent nonsense may have gone.
+            // The sender of a bad order may have gone.
             drop(writeln!(stream, "{:?} is no order", line.trim_end()));
             return Some(());
         }

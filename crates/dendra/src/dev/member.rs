@@ -8,13 +8,13 @@ use std::io;
 use std::process::Child;
 use std::sync::Arc;
 
-/// What is known of one node.
+/// The state of one node, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Up,
     Paused,
     Down,
-    /// By itself, with this code; `None` = by a signal that nobody here sent.
+    /// By itself, with this code; `None` = by a signal that `dev` did not send.
     Ended(Option<i32>),
 }
 

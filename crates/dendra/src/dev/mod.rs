@@ -14,7 +14,7 @@
 //! 4. A node that came later, or whose folder was replaced, joins through a node that runs. One that
 //!    left is not started again.
 //!
-//! Not here: what a node does (crate `server`).
+//! Not here: the nodes themselves (crate `server`).
 //! See: docs/cli.md.
 
 mod addresses;
@@ -59,7 +59,7 @@ struct Dev {
     last: Option<String>,
 }
 
-/// Runs a cluster, or tells the running one what to do.
+/// Runs a cluster, or sends an order to the running one.
 pub(crate) fn dev(args: &cli::Dev, console: Console) -> ExitResult {
     let folder = args.folder.clone().unwrap_or_else(default_folder);
     match &args.verb {
@@ -92,7 +92,7 @@ fn run(args: &cli::Dev, folder: PathBuf, console: Console) -> ExitResult {
     Ok(Exit::OK)
 }
 
-/// Removes what a run that was killed left in the temporary folder: nothing of it is for the next one.
+/// Removes the rest of a killed run from the temporary folder: the next run needs none of it.
 fn remove_leftovers(folder: &Path) -> Result<(), Failure> {
     control::refuse_second(folder)?;
     match std::fs::remove_dir_all(folder) {
@@ -129,7 +129,7 @@ fn run_in(
             Ok((order, answer)) => {
                 let said = dev.carry_out(&order);
                 if let Some(answer) = answer {
-                    // Whoever asked may have gone.
+                    // The asker may have gone.
                     drop(answer.send(said));
                 }
             }
@@ -251,7 +251,7 @@ impl Dev {
         addresses::write(&self.folder, &all)
     }
 
-    /// Carries out what somebody wants; a sentence about it.
+    /// Carries out an order; a sentence about it.
     fn carry_out(&mut self, order: &Order) -> String {
         let nodes = self.members.len();
         let names = order.nodes();

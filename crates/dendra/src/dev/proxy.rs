@@ -8,13 +8,14 @@
 //!
 //! Invariants
 //! 1. Bytes are passed on unchanged and in order, or not at all.
-//! 2. A fault of a direction holds for connections that are there and for those to come. What is late already stays so when
-//!    the delay is ended.
+//! 2. A fault of a direction holds for open connections and for later ones. Bytes that are late
+//!    already stay so when the delay is ended.
 //! 3. Everything ends when the proxy is dropped.
-//! 4. A connection on which nothing happens costs nothing: a member that hangs is asked over hundreds of them, and
-//!    threads that look around now and then would take the processor from those that the cluster is measured by.
+//! 4. An idle connection costs nothing. A member that hangs is asked over hundreds of them. Threads
+//!    that look around now and then would take the processor from those that the cluster is
+//!    measured by.
 //!
-//! Not here: who is told what (`mod.rs`, and the tests of clusters).
+//! Not here: the orders (`mod.rs`, and the tests of clusters).
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -24,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// What happens to bytes of one direction between two members.
+/// The fate of bytes of one direction between two members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Nothing: they pass.
@@ -55,7 +56,7 @@ struct State {
     number: u64,
 }
 
-/// Both sides of a connection, for whoever has to end it.
+/// Both sides of a connection, for the thread that has to end it.
 #[derive(Debug)]
 struct Open {
     number: u64,
@@ -92,7 +93,7 @@ impl Faults {
         self.state.lock().expect("no holder panics")
     }
 
-    /// Sets what happens to bytes from one member to another.
+    /// Sets the fate of bytes from one member to another.
     pub(crate) fn set(&self, from: usize, to: usize, fault: Fault) {
         let mut state = self.state();
         state.table[from][to] = fault;
@@ -129,12 +130,12 @@ impl Faults {
         self.changed.notify_all();
     }
 
-    /// What happens to bytes from one member to another.
+    /// The fate of bytes from one member to another.
     pub(crate) fn of(&self, from: usize, to: usize) -> Fault {
         self.state().table[from][to]
     }
 
-    /// Ends what goes to member `to`, now and from now on: `is_over` is its proxy's.
+    /// Ends the connections to member `to`, now and from now on: `is_over` is its proxy's.
     fn end(&self, to: usize, is_over: &AtomicBool) {
         let state = self.state();
         is_over.store(true, Ordering::SeqCst);
@@ -367,7 +368,7 @@ impl Way {
     /// Passes bytes on until one side ends or the way is cut.
     fn pump(&self, input: &TcpStream, mut output: &TcpStream, from: usize, to: usize) {
         let mut buffer = vec![0; 64 << 10];
-        // What came while its predecessors are late.
+        // The bytes that came while their predecessors are late.
         let mut pieces = VecDeque::new();
         let mut is_ended = false;
         while !is_ended || !pieces.is_empty() {

@@ -1,4 +1,4 @@
-//! What `dendra dev` shows: addresses once, then a line whenever something changed.
+//! The screen of `dendra dev`: addresses once, then a line at every change.
 //!
 //! ```text
 //! node 1  http://127.0.0.1:40001  admin http://127.0.0.1:40002  known to the others as http://127.0.0.1:40003
@@ -43,7 +43,7 @@ impl Screen {
         }
     }
 
-    /// Addresses, and what can be done.
+    /// Addresses, and the possible orders.
     pub(super) fn hello(&mut self, members: &[Member], folder: &Path) {
         self.counted = vec![None; members.len()];
         for (index, member) in members.iter().enumerate() {
@@ -101,7 +101,7 @@ impl Screen {
         }
     }
 
-    /// What a running node does: answers a second since the last look, and hints that wait.
+    /// The figures of a running node: answers a second since the last look, and hints that wait.
     fn running(&mut self, index: usize, admin: SocketAddr) -> String {
         let Some(now) = page(admin).and_then(|page| Numbers::of(&page)) else {
             return "starting".to_owned();
@@ -119,7 +119,7 @@ impl Screen {
     }
 }
 
-/// What is said of a node that nobody stopped.
+/// The line about a node that ended without an order.
 fn ended(index: usize, code: Option<i32>) -> String {
     let how = match code {
         Some(code) => format!("with {code}"),
@@ -137,12 +137,12 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// What the screen wants of a page of numbers.
+/// The numbers that the screen takes from a page.
 #[derive(Debug, PartialEq, Eq)]
 struct Numbers {
     /// All requests that the node has answered.
     requests: u64,
-    /// What it keeps for members that did not confirm a write.
+    /// Hints for members that did not confirm a write.
     hint_bytes: u64,
 }
 

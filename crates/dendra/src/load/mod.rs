@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. Exit 0 means that every record of the source was acknowledged.
-//! 2. Ctrl-C stops sending, waits for what is in flight, prints the summary and ends with 130; a
+//! 2. Ctrl-C stops sending, waits for requests in flight, prints the summary and ends with 130; a
 //!    second one ends at once.
 //!
 //! Not here: one record (`ops.rs`).
@@ -85,7 +85,7 @@ fn chance_seed() -> u64 {
 async fn interruptions(shared: &Shared, console: Console) {
     for is_second in [false, true] {
         if tokio::signal::ctrl_c().await.is_err() {
-            // Without a handler the signal ends the process, which is what is asked for.
+            // Without a handler the signal ends the process, as it should.
             return std::future::pending().await;
         }
         if !is_second {

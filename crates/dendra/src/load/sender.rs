@@ -10,8 +10,8 @@
 //!
 //! Invariants
 //! 1. Records in memory are bounded in number and in bytes; the reader waits.
-//! 2. After `stop`, no new request leaves; what is in flight is awaited.
-//! 3. A node that gave no answer to anybody for `--retry-for` ends the load, and not one record
+//! 2. After `stop`, no new request leaves; requests in flight are awaited.
+//! 3. A node that gave no answer at all for `--retry-for` ends the load, and not one record
 //!    after the other for the same time each.
 //!
 //! Not here: the source (`source.rs`), counting (`tally.rs`).
@@ -52,11 +52,11 @@ pub(super) enum Halt {
     No,
     /// Ctrl-C.
     Interrupted,
-    /// Nobody answers.
+    /// The node does not answer.
     Unreachable(String),
 }
 
-/// What all senders share. One thread: no locks but the queue's.
+/// State that all senders share. One thread: no locks but the queue's.
 pub(super) struct Shared {
     pub(super) client: Client,
     /// Everything behind the key in a request's path.

@@ -9,7 +9,7 @@
 //! Invariants
 //! 1. A record that cannot be read is an `Item::Bad` with its place; the rest go on.
 //! 2. Memory is one record, and never more than `LINE_BYTES_MAX` or the largest value a node can
-//!    store: a huge file is refused by its size, not read.
+//!    store. A huge file is refused by its size, not read.
 //! 3. The order is the same in every run.
 //!
 //! Not here: sending (`sender.rs`).
@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 /// One line of text: the largest value with every byte as a six-byte JSON escape, and its key.
 const LINE_BYTES_MAX: u64 = 6 * VALUE_BYTES_MAX_LIMIT as u64 + (64 << 10);
 
-/// What a source hands out.
+/// The items of a source.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Item {
     /// A record to store.
@@ -48,7 +48,7 @@ pub(super) enum Item {
     Skipped,
 }
 
-/// A source, chosen by `--format` or by what the path is.
+/// A source, chosen by `--format` or by the kind of the path.
 pub(super) type Items = Box<dyn Iterator<Item = Item> + Send>;
 
 /// Opens `path`. The error is a sentence.
@@ -134,7 +134,7 @@ impl Folder {
         Ok(())
     }
 
-    /// `None` when `path` was a folder: what is in it waits now.
+    /// `None` when `path` was a folder: its files wait now.
     fn visit(&mut self, path: &Path) -> io::Result<Option<Item>> {
         // Not `metadata`: a link out of the tree, or in a circle, is not followed.
         let found = fs::symlink_metadata(path)?;

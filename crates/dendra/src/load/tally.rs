@@ -1,4 +1,4 @@
-//! What a load has done so far: counts, failures, acknowledged keys, the bar.
+//! The progress of a load: counts, failures, acknowledged keys, the bar.
 //!
 //! ```text
 //! acked(key)         --acked FILE gets a line, in one write, before anything else is counted
@@ -8,9 +8,9 @@
 //! Invariants
 //! 1. A key stands in the file of acknowledged keys only after its 201 arrived.
 //! 2. Nothing is drawn when stderr is no terminal.
-//! 3. A report file that cannot be written ends the load: who asked for it relies on it.
+//! 3. A report file that cannot be written ends the load: its caller relies on it.
 //!
-//! Not here: who calls these (`sender.rs`).
+//! Not here: the callers (`sender.rs`).
 //! See: docs/cli.md.
 
 use crate::console::{self, Console};
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 /// Failures that the summary shows one by one.
 const SHOWN_MAX: usize = 20;
 
-/// What failed: a key that was sent, or a place in the source that is no record.
+/// The subject of a failure: a key that was sent, or a place in the source that is no record.
 pub(super) enum Subject<'a> {
     /// A key.
     Key(&'a [u8]),
@@ -118,7 +118,7 @@ impl Tally {
         Ok(())
     }
 
-    /// `subject` is not stored, or nobody knows.
+    /// `subject` is not stored, or that is unknown.
     pub(super) fn failed(&mut self, subject: &Subject<'_>, reason: &str) -> Result<(), Failure> {
         self.failed += 1;
         if self.shown.len() < SHOWN_MAX {

@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! 1. Members know each other by the proxies' addresses: `faults` hold between members and never for a test.
-//! 2. A node that is up has answered for a majority; whoever needs all links waits for them (`wait_for_all_links`).
+//! 2. A node that is up has answered for a majority; a test that needs all links waits for them (`wait_for_all_links`).
 //! 3. Nothing waits for a time, and nothing gives up before `PATIENCE`.
 //!
 //! Not here: what clients do (`clients.rs`), `dendra dev`, which has a cluster of its own (`../dev.rs`).
@@ -187,7 +187,7 @@ impl Cluster {
             assert!(Instant::now() < deadline, "node {index} hangs: {log}");
             let child = self.children[index].as_mut().expect("it was started");
             if let Some(status) = child.try_wait().expect("it is ours") {
-                // Its port was free, and then a connection of somebody else had it for a while.
+                // Its port was free, and then a connection of another process had it for a while.
                 assert_eq!(status.code(), Some(4), "node {index} ended: {log}");
                 self.start_node(index);
             }

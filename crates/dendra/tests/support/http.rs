@@ -15,7 +15,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long somebody waits for what comes for certain: after that the test has hung.
+/// The longest wait for an event that comes for certain: after that the test has hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 pub(crate) struct Client {

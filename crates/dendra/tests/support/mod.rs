@@ -9,17 +9,20 @@
 //! 1. Nothing of the caller's environment that begins with `DENDRA_` reaches the binary.
 //! 2. Ports are the system's choice; nothing waits by sleeping.
 //!
-//! Not here: the cases (`../*.rs`); a client without the CLI (`http.rs`), three nodes (`cluster.rs`), many clients and
-//! the checkers (`clients.rs`).
+//! Not here: the cases (`../*.rs`); a client without the CLI (`http.rs`), three nodes (`cluster.rs`),
+//! processes that come and go (`town.rs`), many clients and the checkers (`clients.rs`).
 //! See: docs/cli.md.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod bucket;
 pub(crate) mod clients;
 pub(crate) mod cluster;
+pub(crate) mod dev;
 pub(crate) mod http;
 #[path = "../../src/dev/proxy.rs"]
 pub(crate) mod proxy;
+pub(crate) mod town;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -104,7 +107,7 @@ pub(crate) fn signal(child: &Child, name: &str) {
     }
 }
 
-/// A signal is delivered thread by thread: until the last one has stopped, the process may still answer somebody.
+/// A signal is delivered thread by thread: until the last one has stopped, the process may still answer a client.
 fn wait_until_stopped(pid: u32) {
     let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
         let stat = std::fs::read_to_string(task.expect("a task").path().join("stat"));
@@ -255,7 +258,7 @@ fn read_request(reader: &mut impl BufRead) -> Option<Request> {
     })
 }
 
-/// Reads what a child says from now on, to its end: nobody would make room in the pipe, and the child would wait for it.
+/// Reads what a child says from now on, to its end: otherwise the pipe would fill, and the child would wait for it.
 pub(crate) fn read_on(mut stderr: BufReader<ChildStderr>) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut rest = String::new();
@@ -277,7 +280,12 @@ pub(crate) struct Node {
 impl Node {
     /// Starts `dendra serve` on `data` and waits until it listens.
     pub(crate) fn start(data: &Path, flags: &[&str]) -> Node {
-        let mut command = dendra(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+        Node::start_at("127.0.0.1:0", data, flags)
+    }
+
+    /// The same, with its data port at this address.
+    pub(crate) fn start_at(listen: &str, data: &Path, flags: &[&str]) -> Node {
+        let mut command = dendra(["serve", "--listen", listen, "--admin", "127.0.0.1:0"]);
         command.arg("--data").arg(data).args(flags);
         let mut child = command
             .stdout(Stdio::null())

@@ -3,13 +3,13 @@
 //! ```text
 //! CURRENT ─► manifest ─► each live table: digest, blocks, order, filters, values
 //!                   └──► log from the first needed segment: batches, records, values
-//! the rest of the names: what the next start removes, and what is not the engine's
+//! the rest of the names: files that the next start removes, and those that are not the engine's
 //! ```
 //!
 //! Invariants
 //! 1. Nothing is written, not even the lock file: the caller keeps other processes out.
-//! 2. One damaged file does not hide another, and within a table or the log one damaged spot does
-//!    not hide the next: up to twenty of a file are named, and the rest are counted.
+//! 2. One damaged file does not hide another. Within a table or the log one damaged spot does not
+//!    hide the next. Up to twenty of a file are named, and the rest are counted.
 //! 3. A folder without findings opens, and every read in it answers.
 //!
 //! Not here: repair (restore a copy, or another replica), the command line (crate `dendra`).
@@ -33,11 +33,11 @@ pub struct Finding {
     pub file: String,
     /// Where in the file, in bytes.
     pub offset: u64,
-    /// What was expected and what was found.
+    /// The expected bytes and the found ones, as a sentence.
     pub reason: String,
 }
 
-/// What was looked at.
+/// The files and records that were looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// The manifest in force, when there is one.
@@ -56,21 +56,21 @@ pub struct Summary {
     pub log_records: u64,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What was looked at.
+    /// The files and records that were looked at.
     pub summary: Summary,
     /// Damage. Empty = the folder is whole.
     pub findings: Vec<Finding>,
     /// Worth knowing and no damage: a torn tail, files that the next start removes.
     pub notes: Vec<String>,
-    /// Names that are not the engine's: it does not touch them, and whoever calls may know more of
+    /// Names that are not the engine's: it does not touch them, and the caller may know more of
     /// them.
     pub foreign: Vec<String>,
 }
 
-/// Values that are not what their writer stored, named one by one up to this many per file.
+/// Values that are not those of their writer, named one by one up to this many per file.
 const VALUES_NAMED_MAX: u64 = 20;
 /// Damaged spots of one file that are named one by one.
 const SPOTS_NAMED_MAX: usize = 20;
@@ -168,7 +168,7 @@ impl Check<'_> {
         let read = manifest::read(self.vfs, id, |offset, entry| {
             if let Entry::Broken(reason) = entry {
                 torn = Some(format!(
-                    "{name} ends at byte {offset} in an edit that was never finished ({reason}); nobody relied on it"
+                    "{name} ends at byte {offset} in an edit that was never finished ({reason}); no file depends on it"
                 ));
             }
             Ok(())
@@ -280,7 +280,7 @@ impl Check<'_> {
                 } = recovery.tail
                 {
                     self.report.notes.push(format!(
-                        "{file} ends at byte {offset} in a write that nobody was told about ({reason}); the next start ignores it"
+                        "{file} ends at byte {offset} in a write that was not acknowledged ({reason}); the next start ignores it"
                     ));
                 }
                 Ok(())
@@ -297,7 +297,7 @@ impl Check<'_> {
         }
     }
 
-    /// The damage of the log behind what the next start would refuse first.
+    /// The damage of the log behind the place that the next start would refuse first.
     fn log_behind(&mut self, salt: u64, first_needed: u64) -> Result<()> {
         let known = self.report.findings.last().cloned();
         for (file, spots) in wal::damaged_spots(self.vfs, salt, first_needed)? {
@@ -335,7 +335,7 @@ impl Check<'_> {
     }
 }
 
-/// Cells that can be read and are not what their writer stored.
+/// Cells that can be read and are not those of their writer.
 #[derive(Default)]
 struct Values {
     named: Vec<String>,
@@ -345,7 +345,7 @@ struct Values {
 impl Values {
     fn look(&mut self, stored_key: &[u8], cell: CellRef<'_>) {
         if !cell.is_intact(stored_key) {
-            self.add(stored_key, "the value is not what its writer stored");
+            self.add(stored_key, "the value is not its writer's");
         }
     }
 
@@ -364,9 +364,8 @@ impl Values {
     fn findings(mut self, file: &str) -> Vec<Finding> {
         if self.count > VALUES_NAMED_MAX {
             let more = self.count - VALUES_NAMED_MAX;
-            self.named.push(format!(
-                "{more} more values are not what their writers stored"
-            ));
+            self.named
+                .push(format!("{more} more values are not their writers'"));
         }
         let finding = |reason| Finding {
             file: file.to_owned(),

@@ -36,7 +36,7 @@ fn write(engine: &Engine, model: &mut Model, key: &[u8], value: &[u8], hlc: u64)
     model.insert(stored.as_stored().to_vec(), value.to_vec());
 }
 
-/// A folder with tables and a log, as a killed process leaves it, and what it holds.
+/// A folder with tables and a log, as a killed process leaves it, and its records.
 fn folder() -> (MemVfs, Model) {
     let vfs = MemVfs::new();
     let mut model = Model::new();

@@ -8,8 +8,8 @@
 //! Invariants
 //! 1. A plan's inputs hold every table of the output level that overlaps them, so that the output
 //!    level stays disjoint.
-//! 2. A cell is dropped only when a newer one of its key stays, or when it is a tombstone or
-//!    expired, purgeable, and nothing older of its key exists anywhere else.
+//! 2. A cell is dropped only in two cases. A newer one of its key stays; or it is a tombstone or
+//!    expired, purgeable, and no older cell of its key exists anywhere else.
 //!
 //! Not here: installing the result (`engine.rs`), pacing (the server).
 //! See: docs/decisions/0003-engine-owns-no-thread.md.

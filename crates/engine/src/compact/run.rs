@@ -27,11 +27,11 @@ use dendra_base::{CellRef, Direction, Kind, Version};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What may be dropped, fixed when the job starts.
+/// The cells that may be dropped, fixed when the job starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Purge {
-    /// Tombstones and expired cells at or below this version are confirmed by all replicas, and
-    /// neither a memtable nor the log holds anything older than them.
+    /// All replicas have confirmed tombstones and expired cells at or below this version. Neither a
+    /// memtable nor the log holds an older version.
     pub horizon: Version,
     /// Wall milliseconds for expiry.
     pub now_ms: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Job {
     table_bytes: u64,
     /// The table being written.
     writer: Option<TableWriter>,
-    /// Ids of all files made, whatever became of them.
+    /// Ids of all files made, also of those that were given up.
     made: Vec<u64>,
     metas: Vec<TableMeta>,
     read_bytes: u64,
@@ -167,7 +167,7 @@ impl Job {
         })
     }
 
-    /// What it merges, and why.
+    /// The tables that it merges, and why.
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }

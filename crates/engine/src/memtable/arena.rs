@@ -9,9 +9,9 @@
 //! Invariants
 //! 1. A piece never moves and lives as long as its `Arena`.
 //! 2. Pieces are aligned to `ALIGN` and never overlap; each is handed out once.
-//! 3. `bytes` counts what was handed out and what was abandoned: memory that nobody else can use.
+//! 3. `bytes` counts the memory that was handed out, and the abandoned ends of pieces.
 //!
-//! Not here: what the pieces hold (`list.rs`); when a memtable is full (`engine.rs`).
+//! Not here: the content of the pieces (`list.rs`); when a memtable is full (`engine.rs`).
 
 #![expect(
     unsafe_code,
@@ -153,7 +153,7 @@ mod tests {
             .enumerate()
             .map(|(i, len)| {
                 let piece = arena.take(&mut bump, *len);
-                // SAFETY: the piece is `len` bytes long and nobody else has it.
+                // SAFETY: the piece is `len` bytes long and no other pointer to it exists.
                 unsafe { piece.write_bytes(i as u8, *len) };
                 piece
             })

@@ -1,5 +1,5 @@
-//! The memtable's own files compiled a second time, against loom: every interleaving of one writer
-//! and one reader within the bound, and every stale value that the orderings allow.
+//! The memtable's own files compiled a second time, against loom. It tries every interleaving of
+//! one writer and one reader within the bound, and every stale value that the orderings allow.
 //!
 //! ```text
 //! list.rs, iter.rs  ──►  super::sync = std        the product
@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing of the protocol is copied here: what is checked is what is shipped.
+//! 1. Nothing of the protocol is copied here: the checked files are the shipped ones.
 //!
 //! Not here: large tables and long runs (`tests.rs`, with real threads).
-//! See: Norris and Demsky, "CDSChecker", 2013, for what loom does.
+//! See: Norris and Demsky, "CDSChecker", 2013, for the method of loom.
 
 #![expect(
     clippy::duplicate_mod,

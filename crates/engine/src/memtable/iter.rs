@@ -4,8 +4,8 @@
 //! 1. The cell is chosen when the iterator arrives at a node: `current` does not change under the
 //!    reader's hands when the key is written again.
 //! 2. Nodes without a cell (an insert under way) are passed over.
-//! 3. What is inserted ahead of the iterator while it scans may or may not be shown; what was
-//!    there at `seek` is.
+//! 3. A record that is inserted ahead of the iterator while it scans may or may not be shown. A
+//!    record that was there at `seek` is shown.
 //!
 //! Not here: merging with other sources (`merge.rs`).
 
@@ -35,8 +35,8 @@ struct At {
     record: NonNull<Record>,
 }
 
-// SAFETY: the addresses lead into a table that is `Send` and `Sync`, which the iterator owns a
-// share of; nothing in it is bound to a thread.
+// SAFETY: the addresses lead into a table that is `Send` and `Sync`, and the iterator owns a share
+// of it. Nothing in it is bound to a thread.
 unsafe impl Send for MemtableIter {}
 
 impl Memtable {

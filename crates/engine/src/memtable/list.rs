@@ -10,7 +10,7 @@
 //!
 //! Invariants
 //! 1. A pointer that can be loaded from a head, a tower, a chain or a bucket leads to a complete
-//!    node of this table; only `cell` and `tower` of a node change after that.
+//!    node of this table. After that only `cell` and `tower` of a node change.
 //! 2. `chain` leads to older nodes only and never changes: a bucket is a stack.
 //! 3. Before a node's cell is set, both version bounds include it.
 //!
@@ -110,7 +110,7 @@ impl<'a> NodeRef<'a> {
         }
     }
 
-    /// The node's address, for whoever keeps the table alive by other means.
+    /// The node's address, for a caller that keeps the table alive by other means.
     pub(super) fn as_ptr(self) -> NonNull<Node> {
         self.node
     }
@@ -123,7 +123,7 @@ impl<'a> NodeRef<'a> {
     fn tower(self) -> &'a [AtomicPtr<Node>] {
         let height = usize::from(self.fixed().height);
         // SAFETY: `height` initialised links follow the fixed part (`Node` is `repr(C)` and its
-        // size is a multiple of the links' alignment); they live for `'a` and are atomics.
+        // size is a multiple of the links' alignment). They live for `'a` and are atomics.
         unsafe {
             std::slice::from_raw_parts(self.node.as_ptr().add(1).cast::<AtomicPtr<Node>>(), height)
         }
@@ -203,7 +203,7 @@ impl<'a> RecordRef<'a> {
         }
     }
 
-    /// The record's address, for whoever keeps the table alive by other means.
+    /// The record's address, for a caller that keeps the table alive by other means.
     pub(super) fn as_ptr(self) -> NonNull<Record> {
         self.record
     }
@@ -222,7 +222,7 @@ impl<'a> RecordRef<'a> {
     }
 }
 
-/// What became of an insert.
+/// The result of an insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inserted {
     /// The key was not in the table.
@@ -290,7 +290,7 @@ impl Memtable {
             .map(RecordRef::cell)
     }
 
-    /// Memory that the table holds for itself: what it handed out, and its buckets.
+    /// Memory that the table holds for itself: the pieces handed out, and its buckets.
     pub(crate) fn bytes(&self) -> usize {
         self.arena.bytes() + self.buckets.len() * size_of::<AtomicPtr<Node>>()
     }
@@ -461,7 +461,7 @@ impl Memtable {
         unsafe { NodeRef::new(node) }
     }
 
-    /// A complete node that points to whatever `splice` and the bucket point to.
+    /// A complete node that points to the same nodes as `splice` and the bucket.
     fn make_node(
         &self,
         bump: &mut Bump,
@@ -483,8 +483,8 @@ impl Memtable {
             key_len,
             height: height as u8,
         };
-        // SAFETY: the piece is `key_at + key.len()` bytes long, aligned for a `Node`, and not yet
-        // known to anybody else; fixed part, tower and key lie in it one behind the other.
+        // SAFETY: the piece is `key_at + key.len()` bytes long, aligned for a `Node`, and no other
+        // thread knows it yet. Fixed part, tower and key lie in it one behind the other.
         unsafe {
             node.write(fixed);
             let tower = node.as_ptr().add(1).cast::<AtomicPtr<Node>>();
@@ -506,8 +506,8 @@ impl Memtable {
             .arena
             .take(bump, size_of::<Record>() + encoded_cell.len())
             .cast::<Record>();
-        // SAFETY: the piece is large enough for the fixed part and the cell behind it, aligned,
-        // and not yet known to anybody else.
+        // SAFETY: the piece is large enough for the fixed part and the cell behind it, aligned, and
+        // no other thread knows it yet.
         unsafe {
             record.write(Record {
                 len,

@@ -13,12 +13,12 @@
 //! ```
 //!
 //! Invariants
-//! 1. One node per key. A node is in the table exactly when its cell pointer is set: that store
+//! 1. One node per key. A node is in the table exactly when its cell pointer is set. That store
 //!    (release) makes an insert visible at once to point reads and scans alike (acquire).
 //! 2. A key's cell only ever gets newer (`Version::is_newer_than`); equal or older ones are
 //!    ignored.
 //! 3. Nodes and records never move and are never freed before the whole table.
-//! 4. What a reader sees lies within `version_min ..= version_max` read afterwards.
+//! 4. Each version that a reader sees lies within `version_min ..= version_max` read afterwards.
 //! 5. Only the `Inserter` writes, and there is one per table: it is neither `Clone` nor public to
 //!    make.
 //!

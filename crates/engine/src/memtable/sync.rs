@@ -14,7 +14,7 @@
 
 pub(super) use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Marks plain memory that must be complete before anybody reads it. Costs nothing here; under
+/// Marks plain memory that must be complete before any thread reads it. Costs nothing here; under
 /// loom it is a cell whose accesses are checked.
 pub(super) struct Published;
 
@@ -23,7 +23,7 @@ impl Published {
         Published
     }
 
-    /// Called by whoever reads the memory.
+    /// Called by each reader of the memory.
     #[inline]
     pub(super) fn read(&self) {}
 }

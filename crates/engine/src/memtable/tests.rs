@@ -48,7 +48,7 @@ fn any_bound() -> impl Strategy<Value = Bound<Vec<u8>>> {
     ]
 }
 
-/// What a scan shows, as keys and values.
+/// The records of a scan, as keys and values.
 fn scan(
     table: &Arc<Memtable>,
     bound: Bound<&[u8]>,
@@ -238,8 +238,8 @@ fn bytes_that_are_no_cell_are_refused() {
     inserter.insert(b"k", b"not a cell");
 }
 
-/// One writer and three readers over few keys. Every reader checks that what the writer has
-/// announced is there, that cells are whole, that a key only gets newer, and that scans are sorted.
+/// One writer and three readers over few keys. Every reader checks that announced records are
+/// there, that cells are whole, that a key only gets newer, and that scans are sorted.
 #[test]
 fn readers_see_what_was_written_before_they_looked() {
     const KEYS: u64 = 64;

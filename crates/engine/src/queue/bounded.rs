@@ -5,15 +5,15 @@
 //! 2. `submit` and `take` are the only ways in and out: a write is in the queue or it was taken,
 //!    once.
 //!
-//! Not here: what a batch is made of (`batch.rs`).
+//! Not here: the parts of a batch (`batch.rs`).
 
 use super::sync::{Mutex, hold};
 use crate::batch::{Batch, NotTaken};
 
-/// Does somebody have to start a commit?
+/// Does the caller have to start a commit?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Submitted {
-    /// The queue was empty: wake whoever commits.
+    /// The queue was empty: wake the thread that commits.
     First,
     /// Others are waiting already: a commit is on its way.
     Behind,

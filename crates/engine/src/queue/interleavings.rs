@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. The queue's file is compiled again here, not copied; the ring and the log's lock are the
+//! 1. The queue's file is compiled again here, not copied. The ring and the log's lock are the
 //!    caller's part of the protocol, written as the server has them.
 //! 2. A lost wake shows as a deadlock, which loom reports; a write taken twice shows in the count.
 //!
@@ -43,7 +43,7 @@ struct Bell {
 
 struct World {
     queue: CommitQueue,
-    /// Who holds this commits.
+    /// Its holder commits.
     log: Mutex<()>,
     bell: Mutex<Bell>,
     wake: Condvar,

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. Bounded by writes and by bytes; what does not fit is refused and left as it was.
-//! 2. Whoever makes the queue non-empty is told `First`, and nobody else is: one wake per commit.
+//! 1. Bounded by writes and by bytes; a batch that does not fit is refused and left as it was.
+//! 2. The caller that makes the queue non-empty is told `First`, and no other one is: one wake per
+//!    commit.
 //!
 //! Not here: the commit itself (`commit.rs`), threads and how they wake each other (the server).
 //! See: docs/decisions/0006-group-commit-and-synced-upto.md.

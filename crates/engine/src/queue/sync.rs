@@ -4,7 +4,7 @@
 //! Invariants
 //! 1. `bounded.rs` takes its lock from here and from nowhere else.
 //!
-//! Not here: what taking it means (`waits.rs`).
+//! Not here: the wait for it (`waits.rs`).
 
 pub(super) use crate::waits::hold;
 pub(super) use std::sync::Mutex;

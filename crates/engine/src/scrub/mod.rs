@@ -6,17 +6,17 @@
 //! damaged_spans() ─► the caller repairs the keys ─► repaired(span) ─► maintain(Compact) mends
 //! ```
 //!
-//! A pass looks at the tables that are live when it begins: those made later were read back by the
+//! A pass looks at the tables that are live when it begins. Those made later were read back by the
 //! job that wrote them, and belong to the next pass. The log and the memtables are not looked at:
-//! the log is read by the next start alone, and damage to it is found there.
+//! the next start alone reads the log, and finds damage in it.
 //!
 //! Invariants
 //! 1. A slice reads about its budget, at most one part of a table beyond it.
 //! 2. A pass survives restarts: at most `SAVE_BYTES` and one table are read twice.
 //! 3. A damaged spot counts once two scrubs have found it.
 //!
-//! Not here: what a part is (`table/scrub.rs`), what is known of damage (`damage.rs`), how far
-//! slices are apart (the caller).
+//! Not here: the parts of a table (`table/scrub.rs`), the notes about damage (`damage.rs`), the
+//! time between slices (the caller).
 //! See: docs/operating.md, docs/format/scrub.md.
 
 pub(crate) mod note;
@@ -86,7 +86,7 @@ impl ScrubState {
         let Some(id) = next else {
             note.full_ms = (note.began_ms, now_ms.max(1));
             note.limit = 0;
-            // Whatever the next slice finds, this pass is not read again.
+            // This pass is not read again, even if the next slice finds damage.
             self.read_bytes = SAVE_BYTES;
             return false;
         };
@@ -149,11 +149,11 @@ impl ScrubState {
 
 impl Engine {
     /// Reads about `budget_bytes` of tables from the disk and checks them. A pass over all tables
-    /// begins `every_ms` after the one before it began, at the earliest; tables in which damage was
+    /// begins `every_ms` after the one before it began, at the earliest. Tables in which damage was
     /// met are looked at without that wait. Blocks on the disk.
     ///
-    /// An error says that the disk could not be asked, or that it could not be noted where the
-    /// scrub stands: the next call tries again. Damage is no error: see `damaged_spans`.
+    /// An error says that the disk could not be asked, or that the scrub's position could not be
+    /// noted. The next call tries again. Damage is no error: see `damaged_spans`.
     pub fn scrub(&self, now_ms: u64, every_ms: u64, budget_bytes: u64) -> Result<ScrubSlice> {
         let mut slot = hold(&self.scrub.state);
         let state = slot.get_or_insert_with(|| ScrubState::load(self));
@@ -222,7 +222,7 @@ impl Engine {
         self.damage.spans()
     }
 
-    /// Says that the store holds again whatever records `span` has lost, or something newer: the
+    /// Notes that the store holds again each record that `span` has lost, or a newer one. The
     /// damaged blocks are of no use any more. A later `maintain(Compact)` writes the table without
     /// them.
     ///

@@ -80,7 +80,7 @@ impl ScrubNote {
     }
 }
 
-/// What the folder's file says; the default when it says nothing.
+/// The note in the folder's file; the default when it has none.
 pub(crate) fn load(vfs: &dyn Vfs) -> ScrubNote {
     let read = || {
         let file = vfs.open(SCRUB).ok()?;
@@ -106,8 +106,8 @@ pub(crate) fn save(vfs: &dyn Vfs, note: &ScrubNote) -> Result<()> {
         .map_err(failed("creating SCRUB.new"))?;
     file.write_at(&note.encode(), 0)
         .map_err(failed("writing SCRUB.new"))?;
-    // A name that a power cut takes back, or a file that it empties, costs a pass and nothing else;
-    // what was synced is one or the other.
+    // A power cut may take the name back, or empty the file. That costs a pass and nothing else:
+    // the synced note is one or the other.
     file.sync().map_err(failed("syncing SCRUB.new"))?;
     vfs.rename(SCRUB_NEW, SCRUB)
         .map_err(failed("renaming SCRUB.new to SCRUB"))?;

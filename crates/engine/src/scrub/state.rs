@@ -1,4 +1,4 @@
-//! Where a scrub stands in memory, and what it shows.
+//! A scrub's position in memory, and its figures.
 //!
 //! Invariants
 //! 1. Numbers are shown without waiting for a slice that reads.
@@ -21,7 +21,7 @@ pub struct ScrubSlice {
     pub state: Maintained,
 }
 
-/// What scrubs did since the start, and how old the last whole pass is.
+/// The work of scrubs since the start, and the age of the last whole pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubStats {
     /// Bytes that were read.

@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! 1. `parse` accepts only rising restart offsets inside the entries, so no later read is out of
-//!    bounds; what it cannot see (entries themselves) is checked where it is read.
+//!    bounds. Entries themselves are checked where they are read.
 //! 2. `find` never builds a key: it compares suffixes with the part of the target that is still
 //!    open.
 //!
@@ -26,7 +26,7 @@ use std::sync::{OnceLock, Weak};
 
 /// Entries between two restarts of a data block.
 pub(super) const RESTART_INTERVAL: usize = 4;
-/// Tags of most blocks lie beside the header of their block, which a read has touched: more of them
+/// Tags of most blocks lie beside the header of their block, which a read has touched. More of them
 /// lie elsewhere, and cost a cache line more.
 pub(super) const TAGS_INLINE: usize = 32;
 
@@ -35,7 +35,7 @@ pub(super) const TAGS_INLINE: usize = 32;
 pub(super) struct Malformed {
     /// Where inside the uncompressed block.
     pub(super) at: usize,
-    /// What is wrong.
+    /// The fault.
     pub(super) what: &'static str,
 }
 
@@ -192,7 +192,7 @@ pub(super) trait Shortcuts: fmt::Debug + Send + Sync {
     fn take_down(&self, entry: usize, block: &Block);
 }
 
-/// What a block knows about the shortcut to it.
+/// A block's side of the shortcut to it.
 #[derive(Debug, Default)]
 pub(super) struct Signpost {
     /// The keeper of that shortcut, and its entry there.

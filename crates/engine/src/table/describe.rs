@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! 1. Keys are printed with escapes, so that any bytes fit one line of a terminal.
-//! 2. What can be read is printed before the first damage ends the description with its error.
+//! 2. All readable parts are printed before the first damage ends the description with its error.
 //!
 //! Not here: logs and manifests, the command line.
 //! See: docs/format/table.md.
@@ -124,7 +124,7 @@ fn record(key: &[u8], cell: CellRef<'_>, out: &mut dyn Write) -> io::Result<()> 
     let health = if cell.is_intact(key) {
         ""
     } else {
-        ", NOT INTACT: the value is not what its writer stored"
+        ", NOT INTACT: the value is not its writer's"
     };
     writeln!(
         out,

@@ -110,7 +110,7 @@ impl Filter {
         bits(state, self.probes).all(|(word, mask)| line[word] & mask != 0)
     }
 
-    /// A filter of about `bytes` bytes, for tests of what keeps filters.
+    /// A filter of about `bytes` bytes, for tests of the cache.
     #[cfg(test)]
     pub(crate) fn of_bytes(bytes: usize) -> Filter {
         Filter {

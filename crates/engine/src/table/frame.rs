@@ -11,7 +11,7 @@
 //! 1. The checksum is seeded with the table and the place, so a stale or misplaced block is found.
 //! 2. Nothing is decompressed, and no length is used, before the checksum held.
 //!
-//! Not here: what is inside a payload.
+//! Not here: the content of a payload.
 //! See: docs/format/table.md.
 
 use super::BLOCK_BYTES_MAX;
@@ -24,7 +24,7 @@ pub(super) const TRAILER_BYTES: usize = 1 + 4 + 4;
 /// zstd's own default: about twice lz4's saving at a third of its speed.
 const ZSTD_LEVEL: i32 = 3;
 
-/// What a frame holds.
+/// The content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -172,8 +172,8 @@ thread_local! {
     static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Checks the frame that lies at `offset` of table `id` and returns its payload, uncompressed; the
-/// reason when it is not what was written there.
+/// Checks the frame that lies at `offset` of table `id` and returns its payload, uncompressed. The
+/// error names the reason when it is not the frame that was written there.
 pub(super) fn open(frame: &[u8], kind: Kind, id: u64, offset: u64) -> Result<Box<[u8]>, String> {
     let Some((checked, stored_crc)) = frame.split_last_chunk::<4>() else {
         return Err(format!("a {} is cut off", kind.as_str()));

@@ -1,4 +1,4 @@
-//! What leads a read to its block: filter and index of one partition, one object in memory.
+//! The way of a read to its block: filter and index of one partition, one object in memory.
 //!
 //! ```text
 //! Table ── partition ─► pinned guide              no look-up, no count of references
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A pinned guide lives as long as its table, and its bytes are taken from the cache's share
-//!    before and given back after: `PinnedShare` never holds more than its bound.
+//! 1. A pinned guide lives as long as its table. Its bytes are taken from the cache's share before
+//!    and given back after: `PinnedShare` never holds more than its bound.
 //! 2. A guide in memory was complete and its checksums held.
 //! 3. Only a pinned guide has shortcuts to cached blocks: it is there as long as they are.
 //!
@@ -37,7 +37,7 @@ pub(crate) struct Guide {
 }
 
 impl Guide {
-    /// A guide of these parts, in nobody's hands yet.
+    /// A guide of these parts, neither pinned nor cached yet.
     pub(super) fn new(filter: Option<Filter>, index: Index) -> Guide {
         Guide {
             filter,
@@ -52,7 +52,8 @@ impl Guide {
         self.is_at_hand.load(Ordering::Relaxed)
     }
 
-    /// Notes what a read met. Mostly the same as the one before, and then nothing is written.
+    /// Notes the state that a read met. Mostly it is the same as the one before, and then nothing
+    /// is written.
     pub(super) fn note_at_hand(&self, is_at_hand: bool) {
         if self.is_at_hand() != is_at_hand {
             self.is_at_hand.store(is_at_hand, Ordering::Relaxed);
@@ -80,7 +81,7 @@ impl Guide {
         filter + self.index.charge() + size_of::<Guide>()
     }
 
-    /// A guide of about `bytes` bytes, for tests of what keeps guides.
+    /// A guide of about `bytes` bytes, for tests of the cache.
     #[cfg(test)]
     pub(crate) fn of_bytes(bytes: usize) -> Guide {
         Guide::new(Some(Filter::of_bytes(bytes)), Index::empty())
@@ -97,7 +98,7 @@ impl Shortcuts for Guide {
 pub(super) enum GuideRef<'t> {
     /// In the table.
     Pinned(&'t Arc<Guide>),
-    /// In the cache, or in nobody's hands but the caller's.
+    /// In the cache, or with the caller alone.
     Shared(Arc<Guide>),
 }
 

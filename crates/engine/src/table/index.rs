@@ -9,7 +9,7 @@
 //! Invariants
 //! 1. A separator is at least the last key of its block and below the first key of the next one.
 //! 2. Every entry of an index is a restart, so that damage is seen entry by entry.
-//! 3. What is parsed has rising keys; the handles of a top lie inside the file.
+//! 3. A parsed index has rising keys; the handles of a top lie inside the file.
 //!
 //! Not here: reading frames (`reader.rs`), the search (`keys.rs`).
 //! See: docs/format/table.md.
@@ -162,7 +162,7 @@ impl Index {
         &self.places[i].shortcut
     }
 
-    /// An index of nothing, for tests of what keeps guides.
+    /// An index of nothing, for tests of the cache.
     #[cfg(test)]
     pub(super) fn empty() -> Index {
         Index {

@@ -9,7 +9,7 @@
 //!
 //! Invariants
 //! 1. After an error a source stands on nothing; it goes on after the next `seek`.
-//! 2. A source owns what it reads from: no lifetimes, and a removed table stays readable.
+//! 2. A source owns the table that it reads from: no lifetimes, and a removed table stays readable.
 //! 3. A level source has one table open for reading at a time.
 //!
 //! Not here: merging (`merge.rs`), skipping of dead cells.
@@ -28,8 +28,8 @@ use dendra_base::{CellRef, Direction};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Blocks of one table, or one level, that a scan may put into the cache: 64 KiB, a page of a
-/// list that somebody looks at again and again. What goes on beyond that reads everything once.
+/// Blocks of one table, or one level, that a scan may put into the cache: 64 KiB, a page of a list
+/// that is read again and again. A scan that goes on beyond that reads everything once.
 const FILLED_BLOCKS_MAX: usize = 16;
 
 /// How a source reads its blocks. All of them block on the disk.
@@ -106,7 +106,7 @@ impl TableIter {
         self.entered = match guide {
             Some(Ok(GuideRef::Pinned(_))) => Entered::Pinned,
             Some(Ok(GuideRef::Shared(guide))) => Entered::Shared(guide),
-            // Scans need no filter: a damaged one keeps nobody from reading the records.
+            // Scans need no filter: a damaged one does not hinder the reading of records.
             None | Some(Err(Error::Damaged { .. })) => {
                 Entered::Own(self.table.read_index(partition, Wait::Block)?)
             }
@@ -162,7 +162,7 @@ impl TableIter {
         self.check_cell()
     }
 
-    /// Makes the window cover `handle`, and what follows in the direction of travel.
+    /// Makes the window cover `handle`, and the blocks that follow in the direction of travel.
     fn slide(&mut self, handle: Handle, bytes: usize) -> Result<()> {
         let bytes = bytes as u64;
         let data = self.table.top.data(self.partition);
@@ -326,7 +326,7 @@ pub(crate) struct LevelIter {
     reading: Reading,
     direction: Direction,
     at: usize,
-    /// What the table before left of the blocks that may be put into the cache.
+    /// The rest of the blocks that may be put into the cache, behind the table before.
     to_fill: Option<usize>,
     current: Option<TableIter>,
 }

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Invariants
-//! 1. Unequal heads order keys as their bytes do: a shorter key is padded with zeros, and a head
-//!    is compared with heads of the same place only.
-//! 2. Whatever the keys are, a search ends and stays in bounds; it is right when they rise.
+//! 1. Unequal heads order keys as their bytes do: a shorter key is padded with zeros. A head is
+//!    compared with heads of the same place only.
+//! 2. For any keys a search ends and stays in bounds; it is right when they rise.
 //!
-//! Not here: what stands behind a key (`index.rs`).
+//! Not here: the data behind a key (`index.rs`).
 //! See: docs/decisions/0012-guides-and-tags.md.
 
 use super::block::common_prefix;
@@ -98,7 +98,7 @@ impl Keys {
                 Ordering::Greater => return self.len(),
                 Ordering::Equal => rest,
             },
-            // Shorter than what all keys start with: before all of them, or behind.
+            // Shorter than the common start of all keys: before all of them, or behind.
             None if target <= common => return 0,
             None => return self.len(),
         };

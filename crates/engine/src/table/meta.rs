@@ -1,4 +1,4 @@
-//! What the manifest keeps about each table: enough to plan with, and to know a file again.
+//! The manifest's facts about each table: enough to plan with, and to know a file again.
 //!
 //! ```text
 //! | id u64 | bytes u64 | digest u64 | records u64 | tombstones u64 | expiring u64 |
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. `decode` reads exactly what `encode` wrote and refuses keys that are out of order or too
+//! 1. `decode` reads exactly the bytes of `encode` and refuses keys that are out of order or too
 //!    long.
 //!
 //! Not here: which level a table is on (manifest), the same facts inside the file (`footer.rs`).
@@ -15,7 +15,7 @@
 use dendra_base::Version;
 use dendra_base::limits::STORED_KEY_BYTES_MAX;
 
-/// What the manifest says about a table.
+/// The manifest's facts about a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableMeta {
     /// Names the file; never reused in a folder.

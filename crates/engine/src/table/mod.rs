@@ -1,7 +1,7 @@
 //! Sorted tables: one immutable file each, that answers points, scans and checks.
 //!
 //! ```text
-//! meta.rs     TableMeta           what the manifest says about a table
+//! meta.rs     TableMeta           the manifest's facts about a table
 //! block.rs    Block               sorted entries with shared prefixes: data, index, properties
 //! cursor.rs   BlockCursor         a walk through a block, forward or backward
 //! frame.rs    Handle, Kind        a block on disk: compression, length, seeded checksum
@@ -76,8 +76,8 @@ pub(crate) use share::{Pin, PinnedShare};
 
 use crate::options::Compression;
 
-/// Most bytes of one block before compression: a value of the largest size fits with room to
-/// spare, and a damaged length cannot make a reader allocate more.
+/// Most bytes of one block before compression. A value of the largest size fits with room to spare.
+/// A damaged length cannot make a reader allocate more.
 pub(crate) const BLOCK_BYTES_MAX: usize = 16 << 20;
 
 const _: () = assert!(

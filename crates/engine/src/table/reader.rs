@@ -9,8 +9,8 @@
 //! 1. `open` believes a file only when footer, properties and top index agree with each other and
 //!    with the manifest's `TableMeta`.
 //! 2. A point read touches nothing that cannot hold a version newer than the caller already has.
-//! 3. On the cached path nothing is allocated but a block's tags, once; what a read had to load is
-//!    kept only when complete.
+//! 3. On the cached path nothing is allocated but a block's tags, once. A block that a read had to
+//!    load is kept only when complete.
 //!
 //! Not here: which tables a read asks (`view.rs`), scans (`iter.rs`), the full check (`verify.rs`).
 //! See: docs/format/table.md.
@@ -72,7 +72,7 @@ impl Found {
     }
 }
 
-/// What a point read asks first.
+/// The first question of a point read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum First {
     /// The filter: most keys that are asked for lie in other tables.
@@ -114,7 +114,7 @@ impl Table {
         Ok(table)
     }
 
-    /// What the manifest keeps about it.
+    /// The manifest's facts about it.
     pub(crate) fn meta(&self) -> &TableMeta {
         &self.meta
     }
@@ -132,9 +132,9 @@ impl Table {
             + 2 * (self.meta.smallest.capacity() + self.meta.largest.capacity())
     }
 
-    /// The cell of `stored_key`, when it is here and newer than `newer_than` (`Version::ZERO`:
-    /// whatever is here). `key_hash` is [`super::key_hash`] of the key. The caller has seen that
-    /// the key lies in the table's range: a key outside is found absent, too, by a longer way.
+    /// The cell of `stored_key`, when it is here and newer than `newer_than` (`Version::ZERO`: any
+    /// cell). `key_hash` is [`super::key_hash`] of the key. The caller has seen that the key lies
+    /// in the table's range. A key outside is found absent, too, by a longer way.
     ///
     /// With `Wait::Never`, an error that `would_block` means: ask again with `Wait::Block`.
     pub(crate) fn get(
@@ -456,7 +456,7 @@ fn load(vfs: &dyn Vfs, name: &str, id: Option<u64>) -> Result<Table> {
     })
 }
 
-/// What stands behind the data of a table.
+/// The part behind the data of a table.
 pub(super) struct TableEnd {
     pub(super) meta: TableMeta,
     footer: Footer,

@@ -56,7 +56,7 @@ pub(crate) struct Flaw {
     pub(crate) reason: String,
 }
 
-/// What was read, and the room for it.
+/// The bytes that were read, and the room for them.
 #[derive(Default)]
 pub(crate) struct ScrubRead {
     pub(crate) bytes: u64,
@@ -178,7 +178,7 @@ impl Table {
         read_frame(&file, limit, handle, Wait::Block, &|| self.name(), parse)
     }
 
-    /// Makes the window cover `handle`, and what follows it in its partition.
+    /// Makes the window cover `handle`, and the blocks that follow it in its partition.
     fn scrub_window(&self, handle: Handle, data_end: u64, read: &mut ScrubRead) -> Result<()> {
         let window_end = read.window_start + read.window.len() as u64;
         if handle.offset >= read.window_start && handle.end() <= window_end {
@@ -227,7 +227,7 @@ impl Table {
                 return wrong("a key is not where the index has it");
             }
             if !cell.is_intact(key) {
-                return wrong("a value is not what its writer stored");
+                return wrong("a value is not its writer's");
             }
             found_max = found_max.max(cell.version);
             last.clear();

@@ -7,13 +7,13 @@
 //! ```
 //!
 //! Invariants
-//! 1. A shortcut keeps no block alive: what the cache lets go is gone with its last reader.
+//! 1. A shortcut keeps no block alive: a block that the cache lets go is gone with its last reader.
 //! 2. It leads to the block of its own place or nowhere. Blocks never change, so a block that left
 //!    the cache under a reader's hands is as good as one that stays.
 //! 3. The cache sees as much as it can count: of the reads between two visits of its hand, the
 //!    first `NOTED_READS` take the long way.
-//! 4. A shortcut to a block that is gone holds its header (about 230 bytes) until the next one;
-//!    only a race between setting it and the eviction leaves such a thing behind.
+//! 4. A shortcut to a block that is gone holds its header (about 230 bytes) until the next one.
+//!    Only a race between setting it and the eviction leaves such a thing behind.
 //!
 //! Not here: the cache (`cache.rs`), which guides are pinned (`reader.rs`), the signpost of a block
 //! (`block.rs`).
@@ -72,7 +72,7 @@ impl Shortcut {
 }
 
 impl Block {
-    /// The hand of the cache comes by: it looks at what it has counted, and wants to count again.
+    /// The hand of the cache comes by: it looks at the counts, and wants to count again.
     pub(crate) fn count_again(&self) {
         if self.signpost.noted.load(Ordering::Relaxed) > 0 {
             self.signpost.noted.store(0, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! A folder in memory for the tests of tables: no crashes, no faults, files open to tampering.
 //!
 //! Invariants
-//! 1. `tamper` changes what later reads see, through files that are already open too.
+//! 1. `tamper` changes the bytes of later reads, through files that are already open too.
 //!
 //! Not here: crashing and failing disks (`vfs/mem/`, `vfs/faulty.rs`).
 //! See: docs/format/folder.md.

@@ -9,11 +9,12 @@
 //!
 //! Invariants
 //! 1. A table that passes answers every point read and every scan rightly.
-//! 2. One damaged block hides no other: the check goes on behind it, behind a filter that cannot be
-//!    asked, and behind an index whose blocks cannot be judged. What the records amount to, and the
-//!    digest, are compared only when every block was read.
+//! 2. One damaged block hides no other: the check goes on behind it. It goes on behind a filter
+//!    that cannot be asked, and behind an index whose blocks cannot be judged. The sums of the
+//!    records, and the digest, are compared only when every block was read.
 //!
-//! Not here: whether values are what clients stored (`CellRef::is_intact`, the caller's to ask).
+//! Not here: whether values are those that clients stored (`CellRef::is_intact`, the caller's to
+//! ask).
 //! See: docs/format/table.md.
 
 use super::block::Block;
@@ -29,7 +30,7 @@ use dendra_base::{CellRef, Direction, Kind as CellKind, Version};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What was seen so far.
+/// The sums of the records seen so far.
 struct Seen {
     properties: Properties,
     last_key: Vec<u8>,
@@ -239,7 +240,7 @@ impl Table {
 }
 
 impl Seen {
-    /// What lies in front of the keys above `key` was not read, or not all of it.
+    /// The blocks in front of the keys above `key` were not read, or not all of them.
     fn skip_to(&mut self, key: &[u8]) {
         self.is_complete = false;
         key.clone_into(&mut self.last_key);

@@ -36,7 +36,7 @@ const PENDING_BYTES: usize = 256 << 10;
 /// After how many written bytes the system is asked to start writing them back, so that the final
 /// sync finds little left to do.
 const WRITEBACK_BYTES: u64 = 1 << 20;
-/// Keys of one partition at most: bounds its filter to a few MiB whatever the options are.
+/// Keys of one partition at most: bounds its filter to a few MiB for any options.
 const PARTITION_RECORDS_MAX: usize = 1 << 20;
 
 /// A table that is being written.
@@ -144,7 +144,7 @@ impl TableWriter {
         self.offset() + self.block.len() as u64
     }
 
-    /// Writes what is left, the top index, the properties and the footer, and syncs the file.
+    /// Writes the last block, the top index, the properties and the footer, and syncs the file.
     /// Requires: at least one record was added.
     pub(crate) fn finish(mut self) -> Result<TableMeta> {
         assert!(

@@ -1,4 +1,4 @@
-//! Edits: what changes about a folder, as small facts that are written before they take effect.
+//! Edits: changes of a folder, as small facts that are written before they take effect.
 //!
 //! ```text
 //! edit   = fact*          fact = | tag 1 | body … |        little-endian; drawn in manifest.md
@@ -18,13 +18,13 @@ use crate::table::TableMeta;
 /// One small change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
-    /// Who the folder belongs to.
+    /// The folder's owner.
     Identity(Identity),
     /// A table is live in a level.
     AddTable {
         /// Level it joins.
         level: usize,
-        /// What it holds.
+        /// Its properties.
         meta: TableMeta,
     },
     /// A table is not live any more; its file may be removed once this is durable.
@@ -51,10 +51,10 @@ pub struct Edit {
     pub facts: Vec<Fact>,
 }
 
-/// What a folder holds, as its manifest says.
+/// The content of a folder, as its manifest says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Folder {
-    /// Who it belongs to; `None` only before the first edit.
+    /// The folder's owner; `None` only before the first edit.
     pub identity: Option<Identity>,
     /// Live tables per level.
     pub levels: Vec<Vec<TableMeta>>,
@@ -101,7 +101,7 @@ impl Edit {
         }
     }
 
-    /// Reads encoded facts; the error says what is wrong with them.
+    /// Reads encoded facts; the error names the fault in them.
     pub fn decode(mut bytes: &[u8]) -> Result<Edit, String> {
         let mut facts = Vec::new();
         while let Some((tag, rest)) = bytes.split_first() {
@@ -253,7 +253,7 @@ mod tests {
         #[test]
         fn decoding_garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Ok(edit) = Edit::decode(&bytes) {
-                // Whatever it says is applied or refused with a sentence.
+                // Every edit is applied or refused with a sentence.
                 let _ = Folder::new().apply(edit);
             }
         }

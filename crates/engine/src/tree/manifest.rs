@@ -8,7 +8,7 @@
 //! 4. A damaged or torn tail drops edits from there on. That is either harmless, because all files
 //!    of the earlier state still exist (invariant 1), or it is found, because one is missing.
 //!
-//! Not here: what edits mean (`edit.rs`), opening of tables (`recover.rs`).
+//! Not here: the meaning of edits (`edit.rs`), opening of tables (`recover.rs`).
 
 use super::edit::{Edit, Folder};
 use crate::frame::{self, Frame};
@@ -86,8 +86,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Appends `edit` and makes it durable. After `Io` nothing has changed: what was half written
-    /// is torn, and the next edit overwrites it. After `Poisoned` nobody knows.
+    /// Appends `edit` and makes it durable. After `Io` nothing has changed: a half-written edit is
+    /// torn, and the next one overwrites it. After `Poisoned` the state of the disk is unknown.
     pub(crate) fn append(&mut self, edit: &Edit) -> Result<()> {
         let mut payload = Vec::new();
         edit.encode(&mut payload);
@@ -256,7 +256,7 @@ pub fn replay(vfs: &dyn Vfs, id: u64) -> Result<Folder> {
         return Err(Error::damaged(
             file_name(id),
             0,
-            "it does not say who the folder belongs to",
+            "it does not name the folder's owner",
         ));
     }
     Ok(folder)

@@ -9,7 +9,8 @@
 //! Invariants
 //! 1. From level 1 on, tables of a level are sorted and disjoint.
 //! 2. No reader depends on the order of levels: versions alone decide which cell is newest.
-//! 3. `apply` is pure: the same tree and edit give the same tree; it refuses what does not fit.
+//! 3. `apply` is pure: the same tree and edit give the same tree. It refuses an edit that does not
+//!    fit.
 //!
 //! Not here: the record of edits on disk (`manifest.rs`), the choice of compactions (`compact`).
 //! See: docs/format/manifest.md.

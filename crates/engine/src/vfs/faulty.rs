@@ -154,7 +154,7 @@ impl FaultyVfs {
         self.held().misdirected = Some((nth, offset));
     }
 
-    /// The disk is well again; what it did stays done.
+    /// The disk is well again; its earlier faults stay done.
     pub fn heal(&self) {
         let mut state = self.held();
         *state = State {

@@ -4,7 +4,7 @@
 //! File            system call                          when it cannot
 //! read_at Block   pread
 //! read_at Never   preadv2 RWF_NOWAIT                   pread, for ever, and counted
-//! read_past_cache pread of an O_DIRECT descriptor      pread, and DONTNEED of what was not cached
+//! read_past_cache pread of an O_DIRECT descriptor      pread, and DONTNEED of pages that were not cached
 //! write_at        pwrite until all is written
 //! sync            fdatasync
 //! start_writeback sync_file_range WRITE                nothing: a hint
@@ -15,7 +15,7 @@
 //!
 //! Invariants
 //! 1. A name that could leave the folder is refused before any system call.
-//! 2. Nobody but the owner can read what is made here: folders 0700, files 0600.
+//! 2. Only the owner can read the files made here: folders 0700, files 0600.
 //! 3. A `Wait::Never` read is whole, or at the end of the file, or `WouldBlock`; never in between.
 //!
 //! Not here: retries. A failed sync has lost data already, and the engine stops on it.
@@ -92,7 +92,7 @@ impl OsVfs {
     }
 }
 
-/// What stands in the way of the lock, with the way out where there is one.
+/// The obstacle to the lock, with the way out where there is one.
 fn not_a_lock(error: io::Error) -> io::Error {
     let way_out = match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem => {
@@ -309,7 +309,7 @@ impl OsFile {
         Ok(Some(len))
     }
 
-    /// Reads what is in memory, whole or not at all. `None`: this system cannot say.
+    /// Reads bytes that are in memory, whole or not at all. `None`: this system cannot say.
     fn read_cached(&self, buf: &mut [u8], offset: u64) -> Option<io::Result<usize>> {
         let asked = buf.len();
         let done = loop {

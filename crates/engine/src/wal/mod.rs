@@ -1,4 +1,4 @@
-//! The log: every write stands here before anybody hears of it.
+//! The log: every write stands here before it is acknowledged or visible.
 //!
 //! ```text
 //! mod.rs      positions, the bytes of heads
@@ -18,7 +18,7 @@
 //! 4. `synced_upto` of a valid head is durable history: a bad spot in front of it is damage. One
 //!    behind it is a torn tail if a part of its batch is missing, and damage if none is.
 //!
-//! Not here: what is in a record (`batch.rs`), when to sync, roll and seal (`engine.rs`).
+//! Not here: the content of a record (`batch.rs`), when to sync, roll and seal (`engine.rs`).
 //! See: docs/format/wal.md, which follows.
 #![doc = include_str!("../../../../docs/format/wal.md")]
 
@@ -43,7 +43,7 @@ use std::fmt;
 pub(crate) const BATCH_HEAD_BYTES: usize = 64;
 /// Batches start at multiples of this, so that a scan behind damage finds the next one.
 pub(crate) const BATCH_ALIGNMENT: usize = 64;
-/// What a disk writes whole or not at all.
+/// The unit that a disk writes whole or not at all.
 pub(crate) const SECTOR_BYTES: usize = 512;
 /// Bytes of a segment's head.
 pub(crate) const SEGMENT_HEAD_BYTES: usize = 64;

@@ -1,4 +1,4 @@
-//! Reading the log back: all that was acknowledged, or an error that says what is lost.
+//! Reading the log back: all acknowledged writes, or an error that names the loss.
 //!
 //! ```text
 //!   good batches ──────────► p, the first bad spot     D = largest synced_upto of any valid head
@@ -12,7 +12,7 @@
 //! 2. Every segment is read to its end, so that D is known also behind a bad spot.
 //! 3. Any bytes at all are read without a panic.
 //!
-//! Not here: what records mean, and the flush of what was recovered (`engine.rs`).
+//! Not here: the meaning of records, and their flush after a recovery (`engine.rs`).
 
 use super::{
     BATCH_HEAD_BYTES, BatchHead, Lsn, NoHead, SECTOR_BYTES, SEGMENT_HEAD_BYTES, SegmentHead,
@@ -22,7 +22,7 @@ use crate::batch::{RECORD_HEAD_BYTES, Record};
 use crate::vfs::{Vfs, Wait};
 use crate::{Error, Result, vfs};
 
-/// What recovery found.
+/// The result of a recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     /// End of the last batch that was visited. The writer continues its history from here.
@@ -46,26 +46,25 @@ pub struct Recovery {
 pub enum Tail {
     /// Nothing but zeros behind the last batch.
     Clean,
-    /// A write that nobody was told about did not reach the disk whole. It was ignored.
+    /// An unacknowledged write did not reach the disk whole. It was ignored.
     Torn {
         /// Segment file.
         file: String,
         /// Where the first bad spot is.
         offset: u64,
-        /// What was expected there and what was found.
+        /// The expected bytes and the found ones, as a sentence.
         reason: String,
     },
 }
 
 /// Visits every record of the segments from `first_needed` on, oldest first.
 ///
-/// `salt` is the number given to the writer. The caller flushes what it was shown to a table and
-/// makes a later segment the first needed one before anything is appended. No segment at all is an
-/// empty log.
+/// `salt` is the number given to the writer. The caller flushes the visited records to a table. It
+/// makes a later segment the first needed one before any append. No segment at all is an empty log.
 ///
 /// Errors: [`Error::Damaged`] when acknowledged writes cannot be read, a needed segment is missing,
-/// or a segment belongs to another folder; [`Error::Unusable`] when it was written by a newer
-/// program; whatever `visit` returns. Records may have been visited before an error is found.
+/// or a segment belongs to another folder. [`Error::Unusable`] when it was written by a newer
+/// program. Any error of `visit`. Records may have been visited before an error is found.
 pub fn recover(
     vfs: &dyn Vfs,
     salt: u64,
@@ -78,7 +77,7 @@ pub fn recover(
     })
 }
 
-/// What [`recover_by_segment`] comes by.
+/// The items that [`recover_by_segment`] shows.
 pub(crate) enum Seen<'a> {
     /// A record.
     Record(Record<'a>),
@@ -89,7 +88,7 @@ pub(crate) enum Seen<'a> {
     },
 }
 
-/// As [`recover`], for a caller who needs the log's segments no more one by one.
+/// As [`recover`], for a caller that removes the log's segments one by one.
 pub(crate) fn recover_by_segment(
     vfs: &dyn Vfs,
     salt: u64,
@@ -117,9 +116,9 @@ pub(crate) fn recover_by_segment(
     walk.finish(next_segment, segments.len() as u64)
 }
 
-/// Where the log is damaged, by file: every spot at which a batch should start and none does
-/// although the log says that what stands there was synced. For `dendra check`: [`recover`] refuses
-/// at the first one. A segment that cannot be read is left to `recover`'s error.
+/// The damaged places of the log, by file. At each a batch should start and none does, although the
+/// log says that this place was synced. For `dendra check`: [`recover`] refuses at the first one. A
+/// segment that cannot be read is left to `recover`'s error.
 pub(crate) fn damaged_spots(
     vfs: &dyn Vfs,
     salt: u64,
@@ -520,7 +519,7 @@ impl Segment {
         })
     }
 
-    /// What stands at `offset`.
+    /// The item at `offset`.
     fn spot_at(&self, offset: usize, salt: u64) -> Spot<'_> {
         let rest = self.bytes.get(offset..).unwrap_or_default();
         if rest.is_empty() {
@@ -583,8 +582,8 @@ enum Spot<'a> {
 }
 
 /// Is a part of `body`, which starts at `offset` in its file, missing? Segments are zero-filled and
-/// written once, so that what did not reach the disk is zeros: all that a sector has of it, or the
-/// end behind a call that failed.
+/// written once, so a part that did not reach the disk is zeros. It is a sector's whole share of
+/// the body, or its end behind a call that failed.
 fn lacks_a_part(body: &[u8], offset: usize) -> bool {
     let first = body.len().min(SECTOR_BYTES - offset % SECTOR_BYTES);
     let (first, rest) = body.split_at(first);
@@ -648,7 +647,7 @@ pub enum SegmentEnd {
     EndOfFile,
     /// Neither a batch nor zeros.
     Bad {
-        /// What was expected and what was found.
+        /// The expected bytes and the found ones, as a sentence.
         reason: String,
     },
 }

@@ -41,8 +41,8 @@ impl Spare {
 
 /// Makes segment `segment` of `segment_bytes` zeros, durable with its name.
 ///
-/// A file of that name that holds nothing but zeros, left by an attempt that failed, is replaced;
-/// one that holds anything else is an error. After an error no file is left, unless removing it
+/// A file of that name that holds nothing but zeros, left by an attempt that failed, is replaced.
+/// One that holds anything else is an error. After an error no file is left, unless removing it
 /// failed too. A full disk is an [`Error::Io`] with `is_no_space`.
 pub fn prepare(vfs: &dyn Vfs, segment: u64, segment_bytes: usize) -> Result<Spare> {
     let in_range = (SEGMENT_BYTES_MIN..=u32::MAX as usize).contains(&segment_bytes)
@@ -88,7 +88,7 @@ fn fill(vfs: &dyn Vfs, file: &dyn File, name: &str, segment_bytes: usize) -> Res
     file.sync()
         .map_err(|e| Error::io(format!("sync the zeros of {name}"), e))?;
     // Appends replace whole pages. The system keeps the zeros in large pages, and walks all of one
-    // at every sync of a small part: without them appends make small pages of their own.
+    // at every sync of a small part. Without them appends make small pages of their own.
     file.forget_cached();
     vfs.sync_folder()
         .map_err(|e| Error::io(format!("sync the folder for {name}"), e))

@@ -269,7 +269,7 @@ fn every_zeroed_sector_in_front_of_the_last_seal_is_harmless_or_damage() {
             rotten[sector * 512..(sector + 1) * 512].fill(0);
             log.vfs.install(&name, &rotten);
             match recovered(&log.vfs) {
-                // Whatever takes the seal away with the batch in front of it leaves no witness.
+                // A fault that takes the seal away with the batch in front of it leaves no witness.
                 Ok((keys, _)) if (name.clone(), sector) == last => {
                     assert_eq!(keys[..], log.written[..keys.len()]);
                 }
@@ -326,7 +326,7 @@ fn the_seal_attests_what_the_sectors_do_not() -> Result<()> {
             log.sync()?;
             assert!(!log.writer.seal()?, "a seal needs no seal");
         }
-        // A sector of zeros is what a write leaves that was cut short.
+        // A write that was cut short leaves a sector of zeros.
         let mut bytes = log.vfs.file_bytes(&segment_name(1)).expect("it exists");
         bytes[1024..1536].fill(0);
         log.vfs.install(&segment_name(1), &bytes);
@@ -375,8 +375,7 @@ fn a_segment_of_another_folder_is_refused() {
     assert!(error.to_string().contains("another folder"), "{error}");
 }
 
-/// What of the first segment was written from `lsn` to the end of its sector did not reach the
-/// disk.
+/// The part of the first segment from `lsn` to the end of its sector did not reach the disk.
 fn lose_sector_of(log: &Log, lsn: Lsn) {
     let name = segment_name(1);
     let mut bytes = log.vfs.file_bytes(&name).expect("it exists");

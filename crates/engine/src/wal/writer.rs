@@ -8,11 +8,11 @@
 //!
 //! Invariants
 //! 1. `synced_lsn <= end_lsn`; it moves only after a sync that began when those bytes were written.
-//! 2. After the first error every later call fails: what is on disk is unknown.
+//! 2. After the first error every later call fails: the state of the disk is unknown.
 //! 3. Files that were left dirty by a roll are synced before the current one.
-//! 4. A write ends where a page ends, with zeros behind the batch: a page that the system holds no
-//!    more is replaced whole. To change a part of it, the system would have to read it first, and
-//!    who appends would wait for the disk.
+//! 4. A write ends where a page ends, with zeros behind the batch. So a page that the system's
+//!    cache lacks is replaced whole. To change a part of it, the system would have to read it
+//!    first, and the append would wait for the disk.
 //!
 //! Not here: group commit, and the choice between syncing inline and elsewhere (`engine.rs`).
 
@@ -25,8 +25,8 @@ use crate::{Error, Result};
 use std::io;
 use std::sync::Arc;
 
-/// What the system's cache holds or lacks as a whole. Where pages are larger, the first write to
-/// one that was dropped from the cache waits for the disk, and nothing else is different.
+/// The unit that the system's cache holds or lacks as a whole. Where pages are larger, the first
+/// write to a page that was dropped from the cache waits for the disk. Nothing else is different.
 pub(crate) const PAGE_BYTES: usize = 4 << 10;
 
 /// Where a batch went.
@@ -76,7 +76,7 @@ impl Unsynced {
         Ok(())
     }
 
-    /// What is durable when it succeeds.
+    /// The end of the part that is durable when it succeeds.
     pub fn upto(&self) -> Lsn {
         self.upto
     }
@@ -86,7 +86,7 @@ impl LogWriter {
     /// Takes `spare` into use as the first segment of this process.
     ///
     /// `previous_end` is `Recovery::end`: everything before it is durable elsewhere or torn. `salt`
-    /// is the folder's own secret number, `hlc_ceiling` what the next heads promise.
+    /// is the folder's own secret number, `hlc_ceiling` the promise of the next heads.
     pub fn start(
         spare: Spare,
         salt: u64,
@@ -111,8 +111,8 @@ impl LogWriter {
         Ok(writer)
     }
 
-    /// Goes on in `spare`. Its id must follow the current one. What is unsynced in the old segment
-    /// is synced by the next sync.
+    /// Goes on in `spare`. Its id must follow the current one. The next sync also syncs the
+    /// unsynced part of the old segment.
     pub fn roll(&mut self, spare: Spare) -> Result<()> {
         self.check_sound()?;
         assert_eq!(
@@ -155,9 +155,9 @@ impl LogWriter {
             .saturating_sub(self.at + BATCH_HEAD_BYTES + BATCH_HEAD_BYTES)
     }
 
-    /// Attests what is durable with an empty batch, so that damage to the last acknowledged batch
-    /// is told from a torn tail. Writes nothing, and says `false`, when a head says so already. The
-    /// seal itself is not synced: call `sync` behind it.
+    /// Attests the durable part with an empty batch, so that damage to the last acknowledged batch
+    /// is told from a torn tail. When a head attests it already, it writes nothing and returns
+    /// `false`. The seal itself is not synced: call `sync` behind it.
     pub fn seal(&mut self) -> Result<bool> {
         self.check_sound()?;
         let has_news = self.synced > self.attested && self.attested < self.data_end;
@@ -175,8 +175,8 @@ impl LogWriter {
         self.finish_sync(&unsynced, result)
     }
 
-    /// What has to be synced, for a caller that does not want to hold the writer meanwhile. Appends
-    /// may go on; one sync at a time.
+    /// The part that has to be synced, for a caller that does not hold the writer meanwhile.
+    /// Appends may go on; one sync at a time.
     pub fn begin_sync(&mut self) -> Result<Unsynced> {
         self.check_sound()?;
         let mut files = self.dirty.clone();
@@ -187,7 +187,7 @@ impl LogWriter {
         })
     }
 
-    /// Takes note of what became of a sync, and returns that result.
+    /// Takes note of the result of a sync, and returns it.
     pub fn finish_sync(&mut self, unsynced: &Unsynced, result: Result<()>) -> Result<()> {
         self.check_sound()?;
         match result {
@@ -257,7 +257,7 @@ impl LogWriter {
         let whole = self.page_end(self.at + bytes) - self.at;
         let mut framed = std::mem::take(&mut self.buffer);
         framed.clear();
-        // Exactly: its size is a part of what commits may hold.
+        // Exactly: its size counts towards the bound of commits.
         framed.reserve_exact(whole);
         framed.extend_from_slice(&head.encode(self.salt));
         framed.extend_from_slice(records);

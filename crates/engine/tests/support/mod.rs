@@ -93,8 +93,8 @@ pub struct World {
     pub tolerates_faults: bool,
     /// Submitted and not answered: may or may not have happened.
     pub in_flight: Vec<Write>,
-    /// One write in five has a version from the past. Only for engines that purge nothing: nobody
-    /// may write below the purge horizon.
+    /// One write in five has a version from the past. Only for engines that purge nothing: no
+    /// client may write below the purge horizon.
     pub has_late_writes: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Reads answers off one connection, strictly: what is in doubt breaks the connection.
+//! Reads answers off one connection, strictly: bytes in doubt break the connection.
 //!
 //! ```text
 //! Head ──► Length(left) ──► done        Head ──► done (no body)
@@ -28,7 +28,7 @@ pub(crate) struct Whole {
     pub(crate) keep_alive: bool,
 }
 
-/// What the front of the bytes was.
+/// The item at the front of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// This many bytes are done with; more are needed.
@@ -201,7 +201,7 @@ impl Reader {
             ParsedAnswer::Head(answer) => answer,
         };
         match answer.status {
-            // Nobody asked for another protocol.
+            // The request asked for no other protocol.
             101 => return Err("the answer switches protocols"),
             100..=199 => return Ok(Some(answer.consumed)),
             _ => {}
@@ -226,7 +226,7 @@ impl Reader {
 mod tests {
     use super::*;
 
-    /// Reads `text` in pieces of `len` bytes; the answers and what was left unread.
+    /// Reads `text` in pieces of `len` bytes; the answers and the unread rest.
     fn read(text: &[u8], len: usize) -> Result<Vec<Whole>, &'static str> {
         let mut reader = Reader::new();
         let (mut held, mut out) = (Vec::new(), Vec::new());

@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. What delays the reader, or comes between its two clock readings, makes nothing arrive earlier.
+//! 1. A delay of the reader, or between its two clock readings, makes nothing arrive earlier.
 //! 2. A read without a stamp is no error: not every kernel gives one, and not for the first segments.
 //!
-//! Not here: what an age may be at most (`worker/receive.rs`).
+//! Not here: the largest possible age (`worker/receive.rs`).
 //! See: socket(7), SO_TIMESTAMPNS.
 
 use nix::cmsg_space;
@@ -23,7 +23,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::io::IoSliceMut;
 use std::time::Duration;
 
-/// What one read gave.
+/// The result of one read.
 pub(super) struct Read {
     pub(super) len: usize,
     /// How long ago the last of these bytes came, where the kernel says so.
@@ -32,7 +32,7 @@ pub(super) struct Read {
 
 /// Reads sockets, with stamps or without.
 pub(super) struct Reads {
-    /// Room for what the kernel says beside the bytes.
+    /// Room for the kernel's messages beside the bytes.
     beside: Option<Vec<u8>>,
 }
 

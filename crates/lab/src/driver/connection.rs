@@ -1,4 +1,4 @@
-//! One connection: a socket that never blocks, what is to be written, what is in flight.
+//! One connection: a socket that never blocks, its bytes to write, its requests in flight.
 //!
 //! ```text
 //! Closed(until) ──connect──► Opening ──writable──► Open ──error, end, timeout──► Closed(until)
@@ -9,7 +9,7 @@
 //! 1. `in_flight` is in the order of the requests on the wire, which is the order of the answers.
 //! 2. A connection that failed carries nothing over to the next one.
 //!
-//! Not here: which request goes where, what counts (`worker/`).
+//! Not here: which request goes where, which ones count (`worker/`).
 //! See: RFC 9112, section 9.
 
 use super::answer::Reader;
@@ -53,7 +53,7 @@ enum Link {
     Open(OwnedFd),
 }
 
-/// What writing did.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrote {
     /// All is out, or the rest waits for the socket.
@@ -280,8 +280,8 @@ impl Connection {
         self.failures = 0;
     }
 
-    /// Closes the socket and forgets everything but what is in flight, which is the caller's to account
-    /// for. After a failure the next attempt waits, longer each time.
+    /// Closes the socket and forgets everything but the requests in flight: the caller accounts for
+    /// those. After a failure the next attempt waits, longer each time.
     pub(crate) fn close(&mut self, now_ns: u64, has_failed: bool) {
         let wait_ms = if has_failed {
             let wait_ms = RECONNECT_MS_MIN << self.failures.min(16);
@@ -315,7 +315,7 @@ impl Connection {
         }
     }
 
-    /// Writes what is there.
+    /// Writes the bytes that are there.
     pub(crate) fn write(&mut self, epoll: &OwnedFd) -> Wrote {
         let link = std::mem::replace(&mut self.link, Link::Closed { until_ns: 0 });
         let wrote = match &link {

@@ -1,4 +1,4 @@
-//! The driver: sends what the plan says when the plan says it, and never waits for an answer to do so.
+//! The driver: sends requests at the times of the plan, and never waits for an answer to do so.
 //!
 //! ```text
 //! Plan ──► thread 0: requests 0, T, 2T, …     own epoll, own connections, own recorder
@@ -9,12 +9,13 @@
 //! ```
 //!
 //! Invariants
-//! 1. In an open loop, when and to whom a request goes was fixed before the first one was sent.
+//! 1. In an open loop, the time and the target of a request were fixed before the first one was
+//!    sent.
 //! 2. A request that finds no connection waits, bounded in number and time, and counts. The order in which
 //!    they are served is the plan's ([`QueueOrder`]).
 //! 3. All threads share one time zero, after all connections were made.
 //!
-//! Not here: what the figures mean (`verdict.rs`, `experiment/`).
+//! Not here: the meaning of the figures (`verdict.rs`, `experiment/`).
 //! See: docs/lab/run-json.md.
 
 mod answer;
@@ -35,7 +36,7 @@ use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 use worker::Worker;
 
-/// What the driver saw.
+/// The record of the driver.
 #[derive(Debug)]
 pub struct Drive {
     /// Phase by phase, all threads together.
@@ -44,11 +45,11 @@ pub struct Drive {
     pub is_cut: bool,
     /// The first thing that went wrong with a connection, as a clause.
     pub trouble: Option<String>,
-    /// The first answer that refused: its status, and what it said.
+    /// The first answer that refused: its status, and its text.
     pub refusal: Option<String>,
     /// Number behind the last request that was planned.
     pub next_index: u64,
-    /// Numbers of requests that did not do what was asked, if the plan keeps them.
+    /// Numbers of requests that failed, if the plan keeps them.
     pub failures: Vec<u64>,
     /// Wall time from time zero, seconds.
     pub length_s: f64,
@@ -58,7 +59,7 @@ impl Plan {
     /// Runs it. `tick` is called about ten times a second on the calling thread.
     ///
     /// # Errors
-    /// See [`DriveError`]. What goes wrong after time zero is counted, not returned.
+    /// See [`DriveError`]. A failure after time zero is counted, not returned.
     pub fn drive(
         &self,
         stop: &StopFlag,
@@ -84,7 +85,7 @@ impl Plan {
                         ready.wait();
                         go.wait();
                         let start = *zero.get_or_init(Instant::now);
-                        // One thread without connections: then nobody runs.
+                        // One thread without connections: then none runs.
                         match made {
                             Ok(worker) if !failed.load(Relaxed) => {
                                 worker.run(start, stop, progress).map(Some)

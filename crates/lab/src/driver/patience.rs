@@ -1,18 +1,19 @@
-//! What is not worth sending any more, and how often lost connections are made again.
+//! Requests that are not worth sending any more, and how often lost connections are made again.
 //!
 //! ```text
 //! answer ─► note: how long one takes ─► is_hopeless: due + timeout is nearer than that ─► never sent
 //! timeout ─► connection closed ─► may_reconnect: a bucket that fills with RECONNECTS_PER_SECOND_MAX
 //! ```
 //!
-//! A target that has more than it can do answers what it gets; a request that is sent a moment before its timeout only
-//! makes it work for nobody, and costs a connection: HTTP/1.1 cannot take a request back. So one that waited at
-//! the generator is given up there, while there is no time left for an answer.
+//! A target that has more than it can do answers every request that it gets. A request that is sent
+//! a moment before its timeout only makes it work in vain, and costs a connection: HTTP/1.1 cannot
+//! take a request back. So one that waited at the generator is given up there, while there is no
+//! time left for an answer.
 //!
 //! Invariants
 //! 1. A request that is sent when it is due is never hopeless, and half of the timeout is always enough.
 //!
-//! Not here: what becomes of it (`worker/`).
+//! Not here: the record of such a request (`worker/`).
 //! See: docs/overload.md, section "The lab".
 
 use crate::limits::RECONNECTS_PER_SECOND_MAX;

@@ -1,4 +1,4 @@
-//! What the driver is to do, and the words that go to and fro while it does it.
+//! The driver's orders, and the words that go to and fro while it carries them out.
 //!
 //! Invariants
 //! 1. The instants of an open loop depend on the plan alone, and not on answers.
@@ -21,13 +21,13 @@ use std::time::Duration;
 pub struct Asked {
     /// Where to connect to.
     pub socket: SocketAddr,
-    /// What to send.
+    /// The bytes to send.
     pub templates: Templates,
     /// How it is sealed; `None` = clear text.
     pub tls: Option<TlsTarget>,
 }
 
-/// What decides when a request is due.
+/// The rule by which a request is due.
 #[derive(Clone, Debug)]
 pub enum Pace {
     /// Stages, phase by phase.
@@ -45,8 +45,9 @@ pub enum Pace {
 pub enum QueueOrder {
     /// The one that has waited longest, as in a pool of connections: nothing is late that need not be.
     OldestFirst,
-    /// The one that became due last. Beyond saturation those that wait for longer are clients that found no place; in
-    /// the other order each request would wait for its timeout here, and its time would say nothing of the target.
+    /// The one that became due last. Beyond saturation those that wait for longer are clients that
+    /// found no place. In the other order each request would wait for its timeout here, and its
+    /// time would say nothing of the target.
     NewestFirst,
 }
 
@@ -59,18 +60,18 @@ pub enum Idle {
     Spin,
 }
 
-/// What to do.
+/// The orders to the driver.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Phases without a gap between them. In a closed loop only their lengths count.
     pub phases: Vec<Vec<Slope>>,
     /// When.
     pub pace: Pace,
-    /// What.
+    /// The requests.
     pub source: Source,
     /// Number of the first request: the runs of a search go on where the one before ended.
     pub first_index: u64,
-    /// Whom.
+    /// The targets.
     pub targets: Vec<Asked>,
     /// Connections, all targets together.
     pub connections: u32,
@@ -80,7 +81,7 @@ pub struct Plan {
     pub pipeline: u32,
     /// From the planned instant until a request is given up.
     pub timeout: Duration,
-    /// Who gets a free connection.
+    /// Which request gets a free connection.
     pub order: QueueOrder,
     /// How threads wait.
     pub idle: Idle,
@@ -88,7 +89,7 @@ pub struct Plan {
     pub lag_limit_us: f64,
     /// Seed of the schedule.
     pub seed: u64,
-    /// Keep the numbers of requests that did not do what was asked, up to a million of them.
+    /// Keep the numbers of requests that failed, up to a million of them.
     pub keeps_failures: bool,
 }
 
@@ -106,7 +107,7 @@ pub struct Progress {
 /// Two words to a running driver.
 #[derive(Debug, Default)]
 pub struct StopFlag {
-    /// End now; what is in flight may finish.
+    /// End now; requests in flight may finish.
     pub is_asked: AtomicBool,
 }
 
@@ -129,10 +130,10 @@ pub enum DriveError {
     Down {
         /// Which.
         target: usize,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
-    /// The system refused what the driver needs itself.
+    /// The system refused a resource that the driver needs itself.
     System(std::io::Error),
 }
 
@@ -198,13 +199,13 @@ impl Plan {
         }
     }
 
-    /// All instants of an open loop, in order: what `--record` writes. None in a closed one.
+    /// All instants of an open loop, in order, for `--record`. None in a closed one.
     pub fn instants(&self) -> Option<impl Iterator<Item = u64>> {
         self.dues()
     }
 }
 
-/// What one thread saw.
+/// The record of one thread.
 pub(super) struct Seen {
     pub(super) phases: Vec<PhaseRecord>,
     pub(super) is_cut: bool,

@@ -5,8 +5,8 @@
 use crate::run::PhaseKind;
 use std::collections::VecDeque;
 
-/// Tells how each phase of an overload went, as soon as it is over: the totals of all threads, as they are
-/// shown while a drive runs, so within a tick of about 100 ms.
+/// Tells how each phase of an overload went, as soon as it is over. It has the totals of all
+/// threads, as they are shown while a drive runs, so within a tick of about 100 ms.
 pub(super) struct PhaseNews {
     /// Name and end, from the next one on.
     ends: VecDeque<(String, f64)>,

@@ -7,12 +7,13 @@
 //! ```
 //!
 //! Invariants
-//! 1. What was measured before something went wrong is in the run that comes back.
-//! 2. An overload and what follows it are one drive: nothing is drained between them.
+//! 1. All that was measured before a failure is in the run that comes back.
+//! 2. An overload and the phase behind it are one drive: nothing is drained between them.
 //!
-//! Not here: the command line, files, what a terminal shows (crate `dendra`).
+//! Not here: the command line, files, the words on a terminal (crate `dendra`).
 //! See: docs/lab/run-json.md.
 
+mod again;
 mod course;
 mod overload;
 
@@ -34,6 +35,7 @@ use crate::source::Source;
 use crate::summary::all_operations;
 use crate::template::{Style, Templates};
 use crate::{machine, sampler, verdict};
+use again::Again;
 use course::PhaseNews;
 use dendra_base::Workload;
 use dendra_base::workload::Operation;
@@ -43,10 +45,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Passes over records that a preload could not write at first.
-const PRELOAD_PASSES: usize = 50;
-
-/// Pause between two of them, and between two steps of a search, for the target to come to itself.
+/// Pause between two steps of a search, for the target to come to itself.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// A run in which nothing at all was answered for this long beyond the timeout is cut.
@@ -117,7 +116,7 @@ pub struct Setup {
 /// Why there is no run at all.
 #[derive(Debug)]
 pub enum SetupError {
-    /// What was set makes no sense; a sentence.
+    /// The settings make no sense; a sentence.
     Unusable(String),
     /// A target does not answer; a sentence.
     Down(String),
@@ -135,7 +134,7 @@ impl fmt::Display for SetupError {
 
 impl std::error::Error for SetupError {}
 
-/// What a watcher is told.
+/// The news for a watcher.
 #[derive(Clone, Debug)]
 pub enum News<'a> {
     /// A drive begins: its name, how long it takes, and how many requests that is if that is known.
@@ -440,7 +439,7 @@ impl Experiment<'_> {
         self.run.verdict = verdict::judge_run(&self.run.phases, self.run.search.as_ref());
         match outcome {
             Ok(()) => Ok(self.run),
-            // What was measured before is kept.
+            // Earlier measurements are kept.
             Err(error) if self.run.phases.is_empty() => Err(error),
             Err(error) => {
                 self.run.notes.push(error.to_string());
@@ -602,7 +601,7 @@ impl Experiment<'_> {
         Ok(drive)
     }
 
-    /// Writes every record once; what is refused is written again.
+    /// Writes every record once; refused ones are written again.
     fn preload(&mut self) -> Result<(), SetupError> {
         let workload = &self.setup.workload;
         let mut source = Source::preload(workload.clone());
@@ -613,34 +612,37 @@ impl Experiment<'_> {
             to: 0.0,
         }]];
         let name = format!("preload of {count} records");
-        for pass in 0..PRELOAD_PASSES {
+        let mut again = Again::of(count, workload.seed);
+        for pass in 1.. {
             self.next_index = 0;
             let mut plan = self.plan(day.clone(), Pace::Closed(Some(count)), source.clone());
             plan.pipeline = 1;
             plan.keeps_failures = true;
-            let name = if pass == 0 {
-                name.clone()
-            } else {
-                format!("preload, pass {}", pass + 1)
+            let name = match pass {
+                1 => name.clone(),
+                _ => format!("preload, pass {pass}"),
             };
             let drive = self.drive(&plan, &[(name, PhaseKind::Preload)])?;
-            if drive.failures.is_empty() || self.is_cut() {
-                self.next_index = 0;
+            self.next_index = 0;
+            let refused = drive.failures.len() as u64;
+            if refused == 0 || self.is_cut() {
                 return Ok(());
             }
-            let numbers: Vec<u64> = drive
-                .failures
-                .iter()
-                .map(|&index| source.preloaded(index))
-                .collect();
-            count = numbers.len() as u64;
+            let (taken, pause) = again.take(refused).unwrap_or_default();
+            if taken < refused {
+                let missing = refused - taken;
+                let words = "records could not be written, and were not tried again; reads of them are misses";
+                self.run.notes.push(format!("{missing} {words}"));
+            }
+            if taken == 0 {
+                return Ok(());
+            }
+            let failures = drive.failures.iter().take(taken as usize);
+            let numbers: Vec<u64> = failures.map(|&index| source.preloaded(index)).collect();
+            count = taken;
             source = source.again(numbers);
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(pause);
         }
-        self.next_index = 0;
-        self.run.notes.push(format!(
-            "{count} records could not be written; reads of them are misses"
-        ));
         Ok(())
     }
 
@@ -675,8 +677,8 @@ impl Experiment<'_> {
         Ok(self.run.phases.last().map_or(0.0, |phase| phase.rate))
     }
 
-    /// The load of before once more, at `rate` in an open loop, while profiles are taken: what they cost the target is
-    /// not in the figures of before.
+    /// The load of before once more, at `rate` in an open loop, while profiles are taken. So their
+    /// cost to the target is not in the figures of before.
     fn profile(&mut self, rate: f64) -> Result<(), SetupError> {
         let setup = self.setup;
         let is_open = setup.mode == Mode::Open;

@@ -1,4 +1,4 @@
-//! `--overload`: what happens beyond the rate, and how long until it is over.
+//! `--overload`: the behaviour beyond the rate, and how long until it is over.
 //!
 //! ```text
 //! calm ─► 2x ─► calm ─► 5x ─► calm        one drive: nothing is drained between them
@@ -97,7 +97,7 @@ impl Experiment<'_> {
     }
 }
 
-/// The most goodput of what was measured, void phases left out.
+/// The most goodput of the measured phases, void ones left out.
 fn peak_goodput(run: &Run) -> f64 {
     let is_measured = |phase: &Phase| {
         let is_kind = matches!(
@@ -112,7 +112,8 @@ fn peak_goodput(run: &Run) -> f64 {
     goodputs.fold(0.0, f64::max)
 }
 
-/// 99th percentile of the response time of what did as asked, without what was given up.
+/// 99th percentile of the response time of requests that were done, without those that were given
+/// up.
 fn accepted_p99_us(phase: &Phase) -> Option<f64> {
     let mut response = all_operations(phase, |op| &op.response)?;
     if let Some(given_up) = all_operations(phase, |op| &op.given_up) {
@@ -123,13 +124,14 @@ fn accepted_p99_us(phase: &Phase) -> Option<f64> {
     (!response.is_empty()).then(|| response.value_at_percentile(99.0) as f64 / 1000.0)
 }
 
-/// 99th percentile of what the target took for what did as asked.
+/// 99th percentile of the target's time for requests that were done.
 fn service_p99_us(phase: &Phase) -> Option<f64> {
     let service = all_operations(phase, |op| &op.service)?;
     Some(service.value_at_percentile(99.0) as f64 / 1000.0)
 }
 
-/// The upper bound of the heat map's bucket that holds the 99th percentile of what was due in `second`.
+/// The upper bound of the heat map's bucket that holds the 99th percentile of the requests due in
+/// `second`.
 fn p99_of_second_us(phase: &Phase, second: usize) -> Option<f64> {
     let mut sum = [0u64; HEAT_BUCKETS];
     for op in &phase.ops {
@@ -153,8 +155,8 @@ fn p99_of_second_us(phase: &Phase, second: usize) -> Option<f64> {
     (total > 0).then(|| heat_bound_us(bucket + 1))
 }
 
-/// Seconds of `after` until one was as good as `base`: at most one per cent more errors, and a 99th
-/// percentile of at most twice the base's or 2 ms.
+/// Seconds of `after` until one was as good as `base`. That means at most one per cent more errors,
+/// and a 99th percentile of at most twice the base's or 2 ms.
 fn normal_after_s(base: &Phase, after: &Phase) -> Option<f64> {
     let p99_us = all_operations(base, |op| &op.response)?.value_at_percentile(99.0) as f64 / 1000.0;
     let base_errors = base.counts.errors() as f64 / base.counts.planned.max(1) as f64;

@@ -1,13 +1,15 @@
-//! The overload alone, second by second: what was offered, what was done, and how the target stood.
+//! The overload alone, second by second: the offered load, the work done, and the state of the
+//! target.
 //!
 //! ```text
 //! calm │ 2x │ calm │ 5x │ calm       one axis, phases tinted
-//! offered and done ─ not done ─ latency of what was done ─ connections opened again
+//! offered and done ─ not done ─ latency of requests that were done ─ connections opened again
 //! of each server that was asked: delay, requests in line
 //! ```
 //!
 //! Invariants
-//! 1. A percentile of a second is that of what did as asked: what was given up is taken out.
+//! 1. A percentile of a second is that of requests that were done: those that were given up are
+//!    taken out.
 //! 2. A panel without a figure above zero is left out.
 //!
 //! Not here: the table of the steps (`courses.rs`), the whole run (`timeline.rs`).
@@ -87,7 +89,7 @@ pub(crate) fn panels(run: &Run, overload: &Overload) -> Vec<Panel> {
     panels
 }
 
-/// What a server says of its line.
+/// A server's figures about its line.
 fn standing(run: &Run, window: Window, server: &Server) -> Vec<Panel> {
     let of = |name: &str| thinned(samples(server, name));
     let mut delay = of("dendra_queue_delay_seconds");

@@ -1,4 +1,4 @@
-//! One chart as SVG: axes, lines, areas, cells, marks, and what a pointer reads off.
+//! One chart as SVG: axes, lines, areas, cells, marks, and the values under a pointer.
 //!
 //! ```text
 //!  title            legend: ── response  ╌╌ service
@@ -32,7 +32,7 @@ const CHARACTER: f64 = 7.6;
 pub(crate) struct Svg(pub(crate) String);
 
 impl Svg {
-    /// Appends what `format_args!` made. Requires: nothing in it needs escaping.
+    /// Appends the text of `format_args!`. Requires: nothing in it needs escaping.
     pub(crate) fn raw(&mut self, text: impl Display) {
         write!(self.0, "{text}").expect("a string takes all text");
     }
@@ -47,7 +47,7 @@ impl Svg {
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
     pub(crate) scale: Scale,
-    /// What and in which unit; may be empty.
+    /// The quantity and its unit; may be empty.
     pub(crate) label: String,
     pub(crate) ticks: Vec<(f64, String)>,
 }
@@ -126,7 +126,7 @@ pub(crate) type HeatCell = (f64, f64, f64, f64, f64);
 /// Everything of one chart.
 #[derive(Clone, Debug)]
 pub(crate) struct Chart {
-    /// What is shown, in words, for people who do not see it.
+    /// The content, in words, for people that do not see it.
     pub(crate) title: String,
     pub(crate) width: f64,
     pub(crate) height: f64,

@@ -8,9 +8,10 @@
 //!
 //! Invariants
 //! 1. Invalid runs are named and take no part in a judgement.
-//! 2. What differs between the sides besides their name is said before the first figure.
+//! 2. Differences between the sides besides their name are told before the first figure.
 //!
-//! Not here: what a side is (`sides.rs`), the figures (`difference.rs`), the rule for noise (`noise.rs`), the
+//! Not here: the parts of a side (`sides.rs`), the figures (`difference.rs`), the rule for noise
+//! (`noise.rs`), the
 //! same as text (`said.rs`).
 
 use super::difference::{differences, unequal};
@@ -28,12 +29,12 @@ use std::fmt::Write;
 
 const CLASSES: [&str; 7] = ["s0", "s3", "s2", "s4", "s6", "s5", "s1"];
 
-/// Lays runs over each other, grouped by what they ran: [`sides`].
+/// Lays runs over each other, grouped by their commands: [`sides`].
 pub fn render_compare(runs: &[Run]) -> String {
     render_sides(&sides(runs))
 }
 
-/// Lays sides over each other; the first one is what the others are compared with.
+/// Lays sides over each other; the others are compared with the first one.
 pub fn render_sides(sides: &[Side]) -> String {
     let names: Vec<&str> = sides.iter().map(|side| side.name.as_str()).collect();
     let heading = match names.as_slice() {
@@ -270,7 +271,7 @@ fn profiles(first: &Side, other: &Side, at: usize) -> String {
     out
 }
 
-/// The functions whose own share, without what they called, moved most.
+/// The functions whose own share, without their callees, moved most.
 fn moved(before: &Stacks, after: &Stacks) -> Table {
     let (was, is) = (own_shares(before), own_shares(after));
     let mut names: Vec<&str> = was.keys().chain(is.keys()).copied().collect();

@@ -1,4 +1,4 @@
-//! How the saturation point was found, and what happened beyond it.
+//! How the saturation point was found, and the behaviour beyond it.
 //!
 //! Invariants
 //! 1. Every step that was tried is drawn and listed, also those that the generator spoiled.

@@ -1,4 +1,4 @@
-//! The figures in which two sides are compared, and what can be said of each.
+//! The figures in which two sides are compared, and the judgement on each.
 //!
 //! ```text
 //! Side A, Side B ─► nine figures ─► median (range) of each, change, judgement of noise.rs
@@ -128,7 +128,7 @@ fn values(side: &Side, of: fn(&Run) -> Option<f64>) -> Vec<f64> {
 
 /// One figure of two sides.
 pub(crate) struct Difference {
-    /// What it is.
+    /// The name of the figure.
     pub(crate) name: &'static str,
     /// Median and range of the first side, as text.
     pub(crate) before: String,
@@ -142,7 +142,7 @@ pub(crate) struct Difference {
     pub(crate) is: f64,
     /// Is it more than noise?
     pub(crate) judgement: Judgement,
-    /// What the change means: `slower`, `fewer`, …
+    /// The meaning of the change: `slower`, `fewer`, …
     pub(crate) word: &'static str,
 }
 
@@ -197,7 +197,7 @@ fn said(figure: &Figure, values: &[f64], middle: f64) -> String {
     }
 }
 
-/// What differs between the runs besides what is compared.
+/// The differences between the runs besides the compared one.
 pub(crate) fn unequal(sides: &[Side]) -> Vec<&'static str> {
     let mut differing = Vec::new();
     let facts: [(&str, fn(&Run) -> String); 8] = [

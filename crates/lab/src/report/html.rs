@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. Words that come from a run or from a server are escaped before they are part of a page.
 //!
-//! Not here: what the page says (`page.rs`), how it looks (`style.css`).
+//! Not here: the text of the page (`page.rs`), how it looks (`style.css`).
 
 use dendra_flame::escape;
 use std::fmt::Display;

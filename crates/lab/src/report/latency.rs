@@ -8,11 +8,11 @@
 //! ```
 //!
 //! Invariants
-//! 1. The x axis counts every planned request: what was refused or failed takes its share at the right and
-//!    pushes the curve to the left, so that refusing cannot look like being fast.
+//! 1. The x axis counts every planned request. Requests that were refused or failed take their
+//!    share at the right and push the curve to the left. So refusing cannot look like being fast.
 //! 2. No curve goes on past the nine that its number of samples can carry.
 //!
-//! Not here: which histogram holds what (`run.rs`).
+//! Not here: the histograms of each request (`run.rs`).
 
 use super::chart::{Axis, Band, Chart, Form, Line};
 use super::format::{duration_us, percent, short};

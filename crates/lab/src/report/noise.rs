@@ -23,7 +23,7 @@ pub(crate) const RULE: &str = "A difference counts as more than noise when each 
      condition makes it rarer. With fewer repeats there is no verdict. Machines drift: take the repeats of the sides \
      in turns.";
 
-/// What can be said of a difference.
+/// The judgement on a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
     /// More than noise.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. What a reader must know before believing a figure stands above the figure.
+//! 1. The facts that a reader must know before believing a figure stand above it.
 //! 2. A part without data is left out, heading included.
 //!
 //! Not here: pages of several runs (`compare.rs`).
@@ -75,7 +75,7 @@ pub fn render_run(run: &Run) -> String {
     shell(&title, &body)
 }
 
-/// A name for a run: what, how fast, whom.
+/// A name for a run: its kind, its rate, its targets.
 pub(crate) fn title(run: &Run) -> String {
     let targets: Vec<&str> = run.targets.iter().map(|t| t.url.as_str()).collect();
     let name = if run.workload.name.is_empty() {
@@ -306,7 +306,7 @@ pub(crate) fn flame(
     )
 }
 
-/// What a kind of profile shows.
+/// The content of a kind of profile.
 pub(crate) fn profile_words(kind: &str) -> String {
     match kind {
         "cpu" => "CPU time".to_owned(),
@@ -317,7 +317,7 @@ pub(crate) fn profile_words(kind: &str) -> String {
     }
 }
 
-/// What a kind of profile counts.
+/// The unit of a kind of profile.
 pub(crate) fn unit_of(kind: &str) -> &'static str {
     match kind {
         "alloc" => "bytes",

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. The first side is what the others are compared with; sides come in the order of their first runs.
+//! 1. The others are compared with the first side; sides come in the order of their first runs.
 //!
-//! Not here: what is read from a run (`difference.rs`).
+//! Not here: the figures of a run (`difference.rs`).
 //! See: docs/lab/run-json.md.
 
 use super::page::title;
@@ -17,14 +17,14 @@ use crate::run::Run;
 /// One thing that was measured, with its repeats.
 #[derive(Clone, Debug)]
 pub struct Side {
-    /// What stands in legends and tables.
+    /// The name in legends and tables.
     pub name: String,
     /// Its runs, in any order.
     pub runs: Vec<Run>,
 }
 
-/// Groups runs. Those whose command, apart from `--out` and `--seed`, target and version are the same are
-/// repeats of one side; when all are the same, each run is a side of its own.
+/// Groups runs. Runs with the same command, apart from `--out` and `--seed`, target and version are
+/// repeats of one side. When all are the same, each run is a side of its own.
 pub fn sides(runs: &[Run]) -> Vec<Side> {
     let mut sides: Vec<(String, Side)> = Vec::new();
     for run in runs {
@@ -53,7 +53,7 @@ pub fn sides(runs: &[Run]) -> Vec<Side> {
     sides
 }
 
-/// Names sides by a letter and by what tells them apart.
+/// Names sides by a letter and by the facts that tell them apart.
 fn name(sides: &mut [Side]) {
     let facts: [fn(&Run) -> String; 4] = [
         title,

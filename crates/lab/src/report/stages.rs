@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. A percentile from buckets is an upper bound and is written as one: `≤ 250 µs`.
-//! 2. Only what grew while it was watched is shown.
+//! 2. Only stages that grew while they were watched are shown.
 //!
 //! Not here: latencies seen from outside (`latency.rs`).
 

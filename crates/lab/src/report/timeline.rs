@@ -1,4 +1,4 @@
-//! What happened when: panels that share one time axis, from the plan down to the levels on disk.
+//! The events by time: panels that share one time axis, from the plan down to the levels on disk.
 //!
 //! ```text
 //! requests a second      plan ╌╌ against done

@@ -1,4 +1,4 @@
-//! What a run says in words: the verdict on top, the headline figures, the tables of facts.
+//! A run in words: the verdict on top, the headline figures, the tables of facts.
 //!
 //! ```text
 //! banner   INVALID / CUT SHORT / closed loop / valid, in one sentence each

@@ -1,5 +1,5 @@
-//! The front door's decisions: gates that count what is under way, and what the engine's pressure
-//! means for a newcomer.
+//! The front door's decisions: gates that count work under way, and the effect of the engine's
+//! pressure on a new request.
 //!
 //! ```text
 //! offer ─► Gate (requests, body bytes): room? ──no──► refused, counted
@@ -15,10 +15,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. What the permits of a gate cost together never exceeds its limit, also when loops lease from
-//!    it.
+//! 1. The costs of a gate's permits together never exceed its limit, also when loops lease from it.
 //! 2. A permit's cost comes back exactly once, when it is dropped.
-//! 3. Nobody waits for a gate: there is room, or a refusal.
+//! 3. No request waits for a gate: there is room, or a refusal.
 //! 4. The delay grows without a jump from nothing to its maximum: no cliff before the stop.
 //!
 //! Not here: waiting out a delay, status codes (crate `server`); how pressure is computed (crate
@@ -74,7 +73,7 @@ impl Gate {
         self.limit
     }
 
-    /// Units under way, or leased by loops for what is to come.
+    /// Units under way, or leased by loops for requests to come.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
@@ -222,7 +221,7 @@ where
     G: Deref<Target = Gate>,
     L: Deref<Target = LocalGate<G>>,
 {
-    /// Gives back what is beyond `cost`.
+    /// Gives back the part beyond `cost`.
     pub fn keep(&mut self, cost: u64) {
         let surplus = self.cost.saturating_sub(cost);
         self.cost -= surplus;
@@ -240,7 +239,7 @@ where
     }
 }
 
-/// What a newcomer wants.
+/// The kinds of requests that the door tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// One key's value.
@@ -270,7 +269,7 @@ pub enum Entry {
     },
 }
 
-/// What refused.
+/// The part that refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The gate of requests under way is full.
@@ -294,7 +293,7 @@ impl Refusal {
         }
     }
 
-    /// What to tell the client in `Retry-After`, in seconds.
+    /// The `Retry-After` for the client, in seconds.
     pub fn retry_after_s(self) -> u32 {
         match self {
             Refusal::Requests | Refusal::BodyBytes | Refusal::EngineBehind => RETRY_AFTER_S_BUSY,

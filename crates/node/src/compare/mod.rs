@@ -1,25 +1,26 @@
-//! Comparing copies: each pair of owners finds what differs between them, and repairs it.
+//! Comparing copies: each pair of owners finds the differences between their copies, and repairs
+//! them.
 //!
 //! ```text
 //! one of a pair leads. Its walk: records of clients, then promises; a stack of work, in key order
 //!   Span      own look ─► fingerprints ─ Compare ─► which differ ─┬─ none: the next page
 //!             a differing range ─► Span with ranges of 32 records ┘  or Exchange
 //!   Exchange  List ─► own page ─► steps: Send, Fetch, PromiseThere, PromiseHere, Dispute
-//!   Hop       own copies cannot be read here ─► List ─► behind what the peer has here
+//!   Hop       own copies cannot be read here ─► List ─► behind the peer's records here
 //! both equal ─► Compare without ranges: the peer notes it, too
 //! ```
 //!
 //! Invariants
-//! 1. A comparison only repairs: newest wins, and what it sends are the questions that operations
-//!    ask, with their checks. So it may end, fail or be repeated at any point.
+//! 1. A comparison only repairs: newest wins, and it sends the same questions as operations, with
+//!    their checks. So it may end, fail or be repeated at any point.
 //! 2. Of two equal members each reads each record once, and the bytes between them do not depend on
 //!    the size of values.
-//! 3. One walk at a time, one page at a time, `COMPARE_STEPS_MAX` repairs at a time, no more bytes a
-//!    second than this member was told, and none while its store is behind.
+//! 3. One walk at a time, one page at a time, `COMPARE_STEPS_MAX` repairs at a time. A member's
+//!    limit bounds the bytes a second. While its store is behind, no comparison goes on.
 //! 4. A comparison counts as full only if each part was compared and each repair done.
 //!
-//! Not here: how a peer answers (`replica/ranges.rs`), damage (a range that cannot be read is left
-//! out), which of two cells of one version stays (`disputes.rs`).
+//! Not here: a peer's answers (`replica/ranges.rs`), damage (a range that cannot be read is left
+//! out), the choice between two cells of one version (`disputes.rs`).
 //! See: docs/protocol.md, "Comparing copies".
 
 pub mod progress;
@@ -86,7 +87,7 @@ impl Comparer {
         self.due_us
     }
 
-    /// What comparisons found and did since the last time this was asked.
+    /// The findings and repairs of comparisons since the last call.
     pub(crate) fn take_reports(&mut self) -> Vec<CompareReport> {
         std::mem::take(&mut self.reports)
     }
@@ -103,7 +104,7 @@ impl Comparer {
         }
     }
 
-    /// Members or owners have changed: what both share is another thing now.
+    /// Members or owners have changed: the pair shares other records now.
     pub(crate) fn adopt(&mut self, turn: &Turn<'_>) {
         if self.bytes_per_second > 0 {
             self.walk = None;

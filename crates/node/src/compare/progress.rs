@@ -1,8 +1,8 @@
 //! How far comparisons are: for all loops of a member, and for its faces.
 //!
 //! Invariants
-//! 1. A comparison counts as full when each record that both members share was compared, and
-//!    whatever differed was repaired; never when a part was left out.
+//! 1. A comparison counts as full when each record that both members share was compared, and each
+//!    difference was repaired. It never does when a part was left out.
 //!
 //! Not here: the comparison itself (`compare/mod.rs`).
 //! See: docs/operating.md.
@@ -108,7 +108,7 @@ impl Comparisons {
     }
 }
 
-/// What a comparison found and did.
+/// The findings and repairs of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompareReport {
     /// With which member.

@@ -1,4 +1,4 @@
-//! What is to be done about a range that differs: the records of both members, side by side.
+//! The repairs of a range that differs: the records of both members, side by side.
 //!
 //! ```text
 //! own     k1@5  k2@3   -    k4@7  k5@6      ─►  send k1   fetch k2   fetch k3   dispute k5

@@ -10,7 +10,7 @@
 //! 1. It is symmetric: of `a` and `b` it is the same as of `b` and `a`.
 //! 2. It depends on a layout and two members alone, so that both of them answer alike.
 //!
-//! Not here: what is done about a record that one of them lacks (`compare/mod.rs`).
+//! Not here: the repair of a record that one of them lacks (`compare/mod.rs`).
 //! See: docs/protocol.md, "Comparing copies".
 
 use crate::layout::Layout;
@@ -25,7 +25,7 @@ pub struct SharedRecords {
     partitions: u16,
     /// By partition: the least number of copies of a record that both own; 0 = they share none.
     needed: Vec<u8>,
-    /// A record of so many copies is shared, whatever its partition.
+    /// A record of so many copies is shared in any partition.
     enough: u16,
     /// The replication factor: records of the protocol have so many copies.
     replicas: u8,
@@ -39,7 +39,7 @@ impl fmt::Debug for SharedRecords {
 }
 
 impl SharedRecords {
-    /// What `a` and `b` share.
+    /// The records that `a` and `b` share.
     pub fn of(layout: &Layout, a: MemberIndex, b: MemberIndex) -> SharedRecords {
         let ring = layout.ring();
         let needed: Vec<u8> = ring

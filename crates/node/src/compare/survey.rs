@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Two members that hold the same of what they share make the same fingerprint, whether a table
-//!    has made a tombstone of an expired value or not.
+//! 1. Two members that hold the same shared records make the same fingerprint. A tombstone that a
+//!    table has made of an expired value changes nothing.
 //! 2. Each comparison has a salt of its own: two copies that differ do not look equal for ever.
 //! 3. A look ends at about `bytes_max` of keys and cells. With bounds of the asker, the range in
 //!    which it ends has no fingerprint.
@@ -37,7 +37,7 @@ pub enum RangesBy {
     Ends(Vec<Option<Bytes>>),
 }
 
-/// What is to be looked at.
+/// The part of a space to look at, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survey {
     /// First stored key.
@@ -65,7 +65,7 @@ pub struct SurveyRange {
     pub records: u32,
 }
 
-/// What a look has shown.
+/// The ranges of a look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Surveyed {
     /// Ranges, one behind the other.
@@ -245,7 +245,7 @@ impl Surveyor<'_> {
             }
             let id = cell.id();
             what[..16].copy_from_slice(&id.version.to_bytes());
-            // What has ended says what a tombstone says.
+            // An expired value counts like a tombstone.
             let digest = match cell.is_live(self.look.now_ms) {
                 true => id.digest,
                 false => 0,

@@ -1,4 +1,4 @@
-//! One comparison with one peer: its stack of work, and what is under way.
+//! One comparison with one peer: its stack of work, and its open questions.
 //!
 //! ```text
 //! Span      survey ─► Compare ─► compared: further spans, exchanges
@@ -12,7 +12,7 @@
 //! 2. The stack is in key order, the next part on top. It holds the ranges of one page, those of one
 //!    split range, and the rest.
 //!
-//! Not here: when a walk goes on, and what it may cost (`compare/mod.rs`).
+//! Not here: when a walk goes on, and its limits (`compare/mod.rs`).
 //! See: docs/protocol.md, "Comparing copies".
 
 use super::progress::CompareReport;
@@ -61,7 +61,7 @@ pub(super) enum CompareWork {
     Hop { part: Part },
 }
 
-/// What is under way.
+/// The question, or the order to the own store, that is under way.
 #[derive(Debug)]
 pub(super) enum CompareStage {
     Idle,
@@ -76,7 +76,7 @@ pub(super) enum CompareStage {
         grain: u32,
         ranges: Vec<SurveyRange>,
     },
-    /// The peer lists what it has where this member cannot read.
+    /// The peer lists its records where this member cannot read.
     Hopping {
         part: Part,
     },
@@ -119,7 +119,7 @@ impl CompareWalk {
         std::mem::replace(&mut self.stage, CompareStage::Idle)
     }
 
-    /// Compares what is behind `start`, if there may be something.
+    /// Compares the records behind `start`, if there may be some.
     pub(super) fn go_on_behind(&mut self, start: Option<Bytes>, end: Option<Bytes>, grain: u32) {
         let Some(start) = start else {
             return;
@@ -267,7 +267,7 @@ impl CompareWalk {
         }
     }
 
-    /// Reads the own records of what the peer has listed.
+    /// Reads the own records beside those that the peer has listed.
     pub(super) fn page(
         &mut self,
         desk: &mut Desk,
@@ -289,7 +289,7 @@ impl CompareWalk {
         self.stage = CompareStage::Paging { part, listed, next };
     }
 
-    /// Both lists are here: what follows from them, as far as both reach.
+    /// Both lists are here: takes the repairs that follow from them, as far as both reach.
     #[expect(clippy::too_many_arguments, reason = "two lists, each with its end")]
     pub(super) fn meet(
         &mut self,

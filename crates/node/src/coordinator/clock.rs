@@ -159,8 +159,8 @@ impl Op {
         let members = desk.topology.len();
         let mut patience_us = CLOCK_PATIENCE_US_MIN;
         while tally.asked().len() < needed {
-            // Of equals the one that this probe asks anyway, and else the next one in the list of
-            // members: so each member has one that it asks, and one that asks it.
+            // Of equal costs the owner that this probe asks anyway wins, else the next one in the
+            // member list. So each member asks one, and is asked by one.
             let cost = |place: &u8| {
                 let member = owners[usize::from(*place)];
                 let distance = (member.0 + members - desk.me.0) % members;

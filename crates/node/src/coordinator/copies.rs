@@ -88,8 +88,8 @@ impl Copies {
         self.holders.insert(place);
     }
 
-    /// The owner at `place` showed what it holds, and that is not sure to stay: its position moves
-    /// to another owner, which may not have it yet.
+    /// The owner at `place` showed a copy that is not sure to stay. Its position moves to another
+    /// owner, which may not have the copy yet.
     pub(crate) fn doubt(&mut self, place: u8) {
         let mut was_there = self.holders.has(place);
         self.holders.remove(place);

@@ -10,12 +10,12 @@
 //!
 //! Invariants
 //! 1. A position that moves counts for a write, a promise or an acceptance once both of its owners
-//!    do. Clocks and copies are those of the old owner alone, who has all that the position ever
-//!    confirmed; but a copy counts as held only behind a write to both.
+//!    do. Clocks and copies come from the old owner alone: it has all that the position ever
+//!    confirmed. But a copy counts as held only behind a write to both.
 //! 2. A plain write keeps its version in every epoch, a conditional one its proposal.
 //! 3. A round has the owners of one epoch: when they change, the next round begins.
 //!
-//! Not here: what an owner answers (`replica.rs`), layouts (`layout.rs`).
+//! Not here: the answers of an owner (`replica.rs`), layouts (`layout.rs`).
 //! See: docs/protocol.md, "Changes of members".
 
 use super::half::{Half, TWIN_PLACE};
@@ -86,7 +86,7 @@ impl Op {
         }
     }
 
-    /// What a position says whose owners say this.
+    /// The position's answer, from those of its two owners.
     fn joined(&mut self, of_old: Answer, of_twin: Answer) -> Answer {
         match (of_old, of_twin) {
             (Answer::Written(a), Answer::Written(b)) => Answer::Written(a.min(b)),
@@ -166,6 +166,8 @@ impl Op {
         let stale = std::mem::take(&mut self.stale);
         self.links_back += u32::from(stale.len());
         if matches!(self.stage, Stage::Clock(_)) {
+            // The round begins anew, with all owners.
+            self.questions = 0;
             return self.work(|op, _| op.begin_clock(desk, turn));
         }
         for place in stale.iter() {

@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A half is of the round under way: the next question to the position forgets it.
 //!
-//! Not here: what the two answers say together (`epochs.rs`).
+//! Not here: how the two answers become one (`epochs.rs`).
 
 use crate::limits::MEMBERS_MAX;
 use dendra_base::peer::{Answer, Ask};
@@ -11,7 +11,7 @@ use dendra_base::peer::{Answer, Ask};
 /// Names the new owner of the position that moves in a question's purpose: no place is as large.
 pub(crate) const TWIN_PLACE: u8 = MEMBERS_MAX as u8;
 
-/// What one of two owners answered.
+/// The answer of one of two owners.
 #[derive(Debug)]
 pub(crate) struct Half {
     /// Of the new owner?

@@ -1,5 +1,4 @@
-//! Stage `Waiting` for links: too few owners can be asked, and those that are missing are expected
-//! back.
+//! Stage `Waiting` for links: too few owners can be asked, and the missing ones are expected back.
 //!
 //! ```text
 //! Begin, or a round failed ─► links to enough owners ────────────► go on, or the failure stands
@@ -116,8 +115,8 @@ impl Op {
         }
     }
 
-    /// The link to `member` is back, and this operation goes without it: it is asked what the
-    /// others were asked.
+    /// The link to `member` is back, and this operation goes without it: it gets the question that
+    /// the other owners got.
     pub(crate) fn go_on_with(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, member: MemberIndex) {
         let Some(place) = self.place_or_twin_of(desk, member) else {
             return;
@@ -126,7 +125,7 @@ impl Op {
         self.ask_anew(desk, turn, place);
     }
 
-    /// Asks the owner at `place` what the others were asked in this round.
+    /// Asks the owner at `place` the question that the others got in this round.
     pub(crate) fn ask_anew(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, place: u8) {
         let key = self.key.clone();
         self.work(|op, mut stage| {
@@ -174,7 +173,8 @@ impl Op {
         });
     }
 
-    /// Waits for links. A read begins anew behind it; a conditional write remembers what it saw.
+    /// Waits for links. A read begins anew behind it; a conditional write keeps its memory
+    /// (`proposer.rs`).
     fn await_links(&mut self, until_us: u64) -> Stage {
         self.begin_round();
         self.questions = 0;

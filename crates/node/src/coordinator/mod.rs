@@ -19,17 +19,17 @@
 //! files        epochs.rs, half.rs; links.rs, queue.rs; read.rs; clock.rs, write.rs; paxos.rs with proposer.rs
 //! ```
 //!
-//! A stage (`stage.rs`) owns what is valid in it, and a function that works on a stage takes it and
-//! returns the next one. So no set of a round that is over can be read, and no path leaves an
-//! operation without a stage.
+//! A stage (`stage.rs`) owns the data that is valid in it. A function that works on a stage takes
+//! it and returns the next one. So no set of a round that is over can be read, and no path leaves
+//! an operation without a stage.
 //!
 //! Invariants
 //! 1. One outcome, at the latest at the first `Tick` at or after the deadline.
-//! 2. One version for ever: what was sent under a version is never sent again under another one.
+//! 2. One version for ever: a cell that was sent under a version is never sent under another one.
 //! 3. An answer counts in the round that asked for it, once per place.
 //! 4. `Known::NotApplied` is said only while no question that can change the key has left.
 //!
-//! Not here: what a member answers (`replica.rs`), who asks whom over what (`desk.rs`).
+//! Not here: the answers of a member (`replica.rs`), questions on their way (`desk.rs`).
 //! See: docs/protocol.md.
 
 pub(crate) mod clock;
@@ -111,10 +111,10 @@ pub(crate) struct Op {
     pub(crate) round: u8,
     /// When the round, or the wait, began.
     pub(crate) since_us: u64,
-    /// When to do something although no answer came; `NEVER` = at the deadline. In stage `Waiting`
-    /// the end of the wait; in `Clock` and `Read` when further owners are asked; in `Prepare` and
-    /// `Accept` when a rival that outbid this write is let through. Every round of questions begins
-    /// without an alarm.
+    /// When to act although no answer came; `NEVER` = at the deadline. In stage `Waiting` the end
+    /// of the wait. In `Clock` and `Read` the time at which further owners are asked. In `Prepare`
+    /// and `Accept` the time at which a rival that outbid this write is let through. Every round of
+    /// questions begins without an alarm.
     pub(crate) alarm_us: u64,
     /// Questions to other members in this try: since it began, waited for links, or drew a ballot.
     /// `is_frugal` compares it with the bound when the entry goes.

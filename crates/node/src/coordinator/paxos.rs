@@ -1,26 +1,25 @@
-//! Stages `Prepare` and `Accept`: the owners of a key agree on what follows one version.
+//! Stages `Prepare` and `Accept`: the owners of a key agree on the cell that follows one version.
 //!
 //! ```text
 //! Prepare ─ a majority promised ─► base = the newest stored copy that they showed
 //!    a proposal above the base was accepted ─► Accept, with it ─► WriteBack(Finish) ─► Prepare
 //!    the own proposal has won ───────────────► Write
 //!    the condition fails ────────────────────► (WriteBack(Refuse)) ─► told: ConditionFailed
-//!    the condition holds ────────────────────► Accept, with what follows the base
+//!    the condition holds ────────────────────► Accept, with the proposal that follows the base
 //! Accept  ─ a majority accepted ─► Write ─ `ack` confirmations ─► told: Stored, Deleted
 //! outbid  ─► Waiting(BackOff), for a drawn time ─► Prepare under a higher ballot
 //! ```
 //!
 //! Invariants
-//! 1. Rivals on one base propose the same version; rivals on nothing propose one each. The majority
-//!    that accepted one proposal makes every later proposer propose it too, because a proposer
-//!    finishes only what was accepted under the highest ballot. The ballot of its author tells
-//!    which rival won.
+//! 1. Rivals on one base propose the same version; rivals on nothing propose one each. Once a
+//!    majority accepted one proposal, every later proposer proposes it, too: it finishes the
+//!    proposal of the highest ballot that it sees. The author's ballot tells which rival won.
 //! 2. Once a question with the own proposal left, this operation proposes nothing else, unless its
 //!    version went to a rival for certain. While neither is certain, the outcome is "unknown".
 //! 3. A ballot is used once, and leaves only once a ceiling above it is durable.
-//! 4. What a stage showed is noted (`remember`) before the next ballot is drawn.
+//! 4. The versions that a stage saw are noted (`remember`) before the next ballot is drawn.
 //!
-//! Not here: what a proposer remembers, and who won (`proposer.rs`); what an acceptor keeps
+//! Not here: a proposer's memory, and which one won (`proposer.rs`); an acceptor's record
 //! (`replica/protocol.rs`); the queue in front (`queue.rs`); the last round (`write.rs`).
 //! See: docs/protocol.md; Lamport, "The Part-Time Parliament"; Burke, Cheng, Lloyd, "Gryff", 2020.
 
@@ -171,12 +170,12 @@ impl Op {
         Stage::Waiting(WaitFor::BackOff)
     }
 
-    /// A stage with copies is given up: what it showed is known before the next ballot is drawn.
+    /// A stage with copies is given up: their version is noted before the next ballot is drawn.
     pub(super) fn remember(&mut self, stage: &Stage) {
         match stage {
             Stage::Prepare(preparing) => self.saw(&preparing.copies),
             Stage::WriteBack(back) => self.saw(&back.copies),
-            // What `Accept` builds on was noted by `decide`; a read has nothing to remember.
+            // The base of `Accept` was noted by `decide`; a read has no memory.
             Stage::Accept(_)
             | Stage::Waiting(_)
             | Stage::Clock(_)
@@ -189,10 +188,10 @@ impl Op {
         }
     }
 
-    /// Can the promises prove which ballot chose the stored version `base`, and so which write it
-    /// is of? Not if an owner promised before it accepted `base`: it may have accepted it under a
-    /// higher ballot than it promised, and another owner, which took no part in that, may have
-    /// shown the stored version later.
+    /// Can the promises prove which ballot chose the stored version `base`, and so which write
+    /// stored it? Not if an owner promised before it accepted `base`. It may have accepted it under
+    /// a higher ballot than it promised. Another owner, without a part in that, may have shown the
+    /// stored version later.
     fn is_told(&self, base: Version, holders: Places) -> bool {
         holders.len() >= self.majority() || base <= self.proposer().seen
     }
@@ -209,8 +208,8 @@ impl Op {
         let is_told = self.is_told(base, copies.holders());
         let proposer = self.proposer_mut();
         proposer.saw(base);
-        // What a majority accepted is under the highest ballot of any majority, or was built on
-        // since.
+        // A proposal that a majority accepted is the one of the highest ballot, or an ancestor of
+        // it.
         let open = promises
             .highest(|_| true)
             .filter(|last| last.cell.version > base);
@@ -232,7 +231,8 @@ impl Op {
             let is_covered = base != Version::ZERO && is_plain(base);
             let fortune = match promises.fortune(&own, base) {
                 Fortune::Unknown if is_covered && !is_everywhere => {
-                    // What lies above it has to be held before the promises tell what became of it.
+                    // The version above it has to be held first: then the promises tell the fate of
+                    // the own proposal.
                     let answered = tally.good();
                     return self.write_back(
                         desk,
@@ -244,7 +244,8 @@ impl Op {
                     );
                 }
                 Fortune::Unknown if is_covered && promises.is_last(&own) => {
-                    // Nothing was accepted instead: a majority decides, below what lies above it.
+                    // No other proposal was accepted instead: a majority decides, below the version
+                    // above it.
                     let proposal = self.proposer().proposal(&own);
                     return self.propose(desk, turn, proposal);
                 }
@@ -293,7 +294,7 @@ impl Op {
         self.propose(desk, turn, proposal)
     }
 
-    /// The own proposal was chosen: it is written, below what was built on it since.
+    /// The own proposal was chosen: it is written, even below versions that were built on it since.
     fn write_own(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Stage {
         let proposer = self.proposer();
         let own = proposer.own.as_ref().expect("it won");

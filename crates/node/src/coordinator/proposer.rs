@@ -1,11 +1,11 @@
-//! The memory of a conditional write: its ballot, its own proposal, and what became of that one.
+//! The memory of a conditional write: its ballot, its own proposal, and the fate of that proposal.
 //!
 //! ```text
 //! ballot ── a majority promised ─► own proposal (author = that ballot, successor of the base)
 //!        ── outbid ──────────────► another ballot, the same own proposal
 //! fortune   Won      the version that is stored names the own ballot as author or ancestor
 //!           Lost     it names another author for that version
-//!           Unknown  what was accepted does not tell
+//!           Unknown  the proposals that were accepted do not tell
 //! ```
 //!
 //! Invariants
@@ -15,7 +15,7 @@
 //! 3. Nothing fits between a version and its successor, nor between nothing and a first version: no
 //!    clock shows a value so small.
 //!
-//! Not here: questions and answers (`paxos.rs`), what acceptors keep (`replica/record.rs`).
+//! Not here: questions and answers (`paxos.rs`), the records of acceptors (`replica/record.rs`).
 //! See: docs/protocol.md; Burke, Cheng, Lloyd, "Gryff", 2020.
 
 use crate::hlc::{CLOCK_MIN, COUNTER_BITS};
@@ -34,8 +34,8 @@ pub(crate) struct Proposer {
     pub(crate) standing: Standing,
     /// Of the attempt under way; zero before the first one.
     pub(crate) ballot: Ballot,
-    /// How many writes had come to this loop when `ballot` was drawn: those that wait are judged by
-    /// what its promises show.
+    /// How many writes had come to this loop when `ballot` was drawn: those that wait share the
+    /// verdict of its promises.
     pub(crate) before: u64,
     /// Did an owner say that it promised a higher ballot than this one?
     pub(crate) is_outbid: bool,
@@ -53,10 +53,10 @@ pub(crate) struct Proposer {
 pub(crate) struct Own {
     /// The ballot under which it was proposed first: it names the proposal for ever.
     pub(crate) author: Ballot,
-    /// The authors of what it builds on, the nearest first.
+    /// The authors of the proposals that it builds on, the nearest first.
     pub(crate) ancestors: Vec<Ballot>,
     pub(crate) version: Version,
-    /// What it builds on; zero = nothing.
+    /// The version that it builds on; zero = no record.
     pub(crate) base: Version,
     /// `Proposer::before` of the attempt that made it.
     pub(crate) before: u64,
@@ -108,8 +108,9 @@ impl Proposer {
         }
     }
 
-    /// What an owner tells that accepted `line` last, instead of a promise or an acceptance. It is
-    /// only certain of what `line` builds on.
+    /// The fate of the own proposal, as an owner tells it that refused a promise or an acceptance.
+    /// `line` is the proposal that the owner accepted last. Only the proposals on which `line`
+    /// builds are certain.
     pub(crate) fn fortune_of_outbid(&self, line: Option<&Line>) -> Fortune {
         match (&self.own, line) {
             (Some(own), Some(line)) => fortune_in_line(own, line.version, &line.ancestors),
@@ -125,7 +126,7 @@ pub(crate) struct Promises {
 }
 
 impl Promises {
-    /// An owner promised, and told what it had accepted last.
+    /// An owner promised, and told the proposal that it had accepted last.
     pub(crate) fn add(&mut self, accepted: Option<Proposal>) {
         self.accepted.extend(accepted);
     }
@@ -152,15 +153,15 @@ impl Promises {
         fortune_behind(own, winner)
     }
 
-    /// Is `own` what was accepted last?
+    /// Is `own` the proposal that was accepted last?
     pub(crate) fn is_last(&self, own: &Own) -> bool {
         let last = self.highest(|_| true);
         last.is_some_and(|last| last.author == own.author)
     }
 
-    /// What became of `own`, when all owners that promised hold a plain write above it? Nothing
-    /// below that is finished any more, and what was accepted under the highest ballot tells. Had
-    /// `own` been chosen, that would be itself or what was built later.
+    /// What became of `own`, when all owners that promised hold a plain write above it? No proposal
+    /// below that write is finished any more. The accepted proposal of the highest ballot tells:
+    /// had `own` been chosen, that proposal would be `own` itself or a later one built on it.
     pub(crate) fn fortune_below(&self, own: &Own) -> Fortune {
         match self.highest(|_| true) {
             None => Fortune::Lost,
@@ -200,11 +201,11 @@ pub(crate) fn is_plain(base: Version) -> bool {
 /// Bits of a first version that are its successors' numbers.
 const FIRST_BITS: u32 = 24;
 
-/// The version of what is built on nothing: its author's clock value, moved down by a byte within
-/// the 96 bits of clock and successor. So it is below all that clocks show, whatever is written
-/// meanwhile, and nobody else's: a ballot is used once. What follows it cannot reach the next one:
-/// 2^24 conditional writes of one key need as many ballots, and so many clock values of at most a
-/// few thousand origins that the author's clock has left the next ones behind.
+/// The first version of a record: its author's clock value, moved down by a byte within the 96 bits
+/// of clock and successor. So it is below all values that clocks show, even later ones. It belongs
+/// to this author alone: a ballot is used once. Its successors cannot reach the next first version:
+/// 2^24 conditional writes of one key need as many ballots. With at most a few thousand origins,
+/// that takes so many clock values that the author's clock has moved past the next versions.
 fn first_version(author: Ballot) -> Version {
     let line = u128::from(author.hlc) << FIRST_BITS;
     Version {

@@ -86,7 +86,7 @@ impl Op {
         self.stand(Standing::Beside);
     }
 
-    /// What the outcome says to the writes behind: the refusal of this one, or what it stored.
+    /// The precedent for the writes behind: the refusal of this one, or the cell that it stored.
     fn take_precedent(&mut self) -> Option<Precedent> {
         match &mut self.stage {
             Stage::Settled(precedent) => precedent.take(),
@@ -113,8 +113,8 @@ impl Op {
         }
     }
 
-    /// What a majority at `good` holds, for writes of the same quorum that came before number
-    /// `before`.
+    /// The cell that a majority at `good` holds, for writes of the same quorum that came before
+    /// number `before`.
     pub(super) fn precedent(
         &self,
         cell: Option<Cell>,
@@ -130,7 +130,8 @@ impl Op {
         })
     }
 
-    /// Refuses it if its condition does not hold of what the operation ahead left or found.
+    /// Refuses it if its condition does not hold of the cell that the operation ahead left or
+    /// found.
     pub(crate) fn share_verdict(&mut self, turn: &mut Turn<'_>, precedent: &Precedent, came: u64) {
         let is_late = came >= precedent.before;
         if is_late || self.quorum != precedent.quorum {

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A strict read shows a version only when a majority holds it durably. So no later read sees
-//!    less.
+//! 1. A strict read shows a version only when a majority holds it durably. So no later read shows
+//!    an older one.
 //! 2. A damaged copy is no answer. It is written over only if the intact answers include at least
 //!    one member of every possible majority: with fewer, the copy could lose a version.
 //! 3. A write-back keeps the version that was read. It goes to the copies that the record should
@@ -177,8 +177,8 @@ impl Op {
         }
     }
 
-    /// No other owner is left to ask. A damaged copy answers once it is mended, if the others tell
-    /// with what.
+    /// No other owner is left to ask. A damaged copy answers once it is mended, if the other
+    /// answers show the right cell.
     fn mend_to_answer(
         &mut self,
         desk: &mut Desk,
@@ -206,9 +206,9 @@ impl Op {
         }
     }
 
-    /// How many of the first owners should hold the newest cell: as many as it was written for, but
-    /// all of them where the answer is told as linearizable. Otherwise the next such read, of
-    /// others, would not show it.
+    /// How many of the first owners should hold the newest cell: as many as it was written for. For
+    /// an answer that is told as linearizable it is all of them. The next such read may ask other
+    /// owners, and must show the cell, too.
     fn span(&self, desk: &Desk, copies: &Copies) -> u8 {
         let from = self.quorum.from();
         let is_default = self.is_strict() && from == desk.topology.copies();
@@ -219,9 +219,9 @@ impl Op {
         wanted.clamp(1, from)
     }
 
-    /// Do enough owners hold the newest cell? A majority of those that should, or of the owners of
-    /// all copies: the one of a record with fewer copies may be down while others were brought up
-    /// to it.
+    /// Do enough owners hold the newest cell? That is a majority of those that should. A majority
+    /// of the owners of all copies will do, too. A record with fewer copies may have been brought
+    /// up to it, while its first owner is down.
     pub(super) fn is_held(&self, desk: &Desk, copies: &Copies) -> bool {
         let (hold, must) = self.held(desk, copies);
         hold >= must || self.is_majority(desk, copies.holders())
@@ -260,8 +260,8 @@ impl Op {
             self.settle_rivals(desk, turn, &mut fetching.copies);
         }
         self.mend(desk, turn, &mut fetching);
-        // Below the default level the client does not wait, and at it only until a majority holds
-        // the cell; but an owner that was seen to be behind is brought up.
+        // Below the default level the client does not wait. At it, it waits only until a majority
+        // holds the cell. An owner that was seen to be behind is brought up in any case.
         if !self.is_strict() || self.is_held(desk, &fetching.copies) {
             let behind = self.behind(desk, &fetching);
             self.bring_up(desk, turn, &fetching.copies, behind);
@@ -278,9 +278,9 @@ impl Op {
         empty.without(copies.holders()).or(copies.behind())
     }
 
-    /// Damaged copies that may be written over: all others have answered, and are so many that
-    /// whatever a majority confirmed, one of them confirmed, too. A version that no other owner
-    /// ever confirmed is lost with the damage.
+    /// Damaged copies that may be written over. All others must have answered, and at least one of
+    /// them must be in every possible majority. A version that no other owner confirmed is lost
+    /// with the damage.
     fn mendable(&self, desk: &Desk, answered: Places, damaged: Places) -> Places {
         let from = self.quorum.from();
         let is_sure = answered.or(damaged) == self.everybody()
@@ -333,7 +333,7 @@ impl Op {
         }
     }
 
-    /// Too few owners hold what was read.
+    /// Too few owners hold the cell that was read.
     fn write_back_read(
         &mut self,
         desk: &mut Desk,
@@ -379,7 +379,7 @@ impl Op {
         })
     }
 
-    /// An owner holds what was written back, or does not.
+    /// An owner holds the cell that was written back, or does not.
     pub(super) fn write_back_answered(
         &mut self,
         desk: &mut Desk,
@@ -435,7 +435,7 @@ impl Op {
         }
     }
 
-    /// Tells the client what was read. Damaged copies are mended behind the outcome.
+    /// Tells the client the result of the read. Damaged copies are mended behind the outcome.
     fn show_read(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, fetching: Fetching) -> Stage {
         let answered = fetching.tally.good().or(fetching.copies.holders());
         if fetching.damaged.is_empty() {

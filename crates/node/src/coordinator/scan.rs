@@ -8,13 +8,13 @@
 //!
 //! Invariants
 //! 1. A key is shown once, with the newest cell of all answers, and only where all answers cover it.
-//! 2. Without a majority of the owners of every partition nothing is shown: a page that is shown has
-//!    every record whose write was acknowledged at the default level before the page was asked for.
-//!    A link that is expected back is waited for, as operations wait (`links.rs`).
+//! 2. Without a majority of the owners of every partition no page is shown. A shown page has every
+//!    record whose write was acknowledged at the default level before the page was asked for. A
+//!    link that is expected back is waited for, as operations wait (`links.rs`).
 //! 3. A page holds a record, or is the last one: parts without live records are walked over here.
 //! 4. Memory: one page per member, `SCANS_MAX` scans.
 //!
-//! Not here: one moment for all pages; nobody promises that.
+//! Not here: one moment for all pages; it is not promised.
 //! See: docs/protocol.md.
 
 use crate::admission::Refusal;
@@ -50,9 +50,9 @@ pub(crate) struct Scan {
     pending: Places,
     answered: Places,
     records: Vec<(Bytes, Cell)>,
-    /// The rests of those who have one begin here, at the earliest.
+    /// The earliest beginning of a rest, over all members that have one.
     rest: Option<Range>,
-    /// Who refused last, and why.
+    /// The last member that refused, and its reason.
     refused: Option<(MemberIndex, Refused)>,
 }
 
@@ -194,7 +194,7 @@ impl Scan {
         Scanning::Goes
     }
 
-    /// Time went by: whoever is late can be done without, perhaps.
+    /// Time went by: members that are late may not be needed.
     pub(crate) fn due(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Scanning {
         self.patience_us = NEVER;
         if turn.now.mono_us >= self.deadline_us || self.is_waiting || self.is_enough(desk) {
@@ -214,7 +214,7 @@ impl Scan {
             })
     }
 
-    /// What is missing for a majority of the owners of every partition: the worst of them.
+    /// The number of answers that lack for a majority, in the partition that lacks the most.
     fn shortfall(&self, desk: &Desk, now_us: u64) -> Shortfall {
         let copies = desk.topology.copies();
         let owners = |partition| &desk.ring.owners(partition)[..usize::from(copies)];
@@ -281,7 +281,7 @@ impl Scan {
         }
     }
 
-    /// The live records that all answers cover, up to the page's size, and what is still to come.
+    /// The live records that all answers cover, up to the page's size, and the rest of the scan.
     fn merged(&mut self, desk: &mut Desk, turn: &Turn<'_>) -> (Vec<(Bytes, Cell)>, Option<Range>) {
         let is_reverse = self.range.is_reverse;
         let mut records = std::mem::take(&mut self.records);

@@ -46,8 +46,8 @@ pub(crate) enum Stage {
     Lingering(Writing),
     /// Copies are asked for.
     Read(Fetching),
-    /// The outcome of a read was told, and damaged copies wait until it is known what belongs
-    /// there.
+    /// The outcome of a read was told. Damaged copies wait until enough answers tell the right
+    /// cell.
     Mending(Fetching),
     /// A cell that some owners hold is on its way to others.
     WriteBack(WritingBack),
@@ -78,7 +78,7 @@ pub(crate) struct Clocking {
     /// Good: in stage `Clock`, owners whose clocks count. In stage `Cover` the round that led to
     /// the version or the ballot: a failure there is told by it.
     pub(crate) tally: Tally,
-    /// What owners said beside their clocks; nothing for conditional writes.
+    /// Readiness that owners told beside their clocks; empty for conditional writes.
     pub(crate) pressed: Pressed,
 }
 
@@ -175,7 +175,7 @@ impl Clocking {
 }
 
 impl Pressed {
-    /// The owner at `place` told what it would say to a write of this kind. A full disk takes
+    /// The owner at `place` told its readiness for a write of this kind. A full disk takes
     /// deletions while memory lasts.
     pub(crate) fn note(&mut self, place: u8, readiness: Readiness, kind: Kind) {
         match (readiness, kind) {

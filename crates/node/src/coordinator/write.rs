@@ -57,7 +57,7 @@ impl Op {
         }
         let mut tally = self.begin_round();
         for place in full.iter() {
-            // What the owner said beside its clock is its answer to the write.
+            // The readiness that the owner told beside its clock is its answer to the write.
             tally.ask(place);
             tally.answer(place);
             tally.refuse(place, Refused::DiskFull);
@@ -81,8 +81,8 @@ impl Op {
         spared
     }
 
-    /// Sends the cell of a conditional write to all owners. What was accepted counts on it,
-    /// whatever links there are.
+    /// Sends the cell of a conditional write to all owners. It goes out even with too few links:
+    /// the accepted proposal is counted on.
     pub(super) fn send_write(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, cell: Cell) -> Stage {
         let tally = self.begin_round();
         self.send_cell(desk, turn, tally, cell, Places::NONE)
@@ -171,7 +171,7 @@ impl Op {
     /// it yet.
     pub(super) fn fail_write(&mut self, desk: &Desk, turn: &mut Turn<'_>, writing: &Writing) {
         let answered = writing.tally.good();
-        // No owner has room, so none took it. What was accepted is there all the same.
+        // No owner has room, so none took it. An accepted proposal is there all the same.
         if writing.tally.is_full() && self.is_plain() {
             let refusal = Refusal::DiskFull;
             return self.tell(turn, Outcome::Overloaded { refusal }, answered, None);

@@ -15,7 +15,9 @@
 //!    nobody knows what is left: new ones are dropped, and none is delivered.
 //! 3. A newer hint for the same key and member takes the place of an older one. A
 //!    hint is deleted only under the condition that it is the one that was delivered.
-//! 4. One loop of a member delivers, one member after the other, a few writes at a time.
+//! 4. A hint goes without being delivered when its member was removed, has another address, or does
+//!    not own the key any more. Comparisons do what it was for.
+//! 5. One loop of a member delivers, one member after the other, a few writes at a time.
 //!
 //! Not here: which owners confirmed (`coordinator/write.rs`), the room itself (`hints/room.rs`).
 //! See: docs/format/cluster.md, docs/protocol.md, docs/overload.md.
@@ -37,7 +39,7 @@ use crate::step::{Effect, StoreFailure, StoreOutcome};
 use crate::topology::Topology;
 use bytes::Bytes;
 use dendra_base::limits::KEY_BYTES_MAX;
-use dendra_base::peer::{Answer, Ask};
+use dendra_base::peer::{Answer, Ask, Refused};
 use dendra_base::{Cell, CellRef, Condition, Guard, Key, Kind, Space};
 use room::Keeping;
 use siphasher::sip::SipHasher13;
@@ -48,14 +50,14 @@ use std::sync::atomic::Ordering;
 /// Bytes in front of the raw key: which member.
 const MEMBER_BYTES: usize = 8;
 
-/// What a hint is filed under: a member keeps it through changes of the member list.
+/// The label under which a member's hints are stored: it survives changes of the member list.
 fn label(topology: &Topology, member: MemberIndex) -> [u8; MEMBER_BYTES] {
     let mut hasher = SipHasher13::new_with_key(&topology.hash_key());
     hasher.write(topology.member(member).url.as_bytes());
     hasher.finish().to_be_bytes()
 }
 
-/// About what a hint takes.
+/// About how many bytes a hint takes.
 fn size(key: &Key, cell: &Cell) -> u64 {
     (key.as_stored().len() + cell.as_ref().encoded_len()) as u64
 }
@@ -95,7 +97,7 @@ pub(crate) fn keep(
     put(desk, turn, Box::new(keeping));
 }
 
-/// Orders the write, over what is known to be there.
+/// Orders the write, under the condition that the record in its place is still the known one.
 fn put(desk: &mut Desk, turn: &mut Turn<'_>, keeping: Box<Keeping>) {
     let (key, cell) = (keeping.key.clone(), keeping.hint.clone());
     let guard = Guard::If(Condition::unchanged(
@@ -126,7 +128,7 @@ pub(crate) fn kept(
     }
 }
 
-/// What is in the place of a hint that shall be kept.
+/// The store read the place of a hint that is to be kept.
 pub(crate) fn found(
     desk: &mut Desk,
     turn: &mut Turn<'_>,
@@ -160,10 +162,21 @@ struct Delivery {
     hint: Cell,
 }
 
-/// One walk through the hints of one member; the first one of a life counts the hints of all.
+/// What a walk through hints is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WalkFor {
+    /// To count those of all members: the first walk of a life.
+    Count,
+    /// To deliver those of this member.
+    Member(MemberIndex),
+    /// To delete those of members that there are no more.
+    Orphans,
+}
+
+/// One walk through hints.
 #[derive(Debug)]
 struct Walk {
-    member: Option<MemberIndex>,
+    of: WalkFor,
     /// Bytes of the hints that were counted so far.
     counted: u64,
     /// Where the next page begins; `None` = this was the last one.
@@ -171,7 +184,7 @@ struct Walk {
     waiting: VecDeque<Delivery>,
     under_way: Vec<Option<Delivery>>,
     open: usize,
-    /// Somebody refused: no more of this member for now.
+    /// The member refused a write: no more of its hints for now.
     is_refused: bool,
 }
 
@@ -181,6 +194,10 @@ pub(crate) struct Keeper {
     is_keeper: bool,
     /// Members to walk for.
     wanted: Places,
+    /// There may be hints of members that there are no more.
+    has_orphans: bool,
+    /// The same a while later: one may have been on its way to the store.
+    has_late_orphans: bool,
     walk: Option<Walk>,
     /// Names the walk in answers.
     walks: u32,
@@ -193,6 +210,8 @@ impl Keeper {
         Keeper {
             is_keeper,
             wanted: Places::NONE,
+            has_orphans: false,
+            has_late_orphans: false,
             walk: None,
             walks: 0,
             again_us: if is_keeper { 0 } else { NEVER },
@@ -202,6 +221,14 @@ impl Keeper {
     /// When to look again.
     pub(crate) fn due_us(&self) -> u64 {
         self.again_us
+    }
+
+    /// Members have changed; `before` are those of the epoch before.
+    pub(crate) fn adopt(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, before: &Topology) {
+        if self.is_keeper && before.members() != desk.topology.members() {
+            (self.has_orphans, self.has_late_orphans) = (true, true);
+            self.next_walk(desk, turn);
+        }
     }
 
     /// A link came up: whoever is there may have missed something.
@@ -220,13 +247,14 @@ impl Keeper {
         self.again_us = turn.now.mono_us + HINT_PAUSE_US;
         if !desk.hints.is_counted() {
             if self.walk.is_none() {
-                self.begin_walk(desk, turn, None);
+                self.begin_walk(desk, turn, WalkFor::Count);
             }
             return;
         }
         if desk.hints.bytes() == 0 {
             return;
         }
+        self.has_orphans |= std::mem::take(&mut self.has_late_orphans);
         let members = (0..desk.topology.len()).map(MemberIndex);
         for member in members.filter(|m| *m != desk.me && desk.health.is_up(*m)) {
             self.wanted.insert(member.0);
@@ -238,18 +266,24 @@ impl Keeper {
         if self.walk.is_some() || !desk.hints.is_counted() {
             return;
         }
+        if std::mem::take(&mut self.has_orphans) && desk.hints.bytes() > 0 {
+            return self.begin_walk(desk, turn, WalkFor::Orphans);
+        }
         let Some(member) = self.wanted.iter().next() else {
             return;
         };
         self.wanted.remove(member);
-        self.begin_walk(desk, turn, Some(MemberIndex(member)));
+        self.begin_walk(desk, turn, WalkFor::Member(MemberIndex(member)));
     }
 
-    fn begin_walk(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, member: Option<MemberIndex>) {
-        let first = member.map_or([0; MEMBER_BYTES], |member| label(&desk.topology, member));
+    fn begin_walk(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, of: WalkFor) {
+        let first = match of {
+            WalkFor::Member(member) => label(&desk.topology, member),
+            WalkFor::Count | WalkFor::Orphans => [0; MEMBER_BYTES],
+        };
         self.walks = self.walks.wrapping_add(1);
         self.walk = Some(Walk {
-            member,
+            of,
             counted: 0,
             next: Some(Key::new(Space::Hint, &first)),
             waiting: VecDeque::new(),
@@ -276,9 +310,10 @@ impl Keeper {
         }
         match walk.next.take().filter(|_| !walk.is_refused) {
             Some(start) => {
-                let end = walk
-                    .member
-                    .and_then(|member| following(&label(&desk.topology, member)));
+                let end = match walk.of {
+                    WalkFor::Member(member) => following(&label(&desk.topology, member)),
+                    WalkFor::Count | WalkFor::Orphans => None,
+                };
                 let deadline_us = turn.now.mono_us + HINT_TIMEOUT_US;
                 let ticket = desk.order(Order::HintPage { walk: self.walks });
                 turn.effects.push(Effect::Page {
@@ -293,7 +328,7 @@ impl Keeper {
             }
             None => {
                 // Without an answer of the store there is no result: the count is begun again.
-                if walk.member.is_none() && !walk.is_refused {
+                if walk.of == WalkFor::Count && !walk.is_refused {
                     desk.hints.count(walk.counted);
                 }
                 self.walk = None;
@@ -317,14 +352,37 @@ impl Keeper {
         match result {
             Ok((hints, next)) => {
                 walk.next = next;
-                let kept = hints
+                let mut kept = hints
                     .into_iter()
                     .filter(|(_, hint)| hint.kind == Kind::Value);
-                if walk.member.is_some() {
-                    walk.waiting = kept.map(|(key, hint)| Delivery { key, hint }).collect();
-                } else {
-                    let bytes = kept.map(|(key, hint)| size(&key, &hint));
-                    walk.counted += bytes.sum::<u64>();
+                match walk.of {
+                    WalkFor::Member(_) => {
+                        walk.waiting = kept.map(|(key, hint)| Delivery { key, hint }).collect();
+                    }
+                    WalkFor::Count => {
+                        let labels = labels(&desk.topology);
+                        for (key, hint) in kept {
+                            walk.counted += size(&key, &hint);
+                            self.has_orphans |= is_orphan(&labels, &key);
+                        }
+                    }
+                    WalkFor::Orphans => {
+                        let labels = labels(&desk.topology);
+                        // As many as may be under way; the page ends behind them.
+                        let mut room = HINT_WINDOW_MAX;
+                        let more = kept.find_map(|(key, hint)| {
+                            if !is_orphan(&labels, &key) {
+                                return None;
+                            }
+                            if room == 0 {
+                                return Some(key);
+                            }
+                            room -= 1;
+                            delete(desk, turn, &Delivery { key, hint });
+                            None
+                        });
+                        walk.next = more.or(walk.next.take());
+                    }
                 }
             }
             // The hints stay where they are; another walk will find them.
@@ -349,11 +407,13 @@ impl Keeper {
             return;
         };
         walk.open -= 1;
-        if matches!(answer, Answer::Written(_)) {
-            desk.hints.delivered.fetch_add(1, Ordering::Relaxed);
-            delete(desk, turn, &delivery);
-        } else {
-            walk.is_refused = true;
+        match answer {
+            Answer::Written(_) => {
+                desk.hints.delivered.fetch_add(1, Ordering::Relaxed);
+                delete(desk, turn, &delivery);
+            }
+            Answer::Refused(Refused::NotOwner) => delete(desk, turn, &delivery),
+            _ => walk.is_refused = true,
         }
         self.go_on(desk, turn);
     }
@@ -366,12 +426,12 @@ fn deliver(
     walk_number: u32,
     delivery: Delivery,
 ) {
-    let Some(member) = walk.member else {
+    let WalkFor::Member(member) = walk.of else {
         return;
     };
     let raw_key = Bytes::copy_from_slice(&delivery.key.raw()[MEMBER_BYTES..]);
     let Some(cell) = CellRef::decode(&delivery.hint.value).map(|cell| cell.to_owned()) else {
-        // Not a hint that this release can read: it is of no use to anybody.
+        // This release cannot read it as a hint: it is of no use to any member.
         delete(desk, turn, &delivery);
         return;
     };
@@ -405,6 +465,19 @@ pub(crate) fn gone(desk: &Desk, bytes: u64, result: Result<StoreOutcome, StoreFa
     if let Ok(StoreOutcome::Applied { .. }) = result {
         desk.hints.give_back(bytes);
     }
+}
+
+/// What the hints of all members are filed under.
+fn labels(topology: &Topology) -> Vec<[u8; MEMBER_BYTES]> {
+    let members = (0..topology.len()).map(MemberIndex);
+    let members = members.filter(|member| topology.has(*member));
+    members.map(|member| label(topology, member)).collect()
+}
+
+/// Is it the hint of a member that there is no more?
+fn is_orphan(labels: &[[u8; MEMBER_BYTES]], key: &Key) -> bool {
+    let is_its = |label: &[u8; MEMBER_BYTES]| key.raw().starts_with(label);
+    !labels.iter().any(is_its)
 }
 
 /// The first label behind one.

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. `bytes` counts what is stored and what is on its way there. It is above `bytes_max` only
+//! 1. `bytes` counts hints that are stored or on their way there. It is above `bytes_max` only
 //!    while `take` looks.
-//! 2. Until `count` was told what an earlier life left, no room is given.
+//! 2. No room is given until `count` was told how much an earlier life left.
 //!
 //! Not here: which hints are kept and delivered (`hints.rs`).
 //! See: docs/overload.md.
@@ -17,7 +17,7 @@
 use dendra_base::{Cell, Key, Version};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Room for the hints of one member, shared by its loops, and what became of them.
+/// Room for the hints of one member, shared by its loops, with counts of their fates.
 ///
 /// The orderings are relaxed: these are counters, and no other memory hangs on them.
 #[derive(Debug)]

@@ -8,14 +8,14 @@
 //! mod.rs           Membership    the rules of a conversation
 //! identity.rs      Own, judge    records, and the rules of a claim
 //! acquaintance.rs  Acquaintance  one peer: its noted process, links, confirmations
-//! refusal.rs       NoLink        what a refusal means for the process that is refused
+//! refusal.rs       NoLink        the meaning of a refusal for the process that is refused
 //! start.rs         MemberStart   from the first question until the node is ready
 //! step.rs          MemberEvent, MemberEffect: all that goes in and out
 //! ```
 //!
 //! Invariants
-//! 1. At most one process counts as a member: frames of another life than the admitted one are
-//!    dropped, and no other process is admitted while links to the admitted one are up.
+//! 1. At most one process counts as a member. Frames of another life than the admitted one are
+//!    dropped. No other process is admitted while links to the admitted one are up.
 //! 2. A process is admitted only when the note about it is durable. A restart here forgets no
 //!    process that counted, and no start that was noted.
 //! 3. A claim is judged before its note is begun: a process that is refused leaves no note.
@@ -120,7 +120,7 @@ impl Membership {
         self.start.due_us()
     }
 
-    /// Why this process is not ready although others are: it has no links to a majority, and a
+    /// Why this process is not ready although others are. It has no links to a majority, and a
     /// member that answers does not admit it, or is not admitted. A process that reaches no other
     /// one may be the first to start.
     pub fn shut_out(&self) -> Option<String> {

@@ -1,4 +1,4 @@
-//! What it means for this process that a handshake led to no link.
+//! The meaning of a handshake without a link, for this process.
 //!
 //! | answer of the other side | this process |
 //! |---|---|

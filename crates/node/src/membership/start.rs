@@ -9,11 +9,11 @@
 //! ```
 //!
 //! Invariants
-//! 1. No member notes this start before all members that can be asked admit it: a member that had
+//! 1. No member notes this start before all members that can be asked admit it. A member that had
 //!    noted an image would refuse the true folder.
 //! 2. The door opens for no process that an asked member refuses.
 //! 3. A ready process reaches the members that admit it from each event loop, and is reached by
-//!    each of theirs; or it has waited as long as a handshake may take. So members can be restarted
+//!    each of theirs. Or it has waited as long as a handshake may take. So members can be restarted
 //!    one after the other.
 //! 4. A member that does not answer delays a start by `LINK_OPEN_TIMEOUT_US` at most. Members that
 //!    start together do not wait for each other.

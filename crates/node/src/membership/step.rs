@@ -20,7 +20,7 @@ use super::refusal::{Disowned, NoLink};
 use crate::member::MemberIndex;
 use std::fmt;
 
-/// What the machine is told.
+/// The events that the machine takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberEvent {
     /// A process makes this claim: the asker of a link behind its proof, or the acceptor of an own
@@ -101,7 +101,7 @@ pub enum MemberEvent {
     Stopping,
 }
 
-/// What the machine wants done.
+/// The effects that the machine orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberEffect {
     /// The claim would be admitted.
@@ -148,11 +148,11 @@ pub struct PeerNote {
     pub member: MemberIndex,
     /// The record.
     pub peer: Peer,
-    /// What waits for it.
+    /// The step that waits for it.
     pub purpose: NoteFor,
 }
 
-/// What waits for a note.
+/// The steps that wait for a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoteFor {
     /// A process, until it is admitted.

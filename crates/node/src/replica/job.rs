@@ -1,4 +1,4 @@
-//! A promise or an acceptance under way: what was asked, and what the store has told so far.
+//! A promise or an acceptance under way: the question, and the store's answers so far.
 //!
 //! Invariants
 //! 1. `record` and `previous` are of the last read of the record: a try that found it changed reads
@@ -14,23 +14,23 @@ use bytes::Bytes;
 use dendra_base::peer::{Ballot, Proposal};
 use dendra_base::{Cell, Version};
 
-/// What becomes of a record that cannot be read here.
+/// The fate of a question whose record cannot be read here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IfLost {
-    /// The question is refused: what the record said counts.
+    /// The question is refused: the promise in the lost record still counts.
     Refuse,
     /// A repair, which walks enough other owners, writes it anew.
     WriteAnew,
 }
 
-/// What is asked.
+/// The question.
 #[derive(Debug)]
 pub(crate) enum Question {
     /// Promise this ballot.
     Prepare { ballot: Ballot },
     /// Accept this proposal.
     Accept { proposal: Proposal },
-    /// Keep what another owner promised and accepted, beside what this one did.
+    /// Keep another owner's promise and accepted proposal, beside this one's.
     Adopt { record: Record, if_lost: IfLost },
 }
 

@@ -1,4 +1,4 @@
-//! One member's copies: how questions are answered, those of peers and those of the own coordinator.
+//! One member's copies: answers to questions of peers, and of the own coordinator.
 //!
 //! ```text
 //! Clock            the hybrid clock, at once
@@ -10,14 +10,14 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing is said that is not durable, and a refusal says nothing about the key.
-//! 2. A question of another cluster, of an older topology, for a key that this member does not own,
-//!    or past its time is refused before anything is done.
+//! 1. Each answer tells only durable state, and a refusal tells nothing about the key.
+//! 2. A question is refused before any work if it is of another cluster, of an older topology, or
+//!    past its time, or if this member does not own the key.
 //! 3. A cell of a peer that is longer than this member keeps, or that fails its checksum, is refused.
 //! 4. The clock is not below any version that is stored here: it observes a version before the
-//!    store gets it, however far ahead of the wall clock it is. No version is refused for its time.
+//!    store gets it, even one far ahead of the wall clock. No version is refused for its time.
 //!
-//! Not here: which answers are enough (`coordinator/`), what the store does (the world).
+//! Not here: which answers are enough (`coordinator/`), the store itself (the world).
 //! See: docs/protocol.md.
 
 pub(crate) mod job;
@@ -126,7 +126,7 @@ fn check(desk: &Desk, requester: Requester, stamp: Stamp, ask: &Ask) -> Result<(
         Ask::Clock | Ask::Read { .. } | Ask::Page { .. } => true,
         Ask::Write { cell, .. } => owns(copies.max(cell.copies)),
         Ask::Prepare { .. } | Ask::Accept { .. } => owns(copies),
-        // What is read behind the fence has all that was confirmed in front of it.
+        // A read behind the fence has all writes that were confirmed in front of it.
         Ask::Load { .. } => desk.fence.epoch() >= stamp.epoch,
         // Both know the same owners, or they do not compare.
         Ask::Compare { .. } | Ask::List { .. } if stamp.epoch != desk.layout.epoch() => {

@@ -13,10 +13,10 @@
 //!
 //! Invariants
 //! 1. Nothing is answered before it is durable.
-//! 2. The record is read before the stored cell: a proposal that was accepted in between changes the
-//!    record and is found by the guard; one that was stored before is in the stored cell.
-//! 3. Records are written only under the condition that they are what was read, so that two loops of
-//!    one member cannot lose each other's promises.
+//! 2. The record is read before the stored cell. A proposal that was accepted in between changes
+//!    the record, and the guard finds it; one that was stored before is in the stored cell.
+//! 3. Records are written only under the condition that they have not changed since they were read.
+//!    So two loops of one member cannot lose each other's promises.
 //!
 //! Not here: whether enough members promised (`coordinator/paxos.rs`), the bytes (`record.rs`).
 //! See: docs/protocol.md.
@@ -120,8 +120,8 @@ pub(crate) fn read(
     }
 }
 
-/// The record, or the stored cell, cannot be read. What it said counts all the same, so no question
-/// is answered; but a repair, which has the promises of the other owners, writes the record anew.
+/// The record, or the stored cell, cannot be read. Its promises count all the same, so no question
+/// is answered. But a repair, which has the promises of the other owners, writes the record anew.
 fn lost(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
     let record = match (&job.question, &job.at) {
         (Question::Adopt { record, if_lost }, At::Record) if *if_lost == IfLost::WriteAnew => {
@@ -132,8 +132,8 @@ fn lost(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
             return;
         }
     };
-    // Above whatever version the lost record has: versions of records count from 1, and clocks are
-    // far above that.
+    // Above any version that the lost record can have: versions of records count from 1, and clocks
+    // are far above that.
     let above = Version {
         hlc: desk.hlc.last(),
         origin: desk.origin,

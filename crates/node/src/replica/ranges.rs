@@ -1,16 +1,16 @@
-//! How a member answers for ranges that it shares with a peer: fingerprints, and lists.
+//! A member's answers about ranges that it shares with a peer: fingerprints, and lists.
 //!
 //! ```text
 //! Compare   Effect::Survey of the asker's ranges ─► Compared: which differ
-//! List      Effect::Page ─► Listed: what both may own, without values
+//! List      Effect::Page ─► Listed: the records that both may own, without values
 //! ```
 //!
 //! Invariants
-//! 1. Each question is one bounded job of the store: `COMPARE_ANSWER_BYTES` and
-//!    `COMPARE_LIST_BYTES`, whatever the asker wants.
+//! 1. Each question is one bounded job of the store, even if the asker wants more:
+//!    `COMPARE_ANSWER_BYTES` and `COMPARE_LIST_BYTES`.
 //! 2. Asker and owner know the same epoch: they share the same records.
 //!
-//! Not here: who compares what and when (`compare/mod.rs`).
+//! Not here: when members compare, and which ranges (`compare/mod.rs`).
 //! See: docs/protocol.md, "Comparing copies".
 
 use super::record::Record;
@@ -25,7 +25,8 @@ use dendra_base::peer::{Answer, RangePrint, Refused};
 use dendra_base::{Cell, Key, Space};
 use std::sync::Arc;
 
-/// What this member shares with the peer that asks; a machine of this node does not ask itself.
+/// The records that this member shares with the peer that asks; a machine of this node does not ask
+/// itself.
 fn shared(desk: &Desk, requester: Requester) -> Option<Arc<SharedRecords>> {
     match requester.to {
         Recipient::Own(_) => None,
@@ -91,7 +92,7 @@ pub(crate) fn surveyed(
             let mut differing: Vec<u16> = differing.map(|(at, _)| at).collect();
             let mut looked = u16::try_from(seen.ranges.len()).expect("as many as were asked for");
             if looked == 0 {
-                // So much in one range: it is not what the asker has.
+                // So much in one range: the asker holds something else.
                 differing.push(0);
                 looked = 1;
             }

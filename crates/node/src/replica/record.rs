@@ -1,4 +1,4 @@
-//! What a member remembers of the conditional writes of a key: its promise, and what it accepted.
+//! A member's record of a key's conditional writes: its promise, and the proposal that it accepted.
 //!
 //! ```text
 //! value of the cell under | Space::Protocol | raw key |
@@ -10,8 +10,8 @@
 //!
 //! Invariants
 //! 1. Big-endian numbers; bytes that are no record decode to `None`, never to an empty record.
-//! 2. An accepted proposal stays until another one is accepted; only its value goes once the key
-//!    holds it, so that its author can still be told.
+//! 2. An accepted proposal stays until another one is accepted. Only its value goes, once the key
+//!    holds it: its author can still be told.
 //!
 //! Not here: when records change (`protocol.rs`).
 //! See: docs/format/cluster.md, docs/protocol.md.
@@ -98,8 +98,8 @@ impl Record {
         })
     }
 
-    /// What two owners promised and accepted: the higher promise, and what was accepted under the
-    /// higher ballot.
+    /// The join of two owners' records: the higher promise, and the proposal that was accepted
+    /// under the higher ballot.
     pub(crate) fn joined(self, other: Record) -> Record {
         let is_later = |a: &Proposal, b: &Proposal| b.ballot > a.ballot;
         let accepted = match (self.accepted, other.accepted) {
@@ -112,7 +112,7 @@ impl Record {
         }
     }
 
-    /// What was accepted last, without its value.
+    /// The proposal that was accepted last, without its value.
     pub(crate) fn line(&self) -> Option<Line> {
         let accepted = self.accepted.as_ref()?;
         Some(Line {

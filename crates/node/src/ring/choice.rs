@@ -1,18 +1,18 @@
-//! Which members get which partitions: the cheapest table in which everybody has its share.
+//! Which members get which partitions: the cheapest table in which each member has its share.
 //!
 //! ```text
 //! 1. every partition takes its cheapest members                  no member depends on another
-//! 2. who has too much passes a partition on, along the cheapest  h1 ─17─► h4 ─203─► h2
-//!    chain of passes that ends where there is room
+//! 2. a member with too much passes a partition on, along the     h1 ─17─► h4 ─203─► h2
+//!    cheapest chain of passes that ends where there is room
 //! ```
 //!
-//! Step 2 is the successive shortest path method for transport problems: the table is the cheapest
-//! of all that keep the bounds, whatever the order of the steps. One new member changes
-//! few costs, so the cheapest table changes little; there is no history to remember.
+//! Step 2 is the successive shortest path method for transport problems. Its table is the cheapest
+//! of all that keep the bounds, in any order of the steps. One new member changes few costs, so the
+//! cheapest table changes little; there is no history to remember.
 //!
 //! Invariants
 //! 1. Every partition keeps its number of members, all of them allowed, and the rounds over the zones.
-//! 2. A member outside its bounds came closer to them or stayed, and nobody left them.
+//! 2. A member outside its bounds came closer to them or stayed, and no member left its bounds.
 //!
 //! Not here: the bounds (`shares.rs`), the costs (`costs.rs`).
 //! See: Ahuja, Magnanti and Orlin, "Network Flows", 1993, section 9.7.
@@ -37,13 +37,13 @@ pub(super) fn each(mut members: Members) -> impl Iterator<Item = usize> {
     })
 }
 
-/// What is to be chosen from.
+/// The costs and bounds to choose from.
 pub(super) struct Problem<'a> {
     /// By member, then by partition.
     pub(super) costs: &'a [Vec<i64>],
     /// By member.
     pub(super) zones: &'a [usize],
-    /// By partition: who may have it.
+    /// By partition: the members that may have it.
     pub(super) allowed: &'a [Members],
     /// By member: how many partitions it should have.
     pub(super) bounds: &'a [RangeInclusive<usize>],
@@ -75,7 +75,7 @@ struct Choice<'a> {
 /// Which members get each partition.
 pub(super) fn choose(problem: &Problem<'_>) -> Vec<Members> {
     let mut choice = Choice::natural(problem);
-    // Every chain brings one member one step closer, so there are not more of them than copies; the
+    // Every chain brings one member one step closer, so there are not more of them than copies. The
     // bound is for chains that had to be cut.
     let chains_max = 2 * problem.copies * problem.allowed.len();
     for _ in 0..chains_max {
@@ -178,7 +178,7 @@ impl<'a> Choice<'a> {
         takers
     }
 
-    /// Considers the partition for the cheapest passes of those who have it.
+    /// Considers the partition for the cheapest passes of its owners.
     fn offer(&mut self, partition: usize) {
         let members = self.held.len();
         for giver in each(self.chosen[partition]) {
@@ -245,8 +245,8 @@ impl<'a> Choice<'a> {
             cost[member] = 0;
             changed |= 1 << member;
         }
-        // Bellman and Ford: passes that undo earlier ones have negative costs, and no circle of
-        // passes is negative as long as the table is the cheapest. The bound is for those that
+        // Bellman and Ford. Passes that undo earlier ones have negative costs, and no circle of
+        // passes is negative as long as the table is the cheapest. The bound is for circles that
         // were cut.
         for _ in 0..members {
             if changed == 0 {

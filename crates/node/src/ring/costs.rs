@@ -1,4 +1,4 @@
-//! What it costs to give a partition to a member: weighted rendezvous with stratified scores.
+//! The cost of giving a partition to a member: weighted rendezvous with stratified scores.
 //!
 //! ```text
 //! member h2, all partitions in the order of their hashes:   17  203  4  90 …
@@ -6,18 +6,18 @@
 //! cost                                                      -log2(u) / weight
 //! ```
 //!
-//! The cheapest of several members is each of them with the probability of its weight's share, and
-//! the order of any two of them does not depend on a third: that is rendezvous, and why a new
-//! member takes its share and nobody else's choice changes. Scores drawn freely would leave ten
-//! members of 256 partitions up to 17 % off their shares. Here each member's scores are spread
-//! evenly over 0 to 1, which makes that 10 % before anything is balanced, and balancing moves less.
+//! The cheapest of several members is each of them with the probability of its weight's share. The
+//! order of any two of them does not depend on a third. That is rendezvous: a new member takes its
+//! share, and no other choice changes. Scores drawn freely would leave ten members of 256
+//! partitions up to 17 % off their shares. Here each member's scores are spread evenly over 0 to 1.
+//! That makes it 10 % before any balancing, and balancing moves less.
 //!
 //! Invariants
 //! 1. A member's costs depend on its own URL and weight, the key of the cluster and the number of
 //!    partitions, and on no other member.
 //! 2. Only sums, products and quotients of doubles: every machine rounds them alike.
 //!
-//! Not here: who gets what (`choice.rs`).
+//! Not here: the choice of owners (`choice.rs`).
 //! See: Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998.
 
 use crate::topology::Member;

@@ -4,7 +4,7 @@
 //! key bytes ── SipHash-1-3, key of the cluster ──► partition 0..256 ── table ──► members, best first
 //! partition 17    h3 h1 h7 | h2 h9 …        the first `from` of the row hold a record
 //!
-//! costs.rs    what a partition costs at a member, by hashing alone
+//! costs.rs    the cost of a partition at a member, by hashing alone
 //! shares.rs   how many copies each member should have
 //! choice.rs   the cheapest table that keeps the shares
 //!
@@ -148,7 +148,7 @@ impl Ring {
     }
 
     /// How many copies each member of `topology`, whose table this is, must get that it did not
-    /// have under `before`: what a change of members moves.
+    /// have under `before`. They are the copies that a change of members moves.
     pub fn arrivals(&self, topology: &Topology, before: (&Topology, &Ring)) -> Vec<usize> {
         let earlier: Vec<Option<MemberIndex>> = topology
             .members()
@@ -183,8 +183,8 @@ fn bounds(share: f64, partitions: u16) -> RangeInclusive<usize> {
 }
 
 /// The owners for one copy, for two, … up to the replication factor, each within the next; and the
-/// shares that they keep. The most copies are chosen first, for they decide what has to
-/// move; fewer are chosen among them.
+/// shares that they keep. The most copies are chosen first, since they decide the moves; fewer are
+/// chosen among them.
 fn nested(
     topology: &Topology,
     costs: &[Vec<i64>],

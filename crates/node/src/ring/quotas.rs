@@ -80,8 +80,8 @@ fn rising_to(goal: u128, of: impl Fn(u128) -> u128) -> u128 {
     high
 }
 
-/// How far a quota and a twentieth of it are off together, at most, for being rounded: 53 1/3 and
-/// 5 % are 56, and must not be less.
+/// The most that a quota and a twentieth of it are off together for being rounded. 53 1/3 and 5 %
+/// are 56, and must not be less.
 const ROUNDED: u64 = 2;
 
 /// How many partitions a member may have whose quota is `quota`: 5 % more or less, or one.

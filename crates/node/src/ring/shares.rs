@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Shares add up to the copies; no member's is more than one copy of every partition; a zone
-//!    has as many copies of a partition as rounds over the zones give it.
+//! 1. Shares add up to the copies. No member's share is more than one copy of every partition. A
+//!    zone has as many copies of a partition as rounds over the zones give it.
 //! 2. A share for fewer copies is never larger than the one for more.
 //!
 //! Not here: which partitions (`choice.rs`).
@@ -16,7 +16,7 @@
 /// Steps of the search for the level: more than a double has bits.
 const STEPS: usize = 64;
 
-/// How many copies of one partition each zone may have when they are dealt in rounds: a zone gets
+/// How many copies of one partition each zone may have when they are dealt in rounds. A zone gets
 /// its second copy when every zone that has a member left has its first.
 #[derive(Debug)]
 pub(super) struct Rounds {

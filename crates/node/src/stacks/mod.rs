@@ -1,4 +1,4 @@
-//! Requests that wait for one event loop: a stack for each source, and a turn that goes round the sources.
+//! Requests that wait for one event loop: a stack for each source, and turns among the sources.
 //!
 //! ```text
 //! source ─► stack: newest on top ─┐   fewest calls in this round, then the newest on top
@@ -6,16 +6,17 @@
 //! source ─► stack                ─┘   most that wait beyond the target ─► pop_late
 //! ```
 //!
-//! Among sources with equally many calls the newest request goes first, too: with one connection for each source, the
-//! order of arrival would serve every request late. Calls count for one round, 100 ms: a source is not remembered for
-//! longer.
+//! Among sources with equally many calls the newest request goes first, too. With one connection
+//! for each source, the order of arrival would serve every request late. Calls count for one round,
+//! 100 ms: a source is not remembered for longer.
 //!
 //! Invariants
 //! 1. A request that is in is popped once, or leaves.
 //! 2. Of two sources that both wait, the one with fewer calls in the round is popped first.
 //! 3. With one source for all requests the order is that of one stack.
-//! 4. It holds an entry for each request that waits and for each source that was called in this round, at most
-//!    `ROUND_CALLS_MAX` of the latter. A step is logarithmic in them; the end of a round costs what its calls did.
+//! 4. It holds an entry for each request that waits, and one for each source that was called in
+//!    this round, at most `ROUND_CALLS_MAX`. A step is logarithmic in both. The end of a round
+//!    costs as much as its calls did.
 //!
 //! Not here: when requests wait, and how many are refused (`standing.rs`).
 //! See: docs/overload.md, "When the processor is what runs out".
@@ -256,7 +257,7 @@ impl<T> AddressStacks<T> {
         self.late.insert((stack.late, newest));
     }
 
-    /// Changes the stack of `source`, and what is known of it.
+    /// Changes the stack of `source` and its entries in `turns` and `fresh`.
     fn change<R>(
         &mut self,
         source: AddressGroup,

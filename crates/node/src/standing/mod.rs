@@ -1,4 +1,4 @@
-//! Which request is begun next when the processor is what runs out.
+//! Which request is begun next when the processor is short.
 //!
 //! ```text
 //! open      run queue of the loop, in the order in which sockets became readable
@@ -9,28 +9,30 @@
 //!             in the order of the sockets they would wait for less than half the target, for CALM_US ─► open
 //! ```
 //!
-//! A loop that is late serves requests whose clients have given up, one after the other: nothing in time. Taking
-//! the newest first, it serves as many as it can, each at once. A refusal costs a third of what a small read does, so
-//! refusals are rationed; a request that is neither served nor refused is not even read: it stays in its socket.
+//! A late loop that keeps the order of arrival serves only requests whose clients have given up.
+//! Taking the newest first, it serves as many as it can, each at once. A refusal costs a third of a
+//! small read, so refusals are rationed. A request that is neither served nor refused is not even
+//! read: it stays in its socket.
 //!
 //! Invariants
-//! 1. The order changes only after the delay stood above its target for `STANDING_US`, in several samples: neither
-//!    for a burst, nor for a process that was stopped for a moment.
+//! 1. The order changes only after the delay stood above its target for `STANDING_US`, in several
+//!    samples. A burst, or a process that was stopped for a moment, does not change it.
 //! 2. Of `SERVED_PER_REFUSAL` + 1 requests that are called, at most one is refused, however many wait.
-//! 3. Whatever joined is called once, unless it leaves; an open line is empty.
-//! 4. A source that waits is called as often in a round as any other: one with a single connection waits for one call
-//!    of each other source, not for their connections.
-//! 5. A line that had to begin again at once stays twice as long the next time: to try costs those in it.
+//! 3. Every request that joined is called once, unless it leaves; an open line is empty.
+//! 4. A source that waits is called as often in a round as any other. One with a single connection
+//!    waits for one call of each other source, not for their connections.
+//! 5. A line that had to begin again at once stays twice as long the next time. Each try to end it
+//!    costs the requests in it.
 //!
-//! Not here: how the lag is measured (the server's loops), gates of counts and bytes (`admission.rs`), what stands
-//! where (`stacks.rs`).
+//! Not here: how the lag is measured (the server's loops), gates of counts and bytes
+//! (`admission.rs`), the stacks (`stacks.rs`).
 //! See: docs/overload.md, "When the processor is what runs out".
 
 pub use crate::stacks::{AddressGroup, Place};
 use crate::stacks::{AddressStacks, Late};
 
-/// How long the delay must stay above its target before the order changes: CoDel's interval, longer than a burst of
-/// requests, shorter than a client's patience.
+/// How long the delay must stay above its target before the order changes: CoDel's interval. It is
+/// longer than a burst of requests, and shorter than a client's patience.
 pub const STANDING_US: u64 = 100_000;
 /// So many requests are called at once: less than a millisecond of work, so that newer ones are seen soon.
 pub const TURN: usize = 32;
@@ -40,11 +42,11 @@ pub const SERVED_PER_REFUSAL: usize = 8;
 const SAMPLES_MIN: u32 = 2;
 /// A loop that goes without samples for this long is at rest.
 const QUIET_US: u64 = 500_000;
-/// The line ends when all in it could have been called in time for so long, and for at most so long after it had to
-/// begin again at once.
+/// The line ends when, for so long, all requests in it could have been called in time. If it had to
+/// begin again at once, the time is longer, up to the maximum.
 const CALM_US: u64 = 500_000;
 const CALM_US_MAX: u64 = 4_000_000;
-/// What is served is counted over so long.
+/// Served requests are counted over so long.
 const WINDOW_US: u64 = 50_000;
 /// So long behind the last line another delay is no burst.
 const ALERT_US: u64 = 1_000_000;
@@ -69,7 +71,7 @@ pub enum Change {
     Ends,
 }
 
-/// What becomes of a request that was called.
+/// The fate of a request that was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Called {
     /// It is read and carried out.
@@ -90,7 +92,7 @@ pub struct Line<T> {
     /// Standing: since when all could have been called in time, and for how long that has to be so.
     calm_since_us: u64,
     calm_us: u64,
-    /// Since when is counted what was served, how many that are, and how many waited at most.
+    /// The window of the count: its beginning, the requests served in it, and the most that waited.
     window: (u64, u64, u64),
     /// Until when one sample is enough.
     alert_until_us: u64,
@@ -223,8 +225,8 @@ impl<T> Line<T> {
         }
     }
 
-    /// In turn one whose client still waits, most likely, and the oldest, whose client may have gone: it must not stay
-    /// for as long as the overload does.
+    /// Takes turns: a request whose client most likely still waits, then the oldest one. The oldest
+    /// one's client may have gone, but it must not wait for as long as the overload lasts.
     fn next_refused(&mut self, now_us: u64) -> Option<T> {
         let which = match self.is_oldest_next {
             true => Late::Oldest,

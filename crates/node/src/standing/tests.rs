@@ -89,7 +89,7 @@ struct World {
 
 const SERVE_US: u64 = 20;
 const REFUSE_US: u64 = 7;
-/// What a connection costs whose client has gone.
+/// The cost of a connection whose client has gone.
 const GONE_US: u64 = 5;
 
 impl World {
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    /// `load` is what is offered, in hundredths of what can be served.
+    /// `load` is the offered load, in hundredths of the capacity.
     fn run(&mut self, load: u64, patience_us: u64, until_us: u64) {
         let gap_us_100 = SERVE_US * 100 * 100 / load;
         let mut called = Vec::new();
@@ -163,7 +163,7 @@ impl World {
     }
 }
 
-/// Answers in time, in hundredths of what could be served in two seconds behind the first two.
+/// Answers in time, in hundredths of the capacity over the two seconds behind the first two.
 fn goodput(seed: u64, target_us: u64, load: u64, patience_us: u64) -> (u64, World) {
     let mut world = World::new(seed, target_us);
     world.run(load, patience_us, 2_000_000);
@@ -208,12 +208,12 @@ fn behind_an_overload_the_line_ends_and_nothing_is_left_in_it() {
 
 const CROWD: usize = 2_000;
 
-/// What a client with one connection gets beside a crowd that comes from one address: all ask again as soon as they
-/// have an answer.
+/// A client with one connection beside a crowd that comes from one address: all ask again as soon
+/// as they have an answer.
 struct Beside {
     took_us: Vec<u64>,
     refused: u64,
-    /// Answers to all of them, in hundredths of what could be served.
+    /// Answers to all of them, in hundredths of the capacity.
     good: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The bytes of what stewards say to each other, as the body of a frame.
+//! The bytes of the messages of stewards, as the body of a frame.
 //!
 //! | kind | message | body |
 //! |---:|---|---|
@@ -9,15 +9,15 @@
 //! | 6 | Chosen | count 2, records |
 //! | 7, 8 | At, Learn | epoch 8 |
 //! | 9 | Removed | record |
-//! | 16 | Progress | epoch 8, stored 8, loaded 8, rate 8, release, count 4, moves |
-//! | 17 | Throttle | bytes a second 8 |
+//! | 16 | Progress | epoch 8, stored 8, loaded 8, rate 8, release, 1 = disk full, count 4, moves |
+//! | 17 | Throttle | bytes a second 8, when it was ordered 8 |
 //! | 32 | EnrolRequest | cluster, node 16, address, weight 2, zone, replaced address |
 //! | 33 | Enrolled | number 4, record |
 //! | 34, 35 | Wait, Refused | sentence |
 //!
-//! A ballot is its round (8) and the number of the proposer (4), a record its length (4) and bytes,
-//! a text its length (2) and UTF-8, a move the plan (8), partition (2), position (1), old and new
-//! owner (4 each, `ffffffff` = none). Integers are little-endian.
+//! A ballot is its round (8) and the number of the proposer (4). A record is its length (4) and
+//! bytes, a text its length (2) and UTF-8. A move is the plan (8), partition (2), position (1), old
+//! and new owner (4 each, `ffffffff` = none). Integers are little-endian.
 //!
 //! Invariants
 //! 1. Reading makes no more than the bytes hold.
@@ -25,7 +25,9 @@
 //! Not here: the frame with its checksum (crate `wire`), records (`topology/record/codec.rs`).
 //! See: docs/peer.md.
 
-use super::messages::{EnrolAnswer, EnrolRequest, LoadGauges, MemberProgress, StewardMessage};
+use super::messages::{
+    EnrolAnswer, EnrolRequest, LoadGauges, MemberProgress, StewardMessage, ThrottleOrder,
+};
 use crate::limits::{EPOCH_PAGE_RECORDS_MAX, RELEASE_BYTES_MAX};
 use crate::ring::Partition;
 use crate::ring::table::{MemberId, Move, Moving};
@@ -66,30 +68,52 @@ impl StewardMessage {
         match self {
             StewardMessage::Chain(message) => put_chain(&mut out, message),
             StewardMessage::Progress(progress) => put_progress(&mut out, progress),
-            StewardMessage::Throttle { bytes_per_second } => {
+            StewardMessage::Throttle(order) => {
                 out.push(THROTTLE);
-                put_u64(&mut out, *bytes_per_second);
+                out.extend_from_slice(&order.encode());
             }
         }
         out
     }
 
-    /// Reads what [`StewardMessage::encode`] wrote.
+    /// Reads the bytes of [`StewardMessage::encode`].
     ///
     /// # Errors
-    /// What of it is missing or wrong.
+    /// The part that is missing or wrong.
     pub fn decode(bytes: &[u8]) -> Result<StewardMessage, &'static str> {
         let mut rest = bytes;
         let [kind] = take(&mut rest)?;
         let message = match kind {
             PROGRESS => StewardMessage::Progress(progress(&mut rest)?),
-            THROTTLE => StewardMessage::Throttle {
-                bytes_per_second: u64_of(&mut rest)?.max(1),
-            },
+            THROTTLE => StewardMessage::Throttle(throttle(&mut rest)?),
             kind => StewardMessage::Chain(chain(kind, &mut rest)?),
         };
         ended(rest).map(|()| message)
     }
+}
+
+impl ThrottleOrder {
+    /// The order as bytes, for a message and for a note.
+    pub fn encode(&self) -> [u8; 16] {
+        let mut out = [0; 16];
+        out[..8].copy_from_slice(&self.bytes_per_second.to_le_bytes());
+        out[8..].copy_from_slice(&self.ordered_ms.to_le_bytes());
+        out
+    }
+
+    /// Reads what [`ThrottleOrder::encode`] wrote.
+    pub fn decode(bytes: &[u8]) -> Option<ThrottleOrder> {
+        let mut rest = bytes;
+        let order = throttle(&mut rest).ok()?;
+        rest.is_empty().then_some(order)
+    }
+}
+
+fn throttle(rest: &mut &[u8]) -> Result<ThrottleOrder, Unreadable> {
+    Ok(ThrottleOrder {
+        bytes_per_second: u64_of(rest)?.max(1),
+        ordered_ms: u64_of(rest)?,
+    })
 }
 
 impl EnrolRequest {
@@ -105,10 +129,10 @@ impl EnrolRequest {
         out
     }
 
-    /// Reads what [`EnrolRequest::encode`] wrote.
+    /// Reads the bytes of [`EnrolRequest::encode`].
     ///
     /// # Errors
-    /// What of it is missing or wrong.
+    /// The part that is missing or wrong.
     pub fn decode(bytes: &[u8]) -> Result<EnrolRequest, &'static str> {
         let mut rest = bytes;
         let [ENROL] = take(&mut rest)? else {
@@ -150,10 +174,10 @@ impl EnrolAnswer {
         out
     }
 
-    /// Reads what [`EnrolAnswer::encode`] wrote.
+    /// Reads the bytes of [`EnrolAnswer::encode`].
     ///
     /// # Errors
-    /// What of it is missing or wrong.
+    /// The part that is missing or wrong.
     pub fn decode(bytes: &[u8]) -> Result<EnrolAnswer, &'static str> {
         let mut rest = bytes;
         let [kind] = take(&mut rest)?;
@@ -282,6 +306,7 @@ fn put_progress(out: &mut Vec<u8>, progress: &MemberProgress) {
     put_u64(out, progress.gauges.loaded_bytes);
     put_u64(out, progress.gauges.bytes_per_second);
     put_text(out, &progress.release);
+    out.push(u8::from(progress.is_disk_full));
     out.extend_from_slice(&(progress.arrived.len() as u32).to_le_bytes());
     let id = |member: Option<MemberId>| member.map_or(NONE, |member| member.0).to_le_bytes();
     for MoveArrived { plan, step } in &progress.arrived {
@@ -304,6 +329,11 @@ fn progress(rest: &mut &[u8]) -> Result<MemberProgress, Unreadable> {
     if release.len() > RELEASE_BYTES_MAX {
         return Err("the release");
     }
+    let is_disk_full = match take(rest)? {
+        [0] => false,
+        [1] => true,
+        _ => return Err("whether its disk is full"),
+    };
     let count = u32::from_le_bytes(take(rest)?) as usize;
     if count > rest.len() / MOVE_BYTES {
         return Err("the number of moves");
@@ -327,6 +357,7 @@ fn progress(rest: &mut &[u8]) -> Result<MemberProgress, Unreadable> {
         arrived,
         gauges,
         release,
+        is_disk_full,
     })
 }
 

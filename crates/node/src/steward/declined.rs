@@ -14,6 +14,7 @@ use crate::ring::table::MemberId;
 use crate::steward::draft_id::DraftId;
 use crate::topology::BadMember;
 use crate::topology::why_not::WhyNot;
+use dendra_base::{ClusterVersion, ClusterVersions};
 use std::fmt;
 
 /// Why an order was declined. `Display` names the way out.
@@ -69,6 +70,13 @@ pub enum Declined {
         /// How many.
         members: usize,
     },
+    /// One plan would change the number of copies by more than one.
+    CopiesApart {
+        /// Copies of a record now.
+        now: u8,
+        /// As asked for.
+        wanted: u8,
+    },
     /// The joiner is of another cluster.
     OtherCluster {
         /// The name here.
@@ -89,6 +97,25 @@ pub enum Declined {
     /// A joiner of weight 0, or the like.
     NoFolder {
         /// The address that it joins with.
+        url: String,
+    },
+    /// The version in force is the newest that this member knows.
+    NewestVersion {
+        /// That version.
+        version: ClusterVersion,
+    },
+    /// A member runs a release that does not know the version.
+    OlderRelease {
+        /// Of that member.
+        url: String,
+        /// What it knows.
+        versions: ClusterVersions,
+        /// The version that was to be in force.
+        version: ClusterVersion,
+    },
+    /// A member does not answer, and its release is not known.
+    Away {
+        /// Of that member.
         url: String,
     },
     /// This member was removed, or has no vote yet.
@@ -134,10 +161,14 @@ impl Declined {
             Declined::UnknownDraft { .. } => "unknown-plan",
             Declined::OtherEpoch { .. } => "other-epoch",
             Declined::TooMany { .. } => "too-many-members",
+            Declined::CopiesApart { .. } => "copies-apart",
             Declined::OtherCluster { .. } => "other-cluster",
             Declined::Returned { .. } => "removed",
             Declined::SameOrigin { .. } => "same-origin",
             Declined::NoFolder { .. } => "no-folder",
+            Declined::NewestVersion { .. } => "newest-version",
+            Declined::OlderRelease { .. } => "older-release",
+            Declined::Away { .. } => "member-away",
             Declined::NoVote { .. } => "no-vote",
             Declined::Busy => "busy",
             Declined::NoMajority { .. } => "no-majority",
@@ -192,6 +223,11 @@ impl fmt::Display for Declined {
                 "{members} members, those that leave included, are more than the {MEMBERS_MAX} that \
                  a cluster may have; let members leave first"
             ),
+            Declined::CopiesApart { now, wanted } => write!(
+                f,
+                "a plan changes the number of copies by one, and {wanted} is more than one from \
+                 {now}; go there step by step, one plan after the other"
+            ),
             Declined::OtherCluster { ours, theirs } => write!(
                 f,
                 "this member is of the cluster {ours}, and the new one says {theirs}; check \
@@ -210,6 +246,25 @@ impl fmt::Display for Declined {
             Declined::NoFolder { url } => write!(
                 f,
                 "{url} shows no folder; start it with a data folder that it may write to"
+            ),
+            Declined::NewestVersion { version } => write!(
+                f,
+                "version {version} is in force, and the release of this member knows no later one; \
+                 there is nothing to finalize"
+            ),
+            Declined::OlderRelease {
+                url,
+                versions,
+                version,
+            } => write!(
+                f,
+                "the release of {url} knows version {versions}, and the next one is {version}; start \
+                 that member with the new release first"
+            ),
+            Declined::Away { url } => write!(
+                f,
+                "{url} cannot be reached from here, and an older release could not start again \
+                 afterwards; start that member with the new release, or remove it, first"
             ),
             Declined::NoVote { member } => write!(
                 f,

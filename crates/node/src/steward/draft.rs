@@ -1,7 +1,7 @@
 //! From a wish to the epoch that would begin with it: the plan, its bytes, or why there is none.
 //!
 //! ```text
-//! PlanWish of an operator ─┐             ┌─► Draft: what would move, and the record to propose
+//! PlanWish of an operator ─┐             ┌─► Draft: the moves, and the record to propose
 //! EnrolRequest of a joiner ┴─► wanted ───┴─► Declined
 //! ```
 //!
@@ -35,7 +35,7 @@ pub(super) struct Draft {
     moves: MovePlan,
 }
 
-/// What is known of the members.
+/// The members' sizes and states, for a draft.
 pub(super) struct Sight<'a> {
     /// Makes the plan.
     pub(super) me: MemberId,
@@ -61,7 +61,7 @@ impl Draft {
         })
     }
 
-    /// What it would do, for people. `before` is the epoch that it was made for.
+    /// The effects of the draft, for people. `before` is the epoch that it was made for.
     pub(super) fn describe(
         &self,
         before: &EpochRecord,
@@ -101,8 +101,8 @@ impl Draft {
     }
 }
 
-/// About how many bytes a move copies: an even part of what its source holds, or of what any owner
-/// of the partition holds; 0 when nothing is copied.
+/// About how many bytes a move copies: an even part of the bytes of its source, or of any owner of
+/// the partition. It is 0 when there is no new owner.
 pub(super) fn copy_bytes(record: &EpochRecord, step: &Move, sight: &Sight<'_>) -> Option<u64> {
     if step.moving.to.is_none() {
         return Some(0);
@@ -199,6 +199,12 @@ pub(super) fn of_wish(
         }
     }
     if let Some(copies) = wish.replication_factor {
+        // Majorities of n and of n + 1 owners meet; those of n and of n + 2 do not.
+        let now = record.replication_factor();
+        if copies.abs_diff(now) > 1 {
+            let wanted = copies;
+            return Err(Declined::CopiesApart { now, wanted });
+        }
         wanted.replication_factor = copies;
     }
     let moves = plan::plan(record.owners(), &now, &wanted).map_err(|why| no_plan(record, why))?;

@@ -13,7 +13,7 @@ impl fmt::Display for DraftId {
 }
 
 impl DraftId {
-    /// Reads what `Display` writes.
+    /// Reads the text of `Display`.
     pub fn parse(text: &str) -> Option<DraftId> {
         let is_hex = text.bytes().all(|b| b.is_ascii_hexdigit());
         let number = u64::from_str_radix(text, 16).ok();

@@ -1,8 +1,8 @@
-//! What a steward does by itself: it carries plans on, enrols founders, and tells others how it does.
+//! The steward's own steps: it carries plans on, enrols founders, and tells others how it does.
 //!
 //! Invariants
-//! 1. A member proposes a step of a plan at once when it is the first in line that is reached, and
-//!    later by `STEWARD_TURN_US` for each one in front of it.
+//! 1. A member proposes a step of a plan at once when it is the first in line that is reached. Else
+//!    it waits `STEWARD_TURN_US` for each one in front of it.
 //! 2. Leaving members are the last in line: they end with the plan.
 //!
 //! Not here: which step is next (`topology/drive.rs`), orders (`ordering.rs`).
@@ -10,11 +10,13 @@
 use super::Steward;
 use super::messages::{MemberProgress, StewardMessage};
 use super::step::StewardEffect;
-use crate::limits::{ENROL_PATIENCE_US, PROGRESS_REST_US, PROGRESS_US, STEWARD_TURN_US};
+use crate::limits::{
+    ENROL_PATIENCE_US, FULL_DISK_PATIENCE_US, PROGRESS_REST_US, PROGRESS_US, STEWARD_TURN_US,
+};
 use crate::ring::table::MemberId;
 use crate::step::Now;
 use crate::topology::drive::next_step;
-use crate::topology::record::{EpochMember, EpochRecord, MemberStatus};
+use crate::topology::record::{EpochChange, EpochMember, EpochRecord, MemberStatus};
 use std::sync::Arc;
 
 impl Steward {
@@ -73,6 +75,16 @@ impl Steward {
     fn wish(&mut self, now: Now) -> Option<EpochRecord> {
         let record = Arc::clone(self.record());
         if record.plan().is_some() {
+            let full = self.full_targets(&record).into_iter();
+            let mut full = full.map(|id| self.full_since_us(id));
+            let is_over = |since: &Option<u64>| {
+                since.is_some_and(|us| now.mono_us >= us + FULL_DISK_PATIENCE_US)
+            };
+            if full.any(|since| is_over(&since))
+                && let Ok(cancelled) = record.cancelled()
+            {
+                return Some(cancelled);
+            }
             let arrived = self.arrivals.all(&record, self.me.member);
             return next_step(&record, &arrived, self.side_by_side);
         }
@@ -93,6 +105,45 @@ impl Steward {
             true => record.enrolled(&nodes).ok(),
             false => None,
         }
+    }
+
+    /// Since when the disk of a member is full.
+    pub(super) fn full_since_us(&self, member: MemberId) -> Option<u64> {
+        match member == self.me.member {
+            true => self.full_since_us,
+            false => self.peers.of(member)?.full_since_us,
+        }
+    }
+
+    /// Members with full disks to which positions move.
+    pub(super) fn full_targets(&self, record: &EpochRecord) -> Vec<MemberId> {
+        let steps = record.owners().all().filter_map(|p| record.moving(p));
+        let mut targets: Vec<MemberId> = steps.filter_map(|step| step.moving.to).collect();
+        targets.sort_unstable();
+        targets.dedup();
+        targets.retain(|id| self.full_since_us(*id).is_some());
+        targets
+    }
+
+    /// Why the plan of `before` was stopped, if a full disk explains it.
+    pub(super) fn why_cancelled(
+        &self,
+        before: &EpochRecord,
+        after: &EpochRecord,
+    ) -> Option<String> {
+        let full = match after.change() {
+            EpochChange::Cancelled => self.full_targets(before),
+            _ => Vec::new(),
+        };
+        let urls = full.iter().filter_map(|id| before.member(*id));
+        let urls: Vec<&str> = urls.map(|member| &*member.place.url).collect();
+        (!urls.is_empty()).then(|| {
+            format!(
+                "the disk of {} is full, and copies were moving there; make room, or give it less \
+                 to hold, and plan again",
+                urls.join(", ")
+            )
+        })
     }
 
     /// This member was removed: it ends when a majority of those that stay know it.
@@ -117,6 +168,7 @@ impl Steward {
             arrived: self.arrivals.of_member(self.me.member),
             gauges: self.meter.gauges.unwrap_or_default(),
             release: self.release.clone(),
+            is_disk_full: self.full_since_us.is_some(),
         })
     }
 
@@ -125,7 +177,7 @@ impl Steward {
         out.push(StewardEffect::Send { to, message });
     }
 
-    /// Tells the member whose turn it is what arrived here, when that is news.
+    /// Tells the member whose turn it is which moves arrived here, when that is news.
     pub(super) fn report(&self, out: &mut Vec<StewardEffect>) {
         let (record, me) = (self.record(), self.me.member);
         let is_fence = self.arrivals.wants_fence_of(record, me);

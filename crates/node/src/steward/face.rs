@@ -1,10 +1,11 @@
-//! The operator's face of the steward: orders and what is answered, as plain values.
+//! The operator's face of the steward: orders and their answers, as plain values.
 //!
 //! ```text
 //! Status                         ─► Status     members, epoch, the plan under way with its progress
-//! Plan(wish)                     ─► Planned    what would move; nothing happens
+//! Plan(wish)                     ─► Planned    the moves that it would make; nothing happens
 //! Apply(id of a plan)            ─► Done       the epoch with which the plan began
 //! Cancel, Readdress, Rekey       ─► Done
+//! Finalize                       ─► Done       releases before this one cannot start any more
 //! Throttle                       ─► Done       all members that can be reached are told
 //! History                        ─► History
 //! any                            ─► Declined   a sentence with the way out, and a code
@@ -21,21 +22,23 @@ use super::declined::Declined;
 use crate::ring::table::MemberId;
 use crate::topology::record::{EpochChange, MemberStatus};
 
+use dendra_base::{ClusterVersion, ClusterVersions};
+
 pub use super::draft_id::DraftId;
 
-/// What an operator can order at any member.
+/// The orders that an operator can give to any member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterOrder {
     /// How the cluster is.
     Status,
-    /// What would move. Nothing happens.
+    /// Tell the moves of a plan. Nothing happens.
     Plan(PlanWish),
     /// Begin a plan that this member made.
     Apply {
         /// As the plan said.
         draft: DraftId,
     },
-    /// Stop the plan under way: what moves stays with its old owners.
+    /// Stop the plan under way: moving positions stay with their old owners.
     Cancel,
     /// A member has another address from now on.
     Readdress {
@@ -46,8 +49,9 @@ pub enum ClusterOrder {
     },
     /// The cluster has the next generation of secrets.
     Rekey,
-    /// Members load at most about so many bytes a second, each, until they are told otherwise or
-    /// start again.
+    /// The newest version that the asked member knows is in force, if all members know it.
+    Finalize,
+    /// Members load at most about so many bytes a second, each, until they are told otherwise.
     Throttle {
         /// At least 1.
         bytes_per_second: u64,
@@ -59,7 +63,7 @@ pub enum ClusterOrder {
     },
 }
 
-/// What an operator wants changed by one plan.
+/// The changes that an operator wants from one plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanWish {
     /// Members that leave.
@@ -90,7 +94,7 @@ pub enum ClusterAnswer {
     Declined(Declined),
 }
 
-/// What a plan would do.
+/// The effects of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanDraft {
     /// `Apply` names it.
@@ -103,7 +107,7 @@ pub struct PlanDraft {
     pub leaves: Vec<String>,
     /// The moves, in their order.
     pub steps: Vec<DraftStep>,
-    /// A bound from below on what any plan for the wish has to copy.
+    /// A bound from below on the copies of any plan for the wish.
     pub necessary: usize,
     /// Bytes to be copied, as far as members have told how much they hold.
     pub bytes: Option<u64>,
@@ -141,6 +145,8 @@ pub struct ClusterStatus {
     pub partitions: u16,
     /// Generation of the secrets.
     pub secrets: u32,
+    /// The version in force.
+    pub version: ClusterVersion,
     /// By number.
     pub members: Vec<MemberState>,
     /// How many members were removed so far.
@@ -149,6 +155,8 @@ pub struct ClusterStatus {
     pub plan: Option<PlanState>,
     /// Why nothing goes on although something should.
     pub waits: Option<String>,
+    /// How many bytes a second the member that was asked loads at most.
+    pub load_bytes_per_second_max: u64,
 }
 
 /// A member, as another one knows it.
@@ -176,12 +184,16 @@ pub struct MemberState {
     pub arriving: usize,
     /// The release that it runs.
     pub release: Option<String>,
+    /// The versions that this release knows.
+    pub versions: Option<ClusterVersions>,
     /// Bytes of clients' records that it holds.
     pub stored_bytes: Option<u64>,
     /// Bytes that it loaded as a new owner since its process started.
     pub loaded_bytes: Option<u64>,
     /// Bytes that it loads each second.
     pub load_bytes_per_second: Option<u64>,
+    /// Its disk has no room for values.
+    pub is_disk_full: bool,
 }
 
 /// How far the plan under way is.
@@ -216,7 +228,7 @@ pub struct PlanState {
 pub struct HistoryEntry {
     /// Its number.
     pub epoch: u64,
-    /// What it did to the one before.
+    /// The change from the one before.
     pub change: EpochChange,
     /// Milliseconds since 1970 when this member learnt it.
     pub learnt_ms: u64,
@@ -230,4 +242,6 @@ pub struct HistoryEntry {
     pub begun: usize,
     /// Positions that arrived.
     pub settled: usize,
+    /// Why the plan was stopped without an order, as far as this member knows.
+    pub why: Option<String>,
 }

@@ -24,6 +24,7 @@ impl History {
         before: Option<&EpochRecord>,
         after: &EpochRecord,
         learnt_ms: u64,
+        why: Option<String>,
     ) {
         let other = |one: &EpochRecord, other: Option<&EpochRecord>| -> Vec<String> {
             let is_new =
@@ -54,12 +55,18 @@ impl History {
             went: before.map_or(Vec::new(), |before| other(before, Some(after))),
             begun,
             settled,
+            why,
         });
     }
 
     /// The newest entries, the newest first.
     pub(super) fn newest(&self, entries: usize) -> Vec<HistoryEntry> {
         self.entries.iter().rev().take(entries).cloned().collect()
+    }
+
+    /// Why the newest epoch stopped a plan without an order.
+    pub(super) fn newest_why(&self) -> Option<&str> {
+        self.entries.back()?.why.as_deref()
     }
 
     /// When this member learnt of an epoch.

@@ -1,8 +1,8 @@
-//! What stewards say to each other, and what a process that wants to become a member says to one.
+//! Messages between stewards, and the questions of a process that wants to become a member.
 //!
 //! ```text
 //! Chain(…)                 votes, epochs: `topology/chain/messages.rs`
-//! Progress                 each second while a plan runs, else each five: what arrived, how much is held
+//! Progress                 each second while a plan runs, else each five: arrivals, and bytes held
 //! Throttle                 an operator's word, handed on once
 //! EnrolRequest ─► EnrolAnswer    a conversation of its own, before the joiner is a member
 //! ```
@@ -18,6 +18,7 @@ use crate::topology::Member;
 use crate::topology::chain::ChainMessage;
 use crate::topology::drive::MoveArrived;
 use crate::topology::record::EpochRecord;
+use dendra_base::ClusterVersion;
 use std::sync::Arc;
 
 /// From one member's steward to another's.
@@ -28,10 +29,35 @@ pub enum StewardMessage {
     /// How the sender does.
     Progress(MemberProgress),
     /// Load at most so many bytes a second.
-    Throttle {
-        /// At least 1.
-        bytes_per_second: u64,
-    },
+    Throttle(ThrottleOrder),
+}
+
+/// An order of an operator to load slower or faster. Of two orders the later one holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ThrottleOrder {
+    /// When it was given: milliseconds since 1970 of the member that got it.
+    pub ordered_ms: u64,
+    /// At least 1.
+    pub bytes_per_second: u64,
+}
+
+impl StewardMessage {
+    /// The newest version of a cluster in its records, if it has any.
+    pub fn cluster_version(&self) -> Option<ClusterVersion> {
+        let StewardMessage::Chain(message) = self else {
+            return None;
+        };
+        match message {
+            ChainMessage::Accept { record, .. } | ChainMessage::Removed { record } => {
+                Some(record.in_force())
+            }
+            ChainMessage::Promise { accepted, .. } => {
+                accepted.as_ref().map(|it| it.record.in_force())
+            }
+            ChainMessage::Chosen { records } => records.iter().map(|r| r.in_force()).max(),
+            _ => None,
+        }
+    }
 }
 
 /// How a member does.
@@ -41,13 +67,15 @@ pub struct MemberProgress {
     pub epoch: u64,
     /// Moves to it that have arrived and are not settled.
     pub arrived: Vec<MoveArrived>,
-    /// What its store holds and loads.
+    /// The bytes that its store holds and loads.
     pub gauges: LoadGauges,
     /// Its release; at most `RELEASE_BYTES_MAX` bytes.
     pub release: String,
+    /// Its disk has no room for values.
+    pub is_disk_full: bool,
 }
 
-/// What a member's store holds and loads.
+/// The bytes that a member's store holds and loads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadGauges {
     /// Bytes of clients' records.
@@ -83,7 +111,7 @@ pub enum EnrolAnswer {
     },
     /// Not yet.
     Wait {
-        /// For what: a sentence.
+        /// The reason, as a sentence.
         why: String,
     },
     /// Not so, unless something is changed.

@@ -9,19 +9,20 @@
 //! each after `STEWARD_TURN_US` for every one in front of it that is
 //! ```
 //!
-//! How a world drives it: `open` with the folder's records, then `step` for each event, with time as
-//! an argument; effects are carried out in their order. The event loops of the process get their
-//! layouts from `Adopt` alone, and tell `Effect::Loaded` back as `StewardEvent::Loaded`. A process
-//! that is no member yet has no steward: it asks a member with `EnrolRequest` until it is told
-//! `Enrolled`, and opens its steward with that record.
+//! How a world drives it: `open` with the folder's records, then `step` for each event, with time
+//! as an argument. Effects are carried out in their order. The event loops of the process get their
+//! layouts from `Adopt` alone. Their `Effect::Loaded` comes back as `StewardEvent::Loaded`. A
+//! process that is no member yet has no steward. It asks a member with `EnrolRequest` until it is
+//! told `Enrolled`, and opens its steward with that record.
 //!
 //! Invariants
-//! 1. Everything that a plan needs to go on is in the newest record and in what members repeat each
-//!    second: any voter can carry it on, also after all members were killed at once.
+//! 1. The newest record, and the news that members repeat each second, are all that a plan needs to
+//!    go on. Any voter can carry it on, also after all members were killed at once.
 //! 2. One order or one step of a plan is proposed at a time; orders go first.
-//! 3. A member that adopts its own removal goes on handing on that epoch until a majority of the
-//!    next voters has it: without that majority the cluster could need the removed one's vote.
+//! 3. A member that adopts its own removal hands on that epoch until a majority of the next voters
+//!    has it. Without that majority the cluster could need the removed one's vote.
 //! 4. Orders, drafts, history and reports are bounded.
+//! 5. No record of a version that this process does not know is voted for, adopted or handed on.
 //!
 //! Not here: votes and records (`topology/`), operations while positions move (`coordinator/`),
 //! copying (`loader.rs`), links and notes (crate `server`).
@@ -39,6 +40,7 @@ pub mod messages;
 mod ordering;
 mod orders;
 mod peers;
+pub mod places;
 mod status;
 pub mod step;
 
@@ -49,16 +51,17 @@ use crate::topology::chain::{Chain, ChainEffect, ChainEvent, ChainMessage};
 use crate::topology::chain::{ChainPeer, ChainRules, VoteNote};
 use crate::topology::record::EpochRecord;
 use arrivals::Arrivals;
+use dendra_base::ClusterVersions;
 use draft::Draft;
 use history::History;
-use messages::{LoadGauges, StewardMessage};
+use messages::{LoadGauges, StewardMessage, ThrottleOrder};
 use orders::PendingOrder;
-use peers::PeerSights;
+use peers::{PeerSights, full_since};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use step::{StewardEffect, StewardEvent};
 
-/// What a steward begins with.
+/// The folder, records and settings that a steward begins with.
 #[derive(Debug)]
 pub struct StewardStart {
     /// This member and its folder.
@@ -70,6 +73,8 @@ pub struct StewardStart {
     pub vote: Option<VoteNote>,
     /// Of this process, for the others; at most `RELEASE_BYTES_MAX` bytes.
     pub release: String,
+    /// The versions that this process knows: `ClusterVersions::OWN`, except in tests.
+    pub versions: ClusterVersions,
     /// How many bytes a second this process loads, until it is told otherwise.
     pub load_bytes_per_second: u64,
     /// Positions that move at once: `MOVES_SIDE_BY_SIDE`.
@@ -120,11 +125,14 @@ pub struct Steward {
     drafts: VecDeque<Draft>,
     history: History,
     release: String,
+    versions: ClusterVersions,
     load_bytes_per_second: u64,
     /// What an operator ordered, for members that come later.
-    throttled: Option<u64>,
+    throttled: Option<ThrottleOrder>,
     side_by_side: usize,
     meter: LoadMeter,
+    /// The own disk is full since then.
+    full_since_us: Option<u64>,
     progress_due_us: u64,
     /// Of this epoch something can be proposed since then.
     wish_since: Option<(u64, u64)>,
@@ -150,7 +158,7 @@ impl Steward {
         for (at, (record, learnt_ms)) in start.records.iter().enumerate() {
             let before = at.checked_sub(1).map(|before| &start.records[before].0);
             let before = before.filter(|before| before.epoch() + 1 == record.epoch());
-            history.learnt(before, record, *learnt_ms);
+            history.learnt(before, record, *learnt_ms, None);
         }
         let mut records = start.records;
         let (record, _) = records.pop().expect("a folder has a first epoch");
@@ -169,10 +177,12 @@ impl Steward {
             drafts: VecDeque::new(),
             history,
             release: start.release,
+            versions: start.versions,
             load_bytes_per_second: start.load_bytes_per_second.max(1),
             throttled: None,
             side_by_side: start.side_by_side.max(1),
             meter: LoadMeter::default(),
+            full_since_us: None,
             progress_due_us: 0,
             wish_since: None,
             unenrolled_since_us: None,
@@ -184,6 +194,11 @@ impl Steward {
     /// The newest durable epoch.
     pub fn record(&self) -> &Arc<EpochRecord> {
         self.chain.record()
+    }
+
+    /// Why the newest epoch stopped a plan without an order, as far as this member knows.
+    pub fn why_stopped(&self) -> Option<&str> {
+        self.history.newest_why()
     }
 
     /// Its layout.
@@ -201,18 +216,21 @@ impl Steward {
         self.chain.knows(peer)
     }
 
-    /// One event; what has to be done for it is appended to `out`.
+    /// Takes one event, and appends the effects to `out`.
     pub fn step(&mut self, now: Now, event: StewardEvent, out: &mut Vec<StewardEffect>) {
         match event {
             StewardEvent::Received { from, message } => self.received(now, from, message, out),
-            StewardEvent::Reached { peer, is_up } => {
+            StewardEvent::Reached {
+                peer,
+                is_up,
+                versions,
+            } => {
                 let record = Arc::clone(self.record());
-                self.peers.reached(&record, peer, is_up);
+                self.peers.reached(&record, peer, is_up, versions);
                 self.is_news = true;
                 // A member that comes later was not told.
-                if let Some(bytes_per_second) = self.throttled.filter(|_| is_up) {
-                    let (to, message) =
-                        (peer.member, StewardMessage::Throttle { bytes_per_second });
+                if let Some(order) = self.throttled.filter(|_| is_up) {
+                    let (to, message) = (peer.member, StewardMessage::Throttle(order));
                     out.push(StewardEffect::Send { to, message });
                 }
             }
@@ -237,6 +255,9 @@ impl Steward {
                 stored_bytes,
                 loaded_bytes,
             } => self.meter.gauged(now.mono_us, stored_bytes, loaded_bytes),
+            StewardEvent::DiskLooked { is_full } => {
+                self.full_since_us = full_since(self.full_since_us, is_full, now.mono_us);
+            }
             StewardEvent::Ordered { ticket, order } => self.ordered(now, ticket, order, out),
             StewardEvent::Enrol { ticket, request } => {
                 let answer = self.enrol(now, &request);
@@ -262,6 +283,13 @@ impl Steward {
     ) {
         let record = Arc::clone(self.record());
         self.peers.seen(&record, from);
+        if let Some(version) = message
+            .cluster_version()
+            .filter(|v| *v > self.versions.newest)
+        {
+            out.push(StewardEffect::Outdated { version });
+            return;
+        }
         match message {
             StewardMessage::Chain(message) => {
                 let epoch = match &message {
@@ -283,25 +311,38 @@ impl Steward {
                 self.tell_chain(now, ChainEvent::Received { from, message }, out);
                 if self.knows(from) {
                     self.arrivals.told(from.member, progress.epoch);
-                    self.peers.told(&record, from, &progress);
+                    self.peers.told(&record, from, &progress, now.mono_us);
                     let record = Arc::clone(self.record());
                     self.arrivals.report(&record, from.member, progress.arrived);
                     self.is_news = true;
                 }
             }
-            StewardMessage::Throttle { bytes_per_second } => {
+            StewardMessage::Throttle(order) => {
                 if self.knows(from) {
-                    self.throttle(bytes_per_second, out);
+                    self.throttle(order, out);
                 }
             }
         }
     }
 
-    fn throttle(&mut self, bytes_per_second: u64, out: &mut Vec<StewardEffect>) {
-        let bytes_per_second = bytes_per_second.max(1);
-        self.load_bytes_per_second = bytes_per_second;
-        self.throttled = Some(bytes_per_second);
-        out.push(StewardEffect::Throttle { bytes_per_second });
+    /// The last order to load slower or faster that this member knows: to be noted in the folder.
+    pub fn throttled(&self) -> Option<ThrottleOrder> {
+        self.throttled
+    }
+
+    /// The order that the folder knows. Before the first event.
+    pub fn resume_throttle(&mut self, order: ThrottleOrder) {
+        self.load_bytes_per_second = order.bytes_per_second.max(1);
+        self.throttled = Some(order);
+    }
+
+    /// An earlier order than the known one is of a member that was away.
+    fn throttle(&mut self, order: ThrottleOrder, out: &mut Vec<StewardEffect>) {
+        if self.throttled < Some(order) {
+            self.resume_throttle(order);
+            let bytes_per_second = self.load_bytes_per_second;
+            out.push(StewardEffect::Throttle { bytes_per_second });
+        }
     }
 
     // The chain.
@@ -347,7 +388,8 @@ impl Steward {
 
     fn adopted(&mut self, now: Now, record: &Arc<EpochRecord>, out: &mut Vec<StewardEffect>) {
         let before = std::mem::replace(&mut self.last, Arc::clone(record));
-        self.history.learnt(Some(&before), record, now.wall_ms);
+        let why = self.why_cancelled(&before, record);
+        self.history.learnt(Some(&before), record, now.wall_ms, why);
         self.arrivals.adopt(&before, record);
         self.peers.adopt(&before, record);
         self.is_news = true;

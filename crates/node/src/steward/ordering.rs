@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Ordered ─┬─ Status, Plan, Throttle, History ────────────────────────────► Answer
-//!          └─ Apply, Cancel, Readdress, Rekey ─► queue ─► proposed ─ adopted ─► Done
+//!          └─ Apply, Cancel, Readdress, Rekey, Finalize ─► queue ─► proposed ─ adopted ─► Done
 //!                                                  ▲          │ another was chosen, or none
 //!                                                  └──────────┘     CLUSTER_ORDER_US ─► Declined
 //! Enrol ─► Enrolled | Wait, the plan for it joins the queue | Refused
@@ -18,7 +18,7 @@ use super::Steward;
 use super::declined::Declined;
 use super::draft::{self, Sight};
 use super::face::{ClusterAnswer, ClusterOrder};
-use super::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
+use super::messages::{EnrolAnswer, EnrolRequest, StewardMessage, ThrottleOrder};
 use super::orders::{OrderIntent, PendingOrder};
 use super::status::{self, MemberNews, PlanTimes};
 use super::step::{OrderTicket, StewardEffect};
@@ -29,6 +29,7 @@ use crate::topology::Member;
 use crate::topology::chain::{ChainEffect, ChainEvent};
 use crate::topology::record::{EpochMember, EpochRecord, MemberStatus};
 use crate::topology::why_not::WhyNot;
+use dendra_base::ClusterVersion;
 use std::sync::Arc;
 
 impl Steward {
@@ -65,10 +66,16 @@ impl Steward {
                 return Ok(Some(ClusterAnswer::History(self.history.newest(entries))));
             }
             ClusterOrder::Throttle { bytes_per_second } => {
-                self.throttle(bytes_per_second, out);
+                // Later than the last one, also if this wall clock is behind.
+                let last_ms = self.throttled.map_or(0, |last| last.ordered_ms);
+                let order = ThrottleOrder {
+                    ordered_ms: now.wall_ms.max(last_ms + 1),
+                    bytes_per_second: bytes_per_second.max(1),
+                };
+                self.throttle(order, out);
                 let others = record.members().iter().map(|member| member.id);
                 for to in others.filter(|id| *id != self.me.member) {
-                    let message = StewardMessage::Throttle { bytes_per_second };
+                    let message = StewardMessage::Throttle(order);
                     out.push(StewardEffect::Send { to, message });
                 }
                 return Ok(Some(ClusterAnswer::Done { epoch }));
@@ -100,9 +107,10 @@ impl Steward {
                 OrderIntent::Readdress { member, to }
             }
             ClusterOrder::Rekey => OrderIntent::Rekey,
+            ClusterOrder::Finalize => OrderIntent::Finalize,
         };
         self.check_vote()?;
-        // What cannot be done now is said now.
+        // An order that cannot be carried out now is declined now.
         self.wanted(&intent)?;
         self.enqueue(now, Some(ticket), intent)?;
         Ok(None)
@@ -156,7 +164,42 @@ impl Steward {
             OrderIntent::Cancel => record.cancelled()?,
             OrderIntent::Readdress { member, to } => record.readdressed(*member, to)?,
             OrderIntent::Rekey => record.rekeyed()?,
+            OrderIntent::Finalize => record.finalized(self.next_version()?)?,
         })
+    }
+
+    /// The newest version that this member knows, if all members know it, too.
+    fn next_version(&self) -> Result<ClusterVersion, Declined> {
+        let record = self.record();
+        let version = self.versions.newest;
+        if version <= record.in_force() {
+            return Err(Declined::NewestVersion {
+                version: record.in_force(),
+            });
+        }
+        for member in record.members() {
+            let url = || member.place.url.clone();
+            match self.news(member.id) {
+                MemberNews {
+                    is_up: true,
+                    versions: Some(versions),
+                    ..
+                } if versions.contains(version) => {}
+                MemberNews {
+                    is_up: true,
+                    versions: Some(versions),
+                    ..
+                } => {
+                    return Err(Declined::OlderRelease {
+                        url: url(),
+                        versions,
+                        version,
+                    });
+                }
+                _ => return Err(Declined::Away { url: url() }),
+            }
+        }
+        Ok(version)
     }
 
     /// Proposes for the first order, unless something is under way. True when it did.
@@ -297,6 +340,8 @@ impl Steward {
                 epoch: Some(self.record().epoch()),
                 gauges: self.meter.gauges,
                 release: Some(self.release.clone()),
+                versions: Some(self.versions),
+                is_disk_full: self.full_since_us.is_some(),
             };
         }
         let view = self.peers.of(member).cloned().unwrap_or_default();
@@ -305,6 +350,8 @@ impl Steward {
             epoch: self.arrivals.epoch_of(member),
             gauges: view.gauges,
             release: view.release,
+            versions: view.versions,
+            is_disk_full: view.full_since_us.is_some(),
         }
     }
 
@@ -316,6 +363,7 @@ impl Steward {
             now_ms: now.wall_ms,
             since_ms: since_ms.unwrap_or(now.wall_ms),
         };
-        status::status(record, self.me.member, times, &|member| self.news(member))
+        let asked = (self.me.member, self.load_bytes_per_second);
+        status::status(record, asked, times, &|member| self.news(member))
     }
 }

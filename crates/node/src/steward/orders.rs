@@ -15,6 +15,7 @@ pub(super) enum OrderIntent {
         to: String,
     },
     Rekey,
+    Finalize,
 }
 
 /// See the module.

@@ -1,8 +1,8 @@
-//! The other members, as a steward knows them: their folders, links, and what they told last.
+//! The other members, as a steward knows them: their folders, links, and last news.
 //!
 //! Invariants
-//! 1. There is a view of each member of the newest epoch, and of no process that is none, but for
-//!    the members that were removed by it.
+//! 1. There is a view of each member of the newest epoch, and of each member that this epoch
+//!    removed. No other process has one.
 //!
 //! Not here: which process may be which member (`membership/mod.rs`).
 
@@ -10,6 +10,7 @@ use super::messages::{LoadGauges, MemberProgress};
 use crate::ring::table::MemberId;
 use crate::topology::chain::ChainPeer;
 use crate::topology::record::EpochRecord;
+use dendra_base::ClusterVersions;
 use std::collections::BTreeMap;
 
 /// One other member.
@@ -21,6 +22,15 @@ pub(super) struct PeerSight {
     /// `None` until it told of them.
     pub(super) gauges: Option<LoadGauges>,
     pub(super) release: Option<String>,
+    /// What its process knows; `None` until a link came up.
+    pub(super) versions: Option<ClusterVersions>,
+    /// Its disk is full, as it tells since then.
+    pub(super) full_since_us: Option<u64>,
+}
+
+/// Since when a disk is full.
+pub(super) fn full_since(before_us: Option<u64>, is_full: bool, now_us: u64) -> Option<u64> {
+    is_full.then(|| before_us.unwrap_or(now_us))
 }
 
 /// All of them.
@@ -37,18 +47,32 @@ impl PeerSights {
     }
 
     /// A link came up or the last one went down.
-    pub(super) fn reached(&mut self, record: &EpochRecord, peer: ChainPeer, is_up: bool) {
+    pub(super) fn reached(
+        &mut self,
+        record: &EpochRecord,
+        peer: ChainPeer,
+        is_up: bool,
+        versions: ClusterVersions,
+    ) {
         if let Some(view) = self.of_peer(record, peer) {
             view.node = peer.node;
             view.is_up = is_up;
+            view.versions = Some(versions);
         }
     }
 
     /// A member told how it does.
-    pub(super) fn told(&mut self, record: &EpochRecord, peer: ChainPeer, news: &MemberProgress) {
+    pub(super) fn told(
+        &mut self,
+        record: &EpochRecord,
+        peer: ChainPeer,
+        news: &MemberProgress,
+        now_us: u64,
+    ) {
         if let Some(view) = self.of_peer(record, peer) {
             view.gauges = Some(news.gauges);
             view.release = Some(news.release.clone());
+            view.full_since_us = full_since(view.full_since_us, news.is_disk_full, now_us);
         }
     }
 

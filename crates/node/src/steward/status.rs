@@ -1,23 +1,27 @@
-//! The state of the cluster for operators, from what one steward knows.
+//! The state of the cluster for operators, as one steward knows it.
 //!
 //! Invariants
-//! 1. What a member has not told is `None`, never 0.
+//! 1. A value that a member has not told is `None`, never 0.
 //!
 //! Not here: the values (`face.rs`), text and JSON (crates `server` and `dendra`).
 
 use super::draft::{Sight, copy_bytes};
 use super::face::{ClusterStatus, MemberState, PlanState};
 use super::messages::LoadGauges;
+use crate::limits::FULL_DISK_PATIENCE_US;
 use crate::ring::table::{MemberId, Move};
 use crate::topology::record::{EpochMember, EpochRecord, MemberStatus, PlanUnderWay};
+use dendra_base::ClusterVersions;
 
-/// What a steward knows of a member, itself included.
+/// The last news of a member; the steward's own member has an entry, too.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemberNews {
     pub(super) is_up: bool,
     pub(super) epoch: Option<u64>,
     pub(super) gauges: Option<LoadGauges>,
     pub(super) release: Option<String>,
+    pub(super) versions: Option<ClusterVersions>,
+    pub(super) is_disk_full: bool,
 }
 
 /// Wall clock, and when the plan was learnt.
@@ -30,7 +34,7 @@ pub(super) struct PlanTimes {
 /// The state of the cluster.
 pub(super) fn status(
     record: &EpochRecord,
-    me: MemberId,
+    (me, load_bytes_per_second_max): (MemberId, u64),
     times: PlanTimes,
     news: &dyn Fn(MemberId) -> MemberNews,
 ) -> ClusterStatus {
@@ -49,11 +53,13 @@ pub(super) fn status(
         replication_factor: record.replication_factor(),
         partitions: record.partitions(),
         secrets: record.secrets(),
+        version: record.in_force(),
         removed: record.removed().len(),
         plan: record
             .plan()
             .map(|plan| plan_state(record, plan, &moving, times, (me, news))),
         waits: waits(record, &members, &moving),
+        load_bytes_per_second_max,
         members,
     }
 }
@@ -78,9 +84,11 @@ fn state(
         positions: record.owners().load(member.id, u8::MAX),
         arriving: arriving.count(),
         release: news.release,
+        versions: news.versions,
         stored_bytes: news.gauges.map(|gauges| gauges.stored_bytes),
         loaded_bytes: news.gauges.map(|gauges| gauges.loaded_bytes),
         load_bytes_per_second: news.gauges.map(|gauges| gauges.bytes_per_second),
+        is_disk_full: news.is_disk_full,
     }
 }
 
@@ -147,6 +155,16 @@ fn waits(record: &EpochRecord, members: &[MemberState], moving: &[Move]) -> Opti
             "{} cannot be reached from here, and {} positions move to it: start it, or cancel the \
              plan",
             away.url, away.arriving
+        ));
+    }
+    let is_full = |member: &&MemberState| member.arriving > 0 && member.is_disk_full;
+    if let Some(full) = members.iter().find(is_full) {
+        return Some(format!(
+            "the disk of {} is full, and {} positions move to it: make room there, or the plan is \
+             stopped after {} s",
+            full.url,
+            full.arriving,
+            FULL_DISK_PATIENCE_US / 1_000_000
         ));
     }
     let shrinking = moving.iter().filter(|step| step.moving.to.is_none());

@@ -3,7 +3,7 @@
 //! ```text
 //!            Received Reached     Persisted    Loaded Gauged       Ordered Enrol        Tick
 //! world ───► other members        the log      loops, the store    operator, joiner     time
-//! world ◄─── Send SendEpochs      Persist      Adopt Throttle      Answer EnrolAnswer   Removed Diverged …
+//! world ◄─── Send SendEpochs      Persist      Adopt Throttle      Answer EnrolAnswer   Removed Outdated …
 //! ```
 //!
 //! Invariants
@@ -12,7 +12,7 @@
 //! 2. `Persist` effects are made durable in their order, each reported by `Persisted`.
 //! 3. Before any loop gets the layout of an `Adopt`, the world raises the fence with it.
 //!
-//! Not here: what the events mean (`mod.rs`), bytes (`codec.rs`).
+//! Not here: the meaning of the events (`mod.rs`), bytes (`codec.rs`).
 
 use super::face::{ClusterAnswer, ClusterOrder};
 use super::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
@@ -21,12 +21,13 @@ use crate::ring::Partition;
 use crate::ring::table::MemberId;
 use crate::topology::chain::{ChainNote, ChainPeer};
 use crate::topology::record::EpochRecord;
+use dendra_base::{ClusterVersion, ClusterVersions};
 use std::sync::Arc;
 
 /// The world's mark for an order or a request.
 pub type OrderTicket = u64;
 
-/// What a steward is told.
+/// The events that a steward takes.
 #[derive(Clone, Debug)]
 pub enum StewardEvent {
     /// A message came over an authenticated link.
@@ -42,6 +43,8 @@ pub enum StewardEvent {
         peer: ChainPeer,
         /// Which of the two.
         is_up: bool,
+        /// What its process knows, as its handshake said.
+        versions: ClusterVersions,
     },
     /// The note is durable, and all earlier ones.
     Persisted {
@@ -62,12 +65,18 @@ pub enum StewardEvent {
         /// The epoch.
         epoch: u64,
     },
-    /// What the store of this process holds, and what its loops have loaded. Each second or so.
+    /// The bytes that this process's store holds, and that its loops have loaded. Each second or
+    /// so.
     Gauged {
         /// Bytes of clients' records.
         stored_bytes: u64,
         /// Bytes loaded since the process started.
         loaded_bytes: u64,
+    },
+    /// The disk of this process has no room for values, or has some again. As often as `Gauged`.
+    DiskLooked {
+        /// Has it none?
+        is_full: bool,
     },
     /// An operator orders.
     Ordered {
@@ -87,7 +96,7 @@ pub enum StewardEvent {
     Tick,
 }
 
-/// What a steward wants done.
+/// The effects that a steward orders.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StewardEffect {
     /// Send a message, if there is a link. It may be lost.
@@ -149,6 +158,12 @@ pub enum StewardEffect {
     Removed {
         /// By this epoch, or an earlier one.
         epoch: u64,
+    },
+    /// A version is in force that this process does not know: end the process. Its folder is good
+    /// for a later release.
+    Outdated {
+        /// The version.
+        version: ClusterVersion,
     },
     /// Another member has another record of an epoch that is known here: an operator has to look.
     Diverged {

@@ -22,8 +22,8 @@ use super::record::EpochRecord;
 use crate::ring::Partition;
 use crate::ring::table::Move;
 
-/// A report that a moving position may be settled: a majority of the partition's owners has the
-/// epoch in which it began durable, and its new owner, if any, has loaded from such a majority since.
+/// A report that a moving position may be settled. A majority of the partition's owners has the
+/// epoch in which it began durable. Its new owner, if any, has loaded from such a majority since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveArrived {
     /// `PlanUnderWay::id`: the same move under another plan was loaded at another time.

@@ -1,4 +1,4 @@
-//! One member as an operator names it: where it is, how much it takes, what it may fail with.
+//! One member as an operator names it: its address, its share, and its zone.
 //!
 //! ```text
 //! http://h1:8080                     weight 1, no zone
@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Invariants
-//! 1. A normalised URL is `http://host:port` in lower case; it names a member for ever, so no name
-//!    is looked up here and no address rewritten: `localhost` and `127.0.0.1` are two members, and so
-//!    are `[::1]` and `[0::1]`.
+//! 1. A normalised URL is `http://host:port` in lower case; it names a member for ever. So no name
+//!    is looked up here and no address rewritten: `localhost` and `127.0.0.1` are two members, and
+//!    so are `[::1]` and `[0::1]`.
 //!
-//! Not here: lists and what must hold between members (`topology.rs`).
+//! Not here: lists and the rules between members (`topology.rs`).
 //! See: docs/cli.md, "A cluster".
 
 use crate::limits::{HOST_BYTES_MAX, ZONE_BYTES_MAX};
@@ -25,7 +25,7 @@ pub struct Member {
     pub url: String,
     /// Its share of the data beside the others'; at least 1.
     pub weight: u16,
-    /// What fails together with it (a rack, a power feed); empty = itself alone.
+    /// The name of a rack or a power feed whose members fail together; empty = itself alone.
     pub zone: String,
 }
 
@@ -134,7 +134,7 @@ impl FromStr for Member {
                         BadMember::Weight { url, weight }
                     })?;
                 }
-                // An empty zone would be no zone; who writes the word means one.
+                // An empty zone would be no zone; an operator that writes the word means one.
                 Some(("zone", zone)) if !std::mem::replace(&mut has.1, true) => {
                     if zone.is_empty() {
                         let zone = String::new();
@@ -152,7 +152,7 @@ impl FromStr for Member {
     }
 }
 
-/// As in a list of members: what is usual is left out.
+/// As in a list of members: defaults are left out.
 impl fmt::Display for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.url)?;

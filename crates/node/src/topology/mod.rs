@@ -1,5 +1,5 @@
-//! What all nodes of a cluster must agree on before anything is moved: the members and the numbers
-//! from which every node computes the same table of owners.
+//! The facts that all nodes of a cluster must agree on before any record is moved. Each node
+//! computes the same table of owners from them.
 //!
 //! ```text
 //! --cluster http://h1:8080;weight=2;zone=a,http://h2:8080 ─► Vec<Member> ─► Topology ─► Ring
@@ -18,8 +18,8 @@
 //!    of printable ASCII.
 //! 3. A `Topology` that exists has 1 to `MEMBERS_MAX` members, none twice, and 1 to that many copies.
 //!
-//! Not here: which member owns what (`ring.rs`), where the list comes from (crate `dendra`), what a
-//! folder remembers of it (`membership/identity.rs`).
+//! Not here: the table of owners (`ring.rs`), where the list comes from (crate `dendra`), a
+//! folder's record of it (`membership/identity.rs`).
 //! See: docs/cli.md, "A cluster".
 
 pub mod chain;
@@ -41,19 +41,19 @@ use std::fmt;
 use std::hash::Hasher;
 
 /// Partitions of a cluster unless it was made with another number. A partition is the unit of
-/// ownership, repair and statistics, so few are good; 256 leave a member of ten 77 of 768 copies,
-/// enough to cut shares to within 5 %.
+/// ownership, repair and statistics, so few are good. With 256 a member of ten has 77 of 768
+/// copies: enough to cut shares to within 5 %.
 pub const PARTITIONS_DEFAULT: u16 = 256;
 
-/// The numbers that a cluster can be made with, once and for all: four times as many carry it to
-/// twice to three times as many members before adding one moves more than it must.
+/// The numbers that a cluster can be made with, once and for all. Four times as many partitions
+/// carry it to two or three times as many members before each change moves more than it must.
 pub const PARTITIONS: [u16; 4] = [PARTITIONS_DEFAULT, 1024, 4096, 16384];
 
 /// Which rule turns members into owners. Raised whenever the same members would get another table:
 /// nodes with different rules must not share a cluster.
 const LAYOUT: u16 = 1;
 
-/// What all nodes of a cluster must agree on.
+/// The facts that all nodes of a cluster must agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     name: String,
@@ -342,8 +342,8 @@ impl Topology {
         )
     }
 
-    /// What differs between this topology and the one that another node described, in one sentence
-    /// with both sides; `None` when nothing does.
+    /// The difference between this topology and another node's description: one sentence with both
+    /// sides; `None` when they are equal.
     pub fn difference(&self, other_description: &str) -> Option<String> {
         Topology::difference_of(&self.describe(), other_description)
     }

@@ -45,6 +45,7 @@ pub fn succeeds(before: &EpochRecord, after: &EpochRecord) -> Result<(), WhyNot>
             None => Err(WhyNot::NoStep),
         },
         EpochChange::Rekeyed => before.rekeyed(),
+        EpochChange::Finalized => before.finalized(after.in_force()),
     }?;
     if made != *after {
         let change = after.change();
@@ -109,7 +110,7 @@ fn owns(record: &EpochRecord, member: MemberId) -> bool {
     })
 }
 
-/// What happened to the rows of the table.
+/// The changes of the table's rows.
 struct RowSteps {
     settled: Vec<Partition>,
     begun: usize,

@@ -1,4 +1,4 @@
-//! What a list of members may be, and what two nodes tell each other when theirs differ.
+//! Which lists of members are valid, and the messages of two nodes whose lists differ.
 
 use super::*;
 use proptest::prelude::*;

@@ -86,7 +86,7 @@ pub enum WhyNot {
     NoStep,
     /// The record differs in more than its change says.
     Mixed {
-        /// What it says.
+        /// The change that it names.
         change: EpochChange,
     },
     /// The outcome would be no record.

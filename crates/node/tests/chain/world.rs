@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! foul   messages lost, late, twice; crashes; cuts; operators with different plans    FOUL_US
-//! calm   everybody is back, plans are carried on                                     to the end
+//! calm   all members are back, plans are carried on                                     to the end
 //! ```
 //!
 //! Invariants

@@ -1,10 +1,12 @@
 //! Scripts: what operators order, and what they are told.
 
 use crate::town::{Town, joiner, node, url};
-use dendra_node::limits::CLUSTER_ORDER_US;
+use dendra_base::{ClusterVersion, ClusterVersions};
+use dendra_node::limits::{CLUSTER_ORDER_US, FULL_DISK_PATIENCE_US};
 use dendra_node::ring::table::MemberId;
 use dendra_node::steward::face::{ClusterAnswer, ClusterOrder, DraftId, PlanWish};
 use dendra_node::steward::messages::EnrolAnswer;
+use dendra_node::steward::step::StewardEvent;
 use dendra_node::topology::record::{EpochChange, EpochRecord, MemberStatus};
 
 fn remove(number: u32) -> PlanWish {
@@ -318,6 +320,86 @@ fn a_plan_that_was_made_for_another_epoch_is_not_applied() {
     );
 }
 
+fn versions(oldest: u16, newest: u16) -> ClusterVersions {
+    ClusterVersions {
+        oldest: ClusterVersion(oldest),
+        newest: ClusterVersion(newest),
+    }
+}
+
+fn restart(town: &mut Town, number: u32, known: ClusterVersions) {
+    let id = MemberId(number);
+    town.stop(id);
+    town.houses.get_mut(&id).expect("a house").versions = known;
+    town.start(id);
+    town.pass(2_000_000);
+}
+
+#[test]
+fn a_later_version_waits_until_all_members_know_it_and_for_an_order() {
+    let mut town = Town::found(3, 3);
+    let declined = town.declined(0, ClusterOrder::Finalize);
+    assert!(
+        declined.starts_with("newest-version: version 4 is"),
+        "{declined}"
+    );
+    restart(&mut town, 0, versions(4, 5));
+    restart(&mut town, 1, versions(4, 5));
+    let declined = town.declined(0, ClusterOrder::Finalize);
+    assert!(
+        declined.starts_with("older-release: the release of http://h2:8080 knows version 4"),
+        "{declined}"
+    );
+    // Back again: nothing was written that the older release could not read.
+    restart(&mut town, 0, versions(4, 4));
+    restart(&mut town, 0, versions(4, 5));
+    town.done(1, ClusterOrder::Rekey);
+    let before = town.record(0).encode();
+    assert_eq!(before[0], 1, "the first format");
+    town.stop(MemberId(2));
+    town.pass(2_000_000);
+    let declined = town.declined(0, ClusterOrder::Finalize);
+    assert!(declined.starts_with("member-away: http://h2"), "{declined}");
+    restart(&mut town, 2, versions(4, 5));
+    let status = town.status(1);
+    assert_eq!(status.version, ClusterVersion(4));
+    let known: Vec<_> = status.members.iter().map(|m| m.versions).collect();
+    assert_eq!(known, [Some(versions(4, 5)); 3]);
+    town.done(1, ClusterOrder::Finalize);
+    town.pass(2_000_000);
+    for number in 0..3 {
+        assert_eq!(town.record(number).in_force(), ClusterVersion(5));
+        assert_eq!(town.status(number).version, ClusterVersion(5));
+    }
+    let declined = town.declined(2, ClusterOrder::Finalize);
+    assert!(declined.starts_with("newest-version"), "{declined}");
+    // Changes go on, and the version stays.
+    town.done(0, ClusterOrder::Rekey);
+    assert_eq!(town.record(0).in_force(), ClusterVersion(5));
+}
+
+#[test]
+fn a_member_on_an_older_release_ends_when_it_meets_a_later_version() {
+    let mut town = Town::found(3, 3);
+    for number in 0..3 {
+        restart(&mut town, number, versions(4, 5));
+    }
+    // It is stopped behind its word, and comes back with the older release.
+    town.letters_lost.push(MemberId(2));
+    town.done(0, ClusterOrder::Finalize);
+    town.pass(2_000_000);
+    assert_eq!(town.record(2).in_force(), ClusterVersion(4));
+    town.letters_lost.clear();
+    restart(&mut town, 2, versions(4, 4));
+    town.pass(6_000_000);
+    let house = &town.houses[&MemberId(2)];
+    assert_eq!(house.outdated, Some(ClusterVersion(5)));
+    assert!(!house.was_removed, "its folder is good");
+    restart(&mut town, 2, versions(4, 5));
+    town.pass(6_000_000);
+    assert_eq!(town.record(2).in_force(), ClusterVersion(5));
+}
+
 #[test]
 fn an_order_without_a_majority_is_answered_in_time() {
     let mut town = Town::found(3, 3);
@@ -368,9 +450,73 @@ fn all_members_are_told_how_fast_they_may_load() {
 }
 
 #[test]
+fn the_last_order_to_load_slower_holds_also_for_a_member_that_was_away() {
+    let mut town = Town::found(3, 3);
+    let order = |bytes_per_second| ClusterOrder::Throttle { bytes_per_second };
+    town.done(0, order(5));
+    town.pass(1_000_000);
+    let noted = town.steward(2).throttled().expect("it was told");
+    town.stop(MemberId(2));
+    town.done(1, order(10));
+    town.pass(1_000_000);
+    // It comes back with what its folder says, and tells it, too.
+    town.start(MemberId(2));
+    town.resume_throttle(2, noted);
+    town.pass(1_000_000);
+    for number in 0..3 {
+        let known = town.steward(number).throttled();
+        assert_eq!(
+            known.map(|order| order.bytes_per_second),
+            Some(10),
+            "{number}"
+        );
+    }
+}
+
+#[test]
+fn a_joiner_with_a_full_disk_ends_its_plan_with_a_reason() {
+    let mut town = Town::found(3, 3);
+    town.is_loading = false;
+    let before = town.record(0).owners().digest();
+    let late = town.join(1, &joiner(3));
+    town.pass(2_000_000);
+    let full = |is_full| StewardEvent::DiskLooked { is_full };
+    // Room that is made in time changes nothing.
+    town.tell(late, full(true));
+    town.pass(5_000_000);
+    let waits = town.status(0).waits.expect("it is said");
+    assert!(waits.contains(&url(3)) && waits.contains("full"), "{waits}");
+    town.tell(late, full(false));
+    town.pass(FULL_DISK_PATIENCE_US);
+    assert!(town.record(0).plan().is_some_and(|plan| !plan.is_cancelled));
+    town.tell(late, full(true));
+    town.pass(FULL_DISK_PATIENCE_US + 3_000_000);
+    let record = town.record(0);
+    assert!(record.plan().is_none() && record.member(late).is_none());
+    assert_eq!(record.owners().members().len(), 3);
+    assert_eq!(record.voters().len(), 3);
+    assert!(town.houses[&late].was_removed);
+    let owners = record.owners();
+    let is_old = owners.all().all(|p| owners.owners(p).len() == 3);
+    assert!(is_old, "no copy was lost: {before:x}");
+    for number in 0..3 {
+        let order = ClusterOrder::History { entries: 100 };
+        let Some(ClusterAnswer::History(entries)) = town.order(number, order) else {
+            panic!("a history");
+        };
+        let cancelled = entries.iter().find(|e| e.change == EpochChange::Cancelled);
+        let why = cancelled.and_then(|entry| entry.why.clone());
+        assert!(
+            why.is_some_and(|why| why.contains(&url(3)) && why.contains("full")),
+            "{number}"
+        );
+    }
+}
+
+#[test]
 fn a_replication_factor_shrinks_and_grows() {
     let mut town = Town::found(5, 3);
-    for copies in [5, 2, 3] {
+    for copies in [4, 5, 4, 3, 2, 3] {
         let wish = PlanWish {
             replication_factor: Some(copies),
             ..PlanWish::default()
@@ -386,6 +532,22 @@ fn a_replication_factor_shrinks_and_grows() {
         );
         assert_eq!(record.replication_factor(), copies);
         assert!(is_balanced(record));
+    }
+}
+
+#[test]
+fn a_plan_changes_the_number_of_copies_by_one() {
+    let mut town = Town::found(5, 3);
+    for copies in [1, 5] {
+        let wish = PlanWish {
+            replication_factor: Some(copies),
+            ..PlanWish::default()
+        };
+        let why = town.declined(0, ClusterOrder::Plan(wish));
+        assert!(
+            why.starts_with("copies-apart: ") && why.contains("step by step"),
+            "{why}"
+        );
     }
 }
 

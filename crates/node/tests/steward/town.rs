@@ -4,12 +4,13 @@
 //! 1. No chance: a script gives the same run for ever.
 //! 2. A member that was stopped gets nothing; its folder stays.
 
+use dendra_base::{ClusterVersion, ClusterVersions};
 use dendra_node::limits::{EPOCH_VOTE_US, LOAD_BYTES_PER_SECOND_DEFAULT, MOVES_SIDE_BY_SIDE};
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::Now;
 use dendra_node::steward::StewardStart;
 use dendra_node::steward::face::{ClusterAnswer, ClusterOrder, ClusterStatus, PlanDraft, PlanWish};
-use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
+use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest, StewardMessage, ThrottleOrder};
 use dendra_node::steward::step::{StewardEffect, StewardEvent};
 use dendra_node::topology::chain::{ChainMessage, ChainNote, ChainPeer, ChainRules, VoteNote};
 use dendra_node::topology::record::{EpochRecord, MemberStatus};
@@ -26,6 +27,10 @@ pub struct House {
     vote: Option<VoteNote>,
     pub was_removed: bool,
     pub throttle: Option<u64>,
+    /// What its process knows.
+    pub versions: ClusterVersions,
+    /// The version for which it is too old.
+    pub outdated: Option<ClusterVersion>,
 }
 
 #[derive(Default)]
@@ -33,6 +38,8 @@ pub struct Town {
     pub now_us: u64,
     pub houses: BTreeMap<MemberId, House>,
     letters: VecDeque<(MemberId, MemberId, StewardMessage)>,
+    /// Members that get no letter.
+    pub letters_lost: Vec<MemberId>,
     answers: BTreeMap<u64, ClusterAnswer>,
     enrolled: BTreeMap<u64, EnrolAnswer>,
     tickets: u64,
@@ -75,6 +82,8 @@ impl Town {
             vote: None,
             was_removed: false,
             throttle: None,
+            versions: ClusterVersions::OWN,
+            outdated: None,
         };
         self.houses.insert(member, house);
     }
@@ -87,6 +96,7 @@ impl Town {
             records: records.map(|r| (EpochRecord::clone(r), 0)).collect(),
             vote: house.vote.clone(),
             release: "1.0.0".to_owned(),
+            versions: house.versions,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             side_by_side: MOVES_SIDE_BY_SIDE,
             rules: ChainRules::default(),
@@ -96,8 +106,16 @@ impl Town {
         self.links(member, true);
         let up: Vec<MemberId> = self.up().filter(|other| *other != member).collect();
         for other in up {
-            let peer = self.houses[&other].peer;
-            self.tell(member, StewardEvent::Reached { peer, is_up: true });
+            let House { peer, versions, .. } = self.houses[&other];
+            let is_up = true;
+            self.tell(
+                member,
+                StewardEvent::Reached {
+                    peer,
+                    is_up,
+                    versions,
+                },
+            );
         }
         let stored_bytes = 1 << 20;
         let loaded_bytes = 0;
@@ -117,10 +135,17 @@ impl Town {
     }
 
     fn links(&mut self, member: MemberId, is_up: bool) {
-        let peer = self.houses[&member].peer;
+        let House { peer, versions, .. } = self.houses[&member];
         let others: Vec<MemberId> = self.up().filter(|other| *other != member).collect();
         for other in others {
-            self.tell(other, StewardEvent::Reached { peer, is_up });
+            self.tell(
+                other,
+                StewardEvent::Reached {
+                    peer,
+                    is_up,
+                    versions,
+                },
+            );
         }
     }
 
@@ -134,6 +159,12 @@ impl Town {
             .steward
             .as_ref()
             .expect("it runs")
+    }
+
+    pub fn resume_throttle(&mut self, number: u32, order: ThrottleOrder) {
+        let house = self.houses.get_mut(&MemberId(number));
+        let steward = house.and_then(|house| house.steward.as_mut());
+        steward.expect("it runs").resume_throttle(order);
     }
 
     pub fn record(&self, number: u32) -> &Arc<EpochRecord> {
@@ -200,6 +231,10 @@ impl Town {
                 house.was_removed = true;
                 house.steward = None;
             }
+            StewardEffect::Outdated { version } => {
+                house.outdated = Some(version);
+                house.steward = None;
+            }
             StewardEffect::Throttle { bytes_per_second } => {
                 house.throttle = Some(bytes_per_second);
             }
@@ -231,6 +266,9 @@ impl Town {
     fn deliver(&mut self) {
         let mut count = 0;
         while let Some((from, to, message)) = self.letters.pop_front() {
+            if self.letters_lost.contains(&to) {
+                continue;
+            }
             let from = self.houses[&from].peer;
             self.tell(to, StewardEvent::Received { from, message });
             count += 1;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Entry    start ──────── end          a write, a read, a failed condition
-//!          start ───────────────── ∞   a write whose outcome nobody knows: at one point, or never
+//!          start ───────────────── ∞   a write of unknown outcome: at one point, or never
 //! states   the versions that were seen, the first one = nothing was ever stored
 //! ```
 //!
@@ -40,7 +40,7 @@ pub enum Did {
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub start: u64,
-    /// `u64::MAX`: nobody knows, and it may be never.
+    /// `u64::MAX`: unknown, and it may be never.
     pub end: u64,
     pub did: Did,
 }
@@ -69,7 +69,7 @@ impl States {
         number
     }
 
-    /// A state that nobody ever saw.
+    /// A state that no client ever saw.
     pub fn unseen(&mut self, is_live: bool) -> State {
         self.is_live.push(is_live);
         State::try_from(self.is_live.len() - 1).expect("short histories")

@@ -59,6 +59,9 @@ fn no_seed_shows_a_fault_while_owners_change() {
     if let Some((seed, fault)) = first_fault(&ground, Weather::Moving, first, seeds) {
         panic!("seed {seed}:\n{fault}");
     }
+    if seeds < 200 {
+        return;
+    }
     let runs = (first..first + 200).map(|seed| World::run(&ground, seed, Weather::Moving));
     let (ended, told) = runs.fold((0, 0), |(ended, told), run| {
         (

@@ -216,7 +216,7 @@ pub struct World {
     key: Bytes,
     values: u32,
     run: Run,
-    /// Writes whose outcome nobody knows: the entry, its bytes, and whether it leaves a live value.
+    /// Writes of unknown outcome: the entry, its bytes, and whether it leaves a live value.
     unknown: Vec<(usize, Option<Bytes>, bool)>,
     /// Versions that were read, and the bytes that were read under them.
     shown: Vec<(Version, Bytes)>,

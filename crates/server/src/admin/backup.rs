@@ -468,9 +468,9 @@ fn write_page(shared: &Shared, bytes: &[u8]) -> Result<Value, NoAnswer> {
     Ok(json!({ "kept": count }))
 }
 
-/// On how many owners a record lives here; `None` when this member is none of them. A record that
-/// lived on fewer owners than the replication factor, or on another number of them, gets as many
-/// as a record of this cluster has.
+/// On how many owners a record lives here; `None` when this member is none of them. A record may
+/// have had fewer owners than the replication factor, or another number of them. It gets as many as
+/// a record of this cluster has.
 fn copies_here(shared: &Shared, raw_key: &[u8], copies: u8) -> Option<u8> {
     let Some(cluster) = &shared.cluster else {
         return Some(1);

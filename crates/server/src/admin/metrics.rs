@@ -1,4 +1,4 @@
-//! Counters of one event loop: written by that loop alone, summed when somebody looks.
+//! Counters of one event loop: written by that loop alone, summed at a scrape.
 //!
 //! ```text
 //! requests   [operation][status class]      count
@@ -7,7 +7,7 @@
 //! refused    [share][reason]                 count
 //! admitted   [share]                         count
 //! rounds     [kind of round][bucket]         of operations in a cluster, as of the last sweep
-//! peers      [member]                        what is expected of it, as of the last sweep
+//! peers      [member]                        the expectations of it, as of the last sweep
 //! ```
 //!
 //! Invariants
@@ -30,7 +30,7 @@ pub(crate) enum Share {
     Points,
     Writes,
     Scans,
-    /// What other members order of the own store.
+    /// Orders of other members to the own store.
     Peers,
 }
 
@@ -57,7 +57,7 @@ impl Share {
     }
 }
 
-/// What refused a request.
+/// The part that refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Refused {
@@ -150,14 +150,14 @@ impl RoundTallies {
     }
 }
 
-/// What a loop expects of one other member; zero until it has asked it.
+/// A loop's expectations of one other member; zero until it has asked it.
 #[derive(Debug, Default)]
 pub(crate) struct PeerTally {
     pub(crate) latency_us: Tally,
     pub(crate) patience_us: Tally,
 }
 
-/// What a loop expects of all other members.
+/// A loop's expectations of all other members.
 #[derive(Debug)]
 pub(crate) struct PeerTallies(Box<[PeerTally]>);
 
@@ -168,12 +168,12 @@ impl Default for PeerTallies {
 }
 
 impl PeerTallies {
-    /// What is expected of this member.
+    /// The expectations of this member.
     pub(crate) fn of(&self, member: MemberIndex) -> &PeerTally {
         &self.0[member.at()]
     }
 
-    /// Replaces what is expected of this member. Requires: called by the one writer.
+    /// Replaces the expectations of this member. Requires: called by the one writer.
     pub(crate) fn set(&self, member: MemberIndex, health: PeerHealth) {
         let peer = self.of(member);
         if let Some(us) = health.latency_us {
@@ -221,7 +221,7 @@ pub(crate) struct LoopMetrics {
     pub(crate) pooled: Tally,
     /// Operations and scans that the loop's node works on, as of the last sweep.
     pub(crate) operations: Tally,
-    /// How long rounds took, and whom they waited for, as of the last sweep.
+    /// How long rounds took, and which members they waited for, as of the last sweep.
     pub(crate) rounds: RoundTallies,
     /// How often copies of one version were seen to differ, as of the last sweep.
     pub(crate) disputes: Tally,
@@ -248,7 +248,7 @@ impl LoopMetrics {
         self.refused[share as usize][gate as usize].add(1);
     }
 
-    /// Notes what became of an order of a member.
+    /// Notes the result of a member's order.
     pub(crate) fn note_order(&self, offered: Result<(), Refused>) {
         match offered {
             Ok(()) => self.admitted[Share::Peers as usize].add(1),

@@ -1,4 +1,4 @@
-//! The admin plane: what people, probes and scrapers ask, on a port and a thread of its own.
+//! The admin plane: requests of people, probes and scrapers, on a port and a thread of its own.
 //!
 //! ```text
 //! /healthz       200 while the process lives
@@ -6,8 +6,8 @@
 //! /metrics       OpenMetrics text
 //! /v0/status     JSON: node, engine, queues
 //! /openapi.yaml  the contract of the data plane
-//! /v0/checkpoints, /v0/restore  what `dendra backup` and `dendra restore` ask
-//! /debug/profile/{cpu,wall,alloc,lock}  what the threads do, as folded stacks or a flame graph
+//! /v0/checkpoints, /v0/restore  questions of `dendra backup` and `dendra restore`
+//! /debug/profile/{cpu,wall,alloc,lock}  the work of the threads, as folded stacks or a flame graph
 //! /v0/cluster…   members, epochs, plans: cluster/
 //! /              a page that draws /v0/status, and links to the above; /page.js and /page.css are parts of it
 //! ```
@@ -213,7 +213,7 @@ impl Guests {
             }
         }
         let is_at_work = Arc::new(AtomicBool::new(false));
-        // Where it comes from, for what is counted by address.
+        // Its address, for counts by address.
         let source = stream
             .peer_addr()
             .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |at| at.ip());
@@ -678,7 +678,7 @@ fn queues(shared: &Shared) -> serde_json::Value {
     })
 }
 
-/// What was let in and refused of each class since the start.
+/// Requests of each class that were let in and refused since the start.
 fn classes(shared: &Shared) -> serde_json::Value {
     let classes = Share::ALL.map(|share| {
         let refused = Refused::ALL.map(|what| {

@@ -12,8 +12,9 @@
 //!
 //! Invariants
 //! 1. A request that is not drawn costs one decrement and a few branches, and no reading of a clock.
-//! 2. Draws are 1 to 31 requests apart at random: a rhythm in the traffic does not decide what is seen.
-//! 3. One writer per `Stages`: a loop or a worker; they are summed when somebody looks.
+//! 2. Draws are 1 to 31 requests apart at random: a rhythm in the traffic does not choose the
+//!    samples.
+//! 3. One writer per `Stages`: a loop or a worker. They are summed at a scrape.
 //!
 //! Not here: the time of whole requests, which is measured on each of them (`metrics.rs`); names and
 //! help texts (`exposition.rs`).
@@ -23,8 +24,8 @@ use crate::admin::tally::{Histogram, Op};
 use crate::event_loop::clock;
 use std::cell::Cell;
 
-/// One request in so many is measured stage by stage: four to six readings of the clock, 150 ns, are
-/// then less than 10 ns a request.
+/// One request in so many is measured stage by stage. Four to six readings of the clock, 150 ns,
+/// are then less than 10 ns a request.
 pub(crate) const REQUESTS_PER_SAMPLE: u32 = 16;
 
 /// A part of a request's life.
@@ -40,8 +41,8 @@ pub(crate) enum RequestStage {
     /// From the record in the loop's batch until the connection goes on with the outcome.
     WalWait,
     /// Waiting for other members: from the first message until the quorum is met. The loop that
-    /// drives the quorum notes it with `watch.lap(stages, op, RequestStage::ReplicaWait)`, or calls
-    /// `watch.restart()` before and `lap` after when other work lies in front.
+    /// drives the quorum notes it with `watch.lap(stages, op, RequestStage::ReplicaWait)`. When
+    /// other work lies in front, it calls `watch.restart()` before and `lap` after.
     ReplicaWait,
     /// Forming the answer's bytes.
     Form,
@@ -95,7 +96,7 @@ impl Stages {
     }
 }
 
-/// Follows one request through its stages; a copy goes with what waits elsewhere.
+/// Follows one request through its stages; a copy goes with a request that waits elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch {
     /// `clock::monotonic_ns` of the last lap; zero when the request was not drawn.
@@ -163,7 +164,7 @@ impl Draw {
             self.left.set(left - 1);
             return Watch::OFF;
         }
-        // xorshift32: what a gap needs, and never zero.
+        // xorshift32: random enough for a gap, and never zero.
         let mut x = self.state.get();
         x ^= x << 13;
         x ^= x >> 17;

@@ -1,4 +1,4 @@
-//! Numbers with one writer, and what requests are counted by.
+//! Numbers with one writer, and the labels of requests.
 //!
 //! Invariants
 //! 1. An addition is a plain load and store, never a locked instruction.
@@ -29,7 +29,7 @@ impl Tally {
     }
 }
 
-/// What a request asked for, as a label.
+/// The operation of a request, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Op {

@@ -75,7 +75,7 @@ impl Answers<'_> {
         }
     }
 
-    /// Forms the answer of a request that did not get what it asked for; returns its status.
+    /// Forms the answer of a request that failed; returns its status.
     pub(crate) fn fail(&mut self, op: Op, terms: &Terms, finished: Option<&Finished>) -> u16 {
         match finished {
             Some(Finished::Outcome { outcome, .. }) => self.fail_with(op, terms, outcome),
@@ -153,7 +153,8 @@ fn has_room(lane: &EventLoop, cell: &CellRef<'_>) -> bool {
     cell.value.len() <= limits::UNCOUNTED_BYTES_MAX || lane.has_room_for(cell.value.len())
 }
 
-/// A read whose condition does not hold: nothing new for the client, or not what it knows.
+/// A read whose condition does not hold: nothing new for the client, or not the version that it
+/// knows.
 fn answer_condition(
     out: &mut Vec<u8>,
     condition: Condition,

@@ -7,10 +7,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. Of a body 4 KiB, and one read, come before room is taken at the bytes gate: what is announced
-//!    holds nothing. Then
-//!    its room is waited for while its socket is not read, and a holder that does not use it gives
-//!    it back.
+//! 1. Of a body 4 KiB, and one read, come before room is taken at the bytes gate: an announced
+//!    length holds nothing. Then its room is waited for while its socket is not read. A holder that
+//!    does not use it gives it back.
 //! 2. A body that does not keep the least rate ends the connection; nothing of it is applied.
 //! 3. Nothing is sent to the engine before the body's last byte is here.
 //!
@@ -60,7 +59,7 @@ impl BodyReader {
         BodyReader::Chunked(ChunkDecoder::new(body_bytes_max))
     }
 
-    /// Takes what is in `input`, and gives data to `sink`.
+    /// Takes the bytes of `input`, and gives data to `sink`.
     fn take(&mut self, input: &mut Input, mut sink: impl FnMut(&[u8])) -> Result<Taken, Refusal> {
         loop {
             match self {
@@ -95,7 +94,7 @@ impl BodyReader {
 pub(crate) struct Inflow {
     reader: BodyReader,
     value: Vec<u8>,
-    /// Room in the bytes gate for `value`, and for what is still to come of it.
+    /// Room in the bytes gate for `value`, and for the part of it that is still to come.
     room: Vec<Room>,
     /// The share of the bytes gate in which it needs room as well.
     share: Option<Rc<Rooms>>,
@@ -205,7 +204,7 @@ impl Inflow {
                     return Err(NoBody::Refused(status::refused(Refused::Bytes).closing()));
                 };
                 let now_us = lane.now_us();
-                // It is not the sender who was slow meanwhile.
+                // The wait for room was not the sender's delay.
                 pace.began_us = now_us;
                 turnover = Turnover::new(now_us);
                 self.grow(bytes, rooms);

@@ -1,4 +1,4 @@
-//! What a connection goes through before its first request where the port speaks TLS.
+//! The steps of a connection before its first request, where the port speaks TLS.
 //!
 //! ```text
 //! accepted ─► first byte ─┬─ a handshake ─► session, within the deadline of a head ─► requests
@@ -30,7 +30,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// Lets a connection in, or gives back what there is to be closed.
+/// Lets a connection in, or gives back the socket to be closed.
 pub(crate) async fn enter(
     lane: &Rc<EventLoop>,
     seat: &Rc<Seat>,
@@ -79,7 +79,7 @@ pub(crate) async fn enter(
     }
 }
 
-/// What `what` leads to, if it does so in time and before the node drains.
+/// The result of `what`, if it comes in time and before the node drains.
 async fn within<T>(
     lane: &EventLoop,
     seat: &Seat,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. What a connection says of an end does not depend on where it came from.
+//! 1. A connection's answer to an end does not depend on where the end came from.
 //!
 //! Not here: the bytes of an answer (`answers.rs`), where a connection waits (`seat.rs`).
 
@@ -33,7 +33,7 @@ pub(crate) enum Finished {
     },
     /// A queue, a gate or the disk of this node refused; nothing changed.
     Refused(Refused),
-    /// Bytes on disk are not what was written.
+    /// Bytes on disk are not those that were written.
     Damaged,
     /// The engine or a worker failed; the log has the reason, and nothing changed.
     Failed,
@@ -45,7 +45,7 @@ pub(crate) enum Finished {
     Page {
         /// Live records.
         records: Vec<(Bytes, Cell)>,
-        /// What is still to come.
+        /// The part that is still to come.
         rest: Option<Range>,
         /// Why the scan stops here.
         failure: Option<Outcome>,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A connection that waits holds no more memory than its unread bytes: ten thousand slow clients
+//! 1. A connection that waits holds no more memory than its unread bytes. Ten thousand slow clients
 //!    cost ten thousand half heads, not ten thousand read buffers.
 //!
 //! Not here: reading from the socket (`socket.rs`).
@@ -40,7 +40,7 @@ impl Input {
         assert!(self.start <= self.end, "more was consumed than was read");
     }
 
-    /// Moves what is unread to the front of `buffer`, behind which `n` new bytes stand already at
+    /// Moves the unread bytes to the front of `buffer`, behind which `n` new bytes stand already at
     /// `len()`, and keeps `buffer`.
     pub(crate) fn adopt(&mut self, lane: &EventLoop, mut buffer: Vec<u8>, n: usize) {
         let held = self.len();
@@ -54,7 +54,7 @@ impl Input {
         };
     }
 
-    /// Gives the shared buffer back and keeps a copy of what is unread.
+    /// Gives the shared buffer back and keeps a copy of the unread bytes.
     pub(crate) fn settle(&mut self, lane: &EventLoop) {
         if self.len() == 0 {
             self.release(lane);

@@ -6,23 +6,25 @@
 //! ```
 //!
 //! Invariants
-//! 1. A connection is counted on its loop before it is posted, so that two accepted in a row do not
-//!    both take the loop that looked emptiest.
+//! 1. A connection is counted on its loop before it is posted. So two that are accepted in a row do
+//!    not both take the loop that looked emptiest.
 //! 2. `connections_max` is never exceeded: above it nothing is accepted.
-//! 3. A storm of connections is taken in small pieces; when a loop comes near what it can serve in time, few are taken and
-//!    few are kept by the kernel. One that gave up in the backlog is closed here.
+//! 3. A storm of connections is taken in small pieces. When a loop is near its capacity, few are
+//!    taken and few are kept by the kernel. One that gave up in the backlog is closed here.
 //! 4. Running out of descriptors pauses accepting and is said once, not once per attempt.
 //!
-//! Not here: what happens on a connection (`connection/`).
+//! Not here: what happens on a connection (`connection/`), when accepting pauses (`accept_pace.rs`).
 //! See: docs/overload.md.
 
+use super::accept_pace::AcceptPace;
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
+use crate::peers::Cluster;
 use crate::tls::Tls;
-use dendra_node::standing::Crowding;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -31,19 +33,13 @@ use tokio::sync::watch;
 
 /// Connections that wait in the kernel while accepting pauses; the kernel caps it by its own limit.
 const BACKLOG: i32 = 4_096;
-/// The same while a loop has more requests than it serves in time: the kernel drops those beyond it, and a client that is
-/// accepted has not waited for long.
+/// The same while a loop has more requests than it serves in time. The kernel drops those beyond
+/// it, and a client that is accepted has not waited for long.
 const BACKLOG_OVERLOADED: i32 = 32;
-/// Behind connections that waited for so long in the backlog, clients may have given up.
-const STALE: Duration = Duration::from_millis(20);
-/// A backlog in which one had given up is kept short for so long: the next ones are fresh then.
-const STALE_FOR: Duration = Duration::from_secs(1);
-/// One that is handed over costs as much as so many that are found to be gone.
-const LIVE_COSTS: u32 = 8;
 /// Pause after the system had no descriptor, or no memory, for one more connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// An address that is ours; nobody can connect to it yet.
+/// An address that is ours; no client can connect to it yet.
 pub(crate) struct Door(socket2::Socket);
 
 impl Door {
@@ -91,6 +87,11 @@ pub(crate) fn spawn(
                     if let Some(tls) = &shared.tls {
                         tasks.spawn(renew_for_ever(Arc::clone(&shared), Arc::clone(tls)));
                     }
+                    if let Some(cluster) = &shared.cluster
+                        && cluster.secrets.is_read_again()
+                    {
+                        tasks.spawn(look_at_secret_for_ever(Arc::clone(cluster)));
+                    }
                     while tasks.join_next().await.is_some() {}
                 };
                 tokio::select! {
@@ -110,8 +111,16 @@ async fn renew_for_ever(shared: Arc<Shared>, tls: Arc<Tls>) {
     }
 }
 
+/// Reads the file of the cluster's secret now and then.
+async fn look_at_secret_for_ever(cluster: Arc<Cluster>) {
+    loop {
+        tokio::time::sleep(limits::SECRET_FILE_LOOK).await;
+        cluster.secrets.look();
+    }
+}
+
 async fn until_true(mut stop: watch::Receiver<bool>) {
-    // A closed channel means that nobody can stop us any more but the end of the node itself.
+    // A closed channel means that only the end of the node itself can stop us.
     if stop.wait_for(|stopped| *stopped).await.is_err() {
         tracing::debug!("the node ended before it told the listener");
     }
@@ -126,34 +135,20 @@ async fn accept_for_ever(shared: Arc<Shared>, socket: TcpListener) {
         }
     };
     let mut is_pausing = false;
-    let mut is_short = false;
-    let mut in_a_row = 0;
-    // When one was found to be gone.
-    let mut gone_at: Option<Instant> = None;
-    // Since when there was always one more.
-    let mut busy_since = Instant::now();
+    let mut pace = AcceptPace::new(Instant::now());
     loop {
         wait_for_room(&shared).await;
         let crowding = shared.overload.crowding();
-        let is_stale = gone_at.is_some_and(|at| at.elapsed() < STALE_FOR);
-        if (crowding > Crowding::None || is_stale) != is_short {
-            is_short = !is_short;
+        if let Some(is_short) = pace.backlog(Instant::now(), crowding) {
             shorten(&socket, is_short);
         }
-        if in_a_row >= limits::ACCEPTS_IN_A_ROW * LIVE_COSTS {
-            in_a_row = 0;
-            tokio::time::sleep(match crowding {
-                Crowding::None => limits::ACCEPT_PAUSE,
-                Crowding::Near => limits::ACCEPT_PAUSE_NEAR,
-                Crowding::Beyond => limits::ACCEPT_PAUSE_BEYOND,
-            })
-            .await;
+        if let Some(pause) = pace.pause(crowding) {
+            tokio::time::sleep(pause).await;
         }
         let accepted = match accept_now(&socket) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                in_a_row = 0;
-                let accepted = accept(&socket, is_short).await;
-                busy_since = Instant::now();
+                let accepted = accept(&socket, pace.is_short()).await;
+                pace.rested(Instant::now());
                 accepted
             }
             accepted => accepted.map(Some),
@@ -162,13 +157,9 @@ async fn accept_for_ever(shared: Arc<Shared>, socket: TcpListener) {
             Ok(None) => {}
             Ok(Some(stream)) => {
                 is_pausing = false;
-                if busy_since.elapsed() > STALE && is_gone(&stream) {
-                    in_a_row += 1;
-                    gone_at = Some(Instant::now());
-                    continue;
+                if pace.takes(Instant::now(), || is_gone(&stream)) {
+                    hand_over(&shared, stream);
                 }
-                in_a_row += LIVE_COSTS;
-                hand_over(&shared, stream);
             }
             Err(error) if is_of_that_connection(&error) => {}
             Err(error) => {
@@ -209,7 +200,7 @@ fn is_gone(stream: &TcpStream) -> bool {
 }
 
 /// Has the kernel keep few connections for us, or many.
-fn shorten(socket: &tokio::net::TcpListener, is_short: bool) {
+fn shorten(socket: &impl AsFd, is_short: bool) {
     let backlog = match is_short {
         true => BACKLOG_OVERLOADED,
         false => BACKLOG,
@@ -252,4 +243,45 @@ fn hand_over(shared: &Shared, stream: TcpStream) {
         .expect("there is at least one loop");
     lane.connections.fetch_add(1, Ordering::SeqCst);
     lane.mailbox.post(LoopEvent::Connection(stream));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+    /// How many of so many connections the kernel keeps that are not accepted.
+    fn kept(is_short: bool) -> usize {
+        let door = bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port is free");
+        let listener = door.open().expect("it listens");
+        let addr = listener.local_addr().expect("it has one");
+        shorten(&listener, is_short);
+        let connections = (0..100).map(|_| {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            let socket =
+                rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
+            let socket = socket.expect("there are descriptors");
+            // On the loopback a handshake that is answered is over when this returns.
+            let connected = rustix::net::connect(&socket, &addr);
+            assert!(matches!(
+                connected,
+                Ok(()) | Err(rustix::io::Errno::INPROGRESS)
+            ));
+            socket
+        });
+        let connections: Vec<_> = connections.collect();
+        let is_open = |socket: &&std::os::fd::OwnedFd| {
+            use rustix::event::{PollFd, PollFlags, Timespec};
+            let mut watched = [PollFd::new(*socket, PollFlags::OUT)];
+            rustix::event::poll(&mut watched, Some(&Timespec::default())).is_ok_and(|n| n > 0)
+        };
+        connections.iter().filter(is_open).count()
+    }
+
+    #[test]
+    fn a_short_backlog_leaves_a_storm_to_the_kernel() {
+        assert_eq!(kept(false), 100);
+        // Linux keeps one more than it is told.
+        assert_eq!(kept(true), BACKLOG_OVERLOADED as usize + 1);
+    }
 }

@@ -7,11 +7,13 @@
 //! seat.rs        where a connection waits        finished.rs   how an operation ended
 //! answers.rs     from there to an answer         status.rs     outcome to HTTP
 //! doorway.rs     TLS before the first request    unproven.rs   handshakes under way
+//! accept_pace.rs pauses and backlogs of it
 //! ```
 //!
-//! Not here: what carries an operation out (`backend.rs`), bytes of HTTP (crate `wire`).
+//! Not here: carrying out an operation (`backend.rs`), bytes of HTTP (crate `wire`).
 //! See: ARCHITECTURE.md, docs/overload.md.
 
+mod accept_pace;
 pub(crate) mod answers;
 pub(crate) mod body;
 pub(crate) mod connection;

@@ -1,4 +1,5 @@
-//! Room for bytes on one loop: taken from a gate of the node, waited for in line, given back by those who do not use it.
+//! Room for bytes on one loop: taken from a gate of the node, waited for in line, given back when
+//! unused.
 //!
 //! ```text
 //! offer ──────────────────────────► gate ─► Room, given back when dropped ─┐
@@ -8,12 +9,13 @@
 //! ```
 //!
 //! Invariants
-//! 1. What is held and what waits is known by source address: of those in line the one is called whose source holds
-//!    least, and among equals the one that came first.
+//! 1. Held and waiting bytes are counted by source address. The next in line is the one whose
+//!    source holds least, and among equals the one that came first.
 //! 2. No request waits longer than it said, and a line holds at most as many bytes as its gate, or as was said.
 //! 3. While a request waits, or was refused a moment ago, room that moves too few bytes is taken back (`Turnover`).
 //!
-//! Not here: counting (crate `node`, `admission.rs`), what the bytes are (`body.rs`, `alone.rs`, `socket.rs`).
+//! Not here: counting (crate `node`, `admission.rs`), the use of the bytes (`body.rs`, `alone.rs`,
+//! `socket.rs`).
 //! See: docs/overload.md.
 
 use crate::clients::seat::Seat;
@@ -76,7 +78,7 @@ struct Waiting {
     seat: Rc<Seat>,
 }
 
-/// What is known of one address that clients come from.
+/// The bytes of one address that clients come from.
 #[derive(Debug, Default)]
 struct Source {
     held: u64,
@@ -109,7 +111,7 @@ impl Room {
         self.bytes as usize
     }
 
-    /// Gives back what is beyond `bytes`.
+    /// Gives back the part beyond `bytes`.
     pub(crate) fn keep(&mut self, bytes: usize) {
         let surplus = self.bytes.saturating_sub(bytes as u64);
         self.bytes -= surplus;
@@ -187,7 +189,7 @@ impl Rooms {
         room
     }
 
-    /// As `offer`, behind those who wait.
+    /// As `offer`, behind the requests that wait.
     pub(crate) fn offer_in_turn(self: &Rc<Rooms>, source: IpAddr, bytes: usize) -> Option<Room> {
         if self.waiting_bytes.get() > 0 {
             self.note_lack();

@@ -1,4 +1,4 @@
-//! Where one connection waits: for the ends of what it has begun, or for a deadline.
+//! Where one connection waits: for the ends of its operations, or for a deadline.
 //!
 //! ```text
 //! connection ─► expect … all ─┐            ┌─ put                    (pump, committer, agent)
@@ -9,25 +9,24 @@
 //! Invariants
 //! 1. Single-threaded: everything here is plain cells, and waking is a push to the loop's own
 //!    queue.
-//! 2. A round ends when the connection stops waiting; what belongs to an earlier round never
-//!    arrives.
+//! 2. A round ends when the connection stops waiting. An event of an earlier round never arrives.
 //! 3. A passed deadline is told once and stays until the next `arm`.
 //!
-//! Not here: who waits for what (`connection/`), tickets (`thread/mod.rs`).
+//! Not here: the waits of a connection (`connection/`), tickets (`thread/mod.rs`).
 
 use crate::clients::finished::Finished;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 
-/// Why a connection was woken without what it waits for.
+/// Why a connection was woken without the event that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     /// Its deadline passed.
     Deadline,
     /// The node drains: a connection between two requests closes.
     Drain,
-    /// The log failed: nobody knows the outcome of a waiting write.
+    /// The log failed: the outcome of a waiting write is unknown.
     Poisoned,
 }
 
@@ -48,7 +47,7 @@ pub(crate) struct Seat {
     is_late: Cell<bool>,
     told: Cell<Option<Due>>,
     round: Cell<u32>,
-    /// What is waited for together, in the order in which it was expected.
+    /// The ends that are waited for together, in the order in which they were expected.
     finished: RefCell<Vec<Option<Finished>>>,
     missing: Cell<u32>,
 }
@@ -68,7 +67,7 @@ impl Default for Seat {
 }
 
 impl Seat {
-    /// Sets the deadline of what follows.
+    /// Sets the deadline of the next waits.
     pub(crate) fn arm(&self, deadline_us: u64) {
         self.deadline_us.set(deadline_us);
         self.is_late.set(false);
@@ -122,14 +121,14 @@ impl Seat {
         self.round.get()
     }
 
-    /// Ends the round: what was expected is not waited for any more.
+    /// Ends the round: the expected ends are not waited for any more.
     pub(crate) fn next_round(&self) {
         self.round.set(self.round.get().wrapping_add(1));
         self.finished.borrow_mut().clear();
         self.missing.set(0);
     }
 
-    /// The place of what is expected next.
+    /// The place of the next end that is expected.
     pub(crate) fn next_place(&self) -> u32 {
         let len = self.finished.borrow().len();
         u32::try_from(len).expect("bounded by PIPELINED_WRITES_MAX")
@@ -164,7 +163,7 @@ impl Seat {
         finished.get(place).is_some_and(Option::is_some)
     }
 
-    /// What came for `place`, if it came.
+    /// The end that came for `place`, if it came.
     pub(crate) fn take(&self, place: usize) -> Option<Finished> {
         self.finished.borrow_mut().get_mut(place)?.take()
     }
@@ -218,7 +217,7 @@ impl LocalBell {
         }
     }
 
-    /// What it rang for is done.
+    /// The work that it rang for is done.
     pub(crate) fn still(&self) {
         self.is_rung.set(false);
     }

@@ -6,7 +6,7 @@
 //!   └ deadlines in the seat; the loop's line, while it is overloaded
 //! a request waited: gone? ─► it is not begun, the connection ends
 //! store queue ─ each 100 ms ─► gone? ─► the job is taken out, its room is free, the connection ends
-//! node of the loop ─ each 100 ms ─► gone? ─► the node is told and ends what may end; its answer comes
+//! node of the loop ─ each 100 ms ─► gone? ─► the node is told and ends its operation if it may; its answer comes
 //! ```
 //!
 //! Invariants
@@ -16,7 +16,7 @@
 //!    sockets has the news already.
 //! 4. A request that did not wait is not looked at: a client may close its sending side behind it.
 //!
-//! Not here: what the bytes mean, and what a connection waits for (`connection/`).
+//! Not here: the meaning of the bytes, and the waits of a connection (`connection/`).
 //! See: docs/overload.md, "Classes and their shares" and "Clients that hang up".
 
 use crate::admin::metrics::Op;
@@ -56,7 +56,7 @@ pub(crate) enum End {
     Crowded,
 }
 
-/// What the next bytes from the client belong to.
+/// The part of a request that the next bytes from the client belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expecting {
     /// Nothing has begun.
@@ -78,7 +78,7 @@ pub(crate) enum Linger {
     Body,
 }
 
-/// What a wait does when the client has gone.
+/// The reaction of a wait when the client has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
     /// It goes on: the end comes in any case.
@@ -100,7 +100,7 @@ pub(crate) struct Socket {
     /// Measured requests whose answers are in `out`.
     unsent: Unsent,
     head_deadline_us: Option<u64>,
-    /// What was read last stood in line for so long that it is refused.
+    /// The last bytes read stood in line for so long that their request is refused.
     is_called_to_refuse: bool,
     /// A peer asks here: it stands in no line of clients.
     is_of_peer: bool,
@@ -114,7 +114,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// The socket of a client at `source` who has just connected.
+    /// The socket of a client at `source` that has just connected.
     pub(crate) fn new(
         lane: Rc<EventLoop>,
         seat: Rc<Seat>,
@@ -156,7 +156,7 @@ impl Socket {
 
     // Unread bytes.
 
-    /// What was read and is not understood yet.
+    /// The bytes that were read and are not understood yet.
     pub(crate) fn input(&mut self) -> &mut Input {
         &mut self.input
     }
@@ -189,7 +189,7 @@ impl Socket {
         len
     }
 
-    /// What was read last stood in line for so long that it is refused.
+    /// The last bytes read stood in line for so long that their request is refused.
     pub(crate) fn is_called_to_refuse(&self) -> bool {
         self.is_called_to_refuse
     }
@@ -253,7 +253,7 @@ impl Socket {
         }
     }
 
-    /// Makes `out` what is sent next. Requires: everything else is sent.
+    /// Makes `out` the next bytes to send. Requires: everything else is sent.
     pub(crate) fn replace_out(&mut self, out: Vec<u8>) {
         self.lane
             .reuse_output(std::mem::replace(&mut self.out, out));
@@ -270,9 +270,8 @@ impl Socket {
         self.lane.now_us() + after.as_micros() as u64
     }
 
-    /// Reads what will be dropped, as far as the loop's allowance goes: then what is wanted goes
-    /// first. The caller
-    /// has armed the deadline.
+    /// Reads bytes that will be dropped, as far as the loop's allowance goes: wanted bytes go
+    /// first. The caller has armed the deadline.
     pub(crate) async fn fill_unwanted(&mut self) -> Result<(), End> {
         while !self.lane.may_discard(limits::READ_BYTES_MAX) {
             if self.seat.is_late() {
@@ -388,7 +387,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Waits for bytes, or for what ends the connection.
+    /// Waits for bytes, or for an event that ends the connection.
     fn idle(&self, cx: &Context<'_>, stage: Expecting) -> Poll<Result<(), End>> {
         if let Some(end) = self.end_of_wait(stage) {
             return Poll::Ready(Err(end));
@@ -419,8 +418,8 @@ impl Socket {
             true => (held + limits::UNCOUNTED_BYTES_MAX).min(buffer.len()),
         };
         let mut room = ReadBuf::new(&mut buffer[held..until]);
-        // Not `try_read`: this way a read that does not fill the buffer is known to be the last
-        // one, which saves asking the kernel once more per request.
+        // Not `try_read`: a read that does not fill the buffer is known to be the last one. It
+        // saves one call to the kernel for each request.
         let polled = Pin::new(&mut self.stream).poll_read(cx, &mut room);
         let n = room.filled().len();
         match polled {
@@ -481,7 +480,7 @@ impl Socket {
             return done;
         }
         let _held = self.hold_input();
-        // Until it is gone, whatever of it is gone: memory comes back in one piece.
+        // Counted until all of it is gone: memory comes back in one piece.
         let counted = self.out_room.as_ref().map_or(0, |(room, _)| room.bytes());
         let more = out.len().saturating_sub(counted);
         let room = match more > limits::UNCOUNTED_BYTES_MAX {
@@ -559,9 +558,8 @@ impl Socket {
         flushed.map_err(|_gone| End::HungUp)
     }
 
-    /// Ends it: a client that may still read its last answer is waited for a little where unread
-    /// bytes would otherwise
-    /// make the kernel throw that answer away (a reset instead of an end).
+    /// Ends it. A client that may still read its last answer is waited for a little where there are
+    /// unread bytes. They would make the kernel throw that answer away: a reset instead of an end.
     pub(crate) async fn close(mut self, end: End, mut linger: Linger) -> ByteStream {
         if self.drop_input() > 0 {
             linger = linger.max(Linger::Bytes);

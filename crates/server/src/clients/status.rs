@@ -1,4 +1,4 @@
-//! The only table from what became of a request to the bytes of its answer.
+//! The only table from the result of a request to the bytes of its answer.
 //!
 //! ```text
 //! Found 200   Unchanged 304   Missing 404   Stored 201   Deleted 202   ConditionFailed 412
@@ -20,12 +20,12 @@ use dendra_wire::Refusal;
 use dendra_wire::http::response::{self, Found, Receipt, Style};
 use std::cell::Cell;
 
-/// What an answer says about itself besides its outcome.
+/// The terms of an answer, besides its outcome.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     /// The shape of the answer.
     pub(crate) style: Style,
-    /// What was achieved, if it was.
+    /// The copies and the level that were achieved, if the operation succeeded.
     pub(crate) receipt: Receipt,
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn write_refusal(out: &mut Vec<u8>, style: Style, refusal: &Refusal) 
     refusal.status
 }
 
-/// The answer for what a gate, a queue or the engine refused.
+/// The answer for a refusal by a gate, a queue or the engine.
 pub(crate) fn refused(what: Refused) -> Refusal {
     let message = match what {
         Refused::Requests => "too many requests are in flight",

@@ -7,13 +7,13 @@
 //! ```
 //!
 //! Invariants
-//! 1. A loop has at most its share of `LINKS_UNPROVEN_MAX` links and of `HANDSHAKES_MAX` handshakes. A proof takes a round
-//!    trip or two, so the oldest is the one that a stranger holds: it makes room, and a member is let in beside any number
-//!    of strangers.
+//! 1. A loop has at most its share of `LINKS_UNPROVEN_MAX` links and of `HANDSHAKES_MAX`
+//!    handshakes. A proof takes a round trip or two, so the oldest one is most likely a stranger's:
+//!    it makes room. So a member is let in beside any number of strangers.
 //! 2. Such a connection keeps its place in the gate of connections, so that descriptors of the engine are none of its.
 //! 3. A link holds no buffer: exactly the bytes of a proof are read (`peers/accept.rs`).
 //!
-//! Not here: what a proof is (crate `wire`), hellos over plain HTTP (`peers/session.rs`).
+//! Not here: the bytes of a proof (crate `wire`), hellos over plain HTTP (`peers/session.rs`).
 //! See: docs/overload.md, docs/peer.md.
 
 use std::cell::{Cell, RefCell};

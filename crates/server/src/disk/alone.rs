@@ -46,13 +46,13 @@ use std::time::Duration;
 pub(crate) struct Alone;
 
 impl Alone {
-    /// Writes commit in the order of their pushes. A read sees what is committed, and so waits for
-    /// those in front.
+    /// Writes commit in the order of their pushes. A read sees committed writes only, and so waits
+    /// for those in front.
     pub(crate) fn joins(self, op: EntityOp) -> bool {
         matches!(op, EntityOp::Put | EntityOp::Delete)
     }
 
-    /// What the answer to a scan says about itself.
+    /// The terms of the answer to a scan.
     pub(crate) fn scan_terms(self, lane: &EventLoop, style: Style) -> Terms {
         let durability = lane.shared.settings.durability;
         Terms::new(style, Quorum::ONE, durability, &lane.routes())
@@ -198,7 +198,7 @@ impl StoreWalk {
         self.scan.as_ref().map(|scan| scan.next_key())
     }
 
-    /// The next chunk, behind what stands in `out`.
+    /// The next chunk, behind the earlier content of `out`.
     pub(crate) async fn next(
         &mut self,
         socket: &mut Socket,
@@ -283,7 +283,7 @@ impl StoreWalk {
         }
     }
 
-    /// Has the store pool fill the scan's buffer, when there is room for what comes.
+    /// Has the store pool fill the scan's buffer, when there is room for the chunk.
     async fn fill(&mut self, socket: &mut Socket, turn: ChunkTerms) -> Result<(), NoChunk> {
         loop {
             let Some(mut scan) = self.scan.take() else {
@@ -299,7 +299,7 @@ impl StoreWalk {
             if socket.expect_client().is_err() {
                 return Err(NoChunk::Gone);
             }
-            // What is more than all the room there is, is let in alone.
+            // A chunk larger than all the room there is, is let in alone.
             scan.room = wanted;
             self.fill_once(socket, scan, turn).await?;
             if self.scan.as_ref().is_none_or(|scan| scan.needs == 0) {

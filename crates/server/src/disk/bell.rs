@@ -7,7 +7,7 @@
 //! Invariants
 //! 1. A ring before the wait is not lost.
 //!
-//! Not here: what is committed (`wal_thread.rs`).
+//! Not here: the commits (`wal_thread.rs`).
 
 use crate::admin::profile::Lock;
 use std::sync::Condvar;
@@ -46,7 +46,7 @@ impl Bell {
         self.wake.notify_one();
     }
 
-    /// Notes a commit that somebody else made, so that it is sealed in time.
+    /// Notes a commit that another thread made, so that it is sealed in time.
     pub(crate) fn note_commit(&self) {
         self.is_unsealed.store(true, Ordering::Relaxed);
     }

@@ -12,7 +12,7 @@
 //! 2. Its files never change: a table is immutable, and nothing else is shared with the live folder.
 //! 3. Two files with one content name have the same bytes.
 //!
-//! Not here: HTTP (`admin/backup.rs`), what is in a checkpoint (crate `engine`).
+//! Not here: HTTP (`admin/backup.rs`), the content of a checkpoint (crate `engine`).
 //! See: docs/format/backup.md, docs/overload.md.
 
 use crate::event_loop::clock;
@@ -29,7 +29,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 /// The folder inside the data folder. The engine looks at plain files only.
 const FOLDER: &str = "checkpoints";
 
-/// The end of a table is its footer, its properties and most of its index: with node and name they
+/// The end of a table is its footer, its properties and most of its index. With node and name they
 /// tell it from every other file.
 const TAIL_BYTES: u64 = 4 << 10;
 
@@ -82,7 +82,7 @@ struct HeldCheckpoints {
 }
 
 impl Checkpoints {
-    /// Of the node whose folder is `data`. Removes what a former process left.
+    /// Of the node whose folder is `data`. Removes the checkpoints that a former process left.
     pub(crate) fn new(data: &Path) -> Checkpoints {
         let root = data.join(FOLDER);
         remove(&root);
@@ -100,7 +100,7 @@ impl Checkpoints {
         self.root.join(format!("{id:032x}"))
     }
 
-    /// Makes one. Blocks on the disk: what is in memory becomes tables first.
+    /// Makes one. Blocks on the disk: the memtables become tables first.
     pub(crate) fn make(&self, engine: &Engine) -> Result<Checkpoint, NoCheckpoint> {
         {
             let mut held = self.held();
@@ -223,7 +223,7 @@ impl Checkpoints {
     }
 }
 
-/// Removes a folder of links. What stays is removed at the next start.
+/// Removes a folder of links. Files that stay are removed at the next start.
 fn remove(folder: &Path) {
     match std::fs::remove_dir_all(folder) {
         Ok(()) => {}

@@ -1,12 +1,13 @@
-//! What the server itself leaves in a data folder, beside the engine's files, for whoever looks at one without a node.
+//! The server's own files in a data folder, beside the engine's, for tools that look at one without
+//! a node.
 
 use crate::disk::last_clock;
 use crate::peers;
 use dendra_engine::vfs::Vfs;
 use std::io;
 
-/// Names of the files: why no node starts on the folder, where the clock ended at a clean stop, and what a crash left of either
-/// before it was whole.
+/// Names of the files. They tell why no node starts on the folder, and where the clock ended at a
+/// clean stop. The others are left by a crash before one of these was whole.
 pub const NAMES: [&str; 4] = [
     peers::MARK_NAME,
     peers::MARK_NAME_NEW,

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. The note with a position is written with the last records in front of it, or behind them: a
-//!    restore goes on where the note says, after whatever ended it.
+//! 1. The note with a position is written with the last records in front of it, or behind them. A
+//!    restore goes on at the noted position, after any kind of end.
 //! 2. No record is newer than the clock value that `begin` raised the node's clock to.
 //! 3. One batch is under way at a time; it waits for room at most `RESTORE_PAGE_TIMEOUT`.
 //!
@@ -106,7 +106,7 @@ struct Outcomes {
     worst: Option<NotImported>,
 }
 
-/// What restores of one node share.
+/// State that the restores of one node share.
 #[derive(Debug)]
 pub(crate) struct Import {
     state: Mutex<Option<RestoreState>>,
@@ -125,7 +125,7 @@ pub(crate) struct Road<'a> {
 }
 
 impl Import {
-    /// What the folder says about its last restore.
+    /// The folder's note about its last restore.
     pub(crate) fn open(engine: &Engine) -> Result<Import, String> {
         let key = note_key();
         let found = engine.get(key.as_stored(), Wait::Block, |cell| {
@@ -303,7 +303,7 @@ impl Import {
             outcomes = waited.expect("no holder panics").0;
         }
         (road.ring)();
-        // What was submitted has an outcome, unless the log fails: no deadline.
+        // Each submitted write gets an outcome, unless the log fails: no deadline.
         while outcomes.awaited > 0 {
             if (road.is_poisoned)() {
                 return Err(NotImported::Failed("the log failed".to_owned()));
@@ -314,7 +314,7 @@ impl Import {
         outcomes.worst.take().map_or(Ok(()), Err)
     }
 
-    /// What became of one of its writes; called by the thread that committed it.
+    /// The outcome of one of its writes; called by the thread that committed it.
     pub(crate) fn wrote(&self, outcome: WriteOutcome) {
         let mut outcomes = self.outcomes.lock().expect("no holder panics");
         outcomes.awaited = outcomes.awaited.saturating_sub(1);

@@ -6,18 +6,19 @@
 //!                           └─ mmap                                   beyond LARGE_KEPT_BYTES_MAX
 //! ```
 //!
-//! An allocator that is fast with many threads keeps what is freed for the next piece of the thread
-//! that made it. Values of mebibytes are made by one thread and freed by another, so each thread ends
-//! with a heap of its own: 670 MiB were resident where 234 MiB were in use. Only mapping them costs
-//! a fault for each page; so the last few are kept, for all threads together.
+//! An allocator that is fast with many threads keeps freed pieces for the thread that made them.
+//! Values of mebibytes are made by one thread and freed by another, so each thread ends with a heap
+//! of its own: 670 MiB were resident where 234 MiB were in use. Only mapping them costs a fault for
+//! each page. So the last few are kept, for all threads together.
 //!
 //! Invariants
-//! 1. Who made a piece is known by its layout alone: both sides of the border agree on it.
+//! 1. The layout alone tells which side made a piece: both sides of the border agree on it.
 //! 2. A kept piece is in the list and nowhere else, and all of them together have at most
 //!    `LARGE_KEPT_BYTES_MAX` bytes.
 //! 3. Nothing here allocates, or panics while it holds the lock.
 //!
-//! Not here: who is asking (`profile/alloc.rs`); what may be held in all (docs/overload.md, "Memory").
+//! Not here: attribution to functions (`profile/alloc.rs`); the bounds on memory (docs/overload.md,
+//! "Memory").
 //! See: docs/decisions/0021-large-pieces-go-back-at-once.md.
 
 #![expect(
@@ -31,7 +32,7 @@ use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
 const KEPT_LEN_MAX: usize = LARGE_KEPT_BYTES_MAX / LARGE_BYTES;
-/// The smallest page there is: what asks for more alignment goes to the allocator below.
+/// The smallest page there is: a piece with a larger alignment goes to the allocator below.
 const PAGE_BYTES: usize = 4 << 10;
 
 /// An allocator that maps large pieces itself and has another one for the rest.
@@ -103,7 +104,8 @@ impl Kept {
         Some(self.remove(index))
     }
 
-    /// Keeps `piece` when there is room for it, or hands out what has to go first: once more then.
+    /// Keeps `piece` when there is room for it, or returns the piece that has to go first: call
+    /// again then.
     fn keep(&mut self, piece: Piece) -> Option<Piece> {
         if piece.bytes > LARGE_KEPT_BYTES_MAX {
             return Some(piece);
@@ -123,11 +125,11 @@ const fn is_large(layout: Layout) -> bool {
     layout.size() >= LARGE_BYTES && layout.align() <= PAGE_BYTES
 }
 
-/// What is mapped for so many bytes: eight classes between two powers of two, so that a freed piece
+/// The mapped size for so many bytes: eight classes between two powers of two. So a freed piece
 /// fits the next one that is a little longer. At most an eighth is never touched.
 const fn class(bytes: usize) -> usize {
     let step = 1 << (bytes.ilog2() - 3);
-    // A size of nearly all there is stays what it is, and the kernel refuses it.
+    // A size near the largest possible one is not rounded, and the kernel refuses it.
     match bytes.checked_next_multiple_of(step) {
         Some(class) => class,
         None => bytes,
@@ -139,7 +141,7 @@ fn map(bytes: usize) -> *mut u8 {
         libc::PROT_READ | libc::PROT_WRITE,
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
     );
-    // SAFETY: a new mapping anywhere takes nothing from anybody.
+    // SAFETY: a new mapping at any address overlaps no other one.
     match unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) } {
         libc::MAP_FAILED => ptr::null_mut(),
         at => at.cast(),
@@ -147,10 +149,11 @@ fn map(bytes: usize) -> *mut u8 {
 }
 
 /// # Safety
-/// `piece` is a whole mapping of `map`, and nobody uses it any more.
+/// `piece` is a whole mapping of `map`, and no pointer to it is used any more.
 unsafe fn unmap(piece: Piece) {
     let at: *mut libc::c_void = ptr::with_exposed_provenance_mut(piece.at);
-    // SAFETY: as the caller promises. It fails only for what is no mapping; nothing could be done.
+    // SAFETY: as the caller promises. It fails only for a piece that is no mapping; no repair is
+    // possible.
     unsafe { libc::munmap(at, piece.bytes) };
 }
 
@@ -165,7 +168,7 @@ impl<A: GlobalAlloc> LargeApart<A> {
     }
 
     /// # Safety
-    /// `ptr` came from `alloc_large(bytes)`, and nobody uses it any more.
+    /// `ptr` came from `alloc_large(bytes)`, and is not used any more.
     unsafe fn free_large(&self, ptr: *mut u8, bytes: usize) {
         let piece = Piece {
             at: ptr.expose_provenance(),
@@ -183,9 +186,9 @@ impl<A: GlobalAlloc> LargeApart<A> {
 }
 
 // SAFETY: a piece is made, changed and freed by one side, chosen by its layout alone (invariant 1).
-// Below the border everything is passed on. From there on a piece is a mapping of its class, which has
-// room for its size at the alignment of a page, and is handed out once (invariant 2). One that crosses
-// the border is a new one with the bytes that both have room for.
+// Below the border every call is passed on. From there on a piece is a mapping of its class, which
+// has room for its size at the alignment of a page, and is handed out once (invariant 2). One that
+// crosses the border is a new one with the bytes that both have room for.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeApart<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -232,8 +235,8 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeApart<A> {
                 if from == to {
                     return ptr;
                 }
-                // SAFETY: it is a whole mapping of `from` bytes, of which the caller keeps no
-                // other pointer; the kernel moves its pages, and leaves it when it has no room.
+                // SAFETY: it is a whole mapping of `from` bytes, of which the caller keeps no other
+                // pointer. The kernel moves its pages, and leaves it when it has no room.
                 match unsafe { libc::mremap(ptr.cast(), from, to, libc::MREMAP_MAYMOVE) } {
                     libc::MAP_FAILED => ptr::null_mut(),
                     after => after.cast(),
@@ -243,8 +246,8 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeApart<A> {
                 // SAFETY: the caller promises a size above zero.
                 let after = unsafe { self.alloc(wanted) };
                 if !after.is_null() {
-                    // SAFETY: both have room for so many bytes and lie apart; nobody uses the old
-                    // one behind this.
+                    // SAFETY: both have room for so many bytes and lie apart; the old one is not
+                    // used behind this.
                     unsafe {
                         after.copy_from_nonoverlapping(ptr, layout.size().min(new_size));
                         self.dealloc(ptr, layout);
@@ -263,10 +266,11 @@ mod tests {
     use std::alloc::System;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Counts what it holds, above the system's allocator.
+    /// Counts the bytes that it holds, above the system's allocator.
     struct Counted(AtomicUsize);
 
-    // SAFETY: every method passes its arguments on and returns what the system's allocator did.
+    // SAFETY: every method passes its arguments on and returns the result of the system's
+    // allocator.
     unsafe impl GlobalAlloc for Counted {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             self.0.fetch_add(layout.size(), Ordering::Relaxed);
@@ -372,7 +376,7 @@ mod tests {
             both.with_kept(|kept| {
                 while kept.len > 0 {
                     let piece = kept.remove(0);
-                    // SAFETY: it is out of the list, and nobody uses it.
+                    // SAFETY: it is out of the list, so no other pointer to it is in use.
                     unsafe { unmap(piece) };
                 }
             });

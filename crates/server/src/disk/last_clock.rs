@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Of values above the one in the file none was used by the life that wrote it, and by no later life: the file is gone,
-//!    durably, before a life that goes on from it hands out a value.
+//! 1. No life has used a value above the one in the file. Before a life that goes on from it hands
+//!    out a value, the file is gone, durably.
 //! 2. A file that is of another start, damaged, or cannot be removed counts as none: the clock begins above its ceiling.
 //!
 //! Not here: the ceiling (crate `engine`), the clock (crate `node`).

@@ -10,7 +10,7 @@ pub(crate) fn mark(span: &DamagedSpan) -> u64 {
     span.table << 32 | span.offset & u64::from(u32::MAX)
 }
 
-/// The node has brought back whatever records of a span were lost.
+/// The node has restored the records of a span that were lost.
 pub(crate) fn repaired(engine: &Engine, id: u64) {
     for span in engine.damaged_spans() {
         if mark(&span) == id {

@@ -11,7 +11,7 @@
 //! 1. One caller per engine lane, so a flush never waits behind a compaction.
 //! 2. A failed slice is logged and tried again after a pause; only `Poisoned` ends the thread.
 //!
-//! Not here: what a slice does (crate `engine`).
+//! Not here: the work of a slice (crate `engine`).
 //! See: docs/overload.md.
 
 use crate::admin::profile;

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. The raised number of starts is in the log, as durable as the settings make any write, before a
-//!    socket is opened: no peer hears a number that could come back.
+//! 1. The raised number of starts is in the log before a socket is opened, as durable as the
+//!    settings make any write. No peer hears a number that could come back.
 //! 2. A node without a cluster writes nothing.
 //!
 //! Not here: the rules and the bytes (crate `node`), notes of a running node (`peers/notes.rs`).
@@ -16,17 +16,21 @@
 
 use crate::disk::versions::Versions;
 use crate::settings::ClusterSettings;
-use dendra_base::{CellRef, Key, Space, Version};
+use dendra_base::{CellRef, ClusterVersion, ClusterVersions, Key, Space, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{
     Batch, Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Progress, Show, WriteOutcome,
 };
 use dendra_node::limits::HISTORY_ENTRIES_MAX;
-use dendra_node::membership::identity::{self, Content, Home, OWN_KEY, Own, Peer, VOTE_KEY};
+use dendra_node::membership::identity::{
+    self, Content, Home, OWN_KEY, Own, Peer, THROTTLE_KEY, VOTE_KEY,
+};
 use dendra_node::ring::table::MemberId;
+use dendra_node::steward::messages::ThrottleOrder;
 use dendra_node::topology::chain::VoteNote;
-use dendra_node::topology::record::EpochRecord;
+use dendra_node::topology::record::{BadRecord, EpochRecord};
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::Bound;
 
 /// Bits of a clock value below its milliseconds.
@@ -38,7 +42,7 @@ const LOOK_BYTES: usize = 64 << 10;
 /// Why a node cannot start on its folder: a sentence.
 type Reason = String;
 
-/// What a folder is at a start.
+/// The state of a folder at a start.
 #[derive(Debug)]
 pub(crate) enum FolderHome {
     /// Of a node by itself, or of a cluster of one that founds no chain: the number of starts.
@@ -49,7 +53,7 @@ pub(crate) enum FolderHome {
     Joins,
 }
 
-/// What the folder of a member knows at a start.
+/// The records of a member's folder at a start.
 #[derive(Debug)]
 pub(crate) struct FolderMember {
     /// Which start this is.
@@ -62,6 +66,8 @@ pub(crate) struct FolderMember {
     pub(crate) records: Vec<(EpochRecord, u64)>,
     /// The last vote.
     pub(crate) vote: Option<VoteNote>,
+    /// How fast members load, as an operator ordered last.
+    pub(crate) throttle: Option<ThrottleOrder>,
 }
 
 /// Checks that the folder is the one of this member, and counts the start.
@@ -79,7 +85,10 @@ pub(crate) fn start(
             .map_err(|stranger| stranger.to_string());
     };
     let node = engine.identity().node;
-    let records = epochs(engine)?;
+    let fence = remembered.as_ref().map_or(0, |own| own.home.fence);
+    let records = epochs(engine, fence)?;
+    let vote = vote(engine)?;
+    check_version(&records, vote.as_ref())?;
     if let (Some(own), Some((newest, _))) = (&remembered, records.last()) {
         let name = cluster.is_named.then(|| cluster.topology.name());
         let url = Some(cluster.member().url.as_str());
@@ -92,9 +101,17 @@ pub(crate) fn start(
             boot: own.boot,
             id,
             founding: own.home.topology,
-            vote: vote(engine)?,
+            vote,
+            throttle: throttle(engine)?,
             records,
         })));
+    }
+    if let Some(own) = remembered.as_ref().filter(|own| own.home.fence > 1) {
+        return Err(format!(
+            "no record of an epoch of the cluster {} can be read any more, and the folder has taken part in epoch {}: replace \
+             the member (dendra serve --join … --self {} --replace {}, on an empty folder)",
+            own.home.cluster, own.home.fence, own.home.url, own.home.url
+        ));
     }
     let content = content(engine).map_err(|error| error.to_string())?;
     if let Some(join) = &cluster.join {
@@ -120,7 +137,7 @@ pub(crate) fn start(
         content,
     )
     .map_err(|stranger| stranger.to_string())?;
-    if cluster.topology.len() == 1 {
+    if cluster.is_single {
         write(engine, versions, &key, &own, wall_ms)?;
         return Ok(FolderHome::Alone(own.boot));
     }
@@ -138,6 +155,7 @@ pub(crate) fn joined(
     wall_ms: u64,
 ) -> Result<FolderHome, Reason> {
     let url = record.member(id).map(|member| member.place.url.clone());
+    check_version(std::slice::from_ref(&(record.clone(), wall_ms)), None)?;
     let own = Own {
         node: engine.identity().node,
         boot: 1,
@@ -171,8 +189,41 @@ fn keep(
         id,
         founding: own.home.topology,
         records: vec![(record, wall_ms)],
-        vote: None,
+        // Of a folder whose epochs are damaged.
+        vote: vote(engine)?,
+        throttle: throttle(engine)?,
     })))
+}
+
+/// Does this release know the version in force, and the one that is being chosen?
+fn check_version(records: &[(EpochRecord, u64)], vote: Option<&VoteNote>) -> Result<(), Reason> {
+    let accepted = vote.and_then(|vote| vote.accepted.as_ref());
+    let accepted = accepted.map(|it| &*it.record);
+    let newest = records.last().map(|(record, _)| record);
+    for record in newest.into_iter().chain(accepted) {
+        let (version, known) = (record.in_force(), ClusterVersions::OWN);
+        if version > known.newest {
+            return Err(outdated(record.name(), version));
+        }
+        if version < known.oldest {
+            return Err(format!(
+                "version {version} of the cluster {} is in force, and this release knows {known}: start all members with the \
+                 release before it, run dendra cluster finalize, and go on from there",
+                record.name()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Why a process cannot be a member: a sentence.
+pub(crate) fn outdated(cluster: &str, version: ClusterVersion) -> Reason {
+    format!(
+        "version {version} of the cluster {cluster} is in force, and this release ({}) knows {}: start this member with a \
+         release that knows it. The folder is good, and older releases cannot use it any more",
+        env!("CARGO_PKG_VERSION"),
+        ClusterVersions::OWN
+    )
 }
 
 /// The list of `--cluster` only founds a cluster.
@@ -203,10 +254,79 @@ pub(crate) fn vote_key() -> Key {
 }
 
 /// The newest epochs of the folder that can be read, the newest last. One that is damaged is learnt
-/// anew from the other members.
-fn epochs(engine: &Engine) -> Result<Vec<(EpochRecord, u64)>, Reason> {
-    let found = epochs_from(engine, 0, usize::MAX, HISTORY_ENTRIES_MAX)?;
+/// anew from the other members. `fence` was the newest at the start before this one.
+fn epochs(engine: &Engine, fence: u64) -> Result<Vec<(EpochRecord, u64)>, Reason> {
+    let first = fence.saturating_sub(HISTORY_ENTRIES_MAX as u64);
+    let found = match epochs_from(engine, first, usize::MAX, HISTORY_ENTRIES_MAX) {
+        Err(EpochsUnread::Store(Error::Damaged { .. })) => one_by_one(engine, first, fence)?,
+        found => found.map_err(|error| error.to_string())?,
+    };
     Ok(found.into())
+}
+
+/// The same where a block of a table is damaged: each epoch is read by itself.
+fn one_by_one(
+    engine: &Engine,
+    first: u64,
+    fence: u64,
+) -> Result<VecDeque<(EpochRecord, u64)>, Reason> {
+    let mut found = VecDeque::new();
+    for epoch in first.. {
+        let key = epoch_key(epoch);
+        let read = engine.get(key.as_stored(), Wait::Block, |cell| {
+            let record = read_epoch(key.as_stored(), &cell)?;
+            Ok(record.map(|record| (record, cell.version.hlc >> HLC_COUNTER_BITS)))
+        });
+        match read {
+            Ok(Lookup::Cell(Ok(Some(record)))) => found.push_back(record),
+            Ok(Lookup::Cell(Ok(None))) => {}
+            Ok(Lookup::Cell(Err(sentence))) => return Err(sentence),
+            Ok(Lookup::Nothing) if epoch > fence => break,
+            Ok(Lookup::Nothing) => {}
+            Ok(Lookup::WouldBlock) => unreachable!("a read that may wait does not give up"),
+            Err(Error::Damaged { .. }) => say_damaged(),
+            Err(other) => return Err(other.to_string()),
+        }
+    }
+    Ok(found)
+}
+
+/// Why the epochs of a folder could not be read.
+#[derive(Debug)]
+pub(crate) enum EpochsUnread {
+    /// The engine says so.
+    Store(Error),
+    /// One of them has the format of a later release: the sentence.
+    LaterRelease(String),
+}
+
+impl fmt::Display for EpochsUnread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EpochsUnread::Store(error) => error.fmt(f),
+            EpochsUnread::LaterRelease(sentence) => f.write_str(sentence),
+        }
+    }
+}
+
+/// The record of an epoch; `None` where it is damaged.
+///
+/// # Errors
+/// The sentence about a format of a later release.
+fn read_epoch(key: &[u8], cell: &CellRef<'_>) -> Result<Option<EpochRecord>, String> {
+    let record = cell.is_intact(key).then(|| EpochRecord::decode(cell.value));
+    match record {
+        Some(Ok(record)) => Ok(Some(record)),
+        Some(Err(bad @ BadRecord::Format { .. })) => Err(bad.to_string()),
+        Some(Err(_)) | None => {
+            say_damaged();
+            Ok(None)
+        }
+    }
+}
+
+fn say_damaged() {
+    tracing::error!("the record of an epoch is damaged: it is learnt anew from the other members");
 }
 
 /// Epochs from `first` on: those in front of a bound of records that are looked at, and of them the
@@ -216,7 +336,7 @@ pub(crate) fn epochs_from(
     first: u64,
     most: usize,
     kept: usize,
-) -> Result<VecDeque<(EpochRecord, u64)>, Reason> {
+) -> Result<VecDeque<(EpochRecord, u64)>, EpochsUnread> {
     let mut after = identity::EPOCH_PREFIX.to_vec();
     if let Some(last) = after.last_mut() {
         *last += 1;
@@ -229,23 +349,23 @@ pub(crate) fn epochs_from(
     );
     let mut found: VecDeque<(EpochRecord, u64)> = VecDeque::new();
     let mut seen = 0;
+    let mut later = None;
     let mut progress = Progress::More;
     while progress == Progress::More && seen < most {
         let look = |key: &[u8], cell: CellRef<'_>| {
             seen += 1;
-            let record = cell
-                .is_intact(key)
-                .then(|| EpochRecord::decode(cell.value).ok());
-            match record.flatten() {
-                Some(record) => {
+            match read_epoch(key, &cell) {
+                Ok(Some(record)) => {
                     if found.len() == kept {
                         found.pop_front();
                     }
                     found.push_back((record, cell.version.hlc >> HLC_COUNTER_BITS));
                 }
-                None => tracing::error!(
-                    "the record of an epoch is damaged or of another release: it is learnt anew from the other members"
-                ),
+                Ok(None) => {}
+                Err(sentence) => {
+                    later = Some(sentence);
+                    return Flow::Pause;
+                }
             }
             match seen < most {
                 true => Flow::Continue,
@@ -254,7 +374,10 @@ pub(crate) fn epochs_from(
         };
         progress = engine
             .scan(&mut cursor, LOOK_BYTES, look)
-            .map_err(|error| error.to_string())?;
+            .map_err(EpochsUnread::Store)?;
+        if let Some(sentence) = later.take() {
+            return Err(EpochsUnread::LaterRelease(sentence));
+        }
     }
     Ok(found)
 }
@@ -264,18 +387,40 @@ fn vote(engine: &Engine) -> Result<Option<VoteNote>, Reason> {
     let key = vote_key();
     let found = engine.get(key.as_stored(), Wait::Block, |cell| {
         cell.is_intact(key.as_stored())
-            .then(|| VoteNote::decode(cell.value).ok())
-            .flatten()
+            .then(|| VoteNote::decode(cell.value))
     });
     match found.map_err(|error| error.to_string())? {
-        Lookup::Cell(Some(vote)) => Ok(Some(vote)),
-        Lookup::Cell(None) => Err(
+        Lookup::Cell(Some(Ok(vote))) => Ok(Some(vote)),
+        Lookup::Cell(Some(Err(bad @ BadRecord::Format { .. }))) => Err(bad.to_string()),
+        Lookup::Cell(_) => Err(
             "the vote of this member for the next epoch is damaged, and a member must not forget a vote: \
              replace the member (dendra serve --join … --replace …)"
                 .to_owned(),
         ),
         Lookup::Nothing => Ok(None),
         Lookup::WouldBlock => unreachable!("a read that may wait does not give up"),
+    }
+}
+
+/// Where the last order to load slower or faster is.
+pub(crate) fn throttle_key() -> Key {
+    Key::new(Space::Meta, THROTTLE_KEY)
+}
+
+/// How fast members load, as an operator ordered last. An order that is damaged is none: the others
+/// tell theirs.
+fn throttle(engine: &Engine) -> Result<Option<ThrottleOrder>, Reason> {
+    let key = throttle_key();
+    let found = engine.get(key.as_stored(), Wait::Block, |cell| {
+        cell.is_intact(key.as_stored())
+            .then(|| ThrottleOrder::decode(cell.value))
+            .flatten()
+    });
+    match found {
+        Ok(Lookup::Cell(found)) => Ok(found),
+        Ok(Lookup::Nothing) | Err(Error::Damaged { .. }) => Ok(None),
+        Ok(Lookup::WouldBlock) => unreachable!("a read that may wait does not give up"),
+        Err(error) => Err(error.to_string()),
     }
 }
 

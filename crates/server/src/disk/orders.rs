@@ -1,4 +1,4 @@
-//! What becomes of the node's orders to the store, in the node's words.
+//! The results of the node's orders to the store, in the node's words.
 //!
 //! ```text
 //! WriteOutcome ─► wrote     │
@@ -9,13 +9,13 @@
 //! Invariants
 //! 1. Each order leads to one event of its own kind: an answer of another kind counts as not applied.
 //!
-//! Not here: how an order is begun (`peers/store.rs`), who waits for it (`event_loop/thread/`).
+//! Not here: how an order is begun (`peers/store.rs`), the waits for it (`event_loop/thread/`).
 
 use crate::disk::work::{PoolAnswer, Work};
 use dendra_engine::WriteOutcome;
 use dendra_node::step::{Event, StoreFailure, StoreOutcome, StoreTicket};
 
-/// What a write came to, in the node's words.
+/// The outcome of a write, in the node's words.
 pub(crate) fn wrote(ticket: StoreTicket, outcome: WriteOutcome) -> Event {
     let result = match outcome {
         WriteOutcome::Applied { version } => Ok(StoreOutcome::Applied { version }),
@@ -26,7 +26,7 @@ pub(crate) fn wrote(ticket: StoreTicket, outcome: WriteOutcome) -> Event {
     Event::Wrote { ticket, result }
 }
 
-/// What comes of an order that was cancelled before it was begun.
+/// The event for an order that was cancelled before it was begun.
 pub(crate) fn cancelled(ticket: StoreTicket, kind: Cancelled) -> Event {
     let why = StoreFailure::Late;
     match kind {
@@ -72,7 +72,7 @@ impl From<&Work> for Cancelled {
     }
 }
 
-/// What the store pool answered, in the node's words.
+/// The store pool's answer, in the node's words.
 pub(crate) fn answered(ticket: StoreTicket, answer: PoolAnswer) -> Event {
     let failed = |failure| Event::Read {
         ticket,

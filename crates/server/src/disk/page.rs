@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! Page   start, end, direction, bytes ─► fill ─► records, and where to go on
-//! Survey a look of a comparison       ─► look ─► what it saw
+//! Survey a look of a comparison       ─► look ─► its ranges
 //! ```
 //!
 //! Invariants
 //! 1. A read stays within the space of its start.
-//! 2. A record whose bytes are not what was written makes the whole page damaged.
+//! 2. A record whose bytes are not those that were written makes the whole page damaged.
 //!
-//! Not here: the queue (`store_pool.rs`), what is compared (crate `node`).
+//! Not here: the queue (`store_pool.rs`), the comparison itself (crate `node`).
 
 use dendra_base::{Cell, Key, Space};
 use dendra_engine::{Cursor, Direction, Engine, Error, Flow, Progress, Show};

@@ -29,7 +29,7 @@ struct State {
     is_closed: bool,
 }
 
-/// Submitted bytes between two pokes: much less than a memtable or a log segment, so that a sealed
+/// Submitted bytes between two pokes: much less than a memtable or a log segment. So a sealed
 /// memtable waits at most this long for its flush.
 const POKE_BYTES: u64 = 1 << 20;
 

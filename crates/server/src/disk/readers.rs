@@ -61,8 +61,8 @@ fn answer(shared: &Shared, job: Job, stages: &Stages) {
     let answer = if began_us >= deadline_us {
         failed.as_late()
     } else {
-        // The engine's locks are poisoned by a panic inside it, and then every later call panics
-        // too: each is answered, none is lost, and the log says what came first.
+        // A panic inside the engine poisons its locks, and then every later call panics too. Each
+        // job is answered, none is lost, and the log has the first reason.
         catch_unwind(AssertUnwindSafe(|| run(&shared.engine, work))).unwrap_or_else(|panic| {
             let reason = panic
                 .downcast_ref::<&str>()
@@ -145,7 +145,7 @@ fn read(engine: &Engine, key: &Key) -> Result<PoolAnswer, Error> {
     Ok(match lookup {
         Lookup::Cell(cell) => PoolAnswer::Cell(Some(Box::new(cell))),
         Lookup::Nothing => PoolAnswer::Cell(None),
-        // A blocking read has nobody to send it on to.
+        // A blocking read has no further thread to send it on to.
         Lookup::WouldBlock => PoolAnswer::Failed,
     })
 }

@@ -1,4 +1,5 @@
-//! The thread that reads tables and checks them, at a rate, and tells the node what is lost.
+//! The thread that reads tables and checks them, at a rate, and tells the node which spans are
+//! lost.
 //!
 //! ```text
 //! scrub(slice) ─► More ─► pause: slice / rate, longer while the engine is behind
@@ -8,9 +9,10 @@
 //!
 //! Invariants
 //! 1. At most the rate that the operator set, and one slice; no slice while the node stops.
-//! 2. What is found, repaired, and given up as hopeless is said once each.
+//! 2. Each damage is logged once when it is found, when it is repaired, and when it is given up as
+//!    hopeless.
 //!
-//! Not here: what a slice does (crate `engine`), who repairs (crate `node`).
+//! Not here: the work of a slice (crate `engine`), repairs (crate `node`).
 //! See: docs/operating.md, "Damage".
 
 use crate::admin::profile;
@@ -84,7 +86,7 @@ fn work(shared: &Shared) {
     }
 }
 
-/// What was said so far.
+/// The damage that was logged so far.
 #[derive(Default)]
 struct ScrubLog {
     spans: Vec<DamagedSpan>,
@@ -139,7 +141,7 @@ impl ScrubLog {
     }
 }
 
-/// What becomes of a damaged span, for the log.
+/// The fate of a damaged span, for the log.
 fn fate(shared: &Shared, span: &DamagedSpan) -> &'static str {
     if shared.cluster.is_none() {
         return "no other node has its records: reads of them fail until the folder is restored";

@@ -4,15 +4,15 @@
 //! loop ─► offer ─► points [job job]  ─┐
 //!                  scans  [job]      ─┴─► worker: engine, Wait::Block ─► mailbox of the asking loop
 //! full ─► refused at once (503)           late at dequeue ─► PoolAnswer::Late, work not started
-//! a loop is near its target ─► one chunk at a time, then a rest of three times what it took
+//! a loop is near its target ─► one chunk at a time, then a rest of three times its duration
 //! ```
 //!
 //! Invariants
 //! 1. `points` and `scans` together hold at most `queue_len_max` jobs, scans at most a half of it:
 //!    readers of whole ranges cannot shut out point reads.
 //! 2. Four point reads pass for one scan chunk when both wait.
-//! 3. While a loop is near its target, chunks of scans take at most one part in `SCAN_TIME_SHARE` of the time of one
-//!    processor, and at least one is begun in `SCAN_REST_MAX`.
+//! 3. While a loop is near its target, chunks of scans take at most one part in `SCAN_TIME_SHARE`
+//!    of the time of one processor. At least one is begun in `SCAN_REST_MAX`.
 //!
 //! Not here: the threads (`readers.rs`), reads that do not block (`alone.rs` asks the engine itself).
 //! See: docs/overload.md.
@@ -94,7 +94,7 @@ pub(crate) struct StorePool {
     queue: Lock<Queue>,
     bell: Condvar,
     queue_len_max: usize,
-    /// What each worker measured.
+    /// The times that each worker measured.
     pub(crate) stages: Box<[Stages]>,
 }
 
@@ -159,7 +159,7 @@ impl StorePool {
         self.queue.hold().scan_rests
     }
 
-    /// Lets the workers finish what is queued and end.
+    /// Lets the workers finish their queue and end.
     pub(crate) fn close(&self) {
         self.queue.hold().is_closed = true;
         self.bell.notify_all();

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A version is newer than every version handed out before it, on whichever loop: a write that
-//!    began after another was acknowledged can never lose against it.
+//! 1. A version is newer than every version handed out before it, on any loop. A write that began
+//!    after another one was acknowledged never loses against it.
 //! 2. A raised ceiling is told to the engine before the write that needs it is submitted.
 //!
 //! Not here: the clock itself (crate `node`), the order of versions (crate `base`), the floor

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. No timer in front of a commit: what arrives during a sync is the next batch.
+//! 1. No timer in front of a commit: writes that arrive during a sync are the next batch.
 //! 2. A queued write is answered by its outcome. When the disk has no room for the next log segment
-//!    the outcome is `NoRoom` (507, nothing changed), and later values are refused by
-//!    `engine.pressure` before they are read.
+//!    the outcome is `NoRoom` (507, not applied). Later values are refused by `engine.pressure`
+//!    before they are read.
 //! 3. After `Poisoned` nothing is committed any more.
 //!
 //! Not here: commits that an event loop makes itself with durability `os` (`thread/mod.rs`; it uses
@@ -126,7 +126,7 @@ fn commit_until_closed(shared: &Shared) {
     }
 }
 
-/// Commits until nothing is left. Once is not always enough with durability `os`: a commit that an
+/// Commits until nothing is left. Once is not always enough with durability `os`. A commit that an
 /// event loop began and could not finish goes first, and alone, while others queue behind it.
 fn commit_all(
     shared: &Shared,
@@ -143,7 +143,7 @@ fn commit_all(
     }
 }
 
-/// Attests what was committed; false when the log failed.
+/// Attests the committed writes; false when the log failed.
 fn seal(shared: &Shared) -> bool {
     if !shared.bell.take_unsealed() {
         return true;
@@ -161,7 +161,7 @@ fn seal(shared: &Shared) -> bool {
     }
 }
 
-/// Nobody knows what is durable any more: say so to everyone and leave the rest to a restart.
+/// The durable state is unknown: tells all threads, and leaves the rest to a restart.
 pub(crate) fn poison(shared: &Shared, reason: &str) {
     if shared.phase.turn(Phase::Poisoned) {
         tracing::error!(

@@ -1,4 +1,4 @@
-//! Reads that would block, as values: what to do, who asked, and what became of it.
+//! Reads that would block, as values: the work, its asker, and its result.
 //!
 //! Not here: the queue (`store_pool.rs`), the threads (`readers.rs`).
 
@@ -12,7 +12,7 @@ use dendra_node::Outcome;
 use dendra_node::compare::survey::{Survey, Surveyed};
 use dendra_node::step::StoreFailure;
 
-/// What a worker should do.
+/// The work for a worker.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Read one key from the disk.
@@ -25,7 +25,7 @@ pub(crate) enum Work {
     Survey(Box<Survey>),
 }
 
-/// One piece of work and who asked for it.
+/// One piece of work, and the asker.
 #[derive(Debug)]
 pub(crate) struct Job {
     /// Index of the event loop that asked.
@@ -36,11 +36,11 @@ pub(crate) struct Job {
     pub(crate) deadline_us: u64,
     /// Runs since the job was offered, when its request is measured.
     pub(crate) watch: Watch,
-    /// What to do.
+    /// The work itself.
     pub(crate) work: Work,
 }
 
-/// What became of a job.
+/// The result of a job.
 #[derive(Debug)]
 pub(crate) enum PoolAnswer {
     /// The key's newest cell, if there is one.
@@ -55,7 +55,7 @@ pub(crate) enum PoolAnswer {
     Surveyed(Result<Surveyed, StoreFailure>),
     /// The deadline passed in the queue.
     Late,
-    /// Bytes on disk are not what was written.
+    /// Bytes on disk are not those that were written.
     Damaged,
     /// The engine or the worker failed; the log has the reason.
     Failed,

@@ -23,12 +23,12 @@ pub(crate) struct Tick {
     pub(crate) monotonic_ns: u64,
     /// Wall microseconds since 1970, when they were read.
     wall_us: u64,
-    /// What `monotonic_ns` was then.
+    /// `monotonic_ns` at that reading.
     wall_read_ns: u64,
 }
 
-/// A reading of the wall clock is good for so long: the two clocks part by no more than a microsecond in it, and a loop comes by
-/// a hundred times in a millisecond.
+/// A reading of the wall clock is good for so long. The two clocks part by no more than a
+/// microsecond in it. A loop comes by a hundred times in a millisecond.
 const WALL_LAG_NS: u64 = 1_000_000;
 
 impl Tick {
@@ -104,8 +104,8 @@ pub(crate) fn wall_ms() -> u64 {
     wall_us() / 1_000
 }
 
-/// Wall microseconds since 1970. The exact clock: the coarse one costs a quarter and stands still for 4 ms, in which two members of
-/// a machine could give a later write the smaller version.
+/// Wall microseconds since 1970, by the exact clock. The coarse one costs a quarter, but stands
+/// still for 4 ms: two members of a machine could give a later write the smaller version.
 fn wall_us() -> u64 {
     let now = clock_gettime(ClockId::Realtime);
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000 + now.tv_nsec as u64 / 1_000
@@ -148,7 +148,8 @@ mod tests {
         let (mut here, mut there) = (tick(), tick());
         let mut last_us = 0;
         for _ in 0..200 {
-            // Far apart beside what the clocks part in a millisecond, and near beside an answer's way.
+            // Far more than the clocks part in a millisecond, and far less than the way of an
+            // answer.
             let begun_us = monotonic_us();
             while monotonic_us() < begun_us + 20 {
                 std::hint::spin_loop();

@@ -8,11 +8,13 @@
 //! ```
 //!
 //! Invariants
-//! 1. A loop at rest is not woken for it, and a busy one once in a millisecond at most: below the knee it costs a
-//!    comparison for each read.
-//! 2. What stands in line has not been read: its bytes wait in the socket, and hold no room.
+//! 1. A loop at rest is not woken for it, and a busy one once in a millisecond at most. Below the
+//!    knee it costs a comparison for each read.
+//! 2. A request that stands in line has not been read: its bytes wait in the socket, and hold no
+//!    room.
 //!
-//! Not here: who is called next (`standing.rs` of crate `node`), all loops together (`overload.rs`).
+//! Not here: which request is called next (`standing.rs` of crate `node`), all loops together
+//! (`overload.rs`).
 //! See: docs/overload.md, "When the processor is what runs out".
 
 use crate::clients::seat::{LocalBell, Seat};
@@ -193,7 +195,7 @@ impl Delay {
                 .is_some_and(|rung_us| waits_us(rung_us) > CROWDED_US)
     }
 
-    /// What was measured may be over.
+    /// The delay that was measured may be over.
     pub(crate) fn sweep(&self, now_us: u64) {
         let delay_us = self.line.borrow().delay_us(now_us);
         self.handle().metrics.standing_us.set(delay_us);
@@ -208,6 +210,11 @@ impl Delay {
     }
 }
 
+/// The longest that a request waits for its loop: in the run queue, or among those that give way.
+fn delay_us(lag_us: u64, gives_way_us: u64) -> u64 {
+    lag_us.max(gives_way_us)
+}
+
 /// The probe of one loop: it waits in the run queue as every request does.
 pub(crate) async fn probe(delay: Rc<Delay>) {
     loop {
@@ -216,13 +223,14 @@ pub(crate) async fn probe(delay: Rc<Delay>) {
         if let Some(rung_us) = delay.rung_us.take() {
             delay.due_us.set(now_us + PROBE_US);
             let lag_us = now_us.saturating_sub(rung_us);
-            delay.sample(now_us, lag_us.max(delay.giving_way.waited_us(now_us)));
+            let gives_way_us = delay.giving_way.waited_us(now_us);
+            delay.sample(now_us, delay_us(lag_us, gives_way_us));
         }
     }
 }
 
-/// Calls requests out of the line of one loop, as many at a time as take less than a millisecond: the sockets are
-/// polled in between.
+/// Calls requests out of the line of one loop. It calls as many at a time as take less than a
+/// millisecond: the sockets are polled in between.
 pub(crate) async fn porter(delay: Rc<Delay>) {
     loop {
         delay.porter.rung().await;
@@ -234,5 +242,19 @@ pub(crate) async fn porter(delay: Rc<Delay>) {
             // Behind all that is ready, and behind a look at the sockets.
             tokio::task::yield_now().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_among_newcomers_is_delay() {
+        assert_eq!(delay_us(5, 3), 5);
+        let waiting = GivingWay::default();
+        let seat = Rc::new(Seat::default());
+        let _place = waiting.join(&seat, 1_000);
+        assert_eq!(delay_us(5, waiting.waited_us(41_000)), 40_000);
     }
 }

@@ -13,7 +13,7 @@
 //! 1. Each turn of the loop takes some, so they go on however much else there is.
 //! 2. A place is called once, unless its connection leaves. There is one for each connection at most, and those that
 //!    were left.
-//! 3. How long the first one has waited counts as delay of the loop (`delay.rs`): what waits here is not hidden.
+//! 3. The first one's wait counts as delay of the loop (`delay.rs`): waiting reads are not hidden.
 //!
 //! Not here: the order when the delay stands (`delay.rs`), which connections give way (`clients/socket.rs`).
 //! See: docs/overload.md, "When the processor is what runs out".

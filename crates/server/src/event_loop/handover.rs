@@ -9,7 +9,7 @@
 //! Invariants
 //! 1. An operation holds its room until it ends: `Held` gives it back when dropped.
 //!
-//! Not here: what a backend does (`backend.rs`), how an operation ends (`finished.rs`).
+//! Not here: the work of a backend (`backend.rs`), the end of an operation (`finished.rs`).
 
 use crate::admin::metrics::Op;
 use crate::admin::stages::Watch;
@@ -48,7 +48,7 @@ pub(crate) struct KeyRequest<'a> {
     pub(crate) deadline_us: u64,
 }
 
-/// What an operation holds until it ends.
+/// The resources that an operation holds until it ends.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     /// The client's key, where the backend or the answer needs it.
@@ -60,7 +60,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// What an operation on `key` holds, which the backend knows under `number`.
+    /// The resources of an operation on `key`; the backend knows it by `number`.
     pub(crate) fn new(key: Bytes, number: u64, room: Vec<Room>) -> Held {
         Held {
             key,
@@ -84,7 +84,7 @@ pub(crate) struct PendingOperation {
     pub(crate) held: Held,
 }
 
-/// What became of an operation that was begun.
+/// The state of an operation that was begun.
 pub(crate) enum Begun<R> {
     /// A read: its answer is shown.
     Shown(R),
@@ -109,7 +109,7 @@ pub(crate) struct ChunkTerms {
 /// A chunk of a scan.
 #[derive(Debug)]
 pub(crate) struct ScanChunk {
-    /// The buffer that was given, with records behind what stood in it.
+    /// The buffer that was given, with records behind its earlier content.
     pub(crate) out: Vec<u8>,
     /// The scan ends behind it.
     pub(crate) end: Option<WalkEnd>,

@@ -1,4 +1,4 @@
-//! What other threads have to say to an event loop.
+//! Messages of other threads to an event loop.
 //!
 //! ```text
 //! listener ─┐
@@ -11,7 +11,7 @@
 //! 2. Bounded by its senders: a connection passed the connection gate, and an answer belongs to a
 //!    request that holds a permit. Beyond `capacity` something is broken, and the process says so.
 //!
-//! Not here: what the events mean (`thread/mod.rs`).
+//! Not here: the meaning of the events (`thread/mod.rs`).
 //! See: docs/overload.md.
 
 use crate::admin::profile::Lock;
@@ -31,21 +31,21 @@ pub(crate) enum LoopEvent {
     Written {
         /// As given to the engine.
         token: u64,
-        /// What became of it.
+        /// The outcome of the write.
         outcome: WriteOutcome,
     },
     /// The store pool is done with a job.
     Answered {
-        /// Who asked.
+        /// The seat, or the order, that asked.
         slot: u32,
-        /// What it got.
+        /// The pool's answer.
         answer: PoolAnswer,
     },
-    /// The log's queue has room again: submit what waits.
+    /// The log's queue has room again: submit the waiting batch.
     QueueFree,
-    /// A scrub found damage, or a repair is done: what is lost now.
+    /// A scrub found damage, or a repair is done: the spans that are lost now.
     Lost(Vec<LostSpan>),
-    /// Answer what is in flight, accept no further request.
+    /// Answer requests in flight, accept no further one.
     Drain,
     /// A later epoch is durable, and the fence is advanced.
     Adopt(Arc<Layout>),
@@ -53,7 +53,7 @@ pub(crate) enum LoopEvent {
     Begin,
     /// The log failed: every waiting write is of unknown outcome.
     Poisoned,
-    /// Leave: whatever is still open is cut.
+    /// Leave: connections that are still open are cut.
     Stop,
 }
 

@@ -3,11 +3,11 @@
 //! ```text
 //! thread/        one event loop                  handover.rs   results that go back to a connection
 //! mailbox.rs     results of other threads        delay.rs      how late the loop begins its work
-//! shared.rs      what all threads share          giving_way.rs reads that come behind others
+//! shared.rs      state of all threads            giving_way.rs reads that come behind others
 //! clock.rs       time                            overload.rs    how pressed all loops are
 //! ```
 //!
-//! Not here: what a connection does in its turn (`clients/`), the node's turn (`peers/agent.rs`).
+//! Not here: a connection's turn (`clients/`), the node's turn (`peers/agent.rs`).
 //! See: ARCHITECTURE.md, docs/overload.md.
 
 pub(crate) mod clock;

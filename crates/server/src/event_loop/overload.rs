@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// A minute between two lines of the log.
 const SAID_US: u64 = 60_000_000;
 
-/// What all loops know together.
+/// The state of overload that all loops share.
 #[derive(Debug, Default)]
 pub(crate) struct Overload {
     /// Loops that are near their target, or beyond it.
@@ -54,21 +54,41 @@ impl Overload {
     }
 
     pub(super) fn say(&self, now_us: u64, delay_us: u64) {
-        let said_us = self.said_us.load(Ordering::Relaxed);
-        if said_us != 0 && now_us.saturating_sub(said_us) < SAID_US {
-            return;
-        }
-        let claim = self.said_us.compare_exchange(
-            said_us,
-            now_us.max(1),
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
-        if claim.is_ok() {
+        if self.is_to_be_said(now_us) {
             tracing::warn!(
                 standing_delay_us = delay_us,
                 "more requests arrive than the processor serves in time: the newest are served first, some are refused with 503"
             );
         }
+    }
+
+    /// Once a minute, of all loops together.
+    fn is_to_be_said(&self, now_us: u64) -> bool {
+        let said_us = self.said_us.load(Ordering::Relaxed);
+        if said_us != 0 && now_us.saturating_sub(said_us) < SAID_US {
+            return false;
+        }
+        let now_us = now_us.max(1);
+        let order = Ordering::Relaxed;
+        let claim = self.said_us.compare_exchange(said_us, now_us, order, order);
+        claim.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_said_once_a_minute_by_all_loops_together() {
+        let overload = Overload::default();
+        let said = (0..1_000).filter(|loops| overload.is_to_be_said(loops / 4));
+        assert_eq!(said.count(), 1);
+        assert!(!overload.is_to_be_said(SAID_US));
+        // Ten minutes of two loops that look ten times a second.
+        let looks = (SAID_US + 1..11 * SAID_US).step_by(100_000);
+        let said = looks.flat_map(|at| [at, at]);
+        let said = said.filter(|at| overload.is_to_be_said(*at)).count();
+        assert_eq!(said, 10);
     }
 }

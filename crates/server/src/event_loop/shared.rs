@@ -1,4 +1,4 @@
-//! What all threads of one node share, and the phase of its life.
+//! State that all threads of one node share, and the phase of its life.
 //!
 //! ```text
 //! phase   Starting ─► Serving ─► Draining ─► Stopped
@@ -147,14 +147,14 @@ impl LoopHandle {
     }
 }
 
-/// What all threads of one node share.
+/// State that all threads of one node share.
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
-    /// Whom the node answers for.
+    /// The host names that the node answers for.
     pub(crate) hosts: Hosts,
-    /// What connections are sealed with.
+    /// The certificates and keys for connections; `None` = clear text.
     pub(crate) tls: Option<Arc<Tls>>,
-    /// Who may do what; `None` = everybody everything.
+    /// The tokens and their grants; `None` = every request is allowed.
     pub(crate) rights: Option<Arc<Rights>>,
     /// Where it is written who did what.
     pub(crate) audit: Option<Arc<Audit>>,
@@ -162,7 +162,7 @@ pub(crate) struct Shared {
     pub(crate) watch: Arc<BorderWatch>,
     /// TLS handshakes under way.
     pub(crate) handshakes: Arc<UnprovenGauges>,
-    /// The engine's folder, for what the server itself leaves in it.
+    /// The engine's folder, for the files that the server itself leaves in it.
     pub(crate) folder: Arc<dyn Vfs>,
     pub(crate) engine: Engine,
     pub(crate) versions: Versions,
@@ -171,7 +171,7 @@ pub(crate) struct Shared {
     pub(crate) requests: Arc<Gate>,
     /// Orders of nodes that wait for the log or the store pool.
     pub(crate) orders: Arc<Gate>,
-    /// What the loops' nodes share, in a cluster of more than one.
+    /// State that the loops' nodes share, in a cluster of more than one.
     pub(crate) cluster: Option<Arc<Cluster>>,
     /// Bytes of bodies that arrive and of answers that leave.
     pub(crate) bytes: Arc<Space>,
@@ -181,11 +181,11 @@ pub(crate) struct Shared {
     pub(crate) value_bytes: Arc<Space>,
     pub(crate) pool: StorePool,
     pub(crate) bell: Bell,
-    /// What backups read.
+    /// The checkpoints that backups read.
     pub(crate) checkpoints: Checkpoints,
     /// How scheduled backups go.
     pub(crate) backups: Arc<BackupGauge>,
-    /// What restores write.
+    /// The state of restores.
     pub(crate) import: Import,
     pub(crate) poke: Poke,
     pub(crate) phase: Arc<PhaseCell>,

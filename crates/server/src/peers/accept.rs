@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. No question is looked at before the secret is proven. Nothing that was made with the secret leaves before that,
-//!    and nothing of a hello is judged against what is known of the member, or noted.
+//! 1. No question is looked at before the secret is proven. Before that, no bytes made with the
+//!    secret leave, and a hello is neither judged against the member's record nor noted.
 //! 2. A peer's loop has one link to a loop of ours: a newer one replaces it, as after a restart.
 //! 3. Links are none of the clients' connections: from the proof on they hold no permit and no place in their gate.
 //! 4. The age of a question is taken off the time it has left; one without time left is late.
@@ -21,6 +21,7 @@ use super::cluster::{count, random};
 use super::conduit::{Broken, Conduit, End, Seals};
 use super::hello_maker::HelloMaker;
 use super::notes::learn;
+use super::secrets::Hellos;
 use crate::clients::socket::Socket;
 use crate::clients::unproven::Place;
 use crate::event_loop::thread::EventLoop;
@@ -33,16 +34,14 @@ use dendra_node::membership::identity::{Peer, REMOVED};
 use dendra_node::step::{Asker, Event};
 use dendra_wire::Refusal;
 use dendra_wire::http::{Field, Head};
-use dendra_wire::peer::{
-    self, Age, Hello, Malformed, Message, PROOF_FRAME_BYTES, Question, Role, Seal,
-};
+use dendra_wire::peer::{self, Age, Hello, Malformed, Message, PROOF_FRAME_BYTES, Question, Seal};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use tokio::io::AsyncReadExt;
 
-/// A hello that was read and judged, and what is said to it.
+/// A hello that was read and judged, and the answer to it.
 #[derive(Debug)]
 pub(super) struct Met {
     pub(super) visitor: HelloMaker,
@@ -55,16 +54,26 @@ pub(super) struct Met {
     pub(super) acceptor: String,
 }
 
+impl Met {
+    pub(super) fn hellos(&self) -> Hellos<'_> {
+        Hellos {
+            asker: &self.asker,
+            acceptor: &self.acceptor,
+        }
+    }
+}
+
 /// A node by itself has no peers.
 pub(super) fn no_peers() -> Refusal {
     Refusal::new(
         501,
         "no-peers",
-        "this node runs by itself and talks to no peers",
+        "this node runs by itself and talks to no peers: to let others join it, start it again with --cluster and its own \
+         address, which makes it a cluster of one",
     )
 }
 
-/// What of a hello is missing or wrong.
+/// The part of a hello that is missing or wrong.
 pub(super) fn unreadable(what: &str) -> Refusal {
     let sentence = format!("Dendra-Peer cannot be read: {what} is missing or wrong");
     Refusal::new(400, "peer-hello", sentence)
@@ -150,7 +159,7 @@ pub(crate) async fn serve<Guest>(
     };
     let PendingLink(link) = link;
     let place = agent.unproven.enter();
-    // A proof covers what is in the answer: bytes that were sent ahead of it are none.
+    // A proof covers the answer's content: bytes that were sent ahead of it are none.
     if !rest.is_empty() {
         return;
     }
@@ -158,19 +167,15 @@ pub(crate) async fn serve<Guest>(
         HelloMaker::Member(member) => agent.cluster.url(*member),
         HelloMaker::Removed(_) | HelloMaker::Joiner => "a member that was removed".to_owned(),
     };
-    let is_proven = match first_frame(&place, &mut stream).await {
+    let proven = match first_frame(&place, &mut stream).await {
         Ok(frame) => match peer::decode(&Bytes::copy_from_slice(&frame), &mut Seal::plain()) {
-            Ok(Message::Proof(proof)) => {
-                agent
-                    .cluster
-                    .check(&proof, Role::Asker, &link.asker, &link.acceptor)
-            }
-            _ => false,
+            Ok(Message::Proof(proof)) => agent.cluster.secrets.accept(&proof, link.hellos()),
+            _ => None,
         },
         // It changed its mind, or has to make room.
         Err(_) => return,
     };
-    if !is_proven {
+    let Some(keys) = proven else {
         tracing::warn!(peer, "a peer does not know the secret of the cluster");
         let us = agent.cluster.own_url();
         let sentence = format!(
@@ -178,16 +183,16 @@ pub(crate) async fn serve<Guest>(
         );
         let mut farewell = Vec::new();
         peer::encode_farewell(&mut farewell, &mut Seal::plain(), &sentence);
-        // What stays unread makes the system throw away what was written. A new socket takes a few hundred bytes at once.
+        // Unread bytes make the system throw away the answer. A new socket takes a few hundred
+        // bytes at once.
         let unread = stream.try_read(&mut [0; 1024]);
         tracing::debug!(peer, ?unread, "behind a wrong proof");
         let sent = stream.try_write(&farewell);
         tracing::debug!(peer, ?sent, "a farewell");
         return;
-    }
+    };
     place.prove();
     drop(guest);
-    let keys = agent.cluster.keys(&link.asker, &link.acceptor);
     let seals = Seals::new(&keys, End::Answers);
     let conduit = Rc::new(Conduit::new(stream, &[], End::Answers, seals));
     let probe = match introduce(&lane, &agent, &link, &conduit).await {
@@ -237,7 +242,7 @@ enum NotLinked {
     Refused(String),
 }
 
-/// The asker's hail, and the probe behind which what it says about itself is durable: the probe's id.
+/// The asker's hail, and the probe behind which its claim is durable: the probe's id.
 async fn introduce(
     lane: &EventLoop,
     agent: &Agent,

@@ -1,12 +1,12 @@
-//! One event loop's node, and what surrounds it: events wait here until the turn ends, then the node
+//! One event loop's node and its queues. Events wait here until the turn ends; then the node
 //! decides about all of them, and its effects are carried out.
 //!
 //! ```text
 //! post(event) ─► queue ─┐ end of turn (or due_us): step … step, Tick, step …
 //!                       └► effects ─┬─ Outcome, Scanned ─► the client's seat
 //!                                   ├─ Ask, Reply       ─► conduits, flushed when the round is over
-//!                                   └─ Read, Write, …   ─► store.rs; what it answers at once is the next event
-//! round: turn ─► connections send what the turn told them ─► turn, for what came meanwhile ─► flush
+//!                                   └─ Read, Write, …   ─► store.rs; an answer given at once is the next event
+//! round: turn ─► connections send the turn's results ─► turn, for events that came meanwhile ─► flush
 //! ```
 //!
 //! Invariants
@@ -16,7 +16,7 @@
 //! 4. The number of a link, or of a request that asks, is never used again: an answer cannot go to
 //!    one that came later.
 //!
-//! Not here: what the events mean (crate `node`).
+//! Not here: the meaning of the events (crate `node`).
 //! See: docs/overload.md.
 
 use super::cluster::{Cluster, count};
@@ -48,7 +48,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a turn needs of the event loop under it.
+/// The parts of the event loop below that a turn needs.
 pub(crate) trait Ground {
     /// Reads the clocks.
     fn refresh(&self);
@@ -60,7 +60,7 @@ pub(crate) trait Ground {
     fn commit_at_once(&self) -> bool;
     /// Begins an order to the store; `Some` when it is done already.
     fn carry_out(&self, order: Effect) -> Option<Event>;
-    /// Takes orders back that are not begun: what came of them.
+    /// Takes orders back that have not begun; returns the events that answer them.
     fn cancel(&self, tickets: Vec<StoreTicket>) -> Vec<Event>;
     /// The own store.
     fn engine(&self) -> &Engine;
@@ -174,7 +174,7 @@ pub(crate) struct Agent {
     tickets_so_far: Cell<u32>,
     dirty: RefCell<Vec<Rc<Conduit>>>,
     probes_so_far: Cell<u64>,
-    /// What the node was told of the store last.
+    /// The readiness of the store that the node was told last.
     readiness: Cell<Readiness>,
     /// Did the own clock agree with no majority in the last sweep? Of the first loop only.
     is_doubted: Cell<bool>,
@@ -336,7 +336,8 @@ impl Agent {
     /// A peer answered a question of this loop.
     pub(super) fn answered(&self, member: MemberIndex, id: u64, answer: Answer) {
         count(&self.cluster.peers[member.at()].answers);
-        // What it says to keep counts as confirmed: to whomever it confirms writes, it is no less than they are.
+        // The clock value that it keeps counts as confirmed, for every member that it confirms
+        // writes to.
         let kept = match &answer {
             Answer::Written(version) => version.hlc,
             Answer::Clock { kept, .. } => *kept,
@@ -372,7 +373,7 @@ impl Agent {
             self.bell.ring();
         }
         if conduit.waiting() > 2 * limits::LINK_OUT_BYTES_MAX {
-            // Answers to questions that were let in, and nobody takes them.
+            // Answers to admitted questions pile up: the peer does not read them.
             conduit.close();
         }
     }
@@ -477,7 +478,7 @@ impl Agent {
 
     // Clients.
 
-    /// A place for the outcome of what `seat` is about to begin.
+    /// A place for the outcome of the operation that `seat` is about to begin.
     pub(crate) fn ticket(&self, seat: &Rc<Seat>, permit: RoomPermit) -> ClientTicket {
         let client = Client {
             seat: Rc::clone(seat),
@@ -527,7 +528,7 @@ impl Agent {
         }
     }
 
-    /// Says what a comparison found and did.
+    /// Logs the findings and repairs of a comparison.
     fn tell(&self, report: &CompareReport) {
         let CompareReport {
             peer,
@@ -580,7 +581,7 @@ impl Agent {
                     has_ticked = true;
                     Event::Tick
                 }
-                // What the log says at once belongs to this turn.
+                // The outcomes that the log tells at once belong to this turn.
                 None if lane.commit_at_once() => {
                     has_ticked = false;
                     continue;
@@ -592,11 +593,11 @@ impl Agent {
                 self.carry_out(lane, now, effect);
             }
         }
-        // Everything was looked at, what the turn itself posted included.
+        // All events were looked at, those that the turn itself posted included.
         self.bell.still();
     }
 
-    /// Ends a round: what waits in links goes.
+    /// Ends a round: the frames that wait in links go.
     fn flush(&self) {
         for conduit in self.dirty.borrow_mut().drain(..) {
             conduit.flush();
@@ -664,7 +665,7 @@ impl Agent {
 
     fn reply(&self, asker: Asker, answer: Answer) {
         let askers = self.askers.borrow();
-        // A link or a request that is gone has nobody behind it who waits.
+        // Behind a link or a request that is gone no asker waits.
         if let Some(accepted) = askers.get(&asker.link) {
             self.send(&accepted.conduit, |out, seal| {
                 peer::encode_answer(out, seal, asker.id, &answer);
@@ -747,7 +748,8 @@ pub(crate) async fn run(lane: Rc<impl Ground>, agent: Rc<Agent>) {
         }
         agent.turn(&*lane);
         if !agent.dirty.borrow().is_empty() {
-            // A write to a link wakes somebody at its other end: what is known a moment later goes with it.
+            // A write to a link wakes a thread at its other end: frames that are ready a moment
+            // later go with it.
             tokio::task::yield_now().await;
             if !agent.events.borrow().is_empty() {
                 agent.turn(&*lane);

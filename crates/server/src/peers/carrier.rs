@@ -31,14 +31,14 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// What the body says, for a sentence.
+    /// The text of the body, for a sentence.
     pub(super) fn said(&self) -> String {
         let said = &self.body[..self.body.len().min(1024)];
         String::from_utf8_lossy(said).trim().to_owned()
     }
 }
 
-/// A connection, and what was read from it and not yet understood.
+/// A connection, and the bytes that were read from it and not yet understood.
 pub(super) struct Carrier {
     pub(super) stream: ByteStream,
     input: BytesMut,
@@ -59,7 +59,7 @@ impl Carrier {
         }
     }
 
-    /// Sends what is in `out` and reads the response to it.
+    /// Sends `out` and reads the response to it.
     pub(super) async fn exchange(&mut self) -> Result<Response, String> {
         self.has_begun = false;
         let sent = match self.stream.write_all(&self.out).await {
@@ -86,7 +86,7 @@ impl Carrier {
         self.input.is_empty()
     }
 
-    /// Room for what arrives grows with its bytes, not with its announced length.
+    /// Room for a body grows with the bytes that came, not with its announced length.
     async fn more(&mut self) -> Result<(), String> {
         let room = self.input.len().max(limits::LINK_READ_BYTES / 4);
         if self.input.capacity() - self.input.len() < limits::LINK_READ_BYTES / 16 {

@@ -2,7 +2,7 @@
 //! machine, and counters.
 //!
 //! ```text
-//! folder, settings ─► Cluster ─┬─ hello, judge_hello, prove, check, keys      the bytes of a handshake
+//! folder, settings ─► Cluster ─┬─ hello, judge_hello, secrets                 the bytes of a handshake
 //!                              ├─ tell(event) ─► Membership, under a lock ─► effects
 //!                              └─ is_current(life)                            without the lock, for each frame
 //! ```
@@ -11,7 +11,7 @@
 //! 1. The number of a version's maker names this node and one of its loops: 24 bits of the node's
 //!    origin, 8 bits of the loop. Two members with equal 24 bits do not talk.
 //! 2. Admitted lives, stages of the start, and the versions of notes change in the order of the
-//!    machine's decisions: all of that happens under its lock.
+//!    machine's decisions: all changes happen under its lock.
 //!
 //! Not here: which process is admitted (crate `node`, `membership/`), the order of the handshake
 //! (`link.rs`, `accept.rs`), its bytes (crate `wire`).
@@ -20,12 +20,14 @@
 use super::door::{Resident, StewardDoor};
 use super::hello_maker::HelloMaker;
 use super::orders::{Orders, orders};
+use super::secrets::Secrets;
 use super::session::Sessions;
 use crate::clients::unproven::UnprovenGauges;
 use crate::disk::notes::{self, FolderMember};
 use crate::event_loop::clock;
 use crate::settings::{ClusterSettings, PeerTransport};
 use crate::tls::{ByteStream, Tls};
+use dendra_base::ClusterVersions;
 use dendra_base::Version;
 use dendra_engine::{Durability, Engine, Identity};
 use dendra_node::hints::HintRoom;
@@ -39,11 +41,11 @@ use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
 use dendra_node::steward::step::StewardEvent;
 use dendra_node::steward::{Steward, StewardStart};
 use dendra_node::topology::chain::{ChainPeer, ChainRules};
-use dendra_node::topology::record::EpochRecord;
+use dendra_node::topology::record::{EpochRecord, KnownFolder};
 use dendra_node::{Comparisons, Fence, Hlc, Layout, MemberIndex, Membership, Topology, Walls};
 use dendra_wire::Refusal;
-use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
-use dendra_wire::peer::{Hello, Malformed, Nonce, Proof, Role, SessionKeys};
+use dendra_wire::peer::hello;
+use dendra_wire::peer::{Hello, Malformed, Nonce};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard};
 use tokio::sync::watch;
@@ -63,7 +65,7 @@ pub(crate) struct PeerGauges {
     pub(crate) late: AtomicU64,
     /// Links that were lost.
     pub(crate) lost: AtomicU64,
-    /// Handshakes with somebody at its url who is not the member that was known.
+    /// Handshakes with a process at its url that is not the known member.
     pub(crate) strangers: AtomicU64,
 }
 
@@ -83,16 +85,16 @@ pub(crate) struct Cluster {
     pub(crate) fence: Arc<Fence>,
     pub(crate) me: MemberIndex,
     pub(crate) hlc: Arc<Hlc>,
-    /// What the loops of this member know of all members' wall clocks.
+    /// The members' wall clocks, as the loops of this member have read them.
     pub(crate) walls: Arc<Walls>,
     pub(crate) peers: Vec<PeerGauges>,
-    secret: Option<Box<[u8]>>,
+    pub(crate) secrets: Secrets,
     /// What links are sealed with.
     pub(crate) tls: Option<Arc<Tls>>,
     node: u128,
     pub(crate) boot: u64,
     life: u64,
-    /// What a hello shows: see `Peer::clock`.
+    /// The clock value in a hello: see `Peer::clock`.
     clock: u64,
     origin: u32,
     loops: u16,
@@ -142,7 +144,7 @@ pub(crate) enum StartGate {
     Ready,
 }
 
-/// What the membership machine wants of the caller that told it an event.
+/// The orders of the membership machine to the caller that told it an event.
 #[derive(Debug)]
 pub(super) struct Told {
     pub(super) effects: Vec<MemberEffect>,
@@ -150,7 +152,8 @@ pub(super) struct Told {
     pub(super) version: Option<Version>,
 }
 
-/// What is known of a member: a note about another folder than that of the newest epoch is none.
+/// The note about a member. A note about another folder than that of the newest epoch counts as
+/// none.
 fn of_record(record: &EpochRecord, id: MemberId, noted: Option<Peer>) -> Option<Peer> {
     let node = record.member(id).map_or(0, |member| member.node);
     match noted.filter(|noted| node == 0 || noted.node == node) {
@@ -194,7 +197,7 @@ pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// What requests may ask for, in the cluster of this layout.
+/// The settings for requests, in the cluster of this layout.
 pub(crate) fn routes(layout: &Layout, before: dendra_wire::Settings) -> dendra_wire::Settings {
     dendra_wire::Settings {
         nodes: layout.topology().live(),
@@ -237,12 +240,17 @@ impl Cluster {
             records: folder.records,
             vote: folder.vote,
             release: env!("CARGO_PKG_VERSION").to_owned(),
+            versions: ClusterVersions::OWN,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             side_by_side: MOVES_SIDE_BY_SIDE,
             rules: ChainRules::default(),
             seed: life,
         });
-        let steward = steward.map_err(|bad| format!("the newest epoch has no layout: {bad}"))?;
+        let mut steward =
+            steward.map_err(|bad| format!("the newest epoch has no layout: {bad}"))?;
+        if let Some(order) = folder.throttle {
+            steward.resume_throttle(order);
+        }
         let (record, layout) = (Arc::clone(steward.record()), Arc::clone(steward.layout()));
         let topology = Arc::clone(layout.topology());
         let me = layout
@@ -269,10 +277,7 @@ impl Cluster {
             hlc: Arc::new(Hlc::resume(last, engine.hlc_floor(), wall_ms)),
             walls: Arc::new(Walls::new(me, usize::from(topology.live()))),
             peers: (0..MEMBERS_MAX).map(|_| PeerGauges::default()).collect(),
-            secret: settings
-                .secret
-                .as_ref()
-                .map(|secret| secret.expose().into()),
+            secrets: Secrets::new(settings),
             tls: None,
             node: identity.node,
             boot: folder.boot,
@@ -427,12 +432,13 @@ impl Cluster {
         })
     }
 
-    /// What this member says about itself on a link of `lane`.
+    /// This member's hello on a link of `lane`.
     pub(crate) fn hello(&self, lane: usize, nonce: [u8; 16]) -> Hello {
         let topology = self.topology();
+        let versions = ClusterVersions::OWN.since(self.layout().in_force());
         Hello {
-            version_min: VERSION_MIN,
-            version_max: VERSION_MAX,
+            version_min: versions.oldest.0,
+            version_max: versions.newest.0,
             cluster: topology.id(),
             cluster_name: topology.name().to_owned(),
             epoch: topology.epoch(),
@@ -449,7 +455,7 @@ impl Cluster {
             url: topology.member(self.me).url.clone(),
             lane: u16::try_from(lane).expect("loops are counted in eight bits"),
             loops: self.loops,
-            has_secret: self.secret.is_some(),
+            has_secret: self.secrets.is_set(),
             nonce: Nonce(nonce),
             joins: false,
         }
@@ -477,20 +483,17 @@ impl Cluster {
         let (us, them) = (&own.url, &theirs.url);
         let standing = self.newest();
         let (record, layout) = (&standing.record, &standing.layout);
-        let mut removed = record.removed().iter();
-        if let Some(gone) = removed.find(|gone| gone.node != 0 && gone.node == theirs.node) {
-            let why = format!(
-                "the folder of {them} was removed from the cluster by epoch {}, and never comes back: it has forgotten what was \
-                 written since; join with an empty folder (dendra serve --join {us} --self {them})",
-                gone.epoch
-            );
-            return Ok((HelloMaker::Removed(why), claim));
-        }
-        let by_folder = record.members().iter().find(|m| m.node == theirs.node);
-        let at_url = || record.members().iter().find(|m| m.place.url == *them);
-        let found = by_folder
-            .or_else(at_url)
-            .and_then(|m| layout.index_of(m.id));
+        let found = match record.folder(theirs.node, them) {
+            KnownFolder::Removed { epoch } => {
+                let why = format!(
+                    "the folder of {them} was removed from the cluster by epoch {epoch}, and never comes back: it has forgotten \
+                     what was written since; join with an empty folder (dendra serve --join {us} --self {them})"
+                );
+                return Ok((HelloMaker::Removed(why), claim));
+            }
+            KnownFolder::Member(id) => layout.index_of(id),
+            KnownFolder::Stranger => None,
+        };
         match found.filter(|member| *member != self.me) {
             Some(member) => Ok((HelloMaker::Member(member), claim)),
             None if theirs.epoch > record.epoch() => Err(Refusal::not_serving(
@@ -617,21 +620,6 @@ impl Cluster {
         })
     }
 
-    /// The proof that this member knows the secret, if there is one.
-    pub(crate) fn prove(&self, role: Role, asker: &str, acceptor: &str) -> Proof {
-        Proof::new(self.secret(), role, asker, acceptor)
-    }
-
-    /// Does `proof` show that the other side knows it, too?
-    pub(crate) fn check(&self, proof: &Proof, role: Role, asker: &str, acceptor: &str) -> bool {
-        proof.holds(self.secret(), role, asker, acceptor)
-    }
-
-    /// What the frames of a handshake are authenticated with.
-    pub(crate) fn keys(&self, asker: &str, acceptor: &str) -> SessionKeys {
-        SessionKeys::new(self.secret.as_deref(), asker, acceptor)
-    }
-
     /// A steward's message came over a link of a member: to the own steward.
     pub(super) fn take_message(
         &self,
@@ -652,9 +640,5 @@ impl Cluster {
     /// Asks the steward about a process that wants to become a member.
     pub(crate) async fn enrol(&self, request: EnrolRequest) -> Option<EnrolAnswer> {
         self.door.enrol(request).await
-    }
-
-    fn secret(&self) -> &[u8] {
-        self.secret.as_deref().unwrap_or_default()
     }
 }

@@ -7,15 +7,15 @@
 //! ```
 //!
 //! Invariants
-//! 1. What waits to leave is at most `LINK_OUT_BYTES_MAX`, and one frame more.
+//! 1. At most `LINK_OUT_BYTES_MAX` wait to leave, and one frame more.
 //! 2. Room for a frame that arrives grows with its bytes, not with its announced length.
-//! 3. Once closed nothing more is sent or read. What fails its checksum ends the link: with a secret that is every frame that
-//!    was changed, left out, repeated or moved on its way.
+//! 3. A closed conduit sends and reads no more. A frame that fails its checksum ends the link. With
+//!    a secret that is every frame that was changed, left out, repeated or moved on its way.
 //! 4. A link that never falls silent gives its loop's other tasks a turn behind each `LINK_BYTES_A_TURN`.
 //! 5. Of the two ends of a link at most one stops reading: the one that answers. If the asking end did, too, then
 //!    two ends with much to say would wait for each other.
 //!
-//! Not here: what the frames say (`link.rs`, `accept.rs`).
+//! Not here: the content of the frames (`link.rs`, `accept.rs`).
 //! See: docs/peer.md, docs/overload.md.
 
 use crate::limits;
@@ -29,13 +29,13 @@ use std::task::{Context, Poll, Waker};
 /// Which end of a link this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It asks, and reads always: every answer was asked for, so there is a bound on what comes.
+    /// It asks, and reads always: every answer was asked for, so there is a bound on the answers.
     Asks,
     /// It answers, and reads no more questions while answers pile up.
     Answers,
 }
 
-/// What one end of a link makes and checks its frames' checksums with.
+/// The seals with which one end of a link makes and checks its frames' checksums.
 pub(crate) struct Seals {
     pub(crate) sealing: Seal,
     pub(crate) checking: Seal,
@@ -84,7 +84,7 @@ impl std::fmt::Display for Broken {
 pub(crate) struct Conduit {
     stream: ByteStream,
     end: End,
-    /// Of what is sent, and of what comes.
+    /// For frames that are sent, and for frames that come.
     sealing: RefCell<Seal>,
     checking: RefCell<Seal>,
     out: RefCell<Vec<u8>>,
@@ -147,7 +147,7 @@ impl Conduit {
         }
     }
 
-    /// Writes what the socket takes; the link's task does the rest.
+    /// Writes as much as the socket takes; the link's task does the rest.
     pub(crate) fn flush(&self) {
         self.is_dirty.set(false);
         if !self.is_blocked.get() && !self.is_closed.get() {
@@ -170,7 +170,7 @@ impl Conduit {
                 Ok(n) => self.sent.set(self.sent.get() + n),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // What was taken goes, so that a slow peer's buffer does not keep it.
+                    // Bytes that were sent go, so that a slow peer's buffer does not keep them.
                     if self.sent.get() > limits::LINK_READ_BYTES {
                         out.drain(..self.sent.get());
                         self.sent.set(0);
@@ -381,7 +381,7 @@ mod tests {
             });
             polls += 1;
             assert!(polled.is_pending(), "the link broke");
-            // One read takes what its buffer holds, a frame or two.
+            // One read takes as much as its buffer holds, a frame or two.
             let most = limits::LINK_BYTES_A_TURN / VALUE_BYTES + 4;
             let said = format!("{before} frames, then {frames}");
             assert!(frames as usize <= before as usize + most, "{said}");

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Invariants
-//! 1. A message of another member may be dropped: its sender repeats what it still wants.
-//! 2. What the own loop says is not dropped. It says one thing for each move and each link at a
-//!    time, so there is no more of it than that.
+//! 1. A message of another member may be dropped: its sender repeats it as long as it matters.
+//! 2. No event of the own loops is dropped. A loop tells one for each move and each link at a time,
+//!    so there are no more of them than that.
 //!
-//! Not here: orders of operators (`orders.rs`), what is done with it all (`home.rs`).
+//! Not here: orders of operators (`orders.rs`), the use of all events (`home.rs`).
 
 use super::orders::OrderCall;
 use crate::limits::STEWARD_CALLS_MAX;
@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-/// What comes to the steward's home.
+/// The calls that come to the steward's home.
 #[derive(Debug)]
 pub(super) enum StewardCall {
     Tell(StewardEvent),
@@ -69,7 +69,7 @@ impl StewardDoor {
         self.bell.notify_one();
     }
 
-    /// The next of what was said once, if it is there.
+    /// The next event that was told once, if there is one.
     pub(super) fn next_sure(&self) -> Option<StewardEvent> {
         self.sure.lock().expect("no holder panics").pop_front()
     }

@@ -14,11 +14,12 @@
 use super::agent::Agent;
 use super::cluster::{Cluster, host_of};
 use super::conduit::{Broken, Conduit, End, Seals};
-use super::handshake::{self, Hailed, HelloWay, Recognised, connect};
+use super::handshake::{self, Hailed, HelloWay, Recognised, Unwelcome, connect};
 use super::notes::learn;
 use crate::event_loop::thread::EventLoop;
 use crate::tls::ByteStream;
 use bytes::{Buf, Bytes, BytesMut};
+use dendra_base::ClusterVersions;
 use dendra_node::MemberIndex;
 use dendra_node::membership::identity::Peer;
 use dendra_node::membership::{Maker, NoLink};
@@ -28,14 +29,14 @@ use dendra_wire::peer::{self, Hello, Malformed, Message};
 use std::future::poll_fn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// A welcome or a farewell, with what surrounds its sentence.
+/// A welcome or a farewell, with the bytes around its sentence.
 const SHORT_FRAME_BYTES_MAX: usize = PEER_SENTENCE_BYTES_MAX + 64;
 
 /// A connection in the middle of a handshake.
 pub(super) struct FrameWay {
     host: String,
     stream: ByteStream,
-    /// What came and is not yet understood.
+    /// The bytes that came and are not yet understood.
     rest: BytesMut,
     /// From the proof on.
     seals: Option<Seals>,
@@ -101,7 +102,7 @@ impl HelloWay for FrameWay {
         }
     }
 
-    async fn hail(&mut self, _own: &Hello, recognised: &Recognised) -> Result<Hailed, NoLink> {
+    async fn hail(&mut self, _own: &Hello, recognised: &Recognised) -> Result<Hailed, Unwelcome> {
         let mut seals = Seals::new(&recognised.keys, End::Asks);
         let mut out = Vec::new();
         peer::encode_proof(&mut out, &recognised.proof);
@@ -111,6 +112,13 @@ impl HelloWay for FrameWay {
         let said = peer::decode(&frame, &mut seals.checking);
         self.seals = Some(seals);
         Ok(Hailed { frame, said })
+    }
+
+    async fn again(&mut self, cluster: &Cluster) -> Result<(), NoLink> {
+        self.stream = connect(cluster, &self.host).await?;
+        self.rest.clear();
+        self.seals = None;
+        Ok(())
     }
 }
 
@@ -137,10 +145,10 @@ pub(super) async fn open(
     lane: &EventLoop,
     agent: &Agent,
     member: MemberIndex,
-) -> Result<(Conduit, Peer), NoLink> {
+) -> Result<(Conduit, Peer, ClusterVersions), NoLink> {
     let mut way = FrameWay::connect(&agent.cluster, member).await?;
     let recognised = handshake::greet(&agent.cluster, agent.lane, member, &mut way).await?;
-    let claim = recognised.claim;
+    let (claim, versions) = (recognised.claim, recognised.versions);
     let seals = way.seals.expect("a hail brings them");
     let conduit = Conduit::new(way.stream, &way.rest, End::Asks, seals);
     learn(lane, agent, member, claim).await?;
@@ -149,7 +157,7 @@ pub(super) async fn open(
     // Behind this it has let us in, and its loops know that we are there.
     let message = conduit.next_message().await;
     match message.map_err(|broken| broken.to_string())? {
-        Message::Alive { id: 0 } => Ok((conduit, claim)),
+        Message::Alive { id: 0 } => Ok((conduit, claim, versions)),
         Message::Farewell(said) => {
             let url = agent.cluster.url(member);
             Err(NoLink::of_farewell(&url, &said, Maker::Member))

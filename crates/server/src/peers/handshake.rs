@@ -9,17 +9,19 @@
 //! 1. A member is recognised before it gets a proof.
 //! 2. Nothing that the other side says before it has proven itself ends this node.
 //!
-//! Not here: the two ways (`frame_link.rs`, `http_link.rs`), the other half (`accept.rs`, `hop.rs`),
-//! what a failed handshake means (crate `node`, `membership/`).
+//! Not here: the two ways (`frame_link.rs`, `http_link.rs`), the other half (`accept.rs`,
+//! `hop.rs`), the meaning of a failed handshake (crate `node`, `membership/`).
 //! See: docs/peer.md, section "Handshake".
 
 use super::cluster::{Cluster, random};
+use super::secrets::Hellos;
 use crate::tls::{ByteStream, Tls};
 use bytes::Bytes;
+use dendra_base::ClusterVersions;
 use dendra_node::MemberIndex;
 use dendra_node::membership::identity::Peer;
 use dendra_node::membership::{Maker, NoLink};
-use dendra_wire::peer::{self, Hello, Malformed, Message, Proof, Role, Seal, SessionKeys};
+use dendra_wire::peer::{self, Hello, Malformed, Message, Proof, Seal, SessionKeys};
 use tokio::net::TcpStream;
 
 /// How the bytes of a handshake go.
@@ -28,7 +30,31 @@ pub(super) trait HelloWay {
     async fn hello(&mut self, own: &Hello, own_line: &str) -> Result<String, NoLink>;
 
     /// Proves this member, and asks whether the other one would let it in.
-    async fn hail(&mut self, own: &Hello, recognised: &Recognised) -> Result<Hailed, NoLink>;
+    async fn hail(&mut self, own: &Hello, recognised: &Recognised) -> Result<Hailed, Unwelcome>;
+
+    /// Begins anew, on another connection.
+    async fn again(&mut self, cluster: &Cluster) -> Result<(), NoLink>;
+}
+
+/// Why a member gave no welcome.
+pub(super) enum Unwelcome {
+    /// It does not know the secret that was proven. It may know another one that is valid here.
+    OtherSecret(NoLink),
+    Other(NoLink),
+}
+
+impl Unwelcome {
+    fn into_reason(self) -> NoLink {
+        match self {
+            Unwelcome::OtherSecret(why) | Unwelcome::Other(why) => why,
+        }
+    }
+}
+
+impl<T: Into<NoLink>> From<T> for Unwelcome {
+    fn from(why: T) -> Unwelcome {
+        Unwelcome::Other(why.into())
+    }
 }
 
 /// The answer to a hail.
@@ -38,19 +64,43 @@ pub(super) struct Hailed {
     pub(super) said: Result<Message, Malformed>,
 }
 
-/// The first half of a handshake: a member that would let this one in, and is let in. It notes nothing of
-/// this one before it is probed.
+/// The first half of a handshake, with one valid secret after the other: a member that would let this
+/// one in, and is let in. It notes nothing of this one before it is probed.
 pub(super) async fn greet(
     cluster: &Cluster,
     lane: usize,
     member: MemberIndex,
     way: &mut impl HelloWay,
 ) -> Result<Recognised, NoLink> {
+    let mut at = 0;
+    loop {
+        match greet_with(cluster, (lane, member), at, way).await {
+            Ok(recognised) => return Ok(recognised),
+            Err(Unwelcome::OtherSecret(_)) if at + 1 < cluster.secrets.count() => {
+                at += 1;
+                way.again(cluster).await?;
+            }
+            Err(why) => return Err(why.into_reason()),
+        }
+    }
+}
+
+/// With the secret number `at`.
+async fn greet_with(
+    cluster: &Cluster,
+    (lane, member): (usize, MemberIndex),
+    at: usize,
+    way: &mut impl HelloWay,
+) -> Result<Recognised, Unwelcome> {
     let nonce = random().map_err(|error| format!("no randomness: {error}"))?;
     let own = cluster.hello(lane, nonce);
     let own_line = own.to_string();
     let line = way.hello(&own, &own_line).await?;
-    let recognised = recognise(cluster, member, &own, &own_line, &line);
+    let hellos = Hellos {
+        asker: &own_line,
+        acceptor: &line,
+    };
+    let recognised = recognise(cluster, member, &own, hellos, at);
     let recognised = recognised.map_err(NoLink::NotAdmitted)?;
     let hailed = way.hail(&own, &recognised).await?;
     welcomed(cluster, member, hailed)?;
@@ -75,24 +125,26 @@ pub(super) async fn connect_with(tls: Option<&Tls>, host: &str) -> Result<ByteSt
     }
 }
 
-/// What the hello of a member says, our proof for it, and what its frames are checked with.
+/// The content of a member's hello, our proof for it, and the seals that check its frames.
 pub(super) struct Recognised {
     pub(super) claim: Peer,
+    pub(super) versions: ClusterVersions,
     pub(super) loops: u16,
     pub(super) proof: Proof,
     pub(super) keys: SessionKeys,
 }
 
-/// Is the hello `line` that of the member which is meant, and is that one let in here?
+/// Is the acceptor's hello that of the member which is meant, and is that one let in here? The proof is
+/// of the secret number `at`.
 fn recognise(
     cluster: &Cluster,
     member: MemberIndex,
     own: &Hello,
-    own_line: &str,
-    line: &str,
+    hellos: Hellos<'_>,
+    at: usize,
 ) -> Result<Recognised, String> {
     let url = cluster.url(member);
-    let theirs = Hello::parse(line.as_bytes())
+    let theirs = Hello::parse(hellos.acceptor.as_bytes())
         .map_err(|field| format!("its hello cannot be read: {field} is missing or wrong"))?;
     let judged = cluster.judge_hello(own, &theirs);
     let (found, claim) = judged.map_err(|refusal| refusal.to_string())?;
@@ -104,29 +156,34 @@ fn recognise(
     }
     let admitted = cluster.admit(member, claim);
     admitted.map_err(|refusal| refusal.to_string())?;
+    let proven = cluster.secrets.prove(at, hellos);
+    let (proof, keys) = proven.ok_or("the secret was changed meanwhile")?;
     Ok(Recognised {
         claim,
+        versions: theirs.versions(),
         loops: theirs.loops,
-        proof: cluster.prove(Role::Asker, own_line, line),
-        keys: cluster.keys(own_line, line),
+        proof,
+        keys,
     })
 }
 
 /// Reads the answer to a hail.
-fn welcomed(cluster: &Cluster, member: MemberIndex, hailed: Hailed) -> Result<(), NoLink> {
+fn welcomed(cluster: &Cluster, member: MemberIndex, hailed: Hailed) -> Result<(), Unwelcome> {
     let url = cluster.url(member);
     match hailed.said {
         Ok(Message::Welcome) => Ok(()),
-        Ok(Message::Farewell(said)) => Err(NoLink::of_farewell(&url, &said, Maker::Member)),
+        Ok(Message::Farewell(said)) => Err(NoLink::of_farewell(&url, &said, Maker::Member).into()),
         Ok(_) => Err("its answer to a hail is none".into()),
         // Without the keys of the handshake.
-        Err(malformed) => match peer::decode(&hailed.frame, &mut Seal::plain()) {
-            Ok(Message::Farewell(said)) => Err(NoLink::of_farewell(&url, &said, Maker::Anyone)),
-            _ => Err(NoLink::NotAdmitted(format!(
-                "cluster-secret: {url} does not know the secret that {} knows ({malformed}): \
-                 start both with the same --cluster-secret-file",
-                cluster.own_url()
-            ))),
-        },
+        Err(malformed) => Err(Unwelcome::OtherSecret(
+            match peer::decode(&hailed.frame, &mut Seal::plain()) {
+                Ok(Message::Farewell(said)) => NoLink::of_farewell(&url, &said, Maker::Anyone),
+                _ => NoLink::NotAdmitted(format!(
+                    "cluster-secret: {url} does not know the secret that {} knows ({malformed}): \
+                     start both with the same --cluster-secret-file",
+                    cluster.own_url()
+                )),
+            },
+        )),
     }
 }

@@ -12,7 +12,7 @@
 //! Invariants
 //! 1. Effects are carried out in their order. A note is durable before anything behind it is done.
 //! 2. The fence rises before a loop gets the layout of its epoch.
-//! 3. A note that cannot be written is tried again until it is: without it the member takes no part
+//! 3. A note that cannot be written is tried again until it is. Without it the member takes no part
 //!    in changes, and everything else goes on.
 //!
 //! Not here: decisions (crate `node`, `steward/`).
@@ -28,18 +28,18 @@ use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use dendra_base::{CellRef, Key};
-use dendra_engine::Guard;
-use dendra_node::limits::{EPOCH_PAGE_BYTES_MAX, EPOCH_PAGE_RECORDS_MAX};
+use dendra_engine::{Guard, Stop};
+use dendra_node::limits::EPOCH_PAGE_RECORDS_MAX;
 use dendra_node::membership::Disowned;
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::Event;
 use dendra_node::steward::face::ClusterAnswer;
 use dendra_node::steward::messages::{EnrolAnswer, StewardMessage};
+use dendra_node::steward::places::PeerPlaces;
 use dendra_node::steward::step::{StewardEffect, StewardEvent};
 use dendra_node::topology::chain::{ChainMessage, ChainNote};
-use dendra_node::topology::record::EpochRecord;
-use dendra_node::{MemberIndex, Outcome, Steward};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use dendra_node::{Outcome, Steward};
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -54,7 +54,7 @@ pub(crate) fn settle(lane: &Rc<EventLoop>) {
             lane: Rc::clone(lane),
             agent,
             steward: resident.steward,
-            places: BTreeMap::new(),
+            places: PeerPlaces::default(),
             answers: HashMap::new(),
             enrolments: HashMap::new(),
             tickets: 0,
@@ -69,8 +69,7 @@ struct StewardHome {
     lane: Rc<EventLoop>,
     agent: Rc<Agent>,
     steward: Steward,
-    /// Places of all members that this process has known, those that were removed included.
-    places: BTreeMap<MemberId, MemberIndex>,
+    places: PeerPlaces,
     answers: HashMap<u64, oneshot::Sender<ClusterAnswer>>,
     enrolments: HashMap<u64, oneshot::Sender<EnrolAnswer>>,
     tickets: u64,
@@ -83,7 +82,11 @@ impl StewardHome {
         mut calls: tokio::sync::mpsc::Receiver<StewardCall>,
         mut ordered: tokio::sync::mpsc::Receiver<OrderCall>,
     ) {
-        self.note_places();
+        self.places.note(self.steward.layout());
+        if let Some(order) = self.steward.throttled() {
+            let bytes_per_second = order.bytes_per_second;
+            self.agent.post(Event::Throttle { bytes_per_second });
+        }
         let cluster = Arc::clone(&self.agent.cluster);
         let mut ticks = tokio::time::interval(limits::SWEEP);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -134,6 +137,13 @@ impl StewardHome {
             loaded_bytes: self.agent.loaded_bytes(),
         };
         self.step(event).await;
+        let is_full = self.is_disk_full();
+        self.step(StewardEvent::DiskLooked { is_full }).await;
+    }
+
+    fn is_disk_full(&self) -> bool {
+        let stop = self.lane.shared.engine.pressure().stop;
+        matches!(stop, Some(Stop::DiskFull | Stop::DiskAndMemoryFull))
     }
 
     async fn step(&mut self, event: StewardEvent) {
@@ -148,7 +158,7 @@ impl StewardHome {
         }
     }
 
-    /// What is told to the steward next, if anything.
+    /// The next event for the steward, if there is one.
     async fn carry_out(&mut self, effect: StewardEffect) -> Option<StewardEvent> {
         match effect {
             StewardEffect::Send { to, message } => self.send(to, &message),
@@ -160,8 +170,11 @@ impl StewardHome {
             StewardEffect::Adopt { record, layout } => {
                 let (epoch, change) = (record.epoch(), record.change());
                 tracing::info!(epoch, ?change, "an epoch of the cluster is adopted");
+                if let Some(why) = self.steward.why_stopped() {
+                    tracing::warn!(epoch, why, "the plan under way is stopped");
+                }
                 self.agent.cluster.adopt(&record, &layout);
-                self.note_places();
+                self.places.note(self.steward.layout());
                 for lane in &self.lane.shared.lanes {
                     lane.mailbox.post(LoopEvent::Adopt(Arc::clone(&layout)));
                 }
@@ -181,11 +194,23 @@ impl StewardHome {
             }
             StewardEffect::Throttle { bytes_per_second } => {
                 self.agent.post(Event::Throttle { bytes_per_second });
+                if let Some(order) = self.steward.throttled()
+                    && let Err(reason) = self.write(&notes::throttle_key(), &order.encode()).await
+                {
+                    tracing::warn!(
+                        reason,
+                        "the order to load slower or faster could not be noted: it ends with this process"
+                    );
+                }
             }
             StewardEffect::Removed { epoch } => {
                 let cluster = &self.agent.cluster;
+                let why = match self.is_disk_full() {
+                    true => " (its disk is full, which stops a plan that moves copies to it)",
+                    false => "",
+                };
                 let sentence = format!(
-                    "{} was removed from the cluster {} by epoch {epoch} or an earlier one: its folder never comes back; \
+                    "{} was removed from the cluster {} by epoch {epoch} or an earlier one{why}: its folder never comes back; \
                      join with an empty one",
                     cluster.own_url(),
                     cluster.topology().name()
@@ -194,6 +219,15 @@ impl StewardHome {
                 self.lane.shared.disown(Disowned {
                     sentence,
                     is_for_ever: true,
+                });
+            }
+            StewardEffect::Outdated { version } => {
+                let cluster = &self.agent.cluster;
+                let sentence = notes::outdated(cluster.topology().name(), version);
+                tracing::error!(sentence, "the node stops");
+                self.lane.shared.disown(Disowned {
+                    sentence,
+                    is_for_ever: false,
                 });
             }
             StewardEffect::Diverged { from, epoch } => tracing::error!(
@@ -206,28 +240,17 @@ impl StewardHome {
         None
     }
 
-    fn note_places(&mut self) {
-        let layout = self.steward.layout();
-        for member in layout.members() {
-            if let Some(id) = layout.id_of(member) {
-                // A place has one member at a time.
-                self.places.retain(|_, place| *place != member);
-                self.places.insert(id, member);
-            }
-        }
-    }
-
     fn send(&self, to: MemberId, message: &StewardMessage) {
-        if let Some(place) = self.places.get(&to) {
+        if let Some(place) = self.places.of(to) {
             let body = message.encode();
             let now_us = self.lane.now_us();
-            self.agent.send_steward(*place, &body, now_us);
+            self.agent.send_steward(place, &body, now_us);
         }
     }
 
     /// Reads epochs of the folder in a thread that may wait, and sends them.
     fn send_epochs(&self, to: MemberId, from: u64) {
-        let Some(place) = self.places.get(&to).copied() else {
+        let Some(place) = self.places.of(to) else {
             return;
         };
         let (shared, agent, lane) = (
@@ -240,8 +263,8 @@ impl StewardHome {
             let reading = move || notes::epochs_from(&shared.engine, from, most, most);
             let found = match tokio::task::spawn_blocking(reading).await {
                 Ok(Ok(found)) => found,
-                Ok(Err(reason)) => {
-                    tracing::warn!(reason, "epochs of the folder cannot be read");
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "epochs of the folder cannot be read");
                     return;
                 }
                 Err(error) => {
@@ -249,11 +272,11 @@ impl StewardHome {
                     return;
                 }
             };
-            let records = page(found.into_iter().map(|(record, _)| record));
-            if records.is_empty() {
+            let records = found.into_iter().map(|(record, _)| record);
+            let Some(page) = ChainMessage::page(records) else {
                 return;
-            }
-            let message = StewardMessage::Chain(ChainMessage::Chosen { records });
+            };
+            let message = StewardMessage::Chain(page);
             lane.refresh();
             agent.send_steward(place, &message.encode(), lane.now_us());
         });
@@ -296,17 +319,4 @@ impl StewardHome {
             (_, ended) => Err(format!("{ended:?}")),
         }
     }
-}
-
-/// As many epochs as one message may have.
-fn page(records: impl Iterator<Item = EpochRecord>) -> Vec<Arc<EpochRecord>> {
-    let (mut page, mut bytes) = (Vec::new(), 0);
-    for record in records {
-        bytes += record.encode().len();
-        if !page.is_empty() && bytes > EPOCH_PAGE_BYTES_MAX {
-            break;
-        }
-        page.push(Arc::new(record));
-    }
-    page
 }

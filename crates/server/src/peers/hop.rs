@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! 1. No body is read before its token is known: a stranger costs the head of a request.
-//! 2. No question is looked at before what its peer says about itself is durable here.
+//! 2. No question is looked at before its peer's claim is durable here.
 //! 3. A peer's connection is one among the clients': it has a place in their gate, and its bodies
 //!    have room in the gate of bytes.
 //! 4. The age of a question is taken off the time it has left; one without time left is late.
@@ -60,7 +60,7 @@ enum Frame {
     },
 }
 
-/// What became of a peer's question.
+/// The result of a peer's question.
 pub(crate) enum Answered {
     /// The answer is formed; does the connection end behind it?
     Formed { is_last: bool },
@@ -84,10 +84,11 @@ pub(crate) fn greet(
 ) -> Result<(), Refusal> {
     let agent = lane.agent().ok_or_else(accept::no_peers)?;
     let met = accept::read_hello(&agent, socket.stream(), head)?;
-    let token = agent.cluster.prove(Role::Asker, &met.asker, &met.acceptor);
-    let keys = agent.cluster.keys(&met.asker, &met.acceptor);
-    let session = Session::new((met.visitor, met.url), met.claim, met.lane, keys);
-    agent.cluster.sessions.greet(&token, session);
+    for (token, keys) in agent.cluster.secrets.all(met.hellos()) {
+        let visitor = (met.visitor.clone(), met.url.clone());
+        let session = Session::new(visitor, met.claim, met.lane, keys);
+        agent.cluster.sessions.greet(&token, session);
+    }
     hop::hello_answer(socket.out(), style, &met.acceptor);
     lane.finish(Op::Other, 200);
     Ok(())
@@ -211,7 +212,7 @@ pub(crate) async fn answer(socket: &mut Socket, pending: PendingAsk) -> Result<A
     }
 }
 
-/// What the peer says about itself is durable behind this.
+/// The peer's claim is durable behind this.
 async fn learn_about(
     lane: &EventLoop,
     agent: &Agent,

@@ -8,19 +8,20 @@
 //! Invariants
 //! 1. One question at a time on a connection: nothing is pipelined, intermediaries may not keep it.
 //!
-//! Not here: which question is next (`pool.rs`), requests and responses as bytes (`carrier.rs`), the other
-//! side (`hop.rs`), when a link is opened again (`link.rs`).
+//! Not here: which question is next (`pool.rs`), requests and responses as bytes (`carrier.rs`).
+//! Nor is the other side (`hop.rs`), or when a link is opened again (`link.rs`).
 //! See: docs/peer.md, section "Over plain HTTP".
 
 use super::agent::Agent;
 use super::carrier::{Carrier, Response};
 use super::cluster::{Cluster, count, host_of};
-use super::handshake::{self, Hailed, HelloWay, Recognised, connect};
+use super::handshake::{self, Hailed, HelloWay, Recognised, Unwelcome, connect};
 use super::notes::learn;
 use super::pool::{Errand, Pool, STEWARD_ID, Standing};
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use crate::tls::ByteStream;
+use dendra_base::ClusterVersions;
 use dendra_base::peer::{Answer, Refused};
 use dendra_node::MemberIndex;
 use dendra_node::membership::NoLink;
@@ -77,14 +78,19 @@ impl HelloWay for HttpWay<'_> {
         Ok(line)
     }
 
-    async fn hail(&mut self, own: &Hello, recognised: &Recognised) -> Result<Hailed, NoLink> {
+    async fn hail(&mut self, own: &Hello, recognised: &Recognised) -> Result<Hailed, Unwelcome> {
         let head = hop::AskHead::new(&self.host, &own.url, &recognised.proof);
         let keys = &recognised.keys;
         let mut hail = Vec::new();
         peer::encode_hail(&mut hail, &mut keys.of_requests(Role::Asker));
         let said = self.carrier.carry(&head, &hail).await?;
         if said.status != 200 {
-            return Err(NoLink::of_status(said.status, &said.said()));
+            let why = NoLink::of_status(said.status, &said.said());
+            return Err(match said.status {
+                // It does not know the token.
+                403 => Unwelcome::OtherSecret(why),
+                _ => Unwelcome::Other(why),
+            });
         }
         self.head = Some(head);
         self.keep(&said).await?;
@@ -92,18 +98,30 @@ impl HelloWay for HttpWay<'_> {
         let said = peer::decode(&frame, &mut keys.of_requests(Role::Acceptor));
         Ok(Hailed { frame, said })
     }
+
+    async fn again(&mut self, cluster: &Cluster) -> Result<(), NoLink> {
+        self.carrier = Carrier::new(connect(cluster, &self.host).await?);
+        self.head = None;
+        Ok(())
+    }
 }
 
-/// Shakes hands, and asks whether anybody is there: the link, and the connection that it begins with.
+/// Shakes hands, and asks whether the peer is there: the link, and the connection that it begins
+/// with.
 pub(super) async fn open(
     lane: &EventLoop,
     agent: &Agent,
     member: MemberIndex,
-) -> Result<(Pool, ByteStream, Peer), NoLink> {
+) -> Result<(Pool, ByteStream, (Peer, ClusterVersions)), NoLink> {
     let mut way = HttpWay::connect(&agent.cluster, member).await?;
     let recognised = handshake::greet(&agent.cluster, agent.lane, member, &mut way).await?;
     let head = way.head.take().expect("a hail brings it");
-    let Recognised { claim, keys, .. } = recognised;
+    let Recognised {
+        claim,
+        versions,
+        keys,
+        ..
+    } = recognised;
     let carrier = &mut way.carrier;
     learn(lane, agent, member, claim).await?;
     let mut frame = Vec::new();
@@ -118,7 +136,8 @@ pub(super) async fn open(
         Err(malformed) => return Err(malformed.to_string().into()),
     }
     way.keep(&alive).await?;
-    Ok((Pool::new(&way.host, head, keys), way.carrier.stream, claim))
+    let known = (claim, versions);
+    Ok((Pool::new(&way.host, head, keys), way.carrier.stream, known))
 }
 
 /// Keeps the connections of a link that is up, to its end: why it ended.
@@ -230,7 +249,8 @@ impl Worker {
             pool.idle
                 .borrow_mut()
                 .retain(|other| !Rc::ptr_eq(other, place));
-            // Nobody asked: the other side ends the connection, or sends what nobody understands.
+            // No question is open: the other side ends the connection, or sends bytes that have no
+            // meaning.
             match stream.try_read(&mut [0; 1]) {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Ok(_) | Err(_) => return None,
@@ -275,7 +295,7 @@ impl Worker {
                 agent.answered(self.member, id, answer);
             }
             Ok(Message::Alive { id }) if errand.id.is_none_or(|of| of == id) => {}
-            Ok(_) => return pool.end("it answered what was not asked"),
+            Ok(_) => return pool.end("it answered without a question"),
             Err(malformed) => return pool.end(malformed.to_string()),
         }
         pool.heard();

@@ -20,6 +20,7 @@
 use super::carrier::Carrier;
 use super::cluster::random;
 use super::handshake::connect_with;
+use super::secrets::{Hellos, Secrets};
 use crate::limits;
 use crate::settings::{ClusterSettings, JoinSettings};
 use crate::tls::Tls;
@@ -29,10 +30,10 @@ use dendra_node::ring::table::MemberId;
 use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest};
 use dendra_node::topology::record::EpochRecord;
 use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
-use dendra_wire::peer::{self, Hello, Message, Nonce, Proof, Role, SessionKeys, hop};
+use dendra_wire::peer::{self, Hello, Message, Nonce, Role, hop};
 use std::sync::Arc;
 
-/// What a process that was let in is told.
+/// The answer to a process that was let in.
 #[derive(Debug)]
 pub(crate) struct Enrolled {
     pub(crate) member: MemberId,
@@ -47,6 +48,8 @@ enum NotEnrolled {
     Yet(String),
     /// Something has to be changed first.
     Refused(String),
+    /// The member does not know the secret that was proven.
+    OtherSecret(String),
 }
 
 impl From<String> for NotEnrolled {
@@ -66,13 +69,20 @@ pub(crate) async fn join(
     tls: Option<&Tls>,
 ) -> Result<Enrolled, String> {
     let mut said = String::new();
+    let secrets = Secrets::new(cluster);
+    let mut at = 0;
     loop {
-        let asking = ask(cluster, join, identity, tls);
+        let asking = ask(cluster, join, identity, tls, (&secrets, at));
         let asked = tokio::time::timeout(limits::JOIN_ASK_TIMEOUT, asking).await;
         let asked = asked.unwrap_or_else(|_| Err("it does not answer in time".to_owned().into()));
         match asked {
             Ok(enrolled) => return Ok(enrolled),
-            Err(NotEnrolled::Refused(why)) => {
+            // Two are valid while the secret is changed.
+            Err(NotEnrolled::OtherSecret(_)) if at + 1 < secrets.count() => {
+                at += 1;
+                continue;
+            }
+            Err(NotEnrolled::Refused(why) | NotEnrolled::OtherSecret(why)) => {
                 return Err(format!(
                     "{} does not let {} in: {why}",
                     join.host,
@@ -94,8 +104,8 @@ async fn ask(
     join: &JoinSettings,
     identity: Identity,
     tls: Option<&Tls>,
+    (secrets, at): (&Secrets, usize),
 ) -> Result<Enrolled, NotEnrolled> {
-    let secret = cluster.secret.as_ref().map(|secret| secret.expose());
     let own = own_hello(cluster, identity)?;
     let (own_line, host) = (own.to_string(), join.host.as_str());
     let mut carrier = Carrier::new(connect_with(tls, host).await?);
@@ -120,8 +130,12 @@ async fn ask(
         .map_err(|field| format!("its hello cannot be read: {field} is missing or wrong"))?;
     hello::agree(&own, &theirs, |_| None)
         .map_err(|refusal| NotEnrolled::Refused(refusal.to_string()))?;
-    let proof = Proof::new(secret.unwrap_or_default(), Role::Asker, &own_line, line);
-    let keys = SessionKeys::new(secret, &own_line, line);
+    let hellos = Hellos {
+        asker: &own_line,
+        acceptor: line,
+    };
+    let proven = secrets.prove(at, hellos);
+    let (proof, keys) = proven.expect("a try of a secret that there is");
     if !met.keeps_alive {
         carrier = Carrier::new(connect_with(tls, host).await?);
     }
@@ -137,7 +151,7 @@ async fn ask(
     match answer.status {
         200 => {}
         403 => {
-            return Err(NotEnrolled::Refused(format!(
+            return Err(NotEnrolled::OtherSecret(format!(
                 "it does not know the secret that this node knows: start both with the same --cluster-secret-file ({})",
                 answer.said()
             )));

@@ -15,7 +15,7 @@
 //! 3. While there is no link, questions are refused, not queued.
 //!
 //! Not here: links that others opened (`accept.rs`), how a link carries questions (`frame_link.rs`,
-//! `http_link.rs`), what a failed handshake means (crate `node`, `membership/`).
+//! `http_link.rs`), the meaning of a failed handshake (crate `node`, `membership/`).
 //! See: docs/peer.md.
 
 use super::agent::{Agent, Link};
@@ -26,7 +26,7 @@ use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use crate::settings::PeerTransport;
 use crate::tls::ByteStream;
-use dendra_base::Prng;
+use dendra_base::{ClusterVersions, Prng};
 use dendra_node::MemberIndex;
 use dendra_node::membership::identity::Peer;
 use dendra_node::membership::{MemberEffect, MemberEvent, NoLink};
@@ -138,8 +138,10 @@ fn no_link(lane: &EventLoop, agent: &Agent, member: MemberIndex, why: NoLink) ->
 /// A link whose handshake is over.
 struct Opened {
     link: Link,
-    /// What the member said about itself.
+    /// The member's claim.
     claim: Peer,
+    /// What its release knows.
+    versions: ClusterVersions,
     /// What a link over plain HTTP begins with.
     first: Option<ByteStream>,
 }
@@ -147,18 +149,21 @@ struct Opened {
 async fn open(lane: &EventLoop, agent: &Agent, member: MemberIndex) -> Result<Opened, NoLink> {
     match agent.cluster.transport {
         PeerTransport::Frames => {
-            let (conduit, claim) = frame_link::open(lane, agent, member).await?;
+            let (conduit, claim, versions) = frame_link::open(lane, agent, member).await?;
             Ok(Opened {
                 link: Link::Frames(Rc::new(conduit)),
                 claim,
+                versions,
                 first: None,
             })
         }
         PeerTransport::Http => {
-            let (pool, first, claim) = http_link::open(lane, agent, member).await?;
+            let (pool, first, known) = http_link::open(lane, agent, member).await?;
+            let (claim, versions) = known;
             Ok(Opened {
                 link: Link::Http(Rc::new(pool)),
                 claim,
+                versions,
                 first: Some(first),
             })
         }
@@ -188,6 +193,7 @@ struct Up<'a> {
     member: MemberIndex,
     id: MemberId,
     node: u128,
+    versions: ClusterVersions,
     is_over: bool,
 }
 
@@ -220,6 +226,7 @@ impl<'a> Up<'a> {
             member,
             id,
             node: opened.claim.node,
+            versions: opened.versions,
             is_over: false,
         };
         up.tell_steward(true);
@@ -231,7 +238,12 @@ impl<'a> Up<'a> {
         if self.agent.lane == 0 {
             let (member, node) = (self.id, self.node);
             let peer = ChainPeer { member, node };
-            let event = StewardEvent::Reached { peer, is_up };
+            let versions = self.versions;
+            let event = StewardEvent::Reached {
+                peer,
+                is_up,
+                versions,
+            };
             self.agent.cluster.door.tell_surely(event);
         }
     }

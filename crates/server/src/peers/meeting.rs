@@ -10,7 +10,7 @@
 //! 1. A question takes at most `LINK_OPEN_TIMEOUT`, and a repeated one waits first.
 //! 2. A wait ends at `Membership::due_us` at the latest.
 //!
-//! Not here: what the answers mean, and for what a start waits (crate `node`,
+//! Not here: the meaning of the answers, and the waits of a start (crate `node`,
 //! `membership/start.rs`).
 //! See: docs/peer.md, section "Handshake".
 

@@ -1,4 +1,4 @@
-//! The server's use of the node: what a member of a cluster is to its event loops, and its links.
+//! The server's use of the node: a member of a cluster as its event loops see it, and its links.
 //!
 //! ```text
 //! client's request  ─► operation.rs ─► Begin ─┐             ┌─► Outcome ─► the connection's seat
@@ -6,21 +6,21 @@
 //! request of a peer ─► hop.rs       ─► Asked ─┼─► Node ─────┤
 //! link to a peer    ─► link.rs   ─► Answered ─┤   per loop  ├─► Ask     ─► conduit or pool of the own link
 //! store, log        ─► thread/ ─► Read, Wrote┘             └─► Read, Write, Page, Cover ─► store.rs
-//! handshake.rs the asker's half of a handshake         cluster.rs   what all loops share
-//! frame_link.rs, conduit.rs   a link with frames       turns.rs     what a loop starts for its agent
-//! http_link.rs, pool.rs, carrier.rs   over plain HTTP  session.rs   who asks over plain HTTP
+//! handshake.rs the asker's half of a handshake         cluster.rs   state of all loops
+//! frame_link.rs, conduit.rs   a link with frames       turns.rs     the tasks of a loop for its agent
+//! http_link.rs, pool.rs, carrier.rs   over plain HTTP  session.rs   the peers that ask over plain HTTP
 //! scan.rs      scans over the whole cluster            meeting.rs   a start asks and waits
 //! notes.rs     records about other members, to the log  mark.rs      the file `REFUSED`
 //! home.rs      the steward, on the first loop           door.rs      the ways to it
 //! join.rs      a process asks to become a member        hello_maker.rs   which process made a hello
-//! orders.rs    orders of operators, to the steward
+//! orders.rs    orders of operators, to the steward      secrets.rs   the secrets that are valid
 //! limits of all this: `limits.rs` of the crate
 //! ```
 //!
 //! Invariants
-//! 1. Every loop has its own node and its own link to every peer: an answer comes back to the loop
+//! 1. Every loop has its own node and its own link to every peer. An answer comes back to the loop
 //!    that asked, and no operation crosses a thread except to the disk.
-//! 2. A node by itself (no `--cluster`, or one member) has no agent: its requests never come here.
+//! 2. A node by itself (no `--cluster`) has no agent: its requests never come here.
 //! 3. A peer that is down costs nobody a wait: its questions are refused here, at once.
 //!
 //! Not here: decisions about requests and about members (crate `node`), bytes of frames (crate
@@ -48,6 +48,7 @@ mod operation;
 mod orders;
 mod pool;
 mod scan;
+mod secrets;
 mod session;
 mod store;
 mod turns;

@@ -11,8 +11,8 @@
 //!    one member the one that was decided later wins.
 //! 2. A note that is not durable in time is not reported: the machine counts nothing on it.
 //!
-//! Not here: what is noted, and when (crate `node`, `membership/`); reading notes, and the own record
-//! (`notes.rs` of the crate).
+//! Not here: the content of notes, and when they are written (crate `node`, `membership/`); reading
+//! notes, and the own record (`notes.rs` of the crate).
 //! See: docs/format/notes.md.
 
 use super::agent::Agent;
@@ -116,7 +116,8 @@ pub(crate) fn note_rising(lane: &Rc<EventLoop>, agent: &Rc<Agent>) {
     }
 }
 
-/// At a stop: notes what is not noted yet. Requires: no loop and no commit runs any more.
+/// At a stop: notes the claims that are not noted yet. Requires: no loop and no commit runs any
+/// more.
 pub(crate) fn note_at_stop(shared: &Shared, wall_ms: u64) {
     let Some(cluster) = &shared.cluster else {
         return;

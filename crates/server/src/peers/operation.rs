@@ -77,7 +77,7 @@ impl ClusterBackend {
         !waiting.iter().any(|waiting| waiting.held.key == raw_key)
     }
 
-    /// What the answer to a scan says about itself.
+    /// The terms of the answer to a scan.
     pub(crate) fn scan_terms(&self, lane: &EventLoop, style: Style) -> Terms {
         let routes = &lane.routes();
         let quorum = Quorum::usual(routes.replication_factor, routes.nodes);

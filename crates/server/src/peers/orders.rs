@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. Every order gets one answer, or its asker hears that there is no steward.
 //!
-//! Not here: what an order means (crate `node`, `steward/`), its bytes (`admin/cluster/`).
+//! Not here: the meaning of an order (crate `node`, `steward/`), its bytes (`admin/cluster/`).
 //! See: docs/operating.md.
 
 use crate::limits::ORDERS_OF_OPERATORS_MAX;

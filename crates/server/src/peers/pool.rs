@@ -3,18 +3,19 @@
 //! ```text
 //! ask ─► an idle connection, the one used last first ─► request … 200, one frame ─► Answered
 //!     └► queue ─► a new connection, up to `HTTP_CONNECTIONS_MAX`, or the next that is done
-//! sweep: cuts what is late, closes what was not used
+//! sweep: cuts late ones, closes unused ones
 //! ```
 //!
 //! Invariants
 //! 1. One question at a time on a connection: nothing is pipelined, intermediaries may not keep it.
-//! 2. What waits is at most `LINK_OUT_BYTES_MAX` and one question more; whoever asks beyond it was
-//!    refused by the agent.
-//! 3. A question whose connection ended before a byte of its answer came is asked again when that
-//!    connection was an old one: an idle one may be closed at any moment by the other side, and the
-//!    protocol stands repeated questions. On a new connection it is the link that is lost.
-//! 4. A connection ends with the question that it cannot finish in time. While the other side answers nothing, none is
-//!    opened in its place but one for a probe: a peer that hangs would be dialled a thousand times a second.
+//! 2. At most `LINK_OUT_BYTES_MAX` of questions wait, and one question more. The agent has refused
+//!    those beyond it.
+//! 3. The other side may close an idle connection at any moment. So a question whose old connection
+//!    ended before a byte of its answer came is asked again; the protocol stands repeated
+//!    questions. If the connection was a new one, the link is lost.
+//! 4. A connection ends with the question that it cannot finish in time. While the other side
+//!    answers nothing, only a probe opens another one. Otherwise a peer that hangs would be dialled
+//!    a thousand times a second.
 //!
 //! Not here: the tasks of the connections (`http_link.rs`), requests and responses as bytes (`carrier.rs`).
 //! See: docs/peer.md, section "Over plain HTTP".
@@ -44,7 +45,7 @@ pub(super) struct Errand {
 }
 
 impl Errand {
-    /// When nobody waits for its answer any more.
+    /// The time from which its answer is not needed any more.
     fn deadline_us(&self) -> u64 {
         self.due_us - limits::OUTCOME_GRACE.as_micros() as u64
     }
@@ -131,7 +132,7 @@ impl Pool {
         self.send(Some(question.id), frame, due_us);
     }
 
-    /// Asks whether anybody is there, unless that is being asked already.
+    /// Asks whether the peer is there, unless such a probe is under way.
     pub(crate) fn probe(&self, id: u64, now_us: u64) {
         if !self.is_probing.replace(true) {
             let mut frame = Vec::new();
@@ -185,13 +186,14 @@ impl Pool {
         self.bell.ring();
     }
 
-    /// The next errand of the queue that somebody still waits for.
+    /// The next errand of the queue whose answer is still needed.
     pub(super) fn next(&self, now_us: u64) -> Option<Errand> {
         self.forget_late(now_us);
         self.queue.borrow_mut().pop_front()
     }
 
-    /// Drops the errands at the head of the queue for which nobody waits. The node knows: it has counted them as late.
+    /// Drops the errands at the head of the queue whose time is over. The node has counted them as
+    /// late.
     fn forget_late(&self, now_us: u64) {
         let mut queue = self.queue.borrow_mut();
         while let Some(errand) = queue.pop_front_if(|errand| errand.deadline_us() <= now_us) {
@@ -199,7 +201,7 @@ impl Pool {
         }
     }
 
-    /// An errand is answered, or nobody waits for it any more.
+    /// An errand is answered, or its answer is not needed any more.
     pub(super) fn done_with(&self, errand: &Errand) {
         if errand.id.is_none() {
             self.is_probing.set(false);

@@ -5,15 +5,13 @@
 //! ```
 //!
 //! Invariants
-//! 1. A scan holds one page, whatever the size of the answer; the next is asked for when the client
-//!    has
+//! 1. A scan holds one page, for any size of the answer; the next is asked for when the client has
 //!    taken this one. While it is asked for, room is held for all that the members may send.
 //! 2. The head is sent with the first page, so that a failure before has a status.
 //! 3. The trailer says `complete` exactly when the node said so of every page.
-//! 4. The receipt says `eventual`: nothing waits until a majority holds what is shown.
+//! 4. The receipt says `eventual`: the scan does not wait until a majority holds the cells.
 //!
-//! Not here: merging and counting members (crate `node`), scans of what one node holds (`alone.rs`
-//! of
+//! Not here: merging and counting members (crate `node`), scans of one node's store (`alone.rs` of
 //! the crate).
 //! See: docs/api.md, section "Many keys".
 
@@ -64,7 +62,7 @@ struct Page {
 /// A scan of the cluster between two pages.
 pub(crate) struct ClusterWalk {
     agent: Rc<Agent>,
-    /// What is still to come; `None` at the end.
+    /// The part that is still to come; `None` at the end.
     rest: Option<Range>,
     left: Option<u64>,
     framing: Framing,
@@ -93,7 +91,7 @@ impl ClusterWalk {
         self.rest.as_ref().map(next_of).unwrap_or_default()
     }
 
-    /// The next page, behind what stands in `out`.
+    /// The next page, behind the earlier content of `out`.
     pub(crate) async fn next(
         &mut self,
         socket: &mut Socket,
@@ -150,7 +148,7 @@ impl ClusterWalk {
     /// Asks the node for a page; `None` when it did not say in time.
     async fn ask(&self, socket: &mut Socket, range: Range, turn: ChunkTerms) -> Option<Finished> {
         let lane = Rc::clone(socket.lane());
-        // What the members may send for it: each a page, and one record more.
+        // The bytes that the members may send for it: each a page, and one record more.
         let longest = limits::SCAN_PAGE_BYTES + lane.shared.settings.value_bytes_max;
         let most = longest * usize::from(lane.routes().nodes);
         if !socket.wait_for_scan_room(most, turn.deadline_us).await {

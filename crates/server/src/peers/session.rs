@@ -7,12 +7,13 @@
 //! ```
 //!
 //! Invariants
-//! 1. A token is found only after a handshake in which it was not sent: who shows it has made it.
-//! 2. What strangers can fill, the hellos without a proof, replaces no session that was settled; nor does a process that
-//!    knows the secret and is not let in.
+//! 1. A token is found only after a handshake in which it was not sent: only its maker can show it.
+//! 2. Strangers can only fill the table of hellos without a proof. They replace no session that was
+//!    settled. Nor does a process that knows the secret and is not let in.
 //! 3. A session of an earlier life of a peer ends with the first that is settled in a later one.
 //!
-//! Not here: what a question becomes (`hop.rs`), the bytes of a token (crate `wire`, `peer/proof.rs`).
+//! Not here: the answer to a question (`hop.rs`), the bytes of a token (crate `wire`,
+//! `peer/proof.rs`).
 //! See: docs/peer.md, section "Over plain HTTP".
 
 use super::hello_maker::HelloMaker;
@@ -24,17 +25,17 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What was settled in one handshake.
+/// The results of one handshake.
 pub(crate) struct Session {
     /// Which process asks.
     pub(crate) visitor: HelloMaker,
     /// The address that it says to have.
     pub(super) url: String,
-    /// As whom.
+    /// The claim under which it was let in.
     pub(crate) claim: Peer,
     /// Its loop.
     pub(super) lane: u16,
-    /// What its frames are authenticated with.
+    /// The keys that authenticate its frames.
     pub(super) keys: SessionKeys,
     /// Is what it says about itself durable here?
     is_learnt: AtomicBool,
@@ -98,7 +99,7 @@ impl fmt::Debug for Sessions {
 }
 
 impl Sessions {
-    /// Keeps the session of a hello for whoever comes with `token`.
+    /// Keeps the session of a hello for the request that comes with `token`.
     pub(crate) fn greet(&self, token: &Proof, session: Session) {
         let mut table = self.0.lock().expect("no holder panics");
         if table.greeted.len() >= limits::SESSIONS_GREETED_MAX {
@@ -115,13 +116,13 @@ impl Sessions {
         if let Some(session) = table.settled.get(token) {
             return Some(Arc::clone(session));
         }
-        // Newest first: who has just said hello comes next.
+        // Newest first: the process that has just said hello comes next.
         let mut newest = table.greeted.iter().rev();
         let found = newest.find(|(known, _)| known == token);
         found.map(|(_, session)| Arc::clone(session))
     }
 
-    /// The member of this session was let in, and what it says about itself is durable here.
+    /// The member of this session was let in, and its claim is durable here.
     pub(crate) fn settle(&self, token: &Proof) {
         let mut table = self.0.lock().expect("no holder panics");
         let token = token.as_bytes();

@@ -9,10 +9,10 @@
 //!
 //! Invariants
 //! 1. Every order gets exactly one event.
-//! 2. Reads see what is committed, because the memtable does.
+//! 2. Reads see committed writes only, because the memtable does.
 //! 3. A value that fails its checksum is `Damaged`: never absent, never passed on.
 //!
-//! Not here: who orders what (crate `node`).
+//! Not here: the machines that order (crate `node`).
 //! See: docs/protocol.md, "Rules".
 
 use super::agent::Ground;
@@ -213,8 +213,8 @@ pub(crate) fn cover(lane: &EventLoop, hlc: u64) {
     let cell = CellRef::value(key.as_stored(), version, b"");
     let pushed = lane.push_order(Target::Cover(hlc), key.as_stored(), &cell, Guard::Newest);
     if pushed.is_err() {
-        // The log's queue is full, so a commit is under way that began before the ceiling was raised;
-        // the node polls, and the next write of anybody carries it.
+        // The log's queue is full, so a commit is under way that began before the ceiling was
+        // raised. The node polls, and the next write of any connection carries it.
         lane.cover_later(hlc);
     }
 }

@@ -1,4 +1,4 @@
-//! What an event loop starts for its agent: turns, links, and a look once per sweep.
+//! The tasks of an event loop for its agent: turns, links, and a look once per sweep.
 //!
 //! Not here: the turn itself (`agent.rs`), the life of a link (`link.rs`).
 
@@ -20,7 +20,7 @@ pub(crate) fn link(lane: &Rc<EventLoop>, agent: &Rc<Agent>, member: MemberIndex)
     tokio::task::spawn_local(keep(Rc::clone(lane), Rc::clone(agent), member));
 }
 
-/// Looks after the agent and what it waits for.
+/// Looks after the agent and the operations that wait for it.
 pub(crate) fn sweep(lane: &Rc<EventLoop>, agent: &Rc<Agent>) {
     agent.sweep(lane.now_us());
     note_rising(lane, agent);

@@ -1,7 +1,7 @@
-//! A connection that waits for what the loop's node comes to, and looks whether its client is still
+//! A connection that waits for an outcome of the loop's node, and looks whether its client is still
 //! there.
 //!
-//! Not here: what a node may end (crate `node`).
+//! Not here: which operations a node may end (crate `node`).
 //! See: docs/overload.md, "Clients that hang up".
 
 use super::Agent;
@@ -11,7 +11,7 @@ use crate::limits;
 use dendra_node::step::{ClientTicket, Event};
 use std::rc::Rc;
 
-/// Waits for what the node comes to for `clients`, until a little behind `deadline_us`.
+/// Waits for the outcomes of the node for `clients`, until a little behind `deadline_us`.
 pub(super) async fn wait(
     agent: &Agent,
     socket: &mut Socket,

@@ -9,7 +9,7 @@
 //! 1. It is an operation as a client's, under the same gates: no second way to the records.
 //! 2. It ends within `TOKENS_DEADLINE`, so that a change is met by the next one.
 //!
-//! Not here: what a table says (`mod.rs`).
+//! Not here: the content of a table (`mod.rs`).
 //! See: docs/api.md, section "Tokens".
 
 use super::Rights;
@@ -59,7 +59,7 @@ pub(crate) fn keep(lane: &Rc<EventLoop>) {
 }
 
 async fn look(lane: &Rc<EventLoop>, backend: &Backend, rights: &Rights) -> Result<(), String> {
-    // One for each look: what comes late is dropped with it.
+    // One for each look: a late answer is dropped with it.
     let seat = Rc::new(Seat::default());
     let reading = read(lane, backend, &seat);
     let read = tokio::time::timeout(limits::TOKENS_DEADLINE, reading).await;

@@ -1,4 +1,5 @@
-//! Who may do what: the root token of the operator, and the table of tokens that the cluster keeps.
+//! Which token allows what: the operator's root token, and the table of tokens that the cluster
+//! keeps.
 //!
 //! ```text
 //! Authorization ─► hash ─┬─ the root's ─► everything
@@ -9,8 +10,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A node with a root token serves nobody without a token, from its first request on. What it has not read yet it does
-//!    not know: until then the root token alone opens.
+//! 1. A node with a root token serves no request without a token, from its first one on. Until it
+//!    has read the table, the root token alone opens.
 //! 2. A table that cannot be read leaves the one in force as it is.
 //! 3. A token that is known is never refused because others were not.
 //! 4. What a grant has used stays when the table changes, as long as its line does not.
@@ -48,7 +49,7 @@ pub(crate) struct RightsGauges {
     pub(crate) missing: AtomicU64,
     /// Requests with a token that is not known.
     pub(crate) unknown: AtomicU64,
-    /// Requests whose token does not allow what they ask for.
+    /// Requests whose token does not allow the operation.
     pub(crate) forbidden: AtomicU64,
     /// Refused because of many unknown tokens from one address.
     pub(crate) too_many: AtomicU64,

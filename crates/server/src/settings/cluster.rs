@@ -3,7 +3,7 @@
 //! ```text
 //! --cluster  --replication-factor  --cluster-name ─► Topology ─┐
 //! --self                                          ─► me       ─┼─► ClusterSettings
-//! --cluster-secret-file                           ─► Secret   ─┤
+//! --cluster-secret-file                           ─► Secret   ─┤  one line, or two while it is changed
 //! --peer-transport                                ─► transport ┤
 //! --compare-bytes-per-second                      ─► budget    ┘
 //! --join  --replace                               ─► join, and a topology of this node alone
@@ -12,16 +12,16 @@
 //! Invariants
 //! 1. `me` is a member of `topology`.
 //! 2. A secret is never shown: not by `Debug`, not in a sentence, not in `config print`.
-//! 3. A secret has at least `SECRET_BYTES_MIN` bytes.
+//! 3. A secret has at least `SECRET_BYTES_MIN` bytes, and at most `SECRETS_MAX` are valid at once.
 //!
-//! Not here: the text of the options (crate `dendra`), what members tell each other (crate `wire`).
+//! Not here: the text of the options (crate `dendra`), messages between members (crate `wire`).
 //! See: docs/cli.md, "A cluster".
 
-use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
+use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, SECRETS_MAX};
 use dendra_node::limits::COMPARE_BYTES_PER_SECOND_DEFAULT;
 use dendra_node::{Member, MemberIndex, Topology};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How a member carries its questions to the others. It answers both kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -33,15 +33,17 @@ pub enum PeerTransport {
     Http,
 }
 
-/// What a node knows of its cluster when it starts.
+/// A node's settings about its cluster at a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterSettings {
-    /// What all members agree on.
+    /// The facts on which all members agree.
     pub topology: Topology,
     /// Which of them this node is.
     pub me: MemberIndex,
-    /// What members prove to each other that they know; `None` = anybody may say that it is one.
+    /// The secret that members prove to each other; `None` = every process may say that it is one.
     pub secret: Option<Secret>,
+    /// The file of the secret, which a running node reads again.
+    pub secret_file: Option<PathBuf>,
     /// How this one asks.
     pub transport: PeerTransport,
     /// How many bytes of keys and values a second this one compares with others; 0 = none.
@@ -50,9 +52,11 @@ pub struct ClusterSettings {
     pub is_named: bool,
     /// A folder that belongs to no cluster yet joins this one; `topology` is of this node alone then.
     pub join: Option<JoinSettings>,
+    /// The node knows its own address alone: it founds nothing, and no process can join it.
+    pub is_single: bool,
 }
 
-/// Which cluster a node joins, and as what.
+/// The cluster that a node joins, and the part that it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinSettings {
     /// `host:port` of any member of it.
@@ -80,10 +84,12 @@ impl ClusterSettings {
             topology,
             me,
             secret: None,
+            secret_file: None,
             transport: PeerTransport::default(),
             compare_bytes_per_second: COMPARE_BYTES_PER_SECOND_DEFAULT,
             is_named: true,
             join: None,
+            is_single: false,
         })
     }
 
@@ -93,38 +99,56 @@ impl ClusterSettings {
     }
 }
 
-/// What all members of a cluster know and nobody else.
+/// What all members of a cluster know and nobody else: one line. While it is changed, two lines are
+/// valid, and a member shows that it knows the first one.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Box<[u8]>);
+pub struct Secret(Vec<Box<[u8]>>);
 
 impl Secret {
-    /// The content of a file, without the line feed that editors leave at its end.
+    /// The lines of a file, without white space at their ends.
     ///
     /// # Errors
-    /// When it cannot be read, is shorter than `SECRET_BYTES_MIN`, too long to be one, or open to others than its
-    /// owner.
+    /// When it cannot be read, is too long to be one, or open to others than its owner; when a line is shorter than
+    /// `SECRET_BYTES_MIN`, or there are more than `SECRETS_MAX`.
     pub fn read(path: &Path) -> Result<Secret, String> {
         let name = path.display();
         let most = SECRET_BYTES_MAX as u64;
         let bytes = crate::tls::private(path, "the secret of the cluster", most)?;
+        let lines = lines(&bytes).count();
+        if lines > SECRETS_MAX {
+            return Err(format!(
+                "the secret of the cluster, {name}, has {lines} lines, and at most {SECRETS_MAX} are valid at once: the old \
+                 one and the new one, while members are changed one after the other"
+            ));
+        }
         Secret::new(&bytes).ok_or_else(|| {
             format!(
-                "the secret of the cluster, {name}, has fewer than {SECRET_BYTES_MIN} bytes and could be guessed: \
+                "the secret of the cluster, {name}, has fewer than {SECRET_BYTES_MIN} bytes in a line and could be guessed: \
                  head -c 32 /dev/urandom | base64 > {name}, and the same file for every member"
             )
         })
     }
 
-    /// The bytes without white space at their end; `None` when fewer than `SECRET_BYTES_MIN` are left.
+    /// Its lines without white space at their ends; `None` when one has fewer than `SECRET_BYTES_MIN` bytes, or there
+    /// are none, or more than `SECRETS_MAX`.
     pub fn new(bytes: &[u8]) -> Option<Secret> {
-        let bytes = bytes.trim_ascii_end();
-        (bytes.len() >= SECRET_BYTES_MIN).then(|| Secret(bytes.into()))
+        let lines: Vec<Box<[u8]>> = lines(bytes).map(Box::from).collect();
+        let is_one = (1..=SECRETS_MAX).contains(&lines.len());
+        let is_long = lines.iter().all(|line| line.len() >= SECRET_BYTES_MIN);
+        (is_one && is_long).then_some(Secret(lines))
     }
 
-    /// The bytes, for the proof that a handshake carries.
-    pub fn expose(&self) -> &[u8] {
-        &self.0
+    /// The valid ones, for the proofs that handshakes carry; the own one first.
+    pub fn expose(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.0.iter().map(|line| &**line)
     }
+}
+
+fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let lines = bytes
+        .split(|byte| *byte == b'\n')
+        .map(<[u8]>::trim_ascii_end);
+    lines.filter(|line| !line.is_empty())
 }
 
 impl fmt::Debug for Secret {
@@ -167,8 +191,13 @@ mod tests {
     #[test]
     fn a_secret_is_a_file_that_not_everybody_reads() {
         let fine = secret(b"hush, hush, hush\n", 0o600).expect("a secret");
-        assert_eq!(fine.expose(), b"hush, hush, hush");
+        assert!(fine.expose().eq([&b"hush, hush, hush"[..]]));
         assert!(secret(b"hush, hush, hush", 0o400).is_ok());
+        let two = secret(b"hush, hush, hush \n\nhush, hush, shush\r\n", 0o600).expect("two");
+        assert!(
+            two.expose()
+                .eq([&b"hush, hush, hush"[..], b"hush, hush, shush"])
+        );
         for (content, mode, part) in [
             (&b"hush"[..], 0o644, "(mode 0644): chmod 600"),
             (b"hush", 0o602, "open to others than its owner"),
@@ -178,6 +207,16 @@ mod tests {
                 b"hush, hush,hush\n\n",
                 0o600,
                 "could be guessed: head -c 32",
+            ),
+            (
+                b"hush, hush, hush\nhush",
+                0o600,
+                "fewer than 16 bytes in a line",
+            ),
+            (
+                b"hush, hush, hush\nhush, hush, hush\nhush, hush, hush",
+                0o600,
+                "has 3 lines, and at most 2",
             ),
             (&[b'x'; SECRET_BYTES_MAX + 1], 0o600, "something else"),
         ] {

@@ -1,4 +1,4 @@
-//! What an operator decides about one node, as numbers and addresses with their meaning.
+//! The operator's decisions about one node, as numbers and addresses with their meaning.
 //!
 //! ```text
 //! options of the binary ─► Settings ─► Server::start      one field per option, no defaults hidden
@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. `check` refuses what the node cannot honour; nothing is adjusted in silence.
+//! 1. `check` refuses settings that the node cannot honour; it adjusts none in silence.
 //! 2. A field is a plain value: where it came from (flag, environment, file) is the binary's business.
 //!
-//! Not here: parsing and precedence (crate `dendra`), bounds that nobody may choose (`limits.rs`).
+//! Not here: parsing and precedence (crate `dendra`), bounds that are no settings (`limits.rs`).
 //! See: docs/overload.md.
 
 mod audit;
@@ -91,7 +91,7 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// How long requests may wait for their event loop; beyond it the newest go first. Zero: never.
     pub queue_delay_target: Duration,
-    /// What a scrub reads of tables a second, in bytes; 0 = nothing is scrubbed.
+    /// The bytes of tables that a scrub reads a second; 0 = no scrub.
     pub scrub_bytes_per_second: u64,
     /// A pass over all tables begins so long after the one before it.
     pub scrub_every: Duration,
@@ -106,14 +106,14 @@ pub struct Settings {
     pub audit: Option<AuditSettings>,
     /// Which member of which cluster the node is; `None` = a node by itself.
     pub cluster: Option<ClusterSettings>,
-    /// What connections are sealed with; `None` = clear text.
+    /// The certificates and keys for connections; `None` = clear text.
     pub tls: Option<TlsSettings>,
     /// Opens everything, and switches tokens on; `None` = no token is asked for.
     pub root_token: Option<RootToken>,
 }
 
 impl Settings {
-    /// What a node uses unless told otherwise, for the data folder `data`.
+    /// The defaults of a node, for the data folder `data`.
     pub fn new(data: impl Into<PathBuf>) -> Settings {
         Settings {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 8080))],
@@ -195,7 +195,7 @@ impl Settings {
         ];
         for (name, value) in at_least_one {
             if value == 0 {
-                return Err(format!("{name} = 0 would serve nobody: give at least 1"));
+                return Err(format!("{name} = 0 would serve no client: give at least 1"));
             }
         }
         if self.listen.is_empty() {

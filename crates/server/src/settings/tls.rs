@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. These are names of files: what is in them is read at the start and again when it changes.
+//! 1. These are names of files: their content is read at the start and again when it changes.
 //!
 //! Not here: reading them (`tls/files.rs`).
 //! See: docs/cli.md, docs/operating.md.
@@ -21,9 +21,9 @@ pub struct TlsSettings {
     pub cert: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// Who signs the certificates of clients; `None` = clients show none.
+    /// The CA of clients' certificates; `None` = clients show none.
     pub client_ca: Option<PathBuf>,
-    /// Who signs the certificates of members; `None` = links between members are not sealed.
+    /// The CA of members' certificates; `None` = links between members are not sealed.
     pub peer_ca: Option<PathBuf>,
     /// Certificates that their CA took back, as PEM; `None` = none is asked for.
     pub revoked: Option<PathBuf>,

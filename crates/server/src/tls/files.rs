@@ -39,7 +39,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// The content of a file that only its owner may open; `what` names it in sentences.
+/// The content of a file that only its owner may open; `what` is its name in sentences.
 ///
 /// # Errors
 /// When it cannot be read, is longer than `bytes_max`, or others may open it.
@@ -137,7 +137,7 @@ impl rustls::client::ResolvesClientCert for OnePair {
     }
 }
 
-/// What a node does TLS with.
+/// The certificates and keys of a node.
 #[derive(Debug)]
 pub(crate) struct Configs {
     pub(crate) server: Arc<ServerConfig>,
@@ -192,7 +192,7 @@ fn revoked(path: Option<&Path>) -> Result<Vec<CertificateRevocationListDer<'stat
     }
 }
 
-/// What members know each other by.
+/// The certificates by which members know each other.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkConfigs {
     pub(crate) client: Arc<ClientConfig>,
@@ -286,7 +286,8 @@ fn links(
     })
 }
 
-/// What the client of a node does TLS with: a CA that it trusts, and a pair of its own where the node asks for one.
+/// The TLS settings of a node's client: a CA that it trusts, and a pair of its own where the node
+/// asks for one.
 #[derive(Clone, Debug)]
 pub struct TlsClient(pub Arc<ClientConfig>);
 

@@ -7,10 +7,10 @@
 //!
 //! Invariants
 //! 1. There is always a configuration of which every part was read whole and fits.
-//! 2. A session that is open stays as it is; the next handshake uses what is in force.
+//! 2. A session that is open stays as it is; the next handshake uses the current files.
 //! 3. Files that are of no use are read again when they change once more, or at the next SIGHUP.
 //!
-//! Not here: reading the files (`files.rs`), who calls `look` (`lifecycle.rs`).
+//! Not here: reading the files (`files.rs`), the calls of `look` (`lifecycle.rs`).
 //! See: docs/operating.md, section "Certificates".
 
 use super::files::{self, Configs, FileTerm, LinkConfigs, server_name};
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
-/// What a look compares of a file: its number, length, and time of change.
+/// The properties of a file that a look compares: its number, length, and time of change.
 type FileMark = Option<(u64, u64, i64, i64)>;
 
 /// How a record of a handshake begins, and no method of HTTP.
@@ -165,11 +165,11 @@ impl Tls {
         let mut rest = [0; 4096];
         drop(tcp.write_all(&answer).await);
         drop(tcp.shutdown().await);
-        // What stays unread makes the system throw away what was written.
+        // Unread bytes make the system throw away the answer.
         while tcp.read(&mut rest).await.is_ok_and(|n| n > 0) {}
     }
 
-    /// What members know each other by, if links are sealed.
+    /// The certificates by which members know each other, if links are sealed.
     fn links(&self) -> Option<LinkConfigs> {
         self.configs.load().links.clone()
     }

@@ -4,7 +4,7 @@
 //! Clear   poll_read, try_write … ─► the socket
 //! Tls     poll_read ─► plain bytes there? ─┬─ yes
 //!                                          └─ read_tls ─► process ─► again, until the socket has no more
-//!         try_write ─► what is sealed leaves first ─► at most `SEALED_BYTES_MAX` more are sealed ─► leave
+//!         try_write ─► sealed bytes leave first ─► at most `SEALED_BYTES_MAX` more are sealed ─► leave
 //! ```
 //!
 //! Invariants
@@ -105,7 +105,7 @@ impl SealedStream {
         }
     }
 
-    /// Sends what is sealed.
+    /// Sends the sealed bytes.
     fn push(&self) -> io::Result<()> {
         let mut connection = self.connection.borrow_mut();
         while connection.wants_write() {
@@ -119,7 +119,7 @@ impl SealedStream {
         Ok(())
     }
 
-    /// Reads once from the socket and unseals what is whole. False at the end of what comes.
+    /// Reads once from the socket and unseals the whole records. False at the end of the stream.
     fn pull(&self) -> io::Result<bool> {
         let mut connection = self.connection.borrow_mut();
         let n = connection.read_tls(&mut Inward(self))?;
@@ -140,7 +140,7 @@ impl SealedStream {
         }
     }
 
-    /// Reads what is unsealed with `take`, once; zero at an end that the other side announced.
+    /// Reads the unsealed bytes with `take`, once; zero at an end that the other side announced.
     fn unsealed(&self, take: impl FnOnce(&[u8]) -> usize) -> io::Result<usize> {
         let mut connection = self.connection.borrow_mut();
         let mut reader = connection.reader();
@@ -328,7 +328,7 @@ impl ByteStream {
         poll_fn(|cx| self.poll_read_ready(cx)).await
     }
 
-    /// Reads what is there.
+    /// Reads the bytes that are there.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             ByteStream::Clear(tcp) => tcp.try_read(buf),
@@ -342,7 +342,7 @@ impl ByteStream {
         }
     }
 
-    /// Reads what is there behind what is in `buf`, into the room that it has.
+    /// Reads the bytes that are there behind those in `buf`, into the room that it has.
     pub fn try_read_buf(&self, buf: &mut bytes::BytesMut) -> io::Result<usize> {
         match self {
             ByteStream::Clear(tcp) => {
@@ -370,7 +370,7 @@ impl ByteStream {
         }
     }
 
-    /// Sends what was taken; `WouldBlock` while some of it is left.
+    /// Sends the bytes that were taken; `WouldBlock` while some of them are left.
     pub fn try_flush(&self) -> io::Result<()> {
         match self {
             ByteStream::Clear(_) => Ok(()),

@@ -9,9 +9,9 @@ use dendra_wire::peer::hello::{VERSION_MAX, VERSION_MIN};
 use dendra_wire::peer::{Hello, Nonce};
 use std::sync::Arc;
 
-/// How the node is known to the others; nobody looks it up here.
+/// How the node is known to the others; no lookup is made here.
 pub(crate) const NODE: &str = "http://10.0.0.1:8080";
-/// Where nobody listens.
+/// Where no process listens.
 pub(crate) const GUEST: &str = "http://127.0.0.1:1";
 /// Of the cluster.
 pub(crate) const SECRET: &[u8] = b"hush, sixteen bytes at least";

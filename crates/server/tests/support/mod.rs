@@ -28,7 +28,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long somebody waits for what comes for certain: after that the test has hung.
+/// The longest wait for an event that comes for certain: after that the test has hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An address that the system chose and that no other test gets.

@@ -66,7 +66,7 @@ impl Valve {
         self.set(|state| state.holds_reads = true);
     }
 
-    /// Reads that may wait panic from now on: the bug that nobody has written yet.
+    /// Reads that may wait panic from now on: a bug that is not written yet.
     pub(crate) fn panic_reads(&self) {
         self.set(|state| {
             state.holds_reads = true;

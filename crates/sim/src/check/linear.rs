@@ -3,20 +3,20 @@
 //! ```text
 //! search   state = (operations already placed, value the key has then); a state is visited once
 //! next     any operation that began before every unplaced one that is done has ended
-//! window   between two moments at which nothing is under way; the next one begins with what this one left
-//! read     placed as soon as it fits: that takes nothing from what follows
-//! write    not placed while somebody is still to see what it would replace: no value comes back
-//! seen     a write whose value was seen is placed before the first of those who saw it was answered
+//! window   between two moments at which nothing is under way; the next one begins with the state that this one left
+//! read     placed as soon as it fits: that takes nothing from the later ones
+//! write    not placed while a read is still to see the value that it would replace: no value comes back
+//! seen     a write whose value was seen is placed before the first read that saw it was answered
 //! pending  any other operation of unknown outcome may be placed anywhere after its begin, or nowhere
 //! strict   a pending one is not placed behind an acknowledged write that began after "unknown" was told
 //! ```
 //!
 //! Invariants
 //! 1. Versions are not trusted: they only name the values that clients saw, for conditions.
-//! 2. `Verdict::Bad` is a proof within the rules above; `Undecided` says that the budget ran out,
-//!    and is counted: who runs many seeds says how many, and fails when there are more than a few.
+//! 2. `Verdict::Bad` is a proof within the rules above. `Undecided` says that the budget ran out. A
+//!    runner of many seeds counts and prints these, and fails when there are more than a few.
 //!
-//! Not here: what versions promise (`versions.rs`).
+//! Not here: the promises of versions (`versions.rs`).
 //! See: Wing and Gong, "Testing and verifying concurrent objects", 1993; Lowe, "Testing for
 //! linearizability", 2017.
 
@@ -26,7 +26,7 @@ use crate::limits::{LINEAR_STATES_MAX, UNDECIDED_PERMILLE_MAX};
 use dendra_base::Version;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// What the search found.
+/// The result of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// An order exists.
@@ -48,10 +48,10 @@ pub enum Pending {
     StaysOpen,
 }
 
-/// What the key holds: 0 = nothing.
+/// The value of the key: 0 = nothing.
 type State = ValueId;
 
-/// A condition, and what a refusal said about the value.
+/// A condition, and the value that a refusal told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expect {
     Any,
@@ -82,10 +82,10 @@ struct Step {
     ended: u64,
     /// When a pending one was told so.
     told: u64,
-    /// What must hold of the state in front of it, and what must not.
+    /// The condition on the state in front of it that must hold, and the one that must not.
     holds: Expect,
     fails: Option<Expect>,
-    /// What it leaves; `None` = what was there.
+    /// The value that it leaves; `None` = the earlier one.
     leaves: Option<State>,
 }
 
@@ -155,9 +155,9 @@ pub fn check(history: &[Op], pending: Pending) -> (Vec<Violation>, Searches) {
 /// The verdict on the operations on one key.
 pub fn key_verdict(ops: &[&Op], pending: Pending) -> Verdict {
     let steps = steps(ops);
-    // What nobody saw is rarely needed to explain anything, and what did take effect mostly did so
-    // before its client was told: first without, then until then. Only for ever can prove that
-    // there is no order.
+    // A write that was not seen is rarely needed to explain anything. A write that did take effect
+    // mostly did so before its client was told. So the search goes first without such writes, then
+    // with them until then. Only with them for ever can it prove that there is no order.
     let done: Vec<Step> = steps.iter().filter(|s| !s.is_pending()).cloned().collect();
     if done.len() < steps.len() {
         let is_good = |steps, effect| search(steps, pending, effect) == Verdict::Good;
@@ -183,7 +183,7 @@ fn seen_by(step: &Step) -> Option<ValueId> {
     }
 }
 
-/// A write whose value somebody saw took effect before that one was answered.
+/// A write whose value a read saw took effect before that read was answered.
 fn settle(steps: &mut [Step]) {
     let mut seen_us: HashMap<ValueId, u64> = HashMap::new();
     for step in steps.iter() {
@@ -259,7 +259,7 @@ fn step(op: &Op, values: &BTreeMap<Version, ValueId>) -> Option<Step> {
     Some(step)
 }
 
-/// Parts of the history, in their order: whatever began in one of them began after all before it
+/// Parts of the history, in their order: every operation of one of them began after all before it
 /// had ended.
 fn windows(steps: &[Step], effect: Effect) -> Vec<&[Step]> {
     let mut windows = Vec::new();
@@ -281,7 +281,7 @@ fn search(steps: &[Step], pending: Pending, effect: Effect) -> Verdict {
     let seen = last_seen(&windows);
     let mut walks = vec![Walk::new(windows[0], pending, &seen, 0)];
     walks[0].choose();
-    // Windows and what the key held at their begin: to enter one a second time finds nothing new.
+    // Windows and the key's value at their begin: to enter one a second time finds nothing new.
     let mut entered: HashSet<(usize, State)> = HashSet::new();
     while let Some(walk) = walks.last_mut() {
         match walk.next_order() {
@@ -315,7 +315,8 @@ fn last_seen(windows: &[&[Step]]) -> HashMap<ValueId, usize> {
         .collect()
 }
 
-/// One level of a walk: what was placed, and which candidates are still to be tried.
+/// One level of a walk: the operation that was placed, and the candidates that are still to be
+/// tried.
 struct Frame {
     placed: usize,
     state_before: State,
@@ -323,7 +324,7 @@ struct Frame {
     untried: Vec<usize>,
 }
 
-/// What a walk found next.
+/// The next find of a walk.
 enum Found {
     /// An order of all that is done, which leaves this.
     Order(State),
@@ -382,7 +383,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What may come next: one that changes nothing and fits, alone; or all that may.
+    /// The next candidates: one that changes nothing and fits, alone; or all that may come.
     fn choose(&mut self) {
         let mut untried = candidates(self.steps, &self.placed);
         let is_free = |at: &&usize| {
@@ -395,7 +396,7 @@ impl<'a> Walk<'a> {
         self.untried = untried;
     }
 
-    /// Would `step` replace a value that somebody is still to see?
+    /// Would `step` replace a value that a read is still to see?
     fn is_early(&self, step: &Step) -> bool {
         let is_later = |last: &usize| *last > self.window;
         let others = self.unseen.get(&self.state).copied().unwrap_or(0);
@@ -427,7 +428,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Places a candidate, if what it was told fits and leads to a state that was not visited yet.
+    /// Places a candidate, if its answer fits and leads to a state that was not visited yet.
     fn place(&mut self, at: usize) -> bool {
         let step = &self.steps[at];
         let is_over = self.pending == Pending::EndsWhenReplaced && step.told < self.replaced;
@@ -464,7 +465,7 @@ impl<'a> Walk<'a> {
         true
     }
 
-    /// Takes back what was placed last.
+    /// Takes back the operation that was placed last.
     fn step_back(&mut self) -> Option<()> {
         let frame = self.stack.pop()?;
         if let Some(value) = seen_by(&self.steps[frame.placed]) {
@@ -479,8 +480,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Operations that may come next, the best guess last: what ends first, and pending ones only when
-/// nothing else explains what is seen.
+/// Operations that may come next, the best guess last. The first to end is the best guess. Pending
+/// ones come only when nothing else explains the values that were seen.
 fn candidates(steps: &[Step], placed: &[u64]) -> Vec<usize> {
     let is_placed = |at: usize| placed[at / 64] >> (at % 64) & 1 == 1;
     let mut first_end = u64::MAX;

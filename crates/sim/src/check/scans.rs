@@ -1,16 +1,16 @@
-//! Walks over many keys: each live key once, in order, nothing left out of what a page covers,
-//! nothing old.
+//! Walks over many keys: each live key once, in order. No key is left out of the part that a page
+//! covers, and no value is old.
 //!
 //! ```text
-//! page      asked for [start, end) ── shown up to the rest ──► covered: what lies before the rest
+//! page      asked for [start, end) ── shown up to the rest ──► covered: the part before the rest
 //! told before a page was asked for, and covered  =>  shown as new as that, or newer
 //!                                                    not shown: a deletion, or an end, may have come
-//! a page that stopped                            =>  shows nothing; what it walked over is covered
+//! a page that stopped                            =>  shows nothing; the part that it walked over is covered
 //! ```
 //!
 //! Invariants
-//! 1. A page is no read of the default level: it may show what is on one copy only and never will
-//!    be on more. It is not older than anything that anybody was told before.
+//! 1. A page is no read of the default level: it may show a cell that is on one copy only and never
+//!    will be on more. It is not older than any answer that a client got before.
 //! 2. Freshness is demanded of keys of the default level only.
 //!
 //! Not here: whether a healthy cluster may stop (`world/ending.rs`).
@@ -135,7 +135,7 @@ fn content(
     if let Some((_, seen)) = shown {
         let writer = ops.iter().find(|op| op.wish.leaves() == Some(seen.value));
         match writer {
-            None => blame(Rule::WrongValue, format!("{seen:?} is nobody's")),
+            None => blame(Rule::WrongValue, format!("no client wrote {seen:?}")),
             Some(op) if op.begun_us > page.shown_us => {
                 blame(Rule::WrongValue, format!("{seen:?} is of {op:?}"));
             }
@@ -172,7 +172,7 @@ fn content(
         None if is_value(op) && !op.is_fleeting && !may_be_gone(ops, version, page) => {
             blame(
                 Rule::ScanBlind,
-                format!("what {op:?} was told is not there"),
+                format!("the result of {op:?} is not there"),
             );
         }
         _ => {}

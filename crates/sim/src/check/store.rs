@@ -1,21 +1,21 @@
-//! What the stores hold when everything is over, against what clients were told.
+//! The stores' content when everything is over, against the answers to clients.
 //!
 //! ```text
 //! acknowledged by a copies, fewer than a disks lost   =>  a copy holds this version or a newer one
 //! all owners are alive, hints drained, keys read      =>  every owner holds the same newest cell
-//! the newest cell                                     =>  somebody wrote it, nobody was told it was not
+//! the newest cell                                     =>  a client wrote it, and none was told that it was not applied
 //! ```
 //!
 //! Invariants
 //! 1. Stores are looked at directly, past every protocol.
 //!
-//! Not here: what clients read in the end, which is part of the history.
+//! Not here: the reads of clients in the end, which are part of the history.
 
 use super::{Disks, Rule, Violation};
 use crate::history::{ClientEnd, Op, ValueId};
 use dendra_base::Version;
 
-/// What one owner of a key holds in the end.
+/// The cell of one owner of a key in the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copy {
     /// The disk was lost for good, or the member does not run.
@@ -69,7 +69,7 @@ pub fn check_key(key: usize, copies: &[Copy], ops: &[&Op], disks: Disks) -> Vec<
         let writer = ops.iter().find(|op| op.wish.leaves() == Some(value));
         match writer.map(|op| op.end) {
             None => {
-                let what = format!("key {key}: nobody wrote value {value} under {version}");
+                let what = format!("key {key}: no client wrote value {value} under {version}");
                 violations.push(Violation::new(Rule::WrongValue, what));
             }
             Some(ClientEnd::NotApplied | ClientEnd::Refused { .. }) => {

@@ -1,7 +1,7 @@
-//! Versions tell what happened: each operation against everything that ended before it.
+//! Versions tell the order of operations: each one against everything that ended before it.
 //!
 //! ```text
-//! one version, one value      whoever sees a version sees the value of its writer
+//! one version, one value      a read that sees a version sees the value of its writer
 //! time is order               a ended before b began  =>  version(a) <= version(b), < for a write
 //! successor                   an applied condition stands directly behind the base it names
 //! not-applied                 is never seen
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Order is demanded of operations at the default level, among each other, whatever else is done
-//!    to their keys; the rest of every operation.
+//! 1. Order is demanded among operations at the default level, beside any other operations on their
+//!    keys. The other rules are demanded of every operation.
 //! 2. One pass over the history sorted by time; O(n log n), so that every run can afford it.
 //!
 //! Not here: histories without trust in versions (`linear.rs`).
@@ -39,7 +39,7 @@ pub fn check(history: &[Op], disks: Disks) -> Vec<Violation> {
     violations
 }
 
-/// One version, one value; and only values that somebody may have written.
+/// One version, one value; and only values that a client may have written.
 fn values(history: &[Op]) -> Vec<Violation> {
     let writers: BTreeMap<ValueId, &Op> = history
         .iter()
@@ -88,7 +88,7 @@ fn values(history: &[Op]) -> Vec<Violation> {
 
 fn wrong_writer(read: &Op, value: ValueId, writers: &BTreeMap<ValueId, &Op>) -> Option<Violation> {
     let Some(writer) = writers.get(&value) else {
-        let what = format!("nobody wrote value {value}: {read:?}");
+        let what = format!("no client wrote value {value}: {read:?}");
         return Some(Violation::new(Rule::WrongValue, what));
     };
     if writer.key != read.key || writer.begun_us > read.ended_us {
@@ -145,8 +145,8 @@ fn order(ops: &[&Op], violations: &mut Vec<Violation>) {
     }
 }
 
-/// What a read at the default level has shown is there for the next one, unless it was deleted or
-/// has ended.
+/// A value that a read at the default level has shown is there for the next one, unless it was
+/// deleted or has ended.
 fn vanished(ops: &[&Op], default: &[&Op], violations: &mut Vec<Violation>) {
     let shown = default
         .iter()
@@ -184,8 +184,8 @@ fn successors(ops: &[&Op], violations: &mut Vec<Violation>) {
 }
 
 fn quorums(ops: &[&Op], disks: Disks, violations: &mut Vec<Violation>) {
-    // A damaged copy is mended with what the owners know whom a read addresses: further ones may
-    // know more.
+    // A damaged copy is mended from the owners that a read addresses: further ones may hold a newer
+    // version.
     let narrowest = ops.iter().map(|op| op.from).min().unwrap_or(0);
     let may_be_lost = |op: &Op| disks == Disks::Damaged && (op.ack == 1 || op.from > narrowest);
     let writes = ops.iter().filter_map(|op| match op.end {
@@ -241,7 +241,7 @@ fn ends(ops: &[&Op], violations: &mut Vec<Violation>) {
                 {
                     violations.push(Violation::new(
                         Rule::Expiry,
-                        format!("{read:?} is shown what was over: {writer:?}"),
+                        format!("{read:?} is shown a value that had ended: {writer:?}"),
                     ));
                 }
             }

@@ -1,4 +1,4 @@
-//! The checker: what the world saw, against what the machines do.
+//! The checker: the world's observations, against the machines' decisions.
 //!
 //! | rule | when |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! 2. A member is tainted when an impostor has begun to count somewhere: then its true folder may
 //!    be refused. No other member is excused.
 //!
-//! Not here: what is done (`mod.rs`).
+//! Not here: the events themselves (`mod.rs`).
 
 use super::MemberWorld;
 use crate::check::{Rule, Violation};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! plan.rs       seed ─► members, deeds
-//! mod.rs        deeds, starts, commits, sweeps: what the shell of the server does
+//! mod.rs        deeds, starts, commits, sweeps: the work of the server's shell
 //! handshake.rs  handshakes and links, without bytes
 //! process.rs    folders, processes
 //! judge.rs      the checker
@@ -10,7 +10,7 @@
 //!
 //! Invariants
 //! 1. A process is stepped as in the server: one event at a time, its notes by decision.
-//! 2. Whatever is drawn comes from the seed, in the order of happenings.
+//! 2. Every draw comes from the seed, in the order of happenings.
 //!
 //! Not here: reads and writes (`world/`); proofs, which are taken as done: a forged answer is one
 //! without them.
@@ -115,7 +115,7 @@ struct MemberWorld {
     trace: Trace,
 }
 
-/// What came of a seed.
+/// The result of a seed.
 #[derive(Debug)]
 pub struct MemberRun {
     /// Broken rules.
@@ -393,7 +393,7 @@ impl MemberWorld {
         self.tell(process, MemberEvent::StartAsked);
     }
 
-    /// What stands in the place of a member ends when its own folder starts.
+    /// A process in the place of a member ends when the member's own folder starts.
     fn end_impostors(&mut self, host: usize) {
         for process in 0..self.processes.len() {
             let it = &self.processes[process];
@@ -420,7 +420,8 @@ impl MemberWorld {
         }
     }
 
-    /// Steps the machine of a process, does what concerns the whole process, and gives the rest.
+    /// Steps the machine of a process, carries out the effects on the whole process, and returns
+    /// the rest.
     fn tell(&mut self, process: usize, event: MemberEvent) -> Vec<MemberEffect> {
         let now_us = self.schedule.now_us();
         self.trace.line(now_us, || format!("p{process} {event:?}"));

@@ -9,7 +9,7 @@
 //! 1. Of two notes about one member the one that was decided later stays.
 //! 2. A folder is genuine if its member was never started on another one in its place.
 //!
-//! Not here: what happens to them (`mod.rs`).
+//! Not here: the events of its life (`mod.rs`).
 
 use dendra_base::Prng;
 use dendra_node::Membership;
@@ -114,7 +114,7 @@ pub(super) struct MemberProcess {
 }
 
 impl MemberProcess {
-    /// What of the commits under way is in the folder at its end.
+    /// The part of the commits under way that is in the folder at its end.
     pub(super) fn end(&mut self, folder: &mut MemberFolder, prng: &mut Prng) {
         self.is_alive = false;
         self.is_open = false;
@@ -167,7 +167,7 @@ pub(super) enum DialStep {
     Silent,
 }
 
-/// What the member with one genuine folder knows of one other, as the world saw it.
+/// The knowledge of the member with one genuine folder about one other, as the world saw it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sightings {
     /// The process that was admitted last.

@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! 1. Options are drawn so that a few dozen writes see a flush, and a few hundred a compaction.
-//! 2. Nothing is purged: in a cluster nobody confirms a horizon.
+//! 2. Nothing is purged: in a cluster no member confirms a horizon.
 //!
 //! Not here: the engine's own crash tests, which visit every operation (crates/engine/tests).
 
@@ -61,7 +61,7 @@ fn draw_options(shape: &Shape) -> Options {
 }
 
 impl EngineStore {
-    /// What the engine would say to a write now, in the node's words.
+    /// The engine's answer to a write now, in the node's words.
     pub(super) fn readiness(&self) -> Readiness {
         Readiness::of(self.engine.pressure().stop)
     }
@@ -174,7 +174,7 @@ impl EngineStore {
                 .push(at as u64, write.key.as_stored(), &cell, guard, now_ms)
                 .expect("the record fits");
             if self.engine.submit(&mut batch).is_err() {
-                // The queue of the log is full: what is in it goes first.
+                // The queue of the log is full: its writes go first.
                 if self.flush_queue(&mut results) == Fate::Dead {
                     return (Fate::Dead, results);
                 }

@@ -1,11 +1,11 @@
 //! Cells in a sorted map: the store of runs that are about the protocol and not about the disk.
 //!
 //! Invariants
-//! 1. Guards mean what they mean in the engine: expired values and tombstones are absent, and a
-//!    write that passes its condition becomes newer than what it found.
+//! 1. Guards have the meaning that they have in the engine. Expired values and tombstones are
+//!    absent, and a write that passes its condition becomes newer than the cell that it found.
 //! 2. A damaged cell is an error until one that is not older is written over it.
-//! 3. While reads fail, nobody learns what is there, nor what is not. As in the engine, that is
-//!    damage, too.
+//! 3. While reads fail, they tell neither a cell nor its absence. As in the engine, that is damage,
+//!    too.
 //!
 //! Not here: a disk. A commit is one step, and a crash comes before or after it.
 
@@ -43,6 +43,11 @@ impl MapStore {
             return Err(StoreFailure::Damaged);
         }
         Ok(self.cells.get(key).cloned())
+    }
+
+    /// What is on the disk while nothing runs on it.
+    pub(crate) fn peek(&self, key: &Key) -> Result<Option<Cell>, StoreFailure> {
+        self.read(key)
     }
 
     pub(super) fn hidden_version(&self, key: &Key) -> Option<Version> {

@@ -1,4 +1,4 @@
-//! What a member keeps its cells in, and what is left of it when the power fails.
+//! The store of a member's cells, and the part that is left when the power fails.
 //!
 //! ```text
 //!           open                commit, read, page, maintain
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. `read` and `page` show what is durable and nothing else.
+//! 1. `read` and `page` show durable cells and nothing else.
 //! 2. A commit happens as a whole or not at all, whenever the power fails.
 //! 3. Both kinds obey the same guards; `the_map_and_the_engine_agree` holds them together.
 //!
@@ -34,7 +34,7 @@ use dendra_node::step::{LostSpan, StoreFailure};
 /// Bytes of one page of a look.
 const LOOK_BYTES: u32 = 4_096;
 
-/// What is left while a member does not run.
+/// The state that is left while a member does not run.
 #[derive(Clone)]
 pub enum Disk {
     /// A folder in memory.
@@ -62,7 +62,7 @@ impl Disk {
 }
 
 impl Store {
-    /// Opens what is on `disk`; the reason when it cannot be opened.
+    /// Opens the folder on `disk`; the reason when it cannot be opened.
     pub fn open(
         disk: &Disk,
         shape: &Shape,
@@ -108,8 +108,8 @@ impl Store {
         }
     }
 
-    /// From now on the disk answers no read (what is in memory is there all the same), or it does
-    /// again.
+    /// From now on the disk answers no read, or it does again. Cells in memory can be read in any
+    /// case.
     pub fn fail_reads(&mut self, fails_reads: bool) {
         match self {
             Store::Engine(store) => store.fail_reads(fails_reads),
@@ -231,7 +231,7 @@ impl Store {
         }
     }
 
-    /// What it would say to a write now.
+    /// Its answer to a write now.
     pub fn readiness(&self) -> Readiness {
         match self {
             Store::Engine(store) => store.readiness(),
@@ -247,7 +247,7 @@ impl Store {
         }
     }
 
-    /// Turns bits of what is stored over; true when there was something to damage.
+    /// Turns bits of stored cells over; true when there was a cell to damage.
     pub fn rot(&mut self, prng: &mut Prng) -> bool {
         match self {
             Store::Engine(store) => store.rot(prng),
@@ -267,7 +267,8 @@ impl Store {
         }
     }
 
-    /// What is left on the disk. `in_flight` is what a commit was about to write.
+    /// The state that is left on the disk. `in_flight` are the writes that a commit was about to
+    /// make.
     pub fn crash(self, how: Crash, in_flight: &[Write], now_ms: u64, prng: &mut Prng) -> Disk {
         match self {
             Store::Engine(store) => Disk::Folder(store.crash(how, in_flight, now_ms, prng)),

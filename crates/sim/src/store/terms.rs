@@ -1,4 +1,4 @@
-//! What every kind of store is asked, and what it answers.
+//! The questions to every kind of store, and its answers.
 //!
 //! Not here: the stores themselves (`engine.rs`, `map.rs`).
 
@@ -12,11 +12,11 @@ pub struct Write {
     pub key: Key,
     /// With its version.
     pub cell: Cell,
-    /// What must hold.
+    /// The condition that must hold.
     pub guard: Guard,
 }
 
-/// What became of one write.
+/// The outcome of one write.
 pub type Written = Result<StoreOutcome, StoreFailure>;
 
 /// A page of a space: records, and where to go on.
@@ -49,6 +49,6 @@ pub enum Fate {
 pub enum Crash {
     /// The power failed: unsynced bytes survive or not.
     PowerLoss,
-    /// The process ended: what was written is in the page cache.
+    /// The process ended: its writes are in the page cache.
     Killed,
 }

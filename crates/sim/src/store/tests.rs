@@ -147,7 +147,7 @@ fn while_reads_fail_nothing_is_known_and_nothing_is_absent() {
             store.commit(&[Write { key, cell, guard }], 1);
             store.maintain(1 << 20, 1);
         }
-        // What a life before has written is not in memory any more.
+        // Writes of an earlier life are not in memory any more.
         let disk = store.crash(Crash::Killed, &[], 1, &mut Prng::new(7));
         let mut store = Store::open(&disk, &shape, identity, 1).expect("a folder");
         store.fail_reads(true);

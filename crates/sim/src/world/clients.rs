@@ -1,4 +1,4 @@
-//! Clients: one operation at a time each, and a note of what they were told.
+//! Clients: one operation at a time each, and a note of their answers.
 //!
 //! ```text
 //! value   | operation 4 | filler that follows from the operation … |     names its writer
@@ -9,7 +9,7 @@
 //! 2. Every outcome is for an operation that is open, comes once, and not behind its deadline's
 //!    tick.
 //!
-//! Not here: what the outcomes must add up to (`check/`).
+//! Not here: the rules for outcomes (`check/`).
 
 use super::names::{key_name, scan_of, value_bytes, value_number};
 use super::state::{Happening, World};
@@ -37,7 +37,7 @@ impl World<'_> {
             .into_iter()
             .find(|&m| self.members[m].is_running())
         else {
-            // Nobody listens: it tries the next wish a little later.
+            // No member listens: the client tries the next wish a little later.
             self.schedule
                 .after(planned.think_us.max(1_000), Happening::Begin { client });
             return;
@@ -47,12 +47,9 @@ impl World<'_> {
 
     fn send_operation(&mut self, client: usize, member: usize, planned: &Planned) {
         let number = self.history.len() as u32 + 1;
-        let (usual_ack, usual_from) = self.plan.shape.usual();
-        let (ack, from) = planned.quorum.unwrap_or((usual_ack, usual_from));
-        let nodes = self.members.len() as u8;
-        let quorum =
-            Quorum::new(u32::from(ack), u32::from(from), nodes).expect("plans draw valid quorums");
-        let promise = match quorum.level(self.plan.shape.copies as u8, nodes) {
+        let (quorum, copies, nodes) = self.quorum(member, planned);
+        let (ack, from) = (quorum.ack(), quorum.from());
+        let promise = match quorum.level(copies, nodes) {
             Consistency::Linearizable => Promise::Linearizable,
             Consistency::Eventual => Promise::Eventual,
         };
@@ -82,8 +79,8 @@ impl World<'_> {
             from,
             promise,
             is_fleeting: self.plan.shape.keys[planned.key] == KeyClass::Fleeting,
-            // Flushes of the engine forget what is over by the clock of any owner, not of the
-            // member that is asked: only a map can be held to the millisecond.
+            // Flushes of the engine forget a value that has ended by the clock of any owner, not
+            // only of the member that is asked. Only a map can be held to the millisecond.
             expiry_ms: match &operation {
                 Operation::Put { expiry_ms, .. } if self.plan.shape.store == StoreKind::Map => {
                     *expiry_ms
@@ -118,6 +115,26 @@ impl World<'_> {
         };
         // Through the schedule: a paused member takes it up when it goes on.
         self.give_later(member, lane, 0, event);
+    }
+
+    /// How many copies, how many answers; and the usual copies and the members, as the process that
+    /// is asked knows them.
+    fn quorum(&self, member: usize, planned: &Planned) -> (Quorum, u8, u8) {
+        let (usual_ack, usual_from) = self.plan.shape.usual();
+        let (ack, from) = planned.quorum.unwrap_or((usual_ack, usual_from));
+        let valid = |ack: u8, from: u8, nodes| {
+            let quorum = Quorum::new(u32::from(ack), u32::from(from), nodes);
+            quorum.expect("plans draw valid quorums")
+        };
+        let Some(home) = &self.members[member].home else {
+            let nodes = self.members.len() as u8;
+            return (valid(ack, from, nodes), self.plan.shape.copies as u8, nodes);
+        };
+        let topology = home.topology();
+        let (copies, nodes) = (topology.copies(), topology.live());
+        let least = copies / 2 + 1;
+        let ack = (least + ack.saturating_sub(usual_ack)).min(copies);
+        (valid(ack, copies, nodes), copies, nodes)
     }
 
     /// The client of operation `number` is told, and begins the next after a while.
@@ -172,7 +189,10 @@ impl World<'_> {
         }
         let number = ticket as u32;
         match self.end(outcome, cell.as_ref()) {
-            Ok(end) => self.client_learns(number, end),
+            Ok(end) => {
+                self.client_learns(number, end);
+                self.check_held(number, lane);
+            }
             Err(what) => self.violate(Rule::WrongValue, format!("operation {number}: {what}")),
         }
     }
@@ -185,7 +205,7 @@ impl World<'_> {
                     return Err(format!("found {version}, and the cell is {cell:?}"));
                 }
                 let value = value_number(&cell.value);
-                let value = value.ok_or_else(|| format!("bytes nobody wrote: {:?}", cell.value))?;
+                let value = value.ok_or_else(|| format!("bytes of no client: {:?}", cell.value))?;
                 ClientEnd::Found(Seen { version, value })
             }
             // An expired value's version is no tombstone's.

@@ -1,7 +1,8 @@
-//! The phases of a run, and what is demanded when everything is well again.
+//! The phases of a run, and the demands when everything is well again.
 //!
 //! ```text
 //! Chaos ─► Calm      everything is mended; who is down starts again
+//!       ─► Quiet     where members change: every plan ends
 //!       ─► Wrong     in some runs: clocks are wrong, members start again
 //!       ─► Others    every member does everything: it fails at no member whose clock is right
 //!       ─► Right     clocks are right, members start again
@@ -26,6 +27,7 @@ use crate::check::linear::{Pending, Searches};
 use crate::check::store::Copy;
 use crate::check::{self, Disks, Rule};
 use crate::history::{ClientEnd, Op, Promise};
+use crate::machines::Town;
 use crate::member::{Clock, Member};
 use crate::plan::{
     Fault, FaultKind, KeyClass, Plan, Planned, PlannedBase, PlannedKind, PlannedScan,
@@ -34,11 +36,9 @@ use crate::schedule::Schedule;
 use crate::store::{Crash, Disk, PageRange, Store};
 use crate::trace::Trace;
 use dendra_base::{Cell, Key, Kind, Prng, Space, Version};
-use dendra_node::MemberIndex;
-use dendra_node::ring::Ring;
+use dendra_node::Layout;
 use dendra_node::step::StoreFailure;
 use dendra_node::topology::{Member as Listed, Topology};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Longer than any fault and any restart.
@@ -54,10 +54,10 @@ const REST_US: u64 = 25_000_000;
 const CLOCKS_US: u64 = 3_000_000;
 /// How long a member is away that starts again beside clocks that are wrong.
 const RESTART_US: u64 = 200_000;
-/// Clocks that are further apart than what is believed and what others may be off: their members
-/// must not write.
+/// Clocks that are further apart than members believe, plus the error of the other clocks: their
+/// members must not write.
 const SURELY_WRONG_MS: u64 = 80_000;
-/// What a probe may take.
+/// The longest time of a probe.
 const PROBE_TIMEOUT_US: u64 = 3_000_000;
 /// How often it is looked whether the clients are done.
 const LOOK_US: u64 = 50_000;
@@ -75,30 +75,12 @@ impl<'a> World<'a> {
             .collect::<Result<Vec<_>, _>>()
             .expect("addresses");
         let topology = Topology::new("sim", listed, shape.copies as u8).expect("a small cluster");
-        let ring = Arc::new(Ring::new(&topology));
+        let topology = Arc::new(topology);
+        let layout = Arc::new(Layout::of_list(&topology));
         let members = (0..shape.members)
-            .map(|member| Member {
-                clock: Clock::new(member, shape.skew_ms[member], shape.drift_ppm[member]),
-                incarnation: 0,
-                disk: Disk::new(shape.store),
-                store: None,
-                lanes: Vec::new(),
-                queue: Vec::new(),
-                in_flight: Vec::new(),
-                covers: Vec::new(),
-                covers_in_flight: Vec::new(),
-                is_committing: false,
-                paused_until_us: 0,
-                slow_times: 1,
-                event_us: 0,
-                is_lost: false,
-                is_rotten: false,
-                lost: Vec::new(),
-                links_up: 0,
-                ages: BTreeMap::new(),
-                began_us: 0,
-                confirmed: 0,
-                meets: None,
+            .map(|member| {
+                let clock = Clock::new(member, shape.skew_ms[member], shape.drift_ppm[member]);
+                Member::new(clock, Disk::new(shape.store))
             })
             .collect();
         World {
@@ -106,8 +88,12 @@ impl<'a> World<'a> {
             setup,
             prng: Prng::named(plan.seed, "world"),
             schedule: Schedule::default(),
-            topology: Arc::new(topology),
-            ring,
+            topology,
+            layout,
+            town: plan
+                .changes
+                .as_ref()
+                .map(|changes| Town::found(plan, changes)),
             members,
             clients: Vec::new(),
             history: Vec::new(),
@@ -129,6 +115,7 @@ impl<'a> World<'a> {
         for member in 0..self.members.len() {
             self.start(member, 0);
         }
+        self.plan_deeds();
         for (number, fault) in self.plan.faults.iter().enumerate() {
             self.schedule.at(fault.at_us, Happening::Fault { number });
         }
@@ -170,11 +157,15 @@ impl<'a> World<'a> {
                     .iter_mut()
                     .for_each(|client| client.todo.clear());
                 self.heal_all();
+                self.calm_town();
                 match self.plan.wrong_clocks {
                     Some(_) => (Phase::Wrong, CALM_US),
+                    None if self.town.is_some() => (Phase::Quiet, CALM_US),
                     None => (Phase::Probes, CALM_US),
                 }
             }
+            Phase::Quiet if self.is_town_at_rest() => (Phase::Probes, CALM_US),
+            Phase::Quiet => (Phase::Quiet, LOOK_US),
             Phase::Wrong if self.is_anybody_ill() => (Phase::Probes, 1),
             Phase::Wrong => {
                 self.set_clocks();
@@ -226,7 +217,7 @@ impl<'a> World<'a> {
     /// A clock that is wrong beside a disk that is lost would be the second failure.
     fn is_anybody_ill(&self) -> bool {
         let is_ill = |member: &Member| !member.is_running() || member.is_rotten;
-        self.members.iter().any(is_ill)
+        self.cluster().iter().any(|&at| is_ill(&self.members[at]))
     }
 
     /// Clocks become wrong, or right again, and some members start anew.
@@ -313,7 +304,7 @@ impl<'a> World<'a> {
     fn probe(&mut self) {
         let keys = self.plan.shape.keys.clone();
         for (key, class) in keys.iter().enumerate().step_by(2).take(PROBED_KEYS) {
-            for member in 0..self.members.len() {
+            for member in self.cluster() {
                 if !self.members[member].is_running() {
                     continue;
                 }
@@ -338,9 +329,11 @@ impl<'a> World<'a> {
     fn read_everything(&mut self) {
         for key in 0..self.plan.shape.keys.len() {
             let from = self.copies_of(key);
-            let is_whole = !self.members.iter().any(|member| member.is_lost);
+            let cluster = self.cluster();
+            let is_whole = !cluster.iter().any(|&at| self.members[at].is_lost);
             let quorum = is_whole.then_some((from, from));
-            let running: Vec<usize> = (0..self.members.len())
+            let running: Vec<usize> = cluster
+                .into_iter()
                 .filter(|&member| self.members[member].is_running())
                 .collect();
             if running.is_empty() {
@@ -359,7 +352,7 @@ impl<'a> World<'a> {
         for is_reverse in [false, true] {
             let planned = PlannedScan {
                 at_us: self.now_us(),
-                member: self.prng.below(self.members.len() as u64) as usize,
+                member: self.any_member(),
                 start: 0,
                 end: None,
                 is_reverse,
@@ -370,24 +363,25 @@ impl<'a> World<'a> {
         }
     }
 
+    fn any_member(&mut self) -> usize {
+        let cluster = self.cluster();
+        cluster[self.prng.below(cluster.len() as u64) as usize]
+    }
+
     /// On how many owners an operation may have put copies of the key.
     fn copies_of(&self, key: usize) -> u8 {
         match self.plan.shape.keys[key] {
             KeyClass::Weak => self.members.len() as u8,
-            KeyClass::Strong | KeyClass::Fleeting => self.plan.shape.copies as u8,
+            KeyClass::Strong | KeyClass::Fleeting => self.newest().topology().copies(),
         }
     }
 
     fn owners(&self, key: usize) -> Vec<usize> {
-        let partition = self.ring.partition(&key_name(key));
-        self.ring
-            .owners(partition)
-            .iter()
-            .map(|member| member.at())
-            .collect()
+        let layout = self.newest();
+        self.owners_in(layout, layout.ring().partition(&key_name(key)))
     }
 
-    /// What the stores and the histories say in the end.
+    /// The promises that the stores and the histories show in the end.
     pub(super) fn check_promises(&mut self) {
         if self.violations.is_empty() {
             self.violations
@@ -417,7 +411,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// One log is one order: what it did not take before the next write it never takes.
+    /// One log is one order: a write that it did not take before the next one is never taken.
     fn pending(&self) -> Pending {
         match self.plan.shape.members {
             1 => Pending::EndsWhenReplaced,
@@ -454,9 +448,9 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Do so many owners with a whole copy tell a read what belongs into a damaged one? Only of a
-    /// record that was written at the default level do they know for certain; and a map takes what
-    /// is written over damage, the engine only when it need not read the damaged block again.
+    /// Do so many owners with a whole copy tell a read the content of a damaged one? They know for
+    /// certain only for a record that was written at the default level. A map takes a write over
+    /// damage; the engine does only when it need not read the damaged block again.
     fn is_mendable(&self, op: &Op, healthy: usize) -> bool {
         let is_known = self.history.iter().any(|write| {
             let is_written = matches!(write.end, ClientEnd::Written(_));
@@ -469,8 +463,7 @@ impl<'a> World<'a> {
 
     /// A healthy cluster shows all of a range.
     fn judge_scans(&mut self) {
-        let is_ill = |member: &Member| !member.is_running() || member.is_rotten;
-        if self.members.iter().any(is_ill) {
+        if self.is_anybody_ill() {
             return;
         }
         let reads_us = self.reads_us;
@@ -508,8 +501,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Is the copy damaged for good? It holds something newer than all others do, which nobody was
-    /// ever told of: what others have cannot be written over it.
+    /// Is the copy damaged for good? It holds a newer version than all others, which no client was
+    /// ever told of. The others' cells cannot be written over it.
     fn is_beyond_repair(&self, owner: usize, key: usize, newest: Option<Version>) -> bool {
         let store = self.members[owner].store.as_ref();
         let hidden = store.and_then(|store| store.hidden_version(&Key::user(&key_name(key))));
@@ -540,14 +533,18 @@ impl<'a> World<'a> {
             .filter_map(|&owner| self.members[owner].store.as_ref());
         let cells = stores.filter_map(|store| store.read(&key).ok().flatten());
         let newest = cells.max_by_key(|cell| cell.version);
-        newest.map_or(1, |cell| usize::from(cell.copies))
+        let copies = newest.map_or(1, |cell| usize::from(cell.copies));
+        match self.town {
+            // The table may have fewer now.
+            Some(_) => copies.min(usize::from(self.newest().topology().copies())),
+            None => copies,
+        }
     }
 
     fn judge_stores(&mut self) {
-        let is_whole = !self
-            .members
-            .iter()
-            .any(|m| m.is_lost || (m.is_rotten && self.is_engine()));
+        let is_spoilt = |member: &Member| member.is_lost || (member.is_rotten && self.is_engine());
+        let cluster = self.cluster();
+        let is_whole = !cluster.iter().any(|&at| is_spoilt(&self.members[at]));
         for key in 0..self.plan.shape.keys.len() {
             let owners = self.owners(key);
             let copies: Vec<Copy> = owners.iter().map(|&owner| self.copy(owner, key)).collect();
@@ -576,7 +573,9 @@ impl<'a> World<'a> {
     fn disks(&self) -> Disks {
         let is_unread = |fault: &Fault| matches!(fault.kind, FaultKind::FailingReads { .. });
         let is_met = self.plan.faults.iter().any(is_unread);
-        if is_met || self.members.iter().any(|member| member.is_rotten) {
+        let is_spoilt =
+            |member: &Member| member.is_rotten || (self.town.is_some() && member.is_lost);
+        if is_met || self.members.iter().any(is_spoilt) {
             Disks::Damaged
         } else {
             Disks::Whole
@@ -587,17 +586,18 @@ impl<'a> World<'a> {
         self.plan.shape.store == crate::plan::StoreKind::Engine
     }
 
-    /// What the member counts of its hints, while it runs.
+    /// The member's own count of its hints, while it runs.
     fn counted(&self, member: usize) -> Option<(u64, u64)> {
         self.members[member].lanes.first()?.decider.hints()
     }
 
-    /// Before anybody reads: what was acknowledged is on all of its owners, or something newer, by
-    /// itself or by hint, where its member has kept running since and has dropped no hint. Its own
-    /// copy gets no hint.
+    /// Before any client reads. An acknowledged write, or a newer one, is on all of its owners, by
+    /// itself or by hint. It holds where its member has kept running since and has dropped no hint.
+    /// Its own copy gets no hint.
     fn judge_hinted(&mut self) {
         let is_spoilt = |member: &Member| member.is_lost || member.is_rotten;
-        if self.members.iter().any(is_spoilt) {
+        // New owners load what a majority has.
+        if self.members.iter().any(is_spoilt) || self.town.is_some() {
             return;
         }
         let copies: Vec<Vec<(usize, Copy)>> = (0..self.plan.shape.keys.len())
@@ -627,7 +627,9 @@ impl<'a> World<'a> {
     /// included, and know it.
     fn judge_compared(&mut self) {
         let is_spoilt = |member: &Member| member.is_rotten || !member.is_running();
-        if self.plan.shape.compares.is_none() || self.members.iter().any(is_spoilt) {
+        let cluster = self.cluster();
+        let is_ill = cluster.iter().any(|&at| is_spoilt(&self.members[at]));
+        if self.plan.shape.compares.is_none() || is_ill {
             return;
         }
         let mut found = Vec::new();
@@ -636,7 +638,8 @@ impl<'a> World<'a> {
             let wanted = &owners[..self.copies_wanted(&owners, key)];
             let copies: Vec<Copy> = wanted.iter().map(|&o| self.copy_as_shown(o, key)).collect();
             found.extend(check::store::check_convergence(key, &copies));
-            let promised: Vec<Option<Vec<u8>>> = owners[..self.plan.shape.copies]
+            let promised: Vec<Option<Vec<u8>>> = owners
+                [..usize::from(self.newest().topology().copies())]
                 .iter()
                 .map(|&owner| self.promised(owner, key))
                 .collect();
@@ -650,7 +653,7 @@ impl<'a> World<'a> {
             let now = self.members[member].clock.now(now_us);
             let lane = self.members[member].lanes.first();
             let compared_us = lane.and_then(|lane| {
-                let peer = MemberIndex(u8::try_from(peer).expect("few members"));
+                let peer = self.index_at(member, 0, peer)?;
                 lane.decider.compared_us(peer)
             });
             if compared_us.is_none_or(|at_us| at_us + HINTED_US < now.mono_us) {
@@ -662,8 +665,8 @@ impl<'a> World<'a> {
     }
 
     fn pairs(&self) -> Vec<(usize, usize)> {
-        let all = 0..self.members.len();
-        let pairs = all.clone().flat_map(|a| all.clone().map(move |b| (a, b)));
+        let all = self.cluster();
+        let pairs = all.iter().flat_map(|&a| all.iter().map(move |&b| (a, b)));
         pairs.filter(|(a, b)| a != b).collect()
     }
 
@@ -690,7 +693,7 @@ impl<'a> World<'a> {
 
     /// Nothing is on its way: a member counts the hints that it has, and has no more than it may.
     fn judge_hint_rooms(&mut self) {
-        for member in 0..self.members.len() {
+        for member in self.cluster() {
             let (counted, kept) = (self.counted(member), self.hints(member));
             let (Some((counted, _)), Some((_, stored))) = (counted, kept) else {
                 continue;
@@ -705,10 +708,11 @@ impl<'a> World<'a> {
 
     /// Where enough other owners live, no damage stays.
     fn judge_damage(&mut self) {
-        if !self.members.iter().all(Member::is_running) {
+        let cluster = self.cluster();
+        if !cluster.iter().all(|&at| self.members[at].is_running()) {
             return;
         }
-        for member in 0..self.members.len() {
+        for member in cluster {
             let store = self.members[member].store.as_ref();
             if let Some(left) = store.and_then(Store::damage_left) {
                 self.violate(Rule::DamageLeft, format!("m{member}: {left}"));
@@ -719,11 +723,11 @@ impl<'a> World<'a> {
     fn judge_leftovers(&mut self) {
         self.judge_hint_rooms();
         // What is kept for a member that never comes back stays.
-        let is_whole = !self.members.iter().any(|member| member.is_lost);
-        for member in 0..self.members.len() {
+        let cluster = self.cluster();
+        let is_whole = !cluster.iter().any(|&at| self.members[at].is_lost);
+        for member in cluster {
             let hints = self.hints(member).map_or(0, |(hints, _)| hints);
-            // Behind a damaged block nobody can tell whether a hint is still the one that was
-            // delivered.
+            // A damaged block may hide whether a hint is still the one that was delivered.
             let is_stuck = self.members[member].is_rotten && self.is_engine();
             if is_whole && hints > 0 && !is_stuck {
                 self.violate(Rule::Leak, format!("{hints} hints are left at m{member}"));

@@ -1,4 +1,4 @@
-//! What goes wrong, and how it ends: crashes, restarts, cuts, clocks, disks.
+//! The faults, and how they end: crashes, restarts, cuts, clocks, disks.
 //!
 //! ```text
 //! running ── crash ──► a disk image ── after a while ──► opened again: a new life, the clock above
@@ -17,16 +17,18 @@ use crate::decider::Birth;
 use crate::member::MemberLoop;
 use crate::plan::FaultKind;
 use crate::planted::ShellBug;
+use crate::process_steward::ProcessSteward;
 use crate::store::{Crash, Disk, Store};
 use dendra_base::Prng;
 use dendra_base::peer::Readiness;
 use dendra_engine::Identity;
-use dendra_node::{Hlc, MemberIndex};
+use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
+use dendra_node::{Fence, Hlc, MemberIndex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How far a wall clock may be off in the end, in milliseconds: with a ceiling's step for every
-/// restart, still less than what members believe of each other.
+/// How far a wall clock may be off in the end, in milliseconds. With a ceiling's step for every
+/// restart, it is still less than members believe of each other.
 const OFFSET_MS_MAX: i64 = 8_000;
 
 impl World<'_> {
@@ -90,6 +92,11 @@ impl World<'_> {
     }
 
     pub(super) fn fault_ends(&mut self, number: usize) {
+        if World::is_isolation(number) {
+            self.cuts.retain(|(fault, _)| *fault != number);
+            self.links_changed();
+            return;
+        }
         match self.plan.faults[number].kind {
             FaultKind::Cut { .. } => {
                 self.cuts.retain(|(fault, _)| *fault != number);
@@ -132,7 +139,7 @@ impl World<'_> {
         }
     }
 
-    /// Two others must have a copy of whatever a majority has acknowledged.
+    /// Two others must have a copy of each write that a majority has acknowledged.
     fn may_lose_bytes(&self) -> bool {
         self.plan.shape.copies >= 3
     }
@@ -188,9 +195,10 @@ impl World<'_> {
         it.covers.clear();
         it.covers_in_flight.clear();
         it.is_committing = false;
-        it.links_up = 0;
+        it.links_up.clear();
         it.lost.clear();
         it.meets = None;
+        it.home = None;
         it.ages.clear();
         let lanes = std::mem::take(&mut it.lanes);
         let incarnation = it.incarnation;
@@ -207,8 +215,16 @@ impl World<'_> {
             },
         );
         self.links_changed();
+        self.orders_lose(member);
         for lane in lanes {
             self.clients_lose(lane.open.into_iter().collect());
+        }
+    }
+
+    pub(super) fn identity(&self, member: usize) -> Identity {
+        Identity {
+            node: member as u128 + 1,
+            origin: (member as u32 + 1) << 8,
         }
     }
 
@@ -220,11 +236,12 @@ impl World<'_> {
             return;
         }
         let wall_ms = it.clock.now(now_us).wall_ms;
-        let origin = (member as u32 + 1) << 8;
-        let identity = Identity {
-            node: member as u128 + 1,
-            origin,
-        };
+        if !self.is_startable(member) {
+            return;
+        }
+        let it = &self.members[member];
+        let identity = self.identity(member);
+        let origin = identity.origin;
         let mut store = match Store::open(&it.disk, &self.plan.shape, identity, wall_ms) {
             Ok(store) => store,
             Err(reason) => {
@@ -241,8 +258,8 @@ impl World<'_> {
                 return;
             }
         };
-        // A peer refuses a member whose clock ends before what it confirmed: to no healthy one may
-        // that happen.
+        // A peer refuses a member whose clock ends before its confirmations. That must not happen
+        // to a healthy one.
         let (ends, confirmed) = (store.hlc_floor(), it.confirmed);
         let is_let_in = self.has_bug(ShellBug::OldImage)
             || self.has_bug(ShellBug::SameIdentityAfterWipe)
@@ -261,18 +278,41 @@ impl World<'_> {
         } else {
             None
         };
+        let steward = match self.steward_of(member, &mut store, wall_ms) {
+            Ok(steward) => steward,
+            Err(why) => {
+                let rest = store.crash(Crash::Killed, &[], wall_ms, &mut self.prng);
+                self.members[member].disk = rest;
+                return self.no_start(member, incarnation, why);
+            }
+        };
         let floor = if self.has_bug(ShellBug::FloorIgnored) {
             0
         } else {
             store.hlc_floor()
         };
+        let hlc = Arc::new(Hlc::new(floor, wall_ms));
+        let (layout, me) = match &steward {
+            None => (Arc::clone(&self.layout), Some(MemberIndex(member as u8))),
+            Some(steward) => {
+                let layout = Arc::clone(steward.layout());
+                let me = layout.index_of(steward.me().member);
+                (layout, me)
+            }
+        };
+        let me = me.expect("a start is one of a member");
+        let fence = Arc::new(Fence::at(&layout));
+        let changes = self.plan.changes.as_ref();
         let birth = Birth {
-            topology: Arc::clone(&self.topology),
-            ring: Arc::clone(&self.ring),
-            me: MemberIndex(member as u8),
+            layout: Arc::clone(&layout),
+            fence: Arc::clone(&fence),
+            me,
+            load_bytes_per_second: changes
+                .map_or(LOAD_BYTES_PER_SECOND_DEFAULT, |c| c.load_bytes_per_second),
+            load_patience_us: changes.map_or(LOAD_PATIENCE_US_DEFAULT, |c| c.load_patience_us),
             origin,
             lanes: self.plan.shape.lanes,
-            hlc: Arc::new(Hlc::new(floor, wall_ms)),
+            hlc: Arc::clone(&hlc),
             hint_bytes: self.plan.shape.hint_bytes,
             compare_bytes_per_second: self.plan.shape.compares.map_or(0, |(bytes, _)| bytes),
             compare_pause_us: self.plan.shape.compares.map_or(0, |(_, pause_us)| pause_us),
@@ -288,6 +328,8 @@ impl World<'_> {
             .into_iter()
             .map(|decider| MemberLoop {
                 decider,
+                layout: Arc::clone(&layout),
+                adopts_us: 0,
                 turn_us: None,
                 open: BTreeMap::new(),
                 busy_until_us: 0,
@@ -295,10 +337,15 @@ impl World<'_> {
                 readiness: Readiness::Ready,
             })
             .collect();
+        it.home = steward.map(|steward| ProcessSteward::new(steward, fence, hlc, origin));
         let incarnation = it.incarnation;
         self.trace
             .line(now_us, || format!("m{member} starts above {floor:x}"));
         self.links_changed();
+        if self.members[member].home.is_some() {
+            self.begin_without_links(member);
+            self.first_look(member);
+        }
         if self.members[member].is_rotten {
             self.scrub_later(member);
         }

@@ -1,10 +1,10 @@
-//! Who is who: numbers of starts, what members note about each other, and images of disks that come
+//! Identities: numbers of starts, notes of members about each other, and images of disks that come
 //! back.
 //!
 //! ```text
 //! start ─► own record durable ─► every other member that can be asked judges the claim ─► it serves
 //!                                        └─ refuses: the folder is an image, and the true one comes back
-//! link up ─► claim ─► note durable ─► linked      every 100 ms: what others confirmed is noted
+//! link up ─► claim ─► note durable ─► linked      every 100 ms: confirmations of others are noted
 //! ```
 //!
 //! Only in runs with an image: all others have members that know each other from the beginning to
@@ -12,10 +12,10 @@
 //!
 //! Invariants
 //! 1. Notes are records in the member's own store: an image has those of its time.
-//! 2. An image serves nobody. Whether it would have been let in is judged when it asks, and then
-//!    the true folder starts, which must be let in.
-//! 3. An image must be refused as soon as one member that can be asked has noted a start behind it,
-//!    or a clock value that the image's clock does not reach.
+//! 2. An image serves no request. The judgement on it falls when it asks. Then the true folder
+//!    starts, and must be let in.
+//! 3. An image must be refused as soon as one member that can be asked has noted a start behind it.
+//!    The same holds for a clock value that the image's clock does not reach.
 //!
 //! Not here: the rules (crate `node`, `membership/`), links (`network.rs`), several processes of
 //! one member (`members/`).
@@ -116,7 +116,7 @@ impl World<'_> {
             }
         }
         match planned.restarts {
-            // What the others know then is what they had noted.
+            // The others know then what their notes say.
             Restarts::AllAtOnce => self.put_image_in_place(2 * DOWN_US),
             Restarts::None | Restarts::OneByOne => {
                 self.schedule.after(IMAGE_US, Happening::Restore);
@@ -148,7 +148,7 @@ impl World<'_> {
         }
     }
 
-    /// By member, in which life, of whom, what: its notes if it stopped now.
+    /// By member, in which life, of which one, the claim: its notes if it stopped now.
     fn unnoted(&mut self) -> Vec<(usize, u64, usize, Peer)> {
         let mut due = Vec::new();
         for by in 0..self.members.len() {
@@ -176,14 +176,14 @@ impl World<'_> {
         effects
     }
 
-    /// What a member knew when the restarts began, seconds ago, it has noted if it lives on.
+    /// A member has noted what it knew when the restarts began, seconds ago, if it lives on.
     fn judge_notes(&mut self) {
         let image = self.image.as_ref().expect("members meet");
         let late = image.due.iter().find(|(by, incarnation, of, news)| {
             self.members[*by].incarnation == *incarnation && image.noted[*by][*of].1 < news.clock
         });
         if let Some((by, _, of, _)) = late {
-            let what = format!("m{by} has not noted what m{of} confirmed seconds ago");
+            let what = format!("m{by} has not noted a confirmation of m{of} from seconds ago");
             self.violate(Rule::Lost, what);
         }
     }
@@ -194,7 +194,7 @@ impl World<'_> {
         is_planned && self.image.as_ref().is_some_and(|i| i.aside.is_some())
     }
 
-    /// A start: the own record is durable, and all who can be asked have let it in.
+    /// A start: the own record is durable, and all members that can be asked have let it in.
     pub(super) fn begin_life(
         &mut self,
         member: usize,
@@ -355,7 +355,7 @@ impl World<'_> {
         }
     }
 
-    /// May this link come up? `peer` says who it is, and that is noted first.
+    /// May this link come up? `peer` shows its claim, and that is noted first.
     pub(super) fn recognises(&mut self, member: usize, peer: usize) -> bool {
         let Some(claim) = self.members[peer].meets.as_ref().map(|meets| meets.claim) else {
             return false;
@@ -418,7 +418,7 @@ impl World<'_> {
         is_written
     }
 
-    /// A link was lost: what was confirmed over it is noted.
+    /// A link was lost: the confirmations over it are noted.
     pub(super) fn parts(&mut self, member: usize, peer: usize) {
         let Some(meets) = &mut self.members[member].meets else {
             return;
@@ -461,7 +461,7 @@ impl World<'_> {
 
     /// An answer says how far the folder of its maker goes.
     pub(super) fn hears(&mut self, member: usize, from: usize, answer: &Answer) {
-        let is_linked = self.members[member].links_up >> from & 1 == 1;
+        let is_linked = self.members[member].links_up.contains(&from);
         let kept = match answer {
             Answer::Written(version) => version.hlc,
             Answer::Clock { kept, .. } => *kept,

@@ -1,23 +1,24 @@
-//! The world: takes the next happening, lets it happen, and writes down what clients are told.
+//! The world: takes the next happening, lets it happen, and writes down the answers to clients.
 //!
 //! ```text
 //! mod.rs       happenings, effects, the log of each member
-//! state.rs     what a run consists of
+//! state.rs     the parts of a run
 //! names.rs     numbers of keys, values and tickets, as bytes
 //! network.rs   messages, links
-//! clients.rs   what clients ask and what they are told
+//! clients.rs   the wishes of clients and their answers
 //! scans.rs     walks over many keys
-//! meeting.rs   who is who: starts, notes, images of disks
-//! overload.rs  slow processors: mailboxes, and who is refused there
+//! meeting.rs   identities: starts, notes, images of disks
+//! overload.rs  slow processors: mailboxes, and refusals there
 //! faults.rs    crashes, restarts, cuts, clocks, damage
+//! town/        members that come and go: stewards, the operator
 //! ending.rs    calm, liveness, the last reads, the verdict
 //! ```
 //!
 //! Invariants
 //! 1. A member that is paused or down takes part in nothing.
-//! 2. Whatever is drawn comes from the plan's seed, in the order of happenings.
+//! 2. Every draw comes from the plan's seed, in the order of happenings.
 //!
-//! Not here: what must hold (`check/`), decisions (crate `node`).
+//! Not here: the rules (`check/`), decisions (crate `node`).
 //! See: docs/verification.md.
 
 mod clients;
@@ -29,12 +30,13 @@ mod network;
 mod overload;
 mod scans;
 mod state;
+mod town;
 
 use crate::check::linear::Searches;
 use crate::check::{Rule, Violation};
 use crate::history::Op;
-use crate::limits::{BEHIND_LEN, HAPPENINGS_MAX};
-use crate::member::{MemberLoop, Pending};
+use crate::limits::BEHIND_LEN;
+use crate::member::{MemberLoop, Pending, Waiter};
 use crate::plan::Plan;
 use crate::planted::ShellBug;
 use crate::store::{Crash, Fate, PageRange, Store, Write};
@@ -44,15 +46,15 @@ use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome};
 pub use state::Setup;
 use state::{Happening, Phase, World};
 
-/// What a slice of a scrub reads, about.
+/// The bytes that a slice of a scrub reads, about.
 const SCRUB_BYTES: u64 = 4 << 10;
 /// Between two of them.
 const SCRUB_PAUSE_US: u64 = 100_000;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Report {
-    /// What clients were told.
+    /// The answers that clients got.
     pub history: Vec<Op>,
     /// Broken promises.
     pub violations: Vec<Violation>,
@@ -60,6 +62,8 @@ pub struct Report {
     pub searches: Searches,
     /// Happenings, as a measure of work.
     pub happenings: u64,
+    /// Plans that changed the members: begun, and ended.
+    pub plans: (u64, u64),
     /// Hash of the trace; 0 when it was off.
     pub hash: u64,
 }
@@ -73,9 +77,10 @@ pub fn run(plan: &Plan, setup: Setup) -> Report {
         if world.phase == Phase::Over || !world.violations.is_empty() {
             break;
         }
-        if world.schedule.count() > HAPPENINGS_MAX {
+        if world.schedule.count() > plan.happenings_max() {
             let what = format!(
-                "{HAPPENINGS_MAX} happenings and no end, in {:?}",
+                "{} happenings and no end, in {:?}",
+                plan.happenings_max(),
                 world.phase
             );
             world.violate(Rule::NotAvailable, what);
@@ -87,6 +92,7 @@ pub fn run(plan: &Plan, setup: Setup) -> Report {
         violations: world.violations,
         searches: world.searches,
         happenings: world.schedule.count(),
+        plans: world.town.as_ref().map_or((0, 0), |town| town.plans),
         hash: world.trace.hash(),
     }
 }
@@ -145,8 +151,36 @@ impl World<'_> {
                 member,
                 incarnation,
                 ..
+            }
+            | Happening::Adopt {
+                member,
+                incarnation,
+                ..
+            }
+            | Happening::Look {
+                member,
+                incarnation,
+            }
+            | Happening::NoteAgain {
+                member,
+                incarnation,
+            }
+            | Happening::Close {
+                member,
+                incarnation,
+                ..
+            }
+            | Happening::LinkAgain {
+                member,
+                incarnation,
+                ..
+            }
+            | Happening::End {
+                member,
+                incarnation,
             } => Some((*member, Some(*incarnation))),
             Happening::Arrive(envelope) => Some((envelope.to, None)),
+            Happening::Knocked { host, .. } => Some((*host, None)),
             _ => None,
         }
     }
@@ -200,11 +234,31 @@ impl World<'_> {
                 member,
                 incarnation,
             } => self.sweep(member, incarnation),
+            Happening::Adopt {
+                member,
+                lane,
+                layout,
+                ..
+            } => self.lane_adopts(member, lane, &layout),
+            Happening::Look { member, .. } => self.steward_looks(member),
+            Happening::NoteAgain { member, .. } => self.write_note_of_steward(member),
+            Happening::Close { member, gone, .. } => self.close_links(member, gone),
+            Happening::LinkAgain { member, peer, .. } => self.link_again(member, peer),
+            Happening::End { member, .. } => self.end_for_ever(member),
+            Happening::Knock { joiner } => self.knocks(joiner),
+            Happening::Knocked {
+                joiner,
+                host,
+                frame,
+            } => self.knocked(joiner, host, &frame),
+            Happening::Answered { joiner, frame } => self.joiner_hears(joiner, &frame),
+            Happening::Deed { number } => self.deed(number),
+            Happening::Operator => self.operator_looks(),
             Happening::Phase(phase) => self.enter(phase),
         }
     }
 
-    /// Tells a loop something now, does what it wants, and sees to its next turn.
+    /// Gives a loop an event now, carries out its effects, and sees to its next turn.
     fn give(&mut self, member: usize, lane: usize, event: Event) {
         let now = self.members[member].clock.now(self.now_us());
         self.trace.line(self.schedule.now_us(), || {
@@ -246,7 +300,7 @@ impl World<'_> {
         }
     }
 
-    /// Tells a loop what its store would say to a write, when that is news.
+    /// Tells a loop the readiness of its store, when that is news.
     fn tell_readiness(&mut self, member: usize, lane: usize, now: Now, effects: &mut Vec<Effect>) {
         let it = &mut self.members[member];
         let is_behind = it.queue.len() >= BEHIND_LEN || it.lanes[lane].waiting >= BEHIND_LEN;
@@ -334,11 +388,18 @@ impl World<'_> {
                 stamp,
                 ask,
             } => {
-                self.ask(member, lane, peer.at(), id, stamp, ask);
+                if let Some(peer) = self.machine_at(member, lane, peer) {
+                    self.ask(member, lane, peer, id, stamp, ask);
+                }
             }
-            Effect::Withdraw { member: peer, ids } => self.withdraw(member, lane, peer.at(), &ids),
-            // The members of this world do not change.
-            Effect::Learn { .. } | Effect::Loaded { .. } => {}
+            Effect::Withdraw { member: peer, ids } => {
+                if let Some(peer) = self.machine_at(member, lane, peer) {
+                    self.withdraw(member, lane, peer, &ids);
+                }
+            }
+            effect @ (Effect::Learn { .. } | Effect::Loaded { .. }) => {
+                self.loop_says(member, lane, effect);
+            }
             Effect::Repaired { id } => {
                 if let Some(store) = &self.members[member].store {
                     store.repaired(id);
@@ -406,14 +467,14 @@ impl World<'_> {
                     self.give_later(member, lane, 0, Event::Wrote { ticket, result });
                     self.members[member].queue.push(Pending {
                         lane,
-                        ticket: None,
+                        waiter: Waiter::Nobody,
                         write,
                     });
                 } else {
-                    let ticket = Some(ticket);
+                    let waiter = Waiter::Loop(ticket);
                     self.members[member].queue.push(Pending {
                         lane,
-                        ticket,
+                        waiter,
                         write,
                     });
                 }
@@ -440,7 +501,7 @@ impl World<'_> {
         );
     }
 
-    /// The store answers a read: what is true now or what is true later, after a drawn time.
+    /// The store answers a read: with the state of now or of later, after a drawn time.
     fn answer_later<T>(
         &mut self,
         member: usize,
@@ -509,7 +570,7 @@ impl World<'_> {
             let write = Write { key, cell, guard };
             it.in_flight.push(Pending {
                 lane: 0,
-                ticket: None,
+                waiter: Waiter::Nobody,
                 write,
             });
         }
@@ -553,8 +614,12 @@ impl World<'_> {
             self.give(member, lane, Event::Covered { hlc });
         }
         for (pending, result) in done.into_iter().zip(results) {
-            if let Some(ticket) = pending.ticket {
-                self.give(member, pending.lane, Event::Wrote { ticket, result });
+            match pending.waiter {
+                Waiter::Nobody => {}
+                Waiter::Loop(ticket) => {
+                    self.give(member, pending.lane, Event::Wrote { ticket, result });
+                }
+                Waiter::Steward => self.note_ends(member, result.is_ok()),
             }
         }
         debug_assert_eq!(
@@ -583,8 +648,8 @@ impl World<'_> {
         }
     }
 
-    /// A slice of a scrub, and whatever became of the damage. Draws nothing: runs without damage
-    /// are not changed by it.
+    /// A slice of a scrub, and the fate of the damage. Draws nothing: runs without damage are not
+    /// changed by it.
     fn scrub(&mut self, member: usize) {
         let now_us = self.now_us();
         let it = &mut self.members[member];

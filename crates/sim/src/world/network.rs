@@ -6,24 +6,29 @@
 //! ```
 //!
 //! Invariants
-//! 1. An answer reaches the life of the member that asked, or nobody: its connection ended with it.
+//! 1. An answer reaches the life of the member that asked, or none: its connection ended with it.
 //! 2. A question may reach any life of the member that was asked.
-//! 3. Every message is a frame of the real wire: what it cannot carry does not arrive.
+//! 3. Every message is a frame of the real wire: a message that it cannot carry does not arrive.
 //!
-//! Not here: what links carry in the real world (crates `wire`, `server`).
+//! Not here: the frames of links in the real world (crates `wire`, `server`).
 
 use super::names::{key_name, value_bytes};
 use super::state::{Envelope, Happening, World};
 use crate::check::Rule;
-use crate::plan::link_bit;
 use dendra_base::peer::{Answer, Ask, Stamp};
 use dendra_base::{CellRef, Key, Version};
-use dendra_node::MemberIndex;
 use dendra_node::step::{AskId, Asker, Event};
 use dendra_wire::limits::PEER_WITHDRAW_IDS_MAX;
 use dendra_wire::peer::{self, Message, Question, Seal};
+use std::collections::BTreeSet;
 
 const LANE_BITS: u32 = 8;
+const MACHINE_SHIFT: u32 = 48;
+
+/// The number of a link: the machine at its other end, its life, the loop.
+fn link_of(from: usize, incarnation: u64, lane: usize) -> u64 {
+    (from as u64) << MACHINE_SHIFT | incarnation << LANE_BITS | lane as u64
+}
 
 /// The number in a value that no operation wrote.
 const STRANGE_VALUE: u32 = u32::MAX;
@@ -61,8 +66,8 @@ impl World<'_> {
         });
     }
 
-    /// A write that must not be taken: of an older topology, or of another cluster. Its value is
-    /// nobody's, so that a read which sees it is a broken promise.
+    /// A write that must not be taken: of an older topology, or of another cluster. No client wrote
+    /// its value, so a read that sees it is a broken promise.
     fn send_strange(
         &mut self,
         from: usize,
@@ -86,7 +91,8 @@ impl World<'_> {
             ask: Ask::Write { key, cell },
             ..like.clone()
         };
-        if self.prng.chance(1, 2) {
+        // Where owners change, a question of the epoch before may be a good one.
+        if self.prng.chance(1, 2) && self.town.is_none() {
             question.stamp.epoch -= 1
         } else {
             question.stamp.cluster ^= 1
@@ -122,14 +128,14 @@ impl World<'_> {
         peer::encode_answer(&mut frame, &mut Seal::plain(), asker.id, answer);
         self.send(Envelope {
             from,
-            to: asker.member.at(),
+            to: (asker.link >> MACHINE_SHIFT) as usize,
             lane: (asker.link & ((1 << LANE_BITS) - 1)) as usize,
-            incarnation: asker.link >> LANE_BITS,
+            incarnation: (asker.link & ((1 << MACHINE_SHIFT) - 1)) >> LANE_BITS,
             frame: frame.into(),
         });
     }
 
-    fn send(&mut self, envelope: Envelope) {
+    pub(super) fn send(&mut self, envelope: Envelope) {
         let is_cut = self.is_cut(envelope.from, envelope.to);
         let shape = &self.plan.shape;
         let is_calm = self.is_calm();
@@ -163,7 +169,9 @@ impl World<'_> {
             incarnation,
             frame,
         } = envelope;
-        let member = MemberIndex(from as u8);
+        let Some(member) = self.place_of(to, from) else {
+            return;
+        };
         let message = match peer::decode(&frame, &mut Seal::plain()) {
             Ok(message) => message,
             Err(malformed) => {
@@ -176,13 +184,13 @@ impl World<'_> {
         };
         match message {
             Message::Ask(question) => {
-                let link = incarnation << LANE_BITS | lane as u64;
+                let link = link_of(from, incarnation, lane);
                 let asker = Asker {
                     member,
                     link,
                     id: question.id,
                 };
-                self.question_arrives(to, asker, question);
+                self.question_arrives(to, from, asker, question);
             }
             Message::Answer { id, answer } => {
                 if self.members[to].incarnation == incarnation {
@@ -191,12 +199,13 @@ impl World<'_> {
                 }
             }
             Message::Withdraw { ids } => {
-                let link = incarnation << LANE_BITS | lane as u64;
+                let link = link_of(from, incarnation, lane);
                 let lanes = self.members[to].lanes.len();
                 // As in `question_arrives`: the same loop, where there are as many.
                 let lane = lane % lanes;
                 self.give(to, lane, Event::Withdrawn { member, link, ids });
             }
+            Message::Steward { body, .. } => self.steward_hears(to, from, &body),
             other => self.violate(
                 Rule::WrongValue,
                 format!("{other:?} is no message of a node"),
@@ -205,11 +214,11 @@ impl World<'_> {
     }
 
     /// As the server does it: the time on the way is taken off what is left, as far as it is known.
-    fn question_arrives(&mut self, to: usize, asker: Asker, question: Question) {
+    fn question_arrives(&mut self, to: usize, from: usize, asker: Asker, question: Question) {
         let now_us = self.now_us();
         let it = &mut self.members[to];
         let now_ms = it.clock.now(now_us).mono_us / 1_000;
-        let age = it.ages.entry((asker.member.at(), asker.link)).or_default();
+        let age = it.ages.entry((from, asker.link)).or_default();
         let age_ms = age.of(question.sent_ms, now_ms);
         let mut stamp = question.stamp;
         stamp.left_ms = stamp.left_ms.saturating_sub(age_ms);
@@ -226,12 +235,10 @@ impl World<'_> {
     }
 
     pub(super) fn is_cut(&self, from: usize, to: usize) -> bool {
-        self.cuts
-            .iter()
-            .any(|(_, links)| links & link_bit(from, to) != 0)
+        self.cuts.iter().any(|(_, links)| links.has(from, to))
     }
 
-    fn is_connected(&self, a: usize, b: usize) -> bool {
+    pub(super) fn is_connected(&self, a: usize, b: usize) -> bool {
         let runs = |member: usize| self.members[member].is_running();
         runs(a) && runs(b) && !self.is_cut(a, b) && !self.is_cut(b, a)
     }
@@ -239,15 +246,18 @@ impl World<'_> {
     /// Every member notices within a drawn time which links changed: surely when one came up, and
     /// mostly when one went down.
     pub(super) fn links_changed(&mut self) {
-        for member in 0..self.members.len() {
-            for peer in 0..self.members.len() {
+        let running = (0..self.members.len()).filter(|&at| self.members[at].is_running());
+        let running: Vec<usize> = running.collect();
+        for &member in &running {
+            let linked = &self.members[member].links_up;
+            let peers: BTreeSet<usize> = running.iter().chain(linked).copied().collect();
+            for peer in peers.into_iter().filter(|&peer| peer != member) {
                 let it = &self.members[member];
-                if member == peer || !it.is_running() {
-                    continue;
-                }
-                let was_up = it.links_up >> peer & 1 == 1;
+                let was_up = it.links_up.contains(&peer);
                 let is_up = self.is_connected(member, peer);
-                if was_up == is_up || (!is_up && self.prng.chance(1, 3)) {
+                let is_known = was_up == is_up;
+                // A steward is told in any case: an operator waits for it.
+                if is_known || (!is_up && self.prng.chance(1, 3) && self.town.is_none()) {
                     continue;
                 }
                 let incarnation = it.incarnation;
@@ -265,7 +275,7 @@ impl World<'_> {
 
     pub(super) fn notice(&mut self, member: usize, peer: usize, is_up: bool) {
         let it = &self.members[member];
-        let (was_up, incarnation) = (it.links_up >> peer & 1 == 1, it.incarnation);
+        let (was_up, incarnation) = (it.links_up.contains(&peer), it.incarnation);
         // Meanwhile it may have changed again; what comes last is noticed.
         if was_up == is_up || (is_up && !self.is_connected(member, peer)) {
             return;
@@ -276,26 +286,37 @@ impl World<'_> {
             }
             return;
         }
-        self.members[member].links_up ^= 1 << peer;
+        if is_up && !self.shakes_hands(member, peer) {
+            return;
+        }
+        let links = &mut self.members[member].links_up;
+        if is_up {
+            links.insert(peer);
+        } else {
+            links.remove(&peer);
+        }
         if !is_up {
             self.parts(member, peer);
         }
         for lane in 0..self.members[member].lanes.len() {
-            let member_of = MemberIndex(peer as u8);
-            self.give(
-                member,
-                lane,
-                Event::Link {
-                    member: member_of,
-                    is_up,
-                },
-            );
+            if let Some(member_of) = self.index_at(member, lane, peer) {
+                self.give(
+                    member,
+                    lane,
+                    Event::Link {
+                        member: member_of,
+                        is_up,
+                    },
+                );
+            }
         }
+        self.steward_sees(member, peer, is_up);
         if is_up && self.members[peer].is_running() {
-            // Whoever is linked to hears of it.
+            // A member to which it is linked hears of it.
             for lane in 0..self.members[peer].lanes.len() {
-                let member = MemberIndex(member as u8);
-                self.give(peer, lane, Event::Heard { member });
+                if let Some(member) = self.index_at(peer, lane, member) {
+                    self.give(peer, lane, Event::Heard { member });
+                }
             }
         }
         if !is_up && self.is_connected(member, peer) {
@@ -304,7 +325,7 @@ impl World<'_> {
         }
     }
 
-    fn notice_later(&mut self, member: usize, peer: usize) {
+    pub(super) fn notice_later(&mut self, member: usize, peer: usize) {
         let incarnation = self.members[member].incarnation;
         let delay_us = self.prng.below(50_000);
         let again = Happening::Notice {

@@ -1,5 +1,5 @@
-//! Slow processors: each event that a loop handles takes time, and what comes meanwhile waits in
-//! its mailbox.
+//! Slow processors: each event that a loop handles takes time, and later events wait in its
+//! mailbox.
 //!
 //! ```text
 //! message, request, turn ─► is the loop busy? ─ no ─► handled; busy for `event_us` from now on
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. At most `MAILBOX_LEN_MAX` messages and requests wait for a loop; what its own member tells it
-//!    comes on top, one for each of its orders.
-//! 2. A loop that is quick is never busy: runs without such a fault are what they were.
+//! 1. At most `MAILBOX_LEN_MAX` messages and requests wait for a loop. The events of its own member
+//!    come on top, one for each of its orders.
+//! 2. A loop that is quick is never busy: runs without such a fault do not change.
 //!
 //! Not here: when processors are slow (`plan.rs`).
 
@@ -35,7 +35,7 @@ impl World<'_> {
         }
     }
 
-    /// What may happen now: `None` when it waits, or was refused.
+    /// The happening, if it may happen now: `None` when it waits, or was refused.
     pub(super) fn has_time_for(&mut self, happening: Happening) -> Option<Happening> {
         let Some((member, lane)) = self.lane_of(&happening) else {
             return Some(happening);
@@ -107,7 +107,7 @@ impl World<'_> {
     }
 }
 
-/// Does it come from outside? What a member tells its own loop is bounded by the loop's orders.
+/// Does it come from outside? The loop's orders bound the events of its own member.
 fn counts(happening: &Happening) -> bool {
     match happening {
         Happening::Arrive(_) => true,

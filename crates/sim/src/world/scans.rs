@@ -4,7 +4,7 @@
 //! Invariants
 //! 1. A page is asked for once and shown once, not behind its deadline's tick, as any operation.
 //!
-//! Not here: what pages must show (`check/scans.rs`).
+//! Not here: the rules for pages (`check/scans.rs`).
 
 use super::names::{SCAN_TICKET, key_name, key_number, scan_of, value_number};
 use super::state::{Happening, Walk, World};

@@ -1,23 +1,24 @@
-//! The state of a run: members, clients, messages, and the schedule of what happens next.
+//! The state of a run: members, clients, messages, and the schedule of events.
 //!
 //! ```text
-//! Setup, Plan ─► World ─┬─ Schedule of Happening     what comes next
+//! Setup, Plan ─► World ─┬─ Schedule of Happening     the next event
 //!                       ├─ Member, Envelope           the cluster
-//!                       ├─ Client, Walk               who asks
+//!                       ├─ Client, Walk               the askers
 //!                       └─ Phase, Image               where the run is
 //! ```
 //!
 //! Invariants
 //! 1. Nothing here decides: the other files of this folder change it, each in its own `impl World`.
 //!
-//! Not here: what a happening does (`mod.rs` and its parts).
+//! Not here: the effects of a happening (`mod.rs` and its parts).
 
 use crate::check::Violation;
 use crate::check::linear::Searches;
 use crate::decider::Midwife;
 use crate::history::{Op, Scan, Seen};
+use crate::machines::Town;
 use crate::member::Member;
-use crate::plan::{Plan, Planned, PlannedScan};
+use crate::plan::{CutLinks, Plan, Planned, PlannedScan};
 use crate::planted::ShellBug;
 use crate::schedule::Schedule;
 use crate::store::Disk;
@@ -25,8 +26,9 @@ use crate::trace::{Trace, Tracing};
 use bytes::Bytes;
 use dendra_base::Prng;
 use dendra_base::peer::Range;
+use dendra_node::Layout;
 use dendra_node::membership::identity::Peer;
-use dendra_node::ring::Ring;
+use dendra_node::ring::table::MemberId;
 use dendra_node::step::{Effect, Event};
 use dendra_node::topology::Topology;
 use dendra_wire::peer::{self, Seal};
@@ -37,11 +39,11 @@ use std::sync::Arc;
 /// How a run is made, besides its plan.
 #[derive(Clone, Copy)]
 pub struct Setup {
-    /// Who decides.
+    /// Makes the parts that decide.
     pub midwife: Midwife,
     /// A mistake of the shell.
     pub bug: Option<ShellBug>,
-    /// What is done with the trace.
+    /// The use of the trace.
     pub tracing: Tracing,
 }
 
@@ -50,6 +52,7 @@ pub struct Setup {
 pub(crate) enum Phase {
     Chaos,
     Calm,
+    Quiet,
     Wrong,
     Others,
     Right,
@@ -67,7 +70,7 @@ pub(crate) struct Client {
     pub(crate) todo: VecDeque<Planned>,
     /// The operation that it waits for.
     pub(crate) waits_for: Option<u32>,
-    /// By key: what it saw last.
+    /// By key: the value that it saw last.
     pub(super) seen: BTreeMap<usize, Seen>,
 }
 
@@ -85,7 +88,7 @@ impl Client {
 pub(crate) struct Walk {
     pub(super) planned: PlannedScan,
     pub(super) lane: usize,
-    /// What was asked for, and when.
+    /// The part that was asked for, and when.
     pub(super) asked: Option<(Range, u64)>,
 }
 
@@ -94,7 +97,8 @@ pub(crate) struct Image {
     pub(super) taken: Option<Disk>,
     /// While the member is about to start on the image.
     pub(super) aside: Option<Disk>,
-    /// What is known and not noted when the restarts begin: by whom, in which life, of whom.
+    /// Claims that are known and not noted when the restarts begin: by which member, in which life,
+    /// of which one.
     pub(super) due: Vec<(usize, u64, usize, Peer)>,
     /// `[by][of]`: the start and the clock value of a member that another one has noted.
     pub(super) noted: Vec<Vec<(u64, u64)>>,
@@ -152,7 +156,7 @@ pub(crate) enum Happening {
     HangUp { number: u32 },
     /// A message arrives.
     Arrive(Envelope),
-    /// A loop's turn ends, or what it waits for is due.
+    /// A loop's turn ends, or its alarm is due.
     Turn {
         member: usize,
         lane: usize,
@@ -199,6 +203,45 @@ pub(crate) enum Happening {
     Restore,
     /// A member looks whether it has something to note.
     Sweep { member: usize, incarnation: u64 },
+    /// A loop gets the layout of an epoch.
+    Adopt {
+        member: usize,
+        lane: usize,
+        incarnation: u64,
+        layout: Arc<Layout>,
+    },
+    /// Time passes for a steward.
+    Look { member: usize, incarnation: u64 },
+    /// A note of a steward that could not be written is tried again.
+    NoteAgain { member: usize, incarnation: u64 },
+    /// CutLinks from a member that was removed are closed.
+    Close {
+        member: usize,
+        gone: MemberId,
+        incarnation: u64,
+    },
+    /// A link that was refused is tried again.
+    LinkAgain {
+        member: usize,
+        peer: usize,
+        incarnation: u64,
+    },
+    /// A process ends for ever.
+    End { member: usize, incarnation: u64 },
+    /// A process that is no member yet asks one.
+    Knock { joiner: usize },
+    /// Its question arrives.
+    Knocked {
+        joiner: usize,
+        host: usize,
+        frame: Bytes,
+    },
+    /// And the answer.
+    Answered { joiner: usize, frame: Bytes },
+    /// The operator does something.
+    Deed { number: usize },
+    /// The operator looks whether something waits for it.
+    Operator,
     /// The next phase begins.
     Phase(Phase),
 }
@@ -210,14 +253,17 @@ pub(crate) struct World<'a> {
     pub(super) prng: Prng,
     pub(super) schedule: Schedule<Happening>,
     pub(super) topology: Arc<Topology>,
-    pub(super) ring: Arc<Ring>,
+    /// Members and owners where they never change.
+    pub(super) layout: Arc<Layout>,
+    /// Where they do.
+    pub(super) town: Option<Town>,
     pub(super) members: Vec<Member>,
     pub(super) clients: Vec<Client>,
     pub(super) history: Vec<Op>,
     pub(super) walks: Vec<Walk>,
     pub(super) scans: Vec<Scan>,
     /// What cuts which links, by fault.
-    pub(super) cuts: Vec<(usize, u64)>,
+    pub(super) cuts: Vec<(usize, CutLinks)>,
     pub(super) phase: Phase,
     /// When the last reads began.
     pub(super) reads_us: u64,

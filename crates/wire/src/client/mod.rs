@@ -10,8 +10,8 @@
 //! Invariants
 //! 1. An answer whose length is in doubt is `Bad`: its connection must not be used again.
 //! 2. Answers of other servers (the yardsticks of a comparison) are read as well as ours.
-//! 3. What does not frame the answer stays as it was sent: a load generator reads millions, and
-//!    looks at few.
+//! 3. Header lines that do not frame the answer stay as they were sent: a load generator reads
+//!    millions, and looks at few.
 //!
 //! Not here: connections, retries, pools (the programs that use this).
 //! See: docs/api.md.
@@ -45,7 +45,7 @@ pub struct AnswerHead<'a> {
     pub body: AnswerBody,
     /// Does the connection stay open behind the body?
     pub keep_alive: bool,
-    /// `Content-Length` as sent: for HEAD and 304 it announces what GET would send.
+    /// `Content-Length` as sent: for HEAD and 304 it announces the length that GET would send.
     pub content_length: Option<u64>,
     /// `Content-Type`
     pub content_type: Option<&'a [u8]>,
@@ -55,7 +55,7 @@ pub struct AnswerHead<'a> {
     pub peer_hello: Option<&'a [u8]>,
 }
 
-/// What the front of a buffer of answers is.
+/// The item at the front of a buffer of answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParsedAnswer<'a> {
     /// Not yet a whole head: read more.

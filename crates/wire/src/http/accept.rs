@@ -61,7 +61,7 @@ impl Framing {
     }
 }
 
-/// What a request's `Accept` fields say about each framing.
+/// The qualities that a request's `Accept` fields give to each framing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
     is_given: bool,
@@ -107,7 +107,7 @@ impl Accepted {
     }
 }
 
-/// `q` in thousandths. What is not a quality counts as 0: a range we cannot read is no wish.
+/// `q` in thousandths. Text that is no quality counts as 0: a range we cannot read is no wish.
 fn parse_quality(text: &[u8]) -> u16 {
     let (whole, fraction) = match text {
         [whole @ (b'0' | b'1')] => (*whole, &[][..]),

@@ -13,14 +13,14 @@
 //! 2. An age is smaller than the true one by at most the smallest delay that was seen, and a
 //!    4096th of the time since.
 //!
-//! Not here: what becomes of late work (crate `server`). Time is an argument.
+//! Not here: the fate of late work (crate `server`). Time is an argument.
 //! See: docs/peer.md, section "Late work".
 
 /// The clocks of two machines run apart by less than one part in this many: 244 ppm, where
 /// quartz has 100 at worst.
 const DRIFT_ONE_IN: u64 = 4096;
 
-/// What is known of the difference between the asker's clock and ours.
+/// The difference between the asker's clock and ours, as far as it is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Age {
     /// The smallest difference seen and when, allowing for drift since.

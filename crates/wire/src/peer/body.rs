@@ -33,7 +33,7 @@ const PARTITION_BITS_MAX: usize = 16_384 / 8;
 
 type Result<T> = std::result::Result<T, Malformed>;
 
-/// What is left of a frame's body.
+/// The rest of a frame's body.
 pub(super) struct Cursor<'a> {
     frame: &'a Bytes,
     at: usize,
@@ -211,7 +211,7 @@ impl<'a> Cursor<'a> {
             copies: cell.copies,
             expiry_ms: cell.expiry_ms,
             checksum: cell.checksum,
-            // The value is what ends an encoded cell.
+            // The value is the end of an encoded cell.
             value: encoded.slice(encoded.len() - cell.value.len()..),
         })
     }

@@ -11,7 +11,7 @@
 //! Invariants
 //! 1. A length is checked against `PEER_FRAME_BYTES_MAX` before a byte is made room for.
 //! 2. `decode` looks at a body only after its checksum held.
-//! 3. What was encoded reads back equal; a frame with one bit changed is refused.
+//! 3. An encoded frame reads back equal; a frame with one bit changed is refused.
 //!
 //! Not here: the bodies of questions and answers (`body.rs`), the numbers of kinds (`shape.rs`).
 //! See: docs/peer.md.
@@ -27,7 +27,7 @@ use dendra_base::peer::{Answer, Ask, Stamp};
 /// The first frame of a link is a proof and as long as this.
 pub const PROOF_FRAME_BYTES: usize = FRAME_BYTES_MIN + Proof::BYTES;
 
-/// A question with what stands beside it.
+/// A question with its stamp and its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// Unique among the questions of a link; the answer repeats it.
@@ -40,7 +40,7 @@ pub struct Question {
     pub ask: Ask,
 }
 
-/// What one frame says.
+/// The content of one frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// A question.
@@ -56,7 +56,7 @@ pub enum Message {
     Proof(Proof),
     /// The sender ends the link; the sentence says why.
     Farewell(String),
-    /// Is anybody there? Answered by `Alive` with the same id.
+    /// Is the peer there? Answered by `Alive` with the same id.
     Probe {
         /// The prober's mark.
         id: u64,
@@ -131,8 +131,8 @@ pub fn encode_answer(out: &mut Vec<u8>, seal: &mut Seal, id: u64, answer: &Answe
     });
 }
 
-/// Appends the proof of the secret. Its frame has no key: whether the sides have the same one is
-/// what it shows.
+/// Appends the proof of the secret. Its frame has no key: the proof is to show whether the sides
+/// have the same one.
 pub fn encode_proof(out: &mut Vec<u8>, proof: &Proof) {
     frame(out, &mut Seal::plain(), kind::PROOF, 0, |out| {
         out.extend_from_slice(proof.as_bytes());
@@ -222,7 +222,7 @@ fn frame(out: &mut Vec<u8>, seal: &mut Seal, kind: u8, id: u64, body: impl FnOnc
 /// values are slices of it.
 ///
 /// # Errors
-/// When the bytes are not what some `encode_` function writes.
+/// When the bytes are not those of an `encode_` function.
 pub fn decode(frame: &Bytes, seal: &mut Seal) -> Result<Message, Malformed> {
     let len = frame_len(frame)?.filter(|len| *len == frame.len());
     let len = len.ok_or(Malformed::Length(frame.len() as u32))?;

@@ -1,4 +1,4 @@
-//! Hellos: who speaks, for which cluster, and whether the two may talk.
+//! Hellos: the speaker, its cluster, and whether the two may talk.
 //!
 //! ```text
 //! Dendra-Peer: versions=4-4; cluster=<16 hex>; name=<pct>; epoch=<n>; topology=<16 hex>; shape=<pct>;
@@ -13,27 +13,28 @@
 //!    missing, broken or repeated makes the hello unreadable.
 //! 3. `judge` gives the same verdict on both sides, except for whose name comes first.
 //!
-//! Not here: is that node a member, is it the node that was there before (crate `server`, which
-//! knows the topology); the proof of the secret (`proof.rs`).
+//! Not here: whether that node is a member, and the one that was there before (crate `server`,
+//! which knows the topology). Nor is the proof of the secret (`proof.rs`).
 //! See: docs/peer.md, section "Handshake".
 
 use super::proof::{Nonce, unhex};
 use crate::limits::PEER_HELLO_BYTES_MAX;
 use crate::percent;
 use crate::refusal::Refusal;
+use dendra_base::{ClusterVersion, ClusterVersions};
 use std::fmt;
 
-/// The oldest version of the frames that this program speaks.
-pub const VERSION_MIN: u16 = 4;
-/// The newest version of the frames that this program speaks.
-pub const VERSION_MAX: u16 = 4;
+/// The oldest version of a cluster, and so of the frames, that this program knows.
+pub const VERSION_MIN: u16 = ClusterVersions::OWN.oldest.0;
+/// The newest one.
+pub const VERSION_MAX: u16 = ClusterVersions::OWN.newest.0;
 
-/// What a member says about itself when a link begins.
+/// A member's claim when a link begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The oldest version of the frames that it speaks.
+    /// The oldest version that it speaks: not before the one in force in its cluster.
     pub version_min: u16,
-    /// The newest version of the frames that it speaks.
+    /// The newest version that it speaks.
     pub version_max: u16,
     /// The cluster's id.
     pub cluster: u64,
@@ -44,7 +45,7 @@ pub struct Hello {
     /// Digest of the topology that the cluster was founded with: members, partitions, replication
     /// factor.
     pub topology: u64,
-    /// That topology in a line, for a sentence on what differs; empty when it is long.
+    /// That topology in a line, for a sentence on the difference; empty when it is long.
     pub description: String,
     /// The node's id, made when its folder was.
     pub node: u128,
@@ -54,8 +55,8 @@ pub struct Hello {
     pub boot: u64,
     /// Drawn at random at this start.
     pub life: u64,
-    /// Where the clock of its folder ended at this start; 0 = the folder may have lost what it
-    /// confirmed.
+    /// Where the clock of its folder ended at this start; 0 = the folder may have lost confirmed
+    /// writes.
     pub clock: u64,
     /// The url under which the topology names the member.
     pub url: String,
@@ -104,6 +105,14 @@ impl fmt::Display for Hello {
 pub const TEXT_BYTES_MAX: usize = 4096;
 
 impl Hello {
+    /// The versions that its maker speaks.
+    pub fn versions(&self) -> ClusterVersions {
+        ClusterVersions {
+            oldest: ClusterVersion(self.version_min),
+            newest: ClusterVersion(self.version_max),
+        }
+    }
+
     /// Reads what `Display` writes.
     ///
     /// # Errors
@@ -168,12 +177,11 @@ fn versions(text: &[u8]) -> Option<(u16, u16)> {
     (min <= max).then_some((min, max))
 }
 
-/// May `own` and `theirs` talk? Then the version that both speak. One that joins belongs to no
-/// cluster yet. `difference` says what of the own
-/// topology differs from a description.
+/// May `own` and `theirs` talk? Then the version that both speak. A joiner belongs to no cluster
+/// yet. `difference` tells how the own topology differs from a description.
 ///
 /// # Errors
-/// A refusal for the one who asked, naming both sides.
+/// A refusal for the asker, naming both sides.
 pub fn agree(
     own: &Hello,
     theirs: &Hello,
@@ -183,11 +191,15 @@ pub fn agree(
     let (us, them) = (&own.url, &theirs.url);
     let version = own.version_max.min(theirs.version_max);
     if version < own.version_min.max(theirs.version_min) {
+        let is_older = own.version_max < theirs.version_max;
+        let older = if is_older { us } else { them };
         return refuse(
             "peer-version",
             format!(
-                "{us} speaks peer versions {} to {}, {them} speaks {} to {}: there is no common one",
-                own.version_min, own.version_max, theirs.version_min, theirs.version_max
+                "{us} speaks peer version {}, {them} speaks {}: there is no common one. Start {older} with a later release \
+                 (docs/operating.md, \"Upgrades\")",
+                own.versions(),
+                theirs.versions()
             ),
         );
     }
@@ -400,6 +412,41 @@ mod tests {
         let refusal = agree(&hello(), &theirs, |line| Some(format!("not {line}")));
         let refusal = refusal.expect_err("another topology");
         assert!(refusal.message.contains("not cluster=main"), "{refusal}");
+    }
+
+    #[test]
+    fn members_of_two_releases_use_what_both_know_and_the_older_one_is_named_if_there_is_none() {
+        let knows = |hello: Hello, version_min, version_max| Hello {
+            version_min,
+            version_max,
+            ..hello
+        };
+        let common = |own: (u16, u16), theirs: (u16, u16)| {
+            let own = knows(hello(), own.0, own.1);
+            agree(&own, &knows(other(), theirs.0, theirs.1), none)
+        };
+        for (own, theirs, version) in [
+            ((4, 4), (4, 4), 4),
+            ((4, 4), (4, 5), 4),
+            ((4, 5), (4, 4), 4),
+            ((4, 5), (4, 5), 5),
+            // In a cluster at version 5.
+            ((5, 5), (4, 5), 5),
+            ((5, 6), (4, 5), 5),
+        ] {
+            assert_eq!(common(own, theirs), Ok(version), "{own:?} {theirs:?}");
+        }
+        for (own, theirs, older) in [
+            ((4, 4), (3, 3), other()),
+            ((4, 4), (5, 5), hello()),
+            ((5, 5), (4, 4), other()),
+            ((4, 4), (5, 6), hello()),
+        ] {
+            let refusal = common(own, theirs).expect_err("there is none");
+            assert_eq!((refusal.status, refusal.code), (409, "peer-version"));
+            let way_out = format!("Start {} with a later release", older.url);
+            assert!(refusal.message.contains(&way_out), "{refusal}");
+        }
     }
 
     #[test]

@@ -12,14 +12,14 @@
 //! ```
 //!
 //! Invariants
-//! 1. A body is exactly one frame, so that its checksum covers what an intermediary may have
+//! 1. A body is exactly one frame: its checksum covers every byte that an intermediary may have
 //!    touched.
 //! 2. Nothing rests on the connection: requests of one asker may come over any of them, in any
 //!    order.
 //! 3. The token names both nonces of one handshake and finds its keys; with a secret it is of no
 //!    use without them.
 //!
-//! Not here: who may ask, which connections (crate `server`).
+//! Not here: the right to ask, the choice of connections (crate `server`).
 //! See: docs/peer.md, section "Over plain HTTP".
 
 use super::proof::Proof;

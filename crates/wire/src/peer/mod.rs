@@ -1,4 +1,4 @@
-//! What members of a cluster say to each other, as bytes: the handshake and the frames behind it.
+//! The bytes between members of a cluster: the handshake and the frames behind it.
 //!
 //! ```text
 //! asker                                                             acceptor
@@ -8,7 +8,7 @@
 //!   ◄────────────────────────────────────────────────────── | Welcome |
 //!   | Probe | Ask | Ask | Ask | …  ─────────────────────────────────────►
 //!   ◄─────────────────────────────────── | Alive | Answer | Answer | …
-//! frame.rs   lengths, checksums, ids            hello.rs   who speaks, and may they
+//! frame.rs   lengths, checksums, ids            hello.rs   the speakers, and may they talk
 //! body.rs    questions and answers              proof.rs   the secret of the cluster
 //! age.rs     how long a frame was on its way   seal.rs    the checksums of frames, keyed by the secret
 //! hop.rs     the same as plain HTTP
@@ -16,12 +16,12 @@
 //!
 //! Invariants
 //! 1. No bytes panic, and none make more memory than they are long themselves.
-//! 2. What was decoded is within the limits of the store: keys, values and cells need no check
+//! 2. Decoded frames are within the limits of the store: keys, values and cells need no check
 //!    behind this module.
 //! 3. Keys and values of a decoded frame are slices of its receive buffer, not copies.
 //!
-//! Not here: sockets, windows, deadlines (crate `server`, `peers/`); what an answer means (crate
-//! `node`).
+//! Not here: sockets, windows, deadlines (crate `server`, `peers/`); the meaning of an answer
+//! (crate `node`).
 //! See: docs/peer.md.
 
 mod age;

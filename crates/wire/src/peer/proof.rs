@@ -7,13 +7,13 @@
 //!
 //! Invariants
 //! 1. Each side's hello holds a fresh nonce, so a proof is of use in one handshake only.
-//! 2. The role is a part of what is proven: a proof sent back to its maker proves nothing.
+//! 2. The role is a part of the proof: one that is sent back to its maker proves nothing.
 //! 3. Proofs are compared in constant time.
 //!
 //! 4. A stranger gets none: the asker proves first, and the acceptor makes nothing with the secret
 //!    that it sends before.
 //!
-//! Not here: what authenticates the frames that follow (`seal.rs`); their secrecy: see SECURITY.md.
+//! Not here: the keys of the frames that follow (`seal.rs`); their secrecy: see SECURITY.md.
 //! See: docs/peer.md, section "Secret"; RFC 2104.
 
 use dendra_base::hex;
@@ -21,7 +21,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
 
-/// Who makes the proof.
+/// The maker of a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The member that opened the connection.
@@ -64,7 +64,7 @@ impl Proof {
         &self.0
     }
 
-    /// Reads what `Display` writes.
+    /// Reads the text of `Display`.
     pub fn from_hex(text: &[u8]) -> Option<Proof> {
         unhex(text).map(Proof)
     }

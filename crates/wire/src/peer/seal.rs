@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Both hellos hold fresh nonces, so a key is of one handshake, and each side has its own: a
-//!    frame of another link, or sent back to its maker, does not fit.
+//! 1. Both hellos hold fresh nonces, so a key is of one handshake, and each side has its own. A
+//!    frame of another link, or one that is sent back to its maker, does not fit.
 //! 2. On a link a frame that was left out, repeated or moved does not fit, nor does any behind it.
 //! 3. Checksums are compared in constant time.
 //!

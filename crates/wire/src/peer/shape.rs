@@ -1,4 +1,4 @@
-//! What all frames have in common: their least size, their kinds, and the ways to be none.
+//! The common parts of all frames: their least size, their kinds, and the ways to be none.
 //!
 //! Invariants
 //! 1. A kind's number never changes its meaning; questions are below 0x40, answers below 0x80.
@@ -58,7 +58,7 @@ pub enum Malformed {
     Checksum,
     /// A kind that this version does not know.
     Kind(u8),
-    /// The body is not what its kind says; which part.
+    /// The body does not fit its kind; the wrong part.
     Body(&'static str),
 }
 

@@ -1,7 +1,7 @@
 //! Frames against arbitrary messages, arbitrary cuts and arbitrary damage.
 //!
 //! Invariants
-//! 1. What is encoded reads back equal, whatever stands in front and behind.
+//! 1. An encoded frame reads back equal, with any bytes in front and behind.
 //! 2. Every strict prefix is "not yet" or refused, every flipped bit is refused.
 //! 3. Keys and values of a decoded frame share its memory.
 //!

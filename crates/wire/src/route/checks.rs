@@ -1,15 +1,15 @@
-//! What every route checks first, and the options that decide about it.
+//! The checks that come first on every route, and the options that decide about them.
 //!
 //! Invariants
 //! 1. A check that fails is a refusal that leaves the connection open.
 //!
-//! Not here: parameters (`parameters.rs`), which route checks what (`mod.rs`).
+//! Not here: parameters (`parameters.rs`), the checks of each route (`mod.rs`).
 //! See: docs/api.md.
 
 use crate::http::{Body, Expect, Head, Method};
 use crate::refusal::Refusal;
 
-/// What of a node's options decides about requests.
+/// The options of a node that decide about requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Nodes of the cluster, at least 1.
@@ -35,7 +35,7 @@ pub(super) fn allow(
     }
 }
 
-/// What must hold of every message, whatever it asks for.
+/// The rules for every message, on any route.
 pub(super) fn check_message(head: &Head<'_>) -> Result<(), Refusal> {
     check_coding(head)?;
     if head.method != Method::Put && head.body != Body::None {
@@ -44,7 +44,7 @@ pub(super) fn check_message(head: &Head<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What must hold of every body.
+/// The rules for every body.
 pub(super) fn check_coding(head: &Head<'_>) -> Result<(), Refusal> {
     if head.expect == Expect::Unknown {
         return Err(Refusal::new(

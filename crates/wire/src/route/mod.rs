@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. What passes is completely checked: keys have 1 to `key_bytes_max` bytes, numbers are in
-//!    range, parameters are known and given once.
+//! 1. A request that passes is completely checked: keys have 1 to `key_bytes_max` bytes, numbers
+//!    are in range, parameters are known and given once.
 //! 2. Checks go from cheap and general to special: path, method, message, parameters, fields.
 //! 3. An entity route allocates nothing: its key goes to the caller's `KeyBuf`, behind its space
 //!    byte, ready for the engine.
@@ -106,7 +106,7 @@ pub enum Route {
     PeerAsk,
 }
 
-/// What to do with one key.
+/// The operations on one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntityOp {
     /// The value.
@@ -122,11 +122,11 @@ pub enum EntityOp {
 /// A request about one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entity {
-    /// What to do.
+    /// The operation.
     pub op: EntityOp,
     /// How many copies, how many answers.
     pub quorum: Quorum,
-    /// What must hold of the current record.
+    /// The condition on the current record.
     pub condition: Condition,
     /// Is the current value wanted when the condition of a write does not hold?
     pub wants_current: bool,
@@ -136,7 +136,7 @@ pub struct Entity {
     pub timeout_ms: u32,
 }
 
-/// Reads what a head asks for. The key of an entity goes to `key`.
+/// Reads the operation from a head. The key of an entity goes to `key`.
 ///
 /// # Errors
 /// A refusal that leaves the connection open; see docs/api.md for each code word.

@@ -81,7 +81,7 @@ pub(super) fn parameters<'q, const N: usize>(
     Ok(values)
 }
 
-/// What stands before the first `&`, and what behind. Most queries have one piece: to see that
+/// The part before the first `&`, and the part behind. Most queries have one piece: to see that
 /// takes a few wide comparisons.
 fn first_piece(query: &[u8]) -> (&[u8], &[u8]) {
     if !any_byte(query, |b| b == b'&') {
@@ -92,9 +92,9 @@ fn first_piece(query: &[u8]) -> (&[u8], &[u8]) {
     (&query[..end], &query[end + 1..])
 }
 
-/// Which of `names` this is. A name that is written with escapes is refused, also where it decodes
-/// to one that is known: a rule in front of this node (`id=` of a proxy, say) would look for the
-/// plain one and find none.
+/// Which of `names` this is. A name with escapes is refused, also where it decodes to a known one.
+/// A rule in front of this node (`id=` of a proxy, say) would look for the plain name and find
+/// none.
 fn place_of<const N: usize>(name: &[u8], names: &[&str; N]) -> Result<usize, Refusal> {
     if let Some(at) = names.iter().position(|known| known.as_bytes() == name) {
         return Ok(at);

@@ -30,7 +30,7 @@ pub use dendra_base::Direction;
 pub enum Scope {
     /// Every live key of the cluster once.
     Cluster,
-    /// What this node holds.
+    /// The records that this node holds.
     Local,
 }
 
@@ -45,7 +45,7 @@ pub struct Scan {
     pub direction: Direction,
     /// Most records to show, at least 1.
     pub limit: Option<u64>,
-    /// What of each record is shown.
+    /// The part of each record that is shown.
     pub show: Show,
     /// Where to look.
     pub scope: Scope,

@@ -180,7 +180,7 @@ fn a_name_that_a_rule_of_a_proxy_would_miss_is_refused() {
             "{line}: {sentence}"
         );
     }
-    // In a value an escape is what it always was.
+    // In a value an escape keeps its meaning.
     assert_eq!(ask("GET /v0/entity?id=%69%3D", "", &ONE_NODE).1, b"\x10i=");
 }
 

@@ -8,7 +8,7 @@
 //! names     nothing is a manager, a helper or a util; nothing is called get_something
 //! leftover  no marks of unfinished work, no lint silenced without its reason
 //! unsafe    only in the modules listed here, each block with its proof
-//! machine   no path of anybody's machine
+//! machine   no path of a single machine
 //! ```
 //!
 //! Invariants
@@ -322,7 +322,7 @@ const MACHINE: [&str; 5] = [
     concat!("/Us", "ers/"),
 ];
 
-/// Absolute paths of somebody's machine, in any text file.
+/// Absolute paths of a single machine, in any text file.
 pub(crate) fn machine_paths(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for place in MACHINE {

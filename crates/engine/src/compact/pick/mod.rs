@@ -1,7 +1,7 @@
 //! Which tables to merge next: a pure choice over the tables' descriptions.
 //!
 //! ```text
-//! level 0      score = tables / trigger            the oldest ones + what they overlap in 1
+//! level 0      score = tables / trigger            the oldest ones + those that they overlap in 1
 //! level n ≥ 1  score = bytes / target(n)           the table that rewrites least below + overlaps
 //! target(n)  = level1_bytes × fanout^(n-1)         the highest score of at least 1 wins
 //! ```
@@ -42,7 +42,7 @@ pub(crate) enum Reason {
         /// Which level it leaves.
         level: usize,
     },
-    /// A table has damaged blocks, and whatever records were in them are repaired.
+    /// A table has damaged blocks, and the records that were in them are repaired.
     Mend {
         /// How many spots are damaged.
         spots: usize,
@@ -59,7 +59,7 @@ pub(crate) enum Reason {
     },
 }
 
-/// What to merge, and where to.
+/// The tables to merge, and their target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Ids of the tables that are replaced, from both levels.
@@ -182,8 +182,8 @@ fn push_down(levels: &[Vec<&TableMeta>], level: usize, table: &TableMeta, reason
     }
 }
 
-/// When nothing is too full: a table of a sorted level that is at least half tombstones goes down,
-/// so that deletes give their space back without waiting for new writes.
+/// When nothing is too full: a table of a sorted level that is at least half tombstones goes down.
+/// So deletes give their space back without waiting for new writes.
 fn pick_garbage(levels: &[Vec<&TableMeta>]) -> Option<Plan> {
     let deepest = levels.iter().rposition(|tables| !tables.is_empty())?;
     for level in (1..deepest).rev() {
@@ -195,9 +195,9 @@ fn pick_garbage(levels: &[Vec<&TableMeta>]) -> Option<Plan> {
     None
 }
 
-/// When there is nothing else to do and nothing was written for a while: what level 0 holds goes
-/// down, so that reads look at one level less and deletes give their space back without waiting for
-/// new writes.
+/// When there is nothing else to do and no write came for a while: the tables of level 0 go down.
+/// So reads look at one level less, and deletes give their space back without waiting for new
+/// writes.
 pub(crate) fn pick_settle(levels: &[Vec<&TableMeta>], options: &Options) -> Option<Plan> {
     if levels[0].is_empty() {
         return None;
@@ -210,9 +210,9 @@ pub(crate) fn pick_settle(levels: &[Vec<&TableMeta>], options: &Options) -> Opti
     })
 }
 
-/// When there is nothing else to do: a table of the deepest level that is at least half tombstones,
-/// all of which may go now, is rewritten where it is. Nothing above may hold older cells: the
-/// rewrite would change nothing, and would be chosen for ever.
+/// When there is nothing else to do: a table of the deepest level is rewritten where it is. At
+/// least half of it must be tombstones, all of which may go now. Nothing above may hold older
+/// cells: the rewrite would change nothing, and would be chosen for ever.
 pub(crate) fn pick_purge(levels: &[Vec<&TableMeta>], horizon: Version) -> Option<Plan> {
     let deepest = levels.iter().rposition(|tables| !tables.is_empty())?;
     let is_purgeable = |table: &&&TableMeta| {

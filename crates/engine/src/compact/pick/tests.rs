@@ -149,8 +149,8 @@ fn every_plan_keeps_its_output_level_disjoint_and_repeats() {
             .iter()
             .filter(|t| plan.inputs.contains(&t.id));
         assert!(from_above.count() > 0, "seed {seed}: something goes down");
-        // Outputs hold only keys of inputs, so a table left in the output level may lie between
-        // two inputs' keys only if no input spans it.
+        // Outputs hold only keys of inputs. So a table left in the output level may lie between two
+        // inputs' keys only if no input spans it.
         for other in levels.get(plan.level).into_iter().flatten() {
             let spans = |t: &&TableMeta| t.smallest <= other.largest && other.smallest <= t.largest;
             let is_hit = inputs.iter().any(spans);

@@ -239,7 +239,7 @@ fn survive(folder: &Folder) {
         return;
     };
     let table = Arc::new(table);
-    // Errors are as good as answers here: what counts is that there is no panic and an end.
+    // Errors are as good as answers here: it is enough that there is no panic and an end.
     let _ = table.verify(|_, _| Ok(()));
     let _ = describe(folder, &file_name(ID), &mut Vec::new(), 10);
     let cache = Arc::new(BlockCache::new(1 << 20));

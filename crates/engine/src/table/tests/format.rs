@@ -67,8 +67,8 @@ fn tables_of_format_1_are_read() {
     }
 }
 
-/// What the writer makes of the same records since a block holds records of one space only: other
-/// bytes of the same format.
+/// The digest of the same records by today's writer, where a block holds records of one space only:
+/// other bytes of the same format.
 const WRITTEN_DIGEST: u64 = 0x38e1_56df_517a_35d3;
 
 #[test]

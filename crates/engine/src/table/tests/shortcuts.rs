@@ -1,7 +1,7 @@
-//! Shortcuts under eviction: they lead to what the cache holds, keep nothing, and hide nothing from
-//! it.
+//! Shortcuts under eviction: they lead to cached blocks, keep none alive, and hide none from the
+//! cache.
 //!
-//! Not here: what a read answers (`tests.rs` asks everything twice, so by shortcuts, too).
+//! Not here: the answers of reads (`tests.rs` asks everything twice, so by shortcuts, too).
 
 use super::*;
 use crate::table::frame::Handle;
@@ -89,8 +89,8 @@ fn what_is_read_by_shortcuts_stays_in_the_cache() {
         let (mut hot_misses, mut hot_reads) = (0, 0);
         for n in 0..reads {
             let before = cache.counts().misses;
-            // Nine of ten to the hot keys, the tenth to all: twice what the cache holds, and once
-            // only.
+            // Nine of ten to the hot keys, the tenth to all: twice as many as the cache holds, and
+            // once only.
             let is_hot = prng.chance(9, 10);
             let i = if is_hot {
                 prng.below(hot)

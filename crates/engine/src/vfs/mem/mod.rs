@@ -1,7 +1,7 @@
 //! A folder in memory that can lose power: a page cache over a stable store.
 //!
 //! ```text
-//! call            cache (what reads see)     stable (what surely survives)
+//! call            cache (reads see it)       stable (it surely survives)
 //! write_at        changed                    unchanged; remembered as an unsynced write
 //! sync            unchanged                  this file's bytes and length
 //! create, rename  changed                    unchanged; remembered as an unsynced entry
@@ -15,7 +15,7 @@
 //! Invariants
 //! 1. `operations` counts every call that changes something; the same calls give the same count.
 //! 2. From the operation of `crash_at` on every call fails, and nothing changes any more.
-//! 3. An image is a folder of its own: what happens to it does not touch the one it came from.
+//! 3. An image is a folder of its own: its changes do not touch the one it came from.
 //! 4. Zeros take no memory, and copies share pages until one of them writes.
 //!
 //! Not here: errors of a living disk (`faulty.rs`).
@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 const PAGE_BYTES: usize = 4096;
 const SECTOR_BYTES: usize = 512;
 const NEVER: u64 = u64::MAX;
-/// Room of a folder that nobody limited.
+/// Room of a folder without a limit.
 const CAPACITY_BYTES_DEFAULT: u64 = 1 << 40;
 
 /// A folder in memory. A clone is another handle to the same folder.
@@ -88,7 +88,7 @@ struct Inode {
     content: Mutex<Content>,
 }
 
-/// How much of what is unsynced survives.
+/// How many of the unsynced bytes survive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Survives {
     Nothing,
@@ -141,8 +141,9 @@ impl MemVfs {
         self.shared.operations.load(Ordering::Relaxed)
     }
 
-    /// The power fails at the operation with this number (the first is 0): it does not happen, a
-    /// write happens in part, and every later call fails. The images tell what is on disk then.
+    /// The power fails at the operation with this number (the first is 0). It does not happen, or a
+    /// write happens in part, and every later call fails. The images tell the content of the disk
+    /// then.
     pub fn crash_at(&self, operation: u64) {
         self.shared.crash_at.store(operation, Ordering::Relaxed);
     }
@@ -180,8 +181,8 @@ impl MemVfs {
         })
     }
 
-    /// The folder as the next process finds it after `kill -9`: all writes are seen, and what was
-    /// unsynced still is.
+    /// The folder as the next process finds it after `kill -9`: all writes are seen, and unsynced
+    /// bytes still are unsynced.
     pub fn process_crash_image(&self) -> MemVfs {
         let folder = held(&self.shared.folder);
         let mut copies: BTreeMap<*const Inode, Arc<Inode>> = BTreeMap::new();
@@ -578,7 +579,7 @@ impl Content {
         }
     }
 
-    /// What may be on disk after a power loss.
+    /// The possible content of the disk after a power loss.
     fn image(&self, survives: Survives, prng: &mut Prng) -> Content {
         if self.unsynced.is_empty() || survives == Survives::Nothing {
             return Content::durable(self.stable_pages.clone(), self.stable_len);
@@ -622,7 +623,7 @@ impl Content {
         if let Some(Some(last)) = pages.last_mut()
             && !len_usize.is_multiple_of(PAGE_BYTES)
         {
-            // What a longer file had there must not come back when this one grows.
+            // Old bytes of a longer file must not come back when this one grows.
             Arc::make_mut(last)[len_usize % PAGE_BYTES..].fill(0);
         }
         Content {

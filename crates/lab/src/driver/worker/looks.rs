@@ -12,7 +12,7 @@ pub(super) const EVENTS: usize = 256;
 pub(super) struct Looks {
     /// The last time.
     pub(super) last_ns: u64,
-    /// The time before: what came earlier was seen then.
+    /// The look before: bytes that came earlier were seen then.
     pub(super) before_ns: u64,
     /// Requests that were planned then.
     pub(super) planned: u64,
@@ -21,13 +21,13 @@ pub(super) struct Looks {
 }
 
 impl Looks {
-    /// What is read now did not come before this.
+    /// Bytes that are read now did not come before this.
     pub(super) fn since_ns(&self) -> u64 {
         self.before_ns
     }
 }
 
-/// How late this machine wakes a thread: what its sleeps are shorter by.
+/// How late this machine wakes a thread: its sleeps are shorter by this.
 pub(super) struct Lateness {
     ns: u64,
 }
@@ -38,12 +38,12 @@ impl Lateness {
         Lateness { ns: SPIN_NS }
     }
 
-    /// What is spun at the end of a sleep.
+    /// The time to spin at the end of a sleep.
     pub(super) fn spin_ns(&self) -> u64 {
         self.ns
     }
 
-    /// A sleep was to take `asked_ns`. Follows what three of four sleeps stay below.
+    /// A sleep was to take `asked_ns`. Follows the value that three of four sleeps stay below.
     pub(super) fn learn(&mut self, slept_ns: u64, asked_ns: u64) {
         let is_later = slept_ns.saturating_sub(asked_ns) > self.ns;
         self.ns = if is_later {
@@ -54,14 +54,14 @@ impl Lateness {
         self.ns = self.ns.clamp(SPIN_NS, SPIN_NS_MAX);
     }
 
-    /// There was time to sleep, and none was left by what was learned: a machine that was busy for a while is tried
-    /// again.
+    /// There was time to sleep, and the learned lateness left none. A machine that was busy for a
+    /// while is tried again.
     pub(super) fn doubt(&mut self) {
         self.ns = self.ns.saturating_sub(LATENESS_STEP_NS / 10).max(SPIN_NS);
     }
 }
 
-/// Small beside what a wake varies by: a few hundred sleeps find the place.
+/// Small beside the variation of a wake: a few hundred sleeps find the place.
 const LATENESS_STEP_NS: u64 = 200;
 
 #[cfg(test)]
@@ -80,7 +80,7 @@ mod tests {
             "{}",
             lateness.spin_ns()
         );
-        // What leaves no time to sleep is doubted until it does.
+        // A lateness that leaves no time to sleep is doubted until it does.
         (0..1000).for_each(|_| lateness.doubt());
         assert!(lateness.spin_ns() < 20_000);
         // A machine that is later than that is not waited for by spinning, and one that is never late is not either.

@@ -1,12 +1,13 @@
 //! One thread of the driver.
 //!
 //! ```text
-//! loop:  take what is due ─► free connection of its target, or its queue ─► write
+//! loop:  take the request that is due ─► free connection of its target, or its queue ─► write
 //!        wait (until the next instant) ─► read ─► account, free
 //! ```
 //!
 //! Invariants
-//! 1. Every request that was planned ends exactly once in the recorder, whatever happens to its connection.
+//! 1. Every request that was planned ends exactly once in the recorder, even if its connection
+//!    breaks.
 //! 2. A connection is in `free` at most once, and only while it is open and has room.
 //! 3. Nothing here blocks but the wait, and that one at most until the next instant.
 //!
@@ -21,7 +22,9 @@ use super::arrival::Reads;
 use super::connection::{Connection, Pending, Wrote};
 use super::patience::Patience;
 use super::plan::{DriveError, Pace, Plan, Progress, QueueOrder, Seen, StopFlag};
-use crate::limits::{BACKLOG_LEN_MAX, CONNECT_MS_MAX, CUT_GRACE_MS, NAP_MS_MAX, READ_BYTES};
+use crate::limits::{
+    BACKLOG_LEN_MAX, CONNECT_MS_MAX, CUT_GRACE_MS, NAP_MS_MAX, OPENING_MAX, READ_BYTES,
+};
 use crate::recorder::{Ended, Recorder, RequestEnd, SentAt, Used};
 use crate::source::Ask;
 use crate::template::Fill;
@@ -197,33 +200,40 @@ impl<'a> Worker<'a> {
         Ok(worker)
     }
 
-    /// Opens every connection; the target that takes none at all is down.
+    /// Opens every connection, a few at a time: a burst of thousands would wait for the kernel to send lost first packets
+    /// again, and the run would begin without them. The target that takes none at all is down.
     fn connect_all(&mut self) -> Result<(), DriveError> {
         let mut first_error: Vec<Option<String>> = vec![None; self.free.len()];
         let mut tried = vec![false; self.free.len()];
-        for slot in 0..self.connections.len() {
-            let connection = &mut self.connections[slot];
-            tried[connection.target] = true;
-            match connection.open(&self.epoll, 0) {
-                Ok(()) => {}
-                Err(errno) if matches!(errno, Errno::MFILE | Errno::NFILE) => {
-                    return Err(system(errno));
-                }
-                Err(errno) => {
-                    first_error[connection.target] = Some(std::io::Error::from(errno).to_string());
-                }
-            }
-        }
         let deadline = self.start + Duration::from_millis(CONNECT_MS_MAX);
         let mut events = Vec::with_capacity(EVENTS);
-        while self.connections.iter().any(Connection::is_opening) && Instant::now() < deadline {
+        let (mut opening, mut next) = (0, 0);
+        while (next < self.connections.len() || opening > 0) && Instant::now() < deadline {
+            while opening < OPENING_MAX && next < self.connections.len() {
+                let connection = &mut self.connections[next];
+                next += 1;
+                tried[connection.target] = true;
+                match connection.open(&self.epoll, 0) {
+                    Ok(()) => opening += 1,
+                    Err(errno) if matches!(errno, Errno::MFILE | Errno::NFILE) => {
+                        return Err(system(errno));
+                    }
+                    Err(errno) => {
+                        let error = std::io::Error::from(errno);
+                        first_error[connection.target] = Some(error.to_string());
+                    }
+                }
+            }
             self.poll(&mut events, SWEEP_NS)?;
             for slot in events.drain(..).map(|event| event.data.u64() as usize) {
                 let connection = &mut self.connections[slot];
                 let target = connection.target;
+                let was_opening = connection.is_opening();
                 if let Err(error) = connection.opened(&self.epoll, 0) {
                     first_error[target].get_or_insert(error.to_string());
                 }
+                // A handshake may be under way still.
+                opening -= usize::from(was_opening && !connection.is_opening());
             }
         }
         for (target, (tried, error)) in tried.into_iter().zip(first_error).enumerate() {
@@ -563,7 +573,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Writes what was rendered since the last time.
+    /// Writes the bytes that were rendered since the last time.
     fn flush(&mut self) {
         while let Some(slot) = self.dirty.pop() {
             let slot = slot as usize;
@@ -572,7 +582,7 @@ impl<'a> Worker<'a> {
             let connection = &mut self.connections[slot];
             let target = connection.target;
             for pending in connection.in_flight.iter_mut().rev() {
-                // What is not written yet stands at the end.
+                // Unwritten requests stand at the end.
                 if pending.bytes == 0 {
                     break;
                 }
@@ -604,7 +614,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// A connection is of no use any more; what was in flight on it broke.
+    /// A connection is of no use any more; its requests in flight broke.
     fn broke(&mut self, slot: usize, why: &str, now_ns: u64) {
         self.note(|| why.to_owned());
         self.fail_in_flight(slot, now_ns, RequestEnd::Broken);
@@ -619,7 +629,8 @@ impl<'a> Worker<'a> {
             self.errors += 1;
             self.keep_failure(pending.index);
             let is_late = self.is_late(pending.due_ns, now_ns);
-            // What shared the connection with one that was given up broke, unless it is late as well.
+            // Requests that shared the connection with one that was given up broke, unless they are
+            // late as well.
             let own = match end {
                 RequestEnd::Timeout if !first && !is_late => RequestEnd::Broken,
                 RequestEnd::Broken if is_late => RequestEnd::Timeout,
@@ -714,7 +725,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Adds what happened since the last time to the numbers that others read.
+    /// Adds the changes since the last time to the numbers that others read.
     fn show(&self, progress: &Progress, shown: &mut [u64; 3]) {
         let now = [self.planned, self.answered, self.errors];
         let cells = [&progress.planned, &progress.answered, &progress.errors];

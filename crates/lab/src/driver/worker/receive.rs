@@ -1,15 +1,16 @@
 //! The reading half of a thread of the driver: from a ready socket to an accounted answer.
 //!
 //! ```text
-//! ready ─► receive ─► answers (pieces are held until whole) ─► answer ─► recorder, free connection ─► what waits for it
+//! ready ─► receive ─► answers (pieces are held until whole) ─► answer ─► recorder, free connection ─► the request that waits
 //!                                                              ╲─► second half: write behind a read
 //! ```
 //!
 //! Invariants
 //! 1. Answers are taken in the order of the requests on their connection.
-//! 2. An answer is done when its last byte came, not when it was read, where the kernel says so. Its connection is free
-//!    when it was read: reading what came at once from a full target is no lag of a request that waits for room.
-//! 3. An answer that nobody asked for, or whose length is in doubt, ends its connection.
+//! 2. An answer is done when its last byte came, not when it was read, where the kernel says so.
+//!    Its connection is free when it was read. Reading all that came at once from a full target is
+//!    no lag of a request that waits for room.
+//! 3. An answer without a request, or whose length is in doubt, ends its connection.
 //!
 //! Not here: sending, timeouts (`worker/`), stamps of the kernel (`arrival.rs`), the shape of answers (`answer.rs`).
 //! See: RFC 9112, section 9.
@@ -23,7 +24,7 @@ use dendra_base::workload::Operation;
 use rustix::event::epoll::{Event, EventFlags};
 use rustix::io::Errno;
 
-/// Of what a refusal says, this much is kept.
+/// So much of a refusal's text is kept.
 const QUOTE_BYTES_MAX: usize = 200;
 
 /// Does this status say that the request was not done?
@@ -48,8 +49,8 @@ fn quote(bytes: &[u8], whole: Whole) -> String {
 }
 
 impl Worker<'_> {
-    /// Things happened to sockets. What waits for room leaves as soon as there is some: behind a full target's other
-    /// answers it would be late by what reading them takes.
+    /// Sockets have events. A request that waits for room leaves as soon as there is some. Behind a
+    /// full target's other answers it would be late by the time of reading them.
     pub(super) fn take_events(&mut self, events: &[Event], buffer: &mut [u8]) {
         for event in events {
             self.ready(event.data.u64() as usize, event.flags, buffer);
@@ -106,7 +107,8 @@ impl Worker<'_> {
                 self.ended(slot, now_ns);
                 return;
             }
-            // What filled the buffer may be the first bytes of a segment whose stamp is that of the one before.
+            // The bytes that filled the buffer may begin a segment whose stamp is that of the one
+            // before.
             let age_ns = read.age_ns.filter(|_| read.len < buffer.len());
             let came_ns = self.came_ns(age_ns);
             self.answer_bytes_max = self.answer_bytes_max.max(read.len as u64);
@@ -127,8 +129,8 @@ impl Worker<'_> {
         }
     }
 
-    /// When bytes came that are this old now. The wall clock may be set while they wait: what the last look would have
-    /// seen did not come before it.
+    /// When bytes came that are this old now. The wall clock may be set while they wait. Bytes that
+    /// the last look would have seen did not come before it.
     fn came_ns(&mut self, age_ns: Option<u64>) -> u64 {
         let now_ns = self.now_ns();
         self.is_stamped = age_ns.is_some();

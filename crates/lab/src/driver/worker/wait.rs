@@ -9,12 +9,13 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nobody waits for an answer that is slept through: not a request, for there are free connections; not the second
-//!    half of an operation, or of a request that is longer than the socket; not the server, for answers so short fit the
-//!    socket. What ends with the connection has no stamp, and is not slept through.
+//! 1. No part waits for an answer that is slept through. A request does not, for there are free
+//!    connections. Nor does the second half of an operation, or of a request that is longer than
+//!    the socket. Nor does the server, for answers so short fit the socket. An answer that ends
+//!    with the connection has no stamp, and is not slept through.
 //! 2. An instant at which a request can leave is never slept through.
 //!
-//! Not here: what is done with what came (`receive.rs`).
+//! Not here: the use of the bytes that came (`receive.rs`).
 
 use super::looks::EVENTS;
 use super::{Worker, system};
@@ -53,7 +54,8 @@ impl Worker<'_> {
             }
             return Ok(());
         }
-        // What becomes due while no connection is free waits for an answer anyway; what is due already is behind its plan.
+        // A request that becomes due while no connection is free waits for an answer anyway; one
+        // that is due already is behind its plan.
         let is_free = self.free.iter().any(|free| !free.is_empty());
         let next_ns = next_ns.filter(|&next_ns| is_free || next_ns <= now_ns);
         // A sweep may be late, an instant may not.
@@ -108,7 +110,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Does nobody miss what comes meanwhile?
+    /// May answers that come meanwhile wait?
     fn may_sleep_through(&self) -> bool {
         let has_room = || {
             let targets = self.queues.iter().zip(&self.free);
@@ -131,7 +133,8 @@ impl Worker<'_> {
             || self.planned - self.looks.planned >= SLEPT_ANSWERS_MAX
     }
 
-    /// Reads what came, before anything is judged by the time: what was slept through may have come in time.
+    /// Reads the bytes that came, before anything is judged by the time: an answer that was slept
+    /// through may have come in time.
     pub(super) fn catch_up(
         &mut self,
         events: &mut Vec<Event>,
@@ -162,7 +165,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// What happened to sockets, at once or within this time.
+    /// The events of sockets, at once or within this time.
     pub(super) fn poll(&self, events: &mut Vec<Event>, wait_ns: u64) -> Result<(), DriveError> {
         events.clear();
         let timeout = timespec(wait_ns);

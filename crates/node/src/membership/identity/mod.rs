@@ -24,9 +24,11 @@
 //! 4. A member with a synced log never comes back with a clock below its confirmations. If it does,
 //!    its disk is an image, or has lost data that it had synced.
 //!
-//! Not recognised, if the member was not started after the image was made: an image moments
-//! younger than the last confirmation (the clock's ceiling is durable ahead of its use); an image
-//! of a member that does not sync its log; an image that starts before any peer can be asked.
+//! Not recognised, if the member was not started after the image was made:
+//! * an image moments younger than the last confirmation: the clock's ceiling is durable ahead of
+//!   its use;
+//! * an image of a member that does not sync its log;
+//! * an image that starts before any peer can be asked.
 //!
 //! Not here: reading and writing the records (crate `server`), the handshake (crate `wire`).
 //! See: docs/format/notes.md, docs/protocol.md.
@@ -42,7 +44,7 @@ use std::fmt;
 /// Raw key, in the space of the node's own notes, of its own record.
 pub const OWN_KEY: &[u8] = b"self";
 
-/// Raw key, in the space of the node's own notes, of what is known of the member with this number.
+/// Raw key, in the space of the node's own notes, of the record of the member with this number.
 pub fn peer_key(member: MemberId) -> Vec<u8> {
     format!("peer/#{}", member.0).into_bytes()
 }
@@ -57,18 +59,21 @@ pub fn epoch_key(epoch: u64) -> Vec<u8> {
     [EPOCH_PREFIX, &epoch.to_be_bytes()].concat()
 }
 
-/// What the keys of epochs begin with.
+/// The first bytes of the keys of epochs.
 pub const EPOCH_PREFIX: &[u8] = b"epoch/";
 
 /// Raw key, in the same space, of the vote for the next epoch.
 pub const VOTE_KEY: &[u8] = b"vote";
 
+/// Raw key, in the same space, of the last order to load slower or faster.
+pub const THROTTLE_KEY: &[u8] = b"throttle";
+
 const FORMAT: u8 = 1;
 
-/// Of what is known of a peer. Formats 1 and 2 end before the life and before the clock.
+/// The format of a peer's record. Formats 1 and 2 end before the life and before the clock.
 const PEER_FORMAT: u8 = 3;
 
-/// What a folder remembers of itself.
+/// A folder's record of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Own {
     /// Made with the folder, at random; never zero for a folder that exists.
@@ -92,7 +97,7 @@ pub struct Home {
     pub topology: String,
 }
 
-/// What is known of a peer, or what it says of itself.
+/// A peer's record, or its claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its node id.
@@ -101,15 +106,16 @@ pub struct Peer {
     pub boot: u64,
     /// Drawn at random at that start; 0 = not known, in notes of before there was one.
     pub life: u64,
-    /// In a claim: where the clock of its folder ended at that start, 0 when the folder may have lost what it confirmed.
-    /// Of what is known: the largest clock value of a version that it confirmed for good.
+    /// In a claim: where the clock of its folder ended at that start; 0 when the folder may have
+    /// lost confirmed writes. In a record: the largest clock value of a version that the peer
+    /// confirmed for good.
     pub clock: u64,
 }
 
-/// What a handshake does with a claim.
+/// The verdict of a handshake on a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It says what is known.
+    /// The claim agrees with the record.
     Known,
     /// It is new, or was started again: make this durable, then it counts.
     Learn(Peer),
@@ -138,7 +144,7 @@ pub enum NotTheSame {
         /// Starts as claimed.
         is: u64,
     },
-    /// A folder whose clock ends before what the member confirmed.
+    /// A folder whose clock ends before the member's last confirmation.
     Behind {
         /// Of the member.
         url: String,
@@ -251,7 +257,7 @@ pub fn judge(url: &str, claim: Peer, remembered: Option<Peer>) -> Verdict {
             is: claim.boot,
         });
     }
-    // Of the process that is known already, the claim is from before what it has confirmed since.
+    // For the process that is known already, the claim is older than its latest confirmations.
     let is_behind = claim.clock != 0 && claim.clock < known.clock;
     if is_behind && claim.life != known.life {
         let ms = (known.clock >> COUNTER_BITS) - (claim.clock >> COUNTER_BITS);
@@ -309,12 +315,12 @@ impl Own {
         }
     }
 
-    /// The record of the next start of node `node` as the member `me` of `topology`: to be durable
-    /// before anybody is told.
+    /// The record of the next start of node `node` as the member `me` of `topology`. It must be
+    /// durable before any peer is told.
     ///
     /// # Errors
-    /// When the folder belongs elsewhere, to another topology, or holds what the members would not
-    /// find.
+    /// When the folder belongs elsewhere, to another topology, or holds records that the members
+    /// would not find.
     pub fn start(
         remembered: Option<&Own>,
         node: u128,
@@ -353,8 +359,8 @@ impl Own {
         })
     }
 
-    /// The record of the next start on a folder that knows the epochs of its cluster. `url` is what
-    /// the options say, if they say it.
+    /// The record of the next start on a folder that knows the epochs of its cluster. `url` is the
+    /// option's value, if it was given.
     ///
     /// # Errors
     /// When the folder is none of a member of the newest one, or is another member's.

@@ -1,4 +1,4 @@
-//! Which folder may be started as what, and which peer is the one that was known.
+//! As which member a folder may be started, and which peer is the known one.
 
 use super::*;
 use proptest::prelude::*;
@@ -37,7 +37,7 @@ fn what_is_learned_of_a_folder_has_the_clock_that_was_known() {
         life: 100 + boot,
         clock,
     };
-    // Of a stranger nothing was confirmed yet, whatever its folder holds.
+    // A stranger has confirmed no write yet, even if its folder holds some.
     let learned = judge("http://h1:1", claim(1, 70), None);
     assert_eq!(learned, Verdict::Learn(claim(1, 0)));
     let learned = judge("http://h1:1", claim(2, 70), Some(claim(1, 60)));
@@ -231,7 +231,7 @@ fn a_member_that_comes_back_with_less_than_it_confirmed_was_rolled_back() {
         reason.to_string().contains("a write 2 ms past the end"),
         "{reason}"
     );
-    // What was confirmed stays known, whatever the claim says.
+    // A confirmation stays known, even if the claim tells another clock.
     for clock_ms in [5_000, 9_000, 0] {
         let learnt = Peer {
             clock: known.clock,

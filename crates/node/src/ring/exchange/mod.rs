@@ -6,14 +6,15 @@
 //! 3. while there is a cheaper circle: take it       h1 ─17─► h4 ─203─► h2, h1 has one less
 //! ```
 //!
-//! A table is a flow from partitions through their zones to members. What is outside a bound costs
-//! far more than a copy, and costs are convex, so a table without a cheaper circle of passes is one
+//! A table is a flow from partitions through their zones to members. A step outside a bound costs
+//! far more than a copy, and costs are convex. So a table without a cheaper circle of passes is one
 //! of the cheapest there are (Klein's method). A table within all bounds exists, so the cheapest
 //! one is within all bounds, and of those it moves the fewest copies. Of several such tables the
-//! one counts whose members are nearest to their shares: it leaves the least to the next change.
+//! chosen one has its members nearest to their shares: it leaves the least to the next change.
 //!
-//! A circle goes over members only, each pass by the best partition for it: what two passes of one
-//! partition forbid each other is parted into two circles, one of which is cheaper.
+//! A circle goes over members only, each pass by the best partition for it. Two passes of one
+//! partition may forbid each other. Then the circle is parted into two circles, one of which is
+//! cheaper.
 //!
 //! Invariants
 //! 1. Every partition has `copies` owners after step 2, and keeps them.
@@ -28,15 +29,15 @@ use super::quotas::ONE;
 use super::shares::Rounds;
 use std::ops::RangeInclusive;
 
-/// What a copy costs that moves: more than all members together can be off their shares within
+/// The cost of a copy that moves: more than all members together can be off their shares within
 /// their bounds.
 const MOVED: i64 = 1 << 26;
-/// What one step outside a bound costs: more than all copies of a table.
+/// The cost of one step outside a bound: more than all copies of a table.
 const OUTSIDE: i64 = MOVED << 22;
 /// A member's distance from its share is squared in quarters of a partition.
 const QUARTER: u64 = ONE / 4;
 
-/// What is to be kept, and within which bounds.
+/// The owners to keep, and the bounds.
 pub(super) struct FlowProblem<'a> {
     /// By partition: the owners that need not move. At most `copies`.
     pub(super) kept: &'a [Members],
@@ -95,9 +96,9 @@ pub(super) fn fewest(problem: &FlowProblem<'_>) -> Vec<Members> {
     exchange.sets
 }
 
-/// Copies that any table within the bounds has to move: what members below their bounds lack,
-/// or what members above them and free places pass on, each zone by zone with what its rounds
-/// demand, whichever is more.
+/// Copies that any table within the bounds has to move. Members below their bounds lack some;
+/// members above them and free places pass some on. The larger number counts, zone by zone, with
+/// the demands of its rounds.
 pub(super) fn necessary(problem: &FlowProblem<'_>) -> usize {
     let kept = Exchange::kept(problem);
     let load = |member: usize| kept.held[member].len();
@@ -169,7 +170,7 @@ impl<'a> Exchange<'a> {
         self.in_zone[partition * self.zones_len + self.problem.zones[giver]] -= 1;
     }
 
-    /// What the zone's copies of the partition cost, with `change` more of them.
+    /// The cost of the zone's copies of the partition, with `change` more of them.
     fn zone_cost(&self, partition: usize, zone: usize, change: isize) -> i64 {
         let count = usize::from(self.in_zone[partition * self.zones_len + zone]);
         let rounds = self.problem.rounds;
@@ -177,7 +178,7 @@ impl<'a> Exchange<'a> {
         OUTSIDE * outside(count, rounds.least(zone), rounds.most(zone))
     }
 
-    /// What the member's load costs, with `change` more partitions.
+    /// The cost of the member's load, with `change` more partitions.
     fn load_cost(&self, member: usize, change: isize) -> i64 {
         let bounds = &self.problem.bounds[member];
         let load = self.held[member].len().saturating_add_signed(change);
@@ -185,7 +186,8 @@ impl<'a> Exchange<'a> {
         OUTSIDE * outside(load, *bounds.start(), *bounds.end()) + off * off
     }
 
-    /// Steps 1 and 2 of the module: who has the smallest part of its share gets a free place.
+    /// Steps 1 and 2 of the module: the member with the smallest part of its share gets a free
+    /// place.
     fn fill(&mut self) {
         let members = self.held.len();
         for partition in 0..self.sets.len() {
@@ -218,8 +220,8 @@ impl<'a> Exchange<'a> {
         self.sets[partition] >> member & 1 == 1
     }
 
-    /// What the table costs more when the giver passes the partition on. Requires: the giver has
-    /// it and the taker has it not.
+    /// How much more the table costs when the giver passes the partition on. Requires: the giver
+    /// has it and the taker has it not.
     fn pass_cost(&self, partition: usize, giver: usize, taker: usize) -> i64 {
         let is_kept = |member: usize| (self.problem.kept[partition] >> member & 1) as i64;
         let (from, to) = (self.problem.zones[giver], self.problem.zones[taker]);
@@ -238,7 +240,7 @@ impl<'a> Exchange<'a> {
         *best = (*best).min((cost, mixed(partition, taker), partition));
     }
 
-    /// Considers the partition for the best passes of those who have it.
+    /// Considers the partition for the best passes of its owners.
     fn offer(&mut self, partition: usize) {
         for giver in each(self.sets[partition]) {
             for taker in 0..self.held.len() {
@@ -366,7 +368,7 @@ impl<'a> Exchange<'a> {
         false
     }
 
-    /// Takes all passes, and says what that costs; `None` leaves everything as it was.
+    /// Takes all passes, and returns their cost; `None` leaves everything as it was.
     fn try_all(&mut self, circle: &[CircleStep]) -> Option<i64> {
         let mut cost = 0;
         for step in circle {
@@ -437,8 +439,9 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// The two passes that part a circle in two when it passes one partition on twice: from the first
-/// giver to the last taker, and from the last giver to the first taker. A pass to oneself is none.
+/// The two passes that part a circle in two when it passes one partition on twice. One goes from
+/// the first giver to the last taker, one from the last giver to the first taker. A pass to oneself
+/// is none.
 fn parted(
     first: CircleStep,
     second: CircleStep,

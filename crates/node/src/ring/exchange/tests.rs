@@ -5,7 +5,7 @@ use crate::ring::quotas::{bounds, quotas};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// A drawn change: who is kept where, and what is wanted.
+/// A drawn change: the owners to keep, and the wanted members.
 #[derive(Debug)]
 struct Drawn {
     kept: Vec<Members>,
@@ -17,7 +17,7 @@ struct Drawn {
 }
 
 impl Drawn {
-    /// `kept` is cut to what can be: members that there are, and no more than `copies` of them.
+    /// `kept` is cut to possible owners: existing members, and no more than `copies` of them.
     fn new(members: &[(u16, usize)], kept: &[u32], copies: usize) -> Drawn {
         let mut known: Vec<usize> = members.iter().map(|m| m.1).collect();
         known.sort_unstable();
@@ -107,8 +107,8 @@ impl Drawn {
         kept.map(|(_, moved)| moved).min()
     }
 
-    /// Is there a cheaper flow from partitions through zones to members? Nodes and arcs one by
-    /// one, without what the code knows of passes.
+    /// Is there a cheaper flow from partitions through zones to members? Nodes and arcs one by one,
+    /// without the code's knowledge of passes.
     fn has_cheaper_flow(&self, sets: &[Members]) -> bool {
         let members = self.zones.len();
         let zones = self.zones.iter().max().expect("a member") + 1;

@@ -13,13 +13,13 @@
 //!
 //! Invariants
 //! 1. After the plan every partition has its copies, in different zones for as long as there are
-//!    zones, and every member its share, to within 5 % or one partition, whichever is more.
+//!    zones. Every member has its share, to within 5 % or one partition, whichever is more.
 //! 2. No other plan that keeps owners at their positions moves fewer copies.
 //! 3. No plan moves a position twice, and a plan for a replacement moves nothing but the positions
 //!    of the member that is replaced.
 //! 4. Integers only: every member makes the same plan of the same input.
 //!
-//! Not here: how many bytes a partition has, when a move begins, who agrees on the plan.
+//! Not here: how many bytes a partition has, when a move begins, agreement on the plan.
 //! See: docs/decisions/0024-tables-are-stored.md.
 
 mod positions;
@@ -36,7 +36,7 @@ use super::table::{MemberId, Move, Moving, OwnerTable};
 use std::collections::BTreeMap;
 use wanted::{CopyLevel, Owners};
 
-/// What moves.
+/// The moves of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MovePlan {
     /// [`OwnerTable::digest`] of the table that the plan was made for.
@@ -49,7 +49,7 @@ pub struct MovePlan {
     pub leaves: Vec<MemberId>,
     /// The moves, round by round. A partition has at most one move in a round.
     pub rounds: Vec<Vec<Move>>,
-    /// A bound on what any plan has to copy; see the decision record.
+    /// A bound on the copies of any plan; see the decision record.
     pub necessary: usize,
 }
 
@@ -178,8 +178,8 @@ pub fn plan(
     Ok(plan)
 }
 
-/// The plan that puts a new member in the place of another one, with its weight and its zone:
-/// each position of the old member goes to the new one, and nothing else moves.
+/// The plan that puts a new member in the place of another one, with its weight and its zone. Each
+/// position of the old member goes to the new one; no other position moves.
 ///
 /// # Errors
 /// Each kind a sentence that names the way out.
@@ -219,8 +219,8 @@ fn sorted(
     ids
 }
 
-/// What has to be done in each partition, one position after the other: positions that are taken
-/// away, then owners that change, then positions that are added, from the first to the last.
+/// The steps of each partition, one position after the other, from the first to the last. Positions
+/// that are taken away come first, then owners that change, then positions that are added.
 fn steps(bases: &[BaseRow], owners: &Owners, changes: &positions::NewOwners) -> Vec<Move> {
     let mut steps = Vec::new();
     for (partition, base) in bases.iter().enumerate() {
@@ -245,8 +245,8 @@ fn steps(bases: &[BaseRow], owners: &Owners, changes: &positions::NewOwners) -> 
     steps
 }
 
-/// The steps in rounds, one of a partition in each, and in each round so that no member is the
-/// target, or the source, of many in a row for which there are others.
+/// The steps in rounds, one of a partition in each. Within a round, no member is the target or the
+/// source of many steps in a row if there are others.
 ///
 /// Requires: the steps of a partition are in their order.
 fn rounds(steps: Vec<Move>) -> Vec<Vec<Move>> {

@@ -7,12 +7,12 @@
 //!             two new owners change places
 //! ```
 //!
-//! Owners keep their positions, so that what a record of fewer copies finds in front is still
-//! there. The first owners can therefore only be evened by the moves that a plan has anyway: there
-//! is a best effort, and no bound.
+//! Owners keep their positions, so that the first owners of a record with fewer copies stay. So the
+//! first owners can only be evened by moves that a plan has anyway: there is a best effort, and no
+//! bound.
 //!
 //! Invariants
-//! 1. No change adds a copy, or breaks what zones or shares demand of all copies.
+//! 1. No change adds a copy, or breaks the demands of zones or shares on all copies.
 //! 2. Every exchange makes the table more even, and each look at one has a bound.
 //!
 //! Not here: how many copies move, and between which members (`exchange.rs`).
@@ -27,8 +27,8 @@ use crate::ring::table::MemberId;
 const LOOKS_MAX: usize = 64;
 /// Passes over all changes.
 const PASSES_MAX: usize = 4;
-/// What one zone too much, or one too few, costs among the first owners: as much as a member that
-/// is four partitions off its share.
+/// The cost of one zone too much, or one too few, among the first owners. A member that is four
+/// partitions off its share costs as much.
 const ZONE: i64 = 4096;
 /// A member's distance from its share is squared in sixteenths of a partition.
 const SIXTEENTH: i64 = (ONE / 16) as i64;
@@ -50,7 +50,7 @@ impl NewOwners {
     }
 }
 
-/// What is known of the partitions before and after.
+/// The partitions before and after.
 pub(super) struct Rows<'a> {
     pub(super) owners: &'a Owners,
     /// By partition: its owners, without positions that are taken away.
@@ -255,7 +255,7 @@ impl<'a> Evening<'a> {
         for (at, owner) in first.iter().enumerate() {
             let zone = zone_of(owner);
             let before = first[..at].iter().filter(|o| zone_of(o) == zone).count();
-            // What one zone has too much another one has too little: one of them is enough.
+            // A copy too many in one zone is a copy too few in another: one of them is enough.
             most_off += usize::from(before >= rounds.most(zone));
         }
         if rounds.last > 1 {

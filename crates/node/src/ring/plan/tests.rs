@@ -20,7 +20,7 @@ fn shown(wanted: &WantedMembers, copies: usize, partitions: u16) -> Vec<(MemberI
     shares.iter().enumerate().map(of).collect()
 }
 
-/// How far the worst member is from its share of `copies` copies, in units of what is allowed.
+/// How far the worst member is from its share of `copies` copies, in units of the tolerance.
 fn worst(table: &OwnerTable, wanted: &WantedMembers, copies: u8) -> f64 {
     let members = shown(wanted, usize::from(copies), table.partitions());
     let off = |(id, _, share): &(MemberId, usize, f64)| {
@@ -48,7 +48,7 @@ fn check_spread(table: &OwnerTable, wanted: &WantedMembers, copies: u8) {
     }
 }
 
-/// What holds of every plan, carried out move by move.
+/// The rules that hold of every plan, carried out move by move.
 fn check(step: &Step, after: &OwnerTable, now: &WantedMembers) {
     let Step { kind, plan, before } = step;
     let copies = after.copies();
@@ -73,7 +73,7 @@ fn check(step: &Step, after: &OwnerTable, now: &WantedMembers) {
             );
         }
     }
-    // What was not moved is where it was, and was not taken away in between.
+    // A position that was not moved is where it was, and was not taken away in between.
     for partition in after.all() {
         let (was, is) = (before.owners(partition), after.owners(partition));
         for (position, owner) in is.iter().enumerate() {
@@ -93,7 +93,7 @@ fn check(step: &Step, after: &OwnerTable, now: &WantedMembers) {
     assert_eq!(OwnerTable::decode(&after.encode()).as_ref(), Ok(after));
 }
 
-/// What a chain of changes copied, and what it had to.
+/// The copies that a chain of changes made, and the copies that it had to make.
 #[derive(Debug, Default)]
 struct Figures {
     copied: usize,
@@ -221,7 +221,7 @@ fn the_same_input_gives_the_same_plan_and_bytes() {
     assert_eq!(plan(&chain.table, &chain.now, &wanted), first);
 }
 
-/// A change, and what the refusal says.
+/// A change, and the text of its refusal.
 fn refused(change: impl FnOnce(&mut WantedMembers)) -> String {
     let chain = Chain::new(3, 4, 3, EVEN);
     let mut wanted = chain.now.clone();
@@ -325,7 +325,7 @@ fn the_last_copy_of_a_partition_is_not_given_up() {
     wanted.lost = row.clone();
     let both = plan(&chain.table, &chain.now, &wanted);
     assert_eq!(both, Err(NoPlan::LastCopy { partition: 0 }));
-    // Who can be read may leave, and be the source.
+    // A member that can be read may leave, and be the source.
     wanted.lost.clear();
     let step = plan(&chain.table, &chain.now, &wanted).expect("both can be read");
     assert!(
@@ -360,7 +360,7 @@ fn nothing_is_planned_while_something_moves() {
     let partition = step.partition.0;
     let second = plan(&chain.table, &chain.now, &wanted);
     assert_eq!(second, Err(NoPlan::Moving { partition }));
-    // Cancelled in the middle: what has not arrived stays, and a plan leads back.
+    // Cancelled in the middle: copies that have not arrived stay, and a plan leads back.
     chain.table.withdraw(step.partition).expect("it moves");
     for step in first.moves().take(100) {
         chain.table.begin(*step).expect("the plan is of this table");

@@ -1,4 +1,4 @@
-//! The members as they should be, and what follows for their zones and shares.
+//! The members as they should be, and their zones and shares.
 //!
 //! ```text
 //! WantedMembers ──► Owners    those with a weight, by number; their zones, dense from 0
@@ -24,7 +24,7 @@ pub struct WantedMember {
     pub id: MemberId,
     /// Its share of the data beside the others'; 0 for a member that shall hold nothing.
     pub weight: u16,
-    /// What fails together with it; empty = itself alone.
+    /// The name of members that fail together; empty = itself alone.
     pub zone: String,
 }
 

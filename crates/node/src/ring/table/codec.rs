@@ -58,7 +58,7 @@ impl OwnerTable {
         out
     }
 
-    /// Reads what [`OwnerTable::encode`] wrote.
+    /// Reads the bytes of [`OwnerTable::encode`].
     ///
     /// # Errors
     /// When the bytes are no table that holds its invariants.

@@ -16,11 +16,11 @@
 //! 1. Each partition has an owner, no owner twice, and only owners that are members.
 //! 2. At most one position of a partition moves, and its new owner holds no other position of it.
 //! 3. A number is below `next`, and `next` only grows: no number is given twice.
-//! 4. An owner keeps its position until one in front of it is taken away: what a record of fewer
-//!    copies finds in front stays there.
+//! 4. An owner keeps its position until one in front of it is taken away: the first owners of a
+//!    record with fewer copies stay.
 //!
-//! Not here: which positions should move (`plan.rs`), the bytes (`table/codec.rs`), who agrees on
-//! the table and what a moving position means for a quorum.
+//! Not here: which positions should move (`plan.rs`), the bytes (`table/codec.rs`), agreement on
+//! the table, the meaning of a moving position for a quorum.
 //! See: docs/format/owners.md, docs/decisions/0024-tables-are-stored.md.
 
 mod codec;
@@ -85,7 +85,7 @@ pub struct OwnerTable {
     rows: Vec<OwnerRow>,
 }
 
-/// Why there is no such table. `Display` says what does not hold.
+/// Why there is no such table. `Display` names the rule that does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadTable {
     /// A format that this release does not know.
@@ -149,7 +149,7 @@ impl fmt::Display for BadTable {
 
 impl std::error::Error for BadTable {}
 
-/// Why a step is not taken. `Display` says what stands against it.
+/// Why a step is not taken. `Display` names the obstacle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadStep {
     /// Another position of the partition moves already, or the table has no such partition.
@@ -215,8 +215,8 @@ impl fmt::Display for BadStep {
 impl std::error::Error for BadStep {}
 
 impl OwnerTable {
-    /// The table that a cluster is founded with: [`Ring::new`]'s owners for the replication factor,
-    /// so that a cluster of an older release goes on without a move. The founders' numbers are
+    /// The table that a cluster is founded with: [`Ring::new`]'s owners for the replication factor.
+    /// So a cluster of an older release goes on without a move. The founders' numbers are
     /// [`OwnerTable::founders`].
     pub fn first(topology: &Topology) -> OwnerTable {
         let ring = Ring::new(topology);
@@ -331,7 +331,7 @@ impl OwnerTable {
         &self.rows[partition.at()].owners
     }
 
-    /// What moves in a partition.
+    /// The position of a partition that moves.
     ///
     /// # Panics
     /// When the partition is not of this table.

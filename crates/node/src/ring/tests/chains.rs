@@ -1,12 +1,12 @@
-//! Chains of changes of members, drawn from a seed, for the tests of plans and for their figures
-//! (`examples/ring_figures.rs`): both say something of the same ones.
+//! Chains of changes of members, drawn from a seed. The tests of plans and their figures
+//! (`examples/ring_figures.rs`) use the same ones.
 
 use super::{
     Member, MovePlan, NoPlan, OwnerTable, Topology, WantedMember, WantedMembers, plan, replacement,
 };
 use dendra_base::Prng;
 
-/// What changes.
+/// The kinds of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Join,
@@ -26,7 +26,7 @@ pub(crate) const KINDS: [Kind; 6] = [
     Kind::Copies,
 ];
 
-/// What the members of a chain may differ in.
+/// The properties in which the members of a chain may differ.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// Weights are 1 to this.

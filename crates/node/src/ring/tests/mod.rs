@@ -21,14 +21,14 @@ fn what_arrives_is_what_was_not_there() {
     assert_eq!(large.arrivals(&four, (&four, &large)), [0; 4]);
     let arrivals = large.arrivals(&four, (&two, &small));
     let kept: usize = (0..2).map(|i| large.load(MemberIndex(i), 3)).sum();
-    // Two members hold everything before; they keep what they still own.
+    // Two members hold everything before; they keep the copies that they still own.
     assert_eq!(arrivals[..2], [0, 0]);
     assert_eq!(arrivals[2] + arrivals[3] + kept, 768);
     // And the other way, two get everything that they did not keep.
     assert_eq!(moved((&four, &large), (&two, &small)), 512 - kept);
 }
 
-/// How far the worst member is from its share, in units of what is allowed.
+/// How far the worst member is from its share, in units of the tolerance.
 fn worst_load(topology: &Topology, ring: &Ring, copies: u8) -> f64 {
     let off = |i| {
         let share = ring.share(MemberIndex(i), copies).expect("it is balanced");
@@ -93,8 +93,8 @@ fn even_scores_leave_less_to_correct() {
     assert!(even < 0.75 * free, "{free} {even}");
 }
 
-/// What adding and removing a member moves beyond its share, in per cent of the share: the average
-/// and the worst over `seeds` names of clusters.
+/// The copies that adding and removing a member move beyond its share, in per cent of the share. It
+/// tells the average and the worst over `seeds` names of clusters.
 fn extra(n: usize, partitions: u16, seeds: u64) -> (f64, f64) {
     let (mut sum, mut worst) = (0.0, 0f64);
     for seed in 0..seeds {
@@ -225,7 +225,7 @@ proptest! {
             for copies in 1..=row.len() {
                 let counts = zone_counts(&topology, &row[..copies]);
                 let most = counts.iter().max().expect("a zone") - 1;
-                // Nobody has a second copy before everybody who can has a first.
+                // No zone has a second copy before every zone that can has a first.
                 let is_even = counts.iter().zip(&sizes).all(|(count, size)| *count >= most.min(*size));
                 prop_assert!(is_even, "{copies} copies: {counts:?} of {sizes:?}");
             }

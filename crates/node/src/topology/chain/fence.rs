@@ -8,12 +8,12 @@
 //!
 //! The newest durable record is the fence: there is no second note that could be lost alone. A
 //! member answers a question of epoch 9 only once the record of epoch 9 is durable in its folder.
-//! After a restart it therefore refuses what it would have refused before.
+//! After a restart it therefore refuses the same questions as before.
 //!
 //! Invariants
 //! 1. The fence only rises, also over crashes.
-//! 2. Two coordinators of different epochs get answers from one member for one partition only if its
-//!    owners, and what moves of it, are equal in both epochs.
+//! 2. Two coordinators of different epochs get answers from one member for one partition only if
+//!    its owners, and its moves, are equal in both epochs.
 //!
 //! Not here: that the asker is a member (`Chain::knows`).
 

@@ -1,4 +1,4 @@
-//! The nouns of the chain of epochs: what members say to each other, and what they note.
+//! The nouns of the chain of epochs: messages between members, and their notes.
 //!
 //! ```text
 //! Prepare ─► Promise | Outbid        At     ─► At | Learn
@@ -11,8 +11,9 @@
 //! 2. `epoch` of a ballot's message is the epoch that is being chosen: one above the record of every
 //!    member that takes part.
 //!
-//! Not here: bytes on the wire, who may send what (`chain.rs`).
+//! Not here: bytes on the wire, which members may send which message (`chain.rs`).
 
+use crate::limits::{EPOCH_PAGE_BYTES_MAX, EPOCH_PAGE_RECORDS_MAX};
 use crate::ring::table::MemberId;
 use crate::topology::record::EpochRecord;
 use crate::topology::why_not::WhyNot;
@@ -28,7 +29,7 @@ pub struct ChainPeer {
 }
 
 /// The order of rival proposals for one epoch. Unique: a proposer promises its own ballot, durably,
-/// before anyone else hears it, and takes a higher one after a restart.
+/// before any other member hears it, and takes a higher one after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EpochBallot {
     /// Above every round that the proposer had promised.
@@ -54,7 +55,7 @@ pub struct AcceptedRecord {
     pub record: Arc<EpochRecord>,
 }
 
-/// What members say to each other about the chain.
+/// The messages of members about the chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChainMessage {
     /// Promise to accept nothing below this ballot.
@@ -70,7 +71,7 @@ pub enum ChainMessage {
         epoch: u64,
         /// As asked.
         ballot: EpochBallot,
-        /// What the sender accepted before.
+        /// The record that the sender accepted before.
         accepted: Option<AcceptedRecord>,
     },
     /// Accept this record unless promised to a higher ballot.
@@ -116,6 +117,22 @@ pub enum ChainMessage {
     },
 }
 
+impl ChainMessage {
+    /// The page of stored epochs that `SendEpochs` asks for, of `records` in their order: as many as
+    /// one message may have. `None` without a record.
+    pub fn page(records: impl IntoIterator<Item = EpochRecord>) -> Option<ChainMessage> {
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        for record in records.into_iter().take(EPOCH_PAGE_RECORDS_MAX) {
+            bytes += record.encode().len();
+            if !page.is_empty() && bytes > EPOCH_PAGE_BYTES_MAX {
+                break;
+            }
+            page.push(Arc::new(record));
+        }
+        (!page.is_empty()).then_some(ChainMessage::Chosen { records: page })
+    }
+}
+
 /// What a member's chain is told.
 #[derive(Clone, Debug)]
 pub enum ChainEvent {
@@ -140,7 +157,7 @@ pub enum ChainEvent {
     Tick,
 }
 
-/// What a member's chain wants done.
+/// The effects that a member's chain orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChainEffect {
     /// Make the note durable, after all earlier ones, then report the ticket.
@@ -195,7 +212,7 @@ pub enum ChainEffect {
     },
 }
 
-/// What a member notes in its folder.
+/// The notes of a member in its folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChainNote {
     /// A chosen epoch; one note for each epoch.
@@ -204,14 +221,14 @@ pub enum ChainNote {
     Vote(VoteNote),
 }
 
-/// What a member promised and accepted for one epoch.
+/// A member's promise and acceptance for one epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VoteNote {
     /// Being chosen.
     pub epoch: u64,
     /// It accepts nothing below this ballot.
     pub promised: EpochBallot,
-    /// What it accepted last.
+    /// The record that it accepted last.
     pub accepted: Option<AcceptedRecord>,
     /// The epoch by which it was told that it was removed; 0 = it was not.
     pub removed: u64,

@@ -19,24 +19,25 @@
 //!   promises, and its own only if there is none. Let `v` be chosen under ballot `b`: a majority
 //!   accepted it. Every later ballot has a majority of promises, which has a voter in common with
 //!   that one. This voter accepted `v` before it promised, else it would have refused `b`. By
-//!   induction over the ballots above `b`, what it tells is `v`, and nothing else is proposed.
+//!   induction over the ballots above `b`, it tells `v`, and no other value is proposed.
 //!
 //! Why no member skips an epoch. A member votes for epoch `e + 1` only while its newest durable
-//! record is that of `e`, and checks that the value follows it: number, digest, one legal change.
-//! It adopts `e + 1` only as the successor of `e`, digest included. So the records of each member
-//! are a prefix of one chain.
+//! record is that of `e`. It checks that the value follows that record: number, digest, one legal
+//! change. It adopts `e + 1` only as the successor of `e`, digest included. So the records of each
+//! member are a prefix of one chain.
 //!
-//! Why changes of the voters are safe, of any number at a time. Configurations never overlap: the
-//! voters of `e + 1` vote only once `e` is chosen, and a vote for `e + 2` needs the record of
-//! `e + 1`. Raft's bug with single-server changes (Ongaro, 2015) needs two configurations that are
-//! both in use before either is committed; here the one before is always chosen first.
+//! Why changes of the voters are safe, of any number at a time. Configurations never overlap. The
+//! voters of `e + 1` vote only once `e` is chosen, and a vote for `e + 2` needs the record of `e +
+//! 1`. Raft's bug with single-server changes (Ongaro, 2015) needs two configurations that are both
+//! in use before either is committed. Here the one before is always chosen first.
 //!
 //! Invariants
-//! 1. What is said is durable: promises, acceptances, and every epoch that a question is answered in.
+//! 1. A message tells only durable state: promises, acceptances, and the epoch in which a question
+//!    is answered.
 //! 2. Only voters of the own newest epoch are counted, each once, by number and folder.
 //! 3. A record is learnt from a member that says it is chosen, never from a proposal.
 //! 4. A member that was removed never votes again. It may still hand on the epochs that it knows.
-//! 5. At most `CHAIN_NOTES_MAX` notes are under way; what would need more is dropped.
+//! 5. At most `CHAIN_NOTES_MAX` notes are under way; an event that would need more is dropped.
 //!
 //! Not here: which step comes next (`drive.rs`), which record may follow (`succession.rs`), links.
 //! Time is the argument `now_us`, jitter comes from the seed. Test: crates/node/tests/chain.
@@ -89,7 +90,7 @@ fn voters(record: &EpochRecord) -> Vec<ChainPeer> {
     peer.collect()
 }
 
-/// What waits until a note is durable.
+/// The step that waits until a note is durable.
 #[derive(Debug)]
 enum OnceDurable {
     Reply(MemberId, ChainMessage),
@@ -191,7 +192,7 @@ impl Chain {
         }
     }
 
-    /// One event; what has to be done for it is appended to `out`.
+    /// Takes one event, and appends the effects to `out`.
     pub fn step(&mut self, now_us: u64, event: ChainEvent, out: &mut Vec<ChainEffect>) {
         match event {
             ChainEvent::Propose { record } => self.propose(now_us, record, out),

@@ -43,7 +43,7 @@ impl VoteNote {
         out
     }
 
-    /// Reads what [`VoteNote::encode`] wrote.
+    /// Reads the bytes of [`VoteNote::encode`].
     ///
     /// # Errors
     /// When the bytes are no note that holds its invariants.

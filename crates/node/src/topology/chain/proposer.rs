@@ -10,7 +10,7 @@
 //! 1. Under one ballot one record is sent: the one accepted under the highest ballot among the
 //!    promises, else the own one.
 //! 2. The own promise is durable before the ballot leaves.
-//! 3. A proposal ends with its epoch, whatever was chosen, or after `EPOCH_BALLOTS_MAX` ballots.
+//! 3. A proposal ends when any record of its epoch is chosen, or after `EPOCH_BALLOTS_MAX` ballots.
 //!
 //! Not here: promises and acceptances of this member for others (`chain.rs`).
 

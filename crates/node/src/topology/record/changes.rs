@@ -3,7 +3,7 @@
 //! ```text
 //! founded ─► enrolled ─► planned ─► moved … moved ─► finished ─► planned …
 //!                                     └─► cancelled ─► finished
-//! readdressed, rekeyed: at any time
+//! readdressed, rekeyed, finalized: at any time
 //! ```
 //!
 //! Invariants
@@ -23,13 +23,14 @@ use crate::ring::plan::{MovePlan, WantedMember};
 use crate::ring::table::{BadStep, MemberId, OwnerTable};
 use crate::topology::Topology;
 use crate::topology::why_not::WhyNot;
+use dendra_base::{ClusterVersion, ClusterVersions};
 
 /// A plan to be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPlan {
     /// The member that proposes it.
     pub author: MemberId,
-    /// What joins, moves and leaves.
+    /// The moves, with the members that join and leave.
     pub moves: MovePlan,
     /// The joining members, sorted by number, with the ids of their folders.
     pub newcomers: Vec<EpochMember>,
@@ -78,6 +79,7 @@ impl EpochRecord {
             owners,
             plan: None,
             secrets: 1,
+            in_force: ClusterVersions::OWN.oldest,
         }
         .checked()
     }
@@ -158,6 +160,10 @@ impl EpochRecord {
         if moves.len() > PLAN_MOVES_MAX {
             return Err(WhyNot::TooManyMoves { moves: moves.len() });
         }
+        // Fewer copies count from the first epoch of the plan on: a majority of the old number meets
+        // each majority of the positions that stay, and not each one of a row that lacks a position.
+        // More copies count from the last one on, when all have arrived.
+        next.replication_factor = self.replication_factor.min(new.replication_factor);
         next.plan = Some(PlanUnderWay {
             id: next.epoch,
             author: new.author,
@@ -173,7 +179,7 @@ impl EpochRecord {
     /// The moves of `settled` have arrived, and the next `begin` moves of the plan begin.
     ///
     /// Requires of the proposer, for each settled partition: a majority of its owners has the epoch
-    /// in which the move began durable, and a new owner has loaded from such a majority since.
+    /// in which the move began durable. A new owner has loaded from such a majority since.
     ///
     /// # Errors
     /// When nothing of a settled partition moves, or a partition of the next moves is busy, also
@@ -204,7 +210,7 @@ impl EpochRecord {
     }
 
     /// The plan is stopped. Positions that move stay with their old owners; those that have arrived
-    /// stay with their new ones. The way back is the next plan.
+    /// stay with their new ones, and fewer copies stay fewer. The way back is the next plan.
     ///
     /// # Errors
     /// When there is none, or it was stopped before.
@@ -225,8 +231,8 @@ impl EpochRecord {
     }
 
     /// The plan has ended. Joining members vote from now on and leaving ones are removed. After a
-    /// cancelled plan leaving members stay, and joining ones that own nothing are removed: a folder
-    /// that was being loaded is stale from now on.
+    /// cancelled plan leaving members stay, and joining ones that own no partition are removed. A
+    /// folder that was being loaded is stale from now on.
     ///
     /// # Errors
     /// When there is none, or it has moves to do.
@@ -291,6 +297,21 @@ impl EpochRecord {
         let mut next = self.next(EpochChange::Rekeyed);
         let secrets = self.secrets.checked_add(1).ok_or(WhyNot::NoStep)?;
         next.secrets = secrets;
+        Ok(next.checked()?)
+    }
+
+    /// A later version is in force.
+    ///
+    /// Requires of the proposer: every member runs a release that knows it.
+    ///
+    /// # Errors
+    /// When the version is not later.
+    pub fn finalized(&self, version: ClusterVersion) -> Result<EpochRecord, WhyNot> {
+        if version <= self.in_force {
+            return Err(WhyNot::NoStep);
+        }
+        let mut next = self.next(EpochChange::Finalized);
+        next.in_force = version;
         Ok(next.checked()?)
     }
 }

@@ -3,24 +3,28 @@
 #![doc = include_str!("../../../../../docs/format/epochs.md")]
 
 use super::{BadRecord, EpochChange, EpochMember, EpochRecord, MemberStatus};
-use super::{PlanUnderWay, RemovedMember};
+use super::{FIRST_VERSION, PlanUnderWay, RemovedMember};
 use crate::limits::{CLUSTER_NAME_BYTES_MAX, HOST_BYTES_MAX, PLAN_MOVES_MAX};
 use crate::limits::{REMOVED_MEMBERS_MAX, TABLE_MEMBERS_MAX, ZONE_BYTES_MAX};
 use crate::ring::Partition;
 use crate::ring::table::{MemberId, Move, Moving, OwnerTable, TABLE_BYTES_MAX};
 use crate::topology::Member;
+use dendra_base::ClusterVersion;
 use dendra_base::limits::VALUE_BYTES_MAX_LIMIT;
 use siphasher::sip::SipHasher13;
 use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13Wide};
 use std::hash::Hasher;
 
-const FORMAT: u8 = 1;
+/// Of a cluster at its first version.
+const FORMAT_1: u8 = 1;
+/// With the version of the cluster.
+const FORMAT_2: u8 = 2;
 /// In place of a member of a move: there is none.
 const NONE: u8 = 0xff;
 const CHECKSUM_BYTES: usize = 8;
 /// `http://`, a host in brackets, a colon and a port.
 const URL_BYTES_MAX: usize = HOST_BYTES_MAX + 15;
-const HEAD_BYTES_MAX: usize = 1 + 8 + 8 + 16 + 1 + 1 + 4 + 1 + CLUSTER_NAME_BYTES_MAX;
+const HEAD_BYTES_MAX: usize = 1 + 2 + 8 + 8 + 16 + 1 + 1 + 4 + 1 + CLUSTER_NAME_BYTES_MAX;
 const MEMBER_BYTES_MAX: usize = 4 + 16 + 1 + 2 + 2 + URL_BYTES_MAX + 1 + ZONE_BYTES_MAX;
 const REMOVED_BYTES: usize = 4 + 16 + 8;
 const PLAN_HEAD_BYTES: usize = 1 + 8 + 4 + 1 + 1 + 8 + 4 + 4;
@@ -43,7 +47,7 @@ const _: () = assert!(
 const _: () =
     assert!(REMOVED_MEMBERS_MAX <= u16::MAX as usize && TABLE_MEMBERS_MAX < NONE as usize);
 
-const CHANGES: [EpochChange; 8] = [
+const CHANGES: [EpochChange; 9] = [
     EpochChange::Founded,
     EpochChange::Enrolled,
     EpochChange::Planned,
@@ -52,6 +56,7 @@ const CHANGES: [EpochChange; 8] = [
     EpochChange::Finished,
     EpochChange::Readdressed,
     EpochChange::Rekeyed,
+    EpochChange::Finalized,
 ];
 const STATUSES: [MemberStatus; 3] = [
     MemberStatus::Joining,
@@ -73,7 +78,13 @@ fn code<T: PartialEq>(all: &[T], one: &T) -> u8 {
 impl EpochRecord {
     /// The record as bytes: equal records have equal bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![FORMAT];
+        let mut out = Vec::new();
+        if self.in_force == FIRST_VERSION {
+            out.push(FORMAT_1);
+        } else {
+            out.push(FORMAT_2);
+            out.extend_from_slice(&self.in_force.0.to_le_bytes());
+        }
         out.extend_from_slice(&self.cluster().to_le_bytes());
         out.extend_from_slice(&self.epoch.to_le_bytes());
         out.extend_from_slice(&self.previous.to_le_bytes());
@@ -131,13 +142,13 @@ impl EpochRecord {
         }
     }
 
-    /// Reads what [`EpochRecord::encode`] wrote.
+    /// Reads the bytes of [`EpochRecord::encode`].
     ///
     /// # Errors
     /// When the bytes are no record that holds its invariants.
     pub fn decode(bytes: &[u8]) -> Result<EpochRecord, BadRecord> {
         let format = *bytes.first().ok_or(BadRecord::Length)?;
-        if format != FORMAT {
+        if !matches!(format, FORMAT_1 | FORMAT_2) {
             return Err(BadRecord::Format { format });
         }
         if bytes.len() > RECORD_BYTES_MAX {
@@ -148,6 +159,14 @@ impl EpochRecord {
             return Err(BadRecord::Checksum);
         }
         let mut rest = body.get(1..).ok_or(BadRecord::Length)?;
+        let version = match format {
+            FORMAT_1 => FIRST_VERSION,
+            _ => ClusterVersion(u16::from_le_bytes(take(&mut rest)?)),
+        };
+        // Equal records have equal bytes.
+        if format == FORMAT_2 && version <= FIRST_VERSION {
+            return Err(BadRecord::Field { field: "version" });
+        }
         let cluster = u64::from_le_bytes(take(&mut rest)?);
         let epoch = u64::from_le_bytes(take(&mut rest)?);
         let previous = u128::from_le_bytes(take(&mut rest)?);
@@ -194,6 +213,7 @@ impl EpochRecord {
             owners,
             plan,
             secrets,
+            in_force: version,
         };
         if record.cluster() != cluster {
             return Err(BadRecord::Field { field: "cluster" });

@@ -24,16 +24,22 @@
 
 mod changes;
 mod codec;
+mod known_folder;
 
 pub use changes::NewPlan;
+pub use known_folder::KnownFolder;
 
 use super::Topology;
 use super::member::{BadMember, Member};
 use crate::limits::{MEMBERS_MAX, PLAN_MOVES_MAX, REMOVED_MEMBERS_MAX};
 use crate::ring::Partition;
 use crate::ring::table::{BadTable, MemberId, Move, Moving, OwnerTable};
+use dendra_base::ClusterVersion;
 use std::collections::BTreeSet;
 use std::fmt;
+
+/// The version of a cluster whose records do not name one.
+pub(super) const FIRST_VERSION: ClusterVersion = ClusterVersion(4);
 
 /// How far a member has come in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +61,7 @@ pub struct EpochMember {
     pub node: u128,
     /// How far it has come.
     pub status: MemberStatus,
-    /// Where it is, what fails with it, and its share; a weight of 0 holds nothing.
+    /// Its address, its zone, and its share; a weight of 0 holds nothing.
     pub place: Member,
 }
 
@@ -96,7 +102,7 @@ impl PlanUnderWay {
     }
 }
 
-/// What an epoch did to the one before. What exactly is the difference of the two records.
+/// The change of an epoch from the one before. The two records tell its details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EpochChange {
     /// The first one.
@@ -107,7 +113,7 @@ pub enum EpochChange {
     Planned,
     /// Positions arrived, others began to move.
     Moved,
-    /// The plan was stopped: what moved stays where it was.
+    /// The plan was stopped: positions that were moving stay with their old owners.
     Cancelled,
     /// The plan ended: joining members are members, leaving ones are removed.
     Finished,
@@ -115,6 +121,8 @@ pub enum EpochChange {
     Readdressed,
     /// The cluster has another generation of secrets.
     Rekeyed,
+    /// A later version is in force: all members run releases that know it.
+    Finalized,
 }
 
 /// One epoch.
@@ -130,9 +138,10 @@ pub struct EpochRecord {
     pub(super) owners: OwnerTable,
     pub(super) plan: Option<PlanUnderWay>,
     pub(super) secrets: u32,
+    pub(super) in_force: ClusterVersion,
 }
 
-/// Why a value is no record. `Display` says what does not hold.
+/// Why a value is no record. `Display` names the rule that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadRecord {
     /// A format that this release does not know.
@@ -166,8 +175,8 @@ impl fmt::Display for BadRecord {
         match self {
             BadRecord::Format { format } => write!(
                 f,
-                "the record of an epoch has the format {format}, and this release reads 1; use \
-                 the release that wrote it, or a newer one"
+                "the record of an epoch has the format {format}, and this release reads 1 and 2; \
+                 use the release that wrote it, or a newer one"
             ),
             BadRecord::Length => f.write_str("the record of an epoch has a wrong length"),
             BadRecord::Checksum => {
@@ -219,6 +228,9 @@ impl EpochRecord {
         let is_first = self.change == EpochChange::Founded;
         if self.epoch == 0 || is_first != (self.epoch == 1) || is_first != (self.previous == 0) {
             return Err(BadRecord::Field { field: "epoch" });
+        }
+        if self.in_force < FIRST_VERSION {
+            return Err(BadRecord::Field { field: "version" });
         }
         if !(1..=MEMBERS_MAX).contains(&usize::from(self.replication_factor)) {
             let field = "replication factor";
@@ -350,7 +362,7 @@ impl EpochRecord {
         self.previous
     }
 
-    /// What it did to the epoch before.
+    /// The change from the epoch before.
     pub fn change(&self) -> EpochChange {
         self.change
     }
@@ -394,6 +406,11 @@ impl EpochRecord {
     /// Generation of the cluster's secrets.
     pub fn secrets(&self) -> u32 {
         self.secrets
+    }
+
+    /// The version that is in force: members say and write nothing that is newer.
+    pub fn in_force(&self) -> ClusterVersion {
+        self.in_force
     }
 
     /// Members with this status, sorted by number.

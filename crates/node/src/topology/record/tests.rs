@@ -4,7 +4,7 @@ use crate::topology::chain::{AcceptedRecord, EpochBallot, VoteNote};
 use crate::topology::drive::{MoveArrived, next_step};
 use crate::topology::succession::succeeds;
 use crate::topology::why_not::WhyNot;
-use dendra_base::Prng;
+use dendra_base::{ClusterVersion, Prng};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -304,6 +304,48 @@ fn the_record_of_the_first_format_is_read_for_ever() {
     assert_eq!(EpochRecord::decode(FIXTURE), Ok(mixed()));
 }
 
+const FIXTURE_2: &[u8] = include_bytes!("../../../tests/fixtures/epoch-format-2.bin");
+
+#[test]
+fn the_version_in_force_is_written_from_the_second_one_on_and_read_for_ever() {
+    let before = mixed();
+    assert_eq!(before.in_force(), ClusterVersion(4));
+    let later = before.finalized(ClusterVersion(5)).expect("a later one");
+    assert_eq!(succeeds(&before, &later), Ok(()));
+    assert_eq!(later.encode(), FIXTURE_2);
+    assert_eq!(EpochRecord::decode(FIXTURE_2), Ok(later.clone()));
+    assert_eq!((FIXTURE[0], FIXTURE_2[0]), (1, 2));
+    // It stays with all that follows.
+    let after = later.rekeyed().expect("a change");
+    assert_eq!(after.in_force(), ClusterVersion(5));
+    // It never falls, nor rises with another change.
+    assert_eq!(later.finalized(ClusterVersion(5)), Err(WhyNot::NoStep));
+    assert_eq!(later.finalized(ClusterVersion(4)), Err(WhyNot::NoStep));
+    let fallen = bent(&after, |r| r.in_force = ClusterVersion(4));
+    let change = EpochChange::Rekeyed;
+    assert_eq!(check(&later, fallen), WhyNot::Mixed { change });
+    let risen = bent(&after, |r| r.in_force = ClusterVersion(6));
+    assert_eq!(check(&later, risen), WhyNot::Mixed { change });
+}
+
+#[test]
+fn a_later_format_is_refused_with_the_way_out() {
+    let mut bytes = FIXTURE_2.to_vec();
+    bytes[0] = 3;
+    let refused = EpochRecord::decode(&bytes);
+    assert_eq!(refused, Err(BadRecord::Format { format: 3 }));
+    let sentence = refused.expect_err("refused").to_string();
+    assert!(sentence.contains("or a newer one"), "{sentence}");
+    // One record has one form: the first version has no second one.
+    let body = FIXTURE_2[..FIXTURE_2.len() - 8].to_vec();
+    let older = [&[2, 4, 0], &body[3..]].concat();
+    let field = "version";
+    assert_eq!(
+        EpochRecord::decode(&[&older[..], &codec::checksum(&older).to_le_bytes()].concat()),
+        Err(BadRecord::Field { field })
+    );
+}
+
 #[test]
 fn sizes_are_those_of_the_format_page() {
     let page = include_str!("../../../../../docs/format/epochs.md");
@@ -378,7 +420,7 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..64),
         at in any::<prop::sample::Index>(), value: u8, cut in any::<prop::sample::Index>(),
     ) {
-        // With the checksum made right, so that what stands behind it is reached.
+        // With the checksum made right, so that the checks behind it are reached.
         let sealed = |body: &[u8]| [body, &codec::checksum(body).to_le_bytes()[..]].concat();
         let body = &FIXTURE[..FIXTURE.len() - 8];
         let mut turned = body.to_vec();

@@ -10,7 +10,15 @@ use dendra_node::steward::face::{ClusterOrder, DraftId, PlanWish};
 use serde_json::{Map, Value};
 
 /// The orders that have a body.
-pub(super) const ORDERS: [&str; 6] = ["plan", "apply", "cancel", "readdress", "rekey", "throttle"];
+pub(super) const ORDERS: [&str; 7] = [
+    "plan",
+    "apply",
+    "cancel",
+    "readdress",
+    "rekey",
+    "throttle",
+    "finalize",
+];
 
 /// Why a body is no order.
 #[derive(Debug, PartialEq, Eq)]
@@ -65,6 +73,7 @@ pub(super) fn order(name: &str, bytes: &[u8]) -> Result<ClusterOrder, BadBody> {
             }
         }
         "rekey" => ClusterOrder::Rekey,
+        "finalize" => ClusterOrder::Finalize,
         _ => ClusterOrder::Cancel,
     };
     fields.end(name)?;
@@ -173,6 +182,7 @@ mod tests {
         );
         assert_eq!(order("cancel", b" \n"), Ok(ClusterOrder::Cancel));
         assert_eq!(order("rekey", b"{}"), Ok(ClusterOrder::Rekey));
+        assert_eq!(order("finalize", b""), Ok(ClusterOrder::Finalize));
         assert_eq!(
             order(
                 "readdress",

@@ -1,4 +1,4 @@
-//! The members of the cluster on the admin plane: what is, what would move, and orders.
+//! The members of the cluster on the admin plane: their state, plans, and orders.
 //!
 //! ```text
 //! GET  /v0/cluster                       the members, the epoch, the plan under way
@@ -6,14 +6,15 @@
 //! POST /v0/cluster/plan                  {"remove": [URL], "weights": {URL: N}, …} ─► a plan with an id
 //! POST /v0/cluster/apply                 {"plan": ID} ─► {"epoch": N}
 //! POST /v0/cluster/cancel, rekey         nothing
+//! POST /v0/cluster/finalize              nothing
 //! POST /v0/cluster/readdress             {"from": URL, "to": URL}
 //! POST /v0/cluster/throttle              {"bytes_per_second": N}
 //! refused ─► {"error": CODE, "message": SENTENCE}
 //! ```
 //!
 //! Invariants
-//! 1. A body is an object of at most [`ORDER_BYTES_MAX`] bytes, and a name in it that no order has
-//!    is refused: a misspelt one would be ignored otherwise.
+//! 1. A body is an object of at most [`ORDER_BYTES_MAX`] bytes. A name in it that no order has is
+//!    refused: a misspelt one would be ignored otherwise.
 //! 2. `GET` changes nothing. An order comes by `POST` with a body of JSON, which no page of another
 //!    site can send without asking first.
 //!
@@ -132,7 +133,8 @@ async fn carry_out(way: &StewardWay, order: ClusterOrder) -> Response {
     }
 }
 
-/// Bad words are the asker's; what may be true later is a conflict; no majority is no answer.
+/// A wrong order is the asker's fault; an order that may be right later is a conflict; no majority
+/// is no answer.
 fn status_of(declined: &Declined) -> StatusCode {
     match declined.code() {
         "bad-member" | "nothing-asked" | "contradiction" | "not-a-member" => {

@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A number that is not known is `null`, and never 0.
 //!
-//! Not here: who asks, statuses (`mod.rs`).
+//! Not here: authorisation, statuses (`mod.rs`).
 //! See: docs/openapi.yaml.
 
 use dendra_node::steward::face::{
@@ -26,10 +26,12 @@ pub(super) fn status(status: &ClusterStatus) -> Value {
         "replication_factor": status.replication_factor,
         "partitions": status.partitions,
         "secrets": status.secrets,
+        "version": status.version.0,
         "members": members,
         "removed": status.removed,
         "plan": status.plan.as_ref().map(plan),
         "waits": status.waits,
+        "load_bytes_per_second_max": status.load_bytes_per_second_max,
     })
 }
 
@@ -46,9 +48,11 @@ fn member(member: &MemberState) -> Value {
         "positions": member.positions,
         "arriving": member.arriving,
         "release": member.release,
+        "versions": member.versions.map(|known| [known.oldest.0, known.newest.0]),
         "stored_bytes": member.stored_bytes,
         "loaded_bytes": member.loaded_bytes,
         "load_bytes_per_second": member.load_bytes_per_second,
+        "disk_full": member.is_disk_full,
     })
 }
 
@@ -104,6 +108,7 @@ pub(super) fn entry(entry: &HistoryEntry) -> Value {
         "went": entry.went,
         "begun": entry.begun,
         "settled": entry.settled,
+        "why": entry.why,
     })
 }
 
@@ -125,5 +130,6 @@ fn word_of_change(change: EpochChange) -> &'static str {
         EpochChange::Finished => "finished",
         EpochChange::Readdressed => "readdressed",
         EpochChange::Rekeyed => "rekeyed",
+        EpochChange::Finalized => "finalized",
     }
 }

@@ -1,8 +1,8 @@
-//! What a member of a cluster shows of it: rounds of operations, hints, links, how the others do.
+//! A member's metrics of the cluster: rounds of operations, hints, links, the state of the others.
 //!
 //! ```text
 //! round_seconds{round}      clock, write, read, write_back, prepare, accept, …     every operation
-//! hedges                    reads and clocks that asked somebody else because one was late
+//! hedges                    reads and clocks that asked another member because one was late
 //! hints_kept _delivered _dropped, hint_bytes, clock_ahead_milliseconds
 //! compare_age_seconds{peer} compare_sent{peer} _fetched{peer} compare_read_bytes …
 //! peer_links{peer} peer_latency_seconds{peer} peer_asks{peer} …
@@ -89,6 +89,11 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         hints.delivered(),
     )?;
     comparisons(page, cluster, now.mono_us)?;
+    page.gauge(
+        "cluster_secrets",
+        "Secrets of the cluster that are valid here: two while the secret is changed, none without one.",
+        cluster.secrets.count() as u64,
+    )?;
     let unproven = &cluster.unproven;
     page.gauge(
         "peer_links_unproven",
@@ -129,7 +134,7 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         }),
         (
             "peer_strangers",
-            "Handshakes with somebody at a peer's url who is not the member that was known.",
+            "Handshakes with a process at a peer's url that is not the known member.",
             |g| &g.strangers,
         ),
     ];
@@ -147,7 +152,7 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     Ok(())
 }
 
-/// How far comparisons of copies are, and what they repaired.
+/// How far comparisons of copies are, and how many records they repaired.
 fn comparisons(page: &mut MetricsPage<'_>, cluster: &Cluster, now_us: u64) -> fmt::Result {
     let comparisons = &cluster.comparisons;
     page.counter(
@@ -247,7 +252,8 @@ fn rounds(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     )
 }
 
-/// What the loops expect of the other members: the most patient one is shown, of those that ever asked.
+/// The loops' expectations of the other members: the most patient one is shown, of those that ever
+/// asked.
 fn estimates(page: &mut MetricsPage<'_>, shared: &Shared, cluster: &Cluster) -> fmt::Result {
     let gauges: [(&str, &str, fn(&PeerTally) -> &Tally); 2] = [
         (
@@ -257,7 +263,7 @@ fn estimates(page: &mut MetricsPage<'_>, shared: &Shared, cluster: &Cluster) -> 
         ),
         (
             "peer_patience_seconds",
-            "After how long a read asks somebody else beside a peer: the longest of a loop.",
+            "After how long a read asks another owner beside a peer: the longest of a loop.",
             |peer| &peer.patience_us,
         ),
     ];

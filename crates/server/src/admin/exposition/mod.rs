@@ -8,7 +8,7 @@
 //! 1. A scrape reads; it resets nothing and makes no request wait.
 //! 2. Names end in their unit; counters in `_total`, which the encoder appends.
 //!
-//! Not here: what a member says of its cluster (`exposition/cluster.rs`), the counters themselves
+//! Not here: a member's metrics of its cluster (`exposition/cluster.rs`), the counters themselves
 //! (`metrics.rs`), the route (`admin.rs`).
 //! See: docs/overload.md.
 
@@ -32,7 +32,7 @@ use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// What a scrape looks at.
+/// The sources of a scrape.
 pub(crate) struct Numbers {
     pub(crate) phase: Arc<PhaseCell>,
     pub(crate) shared: Arc<OnceLock<Arc<Shared>>>,
@@ -61,7 +61,7 @@ pub(crate) fn render(registry: &Registry) -> Result<String, fmt::Error> {
 /// The content type of `render`.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What was refused of one class by one gate.
+/// Requests of one class that one gate refused.
 pub(crate) fn refused(shared: &Shared, share: Share, what: Refused) -> u64 {
     sum(shared, |metrics| {
         &metrics.refused[share as usize][what as usize]
@@ -288,7 +288,7 @@ fn door(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             ),
             (
                 "logins_forbidden",
-                "Requests whose token does not allow what they ask for.",
+                "Requests whose token does not allow the operation.",
                 &gauges.forbidden,
             ),
             (

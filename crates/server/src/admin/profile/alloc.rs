@@ -1,4 +1,4 @@
-//! The allocator that knows who asks: passes everything on, and samples it while somebody looks.
+//! The allocator of the profiler: it passes every call on, and samples it during a capture.
 //!
 //! ```text
 //! alloc(layout) ─┬─ no capture: one load, one branch ─────────────────────────► allocator below
@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. Every call reaches the allocator below unchanged, and its result is returned unchanged.
-//! 2. What is done beside it does not allocate, lock, unwind or panic: it cannot call itself.
+//! 2. The work beside it does not allocate, lock, unwind or panic: it cannot call itself.
 //! 3. Threads that are not on the roster are passed on and not counted, the capturing thread among them.
 //!
 //! Not here: which bytes are marked (`stride.rs`), the walk (`stack.rs`), the slots (`slots.rs`).
@@ -67,8 +67,9 @@ fn note_watched(bytes: usize) {
     }
 }
 
-// SAFETY: every method passes its arguments on to `below`, whose implementation keeps the contract, and returns what
-// it returned. `note` neither touches that memory nor unwinds nor allocates (invariant 2).
+// SAFETY: every method passes its arguments on to `below`, whose implementation keeps the contract,
+// and returns its result. `note` neither touches that memory nor unwinds nor allocates (invariant
+// 2).
 unsafe impl<A: GlobalAlloc> GlobalAlloc for SampledAlloc<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -94,7 +95,8 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for SampledAlloc<A> {
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: the caller's promises are passed on.
         let after = unsafe { self.below.realloc(ptr, layout, new_size) };
-        // What grew in place is new by what it grew; what moved is new as a whole.
+        // A piece that grew in place counts with the bytes that it grew by; one that moved counts
+        // as a whole.
         note(match after == ptr {
             true => new_size.saturating_sub(layout.size()),
             false => new_size,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! /proc/self/exe   symbols of functions ─► (start, end, name), sorted
-//! /proc/self/maps  where the file's first byte is in memory ─► what to subtract from an address
+//! /proc/self/maps  where the file's first byte is in memory ─► the number to subtract from an address
 //! ```
 //!
 //! Line tables alone know `next` where the symbol table knows `dendra_server::disk::store_pool::StorePool::next`.

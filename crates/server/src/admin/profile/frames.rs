@@ -10,7 +10,8 @@ pub(crate) const FRAMES_MAX: usize = 96;
 /// A stack as `slots.rs` keeps it: kind of thread, program counter, return addresses outwards.
 pub(crate) type Frames = [usize; FRAMES_MAX];
 
-/// A stack where other threads can read it. Whoever writes or reads it while others do says itself what orders them.
+/// A stack where other threads can read it. Callers that write or read it while others do have to
+/// order these accesses themselves.
 #[derive(Debug)]
 pub(crate) struct Kept {
     length: AtomicUsize,
@@ -27,7 +28,7 @@ impl Default for Kept {
 }
 
 impl Kept {
-    /// Keeps `frames` in place of what was there, or as many as there is room for.
+    /// Keeps `frames` in place of the earlier ones, or as many as there is room for.
     pub(crate) fn keep(&self, frames: &[usize]) {
         let length = frames.len().min(FRAMES_MAX);
         for (place, frame) in self.frames.iter().zip(&frames[..length]) {
@@ -36,7 +37,7 @@ impl Kept {
         self.length.store(length, Ordering::Relaxed);
     }
 
-    /// Copies what is there, and says how long it is.
+    /// Copies the frames, and returns their number.
     pub(crate) fn copy_to(&self, frames: &mut Frames) -> usize {
         let length = self.length.load(Ordering::Relaxed);
         for (frame, place) in frames[..length].iter_mut().zip(&self.frames) {

@@ -1,16 +1,18 @@
-//! A lock that shows who waits for it, and since when.
+//! A lock that shows which threads wait for it, and since when.
 //!
 //! ```text
 //! hold ─ try_lock ─┬─ free: that is all
 //!                  └─ held by another ─ own stack, clock ─► waiting.rs ─ lock ─ capture? clock ─► stride ─► waited ns
-//! a capture        begins: claims what was waited so far, and drops it ─ ends: claims what is not counted yet
+//! a capture        begins: claims the waits so far, and drops them ─ ends: claims those not counted yet
 //! ```
 //!
 //! Invariants
-//! 1. A free lock costs what a plain one does; a wait reads the clock and walks the stack before it sleeps.
-//! 2. What waits for a `Condvar` waits for work, not for a lock: it is in the `wall` profile.
-//! 3. A capture counts the part of each wait that lies within it, and no moment twice: a wait may have begun before it,
-//!    and may go on behind it, or for ever.
+//! 1. A free lock costs as much as a plain one. A wait reads the clock and walks the stack before
+//!    it sleeps.
+//! 2. A thread that waits for a `Condvar` waits for work, not for a lock: it is in the `wall`
+//!    profile.
+//! 3. A capture counts the part of each wait that lies within it, and no moment twice. A wait may
+//!    have begun before it, and may go on behind it, or for ever.
 //!
 //! Not here: locks of the engine, which have `watched` as their observer (crate `engine`, `waits.rs`);
 //! locks of the runtime and of other libraries.
@@ -65,7 +67,8 @@ fn after_a_panic() -> ! {
     panic!("no holder of this lock panics")
 }
 
-/// Runs a wait for a lock, for all to see who waits and since when, and counts it when it ends in a capture.
+/// Runs a wait for a lock. Other threads can see it, and since when; it is counted when it ends in
+/// a capture.
 #[inline(never)]
 pub(crate) fn watched(wait: &mut dyn FnMut()) {
     let Some(waiting) = roster::own_waiting() else {
@@ -77,7 +80,8 @@ pub(crate) fn watched(wait: &mut dyn FnMut()) {
     wait();
     if sampler::is_on(Measure::Lock) {
         let ended_ns = clock::monotonic_ns();
-        // While the capture waits for us: what it has not claimed until here is ours to count.
+        // While the capture waits for us: the part that it has not claimed until here is ours to
+        // count.
         sampler::in_capture(Measure::Lock, |slots| {
             let ns = ended_ns.saturating_sub(waiting.end());
             if is_sample(ns) {
@@ -88,7 +92,7 @@ pub(crate) fn watched(wait: &mut dyn FnMut()) {
     waiting.end();
 }
 
-/// A capture begins: what was waited before is not its own.
+/// A capture begins: waits before it are not its own.
 pub(crate) fn forget_waits() {
     roster::claim_waits(clock::monotonic_ns(), |_, _| {});
 }

@@ -1,8 +1,8 @@
-//! What a capture measures, and in which units it is counted.
+//! The measures of a capture, and their units.
 //!
 //! Not here: how it is measured (`sampler.rs`, `alloc.rs`, `lock.rs`).
 
-/// What a capture measures.
+/// The measures of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Measure {
@@ -10,9 +10,9 @@ pub(crate) enum Measure {
     Cpu,
     /// Wall time: where it works or waits.
     Wall,
-    /// Allocated bytes: who asks for memory.
+    /// Allocated bytes: the functions that ask for memory.
     Alloc,
-    /// Time spent waiting for locks: who stands in whose way.
+    /// Time spent waiting for locks: the functions that wait, by stack.
     Lock,
 }
 
@@ -40,7 +40,7 @@ impl Measure {
         matches!(self, Measure::Alloc | Measure::Lock)
     }
 
-    /// What a profile counts, the usual unit first.
+    /// The units of a profile, the usual one first.
     pub(crate) fn units(self) -> &'static [Unit] {
         match self {
             Measure::Cpu | Measure::Wall => &[Unit::Samples],
@@ -50,7 +50,7 @@ impl Measure {
     }
 }
 
-/// What is counted.
+/// The unit of a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Samples,

@@ -12,8 +12,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. Off costs next to nothing: no timer, no handler, no slots; a registered thread holds a kilobyte, an allocation
-//!    loads one pointer that is null, and a thread that has to wait for a lock notes since when, and where.
+//! 1. Off costs next to nothing: no timer, no handler, no slots. A registered thread holds a
+//!    kilobyte. An allocation loads one pointer that is null. A thread that has to wait for a lock
+//!    notes since when, and where.
 //! 2. One capture of each measure at a time in a process; a second one is refused with a sentence.
 //! 3. Handler and hooks touch the stack of their own thread and preallocated slots, nothing else: they do not
 //!    allocate, lock or unwind.
@@ -47,7 +48,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Samples a second and thread: not a divisor of what other timers beat, so that it does not run in
+/// Samples a second and thread: not a divisor of other timers' rates, so that it does not run in
 /// step with them.
 const SAMPLES_PER_SECOND: u32 = 97;
 /// How often the slots of timers are emptied: a thousandth of them fills between two looks.
@@ -64,7 +65,7 @@ pub(crate) enum NoProfile {
     Busy,
     /// The program runs on an allocator that does not tell.
     Unwatched,
-    /// The system did not give what it takes.
+    /// The system refused a resource.
     System(std::io::Error),
 }
 
@@ -82,7 +83,7 @@ impl fmt::Display for NoProfile {
     }
 }
 
-/// What a capture brought.
+/// The result of a capture.
 #[derive(Debug, Default)]
 pub(crate) struct Profile {
     /// Kind of thread first, then from the outermost to the innermost function.
@@ -112,8 +113,8 @@ impl Drop for Turn {
     }
 }
 
-/// Samples all registered threads for `length` and names what was seen, counted in `unit`, which is one of the
-/// measure's. Blocks for as long.
+/// Samples all registered threads for `length` and names the functions seen. It counts in `unit`,
+/// which is one of the measure's. Blocks for as long.
 ///
 /// # Errors
 /// See [`NoProfile`].
@@ -176,7 +177,7 @@ fn capture_while(
     })
 }
 
-/// What one sample of `measure` with `amount` stands for, in `unit`.
+/// The amount that one sample of `measure` with `amount` stands for, in `unit`.
 fn estimate(measure: Measure, unit: Unit, amount: u64) -> f64 {
     let weight = match measure {
         Measure::Cpu | Measure::Wall => 1.0,
@@ -190,7 +191,7 @@ fn estimate(measure: Measure, unit: Unit, amount: u64) -> f64 {
     }
 }
 
-/// The stacks of a capture and what they stand for.
+/// The stacks of a capture and the amounts that they stand for.
 struct SampleTally {
     measure: Measure,
     unit: Unit,

@@ -1,10 +1,10 @@
 //! Which threads are sampled, and how far each one's stack goes.
 //!
 //! Invariants
-//! 1. A thread is on the roster exactly as long as its `RosterPlace` lives; a dead thread is never signalled:
-//!    signals are sent, and seats given up, under the roster's lock.
-//! 2. What the handler reads of its thread (`own`) is plain memory of that thread, set before the thread
-//!    is on the roster.
+//! 1. A thread is on the roster exactly as long as its `RosterPlace` lives. A dead thread is never
+//!    signalled: signals are sent, and seats given up, under the roster's lock.
+//! 2. The handler reads only plain memory of its thread (`own`). It is set before the thread is on
+//!    the roster.
 //! 3. A thread that waits for a lock is seen by its place on the roster alone, without a signal.
 //!
 //! Not here: signals (`sampler.rs`).
@@ -20,7 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
-/// What a thread is for: the root of its stacks.
+/// The purpose of a thread: the root of its stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Kind {
@@ -63,7 +63,7 @@ impl Kind {
     }
 }
 
-/// What the handler knows of its thread.
+/// The handler's data about its thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Own {
     pub(crate) kind: Kind,
@@ -101,7 +101,8 @@ pub(crate) struct Member {
 /// The threads on the roster.
 pub(crate) static ROSTER: Mutex<Vec<Member>> = Mutex::new(Vec::new());
 
-/// Takes what threads have waited up to `until_ns` and nobody has counted: their stacks, and how long.
+/// Takes the waits of threads up to `until_ns` that are not counted yet: their stacks, and how
+/// long.
 pub(crate) fn claim_waits(until_ns: u64, mut take: impl FnMut(&[usize], u64)) {
     let mut frames = [0; FRAMES_MAX];
     for member in ROSTER.lock().expect("no holder panics").iter() {

@@ -3,7 +3,7 @@
 //! ```text
 //! GET /debug/profile/cpu?seconds=10&format=svg     image/svg+xml, interactive
 //! GET /debug/profile/wall?seconds=10               text/plain, folded stacks
-//! GET /debug/profile/alloc?unit=objects            what is counted, where there is a choice
+//! GET /debug/profile/alloc?unit=objects            the unit, where there is a choice
 //! 400 unusable parameter   404 unknown profile   409 another profile is being taken   500 the system refused
 //! 501 this program cannot take it
 //! ```
@@ -24,7 +24,7 @@ use dendra_flame::Look;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What one may ask for.
+/// The formats that a request may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Folded,
@@ -35,7 +35,7 @@ fn refusal(status: StatusCode, sentence: impl Into<String>) -> Response {
     (status, format!("{}\n", sentence.into())).into_response()
 }
 
-/// What was asked for.
+/// The parameters of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Asked {
     seconds: u64,

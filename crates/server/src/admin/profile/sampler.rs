@@ -88,7 +88,7 @@ impl Sampler {
         }
     }
 
-    /// Hands out what was sampled since the last time.
+    /// Hands out the samples since the last call.
     pub(crate) fn drain(&self, take: impl FnMut(&[usize], u64)) {
         // SAFETY: `slots` lives until `close`, which takes the sampler.
         unsafe { &*self.slots }.drain(take);
@@ -116,9 +116,9 @@ impl Sampler {
             std::thread::yield_now();
         }
         let slots = std::mem::replace(&mut self.slots, std::ptr::null_mut());
-        // SAFETY: from `Box::into_raw` in `start` and nulled above, so it is taken back once. No handler or
-        // hook holds it: each adds to INSIDE before it loads SLOTS, so one that loaded the old pointer was waited
-        // for, and one that comes later loads null.
+        // SAFETY: from `Box::into_raw` in `start` and nulled above, so it is taken back once. No
+        // handler or hook holds it: each adds to INSIDE before it loads SLOTS. So one that loaded
+        // the old pointer was waited for, and one that comes later loads null.
         Some(unsafe { Box::from_raw(slots) })
     }
 }

@@ -6,10 +6,10 @@
 //!
 //! Invariants
 //! 1. A slot has one owner in each state; only the owner moves it on.
-//! 2. `leave` makes a bounded number of steps whatever the others do: it tries a few slots, then counts
-//!    the sample as lost.
+//! 2. `leave` makes a bounded number of steps in any case: it tries a few slots, then counts the
+//!    sample as lost.
 //!
-//! Not here: who calls (`sampler.rs`).
+//! Not here: the callers (`sampler.rs`).
 
 use super::frames::{FRAMES_MAX, Kept};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};

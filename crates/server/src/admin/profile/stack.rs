@@ -9,7 +9,7 @@
 //! 2. Frame pointers must be aligned and grow, so every walk ends.
 //! 3. Nothing here allocates, locks, unwinds or calls into the C library.
 //!
-//! Not here: who walks (`sampler.rs`), names of addresses (`symbols.rs`).
+//! Not here: walking a stack (`sampler.rs`), names of addresses (`symbols.rs`).
 
 #![expect(unsafe_code, reason = "reads the words of the own stack")]
 
@@ -71,9 +71,9 @@ fn frame(own: Own, fp: usize, floor: usize) -> Option<(usize, usize)> {
     if !is_inside || !fp.is_multiple_of(WORD) {
         return None;
     }
-    // SAFETY: `floor` is the stack pointer or lies above it, and `stack_end` is where this thread's stack ends:
-    // the words between them are mapped and belong to this thread, which stands in the caller. What they hold may
-    // be anything; it is used as a number, and checked before the next read.
+    // SAFETY: `floor` is the stack pointer or lies above it, and `stack_end` is where this thread's
+    // stack ends. The words between them are mapped and belong to this thread, which stands in the
+    // caller. They may hold any value: it is used as a number, and checked before the next read.
     let (next, back) = unsafe {
         let frame = fp as *const usize;
         (frame.read_volatile(), frame.add(1).read_volatile())

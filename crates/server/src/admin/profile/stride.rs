@@ -5,14 +5,15 @@
 //! marks    ─────────────×──────────────────   exponential gaps, `mean` apart
 //! ```
 //!
-//! An amount with a mark in it is a sample. An amount `a` has one with probability `1 − e^(−a/mean)`,
-//! whatever came before: each sample stands for the inverse of that many amounts of its size.
+//! An amount with a mark in it is a sample. An amount `a` has one with probability `1 −
+//! e^(−a/mean)`, independent of the amounts before it. Each sample stands for the inverse of that
+//! many amounts of its size.
 //!
 //! Invariants
 //! 1. No allocation, no lock, no panic: it runs inside the allocator.
 //! 2. Estimates are unbiased for every mixture of sizes; a large amount is always seen.
 //!
-//! Not here: who counts amounts (`alloc.rs`, `lock.rs`).
+//! Not here: counting amounts (`alloc.rs`, `lock.rs`).
 
 use std::cell::Cell;
 
@@ -53,7 +54,7 @@ impl Stride {
                 return false;
             }
         }
-        // Exponential gaps have no memory: what lies behind the mark starts anew.
+        // Exponential gaps have no memory: the part behind the mark starts anew.
         self.left.set(self.gap(mean));
         true
     }

@@ -6,7 +6,8 @@
 //!
 //! Invariants
 //! 1. Reading the program's debug information is a good part of a second of work: it yields to requests.
-//! 2. A return address is looked up one byte before itself: the call, not what stands after it.
+//! 2. A return address is looked up one byte before itself: it finds the call, not the next
+//!    instruction.
 //! 3. Inlined functions are frames of their own when the line tables tell them.
 //!
 //! Not here: sampling (`sampler.rs`), cutting names for a drawing (`crates/flame`).
@@ -33,7 +34,8 @@ const HOOKS: [&str; 7] = [
     "__rust",
 ];
 
-/// Inlined functions, known by their short names alone, that do nothing but call a hook or what leads to one.
+/// Inlined functions, known by their short names alone, whose only work is to call a hook, directly
+/// or through others.
 const WAYS: [&str; 11] = [
     "hold",
     "alloc",
@@ -48,8 +50,8 @@ const WAYS: [&str; 11] = [
     "exchange_malloc",
 ];
 
-/// How many of the innermost frames are a hook and the way into it: all up to the outermost one that is certainly
-/// ours, and then the ways.
+/// How many of the innermost frames are a hook and the way into it. They are all frames up to the
+/// outermost one that is certainly ours, and then the ways.
 fn hook_frames(names: &[&str]) -> usize {
     const FRAMES_MAX: usize = 12;
     let is_hook = |name: &str| {
@@ -66,7 +68,7 @@ fn hook_frames(names: &[&str]) -> usize {
 /// Below flushes, which free memory, and beside compactions.
 const NICE: i32 = 10;
 
-/// Held by whoever names: two at once would take twice as much from the requests.
+/// Held while names are looked up: two at once would take twice as much from the requests.
 static NAMING: Mutex<()> = Mutex::new(());
 
 /// Names stacks as `slots.rs` holds them, on a thread that yields to all others.
@@ -130,8 +132,8 @@ fn named(counts: &HashMap<Vec<usize>, u64>, measure: Measure) -> Stacks {
     stacks
 }
 
-/// The functions at an address, innermost first: the inlined ones by the line tables, the last one, which is
-/// there as code, by its symbol, which says the whole path.
+/// The functions at an address, innermost first. The line tables tell the inlined ones. The symbol
+/// tells the last one, which is there as code, with its whole path.
 fn resolve(table: &Table, address: usize) -> Vec<String> {
     let mut names = Vec::new();
     backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {

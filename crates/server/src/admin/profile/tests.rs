@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! work      a fixed number of rounds, and a capture that lasts as long: never a fixed time
-//! truth     what the thread itself counted, or read from the clock around and inside of each wait
+//! truth     the thread's own count, or the clock read around and inside of each wait
 //! ```
 //!
 //! Invariants
-//! 1. What is asserted holds on a machine of any speed that gives the processor to anybody: a profile is compared
-//!    with what its thread did and measured in the same interval.
+//! 1. The assertions hold on a machine of any speed that gives the threads some processor time. A
+//!    profile is compared with its thread's work and measurements in the same interval.
 //!
 //! Not here: marks and weights (`stride.rs`), slots (`slots.rs`).
 
@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How long somebody waits for what comes for certain: after that the test has hung.
+/// The longest wait for an event that comes for certain: after it the test has hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 static ORDER: Mutex<()> = Mutex::new(());
@@ -95,8 +95,8 @@ fn samples_of(profile: &Profile, kind: &str, function: &str) -> u64 {
         .sum()
 }
 
-/// Captures again and again until there are five samples of each of these kinds and functions: how many come in a
-/// second is the machine's affair.
+/// Captures again and again until there are five samples of each of these kinds and functions.
+/// Their number in a second depends on the machine.
 fn captured_until_seen(of: &[(&str, &str)], mut one: impl FnMut() -> Profile) -> Vec<Profile> {
     let mut profiles = Vec::new();
     let deadline = Instant::now() + PATIENCE;
@@ -228,8 +228,9 @@ fn while_captured(measure: Measure, unit: Unit, kind: Kind, work: impl FnOnce() 
     })
 }
 
-/// Allocates so many times so much; what the profile estimates by what was allocated, in `unit`. Samples that found
-/// no room are counted, and all are of this one size: they are added to the estimate.
+/// Allocates so many times so many bytes. Returns the profile's estimate divided by the real
+/// amount, in `unit`. Samples that found no room are counted, and all are of this one size: they
+/// are added to the estimate.
 fn estimated_by_real(unit: Unit, rounds: u64, bytes: u64) -> (f64, Profile) {
     let work = || {
         for _ in 0..rounds {
@@ -372,9 +373,10 @@ fn until_asleep(is_coming: &AtomicBool, state: &std::path::Path) {
 /// A wait of 20 means between marks: of a thousand million, two are not seen.
 const HELD_NS: u64 = 20 * lock::NS_PER_SAMPLE;
 
-/// Has a worker wait `rounds` times for a lock that is handed over once it sleeps there. With the profile comes what
-/// it may say in nanoseconds: from how long the lock was held while the worker slept, by the holder's clock, to how
-/// long taking it took, by the worker's.
+/// Has a worker wait `rounds` times for a lock that is handed over once it sleeps there. With the
+/// profile comes the range that it may show, in nanoseconds. The least is how long the lock was
+/// held while the worker slept, by the holder's clock. The most is how long taking it took, by the
+/// worker's.
 fn while_contended(unit: Unit, rounds: u64) -> (Profile, RangeInclusive<u64>) {
     let _turn = turn();
     let lock = Lock::new(0);
@@ -453,8 +455,9 @@ fn assert_the_waiter_is_innermost(folded: &str) {
     );
 }
 
-/// What a capture around `work` says of threads of kind worker, and what it may say of one that waited all the time: from
-/// how long `work` took, by its own word, to how long the capture took with its begin and its end.
+/// The waits of threads of kind worker in a capture around `work`, and the range for one that
+/// waited all the time. The least is the time that `work` tells. The most is the time of the
+/// capture with its begin and its end.
 fn waits_captured_around(work: impl FnOnce() -> u64) -> (Vec<u64>, RangeInclusive<u64>) {
     let began_ns = clock::monotonic_ns();
     lock::forget_waits();

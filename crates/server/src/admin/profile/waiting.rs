@@ -8,9 +8,9 @@
 //! Invariants
 //! 1. Every moment of a wait is handed out once: `claim` moves `since` on by compare-and-swap, `end` takes it away.
 //! 2. A stack comes with its own wait: a claim that the end of the wait overtook gives nothing.
-//! 3. The waiter never waits for who looks, and takes no lock.
+//! 3. The waiter never waits for a reader, and takes no lock.
 //!
-//! Not here: who waits (`lock.rs`), where all threads have theirs (`roster.rs`).
+//! Not here: the waits themselves (`lock.rs`), the place of each thread's state (`roster.rs`).
 
 use super::frames::{Frames, Kept};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -26,7 +26,8 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// The thread waits from now on.
     pub(crate) fn begin(&self, now_ns: u64, stack: &[usize]) {
-        // Who reads a word of this stack, and took it for the one before, finds the `end` between them.
+        // A reader that took a word of this stack for one of the stack before finds the `end`
+        // between them.
         fence(Ordering::Release);
         self.stack.keep(stack);
         self.since_ns.store(now_ns, Ordering::Release);
@@ -75,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_waiter_and_who_looks_count_each_moment_once_and_tear_no_stack() {
-        // Time is a number that everybody who looks at it moves on.
+        // Time is a number that every look at it moves on.
         let now = AtomicU64::new(1);
         let tick = || now.fetch_add(1, Ordering::SeqCst);
         let (waiting, is_enough) = (Waiting::default(), AtomicBool::new(false));

@@ -12,14 +12,13 @@
 //!
 //! Invariants
 //! 1. Answers leave in the order of the requests, and a request sees the effects of those in front
-//!    of it: the backend says which operations may wait together.
+//!    of it. The backend decides which operations may wait together.
 //! 2. Every wait has a deadline in the connection's seat; no request has a timer.
 //! 3. While answers wait for the client to read, nothing more is parsed and nothing more is read.
 //! 4. A request counts from its last byte on: a client that hangs up inside a body changed nothing.
 //!
-//! Not here: what requests mean (`requests.rs`), scans (`scan.rs`), the socket (`socket.rs` of the
-//! crate), what carries
-//! operations out (`backend.rs`).
+//! Not here: the meaning of requests (`requests.rs`), scans (`scan.rs`), the socket (`socket.rs` of
+//! the crate), carrying out operations (`backend.rs`).
 //! See: docs/api.md, docs/overload.md.
 
 mod requests;
@@ -51,7 +50,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// What a connection has to wait for before it can go on with its buffer.
+/// The event that a connection has to wait for before it can go on with its buffer.
 enum Next {
     /// The rest of a head, or the next one.
     Read,
@@ -65,7 +64,7 @@ enum Next {
     Pause(u64),
     /// The rest of a body that will be stored.
     Body(Box<PendingBody>),
-    /// The rest of a body that nobody wants.
+    /// The rest of a body that is to be dropped.
     Discard(Box<BodyReader>),
     /// The disk, for a read.
     Resume(Box<PendingOperation>),
@@ -139,9 +138,9 @@ pub(crate) fn spawn(guest: Guest, seat: Rc<Seat>, source: IpAddr, stream: TcpStr
     });
 }
 
-/// Serves one connection to where it becomes a peer's link: the link, the socket and what was read
-/// behind the request.
-/// Or to its end: then the socket, which is to be closed.
+/// Serves one connection to where it becomes a peer's link. Returns the link, the socket and the
+/// bytes that were read behind the request. Or serves it to its end: then the socket, which is to
+/// be closed.
 async fn serve(
     lane: Rc<EventLoop>,
     seat: Rc<Seat>,

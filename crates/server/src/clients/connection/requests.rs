@@ -1,4 +1,4 @@
-//! What one request at the front of the buffer asks for, and its answer when nothing has to wait.
+//! One request at the front of the buffer, and its answer when nothing has to wait.
 //!
 //! ```text
 //! bytes ─► parse_head ─► route ─┬─ GET, HEAD  ─► backend ─► answer, pending, or Next::Resume
@@ -42,15 +42,14 @@ use dendra_wire::route::{Entity, Route, is_tokens};
 use dendra_wire::{EntityOp, Refusal, route};
 use std::rc::Rc;
 
-/// `/v0/entity` and `/v0/entities`: what clients of the data ask for, and no question of a member
-/// or a probe.
+/// `/v0/entity` and `/v0/entities`: requests of clients of the data, not of members or probes.
 const DATA_PATHS: &[u8] = b"/v0/entit";
 
-/// How much of the buffer is done with, and what to wait for.
+/// How much of the buffer is done with, and the event to wait for.
 type Step = (usize, Option<Next>);
 
 impl Connection {
-    /// Handles what stands at the front of `input`.
+    /// Handles the request at the front of `input`.
     pub(super) fn handle_front(&mut self, input: &[u8]) -> Step {
         let waits = self.has_waiting();
         if input.is_empty() {
@@ -300,8 +299,8 @@ impl Connection {
 
     /// Forms a refusal and sees to the body that may follow its head. Requires: nothing pending.
     fn refuse(&mut self, head: &Head<'_>, refusal: &Refusal) -> Step {
-        // A client that waits for `100 Continue` may send its body or not after a refusal: nobody
-        // can tell, so the connection ends.
+        // A client that waits for `100 Continue` may or may not send its body after a refusal. The
+        // server cannot tell, so the connection ends.
         let skips = match head.body {
             Body::None => Some(None),
             Body::Length(_) | Body::Chunked if refusal.close || head.expects_continue() => None,
@@ -338,7 +337,7 @@ impl Connection {
         (0, Some(Next::Outcomes))
     }
 
-    /// As `refuse`, for what a gate or a queue refused.
+    /// As `refuse`, for a refusal by a gate or a queue.
     fn turn_away(&mut self, head: &Head<'_>, what: Refused) -> Step {
         if self.has_waiting() {
             // When those in front are done there may be room.
@@ -671,7 +670,8 @@ fn is_guarded(path: &[u8]) -> bool {
     path != b"/v0/status" && !path.starts_with(b"/v0/peer")
 }
 
-/// A table that is made where everybody may make one would open the nodes that ask for tokens.
+/// On a node without tokens every client could make a table. It would open the nodes that ask for
+/// tokens.
 fn no_tokens() -> Refusal {
     let sentence = "this node asks for no tokens: start it with --root-token-file";
     Refusal::new(409, "no-tokens", sentence)

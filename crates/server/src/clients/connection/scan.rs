@@ -7,9 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A scan holds one chunk, whatever the size of the answer. Room for the chunk was taken before
-//!    it is made, and is
-//!    held until the socket has it.
+//! 1. A scan holds one chunk, for any size of the answer. Room for the chunk is taken before it is
+//!    made, and is held until the socket has it.
 //! 2. The head is sent with the first chunk that may open the answer, so that a failure before has
 //!    a status.
 //! 3. The trailer says `complete` exactly when nothing of the range is left out.

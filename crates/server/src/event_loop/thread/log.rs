@@ -62,7 +62,7 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Puts an order of the node into this turn's batch; `target` hears what became of it.
+    /// Puts an order of the node into this turn's batch; `target` gets the result.
     pub(crate) fn push_order(
         &self,
         target: Target,
@@ -76,8 +76,8 @@ impl EventLoop {
         Ok(())
     }
 
-    /// As `push_order`, but an order that finds the log's queue full, or the engine behind, waits: a write that reached
-    /// its owners is not refused by them because others came at the same time.
+    /// As `push_order`, but an order waits if the log's queue is full or the engine is behind. A
+    /// write that reached its owners is not refused because many came at the same time.
     pub(crate) fn push_order_in_line(
         &self,
         target: Target,
@@ -129,8 +129,8 @@ impl EventLoop {
         }
     }
 
-    /// Takes orders of the node back that are not begun: reads in the store queue, writes in line.
-    /// What came of them.
+    /// Takes back orders of the node that have not begun: reads in the store queue, writes in line.
+    /// Returns the events that answer them.
     pub(crate) fn cancel_orders(&self, mut tickets: Vec<StoreTicket>) -> Vec<Event> {
         tickets.sort_unstable();
         let is_told = |ticket: &StoreTicket| tickets.binary_search(ticket).is_ok();
@@ -171,8 +171,8 @@ impl EventLoop {
         self.commit_due.ring();
     }
 
-    /// Waits until `until_us` for room in the batch, and for an engine that is not behind: `true` when both are there
-    /// for the write that is pushed next.
+    /// Waits until `until_us` for room in the batch, and for an engine that is not behind. Returns
+    /// `true` when both are there for the write that is pushed next.
     pub(crate) async fn wait_for_log(
         &self,
         seat: &Rc<Seat>,
@@ -236,7 +236,7 @@ impl EventLoop {
 
     fn find_batch_room(&self, record_bytes: usize) -> bool {
         self.has_batch_room(record_bytes) || {
-            // What is there goes now.
+            // The batch goes now.
             self.commit();
             self.has_batch_room(record_bytes)
         }
@@ -252,8 +252,8 @@ impl EventLoop {
         let is_next = |lane: &EventLoop| {
             is_called || lane.log_line.borrow().is_empty() || !lane.batch.borrow().is_empty()
         };
-        // Nobody begins a batch in front of those who wait for one; when the log's queue is full, too, the client
-        // waits or hears it.
+        // No write begins a batch in front of those that wait for one. When the log's queue is
+        // full, too, the client waits or is refused.
         match is_next(self) && self.find_batch_room(record_bytes) && is_next(self) {
             true => Ok(()),
             false => Err(Refused::LogQueue),
@@ -267,9 +267,9 @@ impl EventLoop {
                 && batch.bytes().len() + record_bytes <= self.batch_bytes_max)
     }
 
-    /// Commits this turn's batch here and now, if this loop does that itself: what became of the writes is told
-    /// before it returns, unless others are in front of them. `false` when there was nothing to commit, or no
-    /// room in the log's queue.
+    /// Commits this turn's batch here and now, if this loop commits itself. The outcomes of the
+    /// writes are told before it returns, unless other writes are in front of them. `false` when
+    /// there was no batch to commit, or no room in the log's queue.
     pub(crate) fn commit_at_once(&self) -> bool {
         if self.shared.settings.durability != Durability::Os || self.batch.borrow().is_empty() {
             return false;

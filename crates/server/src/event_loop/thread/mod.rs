@@ -11,8 +11,8 @@
 //!
 //! Invariants
 //! 1. Nothing here waits for a disk or a lock that is held across one.
-//! 2. A write that was pushed has a ticket until its outcome came, even when its connection is gone;
-//!    a ticket whose round is over is dropped in silence.
+//! 2. A write that was pushed has a ticket until its outcome came, even when its connection is
+//!    gone. A ticket whose round is over is dropped in silence.
 //! 3. All writes of one turn of the loop are one submission.
 //! 4. Requests waiting and bytes held are counted here and never exceed this loop's share.
 //!
@@ -54,13 +54,13 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use tokio::net::TcpStream;
 
-/// What an expected event belongs to. Its room in the gate comes back with it.
+/// The owner of an expected event. Its room in the gate comes back with it.
 struct Ticket {
     target: Target,
     _permit: RoomPermit,
 }
 
-/// Who hears what became of a piece of work.
+/// The receiver of a result.
 pub(crate) enum Target {
     /// A connection of this loop.
     Seat {
@@ -111,7 +111,7 @@ pub(crate) struct EventLoop {
     agent: Option<Rc<Agent>>,
     /// A clock ceiling whose note found no room in the log's queue.
     uncovered: Cell<Option<u64>>,
-    /// What of the settings decides about requests.
+    /// The settings that decide about requests.
     routes: Cell<dendra_wire::Settings>,
     /// The key of the request that is looked at: one buffer for all connections of the loop.
     pub(crate) key: RefCell<KeyBuf>,
@@ -130,7 +130,7 @@ pub(crate) struct EventLoop {
     ended: LocalBell,
 }
 
-/// What a record has besides its value, at most: its key, and what a cell carries.
+/// The most bytes of a record besides its value: its key, and the cell's other fields.
 const RECORD_HEAD_BYTES_MAX: usize = dendra_base::limits::STORED_KEY_BYTES_MAX + 128;
 /// Room that is given back at once is free.
 const NO_SOURCE: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
@@ -152,7 +152,7 @@ impl WaitingOrder {
     }
 }
 
-/// What the floors above an event loop do on it. It calls them, and names none of them.
+/// The work of the floors above an event loop on it. It calls them, and names none of them.
 pub(crate) struct Floors {
     /// Starts the task of one connection.
     pub(crate) serve: fn(Guest, Rc<Seat>, IpAddr, TcpStream),
@@ -352,7 +352,7 @@ impl EventLoop {
         &self.handle().metrics
     }
 
-    /// Reads the clocks for what follows in this turn, the wall clock at most once a millisecond.
+    /// Reads the clocks for the rest of this turn, the wall clock at most once a millisecond.
     pub(crate) fn refresh(&self) {
         self.tick.set(self.tick.get().later());
     }
@@ -377,8 +377,8 @@ impl EventLoop {
         self.draw.watch()
     }
 
-    /// Counts a request that was answered without a wait. It took from the last reading of the clock, which
-    /// the end of the request in front of it was, until now: one reading a request.
+    /// Counts a request that was answered without a wait. Start = the clock reading at the end of
+    /// the previous request, so that each request costs one reading.
     pub(crate) fn finish(&self, op: Op, status: u16) {
         let began_ns = self.tick.get().monotonic_ns;
         self.finish_since(op, status, began_ns);
@@ -444,7 +444,7 @@ impl EventLoop {
         }
     }
 
-    /// What requests may ask for, in the cluster as it is now.
+    /// The settings for requests, in the cluster as it is now.
     pub(crate) fn routes(&self) -> dendra_wire::Settings {
         self.routes.get()
     }
@@ -491,13 +491,13 @@ impl EventLoop {
 
     // Gates.
 
-    /// What the engine's pressure means for a newcomer of `class`.
+    /// The effect of the engine's pressure on a new request of `class`.
     pub(crate) fn admit(&self, class: Class) -> Entry {
         dendra_node::admit(self.pressure.get(), class)
     }
 
-    /// What this loop would say to a member's write that reached it now: as `peers/store.rs` would,
-    /// when it came.
+    /// This loop's answer to a member's write that reached it now: the same one as in
+    /// `peers/store.rs`.
     pub(crate) fn readiness(&self) -> Readiness {
         let most = limits::ORDERS_WAITING_BYTES_MAX / self.shared.lanes.len();
         let is_behind = self.order_line_bytes.get() >= most / limits::ORDERS_BEHIND_SHARE
@@ -586,7 +586,8 @@ impl EventLoop {
         Ok(slot)
     }
 
-    /// Takes what waits in the store pool under `slot` out of it: `false` when a worker has begun it.
+    /// Takes the job under `slot` out of the store pool's queue: `false` when a worker has begun
+    /// it.
     pub(crate) fn withdraw(&self, slot: u32) -> bool {
         let is_out = !self.shared.pool.take_back(self.index, &[slot]).is_empty();
         if is_out {

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. What `decode` leaves in the buffer when it wants more is at most one size line or one
-//!    trailer section, both bounded in `limits.rs`.
+//! 1. When `decode` wants more, it leaves in the buffer at most one size line or one trailer
+//!    section. Both are bounded in `limits.rs`.
 //! 2. The sum of all data never exceeds `body_bytes_max`: the first size line that would exceed it
 //!    is refused with 413, before its data is read.
 //! 3. Lines end in CR LF, sizes are 1 to 16 hexadecimal digits, nothing is skipped or repaired.
@@ -24,7 +24,7 @@ use crate::limits::{
 use crate::refusal::Refusal;
 use dendra_base::hex;
 
-/// What the front of the buffer holds.
+/// The item at the front of the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// No data yet: drop the first `consumed` bytes, keep the rest, read more.
@@ -172,7 +172,7 @@ impl ChunkDecoder {
     }
 }
 
-/// Bytes from the `;` to the CR, as far as they have arrived. Their meaning is nobody's business.
+/// Bytes from the `;` to the CR, as far as they have arrived. Their meaning is of no interest.
 fn extension_len(rest: &[u8]) -> Result<usize, Refusal> {
     let is_text = |&&b: &&u8| b == b'\t' || (b >= b' ' && b != 0x7f);
     let len = rest.iter().take_while(is_text).count();
@@ -185,8 +185,8 @@ fn extension_len(rest: &[u8]) -> Result<usize, Refusal> {
     }
 }
 
-/// Length of the trailer section with its empty line, or `None` when it has not arrived whole.
-/// The lines are checked and forgotten: no trailer changes what a request means.
+/// Length of the trailer section with its empty line, or `None` when it has not arrived whole. The
+/// lines are checked and forgotten: no trailer changes the meaning of a request.
 fn trailer_len(rest: &[u8]) -> Result<Option<usize>, Refusal> {
     let window = rest.get(..TRAILER_BYTES_MAX).unwrap_or(rest);
     let mut lines = [httparse::EMPTY_HEADER; TRAILER_LINES_MAX];

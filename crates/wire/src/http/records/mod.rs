@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Every record is one HTTP chunk of its own in every framing, never empty, so that a client of
+//! 1. Every record is one HTTP chunk of its own in every framing, never empty. So a client of
 //!    `Plain` can tell a line feed in a key from the one behind it.
 //! 2. The end mark of `Records` is written exactly when all that was asked for has been sent.
 //!
@@ -21,7 +21,7 @@ use super::accept::Framing;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// What of each record is shown.
+/// The part of each record that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
     /// Keys and their values.
@@ -188,14 +188,14 @@ fn escape(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Splits what one HTTP chunk of `Plain` holds. A key that holds a line feed is split too early:
-/// clients with such keys ask for another framing.
+/// Splits the content of one HTTP chunk of `Plain`. A key that holds a line feed is split too
+/// early: clients with such keys ask for another framing.
 pub fn split_plain(chunk: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = chunk.iter().position(|&b| b == b'\n')?;
     Some((&chunk[..at], &chunk[at + 1..]))
 }
 
-/// What the front of a buffer of `Records` holds. The buffer is the body of the answer, without
+/// The item at the front of a buffer of `Records`. The buffer is the body of the answer, without
 /// HTTP chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {

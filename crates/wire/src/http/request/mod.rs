@@ -4,7 +4,7 @@
 //! | GET /v0/entity?id=k HTTP/1.1 CR LF | Host: h CR LF | … | CR LF | body or next request …
 //! |<------------------------- consumed ------------------------->|
 //! Incomplete   no end of head yet, and not too long: ask again with more bytes
-//! Head         consumed bytes belong to it; what follows is its body, then the next request
+//! Head         consumed bytes belong to it; its body follows, then the next request
 //! Bad          answer, then close: where the next request starts is not known
 //! ```
 //!
@@ -12,12 +12,12 @@
 //! 1. The answer for a prefix is `Incomplete` or the answer for the whole: how bytes were cut into
 //!    packets decides nothing.
 //! 2. Nothing is allocated for a request that is not `Bad`.
-//! 3. A message has one length: both kinds of length, a repeated one, or one that is not plain
+//! 3. A message has one length. Both kinds of length, a repeated one, or one that is not plain
 //!    digits is refused, even where the standard would let us repair it. Another program in front
 //!    of this one may have repaired it differently, and the difference is a smuggled request.
 //! 4. Lines end in CR LF. httparse also takes a bare LF; this file refuses it.
 //!
-//! Not here: what the path means (`route.rs`); the body's bytes (`chunk/` or the server).
+//! Not here: the meaning of the path (`route.rs`); the body's bytes (`chunk/` or the server).
 //! See: RFC 9112; docs/api.md, section "HTTP".
 
 use super::accept::Accepted;
@@ -35,14 +35,14 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What the server uses.
+    /// The limits of the server.
     pub const USUAL: Limits = Limits {
         head_bytes_max: HEAD_BYTES_MAX,
         target_bytes_max: TARGET_BYTES_MAX,
     };
 }
 
-/// What the front of a buffer is.
+/// The item at the front of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed<'a> {
     /// Not yet a whole head: read more, at most `head_bytes_max` in all.
@@ -81,7 +81,7 @@ pub enum Body {
     Chunked,
 }
 
-/// What the answer has to say and do about the connection.
+/// The connection's fate, and the answer's word on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connection {
     /// Stays open, nothing to say (HTTP/1.1).
@@ -110,7 +110,7 @@ pub enum Field<'a> {
     Absent,
     /// There once, without the whitespace around it.
     Once(&'a [u8]),
-    /// There more than once: whoever needs it refuses.
+    /// There more than once: the code that needs it refuses.
     Repeated,
 }
 
@@ -132,7 +132,7 @@ pub struct Head<'a> {
     pub method: Method,
     /// The path as sent, still percent-encoded; never empty.
     pub path: &'a [u8],
-    /// What stands behind the first `?`, still percent-encoded.
+    /// The part behind the first `?`, still percent-encoded.
     pub query: Option<&'a [u8]>,
     /// Host and port that the request is for: of an absolute target, else of `Host`. `None` in
     /// HTTP/1.0 only.
@@ -148,7 +148,7 @@ pub struct Head<'a> {
     pub body: Body,
     /// Is it HTTP/1.0, which knows no chunks?
     pub is_http_1_0: bool,
-    /// What becomes of the connection if nothing goes wrong.
+    /// The fate of the connection if nothing goes wrong.
     pub connection: Connection,
     /// Does the client wait for `100 Continue`?
     pub expect: Expect,
@@ -312,7 +312,7 @@ fn read_head<'a>(
         },
         path,
         query,
-        // RFC 9112, 3.2.2: what an absolute target names is what counts.
+        // RFC 9112, 3.2.2: the name in an absolute target counts.
         authority: authority.or(host),
         origin: fields.origin,
         fetch_site: fields.fetch_site,
@@ -355,8 +355,8 @@ pub(crate) fn any_byte(bytes: &[u8], is: impl Fn(u8) -> bool + Copy) -> bool {
 }
 
 /// Are there bytes at the same place of both for which `is` holds? Without a branch and sixteen at
-/// a time, so that it compiles to wide compares: the last sixteen are looked at once more rather
-/// than what is left of them one by one. Requires: both have the same length.
+/// a time, so that it compiles to wide compares. The last sixteen are looked at once more, and not
+/// the rest one by one. Requires: both have the same length.
 fn any_pair(left: &[u8], right: &[u8], is: impl Fn(u8, u8) -> bool + Copy) -> bool {
     let in_part = |left: &[u8], right: &[u8]| {
         let pairs = left.iter().zip(right);
@@ -470,7 +470,7 @@ fn is_host(value: &[u8]) -> bool {
     }
 }
 
-/// What the header lines said, collected in one pass.
+/// The content of the header lines, collected in one pass.
 struct Fields<'a> {
     host: Field<'a>,
     origin: Field<'a>,
@@ -600,8 +600,8 @@ impl<'a> Fields<'a> {
                 0 => Ok(Body::None),
                 length => Ok(Body::Length(length)),
             },
-            // Equal values could be merged (RFC 9110, 8.6), but a proxy in front may have taken
-            // one and a proxy before it the other: nobody honest sends two.
+            // Equal values could be merged (RFC 9110, 8.6). But one proxy in front may have taken
+            // the first and another one the second: no honest client sends two.
             (Field::Absent, Field::Repeated) => {
                 Err(Refusal::framing("there is more than one Content-Length"))
             }

@@ -32,10 +32,10 @@ use crate::percent;
 use crate::refusal::{Known, Refusal};
 use dendra_base::{Consistency, Durability, Version};
 
-/// What a request decides about the shape of its answer, whatever the answer is.
+/// The shape that a request gives to its answer, for any answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// What to say about the connection.
+    /// The answer's word on the connection.
     pub connection: Connection,
     /// The request is a HEAD: headers only.
     pub omits_body: bool,
@@ -85,7 +85,7 @@ impl Style {
     }
 }
 
-/// What was achieved: the text of `Dendra-Receipt` behind a success.
+/// The achievement: the text of `Dendra-Receipt` behind a success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// Replicas that answered.
@@ -105,7 +105,7 @@ pub struct Found {
     pub version: Version,
     /// Wall milliseconds of its expiry, if it has one.
     pub expiry_ms: Option<u64>,
-    /// What was achieved.
+    /// The achievement.
     pub receipt: Receipt,
 }
 
@@ -169,8 +169,8 @@ pub fn condition_failed(out: &mut Vec<u8>, style: Style, current: Option<Version
     finish_with(out, style, body);
 }
 
-/// 412 with the current value, for whoever prefers that to a second question. `expiry_ms` is the
-/// value's.
+/// 412 with the current value, for a client that prefers that to a second question. `expiry_ms` is
+/// the value's.
 pub fn condition_failed_with(
     out: &mut Vec<u8>,
     style: Style,
@@ -284,8 +284,8 @@ pub enum ScanEnd<'a> {
     },
 }
 
-/// Last chunk and trailer of a scan. The end mark of `Records` is there exactly when all that was
-/// asked for was sent: many clients cannot see trailers, and a mark is missing from every cut.
+/// Last chunk and trailer of a scan. The end mark of `Records` is there exactly when the scan was
+/// sent to its end. Many clients cannot see trailers, and a mark is missing from every cut.
 pub fn scan_end(out: &mut Vec<u8>, framing: Framing, end: ScanEnd<'_>) {
     if !matches!(end, ScanEnd::Stopped { .. }) {
         records::end_mark(out, framing);
@@ -356,8 +356,8 @@ fn etag(out: &mut Vec<u8>, version: Version) {
     out.extend_from_slice(b"\"\r\n");
 }
 
-/// Every text is appended in an arm of its own: its length is then known to the compiler, and a
-/// copy is a few moves instead of a call.
+/// Every text is appended in an arm of its own. So its length is known to the compiler, and a copy
+/// is a few moves instead of a call.
 fn receipt_line(out: &mut Vec<u8>, receipt: Receipt) {
     out.extend_from_slice(b"Dendra-Receipt: acks=");
     decimal(out, u64::from(receipt.acks));

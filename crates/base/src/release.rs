@@ -1,0 +1,89 @@
+//! Versions of a cluster: what its members say to each other, and what they write to their disks.
+//!
+//! ```text
+//! release          knows        cluster: each member's newest      in force        raised by
+//! 0.1.0            4 to 4       4  4  4                            4
+//! the next one     4 to 5       4  5  5   (two releases work)      4
+//!                               5  5  5                            4 ─────────────► 5   `dendra cluster finalize`
+//! ```
+//!
+//! Invariants
+//! 1. A release writes and says nothing that is newer than the version in force. So the release
+//!    before it can be started again on the same folders until the version is raised.
+//! 2. The version in force never falls.
+//!
+//! Not here: where the version in force is kept (crate `node`, `topology/record/`), the handshake
+//! (crate `wire`).
+//! See: docs/decisions/0036-one-version-for-a-cluster.md.
+
+use std::fmt;
+
+/// One version. A later one has more features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClusterVersion(pub u16);
+
+impl fmt::Display for ClusterVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The versions that a release knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterVersions {
+    /// A new cluster begins with this one.
+    pub oldest: ClusterVersion,
+    /// Not below `oldest`.
+    pub newest: ClusterVersion,
+}
+
+impl ClusterVersions {
+    /// Those of this release. A build with the feature `next-version` acts like the next release.
+    pub const OWN: ClusterVersions = ClusterVersions {
+        oldest: ClusterVersion(4),
+        newest: ClusterVersion(if cfg!(feature = "next-version") { 5 } else { 4 }),
+    };
+
+    /// Is it one of them?
+    pub fn contains(self, version: ClusterVersion) -> bool {
+        (self.oldest..=self.newest).contains(&version)
+    }
+
+    /// Those of a member of a cluster in which `in_force` was reached: earlier ones are over.
+    #[must_use]
+    pub fn since(self, in_force: ClusterVersion) -> ClusterVersions {
+        ClusterVersions {
+            oldest: self.oldest.max(in_force).min(self.newest),
+            newest: self.newest,
+        }
+    }
+}
+
+impl fmt::Display for ClusterVersions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.oldest == self.newest {
+            return self.newest.fmt(f);
+        }
+        write!(f, "{} to {}", self.oldest, self.newest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_before_the_one_in_force_are_over() {
+        let versions = |oldest, newest| ClusterVersions {
+            oldest: ClusterVersion(oldest),
+            newest: ClusterVersion(newest),
+        };
+        assert_eq!(versions(4, 6).since(ClusterVersion(4)), versions(4, 6));
+        assert_eq!(versions(4, 6).since(ClusterVersion(5)), versions(5, 6));
+        assert_eq!(versions(4, 6).to_string(), "4 to 6");
+        assert_eq!(versions(5, 5).to_string(), "5");
+        assert!(versions(4, 5).contains(ClusterVersion(5)));
+        assert!(!versions(4, 5).contains(ClusterVersion(6)));
+        assert!(!versions(4, 5).contains(ClusterVersion(3)));
+    }
+}

@@ -1,0 +1,178 @@
+//! A folder of this machine's file system.
+//!
+//! ```text
+//! LOCK              flock: shared by backups, verify and restore; exclusive for prune
+//! objects/new-…     drafts: written, synced, then renamed, folder synced
+//! ```
+//!
+//! Invariants
+//! 1. A file is synced before it has its name, and its folder afterwards.
+//!
+//! Not here: names and bytes (`repository.rs`, `object.rs`).
+
+use super::shelf::{BackupPlace, FileDraft, MARK, RepositoryUse, StoredBytes, StoredName};
+use super::shelf::{in_use, no_repository};
+use crate::exit::{Exit, Failure};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const LOCK: &str = "LOCK";
+const FOLDERS: [&str; 2] = ["objects", "backups"];
+
+/// See the module; locked until it is dropped.
+#[derive(Debug)]
+pub(crate) struct FolderPlace {
+    path: PathBuf,
+    _lock: Option<File>,
+    next_new: AtomicU64,
+}
+
+impl FolderPlace {
+    /// A new repository in a folder that is empty or missing. It has no lock yet, and no mark.
+    pub(crate) fn found(path: &Path) -> Result<FolderPlace, Failure> {
+        let failed = |e: io::Error| Failure::output(&path.display().to_string(), &e);
+        fs::create_dir_all(path).map_err(failed)?;
+        for other in fs::read_dir(path).map_err(failed)? {
+            let name = other.map_err(failed)?.file_name();
+            // Of a beginning that was killed, and of a file system of its own.
+            let mut known = FOLDERS.iter().chain(&[LOCK, "lost+found"]);
+            if !known.any(|known| *known == name) {
+                return Err(Failure::usage(format!(
+                    "{} holds {} and is no folder of backups: name another one, or an empty one",
+                    path.display(),
+                    name.display()
+                )));
+            }
+        }
+        for folder in FOLDERS {
+            fs::create_dir_all(path.join(folder)).map_err(failed)?;
+        }
+        Ok(FolderPlace {
+            path: path.to_owned(),
+            _lock: None,
+            next_new: AtomicU64::new(0),
+        })
+    }
+
+    /// Is there a repository at `path`?
+    pub(crate) fn is_there(path: &Path) -> bool {
+        path.join(MARK).is_file()
+    }
+
+    /// The repository at `path`, locked.
+    pub(crate) fn open(path: &Path, share: RepositoryUse) -> Result<FolderPlace, Failure> {
+        let name = path.display();
+        if !FolderPlace::is_there(path) {
+            return Err(no_repository(&name.to_string()));
+        }
+        let lock = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path.join(LOCK))
+            // A medium that cannot be written to is not changed by others, either.
+            .or_else(|_| File::open(path.join(MARK)))
+            .map_err(|e| Failure::new(Exit::FAILURE, format!("{name} cannot be locked ({e})")))?;
+        let how = match share {
+            RepositoryUse::Shared => FlockOperation::NonBlockingLockShared,
+            RepositoryUse::Alone => FlockOperation::NonBlockingLockExclusive,
+        };
+        match flock(&lock, how) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(Failure::new(
+                    Exit::UNAVAILABLE,
+                    in_use(&name.to_string(), share),
+                ));
+            }
+            Err(e) => {
+                let sentence = format!("{name} cannot be locked ({e})");
+                return Err(Failure::new(Exit::FAILURE, sentence));
+            }
+        }
+        Ok(FolderPlace {
+            path: path.to_owned(),
+            _lock: Some(lock),
+            next_new: AtomicU64::new(0),
+        })
+    }
+}
+
+impl BackupPlace for FolderPlace {
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn StoredBytes>> {
+        Ok(Box::new(File::open(self.path.join(name))?))
+    }
+
+    fn draft(&self) -> io::Result<FileDraft> {
+        let number = self.next_new.fetch_add(1, Ordering::Relaxed);
+        let name = format!("new-{}-{number}", std::process::id());
+        FileDraft::new(self.path.join("objects").join(name))
+    }
+
+    fn publish(&self, draft: FileDraft, name: &str) -> io::Result<()> {
+        draft.file.sync_all()?;
+        let place = self.path.join(name);
+        let folder = place.parent().unwrap_or(&self.path);
+        if !folder.is_dir() {
+            fs::create_dir_all(folder)?;
+            sync_folder(folder.parent().unwrap_or(&self.path))?;
+        }
+        fs::rename(&draft.path, &place)?;
+        sync_folder(folder)
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<StoredName>> {
+        let mut found = Vec::new();
+        let mut folders = vec![folder.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(self.path.join(&folder))? {
+                let entry = entry?;
+                let name = format!("{folder}/{}", entry.file_name().to_string_lossy());
+                let metadata = entry.metadata()?;
+                match metadata.is_dir() {
+                    true => folders.push(name),
+                    false => found.push(StoredName {
+                        name,
+                        bytes: metadata.len(),
+                    }),
+                }
+            }
+        }
+        found.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(found)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))?;
+        match name.starts_with("backups/") {
+            // Behind it objects go that it names.
+            true => sync_folder(&self.path.join("backups")),
+            false => Ok(()),
+        }
+    }
+
+    fn tidy(&self) -> io::Result<()> {
+        for entry in fs::read_dir(self.path.join("objects"))? {
+            let entry = entry?;
+            if !entry.file_type()?.is_dir() {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_use(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}

@@ -1,0 +1,37 @@
+//! Where a repository is kept: a folder, or a bucket, by the form of its name.
+//!
+//! Not here: what a place does (`shelf.rs`).
+
+mod folder;
+mod s3;
+mod shelf;
+
+use crate::exit::Failure;
+use folder::FolderPlace;
+use s3::S3Place;
+pub(crate) use shelf::{BackupPlace, FileDraft, MARK, RepositoryUse, StoredBytes, read};
+use std::path::Path;
+
+/// Is there a repository at `path`?
+pub(crate) fn is_there(path: &Path) -> Result<bool, Failure> {
+    match s3::is_s3(path) {
+        true => S3Place::is_there(path),
+        false => Ok(FolderPlace::is_there(path)),
+    }
+}
+
+/// A place for a new repository, which nothing else has; not in use yet.
+pub(crate) fn found(path: &Path) -> Result<Box<dyn BackupPlace>, Failure> {
+    Ok(match s3::is_s3(path) {
+        true => Box::new(S3Place::found(path)?),
+        false => Box::new(FolderPlace::found(path)?),
+    })
+}
+
+/// The repository at `path`, in use until it is dropped.
+pub(crate) fn open(path: &Path, share: RepositoryUse) -> Result<Box<dyn BackupPlace>, Failure> {
+    Ok(match s3::is_s3(path) {
+        true => Box::new(S3Place::open(path, share)?),
+        false => Box::new(FolderPlace::open(path, share)?),
+    })
+}

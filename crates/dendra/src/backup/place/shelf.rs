@@ -1,0 +1,154 @@
+//! What a place for a repository is: named, immutable files, each there as a whole or not at all.
+//!
+//! ```text
+//! draft ─► written on this machine ─► publish: under its name, durable ─► open, list, remove
+//! ```
+//!
+//! Invariants
+//! 1. A name stands for all bytes of a file, durably: what was not written to its end has no name.
+//! 2. A use of the place ends when the place is dropped.
+//!
+//! Not here: names and bytes (`repository.rs`, `object.rs`), the places (`folder.rs`, `s3/`).
+
+use crate::exit::Failure;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+/// The file that marks a repository.
+pub(crate) const MARK: &str = "dendra-backups";
+
+/// How many use a repository at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RepositoryUse {
+    /// Others may read and add.
+    Shared,
+    /// Nothing else runs: files may be removed.
+    Alone,
+}
+
+/// A file of a place.
+pub(crate) trait StoredBytes: Send + Sync {
+    /// Its length.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Fills `buf` from `offset` on.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+}
+
+impl StoredBytes for File {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        FileExt::read_exact_at(self, buf, offset)
+    }
+}
+
+/// A file on this machine that has no name in the place yet; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct FileDraft {
+    pub(crate) file: File,
+    pub(super) path: PathBuf,
+}
+
+impl FileDraft {
+    pub(crate) fn new(path: PathBuf) -> io::Result<FileDraft> {
+        // One of a killed process that had this number.
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
+        Ok(FileDraft { file, path })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+}
+
+impl Drop for FileDraft {
+    fn drop(&mut self) {
+        // It is gone when it was published; what stays is removed by the next prune.
+        drop(std::fs::remove_file(&self.path));
+    }
+}
+
+/// A file as a list names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredName {
+    /// With its folders: `objects/ab/ab…`.
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+}
+
+/// See the module.
+pub(crate) trait BackupPlace: fmt::Debug + Send + Sync {
+    /// Where it is, for messages.
+    fn name(&self) -> String;
+
+    /// The file with this name.
+    fn open(&self, name: &str) -> io::Result<Box<dyn StoredBytes>>;
+
+    /// A file to be written.
+    fn draft(&self) -> io::Result<FileDraft>;
+
+    /// Gives a draft its name. An older file of that name is replaced.
+    fn publish(&self, draft: FileDraft, name: &str) -> io::Result<()>;
+
+    /// All files in and below a folder.
+    fn list(&self, folder: &str) -> io::Result<Vec<StoredName>>;
+
+    /// Removes a file.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Removes what killed backups left under no name. Requires: nothing else uses the place.
+    fn tidy(&self) -> io::Result<()>;
+
+    /// Does this use of the place still count? A long pause may have ended it.
+    fn check_use(&self) -> io::Result<()>;
+}
+
+/// The whole file with this name, if it has at most `bytes_max` bytes.
+pub(crate) fn read(place: &dyn BackupPlace, name: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let file = place.open(name)?;
+    let length = file.len()?;
+    if length > bytes_max {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{name} has {length} bytes, more than {bytes_max}"),
+        ));
+    }
+    let mut bytes = vec![0; length as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// A place that is to be there, and is not.
+pub(crate) fn no_repository(name: &str) -> Failure {
+    Failure::usage(format!(
+        "{name} is no folder of backups: name one that `dendra backup` wrote"
+    ))
+}
+
+/// Why a place cannot be used so.
+pub(super) fn in_use(name: &str, share: RepositoryUse) -> String {
+    match share {
+        RepositoryUse::Shared => {
+            format!("{name}: `dendra backup prune` runs; try again when it is done")
+        }
+        RepositoryUse::Alone => {
+            format!("{name}: a backup, a verify or a restore runs; prune when it is done")
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The key of a repository: everything in it is encrypted, authenticated, and bound to its name.
+//!
+//! ```text
+//! key file ─► 32 bytes ─HKDF─┬─► id, 8 bytes: told in clear, so that a wrong key has a sentence
+//!                            ├─► names of objects
+//!                            ├─► a key for each object: its salt, the name of its content
+//!                            └─► a key for each manifest: its salt, the backup's name
+//! a chunk: AES-256-GCM, nonce = kind u32, number u64; bound to the head of its file
+//! ```
+//!
+//! Invariants
+//! 1. No key seals two chunks under one nonce: each file has a salt of 32 random bytes, and so a key
+//!    of its own, and each of its chunks a number.
+//! 2. A chunk that was changed, moved, left out, or taken from another file does not open.
+//! 3. The key is shown nowhere, and its file is private.
+//!
+//! Not here: what is in the chunks (`object.rs`, `manifest.rs`).
+//! See: docs/format/backup.md, "Encryption".
+
+use crate::exit::{Exit, Failure};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
+use std::fmt;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Random bytes in front of what a file's own key seals.
+pub(crate) const SALT_BYTES: usize = 32;
+/// What sealing adds to a chunk.
+pub(crate) const TAG_BYTES: usize = 16;
+const KEY_BYTES: usize = 32;
+/// A file with a key has one line.
+const FILE_BYTES_MAX: u64 = 1 << 10;
+
+/// What a chunk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SealedPart {
+    /// The part of the content with this number.
+    Part(u64),
+    /// The end, behind so many parts.
+    End(u64),
+}
+
+/// The key of a repository.
+#[derive(Clone)]
+pub(crate) struct BackupKey {
+    prk: Prk,
+    id: u64,
+}
+
+impl fmt::Debug for BackupKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BackupKey({:016x})", self.id)
+    }
+}
+
+struct Bytes(usize);
+
+impl KeyType for Bytes {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+impl BackupKey {
+    fn new(bytes: [u8; KEY_BYTES]) -> BackupKey {
+        let prk = Salt::new(HKDF_SHA256, b"dendra backup key 1").extract(&bytes);
+        let mut key = BackupKey { prk, id: 0 };
+        key.id = u64::from_be_bytes(key.derive(&[b"id"]));
+        key
+    }
+
+    /// Reads the file of a key.
+    pub(crate) fn read(path: &Path) -> Result<BackupKey, Failure> {
+        let what = "the key of the backups";
+        let bytes = dendra_server::tls::private(path, what, FILE_BYTES_MAX);
+        let bytes = bytes.map_err(Failure::usage)?;
+        let text = String::from_utf8_lossy(&bytes);
+        match parse(text.trim()) {
+            Some(key) => Ok(BackupKey::new(key)),
+            None => Err(Failure::usage(format!(
+                "{} holds no key: 64 hexadecimal digits, as `dendra backup key` writes them",
+                path.display()
+            ))),
+        }
+    }
+
+    /// Makes a file with a new key.
+    pub(crate) fn create(path: &Path) -> Result<BackupKey, Failure> {
+        let bytes: [u8; KEY_BYTES] = random()?;
+        let failed = |e: std::io::Error| Failure::output(&path.display().to_string(), &e);
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(failed)?;
+        let line = digits(&bytes) + "\n";
+        file.write_all(line.as_bytes()).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        Ok(BackupKey::new(bytes))
+    }
+
+    /// Names the key, and tells nothing of it.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn derive<const N: usize>(&self, info: &[&[u8]]) -> [u8; N] {
+        let mut out = [0; N];
+        let filled = self
+            .prk
+            .expand(info, Bytes(N))
+            .and_then(|it| it.fill(&mut out));
+        filled.expect("a few bytes can be derived");
+        out
+    }
+
+    /// The name of the object with this content: the destination cannot guess the content by it.
+    pub(crate) fn name_of(&self, content: u128) -> u128 {
+        u128::from_be_bytes(self.derive(&[b"name", &content.to_be_bytes()]))
+    }
+
+    /// The key of one file: `of` says what it is, and is part of the key.
+    pub(crate) fn chunks(&self, salt: &[u8; SALT_BYTES], of: &[u8]) -> ChunkKey {
+        let key: [u8; KEY_BYTES] = self.derive(&[b"chunks", salt, of]);
+        let key = UnboundKey::new(&AES_256_GCM, &key).expect("the key has the right length");
+        ChunkKey(LessSafeKey::new(key))
+    }
+}
+
+fn digits(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn parse(text: &str) -> Option<[u8; KEY_BYTES]> {
+    let pairs = text.as_bytes().chunks(2);
+    let bytes = pairs.map(|it| dendra_base::hex::pair(*it.first()?, *it.get(1)?));
+    bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()
+}
+
+/// The key of one file.
+pub(crate) struct ChunkKey(LessSafeKey);
+
+impl ChunkKey {
+    fn nonce(chunk: SealedPart) -> Nonce {
+        let (kind, number) = match chunk {
+            SealedPart::Part(number) => (0u32, number),
+            SealedPart::End(number) => (1, number),
+        };
+        let mut nonce = [0; 12];
+        nonce[..4].copy_from_slice(&kind.to_le_bytes());
+        nonce[4..].copy_from_slice(&number.to_le_bytes());
+        Nonce::assume_unique_for_key(nonce)
+    }
+
+    /// Seals a chunk in its place. Requires: each chunk is sealed once.
+    pub(crate) fn seal(&self, chunk: SealedPart, head: &[u8], bytes: &mut Vec<u8>) {
+        let sealed =
+            self.0
+                .seal_in_place_append_tag(ChunkKey::nonce(chunk), Aad::from(head), bytes);
+        sealed.expect("a chunk is not longer than the cipher allows");
+    }
+
+    /// Opens it; `None` when it is not what was sealed.
+    pub(crate) fn open(
+        &self,
+        chunk: SealedPart,
+        head: &[u8],
+        mut bytes: Vec<u8>,
+    ) -> Option<Vec<u8>> {
+        let opened = self
+            .0
+            .open_in_place(ChunkKey::nonce(chunk), Aad::from(head), &mut bytes);
+        let length = opened.ok()?.len();
+        bytes.truncate(length);
+        Some(bytes)
+    }
+}
+
+/// Random bytes of the system.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], Failure> {
+    let mut bytes = [0; N];
+    let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    match drawn {
+        Ok(count) if count == N => Ok(bytes),
+        Ok(_) => Err(Failure::new(
+            Exit::FAILURE,
+            "too little randomness from the system",
+        )),
+        Err(e) => Err(Failure::new(
+            Exit::FAILURE,
+            format!("no randomness from the system ({e})"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_opens_in_its_own_place_alone() {
+        let key = BackupKey::new([7; KEY_BYTES]);
+        let salt = [9; SALT_BYTES];
+        let chunks = key.chunks(&salt, b"object 5");
+        let mut sealed = b"a chunk".to_vec();
+        chunks.seal(SealedPart::Part(3), b"head", &mut sealed);
+        assert_eq!(sealed.len(), 7 + TAG_BYTES);
+        let open = |key: &ChunkKey, chunk, head: &[u8]| key.open(chunk, head, sealed.clone());
+        assert_eq!(
+            open(&chunks, SealedPart::Part(3), b"head"),
+            Some(b"a chunk".to_vec())
+        );
+        assert_eq!(open(&chunks, SealedPart::Part(2), b"head"), None);
+        assert_eq!(open(&chunks, SealedPart::End(3), b"head"), None);
+        assert_eq!(open(&chunks, SealedPart::Part(3), b"tail"), None);
+        assert_eq!(
+            open(
+                &key.chunks(&salt, b"object 6"),
+                SealedPart::Part(3),
+                b"head"
+            ),
+            None
+        );
+        assert_eq!(
+            open(
+                &key.chunks(&[8; 32], b"object 5"),
+                SealedPart::Part(3),
+                b"head"
+            ),
+            None
+        );
+        let other = BackupKey::new([8; KEY_BYTES]);
+        assert_eq!(
+            open(
+                &other.chunks(&salt, b"object 5"),
+                SealedPart::Part(3),
+                b"head"
+            ),
+            None
+        );
+        assert_ne!(other.id(), key.id());
+        assert_ne!(key.name_of(5), key.name_of(6));
+        assert_ne!(key.name_of(5), 5);
+    }
+
+    /// A repository of today opens for ever: what is derived from a key stays as it is.
+    #[test]
+    fn what_is_derived_from_a_key_never_changes() {
+        let key = BackupKey::new(std::array::from_fn(|at| at as u8));
+        let mut sealed = b"content".to_vec();
+        let chunks = key.chunks(&[1; SALT_BYTES], b"of");
+        chunks.seal(SealedPart::End(2), b"head", &mut sealed);
+        let found = format!(
+            "{:016x} {:032x} {}",
+            key.id(),
+            key.name_of(1),
+            digits(&sealed)
+        );
+        assert_eq!(
+            found,
+            "42c83b30b47ce973 9b730152ddd153e423f91c3da3c1d22a \
+             2d841a24934ab0382146d90b8715bb78252b07359a886a"
+        );
+    }
+
+    #[test]
+    fn a_key_file_is_private_made_once_and_read_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("key");
+        let made = BackupKey::create(&path).expect("it is new");
+        assert_eq!(BackupKey::read(&path).expect("a key").id(), made.id());
+        assert!(BackupKey::create(&path).is_err(), "it is there");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        fs::set_permissions(&path, mode).expect("it is ours");
+        assert!(BackupKey::read(&path).is_err(), "others may read it");
+        let short = folder.path().join("short");
+        let mut file = fs::OpenOptions::new();
+        let mut file = file
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&short)
+            .expect("new");
+        file.write_all(b"beef\n").expect("there is room");
+        assert!(BackupKey::read(&short).is_err(), "too short");
+    }
+}

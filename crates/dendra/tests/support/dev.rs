@@ -1,0 +1,156 @@
+//! A cluster of `dendra dev`, and what its nodes show.
+//!
+//! ```text
+//! DevCluster::start(3, flags) ─► order(["add"]) … ─► node(4), status(1), metric(2, "…")
+//! ```
+//!
+//! Invariants
+//! 1. Nodes count from 1, as in orders. Where each is found is in `dev.addresses`, also of those that
+//!    came later.
+//!
+//! Not here: what the orders do (`../../src/dev/`).
+
+use super::http::Client;
+use super::{dendra, read_on, run, signal};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longer than anything that a cluster does by itself: a repair begins a minute behind its damage.
+pub(crate) const SETTLED: Duration = Duration::from_secs(180);
+
+pub(crate) struct DevCluster {
+    child: Child,
+    pub(crate) folder: tempfile::TempDir,
+}
+
+impl DevCluster {
+    pub(crate) fn start(nodes: usize, flags: &[&str]) -> DevCluster {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut child = dendra(["dev", "--nodes", &nodes.to_string(), "--folder"])
+            .arg(folder.path())
+            .args(["--", "--durability", "os"])
+            .args(flags)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary was built");
+        let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut seen = 0;
+        while seen < nodes {
+            let mut line = String::new();
+            let read = stderr.read_line(&mut line).expect("stderr is text");
+            assert!(read > 0, "it ended: {:?}", child.wait());
+            seen += usize::from(line.starts_with("node "));
+        }
+        drop(read_on(stderr));
+        let cluster = DevCluster { child, folder };
+        for node in 1..=nodes {
+            cluster.wait_until("it does not serve", |it| {
+                it.ask(node, "GET", "nothing", b"")
+                    .is_some_and(|(status, _)| status == 404)
+            });
+        }
+        cluster
+    }
+
+    pub(crate) fn order(&self, words: &[&str]) -> String {
+        let mut command = dendra(["dev"]);
+        let done = run(command.args(words).arg("--folder").arg(self.folder.path()));
+        assert_eq!(done.code, Some(0), "{words:?}: {}", done.stderr);
+        String::from_utf8(done.stdout).expect("it is text")
+    }
+
+    /// Where a node listens for clients, and for operators.
+    fn doors(&self, node: usize) -> (SocketAddr, SocketAddr) {
+        let text = std::fs::read_to_string(self.folder.path().join("dev.addresses"));
+        let text = text.expect("a cluster has the file");
+        let begin = format!("node {node} ");
+        let line = text.lines().find(|line| line.starts_with(&begin));
+        let words: Vec<&str> = line.expect("the node is there").split(' ').collect();
+        let behind = |word: &str| {
+            let at = words.iter().position(|one| *one == word);
+            let address = at.and_then(|at| words.get(at + 1)?.parse().ok());
+            address.expect("an address")
+        };
+        (behind("listen"), behind("admin"))
+    }
+
+    pub(crate) fn node(&self, node: usize) -> SocketAddr {
+        self.doors(node).0
+    }
+
+    pub(crate) fn admin(&self, node: usize) -> String {
+        format!("http://{}", self.doors(node).1)
+    }
+
+    fn page(&self, node: usize, target: &str) -> Option<Vec<u8>> {
+        let mut client = Client::open(self.doors(node).1).ok()?;
+        Some(client.request("GET", target, &[], b"")?.body)
+    }
+
+    pub(crate) fn metric(&self, node: usize, name: &str) -> f64 {
+        let page = self.page(node, "/metrics").expect("the node listens");
+        let page = String::from_utf8(page).expect("it is text");
+        let line = page
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in {page}"))
+            .parse()
+            .expect("a number")
+    }
+
+    pub(crate) fn status(&self, node: usize) -> Option<Value> {
+        serde_json::from_slice(&self.page(node, "/v0/cluster")?).ok()
+    }
+
+    /// Waits until `node` knows so many members and no plan.
+    pub(crate) fn wait_for_members(&self, node: usize, members: usize) {
+        self.wait_until("the plan does not end", |it| {
+            let status = it.status(node).unwrap_or_default();
+            let count = status["members"].as_array().map_or(0, Vec::len);
+            status["plan"].is_null() && count == members
+        });
+    }
+
+    pub(crate) fn data(&self, node: usize) -> PathBuf {
+        self.folder.path().join(format!("node-{node}"))
+    }
+
+    pub(crate) fn log_of(&self, node: usize) -> String {
+        let log = self.folder.path().join(format!("node-{node}.log"));
+        std::fs::read_to_string(log).unwrap_or_default()
+    }
+
+    pub(crate) fn wait_until(&self, what: &str, is_so: impl Fn(&DevCluster) -> bool) {
+        let deadline = Instant::now() + SETTLED;
+        while !is_so(self) {
+            let logs: Vec<String> = (1..=5).map(|node| self.log_of(node)).collect();
+            assert!(Instant::now() < deadline, "{what}: {}", logs.join("\n\n"));
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+    }
+
+    /// One key; `None` while there is no answer.
+    pub(crate) fn ask(
+        &self,
+        node: usize,
+        method: &str,
+        key: &str,
+        body: &[u8],
+    ) -> Option<(u16, Vec<u8>)> {
+        let mut client = Client::open(self.node(node)).ok()?;
+        let answer = client.ask(method, key, &[], body)?;
+        Some((answer.status, answer.body))
+    }
+}
+
+impl Drop for DevCluster {
+    fn drop(&mut self) {
+        signal(&self.child, "TERM");
+        drop(self.child.wait());
+    }
+}

@@ -1,0 +1,156 @@
+//! How fast connections are accepted: values without a clock.
+//!
+//! ```text
+//!                        behind 32 connections (or 256 that had gone)     backlog
+//! loops have time        1 ms                                             4,096
+//! near their target      40 ms                                            32
+//! beyond it              200 ms                                           32
+//! one had given up in the backlog: 32 for a second more
+//! ```
+//!
+//! Invariants
+//! 1. A storm is taken in pieces; the nearer the loops are to their target, the longer the pause behind each.
+//! 2. The backlog is short while a loop is near its target, and for [`STALE_FOR`] behind a connection that had given up
+//!    in it.
+//!
+//! Not here: sockets (`listener.rs`), how near the loops are (`event_loop/delay.rs`).
+//! See: docs/overload.md.
+
+use crate::limits;
+use dendra_node::standing::Crowding;
+use std::time::{Duration, Instant};
+
+/// Behind connections that waited for so long in the backlog, clients may have given up.
+const STALE: Duration = Duration::from_millis(20);
+/// A backlog in which one had given up is kept short for so long: the next ones are fresh then.
+const STALE_FOR: Duration = Duration::from_secs(1);
+/// One that is handed over costs as much as so many that are found to be gone.
+const LIVE_COSTS: u32 = 8;
+
+/// Of one listening socket.
+pub(super) struct AcceptPace {
+    is_short: bool,
+    in_a_row: u32,
+    /// When one was found to be gone.
+    gone_at: Option<Instant>,
+    /// Since when there was always one more.
+    busy_since: Instant,
+}
+
+impl AcceptPace {
+    pub(super) fn new(now: Instant) -> AcceptPace {
+        AcceptPace {
+            is_short: false,
+            in_a_row: 0,
+            gone_at: None,
+            busy_since: now,
+        }
+    }
+
+    /// Is the backlog short?
+    pub(super) fn is_short(&self) -> bool {
+        self.is_short
+    }
+
+    /// Whether the backlog changes: to a short one, or to a long one.
+    pub(super) fn backlog(&mut self, now: Instant, crowding: Crowding) -> Option<bool> {
+        let is_stale = self.gone_at.is_some_and(|at| now - at < STALE_FOR);
+        let is_short = crowding > Crowding::None || is_stale;
+        let changes = is_short != self.is_short;
+        self.is_short = is_short;
+        changes.then_some(is_short)
+    }
+
+    /// How long to wait before the next one, if a piece has been accepted.
+    pub(super) fn pause(&mut self, crowding: Crowding) -> Option<Duration> {
+        if self.in_a_row < limits::ACCEPTS_IN_A_ROW * LIVE_COSTS {
+            return None;
+        }
+        self.in_a_row = 0;
+        Some(match crowding {
+            Crowding::None => limits::ACCEPT_PAUSE,
+            Crowding::Near => limits::ACCEPT_PAUSE_NEAR,
+            Crowding::Beyond => limits::ACCEPT_PAUSE_BEYOND,
+        })
+    }
+
+    /// The backlog was empty until `now`.
+    pub(super) fn rested(&mut self, now: Instant) {
+        self.in_a_row = 0;
+        self.busy_since = now;
+    }
+
+    /// One was accepted: is it handed to a loop? Not when its client `is_gone`.
+    pub(super) fn takes(&mut self, now: Instant, is_gone: impl FnOnce() -> bool) -> bool {
+        if now - self.busy_since > STALE && is_gone() {
+            self.in_a_row += 1;
+            self.gone_at = Some(now);
+            return false;
+        }
+        self.in_a_row += LIVE_COSTS;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many are handed over, or found to be gone, until the first pause, and that.
+    fn piece(crowding: Crowding, is_gone: bool) -> (u32, Duration) {
+        let now = Instant::now();
+        let mut pace = AcceptPace::new(now);
+        let late = now + STALE + Duration::from_millis(1);
+        for accepted in 0..10_000 {
+            if let Some(pause) = pace.pause(crowding) {
+                assert_eq!(pace.pause(crowding), None, "the next piece begins");
+                return (accepted, pause);
+            }
+            assert_eq!(pace.takes(late, || is_gone), !is_gone);
+        }
+        panic!("10,000 in a row");
+    }
+
+    #[test]
+    fn a_storm_is_taken_in_pieces_with_a_pause_that_grows_with_the_delay() {
+        let row = limits::ACCEPTS_IN_A_ROW;
+        for (crowding, pause) in [
+            (Crowding::None, limits::ACCEPT_PAUSE),
+            (Crowding::Near, limits::ACCEPT_PAUSE_NEAR),
+            (Crowding::Beyond, limits::ACCEPT_PAUSE_BEYOND),
+        ] {
+            assert_eq!(piece(crowding, false), (row, pause));
+        }
+        let gone = (row * LIVE_COSTS, limits::ACCEPT_PAUSE_BEYOND);
+        assert_eq!(piece(Crowding::Beyond, true), gone);
+    }
+
+    #[test]
+    fn connections_that_come_one_by_one_wait_for_no_pause() {
+        let mut now = Instant::now();
+        let mut pace = AcceptPace::new(now);
+        for _ in 0..1_000 {
+            assert_eq!(pace.pause(Crowding::Beyond), None);
+            now += Duration::from_millis(1);
+            pace.rested(now);
+            assert!(pace.takes(now, || true), "a fresh one is not looked at");
+        }
+    }
+
+    #[test]
+    fn the_backlog_is_short_near_the_target_and_a_second_behind_one_that_gave_up() {
+        let start = Instant::now();
+        let mut pace = AcceptPace::new(start);
+        assert_eq!(pace.backlog(start, Crowding::None), None);
+        assert_eq!(pace.backlog(start, Crowding::Near), Some(true));
+        assert_eq!(pace.backlog(start, Crowding::Beyond), None);
+        assert!(pace.is_short());
+        assert_eq!(pace.backlog(start, Crowding::None), Some(false));
+        let late = start + STALE + Duration::from_millis(1);
+        assert!(!pace.takes(late, || true));
+        assert_eq!(pace.backlog(late, Crowding::None), Some(true));
+        let nearly = late + STALE_FOR - Duration::from_millis(1);
+        assert_eq!(pace.backlog(nearly, Crowding::None), None);
+        assert_eq!(pace.backlog(late + STALE_FOR, Crowding::None), Some(false));
+    }
+}

@@ -1,0 +1,82 @@
+//! How the members of a cluster change in a run: the operator's deeds as values.
+//!
+//! Invariants
+//! 1. A deed that is left out changes no other one: each has a draw of its own.
+//!
+//! Not here: what a seed means (`changing.rs`), how deeds are done (`world/town/`).
+
+/// How the members of a cluster change.
+#[derive(Clone, Debug)]
+pub struct Changes {
+    /// Partitions of the key space.
+    pub partitions: u16,
+    /// Positions that move at once.
+    pub side_by_side: usize,
+    /// Bytes a second that a member loads.
+    pub load_bytes_per_second: u64,
+    /// How long the old owner of a position may be away before others are asked.
+    pub load_patience_us: u64,
+    /// What the operator does.
+    pub deeds: Vec<PlannedDeed>,
+}
+
+/// A deed, and when it is tried first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedDeed {
+    /// When.
+    pub at_us: u64,
+    /// What.
+    pub deed: OperatorDeed,
+    /// What else has to be chosen is chosen by this.
+    pub draw: u64,
+}
+
+/// What an operator does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OperatorDeed {
+    /// A further process joins.
+    Join,
+    /// A member leaves.
+    Leave,
+    /// The disk of a member is lost, and a process on an empty one takes its place.
+    Wipe,
+    /// A member that is away, or cut off, is replaced; it comes back later.
+    Supersede,
+    /// A member has another share.
+    Reweigh,
+    /// Records have more copies, or fewer.
+    Copies,
+    /// The plan under way is stopped.
+    Cancel,
+    /// Members load at another rate.
+    Throttle,
+    /// A member has another address.
+    Readdress,
+    /// The next generation of secrets begins.
+    Rekey,
+    /// The author of the plan under way ends, and is away for long.
+    AuthorEnds,
+    /// A member is away for long.
+    Away,
+}
+
+impl OperatorDeed {
+    /// Every one.
+    pub const ALL: [OperatorDeed; 12] = [
+        OperatorDeed::Join,
+        OperatorDeed::Leave,
+        OperatorDeed::Wipe,
+        OperatorDeed::Supersede,
+        OperatorDeed::Reweigh,
+        OperatorDeed::Copies,
+        OperatorDeed::Cancel,
+        OperatorDeed::Throttle,
+        OperatorDeed::Readdress,
+        OperatorDeed::Rekey,
+        OperatorDeed::AuthorEnds,
+        OperatorDeed::Away,
+    ];
+}
+
+/// How many machines a run may have, those that joined and those that were removed included.
+pub const MACHINES_MAX: usize = 600;

@@ -1,0 +1,205 @@
+//! What a seed means for a cluster whose members change: the operator's deeds, and the troubles
+//! among which they are done.
+//!
+//! ```text
+//! seed ─► Shape, clients, walks, faults    as `plan.rs` draws them, for three to nine founders
+//!      ─► Changes                          partitions, budgets, and a list of (when, deed)
+//! ```
+//!
+//! Invariants
+//! 1. It is a plan of its own for each seed, drawn from streams of its own: what the seed means
+//!    without changes stays.
+//! 2. At most one copy of a record is lost at a time, and only where a majority of three or more is
+//!    left.
+//!
+//! Not here: how deeds are done (`world/town/`).
+//! See: docs/verification.md.
+
+use crate::changes::{Changes, MACHINES_MAX, OperatorDeed, PlannedDeed};
+use crate::plan::{
+    FaultKind, KeyClass, Plan, Shape, StoreKind, draw_clients, draw_compares, draw_failing_reads,
+    draw_faults, draw_overloads, draw_scans, pick, skewed,
+};
+use dendra_base::Prng;
+
+/// Longer than any run.
+const FOR_EVER_US: u64 = 3_600_000_000;
+
+impl Plan {
+    /// What `seed` means for a cluster whose members change.
+    pub fn draw_changing(seed: u64) -> Plan {
+        let stream = |name: &str| Prng::named(seed, &format!("changing: {name}"));
+        let mut prng = stream("shape");
+        let mut shape = draw_shape(&mut prng);
+        // Pairs grow faster than members.
+        let least_us = 50_000 * shape.members as u64;
+        shape.compares = draw_compares(&mut stream("comparisons"))
+            .map(|(bytes, pause_us)| (bytes, pause_us.max(least_us)));
+        let mut clients = draw_clients(&shape, &mut stream("clients"));
+        let mut faults = draw_faults(&shape, &mut stream("faults"));
+        faults.extend(draw_failing_reads(&shape, &mut stream("failing reads")));
+        for (slow, burst) in draw_overloads(&shape, &mut stream("overloads")) {
+            faults.push(slow);
+            clients.extend(burst);
+        }
+        faults.retain(|fault| !matches!(fault.kind, FaultKind::Rot { .. } | FaultKind::LostDisk));
+        faults.sort_by_key(|fault| fault.at_us);
+        let scans = draw_scans(&shape, &mut stream("scans"));
+        let changes = draw_changes(&shape, &mut stream("changes"));
+        Plan {
+            seed,
+            shape,
+            clients,
+            scans,
+            faults,
+            wrong_clocks: None,
+            image: None,
+            changes: Some(changes),
+        }
+    }
+
+    /// A long run of `founders` members with so many deeds under light load: for soaks.
+    pub fn draw_soak(seed: u64, founders: usize, deeds: usize) -> Plan {
+        let mut plan = Plan::draw_changing(seed);
+        let mut prng = Prng::named(seed, "changing: soak");
+        let shape = &mut plan.shape;
+        shape.members = founders;
+        shape.copies = shape.copies.clamp(2, 3);
+        shape.store = StoreKind::Map;
+        // A plan takes some seconds.
+        shape.chaos_us = 6_000_000 * deeds as u64;
+        shape.think_us = 400_000;
+        draw_clocks(shape, &mut prng);
+        plan.clients = (0..4)
+            .flat_map(|_| draw_clients(shape, &mut prng))
+            .collect();
+        plan.faults = (0..deeds / 4)
+            .flat_map(|_| draw_faults(shape, &mut prng))
+            .collect();
+        plan.faults
+            .retain(|fault| !matches!(fault.kind, FaultKind::Rot { .. } | FaultKind::LostDisk));
+        plan.faults.sort_by_key(|fault| fault.at_us);
+        plan.scans = draw_scans(shape, &mut prng);
+        if let Some(changes) = &mut plan.changes {
+            let kinds: Vec<OperatorDeed> = OperatorDeed::ALL
+                .into_iter()
+                .filter(|deed| *deed != OperatorDeed::Copies)
+                .collect();
+            changes.load_patience_us = 2_000_000;
+            changes.deeds = (0..deeds)
+                .map(|_| draw_deed(&kinds, shape.chaos_us, &mut prng))
+                .collect();
+            changes.deeds.sort_by_key(|deed| deed.at_us);
+        }
+        plan
+    }
+}
+
+fn draw_clocks(shape: &mut Shape, prng: &mut Prng) {
+    let most = shape.skew_ms.iter().map(|ms| ms.unsigned_abs()).max();
+    let most = most.unwrap_or(0);
+    let mut signed = |most: u64| {
+        let size = skewed(prng, most) as i64;
+        if prng.chance(1, 2) { -size } else { size }
+    };
+    shape.skew_ms = (0..MACHINES_MAX).map(|_| signed(most)).collect();
+    shape.drift_ppm = (0..MACHINES_MAX).map(|_| signed(500)).collect();
+}
+
+fn draw_shape(prng: &mut Prng) -> Shape {
+    let mut shape = Shape::draw(prng);
+    shape.members = pick(prng, &[3, 3, 3, 3, 4, 4, 5, 6, 7, 9]);
+    shape.copies = pick(prng, &[1, 2, 3, 3, 3, 3, 3, 4, 5]).min(shape.members);
+    // Copies beyond those of the table have no twins: what fewer than a majority of its owners
+    // confirmed is not kept through a move.
+    for class in &mut shape.keys {
+        if *class == KeyClass::Weak {
+            *class = KeyClass::Strong;
+        }
+    }
+    shape.chaos_us = pick(prng, &[5_000_000, 10_000_000, 20_000_000]);
+    shape.think_us = shape.chaos_us / pick(prng, &[15, 40, 400]);
+    shape.unlucky = 0;
+    draw_clocks(&mut shape, prng);
+    shape
+}
+
+fn draw_changes(shape: &Shape, prng: &mut Prng) -> Changes {
+    // Some runs have one kind of deed only, and much of it.
+    let mut kinds: Vec<OperatorDeed> = OperatorDeed::ALL
+        .into_iter()
+        .filter(|_| prng.chance(1, 2))
+        .collect();
+    if !kinds.iter().any(|deed| *deed < OperatorDeed::Cancel) {
+        kinds.push(pick(
+            prng,
+            &[
+                OperatorDeed::Join,
+                OperatorDeed::Leave,
+                OperatorDeed::Reweigh,
+            ],
+        ));
+    }
+    // What was written while the number of copies changed may be at fewer owners than a majority
+    // of the new number: each majority meets one, and a member that is replaced may be that one.
+    let has_copies = kinds.contains(&OperatorDeed::Copies);
+    if has_copies {
+        kinds.retain(|deed| !matches!(deed, OperatorDeed::Wipe | OperatorDeed::Supersede));
+    }
+    let count = 1 + prng.below(6);
+    let mut deeds: Vec<PlannedDeed> = (0..count)
+        .map(|_| draw_deed(&kinds, shape.chaos_us * 3 / 4, prng))
+        .collect();
+    deeds.sort_by_key(|deed| deed.at_us);
+    let mut copies = 0;
+    deeds.retain(|planned| {
+        copies += u32::from(planned.deed == OperatorDeed::Copies);
+        planned.deed != OperatorDeed::Copies || copies == 1
+    });
+    Changes {
+        partitions: pick(prng, &[1, 4, 8, 16]),
+        side_by_side: pick(prng, &[1, 2, 8, 64]),
+        load_bytes_per_second: pick(prng, &[500, 5_000, 1 << 20]),
+        load_patience_us: if has_copies {
+            FOR_EVER_US
+        } else {
+            pick(prng, &[500_000, 2_000_000, 10_000_000])
+        },
+        deeds,
+    }
+}
+
+fn draw_deed(kinds: &[OperatorDeed], within_us: u64, prng: &mut Prng) -> PlannedDeed {
+    PlannedDeed {
+        at_us: prng.below(within_us),
+        deed: pick(prng, kinds),
+        draw: prng.next_u64(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn seeds_reach_every_deed_and_every_size() {
+        let plans: Vec<Plan> = (0..400).map(Plan::draw_changing).collect();
+        let deeds = plans.iter().flat_map(|plan| &plan.changes);
+        let deeds = deeds.flat_map(|changes| &changes.deeds);
+        let deeds: BTreeSet<OperatorDeed> = deeds.map(|planned| planned.deed).collect();
+        assert_eq!(deeds.len(), OperatorDeed::ALL.len());
+        let members: BTreeSet<usize> = plans.iter().map(|plan| plan.shape.members).collect();
+        assert_eq!(members, [3, 4, 5, 6, 7, 9].into());
+        let copies: BTreeSet<usize> = plans.iter().map(|plan| plan.shape.copies).collect();
+        assert_eq!(copies, [1, 2, 3, 4, 5].into());
+    }
+
+    #[test]
+    fn a_seed_of_changes_means_the_same_for_ever() {
+        for seed in 0..20 {
+            let drawn = [(); 2].map(|()| format!("{:?}", Plan::draw_changing(seed)));
+            assert_eq!(drawn[0], drawn[1]);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The machines of a changing cluster, as its operator knows them, and the epochs that were chosen.
+//!
+//! Invariants
+//! 1. A machine is a folder; its number is never used again. A member has a number of the chain.
+//!
+//! Not here: what runs on a machine (`member.rs`), what happens to it (`world/town/`).
+
+use crate::changes::Changes;
+use crate::plan::Plan;
+use dendra_node::ring::table::{MemberId, OwnerTable};
+use dendra_node::topology::drive::MoveArrived;
+use dendra_node::topology::record::{EpochMember, EpochRecord, MemberStatus};
+use dendra_node::{Layout, Member as Listed};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a machine is to the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum MachineStanding {
+    /// A founder, or a process that was let in.
+    Member(MemberId),
+    /// It asks to be let in, in the place of a member perhaps.
+    Joins { replaces: Option<usize> },
+    /// It was removed, or gave up: it never starts again.
+    Ended,
+}
+
+/// A machine as the operator knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct TownMachine {
+    pub(crate) url: String,
+    pub(crate) standing: MachineStanding,
+    /// Its number, once it has one, for ever.
+    pub(crate) id: Option<MemberId>,
+    /// Its disk is lost for good, and its member with it.
+    pub(crate) is_wiped: bool,
+    /// A process in its place was ordered.
+    pub(crate) is_superseded: bool,
+}
+
+/// The changing cluster, seen from outside.
+pub(crate) struct Town {
+    pub(crate) first: Arc<EpochRecord>,
+    pub(crate) machines: Vec<TownMachine>,
+    by_id: BTreeMap<MemberId, usize>,
+    /// Epochs that are durable somewhere.
+    pub(crate) chosen: BTreeMap<u64, Arc<EpochRecord>>,
+    /// Of the newest one.
+    pub(crate) newest: Arc<Layout>,
+    /// Loads that ended: the move, and for which epoch.
+    pub(crate) loads: Vec<(MoveArrived, u64)>,
+    /// Orders without an answer: at which machine, and when it is due.
+    pub(crate) orders: BTreeMap<u64, (usize, u64)>,
+    pub(crate) tickets: u64,
+    /// When the weather got calm.
+    pub(crate) calm_us: Option<u64>,
+    /// Plans that began and ended.
+    pub(crate) plans: (u64, u64),
+}
+
+pub(crate) fn url(machine: usize) -> String {
+    format!("http://10.0.0.{}:8080", machine + 1)
+}
+
+pub(crate) fn node_of(machine: usize) -> u128 {
+    machine as u128 + 1
+}
+
+impl Town {
+    /// The founders of a plan's cluster.
+    pub(crate) fn found(plan: &Plan, changes: &Changes) -> Town {
+        let (count, copies) = (plan.shape.members as u32, plan.shape.copies as u32);
+        let ids: Vec<MemberId> = (0..count).map(MemberId).collect();
+        let row = |partition: u16| -> Vec<MemberId> {
+            let owner = |at| MemberId((u32::from(partition) + at) % count);
+            (0..copies).map(owner).collect()
+        };
+        let rows = (0..changes.partitions).map(row).collect();
+        let owners = OwnerTable::of_owners(count, ids.clone(), rows).expect("a table");
+        let members = ids.iter().map(|id| EpochMember {
+            id: *id,
+            node: 0,
+            status: MemberStatus::Member,
+            place: Listed::new(&url(id.0 as usize)).expect("an address"),
+        });
+        let first = EpochRecord::first("sim", members.collect(), copies as u8, owners);
+        let first = first.expect("a record of few members");
+        let machine = |at: usize| TownMachine {
+            url: url(at),
+            standing: MachineStanding::Member(MemberId(at as u32)),
+            id: Some(MemberId(at as u32)),
+            is_wiped: false,
+            is_superseded: false,
+        };
+        Town {
+            newest: Arc::new(Layout::of_record(&first).expect("a record has its members")),
+            by_id: ids.iter().map(|id| (*id, id.0 as usize)).collect(),
+            machines: (0..count as usize).map(machine).collect(),
+            chosen: BTreeMap::new(),
+            first: Arc::new(first),
+            loads: Vec::new(),
+            orders: BTreeMap::new(),
+            tickets: 0,
+            calm_us: None,
+            plans: (0, 0),
+        }
+    }
+
+    /// The machine of a member.
+    pub(crate) fn machine_of(&self, id: MemberId) -> Option<usize> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// The newest epoch.
+    pub(crate) fn record(&self) -> &Arc<EpochRecord> {
+        let newest = self.chosen.last_key_value();
+        newest.map_or(&self.first, |(_, record)| record)
+    }
+
+    /// A machine is this member from now on.
+    pub(crate) fn let_in(&mut self, machine: usize, id: MemberId) {
+        self.by_id.insert(id, machine);
+        self.machines[machine].standing = MachineStanding::Member(id);
+        self.machines[machine].id = Some(id);
+    }
+
+    /// Members of the newest epoch, as machines.
+    pub(crate) fn members(&self) -> Vec<usize> {
+        let members = self.record().members().iter();
+        members.filter_map(|m| self.machine_of(m.id)).collect()
+    }
+}

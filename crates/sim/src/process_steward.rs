@@ -1,0 +1,82 @@
+//! The steward of a process, and what waits for it.
+//!
+//! Invariants
+//! 1. What effects led to is told before what came meanwhile.
+//!
+//! Not here: how its effects are carried out (`world/town/home.rs`).
+
+use crate::store::Write;
+use dendra_node::ring::table::MemberId;
+use dendra_node::steward::places::PeerPlaces;
+use dendra_node::steward::step::{StewardEffect, StewardEvent};
+use dendra_node::topology::record::EpochRecord;
+use dendra_node::{Fence, Hlc, Layout, MemberIndex, Steward, Topology};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// The steward and what surrounds it.
+pub(crate) struct ProcessSteward {
+    pub(crate) steward: Steward,
+    /// The newest durable epoch of the process.
+    pub(crate) record: Arc<EpochRecord>,
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) fence: Arc<Fence>,
+    pub(crate) hlc: Arc<Hlc>,
+    pub(crate) origin: u32,
+    pub(crate) places: PeerPlaces,
+    /// Removed members whose links were closed.
+    pub(crate) closed: BTreeSet<MemberId>,
+    /// What effects led to: told before everything else.
+    pub(crate) follow_ups: VecDeque<StewardEvent>,
+    pub(crate) events: VecDeque<StewardEvent>,
+    pub(crate) effects: VecDeque<StewardEffect>,
+    /// The note that is being written.
+    pub(crate) note: Option<(u64, Write)>,
+    pub(crate) is_at_work: bool,
+    pub(crate) looks: u64,
+    /// Machines to which a refused link is tried again.
+    pausing: BTreeSet<usize>,
+}
+
+impl ProcessSteward {
+    pub(crate) fn new(steward: Steward, fence: Arc<Fence>, hlc: Arc<Hlc>, origin: u32) -> Self {
+        let mut places = PeerPlaces::default();
+        places.note(steward.layout());
+        ProcessSteward {
+            record: Arc::clone(steward.record()),
+            layout: Arc::clone(steward.layout()),
+            steward,
+            fence,
+            hlc,
+            origin,
+            places,
+            closed: BTreeSet::new(),
+            follow_ups: VecDeque::new(),
+            events: VecDeque::new(),
+            effects: VecDeque::new(),
+            note: None,
+            is_at_work: false,
+            looks: 0,
+            pausing: BTreeSet::new(),
+        }
+    }
+
+    /// A link to this machine was refused: false when it is being tried again already.
+    pub(crate) fn begins_pause(&mut self, machine: usize) -> bool {
+        self.pausing.insert(machine)
+    }
+
+    pub(crate) fn ends_pause(&mut self, machine: usize) {
+        self.pausing.remove(&machine);
+    }
+
+    /// Members and copies, as requests are read.
+    pub(crate) fn topology(&self) -> &Topology {
+        self.layout.topology()
+    }
+
+    /// The place of a member whose link is accepted: a removed one's is, until it is closed.
+    pub(crate) fn accepts(&self, id: MemberId) -> Option<MemberIndex> {
+        self.places.of(id).filter(|_| !self.closed.contains(&id))
+    }
+}

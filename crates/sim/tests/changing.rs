@@ -1,0 +1,34 @@
+//! Clusters whose members change: what seeds reach, and the same seed twice. Whether promises hold
+//! is asked by `seeds.rs`, which runs this world beside the others.
+
+use dendra_sim::plan::Plan;
+use dendra_sim::runner::run_plan;
+use dendra_sim::trace::Tracing;
+
+#[test]
+fn plans_begin_and_end_in_most_seeds() {
+    let seeds = 0..60;
+    let (mut begun, mut ended, mut busy) = (0, 0, 0);
+    for seed in seeds {
+        let report = run_plan(&Plan::draw_changing(seed), None, Tracing::Off);
+        assert!(report.violations.is_empty(), "seed {seed}: {report:?}");
+        begun += report.plans.0;
+        ended += report.plans.1;
+        busy += u64::from(report.plans.0 > 0);
+    }
+    println!("{begun} plans begun, {ended} ended, in {busy} seeds");
+    assert!(
+        begun == ended && begun > 50 && busy > 35,
+        "{begun}, {ended}, {busy}"
+    );
+}
+
+#[test]
+fn a_seed_of_changes_is_a_run_byte_for_byte() {
+    for seed in 0..12 {
+        let plan = Plan::draw_changing(seed);
+        let [first, second] = [(); 2].map(|()| run_plan(&plan, None, Tracing::Hashed));
+        assert_eq!(first.hash, second.hash, "seed {seed}");
+        assert_ne!(first.hash, 0, "seed {seed} has a trace");
+    }
+}
