@@ -132,11 +132,19 @@ impl Case {
         };
         let before = tasks()?;
         let running = Server::start(settings)?;
-        let task = tasks()?.into_iter().find(|task| {
-            let name = std::fs::read_to_string(format!("/proc/self/task/{task}/comm"));
-            !before.contains(task) && name.is_ok_and(|name| name.trim() == "loop-0")
-        });
-        let task = task.ok_or("a node has a loop")?;
+        // A thread has its name when it has run for the first time.
+        let until = Instant::now() + std::time::Duration::from_secs(10);
+        let task = loop {
+            let found = tasks()?.into_iter().find(|task| {
+                let name = std::fs::read_to_string(format!("/proc/self/task/{task}/comm"));
+                !before.contains(task) && name.is_ok_and(|name| name.trim() == "loop-0")
+            });
+            match found {
+                Some(task) => break task,
+                None if Instant::now() > until => return Err("a node has a loop".into()),
+                None => std::thread::yield_now(),
+            }
+        };
         let case = Case {
             name,
             has_token,
@@ -183,7 +191,8 @@ impl Case {
             ),
         };
         let value = "v".repeat(100);
-        let at = folder.join(name);
+        // Paths in its file have no spaces.
+        let at = folder.join(name.replace(' ', "-"));
         std::fs::create_dir_all(&at)?;
         let config = at.join("nginx.conf");
         std::fs::write(
