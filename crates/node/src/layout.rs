@@ -10,8 +10,9 @@
 //! A position that moves has answered only when both owners have: the old one and its twin. Each
 //! position is one logical replica through the move.
 //!
-//! * Until the twin has loaded, the old owner holds all that the position ever confirmed. So its
-//!   clock and its copies are the position's clock and copies.
+//! * Until the twin has loaded, the old owner holds all that the position ever confirmed. Behind that
+//!   the next epoch may have begun, in which the twin confirms alone. So the position shows a clock
+//!   or a copy once both have.
 //! * The position confirms a write, a promise or an acceptance once both have. A cell that it shows
 //!   is held only if both hold it. So a read counts it as a holder only behind a write to both.
 //! * The twin loads from the old owner behind its fence. Then it holds all that the old owner

@@ -650,7 +650,7 @@ impl Node {
         let ops = std::mem::take(&mut open.ops);
         for id in &ops {
             self.with_op(turn, *id, |op, desk, turn| {
-                if let Some(place) = op.place_of(desk, member) {
+                if let Some(place) = op.clock_place_of(desk, member) {
                     let round = op.round;
                     match answer {
                         Answer::Refused(Refused::Stale { .. }) => {

@@ -65,7 +65,7 @@ pub(crate) enum ClusterVerb {
     },
     /// Use all that the new release can; afterwards no older release can start on these folders
     Finalize,
-    /// Bound what each member loads a second, until it starts again
+    /// Bound what each member loads a second, until the next such order
     Throttle {
         /// A size, for example 50MiB
         #[arg(value_parser = rate)]

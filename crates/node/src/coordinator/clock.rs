@@ -22,6 +22,7 @@
 //! Not here: the clock (`hlc.rs`), which wall clocks agree (`walls.rs`).
 //! See: docs/protocol.md.
 
+use super::half::{Half, TWIN_PLACE};
 use super::stage::{Clocking, Stage, WaitFor};
 use super::{Intent, Op};
 use crate::desk::{Desk, Turn};
@@ -140,46 +141,67 @@ impl Op {
     fn choose_clocks(&mut self, desk: &mut Desk, turn: &Turn<'_>, peers: &mut Places) {
         let (owners, needed) = (self.owners(desk), self.clocks_needed());
         let own_place = self.own_place(desk);
+        // A position that moves shows two clocks. It may have moved on already, and then its new
+        // owner alone knows the newest one.
+        let twin = self.twin(desk);
+        let twin_at = |place: u8| twin.filter(|twin| twin.place == place);
         let Stage::Clock(Clocking { tally, .. }) = &mut self.stage else {
             return;
         };
-        if !tally.asked().is_empty() {
+        let mut chosen = Places::NONE;
+        if tally.asked().is_empty() {
+            if let Some(place) = own_place {
+                tally.ask(place);
+                chosen.insert(place);
+            }
+            let members = desk.topology.len();
+            let mut patience_us = CLOCK_PATIENCE_US_MIN;
+            while tally.asked().len() < needed {
+                // Of equal costs the owner that this probe asks anyway wins, else the next one in
+                // the member list. So each member asks one, and is asked by one.
+                let cost = |place: &u8| {
+                    let member = owners[usize::from(*place)];
+                    let distance = (member.0 + members - desk.me.0) % members;
+                    let is_new = !peers.has(member.0);
+                    let cost = desk.health.cost(member);
+                    (twin_at(*place).is_some(), cost, is_new, distance)
+                };
+                let best = tally.unasked().iter().min_by_key(cost);
+                let best = best.expect("clocks are wanted of at most all owners");
+                let member = owners[usize::from(best)];
+                patience_us = patience_us.max(desk.health.patience_us(member));
+                peers.insert(member.0);
+                self.questions += 1;
+                tally.ask(best);
+                chosen.insert(best);
+            }
+            self.alarm_us = if tally.unasked().is_empty() {
+                NEVER
+            } else {
+                turn.now.mono_us + patience_us
+            };
+        } else {
             // An owner was late, or refused.
             for place in tally.unasked().iter() {
-                peers.insert(owners[usize::from(place)].0);
-                self.questions += 1;
+                if own_place != Some(place) {
+                    peers.insert(owners[usize::from(place)].0);
+                    self.questions += 1;
+                }
                 tally.ask(place);
+                chosen.insert(place);
             }
             self.alarm_us = NEVER;
-            return;
         }
-        if let Some(place) = own_place {
-            tally.ask(place);
+        let twin = chosen.iter().find_map(twin_at);
+        if let Some(twin) = twin {
+            self.half = None;
+            if twin.member != desk.me {
+                peers.insert(twin.member.0);
+            }
         }
-        let members = desk.topology.len();
-        let mut patience_us = CLOCK_PATIENCE_US_MIN;
-        while tally.asked().len() < needed {
-            // Of equal costs the owner that this probe asks anyway wins, else the next one in the
-            // member list. So each member asks one, and is asked by one.
-            let cost = |place: &u8| {
-                let member = owners[usize::from(*place)];
-                let distance = (member.0 + members - desk.me.0) % members;
-                (desk.health.cost(member), !peers.has(member.0), distance)
-            };
-            let best = tally.unasked().iter().min_by_key(cost);
-            let best = best.expect("clocks are wanted of at most all owners");
-            let member = owners[usize::from(best)];
-            patience_us = patience_us.max(desk.health.patience_us(member));
-            peers.insert(member.0);
-            self.questions += 1;
-            tally.ask(best);
-        }
-        self.alarm_us = if tally.unasked().is_empty() {
-            NEVER
-        } else {
-            turn.now.mono_us + patience_us
-        };
-        if let Some(place) = own_place {
+        let is_twin = twin.is_some_and(|twin| twin.member == desk.me);
+        let own_place = own_place.filter(|place| chosen.has(*place));
+        for place in own_place.into_iter().chain(is_twin.then_some(TWIN_PLACE)) {
             let (op, round) = (self.id, self.round);
             let purpose = Purpose::Op { op, place, round };
             let answer = desk.clock(turn);
@@ -205,7 +227,8 @@ impl Op {
         Stage::Clock(clocking)
     }
 
-    /// The owner at `place` showed its clock, or refused. Counts only in stage `Clock`.
+    /// The owner at `place` showed its clock, or refused. Counts only in stage `Clock`. Of a position
+    /// that moves both owners have to.
     pub(crate) fn clock_answered(
         &mut self,
         desk: &mut Desk,
@@ -213,7 +236,47 @@ impl Op {
         place: u8,
         answer: &Answer,
     ) {
+        if !matches!(self.stage, Stage::Clock(_)) {
+            return;
+        }
+        let is_twin = place == TWIN_PLACE;
+        let place = match self.twin(desk) {
+            None if is_twin => return,
+            Some(twin) if is_twin || twin.place == place => {
+                let Some(half) = self.half.take().filter(|half| half.is_twin != is_twin) else {
+                    let answer = answer.clone();
+                    self.half = Some(Half { is_twin, answer });
+                    return;
+                };
+                if let (Intent::Write(cell), Stage::Clock(clocking)) =
+                    (&self.intent, &mut self.stage)
+                    && let Answer::Clock { readiness, .. } = half.answer
+                {
+                    clocking.pressed.note(twin.place, readiness, cell.kind);
+                }
+                let counts = match half.answer {
+                    Answer::Clock { wall_ms, .. } => Walls::agrees(wall_ms, turn.now),
+                    _ => false,
+                };
+                // The one that does not count decides.
+                let answer = if counts { answer.clone() } else { half.answer };
+                return self.place_clocked(desk, turn, twin.place, false, &answer);
+            }
+            _ => place,
+        };
         let is_own = self.own_place(desk) == Some(place);
+        self.place_clocked(desk, turn, place, is_own, answer);
+    }
+
+    /// The position `place` showed its clock, or refused.
+    fn place_clocked(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        place: u8,
+        is_own: bool,
+        answer: &Answer,
+    ) {
         let Stage::Clock(Clocking { tally, pressed }) = &mut self.stage else {
             return;
         };

@@ -10,8 +10,8 @@
 //!
 //! Invariants
 //! 1. A position that moves counts for a write, a promise or an acceptance once both of its owners
-//!    do. Clocks and copies come from the old owner alone: it has all that the position ever
-//!    confirmed. But a copy counts as held only behind a write to both.
+//!    do. So it does for clocks and copies: the next epoch may have begun, in which the new owner
+//!    confirms without the old one. A copy counts as held only behind a write to both.
 //! 2. A plain write keeps its version in every epoch, a conditional one its proposal.
 //! 3. A round has the owners of one epoch: when they change, the next round begins.
 //!
@@ -25,10 +25,11 @@ use crate::desk::{Desk, Turn};
 use crate::layout::{Layout, Twin};
 use crate::member::MemberIndex;
 use crate::places::Places;
+use dendra_base::Cell;
 use dendra_base::peer::{Answer, Refused};
 
 impl Op {
-    fn twin(&self, desk: &Desk) -> Option<Twin> {
+    pub(super) fn twin(&self, desk: &Desk) -> Option<Twin> {
         let twin = desk.layout.twin(self.partition);
         twin.filter(|twin| twin.place < self.quorum.from())
     }
@@ -45,6 +46,12 @@ impl Op {
         self.place_of(desk, member).or(twin.map(|twin| twin.place))
     }
 
+    /// Where a member's clock counts: its place, or that of a twin.
+    pub(crate) fn clock_place_of(&self, desk: &Desk, member: MemberIndex) -> Option<u8> {
+        let twin = self.twin(desk).filter(|twin| twin.member == member);
+        self.place_of(desk, member).or(twin.map(|_| TWIN_PLACE))
+    }
+
     /// An answer in this round, of an owner or of a twin: the answer of the position, once it is
     /// known.
     pub(super) fn paired(
@@ -57,18 +64,19 @@ impl Op {
         let Some(twin) = self.twin(desk) else {
             return (!is_twin).then_some((place, answer));
         };
-        let is_alone = match &self.stage {
-            Stage::Read(_) | Stage::Mending(_) => true,
-            Stage::Write(_)
+        match &self.stage {
+            Stage::Read(_)
+            | Stage::Mending(_)
+            | Stage::Write(_)
             | Stage::Lingering(_)
             | Stage::WriteBack(_)
             | Stage::Prepare(_)
-            | Stage::Accept(_) => false,
+            | Stage::Accept(_) => {}
             Stage::Waiting(_) | Stage::Clock(_) | Stage::Cover(_) | Stage::Settled(_) => {
                 return None;
             }
-        };
-        if is_alone || !(is_twin || place == twin.place) {
+        }
+        if !(is_twin || place == twin.place) {
             return (!is_twin).then_some((place, answer));
         }
         match self.half.take() {
@@ -91,6 +99,7 @@ impl Op {
         match (of_old, of_twin) {
             (Answer::Written(a), Answer::Written(b)) => Answer::Written(a.min(b)),
             (Answer::Accepted, Answer::Accepted) => Answer::Accepted,
+            (Answer::Cell(a), Answer::Cell(b)) => Answer::Cell(newer(a, b)),
             (
                 Answer::Promised { stored, accepted },
                 Answer::Promised {
@@ -101,10 +110,7 @@ impl Op {
                 if let Stage::Prepare(preparing) = &mut self.stage {
                     preparing.promises.add(also);
                 }
-                let stored = match (stored, of_twin) {
-                    (Some(a), Some(b)) if b.is_newer_than(&a) => Some(b),
-                    (a, b) => a.or(b),
-                };
+                let stored = newer(stored, of_twin);
                 Answer::Promised { stored, accepted }
             }
             // Of two that promised to others the higher promise counts.
@@ -222,5 +228,13 @@ impl Op {
         let needed = self.quorum.ack();
         self.tell_shortfall(desk, turn, (0, needed), None, known, Places::NONE);
         Stage::Settled(None)
+    }
+}
+
+/// Of two copies of one record.
+fn newer(a: Option<Cell>, b: Option<Cell>) -> Option<Cell> {
+    match (a, b) {
+        (Some(a), Some(b)) if b.is_newer_than(&a) => Some(b),
+        (a, b) => a.or(b),
     }
 }

@@ -22,9 +22,9 @@ pub(crate) struct Half {
 /// Is this question for both owners of a position that moves?
 pub(crate) fn is_for_twin(ask: &Ask) -> bool {
     match ask {
-        Ask::Write { .. } | Ask::Prepare { .. } | Ask::Accept { .. } => true,
+        Ask::Read { .. } | Ask::Write { .. } | Ask::Prepare { .. } | Ask::Accept { .. } => true,
+        // Clocks are asked by probes (`clock.rs`).
         Ask::Clock
-        | Ask::Read { .. }
         | Ask::Page { .. }
         | Ask::Load { .. }
         | Ask::Compare { .. }

@@ -139,6 +139,7 @@ impl Op {
                 Stage::Read(fetching) => {
                     fetching.tally.ask(place);
                     let known = fetching.known;
+                    let known = known.filter(|_| op.twin_at(desk, place).is_none());
                     Ask::Read { key, known }
                 }
                 Stage::Prepare(preparing) => {

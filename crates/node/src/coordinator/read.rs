@@ -77,7 +77,10 @@ impl Op {
     ) {
         for place in places.iter() {
             fetching.tally.ask(place);
-            let (key, known) = (self.key.clone(), fetching.known);
+            let key = self.key.clone();
+            // The two owners of a position that moves show whole cells, which are compared here.
+            let known = fetching.known;
+            let known = known.filter(|_| self.twin_at(desk, place).is_none());
             self.ask(desk, turn, place, Ask::Read { key, known });
         }
     }

@@ -45,7 +45,7 @@ type Reason = String;
 /// The state of a folder at a start.
 #[derive(Debug)]
 pub(crate) enum FolderHome {
-    /// Of a node by itself, or of a cluster of one that founds no chain: the number of starts.
+    /// Of a node by itself, with its address or without: the number of starts.
     Alone(u64),
     /// Of a member of a cluster.
     Member(Box<FolderMember>),

@@ -147,16 +147,17 @@ impl EpochRecord {
     /// # Errors
     /// When the bytes are no record that holds its invariants.
     pub fn decode(bytes: &[u8]) -> Result<EpochRecord, BadRecord> {
-        let format = *bytes.first().ok_or(BadRecord::Length)?;
-        if !matches!(format, FORMAT_1 | FORMAT_2) {
-            return Err(BadRecord::Format { format });
-        }
         if bytes.len() > RECORD_BYTES_MAX {
             return Err(BadRecord::Length);
         }
+        // Every format ends with the checksum: damage is not taken for a later one.
         let (body, sum) = bytes.split_last_chunk().ok_or(BadRecord::Length)?;
         if u64::from_le_bytes(*sum) != checksum(body) {
             return Err(BadRecord::Checksum);
+        }
+        let format = *body.first().ok_or(BadRecord::Length)?;
+        if !matches!(format, FORMAT_1 | FORMAT_2) {
+            return Err(BadRecord::Format { format });
         }
         let mut rest = body.get(1..).ok_or(BadRecord::Length)?;
         let version = match format {

@@ -330,12 +330,17 @@ fn the_version_in_force_is_written_from_the_second_one_on_and_read_for_ever() {
 
 #[test]
 fn a_later_format_is_refused_with_the_way_out() {
-    let mut bytes = FIXTURE_2.to_vec();
-    bytes[0] = 3;
-    let refused = EpochRecord::decode(&bytes);
+    let body = &FIXTURE_2[..FIXTURE_2.len() - 8];
+    let later = [&[3], &body[1..]].concat();
+    let sealed = |body: &[u8]| [body, &codec::checksum(body).to_le_bytes()].concat();
+    let refused = EpochRecord::decode(&sealed(&later));
     assert_eq!(refused, Err(BadRecord::Format { format: 3 }));
     let sentence = refused.expect_err("refused").to_string();
     assert!(sentence.contains("or a newer one"), "{sentence}");
+    // Damage is no later format.
+    let mut bytes = FIXTURE_2.to_vec();
+    bytes[0] = 3;
+    assert_eq!(EpochRecord::decode(&bytes), Err(BadRecord::Checksum));
     // One record has one form: the first version has no second one.
     let body = FIXTURE_2[..FIXTURE_2.len() - 8].to_vec();
     let older = [&[2, 4, 0], &body[3..]].concat();

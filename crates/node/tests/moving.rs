@@ -1,0 +1,218 @@
+//! Operations while a position moves, one step at a time: both of its owners are heard.
+
+use bytes::Bytes;
+use dendra_base::peer::{Answer, Ask, Condition, Operation, Readiness};
+use dendra_base::{Cell, CellRef, Key, Quorum, Version};
+use dendra_node::limits::{
+    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
+};
+use dendra_node::ring::plan::MovePlan;
+use dendra_node::ring::table::{MemberId, Move, Moving};
+use dendra_node::step::{Effect, Event, Now};
+use dendra_node::topology::drive::next_step;
+use dendra_node::topology::record::{EpochRecord, NewPlan};
+use dendra_node::{
+    Fence, HintRoom, Hlc, Layout, Member, MemberIndex, Node, NodeConfig, Topology, Walls,
+};
+use std::sync::Arc;
+
+const WALL_MS: u64 = 1_700_000_000_000;
+const KEY: &[u8] = b"k";
+
+/// A coordinator that owns nothing of the key, whose only copy moves from `old` to `new`.
+struct World {
+    node: Node,
+    hlc: Arc<Hlc>,
+    old: MemberIndex,
+    new: MemberIndex,
+    effects: Vec<Effect>,
+}
+
+/// The epoch in which the position moves, its old owner and its new one.
+fn moving_epoch() -> (EpochRecord, MemberId, MemberId, MemberId) {
+    let members = ["h1:1", "h2:1", "h3:1"].map(|url| Member::new(url).expect("an address"));
+    let topology = Topology::new("dendra", members.to_vec(), 1).expect("a topology");
+    let founded = EpochRecord::founded(&topology);
+    let ids: Vec<MemberId> = founded.members().iter().map(|member| member.id).collect();
+    let nodes: Vec<_> = ids.iter().map(|id| (*id, u128::from(id.0) + 1)).collect();
+    let enrolled = founded.enrolled(&nodes).expect("all are new");
+    let layout = Layout::of_record(&enrolled).expect("it has its members");
+    let partition = layout.ring().partition(KEY);
+    let old = enrolled.owners().owners(partition)[0];
+    let others: Vec<MemberId> = ids.into_iter().filter(|id| *id != old).collect();
+    let moving = Moving {
+        position: 0,
+        from: Some(old),
+        to: Some(others[0]),
+    };
+    let plan = NewPlan {
+        author: MemberId(0),
+        moves: MovePlan {
+            table: enrolled.owners().digest(),
+            copies: None,
+            joins: Vec::new(),
+            leaves: Vec::new(),
+            rounds: vec![vec![Move { partition, moving }]],
+            necessary: 1,
+        },
+        newcomers: Vec::new(),
+        shares: Vec::new(),
+        replication_factor: 1,
+    };
+    let planned = enrolled.planned(&plan).expect("a plan for this epoch");
+    let moving = next_step(&planned, &[], 1).expect("the plan begins");
+    (moving, old, others[0], others[1])
+}
+
+impl World {
+    fn new() -> World {
+        let (record, old, new, me) = moving_epoch();
+        let layout = Arc::new(Layout::of_record(&record).expect("it has its members"));
+        let at = |id| layout.index_of(id).expect("a member");
+        let (old, new, me) = (at(old), at(new), at(me));
+        let hlc = Arc::new(Hlc::new(0, WALL_MS));
+        let node = Node::new(NodeConfig {
+            fence: Arc::new(Fence::at(&layout)),
+            layout,
+            me,
+            origin: 1,
+            hlc: Arc::clone(&hlc),
+            walls: Arc::new(Walls::new(me, 3)),
+            hints: Arc::new(HintRoom::new(0)),
+            is_keeper: false,
+            is_watch: false,
+            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
+            load_patience_us: LOAD_PATIENCE_US_DEFAULT,
+            comparisons: Arc::default(),
+            compare_bytes_per_second: 0,
+            compare_pause_us: 0,
+            repair_wait_us: REPAIR_WAIT_US_DEFAULT,
+            seed: 7,
+            operations_max: 16,
+            value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
+        });
+        World {
+            node,
+            hlc,
+            old,
+            new,
+            effects: Vec::new(),
+        }
+    }
+
+    /// One event, and the tick that ends a turn. Clock ceilings are durable at once.
+    fn step(&mut self, event: Event) {
+        let now = Now {
+            mono_us: 1_000,
+            wall_ms: WALL_MS,
+            wall_part_us: 0,
+        };
+        self.effects.clear();
+        self.node.step(now, event, &mut self.effects);
+        self.node.step(now, Event::Tick, &mut self.effects);
+        let covers = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Cover { hlc } => Some(*hlc),
+            _ => None,
+        });
+        for hlc in covers.collect::<Vec<_>>() {
+            self.node
+                .step(now, Event::Covered { hlc }, &mut self.effects);
+        }
+    }
+
+    fn begin(&mut self, operation: Operation) {
+        self.step(Event::Begin {
+            client: 1,
+            key: Bytes::from_static(KEY),
+            operation,
+            quorum: Quorum::new(1, 1, 3).expect("one of one"),
+            deadline_us: 1_000_000,
+        });
+    }
+
+    /// The questions that left in the last step: to which member, under which number.
+    fn asked(&self) -> Vec<(MemberIndex, u64, Ask)> {
+        let asks = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Ask {
+                member, id, ask, ..
+            } => Some((*member, *id, ask.clone())),
+            _ => None,
+        });
+        asks.collect()
+    }
+
+    /// The numbers of the questions to the old and to the new owner.
+    fn of_both(&self) -> (u64, u64) {
+        let asked = self.asked();
+        let id_of = |of: MemberIndex| {
+            let found = asked.iter().find(|(member, ..)| *member == of);
+            found.unwrap_or_else(|| panic!("{of:?} is not asked: {asked:?}")).1
+        };
+        (id_of(self.old), id_of(self.new))
+    }
+
+    fn answer(&mut self, member: MemberIndex, id: u64, answer: Answer) {
+        self.step(Event::Answered { member, id, answer });
+    }
+
+    fn is_over(&self) -> bool {
+        let outcome = |effect: &Effect| matches!(effect, Effect::Outcome { .. });
+        self.effects.iter().any(outcome)
+    }
+}
+
+fn clock(hlc: u64) -> Answer {
+    Answer::Clock {
+        hlc,
+        wall_ms: WALL_MS,
+        kept: 0,
+        readiness: Readiness::Ready,
+    }
+}
+
+fn cell(hlc: u64) -> Cell {
+    let version = Version {
+        hlc,
+        origin: 9,
+        rmw: 0,
+    };
+    CellRef::value(Key::user(KEY).as_stored(), version, b"v").to_owned()
+}
+
+#[test]
+fn a_write_follows_the_clocks_of_both_owners() {
+    let mut world = World::new();
+    world.begin(Operation::Put {
+        value: Bytes::from_static(b"v"),
+        expiry_ms: None,
+        condition: Condition::None,
+    });
+    let (of_old, of_new) = world.of_both();
+    let (old, new, now) = (world.old, world.new, world.hlc.last());
+    world.answer(old, of_old, clock(now));
+    assert_eq!(world.asked(), [], "the new owner may be an epoch ahead");
+    world.answer(new, of_new, clock(now + 1_000));
+    let writes = world.asked();
+    assert_eq!(writes.len(), 2, "{writes:?}");
+    for (_, _, ask) in writes {
+        let Ask::Write { cell, .. } = ask else {
+            panic!("{ask:?} is no write");
+        };
+        assert!(cell.version.hlc > now + 1_000, "{:?}", cell.version);
+    }
+}
+
+#[test]
+fn a_record_is_missing_only_when_both_owners_have_none() {
+    for has_new in [false, true] {
+        let mut world = World::new();
+        world.begin(Operation::Get);
+        let (of_old, of_new) = world.of_both();
+        let (old, new, now) = (world.old, world.new, world.hlc.last());
+        world.answer(old, of_old, Answer::Cell(None));
+        assert!(!world.is_over(), "the new owner may be an epoch ahead");
+        let copy = has_new.then(|| cell(now + 1_000));
+        world.answer(new, of_new, Answer::Cell(copy));
+        assert_eq!(world.is_over(), !has_new, "a copy is written to both first");
+    }
+}
