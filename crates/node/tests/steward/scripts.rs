@@ -536,6 +536,50 @@ fn a_replication_factor_shrinks_and_grows() {
 }
 
 #[test]
+fn a_plan_goes_on_without_its_author() {
+    let mut town = Town::found(4, 3);
+    let draft = town.plan(0, remove(2));
+    town.is_loading = false;
+    town.done(0, ClusterOrder::Apply { draft: draft.id });
+    town.pass(1_000_000);
+    town.stop(MemberId(0));
+    town.is_loading = true;
+    for member in [1, 3].map(MemberId) {
+        town.load(member);
+    }
+    let stopped = town.record(1).epoch();
+    town.pass(30_000_000);
+    // Only what moves to the author waits for it.
+    assert!(town.record(1).epoch() > stopped);
+    town.start(MemberId(0));
+    town.pass(30_000_000);
+    assert!(town.record(1).plan().is_none());
+}
+
+#[test]
+fn a_position_is_taken_away_once_a_majority_of_its_owners_knows() {
+    let mut town = Town::found(5, 3);
+    let wish = PlanWish {
+        replication_factor: Some(2),
+        ..PlanWish::default()
+    };
+    let draft = town.plan(0, wish);
+    for member in [3, 4].map(MemberId) {
+        town.stop(member);
+    }
+    town.done(0, ClusterOrder::Apply { draft: draft.id });
+    town.pass(30_000_000);
+    let record = town.record(0).clone();
+    let plan = record.plan().expect("rows of both wait for them");
+    assert!(plan.begun > 0, "others go on");
+    for member in [3, 4].map(MemberId) {
+        town.start(member);
+    }
+    town.pass(60_000_000);
+    assert!(town.record(0).plan().is_none());
+}
+
+#[test]
 fn a_plan_changes_the_number_of_copies_by_one() {
     let mut town = Town::found(5, 3);
     for copies in [1, 5] {
