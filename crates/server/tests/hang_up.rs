@@ -12,7 +12,8 @@
 
 mod support;
 
-use dendra_base::peer::{Answer, Ask};
+use bytes::Bytes;
+use dendra_base::peer::{Answer, Ask, Range};
 use dendra_engine::vfs::{MemVfs, Vfs};
 use dendra_server::settings::Settings;
 use dendra_wire::peer::{
@@ -83,6 +84,17 @@ fn cold_member() -> (Node, Held) {
     node.stop();
     let valve = Valve::new(Arc::new(disk));
     let node = node_on_with(Arc::new(valve.clone()), slow);
+    // A node counts its hints once, by the same worker: behind this page it has.
+    let mut second = link(&node, 9);
+    let range = Range {
+        start: Bytes::new(),
+        end: Some(Bytes::from_static(b"\0")),
+        is_reverse: false,
+        is_keys_only: true,
+    };
+    say(&mut second, 1, Ask::Page { range, bytes: 1 });
+    let (_, page) = answer(&mut second);
+    assert!(matches!(page, Answer::Page { .. }), "{page:?}");
     (node, Held(valve))
 }
 
