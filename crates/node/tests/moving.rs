@@ -146,7 +146,9 @@ impl World {
         let asked = self.asked();
         let id_of = |of: MemberIndex| {
             let found = asked.iter().find(|(member, ..)| *member == of);
-            found.unwrap_or_else(|| panic!("{of:?} is not asked: {asked:?}")).1
+            found
+                .unwrap_or_else(|| panic!("{of:?} is not asked: {asked:?}"))
+                .1
         };
         (id_of(self.old), id_of(self.new))
     }
