@@ -108,9 +108,9 @@ fn a_storage_that_does_wrong_is_named_and_a_busy_one_is_asked_again() {
     let mut stranger = bucket.command(backup(&node, TO));
     stranger.env("AWS_SECRET_ACCESS_KEY", "a guess");
     refused(stranger, "403");
-    let mut nobody = bucket.command(backup(&node, TO));
-    nobody.env_remove("AWS_ACCESS_KEY_ID");
-    refused(nobody, "AWS_ACCESS_KEY_ID is not set");
+    let mut without_key = bucket.command(backup(&node, TO));
+    without_key.env_remove("AWS_ACCESS_KEY_ID");
+    refused(without_key, "AWS_ACCESS_KEY_ID is not set");
     refused(bucket.command(backup(&node, "s3://")), "names no bucket");
     refused(
         bucket.command(dendra(["backup", "list", TO])),

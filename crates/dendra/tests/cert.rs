@@ -71,8 +71,8 @@ fn one_command_makes_what_a_node_and_its_clients_need() {
         &[&["get", "k", "--url", &url, "--ca", &ca][..], &own].concat(),
     );
     assert_eq!(get.stdout, b"v");
-    let nobody = dendra(at, &["get", "k", "--url", &url, "--ca", &ca]);
-    assert_eq!(nobody.status.code(), Some(5), "{}", said(&nobody));
+    let unnamed = dendra(at, &["get", "k", "--url", &url, "--ca", &ca]);
+    assert_eq!(unnamed.status.code(), Some(5), "{}", said(&unnamed));
     let blind = dendra(at, &["get", "k", "--url", &url]);
     assert_eq!(blind.status.code(), Some(2));
     assert!(said(&blind).contains("needs --ca FILE"), "{}", said(&blind));
@@ -94,8 +94,8 @@ fn one_command_makes_what_a_node_and_its_clients_need() {
     let text = String::from_utf8_lossy(&bench.stdout).into_owned();
     assert!(text.contains("Requests/sec:"), "{text}");
     assert!(!text.contains("Non-2xx"), "{text}");
-    let nobody = dendra(at, &[&sealed[..], &short].concat());
-    assert_eq!(nobody.status.code(), Some(5), "{}", said(&nobody));
+    let too_short = dendra(at, &[&sealed[..], &short].concat());
+    assert_eq!(too_short.status.code(), Some(5), "{}", said(&too_short));
 }
 
 #[test]

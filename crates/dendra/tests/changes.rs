@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use support::http::{Client, PATIENCE};
-use support::town::{Over, SECRET, Told, Town, WRITERS, free_address};
+use support::town::{SECRET, Told, Town, free_address};
 use support::{Node, dendra, run};
 
 fn positions(town: &Town, of: usize) -> u64 {
@@ -38,14 +38,7 @@ fn shares_zones_copies_and_addresses_change_under_load() {
     let mut town = Town::found_with(4, &[]);
     let told = Told::default();
     let doors = [town.sites[0].listen, town.sites[1].listen];
-    std::thread::scope(|scope| {
-        for writer in 0..WRITERS {
-            scope.spawn({
-                let told = &told;
-                move || told.write(writer, &doors)
-            });
-        }
-        let over = Over(&told.is_over);
+    told.under_load(&doors, || {
         told.run_on(200);
         let even = positions(&town, 3);
         town.change(0, &json!({ "weights": { town.url(3): 3 } }));
@@ -102,7 +95,6 @@ fn shares_zones_copies_and_addresses_change_under_load() {
             town.member(0, 3).is_some_and(|member| member["up"] == true)
         });
         told.run_on(200);
-        drop(over);
     });
     let refused = told.refused();
     let most = told.acknowledged.load(std::sync::atomic::Ordering::Relaxed) / 50;
@@ -394,14 +386,7 @@ fn the_secret_is_changed_member_by_member_under_load() {
         let mut town = Town::found_with(3, &["--peer-transport", transport]);
         let told = Told::default();
         let doors = [town.sites[0].listen, town.sites[1].listen];
-        std::thread::scope(|scope| {
-            for writer in 0..WRITERS {
-                scope.spawn({
-                    let told = &told;
-                    move || told.write(writer, &doors)
-                });
-            }
-            let over = Over(&told.is_over);
+        told.under_load(&doors, || {
             let again = "the secret of the cluster was read again and is in force";
             for (step, text) in [(1, format!("{SECRET}\n{NEW}\n")), (2, NEW.to_owned())] {
                 for at in 0..3 {
@@ -425,7 +410,6 @@ fn the_secret_is_changed_member_by_member_under_load() {
                 let metric = step_metric(&town);
                 assert_eq!(metric, if step == 1 { 2.0 } else { 1.0 });
             }
-            drop(over);
         });
         let refused = told.refused();
         let most = told.acknowledged.load(std::sync::atomic::Ordering::Relaxed) / 50;

@@ -17,7 +17,7 @@ mod support;
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use support::town::{Over, Told, Town, WRITERS, free_address};
+use support::town::{Told, Town, free_address};
 
 #[test]
 fn members_join_leave_and_are_replaced_under_load() {
@@ -25,15 +25,7 @@ fn members_join_leave_and_are_replaced_under_load() {
     let told = Told::default();
     // Writers stay with members that stay.
     let doors = [town.sites[0].listen, town.sites[1].listen];
-    let fifth = std::thread::scope(|scope| {
-        for writer in 0..WRITERS {
-            scope.spawn({
-                let told = &told;
-                move || told.write(writer, &doors)
-            });
-        }
-        // Whatever happens here, the writers end.
-        let over = Over(&told.is_over);
+    let fifth = told.under_load(&doors, || {
         told.run_on(200);
         // Three become four; the fourth asks over plain HTTP.
         let fourth = town.join(free_address(), 1, &["--peer-transport", "http"]);
@@ -61,19 +53,18 @@ fn members_join_leave_and_are_replaced_under_load() {
         town.wait_until_serving(fifth);
         town.wait_for_members(0, 3);
         told.run_on(200);
-        drop(over);
-        // A machine that is busy with other things makes some of them late.
-        let failed = told.failed.lock().expect("no writer panics");
-        let most = told.acknowledged.load(Ordering::Relaxed) / 50;
-        assert!(
-            failed.len() as u64 <= most,
-            "{} writes failed: {:?}",
-            failed.len(),
-            failed.first()
-        );
         town.wait_for_members(fifth, 3);
         fifth
     });
+    // A machine that is busy with other things makes some of them late.
+    let failed = told.failed.lock().expect("no writer panics").clone();
+    let most = told.acknowledged.load(Ordering::Relaxed) / 50;
+    assert!(
+        failed.len() as u64 <= most,
+        "{} writes failed: {:?}",
+        failed.len(),
+        failed.first()
+    );
     // Behind the last write of each writer.
     told.check(&[doors[0], doors[1], town.sites[fifth].listen]);
     let status = town.status(1).expect("a status");
@@ -85,17 +76,7 @@ fn a_plan_goes_on_after_all_members_were_killed_in_the_middle_of_it() {
     let mut town = Town::found();
     let told = Told::default();
     let doors = [town.sites[0].listen, town.sites[1].listen];
-    std::thread::scope(|scope| {
-        for writer in 0..WRITERS {
-            scope.spawn({
-                let told = &told;
-                move || told.write(writer, &doors)
-            });
-        }
-        let over = Over(&told.is_over);
-        told.run_on(1_000);
-        drop(over);
-    });
+    told.under_load(&doors, || told.run_on(1_000));
     // So slowly that the plan is under way for as long as is wanted.
     let slow = "{\"bytes_per_second\":100}";
     let told_so = town.admin(0, "POST", "/v0/cluster/throttle", slow);

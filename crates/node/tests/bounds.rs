@@ -2,17 +2,14 @@
 //!
 //! See: docs/overload.md.
 
+mod support;
+
 use bytes::Bytes;
 use dendra_base::Quorum;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Range, Refused, Stamp};
-use dendra_node::limits::{
-    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
-};
 use dendra_node::limits::{PEER_ASKS_MAX, REPLICA_JOBS_MAX, SCANS_MAX};
 use dendra_node::step::{Asker, Effect, Event, Now, StoreFailure};
-use dendra_node::{
-    Fence, HintRoom, Hlc, Known, Layout, MemberIndex, Node, NodeConfig, Outcome, Topology, Walls,
-};
+use dendra_node::{Hlc, Known, Layout, MemberIndex, Node, NodeConfig, Outcome, Topology};
 use std::sync::Arc;
 
 const SECOND_US: u64 = 1_000_000;
@@ -30,24 +27,8 @@ impl One {
         let topology = Arc::new(Topology::new("bounds", members, 3).expect("a topology"));
         let layout = Arc::new(Layout::of_list(&topology));
         let node = Node::new(NodeConfig {
-            fence: Arc::new(Fence::at(&layout)),
-            layout,
-            me: MemberIndex(0),
-            origin: 1,
-            hlc: Arc::new(Hlc::new(0, 1_000)),
-            walls: Arc::new(Walls::new(MemberIndex(0), 3)),
-            hints: Arc::new(HintRoom::new(0)),
-            is_keeper: false,
-            is_watch: false,
-            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
-            load_patience_us: LOAD_PATIENCE_US_DEFAULT,
-            comparisons: Arc::default(),
-            compare_bytes_per_second: 0,
-            compare_pause_us: 0,
-            repair_wait_us: REPAIR_WAIT_US_DEFAULT,
-            seed: 1,
             operations_max,
-            value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
+            ..support::config(&layout, MemberIndex(0), Arc::new(Hlc::new(0, 1_000)))
         });
         let mut one = One {
             node,

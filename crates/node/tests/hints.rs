@@ -9,16 +9,15 @@
 //! Not here: hints that arrive (`conversations`, crate `sim`).
 //! See: docs/protocol.md, "Hints".
 
+mod support;
+
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Readiness, Refused};
 use dendra_base::{Cell, Key, Kind, Quorum, Space};
-use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::{Effect, Event, Now, StoreOutcome};
 use dendra_node::topology::record::EpochRecord;
-use dendra_node::{
-    Fence, HintRoom, Hlc, Layout, Member, MemberIndex, Node, NodeConfig, Topology, Walls,
-};
+use dendra_node::{HintRoom, Hlc, Layout, Member, MemberIndex, Node, NodeConfig, Topology};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -46,24 +45,10 @@ impl World {
         let record = record.enrolled(&nodes).expect("founders");
         let layout = Arc::new(Layout::of_record(&record).expect("its members"));
         let node = Node::new(NodeConfig {
-            fence: Arc::new(Fence::at(&layout)),
-            layout: Arc::clone(&layout),
-            me: MemberIndex(0),
-            origin: 1,
-            hlc: Arc::new(Hlc::new(0, WALL_MS)),
-            walls: Arc::new(Walls::new(MemberIndex(0), 3)),
             hints: Arc::new(HintRoom::new(1 << 20)),
             is_keeper: true,
-            is_watch: false,
-            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
-            load_patience_us: LOAD_PATIENCE_US_DEFAULT,
-            comparisons: Arc::default(),
-            compare_bytes_per_second: 0,
-            compare_pause_us: 0,
             repair_wait_us: 1,
-            seed: 7,
-            operations_max: 16,
-            value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
+            ..support::config(&layout, MemberIndex(0), Arc::new(Hlc::new(0, WALL_MS)))
         });
         let mut world = World {
             node,

@@ -1,19 +1,16 @@
 //! Operations while a position moves, one step at a time: both of its owners are heard.
 
+mod support;
+
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Readiness};
 use dendra_base::{Cell, CellRef, Key, Quorum, Version};
-use dendra_node::limits::{
-    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
-};
 use dendra_node::ring::plan::MovePlan;
 use dendra_node::ring::table::{MemberId, Move, Moving};
 use dendra_node::step::{Effect, Event, Now};
 use dendra_node::topology::drive::next_step;
 use dendra_node::topology::record::{EpochRecord, NewPlan};
-use dendra_node::{
-    Fence, HintRoom, Hlc, Layout, Member, MemberIndex, Node, NodeConfig, Topology, Walls,
-};
+use dendra_node::{Hlc, Layout, Member, MemberIndex, Node, Topology};
 use std::sync::Arc;
 
 const WALL_MS: u64 = 1_700_000_000_000;
@@ -71,26 +68,7 @@ impl World {
         let at = |id| layout.index_of(id).expect("a member");
         let (old, new, me) = (at(old), at(new), at(me));
         let hlc = Arc::new(Hlc::new(0, WALL_MS));
-        let node = Node::new(NodeConfig {
-            fence: Arc::new(Fence::at(&layout)),
-            layout,
-            me,
-            origin: 1,
-            hlc: Arc::clone(&hlc),
-            walls: Arc::new(Walls::new(me, 3)),
-            hints: Arc::new(HintRoom::new(0)),
-            is_keeper: false,
-            is_watch: false,
-            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
-            load_patience_us: LOAD_PATIENCE_US_DEFAULT,
-            comparisons: Arc::default(),
-            compare_bytes_per_second: 0,
-            compare_pause_us: 0,
-            repair_wait_us: REPAIR_WAIT_US_DEFAULT,
-            seed: 7,
-            operations_max: 16,
-            value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
-        });
+        let node = Node::new(support::config(&layout, me, Arc::clone(&hlc)));
         World {
             node,
             hlc,

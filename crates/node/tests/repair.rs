@@ -8,16 +8,14 @@
 //! Not here: stores that are damaged (crates `engine`, `sim`).
 //! See: docs/protocol.md, "Damage".
 
+mod support;
+
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Refused};
 use dendra_base::{Cell, CellRef, Guard, Key, Space, Version};
-use dendra_node::limits::{
-    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_PAUSE_US,
-};
+use dendra_node::limits::REPAIR_PAUSE_US;
 use dendra_node::step::{Effect, Event, LostSpan, Now, StoreFailure, StoreOutcome};
-use dendra_node::{
-    Fence, HintRoom, Hlc, Layout, Member, MemberIndex, Node, NodeConfig, Topology, Walls,
-};
+use dendra_node::{Hlc, Layout, Member, MemberIndex, Node, NodeConfig, Topology};
 use std::sync::Arc;
 
 const WALL_MS: u64 = 1_700_000_000_000;
@@ -36,24 +34,9 @@ impl World {
         let topology = Topology::new("dendra", members.to_vec(), 3).expect("a topology");
         let layout = Arc::new(Layout::of_list(&Arc::new(topology)));
         let node = Node::new(NodeConfig {
-            fence: Arc::new(Fence::at(&layout)),
-            layout,
-            me: MemberIndex(0),
-            origin: 1,
-            hlc: Arc::new(Hlc::new(0, WALL_MS)),
-            walls: Arc::new(Walls::new(MemberIndex(0), 3)),
-            hints: Arc::new(HintRoom::new(0)),
             is_keeper: true,
-            is_watch: false,
-            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
-            load_patience_us: LOAD_PATIENCE_US_DEFAULT,
-            comparisons: Arc::default(),
-            compare_bytes_per_second: 0,
-            compare_pause_us: 0,
             repair_wait_us: WAIT_US,
-            seed: 7,
-            operations_max: 16,
-            value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
+            ..support::config(&layout, MemberIndex(0), Arc::new(Hlc::new(0, WALL_MS)))
         });
         let mut world = World {
             node,

@@ -1,15 +1,12 @@
 //! What a node tells about the rounds of its operations, with a clock that the test moves.
 
+mod support;
+
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Readiness};
 use dendra_base::{Quorum, Version};
-use dendra_node::limits::{
-    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
-};
 use dendra_node::step::{Effect, Event, Now, StoreOutcome};
-use dendra_node::{
-    Fence, HintRoom, Hlc, Layout, Member, MemberIndex, Node, NodeConfig, Round, Topology, Walls,
-};
+use dendra_node::{Hlc, Layout, Member, MemberIndex, Node, Round, Topology};
 use std::sync::Arc;
 
 const WALL_MS: u64 = 1_700_000_000_000;
@@ -27,26 +24,7 @@ impl World {
         let topology = Topology::new("dendra", members.to_vec(), 3).expect("a topology");
         let hlc = Arc::new(Hlc::new(0, WALL_MS));
         let layout = Arc::new(Layout::of_list(&Arc::new(topology)));
-        let node = Node::new(NodeConfig {
-            fence: Arc::new(Fence::at(&layout)),
-            layout,
-            me: MemberIndex(0),
-            origin: 1,
-            hlc: Arc::clone(&hlc),
-            walls: Arc::new(Walls::new(MemberIndex(0), 3)),
-            hints: Arc::new(HintRoom::new(0)),
-            is_keeper: false,
-            is_watch: false,
-            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
-            load_patience_us: LOAD_PATIENCE_US_DEFAULT,
-            comparisons: Arc::default(),
-            compare_bytes_per_second: 0,
-            compare_pause_us: 0,
-            repair_wait_us: REPAIR_WAIT_US_DEFAULT,
-            seed: 7,
-            operations_max: 16,
-            value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
-        });
+        let node = Node::new(support::config(&layout, MemberIndex(0), Arc::clone(&hlc)));
         World {
             node,
             hlc,

@@ -2,14 +2,13 @@
 //!
 //! Members hold drawn parts of drawn writes, pages are tiny, and one member may be away.
 
+mod support;
+
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Range};
 use dendra_base::{Cell, CellRef, Key, Version};
-use dendra_node::limits::{
-    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
-};
 use dendra_node::step::{Asker, Effect, Event, Now};
-use dendra_node::{Fence, HintRoom, Hlc, Layout, MemberIndex, Node, NodeConfig, Topology, Walls};
+use dendra_node::{Hlc, Layout, MemberIndex, Node, NodeConfig, Topology};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,24 +79,8 @@ impl Cluster {
         }
         let layout = Arc::new(Layout::of_list(&Arc::new(topology)));
         let node = Node::new(NodeConfig {
-            fence: Arc::new(Fence::at(&layout)),
-            layout,
-            me: MemberIndex(0),
-            origin: 1,
-            hlc: Arc::new(Hlc::new(0, NOW.wall_ms)),
-            walls: Arc::new(Walls::new(MemberIndex(0), usize::from(MEMBERS))),
-            hints: Arc::new(HintRoom::new(0)),
-            is_keeper: false,
-            is_watch: false,
-            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
-            load_patience_us: LOAD_PATIENCE_US_DEFAULT,
-            comparisons: Arc::default(),
-            compare_bytes_per_second: 0,
-            compare_pause_us: 0,
-            repair_wait_us: REPAIR_WAIT_US_DEFAULT,
-            seed: 1,
             operations_max: 8,
-            value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
+            ..support::config(&layout, MemberIndex(0), Arc::new(Hlc::new(0, NOW.wall_ms)))
         });
         Cluster { node, stores, away }
     }

@@ -24,7 +24,7 @@ use std::time::Instant;
 
 /// Keys of each writer: each is written again and again.
 const KEYS: u64 = 100;
-pub(crate) const WRITERS: u64 = 3;
+const WRITERS: u64 = 3;
 const JSON: [&str; 1] = ["Content-Type: application/json"];
 
 /// Of a process that is told no other one.
@@ -318,7 +318,7 @@ pub(crate) struct Told {
     pub(crate) values: Mutex<BTreeMap<String, (u64, bool)>>,
     pub(crate) acknowledged: AtomicU64,
     pub(crate) failed: Mutex<Vec<String>>,
-    pub(crate) is_over: AtomicBool,
+    is_over: AtomicBool,
 }
 
 impl Told {
@@ -330,7 +330,7 @@ impl Told {
     }
 
     /// Writes own keys again and again through these nodes, until it is over.
-    pub(crate) fn write(&self, writer: u64, doors: &[SocketAddr]) {
+    fn write(&self, writer: u64, doors: &[SocketAddr]) {
         let mut client = None;
         for number in 0u64.. {
             if self.is_over.load(Ordering::Relaxed) {
@@ -366,6 +366,17 @@ impl Told {
         }
     }
 
+    /// Does `work` while `WRITERS` write through `doors`; ends when the last of them has its answer.
+    pub(crate) fn under_load<T>(&self, doors: &[SocketAddr], work: impl FnOnce() -> T) -> T {
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                scope.spawn(move || self.write(writer, doors));
+            }
+            let _over = Over(&self.is_over);
+            work()
+        })
+    }
+
     /// Waits until so many further writes were acknowledged.
     pub(crate) fn run_on(&self, writes: u64) {
         let until = self.acknowledged.load(Ordering::Relaxed) + writes;
@@ -397,7 +408,7 @@ impl Told {
 }
 
 /// Ends the writers when it is dropped, also by a failed assertion.
-pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
+struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {

@@ -48,7 +48,7 @@ impl TlsSession {
         !self.0.is_handshaking()
     }
 
-    /// Seals all of `plain`, and whatever else has to be said, behind `sealed`.
+    /// Seals all of `plain`, and the messages that TLS has to send itself, behind `sealed`.
     pub(super) fn put(&mut self, plain: &mut Vec<u8>, sealed: &mut Vec<u8>) -> io::Result<()> {
         self.0.writer().write_all(plain)?;
         plain.clear();

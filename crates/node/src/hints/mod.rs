@@ -11,8 +11,8 @@
 //! 1. A hint never counts as a copy: it makes repair quick, and nothing depends on it.
 //! 2. What hints hold is bounded; without room a hint is dropped and counted. The room counts what is
 //!    stored and what is on its way there, to the byte: every hint is written under the condition that
-//!    what it replaces is what was counted for it. Until the hints of an earlier life were counted,
-//!    nobody knows what is left: new ones are dropped, and none is delivered.
+//!    it replaces the hint that was counted for it. Until the hints of an earlier life are counted,
+//!    the room is not known: new hints are dropped, and none is delivered.
 //! 3. A newer hint for the same key and member takes the place of an older one. A
 //!    hint is deleted only under the condition that it is the one that was delivered.
 //! 4. A hint goes without being delivered when its member was removed, has another address, or does

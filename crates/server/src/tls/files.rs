@@ -72,6 +72,15 @@ pub fn private(path: &Path, what: &str, bytes_max: u64) -> Result<Vec<u8>, Strin
 /// # Errors
 /// When it cannot be read, or holds none that is whole.
 pub fn certificates(path: &Path, what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    pem_items(
+        path,
+        what,
+        "no certificate: it begins with -----BEGIN CERTIFICATE-----",
+    )
+}
+
+/// What stands in a file, as PEM; `lacks` says what is missing from one that holds nothing of it.
+fn pem_items<T: PemObject>(path: &Path, what: &str, lacks: &str) -> Result<Vec<T>, String> {
     let name = path.display();
     let read = std::fs::File::open(path).and_then(|file| {
         let mut bytes = Vec::new();
@@ -80,12 +89,10 @@ pub fn certificates(path: &Path, what: &str) -> Result<Vec<CertificateDer<'stati
     });
     let bytes =
         read.map_err(|e| format!("{what}, {name}, cannot be read ({e}): check its path"))?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let found: Result<Vec<T>, _> = T::pem_slice_iter(&bytes).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(format!(
-            "{what}, {name}, holds no certificate: it begins with -----BEGIN CERTIFICATE-----"
-        )),
+        Ok(_) => Err(format!("{what}, {name}, holds {lacks}")),
         Err(bad) => Err(format!("{what}, {name}, is not whole PEM: {bad}")),
     }
 }
@@ -170,26 +177,9 @@ fn term(file: &'static str, path: &Path) -> Result<Option<FileTerm>, String> {
 
 /// Certificates that were taken back.
 fn revoked(path: Option<&Path>) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
-    let Some(path) = path else {
-        return Ok(Vec::new());
-    };
-    let name = path.display();
     let what = "the list of revoked certificates";
-    let read = std::fs::File::open(path).and_then(|file| {
-        let mut bytes = Vec::new();
-        file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    });
-    let bytes =
-        read.map_err(|e| format!("{what}, {name}, cannot be read ({e}): check its path"))?;
-    let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
-    match found {
-        Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(format!(
-            "{what}, {name}, holds none: it begins with -----BEGIN X509 CRL-----"
-        )),
-        Err(bad) => Err(format!("{what}, {name}, is not whole PEM: {bad}")),
-    }
+    let lacks = "none: it begins with -----BEGIN X509 CRL-----";
+    path.map_or(Ok(Vec::new()), |path| pem_items(path, what, lacks))
 }
 
 /// The certificates by which members know each other.

@@ -1,7 +1,7 @@
 //! Which process knocks, as a record of an epoch has it: by its folder, else by its address.
 //!
 //! ```text
-//! folder was removed                 ─► Removed, for ever, whatever address it says to have
+//! folder was removed                 ─► Removed, for ever, under any address
 //! folder of a member                 ─► Member
 //! address of a member                ─► Member: its folder is judged by what is noted of the member
 //! neither                            ─► Stranger

@@ -1,0 +1,31 @@
+//! What tests of one node, with a world of a few lines around it, have in common.
+
+use dendra_node::limits::{
+    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
+};
+use dendra_node::{Fence, HintRoom, Hlc, Layout, MemberIndex, NodeConfig, Walls};
+use std::sync::Arc;
+
+/// The only loop of `me`: it keeps no hints, compares nothing, and works on 16 operations at once.
+pub(crate) fn config(layout: &Arc<Layout>, me: MemberIndex, hlc: Arc<Hlc>) -> NodeConfig {
+    NodeConfig {
+        fence: Arc::new(Fence::at(layout)),
+        layout: Arc::clone(layout),
+        me,
+        origin: 1,
+        hlc,
+        walls: Arc::new(Walls::new(me, usize::from(layout.topology().len()))),
+        hints: Arc::new(HintRoom::new(0)),
+        is_keeper: false,
+        is_watch: false,
+        load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
+        load_patience_us: LOAD_PATIENCE_US_DEFAULT,
+        comparisons: Arc::default(),
+        compare_bytes_per_second: 0,
+        compare_pause_us: 0,
+        repair_wait_us: REPAIR_WAIT_US_DEFAULT,
+        seed: 7,
+        operations_max: 16,
+        value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
+    }
+}
