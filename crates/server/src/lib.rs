@@ -4,7 +4,7 @@
 //! listener ─► loop (one per core) ─► connections ─┬─► engine, when it cannot block
 //!                                                 ├─► store pool ─► engine
 //!                                                 └─► batch ─► log thread ─► engine
-//! admin plane      maintenance, 2 threads ─► engine
+//! admin plane      flush, compact, scrub: a thread each ─► engine
 //!
 //! lifecycle.rs   start, signals, stop            settings/      the operator's decisions
 //! clients/       accepting, connections          event_loop/    a loop, its turns and its mailbox

@@ -15,12 +15,12 @@
 //! Invariants
 //! 1. It answers from the first moment of a start, before the folder is open.
 //! 2. Nothing here changes the node, apart from orders about members and a restore.
-//! 5. Where there are tokens, all but health and readiness takes one, and all but looking an admin's.
-//! 6. Whatever changes something, and each profile, stands in the audit log with its outcome.
-//! 3. No connection lasts longer than `ADMIN_CONNECTION_TIME`, and a client that does not finish its head is dropped
+//! 3. Where there are tokens, all but health and readiness takes one, and all but looking an admin's.
+//! 4. A call that changes something, and each profile, stands in the audit log with its outcome.
+//! 5. No connection lasts longer than `ADMIN_CONNECTION_TIME`, and a client that does not finish its head is dropped
 //!    sooner. When `ADMIN_CONNECTIONS_MAX` are there, the oldest one for which nothing is being computed makes room:
-//!    who asks for health is answered, whatever others do.
-//! 4. A request that names a foreign host, or that a browser marks as another site's, is answered before it is looked
+//!    so a probe of health is answered beside any other client.
+//! 6. A request that names a foreign host, or that a browser marks as another site's, is answered before it is looked
 //!    at: a page must not take profiles of the machine that it is shown on.
 //!
 //! Not here: the data plane (`connection/`), which shares no thread with this.

@@ -10,7 +10,7 @@
 //! Invariants
 //! 1. Over any time, requests are let in for that time at the rate and a second more.
 //! 2. What is charged afterwards is paid back before the next one is let in: at most
-//!    `QUOTA_DEBT`, so that nobody is shut out for long.
+//!    `QUOTA_DEBT`, so that a client is not shut out for long.
 //! 3. One atomic number for each rate: loops share it without a lock.
 //!
 //! Not here: whose grant it is (`mod.rs`), how much is stored (`stored.rs`).

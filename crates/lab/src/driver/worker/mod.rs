@@ -239,7 +239,7 @@ impl<'a> Worker<'a> {
         for (target, (tried, error)) in tried.into_iter().zip(first_error).enumerate() {
             let mut own = self.connections.iter().filter(|c| c.target == target);
             if tried && !own.any(Connection::is_open) {
-                let late = || format!("nobody accepted within {CONNECT_MS_MAX} ms");
+                let late = || format!("no connection was accepted within {CONNECT_MS_MAX} ms");
                 let why = error.unwrap_or_else(late);
                 return Err(DriveError::Down {
                     target,
