@@ -31,14 +31,15 @@ pub(crate) struct FolderPlace {
 }
 
 impl FolderPlace {
-    /// A new repository in a folder that is empty or missing. It has no lock yet, and no mark.
+    /// A new repository in a folder that is empty or missing. It has no lock yet, and no mark, unless
+    /// another backup began in it at the same moment.
     pub(crate) fn found(path: &Path) -> Result<FolderPlace, Failure> {
         let failed = |e: io::Error| Failure::output(&path.display().to_string(), &e);
         fs::create_dir_all(path).map_err(failed)?;
         for other in fs::read_dir(path).map_err(failed)? {
             let name = other.map_err(failed)?.file_name();
             // Of a beginning that was killed, and of a file system of its own.
-            let mut known = FOLDERS.iter().chain(&[LOCK, "lost+found"]);
+            let mut known = FOLDERS.iter().chain(&[LOCK, MARK, "lost+found"]);
             if !known.any(|known| *known == name) {
                 return Err(Failure::usage(format!(
                     "{} holds {} and is no folder of backups: name another one, or an empty one",
@@ -175,4 +176,24 @@ impl BackupPlace for FolderPlace {
 
 fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_repository_that_another_backup_founds_meanwhile_is_no_other_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let founded = FolderPlace::found(folder.path()).expect("it is empty");
+        let mut mark = founded.draft().expect("a draft");
+        mark.file.write_all(b"ours").expect("written");
+        founded.publish(mark, MARK).expect("published");
+        // This one had looked for the mark a moment before it was there.
+        FolderPlace::found(folder.path()).expect("all in it is ours");
+        std::fs::write(folder.path().join("thesis.txt"), "ten years").expect("written");
+        let refused = FolderPlace::found(folder.path()).expect_err("it holds another file");
+        assert!(refused.sentence.contains("holds"), "{}", refused.sentence);
+    }
 }
