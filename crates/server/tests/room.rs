@@ -12,6 +12,7 @@ mod support;
 use dendra_engine::vfs::mem::MemVfs;
 use dendra_server::{Settings, Timeouts, limits};
 use std::io::{Read, Write};
+use std::iter;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -269,33 +270,36 @@ fn a_head_that_was_refused_is_not_read_to_its_end() {
 /// Readers of 8 MiB values that stop at the first byte.
 const READERS: usize = 200;
 
-/// Scans whose answers are not read; the first one has time until room and a worker come, however busy the machine is.
-/// How many are served.
+/// Scans whose answers are not read. The first one is served before the others arrive, so its room
+/// does not depend on the order in which two loops accept. How many are served.
 fn slow_readers(other: &Other) -> (Vec<TcpStream>, usize) {
-    let mut readers = Vec::with_capacity(READERS);
-    for n in 0..READERS {
-        let mut stream = TcpStream::connect(other.addr).expect("the node accepts");
-        // Small windows: most of an answer is still the node's to hold.
-        rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 16 << 10)
-            .expect("it can be small");
-        let patience_ms = if n == 0 { 60_000 } else { 1_000 };
-        let request = format!(
-            "GET /v0/entities?start=k HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: {patience_ms}\r\n\r\n"
-        );
-        stream
-            .write_all(request.as_bytes())
-            .expect("the node is there");
-        readers.push(stream);
-    }
-    let mut served = 0;
-    for (n, reader) in readers.iter_mut().enumerate() {
-        let mut status = [0; 12];
-        reader.read_exact(&mut status).expect("each is answered");
-        let is_served = &status == b"HTTP/1.1 200";
-        assert!(is_served || n > 0, "the first one waits for its room");
-        served += usize::from(is_served);
-    }
+    let first = slow_reader(other, 60_000);
+    assert!(is_served(&first), "the first one waits for its room");
+    let rest: Vec<_> = (1..READERS).map(|_| slow_reader(other, 1_000)).collect();
+    let served = 1 + rest.iter().filter(|reader| is_served(reader)).count();
+    let readers = iter::once(first).chain(rest).collect();
     (readers, served)
+}
+
+/// A connection that has asked for a scan and read nothing yet.
+fn slow_reader(other: &Other, patience_ms: u32) -> TcpStream {
+    let mut stream = TcpStream::connect(other.addr).expect("the node accepts");
+    // Small windows: most of an answer is still the node's to hold.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 16 << 10).expect("it can be small");
+    let request = format!(
+        "GET /v0/entities?start=k HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: {patience_ms}\r\n\r\n"
+    );
+    stream
+        .write_all(request.as_bytes())
+        .expect("the node is there");
+    stream
+}
+
+/// Reads as much of the answer as tells whether the scan was served.
+fn is_served(mut reader: &TcpStream) -> bool {
+    let mut status = [0; 12];
+    reader.read_exact(&mut status).expect("each is answered");
+    &status == b"HTTP/1.1 200"
 }
 
 #[test]

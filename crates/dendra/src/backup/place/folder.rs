@@ -192,7 +192,7 @@ mod tests {
         founded.publish(mark, MARK).expect("published");
         // This one had looked for the mark a moment before it was there.
         FolderPlace::found(folder.path()).expect("all in it is ours");
-        std::fs::write(folder.path().join("thesis.txt"), "ten years").expect("written");
+        fs::write(folder.path().join("thesis.txt"), "ten years").expect("written");
         let refused = FolderPlace::found(folder.path()).expect_err("it holds another file");
         assert!(refused.sentence.contains("holds"), "{}", refused.sentence);
     }
