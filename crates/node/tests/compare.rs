@@ -12,7 +12,7 @@ use dendra_base::peer::{Answer, Ask};
 use dendra_base::{Cell, CellRef, Key, Prng, Space, Version};
 use dendra_node::compare::survey::Surveying;
 use dendra_node::limits::{
-    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
+    COMPARE_GRAIN, LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
 };
 use dendra_node::step::{Asker, Effect, Event, Now, StoreFailure, StoreOutcome};
 use dendra_node::{
@@ -443,6 +443,31 @@ fn what_cannot_be_read_is_left_out_and_the_rest_is_compared() {
         cluster.sites[damaged].damaged.clear();
         cluster.run(40 * SECOND_US);
         assert!(cluster.pairs().iter().all(|(a, b)| cluster.is_full(*a, *b)));
+    }
+}
+
+#[test]
+fn damage_at_the_member_that_answers_hides_one_range() {
+    const DAMAGED: u64 = 10_000;
+    // Further away than one range has records.
+    let grain = u64::from(COMPARE_GRAIN);
+    let lacking = [10, DAMAGED - grain - 1, DAMAGED + grain + 1, 29_000];
+    // Of two members 1 asks and 0 answers.
+    let mut cluster = Cluster::new(2, 2, u64::MAX);
+    for number in 0..30_000 {
+        let (key, cell) = record(number, 5, 2, false);
+        cluster.put(0, key.clone(), cell.clone());
+        if !lacking.contains(&number) {
+            cluster.put(1, key, cell);
+        }
+    }
+    let (bad, _) = record(DAMAGED, 5, 2, false);
+    cluster.sites[0].damaged.insert(bad);
+    cluster.connect();
+    cluster.run(20 * SECOND_US);
+    for number in lacking {
+        let (key, _) = record(number, 5, 2, false);
+        assert!(cluster.sites[1].store.contains_key(&key), "{number}");
     }
 }
 

@@ -15,7 +15,19 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The engine's tests that take seconds. Its crash tests take minutes.
-const ENGINE: [&str; 5] = ["model", "promises", "log", "folder", "full_disk"];
+const ENGINE: [&str; 11] = [
+    "damage",
+    "door",
+    "extent",
+    "folder",
+    "full_disk",
+    "log",
+    "model",
+    "order",
+    "promises",
+    "scrub",
+    "space",
+];
 
 /// Shorter searches than `make test` does: most mutants show at once, and some never do.
 const SHORT: [(&str, &str); 4] = [
