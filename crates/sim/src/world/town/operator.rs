@@ -341,6 +341,11 @@ impl World<'_> {
             {
                 machine.standing = MachineStanding::Ended;
             }
+            // A member let it in meanwhile: the operator sees that in the status, and starts it.
+            if machine.standing == MachineStanding::Ended && machine.id.is_none() && is_named(at) {
+                machine.standing = MachineStanding::Joins { replaces: None };
+                self.schedule.after(1, Happening::Knock { joiner: at });
+            }
         }
         self.replace_wiped(&record);
         let Some(at) = self.first_awake() else {
@@ -412,7 +417,9 @@ impl World<'_> {
                     is_member.then(|| format!("m{at} is lost, and a member"))
                 }
                 MachineStanding::Member(_) if !is_member => {
-                    Some(format!("m{at} was removed and does not end"))
+                    let home = it.home.as_ref();
+                    let can_learn = home.is_none_or(|home| knows_one_of(&home.record, &record));
+                    can_learn.then(|| format!("m{at} was removed and does not end"))
                 }
                 MachineStanding::Member(_) => {
                     let is_behind =
@@ -445,4 +452,14 @@ impl World<'_> {
         }
         false
     }
+}
+
+/// Does a process that was removed, and knows `own`, reach a member that could tell it? It cannot
+/// when all members that it knows were replaced or have moved: it serves nothing, and an operator
+/// ends it.
+fn knows_one_of(own: &EpochRecord, newest: &EpochRecord) -> bool {
+    own.members().iter().any(|known| {
+        let now = newest.member(known.id);
+        now.is_some_and(|now| now.place.url == known.place.url)
+    })
 }
