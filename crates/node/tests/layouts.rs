@@ -1,0 +1,135 @@
+//! The layouts of a plan's epochs, one after the other: each says what its record says.
+//!
+//! Not here: fences and loading (`twin/`), which moves a plan has (`../src/ring/plan/`).
+
+use dendra_node::limits::MOVES_SIDE_BY_SIDE;
+use dendra_node::ring::plan::{WantedMember, WantedMembers, plan};
+use dendra_node::ring::table::MemberId;
+use dendra_node::topology::drive::{MoveArrived, next_step};
+use dendra_node::topology::record::{EpochMember, EpochRecord, MemberStatus, NewPlan};
+use dendra_node::{Layout, Member, Partition, Topology};
+
+/// Copies of each record.
+const COPIES: usize = 3;
+
+fn place(number: u32) -> Member {
+    Member::new(&format!("http://h{number}:1")).expect("an address")
+}
+
+/// Three members with folders, three copies.
+fn founded() -> EpochRecord {
+    let topology = Topology::new("layouts", (0..3).map(place).collect(), 3).expect("members");
+    let first = EpochRecord::founded(&topology);
+    let members = first.members().iter();
+    let nodes: Vec<_> = members.map(|m| (m.id, u128::from(m.id.0) + 1)).collect();
+    first.enrolled(&nodes).expect("they have none yet")
+}
+
+/// A plan by which one more member joins.
+fn joins(record: &EpochRecord) -> EpochRecord {
+    let id = record.owners().next();
+    let member = |member: &EpochMember| WantedMember {
+        id: member.id,
+        weight: 1,
+        zone: String::new(),
+    };
+    let now = WantedMembers {
+        members: record.members().iter().map(member).collect(),
+        replication_factor: 3,
+        lost: Vec::new(),
+    };
+    let mut after = now.clone();
+    after.members.push(WantedMember {
+        id,
+        weight: 1,
+        zone: String::new(),
+    });
+    let new = NewPlan {
+        author: MemberId(0),
+        moves: plan(record.owners(), &now, &after).expect("a plan"),
+        newcomers: vec![EpochMember {
+            id,
+            node: u128::from(id.0) + 1,
+            status: MemberStatus::Joining,
+            place: place(id.0),
+        }],
+        shares: Vec::new(),
+        replication_factor: 3,
+    };
+    record.planned(&new).expect("nothing else is under way")
+}
+
+fn after(record: &EpochRecord) -> EpochRecord {
+    let plan = record.plan().expect("it is under way").id;
+    let arrived = record.owners().all().filter_map(|partition| {
+        let step = record.moving(partition)?;
+        Some(MoveArrived { plan, step })
+    });
+    let arrived: Vec<MoveArrived> = arrived.collect();
+    next_step(record, &arrived, MOVES_SIDE_BY_SIDE).expect("all have arrived")
+}
+
+/// Owners by their numbers, and the member that is about to be one.
+fn owners(layout: &Layout, partition: Partition) -> (Vec<MemberId>, Option<(u8, MemberId)>) {
+    let id = |member| layout.id_of(member).expect("an owner is a member");
+    // Behind them stand members that hold no copy.
+    let owners = layout.ring().owners(partition)[..COPIES].iter();
+    let twin = layout.arriving(partition);
+    (
+        owners.map(|member| id(*member)).collect(),
+        twin.map(|twin| (twin.place, id(twin.member))),
+    )
+}
+
+#[test]
+fn layouts_follow_their_records_and_know_when_each_partition_changed() {
+    let mut record = founded();
+    let mut layout = Layout::of_record(&record).expect("its members");
+    let all: Vec<Partition> = record.owners().all().collect();
+    let first_epoch = record.epoch();
+    let mut changed = vec![first_epoch; all.len()];
+    let mut epochs = Vec::new();
+    record = joins(&record);
+    loop {
+        let next = layout.next(&record).expect("its members");
+        let fresh = Layout::of_record(&record).expect("its members");
+        for (at, &partition) in all.iter().enumerate() {
+            let now = owners(&next, partition);
+            assert_eq!(now, owners(&fresh, partition), "{partition:?}");
+            if now != owners(&layout, partition) {
+                changed[at] = record.epoch();
+            }
+            assert_eq!(next.changed(partition), changed[at], "{partition:?}");
+        }
+        epochs.push(record.epoch());
+        layout = next;
+        if record.plan().is_none() {
+            break;
+        }
+        record = after(&record);
+    }
+    assert!(epochs.len() > 2, "{epochs:?}");
+    assert!(
+        changed.contains(&first_epoch),
+        "some partitions do not move"
+    );
+    let last = epochs[epochs.len() - 2];
+    assert!(changed.iter().any(|at| (first_epoch..last).contains(at)));
+    assert!(changed.iter().any(|at| *at > first_epoch));
+}
+
+#[test]
+fn a_member_that_only_moves_house_changes_no_partition() {
+    let record = founded();
+    let layout = Layout::of_record(&record).expect("its members");
+    let moved = record.readdressed(MemberId(1), "http://h9:1");
+    let moved = moved.expect("another address");
+    let next = layout.next(&moved).expect("its members");
+    assert_ne!(next.epoch(), layout.epoch());
+    for partition in record.owners().all() {
+        assert_eq!(next.changed(partition), layout.changed(partition));
+        assert_eq!(owners(&next, partition), owners(&layout, partition));
+    }
+    let at = next.index_of(MemberId(1)).expect("a member");
+    assert_eq!(next.topology().member(at).url, "http://h9:1");
+}
