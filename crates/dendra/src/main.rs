@@ -6,6 +6,7 @@
 //! serve.rs     options -> crate `server`
 //! client/      HTTP -> ops.rs (get, put, delete), scan.rs, load/
 //! backup/      admin ports -> a folder of backups -> admin ports of an empty cluster
+//! conform/     the cases of docs/conformance, against any store
 //! bench.rs     crate `lab`: load, and the record of a run
 //! cluster/     orders about members -> the admin port
 //! check.rs     a stopped node's folder -> crate `engine`
@@ -29,6 +30,7 @@ mod cli;
 mod client;
 mod cluster;
 mod config;
+mod conform;
 mod console;
 mod dev;
 mod encoding;
@@ -109,6 +111,7 @@ fn run(cli: &Cli, console: Console) -> ExitResult {
         Command::Restore(args) => client_command(backup::restore(args, console)),
         Command::Load(args) => runtime()?.block_on(load::load(args, console)),
         Command::Bench(args) => bench::bench(args, console),
+        Command::Conform(args) => client_command(conform::conform(args, console)),
         Command::Profile(args) => client_command(profile::profile(args, console)),
         Command::Cluster { flags, access } => {
             client_command(cluster::cluster(flags, access, console))
