@@ -1,7 +1,7 @@
 //! The command line, drawn once for parsing, help, completions and the manual page.
 //!
 //! ```text
-//! dendra serve | get | put | delete | scan | load | backup | restore | bench | conform | profile | cluster
+//! dendra serve | get | put | delete | scan | load | backup | restore | copy | bench | conform | profile | cluster
 //!        dev | ring | cert | token | check | dump | config print | completions | man
 //! ```
 //!
@@ -19,6 +19,7 @@ use crate::bench::flags::Bench;
 use crate::cluster::flags::ClusterFlags;
 use crate::config::table::{Fallback, OPTIONS};
 use crate::conform::flags::Conform;
+use crate::copy::flags::CopyFlags;
 use crate::encoding::Encoding;
 use clap::{ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -90,6 +91,8 @@ pub(crate) enum Command {
     Backup(Backup),
     /// Bring a backup into an empty node or cluster, of any size
     Restore(Restore),
+    /// Move the records of one store to another one while clients write, and prove them equal
+    Copy(Box<CopyFlags>),
     /// Measure a store over HTTP: open-loop load, percentiles, saturation, one record
     Bench(Box<Bench>),
     /// Check a store against the cases of the HTTP contract, for clients and for other stores
