@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 use support::cluster::Cluster;
 use support::http::{Client, PATIENCE};
-use support::{Node, Reply, Run, ScriptedNode, answer, dendra, finish, run};
+use support::{Node, Reply, Run, ScriptedNode, answer, dendra, finish, run, run_with_input};
 
 /// Slow enough that a kill comes in the middle: the least that the flag takes.
 const SLOW: [&str; 2] = ["--bytes-per-second", "64KiB"];
@@ -382,7 +382,7 @@ fn what_cannot_be_copied_is_refused_with_a_way_out() {
 }
 
 #[test]
-fn a_prefix_is_copied_alone() {
+fn a_prefix_is_copied_alone_once_the_operator_has_said_that_it_is_sealed() {
     let folder = tempfile::tempdir().expect("a folder");
     let from = Node::start(&folder.path().join("from"), &[]);
     let to = Node::start(&folder.path().join("to"), &[]);
@@ -391,13 +391,9 @@ fn a_prefix_is_copied_alone() {
         put(&mut writes, key, "", key.as_bytes());
     }
     put(&mut client(to.address()), "mine", "", b"stays");
-    let flags = ["--prefix", "b/", "--cut-over", "--sealed"];
-    let done = run(&mut copy(
-        &from.url,
-        &to.url,
-        &folder.path().join("state"),
-        &flags,
-    ));
+    let flags = ["--prefix", "b/", "--cut-over"];
+    let mut command = copy(&from.url, &to.url, &folder.path().join("state"), &flags);
+    let done = run_with_input(&mut command, b"sealed\n");
     assert_eq!(done.code, Some(0), "{}", done.stderr);
     let keys: Vec<String> = content(&to.url).into_keys().collect();
     assert_eq!(keys, ["622f", "622f31", "622fff", "6d696e65"]);
