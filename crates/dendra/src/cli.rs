@@ -1,8 +1,8 @@
 //! The command line, drawn once for parsing, help, completions and the manual page.
 //!
 //! ```text
-//! dendra serve | get | put | delete | scan | load | backup | restore | bench | profile | cluster | dev
-//!        ring | cert | token | check | dump | config print | completions | man
+//! dendra serve | get | put | delete | scan | load | backup | restore | copy | bench | conform | profile | cluster
+//!        dev | ring | cert | token | check | dump | config print | completions | man
 //! ```
 //!
 //! Invariants
@@ -18,6 +18,8 @@ use crate::backup::RATE_MIN;
 use crate::bench::flags::Bench;
 use crate::cluster::flags::ClusterFlags;
 use crate::config::table::{Fallback, OPTIONS};
+use crate::conform::flags::Conform;
+use crate::copy::flags::CopyFlags;
 use crate::encoding::Encoding;
 use clap::{ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -89,8 +91,12 @@ pub(crate) enum Command {
     Backup(Backup),
     /// Bring a backup into an empty node or cluster, of any size
     Restore(Restore),
+    /// Move the records of one store to another one while clients write, and prove them equal
+    Copy(Box<CopyFlags>),
     /// Measure a store over HTTP: open-loop load, percentiles, saturation, one record
     Bench(Box<Bench>),
+    /// Check a store against the cases of the HTTP contract, for clients and for other stores
+    Conform(Conform),
     /// Show where a running node spends its time: a flame graph, or folded stacks
     Profile(Profile),
     /// See and change the members of a running cluster: status, plan, apply, cancel, history

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0    done                         3    key not found       (get)
-//! 1    failed                       4    condition failed    (put, delete)
+//! 1    failed                       4    condition failed    (put, delete, copy)
 //! 2    unusable options             5    unavailable, or no answer in time
 //! 130  interrupted
 //! serve:  3 the data folder cannot be opened   4 the address is taken

@@ -6,6 +6,8 @@
 //! serve.rs     options -> crate `server`
 //! client/      HTTP -> ops.rs (get, put, delete), scan.rs, load/
 //! backup/      admin ports -> a folder of backups -> admin ports of an empty cluster
+//! conform/     the cases of docs/conformance, against any store
+//! copy/        any store of the contract -> any other one, while clients write
 //! bench.rs     crate `lab`: load, and the record of a run
 //! cluster/     orders about members -> the admin port
 //! check.rs     a stopped node's folder -> crate `engine`
@@ -29,7 +31,9 @@ mod cli;
 mod client;
 mod cluster;
 mod config;
+mod conform;
 mod console;
+mod copy;
 mod dev;
 mod encoding;
 mod exit;
@@ -107,8 +111,10 @@ fn run(cli: &Cli, console: Console) -> ExitResult {
         Command::Scan(args) => client_command(scan::scan(args, console)),
         Command::Backup(args) => client_command(backup::backup(args, console)),
         Command::Restore(args) => client_command(backup::restore(args, console)),
+        Command::Copy(args) => client_command(copy::copy(args, console)),
         Command::Load(args) => runtime()?.block_on(load::load(args, console)),
         Command::Bench(args) => bench::bench(args, console),
+        Command::Conform(args) => client_command(conform::conform(args, console)),
         Command::Profile(args) => client_command(profile::profile(args, console)),
         Command::Cluster { flags, access } => {
             client_command(cluster::cluster(flags, access, console))

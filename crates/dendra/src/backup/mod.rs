@@ -48,7 +48,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use take::TakeOrder;
 
-pub(crate) use pace::RATE_MIN;
+pub(crate) use pace::{RATE_MIN, TransferPace};
 
 /// `dendra backup`
 pub(crate) async fn backup(args: &Backup, console: Console) -> ExitResult {

@@ -1,0 +1,279 @@
+//! One store that speaks the contract: a node, or several members of a cluster, asked with patience.
+//!
+//! ```text
+//! ask ─► a member ─► answer
+//!           └ refused, broken, silent ─► pause ─► the next member … for --retry-for
+//! ```
+//!
+//! Invariants
+//! 1. A request is built afresh for each try: a time to live is what is left at that moment.
+//! 2. A write may be sent twice. Its condition makes the second one harmless (`settle.rs`).
+//! 3. `507` is not tried again: only an operator can make room.
+//!
+//! Not here: which conditions (`settle.rs`), scans (`records.rs`).
+//! See: docs/moving.md.
+
+use crate::access::AccessArgs;
+use crate::client::retry::pause;
+use crate::client::{Ask, Base, Client, Credentials, Stream, Trouble, WholeAnswer};
+use crate::console::{Console, show_key};
+use crate::exit::{Exit, Failure};
+use crate::ops::Query;
+use bytes::Bytes;
+use dendra_base::Prng;
+use hyper::{Method, StatusCode};
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::time::{Instant, sleep};
+
+/// See the module.
+pub(super) struct ContractStore {
+    /// `FROM` or `TO`, for messages.
+    name: &'static str,
+    members: Vec<Client>,
+    /// The member that answered last.
+    current: Cell<usize>,
+    retry_for: Duration,
+    chance: RefCell<Prng>,
+}
+
+/// A live record's head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RecordHead {
+    /// `ETag` as it came, quotes included; empty = the store gives none.
+    pub(super) tag: String,
+    /// Unix milliseconds; 0 = the record stays.
+    pub(super) expires_ms: u64,
+}
+
+/// The wall clock.
+pub(super) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |time| {
+        u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+/// The places that a flag names.
+pub(super) fn places(urls: &str) -> Result<Vec<Base>, Failure> {
+    let texts: Vec<&str> = urls.split(',').map(str::trim).collect();
+    let bases = texts.iter().map(|text| Base::parse(text));
+    bases
+        .collect::<Result<Vec<Base>, String>>()
+        .map_err(Failure::usage)
+}
+
+impl ContractStore {
+    pub(super) fn new(
+        name: &'static str,
+        bases: Vec<Base>,
+        access: &AccessArgs,
+        timeout_ms: u64,
+        retry_for: Duration,
+        console: Console,
+    ) -> Result<ContractStore, Failure> {
+        let mut members = Vec::new();
+        for base in bases {
+            let credentials = Credentials::read(access, &base)?;
+            members.push(Client::new(base, credentials, timeout_ms, console));
+        }
+        Ok(ContractStore {
+            name,
+            members,
+            current: Cell::new(0),
+            retry_for,
+            chance: RefCell::new(Prng::named(now_ms(), name)),
+        })
+    }
+
+    /// A failure that is about this store.
+    pub(super) fn failure(&self, exit: Exit, sentence: &str) -> Failure {
+        Failure::new(exit, format!("{}: {sentence}", self.name))
+    }
+
+    /// Sends what `build` makes until a store answers; the answer is no refusal for a while.
+    async fn ask(&self, what: &str, build: impl Fn() -> Ask) -> Result<WholeAnswer, Failure> {
+        let deadline = Instant::now() + self.retry_for;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let member = self.current.get() % self.members.len();
+            let (why, asked) = match self.members[member].send(&build()).await {
+                Ok(answer) if !answer.is_refusal() => return Ok(answer),
+                Ok(answer) => (answer.sentence(), retry_after(&answer)),
+                Err(trouble @ Trouble::Foreign(_)) => {
+                    return Err(trouble.failure(self.members[member].place()));
+                }
+                Err(trouble) => (trouble.to_string(), None),
+            };
+            self.rest(what, member, tries, asked, deadline, &why)
+                .await?;
+        }
+    }
+
+    /// Waits before the next try, which asks the next member; `Err` when the patience is over.
+    pub(super) async fn rest(
+        &self,
+        what: &str,
+        member: usize,
+        tries: u32,
+        asked: Option<Duration>,
+        deadline: Instant,
+        why: &str,
+    ) -> Result<(), Failure> {
+        if self.current.get() % self.members.len() == member {
+            self.current.set(member + 1);
+        }
+        let wait = pause(tries, asked, self.chance.borrow_mut().unit());
+        if Instant::now() + wait >= deadline {
+            let place = self.members[member].place();
+            let sentence = format!(
+                "{what}: {place} did not carry it out for {:.0} s ({why}); run the same command \
+                 again, it goes on there",
+                self.retry_for.as_secs_f64()
+            );
+            return Err(self.failure(Exit::UNAVAILABLE, &sentence));
+        }
+        sleep(wait).await;
+        Ok(())
+    }
+
+    /// When this moment's patience is over.
+    pub(super) fn patience(&self) -> Instant {
+        Instant::now() + self.retry_for
+    }
+
+    /// A scan's answer from the current member, and which one that is.
+    pub(super) async fn scan(&self, ask: &Ask) -> (usize, Result<Stream, Trouble>) {
+        let member = self.current.get() % self.members.len();
+        (member, self.members[member].stream(ask).await)
+    }
+
+    /// The head of a live record.
+    pub(super) async fn head(&self, key: &[u8]) -> Result<Option<RecordHead>, Failure> {
+        let what = format!("reading {}", show_key(key));
+        let build = || ask(Method::HEAD, key, None, None, Bytes::new());
+        let answer = self.ask(&what, build).await?;
+        match answer.status {
+            StatusCode::OK => Ok(Some(head_of(&answer))),
+            StatusCode::NOT_FOUND => Ok(None),
+            _ => Err(self.refused(&what, &answer)),
+        }
+    }
+
+    /// A live record.
+    pub(super) async fn get(&self, key: &[u8]) -> Result<Option<(RecordHead, Bytes)>, Failure> {
+        let what = format!("reading {}", show_key(key));
+        let build = || ask(Method::GET, key, None, None, Bytes::new());
+        let answer = self.ask(&what, build).await?;
+        match answer.status {
+            StatusCode::OK => Ok(Some((head_of(&answer), answer.body))),
+            StatusCode::NOT_FOUND => Ok(None),
+            _ => Err(self.refused(&what, &answer)),
+        }
+    }
+
+    /// Stores a value under a condition. The answer is a `201` or a `412`.
+    pub(super) async fn put(
+        &self,
+        key: &[u8],
+        value: &Bytes,
+        expires_ms: u64,
+        condition: Option<(&'static str, String)>,
+    ) -> Result<WholeAnswer, Failure> {
+        let what = format!("writing {}", show_key(key));
+        let build = || {
+            let ttl = (expires_ms > 0).then(|| seconds_left(expires_ms, now_ms()));
+            ask(Method::PUT, key, ttl, condition.clone(), value.clone())
+        };
+        let answer = self.ask(&what, build).await?;
+        match answer.status {
+            StatusCode::CREATED | StatusCode::PRECONDITION_FAILED => Ok(answer),
+            _ => Err(self.refused(&what, &answer)),
+        }
+    }
+
+    /// Deletes under a condition. The answer is a `202` or a `412`.
+    pub(super) async fn delete(
+        &self,
+        key: &[u8],
+        condition: Option<(&'static str, String)>,
+    ) -> Result<WholeAnswer, Failure> {
+        let what = format!("deleting {}", show_key(key));
+        let build = || ask(Method::DELETE, key, None, condition.clone(), Bytes::new());
+        let answer = self.ask(&what, build).await?;
+        match answer.status {
+            StatusCode::ACCEPTED | StatusCode::PRECONDITION_FAILED => Ok(answer),
+            _ => Err(self.refused(&what, &answer)),
+        }
+    }
+
+    /// An answer that no further try changes.
+    pub(super) fn refused(&self, what: &str, answer: &WholeAnswer) -> Failure {
+        let way_out = match answer.status.as_u16() {
+            507 => "; make room there, then run the same command again: it goes on there",
+            401 | 403 => {
+                "; see --token-file and --to-token-file: FROM needs the role read, TO write"
+            }
+            413 => "; TO takes smaller values than FROM: see --value-bytes-max of its nodes",
+            400 if what.starts_with("writing") => {
+                "; a store without conditions or times to live cannot take this record: \
+                 dendra conform says which TO lacks"
+            }
+            _ => "",
+        };
+        let sentence = format!("{what}: {}{way_out}", answer.sentence());
+        self.failure(Exit::FAILURE, &sentence)
+    }
+}
+
+/// Whole seconds from `now_ms` to `expires_ms`, rounded up: no record ends earlier than at FROM.
+fn seconds_left(expires_ms: u64, now_ms: u64) -> u64 {
+    expires_ms.saturating_sub(now_ms).div_ceil(1000).max(1)
+}
+
+fn head_of(answer: &WholeAnswer) -> RecordHead {
+    let expires = answer.header("dendra-expires");
+    RecordHead {
+        tag: answer.header("etag").unwrap_or_default().to_owned(),
+        expires_ms: expires.and_then(|text| text.parse().ok()).unwrap_or(0),
+    }
+}
+
+fn ask(
+    method: Method,
+    key: &[u8],
+    ttl: Option<u64>,
+    condition: Option<(&'static str, String)>,
+    body: Bytes,
+) -> Ask {
+    let mut query = Query::default();
+    query.add("id", key);
+    if let Some(seconds) = ttl {
+        query.add("ttl", seconds.to_string().as_bytes());
+    }
+    Ask {
+        method,
+        path: query.behind("/v0/entity"),
+        headers: condition.into_iter().collect(),
+        body,
+    }
+}
+
+fn retry_after(answer: &WholeAnswer) -> Option<Duration> {
+    let seconds: u64 = answer.header("retry-after")?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_to_live_is_rounded_up_and_never_nothing() {
+        assert_eq!(seconds_left(10_000, 0), 10);
+        assert_eq!(seconds_left(10_001, 0), 11);
+        assert_eq!(seconds_left(10_000, 9_999), 1);
+        assert_eq!(seconds_left(10_000, 20_000), 1);
+    }
+}
