@@ -399,6 +399,60 @@ fn a_prefix_is_copied_alone_once_the_operator_has_said_that_it_is_sealed() {
     assert_eq!(keys, ["622f", "622f31", "622fff", "6d696e65"]);
 }
 
+/// A token as `dendra token create` writes it to a file.
+fn token(node: &Node, root: &Path, name: &str, role: &str) -> std::path::PathBuf {
+    let file = root.with_file_name(name);
+    let mut command = dendra(["token", "create", name, "--role", role, "--url", &node.url]);
+    command
+        .args(["--timeout-ms", "60000", "--prefix", "app/", "--token-file"])
+        .arg(root);
+    let made = run(command.arg("--out").arg(&file));
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    file
+}
+
+#[test]
+fn each_end_has_its_own_token_for_the_prefix_that_moves() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let start = |name: &str| {
+        let root = folder.path().join(format!("{name}-root"));
+        let made = run(dendra(["token", "root"]).arg(&root));
+        assert_eq!(made.code, Some(0), "{}", made.stderr);
+        let text = root.to_str().expect("a name").to_owned();
+        let node = Node::start(&folder.path().join(name), &["--root-token-file", &text]);
+        (node, root)
+    };
+    let ((from, from_root), (to, to_root)) = (start("from"), start("to"));
+    let mut stored = from.command(["put", "app/k", "v", "--token-file"]);
+    assert_eq!(run(stored.arg(&from_root)).code, Some(0));
+    let reads = token(&from, &from_root, "reads", "read");
+    let writes = token(&to, &to_root, "writes", "write");
+    let state = folder.path().join("state");
+    let flags = ["--prefix", "app/", "--cut-over", "--sealed"];
+    let run_with = |to_token: &Path| {
+        let mut command = copy(&from.url, &to.url, &state, &flags);
+        command.arg("--token-file").arg(&reads);
+        run(command.arg("--to-token-file").arg(to_token))
+    };
+    let refused = run_with(&reads);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("TO: "), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("--to-token-file"),
+        "{}",
+        refused.stderr
+    );
+    // A new token is known within a second.
+    let deadline = Instant::now() + PATIENCE;
+    let mut done = run_with(&writes);
+    while done.stderr.contains("401") && Instant::now() < deadline {
+        done = run_with(&writes);
+    }
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert_eq!(done.code, Some(0), "{text} {}", done.stderr);
+    assert!(text.contains("TO\t1 records"), "{text}");
+}
+
 #[test]
 fn a_target_without_room_or_rights_ends_the_copy_with_a_sentence() {
     let folder = tempfile::tempdir().expect("a folder");

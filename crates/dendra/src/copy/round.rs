@@ -324,9 +324,8 @@ async fn look(shared: &CopyStores, seen: KeySeen) -> Result<Option<Unequal>, Fai
             false => finding(seen.key, "written to TO by another program"),
         };
     };
-    let from = shared.version(&seen.key).await?;
-    let to = shared.to.head(&seen.key).await?;
-    match (from, to) {
+    let (from, to) = tokio::join!(shared.version(&seen.key), shared.to.head(&seen.key));
+    match (from?, to?) {
         // The ends at both stores are up to the slack apart.
         (None, _) if is_over(entry.expires_ms) => Ok(None),
         (None, _) => finding(seen.key, "deleted at FROM behind the last round"),
