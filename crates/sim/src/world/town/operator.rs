@@ -418,7 +418,7 @@ impl World<'_> {
                 }
                 MachineStanding::Member(_) if !is_member => {
                     let home = it.home.as_ref();
-                    let can_learn = home.is_none_or(|home| knows_one_of(&home.record, &record));
+                    let can_learn = home.is_none_or(|home| knows_one_of(&home.record, record));
                     can_learn.then(|| format!("m{at} was removed and does not end"))
                 }
                 MachineStanding::Member(_) => {
