@@ -7,7 +7,7 @@ DATA  ?= data
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak mutants mutants-setup demo upgrade-check dist clean
+.PHONY: help run test soak mutants mutants-setup outgrow-setup demo upgrade-check dist clean
 
 ## help: show this list
 help:
@@ -45,6 +45,12 @@ mutants:
 ## mutants-setup: install cargo-mutants, which `make mutants` needs
 mutants-setup:
 	$(CARGO) install cargo-mutants --locked
+
+## outgrow-setup: fetch etcd from Debian into target/outgrow, for tests of `dendra serve --store`
+outgrow-setup:
+	@mkdir -p target/outgrow/etcd
+	cd target/outgrow && apt-get download etcd-server && dpkg-deb --extract etcd-server_*.deb etcd
+	target/outgrow/etcd/usr/bin/etcd --version
 
 ## demo: load a real file tree, kill the node in the middle, prove that nothing is lost
 demo:

@@ -19,6 +19,7 @@ pub(crate) mod bucket;
 pub(crate) mod clients;
 pub(crate) mod cluster;
 pub(crate) mod dev;
+pub(crate) mod etcd;
 pub(crate) mod http;
 #[path = "../../src/dev/proxy.rs"]
 pub(crate) mod proxy;
