@@ -46,11 +46,16 @@ mutants:
 mutants-setup:
 	$(CARGO) install cargo-mutants --locked
 
-## outgrow-setup: fetch etcd from Debian into target/outgrow, for tests of `dendra serve --store`
+## outgrow-setup: fetch etcd and the jars of Cassandra into target/outgrow, for tests of --store
 outgrow-setup:
 	@mkdir -p target/outgrow/etcd
 	cd target/outgrow && apt-get download etcd-server && dpkg-deb --extract etcd-server_*.deb etcd
 	target/outgrow/etcd/usr/bin/etcd --version
+	@printf '%s' '<project><modelVersion>4.0.0</modelVersion><groupId>dendra</groupId>' \
+	  '<artifactId>outgrow</artifactId><version>1</version><dependencies><dependency>' \
+	  '<groupId>org.apache.cassandra</groupId><artifactId>cassandra-all</artifactId>' \
+	  '<version>5.0.9</version></dependency></dependencies></project>' > target/outgrow/pom.xml
+	cd target/outgrow && mvn -q -B dependency:copy-dependencies -DoutputDirectory=cassandra
 
 ## demo: load a real file tree, kill the node in the middle, prove that nothing is lost
 demo:

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! clients ─► front door 1, front door 2 ─► etcd: one server, or three of which one is killed
+//!                                       └► Cassandra: one server
 //! all that clients were told ─► the simulator's checker of linearizability
 //! ```
 //!
@@ -45,22 +46,20 @@ fn a_store_goes_with_no_cluster() {
     assert!(run.stderr.contains(sentence), "{}", run.stderr);
 }
 
-#[cfg(feature = "etcd")]
-mod etcd {
-    use crate::support::clients::under_foreign_load;
-    use crate::support::etcd::Etcd;
+#[cfg(any(feature = "etcd", feature = "cassandra"))]
+mod front {
+    use crate::support::Node;
     use crate::support::http::{Answer, Client, PATIENCE};
-    use crate::support::{Node, dendra, run};
     use std::net::SocketAddr;
     use std::time::Instant;
 
-    struct Front {
+    pub(crate) struct Front {
         node: Node,
         _folder: tempfile::TempDir,
     }
 
     impl Front {
-        fn start(store: &str) -> Front {
+        pub(crate) fn start(store: &str) -> Front {
             let folder = tempfile::tempdir().expect("a folder");
             let node = Node::start(&folder.path().join("none"), &["--store", store]);
             Front {
@@ -69,19 +68,72 @@ mod etcd {
             }
         }
 
-        fn address(&self) -> SocketAddr {
+        pub(crate) fn address(&self) -> SocketAddr {
             let address = self.node.url.strip_prefix("http://");
             address.and_then(|it| it.parse().ok()).expect("an address")
         }
 
-        fn client(&self) -> Client {
+        pub(crate) fn client(&self) -> Client {
             Client::open(self.address()).expect("it listens")
         }
     }
 
-    fn ask(client: &mut Client, method: &str, id: &str, head: &[&str], body: &[u8]) -> Answer {
+    pub(crate) fn ask(
+        client: &mut Client,
+        method: &str,
+        id: &str,
+        head: &[&str],
+        body: &[u8],
+    ) -> Answer {
         client.ask(method, id, head, body).expect("it answers")
     }
+
+    pub(crate) fn check_conditions(front: &Front) {
+        let mut client = front.client();
+        let mut put = |head: &[&str], value: &[u8]| ask(&mut client, "PUT", "c", head, value);
+        assert_eq!(put(&["If-Match: *"], b"0").status, 412);
+        let one = put(&["If-None-Match: *"], b"1");
+        assert_eq!(one.status, 201);
+        let prefer = "Prefer: return=representation";
+        let refused = put(&["If-None-Match: *", prefer], b"2");
+        assert_eq!((refused.status, &refused.body[..]), (412, &b"1"[..]));
+        assert_eq!(refused.etag, one.etag);
+        let if_one = format!("If-Match: {}", one.etag.expect("a version"));
+        let two = put(&[&if_one], b"2");
+        assert_eq!(two.status, 201);
+        assert_eq!(put(&[&if_one], b"3").status, 412);
+        let two = two.etag.expect("a version");
+        assert_eq!(put(&[&format!("If-None-Match: {two}")], b"3").status, 412);
+        assert_eq!(put(&["If-Match: *"], b"3").status, 201);
+        let mut delete = |head: &str| ask(&mut client, "DELETE", "c", &[head], b"").status;
+        assert_eq!(delete(&if_one), 412);
+        assert_eq!(delete("If-Match: *"), 202);
+        assert_eq!(delete("If-Match: *"), 412);
+    }
+
+    pub(crate) fn check_time_to_live(front: &Front) {
+        let mut client = front.client();
+        let put = client.request("PUT", "/v0/entity?id=t&ttl=1", &[], b"v");
+        assert_eq!(put.expect("it answers").status, 201);
+        let deadline = Instant::now() + PATIENCE;
+        while ask(&mut client, "GET", "t", &[], b"").status == 200 {
+            assert!(Instant::now() < deadline, "it stays");
+        }
+        // The engine still has it, and keeps it a little longer.
+        let created = ask(&mut client, "PUT", "t", &["If-None-Match: *"], b"w");
+        assert_eq!(created.status, 201);
+        assert_eq!(ask(&mut client, "GET", "t", &[], b"").body, b"w");
+    }
+}
+
+#[cfg(feature = "etcd")]
+mod etcd {
+    use crate::front::{Front, ask, check_conditions, check_time_to_live};
+    use crate::support::clients::under_foreign_load;
+    use crate::support::etcd::Etcd;
+    use crate::support::http::PATIENCE;
+    use crate::support::{dendra, run};
+    use std::time::Instant;
 
     const RECEIPT: &str = "acks=1/1; level=linearizable; durability=sync";
 
@@ -116,48 +168,13 @@ mod etcd {
     #[test]
     fn conditions_are_judged_by_etcd() {
         let Some(etcd) = Etcd::start(1) else { return };
-        let front = Front::start(&etcd.store("conditions"));
-        let mut client = front.client();
-        let mut put = |head: &[&str], value: &[u8]| ask(&mut client, "PUT", "k", head, value);
-        assert_eq!(put(&["If-Match: *"], b"0").status, 412);
-        let one = put(&["If-None-Match: *"], b"1");
-        assert_eq!(one.status, 201);
-        let prefer = "Prefer: return=representation";
-        let refused = put(&["If-None-Match: *", prefer], b"2");
-        assert_eq!((refused.status, &refused.body[..]), (412, &b"1"[..]));
-        assert_eq!(refused.etag, one.etag);
-        let if_one = format!("If-Match: {}", one.etag.expect("a version"));
-        let two = put(&[&if_one], b"2");
-        assert_eq!(two.status, 201);
-        assert_eq!(put(&[&if_one], b"3").status, 412);
-        let two = two.etag.expect("a version");
-        assert_eq!(put(&[&format!("If-None-Match: {two}")], b"3").status, 412);
-        assert_eq!(put(&["If-Match: *"], b"3").status, 201);
-        let gone = ask(&mut client, "DELETE", "k", &[&if_one], b"");
-        assert_eq!(gone.status, 412);
-        let gone = ask(&mut client, "DELETE", "k", &["If-Match: *"], b"");
-        assert_eq!(gone.status, 202);
-        assert_eq!(
-            ask(&mut client, "DELETE", "k", &["If-Match: *"], b"").status,
-            412
-        );
+        check_conditions(&Front::start(&etcd.store("conditions")));
     }
 
     #[test]
     fn a_record_with_a_time_to_live_ends_and_makes_room_for_a_new_one() {
         let Some(etcd) = Etcd::start(1) else { return };
-        let front = Front::start(&etcd.store("ttl"));
-        let mut client = front.client();
-        let put = client.request("PUT", "/v0/entity?id=k&ttl=1", &[], b"v");
-        assert_eq!(put.expect("it answers").status, 201);
-        let deadline = Instant::now() + PATIENCE;
-        while ask(&mut client, "GET", "k", &[], b"").status == 200 {
-            assert!(Instant::now() < deadline, "it stays");
-        }
-        // etcd still has it: the lease is longer.
-        let created = ask(&mut client, "PUT", "k", &["If-None-Match: *"], b"w");
-        assert_eq!(created.status, 201);
-        assert_eq!(ask(&mut client, "GET", "k", &[], b"").body, b"w");
+        check_time_to_live(&Front::start(&etcd.store("ttl")));
     }
 
     #[test]
@@ -253,5 +270,77 @@ mod etcd {
         while ask(&mut client, "PUT", "after", &[], b"v").status != 201 {
             assert!(Instant::now() < deadline, "it does not come back");
         }
+    }
+}
+
+#[cfg(feature = "cassandra")]
+mod cassandra {
+    use crate::front::{Front, ask, check_conditions, check_time_to_live};
+    use crate::support::cassandra::Cassandra;
+    use crate::support::clients::under_foreign_load;
+
+    #[test]
+    fn one_server_has_the_contract_and_its_histories_are_linearizable() {
+        let Some(cassandra) = Cassandra::start(41, 1) else {
+            return;
+        };
+        let store = cassandra.store("one", 1);
+        let fronts = [(); 2].map(|()| Front::start(&store));
+        let mut client = fronts[0].client();
+        let put = ask(&mut client, "PUT", "k", &[], b"one");
+        let receipt = "acks=1/1; level=linearizable; durability=sync";
+        assert_eq!((put.status, put.receipt.as_str()), (201, receipt));
+        let mut other = fronts[1].client();
+        let got = ask(&mut other, "GET", "k", &[], b"");
+        assert_eq!((got.status, &got.body[..]), (200, &b"one"[..]));
+        assert_eq!((got.etag, got.receipt.as_str()), (put.etag, receipt));
+        let large = vec![7; 1 << 20];
+        assert_eq!(ask(&mut client, "PUT", "k", &[], &large).status, 201);
+        assert_eq!(ask(&mut client, "GET", "k", &[], b"").body, large);
+        assert_eq!(ask(&mut client, "DELETE", "k", &[], b"").status, 202);
+        assert_eq!(ask(&mut client, "DELETE", "k", &[], b"").status, 202);
+        assert_eq!(ask(&mut client, "GET", "k", &[], b"").status, 404);
+        check_conditions(&fronts[0]);
+        check_time_to_live(&fronts[0]);
+        check_scans(&fronts[0]);
+        let on = [(0, fronts[0].address()), (1, fronts[1].address())];
+        let told = under_foreign_load("cassandra", &on, 60_000, |load| load.run_on(1_000));
+        println!("{} were not answered in time", told.failed());
+        let done = told.history.iter().filter(|op| op.is_done()).count();
+        assert!(done > told.history.len() / 2, "{:#?}", told.said());
+    }
+
+    fn check_scans(front: &Front) {
+        let mut client = front.client();
+        // More than one page of each bucket, some deleted, some long.
+        let mut expected = Vec::new();
+        for n in 0..600 {
+            let key = format!("s{n:04}");
+            let value = "v".repeat(if n % 100 == 0 { 100_000 } else { n % 7 });
+            assert_eq!(
+                ask(&mut client, "PUT", &key, &[], value.as_bytes()).status,
+                201
+            );
+            match n % 10 {
+                3 => assert_eq!(ask(&mut client, "DELETE", &key, &[], b"").status, 202),
+                _ => expected.push(key),
+            }
+        }
+        let mut scan = |target: &str| {
+            let target = format!("/v0/entities?{target}&keys-only=true");
+            let answer = client
+                .request("GET", &target, &[], b"")
+                .expect("it answers");
+            let text = String::from_utf8_lossy(&answer.body).into_owned();
+            let keys = text.split_whitespace().map(str::to_owned);
+            (keys.collect::<Vec<_>>(), answer.receipt)
+        };
+        let complete = "Dendra-Scan: complete".to_owned();
+        assert_eq!(scan("prefix=s"), (expected.clone(), complete.clone()));
+        let (some, end) = scan("start=s0100&limit=5");
+        assert_eq!(some, ["s0100", "s0101", "s0102", "s0104", "s0105"]);
+        assert_eq!(end, "Dendra-Scan: stopped; next=s0106");
+        expected.reverse();
+        assert_eq!(scan("prefix=s&reverse=true"), (expected, complete));
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! crate server ─► OuterStore ◄─┬─ etcd/       its HTTP/JSON gateway           feature `etcd`
+//!                         ├─ cassandra/  the native protocol, version 4     feature `cassandra`
 //!                         └─ map.rs      a map in memory, for tests
 //! place.rs   etcd://HOST:PORT,…/PREFIX ─► which driver, where
 //! store.rs   the trait and its nouns       envelope.rs   a record as bytes of a foreign value
@@ -14,8 +15,10 @@
 //! Not here: queues, deadlines and answers (crate `server`, `front/`).
 //! See: docs/stores.md.
 
+#[cfg(feature = "cassandra")]
+mod cassandra;
 mod clock;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "cassandra"))]
 mod envelope;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -42,10 +45,14 @@ pub fn driver(place: &StorePlace) -> Result<Arc<dyn OuterStore>, String> {
         OuterEngine::Etcd => Ok(Arc::new(etcd::EtcdStore::new(place))),
         #[cfg(not(feature = "etcd"))]
         OuterEngine::Etcd => Err(not_built("etcd")),
+        #[cfg(feature = "cassandra")]
+        OuterEngine::Cassandra => Ok(Arc::new(cassandra::CassandraStore::new(place))),
+        #[cfg(not(feature = "cassandra"))]
         OuterEngine::Cassandra => Err(not_built("cassandra")),
     }
 }
 
+#[cfg(not(all(feature = "etcd", feature = "cassandra")))]
 fn not_built(feature: &str) -> String {
     format!(
         "this build has no driver for {feature}: build one with `cargo build --release -p dendra --features {feature}`"

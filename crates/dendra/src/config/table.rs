@@ -265,7 +265,7 @@ pub(crate) static OPTIONS: [Spec; 54] = [
         shape: "URL",
         kind: Kind::StoreOrOff,
         fallback: Fallback::Fixed("off"),
-        help: "Another engine that keeps the records instead of the data folder: etcd://HOST:PORT,…/PREFIX, in a build with its driver",
+        help: "Another engine that keeps the records instead of the data folder: etcd://HOST:PORT,…/PREFIX or cassandra://HOST:PORT,…/KEYSPACE, in a build with its driver",
     },
     Spec {
         key: "workers",

@@ -16,6 +16,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub(crate) mod bucket;
+pub(crate) mod cassandra;
 pub(crate) mod clients;
 pub(crate) mod cluster;
 pub(crate) mod dev;
