@@ -7,7 +7,7 @@ DATA  ?= data
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak mutants mutants-setup demo upgrade-check dist clean
+.PHONY: help run test soak mutants mutants-setup outgrow-setup demo upgrade-check dist clean
 
 ## help: show this list
 help:
@@ -45,6 +45,17 @@ mutants:
 ## mutants-setup: install cargo-mutants, which `make mutants` needs
 mutants-setup:
 	$(CARGO) install cargo-mutants --locked
+
+## outgrow-setup: fetch etcd and the jars of Cassandra into target/outgrow, for tests of --store
+outgrow-setup:
+	@mkdir -p target/outgrow/etcd
+	cd target/outgrow && apt-get download etcd-server && dpkg-deb --extract etcd-server_*.deb etcd
+	target/outgrow/etcd/usr/bin/etcd --version
+	@printf '%s' '<project><modelVersion>4.0.0</modelVersion><groupId>dendra</groupId>' \
+	  '<artifactId>outgrow</artifactId><version>1</version><dependencies><dependency>' \
+	  '<groupId>org.apache.cassandra</groupId><artifactId>cassandra-all</artifactId>' \
+	  '<version>5.0.9</version></dependency></dependencies></project>' > target/outgrow/pom.xml
+	cd target/outgrow && mvn -q -B dependency:copy-dependencies -DoutputDirectory=cassandra
 
 ## demo: load a real file tree, kill the node in the middle, prove that nothing is lost
 demo:

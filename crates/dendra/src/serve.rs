@@ -46,12 +46,19 @@ pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> 
     let backups = effective
         .backup_schedule(&settings)
         .map_err(Failure::usage)?;
-    let reason = dendra_server::serve(settings, |running| {
+    let store = effective.store();
+    let driver = store.as_ref().map(dendra_stores::driver).transpose();
+    let driver = driver.map_err(|why| Failure::usage(format!("store: {why}")))?;
+    let on_serving = |running: &Running| {
         announce(running, console);
         if let (Some(schedule), Some(admin)) = (backups, running.admin_addr()) {
             schedule::start(schedule, admin, running.backup_gauge());
         }
-    });
+    };
+    let reason = match driver {
+        None => dendra_server::serve(settings, on_serving),
+        Some(store) => dendra_server::serve_front(settings, store, on_serving),
+    };
     match reason {
         ExitReason::Stopped => Ok(Exit::OK),
         other => Err(Failure::new(Exit::from(&other), other.to_string())),

@@ -1,4 +1,5 @@
-//! The backend of clients' operations: the store of a node alone, or the cluster of a member.
+//! The backend of clients' operations: the store of a node alone, the cluster of a member, or an
+//! engine of others behind a front door.
 //!
 //! ```text
 //! connection ─► begin ─┬─► Shown     a read, answered on the spot
@@ -14,7 +15,7 @@
 //! 2. The way to a backend is a `match`, and a read that need not wait allocates nothing on it.
 //! 3. Each operation that waits ends once, in the seat, at the latest when `wait` gives up.
 //!
-//! Not here: the backends (`alone.rs`, `peers/operation.rs`, `peers/scan.rs`), the bytes of answers
+//! Not here: the backends (`alone.rs`, `peers/operation.rs`, `peers/scan.rs`, `front/`), the bytes of answers
 //! (`answers.rs`).
 //! See: docs/overload.md.
 
@@ -29,6 +30,7 @@ use crate::event_loop::handover::{
     Begun, ChunkTerms, KeyRequest, NoChunk, PendingOperation, ScanChunk,
 };
 use crate::event_loop::thread::EventLoop;
+use crate::front::{FrontBackend, FrontWalk};
 use crate::peers::{ClusterBackend, ClusterWalk};
 use dendra_base::CellRef;
 use dendra_node::{Class, Entry, Outcome};
@@ -44,6 +46,8 @@ pub(crate) enum Backend {
     Alone(Alone),
     /// The owners of each key, through the loop's node.
     Member(ClusterBackend),
+    /// An engine of others.
+    Front(FrontBackend),
 }
 
 /// A scan between two chunks.
@@ -52,21 +56,24 @@ pub(crate) enum BackendScan {
     Store(StoreWalk),
     /// Of all members.
     Cluster(ClusterWalk),
+    /// Of an engine of others.
+    Front(FrontWalk),
 }
 
 impl Backend {
     /// The backend of this loop.
     pub(crate) fn of(lane: &EventLoop) -> Backend {
-        match lane.agent() {
-            None => Backend::Alone(Alone),
-            Some(agent) => Backend::Member(ClusterBackend::new(agent)),
+        match (lane.agent(), &lane.shared.front) {
+            (_, Some(desk)) => Backend::Front(FrontBackend::new(desk)),
+            (None, None) => Backend::Alone(Alone),
+            (Some(agent), None) => Backend::Member(ClusterBackend::new(agent)),
         }
     }
 
     /// The backend of a scan: a member's own store, too, can be scanned alone.
     pub(crate) fn of_scan(&self, scope: Scope) -> Backend {
         match (self, scope) {
-            (Backend::Member(_), Scope::Cluster) => self.clone(),
+            (Backend::Member(_), Scope::Cluster) | (Backend::Front(_), _) => self.clone(),
             (Backend::Alone(_) | Backend::Member(_), _) => Backend::Alone(Alone),
         }
     }
@@ -77,16 +84,28 @@ impl Backend {
     pub(crate) fn admit(&self, lane: &EventLoop, class: Class) -> Entry {
         let entry = lane.admit(class);
         match self {
-            Backend::Alone(_) => entry,
+            Backend::Alone(_) | Backend::Front(_) => entry,
             Backend::Member(member) => member.admit(class, entry),
         }
     }
 
-    /// Can it keep to the conditions of this write?
+    /// The terms of the answer to an operation on a key.
+    pub(crate) fn terms(&self, lane: &EventLoop, style: Style, entity: &Entity) -> Terms {
+        let durability = lane.shared.settings.durability;
+        match self {
+            Backend::Alone(_) | Backend::Member(_) => {
+                Terms::new(style, entity.quorum, durability, &lane.routes())
+            }
+            Backend::Front(front) => front.terms(lane, style, entity),
+        }
+    }
+
+    /// Can it keep to what this operation asks for?
     pub(crate) fn check(&self, entity: &Entity, terms: &Terms) -> Result<(), Refusal> {
         match self {
             Backend::Alone(_) => Ok(()),
             Backend::Member(member) => member.check(entity, terms),
+            Backend::Front(front) => front.check(entity, terms),
         }
     }
 
@@ -94,7 +113,7 @@ impl Backend {
     pub(crate) fn value_share<'a>(&self, lane: &'a EventLoop) -> Option<&'a Rc<Rooms>> {
         match self {
             Backend::Alone(_) => None,
-            Backend::Member(_) => Some(&lane.value_bytes),
+            Backend::Member(_) | Backend::Front(_) => Some(&lane.value_bytes),
         }
     }
 
@@ -103,6 +122,7 @@ impl Backend {
         match self {
             Backend::Alone(alone) => alone.joins(op),
             Backend::Member(member) => member.joins(raw_key, waiting),
+            Backend::Front(front) => front.joins(raw_key, waiting),
         }
     }
 
@@ -111,6 +131,7 @@ impl Backend {
         match self {
             Backend::Alone(alone) => alone.scan_terms(lane, style),
             Backend::Member(member) => member.scan_terms(lane, style),
+            Backend::Front(front) => front.scan_terms(lane, style),
         }
     }
 
@@ -128,6 +149,7 @@ impl Backend {
         match self {
             Backend::Alone(alone) => alone.begin(lane, request, watch, show),
             Backend::Member(member) => member.begin(lane, request).map(Begun::Waits),
+            Backend::Front(front) => front.begin(lane, request).map(Begun::Waits),
         }
     }
 
@@ -141,7 +163,7 @@ impl Backend {
     ) -> Result<(), Refused> {
         match self {
             Backend::Alone(alone) => alone.resume(lane, seat, read),
-            Backend::Member(_) => unreachable!("a member's reads never block"),
+            Backend::Member(_) | Backend::Front(_) => unreachable!("their reads never block"),
         }
     }
 
@@ -154,6 +176,7 @@ impl Backend {
         match self {
             Backend::Alone(alone) => alone.wait(socket, pending).await,
             Backend::Member(member) => member.wait(socket, pending).await,
+            Backend::Front(front) => front.wait(socket, pending).await,
         }
     }
 
@@ -162,13 +185,14 @@ impl Backend {
         match self {
             Backend::Alone(alone) => alone.note_wait(lane, pending),
             Backend::Member(member) => member.note_wait(lane, pending),
+            Backend::Front(front) => front.note_wait(lane, pending),
         }
     }
 
     /// The sentence about an outcome that it knows more about than the outcome says.
     pub(crate) fn explain(&self, failure: &Outcome) -> Option<Refusal> {
         match self {
-            Backend::Alone(_) => None,
+            Backend::Alone(_) | Backend::Front(_) => None,
             Backend::Member(member) => member.explain(failure),
         }
     }
@@ -180,6 +204,7 @@ impl Backend {
         match self {
             Backend::Alone(_) => BackendScan::Store(StoreWalk::new(query, lane.wall_ms())),
             Backend::Member(member) => BackendScan::Cluster(member.walk(query)),
+            Backend::Front(front) => BackendScan::Front(front.walk(query)),
         }
     }
 }
@@ -195,6 +220,7 @@ impl BackendScan {
         match self {
             BackendScan::Store(walk) => walk.next(socket, out, turn).await,
             BackendScan::Cluster(walk) => walk.next(socket, out, turn).await,
+            BackendScan::Front(walk) => walk.next(socket, out, turn).await,
         }
     }
 
@@ -203,6 +229,7 @@ impl BackendScan {
         match self {
             BackendScan::Store(walk) => walk.next_key(),
             BackendScan::Cluster(walk) => Some(walk.next_key()),
+            BackendScan::Front(walk) => Some(walk.next_key()),
         }
     }
 }

@@ -10,6 +10,7 @@
 //! clients/       accepting, connections          event_loop/    a loop, its turns and its mailbox
 //! backend.rs     carries operations out          disk/          threads that may wait for the disk
 //! peers/         the node, links of members      admin/         pages for people and scrapers
+//! front/         an engine of others behind the door
 //! tls/           sealed connections               rights/        tokens, and their grants
 //! start_error.rs why a node did not start        limits.rs      bounds
 //! ```
@@ -29,6 +30,7 @@ mod border_watch;
 mod clients;
 mod disk;
 mod event_loop;
+mod front;
 mod lifecycle;
 pub mod limits;
 mod peers;
@@ -43,6 +45,6 @@ pub use border_watch::{BorderState, BorderWatch};
 pub use disk::folder;
 pub use disk::large::LargeApart;
 pub use event_loop::shared::Phase;
-pub use lifecycle::{ExitReason, Running, Server, serve};
+pub use lifecycle::{ExitReason, Running, Server, serve, serve_front};
 pub use settings::{Settings, Timeouts};
 pub use start_error::StartError;

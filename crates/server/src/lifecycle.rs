@@ -43,6 +43,7 @@ use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::overload::Overload;
 use crate::event_loop::shared::{LoopHandle, Phase, PhaseCell, Shared};
 use crate::event_loop::thread::{self, Floors};
+use crate::front::{FrontDesk, FrontThreads};
 use crate::limits;
 use crate::peers::{self, Cluster, StartGate};
 use crate::rights;
@@ -50,10 +51,12 @@ use crate::settings::{ClusterSettings, Settings};
 use crate::start_error::StartError;
 use crate::tls::Tls;
 use dendra_engine::vfs::Vfs;
+use dendra_engine::vfs::mem::MemVfs;
 use dendra_engine::{Engine, Error, Identity};
 use dendra_node::Gate;
 use dendra_node::membership::Disowned;
 use dendra_node::topology::record::EpochRecord;
+use dendra_stores::OuterStore;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -91,16 +94,48 @@ impl Server {
     /// # Errors
     /// One kind per exit code, each a sentence that names the way out.
     pub fn start(settings: Settings) -> Result<Running, StartError> {
-        Server::start_until_asked(settings, Starting::new()?)
+        Server::start_until_asked(settings, None, Starting::new()?)
     }
 
-    fn start_until_asked(settings: Settings, starting: Starting) -> Result<Running, StartError> {
+    /// Starts a front door of `store`, which keeps every record; the data folder is not touched.
+    ///
+    /// # Errors
+    /// As `start`; a store that cannot be opened counts as a folder.
+    pub fn start_front(
+        settings: Settings,
+        store: Arc<dyn OuterStore>,
+    ) -> Result<Running, StartError> {
+        Server::start_until_asked(settings, Some(store), Starting::new()?)
+    }
+
+    fn start_until_asked(
+        mut settings: Settings,
+        store: Option<Arc<dyn OuterStore>>,
+        starting: Starting,
+    ) -> Result<Running, StartError> {
         settings
             .check()
             .map_err(|reason| StartError::Settings { reason })?;
         let doors = Doors::bind(&settings)?;
-        let vfs = open_folder(&settings)?;
-        Server::start_behind(doors, settings, vfs, &starting)
+        let Some(store) = store else {
+            let vfs = open_folder(&settings)?;
+            return Server::start_behind(doors, settings, vfs, None, &starting);
+        };
+        let threads = FrontThreads::new(store);
+        let threads = threads.map_err(system("a front door has no threads"))?;
+        let shape = starting.wait_for(threads.open())?;
+        let shape = shape.map_err(|failure| StartError::Folder {
+            reason: format!("the store cannot be opened: {failure}"),
+        })?;
+        tracing::info!(
+            engine = shape.engine,
+            copies = shape.copies,
+            "the store is open"
+        );
+        settings.durability = shape.durability;
+        let desk = Arc::new(FrontDesk::new(shape, settings.queue));
+        let vfs = Arc::new(MemVfs::new());
+        Server::start_behind(doors, settings, vfs, Some((desk, threads)), &starting)
     }
 
     /// As `start`, on a given folder: a disk that fails on purpose, say.
@@ -112,16 +147,18 @@ impl Server {
             .check()
             .map_err(|reason| StartError::Settings { reason })?;
         let doors = Doors::bind(&settings)?;
-        Server::start_behind(doors, settings, vfs, &Starting::new()?)
+        Server::start_behind(doors, settings, vfs, None, &Starting::new()?)
     }
 
     fn start_behind(
         doors: Doors,
         settings: Settings,
         vfs: Arc<dyn Vfs>,
+        front: Option<(Arc<FrontDesk>, FrontThreads)>,
         starting: &Starting,
     ) -> Result<Running, StartError> {
         let settings = fit_descriptors(settings);
+        let desk = front.as_ref().map(|(desk, _)| Arc::clone(desk));
         let border = Border::open(&settings);
         let border = border.map_err(|reason| StartError::Settings { reason })?;
         let admin = match doors.admin {
@@ -133,7 +170,7 @@ impl Server {
             )?),
             None => None,
         };
-        let shared = Arc::new(open_engine(settings, vfs, border, starting)?);
+        let shared = Arc::new(open_engine(settings, vfs, border, desk, starting)?);
         if let Some(admin) = &admin {
             admin.attach(Arc::clone(&shared));
         }
@@ -147,7 +184,7 @@ impl Server {
                 reason: leave(&*shared.folder, why),
             });
         }
-        let mut running = Running::start_threads(&shared, admin)?;
+        let mut running = Running::start_threads(&shared, admin, front)?;
         match running.open_doors(doors.data, starting) {
             Ok(()) => Ok(running),
             Err(error) => {
@@ -322,6 +359,7 @@ fn open_engine(
     settings: Settings,
     vfs: Arc<dyn Vfs>,
     border: Border,
+    front: Option<Arc<FrontDesk>>,
     starting: &Starting,
 ) -> Result<Shared, StartError> {
     dendra_engine::observe_waits(admin::profile::watched);
@@ -406,6 +444,7 @@ fn open_engine(
         requests: Arc::new(Gate::new(settings.requests_inflight_max as u64)),
         orders: Arc::new(Gate::new(limits::ORDERS_INFLIGHT_MAX as u64)),
         cluster,
+        front,
         bytes: Arc::new(Space::new(settings.body_bytes_inflight_max)),
         scan_bytes: Arc::new(Space::new(
             settings.body_bytes_inflight_max / limits::SCAN_BYTES_SHARE,
@@ -496,6 +535,7 @@ pub struct Running {
     workers: Vec<JoinHandle<()>>,
     log: Option<JoinHandle<()>>,
     maintenance: Vec<JoinHandle<()>>,
+    front: Option<(Arc<FrontDesk>, FrontThreads)>,
 }
 
 impl fmt::Debug for Running {
@@ -511,11 +551,15 @@ impl Running {
     fn start_threads(
         shared: &Arc<Shared>,
         admin: Option<admin::Admin>,
+        front: Option<(Arc<FrontDesk>, FrontThreads)>,
     ) -> Result<Running, StartError> {
         let no_thread = system("a thread could not be started");
         let first = shared.lanes.first().expect("a node has a loop");
         first.mailbox.post(LoopEvent::Begin);
         let (stop_accepting, _) = watch::channel(false);
+        if let Some((desk, threads)) = &front {
+            threads.serve(Arc::clone(desk), shared);
+        }
         let loops = (0..shared.lanes.len())
             .map(|index| thread::spawn(shared, index, &FLOORS))
             .collect::<io::Result<_>>()
@@ -529,6 +573,7 @@ impl Running {
             workers: readers::spawn(shared).map_err(&no_thread)?,
             log: Some(wal_thread::spawn(shared).map_err(&no_thread)?),
             maintenance: background(shared).map_err(&no_thread)?,
+            front,
             shared: Arc::clone(shared),
         })
     }
@@ -636,6 +681,9 @@ impl Running {
         self.drain();
         self.post_to_loops(|| LoopEvent::Stop);
         join(self.loops.drain(..));
+        if let Some((desk, threads)) = self.front.take() {
+            threads.stop(&desk);
+        }
         self.shared.pool.close();
         join(self.workers.drain(..));
         self.shared.bell.close();
@@ -745,6 +793,23 @@ enum Wake {
 /// fails: the durable state is unknown then. `on_serving` is called once, when clients are
 /// accepted.
 pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReason {
+    serve_until_signal(settings, None, on_serving)
+}
+
+/// As [`serve`], a front door of `store`.
+pub fn serve_front(
+    settings: Settings,
+    store: Arc<dyn OuterStore>,
+    on_serving: impl FnOnce(&Running),
+) -> ExitReason {
+    serve_until_signal(settings, Some(store), on_serving)
+}
+
+fn serve_until_signal(
+    settings: Settings,
+    store: Option<Arc<dyn OuterStore>>,
+    on_serving: impl FnOnce(&Running),
+) -> ExitReason {
     let (wake, woken) = mpsc::sync_channel(4);
     let secret_file = settings
         .cluster
@@ -768,7 +833,7 @@ pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReaso
     if let Err(error) = watcher {
         return ExitReason::NotStarted(system("a thread could not be started")(error));
     }
-    let running = match Server::start_until_asked(settings, starting) {
+    let running = match Server::start_until_asked(settings, store, starting) {
         Ok(running) => running,
         Err(StartError::Asked) => return ExitReason::Stopped,
         Err(error) => return ExitReason::NotStarted(error),

@@ -286,6 +286,15 @@ pub const HTTP_IDLE_SWEEPS_MAX: u32 = 100;
 pub const SESSIONS_GREETED_MAX: usize = 1_024;
 /// The node ends every operation at its deadline; the seat waits this much longer for it.
 pub const OUTCOME_GRACE: Duration = Duration::from_millis(200);
+/// Threads on which the driver of a front door runs: they wait for sockets, and pack and unpack.
+pub const FRONT_THREADS: usize = 2;
+/// Operations that an engine of others carries out at once for one front door.
+pub const FRONT_UNDER_WAY_MAX: usize = 256;
+/// A page of a scan of an engine of others, but for one longer record.
+pub const FRONT_PAGE_BYTES_MAX: usize = 4 * SCAN_PAGE_BYTES;
+/// How long a stop waits for the driver's threads.
+pub const FRONT_STOP: Duration = Duration::from_secs(1);
+
 /// One page of a scan over the cluster, and of each member's answer for it.
 pub const SCAN_PAGE_BYTES: usize = 128 << 10;
 

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 /// Names that several types still share: how many. Rename one, and lower the number; a name that is
 /// down to one leaves the list. A new type takes a name of its own.
-const SHARED: [(&str, usize); 99] = [
+const SHARED: [(&str, usize); 98] = [
     ("Accepted", 2),
     ("Age", 2),
     ("Ask", 3),
@@ -66,7 +66,6 @@ const SHARED: [(&str, usize); 99] = [
     ("Overload", 2),
     ("Own", 3),
     ("Pace", 2),
-    ("Page", 2),
     ("Paged", 2),
     ("Parsed", 2),
     ("Partition", 2),

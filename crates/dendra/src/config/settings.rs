@@ -13,10 +13,12 @@
 //! See: docs/cli.md.
 
 use super::Effective;
+use super::source::Source;
 use super::table::Value;
 use dendra_engine::Durability;
 use dendra_server::Settings;
 use dendra_server::settings::{AuditSettings, Timeouts, TlsSettings};
+use dendra_stores::StorePlace;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -73,7 +75,29 @@ impl Effective {
         settings.cluster = self.cluster()?;
         self.check_border(&settings)?;
         self.backup_schedule(&settings)?;
+        self.check_store()?;
         Ok(settings)
+    }
+
+    /// The engine that keeps the records, if that is another one.
+    pub(crate) fn store(&self) -> Option<StorePlace> {
+        match &self.setting("store").value {
+            Value::Text(text) if text == "off" => None,
+            Value::Text(text) => Some(StorePlace::parse(text).expect("the table has parsed it")),
+            _ => unreachable!("the table says that store is text"),
+        }
+    }
+
+    /// A front door is no member and keeps nothing that could be backed up.
+    fn check_store(&self) -> Result<(), String> {
+        let is_set = |key: &&str| self.setting(key).source != Source::Default;
+        let wrong = ["cluster", "join", "backup-to"].into_iter().find(is_set);
+        match (self.store(), wrong) {
+            (Some(_), Some(key)) => Err(format!(
+                "store and {key} do not go together: the other engine has its own members and its own backups"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The files of TLS.

@@ -20,6 +20,7 @@ use super::units;
 use crate::client::Base;
 use dendra_base::limits;
 use dendra_server::settings::{HostRule, Member, OriginRule, Topology};
+use dendra_stores::StorePlace;
 use std::ffi::OsStr;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -64,6 +65,8 @@ pub(crate) enum Kind {
     Origins,
     /// A length of time, at least a second.
     Time,
+    /// Where another engine is, or `off`.
+    StoreOrOff,
     /// URLs of nodes, with commas, or `off`.
     Urls,
     /// Log levels per target: `info,dendra_engine=debug`.
@@ -134,7 +137,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 53] = [
+pub(crate) static OPTIONS: [Spec; 54] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -256,6 +259,13 @@ pub(crate) static OPTIONS: [Spec; 53] = [
         kind: Kind::Folder,
         fallback: Fallback::Fixed("data"),
         help: "Data folder, created when missing",
+    },
+    Spec {
+        key: "store",
+        shape: "URL",
+        kind: Kind::StoreOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "Another engine that keeps the records instead of the data folder: etcd://HOST:PORT,…/PREFIX or cassandra://HOST:PORT,…/KEYSPACE, in a build with its driver",
     },
     Spec {
         key: "workers",
@@ -665,6 +675,11 @@ pub(crate) fn parse(kind: Kind, text: &OsStr) -> Result<Value, String> {
             _ => Err(format!(
                 "{text:?} is too short; write at least a second, like 24h"
             )),
+        },
+        Kind::StoreOrOff if text == "off" => Ok(Value::Text(text.to_owned())),
+        Kind::StoreOrOff => match StorePlace::parse(text) {
+            Ok(place) => Ok(Value::Text(place.to_string())),
+            Err(bad) => Err(format!("{text:?} {bad}")),
         },
         Kind::Urls if text == "off" => Ok(Value::Text(text.to_owned())),
         Kind::Urls => match text.split(',').find_map(|url| Base::parse(url).err()) {

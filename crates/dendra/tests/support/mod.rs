@@ -16,9 +16,11 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub(crate) mod bucket;
+pub(crate) mod cassandra;
 pub(crate) mod clients;
 pub(crate) mod cluster;
 pub(crate) mod dev;
+pub(crate) mod etcd;
 pub(crate) mod http;
 #[path = "../../src/dev/proxy.rs"]
 pub(crate) mod proxy;

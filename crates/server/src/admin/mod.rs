@@ -39,6 +39,7 @@ use crate::audit::{self, Audit, AuditEvent, AuditKind, Port};
 use crate::border::Border;
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
+use crate::front::desk::FrontDesk;
 use crate::limits;
 use crate::peers::Cluster;
 use crate::rights::{LoginProof, ShownNames};
@@ -304,6 +305,7 @@ async fn check_sender(State(plane): State<Arc<Plane>>, request: Request, next: N
     let checked = plane.hosts.check_host(&sender);
     let checked = checked.and_then(|()| plane.hosts.check_page(&sender));
     let checked = checked.and_then(|()| check_token(&plane, &request));
+    let checked = checked.and_then(|who| check_store(&plane, &request).map(|()| who));
     let mut answer = match checked {
         Ok(who) => match Recorded::of(&plane, &request, who) {
             None => next.run(request).await,
@@ -320,6 +322,27 @@ async fn check_sender(State(plane): State<Arc<Plane>>, request: Request, next: N
         .headers_mut()
         .insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     answer
+}
+
+/// A front door has no record of its own to be copied or replaced.
+fn check_store(plane: &Plane, request: &Request) -> Result<(), Refusal> {
+    let path = request.uri().path();
+    let is_of_records = path.starts_with("/v0/checkpoints") || path.starts_with("/v0/restore");
+    let shared = plane.shared.get();
+    let Some(desk) = shared.and_then(|shared| shared.front.as_ref()) else {
+        return Ok(());
+    };
+    match is_of_records {
+        true => Err(Refusal::new(
+            501,
+            "not-offered",
+            format!(
+                "this front door keeps no records: use the tools of {} for that",
+                desk.shape.engine
+            ),
+        )),
+        false => Ok(()),
+    }
 }
 
 /// A call that goes into the audit log with its outcome.
@@ -534,6 +557,9 @@ async fn status(State(plane): State<Arc<Plane>>) -> Response {
         page.insert("node".to_owned(), node(shared));
         page.insert("engine".to_owned(), engine(shared));
         page.insert("queues".to_owned(), queues(shared));
+        if let Some(desk) = &shared.front {
+            page.insert("store".to_owned(), store(desk));
+        }
         if let Some(cluster) = &shared.cluster {
             page.insert("cluster".to_owned(), members(cluster));
         }
@@ -612,6 +638,14 @@ fn comparisons(cluster: &Cluster) -> serde_json::Value {
         "promises": comparisons.promises(),
         "left_out": comparisons.left_out(),
         "peers": peers.collect::<Vec<_>>(),
+    })
+}
+
+fn store(desk: &FrontDesk) -> serde_json::Value {
+    serde_json::json!({
+        "engine": desk.shape.engine,
+        "copies": desk.shape.copies,
+        "queued": desk.queued(),
     })
 }
 

@@ -85,6 +85,7 @@ impl Answers<'_> {
                 }
                 status::write_refusal(self.out, terms.style, &status::refused(*refused))
             }
+            Some(Finished::Told(refusal)) => status::write_refusal(self.out, terms.style, refusal),
             Some(Finished::Damaged) => {
                 self.lane.metrics().damaged.add(1);
                 status::write_refusal(self.out, terms.style, &Refusal::damaged())

@@ -3,7 +3,8 @@
 //! ```text
 //! log thread ─► WriteOutcome ─┐
 //! store pool ─► PoolAnswer   ─┼─► Finished ─► seat ─► the connection: status, headers, bytes
-//! node       ─► Outcome, page ┘
+//! node       ─► Outcome, page ┤
+//! front door ─► Outcome, page ┘   Told, when the engine behind it did not do it
 //! ```
 //!
 //! Invariants
@@ -18,6 +19,7 @@ use dendra_base::Cell;
 use dendra_base::peer::{Answer, Range};
 use dendra_engine::WriteOutcome;
 use dendra_node::Outcome;
+use dendra_wire::Refusal;
 
 /// The end of an operation, of a part of a scan, or of a peer's question.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(crate) enum Finished {
     Refused(Refused),
     /// Bytes on disk are not those that were written.
     Damaged,
+    /// An engine of others did not do it: the answer that says why.
+    Told(Box<Refusal>),
     /// The engine or a worker failed; the log has the reason, and nothing changed.
     Failed,
     /// The next chunk of a scan of the own store.

@@ -21,6 +21,7 @@ pub(crate) mod doorway;
 pub(crate) mod finished;
 pub(crate) mod input;
 pub(crate) mod listener;
+pub(crate) mod pages;
 pub(crate) mod room;
 pub(crate) mod seat;
 pub(crate) mod socket;

@@ -90,8 +90,9 @@ pub(crate) fn answered(ticket: StoreTicket, answer: PoolAnswer) -> Event {
         PoolAnswer::Surveyed(result) => Event::Surveyed { ticket, result },
         PoolAnswer::Damaged => failed(StoreFailure::Damaged),
         PoolAnswer::Late => failed(StoreFailure::Late),
-        PoolAnswer::Failed | PoolAnswer::Chunk(_) | PoolAnswer::ChunkFailed(..) => {
-            failed(StoreFailure::NotApplied)
-        }
+        PoolAnswer::Failed
+        | PoolAnswer::Chunk(_)
+        | PoolAnswer::ChunkFailed(..)
+        | PoolAnswer::Front(_) => failed(StoreFailure::NotApplied),
     }
 }

@@ -1,5 +1,8 @@
 //! Reads that would block, as values: the work, its asker, and its result.
 //!
+//! Invariants
+//! 1. Every kind of work has a kind of answer, and every answer to a client is a `Finished`.
+//!
 //! Not here: the queue (`store_pool.rs`), the threads (`readers.rs`).
 
 use crate::admin::metrics::Refused;
@@ -53,6 +56,8 @@ pub(crate) enum PoolAnswer {
     Page(Paged),
     /// A look, for the node.
     Surveyed(Result<Surveyed, StoreFailure>),
+    /// The end of an operation of an engine of others.
+    Front(Box<Finished>),
     /// The deadline passed in the queue.
     Late,
     /// Bytes on disk are not those that were written.
@@ -79,6 +84,7 @@ impl From<PoolAnswer> for Finished {
             },
             PoolAnswer::Chunk(scan) => Finished::Chunk(scan),
             PoolAnswer::ChunkFailed(scan, is_damaged) => Finished::ChunkFailed(scan, is_damaged),
+            PoolAnswer::Front(finished) => *finished,
             PoolAnswer::Late => Finished::Refused(Refused::Deadline),
             PoolAnswer::Damaged => Finished::Damaged,
             // Pages and looks are made for the node alone.

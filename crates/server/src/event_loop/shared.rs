@@ -25,6 +25,7 @@ use crate::disk::store_pool::StorePool;
 use crate::disk::versions::Versions;
 use crate::event_loop::mailbox::Mailbox;
 use crate::event_loop::overload::Overload;
+use crate::front::desk::FrontDesk;
 use crate::peers::Cluster;
 use crate::rights::Rights;
 use crate::settings::Settings;
@@ -173,6 +174,8 @@ pub(crate) struct Shared {
     pub(crate) orders: Arc<Gate>,
     /// State that the loops' nodes share, in a cluster of more than one.
     pub(crate) cluster: Option<Arc<Cluster>>,
+    /// The queue of the engine behind a front door.
+    pub(crate) front: Option<Arc<FrontDesk>>,
     /// Bytes of bodies that arrive and of answers that leave.
     pub(crate) bytes: Arc<Space>,
     /// The share of them that scans may have.

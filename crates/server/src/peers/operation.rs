@@ -58,7 +58,10 @@ impl ClusterBackend {
 
     /// A condition is judged by a majority of all copies, or not at all.
     pub(crate) fn check(&self, entity: &Entity, terms: &Terms) -> Result<(), Refusal> {
-        if entity.condition == Condition::None || terms.receipt.level == Consistency::Linearizable {
+        if matches!(entity.op, EntityOp::Get | EntityOp::Head)
+            || entity.condition == Condition::None
+            || terms.receipt.level == Consistency::Linearizable
+        {
             return Ok(());
         }
         Err(Refusal::new(

@@ -133,10 +133,9 @@ impl Connection {
         let stages = &lane.metrics().stages;
         match routed {
             Ok(Route::Entity(entity)) => {
-                let durability = lane.shared.settings.durability;
-                let terms = Terms::new(style, entity.quorum, durability, &lane.routes());
+                let terms = self.backend.terms(&lane, style, &entity);
                 watch.lap(stages, op_of_entity(entity.op), RequestStage::Parse);
-                if is_write && let Err(refusal) = self.backend.check(&entity, &terms) {
+                if let Err(refusal) = self.backend.check(&entity, &terms) {
                     return match self.has_waiting() {
                         true => self.those_in_front(),
                         false => self.refuse(head, &refusal),

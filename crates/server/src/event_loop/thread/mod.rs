@@ -35,6 +35,7 @@ use crate::event_loop::delay::{self, Delay};
 use crate::event_loop::giving_way::{self, GivingWay};
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::{LoopHandle, Phase, Shared};
+use crate::front::desk::{FrontDesk, FrontJob, FrontWork};
 use crate::limits;
 use crate::peers::{Agent, routes};
 use crate::tls::ByteStream;
@@ -292,6 +293,7 @@ impl EventLoop {
         let options = settings.engine_options();
         let topology = shared.cluster.as_ref().map(|cluster| cluster.topology());
         let topology = topology.as_deref();
+        let copies = shared.front.as_ref().map_or(1, |desk| desk.shape.copies);
         let giving_way = Rc::default();
         EventLoop {
             index,
@@ -322,8 +324,8 @@ impl EventLoop {
             }),
             uncovered: Cell::new(None),
             routes: Cell::new(dendra_wire::Settings {
-                nodes: topology.map_or(1, Topology::live),
-                replication_factor: topology.map_or(1, Topology::replication_factor),
+                nodes: topology.map_or(copies, Topology::live),
+                replication_factor: topology.map_or(copies, Topology::replication_factor),
                 key_bytes_max: dendra_base::limits::KEY_BYTES_MAX,
                 value_bytes_max: settings.value_bytes_max as u64,
             }),
@@ -590,6 +592,45 @@ impl EventLoop {
     /// it.
     pub(crate) fn withdraw(&self, slot: u32) -> bool {
         let is_out = !self.shared.pool.take_back(self.index, &[slot]).is_empty();
+        if is_out {
+            self.take_ticket(slot);
+        }
+        is_out
+    }
+
+    /// Gives `work` to the desk of an engine of others, where it waits under the slot that is
+    /// returned; its answer comes to `seat`.
+    pub(crate) fn offer_front(
+        &self,
+        desk: &FrontDesk,
+        seat: &Rc<Seat>,
+        deadline_us: u64,
+        work: FrontWork,
+    ) -> Result<u32, Refused> {
+        let permit = self.hold_request().ok_or(Refused::Requests)?;
+        let target = Target::Seat {
+            seat: Rc::clone(seat),
+            round: seat.round(),
+            place: seat.next_place(),
+        };
+        let slot = self.ticket(target, permit);
+        let offered = desk.offer(FrontJob {
+            lane: self.index,
+            slot,
+            deadline_us,
+            work,
+        });
+        if !offered {
+            self.take_ticket(slot);
+            return Err(Refused::StoreQueue);
+        }
+        seat.expect();
+        Ok(slot)
+    }
+
+    /// Takes the operation under `slot` back from the desk: `false` when it has begun.
+    pub(crate) fn withdraw_front(&self, desk: &FrontDesk, slot: u32) -> bool {
+        let is_out = desk.take_back(self.index, slot);
         if is_out {
             self.take_ticket(slot);
         }

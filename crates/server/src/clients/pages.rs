@@ -1,0 +1,156 @@
+//! A scan whose records come in pages: what a page becomes, and where the next one begins.
+//!
+//! ```text
+//! query ─► rest ─► a backend's page ─► take: records into the buffer, the new rest, the end
+//! ```
+//!
+//! Invariants
+//! 1. `complete` is said exactly when the backend said so of its last page.
+//! 2. A limit that is reached names the key to go on from, in the direction of the scan.
+//!
+//! Not here: who makes pages (`peers/scan.rs`, `front/scan.rs`).
+//! See: docs/api.md, section "Many keys".
+
+use crate::clients::finished::Finished;
+use crate::event_loop::handover::{ChunkTerms, NoChunk, ScanChunk, WalkEnd};
+use bytes::Bytes;
+use dendra_base::peer::Range;
+use dendra_wire::http::Framing;
+use dendra_wire::http::records::{self, Show};
+use dendra_wire::route::{Direction, Scan as Query};
+
+/// The range of a query, in the words of members.
+fn range_of(query: &Query) -> Range {
+    // Stored keys of the clients' space, or its end: the byte behind it.
+    let raw = |stored: &[u8]| Bytes::copy_from_slice(stored.get(1..).unwrap_or_default());
+    let is_bounded = query.end.first() == query.start.first();
+    Range {
+        start: raw(&query.start),
+        end: is_bounded.then(|| raw(&query.end)),
+        is_reverse: query.direction == Direction::Backward,
+        is_keys_only: query.show == Show::KeysOnly,
+    }
+}
+
+/// Where a cut scan goes on: `start=` of a forward one, `end=` of a backward one.
+fn next_of(rest: &Range) -> Vec<u8> {
+    match (rest.is_reverse, &rest.end) {
+        (true, Some(end)) => end.to_vec(),
+        (true, None) => Vec::new(),
+        (false, _) => rest.start.to_vec(),
+    }
+}
+
+/// A scan between two pages.
+pub(crate) struct PageWalk {
+    /// The part that is still to come; `None` at the end.
+    rest: Option<Range>,
+    left: Option<u64>,
+    framing: Framing,
+    show: Show,
+    direction: Direction,
+    /// The record that was shown last.
+    last: Bytes,
+}
+
+impl PageWalk {
+    /// A scan of `query`'s range.
+    pub(crate) fn new(query: &Query) -> PageWalk {
+        PageWalk {
+            rest: (!query.is_empty()).then(|| range_of(query)),
+            left: query.limit,
+            framing: query.framing,
+            show: query.show,
+            direction: query.direction,
+            last: Bytes::new(),
+        }
+    }
+
+    /// The part that is still to come; `None` at the end.
+    pub(crate) fn rest(&self) -> Option<Range> {
+        self.rest.clone()
+    }
+
+    /// Where it goes on, in the client's words.
+    pub(crate) fn next_key(&self) -> Vec<u8> {
+        self.rest.as_ref().map(next_of).unwrap_or_default()
+    }
+
+    /// A page, behind the earlier content of `out`. `finished` is the backend's answer about the
+    /// rest; `None` when there was none to ask for, `Some(None)` when it did not say in time.
+    pub(crate) fn take(
+        &mut self,
+        mut out: Vec<u8>,
+        finished: Option<Option<Finished>>,
+        turn: ChunkTerms,
+    ) -> Result<ScanChunk, NoChunk> {
+        let Some(finished) = finished else {
+            return Ok(chunk(out, Some(WalkEnd::Complete)));
+        };
+        let (page, rest, failure) = match finished {
+            Some(Finished::Page {
+                records,
+                rest,
+                failure,
+            }) => (records, rest, failure),
+            ended => return Err(NoChunk::Ended(ended.map(Box::new))),
+        };
+        if turn.is_first
+            && let Some(failure) = failure
+        {
+            return Err(NoChunk::ended(Finished::Outcome {
+                outcome: failure,
+                acks: 0,
+                cell: None,
+            }));
+        }
+        for (key, cell) in &page {
+            if self.left == Some(0) {
+                let next = match self.direction {
+                    Direction::Forward => key,
+                    Direction::Backward => &self.last,
+                };
+                return Ok(chunk(out, Some(WalkEnd::Limited(next.to_vec()))));
+            }
+            records::record(&mut out, self.framing, self.show, key, &cell.value);
+            self.left = self.left.map(|left| left - 1);
+            self.last = key.clone();
+        }
+        let end = match (&rest, failure) {
+            (Some(rest), Some(_)) => Some(WalkEnd::Stopped(next_of(rest))),
+            (Some(_), None) => None,
+            (None, _) => Some(WalkEnd::Complete),
+        };
+        self.rest = rest;
+        Ok(chunk(out, end))
+    }
+}
+
+/// The head may leave with any page: a failure behind it is a trailer.
+fn chunk(out: Vec<u8>, end: Option<WalkEnd>) -> ScanChunk {
+    ScanChunk {
+        out,
+        end,
+        may_open: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(end: Option<&'static [u8]>, is_reverse: bool) -> Range {
+        Range {
+            start: Bytes::from_static(b"k"),
+            end: end.map(Bytes::from_static),
+            is_reverse,
+            is_keys_only: false,
+        }
+    }
+
+    #[test]
+    fn a_cut_scan_says_where_its_own_direction_goes_on() {
+        assert_eq!(next_of(&range(Some(b"m"), false)), b"k");
+        assert_eq!(next_of(&range(Some(b"m"), true)), b"m");
+    }
+}

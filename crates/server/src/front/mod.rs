@@ -1,0 +1,25 @@
+//! A front door: the same HTTP before an engine of others, which keeps everything.
+//!
+//! ```text
+//! client's request ─► operation.rs ─► desk.rs: bounded queue ─► threads.rs: its runtime ─► OuterStore
+//!                                                                  │ deadline kept here
+//! connection's seat ◄─ loop's mailbox ◄────────────────────────────┘
+//! scan.rs   pages of a range, one at a time
+//! ```
+//!
+//! Invariants
+//! 1. The front door has no record of its own: its folder is in memory, and empty.
+//! 2. It knows the trait of crate `stores` alone, and no engine by its name.
+//!
+//! Not here: the engines (crate `stores`), the bytes of answers (`clients/`).
+//! See: docs/stores.md, docs/overload.md.
+
+pub(crate) mod desk;
+mod operation;
+mod scan;
+mod threads;
+
+pub(crate) use desk::FrontDesk;
+pub(crate) use operation::FrontBackend;
+pub(crate) use scan::FrontWalk;
+pub(crate) use threads::FrontThreads;

@@ -1,0 +1,109 @@
+//! Scans of an engine of others: a page from its desk, sent, then the next one.
+//!
+//! Invariants
+//! 1. A scan holds one page, for any size of the answer, and room for it before it is asked for.
+//!
+//! Not here: what a page becomes (`clients/pages.rs`).
+//! See: docs/stores.md, docs/api.md, section "Many keys".
+
+use super::desk::{FrontDesk, FrontWork, not_offered};
+use crate::admin::metrics::Refused;
+use crate::clients::finished::Finished;
+use crate::clients::pages::PageWalk;
+use crate::clients::seat::Until;
+use crate::clients::socket::{Gone, Socket};
+use crate::event_loop::handover::{ChunkTerms, NoChunk, ScanChunk};
+use crate::limits;
+use dendra_base::peer::Range;
+use dendra_stores::PageRead;
+use dendra_wire::Refusal;
+use dendra_wire::route::{Direction, Scan as Query, Scope};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A scan between two pages.
+pub(crate) struct FrontWalk {
+    desk: Arc<FrontDesk>,
+    pages: PageWalk,
+    /// Why the engine cannot do it at all.
+    refusal: Option<Refusal>,
+}
+
+impl FrontWalk {
+    /// A scan of `query`'s range.
+    pub(super) fn new(desk: Arc<FrontDesk>, query: &Query) -> FrontWalk {
+        let engine = desk.shape.engine;
+        let refusal = if query.direction == Direction::Backward && !desk.shape.walks_backwards {
+            let why = "walks forwards alone: leave reverse=true away";
+            Some(not_offered(format!("{engine} {why}")))
+        } else if query.scope == Scope::Local {
+            let why = "this front door holds no keys of its own: leave scope=local away";
+            Some(not_offered(why.to_owned()))
+        } else {
+            None
+        };
+        FrontWalk {
+            desk,
+            pages: PageWalk::new(query),
+            refusal,
+        }
+    }
+
+    /// Where it goes on, in the client's words.
+    pub(crate) fn next_key(&self) -> Vec<u8> {
+        self.pages.next_key()
+    }
+
+    /// The next page, behind the earlier content of `out`.
+    pub(crate) async fn next(
+        &mut self,
+        socket: &mut Socket,
+        out: Vec<u8>,
+        turn: ChunkTerms,
+    ) -> Result<ScanChunk, NoChunk> {
+        if let Some(refusal) = self.refusal.take() {
+            return Err(NoChunk::ended(Finished::Told(Box::new(refusal))));
+        }
+        let finished = match self.pages.rest() {
+            None => None,
+            Some(range) => Some(self.ask(socket, range, turn).await),
+        };
+        let chunk = self.pages.take(out, finished, turn)?;
+        socket.keep_scan_room(chunk.out.len());
+        Ok(chunk)
+    }
+
+    /// Asks for a page; `None` when it did not come in time.
+    async fn ask(&self, socket: &mut Socket, range: Range, turn: ChunkTerms) -> Option<Finished> {
+        let lane = Rc::clone(socket.lane());
+        let most = limits::FRONT_PAGE_BYTES_MAX + lane.shared.settings.value_bytes_max;
+        if !socket.wait_for_scan_room(most, turn.deadline_us).await {
+            return Some(Finished::Refused(Refused::Bytes));
+        }
+        let seat = Rc::clone(socket.seat());
+        let work = FrontWork::Page(PageRead {
+            range,
+            bytes_max: limits::SCAN_PAGE_BYTES,
+            left: Duration::ZERO,
+        });
+        let slot = match lane.offer_front(&self.desk, &seat, turn.deadline_us, work) {
+            Ok(slot) => slot,
+            Err(refused) => return Some(Finished::Refused(refused)),
+        };
+        let grace_us = limits::OUTCOME_GRACE.as_micros() as u64;
+        let last_us = turn.deadline_us.saturating_add(grace_us);
+        let take_back = || {
+            if lane.withdraw_front(&self.desk, slot) {
+                lane.metrics().abandoned.add(1);
+            }
+            Gone::Leave
+        };
+        // An early end leaves the place empty, which is the same answer.
+        let _waited = socket.watch(last_us, Until::Deadline, take_back).await;
+        let finished = seat.take(0);
+        seat.next_round();
+        lane.refresh();
+        finished
+    }
+}

@@ -1,0 +1,206 @@
+//! The runtime on which an engine's driver runs: its own threads, and no event loop's.
+//!
+//! ```text
+//! desk ─► permit of FRONT_UNDER_WAY_MAX ─► late? not begun │ task: OuterStore, until the deadline
+//!                                                            └─► Finished ─► mailbox of the loop
+//! ```
+//!
+//! Invariants
+//! 1. Every job that was taken is answered exactly once, also when the driver panics.
+//! 2. A write whose deadline passes under way is of unknown outcome; a read changed nothing.
+//!
+//! Not here: the queue (`desk.rs`), the engines (crate `stores`).
+
+use super::desk::{FrontDesk, FrontJob, FrontWork};
+use crate::admin::metrics::Refused;
+use crate::clients::finished::Finished;
+use crate::disk::work::PoolAnswer;
+use crate::event_loop::clock;
+use crate::event_loop::mailbox::LoopEvent;
+use crate::event_loop::shared::Shared;
+use crate::limits;
+use dendra_base::{Consistency, Known};
+use dendra_node::Outcome;
+use dendra_stores::{OuterFailure, OuterStore, StoreShape, WriteEnd};
+use dendra_wire::Refusal;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+
+/// The threads of a front door, and the engine that they ask.
+pub(crate) struct FrontThreads {
+    runtime: Runtime,
+    store: Arc<dyn OuterStore>,
+}
+
+impl FrontThreads {
+    /// Threads for `store`.
+    pub(crate) fn new(store: Arc<dyn OuterStore>) -> io::Result<FrontThreads> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(limits::FRONT_THREADS)
+            .thread_name("front")
+            .enable_all()
+            .build()?;
+        Ok(FrontThreads { runtime, store })
+    }
+
+    /// Connects the engine.
+    pub(crate) async fn open(&self) -> Result<StoreShape, OuterFailure> {
+        let store = Arc::clone(&self.store);
+        let opened = self.runtime.spawn(async move { store.open().await });
+        let opened = opened.await;
+        opened.unwrap_or_else(|panic| {
+            Err(OuterFailure::Failed(format!("the driver failed: {panic}")))
+        })
+    }
+
+    /// Carries out what comes to `desk`.
+    pub(crate) fn serve(&self, desk: Arc<FrontDesk>, shared: &Arc<Shared>) {
+        let (store, shared) = (Arc::clone(&self.store), Arc::clone(shared));
+        self.runtime.spawn(async move {
+            let room = Arc::new(Semaphore::new(limits::FRONT_UNDER_WAY_MAX));
+            loop {
+                let permit = Arc::clone(&room).acquire_owned().await;
+                let permit = permit.expect("it is never closed");
+                let Some(job) = desk.next().await else { return };
+                let (store, shared) = (Arc::clone(&store), Arc::clone(&shared));
+                let desk = Arc::clone(&desk);
+                tokio::spawn(async move {
+                    let (lane, slot) = (job.lane, job.slot);
+                    let finished = Box::new(finish(store, job, &desk.shape).await);
+                    drop(permit);
+                    let answer = PoolAnswer::Front(finished);
+                    let mailbox = &shared.lanes[lane].mailbox;
+                    mailbox.post(LoopEvent::Answered { slot, answer });
+                });
+            }
+        });
+    }
+
+    /// Ends what is still under way. Requires: the loops have ended.
+    pub(crate) fn stop(self, desk: &FrontDesk) {
+        desk.close();
+        self.runtime.shutdown_timeout(limits::FRONT_STOP);
+    }
+}
+
+async fn finish(store: Arc<dyn OuterStore>, job: FrontJob, shape: &StoreShape) -> Finished {
+    let left_us = job.deadline_us.saturating_sub(clock::monotonic_us());
+    if left_us == 0 {
+        return Finished::Refused(Refused::Deadline);
+    }
+    let left = Duration::from_micros(left_us);
+    let known = match job.work {
+        FrontWork::Write(_) => Known::Unknown,
+        FrontWork::Read(_) | FrontWork::Page(_) => Known::NotApplied,
+    };
+    // A task of its own: a driver that panics ends it, and not this one.
+    let mut work = tokio::spawn(carry_out(store, job.work, left, shape.copies));
+    let ended = match tokio::time::timeout(left, &mut work).await {
+        Ok(Ok(ended)) => ended,
+        Ok(Err(panic)) => {
+            tracing::error!(%panic, "the driver of the store failed");
+            Err(OuterFailure::Unanswered(
+                known,
+                "its driver failed".to_owned(),
+            ))
+        }
+        Err(_) => {
+            work.abort();
+            let why = "no answer before the deadline".to_owned();
+            Err(OuterFailure::Unanswered(known, why))
+        }
+    };
+    ended.unwrap_or_else(|failure| failed(failure, shape))
+}
+
+async fn carry_out(
+    store: Arc<dyn OuterStore>,
+    work: FrontWork,
+    left: Duration,
+    copies: u8,
+) -> Result<Finished, OuterFailure> {
+    let majority = copies / 2 + 1;
+    match work {
+        FrontWork::Read(mut read) => {
+            read.left = left;
+            let acks = match read.level {
+                Consistency::Linearizable => majority,
+                Consistency::Eventual => 1,
+            };
+            let cell = store.read(read).await?;
+            let outcome = cell
+                .as_ref()
+                .map_or(Outcome::Missing, |cell| Outcome::Found {
+                    version: cell.version,
+                    expiry_ms: cell.expiry_ms,
+                });
+            Ok(Finished::Outcome {
+                outcome,
+                acks,
+                cell,
+            })
+        }
+        FrontWork::Write(mut write) => {
+            write.left = left;
+            let (outcome, cell) = match store.write(write).await? {
+                WriteEnd::Applied(version) => (Outcome::Stored { version }, None),
+                WriteEnd::Refused(cell) => {
+                    let current = cell.as_ref().map(|cell| cell.version);
+                    (Outcome::ConditionFailed { current }, cell)
+                }
+            };
+            Ok(Finished::Outcome {
+                outcome,
+                acks: majority,
+                cell,
+            })
+        }
+        FrontWork::Page(mut page) => {
+            page.left = left;
+            let shown = store.page(page).await?;
+            Ok(Finished::Page {
+                records: shown.records,
+                rest: shown.rest,
+                failure: None,
+            })
+        }
+    }
+}
+
+/// The answer to an operation that the engine did not carry out.
+fn failed(failure: OuterFailure, shape: &StoreShape) -> Finished {
+    let (engine, copies) = (shape.engine, shape.copies);
+    let refusal = match failure {
+        OuterFailure::Unreachable(why) => {
+            let sentence = format!("no server of {engine} can be reached from here: {why}");
+            Refusal::new(504, "unreachable", sentence).knowing(Known::NotApplied)
+        }
+        OuterFailure::Unanswered(known, why) => {
+            let refusal = Refusal::too_few_answers(0, copies / 2 + 1, copies, known);
+            refusal.because(&format!("{engine}: {why}"))
+        }
+        OuterFailure::Busy(why) => {
+            Refusal::overloaded(format!("{engine}: {why}"), limits::RETRY_AFTER_S)
+        }
+        OuterFailure::Full(why) => {
+            tracing::warn!(engine, why, "the store has no room");
+            Refusal::disk_full(limits::RETRY_AFTER_DISK_FULL_S).because(&why)
+        }
+        OuterFailure::TooLarge(why) => {
+            let sentence = format!("{engine} takes no value of this length: {why}");
+            Refusal::new(413, "value-too-large", sentence)
+        }
+        OuterFailure::Damaged(why) => {
+            tracing::error!(engine, why, "a record of the store is damaged");
+            return Finished::Damaged;
+        }
+        OuterFailure::Failed(why) => {
+            tracing::error!(engine, why, "the store could not do it");
+            Refusal::new(500, "failed", format!("{engine}: {why}")).knowing(Known::NotApplied)
+        }
+    };
+    Finished::Told(Box::new(refusal))
+}

@@ -1,0 +1,273 @@
+//! The door in front of an engine of others, which a map in memory plays here.
+//!
+//! ```text
+//! the test ── HTTP ─► a front door ─► desk ─► DumbStore: holds operations up, and fails, when told
+//! ```
+//!
+//! Invariants
+//! 1. The contract is that of docs/api.md: the same requests as of a node, and the same answers.
+//!
+//! Not here: real engines (crate `dendra`, `tests/outgrow.rs`).
+//! See: docs/stores.md.
+
+mod support;
+
+use dendra_base::Known;
+use dendra_server::Server;
+use dendra_server::settings::Settings;
+use dendra_stores::{DumbStore, OuterFailure};
+use std::sync::Arc;
+use std::time::Instant;
+use support::{Client, Node, PATIENCE, settings};
+
+fn front(copies: u8, change: impl FnOnce(&mut Settings)) -> (Node, Arc<DumbStore>) {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mut settings = settings(&folder);
+    settings.data = folder.path().join("untouched");
+    change(&mut settings);
+    let store = Arc::new(DumbStore::new(copies));
+    let running = Server::start_front(settings, Arc::clone(&store) as _).expect("it starts");
+    let node = Node {
+        running: Some(running),
+        folder,
+    };
+    (node, store)
+}
+
+const RECEIPT: &str = "acks=2/3; level=linearizable; durability=os";
+
+#[test]
+fn one_key_has_the_contract_of_a_node() {
+    let (node, store) = front(3, |_| {});
+    let mut client = node.client();
+    assert_eq!(client.value("k").status, 404);
+    let put = client.put("k", b"one");
+    assert_eq!(
+        (put.status, put.header("Dendra-Receipt")),
+        (201, Some(RECEIPT))
+    );
+    let got = client.value("k");
+    assert_eq!((got.status, &got.body[..]), (200, &b"one"[..]));
+    assert_eq!(got.header("Dendra-Receipt"), Some(RECEIPT));
+    assert_eq!(got.etag(), put.etag());
+    let head = client.ask("HEAD", "/v0/entity?id=k", "", b"");
+    assert_eq!(head.header("Content-Length"), Some("3"));
+    let weak = client.get("/v0/entity?id=k&ack=1");
+    let receipt = "acks=1/3; level=eventual; durability=os";
+    assert_eq!(weak.header("Dendra-Receipt"), Some(receipt));
+    let weak = client.ask("PUT", "/v0/entity?id=k&ack=1&from=1", "", b"two");
+    assert_eq!(weak.header("Dendra-Receipt"), Some(RECEIPT));
+    assert_eq!(client.delete("k").status, 202);
+    assert_eq!(client.delete("k").status, 202);
+    assert_eq!(client.value("k").status, 404);
+    assert!(store.is_empty());
+    assert!(!node.folder.path().join("untouched").exists());
+    node.stop();
+}
+
+#[test]
+fn conditions_are_judged_by_the_store() {
+    let (node, _store) = front(1, |_| {});
+    let mut client = node.client();
+    let mut put = |condition: &str, value: &[u8]| {
+        let condition = format!("{condition}\r\n");
+        client.ask("PUT", "/v0/entity?id=k", &condition, value)
+    };
+    assert_eq!(put("If-Match: *", b"0").status, 412);
+    let one = put("If-None-Match: *", b"1");
+    assert_eq!(one.status, 201);
+    let refused = put("If-None-Match: *\r\nPrefer: return=representation", b"2");
+    assert_eq!((refused.status, &refused.body[..]), (412, &b"1"[..]));
+    assert_eq!(refused.etag(), one.etag());
+    let two = put(&format!("If-Match: {}", one.etag()), b"2");
+    assert_eq!(two.status, 201);
+    assert_eq!(put(&format!("If-Match: {}", one.etag()), b"3").status, 412);
+    assert_eq!(
+        put(&format!("If-None-Match: {}", two.etag()), b"3").status,
+        412
+    );
+    let unchanged = format!("If-None-Match: {}\r\n", two.etag());
+    let unchanged = client.ask("GET", "/v0/entity?id=k", &unchanged, b"");
+    assert_eq!(unchanged.status, 304);
+    let delete = format!("If-Match: {}\r\n", two.etag());
+    let deleted = client.ask("DELETE", "/v0/entity?id=k", &delete, b"");
+    assert_eq!(deleted.status, 202);
+}
+
+#[test]
+fn a_record_with_a_time_to_live_says_so_and_ends() {
+    let (node, store) = front(1, |_| {});
+    let mut client = node.client();
+    client.ask("PUT", "/v0/entity?id=k&ttl=1", "", b"v");
+    assert!(client.value("k").header("Dendra-Expires").is_some());
+    let deadline = Instant::now() + PATIENCE;
+    while client.value("k").status == 200 {
+        assert!(Instant::now() < deadline, "it stays");
+    }
+    assert_eq!(store.len(), 1, "the store still has it");
+    let again = client.ask("PUT", "/v0/entity?id=k", "If-None-Match: *\r\n", b"w");
+    assert_eq!(again.status, 201);
+}
+
+#[test]
+fn a_scan_goes_through_all_pages_in_both_directions() {
+    let (node, _store) = front(1, |_| {});
+    let mut client = node.client();
+    let value = vec![b'v'; 10_000];
+    let keys: Vec<String> = (100..200).map(|n| format!("k{n}")).collect();
+    for key in &keys {
+        assert_eq!(client.put(key, &value).status, 201);
+    }
+    let scan = |client: &mut Client, how: &str| {
+        let answer = client.get(&format!("/v0/entities?prefix=k&keys-only=true{how}"));
+        (answer.text(), answer.trailer.expect("an end"))
+    };
+    let all = keys
+        .iter()
+        .map(|key| format!("{key}\n"))
+        .collect::<String>();
+    assert_eq!(scan(&mut client, ""), (all, "complete".to_owned()));
+    let back = keys.iter().rev().map(|key| format!("{key}\n"));
+    let back = back.collect::<String>();
+    assert_eq!(
+        scan(&mut client, "&reverse=true"),
+        (back, "complete".to_owned())
+    );
+    let (some, end) = scan(&mut client, "&limit=30");
+    assert_eq!(
+        (some.lines().count(), end.as_str()),
+        (30, "stopped; next=k130")
+    );
+    let local = client.get("/v0/entities?prefix=k&scope=local");
+    assert_eq!(local.status, 501, "{}", local.text());
+}
+
+#[test]
+fn what_the_store_cannot_promise_is_refused() {
+    let (node, _store) = front(3, |_| {});
+    let mut client = node.client();
+    let all = client.ask("PUT", "/v0/entity?id=k&ack=3", "", b"v");
+    assert_eq!(all.status, 501);
+    assert!(all.text().starts_with("not-offered: "), "{}", all.text());
+    let many = client.ask("PUT", "/v0/entity?id=k&ack=4&from=4", "", b"v");
+    assert!(many.text().starts_with("bad-quorum: "), "{}", many.text());
+    let weak = client.ask("PUT", "/v0/entity?id=k&ack=1", "If-Match: *\r\n", b"v");
+    assert!(weak.text().starts_with("bad-quorum: "), "{}", weak.text());
+    let copy = node.admin().ask("POST", "/v0/checkpoints", "", b"");
+    assert_eq!(copy.status, 501, "{}", copy.text());
+    assert!(
+        node.admin()
+            .get("/v0/status")
+            .text()
+            .contains("\"copies\": 3")
+    );
+}
+
+#[test]
+fn a_deadline_that_passes_under_way_leaves_a_write_open_and_not_a_read() {
+    let (node, store) = front(3, |_| {});
+    store.hold();
+    let mut client = node.client();
+    let hurry = "Dendra-Timeout-Ms: 50\r\n";
+    let write = client.ask("PUT", "/v0/entity?id=k", hurry, b"v");
+    let receipt = write.header("Dendra-Receipt");
+    assert_eq!(
+        (write.status, receipt),
+        (504, Some("acks=0/3; outcome=unknown"))
+    );
+    let read = client.ask("GET", "/v0/entity?id=k", hurry, b"");
+    let receipt = read.header("Dendra-Receipt");
+    assert_eq!(
+        (read.status, receipt),
+        (504, Some("acks=0/3; outcome=not-applied"))
+    );
+}
+
+#[test]
+fn a_full_desk_refuses_and_what_its_client_left_is_never_begun() {
+    use dendra_server::limits::FRONT_UNDER_WAY_MAX;
+    let (node, store) = front(1, |settings| {
+        settings.queue = 1;
+        settings.loops = Some(1);
+    });
+    store.hold();
+    let put = |id: &str| {
+        let mut client = node.client();
+        let head = format!("PUT /v0/entity?id={id} HTTP/1.1\r\nHost: localhost\r\n");
+        let rest = "Dendra-Timeout-Ms: 60000\r\nContent-Length: 1\r\n\r\nv";
+        client.send(format!("{head}{rest}").as_bytes());
+        client
+    };
+    let queued = |n: usize| {
+        let line = format!("\"queued\": {n}");
+        wait_until(|| node.admin().get("/v0/status").text().contains(&line));
+    };
+    let mut busy: Vec<Client> = Vec::new();
+    for n in 0..FRONT_UNDER_WAY_MAX {
+        busy.push(put(&format!("under-way-{n}")));
+        wait_until(|| store.asked() == n + 1);
+    }
+    // The dispatcher has no room for another one: it stays at the desk.
+    let left = put("left");
+    queued(1);
+    let refused = put("refused").read("PUT");
+    let receipt = refused.header("Dendra-Receipt");
+    assert_eq!(
+        (refused.status, receipt),
+        (503, Some("outcome=not-applied"))
+    );
+    drop(left);
+    queued(0);
+    store.let_on(FRONT_UNDER_WAY_MAX + 1);
+    for client in &mut busy {
+        assert_eq!(client.read("PUT").status, 201);
+    }
+    assert_eq!(
+        (store.len(), store.asked()),
+        (FRONT_UNDER_WAY_MAX, FRONT_UNDER_WAY_MAX)
+    );
+}
+
+#[test]
+fn a_failure_of_the_store_is_told_as_what_it_is() {
+    let (node, store) = front(3, |_| {});
+    let mut client = node.client();
+    let told = || "told to".to_owned();
+    let cases = [
+        (
+            OuterFailure::Unreachable(told()),
+            504,
+            "outcome=not-applied",
+        ),
+        (
+            OuterFailure::Unanswered(Known::Unknown, told()),
+            504,
+            "acks=0/3; outcome=unknown",
+        ),
+        (OuterFailure::Busy(told()), 503, "outcome=not-applied"),
+        (OuterFailure::Full(told()), 507, "outcome=not-applied"),
+        (OuterFailure::Failed(told()), 500, "outcome=not-applied"),
+    ];
+    for (failure, status, receipt) in cases {
+        store.fail_with(Some(failure.clone()));
+        let put = client.put("k", b"v");
+        let told = (put.status, put.header("Dendra-Receipt"));
+        assert_eq!(told, (status, Some(receipt)), "{failure:?}");
+        assert!(put.text().contains("told to"), "{}", put.text());
+    }
+    store.fail_with(Some(OuterFailure::TooLarge(told())));
+    assert_eq!(client.put("k", b"v").status, 413);
+    store.fail_with(Some(OuterFailure::Damaged(told())));
+    assert_eq!(client.value("k").status, 500);
+    assert_eq!(client.get("/v0/entities?start=a").status, 500);
+    store.fail_with(None);
+    assert_eq!(client.value("k").status, 404);
+}
+
+fn wait_until(mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "it does not come");
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,483 @@
+//! Cassandra as a store: every write is a light-weight transaction over the version that was seen.
+//!
+//! ```text
+//! records   key ─► version, value (an envelope)            a partition for each key
+//! keys      bucket, key                                    BUCKETS partitions, sorted: for scans
+//!
+//! read      SELECT at SERIAL, or ONE
+//! write     SELECT at SERIAL ─► judge ─► into `keys`, when there is no record
+//!             ─► UPDATE … IF version = seen, or null │ DELETE … IF version = seen
+//!             └─ not applied: from the begin
+//! page      some keys of each bucket ─► as far as all buckets are known ─► their records
+//! ```
+//!
+//! Invariants
+//! 1. No plain write touches `records`: a light-weight transaction beside one is not linearizable.
+//! 2. A key stands in `keys` before its record is there, and stays: a removal could overtake the
+//!    write that comes next.
+//! 3. A version is this front door's clock and a number drawn at its start: it never repeats.
+//!
+//! Not here: frames (`cql.rs`), connections (`pool.rs`).
+//! See: docs/stores.md.
+
+mod cql;
+mod pool;
+
+use crate::clock::wall_ms;
+use crate::envelope;
+use crate::place::StorePlace;
+use crate::store::{
+    Doing, OuterFailure, OuterStore, PageRead, PointRead, RecordWrite, ShownPage, StoreShape,
+    WriteEnd, rest_behind,
+};
+use bytes::Bytes;
+use cql::{CqlLevel, CqlQuery, CqlRow};
+use dendra_base::{Cell, Consistency, Durability, Key, Known, Version, cell::checksum};
+use pool::CqlPool;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Partitions of the list of keys. Stored: another number would lose keys.
+const BUCKETS: u64 = 64;
+/// Keys of each bucket that a page looks at.
+const KEYS_A_BUCKET: usize = 16;
+/// HeldRecords that are read together: as many of the largest values are in memory.
+const RECORDS_A_READ: usize = 4;
+/// Records outlive their expiry by so much: clocks of front doors differ.
+const TTL_SPARE_S: u64 = 60;
+const TTL_S_MAX: u64 = 20 * 365 * 86_400;
+/// The longest that the first look at the servers takes.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A keyspace of Cassandra.
+pub(crate) struct CassandraStore {
+    pool: CqlPool,
+    keyspace: String,
+    copies: AtomicU8,
+    clock: AtomicU64,
+    origin: u32,
+}
+
+/// Values of a statement that has none.
+const NONE: Vec<Vec<u8>> = Vec::new();
+
+fn bucket_of(key: &[u8]) -> u64 {
+    checksum(Key::user(key).as_stored(), b"") % BUCKETS
+}
+
+impl CassandraStore {
+    /// Of `place`; nothing is connected yet.
+    pub(crate) fn new(place: &StorePlace) -> CassandraStore {
+        CassandraStore {
+            pool: CqlPool::new(&place.servers),
+            keyspace: place.part.clone(),
+            copies: AtomicU8::new(1),
+            clock: AtomicU64::new(0),
+            // Zero stands for "no member" in a version.
+            origin: (RandomState::new().hash_one(place.part.as_str()) as u32).max(1),
+        }
+    }
+
+    /// A version above `seen`, and above all that this process has made.
+    fn version_above(&self, seen: Option<Version>) -> Version {
+        let least = (wall_ms() << 16).max(seen.map_or(0, |seen| seen.hlc + 1));
+        let order = Ordering::Relaxed;
+        let next = |last: u64| Some(least.max(last + 1));
+        let last = self.clock.fetch_update(order, order, next);
+        let last = last.expect("it always has a next one");
+        Version {
+            hlc: least.max(last + 1),
+            origin: self.origin,
+            rmw: 0,
+        }
+    }
+
+    async fn ask(
+        &self,
+        text: &str,
+        values: Vec<Vec<u8>>,
+        level: CqlLevel,
+        until: Instant,
+    ) -> Result<Vec<CqlRow>, OuterFailure> {
+        let text = text.replace("KS.", &format!("{}.", self.keyspace));
+        let query = CqlQuery {
+            text,
+            values,
+            level,
+        };
+        self.pool.ask(&query, Known::NotApplied, until).await
+    }
+
+    /// A light-weight transaction: was it applied?
+    async fn change(
+        &self,
+        text: &str,
+        values: Vec<Vec<u8>>,
+        until: Instant,
+    ) -> Result<bool, OuterFailure> {
+        let text = text.replace("KS.", &format!("{}.", self.keyspace));
+        let query = CqlQuery {
+            text,
+            values,
+            level: CqlLevel::Quorum,
+        };
+        let rows = self.pool.ask(&query, Known::Unknown, until).await?;
+        let applied = rows
+            .first()
+            .and_then(|row| row.get("[applied]")?.as_deref());
+        match applied {
+            Some([applied]) => Ok(*applied != 0),
+            _ => Err(OuterFailure::Unanswered(
+                Known::Unknown,
+                "the answer does not say whether it was applied".to_owned(),
+            )),
+        }
+    }
+
+    /// The record in a row; a row without one is what a deletion leaves.
+    fn cell(&self, row: &mut CqlRow) -> Result<Option<Cell>, OuterFailure> {
+        let mut take = |name| row.get_mut(name).and_then(Option::take);
+        let (Some(version), Some(value)) = (take("version"), take("value")) else {
+            return Ok(None);
+        };
+        let version = <[u8; Version::BYTES]>::try_from(version.as_slice());
+        let cell = version.ok().and_then(|version| {
+            let copies = self.copies.load(Ordering::Relaxed);
+            envelope::unseal(value, Version::from_bytes(version), copies)
+        });
+        let foreign = "a row of the table `records` was not written by a front door";
+        cell.map(Some)
+            .ok_or_else(|| OuterFailure::Damaged(foreign.to_owned()))
+    }
+
+    async fn look(
+        &self,
+        key: &Bytes,
+        level: CqlLevel,
+        until: Instant,
+    ) -> Result<Option<Cell>, OuterFailure> {
+        let text = "SELECT version, value FROM KS.records WHERE key = ?";
+        let mut rows = self.ask(text, vec![key.to_vec()], level, until).await?;
+        rows.first_mut().map_or(Ok(None), |row| self.cell(row))
+    }
+
+    async fn write_over(
+        &self,
+        write: &RecordWrite,
+        until: Instant,
+    ) -> Result<WriteEnd, OuterFailure> {
+        let key = write.key.to_vec();
+        loop {
+            let seen = self.look(&write.key, CqlLevel::Serial, until).await?;
+            let seen_version = seen.as_ref().map(|cell| cell.version);
+            let live = seen.filter(|cell| cell.as_ref().is_live(wall_ms()));
+            let live_version = live.as_ref().map(|cell| cell.version);
+            if !write.condition.holds(live_version) {
+                return Ok(WriteEnd::Refused(live));
+            }
+            let version = self.version_above(seen_version);
+            let mine = version.to_bytes().to_vec();
+            let seen_bytes = seen_version.map(|seen| seen.to_bytes().to_vec());
+            let sealed = |value: &Bytes| envelope::seal(&write.key, value, write.expiry_ms);
+            let changed = match (&write.value, seen_bytes) {
+                // There is nothing to delete, as of the read just now.
+                (None, None) => return Ok(WriteEnd::Applied(version)),
+                (None, Some(seen)) => {
+                    let text = "DELETE FROM KS.records WHERE key = ? IF version = ?";
+                    self.change(text, vec![key.clone(), seen], until).await
+                }
+                (Some(value), seen) => {
+                    // An update leaves no row behind whose cells have ended; an insertion would.
+                    let mut values = vec![ttl_s(write.expiry_ms), mine, sealed(value), key.clone()];
+                    let mark = match seen {
+                        Some(seen) => {
+                            values.push(seen);
+                            "?"
+                        }
+                        None => {
+                            self.list(&write.key, until).await?;
+                            "null"
+                        }
+                    };
+                    let text =
+                        "UPDATE KS.records USING TTL ? SET version = ?, value = ? WHERE key = ?";
+                    let text = format!("{text} IF version = {mark}");
+                    self.change(&text, values, until).await
+                }
+            };
+            match changed {
+                Ok(true) => return Ok(WriteEnd::Applied(version)),
+                Ok(false) => {}
+                Err(OuterFailure::Unanswered(Known::Unknown, why)) => {
+                    return self
+                        .find(write, version, until)
+                        .await
+                        .ok_or(OuterFailure::Unanswered(Known::Unknown, why));
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// A write without an answer: a read that shows its version says that it was applied, and
+    /// nothing says that it was not.
+    async fn find(
+        &self,
+        write: &RecordWrite,
+        version: Version,
+        until: Instant,
+    ) -> Option<WriteEnd> {
+        write.value.as_ref()?;
+        let looked = self.look(&write.key, CqlLevel::Serial, until).await;
+        let cell = looked.ok().flatten()?;
+        (cell.version == version).then_some(WriteEnd::Applied(version))
+    }
+
+    /// Notes a key for scans. Once more is as good as once.
+    async fn list(&self, key: &Bytes, until: Instant) -> Result<(), OuterFailure> {
+        let text = "INSERT INTO KS.keys (bucket, key) VALUES (?, ?)";
+        let bucket = (bucket_of(key) as u16).to_be_bytes().to_vec();
+        let values = vec![bucket, key.to_vec()];
+        self.ask(text, values, CqlLevel::Quorum, until)
+            .await
+            .map(drop)
+    }
+
+    async fn shape(&self) -> Result<StoreShape, OuterFailure> {
+        let until = Instant::now() + OPEN_TIMEOUT;
+        let text = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
+        let name = self.keyspace.clone().into_bytes();
+        let rows = self.ask(text, vec![name], CqlLevel::One, until).await?;
+        let replication = rows
+            .first()
+            .and_then(|row| row.get("replication")?.as_deref());
+        let replication = replication.and_then(cql::text_map).ok_or_else(|| {
+            OuterFailure::Failed(format!(
+                "there is no keyspace {0}: CREATE KEYSPACE {0} WITH replication = \
+                 {{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}}",
+                self.keyspace
+            ))
+        })?;
+        let copies = copies_of(&replication).ok_or_else(|| {
+            OuterFailure::Failed(format!(
+                "the keyspace has no number of copies: {replication:?}"
+            ))
+        })?;
+        self.copies.store(copies, Ordering::Relaxed);
+        for table in [
+            "CREATE TABLE IF NOT EXISTS KS.records \
+             (key blob PRIMARY KEY, version blob, value blob)",
+            "CREATE TABLE IF NOT EXISTS KS.keys \
+             (bucket smallint, key blob, PRIMARY KEY (bucket, key))",
+        ] {
+            self.ask(table, NONE, CqlLevel::Quorum, until).await?;
+        }
+        // An answer at SERIAL needs a majority: a store without one is not open.
+        self.look(&Bytes::from_static(b"\0"), CqlLevel::Serial, until)
+            .await?;
+        Ok(StoreShape {
+            engine: "cassandra",
+            copies,
+            durability: self.durability(until).await,
+            scan_level: Consistency::Eventual,
+            walks_backwards: true,
+        })
+    }
+
+    /// When the server that is asked syncs its log; an older one does not say.
+    async fn durability(&self, until: Instant) -> Durability {
+        let text = "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'";
+        let value = match self.ask(text, NONE, CqlLevel::One, until).await {
+            Ok(mut rows) => rows.pop().and_then(|mut row| row.remove("value")?),
+            Err(failure) => {
+                tracing::warn!(%failure, "the servers do not say when they sync: receipts say os");
+                None
+            }
+        };
+        match value.as_deref() {
+            Some(b"batch" | b"group") => Durability::Sync,
+            _ => Durability::Os,
+        }
+    }
+
+    /// The next keys of the range, in order, and whether there are more behind them.
+    async fn keys(
+        &self,
+        page: &PageRead,
+        until: Instant,
+    ) -> Result<(Vec<Bytes>, bool), OuterFailure> {
+        let range = &page.range;
+        let buckets: Vec<_> = (0..BUCKETS).map(|bucket| bucket.to_string()).collect();
+        let mut values = vec![range.start.to_vec()];
+        let mut end = "";
+        if let Some(last) = &range.end {
+            (end, _) = (" AND key < ?", values.push(last.to_vec()));
+        }
+        let order = match range.is_reverse {
+            true => " ORDER BY key DESC",
+            false => "",
+        };
+        let text = format!(
+            "SELECT bucket, key FROM KS.keys WHERE bucket IN ({}) AND key >= ?{end}{order} \
+             PER PARTITION LIMIT {KEYS_A_BUCKET}",
+            buckets.join(",")
+        );
+        let rows = self.ask(&text, values, CqlLevel::Quorum, until).await?;
+        let mut known: BTreeMap<Vec<u8>, Vec<Bytes>> = BTreeMap::new();
+        for mut row in rows {
+            let mut take = |name| row.get_mut(name).and_then(Option::take);
+            let (Some(bucket), Some(key)) = (take("bucket"), take("key")) else {
+                return Err(OuterFailure::Failed(
+                    "a row of keys lacks a column".to_owned(),
+                ));
+            };
+            known.entry(bucket).or_default().push(key.into());
+        }
+        Ok(merge(known, range.is_reverse))
+    }
+
+    async fn show(&self, page: PageRead) -> Result<ShownPage, OuterFailure> {
+        let until = Instant::now() + page.left;
+        let (keys, has_more) = self.keys(&page, until).await?;
+        let (now_ms, mut bytes) = (wall_ms(), 0);
+        let mut records = Vec::new();
+        let last = keys.last().cloned();
+        for some in keys.chunks(RECORDS_A_READ) {
+            let marks = vec!["?"; some.len()].join(",");
+            let text = format!("SELECT key, version, value FROM KS.records WHERE key IN ({marks})");
+            let values = some.iter().map(|key| key.to_vec()).collect();
+            let rows = self.ask(&text, values, CqlLevel::Quorum, until).await?;
+            let mut found = BTreeMap::new();
+            for mut row in rows {
+                let key = row.get_mut("key").and_then(Option::take);
+                if let (Some(key), Some(cell)) = (key, self.cell(&mut row)?) {
+                    found.insert(key, cell);
+                }
+            }
+            for key in some {
+                let cell = found.remove(&key[..]);
+                let Some(mut cell) = cell.filter(|cell| cell.as_ref().is_live(now_ms)) else {
+                    continue;
+                };
+                bytes += key.len() + cell.value.len();
+                if page.range.is_keys_only {
+                    cell.value = Bytes::new();
+                }
+                records.push((key.clone(), cell));
+            }
+            let behind = some.last();
+            if bytes >= page.bytes_max
+                && let Some(behind) = behind.filter(|behind| Some(*behind) != last.as_ref())
+            {
+                let rest = Some(rest_behind(&page.range, behind));
+                return Ok(ShownPage { records, rest });
+            }
+        }
+        let rest = last.filter(|_| has_more);
+        Ok(ShownPage {
+            records,
+            rest: rest.map(|last| rest_behind(&page.range, &last)),
+        })
+    }
+}
+
+/// The keys up to the first end of a bucket that may have more, in order; and are there more?
+fn merge(known: BTreeMap<Vec<u8>, Vec<Bytes>>, is_reverse: bool) -> (Vec<Bytes>, bool) {
+    let open = known.values().filter(|keys| keys.len() >= KEYS_A_BUCKET);
+    let ends = open.filter_map(|keys| keys.last().cloned());
+    let horizon = match is_reverse {
+        false => ends.min(),
+        true => ends.max(),
+    };
+    let is_known = |key: &Bytes| match (&horizon, is_reverse) {
+        (None, _) => true,
+        (Some(horizon), false) => key <= horizon,
+        (Some(horizon), true) => key >= horizon,
+    };
+    let mut keys: Vec<Bytes> = known.into_values().flatten().filter(is_known).collect();
+    keys.sort_unstable();
+    if is_reverse {
+        keys.reverse();
+    }
+    (keys, horizon.is_some())
+}
+
+/// How long Cassandra keeps a record: a little longer than clients see it; 0 = for ever.
+fn ttl_s(expiry_ms: Option<u64>) -> Vec<u8> {
+    let left_s = expiry_ms.map(|at| at.saturating_sub(wall_ms()).div_ceil(1_000) + TTL_SPARE_S);
+    // It takes at most 20 years; a record that lasts longer is never taken away by itself.
+    let left_s = left_s.filter(|left_s| *left_s < TTL_S_MAX).unwrap_or(0);
+    (left_s as i32).to_be_bytes().to_vec()
+}
+
+/// The copies of a keyspace, in all its data centres.
+fn copies_of(replication: &BTreeMap<String, String>) -> Option<u8> {
+    let numbers = replication.iter().filter(|(name, _)| *name != "class");
+    let numbers = numbers.map(|(_, number)| number.split('/').next()?.parse::<u8>().ok());
+    let copies: u8 = numbers.collect::<Option<Vec<u8>>>()?.iter().sum();
+    Some(copies).filter(|copies| *copies > 0)
+}
+
+impl OuterStore for CassandraStore {
+    fn open(&self) -> Doing<'_, StoreShape> {
+        Box::pin(self.shape())
+    }
+
+    fn read(&self, read: PointRead) -> Doing<'_, Option<Cell>> {
+        Box::pin(async move {
+            let level = match read.level {
+                Consistency::Linearizable => CqlLevel::Serial,
+                Consistency::Eventual => CqlLevel::One,
+            };
+            self.look(&read.key, level, Instant::now() + read.left)
+                .await
+        })
+    }
+
+    fn write(&self, write: RecordWrite) -> Doing<'_, WriteEnd> {
+        Box::pin(async move { self.write_over(&write, Instant::now() + write.left).await })
+    }
+
+    fn page(&self, page: PageRead) -> Doing<'_, ShownPage> {
+        Box::pin(self.show(page))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_ends_where_a_bucket_may_have_more() {
+        let key = |n: usize| Bytes::from(format!("{n:04}"));
+        // Bucket 0 has even keys and is cut; bucket 1 has odd ones, and all of them.
+        let even: Vec<_> = (0..KEYS_A_BUCKET).map(|n| key(2 * n)).collect();
+        let odd: Vec<_> = (0..5).map(|n| key(1_000 * n + 1)).collect();
+        let known = BTreeMap::from([(vec![0], even.clone()), (vec![1], odd.clone())]);
+        let (keys, has_more) = merge(known, false);
+        let mut expected = even;
+        expected.insert(1, odd[0].clone());
+        assert_eq!((keys, has_more), (expected, true));
+        let known = BTreeMap::from([(vec![1], odd.iter().rev().cloned().collect())]);
+        let (keys, has_more) = merge(known, true);
+        let back: Vec<_> = odd.into_iter().rev().collect();
+        assert_eq!((keys, has_more), (back, false));
+    }
+
+    #[test]
+    fn the_copies_of_all_data_centres_count() {
+        let map = |pairs: &[(&str, &str)]| {
+            let pairs = pairs
+                .iter()
+                .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
+            pairs.collect::<BTreeMap<_, _>>()
+        };
+        let simple = map(&[("class", "S"), ("replication_factor", "3")]);
+        assert_eq!(copies_of(&simple), Some(3));
+        let two = map(&[("class", "N"), ("east", "3"), ("west", "2")]);
+        assert_eq!(copies_of(&two), Some(5));
+        assert_eq!(copies_of(&map(&[("class", "Local")])), None);
+    }
+}

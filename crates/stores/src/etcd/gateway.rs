@@ -1,0 +1,311 @@
+//! Requests to the HTTP/JSON gateway of etcd's servers.
+//!
+//! ```text
+//! ask ─► the preferred server ─► idle connection, or a new one ─► POST /v3/… ─► JSON
+//!          │ no connection, nothing sent: the next server
+//!          │ a read without an answer:    the next server
+//!          └ a write without an answer:   unknown
+//! ```
+//!
+//! Invariants
+//! 1. A write is sent once: a request is repeated only when it never left, or when it reads.
+//! 2. A server that fails, or whose answer is not waited for to its end, is not the preferred one
+//!    for the next request.
+//! 3. At most `IDLE_MAX` idle connections for each server, and `bytes_max` of an answer in memory.
+//!
+//! Not here: what is asked (`mod.rs`).
+
+use crate::store::OuterFailure;
+use bytes::Bytes;
+use dendra_base::Known;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+
+/// Connections that are kept for each server; as many as requests are under way at once, usually.
+const IDLE_MAX: usize = 64;
+/// A server that takes longer to accept is passed over.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Codes of gRPC.
+const INVALID_ARGUMENT: u64 = 3;
+const PERMISSION_DENIED: u64 = 7;
+const RESOURCE_EXHAUSTED: u64 = 8;
+const UNAUTHENTICATED: u64 = 16;
+
+type GatewayLink = SendRequest<Full<Bytes>>;
+
+/// May a request be repeated although it may have been carried out?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resend {
+    /// It reads.
+    Freely,
+    /// It changes something.
+    Never,
+}
+
+/// One request.
+#[derive(Clone, Copy)]
+pub(super) struct GatewayAsk<'a> {
+    /// Behind `/v3/`.
+    pub(super) path: &'a str,
+    pub(super) body: &'a Value,
+    pub(super) repeat: Resend,
+    /// The most bytes of the answer.
+    pub(super) bytes_max: usize,
+    pub(super) until: Instant,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum NoJson {
+    /// It is longer than `bytes_max`.
+    TooLong,
+    /// Anything else.
+    OuterFailure(OuterFailure),
+}
+
+impl From<OuterFailure> for NoJson {
+    fn from(failure: OuterFailure) -> NoJson {
+        NoJson::OuterFailure(failure)
+    }
+}
+
+struct GatewayServer {
+    address: String,
+    idle: Mutex<Vec<GatewayLink>>,
+}
+
+/// The servers of one cluster.
+pub(super) struct Gateway {
+    servers: Vec<GatewayServer>,
+    preferred: AtomicUsize,
+}
+
+/// One try at one server: unless it is told to be good, the next request goes to another one.
+struct Trial<'a> {
+    gateway: &'a Gateway,
+    place: usize,
+    is_good: bool,
+}
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        if !self.is_good {
+            let next = (self.place + 1) % self.gateway.servers.len();
+            let order = Ordering::Relaxed;
+            // When another one has moved it on already, that is as good.
+            let _moved = self
+                .gateway
+                .preferred
+                .compare_exchange(self.place, next, order, order);
+        }
+    }
+}
+
+/// How a try ended without an answer.
+enum Missed {
+    /// Nothing was sent.
+    Unsent(String),
+    /// It may have been carried out.
+    Sent(String),
+    /// The server answered that it cannot.
+    Said(OuterFailure),
+    TooLong,
+}
+
+impl Gateway {
+    pub(super) fn new(servers: &[String]) -> Gateway {
+        let server = |address: &String| GatewayServer {
+            address: address.clone(),
+            idle: Mutex::default(),
+        };
+        Gateway {
+            servers: servers.iter().map(server).collect(),
+            preferred: AtomicUsize::new(0),
+        }
+    }
+
+    /// Asks one server after the other until one answers.
+    pub(super) async fn ask(&self, question: GatewayAsk<'_>) -> Result<Value, NoJson> {
+        let first = self.preferred.load(Ordering::Relaxed);
+        let mut why = OuterFailure::Unreachable("no server of etcd was asked in time".to_owned());
+        for n in 0..self.servers.len() {
+            if question.until <= Instant::now() {
+                break;
+            }
+            let mut trial = Trial {
+                gateway: self,
+                place: (first + n) % self.servers.len(),
+                is_good: false,
+            };
+            let server = &self.servers[trial.place];
+            let missed = match server.ask(&question).await {
+                Ok(answer) => {
+                    trial.is_good = true;
+                    return Ok(answer);
+                }
+                Err(missed) => missed,
+            };
+            let known = match question.repeat {
+                Resend::Freely => Known::NotApplied,
+                Resend::Never => Known::Unknown,
+            };
+            let name = &server.address;
+            why = match missed {
+                Missed::TooLong => {
+                    trial.is_good = true;
+                    return Err(NoJson::TooLong);
+                }
+                Missed::Unsent(reason) => OuterFailure::Unreachable(format!("{name}: {reason}")),
+                Missed::Sent(reason) => {
+                    OuterFailure::Unanswered(known, format!("{name}: {reason}"))
+                }
+                Missed::Said(OuterFailure::Unanswered(_, reason)) => {
+                    OuterFailure::Unanswered(known, format!("{name}: {reason}"))
+                }
+                Missed::Said(failure) => {
+                    trial.is_good = true;
+                    return Err(failure.into());
+                }
+            };
+            if question.repeat == Resend::Never && matches!(why, OuterFailure::Unanswered(..)) {
+                break;
+            }
+        }
+        Err(why.into())
+    }
+}
+
+impl GatewayServer {
+    async fn ask(&self, question: &GatewayAsk<'_>) -> Result<Value, Missed> {
+        let body = Bytes::from(question.body.to_string());
+        loop {
+            let idle = self.idle.lock().expect("no holder panics").pop();
+            let was_idle = idle.is_some();
+            let mut connection = match idle {
+                Some(idle) => idle,
+                None => self.connect(question.until).await?,
+            };
+            if connection.ready().await.is_err() {
+                match was_idle {
+                    // The server closed it while it was idle.
+                    true => continue,
+                    false => return Err(Missed::Unsent("closes its connections".to_owned())),
+                }
+            }
+            let left = question.until.saturating_duration_since(Instant::now());
+            let request = Request::post(format!("/v3/{}", question.path))
+                .header("host", &self.address)
+                .header("content-type", "application/json")
+                .header("grpc-timeout", format!("{}m", left.as_millis().max(1)))
+                .body(Full::new(body.clone()))
+                .expect("a path and headers of our own");
+            let mut response = match connection.try_send_request(request).await {
+                Ok(response) => response,
+                Err(mut error) => match (error.take_message(), was_idle) {
+                    (Some(_), true) => continue,
+                    (Some(_), false) => return Err(Missed::Unsent(error.into_error().to_string())),
+                    (None, _) => return Err(Missed::Sent(error.into_error().to_string())),
+                },
+            };
+            let text = read_body(&mut response, question.bytes_max).await?;
+            let status = response.status().as_u16();
+            let mut idle = self.idle.lock().expect("no holder panics");
+            if idle.len() < IDLE_MAX {
+                idle.push(connection);
+            }
+            drop(idle);
+            let answer: Value = serde_json::from_slice(&text)
+                .map_err(|_| Missed::Sent(format!("{status}, and a body that is not JSON")))?;
+            return match status {
+                200 => Ok(answer),
+                _ => Err(Missed::Said(said(status, &answer))),
+            };
+        }
+    }
+
+    async fn connect(&self, until: Instant) -> Result<GatewayLink, Missed> {
+        let unsent = |error: &dyn std::fmt::Display| Missed::Unsent(error.to_string());
+        let left = until.saturating_duration_since(Instant::now());
+        let opening = TcpStream::connect(&self.address);
+        let opened = tokio::time::timeout(left.min(CONNECT_TIMEOUT), opening).await;
+        let stream = match opened {
+            Ok(stream) => stream.map_err(|error| unsent(&error))?,
+            Err(_) => return Err(unsent(&"does not accept a connection in time")),
+        };
+        stream.set_nodelay(true).map_err(|error| unsent(&error))?;
+        let shaken = http1::handshake(TokioIo::new(stream)).await;
+        let (connection, io) = shaken.map_err(|error| unsent(&error))?;
+        tokio::spawn(async move {
+            if let Err(error) = io.await {
+                tracing::debug!(%error, "a connection to etcd ended");
+            }
+        });
+        Ok(connection)
+    }
+}
+
+async fn read_body(response: &mut Response<Incoming>, most: usize) -> Result<Vec<u8>, Missed> {
+    let mut text = Vec::new();
+    while let Some(frame) = response.body_mut().frame().await {
+        let frame = frame.map_err(|error| Missed::Sent(error.to_string()))?;
+        if let Some(piece) = frame.data_ref() {
+            if text.len() + piece.len() > most {
+                return Err(Missed::TooLong);
+            }
+            text.extend_from_slice(piece);
+        }
+    }
+    Ok(text)
+}
+
+/// The meaning of an error of etcd. Everything that does not surely precede the write leaves it
+/// open.
+fn said(status: u16, answer: &Value) -> OuterFailure {
+    let text = answer["error"].as_str().unwrap_or("no reason").to_owned();
+    let code = answer["code"].as_u64().unwrap_or_default();
+    match code {
+        RESOURCE_EXHAUSTED if text.contains("space exceeded") => OuterFailure::Full(text),
+        RESOURCE_EXHAUSTED if text.contains("too many requests") => OuterFailure::Busy(text),
+        INVALID_ARGUMENT if text.contains("too large") => OuterFailure::TooLarge(text),
+        INVALID_ARGUMENT => OuterFailure::Failed(text),
+        PERMISSION_DENIED | UNAUTHENTICATED => OuterFailure::Failed(format!(
+            "{text}: the front door shows no name to etcd, so allow it without"
+        )),
+        _ => OuterFailure::Unanswered(Known::Unknown, format!("{status} {text}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_error_that_may_follow_the_write_leaves_it_open() {
+        let unknown = [
+            (14, "etcdserver: request timed out"),
+            (14, "etcdserver: leader changed"),
+            (4, "context deadline exceeded"),
+            (2, "etcdserver: corrupt cluster"),
+        ];
+        for (code, text) in unknown {
+            let failure = said(503, &json!({"error": text, "code": code}));
+            assert!(
+                matches!(failure, OuterFailure::Unanswered(Known::Unknown, _)),
+                "{text}"
+            );
+        }
+        let full = json!({"error": "etcdserver: mvcc: database space exceeded", "code": 8});
+        assert!(matches!(said(429, &full), OuterFailure::Full(_)));
+        let large = json!({"error": "etcdserver: request is too large", "code": 3});
+        assert!(matches!(said(400, &large), OuterFailure::TooLarge(_)));
+    }
+}

@@ -1,0 +1,400 @@
+//! etcd as a store: linearizable reads, and writes under a revision that was seen.
+//!
+//! ```text
+//! read        range, linearizable or serializable ─► kv: envelope, mod_revision = version
+//! write       put, deleterange                    ─► revision of the header = version
+//! condition   range ─► judge ─► txn: mod_revision as seen? put │ delete, else range ─► judge …
+//! ttl         lease/grant, a minute longer ─► put with the lease
+//! page        range with a limit that follows the length of records
+//! ```
+//!
+//! Invariants
+//! 1. A version is a revision of this cluster, and the cluster's id: it never repeats.
+//! 2. The envelope says when a record expires; the lease only takes its room back.
+//! 3. An answer with a page is at most `PAGE_ANSWER_BYTES_MAX` long, or has one record.
+//!
+//! Not here: connections (`gateway.rs`).
+//! See: docs/stores.md.
+
+mod gateway;
+
+use crate::clock::wall_ms;
+use crate::envelope;
+use crate::place::StorePlace;
+use crate::store::{
+    Doing, OuterFailure, OuterStore, PageRead, PointRead, RecordWrite, ShownPage, StoreShape,
+    WriteEnd, rest_behind,
+};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use dendra_base::{Cell, Condition, Consistency, Durability, Known, Version};
+use gateway::{Gateway, GatewayAsk, NoJson, Resend};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Of one record: etcd takes at most 1.5 MiB by default, and base64 makes a third more of it.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+/// Of a page: longer ones are asked for again with half the records.
+const PAGE_ANSWER_BYTES_MAX: usize = 512 << 10;
+/// HeldRecords of one page.
+const PAGE_RECORDS_MAX: usize = 1_024;
+const PAGE_RECORDS_FIRST: usize = 16;
+/// A lease outlives its record by so much: clocks of front doors differ.
+const LEASE_SPARE_S: u64 = 60;
+/// The longest that the first look at the cluster takes.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// An etcd cluster, or the part of it below a prefix.
+pub(crate) struct EtcdStore {
+    gateway: Gateway,
+    prefix: Vec<u8>,
+    copies: AtomicU8,
+    /// How many records fitted into the last pages.
+    page_records: AtomicUsize,
+}
+
+/// A record as it was seen, or its absence.
+struct SeenRecord {
+    /// 0 = there is none.
+    revision: u64,
+    /// `None` = there is none, or it has expired.
+    live: Option<Cell>,
+}
+
+impl EtcdStore {
+    /// Of `place`; nothing is connected yet.
+    pub(crate) fn new(place: &StorePlace) -> EtcdStore {
+        EtcdStore {
+            gateway: Gateway::new(&place.servers),
+            prefix: format!("{}/", place.part).into_bytes(),
+            copies: AtomicU8::new(1),
+            page_records: AtomicUsize::new(PAGE_RECORDS_FIRST),
+        }
+    }
+
+    fn copies(&self) -> u8 {
+        self.copies.load(Ordering::Relaxed)
+    }
+
+    fn key(&self, key: &[u8]) -> String {
+        BASE64.encode([&self.prefix[..], key].concat())
+    }
+
+    /// Behind the last key of ours.
+    fn end(&self) -> String {
+        let mut end = self.prefix.clone();
+        *end.last_mut().expect("it ends in a slash") += 1;
+        BASE64.encode(end)
+    }
+
+    async fn ask(
+        &self,
+        path: &str,
+        body: &Value,
+        repeat: Resend,
+        until: Instant,
+    ) -> Result<Value, OuterFailure> {
+        let question = GatewayAsk {
+            path,
+            body,
+            repeat,
+            bytes_max: ANSWER_BYTES_MAX,
+            until,
+        };
+        let asked = self.gateway.ask(question).await;
+        asked.map_err(|no_answer| match no_answer {
+            NoJson::OuterFailure(failure) => failure,
+            NoJson::TooLong => OuterFailure::Damaged("etcd's answer has no end".to_owned()),
+        })
+    }
+
+    /// The record of a key and value that etcd shows.
+    fn cell(&self, shown: &Value, header: &Value) -> Result<Cell, OuterFailure> {
+        let version = Version {
+            hlc: number(&shown["mod_revision"])?,
+            origin: origin(header)?,
+            rmw: 0,
+        };
+        let value = bytes_of(&shown["value"])?;
+        envelope::unseal(value, version, self.copies()).ok_or_else(|| {
+            OuterFailure::Damaged(format!(
+                "revision {} below the prefix was not written by a front door",
+                version.hlc
+            ))
+        })
+    }
+
+    /// What a range of one key shows.
+    fn seen(&self, range: &Value, header: &Value) -> Result<SeenRecord, OuterFailure> {
+        let Some(shown) = range["kvs"].get(0) else {
+            return Ok(SeenRecord {
+                revision: 0,
+                live: None,
+            });
+        };
+        let cell = self.cell(shown, header)?;
+        Ok(SeenRecord {
+            revision: cell.version.hlc,
+            live: Some(cell).filter(|cell| cell.as_ref().is_live(wall_ms())),
+        })
+    }
+
+    async fn look(
+        &self,
+        key: &[u8],
+        level: Consistency,
+        until: Instant,
+    ) -> Result<(Value, Value), OuterFailure> {
+        let is_serializable = level == Consistency::Eventual;
+        let body = json!({"key": self.key(key), "serializable": is_serializable});
+        let mut range = self.ask("kv/range", &body, Resend::Freely, until).await?;
+        let header = range["header"].take();
+        Ok((range, header))
+    }
+
+    async fn write_plainly(
+        &self,
+        write: &RecordWrite,
+        until: Instant,
+    ) -> Result<Version, OuterFailure> {
+        let answer = match &write.value {
+            None => {
+                let body = json!({"key": self.key(&write.key)});
+                let asked = self.ask("kv/deleterange", &body, Resend::Never, until);
+                asked.await?
+            }
+            Some(value) => {
+                let lease = self.lease(write, until).await?;
+                let body = self.put(write, value, lease);
+                self.ask("kv/put", &body, Resend::Never, until).await?
+            }
+        };
+        told(version_of(&answer["header"]))
+    }
+
+    fn put(&self, write: &RecordWrite, value: &[u8], lease: u64) -> Value {
+        let sealed = envelope::seal(&write.key, value, write.expiry_ms);
+        json!({
+            "key": self.key(&write.key),
+            "value": BASE64.encode(sealed),
+            "lease": lease.to_string(),
+        })
+    }
+
+    /// A lease that outlives the record; 0 for one that stays.
+    async fn lease(&self, write: &RecordWrite, until: Instant) -> Result<u64, OuterFailure> {
+        let Some(expiry_ms) = write.expiry_ms else {
+            return Ok(0);
+        };
+        let left_s = expiry_ms.saturating_sub(wall_ms()).div_ceil(1_000);
+        let body = json!({"TTL": (left_s + LEASE_SPARE_S).to_string()});
+        // A lease that was granted and is not used ends by itself.
+        let asked = self.ask("lease/grant", &body, Resend::Freely, until).await;
+        number(&asked?["ID"])
+    }
+
+    /// Writes over what was seen, until that is what is there.
+    async fn write_over(
+        &self,
+        write: &RecordWrite,
+        until: Instant,
+    ) -> Result<WriteEnd, OuterFailure> {
+        let mut seen = match write.condition {
+            // Most that create find nothing: the first look is the try itself.
+            Condition::Absent => SeenRecord {
+                revision: 0,
+                live: None,
+            },
+            _ => {
+                let level = Consistency::Linearizable;
+                let (range, header) = self.look(&write.key, level, until).await?;
+                self.seen(&range, &header)?
+            }
+        };
+        let mut lease = None;
+        loop {
+            let current = seen.live.as_ref().map(|cell| cell.version);
+            if !write.condition.holds(current) {
+                return Ok(WriteEnd::Refused(seen.live));
+            }
+            let success = match &write.value {
+                None => json!({"requestDeleteRange": {"key": self.key(&write.key)}}),
+                Some(value) => {
+                    let lease = match lease {
+                        Some(lease) => lease,
+                        None => *lease.insert(self.lease(write, until).await?),
+                    };
+                    json!({"requestPut": self.put(write, value, lease)})
+                }
+            };
+            let body = json!({
+                "compare": [{
+                    "key": self.key(&write.key),
+                    "target": "MOD",
+                    "result": "EQUAL",
+                    "mod_revision": seen.revision.to_string(),
+                }],
+                "success": [success],
+                "failure": [{"requestRange": {"key": self.key(&write.key)}}],
+            });
+            let answer = self.ask("kv/txn", &body, Resend::Never, until).await?;
+            if answer["succeeded"].as_bool() == Some(true) {
+                return told(version_of(&answer["header"])).map(WriteEnd::Applied);
+            }
+            let range = &answer["responses"][0]["response_range"];
+            seen = self.seen(range, &answer["header"])?;
+        }
+    }
+
+    async fn shape(&self) -> Result<StoreShape, OuterFailure> {
+        let until = Instant::now() + OPEN_TIMEOUT;
+        let (path, body) = ("cluster/member/list", json!({}));
+        let answer = self.ask(path, &body, Resend::Freely, until).await?;
+        let members = answer["members"].as_array().map_or(&[][..], Vec::as_slice);
+        let votes = |member: &&Value| member["isLearner"].as_bool() != Some(true);
+        let voters = members.iter().filter(votes).count();
+        let copies = u8::try_from(voters).ok().filter(|copies| *copies > 0);
+        let copies =
+            copies.ok_or_else(|| OuterFailure::Failed(format!("{voters} members vote")))?;
+        self.copies.store(copies, Ordering::Relaxed);
+        // A server without a majority knows its members too. This asks for one.
+        self.look(b"\0", Consistency::Linearizable, until).await?;
+        Ok(StoreShape {
+            engine: "etcd",
+            copies,
+            durability: Durability::Sync,
+            scan_level: Consistency::Linearizable,
+            walks_backwards: false,
+        })
+    }
+
+    async fn show(&self, page: PageRead) -> Result<ShownPage, OuterFailure> {
+        let until = Instant::now() + page.left;
+        let range = &page.range;
+        let end = match &range.end {
+            Some(end) => self.key(end),
+            None => self.end(),
+        };
+        let mut records_max = self.page_records.load(Ordering::Relaxed);
+        let answer = loop {
+            let body = json!({
+                "key": self.key(&range.start),
+                "range_end": end,
+                "limit": records_max.to_string(),
+            });
+            let bytes_max = match records_max {
+                1 => ANSWER_BYTES_MAX,
+                _ => PAGE_ANSWER_BYTES_MAX,
+            };
+            let asked = self.gateway.ask(GatewayAsk {
+                path: "kv/range",
+                body: &body,
+                repeat: Resend::Freely,
+                bytes_max,
+                until,
+            });
+            match asked.await {
+                Ok(answer) => break answer,
+                Err(NoJson::TooLong) if records_max > 1 => records_max /= 4,
+                Err(NoJson::TooLong) => {
+                    return Err(OuterFailure::Damaged(
+                        "a record of etcd has no end".to_owned(),
+                    ));
+                }
+                Err(NoJson::OuterFailure(failure)) => return Err(failure),
+            }
+            records_max = records_max.max(1);
+        };
+        let (now_ms, mut bytes) = (wall_ms(), 0);
+        let (mut records, mut last) = (Vec::new(), None);
+        for shown in answer["kvs"].as_array().map_or(&[][..], Vec::as_slice) {
+            let mut key = bytes_of(&shown["key"])?;
+            let key = Bytes::from(key.split_off(self.prefix.len().min(key.len())));
+            let mut cell = self.cell(shown, &answer["header"])?;
+            bytes += key.len() + cell.value.len();
+            last = Some(key.clone());
+            if cell.as_ref().is_live(now_ms) {
+                if range.is_keys_only {
+                    cell.value = Bytes::new();
+                }
+                records.push((key, cell));
+            }
+        }
+        if bytes < page.bytes_max / 2 {
+            records_max *= 2;
+        }
+        let next = records_max.min(PAGE_RECORDS_MAX);
+        self.page_records.store(next, Ordering::Relaxed);
+        let has_more = answer["more"].as_bool() == Some(true);
+        let rest = last.filter(|_| has_more);
+        Ok(ShownPage {
+            records,
+            rest: rest.map(|last| rest_behind(range, &last)),
+        })
+    }
+}
+
+impl OuterStore for EtcdStore {
+    fn open(&self) -> Doing<'_, StoreShape> {
+        Box::pin(self.shape())
+    }
+
+    fn read(&self, read: PointRead) -> Doing<'_, Option<Cell>> {
+        Box::pin(async move {
+            let until = Instant::now() + read.left;
+            let (range, header) = self.look(&read.key, read.level, until).await?;
+            let shown = range["kvs"].get(0);
+            shown.map(|shown| self.cell(shown, &header)).transpose()
+        })
+    }
+
+    fn write(&self, write: RecordWrite) -> Doing<'_, WriteEnd> {
+        Box::pin(async move {
+            let until = Instant::now() + write.left;
+            match write.condition {
+                Condition::None => {
+                    let written = self.write_plainly(&write, until).await;
+                    written.map(WriteEnd::Applied)
+                }
+                _ => self.write_over(&write, until).await,
+            }
+        })
+    }
+
+    fn page(&self, page: PageRead) -> Doing<'_, ShownPage> {
+        Box::pin(self.show(page))
+    }
+}
+
+/// An answer without what it must have: the write behind it was carried out all the same.
+fn told(version: Result<Version, OuterFailure>) -> Result<Version, OuterFailure> {
+    version.map_err(|failure| OuterFailure::Unanswered(Known::Unknown, failure.to_string()))
+}
+
+/// etcd writes 64-bit numbers as text.
+fn number(value: &Value) -> Result<u64, OuterFailure> {
+    let read = value.as_str().and_then(|text| text.parse().ok());
+    read.ok_or_else(|| OuterFailure::Failed(format!("etcd answers {value} for a number")))
+}
+
+fn bytes_of(value: &Value) -> Result<Vec<u8>, OuterFailure> {
+    let text = value.as_str().unwrap_or_default();
+    let read = BASE64.decode(text);
+    read.map_err(|_| OuterFailure::Failed("etcd's answer is not base64".to_owned()))
+}
+
+/// The cluster's id in half its length: revisions of another cluster are other versions.
+fn origin(header: &Value) -> Result<u32, OuterFailure> {
+    let id = number(&header["cluster_id"])?;
+    Ok((id ^ (id >> 32)) as u32)
+}
+
+fn version_of(header: &Value) -> Result<Version, OuterFailure> {
+    Ok(Version {
+        hlc: number(&header["revision"])?,
+        origin: origin(header)?,
+        rmw: 0,
+    })
+}

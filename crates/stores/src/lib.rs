@@ -1,0 +1,60 @@
+//! Engines of others behind one trait: the front door asks, and a driver translates.
+//!
+//! ```text
+//! crate server ─► OuterStore ◄─┬─ etcd/       its HTTP/JSON gateway           feature `etcd`
+//!                         ├─ cassandra/  the native protocol, version 4     feature `cassandra`
+//!                         └─ map.rs      a map in memory, for tests
+//! place.rs   etcd://HOST:PORT,…/PREFIX ─► which driver, where
+//! store.rs   the trait and its nouns       envelope.rs   a record as bytes of a foreign value
+//! ```
+//!
+//! Invariants
+//! 1. No driver knows HTTP requests of clients, and the front door knows no driver.
+//! 2. A driver says `Known::NotApplied` only where the engine cannot have taken the write.
+//!
+//! Not here: queues, deadlines and answers (crate `server`, `front/`).
+//! See: docs/stores.md.
+
+#[cfg(feature = "cassandra")]
+mod cassandra;
+mod clock;
+#[cfg(any(feature = "etcd", feature = "cassandra"))]
+mod envelope;
+#[cfg(feature = "etcd")]
+mod etcd;
+mod map;
+mod place;
+mod store;
+
+pub use map::DumbStore;
+pub use place::{OuterEngine, StorePlace};
+pub use store::{
+    Doing, OuterFailure, OuterStore, PageRead, PointRead, RecordWrite, ShownPage, StoreShape,
+    WriteEnd,
+};
+
+use std::sync::Arc;
+
+/// The driver for `place`. Nothing is connected yet: [`OuterStore::open`] does that.
+///
+/// # Errors
+/// This build has no such driver: the sentence names the build that has it.
+pub fn driver(place: &StorePlace) -> Result<Arc<dyn OuterStore>, String> {
+    match place.engine {
+        #[cfg(feature = "etcd")]
+        OuterEngine::Etcd => Ok(Arc::new(etcd::EtcdStore::new(place))),
+        #[cfg(not(feature = "etcd"))]
+        OuterEngine::Etcd => Err(not_built("etcd")),
+        #[cfg(feature = "cassandra")]
+        OuterEngine::Cassandra => Ok(Arc::new(cassandra::CassandraStore::new(place))),
+        #[cfg(not(feature = "cassandra"))]
+        OuterEngine::Cassandra => Err(not_built("cassandra")),
+    }
+}
+
+#[cfg(not(all(feature = "etcd", feature = "cassandra")))]
+fn not_built(feature: &str) -> String {
+    format!(
+        "this build has no driver for {feature}: build one with `cargo build --release -p dendra --features {feature}`"
+    )
+}

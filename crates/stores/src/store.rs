@@ -1,0 +1,160 @@
+//! The trait that every driver implements, and the nouns between it and the front door.
+//!
+//! ```text
+//! open  ─► StoreShape            how many copies, what a receipt may say
+//! read  ─► Option<Cell>          the newest, live or expired
+//! write ─► WriteEnd              stored under a version, or refused by its condition
+//! page  ─► ShownPage             records of a range, and the rest of it
+//! ```
+//!
+//! Invariants
+//! 1. Versions of live records never repeat, for any key of the store.
+//! 2. A condition is judged at the moment at which the engine takes the write.
+//! 3. A page holds at most a few times `bytes_max`, or one record.
+//! 4. A future that is dropped may have changed the record: its caller says `unknown`.
+//!
+//! Not here: deadlines (the front door drops a future whose time is over).
+
+use bytes::Bytes;
+use dendra_base::peer::Range;
+use dendra_base::{Cell, Condition, Consistency, Durability, Known, Version};
+use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
+
+/// Work under way.
+pub type Doing<'a, T> = Pin<Box<dyn Future<Output = Result<T, OuterFailure>> + Send + 'a>>;
+
+/// An engine behind the front door.
+pub trait OuterStore: Send + Sync + 'static {
+    /// Connects, and says what the engine is. Called once, on the runtime of all later calls.
+    fn open(&self) -> Doing<'_, StoreShape>;
+
+    /// Reads one key.
+    fn read(&self, read: PointRead) -> Doing<'_, Option<Cell>>;
+
+    /// Writes or deletes one key.
+    fn write(&self, write: RecordWrite) -> Doing<'_, WriteEnd>;
+
+    /// Reads live records of a range, in its direction.
+    fn page(&self, page: PageRead) -> Doing<'_, ShownPage>;
+}
+
+/// What an engine is, as receipts need it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreShape {
+    /// Its name, for people.
+    pub engine: &'static str,
+    /// Copies of each record.
+    pub copies: u8,
+    /// When it acknowledges a write.
+    pub durability: Durability,
+    /// The level of each page of a scan.
+    pub scan_level: Consistency,
+    /// Can it walk from the end of a range?
+    pub walks_backwards: bool,
+}
+
+/// A read of one key.
+#[derive(Clone, Debug)]
+pub struct PointRead {
+    /// The client's key.
+    pub key: Bytes,
+    /// Must it see every write that was acknowledged before?
+    pub level: Consistency,
+    /// How long the answer is of use.
+    pub left: Duration,
+}
+
+/// A write of one key.
+#[derive(Clone, Debug)]
+pub struct RecordWrite {
+    /// The client's key.
+    pub key: Bytes,
+    /// `None` = a deletion.
+    pub value: Option<Bytes>,
+    /// Wall milliseconds after which the value is gone.
+    pub expiry_ms: Option<u64>,
+    /// Under which it happens.
+    pub condition: Condition,
+    /// How long the answer is of use.
+    pub left: Duration,
+}
+
+/// A part of a range.
+#[derive(Clone, Debug)]
+pub struct PageRead {
+    /// What is still to come.
+    pub range: Range,
+    /// How many bytes of records are enough.
+    pub bytes_max: usize,
+    /// How long the answer is of use.
+    pub left: Duration,
+}
+
+/// How a write ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriteEnd {
+    /// Stored or deleted, under this version.
+    Applied(Version),
+    /// Its condition did not hold for this live record, or for none.
+    Refused(Option<Cell>),
+}
+
+/// HeldRecords of a range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownPage {
+    /// Live records.
+    pub records: Vec<(Bytes, Cell)>,
+    /// The part that is still to come.
+    pub rest: Option<Range>,
+}
+
+/// Why a store did not do it; each with a sentence behind its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OuterFailure {
+    /// No server of the engine took the question: nothing changed.
+    Unreachable(String),
+    /// No answer came, or one that does not say how it ended.
+    Unanswered(Known, String),
+    /// The engine has too much to do: nothing changed.
+    Busy(String),
+    /// The engine has no room: nothing changed.
+    Full(String),
+    /// The engine takes no value of this length: nothing changed.
+    TooLarge(String),
+    /// A record is not one that a front door wrote, or was changed.
+    Damaged(String),
+    /// Anything else: nothing changed.
+    Failed(String),
+}
+
+impl fmt::Display for OuterFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OuterFailure::Unreachable(why)
+            | OuterFailure::Unanswered(_, why)
+            | OuterFailure::Busy(why)
+            | OuterFailure::Full(why)
+            | OuterFailure::TooLarge(why)
+            | OuterFailure::Damaged(why)
+            | OuterFailure::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for OuterFailure {}
+
+/// The part of `range` behind the record `last`, in its direction.
+pub(crate) fn rest_behind(range: &Range, last: &[u8]) -> Range {
+    let mut rest = range.clone();
+    match range.is_reverse {
+        true => rest.end = Some(Bytes::copy_from_slice(last)),
+        false => {
+            let mut start = last.to_vec();
+            start.push(0);
+            rest.start = start.into();
+        }
+    }
+    rest
+}
