@@ -1,8 +1,8 @@
 //! Cells: the content of a key, and the choice between two copies where they meet.
 //!
 //! ```text
-//! encoded  | flags 1 | copies 1 | version 16 | checksum 8 | expiry ms 8, if flagged | value … |
-//!   flags    bit 0: tombstone   bit 1: has an expiry   others: zero, refused when set
+//! encoded  | flags 1 | copies 1 | version 16 | checksum 8 | expiry ms 8, if flagged | ballot's clock 8, if flagged | value … |
+//!   flags    bit 0: tombstone   bit 1: has an expiry   bit 2: has a ballot   others: zero, refused when set
 //!   checksum xxh3-64 of the value, seeded with xxh3-64 of the stored key
 //! ```
 //!
@@ -38,6 +38,8 @@ pub struct Cell {
     pub copies: u8,
     /// Wall milliseconds after which the value is gone; `None` = never.
     pub expiry_ms: Option<u64>,
+    /// Clock of the ballot under which a conditional write chose it; 0 = none is known.
+    pub born: u64,
     /// See [`checksum`].
     pub checksum: u64,
     /// The bytes the client stored; empty for a tombstone.
@@ -65,6 +67,8 @@ pub struct CellRef<'a> {
     pub copies: u8,
     /// Wall milliseconds after which the value is gone; `None` = never.
     pub expiry_ms: Option<u64>,
+    /// Clock of the ballot under which a conditional write chose it; 0 = none is known.
+    pub born: u64,
     /// See [`checksum`].
     pub checksum: u64,
     /// The bytes the client stored; empty for a tombstone.
@@ -79,6 +83,9 @@ pub fn checksum(stored_key: &[u8], value: &[u8]) -> u64 {
 
 const FLAG_TOMBSTONE: u8 = 1;
 const FLAG_EXPIRY: u8 = 2;
+const FLAG_BORN: u8 = 4;
+/// No clock shows less: smaller clock fields of versions name records that were built on nothing.
+const CLOCK_FIELD_MIN: u64 = 1 << 56;
 /// Bytes in front of the optional expiry: flags, copies, version, checksum.
 const FIXED_BYTES: usize = 1 + 1 + Version::BYTES + 8;
 /// Where the version stands inside an encoded cell.
@@ -92,6 +99,7 @@ impl<'a> CellRef<'a> {
             kind: Kind::Value,
             copies: 1,
             expiry_ms: None,
+            born: 0,
             checksum: checksum(stored_key, value),
             value,
         }
@@ -104,6 +112,7 @@ impl<'a> CellRef<'a> {
             kind: Kind::Tombstone,
             copies: 1,
             expiry_ms: None,
+            born: 0,
             checksum: checksum(stored_key, b""),
             value: b"",
         }
@@ -111,7 +120,9 @@ impl<'a> CellRef<'a> {
 
     /// Length of the encoded form.
     pub fn encoded_len(&self) -> usize {
-        FIXED_BYTES + if self.expiry_ms.is_some() { 8 } else { 0 } + self.value.len()
+        let expiry = if self.expiry_ms.is_some() { 8 } else { 0 };
+        let born = if self.born > 0 { 8 } else { 0 };
+        FIXED_BYTES + expiry + born + self.value.len()
     }
 
     /// Appends the encoded form to `out`.
@@ -123,12 +134,18 @@ impl<'a> CellRef<'a> {
         if self.expiry_ms.is_some() {
             flags |= FLAG_EXPIRY;
         }
+        if self.born > 0 {
+            flags |= FLAG_BORN;
+        }
         out.push(flags);
         out.push(self.copies);
         out.extend_from_slice(&self.version.to_bytes());
         out.extend_from_slice(&self.checksum.to_le_bytes());
         if let Some(expiry_ms) = self.expiry_ms {
             out.extend_from_slice(&expiry_ms.to_le_bytes());
+        }
+        if self.born > 0 {
+            out.extend_from_slice(&self.born.to_le_bytes());
         }
         out.extend_from_slice(self.value);
     }
@@ -137,7 +154,7 @@ impl<'a> CellRef<'a> {
     pub fn decode(bytes: &'a [u8]) -> Option<CellRef<'a>> {
         let (fixed, rest) = bytes.split_first_chunk::<FIXED_BYTES>()?;
         let flags = fixed[0];
-        if flags & !(FLAG_TOMBSTONE | FLAG_EXPIRY) != 0 {
+        if flags & !(FLAG_TOMBSTONE | FLAG_EXPIRY | FLAG_BORN) != 0 {
             return None;
         }
         let version = Version::from_bytes(fixed[2..18].try_into().ok()?);
@@ -148,6 +165,16 @@ impl<'a> CellRef<'a> {
         } else {
             (None, rest)
         };
+        let (born, value) = if flags & FLAG_BORN != 0 {
+            let (born, value) = value.split_first_chunk::<8>()?;
+            (u64::from_le_bytes(*born), value)
+        } else {
+            (0, value)
+        };
+        // Equal cells have equal bytes.
+        if (flags & FLAG_BORN != 0) != (born > 0) {
+            return None;
+        }
         let kind = if flags & FLAG_TOMBSTONE != 0 {
             Kind::Tombstone
         } else {
@@ -161,6 +188,7 @@ impl<'a> CellRef<'a> {
             kind,
             copies: fixed[1],
             expiry_ms,
+            born,
             checksum,
             value,
         })
@@ -169,6 +197,17 @@ impl<'a> CellRef<'a> {
     /// Is the value still what its key's writer stored?
     pub fn is_intact(&self, stored_key: &[u8]) -> bool {
         self.checksum == checksum(stored_key, self.value)
+    }
+
+    /// When it was made, as a clock value; `u64::MAX` = that is not known. A successor has the
+    /// clock field of its base, and a record that was built on nothing has a smaller one than any
+    /// clock shows: only the ballot tells when such a cell was made.
+    pub fn age(&self) -> u64 {
+        match self.born {
+            0 if self.version.rmw == 0 && self.version.hlc >= CLOCK_FIELD_MIN => self.version.hlc,
+            0 => u64::MAX,
+            born => born,
+        }
     }
 
     /// Does a reader at `now_ms` see a value?
@@ -215,6 +254,7 @@ impl<'a> CellRef<'a> {
             kind: self.kind,
             copies: self.copies,
             expiry_ms: self.expiry_ms,
+            born: self.born,
             checksum: self.checksum,
             value: Bytes::copy_from_slice(self.value),
         }
@@ -239,6 +279,7 @@ impl Cell {
             kind: self.kind,
             copies: self.copies,
             expiry_ms: self.expiry_ms,
+            born: self.born,
             checksum: self.checksum,
             value: &self.value,
         }
@@ -255,20 +296,23 @@ mod tests {
             0u64..4,
             0u32..3,
             any::<bool>(),
-            any::<Option<u64>>(),
+            (any::<Option<u64>>(), 0u64..3),
             prop::collection::vec(any::<u8>(), 0..40),
         )
-            .prop_map(|(hlc, origin, dead, expiry_ms, value)| {
+            .prop_map(|(hlc, origin, dead, (expiry_ms, born), value)| {
                 let version = Version {
                     hlc,
                     origin,
                     rmw: 0,
                 };
                 if dead {
-                    return CellRef::tombstone(b"k", version).to_owned();
+                    let mut cell = CellRef::tombstone(b"k", version).to_owned();
+                    cell.born = born;
+                    return cell;
                 }
                 let mut cell = CellRef::value(b"k", version, &value).to_owned();
                 cell.expiry_ms = expiry_ms;
+                cell.born = born;
                 cell
             })
     }
@@ -307,6 +351,26 @@ mod tests {
         let cell = CellRef::value(b"k", Version::ZERO, b"v");
         assert!(cell.is_intact(b"k"));
         assert!(!cell.is_intact(b"l"));
+    }
+
+    #[test]
+    fn only_a_ballot_tells_the_age_of_a_conditional_write() {
+        let cell = |hlc, rmw, born| CellRef {
+            born,
+            ..CellRef::tombstone(
+                b"k",
+                Version {
+                    hlc,
+                    origin: 1,
+                    rmw,
+                },
+            )
+        };
+        let clock = CLOCK_FIELD_MIN + 7;
+        assert_eq!(cell(clock, 0, 0).age(), clock, "a plain write");
+        assert_eq!(cell(clock, 1, 0).age(), u64::MAX, "a successor");
+        assert_eq!(cell(clock >> 8, 0, 0).age(), u64::MAX, "built on nothing");
+        assert_eq!(cell(clock, 1, clock + 9).age(), clock + 9);
     }
 
     #[test]

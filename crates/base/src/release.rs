@@ -22,6 +22,11 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClusterVersion(pub u16);
 
+impl ClusterVersion {
+    /// From this one on cells tell the ballot of a conditional write, and horizons can rise.
+    pub const HORIZONS: ClusterVersion = ClusterVersion(5);
+}
+
 impl fmt::Display for ClusterVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -162,6 +162,12 @@ impl Engine {
         if slot.is_none() {
             // Asked for before the view is taken: records flushed in between are in its tables.
             let horizon = self.purge_horizon().min(self.segments.version_min());
+            let purge = Purge {
+                horizon,
+                ages: self.age_horizon(),
+                log_min: self.segments.user_version_min(),
+                now_ms,
+            };
             let is_quiet = self.is_quiet(now_ms);
             let view = self.view();
             let mended = self
@@ -183,7 +189,7 @@ impl Engine {
             let (tree, options) = (view.tree.clone(), &self.options);
             let job = match repaired {
                 Some(spans) => Job::mend(plan.clone(), tree, options, spans, now_ms),
-                None => Job::compact(plan.clone(), tree, options, Purge { horizon, now_ms }),
+                None => Job::compact(plan.clone(), tree, options, purge),
             };
             *slot = Some(job.inspect_err(|e| self.damage.note_job(e, &plan.inputs))?);
         }
@@ -241,14 +247,26 @@ impl Engine {
         plan.or_else(|| {
             // A table that is set aside may hold an older cell than a delete that would go.
             levels[0] = all_of_level0;
-            pick_purge(&levels, horizon)
+            pick_purge(&levels, horizon, 0).or_else(|| {
+                let (clock, first_new) = self.ages.of_tables();
+                let horizon = Version {
+                    hlc: clock,
+                    origin: u32::MAX,
+                    rmw: u32::MAX,
+                };
+                pick_purge(&levels, horizon, first_new)
+            })
         })
     }
 
     /// Could a record that the other owners have purged come back when the damaged blocks in
     /// `spans` go? A block may hold the tombstone that hides it here. Then the table stays.
     fn may_reappear(&self, tree: &Tree, id: u64, spans: &[KeySpan]) -> bool {
-        let horizon = self.purge_horizon();
+        let ages = self.age_horizon().clock;
+        let horizon = self.purge_horizon().max(Version {
+            hlc: ages,
+            ..Version::ZERO
+        });
         let may_hold = |table: &TableMeta, span: &KeySpan| {
             table.id != id
                 && table.version_min <= horizon

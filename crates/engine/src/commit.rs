@@ -25,11 +25,12 @@
 use crate::batch::{Batch, Op, Record, WriteOutcome, patch_version};
 use crate::cache::BlockCache;
 use crate::memtable::Inserter;
+use crate::segments::OldestVersions;
 use crate::vfs::Wait;
 use crate::view::{Lookup, View};
 use crate::wal::LogWriter;
 use crate::{Error, Result};
-use dendra_base::{CellRef, Condition, Guard, Version};
+use dendra_base::{CellRef, Condition, Guard, Space, Version};
 use std::collections::BTreeMap;
 
 /// The writing side of one engine, behind its lock.
@@ -187,13 +188,19 @@ impl Log {
         u32::try_from(applied).expect("the commit queue holds fewer than 2^32 writes")
     }
 
-    /// Oldest version among the records to write.
-    pub(crate) fn version_min(&self) -> Version {
-        let mut oldest = Version::MAX;
+    /// Oldest versions among the records to write.
+    pub(crate) fn oldest(&self) -> OldestVersions {
+        let mut oldest = OldestVersions {
+            of_all: Version::MAX,
+            of_users: Version::MAX,
+        };
         let mut rest: &[u8] = &self.pending.bytes;
         while let Some((record, behind)) = Record::split(rest) {
             let cell = record.cell().expect("a batch holds encoded cells");
-            oldest = oldest.min(cell.version);
+            oldest.of_all = oldest.of_all.min(cell.version);
+            if record.stored_key.first() == Some(&Space::User.byte()) {
+                oldest.of_users = oldest.of_users.min(cell.version);
+            }
             rest = behind;
         }
         oldest

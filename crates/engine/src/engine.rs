@@ -20,6 +20,7 @@
 use crate::batch::{Batch, NotTaken, WriteOutcome};
 use crate::cache::BlockCache;
 use crate::commit::{Log, Settled};
+use crate::compact::run::AgeHorizon;
 use crate::damage::{Damage, DamagedTable};
 use crate::garbage::Garbage;
 use crate::identity::Identity;
@@ -70,6 +71,7 @@ pub struct Engine {
     hlc_floor: u64,
     pub(crate) hlc_ceiling: AtomicU64,
     purge_horizon: Mutex<Version>,
+    pub(crate) ages: Ages,
     pub(crate) is_disk_full: AtomicBool,
     pub(crate) disk_free_bytes: AtomicU64,
     poison: OnceLock<String>,
@@ -81,6 +83,33 @@ pub struct Engine {
 /// Bytes of log per byte of memtable at which a memtable is sealed although it is not full. Small
 /// writes one by one, each with a batch head of its own, stay below it.
 const LOG_PER_MEMTABLE_MAX: u64 = 8;
+
+/// The horizon of ages, and the tables that were there when it rose.
+#[derive(Default)]
+pub(crate) struct Ages {
+    now: Mutex<(AgeHorizon, u64)>,
+}
+
+impl Ages {
+    fn raise(&self, to: AgeHorizon, first_new: u64) {
+        let mut now = hold(&self.now);
+        let copies = to.copies.max(now.0.copies);
+        if to.clock > now.0.clock {
+            *now = (AgeHorizon { copies, ..to }, first_new);
+        }
+        now.0.copies = copies;
+    }
+
+    fn now(&self) -> AgeHorizon {
+        hold(&self.now).0
+    }
+
+    /// The clock value, and the first id of a table that was made since.
+    pub(crate) fn of_tables(&self) -> (u64, u64) {
+        let now = hold(&self.now);
+        (now.0.clock, now.1)
+    }
+}
 
 impl Engine {
     /// Opens or creates the folder, replays the log, and returns ready to serve. `proposed` becomes
@@ -130,6 +159,7 @@ impl Engine {
             scrub: Scrub::default(),
             next_file: AtomicU64::new(opened.next_file),
             purge_horizon: Mutex::new(Version::ZERO),
+            ages: Ages::default(),
             is_disk_full: AtomicBool::new(false),
             disk_free_bytes: AtomicU64::new(0),
             poison: OnceLock::new(),
@@ -167,6 +197,18 @@ impl Engine {
     pub fn raise_purge_horizon(&self, horizon: Version) {
         let mut current = hold(&self.purge_horizon);
         *current = horizon.max(*current);
+    }
+
+    /// The same for a member of a cluster, by the ages of cells (`Cell::age`): all owners have
+    /// confirmed what is not younger than `clock`, and none of it will come again. Deletes of
+    /// records with fewer than `copies` copies stay. Records of the protocol go by their age, too.
+    pub fn raise_age_horizon(&self, clock: u64, copies: u8) {
+        let first_new = self.next_file.load(Ordering::Acquire);
+        self.ages.raise(AgeHorizon { clock, copies }, first_new);
+    }
+
+    pub(crate) fn age_horizon(&self) -> AgeHorizon {
+        self.ages.now()
     }
 
     pub(crate) fn purge_horizon(&self) -> Version {
@@ -311,7 +353,7 @@ impl Engine {
     fn write(&self, log: &mut Log, count: u32) -> Result<()> {
         let ceiling = self.hlc_ceiling.load(Ordering::Acquire);
         self.segments
-            .note_written(log.writer.segment(), log.version_min());
+            .note_written(log.writer.segment(), log.oldest());
         let Log {
             writer, pending, ..
         } = log;

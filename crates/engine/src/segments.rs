@@ -29,7 +29,16 @@ pub(crate) struct Segments {
     /// Oldest segment that may still be on disk.
     oldest: Mutex<u64>,
     /// Oldest version in each segment that a restart would replay.
-    versions_min: Mutex<BTreeMap<u64, Version>>,
+    versions_min: Mutex<BTreeMap<u64, OldestVersions>>,
+}
+
+/// The oldest versions among some records of the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OldestVersions {
+    /// Of all of them; `Version::MAX` = there is none.
+    pub(crate) of_all: Version,
+    /// Of the records of clients.
+    pub(crate) of_users: Version,
 }
 
 impl Segments {
@@ -75,18 +84,27 @@ impl Segments {
         Ok(true)
     }
 
-    /// Says that `segment` is about to hold records of `version_min` and newer.
-    pub(crate) fn note_written(&self, segment: u64, version_min: Version) {
+    /// Says that `segment` is about to hold these records.
+    pub(crate) fn note_written(&self, segment: u64, written: OldestVersions) {
         let mut versions = hold(&self.versions_min);
-        let oldest = versions.entry(segment).or_insert(version_min);
-        *oldest = version_min.min(*oldest);
+        let oldest = versions.entry(segment).or_insert(written);
+        oldest.of_all = written.of_all.min(oldest.of_all);
+        oldest.of_users = written.of_users.min(oldest.of_users);
+    }
+
+    /// The same of the records of clients alone.
+    pub(crate) fn user_version_min(&self) -> Version {
+        let versions = hold(&self.versions_min);
+        let oldest = versions.values().map(|oldest| oldest.of_users).min();
+        oldest.unwrap_or(Version::MAX)
     }
 
     /// Oldest version that a restart would replay. A memtable may hold it, or a table, or neither
     /// because it came late. A delete above it must stay, or the replay would undo it.
     pub(crate) fn version_min(&self) -> Version {
         let versions = hold(&self.versions_min);
-        versions.values().min().copied().unwrap_or(Version::MAX)
+        let oldest = versions.values().map(|oldest| oldest.of_all).min();
+        oldest.unwrap_or(Version::MAX)
     }
 
     /// Removes segments below `floor`, oldest first; true when there was one. Requires: the floor

@@ -209,6 +209,9 @@ pub(crate) struct Desk {
 impl Desk {
     pub(crate) fn new(config: NodeConfig) -> Desk {
         let members = config.layout.topology().members().len();
+        let floor = config.layout.horizons().floor();
+        let followed = config.hlc.observe(floor);
+        debug_assert_eq!(followed, Ok(()), "a floor is a value of clocks");
         let mut prng = Prng::named(config.seed, "node");
         Desk {
             me: config.me,
@@ -516,6 +519,7 @@ impl Desk {
         let before = std::mem::replace(&mut self.layout, layout);
         self.health.grow(self.topology.members().len());
         self.walls.set_members(usize::from(self.topology.live()));
+        self.follow(self.layout.horizons().floor());
         for at in 0..self.topology.len() {
             let member = MemberIndex(at);
             if self.layout.id_of(member) != before.id_of(member) {

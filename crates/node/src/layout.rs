@@ -34,10 +34,12 @@ use crate::member::MemberIndex;
 use crate::ring::table::{BadTable, MemberId};
 use crate::ring::{Partition, Ring};
 use crate::topology::record::EpochRecord;
+use crate::topology::record::horizons::Horizons;
 use crate::topology::{Member, Topology};
 use dendra_base::{ClusterVersion, ClusterVersions};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The new owner of a position that moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +66,7 @@ pub struct Layout {
     /// since that of the layout.
     changed: Vec<u64>,
     in_force: ClusterVersion,
+    horizons: Horizons,
 }
 
 impl Layout {
@@ -83,6 +86,7 @@ impl Layout {
             twins: Vec::new(),
             changed: Vec::new(),
             in_force: ClusterVersions::OWN.oldest,
+            horizons: Horizons::default(),
         }
     }
 
@@ -129,7 +133,9 @@ impl Layout {
                 let ((was, twin), is) = (old(partition), next.ring.owners(partition));
                 let is_same = was.get(..stored) == is.get(..stored)
                     && twin == next.arriving(partition)
-                    && self.topology.copies() == next.topology.copies();
+                    && self.topology.copies() == next.topology.copies()
+                    // The fence of a horizon is one for all partitions.
+                    && self.horizons == next.horizons;
                 match is_same {
                     true => self.changed(partition),
                     false => record.epoch(),
@@ -184,6 +190,7 @@ impl Layout {
             twins: if is_moving { twins } else { Vec::new() },
             changed: Vec::new(),
             in_force: record.in_force(),
+            horizons: *record.horizons(),
         })
     }
 
@@ -195,6 +202,16 @@ impl Layout {
     /// The version in force: this member says and writes nothing that is newer.
     pub fn in_force(&self) -> ClusterVersion {
         self.in_force
+    }
+
+    /// Up to which age the cluster forgets.
+    pub fn horizons(&self) -> &Horizons {
+        &self.horizons
+    }
+
+    /// Do cells tell the ballot of a conditional write?
+    pub fn has_ages(&self) -> bool {
+        self.in_force >= ClusterVersion::HORIZONS
     }
 
     /// Its members and numbers.
@@ -256,6 +273,8 @@ impl Layout {
 pub struct Fence {
     epoch: AtomicU64,
     changed: Box<[AtomicU64]>,
+    /// By the origin of a loop: up to which epoch it has nothing of an earlier one under way.
+    drained: Mutex<BTreeMap<u32, u64>>,
 }
 
 impl Fence {
@@ -265,6 +284,7 @@ impl Fence {
         Fence {
             epoch: AtomicU64::new(layout.epoch()),
             changed: changed.collect(),
+            drained: Mutex::default(),
         }
     }
 
@@ -274,6 +294,18 @@ impl Fence {
             changed.fetch_max(layout.changed(partition), Ordering::SeqCst);
         }
         self.epoch.fetch_max(layout.epoch(), Ordering::SeqCst);
+    }
+
+    /// A loop has adopted this epoch, and has no operation or order of an earlier one any more.
+    pub(crate) fn note_drained(&self, origin: u32, epoch: u64) {
+        let mut drained = self.drained.lock().unwrap_or_else(PoisonError::into_inner);
+        drained.insert(origin, epoch);
+    }
+
+    /// The epoch of which all loops said so; 0 without a loop.
+    pub fn drained(&self) -> u64 {
+        let drained = self.drained.lock().unwrap_or_else(PoisonError::into_inner);
+        drained.values().min().copied().unwrap_or(0)
     }
 
     /// The newest epoch that is durable.

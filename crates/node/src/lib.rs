@@ -46,6 +46,7 @@ pub mod config;
 mod coordinator;
 mod desk;
 mod disputes;
+pub mod forgetting;
 mod health;
 pub mod hints;
 pub mod hlc;

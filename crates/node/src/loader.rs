@@ -87,6 +87,11 @@ impl Loader {
         }
     }
 
+    /// Is something being loaded?
+    pub(crate) fn is_busy(&self) -> bool {
+        self.walk.is_some() || !self.arriving.is_empty()
+    }
+
     /// Bytes loaded so far.
     pub(crate) fn loaded_bytes(&self) -> u64 {
         self.loaded_bytes

@@ -29,6 +29,7 @@ use crate::coordinator::scan::{Scan, Scanning};
 use crate::coordinator::stage::{Stage, WaitFor};
 use crate::coordinator::{Breadth, Intent, Op};
 use crate::desk::{Desk, Order, Turn};
+use crate::forgetting::{Confirmed, Forgetting, HeldBack};
 use crate::health::PeerHealth;
 use crate::hints::{self, Keeper};
 use crate::layout::Layout;
@@ -63,6 +64,7 @@ pub struct Node {
     loader: Loader,
     comparer: Comparer,
     repairer: Repairer,
+    forgetting: Forgetting,
     is_watch: bool,
     operations_max: usize,
     late: Vec<u64>,
@@ -101,6 +103,7 @@ impl Node {
             loader,
             comparer,
             repairer,
+            forgetting: Forgetting::default(),
             operations_max,
             is_watch,
             late: Vec::new(),
@@ -190,6 +193,7 @@ impl Node {
         }
         self.empty_inbox(turn);
         self.settle_disputes(turn);
+        self.forgetting.look(&self.desk, &self.ops);
         debug_assert!(
             self.desk.outbox.is_empty(),
             "only operations and scans ask it"
@@ -251,6 +255,15 @@ impl Node {
     /// Comparisons that found something or failed, since the last time this was asked.
     pub fn take_comparisons(&mut self) -> Vec<CompareReport> {
         self.comparer.take_reports()
+    }
+
+    /// Does this member confirm its epoch, so that horizons may rise? To be asked of its keeper.
+    ///
+    /// # Errors
+    /// What holds it back.
+    pub fn confirms(&self) -> Result<Confirmed, HeldBack> {
+        let is_busy = self.loader.is_busy() || self.repairer.is_busy();
+        self.forgetting.confirms(&self.desk, is_busy)
     }
 
     /// Bytes that this loop loaded as a new owner so far.
@@ -324,6 +337,7 @@ impl Node {
             return;
         }
         let before = self.desk.set_layout(turn, layout);
+        self.forgetting.adopt(&self.desk, &self.ops);
         let ops: Vec<OpId> = self.ops.iter().map(|(id, _)| id).collect();
         for id in ops {
             self.with_op(turn, id, |op, desk, turn| op.adopt(desk, turn, &before));

@@ -84,6 +84,11 @@ impl Repairer {
         self.due_us
     }
 
+    /// Is a span lost, as far as this loop knows?
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.repairs.is_empty()
+    }
+
     /// All spans that are lost and not repaired.
     pub(crate) fn lost(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, spans: Vec<LostSpan>) {
         if !self.is_on {

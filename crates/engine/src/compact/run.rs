@@ -23,7 +23,7 @@ use crate::table::{
 use crate::tree::Tree;
 use crate::vfs::{Vfs, Wait};
 use crate::{Error, Result};
-use dendra_base::{CellRef, Direction, Kind, Version};
+use dendra_base::{CellRef, Direction, Kind, Space, Version};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -33,8 +33,61 @@ pub(crate) struct Purge {
     /// All replicas have confirmed tombstones and expired cells at or below this version. Neither a
     /// memtable nor the log holds an older version.
     pub horizon: Version,
+    /// The same of a cluster, by age.
+    pub ages: AgeHorizon,
+    /// Neither a memtable nor the log holds a client's record of an older version.
+    pub log_min: Version,
     /// Wall milliseconds for expiry.
     pub now_ms: u64,
+}
+
+impl Purge {
+    /// Nothing may be dropped.
+    fn nothing(now_ms: u64) -> Purge {
+        Purge {
+            horizon: Version::ZERO,
+            ages: AgeHorizon::default(),
+            log_min: Version::ZERO,
+            now_ms,
+        }
+    }
+
+    fn allows(&self, key: &[u8], cell: &CellRef<'_>) -> bool {
+        let is_dead = !cell.is_live(self.now_ms);
+        if is_dead && cell.version <= self.horizon {
+            return true;
+        }
+        if !self.ages.covers(cell) {
+            return false;
+        }
+        match key.first() {
+            Some(byte) if *byte == Space::User.byte() => {
+                is_dead && cell.copies >= self.ages.copies && cell.version <= self.log_min
+            }
+            // A promise is needed as long as a proposal may come that it forbids. A record that the
+            // log brings back is older than each one that is made from now on.
+            Some(byte) => *byte == Space::Protocol.byte(),
+            None => false,
+        }
+    }
+}
+
+/// Up to which age the members of a cluster may forget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AgeHorizon {
+    /// A clock value; 0 = nothing is forgotten.
+    pub clock: u64,
+    /// Deletes of records with fewer copies stay: an owner that does not hold them may hold an
+    /// older value with more copies.
+    pub copies: u8,
+}
+
+impl AgeHorizon {
+    /// Is the cell, by its age, of those that may be forgotten? Its version is looked at as well:
+    /// a record of the protocol may be written anew under a later one.
+    fn covers(&self, cell: &CellRef<'_>) -> bool {
+        self.clock > 0 && cell.age() <= self.clock && cell.version.hlc <= self.clock
+    }
 }
 
 /// A flush or compaction that is under way.
@@ -75,10 +128,7 @@ impl Job {
             plan,
             tree,
             merge,
-            purge: Purge {
-                horizon: Version::ZERO,
-                now_ms,
-            },
+            purge: Purge::nothing(now_ms),
             writer: None,
             made: Vec::new(),
             metas: Vec::new(),
@@ -156,10 +206,7 @@ impl Job {
             plan,
             tree,
             merge,
-            purge: Purge {
-                horizon: Version::ZERO,
-                now_ms,
-            },
+            purge: Purge::nothing(now_ms),
             writer: None,
             made: Vec::new(),
             metas: Vec::new(),
@@ -215,8 +262,7 @@ impl Job {
     }
 
     fn is_droppable(&self, key: &[u8], cell: &CellRef<'_>) -> bool {
-        !cell.is_live(self.purge.now_ms)
-            && cell.version <= self.purge.horizon
+        self.purge.allows(key, cell)
             && !self
                 .tree
                 .may_hold_older(&self.plan.inputs, key, cell.version)
@@ -248,6 +294,7 @@ impl Job {
 fn expired_as_tombstone<'a>(cell: &CellRef<'a>, now_ms: u64, key: &[u8]) -> Option<CellRef<'a>> {
     (cell.kind == Kind::Value && !cell.is_live(now_ms)).then(|| CellRef {
         copies: cell.copies,
+        born: cell.born,
         ..CellRef::tombstone(key, cell.version)
     })
 }

@@ -177,7 +177,9 @@ impl Comparer {
         self.walk = Some(CompareWalk {
             id: self.walks,
             peer,
-            shared: Arc::new(SharedRecords::of(&desk.layout, desk.me, peer)),
+            shared: Arc::new(
+                SharedRecords::of(&desk.layout, desk.me, peer).seen_by(&desk.layout, desk.me),
+            ),
             space: Space::User,
             now_ms: turn.now.wall_ms,
             began_us: turn.now.mono_us,
@@ -228,7 +230,8 @@ impl Comparer {
             self.reports.push(report);
         }
         if is_full {
-            desk.comparisons.note_full(walk.peer, now_us);
+            desk.comparisons
+                .note_full(walk.peer, now_us, desk.layout.epoch());
             let news = Ask::Compare {
                 space: Space::User,
                 start: Bytes::new(),
@@ -260,6 +263,8 @@ impl Comparer {
                 let bytes = seen.bytes;
                 under_way.busy = 0;
                 desk.comparisons.add_read(bytes);
+                desk.comparisons
+                    .note_strays(seen.strays, desk.layout.epoch());
                 under_way.compare(desk, turn, part, grain, seen.ranges);
                 self.pay(turn, bytes);
             }

@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 struct PeerComparison {
     /// When the last full comparison ended, on the monotonic clock; 0 = there was none.
     full_us: AtomicU64,
+    /// The epoch in which that comparison began and ended; 0 = there was none.
+    full_epoch: AtomicU64,
     sent: AtomicU64,
     fetched: AtomicU64,
 }
@@ -30,6 +32,8 @@ pub struct Comparisons {
     pub(super) moved: AtomicU64,
     pub(super) left_out: AtomicU64,
     pub(super) promises: AtomicU64,
+    /// The last epoch in which this member saw a value that no owner may know of; 0 = none.
+    stray_epoch: AtomicU64,
 }
 
 impl Default for Comparisons {
@@ -42,6 +46,7 @@ impl Default for Comparisons {
             moved: AtomicU64::new(0),
             left_out: AtomicU64::new(0),
             promises: AtomicU64::new(0),
+            stray_epoch: AtomicU64::new(0),
         }
     }
 }
@@ -84,7 +89,9 @@ impl Comparisons {
     }
 
     /// A full comparison with `peer` has ended.
-    pub(crate) fn note_full(&self, peer: MemberIndex, now_us: u64) {
+    pub(crate) fn note_full(&self, peer: MemberIndex, now_us: u64, epoch: u64) {
+        let full_epoch = &self.peers[peer.at()].full_epoch;
+        full_epoch.store(epoch, Ordering::Relaxed);
         let full_us = &self.peers[peer.at()].full_us;
         full_us.store(now_us.max(1), Ordering::Relaxed);
     }
@@ -92,6 +99,23 @@ impl Comparisons {
     /// Another member has this index now.
     pub(crate) fn forget(&self, peer: MemberIndex) {
         self.peers[peer.at()].full_us.store(0, Ordering::Relaxed);
+        self.peers[peer.at()].full_epoch.store(0, Ordering::Relaxed);
+    }
+
+    /// Did a full comparison with `peer` begin and end in this epoch?
+    pub(crate) fn is_full_in(&self, peer: MemberIndex, epoch: u64) -> bool {
+        self.peers[peer.at()].full_epoch.load(Ordering::Relaxed) == epoch
+    }
+
+    /// So many values were seen here that no owner may know of.
+    pub(crate) fn note_strays(&self, strays: u64, epoch: u64) {
+        if strays > 0 {
+            self.stray_epoch.fetch_max(epoch, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn has_strays_in(&self, epoch: u64) -> bool {
+        self.stray_epoch.load(Ordering::Relaxed) >= epoch
     }
 
     pub(crate) fn add_read(&self, bytes: u64) {

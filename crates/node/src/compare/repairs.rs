@@ -72,7 +72,7 @@ pub(super) fn of_records(
     let is_young = |cell: &Cell| {
         // Successors have the clock value of their base, which says nothing about their own age.
         let apart_ms = cell.version.wall_ms().abs_diff(now_ms);
-        cell.version.rmw == 0 && apart_ms < COMPARE_YOUNG_MS
+        cell.version.rmw == 0 && apart_ms < COMPARE_YOUNG_MS && !shared.is_settled(cell)
     };
     side_by_side(own, peer, |key, here, there| {
         let step = match (here, there) {

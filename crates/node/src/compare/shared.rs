@@ -16,6 +16,8 @@
 use crate::layout::Layout;
 use crate::member::MemberIndex;
 use crate::ring::partition_of;
+use crate::topology::record::horizons::Horizons;
+use dendra_base::{Cell, CellRef};
 use std::fmt;
 
 /// See the module.
@@ -29,6 +31,10 @@ pub struct SharedRecords {
     enough: u16,
     /// The replication factor: records of the protocol have so many copies.
     replicas: u8,
+    horizons: Horizons,
+    /// By partition: at which number of copies the member that looks becomes an owner; 0 = at none,
+    /// empty = it is not known which of the two looks.
+    own: Vec<u8>,
 }
 
 impl fmt::Debug for SharedRecords {
@@ -62,7 +68,32 @@ impl SharedRecords {
             },
             needed,
             replicas: layout.topology().copies(),
+            horizons: *layout.horizons(),
+            own: Vec::new(),
         }
+    }
+
+    /// The same, where `looks` is the one of the two that looks at its copies.
+    pub(crate) fn seen_by(mut self, layout: &Layout, looks: MemberIndex) -> SharedRecords {
+        let ring = layout.ring();
+        let place = |partition| {
+            let owners = ring.owners(partition);
+            let at = owners.iter().position(|owner| *owner == looks);
+            at.and_then(|at| u8::try_from(at + 1).ok()).unwrap_or(0)
+        };
+        self.own = ring.all().map(place).collect();
+        self
+    }
+
+    /// Does the member that looks hold this value as none of the owners that confirm horizons? It may
+    /// stand under a delete that they hold and this member does not.
+    pub(super) fn is_stray(&self, raw_key: &[u8], cell: &CellRef<'_>, now_ms: u64) -> bool {
+        if self.own.is_empty() || !cell.is_live(now_ms) {
+            return false;
+        }
+        let partition = partition_of(&self.hash_key, self.partitions, raw_key);
+        let own = self.own[partition.at()];
+        cell.copies > self.replicas || own == 0 || own > self.replicas
     }
 
     /// Do both own a record of so many copies with this raw key?
@@ -82,6 +113,21 @@ impl SharedRecords {
     /// fewer copies may stand over one of more.
     pub fn may_have(&self, raw_key: &[u8], copies: u8) -> bool {
         self.has(raw_key, copies.max(self.replicas))
+    }
+
+    /// May one of them have purged this record of a client?
+    pub(super) fn forgets(&self, cell: &CellRef<'_>, now_ms: u64) -> bool {
+        self.horizons.forgets(cell, self.replicas, now_ms)
+    }
+
+    /// May one of them have purged this record of the protocol?
+    pub(super) fn forgets_record(&self, cell: &CellRef<'_>) -> bool {
+        cell.age() <= self.horizons.purge()
+    }
+
+    /// Was the cell made in an earlier epoch, as its age tells? Then no write of it is under way.
+    pub(super) fn is_settled(&self, cell: &Cell) -> bool {
+        cell.as_ref().age() <= self.horizons.floor()
     }
 
     fn needed(&self, raw_key: &[u8]) -> u8 {

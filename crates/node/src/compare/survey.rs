@@ -74,6 +74,8 @@ pub struct Surveyed {
     pub is_cut: bool,
     /// Keys and cells that were looked at.
     pub bytes: u64,
+    /// Values among them that this member holds and no owner may know of: they hold horizons back.
+    pub strays: u64,
 }
 
 /// Does a look go on?
@@ -100,6 +102,7 @@ impl Survey {
             is_over: false,
             is_cut: false,
             is_damaged: false,
+            strays: 0,
         }
     }
 
@@ -125,6 +128,7 @@ pub struct Surveyor<'a> {
     is_over: bool,
     is_cut: bool,
     is_damaged: bool,
+    strays: u64,
 }
 
 impl Surveyor<'_> {
@@ -198,6 +202,7 @@ impl Surveyor<'_> {
             ranges: self.ranges,
             is_cut: self.is_cut,
             bytes: self.bytes,
+            strays: self.strays,
         })
     }
 
@@ -222,12 +227,25 @@ impl Surveyor<'_> {
         });
     }
 
+    /// Is it no record that one of the two may have purged? Counts strays on the way.
+    fn wants(&mut self, raw: &[u8], cell: &CellRef<'_>) -> bool {
+        let (shared, now_ms) = (&self.look.shared, self.look.now_ms);
+        if self.space == Space::Protocol.byte() {
+            return !shared.forgets_record(cell);
+        }
+        self.strays += u64::from(shared.is_stray(raw, cell, now_ms));
+        !shared.forgets(cell, now_ms)
+    }
+
     /// Adds a record to the fingerprint; `false` when it is damaged.
     fn add(&mut self, stored_key: &[u8], cell: CellRef<'_>) -> bool {
         if !cell.is_intact(stored_key) {
             return false;
         }
         let raw = &stored_key[1..];
+        if !self.wants(raw, &cell) {
+            return true;
+        }
         let mut what = [0; 26];
         what[24..].copy_from_slice(&(raw.len() as u16).to_le_bytes());
         if self.space == Space::Protocol.byte() {

@@ -530,6 +530,7 @@ fn entering(key: &[u8], kind: Kind, value: Bytes, expiry_ms: Option<u64>, quorum
         kind,
         copies: quorum.from(),
         expiry_ms,
+        born: 0,
         checksum: cell::checksum(Key::user(key).as_stored(), &value),
         value,
     }

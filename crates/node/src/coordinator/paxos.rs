@@ -83,7 +83,7 @@ impl Op {
             ballot,
             tally,
             copies: Copies::default(),
-            promises: Promises::default(),
+            promises: Promises::above(desk.layout.horizons().spent()),
         })
     }
 
@@ -286,7 +286,7 @@ impl Op {
             author: ballot,
             ancestors: promises.line_of(base, ballot),
             before: proposer.before,
-            version: version_behind(base, ballot),
+            version: version_behind(base, ballot, desk.layout.horizons().void()),
             base,
         };
         let proposal = proposer.proposal(&own);
@@ -300,6 +300,7 @@ impl Op {
         let own = proposer.own.as_ref().expect("it won");
         let cell = Cell {
             version: own.version,
+            born: born(desk, proposer.ballot),
             ..proposer.value.clone()
         };
         self.send_write(desk, turn, cell)
@@ -309,6 +310,7 @@ impl Op {
     fn propose(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, mut proposal: Proposal) -> Stage {
         let mut tally = self.begin_round();
         proposal.ballot = self.proposer().ballot;
+        proposal.cell.born = born(desk, proposal.ballot);
         for place in self.everybody().iter() {
             let (key, proposal) = (self.key.clone(), proposal.clone());
             tally.ask(place);
@@ -370,5 +372,14 @@ impl Op {
         let current = live.map(|cell| cell.version);
         let live = live.cloned();
         self.tell(turn, Outcome::ConditionFailed { current }, answered, live);
+    }
+}
+
+/// What a cell tells of its age that is chosen under this ballot: nothing, before all members know how
+/// to read it.
+fn born(desk: &Desk, ballot: Ballot) -> u64 {
+    match desk.layout.has_ages() {
+        true => ballot.hlc,
+        false => 0,
     }
 }

@@ -62,6 +62,14 @@ pub(crate) struct Own {
     pub(crate) before: u64,
 }
 
+impl Own {
+    /// Is it a first version that is its author's alone? Behind a horizon rivals on nothing propose the
+    /// same version, as they do on a base.
+    fn is_named_by_ballot(&self) -> bool {
+        self.base == Version::ZERO && self.version.hlc < CLOCK_MIN
+    }
+}
+
 /// The end of the own proposal, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fortune {
@@ -123,11 +131,22 @@ impl Proposer {
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
     accepted: Vec<Proposal>,
+    /// Proposals up to this clock value are spent: see `topology/record/horizons.rs`.
+    spent: u64,
 }
 
 impl Promises {
+    /// Of a round in an epoch in which proposals up to `spent` are.
+    pub(crate) fn above(spent: u64) -> Promises {
+        Promises {
+            accepted: Vec::new(),
+            spent,
+        }
+    }
+
     /// An owner promised, and told the proposal that it had accepted last.
     pub(crate) fn add(&mut self, accepted: Option<Proposal>) {
+        let accepted = accepted.filter(|accepted| accepted.ballot.hlc > self.spent);
         self.accepted.extend(accepted);
     }
 
@@ -144,7 +163,7 @@ impl Promises {
     ///
     /// Requires: they promised when the base had been accepted (`Op::is_told`).
     pub(crate) fn fortune(&self, own: &Own, base: Version) -> Fortune {
-        if own.base == Version::ZERO {
+        if own.is_named_by_ballot() {
             return fortune_of_first(own.version, base);
         }
         let Some(winner) = self.highest(|version| version == base) else {
@@ -166,7 +185,7 @@ impl Promises {
         match self.highest(|_| true) {
             None => Fortune::Lost,
             Some(last) if last.cell.version < own.version => Fortune::Lost,
-            Some(last) if own.base == Version::ZERO => {
+            Some(last) if own.is_named_by_ballot() => {
                 fortune_of_first(own.version, last.cell.version)
             }
             Some(last) => fortune_behind(own, last),
@@ -186,10 +205,14 @@ impl Promises {
 }
 
 /// The version of the own proposal on `base`.
-pub(crate) fn version_behind(base: Version, author: Ballot) -> Version {
-    match base {
-        Version::ZERO => first_version(author),
-        base => base.successor(),
+///
+/// `void` stands for nothing where deletes may be gone: an owner that still has such a delete must take
+/// what is built on nothing for newer.
+pub(crate) fn version_behind(base: Version, author: Ballot, void: Option<Version>) -> Version {
+    match (base, void) {
+        (Version::ZERO, None) => first_version(author),
+        (Version::ZERO, Some(void)) => void.successor(),
+        (base, _) => base.successor(),
     }
 }
 

@@ -84,6 +84,11 @@ impl HintRoom {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
+    /// Is it certain that there is no hint?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.is_counted() && self.bytes() == 0
+    }
+
     pub(super) fn is_counted(&self) -> bool {
         self.is_counted.load(Ordering::Relaxed)
     }

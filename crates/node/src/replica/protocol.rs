@@ -140,7 +140,7 @@ fn lost(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
         rmw: 0,
     };
     let key = Key::new(Space::Protocol, &job.key);
-    let cell = record.to_cell(&key, Some(above), desk.origin);
+    let cell = aged(desk, record, record.to_cell(&key, Some(above), desk.origin));
     job.at = At::Write;
     desk.write(turn, Order::Protocol(job), key, cell, Guard::Newest);
 }
@@ -150,6 +150,11 @@ fn promise(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
     let ballot = job.question.ballot();
     job.record
         .shed_value(job.stored.as_ref().map(|cell| cell.version));
+    // A delete that another owner may have purged already is nothing, here as there.
+    let copies = desk.topology.copies();
+    let horizons = *desk.layout.horizons();
+    job.stored
+        .take_if(|cell| horizons.forgets_delete(cell, copies));
     if ballot == job.record.promised {
         // Asked twice: the promise stands already.
         promised(desk, turn, &mut job);
@@ -170,9 +175,25 @@ fn promised(desk: &mut Desk, turn: &mut Turn<'_>, job: &mut Job) {
     desk.reply(turn, job.requester, answer);
 }
 
+/// A record is as old as the youngest ballot in it.
+fn aged(desk: &Desk, record: &Record, mut cell: Cell) -> Cell {
+    if desk.layout.has_ages() {
+        cell.born = record.age();
+    }
+    cell
+}
+
 fn write_record(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>, record: Record) {
     let key = Key::new(Space::Protocol, &job.key);
-    let cell = record.to_cell(&key, job.previous, desk.origin);
+    // Above all records of the key that may be gone: a compaction has purged the newest of them, perhaps,
+    // and not yet an older one.
+    let purge = desk.layout.horizons().purge();
+    let gone = (purge > 0).then_some(Version {
+        hlc: purge,
+        ..Version::ZERO
+    });
+    let cell = record.to_cell(&key, job.previous.max(gone), desk.origin);
+    let cell = aged(desk, &record, cell);
     let guard = Guard::If(Condition::unchanged(job.previous));
     job.at = At::Write;
     desk.write(turn, Order::Protocol(job), key, cell, guard);

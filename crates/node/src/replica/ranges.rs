@@ -32,7 +32,7 @@ fn shared(desk: &Desk, requester: Requester) -> Option<Arc<SharedRecords>> {
         Recipient::Own(_) => None,
         Recipient::Peer(asker) => {
             let shared = SharedRecords::of(&desk.layout, asker.member, desk.me);
-            Some(Arc::new(shared))
+            Some(Arc::new(shared.seen_by(&desk.layout, desk.me)))
         }
     }
 }
@@ -49,7 +49,9 @@ pub(super) fn compare(
 ) {
     let Some(last) = ranges.last() else {
         if let Recipient::Peer(asker) = requester.to {
-            desk.comparisons.note_full(asker.member, turn.now.mono_us);
+            let epoch = desk.layout.epoch();
+            desk.comparisons
+                .note_full(asker.member, turn.now.mono_us, epoch);
         }
         let (looked, differing) = (0, Vec::new());
         return desk.reply(turn, requester, Answer::Compared { looked, differing });
@@ -87,6 +89,8 @@ pub(crate) fn surveyed(
         Err(failure) => Answer::Refused(refused(failure)),
         Ok(seen) => {
             desk.comparisons.add_read(seen.bytes);
+            desk.comparisons
+                .note_strays(seen.strays, desk.layout.epoch());
             let pairs = (0u16..).zip(prints.iter().zip(&seen.ranges));
             let differing = pairs.filter(|(_, (asked, own))| **asked != own.print);
             let mut differing: Vec<u16> = differing.map(|(at, _)| at).collect();

@@ -112,6 +112,12 @@ impl Record {
         }
     }
 
+    /// The clock of the youngest ballot in it.
+    pub(crate) fn age(&self) -> u64 {
+        let accepted = self.accepted.as_ref().map(|accepted| accepted.ballot.hlc);
+        self.promised.hlc.max(accepted.unwrap_or(0))
+    }
+
     /// The proposal that was accepted last, without its value.
     pub(crate) fn line(&self) -> Option<Line> {
         let accepted = self.accepted.as_ref()?;

@@ -46,6 +46,7 @@ pub fn succeeds(before: &EpochRecord, after: &EpochRecord) -> Result<(), WhyNot>
         },
         EpochChange::Rekeyed => before.rekeyed(),
         EpochChange::Finalized => before.finalized(after.in_force()),
+        EpochChange::Forgot => before.forgot(after.horizons().floor()),
     }?;
     if made != *after {
         let change = after.change();

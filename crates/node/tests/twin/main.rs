@@ -77,6 +77,35 @@ fn no_seed_shows_a_fault_while_owners_change() {
 }
 
 #[test]
+fn no_seed_shows_a_fault_while_members_forget() {
+    let ground = Ground::new();
+    let (first, seeds) = (
+        number("DENDRA_TWIN_FIRST", 0),
+        number("DENDRA_TWIN_SEEDS", 3_000),
+    );
+    if let Some((seed, fault)) = first_fault(&ground, Weather::Forgetting, first, seeds) {
+        panic!("seed {seed}:\n{fault}");
+    }
+    if seeds < 200 {
+        return;
+    }
+    let runs = (first..first + 200).map(|seed| World::run(&ground, seed, Weather::Forgetting));
+    let (risen, purged, told, unknown) = runs.fold((0, 0, 0, 0), |sum, run| {
+        (
+            sum.0 + run.plans_ended,
+            sum.1 + run.purged,
+            sum.2 + run.outcomes - run.failed - run.unknown,
+            sum.3 + run.unknown,
+        )
+    });
+    println!("horizons rose {risen} times, {purged} purged, {told} done, {unknown} unknown");
+    assert!(
+        risen > 200 * 10 && purged > 200 && told > 200 * 10,
+        "{risen} risen, {purged} purged, {told} told"
+    );
+}
+
+#[test]
 fn in_fair_weather_everything_succeeds() {
     let ground = Ground::new();
     let seeds = number("DENDRA_TWIN_SEEDS", 1_000);

@@ -18,6 +18,7 @@ use crate::history::{Entry, States};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Stamp};
 use dendra_base::{Cell, Guard, Key, Prng, Version};
+use dendra_node::compare::survey::Survey;
 use dendra_node::limits::LOAD_BYTES_PER_SECOND_DEFAULT;
 use dendra_node::step::{AskId, Asker, Effect, Event, Now, StoreTicket};
 use dendra_node::{
@@ -27,7 +28,7 @@ use epochs::Epochs;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
-use store::{Stored, commit, look, page};
+use store::{Stored, commit, look, page, survey};
 
 /// Everything that is common to all seeds.
 pub struct Ground {
@@ -67,7 +68,7 @@ impl Ground {
 
     fn draw(&self, weather: Weather, prng: &mut Prng) -> (Arc<Topology>, Arc<Ring>) {
         let clusters = match weather {
-            Weather::Fair | Weather::Foul => &self.clusters,
+            Weather::Fair | Weather::Foul | Weather::Forgetting => &self.clusters,
             Weather::Moving => &self.moving,
         };
         let mut number = prng.below(clusters.iter().map(|(often, _, _)| often).sum());
@@ -90,6 +91,8 @@ pub enum Weather {
     Foul,
     /// The same, while positions of the key move from member to member.
     Moving,
+    /// Anything that is drawn, while horizons rise and stores purge what they allow.
+    Forgetting,
 }
 
 /// What a run showed.
@@ -103,8 +106,10 @@ pub struct Run {
     pub unknown: u64,
     /// Operations that failed and changed nothing.
     pub failed: u64,
-    /// Plans that moved a position, or were cancelled.
+    /// Plans that moved a position, or were cancelled; or horizons that rose.
     pub plans_ended: u64,
+    /// Records that stores forgot.
+    pub purged: u64,
 }
 
 enum What {
@@ -132,6 +137,12 @@ enum What {
         life: u32,
         ticket: StoreTicket,
         key: Key,
+    },
+    Survey {
+        site: usize,
+        life: u32,
+        ticket: StoreTicket,
+        look: Box<Survey>,
     },
     Covered {
         site: usize,
@@ -221,6 +232,7 @@ pub struct World {
     /// Versions that were read, and the bytes that were read under them.
     shown: Vec<(Version, Bytes)>,
     epochs: Option<Epochs>,
+    is_forgetting: bool,
     effects: Vec<Effect>,
     written: Vec<(Version, u64)>,
 }
@@ -247,7 +259,12 @@ impl World {
         let is_foul = weather != Weather::Fair;
         let is_moving = weather == Weather::Moving;
         let foul = |drawn: u64| if is_foul { drawn } else { 0 };
-        let epochs = is_moving.then(|| Epochs::founded(&topology));
+        let epochs = match weather {
+            Weather::Moving => Some(Epochs::founded(&topology)),
+            Weather::Forgetting => Some(Epochs::forgetting(&topology)),
+            Weather::Fair | Weather::Foul => None,
+        };
+        let is_forgetting = weather == Weather::Forgetting;
         let layout = match &epochs {
             Some(epochs) => epochs.first_layout(),
             None => Layout::of_ring(&topology, &ring),
@@ -276,7 +293,11 @@ impl World {
             sites,
             clients: (0..3)
                 .map(|_| Client {
-                    left: if is_moving { 9 } else { 5 },
+                    left: match weather {
+                        Weather::Moving => 9,
+                        Weather::Forgetting => 12,
+                        Weather::Fair | Weather::Foul => 5,
+                    },
                     ..Client::default()
                 })
                 .collect(),
@@ -299,10 +320,12 @@ impl World {
                 unknown: 0,
                 failed: 0,
                 plans_ended: 0,
+                purged: 0,
             },
             unknown: Vec::new(),
             shown: Vec::new(),
             epochs,
+            is_forgetting,
             effects: Vec::new(),
             written: Vec::new(),
             prng,
@@ -320,7 +343,7 @@ impl World {
                 world.later(delay, What::Crash { site });
             }
         }
-        if is_moving {
+        if is_moving || is_forgetting {
             world.later(0, What::Choose);
         }
         if is_foul && copies > 2 && world.prng.chance(1, 4) {
@@ -384,13 +407,24 @@ impl World {
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             load_patience_us: 2_000,
             comparisons: Arc::default(),
-            compare_bytes_per_second: 0,
-            compare_pause_us: 0,
+            compare_bytes_per_second: if self.is_forgetting { 1 << 40 } else { 0 },
+            compare_pause_us: 200,
             repair_wait_us: 2_000,
             seed,
             operations_max: 64,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
         }));
+        if self.is_forgetting {
+            // Comparisons begin behind a link that came up.
+            for member in (0..self.sites.len()).filter(|member| *member != site) {
+                let member = MemberIndex(member as u8);
+                let event = Box::new(Event::Link {
+                    member,
+                    is_up: true,
+                });
+                self.later(1, What::Deliver { to: site, event });
+            }
+        }
         self.wake(site, self.now);
     }
 
@@ -458,6 +492,17 @@ impl World {
                     let cells = page(&self.sites[site].store, &start, end.as_ref());
                     let result = Ok((cells, None));
                     self.step(site, Event::Paged { ticket, result });
+                }
+            }
+            What::Survey {
+                site,
+                life,
+                ticket,
+                look,
+            } => {
+                if self.sites[site].life == life {
+                    let result = survey(&self.sites[site].store, &look);
+                    self.step(site, Event::Surveyed { ticket, result });
                 }
             }
             What::Covered { site, life, hlc } => {
@@ -623,9 +668,17 @@ impl World {
                     },
                 );
             }
-            other @ (Effect::Scanned { .. } | Effect::Survey { .. }) => {
-                self.broke(format!("nobody wanted {other:?}"))
+            Effect::Survey { ticket, look, .. } => {
+                let delay = self.store_delay();
+                let what = What::Survey {
+                    site,
+                    life,
+                    ticket,
+                    look,
+                };
+                self.later(delay, what);
             }
+            other @ Effect::Scanned { .. } => self.broke(format!("nobody wanted {other:?}")),
         }
     }
 

@@ -210,6 +210,7 @@ impl<'a> Cursor<'a> {
             kind: cell.kind,
             copies: cell.copies,
             expiry_ms: cell.expiry_ms,
+            born: cell.born,
             checksum: cell.checksum,
             // The value is the end of an encoded cell.
             value: encoded.slice(encoded.len() - cell.value.len()..),

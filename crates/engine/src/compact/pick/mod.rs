@@ -16,7 +16,7 @@
 
 use crate::options::Options;
 use crate::table::TableMeta;
-use dendra_base::Version;
+use dendra_base::{Space, Version};
 
 /// Why a plan was chosen; for logs and reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,11 +213,23 @@ pub(crate) fn pick_settle(levels: &[Vec<&TableMeta>], options: &Options) -> Opti
 /// When there is nothing else to do: a table of the deepest level is rewritten where it is. At
 /// least half of it must be tombstones, all of which may go now. Nothing above may hold older
 /// cells: the rewrite would change nothing, and would be chosen for ever.
-pub(crate) fn pick_purge(levels: &[Vec<&TableMeta>], horizon: Version) -> Option<Plan> {
+///
+/// Ages of cells are not in the metas of tables, so a horizon of ages may allow less than it seems
+/// to. Then only tables below the id `first_new` are rewritten, those that were there when it rose:
+/// each once. 0 = all of them.
+pub(crate) fn pick_purge(
+    levels: &[Vec<&TableMeta>],
+    horizon: Version,
+    first_new: u64,
+) -> Option<Plan> {
     let deepest = levels.iter().rposition(|tables| !tables.is_empty())?;
     let is_purgeable = |table: &&&TableMeta| {
         let is_newer = |above: &&TableMeta| above.version_min > table.version_max;
-        table.tombstones * 2 > table.records
+        // Promises are no tombstones, and go by their age all the same.
+        let is_of_protocol =
+            first_new > 0 && table.largest.first() == Some(&Space::Protocol.byte());
+        (is_of_protocol || table.tombstones * 2 > table.records)
+            && (first_new == 0 || table.id < first_new)
             && table.version_max <= horizon
             && levels[..deepest].iter().all(|above| {
                 let overlapping = overlapping(above, &table.smallest, &table.largest);

@@ -177,7 +177,7 @@ fn purged(drawn: &[Vec<TableMeta>], horizon: u64) -> Option<Plan> {
         hlc: horizon,
         ..Version::ZERO
     };
-    pick_purge(&levels, horizon)
+    pick_purge(&levels, horizon, 0)
 }
 
 #[test]

@@ -14,6 +14,7 @@
 //!
 //! Not here: when to do which (`drive.rs`), judging the records of others (`succession.rs`).
 
+use super::horizons::Horizons;
 use super::{
     BadRecord, EpochChange, EpochMember, EpochRecord, MemberStatus, PlanUnderWay, RemovedMember,
 };
@@ -80,6 +81,7 @@ impl EpochRecord {
             plan: None,
             secrets: 1,
             in_force: ClusterVersions::OWN.oldest,
+            horizons: Horizons::default(),
         }
         .checked()
     }
@@ -312,6 +314,26 @@ impl EpochRecord {
         }
         let mut next = self.next(EpochChange::Finalized);
         next.in_force = version;
+        Ok(next.checked()?)
+    }
+
+    /// The horizons rise.
+    ///
+    /// Requires of the proposer: each member has confirmed this epoch, and `floor` is not below the
+    /// clock of any of them behind its confirmation.
+    ///
+    /// # Errors
+    /// While a plan is under way, or when the version in force knows no horizons, or when `floor` is
+    /// not above the present one.
+    pub fn forgot(&self, floor: u64) -> Result<EpochRecord, WhyNot> {
+        if let Some(plan) = &self.plan {
+            return Err(WhyNot::PlanUnderWay { plan: plan.id });
+        }
+        if self.in_force < ClusterVersion::HORIZONS || floor <= self.horizons.floor() {
+            return Err(WhyNot::NoStep);
+        }
+        let mut next = self.next(EpochChange::Forgot);
+        next.horizons = self.horizons.risen(floor);
         Ok(next.checked()?)
     }
 }

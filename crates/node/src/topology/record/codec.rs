@@ -2,6 +2,7 @@
 //!
 #![doc = include_str!("../../../../../docs/format/epochs.md")]
 
+use super::horizons::{FLOORS, Horizons};
 use super::{BadRecord, EpochChange, EpochMember, EpochRecord, MemberStatus};
 use super::{FIRST_VERSION, PlanUnderWay, RemovedMember};
 use crate::limits::{CLUSTER_NAME_BYTES_MAX, HOST_BYTES_MAX, PLAN_MOVES_MAX};
@@ -19,12 +20,15 @@ use std::hash::Hasher;
 const FORMAT_1: u8 = 1;
 /// With the version of the cluster.
 const FORMAT_2: u8 = 2;
+/// With the horizons as well.
+const FORMAT_3: u8 = 3;
 /// In place of a member of a move: there is none.
 const NONE: u8 = 0xff;
 const CHECKSUM_BYTES: usize = 8;
 /// `http://`, a host in brackets, a colon and a port.
 const URL_BYTES_MAX: usize = HOST_BYTES_MAX + 15;
-const HEAD_BYTES_MAX: usize = 1 + 2 + 8 + 8 + 16 + 1 + 1 + 4 + 1 + CLUSTER_NAME_BYTES_MAX;
+const HEAD_BYTES_MAX: usize =
+    1 + 2 + 8 * FLOORS + 8 + 8 + 16 + 1 + 1 + 4 + 1 + CLUSTER_NAME_BYTES_MAX;
 const MEMBER_BYTES_MAX: usize = 4 + 16 + 1 + 2 + 2 + URL_BYTES_MAX + 1 + ZONE_BYTES_MAX;
 const REMOVED_BYTES: usize = 4 + 16 + 8;
 const PLAN_HEAD_BYTES: usize = 1 + 8 + 4 + 1 + 1 + 8 + 4 + 4;
@@ -47,7 +51,7 @@ const _: () = assert!(
 const _: () =
     assert!(REMOVED_MEMBERS_MAX <= u16::MAX as usize && TABLE_MEMBERS_MAX < NONE as usize);
 
-const CHANGES: [EpochChange; 9] = [
+const CHANGES: [EpochChange; 10] = [
     EpochChange::Founded,
     EpochChange::Enrolled,
     EpochChange::Planned,
@@ -57,6 +61,7 @@ const CHANGES: [EpochChange; 9] = [
     EpochChange::Readdressed,
     EpochChange::Rekeyed,
     EpochChange::Finalized,
+    EpochChange::Forgot,
 ];
 const STATUSES: [MemberStatus; 3] = [
     MemberStatus::Joining,
@@ -79,7 +84,13 @@ impl EpochRecord {
     /// The record as bytes: equal records have equal bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        if self.in_force == FIRST_VERSION {
+        if self.horizons.floor() > 0 {
+            out.push(FORMAT_3);
+            out.extend_from_slice(&self.in_force.0.to_le_bytes());
+            for floor in self.horizons.floors {
+                out.extend_from_slice(&floor.to_le_bytes());
+            }
+        } else if self.in_force == FIRST_VERSION {
             out.push(FORMAT_1);
         } else {
             out.push(FORMAT_2);
@@ -156,7 +167,7 @@ impl EpochRecord {
             return Err(BadRecord::Checksum);
         }
         let format = *body.first().ok_or(BadRecord::Length)?;
-        if !matches!(format, FORMAT_1 | FORMAT_2) {
+        if !matches!(format, FORMAT_1 | FORMAT_2 | FORMAT_3) {
             return Err(BadRecord::Format { format });
         }
         let mut rest = body.get(1..).ok_or(BadRecord::Length)?;
@@ -165,8 +176,17 @@ impl EpochRecord {
             _ => ClusterVersion(u16::from_le_bytes(take(&mut rest)?)),
         };
         // Equal records have equal bytes.
-        if format == FORMAT_2 && version <= FIRST_VERSION {
+        if format != FORMAT_1 && version <= FIRST_VERSION {
             return Err(BadRecord::Field { field: "version" });
+        }
+        let mut horizons = Horizons::default();
+        if format == FORMAT_3 {
+            for floor in &mut horizons.floors {
+                *floor = u64::from_le_bytes(take(&mut rest)?);
+            }
+            if horizons.floor() == 0 {
+                return Err(BadRecord::Field { field: "horizons" });
+            }
         }
         let cluster = u64::from_le_bytes(take(&mut rest)?);
         let epoch = u64::from_le_bytes(take(&mut rest)?);
@@ -215,6 +235,7 @@ impl EpochRecord {
             plan,
             secrets,
             in_force: version,
+            horizons,
         };
         if record.cluster() != cluster {
             return Err(BadRecord::Field { field: "cluster" });

@@ -24,6 +24,7 @@
 
 mod changes;
 mod codec;
+pub mod horizons;
 mod known_folder;
 
 pub use changes::NewPlan;
@@ -35,6 +36,7 @@ use crate::limits::{MEMBERS_MAX, PLAN_MOVES_MAX, REMOVED_MEMBERS_MAX};
 use crate::ring::Partition;
 use crate::ring::table::{BadTable, MemberId, Move, Moving, OwnerTable};
 use dendra_base::ClusterVersion;
+use horizons::Horizons;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -123,6 +125,8 @@ pub enum EpochChange {
     Rekeyed,
     /// A later version is in force: all members run releases that know it.
     Finalized,
+    /// The horizons rose: what no copy can need any more may go.
+    Forgot,
 }
 
 /// One epoch.
@@ -139,6 +143,7 @@ pub struct EpochRecord {
     pub(super) plan: Option<PlanUnderWay>,
     pub(super) secrets: u32,
     pub(super) in_force: ClusterVersion,
+    pub(super) horizons: Horizons,
 }
 
 /// Why a value is no record. `Display` names the rule that does not hold.
@@ -231,6 +236,14 @@ impl EpochRecord {
         }
         if self.in_force < FIRST_VERSION {
             return Err(BadRecord::Field { field: "version" });
+        }
+        let floors = &self.horizons.floors;
+        let is_falling = floors
+            .windows(2)
+            .all(|two| two[0] > two[1] || two == [0, 0]);
+        let is_known = floors[0] == 0 || self.in_force >= ClusterVersion::HORIZONS;
+        if !is_falling || !is_known {
+            return Err(BadRecord::Field { field: "horizons" });
         }
         if !(1..=MEMBERS_MAX).contains(&usize::from(self.replication_factor)) {
             let field = "replication factor";
@@ -411,6 +424,11 @@ impl EpochRecord {
     /// The version that is in force: members say and write nothing that is newer.
     pub fn in_force(&self) -> ClusterVersion {
         self.in_force
+    }
+
+    /// Up to which age the cluster forgets.
+    pub fn horizons(&self) -> &Horizons {
+        &self.horizons
     }
 
     /// Members with this status, sorted by number.

@@ -331,15 +331,15 @@ fn the_version_in_force_is_written_from_the_second_one_on_and_read_for_ever() {
 #[test]
 fn a_later_format_is_refused_with_the_way_out() {
     let body = &FIXTURE_2[..FIXTURE_2.len() - 8];
-    let later = [&[3], &body[1..]].concat();
+    let later = [&[4], &body[1..]].concat();
     let sealed = |body: &[u8]| [body, &codec::checksum(body).to_le_bytes()].concat();
     let refused = EpochRecord::decode(&sealed(&later));
-    assert_eq!(refused, Err(BadRecord::Format { format: 3 }));
+    assert_eq!(refused, Err(BadRecord::Format { format: 4 }));
     let sentence = refused.expect_err("refused").to_string();
     assert!(sentence.contains("or a newer one"), "{sentence}");
     // Damage is no later format.
     let mut bytes = FIXTURE_2.to_vec();
-    bytes[0] = 3;
+    bytes[0] = 4;
     assert_eq!(EpochRecord::decode(&bytes), Err(BadRecord::Checksum));
     // One record has one form: the first version has no second one.
     let body = FIXTURE_2[..FIXTURE_2.len() - 8].to_vec();
@@ -349,6 +349,43 @@ fn a_later_format_is_refused_with_the_way_out() {
         EpochRecord::decode(&[&older[..], &codec::checksum(&older).to_le_bytes()].concat()),
         Err(BadRecord::Field { field })
     );
+}
+
+#[test]
+fn horizons_rise_in_the_third_format_and_never_below_its_version() {
+    let first = first();
+    assert_eq!(
+        first.forgot(9),
+        Err(WhyNot::NoStep),
+        "no member would read it"
+    );
+    let mut record = first.finalized(ClusterVersion::HORIZONS).expect("later");
+    assert_eq!(
+        record.encode()[0],
+        2,
+        "no horizon is written before one rose"
+    );
+    for floor in 1..=7 {
+        let next = record.forgot(floor * 10).expect("above the last one");
+        assert_eq!(succeeds(&record, &next), Ok(()));
+        assert_eq!(
+            record.forgot(record.horizons().floor()),
+            Err(WhyNot::NoStep)
+        );
+        assert_eq!(next.encode()[0], 3);
+        assert_eq!(EpochRecord::decode(&next.encode()).as_ref(), Ok(&next));
+        record = next;
+    }
+    let horizons = *record.horizons();
+    assert_eq!(
+        (horizons.floor(), horizons.spent(), horizons.purge()),
+        (70, 50, 20)
+    );
+    let bad = bent(&record, |bent| bent.horizons.floors[3] = 55);
+    let field = "horizons";
+    assert_eq!(bad.checked(), Err(BadRecord::Field { field }));
+    let (_, planned) = replacing();
+    assert!(planned.plan().is_some() && planned.forgot(9).is_err());
 }
 
 #[test]

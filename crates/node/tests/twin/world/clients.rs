@@ -61,7 +61,12 @@ impl World {
             true => Bytes::from_static(COMMON),
             false => Bytes::from(self.values.to_be_bytes().to_vec()),
         };
-        match self.prng.below(8) {
+        // A store that forgets has to have something to forget.
+        let outcome = match self.is_forgetting && self.prng.chance(1, 3) {
+            true => 0,
+            false => self.prng.below(8),
+        };
+        match outcome {
             0 => Operation::Delete { condition },
             1 => Operation::Put {
                 value,
@@ -90,7 +95,9 @@ impl World {
     /// An operation ended for its client: with an outcome, or because its member died.
     pub(super) fn end(&mut self, client: usize, told: Option<(Outcome, Option<Cell>)>) {
         let waiting = self.clients[client].waiting.take().expect("it waits");
-        let delay = self.prng.below(600);
+        // Horizons need some epochs to rise.
+        let pause = if self.is_forgetting { 60_000 } else { 600 };
+        let delay = self.prng.below(pause);
         self.later(delay, What::Next { client });
         let (start, mut end) = (waiting.start, self.now);
         if told.is_some() {

@@ -8,15 +8,17 @@
 //!
 //! Not here: how members agree on an epoch (`crates/node/tests/chain`); here they agree by decree.
 
+use super::store::purge;
 use super::{What, World};
-use dendra_base::Prng;
+use dendra_base::{ClusterVersion, Prng};
+use dendra_node::forgetting::Confirmed;
 use dendra_node::ring::Partition;
 use dendra_node::ring::plan::MovePlan;
 use dendra_node::ring::table::{MemberId, Move, Moving};
 use dendra_node::step::Event;
 use dendra_node::topology::drive::{MoveArrived, next_step};
 use dendra_node::topology::record::{EpochRecord, NewPlan};
-use dendra_node::{Layout, Topology};
+use dendra_node::{Layout, Node, Topology};
 use std::sync::Arc;
 
 /// The chain, and what was reported to the oracle.
@@ -25,6 +27,8 @@ pub(super) struct Epochs {
     arrived: Vec<MoveArrived>,
     /// Plans that ended.
     pub(super) ended: u64,
+    /// What each member has confirmed of the last epoch; `None` where positions move.
+    confirmed: Option<Vec<Option<Confirmed>>>,
 }
 
 impl Epochs {
@@ -41,7 +45,32 @@ impl Epochs {
             records: vec![first, second],
             arrived: Vec::new(),
             ended: 0,
+            confirmed: None,
         }
+    }
+
+    /// Of a cluster that forgets.
+    pub(super) fn forgetting(topology: &Topology) -> Epochs {
+        let mut epochs = Epochs::founded(topology);
+        let finalized = epochs.last().finalized(ClusterVersion::HORIZONS);
+        epochs.records.push(finalized.expect("a later version"));
+        epochs.confirmed = Some(vec![None; topology.members().len()]);
+        epochs
+    }
+
+    /// The horizons rise, once all members have confirmed the last epoch.
+    fn forgot(&mut self) -> Option<EpochRecord> {
+        let last = self.records.last().expect("a chain has a first epoch");
+        let confirmed = self.confirmed.as_mut()?;
+        let news = confirmed.iter().flatten();
+        let news: Vec<_> = news.filter(|it| it.epoch == last.epoch()).collect();
+        if news.len() < confirmed.len() {
+            return None;
+        }
+        let clock = news.iter().map(|it| it.clock).max()?;
+        let next = last.forgot(clock.max(last.horizons().floor() + 1));
+        self.ended += 1;
+        Some(next.expect("no plan is under way"))
     }
 
     fn last(&self) -> &EpochRecord {
@@ -62,6 +91,9 @@ impl Epochs {
 
     /// The record behind the last one, if the oracle wants one now.
     fn next(&self, prng: &mut Prng, partition: Partition) -> Option<EpochRecord> {
+        if self.confirmed.is_some() {
+            return None;
+        }
         let last = self.last();
         let Some(plan) = last.plan() else {
             return planned(last, prng, partition);
@@ -110,27 +142,55 @@ fn planned(last: &EpochRecord, prng: &mut Prng, partition: Partition) -> Option<
 impl World {
     /// The oracle chooses an epoch, or waits for a report.
     pub(super) fn choose(&mut self) {
-        let delay = 100 + self.prng.below(1_500);
+        let longest = if self.is_forgetting { 300 } else { 1_500 };
+        let delay = 100 + self.prng.below(longest);
         self.later(delay, What::Choose);
+        self.look_at_members();
         let partition = self.sites[0].layout.ring().partition(&self.key);
         let Some(epochs) = &mut self.epochs else {
             return;
         };
-        let Some(next) = epochs.next(&mut self.prng, partition) else {
+        let forgot = epochs.forgot();
+        let Some(next) = forgot.or_else(|| epochs.next(&mut self.prng, partition)) else {
             return;
         };
         let epoch = next.epoch();
         epochs.ended += u64::from(next.plan().is_none());
         epochs.records.push(next);
         for site in 0..self.sites.len() {
+            // So many of ten hear of it soon.
+            let soon = if self.is_forgetting { 7 } else { 5 };
             let delay = match self.prng.below(10) {
-                0..5 => self.prng.below(400),
-                5..8 => self.prng.below(8_000),
+                often if often < soon => self.prng.below(400),
+                0..8 => self.prng.below(8_000),
                 // It learns of it from a question, or with a later epoch.
                 _ => continue,
             };
             let life = self.sites[site].life;
             self.later(delay, What::Adopt { site, life, epoch });
+        }
+    }
+
+    /// What the members confirm is told, and some stores compact.
+    fn look_at_members(&mut self) {
+        let Some(confirmed) = self.epochs.as_mut().and_then(|it| it.confirmed.as_mut()) else {
+            return;
+        };
+        for (site, confirmed) in self.sites.iter().zip(confirmed) {
+            let news = site.node.as_ref().map(Node::confirms);
+            if let Some(Ok(news)) = news {
+                *confirmed = Some(news);
+            }
+        }
+        for site in 0..self.sites.len() {
+            if self.prng.chance(1, 4) {
+                let now_ms = self.wall_ms(site);
+                let (prng, at) = (&mut self.prng, &mut self.sites[site]);
+                let horizons = at.layout.horizons();
+                let copies = self.topology.copies();
+                let is_met = || prng.chance(1, 2);
+                self.run.purged += purge(&mut at.store, horizons, copies, now_ms, is_met);
+            }
         }
     }
 

@@ -2,8 +2,10 @@
 //!
 //! Not here: when a write's turn comes (`world.rs`).
 
-use dendra_base::{Cell, Guard, Key, Kind, Version};
+use dendra_base::{Cell, Guard, Key, Kind, Space, Version};
+use dendra_node::compare::survey::{Survey, Surveyed, Surveying};
 use dendra_node::step::{StoreFailure, StoreOutcome};
+use dendra_node::topology::record::horizons::Horizons;
 
 /// One stored cell.
 pub(super) struct Stored {
@@ -31,6 +33,47 @@ pub(super) fn page(store: &[Stored], start: &Key, end: Option<&Key>) -> Vec<(Key
     let mut cells: Vec<_> = found.map(|s| (s.key.clone(), s.cell.clone())).collect();
     cells.sort_by(|a, b| a.0.cmp(&b.0));
     cells
+}
+
+/// What a store shows to a comparison.
+pub(super) fn survey(store: &[Stored], look: &Survey) -> Result<Surveyed, StoreFailure> {
+    let mut surveyor = look.begin();
+    let cells = page(store, &look.start, look.end.as_ref());
+    for (key, cell) in &cells {
+        if look_is_damaged(store, key) {
+            return Err(StoreFailure::Damaged);
+        }
+        if surveyor.visit(key.as_stored(), cell.as_ref()) == Surveying::Enough {
+            break;
+        }
+    }
+    surveyor.finish().ok_or(StoreFailure::Damaged)
+}
+
+fn look_is_damaged(store: &[Stored], key: &Key) -> bool {
+    store
+        .iter()
+        .any(|stored| stored.key == *key && stored.is_damaged)
+}
+
+/// A compaction: of the records that the horizons let go it drops some, as they are drawn.
+pub(super) fn purge(
+    store: &mut Vec<Stored>,
+    horizons: &Horizons,
+    copies: u8,
+    now_ms: u64,
+    mut is_met: impl FnMut() -> bool,
+) -> u64 {
+    let before = store.len();
+    store.retain(|stored| {
+        let cell = stored.cell.as_ref();
+        let may_go = match stored.key.as_stored()[0] == Space::Protocol.byte() {
+            true => cell.age() <= horizons.purge() && cell.version.hlc <= horizons.purge(),
+            false => horizons.forgets(&cell, copies, now_ms),
+        };
+        stored.is_damaged || !may_go || !is_met()
+    });
+    (before - store.len()) as u64
 }
 
 /// What a store does when a write's turn has come.

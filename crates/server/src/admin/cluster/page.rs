@@ -131,5 +131,6 @@ fn word_of_change(change: EpochChange) -> &'static str {
         EpochChange::Readdressed => "readdressed",
         EpochChange::Rekeyed => "rekeyed",
         EpochChange::Finalized => "finalized",
+        EpochChange::Forgot => "forgot",
     }
 }

@@ -1,0 +1,124 @@
+//! One member's confirmation that horizons may rise: nothing of an earlier epoch is left here, and its
+//! copies are those of the others.
+//!
+//! ```text
+//! adopt(e) ─ what is under way now? ─► all of it ended ───────────┐
+//!          ─ a look at the hints ────► there was none ────────────┼─► confirmed: e, the clock
+//!          ─ comparisons in e ───────► with all others, in full ──┘
+//! ```
+//!
+//! Invariants
+//! 1. Everything counts from the moment at which all loops of the member have adopted the epoch. The
+//!    next epoch begins anew.
+//! 2. The clock is read behind all that: no ballot of an earlier epoch that was drawn here is above it.
+//!
+//! Not here: when an epoch raises the horizons, and what they mean (`topology/record/horizons.rs`).
+//! See: docs/decisions/0026-horizons.md.
+
+use crate::desk::Desk;
+use crate::ledger::Ledger;
+use crate::member::MemberIndex;
+use std::fmt;
+
+/// A member has nothing older than this epoch, and its copies are those of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confirmed {
+    /// The epoch.
+    pub epoch: u64,
+    /// Its hybrid clock since.
+    pub clock: u64,
+}
+
+/// Why a member does not confirm an epoch yet. `Display` is the sentence for its operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldBack {
+    /// A loop has something of an earlier epoch under way.
+    UnderWay,
+    /// Writes are kept for other members.
+    Hints,
+    /// Records are loaded, or a block is damaged.
+    Damage,
+    /// No full comparison with this member ended in this epoch.
+    Comparison(MemberIndex),
+    /// Values are here that no owner may know of.
+    Strays,
+}
+
+impl fmt::Display for HeldBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HeldBack::UnderWay => "operations of an earlier epoch are under way".fmt(f),
+            HeldBack::Hints => "writes are kept here for a member that does not take them".fmt(f),
+            HeldBack::Damage => "records are being loaded or repaired here".fmt(f),
+            HeldBack::Comparison(peer) => write!(
+                f,
+                "no full comparison with member {} has ended since the last step",
+                peer.at()
+            ),
+            HeldBack::Strays => "values are here that have more copies than the replication \
+                 factor, or that belong to other members since a change of the owners"
+                .fmt(f),
+        }
+    }
+}
+
+/// What one loop had under way when it adopted its epoch.
+#[derive(Debug, Default)]
+pub(crate) struct Forgetting {
+    ops: Vec<u64>,
+    orders: Vec<u64>,
+    is_noted: bool,
+    /// The last epoch in which there was a moment without hints.
+    without_hints: u64,
+}
+
+impl Forgetting {
+    /// The loop adopts an epoch. Requires: it has ordered nothing in it yet.
+    pub(crate) fn adopt<T>(&mut self, desk: &Desk, ops: &Ledger<T>) {
+        self.ops = ops.iter().map(|(id, _)| id).collect();
+        self.orders = desk.orders.iter().map(|(ticket, _)| ticket).collect();
+        self.is_noted = false;
+    }
+
+    /// Something has happened.
+    pub(crate) fn look<T>(&mut self, desk: &Desk, ops: &Ledger<T>) {
+        let epoch = desk.layout.epoch();
+        if desk.hints.is_empty() {
+            self.without_hints = epoch;
+        }
+        if self.is_noted {
+            return;
+        }
+        self.ops.retain(|id| ops.find(*id).is_some());
+        self.orders
+            .retain(|ticket| desk.orders.find(*ticket).is_some());
+        if self.ops.is_empty() && self.orders.is_empty() {
+            self.is_noted = true;
+            desk.fence.note_drained(desk.origin, epoch);
+        }
+    }
+
+    /// Does the member confirm the epoch of this layout? `is_busy` = it loads or repairs.
+    pub(crate) fn confirms(&self, desk: &Desk, is_busy: bool) -> Result<Confirmed, HeldBack> {
+        let epoch = desk.layout.epoch();
+        // The other loops may be behind, or ahead.
+        if desk.fence.drained() != epoch || desk.fence.epoch() != epoch {
+            return Err(HeldBack::UnderWay);
+        }
+        if self.without_hints != epoch {
+            return Err(HeldBack::Hints);
+        }
+        if is_busy {
+            return Err(HeldBack::Damage);
+        }
+        let mut others = desk.layout.members().filter(|peer| *peer != desk.me);
+        if let Some(peer) = others.find(|peer| !desk.comparisons.is_full_in(*peer, epoch)) {
+            return Err(HeldBack::Comparison(peer));
+        }
+        if desk.comparisons.has_strays_in(epoch) {
+            return Err(HeldBack::Strays);
+        }
+        let clock = desk.hlc.last();
+        Ok(Confirmed { epoch, clock })
+    }
+}
