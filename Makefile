@@ -7,7 +7,7 @@ DATA  ?= data
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak mutants mutants-setup outgrow-setup demo upgrade-check dist clean
+.PHONY: help run test soak mutants mutants-setup outgrow-setup outgrow-cassandra demo upgrade-check dist clean
 
 ## help: show this list
 help:
@@ -56,6 +56,12 @@ outgrow-setup:
 	  '<groupId>org.apache.cassandra</groupId><artifactId>cassandra-all</artifactId>' \
 	  '<version>5.0.9</version></dependency></dependencies></project>' > target/outgrow/pom.xml
 	cd target/outgrow && mvn -q -B dependency:copy-dependencies -DoutputDirectory=cassandra
+
+## outgrow-cassandra: serve in front of a Cassandra that is started for it, until Ctrl-C
+outgrow-cassandra:
+	@test -d target/outgrow/cassandra || $(MAKE) outgrow-setup
+	$(CARGO) build --release --package dendra --features cassandra
+	@trap '' INT; DENDRA_CASSANDRA=$(CURDIR)/target/outgrow/cassandra $(CARGO) xtask outgrow-cassandra
 
 ## demo: load a real file tree, kill the node in the middle, prove that nothing is lost
 demo:

@@ -9,6 +9,7 @@
 //! sim     seeds of the simulator, any of its options behind it      what `make soak` runs
 //! demo    a real tree, a real node, a real kill                    what `make demo` runs
 //! upgrade a loaded cluster forward and back                        what `make upgrade-check` runs
+//! outgrow-cassandra   a Cassandra and a front door                what `make outgrow-cassandra` runs
 //! dist    the release as files                                     what `make dist` runs
 //! report-look     pages of the lab in a real browser                seconds
 //! ```
@@ -27,6 +28,7 @@ mod dist;
 mod look;
 mod make_run;
 mod mutants;
+mod outgrow;
 mod planted;
 mod source;
 mod tidy;
@@ -45,6 +47,7 @@ usage: cargo xtask <task>
   mutants [--seed N] [--count N] [--minutes N]: do the tests notice small changes of the hearts
   sim     [--seed N [--trace]] [--seeds N] [--minutes N] [--from N]: the cluster in a made-up world
   demo    load a real file tree, kill the node, prove that nothing is lost
+  outgrow-cassandra  a Cassandra with a front door, until Ctrl-C
   upgrade roll a loaded cluster to this tree and back; UPGRADE_FROM names the release before
   dist    a static binary, its debug symbols, an SBOM and checksums, in target/dist
   report-look [PAGE…]   pages of the lab in a headless chromium, and pictures of them
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         ["mutants", ..] => mutants::run(&root, &arguments[1..]),
         ["demo"] => demo::run(&root),
         ["upgrade"] => upgrade::run(&root),
+        ["outgrow-cassandra"] => outgrow::run(&root),
         ["dist"] => dist::run(&root),
         ["sim", ..] => ci::simulate(&root, &arguments[1..]),
         ["report-look", ..] => look::run(&root, &arguments[1..]),

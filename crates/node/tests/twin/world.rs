@@ -240,12 +240,17 @@ pub struct World {
 impl World {
     pub fn run(ground: &Ground, seed: u64, weather: Weather) -> Run {
         let mut world = World::new(ground, seed, weather);
+        // Comparisons go on for as long as the run does.
+        let events_max = match weather {
+            Weather::Forgetting => 500_000,
+            Weather::Fair | Weather::Foul | Weather::Moving => 50_000,
+        };
         while let Some(Reverse((at, _, index))) = world.queue.pop() {
             world.now = at;
             let what = world.events[index].take().expect("an event happens once");
             world.happen(what);
             world.run.events += 1;
-            if world.run.events > 50_000 || world.is_over() {
+            if world.run.events > events_max || world.is_over() {
                 break;
             }
         }

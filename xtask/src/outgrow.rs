@@ -1,0 +1,40 @@
+//! `make outgrow-cassandra`: a server of Cassandra with a front door, to try the README with.
+//!
+//! ```text
+//! Cassandra, 127.0.90.1:9042 ◄── dendra serve --store cassandra://… , 127.0.0.1:8080, until Ctrl-C
+//! ```
+//!
+//! Invariants
+//! 1. The records are gone at the end: the server's folder is a temporary one.
+//!
+//! Not here: fetching its jars (`make outgrow-setup`).
+//! See: docs/stores.md.
+
+#[path = "../../crates/dendra/tests/support/cassandra.rs"]
+mod cassandra;
+
+use cassandra::Cassandra;
+use std::path::Path;
+use std::process::Command;
+
+/// The third number of its address: tests use others.
+const BLOCK: u8 = 90;
+
+/// Serves until the front door ends. True when it ended by a signal or an order.
+pub(crate) fn run(root: &Path) -> bool {
+    eprintln!("Cassandra starts: this takes half a minute");
+    let Some(cassandra) = Cassandra::start(BLOCK, 1) else {
+        return false;
+    };
+    let store = cassandra.store("dendra", 1);
+    eprintln!("in front of {store}; the records are gone at the end");
+    let mut front = Command::new(root.join("target/release/dendra"));
+    let front = front.args(["serve", "--store", &store]).status();
+    match front {
+        Ok(status) => status.success(),
+        Err(error) => {
+            eprintln!("dendra does not start: {error}");
+            false
+        }
+    }
+}
