@@ -471,8 +471,10 @@ impl World {
                 guard,
             } => {
                 let is_old = self.sites[site].life != life;
-                // What a crash caught on its way to the disk is there, or not.
-                if is_old && self.prng.chance(1, 2) {
+                // What a crash caught on its way to the disk is there, or not. While members
+                // forget, it is not once they have counted what is there.
+                let is_counted = self.is_forgetting && self.sites[site].node.is_some();
+                if is_old && (self.prng.chance(1, 2) || is_counted) {
                     return;
                 }
                 let outcome = commit(&mut self.sites[site].store, key, cell, guard);
