@@ -6,7 +6,7 @@
 //! lints    cargo clippy, warnings are errors
 //! deny     licences and duplicate versions, as `deny.toml` says; lints have fetched the crates
 //! docs     cargo doc, warnings are errors
-//! tests    cargo test of the whole workspace, its output streamed and counted
+//! tests    cargo test of the whole workspace, then of the drivers of other engines, counted
 //! planted  a copy with planted bugs, one at a time: tests must notice each
 //! build    cargo build --release of the binary; its time is printed
 //! run      `make run`, a PUT, a GET, SIGTERM
@@ -73,7 +73,11 @@ pub(crate) fn run(root: &Path, only: &[String]) -> bool {
             "docs" => ended(succeeds(
                 cargo(root, &DOCS).env("RUSTDOCFLAGS", "-D warnings"),
             )),
-            "tests" => tests(root, &mut count, &mut names),
+            "tests" => {
+                let all = tests(root, &TESTS, &mut count, &mut names);
+                let drivers = tests(root, &DRIVER_TESTS, &mut count, &mut names);
+                ended(all && drivers)
+            }
             "planted" => ended(planted::run(root, &[])),
             "build" => ended(succeeds(&mut cargo(root, &BUILD))),
             _ => ended(serves(root)),
@@ -124,16 +128,26 @@ fn chosen(only: &[String]) -> Option<Vec<&'static str>> {
     Some(STEPS.into_iter().filter(is_chosen).collect())
 }
 
-const LINTS: [&str; 6] = [
+const LINTS: [&str; 8] = [
     "clippy",
     "--workspace",
     "--all-targets",
+    // Drivers of other engines are in no default build.
+    "--features",
+    "dendra/etcd,dendra/cassandra",
     "--",
     "-D",
     "warnings",
 ];
 const DOCS: [&str; 3] = ["doc", "--workspace", "--no-deps"];
 const TESTS: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
+const DRIVER_TESTS: [&str; 5] = [
+    "test",
+    "--package",
+    "dendra-stores",
+    "--features",
+    "etcd,cassandra",
+];
 const SIMULATE: [&str; 5] = ["run", "--release", "--package", "dendra-sim", "--"];
 const BUILD: [&str; 4] = ["build", "--release", "--package", "dendra"];
 
@@ -199,8 +213,9 @@ fn tool(root: &Path, component: &str, arguments: &[&str]) -> Ended {
 }
 
 /// Runs all tests, showing their output as it comes and adding up the results.
-fn tests(root: &Path, count: &mut Count, names: &mut Vec<String>) -> Ended {
-    let outcome = streamed(cargo(root, &TESTS), |line| {
+fn tests(root: &Path, command: &[&str], count: &mut Count, names: &mut Vec<String>) -> bool {
+    let failed_before = count.failed;
+    let outcome = streamed(cargo(root, command), |line| {
         names.extend(parse_failed(line).map(str::to_owned));
         if let Some(result) = parse_result(line) {
             count.passed += result.passed;
@@ -215,12 +230,12 @@ fn tests(root: &Path, count: &mut Count, names: &mut Vec<String>) -> Ended {
             false
         }
     };
-    if !held && count.failed == 0 {
+    if !held && count.failed == failed_before {
         // A test binary that aborts or does not compile reports nothing: that is a failure, too.
         count.failed += 1;
-        names.push(format!("cargo {}, without a result", TESTS.join(" ")));
+        names.push(format!("cargo {}, without a result", command.join(" ")));
     }
-    ended(held && count.failed == 0)
+    held && count.failed == failed_before
 }
 
 /// Runs `command` with its standard output passed through line by line; true when it succeeded.

@@ -54,6 +54,7 @@ pub(crate) fn unseal(bytes: Vec<u8>, version: Version, copies: u8) -> Option<Cel
         kind: Kind::Value,
         copies,
         expiry_ms,
+        born: 0,
         checksum,
         value: Bytes::from(bytes).slice(value_at..),
     })

@@ -11,12 +11,13 @@
 //!
 //! Not here: the work of a backend (`backend.rs`), the end of an operation (`finished.rs`).
 
-use crate::admin::metrics::Op;
+use crate::admin::metrics::{Op, Refused};
 use crate::admin::stages::Watch;
 use crate::clients::finished::Finished;
-use crate::clients::room::Room;
+use crate::clients::room::{Room, Rooms};
 use crate::clients::seat::Seat;
 use crate::clients::status::Terms;
+use crate::limits;
 use bytes::Bytes;
 use dendra_wire::Condition;
 use dendra_wire::route::Entity;
@@ -32,6 +33,27 @@ pub(crate) enum SentValue<'a> {
     Unread(&'a [u8]),
     /// It came by itself.
     Whole(&'a Bytes),
+}
+
+impl SentValue<'_> {
+    /// The value for a backend that keeps it, with room in `rooms` if it has none yet.
+    pub(crate) fn keep(
+        self,
+        rooms: &Rc<Rooms>,
+        source: IpAddr,
+        room: &mut Vec<Room>,
+    ) -> Result<Bytes, Refused> {
+        let value = match self {
+            SentValue::None => Bytes::new(),
+            SentValue::Unread(value) => Bytes::copy_from_slice(value),
+            SentValue::Whole(value) => value.clone(),
+        };
+        if room.is_empty() && value.len() > limits::UNCOUNTED_BYTES_MAX {
+            let held = rooms.offer(source, value.len());
+            room.push(held.ok_or(Refused::Bytes)?);
+        }
+        Ok(value)
+    }
 }
 
 /// An operation on one key, as a connection asks for it.

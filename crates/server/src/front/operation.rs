@@ -21,7 +21,7 @@ use crate::clients::finished::Finished;
 use crate::clients::seat::{Due, Until};
 use crate::clients::socket::{End, Gone, Socket};
 use crate::clients::status::Terms;
-use crate::event_loop::handover::{Held, KeyRequest, PendingOperation, SentValue};
+use crate::event_loop::handover::{Held, KeyRequest, PendingOperation};
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use bytes::Bytes;
@@ -114,15 +114,7 @@ impl FrontBackend {
             room,
             deadline_us,
         } = request;
-        let value = match value {
-            SentValue::None => Bytes::new(),
-            SentValue::Unread(value) => Bytes::copy_from_slice(value),
-            SentValue::Whole(value) => value.clone(),
-        };
-        if room.is_empty() && value.len() > limits::UNCOUNTED_BYTES_MAX {
-            let held = lane.bytes.offer(source, value.len());
-            room.push(held.ok_or(Refused::Bytes)?);
-        }
+        let value = value.keep(&lane.bytes, source, room)?;
         let key = Bytes::copy_from_slice(&stored_key[1..]);
         let left = Duration::ZERO;
         let write = |value| RecordWrite {

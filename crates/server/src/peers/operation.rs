@@ -20,9 +20,8 @@ use crate::admin::stages::RequestStage;
 use crate::clients::seat::Due;
 use crate::clients::socket::{End, Socket};
 use crate::clients::status::Terms;
-use crate::event_loop::handover::{Held, KeyRequest, PendingOperation, SentValue};
+use crate::event_loop::handover::{Held, KeyRequest, PendingOperation};
 use crate::event_loop::thread::EventLoop;
-use crate::limits;
 use bytes::Bytes;
 use dendra_base::peer::{Condition, Operation, Refused as RefusedBy};
 use dendra_base::{BadQuorum, Consistency, Quorum};
@@ -99,15 +98,7 @@ impl ClusterBackend {
             room,
             deadline_us,
         } = request;
-        let value = match value {
-            SentValue::None => Bytes::new(),
-            SentValue::Unread(value) => Bytes::copy_from_slice(value),
-            SentValue::Whole(value) => value.clone(),
-        };
-        if room.is_empty() && value.len() > limits::UNCOUNTED_BYTES_MAX {
-            let held = lane.bytes.offer(source, value.len());
-            room.push(held.ok_or(Refused::Bytes)?);
-        }
+        let value = value.keep(&lane.bytes, source, room)?;
         let condition = entity.condition;
         let operation = match entity.op {
             EntityOp::Get | EntityOp::Head => Operation::Get,
