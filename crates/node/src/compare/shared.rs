@@ -74,7 +74,11 @@ impl SharedRecords {
     }
 
     /// The same, where `looks` is the one of the two that looks at its copies.
+    /// Only horizons ask for it: before a cluster knows them no record pays for the answer.
     pub(crate) fn seen_by(mut self, layout: &Layout, looks: MemberIndex) -> SharedRecords {
+        if !layout.has_ages() {
+            return self;
+        }
         let ring = layout.ring();
         let place = |partition| {
             let owners = ring.owners(partition);

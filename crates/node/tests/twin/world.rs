@@ -685,7 +685,7 @@ impl World {
                 };
                 self.later(delay, what);
             }
-            other @ Effect::Scanned { .. } => self.broke(format!("nobody wanted {other:?}")),
+            other @ Effect::Scanned { .. } => self.broke(format!("{other:?} was not asked for")),
         }
     }
 

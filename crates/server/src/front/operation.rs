@@ -79,7 +79,7 @@ impl FrontBackend {
         Ok(())
     }
 
-    /// The terms of an operation on a key. The engine writes to a majority, whatever is asked for.
+    /// The terms of an operation on a key. The engine writes to a majority at every level.
     pub(crate) fn terms(&self, lane: &EventLoop, style: Style, entity: &Entity) -> Terms {
         let shape = &self.desk.shape;
         let quorum = match entity.op {
