@@ -29,6 +29,22 @@ pub struct Confirmed {
     pub clock: u64,
 }
 
+/// The floor of the epoch behind `epoch`, whose own floor is `floor`; `None` until each of its
+/// members has confirmed `epoch`. `members` has an entry for every member, also for one that is
+/// away.
+pub fn next_floor(
+    epoch: u64,
+    floor: u64,
+    members: impl IntoIterator<Item = Option<Confirmed>>,
+) -> Option<u64> {
+    let mut next = floor + 1;
+    for confirmed in members {
+        let confirmed = confirmed.filter(|confirmed| confirmed.epoch == epoch)?;
+        next = next.max(confirmed.clock);
+    }
+    Some(next)
+}
+
 /// Why a member does not confirm an epoch yet. `Display` is the sentence for its operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldBack {
@@ -120,5 +136,19 @@ impl Forgetting {
         }
         let clock = desk.hlc.last();
         Ok(Confirmed { epoch, clock })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_floor_waits_for_each_member_and_is_above_all_their_clocks() {
+        let of = |epoch, clock| Some(Confirmed { epoch, clock });
+        assert_eq!(next_floor(7, 50, [of(7, 60), None]), None, "one is away");
+        assert_eq!(next_floor(7, 50, [of(7, 60), of(6, 90)]), None, "one is behind");
+        assert_eq!(next_floor(7, 50, [of(7, 60), of(7, 90)]), Some(90));
+        assert_eq!(next_floor(7, 99, [of(7, 60), of(7, 90)]), Some(100), "it rises");
     }
 }

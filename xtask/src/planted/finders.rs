@@ -4,6 +4,7 @@
 //! sim 18                  seed 18 of the simulator            otherwise its first seeds
 //! twin 6738               seed 6738 of the quick twin         otherwise its first seeds
 //! moving 33               the same while owners change        otherwise its first seeds
+//! forgetting 57           the same while members forget       otherwise its first seeds
 //! steward 4               seed 4 of the stewards' search      otherwise its first seeds
 //! test PACKAGE TARGET     all tests of a file of tests
 //! ```
@@ -38,17 +39,25 @@ pub(crate) enum Search {
     Sim,
     Twin,
     Moving,
+    Forgetting,
     Steward,
 }
 
 impl Search {
-    const ALL: [Search; 4] = [Search::Sim, Search::Twin, Search::Moving, Search::Steward];
+    const ALL: [Search; 5] = [
+        Search::Sim,
+        Search::Twin,
+        Search::Moving,
+        Search::Forgetting,
+        Search::Steward,
+    ];
 
     fn word(self) -> &'static str {
         match self {
             Search::Sim => "sim",
             Search::Twin => "twin",
             Search::Moving => "moving",
+            Search::Forgetting => "forgetting",
             Search::Steward => "steward",
         }
     }
@@ -77,6 +86,13 @@ impl Search {
                 "DENDRA_TWIN_FIRST",
                 "DENDRA_TWIN_SEEDS",
             ],
+            Search::Forgetting => [
+                "dendra-node",
+                "twin",
+                "no_seed_shows_a_fault_while_members_forget",
+                "DENDRA_TWIN_FIRST",
+                "DENDRA_TWIN_SEEDS",
+            ],
             Search::Steward => [
                 "dendra-node",
                 "steward",
@@ -92,6 +108,7 @@ impl Search {
         match self {
             Search::Sim => 6_000,
             Search::Twin | Search::Moving => 20_000,
+            Search::Forgetting => 4_000,
             Search::Steward => 600,
         }
     }
@@ -140,8 +157,8 @@ impl Finder {
                 rule: parts[2..].join(" "),
             }),
             _ => Err(format!(
-                "`{words}` is no finder: sim SEED, twin SEED, moving SEED, steward SEED, test \
-                 PACKAGE TARGET"
+                "`{words}` is no finder: sim SEED, twin SEED, moving SEED, forgetting SEED, \
+                 steward SEED, test PACKAGE TARGET"
             )),
         }
     }
@@ -375,6 +392,7 @@ mod tests {
             "sim 18",
             "twin 6738",
             "moving 33",
+            "forgetting 57",
             "steward 4",
             "test dendra-node rounds",
         ] {

@@ -56,22 +56,26 @@ fn look_is_damaged(store: &[Stored], key: &Key) -> bool {
         .any(|stored| stored.key == *key && stored.is_damaged)
 }
 
-/// A compaction: of the records that the horizons let go it drops some, as they are drawn.
+/// A compaction: of the records that the horizons let go it drops those that it `meets`.
 pub(super) fn purge(
     store: &mut Vec<Stored>,
     horizons: &Horizons,
     copies: u8,
     now_ms: u64,
-    mut is_met: impl FnMut() -> bool,
+    mut meets: impl FnMut(Space) -> bool,
 ) -> u64 {
     let before = store.len();
     store.retain(|stored| {
         let cell = stored.cell.as_ref();
-        let may_go = match stored.key.as_stored()[0] == Space::Protocol.byte() {
-            true => cell.age() <= horizons.purge() && cell.version.hlc <= horizons.purge(),
-            false => horizons.forgets(&cell, copies, now_ms),
+        let is_promise = stored.key.as_stored()[0] == Space::Protocol.byte();
+        let (space, may_go) = match is_promise {
+            true => {
+                let is_old = cell.age().max(cell.version.hlc) <= horizons.purge();
+                (Space::Protocol, is_old)
+            }
+            false => (Space::User, horizons.forgets(&cell, copies, now_ms)),
         };
-        stored.is_damaged || !may_go || !is_met()
+        stored.is_damaged || !may_go || !meets(space)
     });
     (before - store.len()) as u64
 }
