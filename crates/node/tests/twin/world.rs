@@ -716,7 +716,7 @@ impl World {
             return;
         }
         for delay in self.ways() {
-            let delay = delay + self.frame_late_us();
+            let delay = delay + self.ask_late_us(ask);
             let ask = ask.clone();
             let event = Box::new(Event::Asked { asker, stamp, ask });
             self.later(delay, What::Deliver { to: to.at(), event });

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! act      troubles are drawn ─► a few operations ─► quiet for up to nine epochs ─► the next act
-//! trouble  deaf     answers to one coordinator are lost: its operations last until their deadlines
+//! trouble  deaf     answers to one coordinator are lost, most of them or all confirmations: its
+//!                   operations last until their deadlines
 //!          narrow   proposals reach few acceptors          thin    writes reach few owners
 //!          slow     writes of one store take epochs        covers  one clock waits for its ceiling
-//!          late     some frames come epochs later
+//!          late     proposals and writes come epochs later
 //! last     quiet, and each client reads, through any member
 //! ```
 //!
@@ -29,6 +30,15 @@ struct Taste {
     promises: u64,
 }
 
+/// Which answers a coordinator does not get.
+#[derive(Clone, Copy)]
+enum Deaf {
+    /// Four of five.
+    Most,
+    /// Those that confirm a write or accept a proposal.
+    Confirmations,
+}
+
 /// See the module.
 pub(super) struct Acts {
     /// Operations that may begin in this act.
@@ -37,10 +47,10 @@ pub(super) struct Acts {
     quiet: Option<(u64, u64)>,
     is_last: bool,
     tastes: Vec<Taste>,
-    deaf: Option<usize>,
+    deaf: Option<(usize, Deaf)>,
     slow_store: Option<usize>,
     slow_covers: Option<usize>,
-    /// Of 1,000 proposals, writes and frames.
+    /// Of 1,000 proposals, writes, and both.
     narrow: u64,
     thin: u64,
     late: u64,
@@ -87,13 +97,15 @@ impl Acts {
             let site = prng.below(members) as usize;
             prng.chance(often, 12).then_some(site)
         };
-        self.deaf = some_site(4);
+        let deaf = some_site(5);
         self.slow_store = some_site(3);
         self.slow_covers = some_site(2);
+        let how = [Deaf::Most, Deaf::Confirmations][prng.below(2) as usize];
+        self.deaf = deaf.map(|site| (site, how));
         let mut of_1_000 = |of: [u64; 4]| of[prng.below(4) as usize];
         self.narrow = of_1_000([0, 0, 300, 700]);
         self.thin = of_1_000([0, 0, 100, 400]);
-        self.late = of_1_000([0, 0, 10, 50]);
+        self.late = of_1_000([0, 0, 30, 150]);
         self.begins = 1 + prng.below(5) as u32;
     }
 }
@@ -173,24 +185,41 @@ impl World {
 
     /// Is this answer lost by a trouble of the act?
     pub(super) fn loses_answer(&mut self, to: usize, answer: &Answer) -> bool {
-        let is_deaf = self.acts.as_ref().is_some_and(|acts| acts.deaf == Some(to));
-        let is_of_operation = matches!(
-            answer,
-            Answer::Cell(_)
-                | Answer::Same
-                | Answer::Written(_)
-                | Answer::Promised { .. }
-                | Answer::Accepted
-                | Answer::Outbid { .. }
-        );
-        is_deaf && is_of_operation && self.prng.chance(4, 5)
+        let deaf = self.acts.as_ref().and_then(|acts| acts.deaf);
+        let Some((_, how)) = deaf.filter(|(site, _)| *site == to) else {
+            return false;
+        };
+        let is_confirmation = matches!(answer, Answer::Written(_) | Answer::Accepted);
+        match how {
+            Deaf::Confirmations => is_confirmation,
+            Deaf::Most => {
+                let is_of_operation = matches!(
+                    answer,
+                    Answer::Cell(_) | Answer::Same | Answer::Promised { .. } | Answer::Outbid { .. }
+                );
+                (is_confirmation || is_of_operation) && self.prng.chance(4, 5)
+            }
+        }
     }
 
-    /// How much longer a frame, a write, or the ceiling of a clock takes in this act.
-    pub(super) fn frame_late_us(&mut self) -> u64 {
+    /// How long an operation at this member may last at most.
+    pub(super) fn patience_us(&mut self, site: usize) -> u64 {
+        let Some(acts) = &self.acts else {
+            return 20_000;
+        };
+        let is_deaf = acts.deaf.is_some_and(|(deaf, _)| deaf == site);
+        match self.prng.chance(if is_deaf { 2 } else { 1 }, 3) {
+            true => 400_000,
+            false => 20_000,
+        }
+    }
+
+    /// How much longer a question, a write, or the ceiling of a clock takes in this act.
+    pub(super) fn ask_late_us(&mut self, ask: &Ask) -> u64 {
+        let is_change = matches!(ask, Ask::Accept { .. } | Ask::Write { .. });
         let late = self.acts.as_ref().map_or(0, |acts| acts.late);
-        match late > 0 && self.prng.chance(late, 1_000) {
-            true => self.prng.below(100_000),
+        match is_change && late > 0 && self.prng.chance(late, 1_000) {
+            true => self.prng.below(300_000),
             false => 0,
         }
     }

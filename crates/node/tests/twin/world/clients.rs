@@ -36,10 +36,8 @@ impl World {
             true => Operation::Get,
             false => self.draw(client),
         };
-        // Some operations of a world that forgets last for epochs.
-        let is_patient = self.acts.is_some() && self.prng.chance(1, 3);
-        let longest = if is_patient { 300_000 } else { 20_000 };
-        let deadline = self.now + self.patience + self.prng.below(longest);
+        let longest_us = self.patience_us(site);
+        let deadline = self.now + self.patience + self.prng.below(longest_us);
         self.clients[client].waiting = Some(Waiting {
             site,
             start: self.now,
