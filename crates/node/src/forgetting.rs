@@ -45,9 +45,10 @@ pub fn next_floor(
     Some(next)
 }
 
-/// Why a member does not confirm an epoch yet. `Display` is the sentence for its operator.
+/// Why a member does not confirm an epoch yet. `M` names members: by their places in this process, or
+/// by their numbers where another process reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeldBack {
+pub enum HeldBack<M = MemberIndex> {
     /// A loop has something of an earlier epoch under way.
     UnderWay,
     /// Writes are kept for other members.
@@ -55,25 +56,50 @@ pub enum HeldBack {
     /// Records are loaded, or a block is damaged.
     Damage,
     /// No full comparison with this member ended in this epoch.
-    Comparison(MemberIndex),
+    Comparison(M),
     /// Values are here that no owner may know of.
     Strays,
 }
 
-impl fmt::Display for HeldBack {
+impl<M> HeldBack<M> {
+    /// The same with another name of the member; `None` when it has none.
+    pub fn rename<N>(self, name: impl FnOnce(M) -> Option<N>) -> Option<HeldBack<N>> {
+        Some(match self {
+            HeldBack::UnderWay => HeldBack::UnderWay,
+            HeldBack::Hints => HeldBack::Hints,
+            HeldBack::Damage => HeldBack::Damage,
+            HeldBack::Comparison(peer) => HeldBack::Comparison(name(peer)?),
+            HeldBack::Strays => HeldBack::Strays,
+        })
+    }
+
+    /// One word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            HeldBack::UnderWay => "under-way",
+            HeldBack::Hints => "hints",
+            HeldBack::Damage => "damage",
+            HeldBack::Comparison(_) => "comparing",
+            HeldBack::Strays => "strays",
+        }
+    }
+}
+
+impl<M: fmt::Display> fmt::Display for HeldBack<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HeldBack::UnderWay => "operations of an earlier epoch are under way".fmt(f),
-            HeldBack::Hints => "writes are kept here for a member that does not take them".fmt(f),
-            HeldBack::Damage => "records are being loaded or repaired here".fmt(f),
+            HeldBack::UnderWay => "operations of an earlier epoch are under way there".fmt(f),
+            HeldBack::Hints => "it keeps writes for a member that does not take them".fmt(f),
+            HeldBack::Damage => "it loads records, or repairs damaged ones".fmt(f),
             HeldBack::Comparison(peer) => write!(
                 f,
-                "no full comparison with member {} has ended since the last step",
-                peer.at()
+                "no full comparison of it with {peer} has ended in this epoch"
             ),
-            HeldBack::Strays => "values are here that have more copies than the replication \
-                 factor, or that belong to other members since a change of the owners"
-                .fmt(f),
+            HeldBack::Strays => {
+                "it holds values with more copies than the replication factor, or of \
+                 partitions that other members own since a change of the owners"
+                    .fmt(f)
+            }
         }
     }
 }

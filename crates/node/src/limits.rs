@@ -201,6 +201,11 @@ pub const STEWARD_TURN_US: u64 = 2_000_000;
 /// operator who makes room at once is not overtaken.
 pub const FULL_DISK_PATIENCE_US: u64 = 10_000_000;
 
+/// How often horizons rise at most unless told otherwise. What is deleted gives its space back
+/// behind six of these steps: in an hour. A step costs an epoch, and operations under way go one
+/// round again.
+pub const FORGET_EVERY_US_DEFAULT: u64 = 600_000_000;
+
 /// How often members tell each other how far they are while a plan runs.
 pub const PROGRESS_US: u64 = 1_000_000;
 

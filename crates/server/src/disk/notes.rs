@@ -141,7 +141,8 @@ pub(crate) fn start(
         write(engine, versions, &key, &own, wall_ms)?;
         return Ok(FolderHome::Alone(own.boot));
     }
-    let first = EpochRecord::founded(&cluster.topology);
+    let newest = ClusterVersions::OWN.newest;
+    let first = EpochRecord::founded(&cluster.topology).in_version(newest);
     let id = MemberId(u32::from(cluster.me.0));
     keep(engine, versions, own, id, first, wall_ms)
 }

@@ -52,6 +52,11 @@ pub(crate) enum Reason {
         /// How many tables there are.
         tables: usize,
     },
+    /// A table may hold records that belong to other folders now.
+    Foreign {
+        /// Which level.
+        level: usize,
+    },
     /// A table is mostly tombstones and expired cells that could go.
     Garbage {
         /// Which level.
@@ -207,6 +212,22 @@ pub(crate) fn pick_settle(levels: &[Vec<&TableMeta>], options: &Options) -> Opti
             tables: levels[0].len(),
         },
         ..pick_level0(levels, options)
+    })
+}
+
+/// When nothing is too full: a table that may hold records of other folders is rewritten where it is.
+pub(crate) fn pick_foreign(
+    levels: &[Vec<&TableMeta>],
+    may_be_in: impl Fn(&TableMeta) -> bool,
+) -> Option<Plan> {
+    levels.iter().enumerate().find_map(|(level, tables)| {
+        let table = tables.iter().find(|table| may_be_in(table))?;
+        Some(Plan {
+            inputs: vec![table.id],
+            level,
+            is_move: false,
+            reason: Reason::Foreign { level },
+        })
     })
 }
 
