@@ -81,7 +81,7 @@ fn no_seed_shows_a_fault_while_members_forget() {
     let ground = Ground::new();
     let (first, seeds) = (
         number("DENDRA_TWIN_FIRST", 0),
-        number("DENDRA_TWIN_SEEDS", 3_000),
+        number("DENDRA_TWIN_SEEDS", 2_000),
     );
     if let Some((seed, fault)) = first_fault(&ground, Weather::Forgetting, first, seeds) {
         panic!("seed {seed}:\n{fault}");
