@@ -155,6 +155,8 @@ impl World<'_> {
             StewardEffect::Throttle { bytes_per_second } => {
                 self.give_later(member, 0, 0, Event::Throttle { bytes_per_second });
             }
+            // A folder may keep it.
+            StewardEffect::DropEpoch { .. } => {}
             StewardEffect::DropStrays { .. } => unreachable!("horizons do not rise here"),
             StewardEffect::Removed { .. } => self.end_later(member),
             StewardEffect::Outdated { version } => {
