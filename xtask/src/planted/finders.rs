@@ -5,6 +5,7 @@
 //! twin 6738               seed 6738 of the quick twin         otherwise its first seeds
 //! moving 33               the same while owners change        otherwise its first seeds
 //! forgetting 57           the same while members forget       otherwise its first seeds
+//! horizons 7              seed 7 of the simulator's horizons  otherwise its first seeds
 //! steward 4               seed 4 of the stewards' search      otherwise its first seeds
 //! test PACKAGE TARGET     all tests of a file of tests
 //! ```
@@ -40,15 +41,17 @@ pub(crate) enum Search {
     Twin,
     Moving,
     Forgetting,
+    Horizons,
     Steward,
 }
 
 impl Search {
-    const ALL: [Search; 5] = [
+    const ALL: [Search; 6] = [
         Search::Sim,
         Search::Twin,
         Search::Moving,
         Search::Forgetting,
+        Search::Horizons,
         Search::Steward,
     ];
 
@@ -58,6 +61,7 @@ impl Search {
             Search::Twin => "twin",
             Search::Moving => "moving",
             Search::Forgetting => "forgetting",
+            Search::Horizons => "horizons",
             Search::Steward => "steward",
         }
     }
@@ -93,6 +97,13 @@ impl Search {
                 "DENDRA_TWIN_FIRST",
                 "DENDRA_TWIN_SEEDS",
             ],
+            Search::Horizons => [
+                "dendra-sim",
+                "forgetting",
+                "no_seed_breaks_a_promise_while_horizons_rise",
+                "DENDRA_SIM_FIRST",
+                "DENDRA_SIM_SEEDS",
+            ],
             Search::Steward => [
                 "dendra-node",
                 "steward",
@@ -109,7 +120,7 @@ impl Search {
             Search::Sim => 6_000,
             Search::Twin | Search::Moving => 20_000,
             Search::Forgetting => 4_000,
-            Search::Steward => 600,
+            Search::Steward | Search::Horizons => 600,
         }
     }
 }
@@ -158,7 +169,7 @@ impl Finder {
             }),
             _ => Err(format!(
                 "`{words}` is no finder: sim SEED, twin SEED, moving SEED, forgetting SEED, \
-                 steward SEED, test PACKAGE TARGET"
+                 horizons SEED, steward SEED, test PACKAGE TARGET"
             )),
         }
     }
@@ -393,6 +404,7 @@ mod tests {
             "twin 6738",
             "moving 33",
             "forgetting 57",
+            "horizons 7 Lost",
             "steward 4",
             "test dendra-node rounds",
         ] {

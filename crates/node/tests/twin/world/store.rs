@@ -1,5 +1,8 @@
 //! Stores of the twin: lists of cells with one rule for each guard.
 //!
+//! Of a promise some older records stay below the newest, as they do in tables and logs of the engine:
+//! they come up again when a compaction meets the newer ones alone.
+//!
 //! Not here: when a write's turn comes (`world.rs`).
 
 use dendra_base::{Cell, Guard, Key, Kind, Space, Version};
@@ -14,9 +17,18 @@ pub(super) struct Stored {
     pub(super) is_damaged: bool,
 }
 
+/// How many older records stay below one.
+const OLDER_MAX: usize = 2;
+
+/// Where the newest cell of a key stands.
+fn newest(store: &[Stored], key: &Key) -> Option<usize> {
+    let found = (0..store.len()).filter(|at| store[*at].key == *key);
+    found.max_by_key(|at| store[*at].cell.version)
+}
+
 /// What a store says when it is asked for a key.
 pub(super) fn look(store: &[Stored], key: &Key) -> Result<Option<Cell>, StoreFailure> {
-    match store.iter().find(|stored| stored.key == *key) {
+    match newest(store, key).map(|at| &store[at]) {
         Some(stored) if stored.is_damaged => Err(StoreFailure::Damaged),
         found => Ok(found.map(|stored| stored.cell.clone())),
     }
@@ -31,7 +43,8 @@ pub(super) fn page(store: &[Stored], start: &Key, end: Option<&Key>) -> Vec<(Key
     };
     let found = store.iter().filter(|stored| is_in(&stored.key));
     let mut cells: Vec<_> = found.map(|s| (s.key.clone(), s.cell.clone())).collect();
-    cells.sort_by(|a, b| a.0.cmp(&b.0));
+    cells.sort_by(|a, b| (&a.0, b.1.version).cmp(&(&b.0, a.1.version)));
+    cells.dedup_by(|a, b| a.0 == b.0);
     cells
 }
 
@@ -87,7 +100,7 @@ pub(super) fn commit(
     mut cell: Cell,
     guard: Guard,
 ) -> StoreOutcome {
-    let found = store.iter().position(|stored| stored.key == key);
+    let found = newest(store, &key);
     let before = found.map(|at| store[at].cell.version);
     let live = found.filter(|at| store[*at].cell.kind == Kind::Value);
     let current = live.map(|at| store[at].cell.version);
@@ -102,6 +115,13 @@ pub(super) fn commit(
         }
     }
     let version = cell.version;
+    let is_promise = key.as_stored()[0] == Space::Protocol.byte();
+    let is_above = found.filter(|at| is_promise && version > store[*at].cell.version);
+    let of_key = store.iter().filter(|stored| stored.key == key).count();
+    let found = match is_above {
+        Some(_) if of_key <= OLDER_MAX => None,
+        _ => found,
+    };
     match found {
         None => store.push(Stored {
             key,

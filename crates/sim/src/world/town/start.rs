@@ -102,8 +102,7 @@ impl World<'_> {
             versions: ClusterVersions::OWN,
             load_bytes_per_second: changes.load_bytes_per_second,
             side_by_side: changes.side_by_side,
-            // Horizons do not rise here.
-            forget_every_us: 0,
+            forget_every_us: changes.forget_every_us,
             rules: ChainRules::default(),
             seed: self.prng.next_u64(),
         });
