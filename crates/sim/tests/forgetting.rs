@@ -28,7 +28,10 @@ fn no_seed_breaks_a_promise_while_horizons_rise() {
     }
     println!("horizons rose {risen} times, {purging} of {seeds} clusters purge");
     if seeds >= 50 {
-        assert!(risen > 10 * seeds && purging > seeds / 2, "{risen}, {purging}");
+        assert!(
+            risen > 10 * seeds && purging > seeds / 2,
+            "{risen}, {purging}"
+        );
     }
 }
 
