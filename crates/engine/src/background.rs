@@ -285,8 +285,8 @@ impl Engine {
     /// Could a record that the other owners have purged come back when the damaged blocks in
     /// `spans` go? A block may hold the tombstone that hides it here. Then the table stays.
     ///
-    /// A live value hides older ones, too. But what all owners purged above it is a delete that this
-    /// folder has in another table: it stays there as long as this table is there.
+    /// A live value hides older ones, too. But what all owners purged above it is a delete. This
+    /// folder has that in another table, where it stays as long as this table is there.
     fn may_reappear(&self, tree: &Tree, id: u64, spans: &[KeySpan]) -> bool {
         let ages = self.age_horizon().clock;
         let horizon = self.purge_horizon().max(Version {
