@@ -186,6 +186,8 @@ struct Site {
     ceiling: u64,
     skew_ms: i64,
     store: Vec<Stored>,
+    /// Promises that compactions have purged, and that a start may find in the log.
+    log: Vec<Stored>,
     wake_us: u64,
     /// Of the epoch that is durable here.
     layout: Arc<Layout>,
@@ -289,6 +291,7 @@ impl World {
             ceiling: 0,
             skew_ms: prng.below(2 * skew_ms + 1) as i64 - skew_ms as i64,
             store: Vec::new(),
+            log: Vec::new(),
             wake_us: u64::MAX,
             layout: Arc::clone(&layout),
             fence: Arc::new(Fence::at(&layout)),
@@ -394,6 +397,7 @@ impl World {
     }
 
     fn start(&mut self, site: usize) {
+        self.read_log(site);
         let wall_ms = self.wall_ms(site);
         let seed = self.prng.next_u64();
         let at = &mut self.sites[site];

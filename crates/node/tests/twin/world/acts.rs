@@ -167,7 +167,16 @@ impl World {
         };
         let horizons = at.layout.horizons();
         let copies = self.topology.copies();
-        self.run.purged += purge(&mut at.store, horizons, copies, now_ms, meets);
+        let (store, log) = (&mut at.store, &mut at.log);
+        self.run.purged += purge(store, log, horizons, copies, now_ms, meets);
+    }
+
+    /// A store starts: its log brings some promises up again that compactions have purged.
+    pub(super) fn read_log(&mut self, site: usize) {
+        let prng = &mut self.prng;
+        let at = &mut self.sites[site];
+        let log = at.log.drain(..);
+        at.store.extend(log.filter(|_| prng.chance(1, 2)));
     }
 
     /// Is this question lost by a trouble of the act?

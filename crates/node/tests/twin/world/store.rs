@@ -1,7 +1,7 @@
 //! Stores of the twin: lists of cells with one rule for each guard.
 //!
 //! Of a promise some older records stay below the newest, as they do in tables and logs of the engine:
-//! they come up again when a compaction meets the newer ones alone.
+//! they come up again when a compaction meets the newer ones alone, or when a start reads the log.
 //!
 //! Not here: when a write's turn comes (`world.rs`).
 
@@ -69,16 +69,17 @@ fn look_is_damaged(store: &[Stored], key: &Key) -> bool {
         .any(|stored| stored.key == *key && stored.is_damaged)
 }
 
-/// A compaction: of the records that the horizons let go it drops those that it `meets`.
+/// A compaction: of the records that the horizons let go it drops those that it `meets`. Promises are
+/// left in the `log` for a while.
 pub(super) fn purge(
     store: &mut Vec<Stored>,
+    log: &mut Vec<Stored>,
     horizons: &Horizons,
     copies: u8,
     now_ms: u64,
     mut meets: impl FnMut(Space) -> bool,
 ) -> u64 {
-    let before = store.len();
-    store.retain(|stored| {
+    let goes = |stored: &mut Stored| {
         let cell = stored.cell.as_ref();
         let is_promise = stored.key.as_stored()[0] == Space::Protocol.byte();
         let (space, may_go) = match is_promise {
@@ -88,9 +89,13 @@ pub(super) fn purge(
             }
             false => (Space::User, horizons.forgets(&cell, copies, now_ms)),
         };
-        stored.is_damaged || !may_go || !meets(space)
-    });
-    (before - store.len()) as u64
+        !stored.is_damaged && may_go && meets(space)
+    };
+    let gone: Vec<Stored> = store.extract_if(.., goes).collect();
+    let purged = gone.len() as u64;
+    let is_promise = |stored: &Stored| stored.key.as_stored()[0] == Space::Protocol.byte();
+    log.extend(gone.into_iter().filter(is_promise));
+    purged
 }
 
 /// What a store does when a write's turn has come.

@@ -116,6 +116,10 @@ impl World<'_> {
     /// A start led to no process.
     pub(in crate::world) fn no_start(&mut self, member: usize, incarnation: u64, why: NoStart) {
         match why {
+            // As where the folder does not open: damage that is found at the start was detected.
+            NoStart::Later if self.members[member].is_rotten => {
+                self.members[member].is_lost = true;
+            }
             NoStart::Later => {
                 let start = Happening::Start {
                     member,
