@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! release          knows        cluster: each member's newest      in force        raised by
-//! 0.1.0            4 to 4       4  4  4                            4
-//! 0.2.0            4 to 5       4  5  5   (two releases work)      4
+//! an early build   4 to 4       4  4  4                            4
+//! 0.1.0            4 to 5       4  5  5   (two releases work)      4
 //!                               5  5  5                            4 ─────────────► 5   `dendra cluster finalize`
 //!                  founds       5  5  5                            5
 //! ```

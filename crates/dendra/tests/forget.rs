@@ -6,6 +6,7 @@
 //! a member is away ─► the horizon is held, and the status names it ─► it is back ─► the horizon rises
 //! a member joins ─► records that moved away are dropped ─► the horizon rises
 //! all are killed ─► deleted keys stay deleted, the others are there
+//! a backup from before ─► into a cluster whose horizon is above all of it ─► it stays
 //! ```
 //!
 //! Invariants
@@ -21,6 +22,7 @@ use serde_json::Value;
 use std::net::SocketAddr;
 use support::http::Client;
 use support::town::{Town, free_address};
+use support::{dendra, run};
 
 /// Members whose horizon rises as fast as they confirm, and whose memory is small.
 const FLAGS: [&str; 6] = [
@@ -132,7 +134,10 @@ fn kept(town: &Town, prefix: &str, keys: usize) {
 
 #[test]
 fn keys_that_are_never_used_twice_give_their_space_back() {
-    let mut town = found();
+    // At first none of them raises the horizon.
+    let mut flags = FLAGS;
+    flags[1] = "0";
+    let mut town = Town::found_with(3, &flags);
     let doors = doors(&town);
     for_each(&doors, 50, |client, number| {
         keep(client, &format!("kept-{number}"), number);
@@ -146,9 +151,18 @@ fn keys_that_are_never_used_twice_give_their_space_back() {
         let put = client.request("PUT", &target, &[], &value(number));
         assert_eq!(put.expect("an answer").status, 201);
     });
+    // A clean stop makes tables of all of it: a delete, a promise and an accepted value of each key.
+    (0..3).for_each(|at| town.stop(at));
     let peak: Vec<u64> = (0..3).map(|at| table_bytes(&town, at)).collect();
-    // A delete, a promise and an accepted value of each key: what stands there without horizons.
-    assert!(peak.iter().all(|bytes| *bytes > 100_000), "{peak:?}");
+    assert!(peak.iter().all(|bytes| *bytes > 120_000), "{peak:?}");
+    for site in &mut town.sites {
+        let flag = site.flags.iter().position(|flag| flag == FLAGS[0]);
+        site.flags[flag.expect("it is there") + 1] = FLAGS[1].to_owned();
+    }
+    (0..3).for_each(|at| town.start(at));
+    (0..3).for_each(|at| town.wait_until_serving(at));
+    let status = town.status(0).expect("a status");
+    assert!(status["horizons"]["purge_ms"].is_null(), "{status}");
     for at in 0..3 {
         wait_for_horizon(&mut town, at);
         // What is kept takes a few kilobytes.
@@ -284,4 +298,56 @@ fn the_horizon_rises_behind_a_join_a_replacement_and_a_removal() {
     assert_eq!(held, [RECORDS; 3]);
     kept(&town, "kept-", RECORDS);
     gone(&town, "once-", RECORDS);
+}
+
+/// The admin ports of all members, as `--admin` takes them.
+fn admin(town: &Town) -> String {
+    let of = |at| {
+        let log = town.log_of(at);
+        let said = log.rsplit_once("admin on ").expect("it serves").1;
+        said.lines().next().expect("an address").to_owned()
+    };
+    let urls: Vec<String> = (0..town.sites.len()).map(of).collect();
+    urls.join(",")
+}
+
+#[test]
+fn a_backup_comes_back_into_a_cluster_whose_horizon_is_above_it() {
+    const RECORDS: usize = 200;
+    let source = found();
+    let from = doors(&source);
+    for_each(&from, RECORDS, |client, number| {
+        keep(client, &format!("kept-{number}"), number);
+        live_and_die(client, &format!("once-{number}"), number);
+    });
+    let mut target = found();
+    let folder = target.path("backup");
+    let made = run(dendra(["backup", "--admin", &admin(&source)]).arg(&folder));
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    drop(source);
+    for at in 0..3 {
+        wait_for_horizon(&mut target, at);
+    }
+    let restored = run(dendra(["restore", "--admin", &admin(&target)]).arg(&folder));
+    assert_eq!(restored.code, Some(0), "{}", restored.stderr);
+    kept(&target, "kept-", RECORDS);
+    gone(&target, "once-", RECORDS);
+    // Behind further steps, and a compaction of all that came.
+    for round in 0..2 {
+        wait_for_horizon(&mut target, round);
+        kept(&target, "kept-", RECORDS);
+        gone(&target, "once-", RECORDS);
+    }
+    // Clients go on with what they know of it.
+    for_each(&doors(&target), RECORDS, |client, number| {
+        let key = format!("kept-{number}");
+        let got = client.ask("GET", &key, &[], b"").expect("an answer");
+        let condition = format!("If-Match: {}", got.etag.expect("a version"));
+        let written = client.ask("PUT", &key, &[&condition], &value(number + 1));
+        assert_eq!(written.expect("an answer").status, 201, "{key}");
+        let deleted = client.ask("DELETE", &key, &[], b"");
+        assert_eq!(deleted.expect("an answer").status, 202, "{key}");
+    });
+    wait_for_horizon(&mut target, 2);
+    gone(&target, "kept-", RECORDS);
 }

@@ -27,7 +27,7 @@ use crate::tree::manifest::Manifest;
 use crate::vfs::Vfs;
 use crate::waits::hold;
 use crate::{Error, Result, wal};
-use dendra_base::{Durability, Version};
+use dendra_base::{Durability, Space, Version};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -284,15 +284,27 @@ impl Engine {
 
     /// Could a record that the other owners have purged come back when the damaged blocks in
     /// `spans` go? A block may hold the tombstone that hides it here. Then the table stays.
+    ///
+    /// A live value hides older ones, too. But what all owners purged above it is a delete. This
+    /// folder has that in another table, where it stays as long as this table is there.
     fn may_reappear(&self, tree: &Tree, id: u64, spans: &[KeySpan]) -> bool {
         let ages = self.age_horizon().clock;
         let horizon = self.purge_horizon().max(Version {
             hlc: ages,
             ..Version::ZERO
         });
+        let damaged = tree.tables().find(|(_, t)| t.meta().id == id);
+        let hides = |span: &KeySpan| {
+            let is_of_users = span.first.first() >= Some(&Space::User.byte());
+            damaged.is_none_or(|(_, t)| {
+                t.meta().tombstones > 0 || t.meta().expiring > 0 || !is_of_users
+            })
+        };
         let may_hold = |table: &TableMeta, span: &KeySpan| {
             table.id != id
+                && hides(span)
                 && table.version_min <= horizon
+                && damaged.is_none_or(|(_, t)| table.version_min < t.meta().version_max)
                 && table.smallest <= span.last
                 && span.first <= table.largest
         };

@@ -211,7 +211,7 @@ impl Engine {
     /// The same for a member of a cluster, by the ages of cells (`Cell::age`): all owners have
     /// confirmed what is not younger than `clock`, and none of it will come again. Deletes of
     /// records with fewer than `copies` copies stay. Records of the protocol go by their age, too,
-    /// and deletes of hints at any age: no other folder has them.
+    /// and deletes of hints and notes at any age: no other folder has them.
     ///
     /// What is in memory is flushed soon: a delete goes only from a table, and not while the log
     /// holds an older record.

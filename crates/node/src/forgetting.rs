@@ -173,8 +173,16 @@ mod tests {
     fn a_floor_waits_for_each_member_and_is_above_all_their_clocks() {
         let of = |epoch, clock| Some(Confirmed { epoch, clock });
         assert_eq!(next_floor(7, 50, [of(7, 60), None]), None, "one is away");
-        assert_eq!(next_floor(7, 50, [of(7, 60), of(6, 90)]), None, "one is behind");
+        assert_eq!(
+            next_floor(7, 50, [of(7, 60), of(6, 90)]),
+            None,
+            "one is behind"
+        );
         assert_eq!(next_floor(7, 50, [of(7, 60), of(7, 90)]), Some(90));
-        assert_eq!(next_floor(7, 99, [of(7, 60), of(7, 90)]), Some(100), "it rises");
+        assert_eq!(
+            next_floor(7, 99, [of(7, 60), of(7, 90)]),
+            Some(100),
+            "it rises"
+        );
     }
 }

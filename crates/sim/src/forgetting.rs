@@ -59,9 +59,12 @@ fn draw_shape(prng: &mut Prng) -> Shape {
     shape.copies = pick(prng, &[1, 2, 3, 3, 3, 3, 3, 5]).min(shape.members);
     let count = 2 + prng.below(14) as usize;
     let is_fleeting = prng.chance(1, 4);
-    let mut class = || match is_fleeting && prng.chance(1, 3) {
-        true => KeyClass::Fleeting,
-        false => KeyClass::Strong,
+    let mut class = || {
+        if is_fleeting && prng.chance(1, 3) {
+            KeyClass::Fleeting
+        } else {
+            KeyClass::Strong
+        }
     };
     shape.keys = (0..count).map(|_| class()).collect();
     shape.chaos_us = pick(prng, &[15_000_000, 30_000_000, 60_000_000]);
@@ -121,9 +124,10 @@ fn draw_clients(shape: &Shape, prng: &mut Prng) -> Vec<Vec<Planned>> {
                 let keys = shape.keys.len() as u64;
                 let now = (at_us.min(shape.chaos_us - 1) * keys / shape.chaos_us) as usize;
                 let key = now.saturating_sub(prng.below(2) as usize);
-                let member = match is_loyal && prng.chance(4, 5) {
-                    true => client as usize % shape.members,
-                    false => prng.below(shape.members as u64) as usize,
+                let member = if is_loyal && prng.chance(4, 5) {
+                    client as usize % shape.members
+                } else {
+                    prng.below(shape.members as u64) as usize
                 };
                 todo.push(draw_operation(shape, key, member, delete, think_us, prng));
             }
@@ -162,9 +166,10 @@ fn draw_operation(
         ),
         KeyClass::Fleeting | KeyClass::Weak => PlannedBase::Any,
     };
-    let timeout_us = match prng.chance(1, 4) {
-        true => 5_000_000,
-        false => shape.timeout_us,
+    let timeout_us = if prng.chance(1, 4) {
+        5_000_000
+    } else {
+        shape.timeout_us
     };
     Planned {
         key,

@@ -105,7 +105,10 @@ fn one_forgetting(seed: u64, is_traced: bool) -> bool {
         false => Tracing::Off,
     };
     let report = run_plan(&Plan::draw_forgetting(seed), None, tracing);
-    println!("{} happenings, horizons rose {} times", report.happenings, report.risen);
+    println!(
+        "{} happenings, horizons rose {} times",
+        report.happenings, report.risen
+    );
     for violation in &report.violations {
         println!("seed {seed}: {violation}");
     }

@@ -1,4 +1,5 @@
-//! Clusters whose horizons rise, on the real engine and on maps: every promise, and stores that purge.
+//! Clusters whose horizons rise, on the real engine and on maps: every promise holds, and stores
+//! purge.
 //!
 //! ```text
 //! DENDRA_SIM_FIRST=17 DENDRA_SIM_SEEDS=1 cargo test -p dendra-sim --test forgetting no_seed    one seed
@@ -28,7 +29,10 @@ fn no_seed_breaks_a_promise_while_horizons_rise() {
     }
     println!("horizons rose {risen} times, {purging} of {seeds} clusters purge");
     if seeds >= 50 {
-        assert!(risen > 10 * seeds && purging > seeds / 2, "{risen}, {purging}");
+        assert!(
+            risen > 10 * seeds && purging > seeds / 2,
+            "{risen}, {purging}"
+        );
     }
 }
 

@@ -62,7 +62,8 @@ impl Purge {
             return true;
         }
         // Of one folder alone: no other one has an older copy of it.
-        if key.first() == Some(&Space::Hint.byte()) {
+        let own = [Space::Hint, Space::Meta].map(|space| Some(space.byte()));
+        if own.contains(&key.first().copied()) {
             let is_member = self.ages.copies > 0;
             return is_member && is_dead && cell.version <= self.log_min_of_all;
         }

@@ -34,19 +34,19 @@ pub(super) struct Draft {
     /// It begins with this epoch.
     pub(super) record: EpochRecord,
     /// The same for the epochs that follow while only horizons rise.
-    pub(super) begin: Begin,
+    pub(super) begin: PlanStart,
     moves: MovePlan,
 }
 
 /// A plan for the members and owners of one epoch, whatever its number is.
 #[derive(Clone, Debug)]
-pub(super) struct Begin {
+pub(super) struct PlanStart {
     /// It was made for this one.
     base: EpochRecord,
     new: NewPlan,
 }
 
-impl Begin {
+impl PlanStart {
     /// The record that begins the plan behind `record`.
     pub(super) fn behind(&self, record: &EpochRecord) -> Result<EpochRecord, Declined> {
         if let Some(plan) = record.plan().map(|plan| plan.id) {
@@ -84,7 +84,7 @@ impl Draft {
         Ok(Draft {
             id: DraftId(hasher.finish()),
             record: next,
-            begin: Begin {
+            begin: PlanStart {
                 base: record.clone(),
                 new: new.clone(),
             },

@@ -405,7 +405,7 @@ impl Steward {
     fn adopted(&mut self, now: Now, record: &Arc<EpochRecord>, out: &mut Vec<StewardEffect>) {
         let before = std::mem::replace(&mut self.last, Arc::clone(record));
         let why = self.why_cancelled(&before, record);
-        self.history.learnt(Some(&before), record, now.wall_ms, why);
+        let over = self.history.learnt(Some(&before), record, now.wall_ms, why);
         self.arrivals.adopt(&before, record);
         self.peers.adopt(&before, record);
         self.is_news = true;
@@ -425,6 +425,10 @@ impl Steward {
                 }),
             }
         }
+        out.extend(
+            over.into_iter()
+                .map(|epoch| StewardEffect::DropEpoch { epoch }),
+        );
         self.settle_orders(record, out);
         self.report(out);
         let gone = before.members().iter();

@@ -1,6 +1,6 @@
 //! An order that waits for its epoch.
 
-use super::draft::Begin;
+use super::draft::PlanStart;
 use super::step::OrderTicket;
 use crate::ring::table::MemberId;
 
@@ -8,7 +8,7 @@ use crate::ring::table::MemberId;
 #[derive(Clone, Debug)]
 pub(super) enum OrderIntent {
     /// A plan that was made for an epoch with these members and owners.
-    Begin(Box<Begin>),
+    Begin(Box<PlanStart>),
     Cancel,
     Readdress {
         member: MemberId,

@@ -20,7 +20,7 @@ use super::Steward;
 use super::face::{HorizonHeld, HorizonState};
 use super::messages::ForgetNews;
 use super::step::StewardEffect;
-use crate::forgetting::HeldBack;
+use crate::forgetting::{HeldBack, next_floor};
 use crate::hlc::date_ms;
 use crate::ring::table::MemberId;
 use crate::step::Now;
@@ -81,11 +81,9 @@ impl Steward {
         {
             return None;
         }
-        let mut floor = record.horizons().floor() + 1;
-        for member in record.members() {
-            let confirmed = self.forget_news(record, member.id)?.ok()?;
-            floor = floor.max(confirmed.clock);
-        }
+        let members = record.members().iter();
+        let news = members.map(|member| self.forget_news(record, member.id)?.ok());
+        let floor = next_floor(record.epoch(), record.horizons().floor(), news)?;
         record.forgot(floor).ok()
     }
 

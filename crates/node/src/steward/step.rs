@@ -136,6 +136,12 @@ pub enum StewardEffect {
         /// Its layout: members that stay keep their indexes.
         layout: Arc<Layout>,
     },
+    /// The record of this epoch is needed no more: it only raised horizons, and all members have
+    /// gone on since. The folder may keep it.
+    DropEpoch {
+        /// The epoch.
+        epoch: u64,
+    },
     /// This epoch is durable here and has no layout in this process: it must be started again.
     NoLayout {
         /// The epoch.

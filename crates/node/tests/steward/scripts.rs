@@ -797,3 +797,33 @@ fn strays_are_dropped_once_nothing_else_holds_an_epoch_back() {
     town.pass(1_000_000);
     assert!(all_at(&town, epoch + 1));
 }
+
+#[test]
+fn folders_keep_the_last_steps_alone_and_a_member_that_is_behind_learns_the_newest() {
+    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    let first = town.record(0).epoch();
+    for _ in 0..20 {
+        (0..3).for_each(|number| town.forgets(number, None, CLOCK));
+        town.pass(2_000_000);
+    }
+    assert!(all_at(&town, first + 20));
+    let epochs = |town: &Town| town.houses[&MemberId(2)].epochs();
+    let kept: Vec<u64> = (1..=first).chain(first + 13..=first + 20).collect();
+    assert_eq!(epochs(&town), kept);
+    // It confirms, and misses the step that follows.
+    town.forgets(2, None, CLOCK);
+    town.stop(MemberId(2));
+    (0..2).for_each(|number| town.forgets(number, None, CLOCK));
+    town.pass(3_000_000);
+    assert_eq!(town.record(0).epoch(), first + 21);
+    town.start(MemberId(2));
+    town.pass(6_000_000);
+    assert!(all_at(&town, first + 21));
+    let lines = town.order(2, ClusterOrder::History { entries: 100 });
+    let Some(ClusterAnswer::History(lines)) = lines else {
+        panic!("it answers");
+    };
+    let of_steps = lines.iter().filter(|it| it.change == EpochChange::Forgot);
+    assert_eq!(of_steps.count(), 8, "the others are seen for longer");
+    assert!(lines.iter().any(|it| it.change == EpochChange::Enrolled));
+}

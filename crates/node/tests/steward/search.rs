@@ -624,6 +624,7 @@ impl Search {
                 self.fail(format!("{id} and {from} differ in epoch {epoch}"));
             }
             StewardEffect::NoLayout { epoch } => self.fail(format!("no layout of {epoch}")),
+            StewardEffect::DropEpoch { epoch } => drop(machine.epochs.remove(&epoch)),
             StewardEffect::Throttle { .. } | StewardEffect::DropStrays { .. } => {}
             StewardEffect::Outdated { version } => panic!("{id}: all know version {version}"),
         }

@@ -60,6 +60,13 @@ pub fn node(number: u32) -> u128 {
     (1 << 100) + u128::from(number) * 0x101 + 1
 }
 
+impl House {
+    /// Whose records the folder holds.
+    pub fn epochs(&self) -> Vec<u64> {
+        self.epochs.keys().copied().collect()
+    }
+}
+
 impl Town {
     pub fn found(count: u32, copies: u8) -> Town {
         Town::found_in(count, copies, ClusterVersions::OWN.oldest)
@@ -260,6 +267,7 @@ impl Town {
                 house.outdated = Some(version);
                 house.steward = None;
             }
+            StewardEffect::DropEpoch { epoch } => drop(house.epochs.remove(&epoch)),
             StewardEffect::DropStrays { layout } => house.dropped.push(layout.epoch()),
             StewardEffect::Throttle { bytes_per_second } => {
                 house.throttle = Some(bytes_per_second);

@@ -207,6 +207,7 @@ impl StewardHome {
                     lane.mailbox.post(LoopEvent::Adopt(Arc::clone(&layout)));
                 }
             }
+            StewardEffect::DropEpoch { epoch } => self.drop_epoch(epoch).await,
             StewardEffect::NoLayout { epoch } => tracing::error!(
                 epoch,
                 "the cluster has more members than this process has places for: start this member again"
@@ -329,15 +330,29 @@ impl StewardHome {
         }
     }
 
+    /// The folder needs the record of this epoch no more. One that stays costs its place.
+    async fn drop_epoch(&self, epoch: u64) {
+        let key = notes::epoch_key(epoch);
+        let version = self.agent.cluster.note_version(self.agent.lane);
+        let gone = CellRef::tombstone(key.as_stored(), version);
+        if let Err(reason) = self.write_cell(&key, &gone).await {
+            tracing::debug!(epoch, reason, "the record of an old epoch stays");
+        }
+    }
+
     async fn write(&self, key: &Key, bytes: &[u8]) -> Result<(), String> {
-        let cluster = &self.agent.cluster;
-        let version = cluster.note_version(self.agent.lane);
-        self.lane.shared.engine.raise_hlc_ceiling(version.hlc);
-        let cell = CellRef::value(key.as_stored(), version, bytes);
+        let version = self.agent.cluster.note_version(self.agent.lane);
+        self.write_cell(key, &CellRef::value(key.as_stored(), version, bytes))
+            .await
+    }
+
+    async fn write_cell(&self, key: &Key, cell: &CellRef<'_>) -> Result<(), String> {
+        let engine = &self.lane.shared.engine;
+        engine.raise_hlc_ceiling(cell.version.hlc);
         let seat = Rc::new(Seat::default());
         let pushed = self
             .lane
-            .push_write(&seat, key.as_stored(), &cell, Guard::Newest);
+            .push_write(&seat, key.as_stored(), cell, Guard::Newest);
         pushed.map_err(|_| "the log has no room".to_owned())?;
         let waited = seat.all(Until::DeadlineOrPoison).await;
         match (waited, seat.take(0)) {

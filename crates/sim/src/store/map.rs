@@ -87,7 +87,7 @@ impl MapStore {
                 }
                 byte => is_old && byte == Space::Protocol.byte(),
             };
-            let is_met = (u64::from(cell.checksum) ^ slices) % 3 == 0;
+            let is_met = (cell.checksum ^ slices).is_multiple_of(3);
             !may_go || !is_met || damaged.contains(key)
         });
     }

@@ -338,9 +338,8 @@ impl World<'_> {
                 readiness: Readiness::Ready,
             })
             .collect();
-        it.home = steward.map(|steward| {
-            ProcessSteward::new(steward, fence, Arc::clone(&hlc), origin)
-        });
+        it.home =
+            steward.map(|steward| ProcessSteward::new(steward, fence, Arc::clone(&hlc), origin));
         let incarnation = it.incarnation;
         self.trace
             .line(now_us, || format!("m{member} starts above {floor:x}"));

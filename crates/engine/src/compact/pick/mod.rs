@@ -215,7 +215,7 @@ pub(crate) fn pick_settle(levels: &[Vec<&TableMeta>], options: &Options) -> Opti
     })
 }
 
-/// When nothing is too full: a table that may hold records of other folders is rewritten where it is.
+/// When nothing is too full: a table that may hold records of other folders is rewritten in place.
 pub(crate) fn pick_foreign(
     levels: &[Vec<&TableMeta>],
     may_be_in: impl Fn(&TableMeta) -> bool,

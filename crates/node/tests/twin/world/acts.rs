@@ -204,7 +204,10 @@ impl World {
             Deaf::Most => {
                 let is_of_operation = matches!(
                     answer,
-                    Answer::Cell(_) | Answer::Same | Answer::Promised { .. } | Answer::Outbid { .. }
+                    Answer::Cell(_)
+                        | Answer::Same
+                        | Answer::Promised { .. }
+                        | Answer::Outbid { .. }
                 );
                 (is_confirmation || is_of_operation) && self.prng.chance(4, 5)
             }

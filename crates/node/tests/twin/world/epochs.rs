@@ -158,7 +158,7 @@ impl World {
             };
             let delay = match self.prng.below(10) {
                 0..5 => self.prng.below(400),
-                0..8 => self.prng.below(late),
+                5..8 => self.prng.below(late),
                 // It learns of it from a question, or with a later epoch.
                 _ => continue,
             };

@@ -155,6 +155,8 @@ impl World<'_> {
             StewardEffect::Throttle { bytes_per_second } => {
                 self.give_later(member, 0, 0, Event::Throttle { bytes_per_second });
             }
+            // A folder may keep it.
+            StewardEffect::DropEpoch { .. } => {}
             StewardEffect::DropStrays { layout } => self.drop_strays(member, layout),
             StewardEffect::Removed { .. } => self.end_later(member),
             StewardEffect::Outdated { version } => {
