@@ -59,6 +59,8 @@ pub enum HeldBack<M = MemberIndex> {
     Comparison(M),
     /// Values are here that no owner may know of.
     Strays,
+    /// A backup is being restored here: older records than a delete of now may still come.
+    Restore,
 }
 
 impl<M> HeldBack<M> {
@@ -70,6 +72,7 @@ impl<M> HeldBack<M> {
             HeldBack::Damage => HeldBack::Damage,
             HeldBack::Comparison(peer) => HeldBack::Comparison(name(peer)?),
             HeldBack::Strays => HeldBack::Strays,
+            HeldBack::Restore => HeldBack::Restore,
         })
     }
 
@@ -81,6 +84,7 @@ impl<M> HeldBack<M> {
             HeldBack::Damage => "damage",
             HeldBack::Comparison(_) => "comparing",
             HeldBack::Strays => "strays",
+            HeldBack::Restore => "restoring",
         }
     }
 }
@@ -100,6 +104,7 @@ impl<M: fmt::Display> fmt::Display for HeldBack<M> {
                  partitions that other members own since a change of the owners"
                     .fmt(f)
             }
+            HeldBack::Restore => "a backup is being restored there".fmt(f),
         }
     }
 }

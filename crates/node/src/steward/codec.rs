@@ -19,7 +19,7 @@
 //! bytes, a text its length (2) and UTF-8. A move is the plan (8), partition (2), position (1), old
 //! and new owner (4 each, `ffffffff` = none). A horizon is 0 and the clock (8) of a member that
 //! confirms the epoch, or what holds it back: 1 = operations under way, 2 = hints, 3 = damage,
-//! 4 = a comparison with a member (4), 5 = strays. Integers are little-endian.
+//! 4 = a comparison with a member (4), 5 = strays, 6 = a restore. Integers are little-endian.
 //!
 //! Invariants
 //! 1. Reading makes no more than the bytes hold.
@@ -66,6 +66,7 @@ const HINTS: u8 = 2;
 const DAMAGE: u8 = 3;
 const COMPARISON: u8 = 4;
 const STRAYS: u8 = 5;
+const RESTORE: u8 = 6;
 const MOVE_BYTES: usize = 8 + 2 + 1 + 4 + 4;
 const SENTENCE_BYTES_MAX: usize = 4_096;
 
@@ -346,6 +347,7 @@ fn put_forgets(out: &mut Vec<u8>, news: &ForgetNews) {
             out.extend_from_slice(&peer.0.to_le_bytes());
         }
         Err(HeldBack::Strays) => out.push(STRAYS),
+        Err(HeldBack::Restore) => out.push(RESTORE),
     }
 }
 
@@ -366,6 +368,7 @@ fn forgets(rest: &mut &[u8], epoch: u64) -> Result<Option<ForgetNews>, Unreadabl
         [DAMAGE] => Err(HeldBack::Damage),
         [COMPARISON] => Err(HeldBack::Comparison(member(rest)?)),
         [STRAYS] => Err(HeldBack::Strays),
+        [RESTORE] => Err(HeldBack::Restore),
         _ => return Err("what holds horizons back"),
     }))
 }

@@ -743,11 +743,16 @@ fn damage_takes_a_confirmation_back() {
     let epoch = town.record(0).epoch();
     town.forgets(1, None, CLOCK);
     town.forgets(2, None, CLOCK);
-    town.forgets(1, Some(HeldBack::Damage), 0);
-    town.forgets(0, None, CLOCK);
-    town.pass(5_000_000);
-    assert!(all_at(&town, epoch));
-    assert_eq!(town.status(2).horizons.held[0].code, "damage");
+    for (held, code) in [
+        (HeldBack::Damage, "damage"),
+        (HeldBack::Restore, "restoring"),
+    ] {
+        town.forgets(1, Some(held), 0);
+        town.forgets(0, None, CLOCK);
+        town.pass(6_000_000);
+        assert!(all_at(&town, epoch));
+        assert_eq!(town.status(2).horizons.held[0].code, code);
+    }
     town.forgets(1, None, CLOCK);
     town.pass(1_000_000);
     assert!(all_at(&town, epoch + 1));

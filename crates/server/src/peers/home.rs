@@ -31,6 +31,7 @@ use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use dendra_base::{CellRef, Key};
 use dendra_engine::{Guard, Stop};
+use dendra_node::forgetting::HeldBack;
 use dendra_node::limits::EPOCH_PAGE_RECORDS_MAX;
 use dendra_node::membership::Disowned;
 use dendra_node::ring::table::MemberId;
@@ -148,6 +149,8 @@ impl StewardHome {
             .look_at_strays(&self.lane, &self.agent.cluster);
         let layout = self.agent.cluster.layout();
         let news = match self.agent.confirms() {
+            // A page may bring a record that is older than a delete of now.
+            _ if self.lane.shared.import.is_under_way() => Some(Err(HeldBack::Restore)),
             Ok(confirmed) => Some(Ok(confirmed)),
             // The place of a member that was removed has no number.
             Err(held) => held.rename(|peer| layout.id_of(peer)).map(Err),
