@@ -58,7 +58,8 @@ impl Engine {
         })
     }
 
-    fn look_at_disk(&self) -> Result<()> {
+    /// Asks the disk for its room, for `pressure`. A flush does it, too.
+    pub fn look_at_disk(&self) -> Result<()> {
         let room = self
             .vfs
             .room()
@@ -137,7 +138,7 @@ impl Engine {
         Ok(true)
     }
 
-    fn note_full_disk(&self, error: &Error) {
+    pub(crate) fn note_full_disk(&self, error: &Error) {
         if error.is_no_space() {
             self.is_disk_full.store(true, Ordering::Relaxed);
         }

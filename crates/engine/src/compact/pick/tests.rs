@@ -61,6 +61,27 @@ fn a_full_level_0_goes_down_with_what_it_overlaps() {
 }
 
 #[test]
+fn tables_of_level_0_that_overlap_nothing_are_moved_together() {
+    let mut levels = [
+        vec![
+            table(9, "a", "b", 50),
+            table(8, "c", "e", 50),
+            table(7, "d", "f", 50),
+            table(6, "m", "n", 50),
+            table(5, "x", "y", 50),
+        ],
+        vec![table(1, "k", "m", 10)],
+    ];
+    let plan = picked(&levels).expect("level 0 is over its trigger");
+    assert_eq!(plan.inputs, [5, 9], "8 overlaps 7, and 6 overlaps 1");
+    assert_eq!((plan.level, plan.is_move), (1, true));
+    levels[0][0].tombstones = 1;
+    levels[0][4].expiring = 1;
+    let plan = picked(&levels).expect("level 0 is over its trigger");
+    assert!(!plan.is_move, "a rewrite of 5 and 9 may drop something");
+}
+
+#[test]
 fn a_full_level_gives_the_table_that_rewrites_least() {
     let plan = picked(&[
         vec![],
@@ -149,6 +170,16 @@ fn every_plan_keeps_its_output_level_disjoint_and_repeats() {
             .iter()
             .filter(|t| plan.inputs.contains(&t.id));
         assert!(from_above.count() > 0, "seed {seed}: something goes down");
+        if plan.is_move {
+            let apart = inputs.iter().enumerate().all(|(at, table)| {
+                let others = &inputs[at + 1..];
+                let others = others.iter();
+                others
+                    .into_iter()
+                    .all(|it| it.largest < table.smallest || table.largest < it.smallest)
+            });
+            assert!(apart, "seed {seed}: moved tables do not overlap");
+        }
         // Outputs hold only keys of inputs. So a table left in the output level may lie between two
         // inputs' keys only if no input spans it.
         for other in levels.get(plan.level).into_iter().flatten() {
