@@ -194,6 +194,8 @@ pub const CHECKPOINT_READ_BYTES_MAX: usize = 1 << 20;
 pub const RESTORE_PAGES_MAX: usize = 2;
 /// How long a page waits for flushes, compactions and room in the log's queue before it is refused.
 pub const RESTORE_PAGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// So often at least what a restore has sent is made durable: a crash loses no more of its work.
+pub const RESTORE_DURABLE_EVERY: Duration = Duration::from_secs(5);
 /// While it waits it looks this often.
 pub const RESTORE_LOOK: Duration = Duration::from_millis(5);
 

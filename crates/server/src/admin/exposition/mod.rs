@@ -583,6 +583,11 @@ fn engine(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             "Bytes written by flushes.",
             stats.flush_bytes,
         ),
+        (
+            "engine_ingest_bytes",
+            "Bytes of tables that a restore wrote.",
+            stats.ingest_bytes,
+        ),
         ("engine_compactions", "Compactions done.", stats.compactions),
         (
             "engine_compaction_read_bytes",
