@@ -1,7 +1,7 @@
 //! Which tables to merge next: a pure choice over the tables' descriptions.
 //!
 //! ```text
-//! level 0      score = tables / trigger            those without overlap are moved; or else
+//! level 0      score = tables / trigger            whole ones without overlap are moved; or else
 //!                                                  the oldest ones + those that they overlap in 1
 //! level n ≥ 1  score = bytes / target(n)           the table that rewrites least below + overlaps
 //! target(n)  = level1_bytes × fanout^(n-1)         the highest score of at least 1 wins
@@ -126,9 +126,11 @@ fn pick_level0(levels: &[Vec<&TableMeta>], options: &Options) -> Plan {
     let mut inputs: Vec<&TableMeta> = levels[0].clone();
     inputs.sort_by_key(|t| t.id);
     inputs.truncate(options.level0_inputs_max);
+    // Small tables are merged all the same: many of them would make each choice and each start dear.
+    let is_whole = |table: &TableMeta| table.bytes * 2 >= options.table_bytes as u64;
     let movable: Vec<u64> = inputs
         .iter()
-        .filter(|table| is_clean(table) && is_alone(table, &levels[..2]))
+        .filter(|table| is_whole(table) && is_clean(table) && is_alone(table, &levels[..2]))
         .map(|table| table.id)
         .collect();
     let reason = Reason::Level0Full {
@@ -154,10 +156,11 @@ fn pick_level0(levels: &[Vec<&TableMeta>], options: &Options) -> Plan {
         .unwrap_or_default();
     let below = overlapping(&levels[1], smallest, largest);
     let ids = inputs.iter().chain(&below).map(|t| t.id).collect();
+    let is_move = below.is_empty() && matches!(&inputs[..], [only] if is_clean(only));
     Plan {
         inputs: ids,
         level: 1,
-        is_move: false,
+        is_move,
         reason,
     }
 }
