@@ -123,7 +123,7 @@ pub(crate) struct KeptPage<'a> {
 
 /// The last restore, and what is not durable of it.
 #[derive(Default)]
-struct Desk {
+struct ImportDesk {
     noted: Option<RestoreState>,
     open: Ingest,
     /// Everything up to this key was taken: at least the noted position.
@@ -132,7 +132,7 @@ struct Desk {
     noted_at: Option<Instant>,
 }
 
-impl Desk {
+impl ImportDesk {
     /// Behind an error: if no table is open, then nothing is there but what was noted.
     fn fall_back(&mut self) {
         if self.open.is_settled() {
@@ -144,7 +144,7 @@ impl Desk {
 
 /// State that the restores of one node share.
 pub(crate) struct Import {
-    desk: Mutex<Desk>,
+    desk: Mutex<ImportDesk>,
     outcomes: Mutex<Outcomes>,
     wake: Condvar,
 }
@@ -182,17 +182,17 @@ impl Import {
             .as_ref()
             .map(|state: &RestoreState| state.position.clone());
         Ok(Import {
-            desk: Mutex::new(Desk {
+            desk: Mutex::new(ImportDesk {
                 taken: taken.unwrap_or_default(),
                 noted: state,
-                ..Desk::default()
+                ..ImportDesk::default()
             }),
             outcomes: Mutex::default(),
             wake: Condvar::new(),
         })
     }
 
-    fn desk_held(&self) -> MutexGuard<'_, Desk> {
+    fn desk_held(&self) -> MutexGuard<'_, ImportDesk> {
         self.desk.lock().expect("no holder panics")
     }
 
@@ -273,7 +273,7 @@ impl Import {
     fn add(
         &self,
         road: &Road<'_>,
-        desk: &mut Desk,
+        desk: &mut ImportDesk,
         page: &KeptPage<'_>,
     ) -> Result<(), NotImported> {
         for (raw_key, cell) in page.records {
@@ -298,7 +298,12 @@ impl Import {
     }
 
     /// Makes durable what was taken, and notes it.
-    fn settle(&self, road: &Road<'_>, desk: &mut Desk, pages: u64) -> Result<(), NotImported> {
+    fn settle(
+        &self,
+        road: &Road<'_>,
+        desk: &mut ImportDesk,
+        pages: u64,
+    ) -> Result<(), NotImported> {
         road.engine.finish_ingest(&mut desk.open).map_err(failed)?;
         let position = desk.taken.clone();
         self.note_position(road, desk, pages, &position)
@@ -307,7 +312,7 @@ impl Import {
     fn note_position(
         &self,
         road: &Road<'_>,
-        desk: &mut Desk,
+        desk: &mut ImportDesk,
         pages: u64,
         position: &[u8],
     ) -> Result<(), NotImported> {
@@ -371,7 +376,7 @@ impl Import {
     fn note(
         &self,
         road: &Road<'_>,
-        desk: &mut Desk,
+        desk: &mut ImportDesk,
         next: RestoreState,
     ) -> Result<(), NotImported> {
         let (key, value) = (note_key(), next.encode());

@@ -126,7 +126,7 @@ fn pick_level0(levels: &[Vec<&TableMeta>], options: &Options) -> Plan {
     let mut inputs: Vec<&TableMeta> = levels[0].clone();
     inputs.sort_by_key(|t| t.id);
     inputs.truncate(options.level0_inputs_max);
-    // Small tables are merged all the same: many of them would make each choice and each start dear.
+    // Small tables are merged all the same: many of them would make each choice dear.
     let is_whole = |table: &TableMeta| table.bytes * 2 >= options.table_bytes as u64;
     let movable: Vec<u64> = inputs
         .iter()
