@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! release          knows        cluster: each member's newest      in force        raised by
-//! 0.1.0            4 to 4       4  4  4                            4
-//! the next one     4 to 5       4  5  5   (two releases work)      4
+//! an early build   4 to 4       4  4  4                            4
+//! 0.1.0            4 to 5       4  5  5   (two releases work)      4
 //!                               5  5  5                            4 ─────────────► 5   `dendra cluster finalize`
+//!                  founds       5  5  5                            5
 //! ```
 //!
 //! Invariants
@@ -36,9 +37,9 @@ impl fmt::Display for ClusterVersion {
 /// The versions that a release knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterVersions {
-    /// A new cluster begins with this one.
+    /// The first one that it can work with.
     pub oldest: ClusterVersion,
-    /// Not below `oldest`.
+    /// Not below `oldest`. A new cluster begins with it.
     pub newest: ClusterVersion,
 }
 
@@ -46,7 +47,7 @@ impl ClusterVersions {
     /// Those of this release. A build with the feature `next-version` acts like the next release.
     pub const OWN: ClusterVersions = ClusterVersions {
         oldest: ClusterVersion(4),
-        newest: ClusterVersion(if cfg!(feature = "next-version") { 5 } else { 4 }),
+        newest: ClusterVersion(if cfg!(feature = "next-version") { 6 } else { 5 }),
     };
 
     /// Is it one of them?

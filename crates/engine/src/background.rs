@@ -14,10 +14,11 @@
 //! Not here: when slices run, and how far apart (the server's maintenance threads).
 //! See: docs/overload.md.
 
-use crate::compact::pick::{Plan, Reason, pick, pick_purge, pick_settle};
+use crate::compact::pick::{Plan, Reason, pick, pick_foreign, pick_purge, pick_settle};
 use crate::compact::run::{Job, Purge};
 use crate::engine::Engine;
 use crate::lanes::{Maintained, Quiet};
+use crate::pressure::SEALED_MAX;
 use crate::recover::replacement;
 use crate::table::{self, KeySpan, Table, TableMeta};
 use crate::tree::Tree;
@@ -26,7 +27,7 @@ use crate::tree::manifest::Manifest;
 use crate::vfs::Vfs;
 use crate::waits::hold;
 use crate::{Error, Result, wal};
-use dendra_base::{Durability, Version};
+use dendra_base::{Durability, Space, Version};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,11 +52,30 @@ impl Engine {
         let did_prepare = self.segments.prepare(&*self.vfs, &self.options)?;
         // Only now: a file that stays must not keep the log from going on.
         let more = removed? || did_flush || did_prepare;
+        let more = self.seal_if_wanted()? || more;
         Ok(if more {
             Maintained::More
         } else {
             Maintained::Idle
         })
+    }
+
+    /// Seals the active memtable because something waits for what is in it, and not for its size.
+    fn seal_if_wanted(&self) -> Result<bool> {
+        let order = self.foreign.wants_seal();
+        let is_wanted = order.is_some() || self.wants_seal.load(Ordering::Acquire);
+        if !is_wanted || self.view().sealed.len() >= SEALED_MAX {
+            return Ok(false);
+        }
+        self.wants_seal.store(false, Ordering::Release);
+        let log_floor = self.seal_and_roll().inspect_err(|error| {
+            self.wants_seal.store(true, Ordering::Release);
+            self.note_full_disk(error);
+        })?;
+        if let Some(order) = order {
+            self.foreign.sealed(order, log_floor);
+        }
+        Ok(true)
     }
 
     /// Asks the disk for its room, for `pressure`. A flush does it, too.
@@ -78,12 +98,9 @@ impl Engine {
             let Some(oldest) = view.sealed.last() else {
                 return Ok(false);
             };
-            *slot = Some(Job::flush(
-                &oldest.memtable,
-                view.tree.clone(),
-                &self.options,
-                now_ms,
-            )?);
+            let mut job = Job::flush(&oldest.memtable, view.tree.clone(), &self.options, now_ms)?;
+            job.leave_out(self.foreign.now());
+            *slot = Some(job);
         }
         let job = slot.as_mut().expect("set above");
         let result = match job.step(&*self.vfs, budget_bytes, &mut || self.next_file_id()) {
@@ -118,6 +135,7 @@ impl Engine {
             let added = added.iter().map(|t| (0, t.clone())).collect();
             view.tree = Arc::new(view.tree.replace(&[], added));
         })?;
+        self.note_foreign(job, &added);
         self.counters.flushes.add(1);
         self.counters.flush_bytes.add(bytes);
         Ok(())
@@ -167,6 +185,7 @@ impl Engine {
                 horizon,
                 ages: self.age_horizon(),
                 log_min: self.segments.user_version_min(),
+                log_min_of_all: self.segments.version_min(),
                 now_ms,
             };
             let is_quiet = self.is_quiet(now_ms);
@@ -192,7 +211,9 @@ impl Engine {
                 Some(spans) => Job::mend(plan.clone(), tree, options, spans, now_ms),
                 None => Job::compact(plan.clone(), tree, options, purge),
             };
-            *slot = Some(job.inspect_err(|e| self.damage.note_job(e, &plan.inputs))?);
+            let mut job = job.inspect_err(|e| self.damage.note_job(e, &plan.inputs))?;
+            job.leave_out(self.foreign.now());
+            *slot = Some(job);
         }
         let job = slot.as_mut().expect("set above");
         let result = match job.step(&*self.vfs, budget_bytes, &mut || self.next_file_id()) {
@@ -238,7 +259,9 @@ impl Engine {
             .collect();
         let all_of_level0 = levels[0].clone();
         levels[0].retain(|meta| !aside.contains(&meta.id));
-        let plan = pick(&levels, &self.options).or_else(|| {
+        let plan = pick(&levels, &self.options)
+            .or_else(|| pick_foreign(&levels, |table| self.foreign.may_be_in(table)));
+        let plan = plan.or_else(|| {
             if is_quiet {
                 pick_settle(&levels, &self.options)
             } else {
@@ -262,15 +285,27 @@ impl Engine {
 
     /// Could a record that the other owners have purged come back when the damaged blocks in
     /// `spans` go? A block may hold the tombstone that hides it here. Then the table stays.
+    ///
+    /// A live value hides older ones, too. But what all owners purged above it is a delete. This
+    /// folder has that in another table, where it stays as long as this table is there.
     fn may_reappear(&self, tree: &Tree, id: u64, spans: &[KeySpan]) -> bool {
         let ages = self.age_horizon().clock;
         let horizon = self.purge_horizon().max(Version {
             hlc: ages,
             ..Version::ZERO
         });
+        let damaged = tree.tables().find(|(_, t)| t.meta().id == id);
+        let hides = |span: &KeySpan| {
+            let is_of_users = span.first.first() >= Some(&Space::User.byte());
+            damaged.is_none_or(|(_, t)| {
+                t.meta().tombstones > 0 || t.meta().expiring > 0 || !is_of_users
+            })
+        };
         let may_hold = |table: &TableMeta, span: &KeySpan| {
             table.id != id
+                && hides(span)
                 && table.version_min <= horizon
+                && damaged.is_none_or(|(_, t)| table.version_min < t.meta().version_max)
                 && table.smallest <= span.last
                 && span.first <= table.largest
         };
@@ -293,6 +328,11 @@ impl Engine {
         Ok(())
     }
 
+    fn note_foreign(&self, job: &Job, added: &[Arc<Table>]) {
+        let ids = added.iter().map(|table| table.meta().id);
+        self.foreign.made(job.left_out(), ids);
+    }
+
     fn install_compaction(&self, job: &Job) -> Result<()> {
         let added = job.finish(&*self.vfs)?;
         let plan = job.plan();
@@ -304,6 +344,7 @@ impl Engine {
             .map(|(_, t)| t.clone())
             .collect();
         self.install_tables(plan, &added)?;
+        self.note_foreign(job, &added);
         let spots = self.damage.forget(&plan.inputs);
         self.scrub.mended(spots);
         for table in replaced {

@@ -22,6 +22,7 @@ use crate::cache::BlockCache;
 use crate::commit::{Log, Settled};
 use crate::compact::run::AgeHorizon;
 use crate::damage::{Damage, DamagedTable};
+use crate::foreign::{Foreign, IsForeign};
 use crate::garbage::Garbage;
 use crate::identity::Identity;
 use crate::lanes::{Lanes, Maintained, Maintenance};
@@ -72,6 +73,9 @@ pub struct Engine {
     pub(crate) hlc_ceiling: AtomicU64,
     purge_horizon: Mutex<Version>,
     pub(crate) ages: Ages,
+    pub(crate) foreign: Foreign,
+    /// The age horizon rose: what it covers may be in the active memtable.
+    pub(crate) wants_seal: AtomicBool,
     pub(crate) is_disk_full: AtomicBool,
     pub(crate) disk_free_bytes: AtomicU64,
     poison: OnceLock<String>,
@@ -91,13 +95,16 @@ pub(crate) struct Ages {
 }
 
 impl Ages {
-    fn raise(&self, to: AgeHorizon, first_new: u64) {
+    /// Did the clock value rise?
+    fn raise(&self, to: AgeHorizon, first_new: u64) -> bool {
         let mut now = hold(&self.now);
         let copies = to.copies.max(now.0.copies);
-        if to.clock > now.0.clock {
+        let has_risen = to.clock > now.0.clock;
+        if has_risen {
             *now = (AgeHorizon { copies, ..to }, first_new);
         }
         now.0.copies = copies;
+        has_risen
     }
 
     fn now(&self) -> AgeHorizon {
@@ -160,6 +167,8 @@ impl Engine {
             next_file: AtomicU64::new(opened.next_file),
             purge_horizon: Mutex::new(Version::ZERO),
             ages: Ages::default(),
+            foreign: Foreign::default(),
+            wants_seal: AtomicBool::new(false),
             is_disk_full: AtomicBool::new(false),
             disk_free_bytes: AtomicU64::new(0),
             poison: OnceLock::new(),
@@ -201,10 +210,38 @@ impl Engine {
 
     /// The same for a member of a cluster, by the ages of cells (`Cell::age`): all owners have
     /// confirmed what is not younger than `clock`, and none of it will come again. Deletes of
-    /// records with fewer than `copies` copies stay. Records of the protocol go by their age, too.
+    /// records with fewer than `copies` copies stay. Records of the protocol go by their age, too,
+    /// and deletes of hints and notes at any age: no other folder has them.
+    ///
+    /// What is in memory is flushed soon: a delete goes only from a table, and not while the log
+    /// holds an older record.
     pub fn raise_age_horizon(&self, clock: u64, copies: u8) {
         let first_new = self.next_file.load(Ordering::Acquire);
-        self.ages.raise(AgeHorizon { clock, copies }, first_new);
+        if self.ages.raise(AgeHorizon { clock, copies }, first_new) {
+            self.wants_seal.store(true, Ordering::Release);
+        }
+    }
+
+    /// Leaves out the records that `is_foreign` names, from all tables: each one that is there is
+    /// written anew in the background. No delete is written for them. So a folder that gets such a
+    /// record again later has it as if for the first time. Replaces the order before.
+    pub fn drop_foreign(&self, is_foreign: Arc<IsForeign>) {
+        self.foreign.begin(is_foreign);
+    }
+
+    /// Ends that order, done or not. What is committed from now on stays.
+    pub fn keep_foreign(&self) {
+        self.foreign.end();
+    }
+
+    /// How many tables and memtables may still hold foreign records; `None` without an order.
+    pub fn foreign_left(&self) -> Option<usize> {
+        let log_floor = hold(&self.ledger).folder.log_floor;
+        let view = self.view();
+        self.foreign.left(
+            log_floor,
+            view.tree.tables().map(|(_, table)| table.meta().id),
+        )
     }
 
     pub(crate) fn age_horizon(&self) -> AgeHorizon {
@@ -615,16 +652,18 @@ impl Engine {
 
     /// Seals the active memtable and goes on in a new log segment, so that a flush of everything
     /// sealed leaves nothing in older segments.
-    pub(crate) fn seal_and_roll(&self) -> Result<()> {
+    ///
+    /// Returns the first segment that the log needs behind that flush.
+    pub(crate) fn seal_and_roll(&self) -> Result<u64> {
         let mut log = hold(&self.log);
         self.check_poison()?;
         if self.view.load().active.is_empty() {
-            return Ok(());
+            return Ok(log.active_since);
         }
         let spare = self.segments.take(&*self.vfs, &self.options)?;
         self.or_poison(log.writer.roll(spare))?;
         self.seal_memtable(&mut log);
-        Ok(())
+        Ok(log.active_since)
     }
 
     /// Segments below `floor` are gone: their unsynced bytes need no sync.

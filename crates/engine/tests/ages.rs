@@ -145,3 +145,32 @@ fn a_delete_stays_while_the_log_has_an_older_record() {
     {}
     assert!(holds(&engine, b"\x10k"), "a restart would undo it");
 }
+
+#[test]
+fn deletes_of_hints_and_notes_go_at_any_age_from_the_folder_of_a_member() {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
+    let engine = open(&vfs);
+    let keys: [&[u8]; 3] = [b"\x03hint", b"\x01note", b"\x10user"];
+    for key in keys {
+        write(&engine, key, CellRef::value(key, plain(60), b"v"));
+        settle(&engine);
+        let gone = CellRef {
+            copies: 3,
+            ..CellRef::tombstone(key, plain(61))
+        };
+        write(&engine, key, gone);
+    }
+    // A compaction looks at records that something else is written over.
+    let churn = |hlc| {
+        for key in [&b"\x01a"[..], b"\x10z"] {
+            write(&engine, key, CellRef::value(key, plain(hlc), b"n"));
+        }
+        settle(&engine);
+    };
+    churn(70);
+    assert_eq!(keys.map(|key| holds(&engine, key)), [true; 3]);
+    // No horizon has risen: of clients' records nothing goes.
+    engine.raise_age_horizon(0, 3);
+    churn(80);
+    assert_eq!(keys.map(|key| holds(&engine, key)), [false, false, true]);
+}

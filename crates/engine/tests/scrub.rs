@@ -234,6 +234,55 @@ fn a_block_that_may_hide_what_others_have_purged_stays() {
     assert_eq!(engine.damaged_tables().len(), 1);
 }
 
+/// Two tables of the same keys, one above the other; of the upper one a block is damaged, and
+/// repaired. How many spots were mended.
+fn mended(has_a_delete: bool) -> u64 {
+    let vfs = MemVfs::new();
+    let engine = open(&vfs).expect("a new folder");
+    let key = |n: u64| format!("\u{10}{n:03}").into_bytes();
+    let mut twin = Twin::new();
+    for round in [100, 200] {
+        for n in 0..20 {
+            let known = support::Known {
+                version: dendra_base::Version {
+                    hlc: round + n,
+                    origin: 1,
+                    rmw: 0,
+                },
+                value: (!has_a_delete || round == 100 || n != 19).then(|| vec![7; 90]),
+                expiry_ms: None,
+            };
+            twin.insert(key(n), known);
+        }
+        let all = DamagedSpan {
+            table: 0,
+            offset: 0,
+            reason: String::new(),
+            first: key(0),
+            last: key(19),
+        };
+        repair(&engine, &twin, &all);
+        engine.close(1).expect("memory does not fail");
+    }
+    let tables = tables(&vfs);
+    assert_eq!(tables.len(), 2);
+    vfs.flip_bit(&tables[1], 8);
+    scrub(&engine, 1, 1 << 20);
+    let spans = engine.damaged_spans();
+    assert_eq!(spans.len(), 1);
+    engine.raise_purge_horizon(dendra_base::Version::MAX);
+    repair(&engine, &twin, &spans[0]);
+    engine.repaired(&spans[0]);
+    settle(&engine, 2);
+    engine.stats().scrub.spots_mended
+}
+
+#[test]
+fn a_damaged_block_of_live_values_hides_nothing_that_others_have_purged() {
+    assert_eq!(mended(false), 1);
+    assert_eq!(mended(true), 0);
+}
+
 #[test]
 fn a_pass_goes_on_where_a_restart_interrupted_it() {
     let (_, vfs) = folder();

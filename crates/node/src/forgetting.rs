@@ -29,9 +29,26 @@ pub struct Confirmed {
     pub clock: u64,
 }
 
-/// Why a member does not confirm an epoch yet. `Display` is the sentence for its operator.
+/// The floor of the epoch behind `epoch`, whose own floor is `floor`; `None` until each of its
+/// members has confirmed `epoch`. `members` has an entry for every member, also for one that is
+/// away.
+pub fn next_floor(
+    epoch: u64,
+    floor: u64,
+    members: impl IntoIterator<Item = Option<Confirmed>>,
+) -> Option<u64> {
+    let mut next = floor + 1;
+    for confirmed in members {
+        let confirmed = confirmed.filter(|confirmed| confirmed.epoch == epoch)?;
+        next = next.max(confirmed.clock);
+    }
+    Some(next)
+}
+
+/// Why a member does not confirm an epoch yet. `M` names members: by their places in this process, or
+/// by their numbers where another process reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeldBack {
+pub enum HeldBack<M = MemberIndex> {
     /// A loop has something of an earlier epoch under way.
     UnderWay,
     /// Writes are kept for other members.
@@ -39,25 +56,50 @@ pub enum HeldBack {
     /// Records are loaded, or a block is damaged.
     Damage,
     /// No full comparison with this member ended in this epoch.
-    Comparison(MemberIndex),
+    Comparison(M),
     /// Values are here that no owner may know of.
     Strays,
 }
 
-impl fmt::Display for HeldBack {
+impl<M> HeldBack<M> {
+    /// The same with another name of the member; `None` when it has none.
+    pub fn rename<N>(self, name: impl FnOnce(M) -> Option<N>) -> Option<HeldBack<N>> {
+        Some(match self {
+            HeldBack::UnderWay => HeldBack::UnderWay,
+            HeldBack::Hints => HeldBack::Hints,
+            HeldBack::Damage => HeldBack::Damage,
+            HeldBack::Comparison(peer) => HeldBack::Comparison(name(peer)?),
+            HeldBack::Strays => HeldBack::Strays,
+        })
+    }
+
+    /// One word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            HeldBack::UnderWay => "under-way",
+            HeldBack::Hints => "hints",
+            HeldBack::Damage => "damage",
+            HeldBack::Comparison(_) => "comparing",
+            HeldBack::Strays => "strays",
+        }
+    }
+}
+
+impl<M: fmt::Display> fmt::Display for HeldBack<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HeldBack::UnderWay => "operations of an earlier epoch are under way".fmt(f),
-            HeldBack::Hints => "writes are kept here for a member that does not take them".fmt(f),
-            HeldBack::Damage => "records are being loaded or repaired here".fmt(f),
+            HeldBack::UnderWay => "operations of an earlier epoch are under way there".fmt(f),
+            HeldBack::Hints => "it keeps writes for a member that does not take them".fmt(f),
+            HeldBack::Damage => "it loads records, or repairs damaged ones".fmt(f),
             HeldBack::Comparison(peer) => write!(
                 f,
-                "no full comparison with member {} has ended since the last step",
-                peer.at()
+                "no full comparison of it with {peer} has ended in this epoch"
             ),
-            HeldBack::Strays => "values are here that have more copies than the replication \
-                 factor, or that belong to other members since a change of the owners"
-                .fmt(f),
+            HeldBack::Strays => {
+                "it holds values with more copies than the replication factor, or of \
+                 partitions that other members own since a change of the owners"
+                    .fmt(f)
+            }
         }
     }
 }
@@ -120,5 +162,27 @@ impl Forgetting {
         }
         let clock = desk.hlc.last();
         Ok(Confirmed { epoch, clock })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_floor_waits_for_each_member_and_is_above_all_their_clocks() {
+        let of = |epoch, clock| Some(Confirmed { epoch, clock });
+        assert_eq!(next_floor(7, 50, [of(7, 60), None]), None, "one is away");
+        assert_eq!(
+            next_floor(7, 50, [of(7, 60), of(6, 90)]),
+            None,
+            "one is behind"
+        );
+        assert_eq!(next_floor(7, 50, [of(7, 60), of(7, 90)]), Some(90));
+        assert_eq!(
+            next_floor(7, 99, [of(7, 60), of(7, 90)]),
+            Some(100),
+            "it rises"
+        );
     }
 }

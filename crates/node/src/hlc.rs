@@ -56,6 +56,11 @@ fn first_of(wall_ms: u64) -> u64 {
     wall_ms.clamp(WALL_MS_MIN, WALL_MS_MAX) << COUNTER_BITS
 }
 
+/// A clock value as milliseconds since 1970; `None` for 0, which stands for no value.
+pub fn date_ms(hlc: u64) -> Option<u64> {
+    (hlc > 0).then_some(hlc >> COUNTER_BITS)
+}
+
 /// How far a clock value is ahead of the wall clock, in milliseconds.
 pub fn ahead_ms(hlc: u64, now_ms: u64) -> u64 {
     (hlc >> COUNTER_BITS).saturating_sub(now_ms.max(WALL_MS_MIN))

@@ -264,6 +264,12 @@ impl Layout {
         let is_twin = |twin: Twin| twin.member == member && usize::from(twin.place) < copies;
         owners[..copies].contains(&member) || self.arriving(partition).is_some_and(is_twin)
     }
+
+    /// The same of a record. One with fewer copies than the replication factor may have had more.
+    pub fn owns_record(&self, member: MemberIndex, raw_key: &[u8], copies: u8) -> bool {
+        let partition = self.ring.partition(raw_key);
+        self.owns(member, partition, copies.max(self.topology.copies()))
+    }
 }
 
 /// The newest epoch that is durable at this member, for all its loops, and since when each

@@ -201,6 +201,15 @@ pub const STEWARD_TURN_US: u64 = 2_000_000;
 /// operator who makes room at once is not overtaken.
 pub const FULL_DISK_PATIENCE_US: u64 = 10_000_000;
 
+/// How often horizons rise at most unless told otherwise. What is deleted gives its space back
+/// behind six of these steps: in an hour. A step costs an epoch, and operations under way go one
+/// round again.
+pub const FORGET_EVERY_US_DEFAULT: u64 = 600_000_000;
+
+/// Epochs that only raised horizons, and whose records a folder keeps behind the newest one. One is
+/// needed: each member had the epoch before a step durable when that step was chosen.
+pub const HORIZON_EPOCHS_KEPT: u64 = 8;
+
 /// How often members tell each other how far they are while a plan runs.
 pub const PROGRESS_US: u64 = 1_000_000;
 
@@ -221,7 +230,8 @@ pub const CLUSTER_ORDER_US: u64 = 30_000_000;
 /// Plans that one member keeps until one is applied; the oldest is forgotten first.
 pub const CLUSTER_DRAFTS_MAX: usize = 16;
 
-/// Epochs of which a member keeps a line in memory. The folder keeps them all.
+/// Epochs of which a member keeps a line in memory. The folder keeps them all, but for old ones that
+/// only raised horizons.
 pub const HISTORY_ENTRIES_MAX: usize = 1_024;
 
 /// Longest name of a release in a member's progress.

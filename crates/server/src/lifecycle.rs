@@ -424,7 +424,7 @@ fn open_engine(
         .map_err(in_folder)?;
     if cluster.is_none() {
         // One node holds the only copy of everything: no replica has to confirm a tombstone. In a
-        // cluster no member confirms them yet, so they stay.
+        // cluster its horizons say what may go (`peers/cluster.rs`).
         engine.raise_purge_horizon(dendra_base::Version::MAX);
     }
     let import = Import::open(&engine).map_err(in_folder)?;

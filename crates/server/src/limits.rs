@@ -160,6 +160,9 @@ pub const STEWARD_CALLS_MAX: usize = 256;
 /// How often the steward is told how much the store holds.
 pub const GAUGE_US: u64 = 1_000_000;
 
+/// How long horizons may be held back before the log says so, and how often it says so again.
+pub const HORIZON_PATIENCE_US: u64 = 24 * 3_600 * 1_000_000;
+
 /// Links of a member that was removed stay open for so long, for it to hear of that.
 pub const REMOVED_LINGER: Duration = Duration::from_secs(3);
 

@@ -16,6 +16,8 @@ pub struct Changes {
     pub load_bytes_per_second: u64,
     /// How long the old owner of a position may be away before others are asked.
     pub load_patience_us: u64,
+    /// Horizons rise at most this often; 0 = never: the cluster keeps its deletes.
+    pub forget_every_us: u64,
     /// What the operator does.
     pub deeds: Vec<PlannedDeed>,
 }

@@ -95,7 +95,7 @@ impl Plan {
     }
 }
 
-fn draw_clocks(shape: &mut Shape, prng: &mut Prng) {
+pub(crate) fn draw_clocks(shape: &mut Shape, prng: &mut Prng) {
     let most = shape.skew_ms.iter().map(|ms| ms.unsigned_abs()).max();
     let most = most.unwrap_or(0);
     let mut signed = |most: u64| {
@@ -165,11 +165,12 @@ fn draw_changes(shape: &Shape, prng: &mut Prng) -> Changes {
         } else {
             pick(prng, &[500_000, 2_000_000, 10_000_000])
         },
+        forget_every_us: 0,
         deeds,
     }
 }
 
-fn draw_deed(kinds: &[OperatorDeed], within_us: u64, prng: &mut Prng) -> PlannedDeed {
+pub(crate) fn draw_deed(kinds: &[OperatorDeed], within_us: u64, prng: &mut Prng) -> PlannedDeed {
     PlannedDeed {
         at_us: prng.below(within_us),
         deed: pick(prng, kinds),

@@ -5,6 +5,7 @@
 //!
 //! Not here: the real one (crate `node`), the world around it (`world.rs`).
 
+use dendra_node::forgetting::{Confirmed, HeldBack};
 use dendra_node::step::{Effect, Event, Now};
 use dendra_node::{Fence, Hlc, Layout, MemberIndex};
 use std::sync::Arc;
@@ -36,6 +37,14 @@ pub trait Decider {
     fn compared_us(&self, _peer: MemberIndex) -> Option<u64> {
         None
     }
+
+    /// Does the member confirm its epoch, as its first loop sees it? `None` = it knows no horizons.
+    fn confirms(&self) -> Option<Result<Confirmed, HeldBack>> {
+        None
+    }
+
+    /// The records of other members were dropped: the copies are compared once more.
+    fn dropped_strays(&self) {}
 }
 
 /// A member that starts.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! plan.rs      seed ─► cluster, weather, wishes, faults; changing.rs: members that come and go
+//! forgetting.rs  the same, of a cluster whose horizons rise
 //! schedule.rs  what happens next
 //! world/       lets it happen; member.rs, decider.rs: one member and what decides in it
 //! members/     several processes that say to be one member, with a checker of its own
@@ -30,6 +31,7 @@ pub mod changes;
 mod changing;
 pub mod check;
 pub mod decider;
+mod forgetting;
 pub mod history;
 pub mod limits;
 mod machines;

@@ -7,6 +7,7 @@
 
 use crate::changes::Changes;
 use crate::plan::Plan;
+use dendra_base::ClusterVersion;
 use dendra_node::ring::table::{MemberId, OwnerTable};
 use dendra_node::topology::drive::MoveArrived;
 use dendra_node::topology::record::{EpochMember, EpochRecord, MemberStatus};
@@ -56,6 +57,8 @@ pub(crate) struct Town {
     pub(crate) calm_us: Option<u64>,
     /// Plans that began and ended.
     pub(crate) plans: (u64, u64),
+    /// Epochs that raised the horizons.
+    pub(crate) risen: u64,
 }
 
 pub(crate) fn url(machine: usize) -> String {
@@ -85,6 +88,10 @@ impl Town {
         });
         let first = EpochRecord::first("sim", members.collect(), copies as u8, owners);
         let first = first.expect("a record of few members");
+        let first = match changes.forget_every_us {
+            0 => first,
+            _ => first.in_version(ClusterVersion::HORIZONS),
+        };
         let machine = |at: usize| TownMachine {
             url: url(at),
             standing: MachineStanding::Member(MemberId(at as u32)),
@@ -103,6 +110,7 @@ impl Town {
             tickets: 0,
             calm_us: None,
             plans: (0, 0),
+            risen: 0,
         }
     }
 

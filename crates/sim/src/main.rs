@@ -7,6 +7,7 @@
 //! --minutes N          as many as fit; 0 = until Ctrl-C
 //! --threads N          at once; the cores of the machine if not said
 //! --changing           clusters whose members change alone: all failures of --seeds, each in a line
+//! --forgetting         the same of clusters whose horizons rise; with --seed that one
 //! --changes N          one long run with so many changes of the members; --members N founders
 //! ```
 //!
@@ -32,6 +33,7 @@ use std::time::{Duration, Instant};
 const USAGE: &str = "\
 usage: dendra-sim [--seed N [--trace]] [--seeds N] [--minutes N] [--from N] [--threads N]
        dendra-sim --changing [--seeds N] [--from N] [--threads N]
+       dendra-sim --forgetting [--seeds N] [--from N] [--threads N]
        dendra-sim --changes N [--members N] [--seed N]
 ";
 
@@ -47,6 +49,7 @@ struct Wanted {
     from: Option<u64>,
     threads: Option<u64>,
     is_changing: bool,
+    is_forgetting: bool,
     changes: Option<u64>,
     members: Option<u64>,
 }
@@ -61,6 +64,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Wanted> {
             "--seeds" => wanted.seeds = Some(number()?),
             "--minutes" => wanted.minutes = Some(number()?),
             "--changing" => wanted.is_changing = true,
+            "--forgetting" => wanted.is_forgetting = true,
             "--changes" => wanted.changes = Some(number()?),
             "--members" => wanted.members = Some(number()?.clamp(3, 30)),
             "--from" => wanted.from = Some(number()?),
@@ -81,8 +85,10 @@ fn main() -> ExitCode {
             let members = wanted.members.unwrap_or(5);
             long(seed.unwrap_or(1), members as usize, changes as usize)
         }
+        (None, Some(seed)) if wanted.is_forgetting => one_forgetting(seed, wanted.is_traced),
         (None, Some(seed)) => one(seed, wanted.is_traced),
-        (None, None) if wanted.is_changing => all_changing(&wanted),
+        (None, None) if wanted.is_changing => all_of(&wanted, SeedWorld::Changing),
+        (None, None) if wanted.is_forgetting => all_of(&wanted, SeedWorld::Forgetting),
         (None, None) => many(&wanted),
     };
     if held {
@@ -92,12 +98,29 @@ fn main() -> ExitCode {
     }
 }
 
-/// Clusters whose members change, one after the other: every failure in a line.
-fn all_changing(wanted: &Wanted) -> bool {
+/// One cluster whose horizons rise.
+fn one_forgetting(seed: u64, is_traced: bool) -> bool {
+    let tracing = match is_traced {
+        true => Tracing::Printed,
+        false => Tracing::Off,
+    };
+    let report = run_plan(&Plan::draw_forgetting(seed), None, tracing);
+    println!(
+        "{} happenings, horizons rose {} times",
+        report.happenings, report.risen
+    );
+    for violation in &report.violations {
+        println!("seed {seed}: {violation}");
+    }
+    report.violations.is_empty()
+}
+
+/// Clusters of one world, one after the other: every failure in a line.
+fn all_of(wanted: &Wanted, world: SeedWorld) -> bool {
     let (from, count) = (wanted.from.unwrap_or(0), wanted.seeds.unwrap_or(100));
     let (next, failed) = (AtomicU64::new(0), AtomicU64::new(0));
     let started = Instant::now();
-    let plans = AtomicU64::new(0);
+    let (plans, risen) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..wanted.threads.unwrap_or(2) {
             scope.spawn(|| {
@@ -107,7 +130,8 @@ fn all_changing(wanted: &Wanted) -> bool {
                         return;
                     }
                     let seed = from + number;
-                    let report = run_plan(&Plan::draw_changing(seed), None, Tracing::Off);
+                    let report = run_plan(&world.plan(seed), None, Tracing::Off);
+                    risen.fetch_add(report.risen, Ordering::Relaxed);
                     plans.fetch_add(report.plans.1, Ordering::Relaxed);
                     if let Some(first) = report.violations.first() {
                         failed.fetch_add(1, Ordering::Relaxed);
@@ -119,7 +143,8 @@ fn all_changing(wanted: &Wanted) -> bool {
     });
     println!("{}", progress(count, started));
     let (failed, plans) = (failed.into_inner(), plans.into_inner());
-    println!("{failed} failed, {plans} plans ended");
+    let risen = risen.into_inner();
+    println!("{failed} failed, {plans} plans ended, horizons rose {risen} times");
     failed == 0
 }
 

@@ -160,6 +160,8 @@ pub(crate) struct Member {
     pub(crate) meets: Option<Meets>,
     /// Its steward and what surrounds it, while it runs in a cluster whose members change.
     pub(crate) home: Option<ProcessSteward>,
+    /// Its store drops records of other members.
+    pub(crate) is_dropping: bool,
     /// How long frames are under way, by asking member and link.
     pub(crate) ages: BTreeMap<(usize, u64), Age>,
 }
@@ -190,6 +192,7 @@ impl Member {
             confirmed: 0,
             meets: None,
             home: None,
+            is_dropping: false,
         }
     }
 

@@ -6,6 +6,7 @@
 //! Not here: decisions (crate `node`).
 
 use crate::decider::{Birth, Decider};
+use dendra_node::forgetting::{Confirmed, HeldBack};
 use dendra_node::step::{Effect, Event, Now};
 use dendra_node::{Comparisons, HintRoom, MemberIndex, Node, NodeConfig, Walls};
 use std::sync::Arc;
@@ -56,6 +57,14 @@ impl Decider for Real {
 
     fn compared_us(&self, peer: MemberIndex) -> Option<u64> {
         self.comparisons.full_us(peer)
+    }
+
+    fn confirms(&self) -> Option<Result<Confirmed, HeldBack>> {
+        Some(self.node.confirms())
+    }
+
+    fn dropped_strays(&self) {
+        self.comparisons.dropped_strays();
     }
 }
 

@@ -35,6 +35,8 @@ pub enum SeedWorld {
     Fixed,
     /// They come and go; one of [`CHANGING_SEEDS`] seeds has this one, too.
     Changing,
+    /// Horizons rise.
+    Forgetting,
 }
 
 impl SeedWorld {
@@ -43,6 +45,7 @@ impl SeedWorld {
         match self {
             SeedWorld::Fixed => Plan::draw(seed),
             SeedWorld::Changing => Plan::draw_changing(seed),
+            SeedWorld::Forgetting => Plan::draw_forgetting(seed),
         }
     }
 }
@@ -72,6 +75,8 @@ pub fn run_plan(plan: &Plan, bug: Option<ShellBug>, tracing: Tracing) -> Report 
             searches: Searches::default(),
             happenings: 0,
             plans: (0, 0),
+            risen: 0,
+            purges: false,
             hash: 0,
         }
     })

@@ -4,6 +4,8 @@
 //! sim 18                  seed 18 of the simulator            otherwise its first seeds
 //! twin 6738               seed 6738 of the quick twin         otherwise its first seeds
 //! moving 33               the same while owners change        otherwise its first seeds
+//! forgetting 57           the same while members forget       otherwise its first seeds
+//! horizons 7              seed 7 of the simulator's horizons  otherwise its first seeds
 //! steward 4               seed 4 of the stewards' search      otherwise its first seeds
 //! test PACKAGE TARGET     all tests of a file of tests
 //! ```
@@ -38,17 +40,28 @@ pub(crate) enum Search {
     Sim,
     Twin,
     Moving,
+    Forgetting,
+    Horizons,
     Steward,
 }
 
 impl Search {
-    const ALL: [Search; 4] = [Search::Sim, Search::Twin, Search::Moving, Search::Steward];
+    const ALL: [Search; 6] = [
+        Search::Sim,
+        Search::Twin,
+        Search::Moving,
+        Search::Forgetting,
+        Search::Horizons,
+        Search::Steward,
+    ];
 
     fn word(self) -> &'static str {
         match self {
             Search::Sim => "sim",
             Search::Twin => "twin",
             Search::Moving => "moving",
+            Search::Forgetting => "forgetting",
+            Search::Horizons => "horizons",
             Search::Steward => "steward",
         }
     }
@@ -77,6 +90,20 @@ impl Search {
                 "DENDRA_TWIN_FIRST",
                 "DENDRA_TWIN_SEEDS",
             ],
+            Search::Forgetting => [
+                "dendra-node",
+                "twin",
+                "no_seed_shows_a_fault_while_members_forget",
+                "DENDRA_TWIN_FIRST",
+                "DENDRA_TWIN_SEEDS",
+            ],
+            Search::Horizons => [
+                "dendra-sim",
+                "forgetting",
+                "no_seed_breaks_a_promise_while_horizons_rise",
+                "DENDRA_SIM_FIRST",
+                "DENDRA_SIM_SEEDS",
+            ],
             Search::Steward => [
                 "dendra-node",
                 "steward",
@@ -92,7 +119,8 @@ impl Search {
         match self {
             Search::Sim => 6_000,
             Search::Twin | Search::Moving => 20_000,
-            Search::Steward => 600,
+            Search::Forgetting => 4_000,
+            Search::Steward | Search::Horizons => 600,
         }
     }
 }
@@ -140,8 +168,8 @@ impl Finder {
                 rule: parts[2..].join(" "),
             }),
             _ => Err(format!(
-                "`{words}` is no finder: sim SEED, twin SEED, moving SEED, steward SEED, test \
-                 PACKAGE TARGET"
+                "`{words}` is no finder: sim SEED, twin SEED, moving SEED, forgetting SEED, \
+                 horizons SEED, steward SEED, test PACKAGE TARGET"
             )),
         }
     }
@@ -375,6 +403,8 @@ mod tests {
             "sim 18",
             "twin 6738",
             "moving 33",
+            "forgetting 57",
+            "horizons 7 Lost",
             "steward 4",
             "test dendra-node rounds",
         ] {

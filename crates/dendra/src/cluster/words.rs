@@ -65,7 +65,47 @@ pub(super) fn status(page: &Value) -> Option<String> {
     table(&mut text, &rows);
     let (line, _) = progress(page)?;
     let versions = versions(page).map(|line| line + "\n");
-    Some(format!("{text}\n{line}\n{}", versions.unwrap_or_default()))
+    let horizon = horizon(&page["horizons"]).unwrap_or_default();
+    Some(format!(
+        "{text}\n{line}\n{}{horizon}",
+        versions.unwrap_or_default()
+    ))
+}
+
+fn date(ms: u64) -> Option<String> {
+    let time = jiff::Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
+    Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}
+
+/// Up to when deletes give their space back, and each member that holds that back.
+fn horizon(page: &Value) -> Option<String> {
+    if !page["known"].as_bool()? {
+        return Some(
+            "deletes keep their place: the version in force knows no horizon\n".to_owned(),
+        );
+    }
+    let risen = |floor: String| format!("; the next one is {floor}");
+    let floor = page["floor_ms"].as_u64().and_then(date);
+    let floor = floor.map(risen).unwrap_or_default();
+    let mut text = match page["purge_ms"].as_u64().and_then(date) {
+        Some(purge) => {
+            format!("horizon: what was deleted up to {purge} gives its space back{floor}\n")
+        }
+        None => format!("horizon: nothing is purged yet{floor}\n"),
+    };
+    if page["every_seconds"] == 0 {
+        text += "the member that was asked does not raise the horizon (--forget-every-s 0)\n";
+    }
+    for held in page["held"].as_array()? {
+        let (url, code) = (word(&held["url"]), word(&held["code"]));
+        writeln!(
+            text,
+            "  held back by {url} ({code}): {}",
+            word(&held["why"])
+        )
+        .ok()?;
+    }
+    Some(text)
 }
 
 /// What is in force and what could be, if the two differ.
@@ -341,6 +381,36 @@ mod tests {
         assert_eq!(column(lines[3], "member"), column(lines[2], "status"));
         assert_eq!(column(lines[4], "joining"), column(lines[2], "status"));
         assert_eq!(lines[5..], ["", "no plan is under way at epoch 7"]);
+    }
+
+    #[test]
+    fn a_status_tells_what_is_purged_and_each_member_that_holds_it_back() {
+        let mut page = page(&Value::Null);
+        page["horizons"] = json!({ "known": false, "every_seconds": 600, "held": [] });
+        let text = status(&page).expect("a status");
+        assert!(text.ends_with("knows no horizon\n"), "{text}");
+        page["horizons"] = json!({
+            "known": true, "every_seconds": 600, "purge_ms": null,
+            "floor_ms": 1_764_000_000_000_u64,
+            "held": [{ "url": "http://h1:8080", "code": "hints", "why": "it keeps\u{7} writes" }],
+        });
+        let text = status(&page).expect("a status");
+        assert!(
+            text.ends_with(
+                "horizon: nothing is purged yet; the next one is 2025-11-24T16:00:00Z\n  \
+                 held back by http://h1:8080 (hints): it keeps writes\n"
+            ),
+            "{text}"
+        );
+        page["horizons"]["purge_ms"] = json!(1_763_000_000_000_u64);
+        page["horizons"]["every_seconds"] = json!(0);
+        page["horizons"]["held"] = json!([]);
+        let text = status(&page).expect("a status");
+        assert!(
+            text.contains("deleted up to 2025-11-13T02:13:20Z gives"),
+            "{text}"
+        );
+        assert!(text.ends_with("(--forget-every-s 0)\n"), "{text}");
     }
 
     #[test]

@@ -95,6 +95,7 @@ impl Effective {
             _ => PeerTransport::Frames,
         };
         cluster.compare_bytes_per_second = self.number("compare-bytes-per-second");
+        cluster.forget_every_us = self.number("forget-every-s") * 1_000_000;
         Ok(Some(cluster))
     }
 

@@ -251,6 +251,7 @@ mod tests {
             ("cluster-name", "prod"),
             ("peer-transport", "http"),
             ("compare-bytes-per-second", "3MiB"),
+            ("forget-every-s", "90"),
             ("insecure-peers", "on"),
             ("insecure-clients", "on"),
         ];
@@ -305,6 +306,7 @@ mod tests {
         let mut cluster = ClusterSettings::new(topology, "http://h2:1").expect("a member");
         cluster.transport = PeerTransport::Http;
         cluster.compare_bytes_per_second = 3 << 20;
+        cluster.forget_every_us = 90_000_000;
         expected.cluster = Some(cluster);
         assert_eq!(settings, expected);
     }

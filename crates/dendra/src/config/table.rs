@@ -137,7 +137,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 54] = [
+pub(crate) static OPTIONS: [Spec; 55] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -571,6 +571,16 @@ pub(crate) static OPTIONS: [Spec; 54] = [
         },
         fallback: Fallback::Fixed("2MiB"),
         help: "Keys and values that a member compares with its peers in a second, to repair what differs; 0 = it compares nothing",
+    },
+    Spec {
+        key: "forget-every-s",
+        shape: "SECONDS",
+        kind: Kind::Count {
+            min: 0,
+            max: 31_536_000,
+        },
+        fallback: Fallback::Fixed("600"),
+        help: "Seconds between two steps of the horizon, at least: what was deleted gives its space back behind six of them; 0 = never",
     },
     Spec {
         key: "log",

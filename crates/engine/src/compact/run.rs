@@ -12,6 +12,7 @@
 //! Not here: the choice (`pick/`), the manifest (`engine.rs`).
 
 use super::pick::{Plan, Reason};
+use crate::foreign::ForeignRecords;
 use crate::memtable::Memtable;
 use crate::merge::Merge;
 use crate::options::{Compression, Options};
@@ -37,6 +38,8 @@ pub(crate) struct Purge {
     pub ages: AgeHorizon,
     /// Neither a memtable nor the log holds a client's record of an older version.
     pub log_min: Version,
+    /// The same of any record.
+    pub log_min_of_all: Version,
     /// Wall milliseconds for expiry.
     pub now_ms: u64,
 }
@@ -48,6 +51,7 @@ impl Purge {
             horizon: Version::ZERO,
             ages: AgeHorizon::default(),
             log_min: Version::ZERO,
+            log_min_of_all: Version::ZERO,
             now_ms,
         }
     }
@@ -56,6 +60,12 @@ impl Purge {
         let is_dead = !cell.is_live(self.now_ms);
         if is_dead && cell.version <= self.horizon {
             return true;
+        }
+        // Of one folder alone: no other one has an older copy of it.
+        let own = [Space::Hint, Space::Meta].map(|space| Some(space.byte()));
+        if own.contains(&key.first().copied()) {
+            let is_member = self.ages.copies > 0;
+            return is_member && is_dead && cell.version <= self.log_min_of_all;
         }
         if !self.ages.covers(cell) {
             return false;
@@ -96,6 +106,8 @@ pub(crate) struct Job {
     tree: Arc<Tree>,
     merge: Merge,
     purge: Purge,
+    /// Records of other folders: they are left out.
+    foreign: Option<ForeignRecords>,
     options: TableOptions,
     table_bytes: u64,
     /// The table being written.
@@ -129,6 +141,7 @@ impl Job {
             tree,
             merge,
             purge: Purge::nothing(now_ms),
+            foreign: None,
             writer: None,
             made: Vec::new(),
             metas: Vec::new(),
@@ -169,11 +182,16 @@ impl Job {
         let is_deepest = plan.level >= tree.deepest();
         Ok(Job {
             options: table_options(options, is_deepest),
-            table_bytes: options.table_bytes as u64,
+            // Level 0 counts tables, and one must not become many.
+            table_bytes: match plan.level {
+                0 => u64::MAX,
+                _ => options.table_bytes as u64,
+            },
             plan,
             tree,
             merge,
             purge,
+            foreign: None,
             writer: None,
             made: Vec::new(),
             metas: Vec::new(),
@@ -207,11 +225,22 @@ impl Job {
             tree,
             merge,
             purge: Purge::nothing(now_ms),
+            foreign: None,
             writer: None,
             made: Vec::new(),
             metas: Vec::new(),
             read_bytes: 0,
         })
+    }
+
+    /// Leaves these records out. Before the first step; the inputs are fixed.
+    pub(crate) fn leave_out(&mut self, foreign: Option<ForeignRecords>) {
+        self.foreign = foreign;
+    }
+
+    /// The records that it leaves out.
+    pub(crate) fn left_out(&self) -> Option<&ForeignRecords> {
+        self.foreign.as_ref()
     }
 
     /// The tables that it merges, and why.
@@ -241,7 +270,8 @@ impl Job {
             let bytes = key.len() + cell.encoded_len();
             seen += bytes;
             self.read_bytes += bytes as u64;
-            if !self.is_droppable(key, &cell) {
+            let is_foreign = self.foreign.as_ref().is_some_and(|it| it.has(key, &cell));
+            if !is_foreign && !self.is_droppable(key, &cell) {
                 if self.writer.is_none() {
                     let id = next_id();
                     self.writer = Some(TableWriter::create(vfs, id, &self.options)?);

@@ -114,6 +114,15 @@ impl Comparisons {
         }
     }
 
+    /// The strays of this member were dropped: its copies have to be looked at once more, from the
+    /// beginning.
+    pub fn dropped_strays(&self) {
+        self.stray_epoch.store(0, Ordering::Relaxed);
+        for peer in &self.peers {
+            peer.full_epoch.store(0, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn has_strays_in(&self, epoch: u64) -> bool {
         self.stray_epoch.load(Ordering::Relaxed) >= epoch
     }

@@ -166,11 +166,14 @@ impl Scan {
         if round != self.round || !self.pending.has(member.0) {
             return Scanning::Goes;
         }
-        if let Answer::Refused(Refused::Stale { epoch }) = answer
-            && epoch > desk.layout.epoch()
-        {
-            self.is_stale = true;
-            desk.learn(turn, member, epoch);
+        if let Answer::Refused(Refused::Stale { epoch }) = answer {
+            if epoch > desk.layout.epoch() {
+                self.is_stale = true;
+                desk.learn(turn, member, epoch);
+            } else {
+                // This member has learnt the epoch since it asked: all are asked in it.
+                self.ask(desk, turn);
+            }
             return Scanning::Goes;
         }
         self.pending.remove(member.0);

@@ -9,7 +9,7 @@
 //! | 6 | Chosen | count 2, records |
 //! | 7, 8 | At, Learn | epoch 8 |
 //! | 9 | Removed | record |
-//! | 16 | Progress | epoch 8, stored 8, loaded 8, rate 8, release, 1 = disk full, count 4, moves |
+//! | 16 | Progress | epoch 8, stored 8, loaded 8, rate 8, release, 1 = disk full, count 4, moves, from version 5 of the cluster on: horizon |
 //! | 17 | Throttle | bytes a second 8, when it was ordered 8 |
 //! | 32 | EnrolRequest | cluster, node 16, address, weight 2, zone, replaced address |
 //! | 33 | Enrolled | number 4, record |
@@ -17,7 +17,9 @@
 //!
 //! A ballot is its round (8) and the number of the proposer (4). A record is its length (4) and
 //! bytes, a text its length (2) and UTF-8. A move is the plan (8), partition (2), position (1), old
-//! and new owner (4 each, `ffffffff` = none). Integers are little-endian.
+//! and new owner (4 each, `ffffffff` = none). A horizon is 0 and the clock (8) of a member that
+//! confirms the epoch, or what holds it back: 1 = operations under way, 2 = hints, 3 = damage,
+//! 4 = a comparison with a member (4), 5 = strays. Integers are little-endian.
 //!
 //! Invariants
 //! 1. Reading makes no more than the bytes hold.
@@ -26,8 +28,11 @@
 //! See: docs/peer.md.
 
 use super::messages::{
-    EnrolAnswer, EnrolRequest, LoadGauges, MemberProgress, StewardMessage, ThrottleOrder,
+    EnrolAnswer, EnrolRequest, ForgetNews, LoadGauges, MemberProgress, StewardMessage,
+    ThrottleOrder,
 };
+use crate::forgetting::{Confirmed, HeldBack};
+use crate::hlc::CLOCK_END;
 use crate::limits::{EPOCH_PAGE_RECORDS_MAX, RELEASE_BYTES_MAX};
 use crate::ring::Partition;
 use crate::ring::table::{MemberId, Move, Moving};
@@ -55,6 +60,12 @@ const REFUSED: u8 = 35;
 
 /// In place of a member's number: there is none.
 const NONE: u32 = u32::MAX;
+const CONFIRMED: u8 = 0;
+const UNDER_WAY: u8 = 1;
+const HINTS: u8 = 2;
+const DAMAGE: u8 = 3;
+const COMPARISON: u8 = 4;
+const STRAYS: u8 = 5;
 const MOVE_BYTES: usize = 8 + 2 + 1 + 4 + 4;
 const SENTENCE_BYTES_MAX: usize = 4_096;
 
@@ -316,6 +327,47 @@ fn put_progress(out: &mut Vec<u8>, progress: &MemberProgress) {
         out.extend_from_slice(&id(step.moving.from));
         out.extend_from_slice(&id(step.moving.to));
     }
+    if let Some(news) = &progress.forgets {
+        put_forgets(out, news);
+    }
+}
+
+fn put_forgets(out: &mut Vec<u8>, news: &ForgetNews) {
+    match news {
+        Ok(confirmed) => {
+            out.push(CONFIRMED);
+            put_u64(out, confirmed.clock);
+        }
+        Err(HeldBack::UnderWay) => out.push(UNDER_WAY),
+        Err(HeldBack::Hints) => out.push(HINTS),
+        Err(HeldBack::Damage) => out.push(DAMAGE),
+        Err(HeldBack::Comparison(peer)) => {
+            out.push(COMPARISON);
+            out.extend_from_slice(&peer.0.to_le_bytes());
+        }
+        Err(HeldBack::Strays) => out.push(STRAYS),
+    }
+}
+
+fn forgets(rest: &mut &[u8], epoch: u64) -> Result<Option<ForgetNews>, Unreadable> {
+    if rest.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(match take(rest)? {
+        [CONFIRMED] => Ok(Confirmed {
+            epoch,
+            clock: match u64_of(rest)? {
+                clock if clock < CLOCK_END => clock,
+                _ => return Err("the clock of a confirmation"),
+            },
+        }),
+        [UNDER_WAY] => Err(HeldBack::UnderWay),
+        [HINTS] => Err(HeldBack::Hints),
+        [DAMAGE] => Err(HeldBack::Damage),
+        [COMPARISON] => Err(HeldBack::Comparison(member(rest)?)),
+        [STRAYS] => Err(HeldBack::Strays),
+        _ => return Err("what holds horizons back"),
+    }))
 }
 
 fn progress(rest: &mut &[u8]) -> Result<MemberProgress, Unreadable> {
@@ -352,7 +404,9 @@ fn progress(rest: &mut &[u8]) -> Result<MemberProgress, Unreadable> {
         let step = Move { partition, moving };
         arrived.push(MoveArrived { plan, step });
     }
+    let forgets = forgets(rest, epoch)?;
     Ok(MemberProgress {
+        forgets,
         epoch,
         arrived,
         gauges,

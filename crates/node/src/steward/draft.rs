@@ -20,6 +20,7 @@ use crate::ring::plan::{self, MovePlan, NoPlan, WantedMember, WantedMembers};
 use crate::ring::table::{MemberId, Move};
 use crate::topology::Member;
 use crate::topology::record::{EpochMember, EpochRecord, MemberStatus, NewPlan};
+use crate::topology::why_not::WhyNot;
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 
@@ -32,7 +33,33 @@ pub(super) struct Draft {
     pub(super) id: DraftId,
     /// It begins with this epoch.
     pub(super) record: EpochRecord,
+    /// The same for the epochs that follow while only horizons rise.
+    pub(super) begin: PlanStart,
     moves: MovePlan,
+}
+
+/// A plan for the members and owners of one epoch, whatever its number is.
+#[derive(Clone, Debug)]
+pub(super) struct PlanStart {
+    /// It was made for this one.
+    base: EpochRecord,
+    new: NewPlan,
+}
+
+impl PlanStart {
+    /// The record that begins the plan behind `record`.
+    pub(super) fn behind(&self, record: &EpochRecord) -> Result<EpochRecord, Declined> {
+        if let Some(plan) = record.plan().map(|plan| plan.id) {
+            return Err(WhyNot::PlanUnderWay { plan }.into());
+        }
+        if !record.differs_in_horizons_alone(&self.base) {
+            return Err(Declined::OtherEpoch {
+                made: self.base.epoch(),
+                epoch: record.epoch(),
+            });
+        }
+        Ok(record.planned(&self.new)?)
+    }
 }
 
 /// The members' sizes and states, for a draft.
@@ -57,6 +84,10 @@ impl Draft {
         Ok(Draft {
             id: DraftId(hasher.finish()),
             record: next,
+            begin: PlanStart {
+                base: record.clone(),
+                new: new.clone(),
+            },
             moves: new.moves.clone(),
         })
     }

@@ -1,11 +1,13 @@
-//! The steward's own steps: it carries plans on, enrols founders, and tells others how it does.
+//! The steward's own steps: it carries plans on, enrols founders, raises horizons, and tells others
+//! how it does.
 //!
 //! Invariants
 //! 1. A member proposes a step of a plan at once when it is the first in line that is reached. Else
 //!    it waits `STEWARD_TURN_US` for each one in front of it.
 //! 2. Leaving members are the last in line: they end with the plan.
 //!
-//! Not here: which step is next (`topology/drive.rs`), orders (`ordering.rs`).
+//! Not here: which step is next (`topology/drive.rs`), orders (`ordering.rs`), when
+//! horizons rise (`rising.rs`).
 
 use super::Steward;
 use super::messages::{MemberProgress, StewardMessage};
@@ -30,7 +32,8 @@ impl Steward {
         }
     }
 
-    /// A step of the plan, or founders that were not enrolled, when it is this member's turn.
+    /// A step of the plan, founders that were not enrolled, or higher horizons, when it is this
+    /// member's turn.
     fn drive(&mut self, now: Now, out: &mut Vec<StewardEffect>) {
         let Some(rank) = self.rank() else { return };
         let Some(next) = self.wish(now) else {
@@ -92,7 +95,7 @@ impl Steward {
         let unenrolled: Vec<MemberId> = unenrolled.map(|member| member.id).collect();
         if unenrolled.is_empty() {
             self.unenrolled_since_us = None;
-            return None;
+            return self.next_horizons(now, &record);
         }
         let since_us = *self.unenrolled_since_us.get_or_insert(now.mono_us);
         let node = |id: &MemberId| match *id == self.me.member {
@@ -169,6 +172,7 @@ impl Steward {
             gauges: self.meter.gauges.unwrap_or_default(),
             release: self.release.clone(),
             is_disk_full: self.full_since_us.is_some(),
+            forgets: self.own_forget_news(),
         })
     }
 

@@ -153,10 +153,38 @@ pub struct ClusterStatus {
     pub removed: usize,
     /// The plan under way.
     pub plan: Option<PlanState>,
+    /// Up to when deletes and ended values are purged.
+    pub horizons: HorizonState,
     /// Why nothing goes on although something should.
     pub waits: Option<String>,
     /// How many bytes a second the member that was asked loads at most.
     pub load_bytes_per_second_max: u64,
+}
+
+/// Up to when the cluster purges deletes and ended values, and what holds that back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HorizonState {
+    /// Does the version in force know horizons?
+    pub is_known: bool,
+    /// The asked member proposes to raise them at most this often; 0 = never.
+    pub every_us: u64,
+    /// The newest floor, in milliseconds since 1970; `None` = they have not risen yet.
+    pub floor_ms: Option<u64>,
+    /// What was deleted, or had ended, up to this time goes; milliseconds since 1970.
+    pub purge_ms: Option<u64>,
+    /// The members that do not confirm the newest epoch yet.
+    pub held: Vec<HorizonHeld>,
+}
+
+/// Why a member holds the horizons back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HorizonHeld {
+    /// Its address.
+    pub url: String,
+    /// One word for programs.
+    pub code: &'static str,
+    /// Half a sentence, with the member as its subject.
+    pub why: String,
 }
 
 /// A member, as another one knows it.

@@ -1,12 +1,14 @@
 //! The newest epochs that a member knows, in a few words each.
 //!
 //! Invariants
-//! 1. At most `HISTORY_ENTRIES_MAX` of them are kept; the folder has them all.
+//! 1. At most `HISTORY_ENTRIES_MAX` of them are kept.
+//! 2. Of epochs that only raised horizons the last few are kept, here and in the folder. When such an
+//!    epoch is chosen, each member has the one before: none asks for an earlier record.
 //!
 //! Not here: records (`topology/record/mod.rs`).
 
 use super::face::HistoryEntry;
-use crate::limits::HISTORY_ENTRIES_MAX;
+use crate::limits::{HISTORY_ENTRIES_MAX, HORIZON_EPOCHS_KEPT};
 use crate::topology::record::{EpochChange, EpochMember, EpochRecord};
 use std::collections::VecDeque;
 
@@ -18,14 +20,15 @@ pub(super) struct History {
 }
 
 impl History {
-    /// `after` was learnt; it follows `before`, if that is known.
+    /// `after` was learnt; it follows `before`, if that is known. Returns the epochs whose records no
+    /// member needs any more.
     pub(super) fn learnt(
         &mut self,
         before: Option<&EpochRecord>,
         after: &EpochRecord,
         learnt_ms: u64,
         why: Option<String>,
-    ) {
+    ) -> Vec<u64> {
         let other = |one: &EpochRecord, other: Option<&EpochRecord>| -> Vec<String> {
             let is_new =
                 |member: &&EpochMember| other.is_none_or(|other| other.member(member.id).is_none());
@@ -57,6 +60,17 @@ impl History {
             settled,
             why,
         });
+        if after.change() != EpochChange::Forgot {
+            return Vec::new();
+        }
+        let is_over = |entry: &HistoryEntry| {
+            entry.change == EpochChange::Forgot
+                && entry.epoch + HORIZON_EPOCHS_KEPT <= after.epoch()
+        };
+        let over = self.entries.iter().filter(|entry| is_over(entry));
+        let over: Vec<u64> = over.map(|entry| entry.epoch).collect();
+        self.entries.retain(|entry| !is_over(entry));
+        over
     }
 
     /// The newest entries, the newest first.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Chain(…)                 votes, epochs: `topology/chain/messages.rs`
-//! Progress                 each second while a plan runs, else each five: arrivals, and bytes held
+//! Progress                 each second while a plan runs, else each five: arrivals, bytes held, confirmations
 //! Throttle                 an operator's word, handed on once
 //! EnrolRequest ─► EnrolAnswer    a conversation of its own, before the joiner is a member
 //! ```
@@ -13,6 +13,7 @@
 //!
 //! Not here: bytes (`codec.rs`), links (crate `server`).
 
+use crate::forgetting::{Confirmed, HeldBack};
 use crate::ring::table::MemberId;
 use crate::topology::Member;
 use crate::topology::chain::ChainMessage;
@@ -73,7 +74,13 @@ pub struct MemberProgress {
     pub release: String,
     /// Its disk has no room for values.
     pub is_disk_full: bool,
+    /// Does it confirm this epoch? `None` before `ClusterVersion::HORIZONS`: earlier releases do not
+    /// read it.
+    pub forgets: Option<ForgetNews>,
 }
+
+/// A member's confirmation of an epoch, so that horizons may rise, or what holds it back.
+pub type ForgetNews = Result<Confirmed, HeldBack<MemberId>>;
 
 /// The bytes that a member's store holds and loads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

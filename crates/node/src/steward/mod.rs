@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! operator, joiner ─► order ─► draft ─► proposal ─┐
-//! loops ─► loaded ─► arrivals ─► next step ───────┴─► Chain ─► chosen, durable ─► Adopt: fence, loops
+//! loops ─► loaded ─► arrivals ─► next step ───────┤
+//! loops, others ─► confirmed ─► horizons rise ────┴─► Chain ─► chosen, durable ─► Adopt: fence, loops
 //! others ─► progress, votes, epochs ──────────────────┘            └─► orders answered, history
 //!
 //! which member carries a plan on: its author; when that one is not reached, the voters by number,
@@ -41,6 +42,7 @@ mod ordering;
 mod orders;
 mod peers;
 pub mod places;
+mod rising;
 mod status;
 pub mod step;
 
@@ -54,7 +56,7 @@ use arrivals::Arrivals;
 use dendra_base::ClusterVersions;
 use draft::Draft;
 use history::History;
-use messages::{LoadGauges, StewardMessage, ThrottleOrder};
+use messages::{ForgetNews, LoadGauges, StewardMessage, ThrottleOrder};
 use orders::PendingOrder;
 use peers::{PeerSights, full_since};
 use std::collections::VecDeque;
@@ -79,6 +81,8 @@ pub struct StewardStart {
     pub load_bytes_per_second: u64,
     /// Positions that move at once: `MOVES_SIDE_BY_SIDE`.
     pub side_by_side: usize,
+    /// This member proposes to raise the horizons at most this often; 0 = never.
+    pub forget_every_us: u64,
     /// The default, except in tests.
     pub rules: ChainRules,
     /// For jitter: another one at each start.
@@ -138,6 +142,13 @@ pub struct Steward {
     wish_since: Option<(u64, u64)>,
     /// Founders without a folder are waited for since then.
     unenrolled_since_us: Option<u64>,
+    forget_every_us: u64,
+    /// The own loops' last news about horizons, and the epoch in which they were told.
+    own_forgets: Option<(u64, ForgetNews)>,
+    /// Since when the newest epoch is known here, on the monotonic clock; `None` until that is asked.
+    epoch_since_us: Option<u64>,
+    /// In which epoch the own strays were dropped; 0 = in none.
+    strays_epoch: u64,
     /// Something that `go_on` looks at has changed.
     is_news: bool,
     /// This epoch, or an earlier one, removed this member.
@@ -186,6 +197,10 @@ impl Steward {
             progress_due_us: 0,
             wish_since: None,
             unenrolled_since_us: None,
+            forget_every_us: start.forget_every_us,
+            own_forgets: None,
+            epoch_since_us: None,
+            strays_epoch: 0,
             is_news: true,
             is_gone_told: false,
         })
@@ -255,6 +270,7 @@ impl Steward {
                 stored_bytes,
                 loaded_bytes,
             } => self.meter.gauged(now.mono_us, stored_bytes, loaded_bytes),
+            StewardEvent::Forgets { news } => self.forgets(now, news, out),
             StewardEvent::DiskLooked { is_full } => {
                 self.full_since_us = full_since(self.full_since_us, is_full, now.mono_us);
             }
@@ -389,11 +405,12 @@ impl Steward {
     fn adopted(&mut self, now: Now, record: &Arc<EpochRecord>, out: &mut Vec<StewardEffect>) {
         let before = std::mem::replace(&mut self.last, Arc::clone(record));
         let why = self.why_cancelled(&before, record);
-        self.history.learnt(Some(&before), record, now.wall_ms, why);
+        let over = self.history.learnt(Some(&before), record, now.wall_ms, why);
         self.arrivals.adopt(&before, record);
         self.peers.adopt(&before, record);
         self.is_news = true;
         self.wish_since = None;
+        self.epoch_since_us = Some(now.mono_us);
         if record.member(self.me.member).is_some() {
             match self.layout.next(record) {
                 Ok(layout) => {
@@ -408,6 +425,10 @@ impl Steward {
                 }),
             }
         }
+        out.extend(
+            over.into_iter()
+                .map(|epoch| StewardEffect::DropEpoch { epoch }),
+        );
         self.settle_orders(record, out);
         self.report(out);
         let gone = before.members().iter();

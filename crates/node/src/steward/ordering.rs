@@ -10,14 +10,14 @@
 //!
 //! Invariants
 //! 1. An order is answered once. A joiner is answered at once, and asks again.
-//! 2. A plan is begun only in the epoch that it was made for.
+//! 2. A plan is begun only in the epoch that it was made for, or behind it while only horizons rose.
 //!
 //! Not here: plans (`draft.rs`), the state for operators (`status.rs`).
 
 use super::Steward;
 use super::declined::Declined;
 use super::draft::{self, Sight};
-use super::face::{ClusterAnswer, ClusterOrder};
+use super::face::{ClusterAnswer, ClusterOrder, ClusterStatus};
 use super::messages::{EnrolAnswer, EnrolRequest, StewardMessage, ThrottleOrder};
 use super::orders::{OrderIntent, PendingOrder};
 use super::status::{self, MemberNews, PlanTimes};
@@ -95,7 +95,7 @@ impl Steward {
                 let mut drafts = self.drafts.iter();
                 let found = drafts.find(|known| known.id == draft);
                 let found = found.ok_or(Declined::UnknownDraft { draft })?;
-                OrderIntent::Begin(Box::new(found.record.clone()))
+                OrderIntent::Begin(Box::new(found.begin.clone()))
             }
             ClusterOrder::Cancel => OrderIntent::Cancel,
             ClusterOrder::Readdress { from, to } => {
@@ -149,18 +149,7 @@ impl Steward {
     fn wanted(&self, intent: &OrderIntent) -> Result<EpochRecord, Declined> {
         let record = self.record();
         Ok(match intent {
-            OrderIntent::Begin(next) => {
-                if let Some(plan) = record.plan().map(|plan| plan.id) {
-                    return Err(WhyNot::PlanUnderWay { plan }.into());
-                }
-                if next.previous() != record.digest() {
-                    return Err(Declined::OtherEpoch {
-                        made: next.epoch() - 1,
-                        epoch: record.epoch(),
-                    });
-                }
-                EpochRecord::clone(next)
-            }
+            OrderIntent::Begin(begin) => begin.behind(record)?,
             OrderIntent::Cancel => record.cancelled()?,
             OrderIntent::Readdress { member, to } => record.readdressed(*member, to)?,
             OrderIntent::Rekey => record.rekeyed()?,
@@ -314,7 +303,7 @@ impl Steward {
         let queued = match is_waiting {
             true => Ok(()),
             false => {
-                let next = OrderIntent::Begin(Box::new(draft.record));
+                let next = OrderIntent::Begin(Box::new(draft.begin));
                 self.enqueue(now, None, next)
             }
         };
@@ -355,7 +344,7 @@ impl Steward {
         }
     }
 
-    fn status(&self, now: Now) -> super::face::ClusterStatus {
+    fn status(&self, now: Now) -> ClusterStatus {
         let record = self.record();
         let plan = record.plan().map(|plan| plan.id);
         let since_ms = plan.and_then(|plan| self.history.learnt_ms(plan));
@@ -364,6 +353,9 @@ impl Steward {
             since_ms: since_ms.unwrap_or(now.wall_ms),
         };
         let asked = (self.me.member, self.load_bytes_per_second);
-        status::status(record, asked, times, &|member| self.news(member))
+        ClusterStatus {
+            horizons: self.horizons(),
+            ..status::status(record, asked, times, &|member| self.news(member))
+        }
     }
 }

@@ -1,14 +1,14 @@
 //! An order that waits for its epoch.
 
+use super::draft::PlanStart;
 use super::step::OrderTicket;
 use crate::ring::table::MemberId;
-use crate::topology::record::EpochRecord;
 
 /// Which epoch it waits for.
 #[derive(Clone, Debug)]
 pub(super) enum OrderIntent {
-    /// This one exactly: a plan was made for the epoch before it.
-    Begin(Box<EpochRecord>),
+    /// A plan that was made for an epoch with these members and owners.
+    Begin(Box<PlanStart>),
     Cancel,
     Readdress {
         member: MemberId,

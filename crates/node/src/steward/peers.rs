@@ -6,7 +6,7 @@
 //!
 //! Not here: which process may be which member (`membership/mod.rs`).
 
-use super::messages::{LoadGauges, MemberProgress};
+use super::messages::{ForgetNews, LoadGauges, MemberProgress};
 use crate::ring::table::MemberId;
 use crate::topology::chain::ChainPeer;
 use crate::topology::record::EpochRecord;
@@ -26,6 +26,8 @@ pub(super) struct PeerSight {
     pub(super) versions: Option<ClusterVersions>,
     /// Its disk is full, as it tells since then.
     pub(super) full_since_us: Option<u64>,
+    /// Its last news about horizons, and the epoch that they are about.
+    pub(super) forgets: Option<(u64, ForgetNews)>,
 }
 
 /// Since when a disk is full.
@@ -73,6 +75,7 @@ impl PeerSights {
             view.gauges = Some(news.gauges);
             view.release = Some(news.release.clone());
             view.full_since_us = full_since(view.full_since_us, news.is_disk_full, now_us);
+            view.forgets = news.forgets.map(|forgets| (news.epoch, forgets));
         }
     }
 

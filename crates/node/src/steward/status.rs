@@ -6,7 +6,7 @@
 //! Not here: the values (`face.rs`), text and JSON (crates `server` and `dendra`).
 
 use super::draft::{Sight, copy_bytes};
-use super::face::{ClusterStatus, MemberState, PlanState};
+use super::face::{ClusterStatus, HorizonState, MemberState, PlanState};
 use super::messages::LoadGauges;
 use crate::limits::FULL_DISK_PATIENCE_US;
 use crate::ring::table::{MemberId, Move};
@@ -58,6 +58,7 @@ pub(super) fn status(
         plan: record
             .plan()
             .map(|plan| plan_state(record, plan, &moving, times, (me, news))),
+        horizons: HorizonState::default(),
         waits: waits(record, &members, &moving),
         load_bytes_per_second_max,
         members,

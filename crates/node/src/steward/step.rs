@@ -3,6 +3,7 @@
 //! ```text
 //!            Received Reached     Persisted    Loaded Gauged       Ordered Enrol        Tick
 //! world ───► other members        the log      loops, the store    operator, joiner     time
+//!                                              (Forgets: the loops)
 //! world ◄─── Send SendEpochs      Persist      Adopt Throttle      Answer EnrolAnswer   Removed Outdated …
 //! ```
 //!
@@ -15,7 +16,7 @@
 //! Not here: the meaning of the events (`mod.rs`), bytes (`codec.rs`).
 
 use super::face::{ClusterAnswer, ClusterOrder};
-use super::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
+use super::messages::{EnrolAnswer, EnrolRequest, ForgetNews, StewardMessage};
 use crate::layout::Layout;
 use crate::ring::Partition;
 use crate::ring::table::MemberId;
@@ -78,6 +79,12 @@ pub enum StewardEvent {
         /// Has it none?
         is_full: bool,
     },
+    /// Whether the loops of this process confirm the newest epoch that was adopted. As often as
+    /// `Gauged`.
+    Forgets {
+        /// `Node::confirms` of the first loop, members by their numbers.
+        news: ForgetNews,
+    },
     /// An operator orders.
     Ordered {
         /// Comes back with the answer.
@@ -129,6 +136,12 @@ pub enum StewardEffect {
         /// Its layout: members that stay keep their indexes.
         layout: Arc<Layout>,
     },
+    /// The record of this epoch is needed no more: it only raised horizons, and all members have
+    /// gone on since. The folder may keep it.
+    DropEpoch {
+        /// The epoch.
+        epoch: u64,
+    },
     /// This epoch is durable here and has no layout in this process: it must be started again.
     NoLayout {
         /// The epoch.
@@ -152,6 +165,13 @@ pub enum StewardEffect {
     Throttle {
         /// At least 1.
         bytes_per_second: u64,
+    },
+    /// Drop all records of clients of which this member is no owner in this layout. Their owners
+    /// hold them, and have compared them in this epoch. To be given up when a later epoch is
+    /// adopted.
+    DropStrays {
+        /// Of the newest epoch.
+        layout: Arc<Layout>,
     },
     /// This member was removed, for ever, and the members that stay can go on without it: end the
     /// process, and mark its folder.

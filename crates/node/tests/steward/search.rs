@@ -12,10 +12,12 @@
 //! 2. Each epoch has one record. No position settles before its new owner has loaded for this very
 //!    move, or, if it is taken away, before a majority of its owners has the epoch.
 //! 3. In calm weather plans end, members agree, and members that were removed end.
-//! 4. Every order is answered once, unless its member crashed.
+//! 4. Horizons rise when each member has confirmed the epoch before, and not below its clock.
+//! 5. Every order is answered once, unless its member crashed.
 
 use crate::town::url;
-use dendra_base::{ClusterVersions, Prng};
+use dendra_base::{ClusterVersion, ClusterVersions, Prng};
+use dendra_node::forgetting::{Confirmed, HeldBack};
 use dendra_node::limits::{CLUSTER_ORDER_US, EPOCH_VOTE_US, LOAD_BYTES_PER_SECOND_DEFAULT};
 use dendra_node::ring::Partition;
 use dendra_node::ring::table::{MemberId, OwnerTable};
@@ -35,6 +37,7 @@ const FOUL_US: u64 = 20_000_000;
 const END_US: u64 = 200_000_000;
 const PARTITIONS: u16 = 8;
 const TICK_US: u64 = EPOCH_VOTE_US / 4;
+const FORGET_EVERY_US: u64 = 700_000;
 
 /// What is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +46,13 @@ enum StewardFault {
     LoadedUnread,
     /// No member tells how it does.
     NoProgress,
+    /// Loops say at once that they confirm an epoch.
+    ConfirmedUnseen,
 }
 
 /// Each fault, and within how many seeds it is found.
-const FAULTS: [(StewardFault, u64); 2] = [
+const FAULTS: [(StewardFault, u64); 3] = [
+    (StewardFault::ConfirmedUnseen, 20),
     (StewardFault::LoadedUnread, 20),
     (StewardFault::NoProgress, 20),
 ];
@@ -71,6 +77,8 @@ struct Machine {
     vote: Option<VoteNote>,
     unsynced: VecDeque<(u64, ChainNote)>,
     life: u64,
+    /// The last epoch that its loops confirmed, and their clock when they first did.
+    confirmed: (u64, u64),
     is_lost: bool,
     has_ended: bool,
 }
@@ -84,6 +92,7 @@ struct Reached {
     cancels: u64,
     crashes: u64,
     declined: u64,
+    risen: u64,
 }
 
 struct Search {
@@ -151,7 +160,8 @@ impl Search {
             place: Member::new(&url(id.0)).expect("an address"),
         });
         let first = EpochRecord::first("search", members.collect(), 3, owners);
-        let first = Arc::new(first.expect("a record"));
+        let first = first.expect("a record");
+        let first = Arc::new(first.in_version(ClusterVersion::HORIZONS));
         self.chosen.insert(1, Arc::clone(&first));
         for id in ids {
             self.settle(id, node_of(u64::from(id.0)), &first);
@@ -166,6 +176,7 @@ impl Search {
             vote: None,
             unsynced: VecDeque::new(),
             life: 0,
+            confirmed: (0, 0),
             is_lost: false,
             has_ended: false,
         };
@@ -277,6 +288,7 @@ impl Search {
             }
             Coming::Tick(id) => {
                 self.at(TICK_US, Coming::Tick(id));
+                self.confirm(id);
                 self.tell(id, StewardEvent::Tick);
             }
             Coming::Start(id) => self.start(id),
@@ -300,6 +312,28 @@ impl Search {
         }
         let partitions = vec![partition];
         self.tell(id, StewardEvent::Loaded { epoch, partitions });
+    }
+
+    /// The loops confirm the epoch, sooner or later, or say what holds them back.
+    fn confirm(&mut self, id: MemberId) {
+        let clock = (1 << 59) + self.now_us * 16 + self.prng.below(1_000);
+        let is_soon = self.prng.chance(1, 3);
+        let fault = self.fault;
+        let Some(machine) = self.machines.get_mut(&id) else {
+            return;
+        };
+        let Some(epoch) = machine.steward.as_ref().map(|it| it.record().epoch()) else {
+            return;
+        };
+        if is_soon && machine.confirmed.0 != epoch {
+            machine.confirmed = (epoch, clock);
+        }
+        let is_unseen = fault == Some(StewardFault::ConfirmedUnseen);
+        let news = match machine.confirmed.0 == epoch || is_unseen {
+            true => Ok(Confirmed { epoch, clock }),
+            false => Err(HeldBack::UnderWay),
+        };
+        self.tell(id, StewardEvent::Forgets { news });
     }
 
     fn anyone(&mut self) -> MemberId {
@@ -524,6 +558,7 @@ impl Search {
             versions: ClusterVersions::OWN,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             side_by_side: 2,
+            forget_every_us: FORGET_EVERY_US,
             rules: ChainRules::default(),
             seed,
         };
@@ -589,7 +624,8 @@ impl Search {
                 self.fail(format!("{id} and {from} differ in epoch {epoch}"));
             }
             StewardEffect::NoLayout { epoch } => self.fail(format!("no layout of {epoch}")),
-            StewardEffect::Throttle { .. } => {}
+            StewardEffect::DropEpoch { epoch } => drop(machine.epochs.remove(&epoch)),
+            StewardEffect::Throttle { .. } | StewardEffect::DropStrays { .. } => {}
             StewardEffect::Outdated { version } => panic!("{id}: all know version {version}"),
         }
     }
@@ -650,6 +686,10 @@ impl Search {
             self.check_settled(&before, record, partition);
         }
         match record.change() {
+            EpochChange::Forgot => {
+                self.reached.risen += 1;
+                self.check_risen(&before, record);
+            }
             EpochChange::Planned => self.reached.plans += 1,
             EpochChange::Cancelled => self.reached.cancels += 1,
             EpochChange::Finished => {
@@ -660,6 +700,23 @@ impl Search {
                 self.reached.replacements += u64::from(came && left);
             }
             _ => {}
+        }
+    }
+
+    /// Each member has confirmed the epoch before, with a clock that is not above the floor.
+    fn check_risen(&mut self, before: &EpochRecord, record: &EpochRecord) {
+        let floor = record.horizons().floor();
+        for member in before.members() {
+            let confirmed = self.machines.get(&member.id).map(|it| it.confirmed);
+            let is_there =
+                confirmed.is_some_and(|(epoch, clock)| epoch == before.epoch() && clock <= floor);
+            if !is_there {
+                self.fail(format!(
+                    "horizons rise to {floor} in epoch {}: {} has {confirmed:?}",
+                    record.epoch(),
+                    member.id
+                ));
+            }
         }
     }
 
@@ -737,6 +794,7 @@ fn no_seed_breaks_the_stewards() {
         sums.cancels += reached.cancels;
         sums.crashes += reached.crashes;
         sums.declined += reached.declined;
+        sums.risen += reached.risen;
     }
     println!("{sums:?}");
     let Reached {
@@ -747,6 +805,7 @@ fn no_seed_breaks_the_stewards() {
         cancels,
         crashes,
         declined,
+        risen,
     } = sums;
     let all = [
         plans,
@@ -756,6 +815,7 @@ fn no_seed_breaks_the_stewards() {
         cancels,
         crashes,
         declined,
+        risen,
     ];
     assert!(all.iter().all(|count| *count >= seeds / 20), "{sums:?}");
 }

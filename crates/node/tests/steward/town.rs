@@ -5,6 +5,7 @@
 //! 2. A member that was stopped gets nothing; its folder stays.
 
 use dendra_base::{ClusterVersion, ClusterVersions};
+use dendra_node::forgetting::{Confirmed, HeldBack};
 use dendra_node::limits::{EPOCH_VOTE_US, LOAD_BYTES_PER_SECOND_DEFAULT, MOVES_SIDE_BY_SIDE};
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::Now;
@@ -31,6 +32,10 @@ pub struct House {
     pub versions: ClusterVersions,
     /// The version for which it is too old.
     pub outdated: Option<ClusterVersion>,
+    /// How often it raises horizons at most; 0 = never.
+    pub forget_every_us: u64,
+    /// Epochs in which it was told to drop what other members own.
+    pub dropped: Vec<u64>,
 }
 
 #[derive(Default)]
@@ -55,11 +60,35 @@ pub fn node(number: u32) -> u128 {
     (1 << 100) + u128::from(number) * 0x101 + 1
 }
 
+impl House {
+    /// Whose records the folder holds.
+    pub fn epochs(&self) -> Vec<u64> {
+        self.epochs.keys().copied().collect()
+    }
+}
+
 impl Town {
     pub fn found(count: u32, copies: u8) -> Town {
+        Town::found_in(count, copies, ClusterVersions::OWN.oldest)
+    }
+
+    /// A cluster whose members raise horizons each second, if they may.
+    pub fn forgetting(count: u32, version: ClusterVersion) -> Town {
+        let mut town = Town::found_in(count, 3, version);
+        for number in 0..count {
+            town.stop(MemberId(number));
+            let house = town.houses.get_mut(&MemberId(number)).expect("a house");
+            house.forget_every_us = 1_000_000;
+            town.start(MemberId(number));
+        }
+        town.pass(2_000_000);
+        town
+    }
+
+    fn found_in(count: u32, copies: u8, version: ClusterVersion) -> Town {
         let members = (0..count).map(|n| Member::new(&url(n)).expect("an address"));
         let topology = Topology::new("town", members.collect(), copies).expect("a topology");
-        let first = EpochRecord::founded(&topology);
+        let first = EpochRecord::founded(&topology).in_version(version);
         let mut town = Town {
             is_loading: true,
             ..Town::default()
@@ -84,6 +113,8 @@ impl Town {
             throttle: None,
             versions: ClusterVersions::OWN,
             outdated: None,
+            forget_every_us: 0,
+            dropped: Vec::new(),
         };
         self.houses.insert(member, house);
     }
@@ -99,6 +130,7 @@ impl Town {
             versions: house.versions,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             side_by_side: MOVES_SIDE_BY_SIDE,
+            forget_every_us: house.forget_every_us,
             rules: ChainRules::default(),
             seed: u64::from(member.0),
         };
@@ -235,11 +267,24 @@ impl Town {
                 house.outdated = Some(version);
                 house.steward = None;
             }
+            StewardEffect::DropEpoch { epoch } => drop(house.epochs.remove(&epoch)),
+            StewardEffect::DropStrays { layout } => house.dropped.push(layout.epoch()),
             StewardEffect::Throttle { bytes_per_second } => {
                 house.throttle = Some(bytes_per_second);
             }
             other => panic!("{member}: {other:?}"),
         }
+    }
+
+    /// The loops of a member say whether they confirm its epoch.
+    pub fn forgets(&mut self, number: u32, held: Option<HeldBack<MemberId>>, clock: u64) {
+        let epoch = self.record(number).epoch();
+        let news = match held {
+            Some(held) => Err(held),
+            None => Ok(Confirmed { epoch, clock }),
+        };
+        self.tell(MemberId(number), StewardEvent::Forgets { news });
+        self.deliver();
     }
 
     /// All that moves to the member arrives at once.

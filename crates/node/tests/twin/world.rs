@@ -7,14 +7,16 @@
 //!                                    crash:   what was not committed is lost, or not
 //! ```
 //!
-//! Not here: what clients want and see (`world/clients.rs`), stores (`world/store.rs`); files, frames, many keys: the
-//! large simulator has them. This one is for quick answers.
+//! Not here: what clients want and see (`world/clients.rs`), stores (`world/store.rs`), acts of a
+//! world that forgets (`world/acts.rs`); files, frames, many keys: the large simulator has them. This one is for quick answers.
 
+mod acts;
 mod clients;
 mod epochs;
 mod store;
 
 use crate::history::{Entry, States};
+use acts::Acts;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Stamp};
 use dendra_base::{Cell, Guard, Key, Prng, Version};
@@ -167,6 +169,8 @@ enum What {
     },
     /// The oracle chooses the next epoch.
     Choose,
+    /// The link between two members goes down.
+    Flap,
     /// A member learns the epochs up to this one.
     Adopt {
         site: usize,
@@ -182,6 +186,8 @@ struct Site {
     ceiling: u64,
     skew_ms: i64,
     store: Vec<Stored>,
+    /// Promises that compactions have purged, and that a start may find in the log.
+    log: Vec<Stored>,
     wake_us: u64,
     /// Of the epoch that is durable here.
     layout: Arc<Layout>,
@@ -232,7 +238,8 @@ pub struct World {
     /// Versions that were read, and the bytes that were read under them.
     shown: Vec<(Version, Bytes)>,
     epochs: Option<Epochs>,
-    is_forgetting: bool,
+    /// Of a world that forgets.
+    acts: Option<Acts>,
     effects: Vec<Effect>,
     written: Vec<(Version, u64)>,
 }
@@ -269,7 +276,8 @@ impl World {
             Weather::Forgetting => Some(Epochs::forgetting(&topology)),
             Weather::Fair | Weather::Foul => None,
         };
-        let is_forgetting = weather == Weather::Forgetting;
+        let members = topology.members().len();
+        let acts = (weather == Weather::Forgetting).then(|| Acts::draw(&mut prng, members));
         let layout = match &epochs {
             Some(epochs) => epochs.first_layout(),
             None => Layout::of_ring(&topology, &ring),
@@ -283,6 +291,7 @@ impl World {
             ceiling: 0,
             skew_ms: prng.below(2 * skew_ms + 1) as i64 - skew_ms as i64,
             store: Vec::new(),
+            log: Vec::new(),
             wake_us: u64::MAX,
             layout: Arc::clone(&layout),
             fence: Arc::new(Fence::at(&layout)),
@@ -330,7 +339,7 @@ impl World {
             unknown: Vec::new(),
             shown: Vec::new(),
             epochs,
-            is_forgetting,
+            acts,
             effects: Vec::new(),
             written: Vec::new(),
             prng,
@@ -348,10 +357,13 @@ impl World {
                 world.later(delay, What::Crash { site });
             }
         }
-        if is_moving || is_forgetting {
+        if is_moving || world.acts.is_some() {
             world.later(0, What::Choose);
         }
-        if is_foul && copies > 2 && world.prng.chance(1, 4) {
+        world.flap();
+        // A damaged copy holds horizons back until it is written over.
+        let is_damaging = world.acts.is_none() || world.prng.chance(1, 4);
+        if is_foul && is_damaging && copies > 2 && world.prng.chance(1, 4) {
             // One unlucky member loses copies, never two: the others must be able to tell.
             let site = world.any_site();
             for _ in 0..2 {
@@ -385,6 +397,7 @@ impl World {
     }
 
     fn start(&mut self, site: usize) {
+        self.read_log(site);
         let wall_ms = self.wall_ms(site);
         let seed = self.prng.next_u64();
         let at = &mut self.sites[site];
@@ -412,14 +425,14 @@ impl World {
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             load_patience_us: 2_000,
             comparisons: Arc::default(),
-            compare_bytes_per_second: if self.is_forgetting { 1 << 40 } else { 0 },
-            compare_pause_us: 200,
+            compare_bytes_per_second: if self.acts.is_some() { 1 << 40 } else { 0 },
+            compare_pause_us: self.acts.as_ref().map_or(200, |acts| acts.compare_pause_us),
             repair_wait_us: 2_000,
             seed,
             operations_max: 64,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
         }));
-        if self.is_forgetting {
+        if self.acts.is_some() {
             // Comparisons begin behind a link that came up.
             for member in (0..self.sites.len()).filter(|member| *member != site) {
                 let member = MemberIndex(member as u8);
@@ -473,7 +486,7 @@ impl World {
                 let is_old = self.sites[site].life != life;
                 // What a crash caught on its way to the disk is there, or not. While members
                 // forget, it is not once they have counted what is there.
-                let is_counted = self.is_forgetting && self.sites[site].node.is_some();
+                let is_counted = self.acts.is_some() && self.sites[site].node.is_some();
                 if is_old && (self.prng.chance(1, 2) || is_counted) {
                     return;
                 }
@@ -520,6 +533,7 @@ impl World {
             }
             What::Next { client } => self.next(client),
             What::Choose => self.choose(),
+            What::Flap => self.flap(),
             What::Adopt { site, life, epoch } => self.adopt(site, life, epoch),
             What::Crash { site } => self.crash(site),
             What::Restart { site } => {
@@ -643,7 +657,7 @@ impl World {
                 cell,
                 guard,
             } => {
-                let delay = self.store_delay();
+                let delay = self.store_delay() + self.write_late_us(site);
                 self.later(
                     delay,
                     What::Commit {
@@ -657,7 +671,7 @@ impl World {
                 );
             }
             Effect::Cover { hlc } => {
-                let delay = self.store_delay();
+                let delay = self.store_delay() + self.cover_late_us(site);
                 self.later(delay, What::Covered { site, life, hlc });
             }
             Effect::Page {
@@ -702,7 +716,11 @@ impl World {
             link: 0,
             id,
         };
+        if self.loses_ask(ask) {
+            return;
+        }
         for delay in self.ways() {
+            let delay = delay + self.ask_late_us(ask);
             let ask = ask.clone();
             let event = Box::new(Event::Asked { asker, stamp, ask });
             self.later(delay, What::Deliver { to: to.at(), event });
@@ -711,6 +729,9 @@ impl World {
 
     fn send_answer(&mut self, from: usize, asker: Asker, answer: &Answer) {
         let member = MemberIndex(from as u8);
+        if self.loses_answer(asker.member.at(), answer) {
+            return;
+        }
         for delay in self.ways() {
             let (id, answer) = (asker.id, answer.clone());
             let event = Box::new(Event::Answered { member, id, answer });

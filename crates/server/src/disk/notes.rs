@@ -16,7 +16,7 @@
 
 use crate::disk::versions::Versions;
 use crate::settings::ClusterSettings;
-use dendra_base::{CellRef, ClusterVersion, ClusterVersions, Key, Space, Version};
+use dendra_base::{CellRef, ClusterVersion, ClusterVersions, Key, Kind, Space, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{
     Batch, Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Progress, Show, WriteOutcome,
@@ -141,7 +141,8 @@ pub(crate) fn start(
         write(engine, versions, &key, &own, wall_ms)?;
         return Ok(FolderHome::Alone(own.boot));
     }
-    let first = EpochRecord::founded(&cluster.topology);
+    let newest = ClusterVersions::OWN.newest;
+    let first = EpochRecord::founded(&cluster.topology).in_version(newest);
     let id = MemberId(u32::from(cluster.me.0));
     keep(engine, versions, own, id, first, wall_ms)
 }
@@ -309,11 +310,14 @@ impl fmt::Display for EpochsUnread {
     }
 }
 
-/// The record of an epoch; `None` where it is damaged.
+/// The record of an epoch; `None` where it is damaged, or was dropped.
 ///
 /// # Errors
 /// The sentence about a format of a later release.
 fn read_epoch(key: &[u8], cell: &CellRef<'_>) -> Result<Option<EpochRecord>, String> {
+    if cell.kind == Kind::Tombstone {
+        return Ok(None);
+    }
     let record = cell.is_intact(key).then(|| EpochRecord::decode(cell.value));
     match record {
         Some(Ok(record)) => Ok(Some(record)),

@@ -32,9 +32,8 @@ use crate::limits;
 use crate::settings::Settings;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused, Stamp};
 use dendra_engine::Engine;
-use dendra_node::limits::{
-    COMPARE_PAUSE_US_DEFAULT, LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, MEMBERS_MAX,
-};
+use dendra_node::forgetting::{Confirmed, HeldBack};
+use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, MEMBERS_MAX};
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::{Asker, ClientTicket, Effect, Event, LostSpan, Now, StoreTicket};
 use dendra_node::steward::step::StewardEvent;
@@ -208,7 +207,7 @@ impl Agent {
             load_patience_us: LOAD_PATIENCE_US_DEFAULT,
             comparisons: Arc::clone(&cluster.comparisons),
             compare_bytes_per_second: cluster.compare_bytes_per_second,
-            compare_pause_us: COMPARE_PAUSE_US_DEFAULT,
+            compare_pause_us: cluster.compare_pause_us(),
             repair_wait_us: settings.repair_wait.as_micros() as u64,
             seed: now_us ^ (u64::from(cluster.origin(lane)) << 32),
             operations_max: limits::NODE_OPERATIONS_MAX,
@@ -351,6 +350,11 @@ impl Agent {
     /// The largest clock value of a version that a peer confirmed to this loop since the last time this was asked.
     pub(super) fn take_confirmed(&self, member: MemberIndex) -> u64 {
         self.confirmed[member.at()].take()
+    }
+
+    /// Does this member confirm its epoch? Of the first loop, which keeps hints and compares.
+    pub(super) fn confirms(&self) -> Result<Confirmed, HeldBack> {
+        self.node.borrow().confirms()
     }
 
     /// Tells the node of a member, if this is one, between which keys its folder has lost records.

@@ -32,7 +32,8 @@ use dendra_base::Version;
 use dendra_engine::{Durability, Engine, Identity};
 use dendra_node::hints::HintRoom;
 use dendra_node::limits::{
-    HINT_BYTES_MAX_DEFAULT, LOAD_BYTES_PER_SECOND_DEFAULT, MEMBERS_MAX, MOVES_SIDE_BY_SIDE,
+    COMPARE_PAUSE_US_DEFAULT, HINT_BYTES_MAX_DEFAULT, LOAD_BYTES_PER_SECOND_DEFAULT, MEMBERS_MAX,
+    MOVES_SIDE_BY_SIDE,
 };
 use dendra_node::membership::identity::Peer;
 use dendra_node::membership::{Disowned, MemberEffect, MemberEvent, WaitEnd};
@@ -103,6 +104,9 @@ pub(crate) struct Cluster {
     pub(crate) comparisons: Arc<Comparisons>,
     /// For all of them together; 0 = none.
     pub(crate) compare_bytes_per_second: u64,
+    forget_every_us: u64,
+    /// Members that held the horizons back when the first loop looked last; 0 = none.
+    pub(crate) horizon_held: AtomicU64,
     /// How the own questions travel.
     pub(crate) transport: PeerTransport,
     /// Of peers whose questions come over plain HTTP.
@@ -206,6 +210,15 @@ pub(crate) fn routes(layout: &Layout, before: dendra_wire::Settings) -> dendra_w
     }
 }
 
+/// The clock is above the floor of this epoch, and the folder purges up to its horizon. Requires: the
+/// fence is at this epoch, so that no answer from before leaves any more.
+fn forget(engine: &Engine, hlc: &Hlc, layout: &Layout) {
+    let horizons = layout.horizons();
+    hlc.observe(horizons.floor())
+        .expect("the floor of an epoch is a value of clocks");
+    engine.raise_age_horizon(horizons.purge(), layout.topology().copies());
+}
+
 /// By which number versions of the first loop of a folder's node name it.
 pub(super) fn origin_of(identity: Identity) -> u32 {
     identity.origin << LANE_BITS
@@ -243,6 +256,7 @@ impl Cluster {
             versions: ClusterVersions::OWN,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             side_by_side: MOVES_SIDE_BY_SIDE,
+            forget_every_us: settings.forget_every_us,
             rules: ChainRules::default(),
             seed: life,
         });
@@ -269,12 +283,14 @@ impl Cluster {
             false => AtomicU64::new(0),
         };
         let lives = (0..MEMBERS_MAX).map(lives).collect();
+        let hlc = Hlc::resume(last, engine.hlc_floor(), wall_ms);
+        forget(engine, &hlc, &layout);
         let (orders, ordered) = orders();
         let (door, calls) = StewardDoor::new();
         Ok(Cluster {
             fence: Arc::new(Fence::at(&layout)),
             me,
-            hlc: Arc::new(Hlc::resume(last, engine.hlc_floor(), wall_ms)),
+            hlc: Arc::new(hlc),
             walls: Arc::new(Walls::new(me, usize::from(topology.live()))),
             peers: (0..MEMBERS_MAX).map(|_| PeerGauges::default()).collect(),
             secrets: Secrets::new(settings),
@@ -291,6 +307,8 @@ impl Cluster {
             hints: Arc::new(HintRoom::new(HINT_BYTES_MAX_DEFAULT)),
             comparisons: Arc::default(),
             compare_bytes_per_second: settings.compare_bytes_per_second,
+            forget_every_us: settings.forget_every_us,
+            horizon_held: AtomicU64::new(0),
             transport: settings.transport,
             sessions: Sessions::default(),
             unproven: Arc::default(),
@@ -340,10 +358,20 @@ impl Cluster {
         self.newest().layout.id_of(member)
     }
 
-    /// An epoch is durable: the fence rises, and new members may come. The loops get the layout
-    /// behind this.
-    pub(super) fn adopt(&self, record: &Arc<EpochRecord>, layout: &Arc<Layout>) {
+    /// How long comparisons rest between two of one peer: no longer than horizons, which wait for
+    /// them.
+    pub(super) fn compare_pause_us(&self) -> u64 {
+        match self.forget_every_us {
+            0 => COMPARE_PAUSE_US_DEFAULT,
+            every_us => COMPARE_PAUSE_US_DEFAULT.min(every_us),
+        }
+    }
+
+    /// An epoch is durable: the fence rises, then the horizons, and new members may come. The loops
+    /// get the layout behind this.
+    pub(super) fn adopt(&self, engine: &Engine, record: &Arc<EpochRecord>, layout: &Arc<Layout>) {
         self.fence.advance(layout);
+        forget(engine, &self.hlc, layout);
         let before = self.layout();
         *self.newest.write().expect("no holder panics") = NewestEpoch {
             record: Arc::clone(record),

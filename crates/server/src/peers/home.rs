@@ -6,6 +6,7 @@
 //!                                   ─► Persist       log, durable ─► Persisted
 //!                                   ─► SendEpochs    read in a thread that may wait ─► a link
 //!                                   ─► Adopt         fence, `Cluster`, then every loop's mailbox
+//!                                   ─► DropStrays    engine, in the background ─► compared once more
 //!                                   ─► Answer, EnrolAnswer, Throttle, Removed
 //! ```
 //!
@@ -20,6 +21,7 @@
 
 use super::agent::Agent;
 use super::door::StewardCall;
+use super::horizons::HorizonWatch;
 use super::orders::OrderCall;
 use crate::clients::finished::Finished;
 use crate::clients::seat::{Seat, Until};
@@ -42,6 +44,7 @@ use dendra_node::{Outcome, Steward};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
 
 /// Begins the steward's life on the first loop, at most once.
@@ -59,6 +62,7 @@ pub(crate) fn settle(lane: &Rc<EventLoop>) {
             enrolments: HashMap::new(),
             tickets: 0,
             gauged_us: 0,
+            horizons: HorizonWatch::new(lane.now_us()),
         };
         tokio::task::spawn_local(home.live(resident.calls, resident.ordered));
     }
@@ -74,6 +78,7 @@ struct StewardHome {
     enrolments: HashMap<u64, oneshot::Sender<EnrolAnswer>>,
     tickets: u64,
     gauged_us: u64,
+    horizons: HorizonWatch,
 }
 
 impl StewardHome {
@@ -139,6 +144,24 @@ impl StewardHome {
         self.step(event).await;
         let is_full = self.is_disk_full();
         self.step(StewardEvent::DiskLooked { is_full }).await;
+        self.horizons
+            .look_at_strays(&self.lane, &self.agent.cluster);
+        let layout = self.agent.cluster.layout();
+        let news = match self.agent.confirms() {
+            Ok(confirmed) => Some(Ok(confirmed)),
+            // The place of a member that was removed has no number.
+            Err(held) => held.rename(|peer| layout.id_of(peer)).map(Err),
+        };
+        if let Some(news) = news {
+            self.step(StewardEvent::Forgets { news }).await;
+        }
+        let state = self.steward.horizons();
+        let held = state.held.len() as u64;
+        self.agent
+            .cluster
+            .horizon_held
+            .store(held, Ordering::Relaxed);
+        self.horizons.warn(self.lane.now_us(), &state);
     }
 
     fn is_disk_full(&self) -> bool {
@@ -173,12 +196,18 @@ impl StewardHome {
                 if let Some(why) = self.steward.why_stopped() {
                     tracing::warn!(epoch, why, "the plan under way is stopped");
                 }
-                self.agent.cluster.adopt(&record, &layout);
+                // Positions may come back: what is loaded from now on stays.
+                self.lane.shared.engine.keep_foreign();
+                self.horizons.adopted(self.lane.now_us(), change);
+                self.agent
+                    .cluster
+                    .adopt(&self.lane.shared.engine, &record, &layout);
                 self.places.note(self.steward.layout());
                 for lane in &self.lane.shared.lanes {
                     lane.mailbox.post(LoopEvent::Adopt(Arc::clone(&layout)));
                 }
             }
+            StewardEffect::DropEpoch { epoch } => self.drop_epoch(epoch).await,
             StewardEffect::NoLayout { epoch } => tracing::error!(
                 epoch,
                 "the cluster has more members than this process has places for: start this member again"
@@ -202,6 +231,10 @@ impl StewardHome {
                         "the order to load slower or faster could not be noted: it ends with this process"
                     );
                 }
+            }
+            StewardEffect::DropStrays { layout } => {
+                let me = self.agent.cluster.me;
+                self.horizons.drop_strays(&self.lane, me, layout);
             }
             StewardEffect::Removed { epoch } => {
                 let cluster = &self.agent.cluster;
@@ -297,15 +330,29 @@ impl StewardHome {
         }
     }
 
+    /// The folder needs the record of this epoch no more. One that stays costs its place.
+    async fn drop_epoch(&self, epoch: u64) {
+        let key = notes::epoch_key(epoch);
+        let version = self.agent.cluster.note_version(self.agent.lane);
+        let gone = CellRef::tombstone(key.as_stored(), version);
+        if let Err(reason) = self.write_cell(&key, &gone).await {
+            tracing::debug!(epoch, reason, "the record of an old epoch stays");
+        }
+    }
+
     async fn write(&self, key: &Key, bytes: &[u8]) -> Result<(), String> {
-        let cluster = &self.agent.cluster;
-        let version = cluster.note_version(self.agent.lane);
-        self.lane.shared.engine.raise_hlc_ceiling(version.hlc);
-        let cell = CellRef::value(key.as_stored(), version, bytes);
+        let version = self.agent.cluster.note_version(self.agent.lane);
+        self.write_cell(key, &CellRef::value(key.as_stored(), version, bytes))
+            .await
+    }
+
+    async fn write_cell(&self, key: &Key, cell: &CellRef<'_>) -> Result<(), String> {
+        let engine = &self.lane.shared.engine;
+        engine.raise_hlc_ceiling(cell.version.hlc);
         let seat = Rc::new(Seat::default());
         let pushed = self
             .lane
-            .push_write(&seat, key.as_stored(), &cell, Guard::Newest);
+            .push_write(&seat, key.as_stored(), cell, Guard::Newest);
         pushed.map_err(|_| "the log has no room".to_owned())?;
         let waited = seat.all(Until::DeadlineOrPoison).await;
         match (waited, seat.take(0)) {

@@ -12,6 +12,7 @@
 //! scan.rs      scans over the whole cluster            meeting.rs   a start asks and waits
 //! notes.rs     records about other members, to the log  mark.rs      the file `REFUSED`
 //! home.rs      the steward, on the first loop           door.rs      the ways to it
+//! horizons.rs  what holds horizons back, and strays
 //! join.rs      a process asks to become a member        hello_maker.rs   which process made a hello
 //! orders.rs    orders of operators, to the steward      secrets.rs   the secrets that are valid
 //! limits of all this: `limits.rs` of the crate
@@ -38,6 +39,7 @@ mod handshake;
 mod hello_maker;
 mod home;
 mod hop;
+mod horizons;
 mod http_link;
 mod join;
 mod link;

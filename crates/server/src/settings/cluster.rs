@@ -5,7 +5,8 @@
 //! --self                                          ─► me       ─┼─► ClusterSettings
 //! --cluster-secret-file                           ─► Secret   ─┤  one line, or two while it is changed
 //! --peer-transport                                ─► transport ┤
-//! --compare-bytes-per-second                      ─► budget    ┘
+//! --compare-bytes-per-second                      ─► budget    ┤
+//! --forget-every-s                                ─► interval  ┘
 //! --join  --replace                               ─► join, and a topology of this node alone
 //! ```
 //!
@@ -18,7 +19,7 @@
 //! See: docs/cli.md, "A cluster".
 
 use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, SECRETS_MAX};
-use dendra_node::limits::COMPARE_BYTES_PER_SECOND_DEFAULT;
+use dendra_node::limits::{COMPARE_BYTES_PER_SECOND_DEFAULT, FORGET_EVERY_US_DEFAULT};
 use dendra_node::{Member, MemberIndex, Topology};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,8 @@ pub struct ClusterSettings {
     pub transport: PeerTransport,
     /// How many bytes of keys and values a second this one compares with others; 0 = none.
     pub compare_bytes_per_second: u64,
+    /// This one proposes to raise the horizons of the cluster at most this often; 0 = never.
+    pub forget_every_us: u64,
     /// Was the name of the cluster said, or is it the usual one?
     pub is_named: bool,
     /// A folder that belongs to no cluster yet joins this one; `topology` is of this node alone then.
@@ -87,6 +90,7 @@ impl ClusterSettings {
             secret_file: None,
             transport: PeerTransport::default(),
             compare_bytes_per_second: COMPARE_BYTES_PER_SECOND_DEFAULT,
+            forget_every_us: FORGET_EVERY_US_DEFAULT,
             is_named: true,
             join: None,
             is_single: false,

@@ -40,12 +40,27 @@ impl Copy {
 
 /// Checks one key: the copies of its owners in the ring's order, and the operations on it.
 pub fn check_key(key: usize, copies: &[Copy], ops: &[&Op], disks: Disks) -> Vec<Violation> {
+    check_key_above(0, key, copies, ops, disks)
+}
+
+/// The same where deletes up to the clock value `purge` may be gone: of a write that is not younger
+/// no trace has to be left. The last reads tell whether its value should be there.
+pub fn check_key_above(
+    purge: u64,
+    key: usize,
+    copies: &[Copy],
+    ops: &[&Op],
+    disks: Disks,
+) -> Vec<Violation> {
     let mut violations = Vec::new();
     let newest = copies.iter().filter_map(|copy| copy.version()).max();
     for op in ops {
         let ClientEnd::Written(version) = op.end else {
             continue;
         };
+        if version.hlc <= purge {
+            continue;
+        }
         let asked = &copies[..usize::from(op.from).min(copies.len())];
         let lost = asked
             .iter()

@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! 1. Options are drawn so that a few dozen writes see a flush, and a few hundred a compaction.
-//! 2. Nothing is purged: in a cluster no member confirms a horizon.
+//! 2. It purges by horizons alone, and nothing until one is raised.
 //!
 //! Not here: the engine's own crash tests, which visit every operation (crates/engine/tests).
 
@@ -18,8 +18,8 @@ use dendra_engine::check::check_folder;
 use dendra_engine::vfs::faulty::{Call, Failure, Repeat};
 use dendra_engine::vfs::{FaultyVfs, MemVfs, Vfs, Wait};
 use dendra_engine::{
-    Batch, Compression, Cursor, DamagedSpan, Direction, Engine, Error, Flow, Identity, Lookup,
-    Maintained, Maintenance, Options, Progress, Show, WriteOutcome,
+    Batch, Compression, Cursor, DamagedSpan, Direction, Engine, Error, Flow, Identity, IsForeign,
+    Lookup, Maintained, Maintenance, Options, Progress, Show, WriteOutcome,
 };
 use dendra_node::step::{LostSpan, StoreFailure, StoreOutcome};
 use std::ops::Bound;
@@ -227,6 +227,22 @@ impl EngineStore {
             }
         }
         Fate::Alive
+    }
+
+    pub(super) fn raise_age_horizon(&self, clock: u64, copies: u8) {
+        self.engine.raise_age_horizon(clock, copies);
+    }
+
+    pub(super) fn drop_foreign(&self, is_foreign: Arc<IsForeign>) {
+        self.engine.drop_foreign(is_foreign);
+    }
+
+    pub(super) fn ends_dropping(&self, is_over: bool) -> bool {
+        let is_done = self.engine.foreign_left() == Some(0);
+        if is_done || is_over {
+            self.engine.keep_foreign();
+        }
+        is_done
     }
 
     pub(super) fn scrub(&mut self, budget_bytes: u64, now_ms: u64) -> Fate {

@@ -11,7 +11,8 @@
 
 use super::{PageRange, Paged, Write, Written};
 use dendra_base::peer::Condition;
-use dendra_base::{Cell, Guard, Key, Prng, Version};
+use dendra_base::{Cell, Guard, Key, Prng, Space, Version};
+use dendra_engine::IsForeign;
 use dendra_node::step::{StoreFailure, StoreOutcome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -26,6 +27,9 @@ pub struct MapStore {
     ceiling: u64,
     /// The newest version that a condition let in: later plain writes on this copy are newer.
     fence: Version,
+    /// Up to which age it forgets, and records of how many copies: of this life.
+    horizon: (u64, u8),
+    slices: u64,
 }
 
 impl MapStore {
@@ -54,6 +58,43 @@ impl MapStore {
         let is_damaged = self.damaged.contains(key);
         let cell = self.cells.get(key).filter(|_| is_damaged);
         cell.map(|cell| cell.version)
+    }
+
+    pub(super) fn raise_age_horizon(&mut self, clock: u64, copies: u8) {
+        self.horizon = (clock.max(self.horizon.0), copies);
+    }
+
+    pub(super) fn drop_foreign(&mut self, is_foreign: &IsForeign) {
+        self.cells
+            .retain(|key, cell| !is_foreign(key.as_stored(), &cell.as_ref()));
+    }
+
+    /// Forgets some of what it may, each time others.
+    pub(super) fn maintain(&mut self, now_ms: u64) {
+        self.slices += 1;
+        let (clock, copies) = self.horizon;
+        if clock == 0 || self.fails_reads {
+            return;
+        }
+        let slices = self.slices;
+        let damaged = &self.damaged;
+        self.cells.retain(|key, cell| {
+            let cell = cell.as_ref();
+            let is_old = cell.age() <= clock && cell.version.hlc <= clock;
+            let may_go = match key.as_stored()[0] {
+                byte if byte == Space::User.byte() => {
+                    is_old && cell.copies >= copies && !cell.is_live(now_ms)
+                }
+                byte => is_old && byte == Space::Protocol.byte(),
+            };
+            let is_met = (u64::from(cell.checksum) ^ slices) % 3 == 0;
+            !may_go || !is_met || damaged.contains(key)
+        });
+    }
+
+    /// The horizon is raised again when a process starts on it.
+    pub(super) fn end_life(&mut self) {
+        self.horizon = (0, 0);
     }
 
     pub(super) fn fail_reads(&mut self, fails_reads: bool) {

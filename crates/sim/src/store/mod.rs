@@ -26,10 +26,11 @@ pub use terms::{Crash, Fate, PageRange, Paged, Write, Written};
 use crate::plan::{Shape, StoreKind};
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key, Prng, Version};
-use dendra_engine::Identity;
 use dendra_engine::vfs::MemVfs;
+use dendra_engine::{Identity, IsForeign};
 use dendra_node::compare::survey::{Survey, Surveyed, Surveying};
 use dendra_node::step::{LostSpan, StoreFailure};
+use std::sync::Arc;
 
 /// Bytes of one page of a look.
 const LOOK_BYTES: u32 = 4_096;
@@ -193,11 +194,38 @@ impl Store {
         }
     }
 
+    /// Deletes, ended values and promises up to this age go, of records with so many copies.
+    pub fn raise_age_horizon(&mut self, clock: u64, copies: u8) {
+        match self {
+            Store::Engine(store) => store.raise_age_horizon(clock, copies),
+            Store::Map(store) => store.raise_age_horizon(clock, copies),
+        }
+    }
+
+    /// Records of clients that `is_foreign` names go, bit by bit.
+    pub fn drop_foreign(&mut self, is_foreign: Arc<IsForeign>) {
+        match self {
+            Store::Engine(store) => store.drop_foreign(is_foreign),
+            Store::Map(store) => store.drop_foreign(&*is_foreign),
+        }
+    }
+
+    /// Have all of them gone? Then, and when `is_over`, everything is kept again.
+    pub fn ends_dropping(&mut self, is_over: bool) -> bool {
+        match self {
+            Store::Engine(store) => store.ends_dropping(is_over),
+            Store::Map(_) => true,
+        }
+    }
+
     /// A slice of background work.
     pub fn maintain(&mut self, budget_bytes: usize, now_ms: u64) -> Fate {
         match self {
             Store::Engine(store) => store.maintain(budget_bytes, now_ms),
-            Store::Map(_) => Fate::Alive,
+            Store::Map(store) => {
+                store.maintain(now_ms);
+                Fate::Alive
+            }
         }
     }
 
@@ -274,6 +302,7 @@ impl Store {
             Store::Engine(store) => Disk::Folder(store.crash(how, in_flight, now_ms, prng)),
             Store::Map(mut store) => {
                 store.fail_reads(false);
+                store.end_life();
                 if prng.chance(1, 2) {
                     store.commit(in_flight, now_ms);
                 }

@@ -493,7 +493,13 @@ impl<'a> World<'a> {
         let wall_ms = walls.max().unwrap_or(0);
         let store = self.members[member].store.as_ref();
         let cell = store.map(|store| store.read(&Key::user(&key_name(key))));
+        let horizons = self.newest().horizons();
+        let replicas = self.newest().topology().copies();
         match cell {
+            // Another owner may have purged it.
+            Some(Ok(Some(cell))) if horizons.forgets(&cell.as_ref(), replicas, wall_ms) => {
+                Copy::Nothing
+            }
             Some(Ok(Some(cell))) if !cell.as_ref().is_live(wall_ms) => {
                 Copy::Cell(cell.version, None)
             }
@@ -542,6 +548,7 @@ impl<'a> World<'a> {
     }
 
     fn judge_stores(&mut self) {
+        let purge = self.newest().horizons().purge();
         let is_spoilt = |member: &Member| member.is_lost || (member.is_rotten && self.is_engine());
         let cluster = self.cluster();
         let is_whole = !cluster.iter().any(|&at| is_spoilt(&self.members[at]));
@@ -549,7 +556,7 @@ impl<'a> World<'a> {
             let owners = self.owners(key);
             let copies: Vec<Copy> = owners.iter().map(|&owner| self.copy(owner, key)).collect();
             let ops: Vec<&Op> = self.history.iter().filter(|op| op.key == key).collect();
-            let mut found = check::store::check_key(key, &copies, &ops, self.disks());
+            let mut found = check::store::check_key_above(purge, key, &copies, &ops, self.disks());
             let was_read = ops.iter().any(|op| {
                 let is_last = op.begun_us >= self.reads_us && op.ack == op.from;
                 is_last && matches!(op.end, ClientEnd::Found(_) | ClientEnd::Missing(_))
@@ -674,6 +681,9 @@ impl<'a> World<'a> {
     fn promised(&self, member: usize, key: usize) -> Option<Vec<u8>> {
         let key = Key::new(Space::Protocol, &key_name(key));
         let record = self.members[member].store.as_ref()?.read(&key).ok()??;
+        if record.as_ref().age() <= self.newest().horizons().purge() {
+            return None;
+        }
         record.value.get(1..13).map(<[u8]>::to_vec)
     }
 
@@ -706,9 +716,13 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Where enough other owners live, no damage stays.
+    /// Where enough other owners live, no damage stays. Behind a horizon it does: the damaged block
+    /// may hold a delete that the others have purged, over an older cell in another table here.
     fn judge_damage(&mut self) {
         let cluster = self.cluster();
+        if self.newest().horizons().purge() > 0 {
+            return;
+        }
         if !cluster.iter().all(|&at| self.members[at].is_running()) {
             return;
         }

@@ -199,6 +199,7 @@ impl World<'_> {
         it.lost.clear();
         it.meets = None;
         it.home = None;
+        it.is_dropping = false;
         it.ages.clear();
         let lanes = std::mem::take(&mut it.lanes);
         let incarnation = it.incarnation;
@@ -337,12 +338,14 @@ impl World<'_> {
                 readiness: Readiness::Ready,
             })
             .collect();
-        it.home = steward.map(|steward| ProcessSteward::new(steward, fence, hlc, origin));
+        it.home =
+            steward.map(|steward| ProcessSteward::new(steward, fence, Arc::clone(&hlc), origin));
         let incarnation = it.incarnation;
         self.trace
             .line(now_us, || format!("m{member} starts above {floor:x}"));
         self.links_changed();
         if self.members[member].home.is_some() {
+            self.raise_horizon(member, &hlc, &layout);
             self.begin_without_links(member);
             self.first_look(member);
         }

@@ -64,6 +64,10 @@ pub struct Report {
     pub happenings: u64,
     /// Plans that changed the members: begun, and ended.
     pub plans: (u64, u64),
+    /// Horizons rose so many times.
+    pub risen: u64,
+    /// Stores may purge something in the end.
+    pub purges: bool,
     /// Hash of the trace; 0 when it was off.
     pub hash: u64,
 }
@@ -87,12 +91,15 @@ pub fn run(plan: &Plan, setup: Setup) -> Report {
         }
     }
     world.check_promises();
+    let purges = world.newest().horizons().purge() > 0;
     Report {
         history: world.history,
         violations: world.violations,
         searches: world.searches,
         happenings: world.schedule.count(),
         plans: world.town.as_ref().map_or((0, 0), |town| town.plans),
+        risen: world.town.as_ref().map_or(0, |town| town.risen),
+        purges,
         hash: world.trace.hash(),
     }
 }

@@ -53,6 +53,11 @@ pub(crate) enum Reason {
         /// How many tables there are.
         tables: usize,
     },
+    /// A table may hold records that belong to other folders now.
+    Foreign {
+        /// Which level.
+        level: usize,
+    },
     /// A table is mostly tombstones and expired cells that could go.
     Garbage {
         /// Which level.
@@ -232,6 +237,22 @@ pub(crate) fn pick_settle(levels: &[Vec<&TableMeta>], options: &Options) -> Opti
             tables: levels[0].len(),
         },
         ..pick_level0(levels, options)
+    })
+}
+
+/// When nothing is too full: a table that may hold records of other folders is rewritten in place.
+pub(crate) fn pick_foreign(
+    levels: &[Vec<&TableMeta>],
+    may_be_in: impl Fn(&TableMeta) -> bool,
+) -> Option<Plan> {
+    levels.iter().enumerate().find_map(|(level, tables)| {
+        let table = tables.iter().find(|table| may_be_in(table))?;
+        Some(Plan {
+            inputs: vec![table.id],
+            level,
+            is_move: false,
+            reason: Reason::Foreign { level },
+        })
     })
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! founded ─► enrolled ─► planned ─► moved … moved ─► finished ─► planned …
 //!                                     └─► cancelled ─► finished
-//! readdressed, rekeyed, finalized: at any time
+//! readdressed, rekeyed, finalized: at any time; forgot: while no plan is under way
 //! ```
 //!
 //! Invariants
@@ -84,6 +84,20 @@ impl EpochRecord {
             horizons: Horizons::default(),
         }
         .checked()
+    }
+
+    /// The first epoch of a cluster whose founders all know this version. Founders with other
+    /// releases make another first epoch, and are refused by their hellos.
+    ///
+    /// # Panics
+    /// When this is no first epoch.
+    #[must_use]
+    pub fn in_version(self, version: ClusterVersion) -> EpochRecord {
+        assert_eq!(self.epoch, 1, "later epochs are finalized");
+        EpochRecord {
+            in_force: version.max(self.in_force),
+            ..self
+        }
     }
 
     fn next(&self, change: EpochChange) -> EpochRecord {
@@ -335,5 +349,17 @@ impl EpochRecord {
         let mut next = self.next(EpochChange::Forgot);
         next.horizons = self.horizons.risen(floor);
         Ok(next.checked()?)
+    }
+
+    /// Did only horizons rise between the two epochs? Then a plan for the one is one for the other.
+    pub(crate) fn differs_in_horizons_alone(&self, other: &EpochRecord) -> bool {
+        *self
+            == EpochRecord {
+                epoch: self.epoch,
+                previous: self.previous,
+                change: self.change,
+                horizons: self.horizons,
+                ..other.clone()
+            }
     }
 }

@@ -18,15 +18,26 @@ impl World {
         if self.clients[client].left == 0 {
             return;
         }
-        let site = self.prng.below(self.doors) as usize;
+        if let Some(again) = self.rest(client) {
+            return self.later(again, What::Next { client });
+        }
+        let is_last = self.acts.is_some() && self.clients[client].left == 1;
+        let site = match is_last {
+            true => self.any_site(),
+            false => self.prng.below(self.doors) as usize,
+        };
         if self.sites[site].node.is_none() {
             let delay = 100 + self.prng.below(400);
             self.later(delay, What::Next { client });
             return;
         }
         self.clients[client].left -= 1;
-        let operation = self.draw(client);
-        let deadline = self.now + self.patience + self.prng.below(20_000);
+        let operation = match is_last {
+            true => Operation::Get,
+            false => self.draw(client),
+        };
+        let longest_us = self.patience_us(site);
+        let deadline = self.now + self.patience + self.prng.below(longest_us);
         self.clients[client].waiting = Some(Waiting {
             site,
             start: self.now,
@@ -47,6 +58,9 @@ impl World {
     }
 
     fn draw(&mut self, client: usize) -> Operation {
+        if self.acts.is_some() {
+            return self.draw_forgetting(client);
+        }
         let seen = self.clients[client].seen;
         let condition = match self.prng.below(20) {
             0..8 => return Operation::Get,
@@ -61,14 +75,44 @@ impl World {
             true => Bytes::from_static(COMMON),
             false => Bytes::from(self.values.to_be_bytes().to_vec()),
         };
-        // A store that forgets has to have something to forget.
-        let outcome = match self.is_forgetting && self.prng.chance(1, 3) {
-            true => 0,
-            false => self.prng.below(8),
-        };
-        match outcome {
+        match self.prng.below(8) {
             0 => Operation::Delete { condition },
             1 => Operation::Put {
+                value,
+                expiry_ms: Some(1),
+                condition,
+            },
+            _ => Operation::Put {
+                value,
+                expiry_ms: None,
+                condition,
+            },
+        }
+    }
+
+    /// Creations, changes of what was seen last, and deletes.
+    fn draw_forgetting(&mut self, client: usize) -> Operation {
+        let seen = match self.prng.chance(1, 2) {
+            true => self.clients[client].seen,
+            false => self.clients.iter().filter_map(|client| client.seen).max(),
+        };
+        let condition = match self.prng.below(20) {
+            0..5 => return Operation::Get,
+            5..9 => Condition::None,
+            9 => Condition::Present,
+            10..14 => Condition::Absent,
+            14 => seen.map_or(Condition::Absent, Condition::Differs),
+            _ => seen.map_or(Condition::Absent, Condition::Matches),
+        };
+        self.values += 1;
+        let value = match self.prng.chance(1, 16) {
+            true => Bytes::from_static(COMMON),
+            false => Bytes::from(self.values.to_be_bytes().to_vec()),
+        };
+        // A store that forgets has to have something to forget.
+        match self.prng.below(12) {
+            0..4 if condition != Condition::Absent => Operation::Delete { condition },
+            4 => Operation::Put {
                 value,
                 expiry_ms: Some(1),
                 condition,
@@ -95,8 +139,7 @@ impl World {
     /// An operation ended for its client: with an outcome, or because its member died.
     pub(super) fn end(&mut self, client: usize, told: Option<(Outcome, Option<Cell>)>) {
         let waiting = self.clients[client].waiting.take().expect("it waits");
-        // Horizons need some epochs to rise.
-        let pause = if self.is_forgetting { 60_000 } else { 600 };
+        let pause = if self.acts.is_some() { 2_000 } else { 600 };
         let delay = self.prng.below(pause);
         self.later(delay, What::Next { client });
         let (start, mut end) = (waiting.start, self.now);

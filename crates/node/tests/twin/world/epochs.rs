@@ -8,10 +8,9 @@
 //!
 //! Not here: how members agree on an epoch (`crates/node/tests/chain`); here they agree by decree.
 
-use super::store::purge;
 use super::{What, World};
 use dendra_base::{ClusterVersion, Prng};
-use dendra_node::forgetting::Confirmed;
+use dendra_node::forgetting::{Confirmed, next_floor};
 use dendra_node::ring::Partition;
 use dendra_node::ring::plan::MovePlan;
 use dendra_node::ring::table::{MemberId, Move, Moving};
@@ -61,19 +60,14 @@ impl Epochs {
     /// The horizons rise, once all members have confirmed the last epoch.
     fn forgot(&mut self) -> Option<EpochRecord> {
         let last = self.records.last().expect("a chain has a first epoch");
-        let confirmed = self.confirmed.as_mut()?;
-        let news = confirmed.iter().flatten();
-        let news: Vec<_> = news.filter(|it| it.epoch == last.epoch()).collect();
-        if news.len() < confirmed.len() {
-            return None;
-        }
-        let clock = news.iter().map(|it| it.clock).max()?;
-        let next = last.forgot(clock.max(last.horizons().floor() + 1));
+        let confirmed = self.confirmed.as_ref()?.iter().copied();
+        let floor = next_floor(last.epoch(), last.horizons().floor(), confirmed)?;
+        let next = last.forgot(floor);
         self.ended += 1;
         Some(next.expect("no plan is under way"))
     }
 
-    fn last(&self) -> &EpochRecord {
+    pub(super) fn last(&self) -> &EpochRecord {
         self.records.last().expect("a chain has a first epoch")
     }
 
@@ -142,7 +136,7 @@ fn planned(last: &EpochRecord, prng: &mut Prng, partition: Partition) -> Option<
 impl World {
     /// The oracle chooses an epoch, or waits for a report.
     pub(super) fn choose(&mut self) {
-        let longest = if self.is_forgetting { 300 } else { 1_500 };
+        let longest = if self.acts.is_some() { 300 } else { 1_500 };
         let delay = 100 + self.prng.below(longest);
         self.later(delay, What::Choose);
         self.look_at_members();
@@ -158,11 +152,13 @@ impl World {
         epochs.ended += u64::from(next.plan().is_none());
         epochs.records.push(next);
         for site in 0..self.sites.len() {
-            // So many of ten hear of it soon.
-            let soon = if self.is_forgetting { 7 } else { 5 };
+            let late = match &self.acts {
+                Some(acts) => acts.late_us(),
+                None => 8_000,
+            };
             let delay = match self.prng.below(10) {
-                often if often < soon => self.prng.below(400),
-                0..8 => self.prng.below(8_000),
+                0..5 => self.prng.below(400),
+                0..8 => self.prng.below(late),
                 // It learns of it from a question, or with a later epoch.
                 _ => continue,
             };
@@ -183,14 +179,7 @@ impl World {
             }
         }
         for site in 0..self.sites.len() {
-            if self.prng.chance(1, 4) {
-                let now_ms = self.wall_ms(site);
-                let (prng, at) = (&mut self.prng, &mut self.sites[site]);
-                let horizons = at.layout.horizons();
-                let copies = self.topology.copies();
-                let is_met = || prng.chance(1, 2);
-                self.run.purged += purge(&mut at.store, horizons, copies, now_ms, is_met);
-            }
+            self.compact(site);
         }
     }
 

@@ -1,5 +1,8 @@
 //! Stores of the twin: lists of cells with one rule for each guard.
 //!
+//! Of a promise some older records stay below the newest, as they do in tables and logs of the engine:
+//! they come up again when a compaction meets the newer ones alone, or when a start reads the log.
+//!
 //! Not here: when a write's turn comes (`world.rs`).
 
 use dendra_base::{Cell, Guard, Key, Kind, Space, Version};
@@ -14,9 +17,18 @@ pub(super) struct Stored {
     pub(super) is_damaged: bool,
 }
 
+/// How many older records stay below one.
+const OLDER_MAX: usize = 2;
+
+/// Where the newest cell of a key stands.
+fn newest(store: &[Stored], key: &Key) -> Option<usize> {
+    let found = (0..store.len()).filter(|at| store[*at].key == *key);
+    found.max_by_key(|at| store[*at].cell.version)
+}
+
 /// What a store says when it is asked for a key.
 pub(super) fn look(store: &[Stored], key: &Key) -> Result<Option<Cell>, StoreFailure> {
-    match store.iter().find(|stored| stored.key == *key) {
+    match newest(store, key).map(|at| &store[at]) {
         Some(stored) if stored.is_damaged => Err(StoreFailure::Damaged),
         found => Ok(found.map(|stored| stored.cell.clone())),
     }
@@ -31,7 +43,8 @@ pub(super) fn page(store: &[Stored], start: &Key, end: Option<&Key>) -> Vec<(Key
     };
     let found = store.iter().filter(|stored| is_in(&stored.key));
     let mut cells: Vec<_> = found.map(|s| (s.key.clone(), s.cell.clone())).collect();
-    cells.sort_by(|a, b| a.0.cmp(&b.0));
+    cells.sort_by(|a, b| (&a.0, b.1.version).cmp(&(&b.0, a.1.version)));
+    cells.dedup_by(|a, b| a.0 == b.0);
     cells
 }
 
@@ -56,24 +69,33 @@ fn look_is_damaged(store: &[Stored], key: &Key) -> bool {
         .any(|stored| stored.key == *key && stored.is_damaged)
 }
 
-/// A compaction: of the records that the horizons let go it drops some, as they are drawn.
+/// A compaction: of the records that the horizons let go it drops those that it `meets`. Promises are
+/// left in the `log` for a while.
 pub(super) fn purge(
     store: &mut Vec<Stored>,
+    log: &mut Vec<Stored>,
     horizons: &Horizons,
     copies: u8,
     now_ms: u64,
-    mut is_met: impl FnMut() -> bool,
+    mut meets: impl FnMut(Space) -> bool,
 ) -> u64 {
-    let before = store.len();
-    store.retain(|stored| {
+    let goes = |stored: &mut Stored| {
         let cell = stored.cell.as_ref();
-        let may_go = match stored.key.as_stored()[0] == Space::Protocol.byte() {
-            true => cell.age() <= horizons.purge() && cell.version.hlc <= horizons.purge(),
-            false => horizons.forgets(&cell, copies, now_ms),
+        let is_promise = stored.key.as_stored()[0] == Space::Protocol.byte();
+        let (space, may_go) = match is_promise {
+            true => {
+                let is_old = cell.age().max(cell.version.hlc) <= horizons.purge();
+                (Space::Protocol, is_old)
+            }
+            false => (Space::User, horizons.forgets(&cell, copies, now_ms)),
         };
-        stored.is_damaged || !may_go || !is_met()
-    });
-    (before - store.len()) as u64
+        !stored.is_damaged && may_go && meets(space)
+    };
+    let gone: Vec<Stored> = store.extract_if(.., goes).collect();
+    let purged = gone.len() as u64;
+    let is_promise = |stored: &Stored| stored.key.as_stored()[0] == Space::Protocol.byte();
+    log.extend(gone.into_iter().filter(is_promise));
+    purged
 }
 
 /// What a store does when a write's turn has come.
@@ -83,7 +105,7 @@ pub(super) fn commit(
     mut cell: Cell,
     guard: Guard,
 ) -> StoreOutcome {
-    let found = store.iter().position(|stored| stored.key == key);
+    let found = newest(store, &key);
     let before = found.map(|at| store[at].cell.version);
     let live = found.filter(|at| store[*at].cell.kind == Kind::Value);
     let current = live.map(|at| store[at].cell.version);
@@ -98,6 +120,13 @@ pub(super) fn commit(
         }
     }
     let version = cell.version;
+    let is_promise = key.as_stored()[0] == Space::Protocol.byte();
+    let is_above = found.filter(|at| is_promise && version > store[*at].cell.version);
+    let of_key = store.iter().filter(|stored| stored.key == key).count();
+    let found = match is_above {
+        Some(_) if of_key <= OLDER_MAX => None,
+        _ => found,
+    };
     match found {
         None => store.push(Stored {
             key,

@@ -7,7 +7,7 @@
 //! See: docs/openapi.yaml.
 
 use dendra_node::steward::face::{
-    ClusterStatus, DraftStep, HistoryEntry, MemberState, PlanDraft, PlanState,
+    ClusterStatus, DraftStep, HistoryEntry, HorizonState, MemberState, PlanDraft, PlanState,
 };
 use dendra_node::topology::record::{EpochChange, MemberStatus};
 use serde_json::{Value, json};
@@ -30,8 +30,26 @@ pub(super) fn status(status: &ClusterStatus) -> Value {
         "members": members,
         "removed": status.removed,
         "plan": status.plan.as_ref().map(plan),
+        "horizons": horizons(&status.horizons),
         "waits": status.waits,
         "load_bytes_per_second_max": status.load_bytes_per_second_max,
+    })
+}
+
+fn horizons(state: &HorizonState) -> Value {
+    let held = state.held.iter().map(|held| {
+        json!({
+            "url": held.url,
+            "code": held.code,
+            "why": held.why,
+        })
+    });
+    json!({
+        "known": state.is_known,
+        "every_seconds": state.every_us / 1_000_000,
+        "floor_ms": state.floor_ms,
+        "purge_ms": state.purge_ms,
+        "held": held.collect::<Vec<_>>(),
     })
 }
 

@@ -89,6 +89,25 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         hints.delivered(),
     )?;
     comparisons(page, cluster, now.mono_us)?;
+    let layout = cluster.layout();
+    let seconds = |hlc: u64| dendra_node::hlc::date_ms(hlc).unwrap_or(0) / 1_000;
+    page.gauge(
+        "horizon_floor_seconds",
+        "The newest floor of the horizons, in seconds since 1970; 0 = they have not risen.",
+        seconds(layout.horizons().floor()),
+    )?;
+    page.gauge(
+        "horizon_purge_seconds",
+        "What was deleted or had ended up to this time may be purged, in seconds since 1970; 0 = nothing.",
+        seconds(layout.horizons().purge()),
+    )?;
+    page.gauge(
+        "horizon_held",
+        "Members that have not confirmed the newest epoch, so that the horizons do not rise.",
+        cluster
+            .horizon_held
+            .load(std::sync::atomic::Ordering::Relaxed),
+    )?;
     page.gauge(
         "cluster_secrets",
         "Secrets of the cluster that are valid here: two while the secret is changed, none without one.",

@@ -155,6 +155,9 @@ impl World<'_> {
             StewardEffect::Throttle { bytes_per_second } => {
                 self.give_later(member, 0, 0, Event::Throttle { bytes_per_second });
             }
+            // A folder may keep it.
+            StewardEffect::DropEpoch { .. } => {}
+            StewardEffect::DropStrays { layout } => self.drop_strays(member, layout),
             StewardEffect::Removed { .. } => self.end_later(member),
             StewardEffect::Outdated { version } => {
                 let what =
@@ -272,6 +275,7 @@ impl World<'_> {
                 self.tell_steward(member, gauged);
             }
         }
+        self.tell_horizons(member);
         self.tell_steward(member, StewardEvent::Tick);
         let incarnation = self.members[member].incarnation;
         let look = Happening::Look {
@@ -340,10 +344,12 @@ impl World<'_> {
             return;
         };
         home.fence.advance(&layout);
+        let hlc = Arc::clone(&home.hlc);
         let before = std::mem::replace(&mut home.record, Arc::clone(record));
         home.layout = Arc::clone(&layout);
         home.places.note(&layout);
         self.check_epoch(member, record);
+        self.raise_horizon(member, &hlc, &layout);
         let incarnation = self.members[member].incarnation;
         for lane in 0..self.members[member].lanes.len() {
             let at_us = self.now_us() + self.prng.below(ADOPT_US);

@@ -50,6 +50,7 @@ impl World<'_> {
         match record.change() {
             EpochChange::Planned => town.plans.0 += 1,
             EpochChange::Finished => town.plans.1 += 1,
+            EpochChange::Forgot => town.risen += 1,
             _ => {}
         }
         town.chosen.insert(record.epoch(), Arc::clone(record));
@@ -104,7 +105,7 @@ impl World<'_> {
                 ClientEnd::Written(version) => Some(version),
                 _ => None,
             });
-            let Some(version) = told.max() else {
+            let Some(version) = told.max().filter(|version| !self.may_be_gone(*version)) else {
                 continue;
             };
             let holders = owners
@@ -119,6 +120,11 @@ impl World<'_> {
                 return self.violate(Rule::Unheld, what);
             }
         }
+    }
+
+    /// May a delete of this version be gone? Its age is not below its version.
+    pub(in crate::world) fn may_be_gone(&self, version: Version) -> bool {
+        version.hlc <= self.newest().horizons().purge()
     }
 
     /// Does a machine hold this version of a key, or a newer one? What cannot be known counts.

@@ -3,6 +3,7 @@
 //! ```text
 //! mod.rs       who is which machine; members, links and layouts of each process
 //! home.rs      the steward of a process, as `crates/server/src/peers/home.rs` drives it
+//! horizons.rs  what a process confirms, purges and drops
 //! start.rs     a process starts on its folder, or asks until it is a member
 //! operator.rs  deeds: orders, wiped disks, members that are away
 //! judge.rs     what must hold of epochs, and of copies while positions move
@@ -20,6 +21,7 @@
 //! See: docs/protocol.md, "Changes of members".
 
 mod home;
+mod horizons;
 mod judge;
 mod operator;
 mod start;

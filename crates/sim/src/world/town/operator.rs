@@ -412,6 +412,8 @@ impl World<'_> {
             match &machine.standing {
                 MachineStanding::Joins { .. } => Some(format!("m{at} asks to be let in")),
                 MachineStanding::Ended => None,
+                // Its folder is damaged so that it does not start.
+                MachineStanding::Member(_) if it.is_rotten && it.is_lost => None,
                 // Nothing runs on it.
                 MachineStanding::Member(_) if machine.is_wiped => {
                     is_member.then(|| format!("m{at} is lost, and a member"))

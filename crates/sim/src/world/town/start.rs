@@ -102,6 +102,7 @@ impl World<'_> {
             versions: ClusterVersions::OWN,
             load_bytes_per_second: changes.load_bytes_per_second,
             side_by_side: changes.side_by_side,
+            forget_every_us: changes.forget_every_us,
             rules: ChainRules::default(),
             seed: self.prng.next_u64(),
         });
@@ -115,6 +116,10 @@ impl World<'_> {
     /// A start led to no process.
     pub(in crate::world) fn no_start(&mut self, member: usize, incarnation: u64, why: NoStart) {
         match why {
+            // As where the folder does not open: damage that is found at the start was detected.
+            NoStart::Later if self.members[member].is_rotten => {
+                self.members[member].is_lost = true;
+            }
             NoStart::Later => {
                 let start = Happening::Start {
                     member,

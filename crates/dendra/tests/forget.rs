@@ -1,0 +1,353 @@
+//! A cluster of real processes gives its space back: deletes, ended values and promises are purged
+//! behind horizons, and nothing comes back.
+//!
+//! ```text
+//! create, write under a condition, delete: keys that are never used twice ─► tables shrink to nearly nothing
+//! a member is away ─► the horizon is held, and the status names it ─► it is back ─► the horizon rises
+//! a member joins ─► records that moved away are dropped ─► the horizon rises
+//! all are killed ─► deleted keys stay deleted, the others are there
+//! a backup from before ─► into a cluster whose horizon is above all of it ─► it stays
+//! ```
+//!
+//! Invariants
+//! 1. Nothing waits for a time: each wait is for a state, and none gives up before `PATIENCE`.
+//!
+//! Not here: the rules (crate `node`, `tests/twin`), proposals (crate `node`, `tests/steward`), what a
+//! folder purges (crate `engine`, `ages.rs`, `foreign.rs`).
+//! See: docs/decisions/0026-horizons.md, docs/operating.md.
+
+mod support;
+
+use serde_json::Value;
+use std::net::SocketAddr;
+use support::http::Client;
+use support::town::{Town, free_address};
+use support::{dendra, run};
+
+/// Members whose horizon rises as fast as they confirm, and whose memory is small.
+const FLAGS: [&str; 6] = [
+    "--forget-every-s",
+    "1",
+    "--memtable",
+    "64KiB",
+    "--loops",
+    "2",
+];
+/// Keys that are created, written under a condition and deleted.
+const KEYS: usize = 1_200;
+const CLIENTS: usize = 4;
+
+fn found() -> Town {
+    Town::found_with(3, &FLAGS)
+}
+
+fn doors(town: &Town) -> Vec<SocketAddr> {
+    town.sites.iter().map(|site| site.listen).collect()
+}
+
+/// Does `work` with each number, on several connections through all doors.
+fn for_each(doors: &[SocketAddr], keys: usize, work: impl Fn(&mut Client, usize) + Sync) {
+    std::thread::scope(|threads| {
+        for at in 0..CLIENTS {
+            let work = &work;
+            threads.spawn(move || {
+                let mut client = Client::open(doors[at % doors.len()]).expect("it listens");
+                for number in (at..keys).step_by(CLIENTS) {
+                    work(&mut client, number);
+                }
+            });
+        }
+    });
+}
+
+fn value(number: usize) -> Vec<u8> {
+    number.to_string().repeat(200).into_bytes()
+}
+
+/// A life of a key: all of it but the delete goes by consensus.
+fn live_and_die(client: &mut Client, key: &str, number: usize) {
+    let created = client.ask("PUT", key, &["If-None-Match: *"], &value(number));
+    let created = created.expect("an answer");
+    assert_eq!(created.status, 201, "{key}");
+    let condition = format!("If-Match: {}", created.etag.expect("a version"));
+    let written = client.ask("PUT", key, &[&condition], &value(number + 1));
+    assert_eq!(written.expect("an answer").status, 201, "{key}");
+    let deleted = client.ask("DELETE", key, &[], b"");
+    assert_eq!(deleted.expect("an answer").status, 202, "{key}");
+}
+
+fn keep(client: &mut Client, key: &str, number: usize) {
+    let kept = client.ask("PUT", key, &[], &value(number));
+    assert_eq!(kept.expect("an answer").status, 201, "{key}");
+}
+
+/// Bytes of the tables of a member's folder.
+fn table_bytes(town: &Town, at: usize) -> u64 {
+    let names = std::fs::read_dir(town.path(&at.to_string())).expect("a folder");
+    let tables = names.filter_map(|name| {
+        // One may have been removed meanwhile.
+        let name = name.ok()?;
+        let is_table = name.path().extension().is_some_and(|end| end == "tbl");
+        is_table.then(|| name.metadata().ok()).flatten()
+    });
+    tables.map(|table| table.len()).sum()
+}
+
+fn horizons(town: &Town, at: usize) -> Value {
+    let status = town.status(at).unwrap_or_default();
+    status["horizons"].clone()
+}
+
+fn milliseconds(horizons: &Value, field: &str) -> u64 {
+    horizons[field].as_u64().unwrap_or(0)
+}
+
+/// Waits until all that was deleted by now may be purged, as `at` knows it.
+fn wait_for_horizon(town: &mut Town, at: usize) {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now_ms = now.expect("behind 1970").as_millis() as u64;
+    town.wait_until(at, |town| {
+        milliseconds(&horizons(town, at), "purge_ms") >= now_ms
+    });
+}
+
+fn gone(town: &Town, prefix: &str, keys: usize) {
+    for door in doors(town) {
+        for_each(&[door], keys, |client, number| {
+            let key = format!("{prefix}{number}");
+            let got = client.ask("GET", &key, &[], b"").expect("an answer");
+            assert_eq!(got.status, 404, "{key} at {door}");
+        });
+    }
+}
+
+fn kept(town: &Town, prefix: &str, keys: usize) {
+    for door in doors(town) {
+        for_each(&[door], keys, |client, number| {
+            let key = format!("{prefix}{number}");
+            let got = client.ask("GET", &key, &[], b"").expect("an answer");
+            assert_eq!(got.status, 200, "{key} at {door}");
+            assert_eq!(got.body, value(number), "{key} at {door}");
+        });
+    }
+}
+
+#[test]
+fn keys_that_are_never_used_twice_give_their_space_back() {
+    // At first none of them raises the horizon.
+    let mut flags = FLAGS;
+    flags[1] = "0";
+    let mut town = Town::found_with(3, &flags);
+    let doors = doors(&town);
+    for_each(&doors, 50, |client, number| {
+        keep(client, &format!("kept-{number}"), number);
+    });
+    for_each(&doors, KEYS, |client, number| {
+        live_and_die(client, &format!("once-{number}"), number);
+    });
+    // Some end by themselves.
+    for_each(&doors, 100, |client, number| {
+        let target = format!("/v0/entity?id=ends-{number}&ttl=1");
+        let put = client.request("PUT", &target, &[], &value(number));
+        assert_eq!(put.expect("an answer").status, 201);
+    });
+    // A clean stop makes tables of all of it: a delete, a promise and an accepted value of each key.
+    (0..3).for_each(|at| town.stop(at));
+    let peak: Vec<u64> = (0..3).map(|at| table_bytes(&town, at)).collect();
+    assert!(peak.iter().all(|bytes| *bytes > 120_000), "{peak:?}");
+    for site in &mut town.sites {
+        let flag = site.flags.iter().position(|flag| flag == FLAGS[0]);
+        site.flags[flag.expect("it is there") + 1] = FLAGS[1].to_owned();
+    }
+    (0..3).for_each(|at| town.start(at));
+    (0..3).for_each(|at| town.wait_until_serving(at));
+    let status = town.status(0).expect("a status");
+    assert!(status["horizons"]["purge_ms"].is_null(), "{status}");
+    for at in 0..3 {
+        wait_for_horizon(&mut town, at);
+        // What is kept takes a few kilobytes.
+        town.wait_until(at, |town| table_bytes(town, at) < 60_000);
+    }
+    let left: Vec<u64> = (0..3).map(|at| table_bytes(&town, at)).collect();
+    println!("bytes of tables: {peak:?}, and then {left:?}");
+    gone(&town, "once-", KEYS);
+    gone(&town, "ends-", 100);
+    kept(&town, "kept-", 50);
+    // A key of before may be used again.
+    for_each(&doors, 40, |client, number| {
+        live_and_die(client, &format!("once-{number}"), number);
+        let key = format!("once-{number}");
+        let created = client.ask("PUT", &key, &["If-None-Match: *"], &value(number));
+        assert_eq!(created.expect("an answer").status, 201, "{key}");
+    });
+    kept(&town, "once-", 40);
+}
+
+#[test]
+fn a_member_that_is_away_holds_the_horizon_and_is_named() {
+    let mut town = found();
+    wait_for_horizon(&mut town, 0);
+    town.kill(2);
+    let (url, is_away) = (town.url(2), |held: &Value| held["code"] == "away");
+    town.wait_until(0, |town| {
+        let held = horizons(town, 0)["held"].clone();
+        let held = held.as_array().cloned().unwrap_or_default();
+        held.iter().any(|held| is_away(held) && held["url"] == url)
+    });
+    // It may have confirmed the last epoch in front of that: one step, and no second one.
+    let before = town.status(0).expect("a status")["epoch"].as_u64();
+    let before = before.expect("a number");
+    let doors = [town.sites[0].listen, town.sites[1].listen];
+    for_each(&doors, 300, |client, number| {
+        live_and_die(client, &format!("away-{number}"), number);
+    });
+    let status = town.status(0).expect("a status");
+    assert!(status["epoch"].as_u64() <= Some(before + 1), "{status}");
+    let purge_ms = milliseconds(&status["horizons"], "purge_ms");
+    let held = milliseconds(&status["horizons"], "floor_ms");
+    assert!(purge_ms < held, "{status}");
+    town.start(2);
+    town.wait_until_serving(2);
+    for at in 0..3 {
+        wait_for_horizon(&mut town, at);
+    }
+    gone(&town, "away-", 300);
+}
+
+#[test]
+fn nothing_comes_back_and_nothing_is_lost_when_all_are_killed_in_the_middle() {
+    let mut town = found();
+    for round in 0..3 {
+        let doors = doors(&town);
+        for_each(&doors, 200, |client, number| {
+            let number = number + round * 200;
+            keep(client, &format!("kept-{number}"), number);
+            live_and_die(client, &format!("once-{number}"), number);
+        });
+        // Each round in another step of the horizon.
+        let floor = milliseconds(&horizons(&town, 0), "floor_ms");
+        town.wait_until(0, |town| {
+            milliseconds(&horizons(town, 0), "floor_ms") > floor
+        });
+        (0..3).for_each(|at| town.kill(at));
+        (0..3).for_each(|at| town.start(at));
+        (0..3).for_each(|at| town.wait_until_serving(at));
+        kept(&town, "kept-", 200 * (round + 1));
+        gone(&town, "once-", 200 * (round + 1));
+    }
+    wait_for_horizon(&mut town, 1);
+    (0..3).for_each(|at| town.kill(at));
+    (0..3).for_each(|at| town.start(at));
+    (0..3).for_each(|at| town.wait_until_serving(at));
+    kept(&town, "kept-", 600);
+    gone(&town, "once-", 600);
+}
+
+/// Records that a member holds itself.
+fn held_by(town: &Town, at: usize) -> usize {
+    let mut client = Client::open(town.sites[at].listen).expect("it listens");
+    let all = "/v0/entities?scope=local&start=a&end=z";
+    let ndjson = ["Accept: application/x-ndjson"];
+    let answer = client.request("GET", all, &ndjson, b"").expect("a scan");
+    assert_eq!(answer.status, 200);
+    let records = String::from_utf8_lossy(&answer.body).into_owned();
+    records
+        .lines()
+        .filter(|line| line.contains("kept-"))
+        .count()
+}
+
+#[test]
+fn the_horizon_rises_behind_a_join_a_replacement_and_a_removal() {
+    const RECORDS: usize = 600;
+    let mut town = found();
+    for_each(&doors(&town), RECORDS, |client, number| {
+        keep(client, &format!("kept-{number}"), number);
+        live_and_die(client, &format!("once-{number}"), number);
+    });
+    let fourth = town.join(free_address(), 0, &FLAGS);
+    town.wait_until_serving(fourth);
+    town.wait_for_members(0, 4);
+    town.wait_for_members(fourth, 4);
+    wait_for_horizon(&mut town, 0);
+    // Each record stands at three members, and at no former owner.
+    let held: Vec<usize> = (0..4).map(|at| held_by(&town, at)).collect();
+    assert_eq!(held.iter().sum::<usize>(), 3 * RECORDS, "{held:?}");
+    assert!(held.iter().all(|held| *held < RECORDS), "{held:?}");
+    let log = town.log_of(0);
+    assert!(log.contains("are gone from this folder"), "{log}");
+    kept(&town, "kept-", RECORDS);
+    gone(&town, "once-", RECORDS);
+    // Another folder takes the place of the fourth.
+    town.kill(fourth);
+    let lost = town.url(fourth);
+    let address = town.sites[fourth].listen;
+    let mut flags = vec!["--replace", &lost];
+    flags.extend(FLAGS);
+    let fifth = town.join(address, 0, &flags);
+    town.wait_until_serving(fifth);
+    town.wait_for_members(0, 4);
+    wait_for_horizon(&mut town, 0);
+    // And it leaves again: positions that were dropped come back to the others.
+    town.remove(0, fifth);
+    assert_eq!(town.wait_for_end(fifth), Some(3));
+    town.wait_for_members(0, 3);
+    wait_for_horizon(&mut town, 0);
+    town.sites.truncate(3);
+    let held: Vec<usize> = (0..3).map(|at| held_by(&town, at)).collect();
+    assert_eq!(held, [RECORDS; 3]);
+    kept(&town, "kept-", RECORDS);
+    gone(&town, "once-", RECORDS);
+}
+
+/// The admin ports of all members, as `--admin` takes them.
+fn admin(town: &Town) -> String {
+    let of = |at| {
+        let log = town.log_of(at);
+        let said = log.rsplit_once("admin on ").expect("it serves").1;
+        said.lines().next().expect("an address").to_owned()
+    };
+    let urls: Vec<String> = (0..town.sites.len()).map(of).collect();
+    urls.join(",")
+}
+
+#[test]
+fn a_backup_comes_back_into_a_cluster_whose_horizon_is_above_it() {
+    const RECORDS: usize = 200;
+    let source = found();
+    let from = doors(&source);
+    for_each(&from, RECORDS, |client, number| {
+        keep(client, &format!("kept-{number}"), number);
+        live_and_die(client, &format!("once-{number}"), number);
+    });
+    let mut target = found();
+    let folder = target.path("backup");
+    let made = run(dendra(["backup", "--admin", &admin(&source)]).arg(&folder));
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    drop(source);
+    for at in 0..3 {
+        wait_for_horizon(&mut target, at);
+    }
+    let restored = run(dendra(["restore", "--admin", &admin(&target)]).arg(&folder));
+    assert_eq!(restored.code, Some(0), "{}", restored.stderr);
+    kept(&target, "kept-", RECORDS);
+    gone(&target, "once-", RECORDS);
+    // Behind further steps, and a compaction of all that came.
+    for round in 0..2 {
+        wait_for_horizon(&mut target, round);
+        kept(&target, "kept-", RECORDS);
+        gone(&target, "once-", RECORDS);
+    }
+    // Clients go on with what they know of it.
+    for_each(&doors(&target), RECORDS, |client, number| {
+        let key = format!("kept-{number}");
+        let got = client.ask("GET", &key, &[], b"").expect("an answer");
+        let condition = format!("If-Match: {}", got.etag.expect("a version"));
+        let written = client.ask("PUT", &key, &[&condition], &value(number + 1));
+        assert_eq!(written.expect("an answer").status, 201, "{key}");
+        let deleted = client.ask("DELETE", &key, &[], b"");
+        assert_eq!(deleted.expect("an answer").status, 202, "{key}");
+    });
+    wait_for_horizon(&mut target, 2);
+    gone(&target, "kept-", RECORDS);
+}

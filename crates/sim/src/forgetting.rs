@@ -1,0 +1,203 @@
+//! What a seed means for a cluster whose horizons rise: keys that are used for a while and then no
+//! more, and quiet between the operations.
+//!
+//! ```text
+//! key      0 0 1 0 1 ··· 1 2 1 2 2 ······· 3 2 3 ··· 4 3 …    bursts, quiet, and hardly a key twice
+//! horizon  ──┴───┴───┴───┴───┴───┴───┴───┴───┴───┴───►        a step a second, if all confirm
+//! faults   as in other runs; members that are away for many steps; in some runs, other members
+//! ```
+//!
+//! Invariants
+//! 1. It is a plan of its own for each seed, drawn from streams of its own.
+//! 2. Bytes are damaged only where no member is replaced: one copy of a record is lost at a time.
+//!
+//! Not here: when horizons rise (crate `node`, `steward/rising.rs`).
+//! See: docs/decisions/0026-horizons.md.
+
+use crate::changes::{Changes, OperatorDeed, PlannedDeed};
+use crate::changing::{draw_clocks, draw_deed};
+use crate::plan::{
+    FaultKind, KeyClass, Plan, Planned, PlannedBase, PlannedKind, Shape, draw_failing_reads,
+    draw_faults, draw_scans, pick, skewed,
+};
+use dendra_base::Prng;
+
+impl Plan {
+    /// What `seed` means for a cluster whose horizons rise.
+    pub fn draw_forgetting(seed: u64) -> Plan {
+        let stream = |name: &str| Prng::named(seed, &format!("forgetting: {name}"));
+        let shape = draw_shape(&mut stream("shape"));
+        let changes = draw_changes(&shape, &mut stream("changes"));
+        let clients = draw_clients(&shape, &mut stream("clients"));
+        let mut faults = draw_faults(&shape, &mut stream("faults"));
+        faults.extend(draw_failing_reads(&shape, &mut stream("failing reads")));
+        let only_away = |planned: &PlannedDeed| planned.deed == OperatorDeed::Away;
+        let may_rot = changes.deeds.iter().all(only_away);
+        faults.retain(|fault| match fault.kind {
+            FaultKind::Rot { .. } => may_rot,
+            FaultKind::LostDisk => false,
+            _ => true,
+        });
+        faults.sort_by_key(|fault| fault.at_us);
+        let scans = draw_scans(&shape, &mut stream("scans"));
+        Plan {
+            seed,
+            shape,
+            clients,
+            scans,
+            faults,
+            wrong_clocks: None,
+            image: None,
+            changes: Some(changes),
+        }
+    }
+}
+
+fn draw_shape(prng: &mut Prng) -> Shape {
+    let mut shape = Shape::draw(prng);
+    shape.members = pick(prng, &[2, 3, 3, 3, 3, 4, 5]);
+    shape.copies = pick(prng, &[1, 2, 3, 3, 3, 3, 3, 5]).min(shape.members);
+    let count = 2 + prng.below(14) as usize;
+    let is_fleeting = prng.chance(1, 4);
+    let mut class = || match is_fleeting && prng.chance(1, 3) {
+        true => KeyClass::Fleeting,
+        false => KeyClass::Strong,
+    };
+    shape.keys = (0..count).map(|_| class()).collect();
+    shape.chaos_us = pick(prng, &[15_000_000, 30_000_000, 60_000_000]);
+    shape.value_bytes_max = shape.value_bytes_max.min(200);
+    // A comparison with each other member belongs to each step.
+    shape.compares = Some((1 << 30, pick(prng, &[100_000, 400_000])));
+    shape.unlucky = prng.below(shape.members as u64) as usize;
+    draw_clocks(&mut shape, prng);
+    shape
+}
+
+fn draw_changes(shape: &Shape, prng: &mut Prng) -> Changes {
+    let kinds: &[OperatorDeed] = match prng.below(3) {
+        0 => &[OperatorDeed::Away],
+        1 => &[
+            OperatorDeed::Away,
+            OperatorDeed::Join,
+            OperatorDeed::Leave,
+            OperatorDeed::Reweigh,
+            OperatorDeed::Rekey,
+        ],
+        _ => &[
+            OperatorDeed::Away,
+            OperatorDeed::Wipe,
+            OperatorDeed::Supersede,
+            OperatorDeed::Cancel,
+        ],
+    };
+    let count = prng.below(4);
+    let mut deeds: Vec<PlannedDeed> = (0..count)
+        .map(|_| draw_deed(kinds, shape.chaos_us * 3 / 4, prng))
+        .collect();
+    deeds.sort_by_key(|deed| deed.at_us);
+    Changes {
+        partitions: pick(prng, &[1, 2, 8]),
+        side_by_side: 8,
+        load_bytes_per_second: 1 << 20,
+        load_patience_us: pick(prng, &[500_000, 2_000_000]),
+        forget_every_us: pick(prng, &[1, 1_000_000]),
+        deeds,
+    }
+}
+
+/// Bursts of operations on the keys of their time.
+fn draw_clients(shape: &Shape, prng: &mut Prng) -> Vec<Vec<Planned>> {
+    let clients = 2 + prng.below(3);
+    let is_loyal = prng.chance(1, 2);
+    let delete = 1 + prng.below(3);
+    let draw = |client: u64, prng: &mut Prng| {
+        let (mut todo, mut at_us) = (Vec::new(), 0);
+        while at_us < shape.chaos_us {
+            let longest_us = pick(prng, &[200_000, 2_000_000, 10_000_000]);
+            let mut quiet_us = prng.below(longest_us);
+            for _ in 0..1 + prng.below(6) {
+                let think_us = std::mem::take(&mut quiet_us) + prng.below(shape.think_us + 1);
+                at_us += think_us;
+                let keys = shape.keys.len() as u64;
+                let now = (at_us.min(shape.chaos_us - 1) * keys / shape.chaos_us) as usize;
+                let key = now.saturating_sub(prng.below(2) as usize);
+                let member = match is_loyal && prng.chance(4, 5) {
+                    true => client as usize % shape.members,
+                    false => prng.below(shape.members as u64) as usize,
+                };
+                todo.push(draw_operation(shape, key, member, delete, think_us, prng));
+            }
+        }
+        todo
+    };
+    (0..clients).map(|client| draw(client, prng)).collect()
+}
+
+fn draw_operation(
+    shape: &Shape,
+    key: usize,
+    member: usize,
+    delete: u64,
+    think_us: u64,
+    prng: &mut Prng,
+) -> Planned {
+    let class = shape.keys[key];
+    let kind = match prng.below(8 + delete) {
+        0..3 => PlannedKind::Get,
+        3..8 => PlannedKind::Put,
+        _ => PlannedKind::Delete,
+    };
+    let base = match class {
+        KeyClass::Strong => pick(
+            prng,
+            &[
+                PlannedBase::Any,
+                PlannedBase::Any,
+                PlannedBase::Absent,
+                PlannedBase::Absent,
+                PlannedBase::MatchesLast,
+                PlannedBase::MatchesLast,
+                PlannedBase::Present,
+            ],
+        ),
+        KeyClass::Fleeting | KeyClass::Weak => PlannedBase::Any,
+    };
+    let timeout_us = match prng.chance(1, 4) {
+        true => 5_000_000,
+        false => shape.timeout_us,
+    };
+    Planned {
+        key,
+        kind,
+        base,
+        quorum: None,
+        member,
+        think_us,
+        timeout_us: 1_000 + prng.below(timeout_us),
+        patience_us: None,
+        value_bytes: 4 + prng.below(shape.value_bytes_max) as usize,
+        ttl_ms: (class == KeyClass::Fleeting).then(|| 1 + skewed(prng, 3_000)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_of_horizons_means_the_same_for_ever() {
+        for seed in 0..20 {
+            let drawn = [(); 2].map(|()| format!("{:?}", Plan::draw_forgetting(seed)));
+            assert_eq!(drawn[0], drawn[1]);
+        }
+    }
+
+    #[test]
+    fn a_burst_touches_the_keys_of_its_time() {
+        let plan = Plan::draw_forgetting(3);
+        for todo in &plan.clients {
+            let keys: Vec<usize> = todo.iter().map(|planned| planned.key).collect();
+            assert!(keys.windows(2).all(|two| two[0] <= two[1] + 1), "{keys:?}");
+        }
+    }
+}
