@@ -6,6 +6,7 @@
 //!                         └─ map.rs      a map in memory, for tests
 //! place.rs   etcd://HOST:PORT,…/PREFIX ─► which driver, where
 //! store.rs   the trait and its nouns       envelope.rs   a record as bytes of a foreign value
+//! hedge.rs   a second server for a read that takes long
 //! ```
 //!
 //! Invariants
@@ -22,6 +23,8 @@ mod clock;
 mod envelope;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(any(feature = "etcd", feature = "cassandra"))]
+mod hedge;
 mod map;
 mod place;
 mod store;

@@ -4,7 +4,8 @@
 //! client's request ─► operation.rs ─► desk.rs: bounded queue ─► threads.rs: its runtime ─► OuterStore
 //!                                                                  │ deadline kept here
 //! connection's seat ◄─ loop's mailbox ◄────────────────────────────┘
-//! scan.rs   pages of a range, one at a time
+//! scan.rs     pages of a range, one at a time
+//! gauges.rs   what is noted of the engine: times, and whether it answers
 //! ```
 //!
 //! Invariants
@@ -15,6 +16,7 @@
 //! See: docs/stores.md, docs/overload.md.
 
 pub(crate) mod desk;
+pub(crate) mod gauges;
 mod operation;
 mod scan;
 mod threads;

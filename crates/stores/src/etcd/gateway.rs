@@ -3,7 +3,7 @@
 //! ```text
 //! ask ─► the preferred server ─► idle connection, or a new one ─► POST /v3/… ─► JSON
 //!          │ no connection, nothing sent: the next server
-//!          │ a read without an answer:    the next server
+//!          │ a read without an answer:    the next server; it is asked soon, too (`hedge.rs`)
 //!          └ a write without an answer:   unknown
 //! ```
 //!
@@ -15,6 +15,7 @@
 //!
 //! Not here: what is asked (`mod.rs`).
 
+use crate::hedge::Hedges;
 use crate::store::OuterFailure;
 use bytes::Bytes;
 use dendra_base::Known;
@@ -86,6 +87,7 @@ struct GatewayServer {
 pub(super) struct Gateway {
     servers: Vec<GatewayServer>,
     preferred: AtomicUsize,
+    hedges: Hedges,
 }
 
 /// One try at one server: unless it is told to be good, the next request goes to another one.
@@ -129,12 +131,23 @@ impl Gateway {
         Gateway {
             servers: servers.iter().map(server).collect(),
             preferred: AtomicUsize::new(0),
+            hedges: Hedges::new(),
         }
     }
 
-    /// Asks one server after the other until one answers.
+    /// Asks until a server answers.
     pub(super) async fn ask(&self, question: GatewayAsk<'_>) -> Result<Value, NoJson> {
         let first = self.preferred.load(Ordering::Relaxed);
+        let asked = self.ask_in_turn(question, first);
+        if question.repeat == Resend::Never || self.servers.len() == 1 {
+            return asked.await;
+        }
+        let second = self.ask_in_turn(question, first + 1);
+        self.hedges.race(asked, second).await
+    }
+
+    /// Asks one server after the other, `first` first, until one answers.
+    async fn ask_in_turn(&self, question: GatewayAsk<'_>, first: usize) -> Result<Value, NoJson> {
         let mut why = OuterFailure::Unreachable("no server of etcd was asked in time".to_owned());
         for n in 0..self.servers.len() {
             if question.until <= Instant::now() {
