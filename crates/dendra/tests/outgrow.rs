@@ -62,8 +62,13 @@ mod front {
 
     impl Front {
         pub(crate) fn start(store: &str) -> Front {
+            Front::start_with(store, &[])
+        }
+
+        pub(crate) fn start_with(store: &str, flags: &[&str]) -> Front {
             let folder = tempfile::tempdir().expect("a folder");
-            let node = Node::start(&folder.path().join("none"), &["--store", store]);
+            let flags = [&["--store", store], flags].concat();
+            let node = Node::start(&folder.path().join("none"), &flags);
             Front {
                 node,
                 _folder: folder,
@@ -105,6 +110,99 @@ mod front {
         body: &[u8],
     ) -> Answer {
         client.ask(method, id, head, body).expect("it answers")
+    }
+
+    /// Certificates as `dendra cert` makes them, and files of logins.
+    pub(crate) struct Papers(tempfile::TempDir);
+
+    impl Papers {
+        pub(crate) fn make() -> Papers {
+            let folder = tempfile::tempdir().expect("a folder");
+            let certs = folder.path().join("c");
+            let certs = certs.to_str().expect("it is text");
+            let words = ["cert", certs, "--member", "127.0.0.1,127.0.45.1"];
+            let made = run(dendra(words).args(["--client", "front"]));
+            assert_eq!(made.code, Some(0), "{}", made.stderr);
+            Papers(folder)
+        }
+
+        pub(crate) fn file(&self, name: &str) -> String {
+            self.0.path().join("c").join(name).display().to_string()
+        }
+
+        /// A file that its owner alone may open.
+        pub(crate) fn write(&self, name: &str, text: &str) -> String {
+            use std::os::unix::fs::PermissionsExt;
+            let path = self.file(name);
+            std::fs::write(&path, text).expect("written");
+            let mode = std::fs::Permissions::from_mode(0o600);
+            std::fs::set_permissions(&path, mode).expect("it is ours");
+            path
+        }
+
+        /// The flags of a front door that knows the CA and shows a login.
+        pub(crate) fn flags(&self, login: &str) -> Vec<String> {
+            let login = self.write("login", login);
+            let pairs = [
+                ("--store-ca", self.file("ca.crt")),
+                ("--store-login-file", login),
+            ];
+            let words = pairs.into_iter();
+            words
+                .flat_map(|(flag, file)| [flag.to_owned(), file])
+                .collect()
+        }
+
+        /// The flags of one that shows a certificate, too.
+        pub(crate) fn own_flags(&self) -> Vec<String> {
+            let pairs = [
+                ("--store-cert", self.file("client-front.crt")),
+                ("--store-key", self.file("client-front.key")),
+            ];
+            let words = pairs.into_iter();
+            words
+                .flat_map(|(flag, file)| [flag.to_owned(), file])
+                .collect()
+        }
+    }
+
+    fn words(flags: &[String]) -> Vec<&str> {
+        flags.iter().map(String::as_str).collect()
+    }
+
+    /// `dendra serve` with these flags ends with a code and a reason.
+    pub(crate) fn check_refused(store: &str, flags: &[&str], code: i32, why: &str) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = dendra(["serve", "--listen", "127.0.0.1:0", "--admin", "off"]);
+        let command = command.args(["--store", store]).args(flags);
+        let told = run(command.arg("--data").arg(folder.path()));
+        assert_eq!(told.code, Some(code), "{flags:?}: {}", told.stderr);
+        assert!(told.stderr.contains(why), "{flags:?}: {}", told.stderr);
+    }
+
+    /// A front door with the right papers serves, and each wrong one is named at the start.
+    /// `own`: what the servers want beside a user and the CA.
+    pub(crate) fn check_papers(store: &str, papers: &Papers, login: &str, own: &[String]) {
+        let flags = [&papers.flags(login)[..], own].concat();
+        let front = Front::start_with(store, &words(&flags));
+        let mut client = front.client();
+        assert_eq!(ask(&mut client, "PUT", "k", &[], b"v").status, 201);
+        assert_eq!(ask(&mut client, "GET", "k", &[], b"").body, b"v");
+        // In clear; without a user; with a wrong password; with a CA that signed nothing of this.
+        const CLOSED: &str = "the store cannot be opened";
+        check_refused(store, &[], 3, CLOSED);
+        check_refused(store, &words(&[&flags[..2], own].concat()), 3, CLOSED);
+        let wrong = papers.write("wrong", "front:wrong");
+        let strange = [&flags[..2], &["--store-login-file".to_owned(), wrong], own].concat();
+        check_refused(store, &words(&strange), 3, CLOSED);
+        let others = Papers::make();
+        let foreign = ["--store-ca".to_owned(), others.file("ca.crt")];
+        let strange = [&foreign, &flags[2..]].concat();
+        check_refused(store, &words(&strange), 3, CLOSED);
+        let open = papers.write("open", login);
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        std::fs::set_permissions(&open, mode).expect("it is ours");
+        check_refused(store, &["--store-login-file", &open], 2, "chmod 600");
     }
 
     pub(crate) fn check_conditions(front: &Front) {
@@ -259,8 +357,8 @@ mod front {
 #[cfg(feature = "etcd")]
 mod etcd {
     use crate::front::{
-        Front, ask, check_conditions, check_contract, check_lost_front, check_slow_readers,
-        check_time_to_live,
+        Front, Papers, ask, check_conditions, check_contract, check_lost_front, check_papers,
+        check_refused, check_slow_readers, check_time_to_live,
     };
     use crate::support::clients::under_foreign_load;
     use crate::support::etcd::Etcd;
@@ -463,6 +561,63 @@ mod etcd {
     }
 
     #[test]
+    fn etcd_is_asked_by_tls_and_as_a_user() {
+        let papers = Papers::make();
+        let [cert, key, ca] = ["127.0.0.1.crt", "127.0.0.1.key", "ca.crt"];
+        let [cert, key, ca] = [cert, key, ca].map(|name| papers.file(name));
+        let sealed = ["--cert-file", &cert, "--key-file", &key];
+        let asks = ["--client-cert-auth", "--trusted-ca-file", &ca];
+        // By certificate: for etcd's gateway that goes with no user.
+        let Some(etcd) = Etcd::start_with(1, &[&sealed[..], &asks].concat()) else {
+            return;
+        };
+        let known = ["--store-ca", &ca];
+        let own = papers.own_flags();
+        let own: Vec<&str> = own.iter().map(String::as_str).collect();
+        let front = Front::start_with(&etcd.store("app"), &[&known[..], &own].concat());
+        assert_eq!(ask(&mut front.client(), "PUT", "k", &[], b"v").status, 201);
+        check_refused(&etcd.store("app"), &known, 3, "the store cannot be opened");
+        check_refused(&etcd.store("app"), &own, 2, "need store-ca");
+        let etcd = Etcd::start_with(1, &sealed).expect("there was one just now");
+        // The part "app" belongs to a user.
+        for (path, body) in [
+            ("user/add", r#"{"name":"root","password":"r"}"#),
+            ("role/add", r#"{"name":"root"}"#),
+            ("user/grant", r#"{"user":"root","role":"root"}"#),
+            ("user/add", r#"{"name":"front","password":"p:w"}"#),
+            ("role/add", r#"{"name":"app"}"#),
+            (
+                "role/grant",
+                r#"{"name":"app","perm":{"permType":"READWRITE","key":"YXBwLw==","range_end":"YXBwMA=="}}"#,
+            ),
+            ("user/grant", r#"{"user":"front","role":"app"}"#),
+            ("enable", "{}"),
+        ] {
+            order(&etcd, &format!("/v3/auth/{path}"), body);
+        }
+        check_papers(&etcd.store("app"), &papers, "front:p:w", &[]);
+        // A restart of etcd forgets its tokens: the front door asks for another one.
+        let flags = papers.flags("front:p:w");
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let mut etcd = etcd;
+        let front = Front::start_with(&etcd.store("app"), &flags);
+        let mut client = front.client();
+        assert_eq!(ask(&mut client, "PUT", "k", &[], b"1").status, 201);
+        etcd.kill(0);
+        etcd.revive(0);
+        let deadline = Instant::now() + PATIENCE;
+        while ask(&mut client, "PUT", "k", &[], b"2").status != 201 {
+            assert!(Instant::now() < deadline, "it does not come back");
+        }
+        let elsewhere = Front::start_with(&etcd.store("app/more"), &flags);
+        assert_eq!(
+            ask(&mut elsewhere.client(), "GET", "k", &[], b"").status,
+            404
+        );
+        check_refused(&etcd.store("other"), &flags, 3, "permission denied");
+    }
+
+    #[test]
     fn a_full_etcd_refuses_writes_and_takes_them_again_when_it_has_room() {
         let quota = ["--quota-backend-bytes", "16777216"];
         let Some(etcd) = Etcd::start_with(1, &quota) else {
@@ -566,7 +721,8 @@ mod etcd {
 #[cfg(feature = "cassandra")]
 mod cassandra {
     use crate::front::{
-        Front, ask, check_conditions, check_contract, check_lost_front, check_time_to_live,
+        Front, Papers, ask, check_conditions, check_contract, check_lost_front, check_papers,
+        check_time_to_live,
     };
     use crate::support::cassandra::Cassandra;
     use crate::support::clients::under_foreign_load;
@@ -640,6 +796,30 @@ mod cassandra {
         let hurry = "Dendra-Timeout-Ms: 3000";
         let got = ask(&mut fronts[1].client(), "GET", "k", &[hurry], b"");
         assert!(matches!(got.status, 503 | 504), "{got:?}");
+    }
+
+    #[test]
+    fn cassandra_is_asked_by_tls_and_as_a_user() {
+        const BLOCK: u8 = 45;
+        let papers = Papers::make();
+        let Some(mut cassandra) = Cassandra::start(BLOCK, 1) else {
+            return;
+        };
+        let store = cassandra.store("sealed", 1);
+        cassandra.kill(0);
+        let read = |name: &str| std::fs::read_to_string(papers.file(name)).expect("it is there");
+        let own = [read("127.0.0.1.key"), read("127.0.0.1.crt")].concat();
+        let own = papers.write("own.pem", &own);
+        cassandra.more = format!(
+            "authenticator: PasswordAuthenticator\nclient_encryption_options:\n  enabled: true\n  \
+             optional: false\n  require_client_auth: true\n  keystore: {own}\n  truststore: {}\n  \
+             ssl_context_factory:\n    \
+             class_name: org.apache.cassandra.security.PEMBasedSslContextFactory\n",
+            papers.file("ca.crt")
+        );
+        cassandra.revive_alone(0);
+        cassandra.wait_for_log(0, "Created default superuser role");
+        check_papers(&store, &papers, "cassandra:cassandra", &papers.own_flags());
     }
 
     fn check_scans(front: &Front) {

@@ -55,6 +55,8 @@ pub(crate) struct Cassandra {
     jars: PathBuf,
     block: u8,
     java: Vec<String>,
+    /// More lines of the configuration of servers that start from now on.
+    pub(crate) more: String,
     children: Vec<Option<Child>>,
     /// Tests of one process start theirs one after the other.
     _turn: MutexGuard<'static, ()>,
@@ -77,11 +79,16 @@ fn jars() -> Option<PathBuf> {
 impl Cassandra {
     /// So many servers at `127.0.block.1` and on; `None` when there is no Cassandra here.
     pub(crate) fn start(block: u8, members: usize) -> Option<Cassandra> {
-        Cassandra::start_with(block, members, &QUICK)
+        Cassandra::start_with(block, members, &QUICK, "")
     }
 
-    /// The same with other options of Java.
-    pub(crate) fn start_with(block: u8, members: usize, java: &[&str]) -> Option<Cassandra> {
+    /// The same with other options of Java, and more lines of the configuration.
+    pub(crate) fn start_with(
+        block: u8,
+        members: usize,
+        java: &[&str],
+        more: &str,
+    ) -> Option<Cassandra> {
         let Some(jars) = jars() else {
             eprintln!(
                 "SKIPPED: there is no Java, or no Cassandra. `make outgrow-setup` fetches its jars, or name their folder in DENDRA_CASSANDRA"
@@ -93,6 +100,7 @@ impl Cassandra {
             jars,
             block,
             java: java.iter().map(|&option| option.to_owned()).collect(),
+            more: more.to_owned(),
             children: Vec::new(),
             // A test that failed has left nothing behind.
             _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner),
@@ -125,8 +133,9 @@ impl Cassandra {
              cas_contention_timeout: 10s\nlisten_address: {address}\nrpc_address: {address}\n\
              native_transport_port: {PORT}\nendpoint_snitch: SimpleSnitch\nseed_provider:\n\
              \x20 - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n\
-             \x20   parameters: [{{seeds: \"{}\"}}]\n",
-            self.address(0)
+             \x20   parameters: [{{seeds: \"{}\"}}]\n{}",
+            self.address(0),
+            self.more
         );
         std::fs::write(&config, text).expect("written");
         let logback = home.join("logback.xml");
@@ -148,6 +157,7 @@ impl Cassandra {
             .args([
                 "-Dcassandra-foreground=yes",
                 "-Dcassandra.ring_delay_ms=2000",
+                "-Dcassandra.superuser_setup_delay_ms=0",
             ])
             .args(["-Dcassandra.skip_wait_for_gossip_to_settle=0"])
             .args(["-Dcassandra.consistent.rangemovement=false"])
@@ -199,9 +209,23 @@ impl Cassandra {
 
     /// Starts a server that was killed, and waits until it and the others see each other.
     pub(crate) fn revive(&mut self, member: usize) {
+        self.revive_alone(member);
+        self.wait_until_whole();
+    }
+
+    /// Starts a server that was killed, and waits until it serves clients.
+    pub(crate) fn revive_alone(&mut self, member: usize) {
         self.children[member] = Some(self.spawn(member));
         self.wait_for(member);
-        self.wait_until_whole();
+    }
+
+    /// Waits until a server has logged this.
+    pub(crate) fn wait_for_log(&self, member: usize, text: &str) {
+        let deadline = Instant::now() + MEETING;
+        while !self.log(member).contains(text) {
+            assert!(Instant::now() < deadline, "it does not say {text:?}");
+            std::thread::park_timeout(Duration::from_millis(100));
+        }
     }
 
     /// Processes of the servers that run.

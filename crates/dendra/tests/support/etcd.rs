@@ -22,6 +22,9 @@ pub(crate) struct Etcd {
     binary: PathBuf,
     clients: Vec<SocketAddr>,
     peers: Vec<SocketAddr>,
+    /// Where sealed servers take clear text, for the orders of tests.
+    clear: Vec<SocketAddr>,
+    is_sealed: bool,
     flags: Vec<String>,
     children: Vec<Option<Child>>,
 }
@@ -57,7 +60,7 @@ impl Etcd {
         Etcd::start_with(members, &[])
     }
 
-    /// The same with more flags.
+    /// The same with more flags. With `--cert-file` among them its clients speak TLS.
     pub(crate) fn start_with(members: usize, flags: &[&str]) -> Option<Etcd> {
         let Some(binary) = binary() else {
             eprintln!(
@@ -65,13 +68,16 @@ impl Etcd {
             );
             return None;
         };
-        let ports = free_ports(2 * members);
-        let (clients, peers) = ports.split_at(members);
+        let ports = free_ports(3 * members);
+        let (clients, others) = ports.split_at(members);
+        let (peers, clear) = others.split_at(members);
         let mut etcd = Etcd {
             folder: tempfile::tempdir().expect("a folder"),
             binary,
             clients: clients.to_vec(),
             peers: peers.to_vec(),
+            clear: clear.to_vec(),
+            is_sealed: flags.contains(&"--cert-file"),
             flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
             children: Vec::new(),
         };
@@ -95,12 +101,17 @@ impl Etcd {
         let cluster: Vec<_> = cluster
             .map(|(member, peer)| format!("{}={}", name(member), url(peer)))
             .collect();
-        let (client, peer) = (url(&self.clients[member]), url(&self.peers[member]));
+        let (mut client, peer) = (url(&self.clients[member]), url(&self.peers[member]));
+        let mut listen = client.clone();
+        if self.is_sealed {
+            client = client.replace("http:", "https:");
+            listen = format!("{client},{}", url(&self.clear[member]));
+        }
         Command::new(&self.binary)
             .arg("--data-dir")
             .arg(self.folder.path().join(name(member)))
             .args(["--name", &name(member)])
-            .args(["--listen-client-urls", &client])
+            .args(["--listen-client-urls", &listen])
             .args(["--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer])
             .args(["--initial-advertise-peer-urls", &peer])
@@ -113,9 +124,12 @@ impl Etcd {
             .expect("the binary of etcd runs")
     }
 
-    /// Where a server serves clients.
+    /// Where a server serves clients in clear.
     pub(crate) fn address(&self, member: usize) -> SocketAddr {
-        self.clients[member]
+        match self.is_sealed {
+            true => self.clear[member],
+            false => self.clients[member],
+        }
     }
 
     /// Processes of the servers that run.

@@ -24,6 +24,7 @@ mod cql;
 mod pool;
 
 use crate::clock::wall_ms;
+use crate::dial::StoreAccess;
 use crate::envelope;
 use crate::place::StorePlace;
 use crate::store::{
@@ -83,9 +84,9 @@ fn bucket_of(key: &[u8]) -> u64 {
 
 impl CassandraStore {
     /// Of `place`; nothing is connected yet.
-    pub(crate) fn new(place: &StorePlace) -> CassandraStore {
+    pub(crate) fn new(place: &StorePlace, access: &StoreAccess) -> CassandraStore {
         CassandraStore {
-            pool: CqlPool::new(&place.servers),
+            pool: CqlPool::new(&place.servers, access),
             keyspace: place.part.clone(),
             copies: AtomicU8::new(1),
             clock: AtomicU64::new(0),

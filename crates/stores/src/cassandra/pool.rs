@@ -15,6 +15,7 @@
 //! Not here: the bytes (`cql.rs`), the statements (`mod.rs`).
 
 use super::cql::{self, CqlAnswer, CqlQuery, CqlRow, HEAD_BYTES};
+use crate::dial::{EngineLink, StoreAccess};
 use crate::hedge::Hedges;
 use crate::store::OuterFailure;
 use dendra_base::Known;
@@ -23,18 +24,19 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 /// Connections that are kept for each server.
 const IDLE_MAX: usize = 64;
-/// A server that takes longer to accept is passed over.
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// A server that takes longer to accept, to seal and to know the user is passed over. It hashes the
+/// password on purpose slowly.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A server that gave no answer is asked behind all others for so long.
 const AWAY: Duration = Duration::from_secs(1);
 
 struct CqlServer {
     address: String,
-    idle: Mutex<Vec<TcpStream>>,
+    access: StoreAccess,
+    idle: Mutex<Vec<Box<dyn EngineLink>>>,
     /// Milliseconds since the pool began, until which it is away; 0 = it is not.
     away_until_ms: AtomicU64,
 }
@@ -72,9 +74,10 @@ impl Drop for CqlTrial<'_> {
 }
 
 impl CqlPool {
-    pub(super) fn new(servers: &[String]) -> CqlPool {
+    pub(super) fn new(servers: &[String], access: &StoreAccess) -> CqlPool {
         let server = |address: &String| CqlServer {
             address: address.clone(),
+            access: access.clone(),
             idle: Mutex::default(),
             away_until_ms: AtomicU64::new(0),
         };
@@ -162,7 +165,7 @@ impl CqlPool {
                             trial.is_good = true;
                             return Ok(rows);
                         }
-                        CqlAnswer::Ready | CqlAnswer::Done => {
+                        CqlAnswer::Ready | CqlAnswer::AsksUser | CqlAnswer::Done => {
                             trial.is_good = true;
                             return Ok(Vec::new());
                         }
@@ -182,14 +185,13 @@ impl CqlPool {
 
 impl CqlServer {
     /// A connection on which nothing waits to be read, its end neither.
-    async fn connection(&self, until: Instant) -> io::Result<TcpStream> {
+    async fn connection(&self, until: Instant) -> io::Result<Box<dyn EngineLink>> {
         loop {
             let idle = self.idle.lock().expect("no holder panics").pop();
             let Some(stream) = idle else { break };
-            match stream.try_read(&mut [0]) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(stream),
-                // It was closed while it was idle.
-                Ok(_) | Err(_) => {}
+            // Otherwise it was closed while it was idle.
+            if stream.is_quiet() {
+                return Ok(stream);
             }
         }
         let left = until.saturating_duration_since(Instant::now());
@@ -197,17 +199,23 @@ impl CqlServer {
         opened.unwrap_or_else(|_| Err(io::Error::other("does not accept in time")))
     }
 
-    async fn open(&self) -> io::Result<TcpStream> {
-        let mut stream = TcpStream::connect(&self.address).await?;
-        stream.set_nodelay(true)?;
-        match exchange(&mut stream, &cql::startup()).await? {
+    async fn open(&self) -> io::Result<Box<dyn EngineLink>> {
+        let mut stream = self.access.dial.dial(&self.address).await?;
+        let mut answer = exchange(&mut stream, &cql::startup()).await?;
+        if answer == CqlAnswer::AsksUser {
+            let Some(login) = &self.access.login else {
+                return Err(io::Error::other("asks for a user: --store-login-file"));
+            };
+            answer = exchange(&mut stream, &cql::login(login)).await?;
+        }
+        match answer {
             CqlAnswer::Ready => Ok(stream),
             CqlAnswer::Error(_, sentence) => Err(io::Error::other(sentence)),
             other => Err(io::Error::other(format!("begins with {other:?}"))),
         }
     }
 
-    fn keep(&self, stream: TcpStream) {
+    fn keep(&self, stream: Box<dyn EngineLink>) {
         let mut idle = self.idle.lock().expect("no holder panics");
         if idle.len() < IDLE_MAX {
             idle.push(stream);
@@ -215,7 +223,7 @@ impl CqlServer {
     }
 }
 
-async fn exchange(stream: &mut TcpStream, frame: &[u8]) -> io::Result<CqlAnswer> {
+async fn exchange(stream: &mut Box<dyn EngineLink>, frame: &[u8]) -> io::Result<CqlAnswer> {
     stream.write_all(frame).await?;
     let mut head = [0; HEAD_BYTES];
     stream.read_exact(&mut head).await?;
@@ -228,10 +236,15 @@ async fn exchange(stream: &mut TcpStream, frame: &[u8]) -> io::Result<CqlAnswer>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     #[test]
     fn servers_take_turns_and_one_that_is_away_comes_last() {
-        let pool = CqlPool::new(&["a", "b", "c"].map(str::to_owned));
+        let access = StoreAccess {
+            dial: Arc::new(crate::dial::ClearDial),
+            login: None,
+        };
+        let pool = CqlPool::new(&["a", "b", "c"].map(str::to_owned), &access);
         let order = |turn| {
             let servers = pool.in_turn(turn).into_iter();
             servers

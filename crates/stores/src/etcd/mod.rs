@@ -22,6 +22,7 @@ mod gateway;
 mod tail;
 
 use crate::clock::wall_ms;
+use crate::dial::StoreAccess;
 use crate::envelope;
 use crate::place::StorePlace;
 use crate::store::{
@@ -72,9 +73,9 @@ struct SeenRecord {
 
 impl EtcdStore {
     /// Of `place`; nothing is connected yet.
-    pub(crate) fn new(place: &StorePlace) -> EtcdStore {
+    pub(crate) fn new(place: &StorePlace, access: &StoreAccess) -> EtcdStore {
         EtcdStore {
-            gateway: Gateway::new(&place.servers),
+            gateway: Gateway::new(&place.servers, access),
             prefix: format!("{}/", place.part).into_bytes(),
             copies: AtomicU8::new(1),
             page_records: AtomicUsize::new(PAGE_RECORDS_FIRST),
@@ -110,11 +111,13 @@ impl EtcdStore {
             repeat,
             bytes_max: ANSWER_BYTES_MAX,
             until,
+            token: None,
         };
         let asked = self.gateway.ask(question).await;
         asked.map_err(|no_answer| match no_answer {
             NoJson::OuterFailure(failure) => failure,
             NoJson::TooLong => OuterFailure::Damaged("etcd's answer has no end".to_owned()),
+            NoJson::Stranger(why) => OuterFailure::Failed(why),
         })
     }
 
@@ -301,6 +304,7 @@ impl EtcdStore {
             repeat: Resend::Freely,
             bytes_max,
             until,
+            token: None,
         });
         match asked.await {
             Ok(answer) => Ok(Some(answer)),
@@ -308,6 +312,7 @@ impl EtcdStore {
             Err(NoJson::TooLong) => Err(OuterFailure::Damaged(
                 "a record of etcd has no end".to_owned(),
             )),
+            Err(NoJson::Stranger(why)) => Err(OuterFailure::Failed(why)),
             Err(NoJson::OuterFailure(failure)) => Err(failure),
         }
     }
