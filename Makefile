@@ -61,7 +61,7 @@ outgrow-setup:
 outgrow-cassandra:
 	@test -d target/outgrow/cassandra || $(MAKE) outgrow-setup
 	$(CARGO) build --release --package dendra --features cassandra
-	@trap '' INT; DENDRA_CASSANDRA=$(CURDIR)/target/outgrow/cassandra $(CARGO) xtask outgrow-cassandra
+	@trap '' INT; $(CARGO) xtask outgrow-cassandra
 
 ## demo: load a real file tree, kill the node in the middle, prove that nothing is lost
 demo:

@@ -3,7 +3,7 @@
 
 STUDIES = $(CARGO) run --quiet --release --package dendra-studies --
 
-.PHONY: bench report-look lab-check lab-others lab-others-setup study-pool study-connections study-cluster study-members study-overload yardsticks yardsticks-setup
+.PHONY: bench report-look lab-check lab-others lab-others-setup study-pool study-connections study-cluster study-members study-outgrow study-overload yardsticks yardsticks-setup
 
 ## bench: measure PUT and GET of a fresh node in two minutes; pages in runs/
 bench:
@@ -43,6 +43,12 @@ study-cluster:
 ## study-members: members come and go, a cluster at rest, 3 to 20 members; report in docs/lab
 study-members:
 	$(STUDIES) study-members $(LAB)
+
+## study-outgrow: YCSB A to F, three members beside etcd and Cassandra; report in docs/lab
+study-outgrow:
+	@test -d target/outgrow/cassandra || $(MAKE) outgrow-setup
+	$(CARGO) build --release --package dendra --features etcd,cassandra
+	$(STUDIES) study-outgrow --binary target/release/dendra $(LAB)
 
 ## study-overload: twice and five times the knee of a share of a core, as root; report in docs/lab
 study-overload:

@@ -17,7 +17,7 @@ fn read(bytes: &[u8]) {
     let Ok(page) = RestorePage::decode(bytes) else {
         return;
     };
-    let mut again = RestorePageWriter::new(page.restore, page.number);
+    let mut again = RestorePageWriter::new(page.restore, page.number, page.behind);
     for (key, cell) in &page.records {
         again.push(key, cell);
     }

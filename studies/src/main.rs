@@ -11,6 +11,7 @@
 //! connections.rs   make study-connections   1 to 1024 connections
 //! cluster.rs       make study-cluster       what a hop and a quorum cost
 //! members.rs       make study-members       members come and go; a cluster at rest; 20 members
+//! outgrow.rs       make study-outgrow       YCSB A to F, beside etcd and Cassandra
 //! overload/        make study-overload      beyond the knee of a share of a core (share.rs)
 //! yardsticks/      make yardsticks          beside nginx, redis, hyper (hyper_map.rs), the floor (echo.rs)
 //! ```
@@ -37,6 +38,7 @@ mod hyper_map;
 mod members;
 mod node;
 mod others;
+mod outgrow;
 mod overload;
 mod place;
 mod pool;
@@ -67,6 +69,8 @@ usage: dendra-studies <task> [--seconds N] [--binary FILE] [--out FOLDER] [--dat
   study-cluster       what a hop and a quorum cost; report under docs/lab
   study-members       members come and go, copies are compared, 3 to 20 members; report under docs/lab
       [--keys N] [--compare-keys N] [--members N] [--parts idle,replace,join,compare,scale]
+  study-outgrow       YCSB A to F: three members, etcd, Cassandra; report under docs/lab
+      [--keys N] [--connections N] [--stores members,etcd,cassandra] [--workloads a,b,…] [--paxos v1|v2]
   study-overload      beyond the knee of a share of a core, as root; report under docs/lab
       [--share 0.25|off] [--connections N,…] [--timeouts 100ms,…] [--parts NAME,…]
   yardsticks          beside nginx, redis, hyper and the floor; report under docs/lab
@@ -86,6 +90,7 @@ fn task(name: &str) -> Option<Task> {
         "study-connections" => (connections::run, &[]),
         "study-cluster" => (cluster::run, &[]),
         "study-members" => (members::run, &members::OPTIONS),
+        "study-outgrow" => (outgrow::run, &outgrow::OPTIONS),
         "study-overload" => (overload::run, &overload::OPTIONS),
         "yardsticks" => (yardsticks::run, &yardsticks::OPTIONS),
         _ => return None,

@@ -11,6 +11,7 @@
 //! See: docs/stores.md.
 
 #[path = "../../crates/dendra/tests/support/cassandra.rs"]
+#[allow(dead_code, reason = "tests kill servers, too")]
 mod cassandra;
 
 use cassandra::Cassandra;

@@ -47,8 +47,13 @@ pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> 
         .backup_schedule(&settings)
         .map_err(Failure::usage)?;
     let store = effective.store();
-    let driver = store.as_ref().map(dendra_stores::driver).transpose();
-    let driver = driver.map_err(|why| Failure::usage(format!("store: {why}")))?;
+    let driver = store.as_ref().map(|place| {
+        let access = effective.store_access()?;
+        dendra_stores::driver(place, &access)
+    });
+    let driver = driver
+        .transpose()
+        .map_err(|why| Failure::usage(format!("store: {why}")))?;
     let on_serving = |running: &Running| {
         announce(running, console);
         if let (Some(schedule), Some(admin)) = (backups, running.admin_addr()) {

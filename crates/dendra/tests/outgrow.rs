@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! clients ─► front door 1, front door 2 ─► etcd: one server, or three of which one is killed
-//!                                       └► Cassandra: one server
+//!                                       └► Cassandra: the same
 //! all that clients were told ─► the simulator's checker of linearizability
+//! dendra conform ─► a front door ─► either       dendra copy: node ─► Cassandra ─► etcd ─► cluster
 //! ```
 //!
 //! Invariants
@@ -48,9 +49,10 @@ fn a_store_goes_with_no_cluster() {
 
 #[cfg(any(feature = "etcd", feature = "cassandra"))]
 mod front {
-    use crate::support::Node;
     use crate::support::http::{Answer, Client, PATIENCE};
+    use crate::support::{Node, dendra, kill_process, run};
     use std::net::SocketAddr;
+    use std::sync::Mutex;
     use std::time::Instant;
 
     pub(crate) struct Front {
@@ -60,8 +62,13 @@ mod front {
 
     impl Front {
         pub(crate) fn start(store: &str) -> Front {
+            Front::start_with(store, &[])
+        }
+
+        pub(crate) fn start_with(store: &str, flags: &[&str]) -> Front {
             let folder = tempfile::tempdir().expect("a folder");
-            let node = Node::start(&folder.path().join("none"), &["--store", store]);
+            let flags = [&["--store", store], flags].concat();
+            let node = Node::start(&folder.path().join("none"), &flags);
             Front {
                 node,
                 _folder: folder,
@@ -76,6 +83,23 @@ mod front {
         pub(crate) fn client(&self) -> Client {
             Client::open(self.address()).expect("it listens")
         }
+
+        pub(crate) fn url(&self) -> &str {
+            &self.node.url
+        }
+
+        pub(crate) fn pid(&self) -> u32 {
+            self.node.pid()
+        }
+
+        /// What its admin port answers: the status and the text.
+        pub(crate) fn admin(&self, target: &str) -> (u16, String) {
+            let client = Client::open(self.node.admin_address());
+            let mut client = client.expect("it listens");
+            let answer = client.request("GET", target, &[], b"").expect("it answers");
+            let text = String::from_utf8_lossy(&answer.body).into_owned();
+            (answer.status, text)
+        }
     }
 
     pub(crate) fn ask(
@@ -86,6 +110,99 @@ mod front {
         body: &[u8],
     ) -> Answer {
         client.ask(method, id, head, body).expect("it answers")
+    }
+
+    /// Certificates as `dendra cert` makes them, and files of logins.
+    pub(crate) struct Papers(tempfile::TempDir);
+
+    impl Papers {
+        pub(crate) fn make() -> Papers {
+            let folder = tempfile::tempdir().expect("a folder");
+            let certs = folder.path().join("c");
+            let certs = certs.to_str().expect("it is text");
+            let words = ["cert", certs, "--member", "127.0.0.1,127.0.45.1"];
+            let made = run(dendra(words).args(["--client", "front"]));
+            assert_eq!(made.code, Some(0), "{}", made.stderr);
+            Papers(folder)
+        }
+
+        pub(crate) fn file(&self, name: &str) -> String {
+            self.0.path().join("c").join(name).display().to_string()
+        }
+
+        /// A file that its owner alone may open.
+        pub(crate) fn write(&self, name: &str, text: &str) -> String {
+            use std::os::unix::fs::PermissionsExt;
+            let path = self.file(name);
+            std::fs::write(&path, text).expect("written");
+            let mode = std::fs::Permissions::from_mode(0o600);
+            std::fs::set_permissions(&path, mode).expect("it is ours");
+            path
+        }
+
+        /// The flags of a front door that knows the CA and shows a login.
+        pub(crate) fn flags(&self, login: &str) -> Vec<String> {
+            let login = self.write("login", login);
+            let pairs = [
+                ("--store-ca", self.file("ca.crt")),
+                ("--store-login-file", login),
+            ];
+            let words = pairs.into_iter();
+            words
+                .flat_map(|(flag, file)| [flag.to_owned(), file])
+                .collect()
+        }
+
+        /// The flags of one that shows a certificate, too.
+        pub(crate) fn own_flags(&self) -> Vec<String> {
+            let pairs = [
+                ("--store-cert", self.file("client-front.crt")),
+                ("--store-key", self.file("client-front.key")),
+            ];
+            let words = pairs.into_iter();
+            words
+                .flat_map(|(flag, file)| [flag.to_owned(), file])
+                .collect()
+        }
+    }
+
+    fn words(flags: &[String]) -> Vec<&str> {
+        flags.iter().map(String::as_str).collect()
+    }
+
+    /// `dendra serve` with these flags ends with a code and a reason.
+    pub(crate) fn check_refused(store: &str, flags: &[&str], code: i32, why: &str) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = dendra(["serve", "--listen", "127.0.0.1:0", "--admin", "off"]);
+        let command = command.args(["--store", store]).args(flags);
+        let told = run(command.arg("--data").arg(folder.path()));
+        assert_eq!(told.code, Some(code), "{flags:?}: {}", told.stderr);
+        assert!(told.stderr.contains(why), "{flags:?}: {}", told.stderr);
+    }
+
+    /// A front door with the right papers serves, and each wrong one is named at the start.
+    /// `own`: what the servers want beside a user and the CA.
+    pub(crate) fn check_papers(store: &str, papers: &Papers, login: &str, own: &[String]) {
+        let flags = [&papers.flags(login)[..], own].concat();
+        let front = Front::start_with(store, &words(&flags));
+        let mut client = front.client();
+        assert_eq!(ask(&mut client, "PUT", "k", &[], b"v").status, 201);
+        assert_eq!(ask(&mut client, "GET", "k", &[], b"").body, b"v");
+        // In clear; without a user; with a wrong password; with a CA that signed nothing of this.
+        const CLOSED: &str = "the store cannot be opened";
+        check_refused(store, &[], 3, CLOSED);
+        check_refused(store, &words(&[&flags[..2], own].concat()), 3, CLOSED);
+        let wrong = papers.write("wrong", "front:wrong");
+        let strange = [&flags[..2], &["--store-login-file".to_owned(), wrong], own].concat();
+        check_refused(store, &words(&strange), 3, CLOSED);
+        let others = Papers::make();
+        let foreign = ["--store-ca".to_owned(), others.file("ca.crt")];
+        let strange = [&foreign, &flags[2..]].concat();
+        check_refused(store, &words(&strange), 3, CLOSED);
+        let open = papers.write("open", login);
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        std::fs::set_permissions(&open, mode).expect("it is ours");
+        check_refused(store, &["--store-login-file", &open], 2, "chmod 600");
     }
 
     pub(crate) fn check_conditions(front: &Front) {
@@ -111,6 +228,117 @@ mod front {
         assert_eq!(delete("If-Match: *"), 412);
     }
 
+    /// Every case of the contract, none left out.
+    pub(crate) fn check_contract(front: &Front) {
+        let told = run(&mut dendra(["conform", "--url", front.url()]));
+        let text = String::from_utf8_lossy(&told.stdout).into_owned();
+        assert_eq!(told.code, Some(0), "{text} {}", told.stderr);
+        let last = text.lines().last().unwrap_or_default();
+        let numbers = last.split(|c: char| !c.is_ascii_digit());
+        let numbers: Vec<usize> = numbers.filter_map(|word| word.parse().ok()).collect();
+        let [cases, passed, failed, skipped] = numbers[..] else {
+            panic!("no counts: {text}");
+        };
+        assert_eq!((passed, failed, skipped), (cases, 0, 0), "{text}");
+        assert!(cases >= 116, "{text}");
+    }
+
+    /// A front door that is killed while clients write takes nothing with it that it acknowledged.
+    pub(crate) fn check_lost_front(store: &str) {
+        const WRITERS: usize = 4;
+        let (lost, other) = (Front::start(store), Front::start(store));
+        let acknowledged = Mutex::new(Vec::new());
+        let count = || acknowledged.lock().expect("no writer panics").len();
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let (address, acknowledged) = (lost.address(), &acknowledged);
+                scope.spawn(move || {
+                    let mut client = Client::open(address).expect("it listens");
+                    for n in 0.. {
+                        let id = format!("lost-{writer}-{n}");
+                        match client.ask("PUT", &id, &[], id.as_bytes()) {
+                            Some(answer) if answer.status == 201 => {
+                                acknowledged.lock().expect("no writer panics").push(id);
+                            }
+                            Some(answer) => panic!("{id}: {answer:?}"),
+                            None => return,
+                        }
+                    }
+                });
+            }
+            let deadline = Instant::now() + PATIENCE;
+            while count() < 100 {
+                assert!(Instant::now() < deadline, "no writes");
+                std::thread::yield_now();
+            }
+            kill_process(lost.pid());
+        });
+        lost.node.reap();
+        let mut client = other.client();
+        let acknowledged = acknowledged.into_inner().expect("no writer panics");
+        for id in &acknowledged {
+            let got = ask(&mut client, "GET", id, &[], b"");
+            assert_eq!((got.status, &got.body[..]), (200, id.as_bytes()), "{id}");
+        }
+    }
+
+    /// Clients that do not read their scans cost a front door a page each, and no other client.
+    pub(crate) fn check_slow_readers(front: &Front) {
+        const READERS: usize = 48;
+        const RECORDS: usize = 60;
+        let mut client = front.client();
+        let value = vec![b'v'; 400_000];
+        for n in 0..RECORDS {
+            let put = ask(&mut client, "PUT", &format!("slow{n:03}"), &[], &value);
+            assert_eq!(put.status, 201);
+        }
+        let before = resident_bytes(front.pid());
+        let target = "/v0/entities?prefix=slow";
+        let mut slow: Vec<Client> = Vec::new();
+        for _ in 0..READERS {
+            let mut reader = front.client();
+            reader.send("GET", target, &[], b"").expect("it is sent");
+            slow.push(reader);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        for reader in &mut slow {
+            while !reader.has_answer() {
+                assert!(Instant::now() < deadline, "no scan begins");
+                std::thread::yield_now();
+            }
+        }
+        // Others are served meanwhile, and there is no room for all that was asked for.
+        for n in 0..100 {
+            assert_eq!(
+                ask(&mut client, "PUT", "beside", &[], b"v").status,
+                201,
+                "{n}"
+            );
+            assert_eq!(
+                ask(&mut client, "GET", "beside", &[], b"").status,
+                200,
+                "{n}"
+            );
+        }
+        let grown = resident_bytes(front.pid()).saturating_sub(before);
+        let asked_for = READERS * RECORDS * value.len();
+        println!("{READERS} slow scans of {asked_for} bytes: {grown} bytes more are resident");
+        assert!(grown < asked_for / 4, "{grown} of {asked_for} bytes");
+        let mut first = slow.swap_remove(0);
+        drop(slow);
+        let answer = first.read().expect("it goes on");
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.receipt, "Dendra-Scan: complete");
+        assert!(answer.body.len() > RECORDS * value.len());
+    }
+
+    fn resident_bytes(pid: u32) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
+        kib.expect("a number") * 1024
+    }
+
     pub(crate) fn check_time_to_live(front: &Front) {
         let mut client = front.client();
         let put = client.request("PUT", "/v0/entity?id=t&ttl=1", &[], b"v");
@@ -128,10 +356,13 @@ mod front {
 
 #[cfg(feature = "etcd")]
 mod etcd {
-    use crate::front::{Front, ask, check_conditions, check_time_to_live};
+    use crate::front::{
+        Front, Papers, ask, check_conditions, check_contract, check_lost_front, check_papers,
+        check_refused, check_slow_readers, check_time_to_live,
+    };
     use crate::support::clients::under_foreign_load;
     use crate::support::etcd::Etcd;
-    use crate::support::http::PATIENCE;
+    use crate::support::http::{Client, PATIENCE};
     use crate::support::{dendra, run};
     use std::time::Instant;
 
@@ -211,13 +442,236 @@ mod etcd {
         assert_eq!(shown.split_whitespace().collect::<Vec<_>>(), keys);
         let limited = scan("start=k010&limit=5&keys-only=true");
         assert_eq!(limited.receipt, "Dendra-Scan: stopped; next=k015");
-        let back = scan("prefix=k&reverse=true");
+        let mut keys = |target: &str| {
+            let shown = scan(&format!("{target}&keys-only=true"));
+            let text = String::from_utf8_lossy(&shown.body).into_owned();
+            let keys = text.split_whitespace().map(str::to_owned);
+            (keys.collect::<Vec<_>>(), shown.receipt)
+        };
+        let (mut back, end) = keys("prefix=k&reverse=true");
+        assert_eq!(end, "Dendra-Scan: complete");
+        back.reverse();
+        assert_eq!(back, keys("prefix=k").0);
+        assert_eq!(back.len(), 300);
+        let (some, end) = keys("start=k&end=k020&reverse=true&limit=3");
+        assert_eq!(some, ["k019", "k018", "k017"]);
+        assert_eq!(end, "Dendra-Scan: stopped; next=k017");
+        let (none, end) = keys("start=l&reverse=true");
+        assert_eq!((none.len(), end.as_str()), (0, "Dendra-Scan: complete"));
+    }
+
+    #[test]
+    fn a_scan_from_the_end_finds_its_pages_among_keys_of_any_shape() {
+        let Some(etcd) = Etcd::start(1) else { return };
+        let front = Front::start(&etcd.store("back"));
+        let mut client = front.client();
+        let mut keys = Vec::new();
+        for n in 0..400 {
+            keys.push(match n % 4 {
+                0 => format!("https%3A%2F%2Fexample.com%2Farticles%2F2026%2F{n:05}"),
+                1 => format!("zeros{}", "%00".repeat(n / 4)),
+                2 => format!("%ff%ff{n}"),
+                _ => format!("{n}"),
+            });
+        }
+        for key in &keys {
+            assert_eq!(ask(&mut client, "PUT", key, &[], b"v").status, 201, "{key}");
+        }
+        let scan = |how: &[&str]| {
+            let plain = ["scan", "--keys-only", "--hex", "--url", front.url()];
+            let shown = run(dendra(plain).args(how));
+            assert_eq!(shown.code, Some(0), "{}", shown.stderr);
+            let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+            text.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let forward = scan(&[]);
+        assert_eq!(forward.len(), keys.len());
+        let mut backward = scan(&["--reverse"]);
+        backward.reverse();
+        assert_eq!(backward, forward);
+    }
+
+    #[test]
+    fn every_case_of_the_contract_passes() {
+        let Some(etcd) = Etcd::start(1) else { return };
+        check_contract(&Front::start(&etcd.store("contract")));
+    }
+
+    #[test]
+    fn a_front_door_that_is_killed_takes_no_acknowledged_write_with_it() {
+        let Some(etcd) = Etcd::start(3) else { return };
+        check_lost_front(&etcd.store("lost"));
+    }
+
+    #[test]
+    fn clients_that_do_not_read_their_scans_hold_up_no_other() {
+        let Some(etcd) = Etcd::start(1) else { return };
+        // A client that reads nothing for 10 s is cut off otherwise: a busy machine takes longer.
+        let patient = ["--write-timeout-ms", "600000"];
+        check_slow_readers(&Front::start_with(&etcd.store("slow"), &patient));
+    }
+
+    #[test]
+    fn a_front_door_is_ready_while_a_majority_of_etcd_answers() {
+        let Some(mut etcd) = Etcd::start(3) else {
+            return;
+        };
+        let front = Front::start(&etcd.store("ready"));
+        let wait_for = |status: u16| {
+            let deadline = Instant::now() + PATIENCE;
+            loop {
+                let (now, text) = front.admin("/readyz");
+                if now == status {
+                    return text;
+                }
+                assert!(Instant::now() < deadline, "{now}: {text}");
+                std::thread::yield_now();
+            }
+        };
+        wait_for(200);
+        etcd.kill(0);
+        etcd.kill(1);
+        let said = wait_for(503);
+        assert!(said.starts_with("etcd does not answer: "), "{said}");
+        etcd.revive(0);
+        wait_for(200);
+    }
+
+    #[test]
+    fn a_read_of_a_server_that_stands_still_is_answered_by_another_one() {
+        let Some(etcd) = Etcd::start(3) else { return };
+        let front = Front::start(&etcd.store("hedge"));
+        let mut client = front.client();
+        assert_eq!(ask(&mut client, "PUT", "k", &[], b"v").status, 201);
+        etcd.signal(0, "STOP");
+        // An election takes a second or two; without a second question this would be `504`.
+        let patient = "Dendra-Timeout-Ms: 40000";
+        let got = ask(&mut client, "GET", "k", &[patient], b"");
+        assert_eq!((got.status, &got.body[..]), (200, &b"v"[..]), "{got:?}");
+        etcd.signal(0, "CONT");
+    }
+
+    fn order(etcd: &Etcd, path: &str, body: &str) -> String {
+        order_as(etcd, &[], path, body)
+    }
+
+    fn order_as(etcd: &Etcd, head: &[&str], path: &str, body: &str) -> String {
+        let mut client = Client::open(etcd.address(0)).expect("it listens");
+        let answer = client.request("POST", path, head, body.as_bytes());
+        let answer = answer.expect("it answers");
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        assert_eq!(answer.status, 200, "{path}: {text}");
+        text
+    }
+
+    /// The text behind a name in an answer of etcd.
+    fn text_of<'a>(answer: &'a str, name: &str) -> &'a str {
+        let named = format!("\"{name}\":\"");
+        let (_, rest) = answer.split_once(&named).expect("it says so");
+        rest.split_once('"').expect("it ends").0
+    }
+
+    #[test]
+    fn etcd_is_asked_by_tls_and_as_a_user() {
+        let papers = Papers::make();
+        let [cert, key, ca] = ["127.0.0.1.crt", "127.0.0.1.key", "ca.crt"];
+        let [cert, key, ca] = [cert, key, ca].map(|name| papers.file(name));
+        let sealed = ["--cert-file", &cert, "--key-file", &key];
+        let asks = ["--client-cert-auth", "--trusted-ca-file", &ca];
+        // By certificate: for etcd's gateway that goes with no user.
+        let Some(etcd) = Etcd::start_with(1, &[&sealed[..], &asks].concat()) else {
+            return;
+        };
+        let known = ["--store-ca", &ca];
+        let own = papers.own_flags();
+        let own: Vec<&str> = own.iter().map(String::as_str).collect();
+        let front = Front::start_with(&etcd.store("app"), &[&known[..], &own].concat());
+        assert_eq!(ask(&mut front.client(), "PUT", "k", &[], b"v").status, 201);
+        check_refused(&etcd.store("app"), &known, 3, "the store cannot be opened");
+        check_refused(&etcd.store("app"), &own, 2, "need store-ca");
+        let etcd = Etcd::start_with(1, &sealed).expect("there was one just now");
+        // The part "app" belongs to a user.
+        for (path, body) in [
+            ("user/add", r#"{"name":"root","password":"r"}"#),
+            ("role/add", r#"{"name":"root"}"#),
+            ("user/grant", r#"{"user":"root","role":"root"}"#),
+            ("user/add", r#"{"name":"front","password":"p:w"}"#),
+            ("role/add", r#"{"name":"app"}"#),
+            (
+                "role/grant",
+                r#"{"name":"app","perm":{"permType":"READWRITE","key":"YXBwLw==","range_end":"YXBwMA=="}}"#,
+            ),
+            ("user/grant", r#"{"user":"front","role":"app"}"#),
+            ("enable", "{}"),
+        ] {
+            order(&etcd, &format!("/v3/auth/{path}"), body);
+        }
+        check_papers(&etcd.store("app"), &papers, "front:p:w", &[]);
+        // A new password, be it the same, ends the tokens: the front door asks for another one.
+        let flags = papers.flags("front:p:w");
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let front = Front::start_with(&etcd.store("app"), &flags);
+        let mut client = front.client();
+        assert_eq!(ask(&mut client, "PUT", "k", &[], b"1").status, 201);
+        let root = r#"{"name":"root","password":"r"}"#;
+        let answer = order(&etcd, "/v3/auth/authenticate", root);
+        let root = format!("Authorization: {}", text_of(&answer, "token"));
+        let same = r#"{"name":"front","password":"p:w"}"#;
+        order_as(&etcd, &[&root], "/v3/auth/user/changepw", same);
+        let put = ask(&mut client, "PUT", "k", &[], b"2");
+        assert_eq!(put.status, 201, "{put:?}");
+        let elsewhere = Front::start_with(&etcd.store("app/more"), &flags);
         assert_eq!(
-            back.status,
-            501,
-            "{:?}",
-            String::from_utf8_lossy(&back.body)
+            ask(&mut elsewhere.client(), "GET", "k", &[], b"").status,
+            404
         );
+        check_refused(&etcd.store("other"), &flags, 3, "permission denied");
+    }
+
+    #[test]
+    fn a_full_etcd_refuses_writes_and_takes_them_again_when_it_has_room() {
+        let quota = ["--quota-backend-bytes", "16777216"];
+        let Some(etcd) = Etcd::start_with(1, &quota) else {
+            return;
+        };
+        let front = Front::start(&etcd.store("full"));
+        let mut client = front.client();
+        let value = vec![b'v'; 1 << 20];
+        let mut stored = 0;
+        let refused = loop {
+            let put = ask(&mut client, "PUT", &format!("k{stored}"), &[], &value);
+            if put.status != 201 {
+                break put;
+            }
+            stored += 1;
+            assert!(stored < 64, "it is never full");
+        };
+        assert_eq!(refused.status, 507, "{refused:?}");
+        assert_eq!(refused.receipt, "outcome=not-applied");
+        assert!(stored > 4, "{stored} MiB fit");
+        // A condition and a time to live are other requests to etcd, and are refused alike.
+        let absent = ask(&mut client, "PUT", "new", &["If-None-Match: *"], &value);
+        assert_eq!(absent.status, 507, "{absent:?}");
+        let fleeting = client.request("PUT", "/v0/entity?id=new&ttl=60", &[], b"v");
+        assert_eq!(fleeting.expect("it answers").status, 507);
+        // It can still be read, and made smaller.
+        assert_eq!(ask(&mut client, "GET", "k0", &[], b"").body, value);
+        for n in 1..stored {
+            let gone = ask(&mut client, "DELETE", &format!("k{n}"), &[], b"");
+            assert_eq!(gone.status, 202, "{gone:?}");
+        }
+        let range = order(&etcd, "/v3/kv/range", r#"{"key":"AA=="}"#);
+        let revision = text_of(&range, "revision");
+        let member = text_of(&range, "member_id");
+        let compaction = format!(r#"{{"revision":"{revision}","physical":true}}"#);
+        order(&etcd, "/v3/kv/compaction", &compaction);
+        order(&etcd, "/v3/maintenance/defragment", "{}");
+        let off = format!(r#"{{"action":"DEACTIVATE","memberID":"{member}","alarm":"NOSPACE"}}"#);
+        order(&etcd, "/v3/maintenance/alarm", &off);
+        assert_eq!(ask(&mut client, "PUT", "new", &[], &value).status, 201);
+        assert_eq!(ask(&mut client, "GET", "k0", &[], b"").body, value);
     }
 
     #[test]
@@ -275,9 +729,14 @@ mod etcd {
 
 #[cfg(feature = "cassandra")]
 mod cassandra {
-    use crate::front::{Front, ask, check_conditions, check_time_to_live};
+    use crate::front::{
+        Front, Papers, ask, check_conditions, check_contract, check_lost_front, check_papers,
+        check_time_to_live,
+    };
     use crate::support::cassandra::Cassandra;
     use crate::support::clients::under_foreign_load;
+    use crate::support::http::PATIENCE;
+    use std::time::Instant;
 
     #[test]
     fn one_server_has_the_contract_and_its_histories_are_linearizable() {
@@ -303,11 +762,73 @@ mod cassandra {
         check_conditions(&fronts[0]);
         check_time_to_live(&fronts[0]);
         check_scans(&fronts[0]);
+        check_contract(&fronts[0]);
+        check_lost_front(&store);
         let on = [(0, fronts[0].address()), (1, fronts[1].address())];
         let told = under_foreign_load("cassandra", &on, 60_000, |load| load.run_on(1_000));
         println!("{} were not answered in time", told.failed());
         let done = told.history.iter().filter(|op| op.is_done()).count();
         assert!(done > told.history.len() / 2, "{:#?}", told.said());
+    }
+
+    #[test]
+    fn while_one_of_three_is_killed_and_comes_back_histories_stay_linearizable() {
+        let Some(mut cassandra) = Cassandra::start(43, 3) else {
+            return;
+        };
+        let store = cassandra.store("three", 3);
+        let fronts = [(); 2].map(|()| Front::start(&store));
+        let put = ask(&mut fronts[0].client(), "PUT", "k", &[], b"one");
+        let receipt = "acks=2/3; level=linearizable; durability=sync";
+        assert_eq!((put.status, put.receipt.as_str()), (201, receipt));
+        let on = [(0, fronts[0].address()), (1, fronts[1].address())];
+        let told = under_foreign_load("one-of-three-cassandras-is-killed", &on, 10_000, |load| {
+            load.run_on(200);
+            cassandra.kill(0);
+            // Each client has met the fault, and goes on.
+            load.run_on(300);
+            cassandra.revive(0);
+            // The one that was away counts again: without it there is no majority.
+            cassandra.kill(1);
+            load.run_on(300);
+        });
+        println!("{} were not answered in time", told.failed());
+        let done = told.history.iter().filter(|op| op.is_done()).count();
+        assert!(done > told.history.len() / 2, "{:#?}", told.said());
+        // And without a majority nothing is promised.
+        cassandra.kill(2);
+        let deadline = Instant::now() + PATIENCE;
+        while fronts[1].admin("/readyz").0 == 200 {
+            assert!(Instant::now() < deadline, "it is ready without its engine");
+            std::thread::yield_now();
+        }
+        let hurry = "Dendra-Timeout-Ms: 3000";
+        let got = ask(&mut fronts[1].client(), "GET", "k", &[hurry], b"");
+        assert!(matches!(got.status, 503 | 504), "{got:?}");
+    }
+
+    #[test]
+    fn cassandra_is_asked_by_tls_and_as_a_user() {
+        const BLOCK: u8 = 45;
+        let papers = Papers::make();
+        let Some(mut cassandra) = Cassandra::start(BLOCK, 1) else {
+            return;
+        };
+        let store = cassandra.store("sealed", 1);
+        cassandra.kill(0);
+        let read = |name: &str| std::fs::read_to_string(papers.file(name)).expect("it is there");
+        let own = [read("127.0.0.1.key"), read("127.0.0.1.crt")].concat();
+        let own = papers.write("own.pem", &own);
+        cassandra.more = format!(
+            "authenticator: PasswordAuthenticator\nclient_encryption_options:\n  enabled: true\n  \
+             optional: false\n  require_client_auth: true\n  keystore: {own}\n  truststore: {}\n  \
+             ssl_context_factory:\n    \
+             class_name: org.apache.cassandra.security.PEMBasedSslContextFactory\n",
+            papers.file("ca.crt")
+        );
+        cassandra.revive_alone(0);
+        cassandra.wait_for_log(0, "Created default superuser role");
+        check_papers(&store, &papers, "cassandra:cassandra", &papers.own_flags());
     }
 
     fn check_scans(front: &Front) {
@@ -342,5 +863,65 @@ mod cassandra {
         assert_eq!(end, "Dendra-Scan: stopped; next=s0106");
         expected.reverse();
         assert_eq!(scan("prefix=s&reverse=true"), (expected, complete));
+    }
+}
+
+#[cfg(all(feature = "etcd", feature = "cassandra"))]
+mod house {
+    use crate::front::Front;
+    use crate::support::cassandra::Cassandra;
+    use crate::support::cluster::Cluster;
+    use crate::support::etcd::Etcd;
+    use crate::support::moves::{assert_equal, client, copy, fill, put, urls};
+    use crate::support::{Node, run};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    const RECORDS: usize = 300;
+
+    /// Writes to a node, no faster than the front door that it moves to answers.
+    fn write_beside(node: &Node, front: &Front, is_over: &AtomicBool) -> usize {
+        let (mut own, mut other) = (client(node.address()), front.client());
+        let mut writes = 0;
+        while !is_over.load(Ordering::SeqCst) {
+            let key = format!("k%00{:06}%ff", (writes * 7) % RECORDS);
+            put(&mut own, &key, "", format!("changed {writes}").as_bytes());
+            put(&mut own, &format!("new-{writes}"), "&ttl=1000", b"new");
+            other.ask("GET", &key, &[], b"").expect("it answers");
+            writes += 1;
+        }
+        writes
+    }
+
+    #[test]
+    fn records_move_from_a_node_through_both_engines_to_a_cluster() {
+        let (Some(etcd), Some(cassandra)) = (Etcd::start(1), Cassandra::start(44, 1)) else {
+            return;
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let state = |name: &str| folder.path().join(name);
+        let node = Node::start(&folder.path().join("from"), &[]);
+        fill(node.address(), RECORDS);
+        let first = Front::start(&cassandra.store("house", 1));
+        let second = Front::start(&etcd.store("house"));
+        // Rounds beside a writer, then the cut-over behind its end.
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| write_beside(&node, &first, &is_over));
+            let followed = run(&mut copy(&node.url, first.url(), &state("1"), &[]));
+            is_over.store(true, Ordering::SeqCst);
+            assert_eq!(followed.code, Some(0), "{}", followed.stderr);
+            let writes = writer.join().expect("no write failed");
+            assert!(writes > 20, "the copy met {writes} writes");
+        });
+        let sealed = ["--cut-over", "--sealed"];
+        let done = run(&mut copy(&node.url, first.url(), &state("1"), &sealed));
+        assert_equal(&done, &node.url, first.url());
+        let done = run(&mut copy(first.url(), second.url(), &state("2"), &sealed));
+        assert_equal(&done, first.url(), second.url());
+        let cluster = Cluster::start(&[]);
+        let to = urls(&cluster);
+        let done = run(&mut copy(second.url(), &to, &state("3"), &sealed));
+        assert_equal(&done, second.url(), to.split(',').next().expect("three"));
+        assert_equal(&done, &node.url, to.split(',').next().expect("three"));
     }
 }

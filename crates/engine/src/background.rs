@@ -78,7 +78,8 @@ impl Engine {
         Ok(true)
     }
 
-    fn look_at_disk(&self) -> Result<()> {
+    /// Asks the disk for its room, for `pressure`. A flush does it, too.
+    pub fn look_at_disk(&self) -> Result<()> {
         let room = self
             .vfs
             .room()
@@ -155,7 +156,7 @@ impl Engine {
         Ok(true)
     }
 
-    fn note_full_disk(&self, error: &Error) {
+    pub(crate) fn note_full_disk(&self, error: &Error) {
         if error.is_no_space() {
             self.is_disk_full.store(true, Ordering::Relaxed);
         }

@@ -431,7 +431,7 @@ impl Engine {
         }
     }
 
-    fn check_poison(&self) -> Result<()> {
+    pub(crate) fn check_poison(&self) -> Result<()> {
         match self.poison.get() {
             Some(reason) => Err(Error::Poisoned {
                 reason: reason.clone(),
@@ -625,6 +625,7 @@ impl Engine {
             log_segments: self.segments.on_disk(),
             flushes: c.flushes.value(),
             flush_bytes: c.flush_bytes.value(),
+            ingest_bytes: c.ingest_bytes.value(),
             compactions: c.compactions.value(),
             compaction_read_bytes: c.compaction_read_bytes.value(),
             compaction_write_bytes: c.compaction_write_bytes.value(),

@@ -33,6 +33,7 @@ pub(crate) struct Counters {
     pub(crate) log_syncs: Counter,
     pub(crate) flushes: Counter,
     pub(crate) flush_bytes: Counter,
+    pub(crate) ingest_bytes: Counter,
     pub(crate) compactions: Counter,
     pub(crate) compaction_read_bytes: Counter,
     pub(crate) compaction_write_bytes: Counter,
@@ -75,6 +76,8 @@ pub struct Stats {
     pub flushes: u64,
     /// Bytes written by flushes.
     pub flush_bytes: u64,
+    /// Bytes of tables that were written from ordered records, as a restore does.
+    pub ingest_bytes: u64,
     /// Compactions done, moves included.
     pub compactions: u64,
     /// Bytes of keys and values read by compactions.

@@ -197,6 +197,8 @@ pub const CHECKPOINT_READ_BYTES_MAX: usize = 1 << 20;
 pub const RESTORE_PAGES_MAX: usize = 2;
 /// How long a page waits for flushes, compactions and room in the log's queue before it is refused.
 pub const RESTORE_PAGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// So often at least what a restore has sent is made durable: a crash loses no more of its work.
+pub const RESTORE_DURABLE_EVERY: Duration = Duration::from_secs(5);
 /// While it waits it looks this often.
 pub const RESTORE_LOOK: Duration = Duration::from_millis(5);
 
@@ -295,6 +297,10 @@ pub const FRONT_THREADS: usize = 2;
 pub const FRONT_UNDER_WAY_MAX: usize = 256;
 /// A page of a scan of an engine of others, but for one longer record.
 pub const FRONT_PAGE_BYTES_MAX: usize = 4 * SCAN_PAGE_BYTES;
+/// How often a front door looks whether its engine answers: a quorum read of a key each time.
+pub const FRONT_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// An engine that takes longer for that is away: an election of etcd takes a second or two.
+pub const FRONT_LOOK_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a stop waits for the driver's threads.
 pub const FRONT_STOP: Duration = Duration::from_secs(1);
 

@@ -210,6 +210,10 @@ fn a_full_desk_refuses_and_what_its_client_left_is_never_begun() {
     // The dispatcher has no room for another one: it stays at the desk.
     let left = put("left");
     queued(1);
+    let metrics = node.admin().get("/metrics").text();
+    let full = format!("\ndendra_front_under_way {FRONT_UNDER_WAY_MAX}\n");
+    assert!(metrics.contains(&full), "{metrics}");
+    assert!(metrics.contains("\ndendra_front_queued 1\n"), "{metrics}");
     let refused = put("refused").read("PUT");
     let receipt = refused.header("Dendra-Receipt");
     assert_eq!(
@@ -262,6 +266,50 @@ fn a_failure_of_the_store_is_told_as_what_it_is() {
     assert_eq!(client.get("/v0/entities?start=a").status, 500);
     store.fail_with(None);
     assert_eq!(client.value("k").status, 404);
+}
+
+#[test]
+fn a_front_door_is_ready_while_its_store_answers() {
+    let (node, store) = front(3, |_| {});
+    let ready = || {
+        let answer = node.admin().get("/readyz");
+        (answer.status, answer.text())
+    };
+    assert_eq!(ready(), (200, "serving\n".to_owned()));
+    store.fail_with(Some(OuterFailure::Unreachable(
+        "nobody is there".to_owned(),
+    )));
+    wait_until(|| ready() == (503, "map does not answer: nobody is there\n".to_owned()));
+    let metrics = node.admin().get("/metrics").text();
+    assert!(metrics.contains("\ndendra_front_answers 0\n"), "{metrics}");
+    assert!(metrics.contains("\ndendra_ready 0\n"), "{metrics}");
+    let status = node.admin().get("/v0/status").text();
+    assert!(
+        status.contains("\"silence\": \"nobody is there\""),
+        "{status}"
+    );
+    store.fail_with(None);
+    wait_until(|| ready().0 == 200);
+}
+
+#[test]
+fn times_of_the_store_are_counted_by_kind() {
+    let (node, _store) = front(1, |_| {});
+    let mut client = node.client();
+    for _ in 0..3 {
+        assert_eq!(client.put("k", b"v").status, 201);
+    }
+    assert_eq!(client.value("k").status, 200);
+    assert_eq!(client.get("/v0/entities?start=a").status, 200);
+    let metrics = node.admin().get("/metrics").text();
+    for (kind, count) in [("write", 3), ("read", 1), ("page", 1)] {
+        let line = format!("\ndendra_front_seconds_count{{kind=\"{kind}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}: {metrics}");
+    }
+    assert!(
+        metrics.contains("\ndendra_front_under_way 0\n"),
+        "{metrics}"
+    );
 }
 
 fn wait_until(mut holds: impl FnMut() -> bool) {

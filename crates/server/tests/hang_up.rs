@@ -58,18 +58,8 @@ fn answer(link: &mut Opened) -> (u64, Answer) {
     }
 }
 
-/// Lets go at the end of a test. A node stops only then, also when the test has failed.
-struct Held(Valve);
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.let_go();
-    }
-}
-
-/// A node whose values are in tables and in no cache, with a valve in front of its disk. The valve
-/// is dropped first.
-fn cold_member() -> (Node, Held) {
+/// A node whose values are in tables and in no cache, with a valve in front of its disk.
+fn cold_member() -> (Node, Valve) {
     let disk = MemVfs::new();
     let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
     let node = node_on_with(vfs, slow);
@@ -82,8 +72,7 @@ fn cold_member() -> (Node, Held) {
     drop(first);
     // What is recovered is written to a table, and no block of it is in memory.
     node.stop();
-    let valve = Valve::new(Arc::new(disk));
-    let node = node_on_with(Arc::new(valve.clone()), slow);
+    let (node, valve) = Valve::before(disk, |disk| node_on_with(disk, slow));
     // A node counts its hints once, by the same worker: behind this page it has.
     let mut second = link(&node, 9);
     let range = Range {
@@ -95,16 +84,16 @@ fn cold_member() -> (Node, Held) {
     say(&mut second, 1, Ask::Page { range, bytes: 1 });
     let (_, page) = answer(&mut second);
     assert!(matches!(page, Answer::Page { .. }), "{page:?}");
-    (node, Held(valve))
+    (node, valve)
 }
 
 #[test]
 fn a_read_that_was_withdrawn_while_it_waits_for_the_disk_is_not_done() {
     let (node, valve) = cold_member();
     let mut link = link(&node, 2);
-    valve.0.hold_reads();
+    valve.hold_reads();
     say(&mut link, 1, read(KEYS[0]));
-    valve.0.wait_for(1);
+    valve.wait_for(1);
     say(&mut link, 2, read(KEYS[1]));
     say(&mut link, 3, read(KEYS[2]));
     node.wait_for_metric("dendra_store_queue_points ", 2.0);
@@ -112,7 +101,7 @@ fn a_read_that_was_withdrawn_while_it_waits_for_the_disk_is_not_done() {
     link.say(|out, seal, _| encode_withdraw(out, seal, &[2, 99, 1]));
     node.wait_for_metric("dendra_cancelled_orders_total", 1.0);
     assert_eq!(node.metric("dendra_store_queue_points "), 1.0);
-    valve.0.let_go();
+    valve.let_go();
     // The two withdrawn questions have no answer. The probe behind them has one, so theirs would
     // have come before it.
     let (id, found) = answer(&mut link);
@@ -125,7 +114,7 @@ fn a_read_that_was_withdrawn_while_it_waits_for_the_disk_is_not_done() {
 #[test]
 fn what_a_client_asked_before_it_hung_up_is_not_read() {
     let (node, valve) = cold_member();
-    valve.0.hold_reads();
+    valve.hold_reads();
     let line = "Dendra-Timeout-Ms: 60000\r\n";
     let target = |key: &[u8]| {
         let key = std::str::from_utf8(key).expect("a key of letters");
@@ -133,7 +122,7 @@ fn what_a_client_asked_before_it_hung_up_is_not_read() {
     };
     let mut stays = node.client();
     stays.send(target(KEYS[0]).as_bytes());
-    valve.0.wait_for(1);
+    valve.wait_for(1);
     let mut leaves = node.client();
     leaves.send(target(KEYS[1]).as_bytes());
     node.wait_for_metric("dendra_store_queue_points ", 1.0);
@@ -141,6 +130,6 @@ fn what_a_client_asked_before_it_hung_up_is_not_read() {
     node.wait_for_metric("dendra_cancelled_orders_total", 1.0);
     assert_eq!(node.metric("dendra_store_queue_points "), 0.0);
     assert_eq!(node.metric("dendra_hung_up_operations_total"), 1.0);
-    valve.0.let_go();
+    valve.let_go();
     assert_eq!(stays.read("GET").status, 200);
 }

@@ -13,7 +13,6 @@ mod support;
 use dendra_engine::vfs::mem::MemVfs;
 use dendra_server::{Phase, Running, Server, Settings, StartError};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use support::valve::Valve;
@@ -140,9 +139,10 @@ fn an_idle_node_stops_without_waiting_for_its_connections() {
 
 #[test]
 fn a_stop_finishes_what_is_in_flight_and_refuses_what_is_new() {
-    let valve = Valve::new(Arc::new(MemVfs::new()));
-    let mut node = Node::on(Arc::new(valve.clone()), |settings| {
-        settings.drain_ms = 60_000;
+    let (mut node, valve) = Valve::before(MemVfs::new(), |disk| {
+        Node::on(disk, |settings| {
+            settings.drain_ms = 60_000;
+        })
     });
     let addr = node.running().addr();
     let mut idle = node.client();

@@ -33,8 +33,7 @@ fn cold_node(change: impl Fn(&mut Settings)) -> (Node, Valve) {
         );
     }
     node.stop();
-    let valve = Valve::new(Arc::new(disk));
-    let node = Node::on(Arc::new(valve.clone()), change);
+    let (node, valve) = Valve::before(disk, |disk| Node::on(disk, change));
     (node, valve)
 }
 

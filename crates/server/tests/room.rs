@@ -14,7 +14,6 @@ use dendra_server::{Settings, Timeouts, limits};
 use std::io::{Read, Write};
 use std::iter;
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::time::Duration;
 use support::other::{self, Other, Resident};
 use support::valve::Valve;
@@ -109,10 +108,11 @@ fn values_that_came_wait_for_the_log_and_a_whole_gate_of_waiters_refuses_before_
     // One value is being written, one in the log's queue, one in the loop's batch, two hold the gate while they wait
     // for the log, and two wait for the gate.
     const FIT: usize = 7;
-    let valve = Valve::new(Arc::new(MemVfs::new()));
-    let node = Node::on(Arc::new(valve.clone()), |settings| {
-        be_patient(settings);
-        settings.body_bytes_inflight_max = 2 * MIB;
+    let (node, valve) = Valve::before(MemVfs::new(), |disk| {
+        Node::on(disk, |settings| {
+            be_patient(settings);
+            settings.body_bytes_inflight_max = 2 * MIB;
+        })
     });
     valve.hold_syncs();
     std::thread::scope(|threads| {
@@ -146,8 +146,7 @@ fn values_that_came_wait_for_the_log_and_a_whole_gate_of_waiters_refuses_before_
 
 #[test]
 fn small_writes_wait_for_the_log_behind_large_ones() {
-    let valve = Valve::new(Arc::new(MemVfs::new()));
-    let node = Node::on(Arc::new(valve.clone()), be_patient);
+    let (node, valve) = Valve::before(MemVfs::new(), |disk| Node::on(disk, be_patient));
     valve.hold_syncs();
     std::thread::scope(|threads| {
         for n in 0..8 {
@@ -170,8 +169,7 @@ fn small_writes_wait_for_the_log_behind_large_ones() {
 
 #[test]
 fn a_write_whose_client_has_gone_while_it_waits_for_the_log_is_not_begun() {
-    let valve = Valve::new(Arc::new(MemVfs::new()));
-    let node = Node::on(Arc::new(valve.clone()), be_patient);
+    let (node, valve) = Valve::before(MemVfs::new(), |disk| Node::on(disk, be_patient));
     valve.hold_syncs();
     std::thread::scope(|threads| {
         for n in 0..8 {
@@ -200,18 +198,19 @@ fn a_write_whose_client_has_gone_while_it_waits_for_the_log_is_not_begun() {
 
 #[test]
 fn writes_wait_for_flushes_that_are_behind_and_hear_it_at_their_deadline() {
-    let valve = Valve::new(Arc::new(MemVfs::new()));
-    let node = Node::on(Arc::new(valve.clone()), |settings| {
-        be_patient(settings);
-        settings.durability = dendra_engine::Durability::Os;
-        settings.memory_bytes = 40 * MIB;
+    let (node, valve) = Valve::before(MemVfs::new(), |disk| {
+        Node::on(disk, |settings| {
+            be_patient(settings);
+            settings.durability = dendra_engine::Durability::Os;
+            settings.memory_bytes = 40 * MIB;
+        })
     });
     // The log is not synced with this durability; the tables are.
     valve.hold_syncs();
     let mut client = node.client();
     let short = |client: &mut Client, id: &str| {
         let head = format!(
-            "PUT /v0/entity?id={id} HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 300\r\nContent-Length: {MIB}\r\n\r\n"
+            "PUT /v0/entity?id={id} HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 2000\r\nContent-Length: {MIB}\r\n\r\n"
         );
         client.send(head.as_bytes());
         client.send(&vec![b'x'; MIB]);

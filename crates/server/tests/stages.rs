@@ -88,10 +88,11 @@ fn reads_from_memory_have_a_time_of_their_own_and_one_in_sixteen_has_its_stages(
 
 #[test]
 fn a_write_that_waits_for_its_sync_waits_at_the_log() {
-    let valve = Valve::new(Arc::new(MemVfs::new()));
-    let node = Node::on(Arc::new(valve.clone()), |settings| {
-        settings.loops = Some(1);
-        settings.durability = Durability::Sync;
+    let (node, valve) = Valve::before(MemVfs::new(), |disk| {
+        Node::on(disk, |settings| {
+            settings.loops = Some(1);
+            settings.durability = Durability::Sync;
+        })
     });
     valve.hold_syncs();
     let mut client = node.client();
@@ -120,10 +121,11 @@ fn a_read_that_waits_for_the_disk_waits_in_the_engine_and_the_one_behind_it_in_t
     let node = Node::on(Arc::new(disk.clone()), |_| {});
     assert_eq!(node.client().put("k", &vec![b'v'; 10_000]).status, 201);
     node.stop();
-    let valve = Valve::new(Arc::new(disk));
-    let node = Node::on(Arc::new(valve.clone()), |settings| {
-        settings.loops = Some(1);
-        settings.workers = 1;
+    let (node, valve) = Valve::before(disk, |disk| {
+        Node::on(disk, |settings| {
+            settings.loops = Some(1);
+            settings.workers = 1;
+        })
     });
     valve.hold_reads();
     let get =

@@ -6,6 +6,8 @@
 //!                         └─ map.rs      a map in memory, for tests
 //! place.rs   etcd://HOST:PORT,…/PREFIX ─► which driver, where
 //! store.rs   the trait and its nouns       envelope.rs   a record as bytes of a foreign value
+//! dial.rs    connections, in clear or sealed, and the user
+//! hedge.rs   a second server for a read that takes long
 //! ```
 //!
 //! Invariants
@@ -18,14 +20,18 @@
 #[cfg(feature = "cassandra")]
 mod cassandra;
 mod clock;
+mod dial;
 #[cfg(any(feature = "etcd", feature = "cassandra"))]
 mod envelope;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(any(feature = "etcd", feature = "cassandra"))]
+mod hedge;
 mod map;
 mod place;
 mod store;
 
+pub use dial::{ClearDial, Dialing, EngineDial, EngineLink, EngineLogin, StoreAccess};
 pub use map::DumbStore;
 pub use place::{OuterEngine, StorePlace};
 pub use store::{
@@ -39,14 +45,18 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// This build has no such driver: the sentence names the build that has it.
-pub fn driver(place: &StorePlace) -> Result<Arc<dyn OuterStore>, String> {
+#[cfg_attr(
+    not(any(feature = "etcd", feature = "cassandra")),
+    expect(unused_variables, reason = "no driver reaches anything")
+)]
+pub fn driver(place: &StorePlace, access: &StoreAccess) -> Result<Arc<dyn OuterStore>, String> {
     match place.engine {
         #[cfg(feature = "etcd")]
-        OuterEngine::Etcd => Ok(Arc::new(etcd::EtcdStore::new(place))),
+        OuterEngine::Etcd => Ok(Arc::new(etcd::EtcdStore::new(place, access))),
         #[cfg(not(feature = "etcd"))]
         OuterEngine::Etcd => Err(not_built("etcd")),
         #[cfg(feature = "cassandra")]
-        OuterEngine::Cassandra => Ok(Arc::new(cassandra::CassandraStore::new(place))),
+        OuterEngine::Cassandra => Ok(Arc::new(cassandra::CassandraStore::new(place, access))),
         #[cfg(not(feature = "cassandra"))]
         OuterEngine::Cassandra => Err(not_built("cassandra")),
     }

@@ -15,6 +15,7 @@ use dendra_base::{Cell, CellRef, Consistency, Durability, Key, Version};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 use tokio::sync::Semaphore;
 
 #[derive(Debug, Default)]
@@ -86,6 +87,10 @@ impl DumbStore {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let permit = self.gate.acquire().await.expect("it is never closed");
         permit.forget();
+        self.failure()
+    }
+
+    fn failure(&self) -> Result<(), OuterFailure> {
         match &*self.failure.lock().expect("no holder panics") {
             Some(failure) => Err(failure.clone()),
             None => Ok(()),
@@ -101,9 +106,13 @@ impl OuterStore for DumbStore {
                 copies: self.copies,
                 durability: Durability::Os,
                 scan_level: Consistency::Linearizable,
-                walks_backwards: true,
             })
         })
+    }
+
+    /// Fails as operations do, and is neither held up nor counted.
+    fn look(&self, _left: Duration) -> Doing<'_, ()> {
+        Box::pin(async move { self.failure() })
     }
 
     fn read(&self, read: PointRead) -> Doing<'_, Option<Cell>> {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! open  ─► StoreShape            how many copies, what a receipt may say
+//! look  ─► ()                    it answers
 //! read  ─► Option<Cell>          the newest, live or expired
 //! write ─► WriteEnd              stored under a version, or refused by its condition
 //! page  ─► ShownPage             records of a range, and the rest of it
@@ -30,6 +31,9 @@ pub trait OuterStore: Send + Sync + 'static {
     /// Connects, and says what the engine is. Called once, on the runtime of all later calls.
     fn open(&self) -> Doing<'_, StoreShape>;
 
+    /// Does a majority of the servers answer? Changes nothing.
+    fn look(&self, left: Duration) -> Doing<'_, ()>;
+
     /// Reads one key.
     fn read(&self, read: PointRead) -> Doing<'_, Option<Cell>>;
 
@@ -51,8 +55,6 @@ pub struct StoreShape {
     pub durability: Durability,
     /// The level of each page of a scan.
     pub scan_level: Consistency,
-    /// Can it walk from the end of a range?
-    pub walks_backwards: bool,
 }
 
 /// A read of one key.

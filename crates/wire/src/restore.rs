@@ -1,14 +1,16 @@
 //! One page of a restore: records with the versions that they had, for one node to keep.
 //!
 //! ```text
-//! 0 magic "DNDRPAGE"   8 restore u128   24 number u64   32 position length u16   34 records u32
-//! 38 position …        record … record                  xxh3-64 of everything in front of it
+//! 0 magic "DNDRPAG2"   8 restore u128   24 number u64   32 length of `behind` u16
+//! 34 length of the position u16   36 records u32   40 behind …   position …
+//! record … record      xxh3-64 of everything in front of it
 //! record   key length u16 | cell length u32 | raw key | encoded cell           numbers: little-endian
 //! ```
 //!
 //! Invariants
 //! 1. A page that decodes is whole: its checksum covers every byte, and every cell fits its key.
-//! 2. Keys rise strictly, and the last of them is at most the position.
+//! 2. Keys rise strictly. All are above `behind`, where the page before it ended, and the last one
+//!    is at most the position.
 //!
 //! Not here: which records a node keeps (crate `server`), the bytes of cells (crate `base`).
 //! See: docs/format/backup.md.
@@ -18,8 +20,8 @@ use dendra_base::{CellRef, Key};
 use std::fmt;
 use xxhash_rust::xxh3::xxh3_64;
 
-const MAGIC: [u8; 8] = *b"DNDRPAGE";
-const HEAD_BYTES: usize = 38;
+const MAGIC: [u8; 8] = *b"DNDRPAG2";
+const HEAD_BYTES: usize = 40;
 const RECORD_HEAD_BYTES: usize = 6;
 const CHECKSUM_BYTES: usize = 8;
 
@@ -47,21 +49,23 @@ impl std::error::Error for BadRestorePage {}
 pub struct RestorePageWriter {
     bytes: Vec<u8>,
     records: u32,
+    behind: Vec<u8>,
     last: Vec<u8>,
 }
 
 impl RestorePageWriter {
-    /// An empty page of `restore`.
-    pub fn new(restore: u128, number: u64) -> RestorePageWriter {
+    /// An empty page of `restore`, of keys above `behind`.
+    pub fn new(restore: u128, number: u64, behind: &[u8]) -> RestorePageWriter {
         let mut bytes = Vec::with_capacity(HEAD_BYTES);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&restore.to_le_bytes());
         bytes.extend_from_slice(&number.to_le_bytes());
-        bytes.extend_from_slice(&[0; 6]);
+        bytes.extend_from_slice(&[0; 8]);
         RestorePageWriter {
             bytes,
             records: 0,
-            last: Vec::new(),
+            behind: behind.to_vec(),
+            last: behind.to_vec(),
         }
     }
 
@@ -88,13 +92,19 @@ impl RestorePageWriter {
         self.records == 0
     }
 
-    /// The bytes to send: everything up to the last key is in this page or in one before it.
+    /// The last key, where the next page begins; `behind` in an empty page.
+    pub fn position(&self) -> &[u8] {
+        &self.last
+    }
+
+    /// The bytes to send: everything up to the position is in this page or in one before it.
     pub fn finish(mut self) -> Vec<u8> {
-        let position = u16::try_from(self.last.len()).expect("a key has at most 1,024 bytes");
-        self.bytes[32..34].copy_from_slice(&position.to_le_bytes());
-        self.bytes[34..38].copy_from_slice(&self.records.to_le_bytes());
-        self.bytes
-            .splice(HEAD_BYTES..HEAD_BYTES, self.last.iter().copied());
+        let len = |key: &[u8]| u16::try_from(key.len()).expect("a key has at most 1,024 bytes");
+        self.bytes[32..34].copy_from_slice(&len(&self.behind).to_le_bytes());
+        self.bytes[34..36].copy_from_slice(&len(&self.last).to_le_bytes());
+        self.bytes[36..40].copy_from_slice(&self.records.to_le_bytes());
+        let keys = [self.behind.as_slice(), &self.last].concat();
+        self.bytes.splice(HEAD_BYTES..HEAD_BYTES, keys);
         let checksum = xxh3_64(&self.bytes);
         self.bytes.extend_from_slice(&checksum.to_le_bytes());
         self.bytes
@@ -108,6 +118,8 @@ pub struct RestorePage<'a> {
     pub restore: u128,
     /// Counted from 0 in each restore.
     pub number: u64,
+    /// The page before it ended with this key; empty in front of the first one.
+    pub behind: &'a [u8],
     /// Everything up to this key, inclusive, is in this page or in one before it.
     pub position: &'a [u8],
     /// Raw keys with their cells, in order.
@@ -134,18 +146,23 @@ impl<'a> RestorePage<'a> {
         }
         let restore = u128::from_le_bytes(fixed(&head[8..24]));
         let number = u64::from_le_bytes(fixed(&head[24..32]));
-        let position_len = usize::from(u16::from_le_bytes(fixed(&head[32..34])));
-        let count = u32::from_le_bytes(fixed(&head[34..38])) as usize;
-        if count > PAGE_RECORDS_MAX || position_len > KEY_BYTES_MAX {
+        let behind_len = usize::from(u16::from_le_bytes(fixed(&head[32..34])));
+        let position_len = usize::from(u16::from_le_bytes(fixed(&head[34..36])));
+        let count = u32::from_le_bytes(fixed(&head[36..40])) as usize;
+        if count > PAGE_RECORDS_MAX || behind_len.max(position_len) > KEY_BYTES_MAX {
             return Err(BadRestorePage("it has more records than a page has"));
         }
+        let (behind, rest) = rest
+            .split_at_checked(behind_len)
+            .ok_or(BadRestorePage("its position is cut"))?;
         let (position, mut rest) = rest
             .split_at_checked(position_len)
             .ok_or(BadRestorePage("its position is cut"))?;
         let mut records: Vec<(&[u8], CellRef<'_>)> = Vec::with_capacity(count);
         for _ in 0..count {
             let (key, cell, behind) = record(rest)?;
-            let rises = records.last().is_none_or(|(last, _)| *last < key);
+            let last = records.last().map_or(behind, |(last, _)| *last);
+            let rises = last < key;
             if !rises || key > position {
                 return Err(BadRestorePage("its keys are out of order"));
             }
@@ -158,6 +175,7 @@ impl<'a> RestorePage<'a> {
         Ok(RestorePage {
             restore,
             number,
+            behind,
             position,
             records,
         })
@@ -196,7 +214,7 @@ mod tests {
     use dendra_base::Version;
 
     fn page() -> Vec<u8> {
-        let mut writer = RestorePageWriter::new(7, 3);
+        let mut writer = RestorePageWriter::new(7, 3, b"Z");
         assert!(writer.is_empty());
         for (n, key) in [b"a".as_slice(), b"b", b"bb"].into_iter().enumerate() {
             let stored = Key::user(key);
@@ -220,12 +238,12 @@ mod tests {
         let bytes = page();
         let page = RestorePage::decode(&bytes).expect("it is whole");
         assert_eq!((page.restore, page.number), (7, 3));
-        assert_eq!(page.position, b"bb");
+        assert_eq!((page.behind, page.position), (&b"Z"[..], &b"bb"[..]));
         let keys: Vec<&[u8]> = page.records.iter().map(|(key, _)| *key).collect();
         assert_eq!(keys, [b"a".as_slice(), b"b", b"bb"]);
         assert_eq!(page.records[2].1.expiry_ms, Some(77));
         assert_eq!(page.records[2].1.version.rmw, 2);
-        let empty = RestorePageWriter::new(1, 0).finish();
+        let empty = RestorePageWriter::new(1, 0, b"").finish();
         assert!(
             RestorePage::decode(&empty)
                 .expect("whole")
@@ -249,7 +267,7 @@ mod tests {
     fn keys_that_do_not_rise_and_values_of_other_keys_are_refused_although_the_checksum_holds() {
         let version = Version::ZERO;
         let of = |keys: [&[u8]; 2], stored_of: &[u8]| {
-            let mut writer = RestorePageWriter::new(1, 1);
+            let mut writer = RestorePageWriter::new(1, 1, b"A");
             for key in keys {
                 let stored = Key::user(stored_of);
                 writer.push(key, &CellRef::value(stored.as_stored(), version, b"v"));
@@ -259,6 +277,7 @@ mod tests {
                 .map_err(|e| e.0)
         };
         assert_eq!(of([b"a", b"a"], b"a"), Err("its keys are out of order"));
+        assert_eq!(of([b"A", b"A"], b"A"), Err("its keys are out of order"));
         assert_eq!(
             of([b"a", b"b"], b"a"),
             Err("a value is not the one that its key had")

@@ -282,24 +282,66 @@ impl AdminNode {
         Ok(())
     }
 
-    /// Everything is there.
-    pub(crate) async fn finish(&self, id: u128) -> Result<(), Failure> {
+    /// Everything was sent, up to `position`.
+    pub(crate) async fn finish(&self, id: u128, position: &[u8]) -> Result<(), Failure> {
         let path = format!("/v0/restore/finish?id={id:032x}");
-        self.again(Method::POST, &path, Bytes::new()).await?;
+        let position = Bytes::copy_from_slice(position);
+        self.again(Method::POST, &path, position).await?;
         Ok(())
     }
+}
+
+/// Members learn a new epoch one after the other: waits until they can be asked again. Begun when
+/// the first answers came.
+pub(crate) struct EpochPatience(Instant);
+
+impl EpochPatience {
+    pub(crate) fn new() -> EpochPatience {
+        EpochPatience(Instant::now())
+    }
+
+    /// True, a moment later, when some of them know another epoch of the same cluster than others,
+    /// and it is not too late to ask again.
+    pub(crate) async fn asks_again(&self, places: &[&NodePlace]) -> bool {
+        let is_apart = epochs_apart(places).is_some() && self.0.elapsed() + PAUSE < RETRY_FOR;
+        if is_apart {
+            tokio::time::sleep(PAUSE).await;
+        }
+        is_apart
+    }
+}
+
+/// Two members of one cluster that know different epochs.
+fn epochs_apart(places: &[&NodePlace]) -> Option<String> {
+    let known = |place: &NodePlace| {
+        let cluster = place.cluster.as_ref()?;
+        Some((cluster.name.clone(), cluster.epoch))
+    };
+    let (first_url, (name, epoch)) = (&places.first()?.url, known(places[0])?);
+    let others = places
+        .iter()
+        .filter_map(|place| Some((&place.url, known(place)?)));
+    let mut apart = others.filter(|(_, other)| other.0 == name && other.1 != epoch);
+    let (url, (_, other)) = apart.next()?;
+    Some(format!(
+        "{first_url} knows epoch {epoch} of the cluster, and {url} epoch {other}: \
+         repeat the command when `dendra cluster status` shows one epoch"
+    ))
 }
 
 /// Checks that the nodes are members of one cluster, each once: the members that are not among
 /// them.
 pub(crate) fn missing_members<'a>(places: &[&'a NodePlace]) -> Result<Vec<&'a str>, Failure> {
+    if let Some(apart) = epochs_apart(places) {
+        return Err(Failure::new(Exit::FAILURE, apart));
+    }
     let first = places[0];
     let mut urls = BTreeSet::new();
     for place in places {
         let is_same = place.cluster == first.cluster;
         if !is_same || (first.cluster.is_none() && places.len() > 1) {
             return Err(Failure::usage(format!(
-                "{} and {} are not members of one cluster, or know different epochs of it: name the admin ports of one cluster's members",
+                "{} and {} are not members of one cluster: name the admin ports of one cluster's members",
                 first.url, place.url
             )));
         }

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A page counts when every member has it durably. Each keeps the records that it owns.
+//! 1. Each member keeps the records that it owns, says up to where they are durable, and takes no
+//!    page behind a missing one.
 //! 2. The id of a restore follows from backup and prefix: the same command goes on where it was.
 //! 3. Nothing is written before every member was asked and every one is empty, or has this restore.
 //! 4. The table of tokens is left out unless it is asked for: a token that was revoked since then
@@ -16,7 +17,7 @@
 
 use super::archive::MergedWalk;
 use super::manifest::BackupManifest;
-use super::nodes::{AdminNode, NodePlace, RestoreStanding, missing_members};
+use super::nodes::{AdminNode, EpochPatience, NodePlace, RestoreStanding, missing_members};
 use super::pace::TransferPace;
 use super::progress;
 use super::repository::Repository;
@@ -72,8 +73,15 @@ pub(crate) async fn restore(
 ) -> Result<Restored, Failure> {
     let nodes = AdminNode::all(order.admin, order.access, console)?;
     let id = restore_id(&manifest, order);
-    let standings = join_all(nodes.iter().map(AdminNode::standing)).await;
-    let standings: Vec<RestoreStanding> = standings.into_iter().collect::<Result<_, _>>()?;
+    let patience = EpochPatience::new();
+    let standings = loop {
+        let standings = join_all(nodes.iter().map(AdminNode::standing)).await;
+        let standings: Vec<RestoreStanding> = standings.into_iter().collect::<Result<_, _>>()?;
+        let places: Vec<&NodePlace> = standings.iter().map(|it| &it.place).collect();
+        if !patience.asks_again(&places).await {
+            break standings;
+        }
+    };
     check(&standings, &manifest, id)?;
     let open = MergedWalk::open(&repository, &manifest, &order.prefix, b"");
     let hlc = manifest.hlc.max(open.map_err(unreadable)?.hlc());
@@ -101,9 +109,11 @@ pub(crate) async fn restore(
         .map(|(node, _)| node)
         .collect();
     let walk = MergedWalk::open(&repository, &manifest, &order.prefix, &behind);
-    let restored = send(walk.map_err(unreadable)?, id, &open, order, console).await?;
-    let finished = join_all(nodes.iter().map(|node| node.finish(id))).await;
-    finished.into_iter().collect::<Result<(), Failure>>()?;
+    let walk = walk.map_err(unreadable)?;
+    let (restored, position) = send(walk, id, behind, &open, order, console).await?;
+    let finished = join_all(nodes.iter().map(|node| node.finish(id, &position))).await;
+    let finished: Result<(), Failure> = finished.into_iter().collect();
+    finished.map_err(repeat)?;
     drop(repository);
     Ok(restored)
 }
@@ -165,18 +175,25 @@ fn check(
     Ok(())
 }
 
-/// Sends all pages to all members.
+fn repeat(failure: Failure) -> Failure {
+    let reason = failure.sentence;
+    let sentence = format!("{reason}; repeat the command: it goes on where it was");
+    Failure::new(failure.exit, sentence)
+}
+
+/// Sends all pages to all members; with the key where the last one ends.
 async fn send(
     walk: MergedWalk,
     id: u128,
+    behind: Vec<u8>,
     nodes: &[&AdminNode],
     order: &RestoreOrder<'_>,
     console: Console,
-) -> Result<Restored, Failure> {
+) -> Result<(Restored, Vec<u8>), Failure> {
     let bar = bar(walk.records(), console);
     let (pages, mut ready) = mpsc::channel(PAGES_WAITING);
     let with_tokens = order.with_tokens;
-    let reading = tokio::task::spawn_blocking(move || read(walk, id, with_tokens, &pages));
+    let reading = tokio::task::spawn_blocking(move || read(walk, id, behind, with_tokens, &pages));
     let pace = TransferPace::new(order.bytes_per_second);
     let mut restored = Restored::default();
     while let Some(page) = ready.recv().await {
@@ -184,11 +201,7 @@ async fn send(
         let sent = join_all(nodes.iter().map(|node| node.page(page.bytes.clone()))).await;
         if let Err(failure) = sent.into_iter().collect::<Result<(), Failure>>() {
             bar.abandon();
-            let sentence = format!(
-                "{}; repeat the command: it goes on where it was",
-                failure.sentence
-            );
-            return Err(Failure::new(failure.exit, sentence));
+            return Err(repeat(failure));
         }
         restored.values += page.values;
         restored.tombstones += page.tombstones;
@@ -197,7 +210,7 @@ async fn send(
     }
     bar.finish_and_clear();
     match reading.await {
-        Ok(Ok(())) => Ok(restored),
+        Ok(Ok(position)) => Ok((restored, position)),
         Ok(Err(reason)) => Err(unreadable(reason)),
         Err(e) => Err(Failure::new(
             Exit::FAILURE,
@@ -206,15 +219,16 @@ async fn send(
     }
 }
 
-/// Reads the backup on a thread that may wait, and fills pages.
+/// Reads the backup on a thread that may wait, and fills pages; where the last one ends.
 fn read(
     mut walk: MergedWalk,
     id: u128,
+    mut behind: Vec<u8>,
     with_tokens: bool,
     pages: &mpsc::Sender<SentPage>,
-) -> Result<(), String> {
+) -> Result<Vec<u8>, String> {
     for number in 0.. {
-        let mut writer = RestorePageWriter::new(id, number);
+        let mut writer = RestorePageWriter::new(id, number, &behind);
         let (mut values, mut tombstones) = (0, 0);
         while !writer.is_full() {
             let Some((key, cell)) = walk.next()? else {
@@ -235,6 +249,8 @@ fn read(
         if writer.is_empty() {
             break;
         }
+        behind.clear();
+        behind.extend_from_slice(writer.position());
         let page = SentPage {
             bytes: writer.finish().into(),
             values,
@@ -245,7 +261,7 @@ fn read(
             break;
         }
     }
-    Ok(())
+    Ok(behind)
 }
 
 fn count(cell: &Cell, values: &mut u64, tombstones: &mut u64) {

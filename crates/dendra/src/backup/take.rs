@@ -15,7 +15,9 @@
 //! See: docs/format/backup.md.
 
 use super::manifest::{BackupFile, BackupManifest, BackupNode};
-use super::nodes::{AdminNode, HeldCheckpoint, HeldFile, NodePlace, missing_members};
+use super::nodes::{
+    AdminNode, EpochPatience, HeldCheckpoint, HeldFile, NodePlace, missing_members,
+};
 use super::object::ObjectSum;
 use super::pace::TransferPace;
 use super::progress;
@@ -81,7 +83,15 @@ pub(crate) async fn take(
     let nodes = AdminNode::all(order.admin, order.access, console)?;
     let repository = Repository::create(order.destination, order.key.cloned())?;
     let began_ms = now_ms();
-    let held = checkpoints(&nodes, order.allow_missing, console).await?;
+    let patience = EpochPatience::new();
+    let held = loop {
+        let held = checkpoints(&nodes, order.allow_missing, console).await?;
+        let places: Vec<&NodePlace> = held.iter().map(|(_, it)| &it.place).collect();
+        if !patience.asks_again(&places).await {
+            break held;
+        }
+        release(&held).await;
+    };
     let cut_ms = now_ms();
     let copied = async {
         let checkpoints: Vec<&HeldCheckpoint> = held.iter().map(|(_, it)| it).collect();

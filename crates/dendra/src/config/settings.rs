@@ -16,12 +16,17 @@ use super::Effective;
 use super::source::Source;
 use super::table::Value;
 use dendra_engine::Durability;
-use dendra_server::Settings;
 use dendra_server::settings::{AuditSettings, Timeouts, TlsSettings};
-use dendra_stores::StorePlace;
+use dendra_server::tls::{self, TlsClient};
+use dendra_server::{SealedDial, Settings};
+use dendra_stores::{ClearDial, EngineDial, EngineLogin, StoreAccess, StorePlace};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+/// A login is a line; a longer file is something else.
+const STORE_LOGIN_BYTES_MAX: u64 = 1 << 10;
 
 impl Effective {
     /// Everything that the server is told, but for the secret of the cluster.
@@ -88,10 +93,42 @@ impl Effective {
         }
     }
 
+    /// How the servers of that engine are reached.
+    ///
+    /// # Errors
+    /// When some files are named and others that they need are not, or one is of no use.
+    pub(crate) fn store_access(&self) -> Result<StoreAccess, String> {
+        let [ca, cert, key] = ["store-ca", "store-cert", "store-key"].map(|key| self.file(key));
+        let dial: Arc<dyn EngineDial> = match (&ca, &cert, &key) {
+            (None, None, None) => Arc::new(ClearDial),
+            (Some(ca), None, None) => Arc::new(SealedDial::new(&TlsClient::read(ca, None)?)),
+            (Some(ca), Some(cert), Some(key)) => {
+                let client = TlsClient::read(ca, Some((cert, key)))?;
+                Arc::new(SealedDial::new(&client))
+            }
+            (None, ..) => return Err("store-cert and store-key need store-ca".to_owned()),
+            _ => return Err("store-cert and store-key go together".to_owned()),
+        };
+        let login = self.file("store-login-file").map(|path| {
+            let bytes = tls::private(&path, "the login", STORE_LOGIN_BYTES_MAX)?;
+            let text = String::from_utf8_lossy(&bytes);
+            EngineLogin::parse(&text)
+                .ok_or_else(|| format!("{} does not hold USER:PASSWORD", path.display()))
+        });
+        Ok(StoreAccess {
+            dial,
+            login: login.transpose()?,
+        })
+    }
+
     /// A front door is no member and keeps nothing that could be backed up.
     fn check_store(&self) -> Result<(), String> {
         let is_set = |key: &&str| self.setting(key).source != Source::Default;
         let wrong = ["cluster", "join", "backup-to"].into_iter().find(is_set);
+        let own = ["store-ca", "store-cert", "store-key", "store-login-file"];
+        if let (None, Some(key)) = (self.store(), own.into_iter().find(is_set)) {
+            return Err(format!("{key} is for another engine: add store"));
+        }
         match (self.store(), wrong) {
             (Some(_), Some(key)) => Err(format!(
                 "store and {key} do not go together: the other engine has its own members and its own backups"

@@ -137,7 +137,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 55] = [
+pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -266,6 +266,34 @@ pub(crate) static OPTIONS: [Spec; 55] = [
         kind: Kind::StoreOrOff,
         fallback: Fallback::Fixed("off"),
         help: "Another engine that keeps the records instead of the data folder: etcd://HOST:PORT,…/PREFIX or cassandra://HOST:PORT,…/KEYSPACE, in a build with its driver",
+    },
+    Spec {
+        key: "store-ca",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "CA that signed the certificates of the other engine's servers (PEM): they are spoken to by TLS alone",
+    },
+    Spec {
+        key: "store-cert",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "Certificate that is shown to the other engine's servers (PEM), where they ask for one",
+    },
+    Spec {
+        key: "store-key",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "Its key (PEM), open to its owner alone",
+    },
+    Spec {
+        key: "store-login-file",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "File with USER:PASSWORD for the other engine, open to its owner alone",
     },
     Spec {
         key: "workers",

@@ -8,11 +8,13 @@
 //! 1. Without a binary there is no cluster: the test says that it was skipped, and how to have it.
 //! 2. Everything listens on loopback, and ends with the value.
 
-use super::http::PATIENCE;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// The longest wait for a server to listen.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A cluster of etcd.
 pub(crate) struct Etcd {
@@ -20,6 +22,10 @@ pub(crate) struct Etcd {
     binary: PathBuf,
     clients: Vec<SocketAddr>,
     peers: Vec<SocketAddr>,
+    /// Where sealed servers take clear text, for the orders of tests.
+    clear: Vec<SocketAddr>,
+    is_sealed: bool,
+    flags: Vec<String>,
     children: Vec<Option<Child>>,
 }
 
@@ -27,13 +33,16 @@ fn binary() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("DENDRA_ETCD") {
         return Some(named.into());
     }
-    let unpacked = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../target/outgrow/etcd/usr/bin/etcd"
-    );
+    // Packages at the root of the workspace use this file, too.
+    let unpacked = ["/../../target", "/../target"].map(|target| {
+        format!(
+            "{}{target}/outgrow/etcd/usr/bin/etcd",
+            env!("CARGO_MANIFEST_DIR")
+        )
+    });
     let path = std::env::var_os("PATH").unwrap_or_default();
     let installed = std::env::split_paths(&path).map(|folder| folder.join("etcd"));
-    let mut known = std::iter::once(PathBuf::from(unpacked)).chain(installed);
+    let mut known = unpacked.map(PathBuf::from).into_iter().chain(installed);
     known.find(|known| known.is_file())
 }
 
@@ -48,19 +57,28 @@ fn free_ports(n: usize) -> Vec<SocketAddr> {
 impl Etcd {
     /// So many servers, once they listen; `None` when there is no etcd on this machine.
     pub(crate) fn start(members: usize) -> Option<Etcd> {
+        Etcd::start_with(members, &[])
+    }
+
+    /// The same with more flags. With `--cert-file` among them its clients speak TLS.
+    pub(crate) fn start_with(members: usize, flags: &[&str]) -> Option<Etcd> {
         let Some(binary) = binary() else {
             eprintln!(
                 "SKIPPED: there is no etcd here. `make outgrow-setup` fetches one, or name a binary in DENDRA_ETCD"
             );
             return None;
         };
-        let ports = free_ports(2 * members);
-        let (clients, peers) = ports.split_at(members);
+        let ports = free_ports(3 * members);
+        let (clients, others) = ports.split_at(members);
+        let (peers, clear) = others.split_at(members);
         let mut etcd = Etcd {
             folder: tempfile::tempdir().expect("a folder"),
             binary,
             clients: clients.to_vec(),
             peers: peers.to_vec(),
+            clear: clear.to_vec(),
+            is_sealed: flags.contains(&"--cert-file"),
+            flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
             children: Vec::new(),
         };
         etcd.children = (0..members)
@@ -83,27 +101,56 @@ impl Etcd {
         let cluster: Vec<_> = cluster
             .map(|(member, peer)| format!("{}={}", name(member), url(peer)))
             .collect();
-        let (client, peer) = (url(&self.clients[member]), url(&self.peers[member]));
+        let (mut client, peer) = (url(&self.clients[member]), url(&self.peers[member]));
+        let mut listen = client.clone();
+        if self.is_sealed {
+            client = client.replace("http:", "https:");
+            listen = format!("{client},{}", url(&self.clear[member]));
+        }
         Command::new(&self.binary)
             .arg("--data-dir")
             .arg(self.folder.path().join(name(member)))
             .args(["--name", &name(member)])
-            .args(["--listen-client-urls", &client])
+            .args(["--listen-client-urls", &listen])
             .args(["--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer])
             .args(["--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &cluster.join(",")])
             .args(["--log-level", "error"])
+            .args(&self.flags)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("the binary of etcd runs")
     }
 
+    /// Where a server serves clients in clear.
+    pub(crate) fn address(&self, member: usize) -> SocketAddr {
+        match self.is_sealed {
+            true => self.clear[member],
+            false => self.clients[member],
+        }
+    }
+
+    /// Processes of the servers that run.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.children.iter().flatten().map(Child::id).collect()
+    }
+
     /// The value of `--store` for the part `prefix`.
     pub(crate) fn store(&self, prefix: &str) -> String {
         let servers: Vec<_> = self.clients.iter().map(ToString::to_string).collect();
         format!("etcd://{}/{prefix}", servers.join(","))
+    }
+
+    /// Stops a server where it is, or lets it go on: `STOP`, `CONT`.
+    pub(crate) fn signal(&self, member: usize, name: &str) {
+        let child = self.children[member].as_ref().expect("it runs");
+        let status = Command::new("kill")
+            .args([format!("-{name}"), child.id().to_string()])
+            .status()
+            .expect("kill is installed");
+        assert!(status.success(), "the server is gone");
     }
 
     /// Ends a server as a power loss would.

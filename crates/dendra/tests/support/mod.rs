@@ -22,6 +22,7 @@ pub(crate) mod cluster;
 pub(crate) mod dev;
 pub(crate) mod etcd;
 pub(crate) mod http;
+pub(crate) mod moves;
 #[path = "../../src/dev/proxy.rs"]
 pub(crate) mod proxy;
 pub(crate) mod town;

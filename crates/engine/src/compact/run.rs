@@ -346,7 +346,7 @@ pub(crate) fn table_options(options: &Options, is_deepest: bool) -> TableOptions
 
 /// The order of rule: bytes, file sync (done by the writer), folder sync, re-read; only then may
 /// the manifest name them.
-fn open_outputs(vfs: &dyn Vfs, metas: &[TableMeta]) -> Result<Vec<Arc<Table>>> {
+pub(crate) fn open_outputs(vfs: &dyn Vfs, metas: &[TableMeta]) -> Result<Vec<Arc<Table>>> {
     if metas.is_empty() {
         return Ok(Vec::new());
     }

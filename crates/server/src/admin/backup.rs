@@ -6,9 +6,9 @@
 //! DELETE /v0/checkpoints/{id}                            204
 //! GET    /v0/restore                                     200: how far a restore is, is the store empty
 //! POST   /v0/restore?id=&hlc=                            200: begun, or goes on
-//! PUT    /v0/restore/page                                200: the page is durable
-//! POST   /v0/restore/finish?id=                          200
-//! 400 unusable   404 gone   409 not empty, another restore   500 failed   503 try again   507 disk full
+//! PUT    /v0/restore/page                                200: the page is taken
+//! POST   /v0/restore/finish?id=                          200; the body: the last key that was sent
+//! 400 unusable   404 gone   409 not empty, another restore, a page is missing   500 failed   503 try again   507 disk full
 //! ```
 //!
 //! Invariants
@@ -20,7 +20,7 @@
 //! See: docs/format/backup.md, docs/api.md, section "Admin plane".
 
 use crate::disk::checkpoints::{Checkpoint, NoCheckpoint};
-use crate::disk::import::{self, NotImported, RestoreState, Road};
+use crate::disk::import::{self, KeptPage, NotImported, RestoreState, Road};
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, Shared};
 use crate::limits::{
@@ -32,7 +32,8 @@ use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
-use dendra_base::{Cell, Key};
+use dendra_base::Cell;
+use dendra_base::limits::KEY_BYTES_MAX;
 use dendra_engine::Stop;
 use dendra_wire::restore::{PAGE_BYTES_MAX, RestorePage};
 use serde_json::{Value, json};
@@ -295,6 +296,11 @@ fn not_imported(why: NotImported) -> NoAnswer {
             StatusCode::CONFLICT,
             "no such restore is under way here: begin it first".to_owned(),
         ),
+        NotImported::Gap => (
+            StatusCode::CONFLICT,
+            "pages in front of this one are missing here: the node started again, or its disk was full"
+                .to_owned(),
+        ),
         NotImported::Wrong(reason) => unusable(reason),
         NotImported::DiskFull => (
             StatusCode::INSUFFICIENT_STORAGE,
@@ -440,13 +446,13 @@ async fn page(State(desk): State<Arc<BackupDesk>>, body: Body) -> Response {
 
 fn write_page(shared: &Shared, bytes: &[u8]) -> Result<Value, NoAnswer> {
     let page = RestorePage::decode(bytes).map_err(|bad| unusable(bad.to_string()))?;
-    let kept: Vec<(Key, Cell)> = page
+    let kept: Vec<(&[u8], Cell)> = page
         .records
         .iter()
         .filter_map(|(raw, cell)| {
             let mut cell = cell.to_owned();
             cell.copies = copies_here(shared, raw, cell.copies)?;
-            Some((Key::user(raw), cell))
+            Some((*raw, cell))
         })
         .collect();
     let count = kept.len();
@@ -460,11 +466,14 @@ fn write_page(shared: &Shared, bytes: &[u8]) -> Result<Value, NoAnswer> {
             shared.settings.value_bytes_max
         )));
     }
-    on_road(shared, |road| {
-        let import = &shared.import;
-        import.page(road, page.restore, page.number, page.position, &kept)
-    })
-    .map_err(not_imported)?;
+    let kept = KeptPage {
+        restore: page.restore,
+        number: page.number,
+        behind: page.behind,
+        position: page.position,
+        records: &kept,
+    };
+    on_road(shared, |road| shared.import.page(road, &kept)).map_err(not_imported)?;
     Ok(json!({ "kept": count }))
 }
 
@@ -485,12 +494,18 @@ fn copies_here(shared: &Shared, raw_key: &[u8], copies: u8) -> Option<u8> {
 async fn finish(
     State(desk): State<Arc<BackupDesk>>,
     Query(query): Query<HashMap<String, String>>,
+    body: Body,
 ) -> Response {
-    let asked = || -> Result<_, NoAnswer> { Ok((serving(&desk)?, hexadecimal(&query, "id")?)) };
+    let position = axum::body::to_bytes(body, KEY_BYTES_MAX).await;
+    let asked = || -> Result<_, NoAnswer> {
+        let position = position
+            .map_err(|_| unusable("the body is the key behind which nothing more comes."))?;
+        Ok((serving(&desk)?, hexadecimal(&query, "id")?, position))
+    };
     let finished = match asked() {
-        Ok((shared, id)) => {
+        Ok((shared, id, position)) => {
             blocking(move || {
-                let finished = on_road(&shared, |road| shared.import.finish(road, id));
+                let finished = on_road(&shared, |road| shared.import.finish(road, id, &position));
                 finished.map_err(not_imported)?;
                 tracing::info!(id = format!("{id:032x}"), "a restore is finished");
                 let state = shared.import.state();

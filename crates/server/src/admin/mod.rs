@@ -646,6 +646,8 @@ fn store(desk: &FrontDesk) -> serde_json::Value {
         "engine": desk.shape.engine,
         "copies": desk.shape.copies,
         "queued": desk.queued(),
+        "under_way": desk.gauges.under_way(),
+        "silence": desk.gauges.silence(),
     })
 }
 

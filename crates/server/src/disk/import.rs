@@ -1,25 +1,28 @@
 //! Records of a backup on their way into this node's store, with the versions that they had.
 //!
 //! ```text
-//! begin ─► page, page … ─► finish        admin plane ─► batch ─► commit queue ─► log thread ─► note
-//!   │        └ records, then the note `restore` with the position
+//! begin ─► page, page … ─► finish        admin plane ─► table, table …   and then the note `restore`
+//!   │        └ what is behind the last page, in order              └ log: the position that is durable
 //!   └ the store is empty, or this restore goes on; the clock is above everything that comes
 //! ```
 //!
 //! Invariants
-//! 1. The note with a position is written with the last records in front of it, or behind them. A
-//!    restore goes on at the noted position, after any kind of end.
+//! 1. The note with a position is written when everything up to it is durable. A restore goes on at
+//!    the noted position, after any kind of end.
 //! 2. No record is newer than the clock value that `begin` raised the node's clock to.
-//! 3. One batch is under way at a time; it waits for room at most `RESTORE_PAGE_TIMEOUT`.
+//! 3. A page is taken if no other page is missing in front of it: nothing is left out.
+//! 4. A record is written once, into a table. Its page waits for room at most
+//!    `RESTORE_PAGE_TIMEOUT`.
 //!
 //! Not here: HTTP and owners (`admin/restore.rs`), the bytes of a page (crate `wire`).
 //! See: docs/format/backup.md, docs/format/notes.md.
 
-use crate::limits::{RESTORE_LOOK, RESTORE_PAGE_TIMEOUT};
+use crate::limits::{RESTORE_DURABLE_EVERY, RESTORE_LOOK, RESTORE_PAGE_TIMEOUT};
 use dendra_base::{Cell, CellRef, Key, Space, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{
-    Batch, Cursor, Direction, Engine, Error, Flow, Guard, Lookup, NotTaken, Show, WriteOutcome,
+    Batch, Cursor, Direction, Engine, Error, Flow, Guard, Ingest, Lookup, NotTaken, Show,
+    WriteOutcome,
 };
 use std::ops::Bound;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -31,8 +34,6 @@ pub(crate) const IMPORT_LANE: usize = u32::MAX as usize;
 const TOKEN: u64 = (IMPORT_LANE as u64) << 32;
 const NOTE_KEY: &[u8] = b"restore";
 const NOTE_FORMAT: u8 = 1;
-/// Lengths in front of a record in a batch.
-const RECORD_HEAD_BYTES: usize = 6;
 
 /// How far the last restore of this node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub(crate) struct RestoreState {
     pub(crate) is_finished: bool,
     /// No version of it has a larger clock value.
     pub(crate) hlc: u64,
-    /// Pages that are durable.
+    /// Pages that are durable, of the `dendra restore` that ran last.
     pub(crate) pages: u64,
     /// Everything up to this key is durable; empty before the first page.
     pub(crate) position: Vec<u8>,
@@ -90,7 +91,9 @@ pub(crate) enum NotImported {
     Another(u128),
     /// No restore of this id is under way here.
     NoneSuch,
-    /// A record is newer than `begin` said, or the page is not the next one.
+    /// Pages in front of this one are not here, or no longer.
+    Gap,
+    /// A record is newer than `begin` said.
     Wrong(String),
     /// The disk has no room.
     DiskFull,
@@ -106,10 +109,42 @@ struct Outcomes {
     worst: Option<NotImported>,
 }
 
+/// One page, checked, with the records that this node keeps.
+pub(crate) struct KeptPage<'a> {
+    pub(crate) restore: u128,
+    pub(crate) number: u64,
+    /// The page begins behind this key.
+    pub(crate) behind: &'a [u8],
+    /// Everything up to this key is in this page or in one before it.
+    pub(crate) position: &'a [u8],
+    /// Raw keys and their cells; keys rise.
+    pub(crate) records: &'a [(&'a [u8], Cell)],
+}
+
+/// The last restore, and what is not durable of it.
+#[derive(Default)]
+struct ImportDesk {
+    noted: Option<RestoreState>,
+    open: Ingest,
+    /// Everything up to this key was taken: at least the noted position.
+    taken: Vec<u8>,
+    /// When something that is durable was last noted.
+    noted_at: Option<Instant>,
+}
+
+impl ImportDesk {
+    /// Behind an error: if no table is open, then nothing is there but what was noted.
+    fn fall_back(&mut self) {
+        if self.open.is_settled() {
+            let noted = self.noted.as_ref().map(|state| state.position.clone());
+            self.taken = noted.unwrap_or_default();
+        }
+    }
+}
+
 /// State that the restores of one node share.
-#[derive(Debug)]
 pub(crate) struct Import {
-    state: Mutex<Option<RestoreState>>,
+    desk: Mutex<ImportDesk>,
     outcomes: Mutex<Outcomes>,
     wake: Condvar,
 }
@@ -143,26 +178,33 @@ impl Import {
             }
             Lookup::Nothing | Lookup::WouldBlock => None,
         };
+        let taken = state
+            .as_ref()
+            .map(|state: &RestoreState| state.position.clone());
         Ok(Import {
-            state: Mutex::new(state),
+            desk: Mutex::new(ImportDesk {
+                taken: taken.unwrap_or_default(),
+                noted: state,
+                ..ImportDesk::default()
+            }),
             outcomes: Mutex::default(),
             wake: Condvar::new(),
         })
     }
 
-    fn state_held(&self) -> MutexGuard<'_, Option<RestoreState>> {
-        self.state.lock().expect("no holder panics")
+    fn desk_held(&self) -> MutexGuard<'_, ImportDesk> {
+        self.desk.lock().expect("no holder panics")
     }
 
     /// How far the last restore is. Waits for a page that is being written.
     pub(crate) fn state(&self) -> Option<RestoreState> {
-        self.state_held().clone()
+        self.desk_held().noted.clone()
     }
 
     /// Is a restore under way? Does not wait: while a page is written, one is.
     pub(crate) fn is_under_way(&self) -> bool {
-        match self.state.try_lock() {
-            Ok(state) => state.as_ref().is_some_and(|state| !state.is_finished),
+        match self.desk.try_lock() {
+            Ok(desk) => desk.noted.as_ref().is_some_and(|state| !state.is_finished),
             Err(_) => true,
         }
     }
@@ -176,8 +218,8 @@ impl Import {
         hlc: u64,
         raise: impl FnOnce() -> Result<(), String>,
     ) -> Result<RestoreState, NotImported> {
-        let mut state = self.state_held();
-        match &*state {
+        let mut desk = self.desk_held();
+        match &desk.noted {
             Some(state) if state.id == id && state.hlc == hlc => return Ok(state.clone()),
             Some(other) if !other.is_finished => return Err(NotImported::Another(other.id)),
             _ => {}
@@ -186,95 +228,172 @@ impl Import {
             return Err(NotImported::NotEmpty);
         }
         raise().map_err(NotImported::Wrong)?;
+        let changes = desk.noted.as_ref().map_or(1, |state| state.changes + 1);
         let next = RestoreState {
             id,
             is_finished: false,
             hlc,
             pages: 0,
             position: Vec::new(),
-            changes: state.as_ref().map_or(1, |state| state.changes + 1),
+            changes,
         };
-        self.write(road, &[], &next)?;
-        *state = Some(next.clone());
+        desk.taken.clear();
+        self.note(road, &mut desk, next.clone())?;
+        // The first page is noted at once: a second command sees that something is here.
+        desk.noted_at = None;
         Ok(next)
     }
 
-    /// Writes the records of page `number`; a page that is durable already is taken again.
-    pub(crate) fn page(
-        &self,
-        road: &Road<'_>,
-        id: u128,
-        number: u64,
-        position: &[u8],
-        records: &[(Key, Cell)],
-    ) -> Result<(), NotImported> {
-        let mut state = self.state_held();
-        let current = state.as_ref().filter(|it| it.id == id && !it.is_finished);
-        let current = current.ok_or(NotImported::NoneSuch)?;
-        if let Some((_, cell)) = records.iter().find(|it| it.1.version.hlc > current.hlc) {
-            let (hlc, most) = (cell.version.hlc, current.hlc);
+    /// Takes the records of a page; what was taken already is not taken again. It is durable when
+    /// the note says so.
+    pub(crate) fn page(&self, road: &Road<'_>, page: &KeptPage<'_>) -> Result<(), NotImported> {
+        let mut desk = self.desk_held();
+        let current = desk.noted.as_ref();
+        let current = current.filter(|it| it.id == page.restore && !it.is_finished);
+        let most = current.ok_or(NotImported::NoneSuch)?.hlc;
+        if let Some((_, cell)) = page.records.iter().find(|it| it.1.version.hlc > most) {
+            let hlc = cell.version.hlc;
             return Err(NotImported::Wrong(format!(
                 "a version's clock is {hlc:x}, and the restore began with {most:x} as the largest"
             )));
         }
-        if position <= current.position.as_slice() && !current.position.is_empty() {
+        if page.behind > desk.taken.as_slice() {
+            return Err(NotImported::Gap);
+        }
+        if page.position <= desk.taken.as_slice() {
             return Ok(());
         }
-        let next = RestoreState {
-            pages: number + 1,
-            position: position.to_vec(),
-            ..current.changed()
-        };
-        self.write(road, records, &next)?;
-        *state = Some(next);
+        let taken = self.wait_for_room(road).and_then(|()| {
+            let added = self.add(road, &mut desk, page);
+            added.inspect_err(|_| road.engine.abandon_ingest(&mut desk.open))
+        });
+        taken.inspect_err(|_| desk.fall_back())
+    }
+
+    fn add(
+        &self,
+        road: &Road<'_>,
+        desk: &mut ImportDesk,
+        page: &KeptPage<'_>,
+    ) -> Result<(), NotImported> {
+        for (raw_key, cell) in page.records {
+            if *raw_key <= desk.taken.as_slice() {
+                continue;
+            }
+            let key = Key::user(raw_key);
+            let added = road
+                .engine
+                .ingest(&mut desk.open, key.as_stored(), &cell.as_ref());
+            if added.map_err(failed)? {
+                self.note_position(road, desk, page.number, raw_key)?;
+            }
+        }
+        desk.taken.clear();
+        desk.taken.extend_from_slice(page.position);
+        let is_late = |at: Instant| at.elapsed() >= RESTORE_DURABLE_EVERY;
+        if desk.noted_at.is_none_or(is_late) {
+            self.settle(road, desk, page.number + 1)?;
+        }
         Ok(())
     }
 
-    /// Everything is here.
-    pub(crate) fn finish(&self, road: &Road<'_>, id: u128) -> Result<(), NotImported> {
-        let mut state = self.state_held();
-        let current = state.as_ref().filter(|it| it.id == id);
+    /// Makes durable what was taken, and notes it.
+    fn settle(
+        &self,
+        road: &Road<'_>,
+        desk: &mut ImportDesk,
+        pages: u64,
+    ) -> Result<(), NotImported> {
+        road.engine.finish_ingest(&mut desk.open).map_err(failed)?;
+        let position = desk.taken.clone();
+        self.note_position(road, desk, pages, &position)
+    }
+
+    fn note_position(
+        &self,
+        road: &Road<'_>,
+        desk: &mut ImportDesk,
+        pages: u64,
+        position: &[u8],
+    ) -> Result<(), NotImported> {
+        let current = desk.noted.as_ref().ok_or(NotImported::NoneSuch)?;
+        let next = RestoreState {
+            pages,
+            position: position.to_vec(),
+            ..current.changed()
+        };
+        self.note(road, desk, next)
+    }
+
+    /// Everything up to `position`, and so everything, was sent.
+    pub(crate) fn finish(
+        &self,
+        road: &Road<'_>,
+        id: u128,
+        position: &[u8],
+    ) -> Result<(), NotImported> {
+        let mut desk = self.desk_held();
+        let current = desk.noted.as_ref().filter(|it| it.id == id);
         let current = current.ok_or(NotImported::NoneSuch)?;
         if current.is_finished {
             return Ok(());
         }
+        if desk.taken.as_slice() < position {
+            return Err(NotImported::Gap);
+        }
         let next = RestoreState {
             is_finished: true,
+            position: desk.taken.clone(),
             ..current.changed()
         };
-        self.write(road, &[], &next)?;
-        *state = Some(next);
-        Ok(())
+        let finished = road.engine.finish_ingest(&mut desk.open).map_err(failed);
+        let finished = finished.and_then(|()| self.note(road, &mut desk, next));
+        finished.inspect_err(|_| desk.fall_back())
     }
 
-    /// Writes records, in as few batches as the log's queue takes, and then the note: it is durable
-    /// when this returns. Requires: the state is held, so there is one writer.
-    fn write(
+    /// Waits for an engine that has to catch up, as writes of clients do. What was taken stays.
+    fn wait_for_room(&self, road: &Road<'_>) -> Result<(), NotImported> {
+        let deadline = Instant::now() + RESTORE_PAGE_TIMEOUT;
+        let mut outcomes = self.outcomes.lock().expect("no holder panics");
+        // Pages come faster than flushes: the engine's reserve has to be seen in time.
+        road.engine.look_at_disk().map_err(failed)?;
+        loop {
+            match road.engine.pressure().stop {
+                None => return Ok(()),
+                Some(stop) if stop.is_behind() => {}
+                Some(_) => return Err(NotImported::DiskFull),
+            }
+            if Instant::now() >= deadline || (road.is_poisoned)() {
+                return Err(NotImported::Busy);
+            }
+            let waited = self.wake.wait_timeout(outcomes, RESTORE_LOOK);
+            outcomes = waited.expect("no holder panics").0;
+        }
+    }
+
+    /// Writes the note: it is durable when this returns. Requires: the desk is held, so there is
+    /// one writer.
+    fn note(
         &self,
         road: &Road<'_>,
-        records: &[(Key, Cell)],
-        note: &RestoreState,
+        desk: &mut ImportDesk,
+        next: RestoreState,
     ) -> Result<(), NotImported> {
-        let options = road.engine.options();
-        let mut batch = Batch::new();
-        let (note_key, value) = (note_key(), note.encode());
+        let (key, value) = (note_key(), next.encode());
         let version = Version {
-            hlc: note.changes,
+            hlc: next.changes,
             origin: 0,
             rmw: 0,
         };
-        let note = CellRef::value(note_key.as_stored(), version, &value);
-        let cells = records.iter().map(|(key, cell)| (key, cell.as_ref()));
-        for (key, cell) in cells.chain([(&note_key, note)]) {
-            let bytes = key.as_stored().len() + cell.encoded_len() + RECORD_HEAD_BYTES;
-            let is_full = batch.len() >= options.commit_queue_len_max
-                || batch.bytes().len() + bytes > options.commit_queue_bytes_max;
-            if is_full && !batch.is_empty() {
-                self.commit(road, &mut batch)?;
-            }
-            push(&mut batch, road, key, &cell)?;
-        }
-        self.commit(road, &mut batch)
+        let note = CellRef::value(key.as_stored(), version, &value);
+        let mut batch = Batch::new();
+        batch
+            .push(TOKEN, key.as_stored(), &note, Guard::Newest, road.wall_ms)
+            .map_err(|refused| NotImported::Wrong(refused.to_string()))?;
+        self.commit(road, &mut batch)?;
+        desk.noted = Some(next);
+        desk.noted_at = Some(Instant::now());
+        Ok(())
     }
 
     /// Hands a batch to the log, and waits until it is durable.
@@ -335,19 +454,11 @@ fn note_key() -> Key {
     Key::new(Space::Meta, NOTE_KEY)
 }
 
-fn push(
-    batch: &mut Batch,
-    road: &Road<'_>,
-    key: &Key,
-    cell: &CellRef<'_>,
-) -> Result<(), NotImported> {
-    batch
-        .push(TOKEN, key.as_stored(), cell, Guard::Newest, road.wall_ms)
-        .map_err(|refused| NotImported::Wrong(refused.to_string()))
-}
-
 fn failed(error: Error) -> NotImported {
-    NotImported::Failed(error.to_string())
+    match error.is_no_space() {
+        true => NotImported::DiskFull,
+        false => NotImported::Failed(error.to_string()),
+    }
 }
 
 /// Does the store hold nothing of clients, no tombstone either?
@@ -369,6 +480,7 @@ pub(crate) fn is_empty(engine: &Engine) -> Result<bool, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dendra_engine::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
     use dendra_engine::vfs::mem::MemVfs;
     use dendra_engine::{Identity, Options};
     use std::sync::Arc;
@@ -403,50 +515,82 @@ mod tests {
         })
     }
 
-    fn record(raw: &[u8], hlc: u64) -> (Key, Cell) {
-        let key = Key::user(raw);
+    fn record(raw: &'static [u8], hlc: u64) -> (&'static [u8], Cell) {
         let version = Version {
             hlc,
             origin: 3,
             rmw: 9,
         };
-        let cell = CellRef::value(key.as_stored(), version, b"value").to_owned();
-        (key, cell)
+        let key = Key::user(raw);
+        (
+            raw,
+            CellRef::value(key.as_stored(), version, b"value").to_owned(),
+        )
+    }
+
+    /// A page of restore 1.
+    fn page<'a>(
+        number: u64,
+        behind: &'a [u8],
+        records: &'a [(&'static [u8], Cell)],
+    ) -> KeptPage<'a> {
+        KeptPage {
+            restore: 1,
+            number,
+            behind,
+            position: records.last().expect("there is one").0,
+            records,
+        }
+    }
+
+    fn found(engine: &Engine, raw: &[u8]) -> bool {
+        let found = engine.get(Key::user(raw).as_stored(), Wait::Block, |_| ());
+        found.expect("it reads") == Lookup::Cell(())
     }
 
     #[test]
     fn a_restore_goes_on_behind_a_crash_where_its_note_says() {
         let vfs = MemVfs::new();
-        let (store, records) = (engine(&vfs), [record(b"a", HLC), record(b"b", 5)]);
+        let store = engine(&vfs);
+        let (first, second) = ([record(b"a", HLC), record(b"b", 5)], [record(b"c", 6)]);
         let import = Import::open(&store).expect("nothing is there");
         assert!(!import.is_under_way());
         with_road(&store, &import, |road| {
             let begun = import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
             assert_eq!((begun.pages, begun.position.len()), (0, 0));
-            import
-                .page(road, 1, 0, b"b", &records)
-                .expect("there is room");
+            import.page(road, &page(0, b"", &first)).expect("room");
+            assert_eq!(import.state().expect("under way").position, b"b");
+            import.page(road, &page(1, b"b", &second)).expect("room");
+            assert_eq!(import.state().expect("under way").position, b"b");
         });
         let crashed = vfs.crash_image(&mut dendra_base::Prng::new(3));
         let store = engine(&crashed);
+        assert!(found(&store, b"a") && found(&store, b"b") && !found(&store, b"c"));
         let import = Import::open(&store).expect("the note is whole");
         assert!(import.is_under_way());
         with_road(&store, &import, |road| {
+            let third = [record(b"d", 7)];
+            let late = import.page(road, &page(2, b"c", &third));
+            assert_eq!(late, Err(NotImported::Gap), "the second page is gone");
+            assert_eq!(import.finish(road, 1, b"c"), Err(NotImported::Gap));
             let again = import.begin(road, 1, HLC, || Err("not again".to_owned()));
             assert_eq!(again.expect("it goes on").position, b"b");
             let other = import.begin(road, 2, HLC, || Ok(()));
             assert_eq!(other, Err(NotImported::Another(1)));
-            import.finish(road, 1).expect("there is room");
-            import.finish(road, 1).expect("once is enough");
-            let late = import.page(road, 1, 1, b"c", &[record(b"c", 1)]);
+            import.page(road, &page(0, b"b", &second)).expect("room");
+            import.finish(road, 1, b"c").expect("there is room");
+            import.finish(road, 1, b"c").expect("once is enough");
+            let late = import.page(road, &page(1, b"c", &third));
             assert_eq!(late, Err(NotImported::NoneSuch));
             let other = import.begin(road, 2, HLC, || Ok(()));
             assert_eq!(other, Err(NotImported::NotEmpty));
         });
-        let found = store.get(records[0].0.as_stored(), Wait::Block, |cell| {
+        assert!(found(&store, b"c"));
+        let stored = first[0].1.clone();
+        let read = store.get(Key::user(b"a").as_stored(), Wait::Block, |cell| {
             cell.to_owned()
         });
-        assert_eq!(found.expect("it reads"), Lookup::Cell(records[0].1.clone()));
+        assert_eq!(read.expect("it reads"), Lookup::Cell(stored));
     }
 
     #[test]
@@ -455,18 +599,79 @@ mod tests {
         let import = Import::open(&store).expect("nothing is there");
         with_road(&store, &import, |road| {
             import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
-            let newer = import.page(road, 1, 0, b"a", &[record(b"a", HLC + 1)]);
+            let newer = import.page(road, &page(0, b"", &[record(b"a", HLC + 1)]));
             assert!(matches!(newer, Err(NotImported::Wrong(_))), "{newer:?}");
-            import
-                .page(road, 1, 0, b"b", &[record(b"a", HLC)])
-                .expect("there is room");
-            import
-                .page(road, 1, 0, b"b", &[record(b"a2", HLC)])
-                .expect("it is there");
+            let records = [record(b"b", HLC)];
+            import.page(road, &page(0, b"", &records)).expect("room");
+            import.page(road, &page(0, b"", &records)).expect("there");
+            // Another one, from another place, overlaps it: the rest of it is taken.
+            let wider = [record(b"a2", HLC), record(b"b", HLC), record(b"c", HLC)];
+            import.page(road, &page(0, b"a", &wider)).expect("room");
+            import.finish(road, 1, b"c").expect("room");
         });
-        let skipped = store.get(Key::user(b"a2").as_stored(), Wait::Block, |_| ());
-        assert_eq!(skipped.expect("it reads"), Lookup::Nothing);
-        assert_eq!(import.state().expect("under way").pages, 1);
+        assert!(!found(&store, b"a2") && found(&store, b"b") && found(&store, b"c"));
+        assert!(import.state().expect("there").is_finished);
         assert!(!is_empty(&store).expect("it reads"));
+    }
+
+    #[test]
+    fn a_full_disk_keeps_what_was_taken_and_the_same_page_is_taken_later() {
+        let vfs = MemVfs::new();
+        let store = engine(&vfs);
+        let import = Import::open(&store).expect("nothing is there");
+        let look = || {
+            store
+                .maintain(dendra_engine::Maintenance::Flush, 1, 1)
+                .expect("the disk works");
+        };
+        with_road(&store, &import, |road| {
+            import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+            let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
+            import.page(road, &page(0, b"", &first)).expect("room");
+            let used: u64 = vfs.names().iter().fold(0, |sum, name| {
+                sum + vfs.file_bytes(name).map_or(0, |bytes| bytes.len() as u64)
+            });
+            // Less than the reserve, and enough for a table.
+            vfs.set_capacity(used + store.options().reserve_bytes - 1);
+            look();
+            let full = import.page(road, &page(1, b"a", &second));
+            assert_eq!(full, Err(NotImported::DiskFull));
+            vfs.set_capacity(u64::MAX);
+            look();
+            import.page(road, &page(1, b"a", &second)).expect("room");
+            import.finish(road, 1, b"b").expect("room");
+        });
+        assert!(found(&store, b"a") && found(&store, b"b"));
+    }
+
+    #[test]
+    fn a_disk_that_fails_takes_back_what_was_not_noted_and_the_end_is_refused() {
+        let vfs = FaultyVfs::new(Arc::new(MemVfs::new()));
+        let identity = Identity { node: 7, origin: 7 };
+        let options = Options::for_memory(16 << 20, 64 << 10);
+        let store = Engine::open(Arc::new(vfs.clone()), options, identity, 1).expect("it opens");
+        let import = Import::open(&store).expect("nothing is there");
+        let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
+        with_road(&store, &import, |road| {
+            import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+            import.page(road, &page(0, b"", &first)).expect("room");
+            import.page(road, &page(1, b"a", &second)).expect("room");
+            vfs.fail(
+                Call::Write,
+                vfs.calls().of(Call::Write),
+                Failure::NoSpace,
+                Repeat::Once,
+            );
+            assert_eq!(import.finish(road, 1, b"b"), Err(NotImported::DiskFull));
+            assert_eq!(import.finish(road, 1, b"b"), Err(NotImported::Gap));
+            let late = import.page(road, &page(2, b"b", &[record(b"c", 3)]));
+            assert_eq!(late, Err(NotImported::Gap));
+            // The next look finds room.
+            let looked = store.maintain(dendra_engine::Maintenance::Flush, 1, 1);
+            looked.expect("the disk works");
+            import.page(road, &page(1, b"a", &second)).expect("room");
+            import.finish(road, 1, b"b").expect("room");
+        });
+        assert!(found(&store, b"a") && found(&store, b"b"));
     }
 }

@@ -201,10 +201,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Why this node is of no use although other members are there.
+    /// Why this node is of no use although other members are there, or without the engine behind it.
     pub(crate) fn of_no_use(&self) -> Option<String> {
         if self.import.is_under_way() {
             return Some("restoring: a part of the records is not here yet".to_owned());
+        }
+        if let Some(desk) = &self.front {
+            let why = desk.gauges.silence()?;
+            return Some(format!("{} does not answer: {why}", desk.shape.engine));
         }
         let cluster = self.cluster.as_ref()?;
         cluster.shut_out().or_else(|| cluster.wrong_clock())

@@ -11,6 +11,7 @@
 //!
 //! Not here: the runtime (`threads.rs`), the engine (crate `stores`).
 
+use super::gauges::{FrontGauges, FrontKind};
 use crate::admin::profile::Lock;
 use crate::limits;
 use dendra_stores::{PageRead, PointRead, RecordWrite, StoreShape};
@@ -24,6 +25,16 @@ pub(crate) enum FrontWork {
     Read(PointRead),
     Write(RecordWrite),
     Page(PageRead),
+}
+
+impl FrontWork {
+    pub(super) fn kind(&self) -> FrontKind {
+        match self {
+            FrontWork::Read(_) => FrontKind::Read,
+            FrontWork::Write(_) => FrontKind::Write,
+            FrontWork::Page(_) => FrontKind::Page,
+        }
+    }
 }
 
 /// One operation, and its asker.
@@ -50,8 +61,9 @@ struct FrontQueue {
 pub(crate) struct FrontDesk {
     queue: Lock<FrontQueue>,
     bell: Notify,
-    queue_len_max: usize,
+    pub(crate) queue_len_max: usize,
     pub(crate) shape: StoreShape,
+    pub(crate) gauges: FrontGauges,
 }
 
 impl FrontDesk {
@@ -62,6 +74,7 @@ impl FrontDesk {
             bell: Notify::new(),
             queue_len_max,
             shape,
+            gauges: FrontGauges::new(),
         }
     }
 
@@ -154,7 +167,6 @@ mod tests {
             copies: 1,
             durability: Durability::Os,
             scan_level: Consistency::Eventual,
-            walks_backwards: false,
         };
         FrontDesk::new(shape, queue_len_max)
     }

@@ -4,7 +4,9 @@
 //! client's request ─► operation.rs ─► desk.rs: bounded queue ─► threads.rs: its runtime ─► OuterStore
 //!                                                                  │ deadline kept here
 //! connection's seat ◄─ loop's mailbox ◄────────────────────────────┘
-//! scan.rs   pages of a range, one at a time
+//! scan.rs     pages of a range, one at a time
+//! dial.rs     sealed connections for drivers
+//! gauges.rs   what is noted of the engine: times, and whether it answers
 //! ```
 //!
 //! Invariants
@@ -15,11 +17,14 @@
 //! See: docs/stores.md, docs/overload.md.
 
 pub(crate) mod desk;
+mod dial;
+pub(crate) mod gauges;
 mod operation;
 mod scan;
 mod threads;
 
 pub(crate) use desk::FrontDesk;
+pub use dial::SealedDial;
 pub(crate) use operation::FrontBackend;
 pub(crate) use scan::FrontWalk;
 pub(crate) use threads::FrontThreads;

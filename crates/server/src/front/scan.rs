@@ -17,7 +17,7 @@ use crate::limits;
 use dendra_base::peer::Range;
 use dendra_stores::PageRead;
 use dendra_wire::Refusal;
-use dendra_wire::route::{Direction, Scan as Query, Scope};
+use dendra_wire::route::{Scan as Query, Scope};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,16 +33,10 @@ pub(crate) struct FrontWalk {
 impl FrontWalk {
     /// A scan of `query`'s range.
     pub(super) fn new(desk: Arc<FrontDesk>, query: &Query) -> FrontWalk {
-        let engine = desk.shape.engine;
-        let refusal = if query.direction == Direction::Backward && !desk.shape.walks_backwards {
-            let why = "walks forwards alone: leave reverse=true away";
-            Some(not_offered(format!("{engine} {why}")))
-        } else if query.scope == Scope::Local {
+        let refusal = (query.scope == Scope::Local).then(|| {
             let why = "this front door holds no keys of its own: leave scope=local away";
-            Some(not_offered(why.to_owned()))
-        } else {
-            None
-        };
+            not_offered(why.to_owned())
+        });
         FrontWalk {
             desk,
             pages: PageWalk::new(query),

@@ -3,11 +3,13 @@
 //! ```text
 //! desk ─► permit of FRONT_UNDER_WAY_MAX ─► late? not begun │ task: OuterStore, until the deadline
 //!                                                            └─► Finished ─► mailbox of the loop
+//! every FRONT_LOOK_EVERY: OuterStore::look ─► does the engine answer? (/readyz)
 //! ```
 //!
 //! Invariants
 //! 1. Every job that was taken is answered exactly once, also when the driver panics.
 //! 2. A write whose deadline passes under way is of unknown outcome; a read changed nothing.
+//! 3. At most one look is under way.
 //!
 //! Not here: the queue (`desk.rs`), the engines (crate `stores`).
 
@@ -25,9 +27,10 @@ use dendra_stores::{OuterFailure, OuterStore, StoreShape, WriteEnd};
 use dendra_wire::Refusal;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
+use tokio::time::MissedTickBehavior;
 
 /// The threads of a front door, and the engine that they ask.
 pub(crate) struct FrontThreads {
@@ -58,6 +61,8 @@ impl FrontThreads {
 
     /// Carries out what comes to `desk`.
     pub(crate) fn serve(&self, desk: Arc<FrontDesk>, shared: &Arc<Shared>) {
+        self.runtime
+            .spawn(look_again(Arc::clone(&self.store), Arc::clone(&desk)));
         let (store, shared) = (Arc::clone(&self.store), Arc::clone(shared));
         self.runtime.spawn(async move {
             let room = Arc::new(Semaphore::new(limits::FRONT_UNDER_WAY_MAX));
@@ -69,7 +74,10 @@ impl FrontThreads {
                 let desk = Arc::clone(&desk);
                 tokio::spawn(async move {
                     let (lane, slot) = (job.lane, job.slot);
+                    let (kind, begun) = (job.work.kind(), Instant::now());
+                    desk.gauges.note_begin();
                     let finished = Box::new(finish(store, job, &desk.shape).await);
+                    desk.gauges.note_end(kind, begun.elapsed());
                     drop(permit);
                     let answer = PoolAnswer::Front(finished);
                     let mailbox = &shared.lanes[lane].mailbox;
@@ -83,6 +91,28 @@ impl FrontThreads {
     pub(crate) fn stop(self, desk: &FrontDesk) {
         desk.close();
         self.runtime.shutdown_timeout(limits::FRONT_STOP);
+    }
+}
+
+/// Looks at the engine again and again, until the runtime ends.
+async fn look_again(store: Arc<dyn OuterStore>, desk: Arc<FrontDesk>) {
+    let mut turns = tokio::time::interval(limits::FRONT_LOOK_EVERY);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        turns.tick().await;
+        let store = Arc::clone(&store);
+        let left = limits::FRONT_LOOK_TIMEOUT;
+        // A task of its own: a driver that panics ends it, and not this one.
+        let mut look = tokio::spawn(async move { store.look(left).await });
+        let looked = match tokio::time::timeout(left, &mut look).await {
+            Ok(Ok(looked)) => looked.map_err(|failure| failure.to_string()),
+            Ok(Err(panic)) => Err(format!("the driver failed: {panic}")),
+            Err(_) => {
+                look.abort();
+                Err(format!("no answer within {left:?}"))
+            }
+        };
+        desk.gauges.note_look(desk.shape.engine, looked);
     }
 }
 

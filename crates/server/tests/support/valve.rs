@@ -42,19 +42,37 @@ impl Gate {
     }
 }
 
-/// A folder with a valve in front. A clone is another handle to the same valve.
-#[derive(Clone)]
+/// The handle of the valve. It lets go when it is dropped: a node stops only then, also behind an
+/// assertion that fails, so a test drops it before its node.
 pub(crate) struct Valve {
+    gate: Arc<Gate>,
+}
+
+/// The folder behind the valve.
+struct Valved {
     below: Arc<dyn Vfs>,
     gate: Arc<Gate>,
 }
 
+impl Drop for Valve {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
 impl Valve {
-    pub(crate) fn new(below: Arc<dyn Vfs>) -> Valve {
-        Valve {
-            below,
-            gate: Arc::default(),
-        }
+    /// What `start` makes of the folder `below` with a valve in front, and the handle. Dropped in
+    /// this order, the handle goes first: `let (node, valve) = …`.
+    pub(crate) fn before<T>(
+        below: impl Vfs + 'static,
+        start: impl FnOnce(Arc<dyn Vfs>) -> T,
+    ) -> (T, Valve) {
+        let gate = Arc::<Gate>::default();
+        let folder = Valved {
+            below: Arc::new(below),
+            gate: Arc::clone(&gate),
+        };
+        (start(Arc::new(folder)), Valve { gate })
     }
 
     fn set(&self, change: impl FnOnce(&mut State)) {
@@ -135,7 +153,7 @@ impl File for Held {
     }
 }
 
-impl Valve {
+impl Valved {
     fn wrap(&self, below: Arc<dyn File>) -> Arc<dyn File> {
         Arc::new(Held {
             below,
@@ -144,7 +162,7 @@ impl Valve {
     }
 }
 
-impl Vfs for Valve {
+impl Vfs for Valved {
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
         self.below.create(name).map(|file| self.wrap(file))
     }

@@ -13,6 +13,7 @@
 //! Not here: sockets (`pool.rs`), what is asked (`mod.rs`).
 //! See: the file native_protocol_v4.spec of Cassandra's documentation.
 
+use crate::dial::EngineLogin;
 use crate::store::OuterFailure;
 use dendra_base::Known;
 use std::collections::BTreeMap;
@@ -28,6 +29,8 @@ const ERROR: u8 = 0x00;
 const READY: u8 = 0x02;
 const AUTHENTICATE: u8 = 0x03;
 const RESULT: u8 = 0x08;
+const AUTH_RESPONSE: u8 = 0x0f;
+const AUTH_SUCCESS: u8 = 0x10;
 
 /// How many replicas answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +52,8 @@ pub(super) struct CqlQuery {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CqlAnswer {
     Ready,
+    /// It asks for a user.
+    AsksUser,
     /// Rows: each a cell for every name; `None` = null.
     Rows(Vec<CqlRow>),
     /// Done, without rows.
@@ -74,6 +79,20 @@ pub(super) fn startup() -> Vec<u8> {
         body.extend_from_slice(text.as_bytes());
     }
     frame(STARTUP, &body)
+}
+
+/// The answer to a server that asks for a user: `PasswordAuthenticator`'s, which is SASL PLAIN.
+pub(super) fn login(login: &EngineLogin) -> Vec<u8> {
+    let plain = [
+        b"\0",
+        login.user.as_bytes(),
+        b"\0",
+        login.password.as_bytes(),
+    ]
+    .concat();
+    let mut body = (plain.len() as i32).to_be_bytes().to_vec();
+    body.extend_from_slice(&plain);
+    frame(AUTH_RESPONSE, &body)
 }
 
 impl CqlQuery {
@@ -113,10 +132,8 @@ pub(super) fn decode(opcode: u8, body: &[u8]) -> Result<CqlAnswer, String> {
         ERROR => reader
             .int()
             .and_then(|code| Some(CqlAnswer::Error(code, reader.string()?))),
-        AUTHENTICATE => Some(CqlAnswer::Error(
-            0x0100,
-            "it asks for a user, and the front door shows none".to_owned(),
-        )),
+        AUTHENTICATE => Some(CqlAnswer::AsksUser),
+        AUTH_SUCCESS => Some(CqlAnswer::Ready),
         RESULT => match reader.int() {
             Some(2) => reader.rows().map(CqlAnswer::Rows),
             Some(_) => Some(CqlAnswer::Done),

@@ -24,6 +24,7 @@ mod cql;
 mod pool;
 
 use crate::clock::wall_ms;
+use crate::dial::StoreAccess;
 use crate::envelope;
 use crate::place::StorePlace;
 use crate::store::{
@@ -33,8 +34,8 @@ use crate::store::{
 use bytes::Bytes;
 use cql::{CqlLevel, CqlQuery, CqlRow};
 use dendra_base::{Cell, Consistency, Durability, Key, Known, Version, cell::checksum};
-use pool::CqlPool;
-use std::collections::BTreeMap;
+use pool::{CqlPool, CqlTurn};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -50,6 +51,20 @@ const TTL_SPARE_S: u64 = 60;
 const TTL_S_MAX: u64 = 20 * 365 * 86_400;
 /// The longest that the first look at the servers takes.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
+/// The longest wait for all servers to know new tables, and how often they are asked.
+const AGREEMENT: Duration = Duration::from_secs(10);
+const AGREEMENT_LOOK: Duration = Duration::from_millis(100);
+/// The tables, and their columns.
+const TABLES: [(&str, &str); 2] = [
+    (
+        "records",
+        "(key blob PRIMARY KEY, version blob, value blob)",
+    ),
+    (
+        "keys",
+        "(bucket smallint, key blob, PRIMARY KEY (bucket, key))",
+    ),
+];
 
 /// A keyspace of Cassandra.
 pub(crate) struct CassandraStore {
@@ -69,9 +84,9 @@ fn bucket_of(key: &[u8]) -> u64 {
 
 impl CassandraStore {
     /// Of `place`; nothing is connected yet.
-    pub(crate) fn new(place: &StorePlace) -> CassandraStore {
+    pub(crate) fn new(place: &StorePlace, access: &StoreAccess) -> CassandraStore {
         CassandraStore {
-            pool: CqlPool::new(&place.servers),
+            pool: CqlPool::new(&place.servers, access),
             keyspace: place.part.clone(),
             copies: AtomicU8::new(1),
             clock: AtomicU64::new(0),
@@ -107,7 +122,26 @@ impl CassandraStore {
             values,
             level,
         };
-        self.pool.ask(&query, Known::NotApplied, until).await
+        self.pool
+            .ask(&query, CqlTurn::Next, Known::NotApplied, until)
+            .await
+    }
+
+    /// As `ask`, of the first server that is there, and at the level `ONE`.
+    async fn ask_first(
+        &self,
+        text: &str,
+        values: Vec<Vec<u8>>,
+        until: Instant,
+    ) -> Result<Vec<CqlRow>, OuterFailure> {
+        let query = CqlQuery {
+            text: text.replace("KS.", &format!("{}.", self.keyspace)),
+            values,
+            level: CqlLevel::One,
+        };
+        self.pool
+            .ask(&query, CqlTurn::First, Known::NotApplied, until)
+            .await
     }
 
     /// A light-weight transaction: was it applied?
@@ -123,7 +157,8 @@ impl CassandraStore {
             values,
             level: CqlLevel::Quorum,
         };
-        let rows = self.pool.ask(&query, Known::Unknown, until).await?;
+        let asked = self.pool.ask(&query, CqlTurn::Next, Known::Unknown, until);
+        let rows = asked.await?;
         let applied = rows
             .first()
             .and_then(|row| row.get("[applied]")?.as_deref());
@@ -152,7 +187,7 @@ impl CassandraStore {
             .ok_or_else(|| OuterFailure::Damaged(foreign.to_owned()))
     }
 
-    async fn look(
+    async fn show_key(
         &self,
         key: &Bytes,
         level: CqlLevel,
@@ -170,7 +205,7 @@ impl CassandraStore {
     ) -> Result<WriteEnd, OuterFailure> {
         let key = write.key.to_vec();
         loop {
-            let seen = self.look(&write.key, CqlLevel::Serial, until).await?;
+            let seen = self.show_key(&write.key, CqlLevel::Serial, until).await?;
             let seen_version = seen.as_ref().map(|cell| cell.version);
             let live = seen.filter(|cell| cell.as_ref().is_live(wall_ms()));
             let live_version = live.as_ref().map(|cell| cell.version);
@@ -230,7 +265,7 @@ impl CassandraStore {
         until: Instant,
     ) -> Option<WriteEnd> {
         write.value.as_ref()?;
-        let looked = self.look(&write.key, CqlLevel::Serial, until).await;
+        let looked = self.show_key(&write.key, CqlLevel::Serial, until).await;
         let cell = looked.ok().flatten()?;
         (cell.version == version).then_some(WriteEnd::Applied(version))
     }
@@ -266,24 +301,64 @@ impl CassandraStore {
             ))
         })?;
         self.copies.store(copies, Ordering::Relaxed);
-        for table in [
-            "CREATE TABLE IF NOT EXISTS KS.records \
-             (key blob PRIMARY KEY, version blob, value blob)",
-            "CREATE TABLE IF NOT EXISTS KS.keys \
-             (bucket smallint, key blob, PRIMARY KEY (bucket, key))",
-        ] {
-            self.ask(table, NONE, CqlLevel::Quorum, until).await?;
-        }
+        self.make_tables(until).await?;
         // An answer at SERIAL needs a majority: a store without one is not open.
-        self.look(&Bytes::from_static(b"\0"), CqlLevel::Serial, until)
+        self.show_key(&Bytes::from_static(b"\0"), CqlLevel::Serial, until)
             .await?;
         Ok(StoreShape {
             engine: "cassandra",
             copies,
             durability: self.durability(until).await,
             scan_level: Consistency::Eventual,
-            walks_backwards: true,
         })
+    }
+
+    /// Makes the tables that are not there, and waits until all servers know them.
+    async fn make_tables(&self, until: Instant) -> Result<(), OuterFailure> {
+        let text = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
+        let name = self.keyspace.clone().into_bytes();
+        let rows = self.ask_first(text, vec![name], until).await?;
+        let there = |table: &str| {
+            let names = rows
+                .iter()
+                .filter_map(|row| row.get("table_name")?.as_deref());
+            names.into_iter().any(|name| name == table.as_bytes())
+        };
+        let missing = TABLES.iter().filter(|(table, _)| !there(table));
+        let mut is_new = false;
+        for (table, columns) in missing {
+            let text = format!("CREATE TABLE IF NOT EXISTS KS.{table} {columns}");
+            self.ask_first(&text, NONE, until).await?;
+            is_new = true;
+        }
+        if is_new {
+            self.wait_for_agreement(until).await?;
+        }
+        Ok(())
+    }
+
+    /// Until all servers have the same tables: one that does not know a table yet fails its writes.
+    /// A server that is away has old ones, and is not waited for longer than `AGREEMENT`.
+    async fn wait_for_agreement(&self, until: Instant) -> Result<(), OuterFailure> {
+        let longest = Instant::now() + AGREEMENT;
+        loop {
+            let mut versions = BTreeSet::new();
+            for table in ["local", "peers"] {
+                let text = format!("SELECT schema_version FROM system.{table}");
+                let rows = self.ask_first(&text, NONE, until).await?;
+                let found = rows.into_iter();
+                versions.extend(found.filter_map(|mut row| row.remove("schema_version")?));
+            }
+            if versions.len() <= 1 {
+                return Ok(());
+            }
+            if longest <= Instant::now() {
+                tracing::warn!("not all servers of Cassandra know the new tables yet");
+                return Ok(());
+            }
+            // No server tells when it has changed: drivers of Cassandra look again and again.
+            tokio::time::sleep(AGREEMENT_LOOK).await;
+        }
     }
 
     /// When the server that is asked syncs its log; an older one does not say.
@@ -425,13 +500,21 @@ impl OuterStore for CassandraStore {
         Box::pin(self.shape())
     }
 
+    fn look(&self, left: Duration) -> Doing<'_, ()> {
+        Box::pin(async move {
+            let key = Bytes::from_static(b"\0");
+            let looked = self.show_key(&key, CqlLevel::Serial, Instant::now() + left);
+            looked.await.map(drop)
+        })
+    }
+
     fn read(&self, read: PointRead) -> Doing<'_, Option<Cell>> {
         Box::pin(async move {
             let level = match read.level {
                 Consistency::Linearizable => CqlLevel::Serial,
                 Consistency::Eventual => CqlLevel::One,
             };
-            self.look(&read.key, level, Instant::now() + read.left)
+            self.show_key(&read.key, level, Instant::now() + read.left)
                 .await
         })
     }

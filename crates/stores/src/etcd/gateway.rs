@@ -3,8 +3,9 @@
 //! ```text
 //! ask ─► the preferred server ─► idle connection, or a new one ─► POST /v3/… ─► JSON
 //!          │ no connection, nothing sent: the next server
-//!          │ a read without an answer:    the next server
+//!          │ a read without an answer:    the next server; it is asked soon, too (`hedge.rs`)
 //!          └ a write without an answer:   unknown
+//! user and password ─► auth/authenticate ─► a token in every request, until etcd knows it no more
 //! ```
 //!
 //! Invariants
@@ -15,6 +16,8 @@
 //!
 //! Not here: what is asked (`mod.rs`).
 
+use crate::dial::{EngineDial, EngineLogin, StoreAccess};
+use crate::hedge::Hedges;
 use crate::store::OuterFailure;
 use bytes::Bytes;
 use dendra_base::Known;
@@ -23,16 +26,17 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use serde_json::Value;
-use std::sync::Mutex;
+use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
 
 /// Connections that are kept for each server; as many as requests are under way at once, usually.
 const IDLE_MAX: usize = 64;
 /// A server that takes longer to accept is passed over.
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// A token has a few dozen bytes, or is a signed one of a few hundred.
+const TOKEN_ANSWER_BYTES_MAX: usize = 16 << 10;
 /// Codes of gRPC.
 const INVALID_ARGUMENT: u64 = 3;
 const PERMISSION_DENIED: u64 = 7;
@@ -60,6 +64,8 @@ pub(super) struct GatewayAsk<'a> {
     /// The most bytes of the answer.
     pub(super) bytes_max: usize,
     pub(super) until: Instant,
+    /// Set by [`Gateway::ask`].
+    pub(super) token: Option<&'a str>,
 }
 
 /// Why there is no answer.
@@ -67,6 +73,8 @@ pub(super) struct GatewayAsk<'a> {
 pub(super) enum NoJson {
     /// It is longer than `bytes_max`.
     TooLong,
+    /// The token is not, or no longer, one that etcd knows: nothing changed.
+    Stranger(String),
     /// Anything else.
     OuterFailure(OuterFailure),
 }
@@ -79,6 +87,7 @@ impl From<OuterFailure> for NoJson {
 
 struct GatewayServer {
     address: String,
+    dial: Arc<dyn EngineDial>,
     idle: Mutex<Vec<GatewayLink>>,
 }
 
@@ -86,6 +95,9 @@ struct GatewayServer {
 pub(super) struct Gateway {
     servers: Vec<GatewayServer>,
     preferred: AtomicUsize,
+    hedges: Hedges,
+    login: Option<EngineLogin>,
+    token: tokio::sync::Mutex<Option<String>>,
 }
 
 /// One try at one server: unless it is told to be good, the next request goes to another one.
@@ -117,24 +129,91 @@ enum Missed {
     Sent(String),
     /// The server answered that it cannot.
     Said(OuterFailure),
+    /// The server answered that it does not know who asks.
+    Stranger(String),
     TooLong,
 }
 
 impl Gateway {
-    pub(super) fn new(servers: &[String]) -> Gateway {
+    pub(super) fn new(servers: &[String], access: &StoreAccess) -> Gateway {
         let server = |address: &String| GatewayServer {
             address: address.clone(),
+            dial: Arc::clone(&access.dial),
             idle: Mutex::default(),
         };
         Gateway {
             servers: servers.iter().map(server).collect(),
             preferred: AtomicUsize::new(0),
+            hedges: Hedges::new(),
+            login: access.login.clone(),
+            token: tokio::sync::Mutex::default(),
         }
     }
 
-    /// Asks one server after the other until one answers.
+    /// Asks until a server answers; as the user, where there is one.
     pub(super) async fn ask(&self, question: GatewayAsk<'_>) -> Result<Value, NoJson> {
+        let Some(login) = &self.login else {
+            return self.ask_some(question).await;
+        };
+        let token = self.token(login, None, question.until).await?;
+        let as_user = |token| GatewayAsk {
+            token: Some(token),
+            ..question
+        };
+        match self.ask_some(as_user(&token)).await {
+            // Tokens end after minutes, and with the server that gave them.
+            Err(NoJson::Stranger(_)) => {
+                let newer = self.token(login, Some(&token), question.until).await?;
+                self.ask_some(as_user(&newer)).await
+            }
+            answered => answered,
+        }
+    }
+
+    /// The user's token, another one than `old`.
+    async fn token(
+        &self,
+        login: &EngineLogin,
+        old: Option<&str>,
+        until: Instant,
+    ) -> Result<String, NoJson> {
+        // Held until etcd has answered: others wait for the same token.
+        let mut kept = self.token.lock().await;
+        if let Some(token) = kept.as_deref().filter(|token| Some(*token) != old) {
+            return Ok(token.to_owned());
+        }
+        let body = json!({"name": login.user, "password": login.password});
+        let question = GatewayAsk {
+            path: "auth/authenticate",
+            body: &body,
+            repeat: Resend::Freely,
+            bytes_max: TOKEN_ANSWER_BYTES_MAX,
+            until,
+            token: None,
+        };
+        let answer = self.ask_some(question).await?;
+        let token = answer["token"].as_str().ok_or_else(|| {
+            OuterFailure::Failed(
+                "etcd gives the user no token: is its authentication on?".to_owned(),
+            )
+        })?;
+        *kept = Some(token.to_owned());
+        Ok(token.to_owned())
+    }
+
+    /// Asks until a server answers.
+    async fn ask_some(&self, question: GatewayAsk<'_>) -> Result<Value, NoJson> {
         let first = self.preferred.load(Ordering::Relaxed);
+        let asked = self.ask_in_turn(question, first);
+        if question.repeat == Resend::Never || self.servers.len() == 1 {
+            return asked.await;
+        }
+        let second = self.ask_in_turn(question, first + 1);
+        self.hedges.race(asked, second).await
+    }
+
+    /// Asks one server after the other, `first` first, until one answers.
+    async fn ask_in_turn(&self, question: GatewayAsk<'_>, first: usize) -> Result<Value, NoJson> {
         let mut why = OuterFailure::Unreachable("no server of etcd was asked in time".to_owned());
         for n in 0..self.servers.len() {
             if question.until <= Instant::now() {
@@ -162,6 +241,10 @@ impl Gateway {
                 Missed::TooLong => {
                     trial.is_good = true;
                     return Err(NoJson::TooLong);
+                }
+                Missed::Stranger(reason) => {
+                    trial.is_good = true;
+                    return Err(NoJson::Stranger(reason));
                 }
                 Missed::Unsent(reason) => OuterFailure::Unreachable(format!("{name}: {reason}")),
                 Missed::Sent(reason) => {
@@ -204,9 +287,13 @@ impl GatewayServer {
             let request = Request::post(format!("/v3/{}", question.path))
                 .header("host", &self.address)
                 .header("content-type", "application/json")
-                .header("grpc-timeout", format!("{}m", left.as_millis().max(1)))
-                .body(Full::new(body.clone()))
-                .expect("a path and headers of our own");
+                .header("grpc-timeout", format!("{}m", left.as_millis().max(1)));
+            let request = match question.token {
+                Some(token) => request.header("authorization", token),
+                None => request,
+            };
+            let request = request.body(Full::new(body.clone()));
+            let request = request.map_err(|_| Missed::Unsent("gives a bad token".to_owned()))?;
             let mut response = match connection.try_send_request(request).await {
                 Ok(response) => response,
                 Err(mut error) => match (error.take_message(), was_idle) {
@@ -222,10 +309,13 @@ impl GatewayServer {
                 idle.push(connection);
             }
             drop(idle);
-            let answer: Value = serde_json::from_slice(&text)
-                .map_err(|_| Missed::Sent(format!("{status}, and a body that is not JSON")))?;
+            let answer: Value = serde_json::from_slice(&text).map_err(|_| {
+                let start = String::from_utf8_lossy(&text[..text.len().min(200)]);
+                Missed::Sent(format!("{status}, and no JSON: {}", start.trim()))
+            })?;
             return match status {
                 200 => Ok(answer),
+                _ if is_stranger(&answer) => Err(Missed::Stranger(answer["error"].to_string())),
                 _ => Err(Missed::Said(said(status, &answer))),
             };
         }
@@ -234,13 +324,12 @@ impl GatewayServer {
     async fn connect(&self, until: Instant) -> Result<GatewayLink, Missed> {
         let unsent = |error: &dyn std::fmt::Display| Missed::Unsent(error.to_string());
         let left = until.saturating_duration_since(Instant::now());
-        let opening = TcpStream::connect(&self.address);
+        let opening = self.dial.dial(&self.address);
         let opened = tokio::time::timeout(left.min(CONNECT_TIMEOUT), opening).await;
         let stream = match opened {
             Ok(stream) => stream.map_err(|error| unsent(&error))?,
             Err(_) => return Err(unsent(&"does not accept a connection in time")),
         };
-        stream.set_nodelay(true).map_err(|error| unsent(&error))?;
         let shaken = http1::handshake(TokioIo::new(stream)).await;
         let (connection, io) = shaken.map_err(|error| unsent(&error))?;
         tokio::spawn(async move {
@@ -266,6 +355,12 @@ async fn read_body(response: &mut Response<Incoming>, most: usize) -> Result<Vec
     Ok(text)
 }
 
+/// Is the token unknown, or from before a change of users? etcd says so before it changes anything.
+fn is_stranger(answer: &Value) -> bool {
+    let text = answer["error"].as_str().unwrap_or_default();
+    text.contains("invalid auth token") || text.contains("revision of auth store is old")
+}
+
 /// The meaning of an error of etcd. Everything that does not surely precede the write leaves it
 /// open.
 fn said(status: u16, answer: &Value) -> OuterFailure {
@@ -277,7 +372,7 @@ fn said(status: u16, answer: &Value) -> OuterFailure {
         INVALID_ARGUMENT if text.contains("too large") => OuterFailure::TooLarge(text),
         INVALID_ARGUMENT => OuterFailure::Failed(text),
         PERMISSION_DENIED | UNAUTHENTICATED => OuterFailure::Failed(format!(
-            "{text}: the front door shows no name to etcd, so allow it without"
+            "{text}: the user of --store-login-file needs a role that reads and writes the prefix"
         )),
         _ => OuterFailure::Unanswered(Known::Unknown, format!("{status} {text}")),
     }
@@ -286,7 +381,6 @@ fn said(status: u16, answer: &Value) -> OuterFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn an_error_that_may_follow_the_write_leaves_it_open() {
@@ -305,6 +399,8 @@ mod tests {
         }
         let full = json!({"error": "etcdserver: mvcc: database space exceeded", "code": 8});
         assert!(matches!(said(429, &full), OuterFailure::Full(_)));
+        let old = json!({"error": "etcdserver: revision of auth store is old", "code": 3});
+        assert!(is_stranger(&old) && !is_stranger(&full));
         let large = json!({"error": "etcdserver: request is too large", "code": 3});
         assert!(matches!(said(400, &large), OuterFailure::TooLarge(_)));
     }

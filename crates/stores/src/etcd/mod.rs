@@ -6,19 +6,23 @@
 //! condition   range ─► judge ─► txn: mod_revision as seen? put │ delete, else range ─► judge …
 //! ttl         lease/grant, a minute longer ─► put with the lease
 //! page        range with a limit that follows the length of records
+//!   reverse   count_only, a few times ─► where the last page begins ─► range, turned round here
 //! ```
 //!
 //! Invariants
 //! 1. A version is a revision of this cluster, and the cluster's id: it never repeats.
 //! 2. The envelope says when a record expires; the lease only takes its room back.
 //! 3. An answer with a page is at most `PAGE_ANSWER_BYTES_MAX` long, or has one record.
+//! 4. No range asks etcd for an order: it would read all records of the range to sort them.
 //!
-//! Not here: connections (`gateway.rs`).
+//! Not here: connections (`gateway.rs`), the search for the last page (`tail.rs`).
 //! See: docs/stores.md.
 
 mod gateway;
+mod tail;
 
 use crate::clock::wall_ms;
+use crate::dial::StoreAccess;
 use crate::envelope;
 use crate::place::StorePlace;
 use crate::store::{
@@ -28,11 +32,13 @@ use crate::store::{
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
+use dendra_base::peer::Range;
 use dendra_base::{Cell, Condition, Consistency, Durability, Known, Version};
 use gateway::{Gateway, GatewayAsk, NoJson, Resend};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tail::{TailSearch, TailStep, depth_of};
 
 /// Of one record: etcd takes at most 1.5 MiB by default, and base64 makes a third more of it.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -53,6 +59,8 @@ pub(crate) struct EtcdStore {
     copies: AtomicU8,
     /// How many records fitted into the last pages.
     page_records: AtomicUsize,
+    /// How many bytes of its end told where the last page of a reverse scan began. A hint.
+    tail_depth: AtomicUsize,
 }
 
 /// A record as it was seen, or its absence.
@@ -65,12 +73,13 @@ struct SeenRecord {
 
 impl EtcdStore {
     /// Of `place`; nothing is connected yet.
-    pub(crate) fn new(place: &StorePlace) -> EtcdStore {
+    pub(crate) fn new(place: &StorePlace, access: &StoreAccess) -> EtcdStore {
         EtcdStore {
-            gateway: Gateway::new(&place.servers),
+            gateway: Gateway::new(&place.servers, access),
             prefix: format!("{}/", place.part).into_bytes(),
             copies: AtomicU8::new(1),
             page_records: AtomicUsize::new(PAGE_RECORDS_FIRST),
+            tail_depth: AtomicUsize::new(0),
         }
     }
 
@@ -102,11 +111,13 @@ impl EtcdStore {
             repeat,
             bytes_max: ANSWER_BYTES_MAX,
             until,
+            token: None,
         };
         let asked = self.gateway.ask(question).await;
         asked.map_err(|no_answer| match no_answer {
             NoJson::OuterFailure(failure) => failure,
             NoJson::TooLong => OuterFailure::Damaged("etcd's answer has no end".to_owned()),
+            NoJson::Stranger(why) => OuterFailure::Failed(why),
         })
     }
 
@@ -141,7 +152,7 @@ impl EtcdStore {
         })
     }
 
-    async fn look(
+    async fn show_key(
         &self,
         key: &[u8],
         level: Consistency,
@@ -209,7 +220,7 @@ impl EtcdStore {
             },
             _ => {
                 let level = Consistency::Linearizable;
-                let (range, header) = self.look(&write.key, level, until).await?;
+                let (range, header) = self.show_key(&write.key, level, until).await?;
                 self.seen(&range, &header)?
             }
         };
@@ -260,14 +271,105 @@ impl EtcdStore {
             copies.ok_or_else(|| OuterFailure::Failed(format!("{voters} members vote")))?;
         self.copies.store(copies, Ordering::Relaxed);
         // A server without a majority knows its members too. This asks for one.
-        self.look(b"\0", Consistency::Linearizable, until).await?;
+        self.show_key(b"\0", Consistency::Linearizable, until)
+            .await?;
         Ok(StoreShape {
             engine: "etcd",
             copies,
             durability: Durability::Sync,
             scan_level: Consistency::Linearizable,
-            walks_backwards: false,
         })
+    }
+
+    /// Up to `records_max` records from `start` on; `None` when they make too long an answer.
+    async fn range(
+        &self,
+        start: &[u8],
+        end: &str,
+        records_max: usize,
+        until: Instant,
+    ) -> Result<Option<Value>, OuterFailure> {
+        let body = json!({
+            "key": self.key(start),
+            "range_end": end,
+            "limit": records_max.to_string(),
+        });
+        let bytes_max = match records_max {
+            1 => ANSWER_BYTES_MAX,
+            _ => PAGE_ANSWER_BYTES_MAX,
+        };
+        let asked = self.gateway.ask(GatewayAsk {
+            path: "kv/range",
+            body: &body,
+            repeat: Resend::Freely,
+            bytes_max,
+            until,
+            token: None,
+        });
+        match asked.await {
+            Ok(answer) => Ok(Some(answer)),
+            Err(NoJson::TooLong) if records_max > 1 => Ok(None),
+            Err(NoJson::TooLong) => Err(OuterFailure::Damaged(
+                "a record of etcd has no end".to_owned(),
+            )),
+            Err(NoJson::Stranger(why)) => Err(OuterFailure::Failed(why)),
+            Err(NoJson::OuterFailure(failure)) => Err(failure),
+        }
+    }
+
+    /// How many keys there are from `start` on.
+    async fn count(&self, start: &[u8], end: &str, until: Instant) -> Result<u64, OuterFailure> {
+        let body = json!({"key": self.key(start), "range_end": end, "count_only": true});
+        let answer = self.ask("kv/range", &body, Resend::Freely, until).await?;
+        match &answer["count"] {
+            // It leaves zeros away.
+            Value::Null => Ok(0),
+            count => number(count),
+        }
+    }
+
+    /// The first page of a range: etcd's answer, and how many records were asked for.
+    async fn first_page(
+        &self,
+        range: &Range,
+        end: &str,
+        until: Instant,
+    ) -> Result<(Value, usize), OuterFailure> {
+        let mut records_max = self.page_records.load(Ordering::Relaxed);
+        loop {
+            match self.range(&range.start, end, records_max, until).await? {
+                Some(answer) => return Ok((answer, records_max)),
+                None => records_max = (records_max / 4).max(1),
+            }
+        }
+    }
+
+    /// The last page of a range, as `first_page`, and whether the range has more before it.
+    async fn last_page(
+        &self,
+        range: &Range,
+        end: &str,
+        until: Instant,
+    ) -> Result<(Value, usize, bool), OuterFailure> {
+        let mut records_max = self.page_records.load(Ordering::Relaxed);
+        let depth = self.tail_depth.load(Ordering::Relaxed);
+        let mut search = TailSearch::new(&range.start, range.end.as_deref(), depth);
+        loop {
+            let count = self.count(search.from(), end, until).await?;
+            match search.step(count, records_max as u64) {
+                TailStep::Again => continue,
+                TailStep::Nothing => return Ok((Value::Null, records_max, false)),
+                TailStep::Read => {}
+            }
+            match self.range(search.from(), end, records_max, until).await? {
+                None => records_max = (records_max / 4).max(1),
+                // More keys came than were counted: these would not be the last ones.
+                Some(answer) if answer["more"].as_bool() == Some(true) => {}
+                // All of them have gone meanwhile, and there may be others before them.
+                Some(answer) if answer["kvs"].get(0).is_none() && !search.is_whole() => {}
+                Some(answer) => return Ok((answer, records_max, !search.is_whole())),
+            }
+        }
     }
 
     async fn show(&self, page: PageRead) -> Result<ShownPage, OuterFailure> {
@@ -277,43 +379,28 @@ impl EtcdStore {
             Some(end) => self.key(end),
             None => self.end(),
         };
-        let mut records_max = self.page_records.load(Ordering::Relaxed);
-        let answer = loop {
-            let body = json!({
-                "key": self.key(&range.start),
-                "range_end": end,
-                "limit": records_max.to_string(),
-            });
-            let bytes_max = match records_max {
-                1 => ANSWER_BYTES_MAX,
-                _ => PAGE_ANSWER_BYTES_MAX,
-            };
-            let asked = self.gateway.ask(GatewayAsk {
-                path: "kv/range",
-                body: &body,
-                repeat: Resend::Freely,
-                bytes_max,
-                until,
-            });
-            match asked.await {
-                Ok(answer) => break answer,
-                Err(NoJson::TooLong) if records_max > 1 => records_max /= 4,
-                Err(NoJson::TooLong) => {
-                    return Err(OuterFailure::Damaged(
-                        "a record of etcd has no end".to_owned(),
-                    ));
-                }
-                Err(NoJson::OuterFailure(failure)) => return Err(failure),
-            }
-            records_max = records_max.max(1);
+        let (mut answer, mut records_max, has_more);
+        if range.is_reverse {
+            (answer, records_max, has_more) = self.last_page(range, &end, until).await?;
+        } else {
+            (answer, records_max) = self.first_page(range, &end, until).await?;
+            has_more = answer["more"].as_bool() == Some(true);
+        }
+        let mut kvs = match answer["kvs"].take() {
+            Value::Array(kvs) => kvs,
+            _ => Vec::new(),
         };
+        if range.is_reverse {
+            kvs.reverse();
+        }
         let (now_ms, mut bytes) = (wall_ms(), 0);
-        let (mut records, mut last) = (Vec::new(), None);
-        for shown in answer["kvs"].as_array().map_or(&[][..], Vec::as_slice) {
+        let (mut records, mut first, mut last) = (Vec::new(), None, None);
+        for shown in &kvs {
             let mut key = bytes_of(&shown["key"])?;
             let key = Bytes::from(key.split_off(self.prefix.len().min(key.len())));
             let mut cell = self.cell(shown, &answer["header"])?;
             bytes += key.len() + cell.value.len();
+            first.get_or_insert_with(|| key.clone());
             last = Some(key.clone());
             if cell.as_ref().is_live(now_ms) {
                 if range.is_keys_only {
@@ -322,12 +409,15 @@ impl EtcdStore {
                 records.push((key, cell));
             }
         }
+        if let (true, Some(largest), Some(smallest)) = (range.is_reverse, &first, &last) {
+            let depth = depth_of(smallest, largest);
+            self.tail_depth.store(depth, Ordering::Relaxed);
+        }
         if bytes < page.bytes_max / 2 {
             records_max *= 2;
         }
         let next = records_max.min(PAGE_RECORDS_MAX);
         self.page_records.store(next, Ordering::Relaxed);
-        let has_more = answer["more"].as_bool() == Some(true);
         let rest = last.filter(|_| has_more);
         Ok(ShownPage {
             records,
@@ -341,10 +431,18 @@ impl OuterStore for EtcdStore {
         Box::pin(self.shape())
     }
 
+    fn look(&self, left: Duration) -> Doing<'_, ()> {
+        Box::pin(async move {
+            let until = Instant::now() + left;
+            let looked = self.show_key(b"\0", Consistency::Linearizable, until);
+            looked.await.map(drop)
+        })
+    }
+
     fn read(&self, read: PointRead) -> Doing<'_, Option<Cell>> {
         Box::pin(async move {
             let until = Instant::now() + read.left;
-            let (range, header) = self.look(&read.key, read.level, until).await?;
+            let (range, header) = self.show_key(&read.key, read.level, until).await?;
             let shown = range["kvs"].get(0);
             shown.map(|shown| self.cell(shown, &header)).transpose()
         })

@@ -1,7 +1,8 @@
 //! Which tables to merge next: a pure choice over the tables' descriptions.
 //!
 //! ```text
-//! level 0      score = tables / trigger            the oldest ones + those that they overlap in 1
+//! level 0      score = tables / trigger            whole ones without overlap are moved; or else
+//!                                                  the oldest ones + those that they overlap in 1
 //! level n ≥ 1  score = bytes / target(n)           the table that rewrites least below + overlaps
 //! target(n)  = level1_bytes × fanout^(n-1)         the highest score of at least 1 wins
 //! ```
@@ -64,14 +65,14 @@ pub(crate) enum Reason {
     },
 }
 
-/// The tables to merge, and their target.
+/// The tables to merge, or to move as they are, and their target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Ids of the tables that are replaced, from both levels.
     pub inputs: Vec<u64>,
     /// Level of the new tables.
     pub level: usize,
-    /// The one input can be moved down as it is.
+    /// The inputs, all of the level above, can be moved down as they are.
     pub is_move: bool,
     /// Why.
     pub reason: Reason,
@@ -130,6 +131,24 @@ fn pick_level0(levels: &[Vec<&TableMeta>], options: &Options) -> Plan {
     let mut inputs: Vec<&TableMeta> = levels[0].clone();
     inputs.sort_by_key(|t| t.id);
     inputs.truncate(options.level0_inputs_max);
+    // Small tables are merged all the same: many of them would make each choice dear.
+    let is_whole = |table: &TableMeta| table.bytes * 2 >= options.table_bytes as u64;
+    let movable: Vec<u64> = inputs
+        .iter()
+        .filter(|table| is_whole(table) && is_clean(table) && is_alone(table, &levels[..2]))
+        .map(|table| table.id)
+        .collect();
+    let reason = Reason::Level0Full {
+        tables: levels[0].len(),
+    };
+    if !movable.is_empty() {
+        return Plan {
+            inputs: movable,
+            level: 1,
+            is_move: true,
+            reason,
+        };
+    }
     let smallest = inputs
         .iter()
         .map(|t| t.smallest.as_slice())
@@ -147,10 +166,16 @@ fn pick_level0(levels: &[Vec<&TableMeta>], options: &Options) -> Plan {
         inputs: ids,
         level: 1,
         is_move,
-        reason: Reason::Level0Full {
-            tables: levels[0].len(),
-        },
+        reason,
     }
+}
+
+/// Does no other table of `levels` overlap it?
+fn is_alone(table: &TableMeta, levels: &[Vec<&TableMeta>]) -> bool {
+    levels.iter().all(|level| {
+        let overlapping = overlapping(level, &table.smallest, &table.largest);
+        overlapping.iter().all(|other| other.id == table.id)
+    })
 }
 
 fn pick_sorted(levels: &[Vec<&TableMeta>], level: usize, options: &Options) -> Option<Plan> {

@@ -61,6 +61,34 @@ fn a_full_level_0_goes_down_with_what_it_overlaps() {
 }
 
 #[test]
+fn whole_tables_of_level_0_that_overlap_nothing_are_moved_together() {
+    const WHOLE: u64 = 4 << 10;
+    assert_eq!(WHOLE * 2, options().table_bytes as u64);
+    let mut levels = [
+        vec![
+            table(9, "a", "b", WHOLE),
+            table(8, "c", "e", WHOLE),
+            table(7, "d", "f", WHOLE),
+            table(6, "m", "n", WHOLE),
+            table(5, "x", "y", WHOLE),
+            table(4, "z", "z", WHOLE - 1),
+        ],
+        vec![table(1, "k", "m", 10)],
+    ];
+    let plan = picked(&levels).expect("level 0 is over its trigger");
+    assert_eq!(
+        plan.inputs,
+        [5, 9],
+        "8 overlaps 7, 6 overlaps 1, 4 is small"
+    );
+    assert_eq!((plan.level, plan.is_move), (1, true));
+    levels[0][0].tombstones = 1;
+    levels[0][4].expiring = 1;
+    let plan = picked(&levels).expect("level 0 is over its trigger");
+    assert!(!plan.is_move, "a rewrite of 5 and 9 may drop something");
+}
+
+#[test]
 fn a_full_level_gives_the_table_that_rewrites_least() {
     let plan = picked(&[
         vec![],
@@ -112,11 +140,17 @@ fn drawn_level(prng: &mut Prng, next_id: &mut u64) -> Vec<TableMeta> {
 
 #[test]
 fn every_plan_keeps_its_output_level_disjoint_and_repeats() {
-    let mut plans = 0;
+    let (mut plans, mut moves) = (0, 0);
     for seed in 0..2000 {
         let mut prng = Prng::new(seed);
         let mut id = 0;
-        let levels: Vec<Vec<TableMeta>> = (0..4).map(|_| drawn_level(&mut prng, &mut id)).collect();
+        let mut levels: Vec<Vec<TableMeta>> =
+            (0..4).map(|_| drawn_level(&mut prng, &mut id)).collect();
+        if prng.below(2) == 0 {
+            for table in &mut levels[0] {
+                table.bytes += 8 << 10;
+            }
+        }
         let plan = picked(&levels);
         assert_eq!(
             plan,
@@ -149,6 +183,17 @@ fn every_plan_keeps_its_output_level_disjoint_and_repeats() {
             .iter()
             .filter(|t| plan.inputs.contains(&t.id));
         assert!(from_above.count() > 0, "seed {seed}: something goes down");
+        if plan.is_move {
+            moves += u32::from(inputs.len() > 1);
+            let apart = inputs.iter().enumerate().all(|(at, table)| {
+                let others = &inputs[at + 1..];
+                let others = others.iter();
+                others
+                    .into_iter()
+                    .all(|it| it.largest < table.smallest || table.largest < it.smallest)
+            });
+            assert!(apart, "seed {seed}: moved tables do not overlap");
+        }
         // Outputs hold only keys of inputs. So a table left in the output level may lie between two
         // inputs' keys only if no input spans it.
         for other in levels.get(plan.level).into_iter().flatten() {
@@ -162,6 +207,7 @@ fn every_plan_keeps_its_output_level_disjoint_and_repeats() {
         }
     }
     assert!(plans > 500, "most drawn trees need work: {plans}");
+    assert!(moves > 50, "{moves}");
 }
 
 #[test]

@@ -8,23 +8,22 @@
 //! 1. A scrape reads; it resets nothing and makes no request wait.
 //! 2. Names end in their unit; counters in `_total`, which the encoder appends.
 //!
-//! Not here: a member's metrics of its cluster (`exposition/cluster.rs`), the counters themselves
+//! Not here: a member's metrics of its cluster (`exposition/cluster.rs`), of a front door (`exposition/front.rs`), the counters themselves
 //! (`metrics.rs`), the route (`admin.rs`).
 //! See: docs/overload.md.
 
 mod cluster;
+mod front;
 mod page;
 
-use crate::admin::metrics::{
-    BUCKETS_NS, CLASSES, Histogram, LoopMetrics, Op, Refused, Share, Tally,
-};
+use crate::admin::metrics::{CLASSES, LoopMetrics, Op, Refused, Share, Tally};
 use crate::admin::stages::{REQUESTS_PER_SAMPLE, RequestStage};
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
 use crate::rights::{GrantUse, QuotaKind, Rights};
 use dendra_engine::ScrubStats;
 pub(crate) use page::sum;
-use page::{MetricsPage, buckets};
+use page::{MetricsPage, add};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -96,6 +95,9 @@ impl Collector for Numbers {
                 sockets(&mut page, shared)?;
                 queues(&mut page, shared)?;
                 cluster::page(&mut page, shared)?;
+                if let Some(desk) = &shared.front {
+                    front::page(&mut page, desk)?;
+                }
                 backups(&mut page, shared)?;
                 engine(&mut page, shared)
             }
@@ -169,17 +171,6 @@ fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             .encode_histogram::<NoLabelSet>(sum_s, count, &buckets, None)?;
     }
     Ok(())
-}
-
-/// The sum of several histograms: buckets with their upper bounds, how many, and seconds.
-fn add<'a>(all: impl Iterator<Item = &'a Histogram> + Clone) -> (Vec<(f64, u64)>, u64, f64) {
-    let bounds = BUCKETS_NS.iter().map(|&ns| ns as f64 / 1e9);
-    let buckets = buckets(bounds, |at| {
-        all.clone().map(|one| one.buckets[at].read()).sum()
-    });
-    let count = buckets.iter().map(|(_, count)| count).sum();
-    let sum_ns: u64 = all.map(|one| one.sum_ns.read()).sum();
-    (buckets, count, sum_ns as f64 / 1e9)
 }
 
 fn stages(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
@@ -582,6 +573,11 @@ fn engine(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             "engine_flush_bytes",
             "Bytes written by flushes.",
             stats.flush_bytes,
+        ),
+        (
+            "engine_ingest_bytes",
+            "Bytes of tables that a restore wrote.",
+            stats.ingest_bytes,
         ),
         ("engine_compactions", "Compactions done.", stats.compactions),
         (

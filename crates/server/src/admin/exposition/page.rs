@@ -5,7 +5,7 @@
 //!
 //! Not here: which metrics there are (`mod.rs`, `cluster.rs`).
 
-use crate::admin::metrics::{LoopMetrics, Tally};
+use crate::admin::metrics::{BUCKETS_NS, Histogram, LoopMetrics, Tally};
 use crate::event_loop::shared::Shared;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -95,4 +95,17 @@ pub(super) fn buckets(
 ) -> Vec<(f64, u64)> {
     let bounds = bounds.chain([f64::INFINITY]).enumerate();
     bounds.map(|(at, bound)| (bound, count_of(at))).collect()
+}
+
+/// The sum of several histograms: buckets with their upper bounds, how many, and seconds.
+pub(super) fn add<'a>(
+    all: impl Iterator<Item = &'a Histogram> + Clone,
+) -> (Vec<(f64, u64)>, u64, f64) {
+    let bounds = BUCKETS_NS.iter().map(|&ns| ns as f64 / 1e9);
+    let buckets = buckets(bounds, |at| {
+        all.clone().map(|one| one.buckets[at].read()).sum()
+    });
+    let count = buckets.iter().map(|(_, count)| count).sum();
+    let sum_ns: u64 = all.map(|one| one.sum_ns.read()).sum();
+    (buckets, count, sum_ns as f64 / 1e9)
 }

@@ -1,0 +1,101 @@
+//! How drivers reach servers: in clear, or sealed by their caller; and what they say of themselves.
+//!
+//! Invariants
+//! 1. A password is shown nowhere.
+//!
+//! Not here: TLS (crate `server`, `front/dial.rs`), where logins come from (the command line).
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+/// A connection to a server of an engine.
+pub trait EngineLink: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Is there nothing to read, the end of the stream neither?
+    fn is_quiet(&self) -> bool;
+}
+
+/// A connection that is being opened.
+pub type Dialing<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn EngineLink>>> + Send + 'a>>;
+
+/// Opens connections to `host:port`.
+pub trait EngineDial: Send + Sync + 'static {
+    /// Opens one. Its caller has the deadline.
+    fn dial<'a>(&'a self, server: &'a str) -> Dialing<'a>;
+}
+
+/// Connections in clear text.
+#[derive(Clone, Copy, Debug)]
+pub struct ClearDial;
+
+impl EngineDial for ClearDial {
+    fn dial<'a>(&'a self, server: &'a str) -> Dialing<'a> {
+        Box::pin(async move {
+            let tcp = TcpStream::connect(server).await?;
+            tcp.set_nodelay(true)?;
+            Ok(Box::new(tcp) as Box<dyn EngineLink>)
+        })
+    }
+}
+
+impl EngineLink for TcpStream {
+    fn is_quiet(&self) -> bool {
+        let read = self.try_read(&mut [0]);
+        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+/// The user that a front door is for its engine.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EngineLogin {
+    /// The name.
+    pub user: String,
+    /// The password.
+    pub password: String,
+}
+
+impl EngineLogin {
+    /// Reads `USER:PASSWORD`, without white space around it; the password may have colons.
+    pub fn parse(text: &str) -> Option<EngineLogin> {
+        let (user, password) = text.trim().split_once(':')?;
+        (!user.is_empty()).then(|| EngineLogin {
+            user: user.to_owned(),
+            password: password.to_owned(),
+        })
+    }
+}
+
+impl fmt::Debug for EngineLogin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EngineLogin({}:…)", self.user)
+    }
+}
+
+/// How an engine is reached.
+#[derive(Clone)]
+pub struct StoreAccess {
+    /// Opens connections.
+    pub dial: Arc<dyn EngineDial>,
+    /// `None` = it asks for no user.
+    pub login: Option<EngineLogin>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_is_read_and_its_password_is_not_shown() {
+        let login = EngineLogin::parse(" app:a:b\n").expect("a login");
+        assert_eq!(
+            (login.user.as_str(), login.password.as_str()),
+            ("app", "a:b")
+        );
+        assert_eq!(format!("{login:?}"), "EngineLogin(app:…)");
+        assert_eq!(EngineLogin::parse("app"), None);
+        assert_eq!(EngineLogin::parse(":b"), None);
+    }
+}
