@@ -21,6 +21,7 @@ pub(crate) mod clients;
 pub(crate) mod cluster;
 pub(crate) mod dev;
 pub(crate) mod etcd;
+pub(crate) mod front;
 pub(crate) mod http;
 pub(crate) mod moves;
 #[path = "../../src/dev/proxy.rs"]
