@@ -102,10 +102,14 @@ fn milliseconds(horizons: &Value, field: &str) -> u64 {
     horizons[field].as_u64().unwrap_or(0)
 }
 
+fn wall_ms() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.expect("behind 1970").as_millis() as u64
+}
+
 /// Waits until all that was deleted by now may be purged, as `at` knows it.
 fn wait_for_horizon(town: &mut Town, at: usize) {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now_ms = now.expect("behind 1970").as_millis() as u64;
+    let now_ms = wall_ms();
     town.wait_until(at, |town| {
         milliseconds(&horizons(town, at), "purge_ms") >= now_ms
     });
@@ -327,6 +331,23 @@ fn a_backup_comes_back_into_a_cluster_whose_horizon_is_above_it() {
     drop(source);
     for at in 0..3 {
         wait_for_horizon(&mut target, at);
+    }
+    // One that was begun and left holds the horizon, and is named.
+    let begin = format!("/v0/restore?id=1&hlc={:x}", wall_ms() << 16);
+    for at in 0..3 {
+        let begun = target.admin(at, "POST", &begin, "").expect("an answer");
+        assert!(begun["restore"].is_object(), "{begun}");
+    }
+    for at in 0..3 {
+        target.wait_until(at, |town| {
+            let held = horizons(town, at)["held"].clone();
+            let held = held.as_array().cloned().unwrap_or_default();
+            held.len() == 3 && held.iter().all(|held| held["code"] == "restoring")
+        });
+    }
+    for at in 0..3 {
+        let finish = target.admin(at, "POST", "/v0/restore/finish?id=1", "");
+        assert!(finish.is_some(), "an answer");
     }
     let restored = run(dendra(["restore", "--admin", &admin(&target)]).arg(&folder));
     assert_eq!(restored.code, Some(0), "{}", restored.stderr);
