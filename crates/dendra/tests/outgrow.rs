@@ -422,7 +422,7 @@ mod etcd {
 
 #[cfg(feature = "cassandra")]
 mod cassandra {
-    use crate::support::cassandra::Cassandra;
+    use crate::support::cassandra::{Cassandra, QUICK};
     use crate::support::clients::under_foreign_load;
     use crate::support::front::{
         Front, Papers, ask, check_conditions, check_contract, check_lost_front, check_papers,
@@ -466,7 +466,16 @@ mod cassandra {
 
     #[test]
     fn while_one_of_three_is_killed_and_comes_back_histories_stay_linearizable() {
-        let Some(mut cassandra) = Cassandra::start(43, 3) else {
+        check_one_of_three(43, "");
+    }
+
+    #[test]
+    fn they_stay_so_with_the_second_variant_of_paxos() {
+        check_one_of_three(46, "paxos_variant: v2\n");
+    }
+
+    fn check_one_of_three(block: u8, more: &str) {
+        let Some(mut cassandra) = Cassandra::start_with(block, 3, &QUICK, more) else {
             return;
         };
         let store = cassandra.store("three", 3);

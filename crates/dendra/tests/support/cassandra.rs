@@ -27,7 +27,7 @@ const BOOT: Duration = Duration::from_secs(480);
 const MEETING: Duration = Duration::from_secs(120);
 const PORT: u16 = 9042;
 /// The least work for a start: what runs for a minute is not compiled twice.
-const QUICK: [&str; 4] = [
+pub(crate) const QUICK: [&str; 4] = [
     "-Xmx512m",
     "-Xms128m",
     "-XX:+UseSerialGC",
