@@ -219,15 +219,6 @@ impl Cassandra {
         self.wait_for(member);
     }
 
-    /// Waits until a server has logged this.
-    pub(crate) fn wait_for_log(&self, member: usize, text: &str) {
-        let deadline = Instant::now() + MEETING;
-        while !self.log(member).contains(text) {
-            assert!(Instant::now() < deadline, "it does not say {text:?}");
-            std::thread::park_timeout(Duration::from_millis(100));
-        }
-    }
-
     /// Processes of the servers that run.
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.children.iter().flatten().map(Child::id).collect()
