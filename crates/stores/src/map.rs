@@ -171,7 +171,7 @@ impl OuterStore for DumbStore {
             for (key, cell) in live {
                 bytes += key.len() + cell.value.len();
                 shown.push((key.clone(), cell.clone()));
-                if bytes >= page.bytes_max {
+                if bytes >= page.bytes_max || shown.len() >= page.records_max {
                     let rest = Some(rest_behind(&range, key));
                     return Ok(ShownPage {
                         records: shown,

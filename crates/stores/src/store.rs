@@ -90,6 +90,8 @@ pub struct PageRead {
     pub range: Range,
     /// How many bytes of records are enough.
     pub bytes_max: usize,
+    /// How many records are enough; a page may have more.
+    pub records_max: usize,
     /// How long the answer is of use.
     pub left: Duration,
 }

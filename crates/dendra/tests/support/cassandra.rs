@@ -27,7 +27,7 @@ const BOOT: Duration = Duration::from_secs(480);
 const MEETING: Duration = Duration::from_secs(120);
 const PORT: u16 = 9042;
 /// The least work for a start: what runs for a minute is not compiled twice.
-const QUICK: [&str; 4] = [
+pub(crate) const QUICK: [&str; 4] = [
     "-Xmx512m",
     "-Xms128m",
     "-XX:+UseSerialGC",
@@ -217,15 +217,6 @@ impl Cassandra {
     pub(crate) fn revive_alone(&mut self, member: usize) {
         self.children[member] = Some(self.spawn(member));
         self.wait_for(member);
-    }
-
-    /// Waits until a server has logged this.
-    pub(crate) fn wait_for_log(&self, member: usize, text: &str) {
-        let deadline = Instant::now() + MEETING;
-        while !self.log(member).contains(text) {
-            assert!(Instant::now() < deadline, "it does not say {text:?}");
-            std::thread::park_timeout(Duration::from_millis(100));
-        }
     }
 
     /// Processes of the servers that run.

@@ -5,7 +5,9 @@
 
 use super::http::{Answer, Client, PATIENCE};
 use super::{Node, dendra, kill_process, run};
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -122,6 +124,30 @@ impl Papers {
 
 fn words(flags: &[String]) -> Vec<&str> {
     flags.iter().map(String::as_str).collect()
+}
+
+/// Does a front door with these flags start?
+pub(crate) fn opens(store: &str, flags: &[String]) -> bool {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = dendra(["serve", "--listen", "127.0.0.1:0", "--admin", "off"]);
+    let command = command.args(["--store", store]).args(flags);
+    let command = command.arg("--data").arg(folder.path());
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("it runs");
+    let mut said = BufReader::new(child.stderr.take().expect("it is piped"));
+    let mut line = String::new();
+    let has_opened = loop {
+        line.clear();
+        if said.read_line(&mut line).expect("it is text") == 0 {
+            break false;
+        }
+        if line.starts_with("listening on ") {
+            break true;
+        }
+    };
+    // It has ended already, or ends now.
+    drop(child.kill());
+    drop(child.wait());
+    has_opened
 }
 
 /// `dendra serve` with these flags ends with a code and a reason.

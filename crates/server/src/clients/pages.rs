@@ -71,6 +71,12 @@ impl PageWalk {
         self.rest.clone()
     }
 
+    /// How many records would end the scan: the last one only says where it goes on.
+    pub(crate) fn wanted(&self) -> usize {
+        let left = self.left.and_then(|left| usize::try_from(left).ok());
+        left.map_or(usize::MAX, |left| left.saturating_add(1))
+    }
+
     /// Where it goes on, in the client's words.
     pub(crate) fn next_key(&self) -> Vec<u8> {
         self.rest.as_ref().map(next_of).unwrap_or_default()

@@ -197,6 +197,7 @@ mod tests {
                 is_keys_only: false,
             },
             bytes_max: 1,
+            records_max: 1,
             left: Duration::ZERO,
         })
     }

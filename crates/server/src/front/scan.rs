@@ -79,6 +79,7 @@ impl FrontWalk {
         let work = FrontWork::Page(PageRead {
             range,
             bytes_max: limits::SCAN_PAGE_BYTES,
+            records_max: self.pages.wanted(),
             left: Duration::ZERO,
         });
         let slot = match lane.offer_front(&self.desk, &seat, turn.deadline_us, work) {

@@ -42,10 +42,14 @@ use std::time::{Duration, Instant};
 
 /// Partitions of the list of keys. Stored: another number would lose keys.
 const BUCKETS: u64 = 64;
-/// Keys of each bucket that a page looks at.
+/// Keys of each bucket that a page looks at, at most and at least. With 4 of each about 48 keys are
+/// known to be the first ones, with 8 about 180, with 16 about 540.
 const KEYS_A_BUCKET: usize = 16;
-/// HeldRecords that are read together: as many of the largest values are in memory.
+const KEYS_A_BUCKET_MIN: usize = 4;
+/// HeldRecords that are read together at first, and at most; and about how many bytes of them.
 const RECORDS_A_READ: usize = 4;
+const RECORDS_A_READ_MAX: usize = 64;
+const READ_BYTES: usize = 256 << 10;
 /// Records outlive their expiry by so much: clocks of front doors differ.
 const TTL_SPARE_S: u64 = 60;
 const TTL_S_MAX: u64 = 20 * 365 * 86_400;
@@ -394,9 +398,10 @@ impl CassandraStore {
             true => " ORDER BY key DESC",
             false => "",
         };
+        let each = keys_a_bucket(page.records_max);
         let text = format!(
             "SELECT bucket, key FROM KS.keys WHERE bucket IN ({}) AND key >= ?{end}{order} \
-             PER PARTITION LIMIT {KEYS_A_BUCKET}",
+             PER PARTITION LIMIT {each}",
             buckets.join(",")
         );
         let rows = self.ask(&text, values, CqlLevel::Quorum, until).await?;
@@ -410,7 +415,7 @@ impl CassandraStore {
             };
             known.entry(bucket).or_default().push(key.into());
         }
-        Ok(merge(known, range.is_reverse))
+        Ok(merge(known, each, range.is_reverse))
     }
 
     async fn show(&self, page: PageRead) -> Result<ShownPage, OuterFailure> {
@@ -419,11 +424,23 @@ impl CassandraStore {
         let (now_ms, mut bytes) = (wall_ms(), 0);
         let mut records = Vec::new();
         let last = keys.last().cloned();
-        for some in keys.chunks(RECORDS_A_READ) {
+        let (mut left, mut most) = (&keys[..], RECORDS_A_READ);
+        while !left.is_empty() {
+            let wanted = page.records_max.saturating_sub(records.len()).max(1);
+            let (some, others) = left.split_at(most.min(wanted).min(left.len()));
             let marks = vec!["?"; some.len()].join(",");
             let text = format!("SELECT key, version, value FROM KS.records WHERE key IN ({marks})");
             let values = some.iter().map(|key| key.to_vec()).collect();
-            let rows = self.ask(&text, values, CqlLevel::Quorum, until).await?;
+            let rows = match self.ask(&text, values, CqlLevel::Quorum, until).await {
+                // Values may be longer than those before them: an answer has a bound.
+                Err(_) if some.len() > 1 => {
+                    most = (some.len() / 4).max(1);
+                    continue;
+                }
+                rows => rows?,
+            };
+            left = others;
+            let bytes_before = bytes;
             let mut found = BTreeMap::new();
             for mut row in rows {
                 let key = row.get_mut("key").and_then(Option::take);
@@ -442,8 +459,11 @@ impl CassandraStore {
                 }
                 records.push((key.clone(), cell));
             }
+            let bytes_each = (bytes - bytes_before) / some.len();
+            let next = READ_BYTES / bytes_each.max(1);
+            most = next.clamp(1, (2 * most).min(RECORDS_A_READ_MAX));
             let behind = some.last();
-            if bytes >= page.bytes_max
+            if (bytes >= page.bytes_max || records.len() >= page.records_max)
                 && let Some(behind) = behind.filter(|behind| Some(*behind) != last.as_ref())
             {
                 let rest = Some(rest_behind(&page.range, behind));
@@ -458,9 +478,23 @@ impl CassandraStore {
     }
 }
 
-/// The keys up to the first end of a bucket that may have more, in order; and are there more?
-fn merge(known: BTreeMap<Vec<u8>, Vec<Bytes>>, is_reverse: bool) -> (Vec<Bytes>, bool) {
-    let open = known.values().filter(|keys| keys.len() >= KEYS_A_BUCKET);
+/// How many keys of each bucket are looked at for a page of so many records.
+fn keys_a_bucket(records: usize) -> usize {
+    match records {
+        0..=40 => KEYS_A_BUCKET_MIN,
+        41..=150 => KEYS_A_BUCKET / 2,
+        _ => KEYS_A_BUCKET,
+    }
+}
+
+/// The keys up to the first end of a bucket that may have more than `each`, in order; and are there
+/// more?
+fn merge(
+    known: BTreeMap<Vec<u8>, Vec<Bytes>>,
+    each: usize,
+    is_reverse: bool,
+) -> (Vec<Bytes>, bool) {
+    let open = known.values().filter(|keys| keys.len() >= each);
     let ends = open.filter_map(|keys| keys.last().cloned());
     let horizon = match is_reverse {
         false => ends.min(),
@@ -539,12 +573,12 @@ mod tests {
         let even: Vec<_> = (0..KEYS_A_BUCKET).map(|n| key(2 * n)).collect();
         let odd: Vec<_> = (0..5).map(|n| key(1_000 * n + 1)).collect();
         let known = BTreeMap::from([(vec![0], even.clone()), (vec![1], odd.clone())]);
-        let (keys, has_more) = merge(known, false);
+        let (keys, has_more) = merge(known, KEYS_A_BUCKET, false);
         let mut expected = even;
         expected.insert(1, odd[0].clone());
         assert_eq!((keys, has_more), (expected, true));
         let known = BTreeMap::from([(vec![1], odd.iter().rev().cloned().collect())]);
-        let (keys, has_more) = merge(known, true);
+        let (keys, has_more) = merge(known, KEYS_A_BUCKET, true);
         let back: Vec<_> = odd.into_iter().rev().collect();
         assert_eq!((keys, has_more), (back, false));
     }

@@ -333,9 +333,9 @@ impl EtcdStore {
         &self,
         range: &Range,
         end: &str,
+        mut records_max: usize,
         until: Instant,
     ) -> Result<(Value, usize), OuterFailure> {
-        let mut records_max = self.page_records.load(Ordering::Relaxed);
         loop {
             match self.range(&range.start, end, records_max, until).await? {
                 Some(answer) => return Ok((answer, records_max)),
@@ -349,9 +349,9 @@ impl EtcdStore {
         &self,
         range: &Range,
         end: &str,
+        mut records_max: usize,
         until: Instant,
     ) -> Result<(Value, usize, bool), OuterFailure> {
-        let mut records_max = self.page_records.load(Ordering::Relaxed);
         let depth = self.tail_depth.load(Ordering::Relaxed);
         let mut search = TailSearch::new(&range.start, range.end.as_deref(), depth);
         loop {
@@ -379,11 +379,13 @@ impl EtcdStore {
             Some(end) => self.key(end),
             None => self.end(),
         };
+        let usual = self.page_records.load(Ordering::Relaxed);
+        let most = usual.min(page.records_max).max(1);
         let (mut answer, mut records_max, has_more);
         if range.is_reverse {
-            (answer, records_max, has_more) = self.last_page(range, &end, until).await?;
+            (answer, records_max, has_more) = self.last_page(range, &end, most, until).await?;
         } else {
-            (answer, records_max) = self.first_page(range, &end, until).await?;
+            (answer, records_max) = self.first_page(range, &end, most, until).await?;
             has_more = answer["more"].as_bool() == Some(true);
         }
         let mut kvs = match answer["kvs"].take() {
@@ -413,11 +415,14 @@ impl EtcdStore {
             let depth = depth_of(smallest, largest);
             self.tail_depth.store(depth, Ordering::Relaxed);
         }
-        if bytes < page.bytes_max / 2 {
-            records_max *= 2;
+        // A page that was to be short says nothing of longer ones, unless it was too long.
+        if most == usual || records_max < most {
+            if bytes < page.bytes_max / 2 {
+                records_max *= 2;
+            }
+            let next = records_max.min(PAGE_RECORDS_MAX);
+            self.page_records.store(next, Ordering::Relaxed);
         }
-        let next = records_max.min(PAGE_RECORDS_MAX);
-        self.page_records.store(next, Ordering::Relaxed);
         let rest = last.filter(|_| has_more);
         Ok(ShownPage {
             records,
