@@ -6,7 +6,7 @@
 //! lints    cargo clippy, warnings are errors
 //! deny     licences and duplicate versions, as `deny.toml` says; lints have fetched the crates
 //! docs     cargo doc, warnings are errors
-//! tests    cargo test of the whole workspace, with the drivers of other engines, counted
+//! tests    cargo test of the whole workspace, then of the drivers of other engines, counted
 //! planted  a copy with planted bugs, one at a time: tests must notice each
 //! build    cargo build --release of the binary; its time is printed
 //! run      `make run`, a PUT, a GET, SIGTERM
@@ -73,7 +73,11 @@ pub(crate) fn run(root: &Path, only: &[String]) -> bool {
             "docs" => ended(succeeds(
                 cargo(root, &DOCS).env("RUSTDOCFLAGS", "-D warnings"),
             )),
-            "tests" => ended(tests(root, &TESTS, &mut count, &mut names)),
+            "tests" => {
+                let all = tests(root, &TESTS, &mut count, &mut names);
+                let drivers = tests(root, &DRIVER_TESTS, &mut count, &mut names);
+                ended(all && drivers)
+            }
             "planted" => ended(planted::run(root, &[])),
             "build" => ended(succeeds(&mut cargo(root, &BUILD))),
             _ => ended(serves(root)),
@@ -136,14 +140,13 @@ const LINTS: [&str; 8] = [
     "warnings",
 ];
 const DOCS: [&str; 3] = ["doc", "--workspace", "--no-deps"];
-const TESTS: [&str; 5] = [
+const TESTS: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
+const DRIVER_TESTS: [&str; 5] = [
     "test",
-    "--workspace",
-    "--no-fail-fast",
-    // The drivers' own tests; the binary is the default build. A command of their own would build
-    // most dependencies once more, with other features.
+    "--package",
+    "dendra-stores",
     "--features",
-    "dendra-stores/etcd,dendra-stores/cassandra",
+    "etcd,cassandra",
 ];
 const SIMULATE: [&str; 5] = ["run", "--release", "--package", "dendra-sim", "--"];
 const BUILD: [&str; 4] = ["build", "--release", "--package", "dendra"];
