@@ -126,7 +126,8 @@ impl Effective {
         let is_set = |key: &&str| self.setting(key).source != Source::Default;
         let wrong = ["cluster", "join", "backup-to"].into_iter().find(is_set);
         let own = ["store-ca", "store-cert", "store-key", "store-login-file"];
-        if let (None, Some(key)) = (self.store(), own.into_iter().find(is_set)) {
+        let is_given = |key: &&str| self.file(key).is_some();
+        if let (None, Some(key)) = (self.store(), own.into_iter().find(is_given)) {
             return Err(format!("{key} is for another engine: add store"));
         }
         match (self.store(), wrong) {
