@@ -6,7 +6,7 @@
 //!                                                 └─► batch ─► log thread ─► engine
 //! admin plane      flush, compact, scrub: a thread each ─► engine
 //!
-//! lifecycle.rs   start, signals, stop            settings/      the operator's decisions
+//! lifecycle/     start, signals, stop            settings/      the operator's decisions
 //! clients/       accepting, connections          event_loop/    a loop, its turns and its mailbox
 //! backend.rs     carries operations out          disk/          threads that may wait for the disk
 //! peers/         the node, links of members      admin/         pages for people and scrapers

@@ -1,8 +1,9 @@
 //! Why a node could not start.
 //!
-//! Not here: the messages and exit codes (`lifecycle.rs`).
+//! Not here: the messages and exit codes (`lifecycle/serving.rs`).
 
 use std::fmt;
+use std::io;
 
 /// Why a node could not start: one kind per exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,3 +58,10 @@ impl fmt::Display for StartError {
 }
 
 impl std::error::Error for StartError {}
+
+/// A failed call of the system, while it did `what`.
+pub(crate) fn system(what: &str) -> impl Fn(io::Error) -> StartError + '_ {
+    move |error| StartError::System {
+        reason: format!("{what}: {error}"),
+    }
+}

@@ -10,7 +10,7 @@
 //! 2. A session that is open stays as it is; the next handshake uses the current files.
 //! 3. Files that are of no use are read again when they change once more, or at the next SIGHUP.
 //!
-//! Not here: reading the files (`files.rs`), the calls of `look` (`lifecycle.rs`).
+//! Not here: reading the files (`files.rs`), the calls of `look` (`lifecycle/mod.rs`).
 //! See: docs/operating.md, section "Certificates".
 
 use super::files::{self, Configs, FileTerm, LinkConfigs, server_name};

@@ -1,0 +1,195 @@
+//! A process that serves until a signal asks it to stop.
+//!
+//! Invariants
+//! 1. A second signal ends the process at once.
+//! 2. A poisoned engine aborts the process, when waiting clients have their answers.
+//!
+//! Not here: how a node starts (`start.rs`) and stops (`running.rs`).
+//! See: docs/api.md, section "Exit codes and signals".
+
+use super::running::Running;
+use super::start::Server;
+use super::starting::Starting;
+use crate::event_loop::shared::{Phase, PhaseCell};
+use crate::limits;
+use crate::settings::Settings;
+use crate::start_error::{StartError, system};
+use dendra_engine::Error;
+use dendra_stores::OuterStore;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc;
+/// How a call of `serve` ended.
+#[derive(Debug)]
+pub enum ExitReason {
+    /// A signal asked for it and everything is closed (exit 0).
+    Stopped,
+    /// It never served.
+    NotStarted(StartError),
+    /// Another member does not let the folder in: the member, and why (exit 3).
+    Disowned(String),
+    /// A signal asked for it, but the folder could not be closed (exit 1).
+    NotClosed(Error),
+}
+
+impl ExitReason {
+    /// The exit code of `dendra serve`.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            ExitReason::Stopped => 0,
+            ExitReason::NotStarted(error) => error.exit_code(),
+            ExitReason::Disowned(_) => 3,
+            ExitReason::NotClosed(_) => 1,
+        }
+    }
+}
+
+impl fmt::Display for ExitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ExitReason::Stopped => f.write_str("stopped"),
+            ExitReason::NotStarted(error) => error.fmt(f),
+            ExitReason::Disowned(sentence) => f.write_str(sentence),
+            ExitReason::NotClosed(error) => write!(f, "the folder could not be closed: {error}"),
+        }
+    }
+}
+
+enum Wake {
+    Signal,
+    Ended,
+}
+
+/// Serves until SIGTERM or SIGINT, then stops and returns; a second signal ends the process at
+/// once. Stops by itself when another member disowns the folder. Aborts the process when the log
+/// fails: the durable state is unknown then. `on_serving` is called once, when clients are
+/// accepted.
+pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReason {
+    serve_until_signal(settings, None, on_serving)
+}
+
+/// As [`serve`], a front door of `store`.
+pub fn serve_front(
+    settings: Settings,
+    store: Arc<dyn OuterStore>,
+    on_serving: impl FnOnce(&Running),
+) -> ExitReason {
+    serve_until_signal(settings, Some(store), on_serving)
+}
+
+fn serve_until_signal(
+    settings: Settings,
+    store: Option<Arc<dyn OuterStore>>,
+    on_serving: impl FnOnce(&Running),
+) -> ExitReason {
+    let (wake, woken) = mpsc::sync_channel(4);
+    let secret_file = settings
+        .cluster
+        .as_ref()
+        .map(|cluster| &cluster.secret_file);
+    let has_files = settings.tls.is_some() || secret_file.is_some_and(Option::is_some);
+    let signals = match Signals::catch(has_files) {
+        Ok(signals) => signals,
+        Err(error) => {
+            return ExitReason::NotStarted(system("signals cannot be caught")(error));
+        }
+    };
+    let starting = match Starting::new() {
+        Ok(starting) => starting,
+        Err(error) => return ExitReason::NotStarted(error),
+    };
+    let phase = Arc::clone(&starting.phase);
+    let watcher = std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || signals.watch(&phase, &wake));
+    if let Err(error) = watcher {
+        return ExitReason::NotStarted(system("a thread could not be started")(error));
+    }
+    let running = match Server::start_until_asked(settings, store, starting) {
+        Ok(running) => running,
+        Err(StartError::Asked) => return ExitReason::Stopped,
+        Err(error) => return ExitReason::NotStarted(error),
+    };
+    on_serving(&running);
+    match woken.recv() {
+        Ok(Wake::Signal) => {}
+        Ok(Wake::Ended) if running.phase() != Phase::Poisoned => {
+            return ExitReason::Disowned(running.retire());
+        }
+        Ok(Wake::Ended) | Err(mpsc::RecvError) => {
+            // Long enough for the loops to write `outcome=unknown` to the clients that wait.
+            std::thread::sleep(limits::POISON_GRACE);
+            std::process::abort();
+        }
+    }
+    match running.stop() {
+        Ok(()) => ExitReason::Stopped,
+        Err(error) => ExitReason::NotClosed(error),
+    }
+}
+
+struct Signals {
+    runtime: tokio::runtime::Runtime,
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    /// Without files to read again it ends the process, as the system does.
+    hangup: Option<tokio::signal::unix::Signal>,
+}
+
+impl Signals {
+    fn catch(has_files: bool) -> io::Result<Signals> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let _inside = runtime.enter();
+        let terminate = signal(SignalKind::terminate())?;
+        let interrupt = signal(SignalKind::interrupt())?;
+        let hangup = has_files
+            .then(|| signal(SignalKind::hangup()))
+            .transpose()?;
+        drop(_inside);
+        Ok(Signals {
+            runtime,
+            terminate,
+            interrupt,
+            hangup,
+        })
+    }
+
+    fn watch(mut self, phase: &PhaseCell, wake: &mpsc::SyncSender<Wake>) {
+        self.runtime.block_on(async {
+            let mut signals = 0;
+            loop {
+                let hangup = async {
+                    match &mut self.hangup {
+                        Some(hangup) => hangup.recv().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                let what = tokio::select! {
+                    _ = hangup => {
+                        phase.renew.notify_one();
+                        continue;
+                    }
+                    _ = self.terminate.recv() => (Wake::Signal, 143),
+                    _ = self.interrupt.recv() => (Wake::Signal, 130),
+                    () = phase.ended.notified() => (Wake::Ended, 0),
+                };
+                if matches!(what.0, Wake::Signal) {
+                    signals += 1;
+                    if signals > 1 {
+                        tracing::warn!("a second signal: ending without waiting");
+                        std::process::exit(what.1);
+                    }
+                    tracing::info!("a signal asks to stop; a second one ends at once");
+                    phase.ask();
+                }
+                if wake.try_send(what.0).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
