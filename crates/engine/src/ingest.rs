@@ -32,13 +32,6 @@ struct OpenTable {
     writer: TableWriter,
 }
 
-impl Ingest {
-    /// Are all records that were added durable?
-    pub fn is_settled(&self) -> bool {
-        self.open.is_none()
-    }
-}
-
 impl Engine {
     /// Adds a record; true when its table was full with it and is installed now. Requires:
     /// `stored_key` is above all keys that were added before.

@@ -126,19 +126,19 @@ pub(crate) struct KeptPage<'a> {
 struct ImportDesk {
     noted: Option<RestoreState>,
     open: Ingest,
-    /// Everything up to this key was taken: at least the noted position.
+    /// Everything up to this key was taken.
     taken: Vec<u8>,
+    /// Everything up to this key is in whole tables: at least the noted position.
+    stored: Vec<u8>,
     /// When something that is durable was last noted.
     noted_at: Option<Instant>,
 }
 
 impl ImportDesk {
-    /// Behind an error: if no table is open, then nothing is there but what was noted.
-    fn fall_back(&mut self) {
-        if self.open.is_settled() {
-            let noted = self.noted.as_ref().map(|state| state.position.clone());
-            self.taken = noted.unwrap_or_default();
-        }
+    /// The table that was open is lost: what it held is taken again.
+    fn fall_back(&mut self, engine: &Engine) {
+        engine.abandon_ingest(&mut self.open);
+        self.taken.clone_from(&self.stored);
     }
 }
 
@@ -238,6 +238,7 @@ impl Import {
             changes,
         };
         desk.taken.clear();
+        desk.stored.clear();
         self.note(road, &mut desk, next.clone())?;
         // The first page is noted at once: a second command sees that something is here.
         desk.noted_at = None;
@@ -263,11 +264,9 @@ impl Import {
         if page.position <= desk.taken.as_slice() {
             return Ok(());
         }
-        let taken = self.wait_for_room(road).and_then(|()| {
-            let added = self.add(road, &mut desk, page);
-            added.inspect_err(|_| road.engine.abandon_ingest(&mut desk.open))
-        });
-        taken.inspect_err(|_| desk.fall_back())
+        self.wait_for_room(road)?;
+        self.add(road, &mut desk, page)
+            .inspect_err(|_| desk.fall_back(road.engine))
     }
 
     fn add(
@@ -280,46 +279,33 @@ impl Import {
             if *raw_key <= desk.taken.as_slice() {
                 continue;
             }
-            let key = Key::user(raw_key);
-            let added = road
-                .engine
-                .ingest(&mut desk.open, key.as_stored(), &cell.as_ref());
+            let (key, cell) = (Key::user(raw_key), cell.as_ref());
+            let added = road.engine.ingest(&mut desk.open, key.as_stored(), &cell);
             if added.map_err(failed)? {
-                self.note_position(road, desk, page.number, raw_key)?;
+                desk.stored = raw_key.to_vec();
+                self.note_stored(road, desk, page.number)?;
             }
         }
         desk.taken.clear();
         desk.taken.extend_from_slice(page.position);
         let is_late = |at: Instant| at.elapsed() >= RESTORE_DURABLE_EVERY;
         if desk.noted_at.is_none_or(is_late) {
-            self.settle(road, desk, page.number + 1)?;
+            store(road, desk)?;
+            self.note_stored(road, desk, page.number + 1)?;
         }
         Ok(())
     }
 
-    /// Makes durable what was taken, and notes it.
-    fn settle(
+    fn note_stored(
         &self,
         road: &Road<'_>,
         desk: &mut ImportDesk,
         pages: u64,
-    ) -> Result<(), NotImported> {
-        road.engine.finish_ingest(&mut desk.open).map_err(failed)?;
-        let position = desk.taken.clone();
-        self.note_position(road, desk, pages, &position)
-    }
-
-    fn note_position(
-        &self,
-        road: &Road<'_>,
-        desk: &mut ImportDesk,
-        pages: u64,
-        position: &[u8],
     ) -> Result<(), NotImported> {
         let current = desk.noted.as_ref().ok_or(NotImported::NoneSuch)?;
         let next = RestoreState {
             pages,
-            position: position.to_vec(),
+            position: desk.stored.clone(),
             ..current.changed()
         };
         self.note(road, desk, next)
@@ -341,14 +327,14 @@ impl Import {
         if desk.taken.as_slice() < position {
             return Err(NotImported::Gap);
         }
+        store(road, &mut desk).inspect_err(|_| desk.fall_back(road.engine))?;
+        let current = desk.noted.as_ref().ok_or(NotImported::NoneSuch)?;
         let next = RestoreState {
             is_finished: true,
-            position: desk.taken.clone(),
+            position: desk.stored.clone(),
             ..current.changed()
         };
-        let finished = road.engine.finish_ingest(&mut desk.open).map_err(failed);
-        let finished = finished.and_then(|()| self.note(road, &mut desk, next));
-        finished.inspect_err(|_| desk.fall_back())
+        self.note(road, &mut desk, next)
     }
 
     /// Waits for an engine that has to catch up, as writes of clients do. What was taken stays.
@@ -448,6 +434,13 @@ impl Import {
             self.wake.notify_all();
         }
     }
+}
+
+/// Makes durable what was taken.
+fn store(road: &Road<'_>, desk: &mut ImportDesk) -> Result<(), NotImported> {
+    road.engine.finish_ingest(&mut desk.open).map_err(failed)?;
+    desk.stored.clone_from(&desk.taken);
+    Ok(())
 }
 
 fn note_key() -> Key {
@@ -628,17 +621,24 @@ mod tests {
             import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
             let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
             import.page(road, &page(0, b"", &first)).expect("room");
+            // A page of which this node keeps nothing is taken, too.
+            let nothing = KeptPage {
+                position: b"a5",
+                records: &[],
+                ..page(1, b"a", &first)
+            };
+            import.page(road, &nothing).expect("room");
             let used: u64 = vfs.names().iter().fold(0, |sum, name| {
                 sum + vfs.file_bytes(name).map_or(0, |bytes| bytes.len() as u64)
             });
             // Less than the reserve, and enough for a table.
             vfs.set_capacity(used + store.options().reserve_bytes - 1);
             look();
-            let full = import.page(road, &page(1, b"a", &second));
+            let full = import.page(road, &page(2, b"a5", &second));
             assert_eq!(full, Err(NotImported::DiskFull));
             vfs.set_capacity(u64::MAX);
             look();
-            import.page(road, &page(1, b"a", &second)).expect("room");
+            import.page(road, &page(2, b"a5", &second)).expect("room");
             import.finish(road, 1, b"b").expect("room");
         });
         assert!(found(&store, b"a") && found(&store, b"b"));
