@@ -277,15 +277,15 @@ fn a_front_door_is_ready_while_its_store_answers() {
     };
     assert_eq!(ready(), (200, "serving\n".to_owned()));
     store.fail_with(Some(OuterFailure::Unreachable(
-        "nobody is there".to_owned(),
+        "no server answers".to_owned(),
     )));
-    wait_until(|| ready() == (503, "map does not answer: nobody is there\n".to_owned()));
+    wait_until(|| ready() == (503, "map does not answer: no server answers\n".to_owned()));
     let metrics = node.admin().get("/metrics").text();
     assert!(metrics.contains("\ndendra_front_answers 0\n"), "{metrics}");
     assert!(metrics.contains("\ndendra_ready 0\n"), "{metrics}");
     let status = node.admin().get("/v0/status").text();
     assert!(
-        status.contains("\"silence\": \"nobody is there\""),
+        status.contains("\"silence\": \"no server answers\""),
         "{status}"
     );
     store.fail_with(None);

@@ -38,7 +38,7 @@ pub(super) struct Draft {
     moves: MovePlan,
 }
 
-/// A plan for the members and owners of one epoch, whatever its number is.
+/// A plan for the members and owners of one epoch. It holds while epochs raise horizons alone.
 #[derive(Clone, Debug)]
 pub(super) struct PlanStart {
     /// It was made for this one.

@@ -353,9 +353,7 @@ impl Steward {
             since_ms: since_ms.unwrap_or(now.wall_ms),
         };
         let asked = (self.me.member, self.load_bytes_per_second);
-        ClusterStatus {
-            horizons: self.horizons(),
-            ..status::status(record, asked, times, &|member| self.news(member))
-        }
+        let horizons = self.horizons();
+        status::status(record, asked, times, horizons, &|member| self.news(member))
     }
 }

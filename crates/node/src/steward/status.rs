@@ -36,6 +36,7 @@ pub(super) fn status(
     record: &EpochRecord,
     (me, load_bytes_per_second_max): (MemberId, u64),
     times: PlanTimes,
+    horizons: HorizonState,
     news: &dyn Fn(MemberId) -> MemberNews,
 ) -> ClusterStatus {
     let moving: Vec<Move> = record
@@ -58,7 +59,7 @@ pub(super) fn status(
         plan: record
             .plan()
             .map(|plan| plan_state(record, plan, &moving, times, (me, news))),
-        horizons: HorizonState::default(),
+        horizons,
         waits: waits(record, &members, &moving),
         load_bytes_per_second_max,
         members,

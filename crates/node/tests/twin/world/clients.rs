@@ -70,23 +70,20 @@ impl World {
             17 => seen.map_or(Condition::Absent, Condition::Differs),
             _ => seen.map_or(Condition::Absent, Condition::Matches),
         };
-        self.values += 1;
-        let value = match self.prng.chance(1, 3) {
-            true => Bytes::from_static(COMMON),
-            false => Bytes::from(self.values.to_be_bytes().to_vec()),
-        };
+        let value = self.draw_value(3);
         match self.prng.below(8) {
             0 => Operation::Delete { condition },
-            1 => Operation::Put {
-                value,
-                expiry_ms: Some(1),
-                condition,
-            },
-            _ => Operation::Put {
-                value,
-                expiry_ms: None,
-                condition,
-            },
+            1 => put(value, Some(1), condition),
+            _ => put(value, None, condition),
+        }
+    }
+
+    /// One of `common_in` is the same as others, and the rest are new.
+    fn draw_value(&mut self, common_in: u64) -> Bytes {
+        self.values += 1;
+        match self.prng.chance(1, common_in) {
+            true => Bytes::from_static(COMMON),
+            false => Bytes::from(self.values.to_be_bytes().to_vec()),
         }
     }
 
@@ -104,24 +101,12 @@ impl World {
             14 => seen.map_or(Condition::Absent, Condition::Differs),
             _ => seen.map_or(Condition::Absent, Condition::Matches),
         };
-        self.values += 1;
-        let value = match self.prng.chance(1, 16) {
-            true => Bytes::from_static(COMMON),
-            false => Bytes::from(self.values.to_be_bytes().to_vec()),
-        };
+        let value = self.draw_value(16);
         // A store that forgets has to have something to forget.
         match self.prng.below(12) {
             0..4 if condition != Condition::Absent => Operation::Delete { condition },
-            4 => Operation::Put {
-                value,
-                expiry_ms: Some(1),
-                condition,
-            },
-            _ => Operation::Put {
-                value,
-                expiry_ms: None,
-                condition,
-            },
+            4 => put(value, Some(1), condition),
+            _ => put(value, None, condition),
         }
     }
 
@@ -245,5 +230,13 @@ impl World {
         }
         self.run.entries.sort_by_key(|entry| entry.start);
         self.run
+    }
+}
+
+fn put(value: Bytes, expiry_ms: Option<u64>, condition: Condition) -> Operation {
+    Operation::Put {
+        value,
+        expiry_ms,
+        condition,
     }
 }

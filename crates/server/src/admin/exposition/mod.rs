@@ -8,8 +8,8 @@
 //! 1. A scrape reads; it resets nothing and makes no request wait.
 //! 2. Names end in their unit; counters in `_total`, which the encoder appends.
 //!
-//! Not here: a member's metrics of its cluster (`exposition/cluster.rs`), of a front door (`exposition/front.rs`), the counters themselves
-//! (`metrics.rs`), the route (`admin.rs`).
+//! Not here: a member's metrics of its cluster (`exposition/cluster.rs`), those of a front door
+//! (`exposition/front.rs`), the counters themselves (`metrics.rs`), the route (`admin.rs`).
 //! See: docs/overload.md.
 
 mod cluster;
