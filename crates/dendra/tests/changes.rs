@@ -28,8 +28,9 @@ use support::http::{Client, PATIENCE};
 use support::town::{SECRET, Told, Town, free_address};
 use support::{Node, dendra, run};
 
-fn positions(town: &Town, of: usize) -> u64 {
-    let member = town.member(of, of).expect("a member");
+/// As `at` sees it.
+fn positions(town: &Town, at: usize, of: usize) -> u64 {
+    let member = town.member(at, of).expect("a member");
     member["positions"].as_u64().expect("a number")
 }
 
@@ -40,10 +41,10 @@ fn shares_zones_copies_and_addresses_change_under_load() {
     let doors = [town.sites[0].listen, town.sites[1].listen];
     told.under_load(&doors, || {
         told.run_on(200);
-        let even = positions(&town, 3);
+        let even = positions(&town, 0, 3);
         town.change(0, &json!({ "weights": { town.url(3): 3 } }));
         town.wait_for_rest(0, |_| true);
-        let more = positions(&town, 3);
+        let more = positions(&town, 0, 3);
         assert!(more > even + 30, "{even}, then {more}");
         told.run_on(200);
         // Two of four fail together: at most one of them has a copy of a record.
@@ -51,7 +52,7 @@ fn shares_zones_copies_and_addresses_change_under_load() {
             json!({ town.url(0): "a", town.url(1): "a", town.url(2): "b", town.url(3): "c" });
         town.change(1, &json!({ "zones": zones, "weights": { town.url(3): 1 } }));
         town.wait_for_rest(0, |_| true);
-        let held: Vec<u64> = (0..4).map(|of| positions(&town, of)).collect();
+        let held: Vec<u64> = (0..4).map(|of| positions(&town, 0, of)).collect();
         assert_eq!(
             (held[0] + held[1], held[2], held[3]),
             (256, 256, 256),
@@ -63,7 +64,7 @@ fn shares_zones_copies_and_addresses_change_under_load() {
         for copies in [2, 3] {
             town.change(0, &json!({ "replication_factor": copies }));
             town.wait_for_rest(0, |status| status["replication_factor"] == copies);
-            let held: u64 = (0..4).map(|of| positions(&town, of)).sum();
+            let held: u64 = (0..4).map(|of| positions(&town, 0, of)).sum();
             assert_eq!(held, copies * 256);
             told.run_on(200);
         }
@@ -108,6 +109,45 @@ fn shares_zones_copies_and_addresses_change_under_load() {
     told.check(&all);
 }
 
+/// Until each of three members knows it.
+fn wait_for_throttle(town: &mut Town, bytes_per_second: u64) {
+    for at in 0..3 {
+        town.wait_until(at, |town| {
+            let status = town.status(at).unwrap_or_default();
+            status["load_bytes_per_second_max"] == bytes_per_second
+        });
+    }
+}
+
+#[test]
+fn a_member_that_was_away_hears_of_its_new_address_where_it_was() {
+    let mut town = Town::found();
+    town.kill(2);
+    let (old, new) = (town.url(2), free_address());
+    let order = json!({ "from": old, "to": format!("http://{new}") });
+    town.order(0, "readdress", &order);
+    // The others are started anew behind it: the folder tells where the member was.
+    town.kill(1);
+    town.start(1);
+    town.start(2);
+    town.wait_until(2, |town| {
+        let own = town.status(2).unwrap_or_default();
+        let is_new = |member: &Value| member["url"] == format!("http://{new}");
+        own["members"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(is_new))
+    });
+    town.kill(0);
+    for at in [1, 2] {
+        let mut client = Client::open(town.sites[at].listen).expect("it listens");
+        let stored = client.ask("PUT", "k", &[], b"value");
+        assert!(
+            matches!(stored.expect("an answer").status, 200 | 201),
+            "{at}"
+        );
+    }
+}
+
 #[test]
 fn a_cancelled_plan_leaves_all_as_it_was_and_a_throttle_survives_restarts() {
     let mut town = Town::found();
@@ -118,6 +158,7 @@ fn a_cancelled_plan_leaves_all_as_it_was_and_a_throttle_survives_restarts() {
     }
     assert_eq!(town.refused(0, "cancel", &json!({})).0, "no-plan-under-way");
     town.order(1, "throttle", &json!({ "bytes_per_second": 100 }));
+    wait_for_throttle(&mut town, 100);
     let fourth = town.join(free_address(), 0, &[]);
     town.wait_until_serving(fourth);
     town.wait_until(0, |town| {
@@ -167,12 +208,7 @@ fn a_cancelled_plan_leaves_all_as_it_was_and_a_throttle_survives_restarts() {
     );
     // The last copy of anything stays.
     town.order(0, "throttle", &json!({ "bytes_per_second": 12345 }));
-    for at in 0..3 {
-        town.wait_until(at, |town| {
-            let status = town.status(at).unwrap_or_default();
-            status["load_bytes_per_second_max"] == 12345
-        });
-    }
+    wait_for_throttle(&mut town, 12345);
     for at in 0..3 {
         town.kill(at);
     }
@@ -292,7 +328,7 @@ fn a_node_by_itself_becomes_a_cluster_of_one_which_others_join() {
     }
     let held: u64 = [zero, second, third]
         .iter()
-        .map(|of| positions(&town, *of))
+        .map(|of| positions(&town, zero, *of))
         .sum();
     assert_eq!(held, 3 * 256);
     town.kill(zero);

@@ -160,6 +160,7 @@ impl Town {
     }
 
     /// Waits for a state; a node whose port another program had for a while is started again.
+    #[track_caller]
     pub(crate) fn wait_until(&mut self, at: usize, is_so: impl Fn(&Town) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !is_so(self) {
@@ -175,6 +176,7 @@ impl Town {
         }
     }
 
+    #[track_caller]
     pub(crate) fn wait_until_serving(&mut self, at: usize) {
         self.wait_until(at, |town| {
             let client = Client::open(town.sites[at].listen).ok();
@@ -200,6 +202,7 @@ impl Town {
     }
 
     /// An order that is carried out: its answer.
+    #[track_caller]
     pub(crate) fn order(&self, at: usize, order: &str, body: &Value) -> Value {
         let path = format!("/v0/cluster/{order}");
         let (status, page) = self
@@ -210,6 +213,7 @@ impl Town {
     }
 
     /// An order that is refused: the code and the sentence.
+    #[track_caller]
     pub(crate) fn refused(&self, at: usize, order: &str, body: &Value) -> (String, String) {
         let path = format!("/v0/cluster/{order}");
         let (status, page) = self
@@ -221,6 +225,7 @@ impl Town {
     }
 
     /// Plans a change, and begins with it: the plan.
+    #[track_caller]
     pub(crate) fn change(&self, at: usize, wish: &Value) -> Value {
         let plan = self.order(at, "plan", wish);
         let done = self.order(at, "apply", &json!({ "plan": plan["plan"] }));
@@ -229,6 +234,7 @@ impl Town {
     }
 
     /// What `at` knows of the member at the address of `of`.
+    #[track_caller]
     pub(crate) fn member(&self, at: usize, of: usize) -> Option<Value> {
         let url = self.url(of);
         let status = self.status(at)?;
@@ -236,11 +242,17 @@ impl Town {
         members.find(|member| member["url"] == url).cloned()
     }
 
-    /// Waits until no plan is under way at `at` and what it says about the cluster is so.
+    /// Waits until `at` has the newest epoch of all, no plan is under way, and what it says about the
+    /// cluster is so.
+    #[track_caller]
     pub(crate) fn wait_for_rest(&mut self, at: usize, is_so: impl Fn(&Value) -> bool) {
         self.wait_until(at, |town| {
-            town.status(at)
-                .is_some_and(|status| status["plan"].is_null() && is_so(&status))
+            let running = (0..town.sites.len()).filter(|site| town.sites[*site].child.is_some());
+            let epochs = running.filter_map(|site| town.status(site)?["epoch"].as_u64());
+            let newest = epochs.max();
+            town.status(at).is_some_and(|status| {
+                status["plan"].is_null() && status["epoch"].as_u64() >= newest && is_so(&status)
+            })
         });
     }
 
@@ -249,6 +261,7 @@ impl Town {
     }
 
     /// Waits until there is no plan and so many members, as `at` sees it.
+    #[track_caller]
     pub(crate) fn wait_for_members(&mut self, at: usize, members: usize) {
         self.wait_until(at, |town| {
             town.status(at).is_some_and(|status| {
@@ -265,6 +278,7 @@ impl Town {
     }
 
     /// Ends it as an operator does.
+    #[track_caller]
     pub(crate) fn stop(&mut self, at: usize) {
         let child = self.sites[at].child.as_ref().expect("it runs");
         super::signal(child, "TERM");
@@ -277,6 +291,7 @@ impl Town {
         child.wait().expect("it is ours");
     }
 
+    #[track_caller]
     pub(crate) fn remove(&self, at: usize, gone: usize) {
         let plan = self.change(at, &json!({ "remove": [self.url(gone)] }));
         let moves = plan["moves"].as_array().map_or(0, Vec::len);
@@ -284,6 +299,7 @@ impl Town {
     }
 
     /// Waits until the process has ended by itself: its code.
+    #[track_caller]
     pub(crate) fn wait_for_end(&mut self, at: usize) -> Option<i32> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -323,6 +339,7 @@ pub(crate) struct Told {
 
 impl Told {
     /// Failures of requests that were answered: a connection that a stop closed is none.
+    #[track_caller]
     pub(crate) fn refused(&self) -> Vec<String> {
         let failed = self.failed.lock().expect("no writer panics");
         let refused = failed.iter().filter(|said| *said != "no answer");
@@ -378,6 +395,7 @@ impl Told {
     }
 
     /// Waits until so many further writes were acknowledged.
+    #[track_caller]
     pub(crate) fn run_on(&self, writes: u64) {
         let until = self.acknowledged.load(Ordering::Relaxed) + writes;
         let deadline = Instant::now() + PATIENCE;
@@ -387,6 +405,7 @@ impl Told {
         }
     }
 
+    #[track_caller]
     pub(crate) fn check(&self, doors: &[SocketAddr]) {
         let values = self.values.lock().expect("no writer panics");
         for door in doors {

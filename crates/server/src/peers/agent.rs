@@ -265,20 +265,12 @@ impl Agent {
             return Vec::new();
         }
         let before = self.layout.replace(Arc::clone(layout));
-        let url = |layout: &Layout, member: MemberIndex| {
-            let members = layout.topology().members();
-            members.get(member.at()).map(|member| member.url.clone())
-        };
         let mut fresh = Vec::new();
         for member in (0..MEMBERS_MAX as u8).map(MemberIndex) {
             let (was, is) = (before.id_of(member), layout.id_of(member));
             match (was, is) {
-                (Some(was), Some(is)) if was == is => {
-                    if url(&before, member) != url(layout, member) {
-                        self.close_links(member, was);
-                    }
-                    continue;
-                }
+                // A link to a member that moves ends when that one is started anew.
+                (Some(was), Some(is)) if was == is => continue,
                 (Some(was), Some(_)) => self.close_links(member, was),
                 (Some(was), None) => {
                     let agent = Rc::clone(self);

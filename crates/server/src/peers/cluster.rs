@@ -18,6 +18,7 @@
 //! See: docs/peer.md, section "Handshake".
 
 use super::door::{Resident, StewardDoor};
+use super::former::FormerAddresses;
 use super::hello_maker::HelloMaker;
 use super::orders::{Orders, orders};
 use super::secrets::Secrets;
@@ -82,6 +83,8 @@ pub(crate) struct Cluster {
     founding: String,
     /// The newest durable epoch.
     newest: RwLock<NewestEpoch>,
+    /// Of members that were not met since they moved.
+    former: FormerAddresses,
     /// The newest durable epoch, for all loops.
     pub(crate) fence: Arc<Fence>,
     pub(crate) me: MemberIndex,
@@ -248,6 +251,7 @@ impl Cluster {
             member: folder.id,
             node: identity.node,
         };
+        let former = FormerAddresses::of(folder.records.iter().map(|(record, _)| record));
         let steward = Steward::open(StewardStart {
             me,
             records: folder.records,
@@ -326,6 +330,7 @@ impl Cluster {
             disowned: OnceLock::new(),
             founding: folder.founding,
             newest: RwLock::new(NewestEpoch { record, layout }),
+            former,
         })
     }
 
@@ -341,6 +346,10 @@ impl Cluster {
     /// Members and owners of the newest durable epoch.
     pub(crate) fn layout(&self) -> Arc<Layout> {
         Arc::clone(&self.newest().layout)
+    }
+
+    fn record(&self) -> Arc<EpochRecord> {
+        Arc::clone(&self.newest().record)
     }
 
     /// Its members.
@@ -373,6 +382,7 @@ impl Cluster {
         self.fence.advance(layout);
         forget(engine, &self.hlc, layout);
         let before = self.layout();
+        self.former.follow(&self.record(), record);
         *self.newest.write().expect("no holder panics") = NewestEpoch {
             record: Arc::clone(record),
             layout: Arc::clone(layout),
@@ -414,6 +424,25 @@ impl Cluster {
         let topology = self.topology();
         let member = topology.members().get(member.at());
         member.map_or_else(String::new, |member| member.url.clone())
+    }
+
+    /// The url that a member had before its newest one, as long as it was not met there.
+    pub(super) fn former_url(&self, member: MemberIndex) -> Option<String> {
+        self.former.get(self.id_of(member)?)
+    }
+
+    /// A member was met at this host and port.
+    pub(super) fn met_at(&self, member: MemberIndex, host: &str) {
+        let newest = self.newest();
+        let members = newest.layout.topology().members();
+        let is_newest = |url: &str| host_of(url) == host;
+        if members
+            .get(member.at())
+            .is_some_and(|it| is_newest(&it.url))
+            && let Some(id) = newest.layout.id_of(member)
+        {
+            self.former.forget(id);
+        }
     }
 
     /// The url of this member.
@@ -635,7 +664,14 @@ impl Cluster {
             HelloMaker::Member(member) => self.url(*member),
             HelloMaker::Removed(_) | HelloMaker::Joiner => said.to_owned(),
         };
-        tls.check_member(stream, host_of(&url)).map_err(|why| {
+        let checked = tls.check_member(stream, host_of(&url));
+        // A member that moves shows the certificate of before until it is started anew.
+        let former = maker.member().and_then(|member| self.former_url(member));
+        let checked = checked.or_else(|why| match former {
+            Some(former) => tls.check_member(stream, host_of(&former)).map_err(|_| why),
+            None => Err(why),
+        });
+        checked.map_err(|why| {
             if let Some(member) = maker.member() {
                 count(&self.peers[member.at()].strangers);
             }

@@ -12,9 +12,9 @@
 //! See: docs/peer.md.
 
 use super::agent::Agent;
-use super::cluster::{Cluster, host_of};
+use super::cluster::Cluster;
 use super::conduit::{Broken, Conduit, End, Seals};
-use super::handshake::{self, Hailed, HelloWay, Recognised, Unwelcome, connect};
+use super::handshake::{self, Hailed, HelloWay, Recognised, Unwelcome, call, connect};
 use super::notes::learn;
 use crate::event_loop::thread::EventLoop;
 use crate::tls::ByteStream;
@@ -43,14 +43,12 @@ pub(super) struct FrameWay {
 }
 
 impl FrameWay {
-    /// Connects to the member at `url`.
+    /// Connects to `member`.
     pub(super) async fn connect(
         cluster: &Cluster,
         member: MemberIndex,
     ) -> Result<FrameWay, NoLink> {
-        let url = cluster.url(member);
-        let host = host_of(&url).to_owned();
-        let stream = connect(cluster, &host).await?;
+        let (host, stream) = call(cluster, member).await?;
         Ok(FrameWay {
             host,
             stream,
@@ -148,6 +146,7 @@ pub(super) async fn open(
 ) -> Result<(Conduit, Peer, ClusterVersions), NoLink> {
     let mut way = FrameWay::connect(&agent.cluster, member).await?;
     let recognised = handshake::greet(&agent.cluster, agent.lane, member, &mut way).await?;
+    agent.cluster.met_at(member, &way.host);
     let (claim, versions) = (recognised.claim, recognised.versions);
     let seals = way.seals.expect("a hail brings them");
     let conduit = Conduit::new(way.stream, &way.rest, End::Asks, seals);

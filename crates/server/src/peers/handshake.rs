@@ -1,7 +1,7 @@
 //! The asker's half of a handshake, in whichever way its bytes go.
 //!
 //! ```text
-//! connect ─► own hello ─► their hello ─► recognise ─► proof, hail ─► their answer ─► welcomed
+//! call    ─► own hello ─► their hello ─► recognise ─► proof, hail ─► their answer ─► welcomed
 //!            HelloWay::hello                               HelloWay::hail
 //! ```
 //!
@@ -13,8 +13,9 @@
 //! `hop.rs`), the meaning of a failed handshake (crate `node`, `membership/`).
 //! See: docs/peer.md, section "Handshake".
 
-use super::cluster::{Cluster, random};
+use super::cluster::{Cluster, host_of, random};
 use super::secrets::Hellos;
+use crate::limits;
 use crate::tls::{ByteStream, Tls};
 use bytes::Bytes;
 use dendra_base::ClusterVersions;
@@ -107,7 +108,31 @@ async fn greet_with(
     Ok(recognised)
 }
 
-/// A connection to a member, sealed where links are.
+/// A connection to a member where it is, or where it was before it moved, and the host and port of
+/// the other side.
+pub(super) async fn call(
+    cluster: &Cluster,
+    member: MemberIndex,
+) -> Result<(String, ByteStream), String> {
+    let host = host_of(&cluster.url(member)).to_owned();
+    let Some(former) = cluster.former_url(member) else {
+        let stream = connect(cluster, &host).await?;
+        return Ok((host, stream));
+    };
+    let first = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT / 2, connect(cluster, &host)).await;
+    let why = match first {
+        Ok(Ok(stream)) => return Ok((host, stream)),
+        Ok(Err(why)) => why,
+        Err(_) => "it did not answer in time".to_owned(),
+    };
+    let former = host_of(&former).to_owned();
+    match connect(cluster, &former).await {
+        Ok(stream) => Ok((former, stream)),
+        Err(_) => Err(why),
+    }
+}
+
+/// A connection to this host and port of a member, sealed where links are.
 pub(super) async fn connect(cluster: &Cluster, host: &str) -> Result<ByteStream, String> {
     connect_with(cluster.tls.as_deref(), host).await
 }

@@ -14,8 +14,8 @@
 
 use super::agent::Agent;
 use super::carrier::{Carrier, Response};
-use super::cluster::{Cluster, count, host_of};
-use super::handshake::{self, Hailed, HelloWay, Recognised, Unwelcome, connect};
+use super::cluster::{Cluster, count};
+use super::handshake::{self, Hailed, HelloWay, Recognised, Unwelcome, call, connect};
 use super::notes::learn;
 use super::pool::{Errand, Pool, STEWARD_ID, Standing};
 use crate::event_loop::thread::EventLoop;
@@ -46,9 +46,8 @@ impl<'a> HttpWay<'a> {
         cluster: &'a Cluster,
         member: MemberIndex,
     ) -> Result<HttpWay<'a>, NoLink> {
-        let url = cluster.url(member);
-        let host = host_of(&url).to_owned();
-        let carrier = Carrier::new(connect(cluster, &host).await?);
+        let (host, stream) = call(cluster, member).await?;
+        let carrier = Carrier::new(stream);
         Ok(HttpWay {
             cluster,
             host,
@@ -115,6 +114,7 @@ pub(super) async fn open(
 ) -> Result<(Pool, ByteStream, (Peer, ClusterVersions)), NoLink> {
     let mut way = HttpWay::connect(&agent.cluster, member).await?;
     let recognised = handshake::greet(&agent.cluster, agent.lane, member, &mut way).await?;
+    agent.cluster.met_at(member, &way.host);
     let head = way.head.take().expect("a hail brings it");
     let Recognised {
         claim,

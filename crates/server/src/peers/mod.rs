@@ -12,7 +12,7 @@
 //! scan.rs      scans over the whole cluster            meeting.rs   a start asks and waits
 //! notes.rs     records about other members, to the log  mark.rs      the file `REFUSED`
 //! home.rs      the steward, on the first loop           door.rs      the ways to it
-//! horizons.rs  what holds horizons back, and strays
+//! horizons.rs  what holds horizons back, and strays   former.rs   members that have not heard of a move
 //! join.rs      a process asks to become a member        hello_maker.rs   which process made a hello
 //! orders.rs    orders of operators, to the steward      secrets.rs   the secrets that are valid
 //! limits of all this: `limits.rs` of the crate
@@ -34,6 +34,7 @@ mod carrier;
 mod cluster;
 mod conduit;
 mod door;
+mod former;
 mod frame_link;
 mod handshake;
 mod hello_maker;
