@@ -588,15 +588,21 @@ fn two_backups_at_once_and_a_prune_beside_them_harm_nothing() {
         std::thread::yield_now();
     }
     let prune = run(dendra(["backup", "prune", "--keep", "1"]).arg(backups.path()));
-    if prune.code != Some(0) {
-        refused(&prune, "prune when it is done");
-    }
+    // It may come behind them on a busy machine.
+    let least = match prune.code {
+        Some(0) => 1,
+        _ => {
+            refused(&prune, "prune when it is done");
+            2
+        }
+    };
     for child in children {
         ok(support::finish(child));
     }
     ok(verify(backups.path()));
     let list = ok(run(dendra(["backup", "list"]).arg(backups.path())));
-    assert_eq!(String::from_utf8_lossy(&list.stdout).lines().count(), 2);
+    let listed = String::from_utf8_lossy(&list.stdout).lines().count();
+    assert!((least..=2).contains(&listed), "{listed} of {least} to 2");
 }
 
 #[test]

@@ -20,7 +20,7 @@ mod support;
 
 use serde_json::Value;
 use std::net::SocketAddr;
-use support::http::Client;
+use support::http::{Answer, Client};
 use support::town::{Town, free_address};
 use support::{dendra, run};
 
@@ -64,21 +64,27 @@ fn value(number: usize) -> Vec<u8> {
     number.to_string().repeat(200).into_bytes()
 }
 
+#[track_caller]
+fn is_told(answer: &Answer, status: u16, key: &str) {
+    let said = String::from_utf8_lossy(&answer.body);
+    assert_eq!(answer.status, status, "{key}: {} {said}", answer.receipt);
+}
+
 /// A life of a key: all of it but the delete goes by consensus.
 fn live_and_die(client: &mut Client, key: &str, number: usize) {
     let created = client.ask("PUT", key, &["If-None-Match: *"], &value(number));
     let created = created.expect("an answer");
-    assert_eq!(created.status, 201, "{key}");
+    is_told(&created, 201, key);
     let condition = format!("If-Match: {}", created.etag.expect("a version"));
     let written = client.ask("PUT", key, &[&condition], &value(number + 1));
-    assert_eq!(written.expect("an answer").status, 201, "{key}");
+    is_told(&written.expect("an answer"), 201, key);
     let deleted = client.ask("DELETE", key, &[], b"");
-    assert_eq!(deleted.expect("an answer").status, 202, "{key}");
+    is_told(&deleted.expect("an answer"), 202, key);
 }
 
 fn keep(client: &mut Client, key: &str, number: usize) {
     let kept = client.ask("PUT", key, &[], &value(number));
-    assert_eq!(kept.expect("an answer").status, 201, "{key}");
+    is_told(&kept.expect("an answer"), 201, key);
 }
 
 /// Bytes of the tables of a member's folder.

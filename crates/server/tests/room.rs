@@ -228,6 +228,8 @@ fn writes_wait_for_flushes_that_are_behind_and_hear_it_at_their_deadline() {
     );
     let count = "dendra_refused_total{by=\"engine\"}";
     assert_eq!(node.metric(count), 1.0);
+    // Behind this answer, the body of the refused write is read and thrown away.
+    assert_eq!(client.value("k0").status, 200);
     std::thread::scope(|threads| {
         let before = node.metric("dendra_socket_read_bytes_total");
         for n in 0..8 {
