@@ -64,6 +64,9 @@ fn value(number: usize) -> Vec<u8> {
     number.to_string().repeat(200).into_bytes()
 }
 
+/// A busy machine may need longer than the default of five seconds.
+const PATIENT: &str = "Dendra-Timeout-Ms: 30000";
+
 #[track_caller]
 fn is_told(answer: &Answer, status: u16, key: &str) {
     let said = String::from_utf8_lossy(&answer.body);
@@ -72,18 +75,18 @@ fn is_told(answer: &Answer, status: u16, key: &str) {
 
 /// A life of a key: all of it but the delete goes by consensus.
 fn live_and_die(client: &mut Client, key: &str, number: usize) {
-    let created = client.ask("PUT", key, &["If-None-Match: *"], &value(number));
+    let created = client.ask("PUT", key, &["If-None-Match: *", PATIENT], &value(number));
     let created = created.expect("an answer");
     is_told(&created, 201, key);
     let condition = format!("If-Match: {}", created.etag.expect("a version"));
-    let written = client.ask("PUT", key, &[&condition], &value(number + 1));
+    let written = client.ask("PUT", key, &[&condition, PATIENT], &value(number + 1));
     is_told(&written.expect("an answer"), 201, key);
-    let deleted = client.ask("DELETE", key, &[], b"");
+    let deleted = client.ask("DELETE", key, &[PATIENT], b"");
     is_told(&deleted.expect("an answer"), 202, key);
 }
 
 fn keep(client: &mut Client, key: &str, number: usize) {
-    let kept = client.ask("PUT", key, &[], &value(number));
+    let kept = client.ask("PUT", key, &[PATIENT], &value(number));
     is_told(&kept.expect("an answer"), 201, key);
 }
 

@@ -24,9 +24,12 @@
 //! Not here: the bounds (`quotas.rs`), positions and their order (`plan.rs`).
 //! See: Ahuja, Magnanti and Orlin, "Network Flows", 1993, sections 9.6 and 14.3.
 
+mod passes;
+
 use super::choice::{Members, each};
 use super::quotas::ONE;
 use super::shares::Rounds;
+use passes::{BestPasses, Pass};
 use std::ops::RangeInclusive;
 
 /// The cost of a copy that moves: more than all members together can be off their shares within
@@ -66,22 +69,16 @@ enum CircleStep {
     Load { more: usize, less: usize },
 }
 
-/// The best way to pass a partition on from one member to another: its cost, and the partition
-/// behind its place among equals.
-type BestPass = (i64, u32, usize);
-
-const NO_PASS: BestPass = (i64::MAX, u32::MAX, usize::MAX);
-
 struct Exchange<'a> {
     problem: &'a FlowProblem<'a>,
     sets: Vec<Members>,
-    /// By member: its partitions.
-    held: Vec<Vec<usize>>,
+    /// By member: how many partitions it has.
+    held: Vec<usize>,
     /// Copies of partition `p` in zone `z`, at `p * zones_len + z`.
     in_zone: Vec<u8>,
     zones_len: usize,
     /// From member `i` to member `j`, at `i * members + j`.
-    best: Vec<BestPass>,
+    passes: Vec<BestPasses>,
 }
 
 /// The owners of each partition: within all bounds, with as few new ones as there can be.
@@ -101,7 +98,7 @@ pub(super) fn fewest(problem: &FlowProblem<'_>) -> Vec<Members> {
 /// the demands of its rounds.
 pub(super) fn necessary(problem: &FlowProblem<'_>) -> usize {
     let kept = Exchange::kept(problem);
-    let load = |member: usize| kept.held[member].len();
+    let load = |member: usize| kept.held[member];
     let (mut arrive, mut leave) = (0, 0);
     for zone in 0..kept.zones_len {
         let (mut under, mut over, mut lack, mut excess) = (0, 0, 0, 0);
@@ -145,10 +142,10 @@ impl<'a> Exchange<'a> {
         let mut exchange = Exchange {
             problem,
             sets: vec![0; problem.kept.len()],
-            held: vec![Vec::new(); members],
+            held: vec![0; members],
             in_zone: vec![0; problem.kept.len() * zones_len],
             zones_len,
-            best: vec![NO_PASS; members * members],
+            passes: vec![BestPasses::between(members); members * members],
         };
         for (partition, kept) in problem.kept.iter().enumerate() {
             for member in each(*kept) {
@@ -160,13 +157,13 @@ impl<'a> Exchange<'a> {
 
     fn give(&mut self, partition: usize, taker: usize) {
         self.sets[partition] |= 1 << taker;
-        self.held[taker].push(partition);
+        self.held[taker] += 1;
         self.in_zone[partition * self.zones_len + self.problem.zones[taker]] += 1;
     }
 
     fn take_back(&mut self, partition: usize, giver: usize) {
         self.sets[partition] &= !(1 << giver);
-        self.held[giver].retain(|held| *held != partition);
+        self.held[giver] -= 1;
         self.in_zone[partition * self.zones_len + self.problem.zones[giver]] -= 1;
     }
 
@@ -181,7 +178,7 @@ impl<'a> Exchange<'a> {
     /// The cost of the member's load, with `change` more partitions.
     fn load_cost(&self, member: usize, change: isize) -> i64 {
         let bounds = &self.problem.bounds[member];
-        let load = self.held[member].len().saturating_add_signed(change);
+        let load = self.held[member].saturating_add_signed(change);
         let off = (4 * load as i64) - (self.problem.quotas[member] / QUARTER) as i64;
         OUTSIDE * outside(load, *bounds.start(), *bounds.end()) + off * off
     }
@@ -198,7 +195,7 @@ impl<'a> Exchange<'a> {
                     let zone_cost =
                         self.zone_cost(partition, zone, 1) - self.zone_cost(partition, zone, 0);
                     let load_cost = self.load_cost(member, 1) - self.load_cost(member, 0);
-                    let load = (self.held[member].len() as u64) << 40;
+                    let load = (self.held[member] as u64) << 40;
                     let part = load / self.problem.quotas[member].max(1);
                     (zone_cost + load_cost, part, mixed(partition, member))
                 });
@@ -234,10 +231,10 @@ impl<'a> Exchange<'a> {
         moved + leaves + comes
     }
 
-    fn consider(&mut self, partition: usize, giver: usize, taker: usize) {
+    /// The pass of the partition, as it is compared with others.
+    fn pass(&self, partition: usize, giver: usize, taker: usize) -> Pass {
         let cost = self.pass_cost(partition, giver, taker);
-        let best = &mut self.best[giver * self.held.len() + taker];
-        *best = (*best).min((cost, mixed(partition, taker), partition));
+        (cost, mixed(partition, taker), partition)
     }
 
     /// Considers the partition for the best passes of its owners.
@@ -245,30 +242,24 @@ impl<'a> Exchange<'a> {
         for giver in each(self.sets[partition]) {
             for taker in 0..self.held.len() {
                 if !self.has(partition, taker) {
-                    self.consider(partition, giver, taker);
+                    let pass = self.pass(partition, giver, taker);
+                    self.passes[giver * self.held.len() + taker].offer(pass);
                 }
             }
         }
     }
 
-    /// Finds the best passes of `giver` anew that went by the partition.
+    /// The partition is none of the best passes of `giver` any more.
     fn withdraw(&mut self, partition: usize, giver: usize) {
         let members = self.held.len();
-        let passes = &mut self.best[giver * members..][..members];
-        let mut stale: Members = 0;
-        for (taker, pass) in passes.iter_mut().enumerate() {
-            if pass.2 == partition {
-                *pass = NO_PASS;
-                stale |= 1 << taker;
-            }
-        }
-        if stale == 0 {
-            return;
-        }
-        for i in 0..self.held[giver].len() {
-            let other = self.held[giver][i];
-            for taker in each(stale & !self.sets[other]) {
-                self.consider(other, giver, taker);
+        for taker in 0..members {
+            let passes = &mut self.passes[giver * members + taker];
+            passes.withdraw(partition);
+            if passes.are_used_up() {
+                let partitions = 0..self.sets.len();
+                let can = partitions.filter(|p| self.has(*p, giver) && !self.has(*p, taker));
+                let all = can.map(|p| self.pass(p, giver, taker)).collect();
+                self.passes[giver * members + taker].choose(all);
             }
         }
     }
@@ -281,9 +272,9 @@ impl<'a> Exchange<'a> {
         let mut cost = vec![0i64; nodes];
         let mut before = vec![usize::MAX; nodes];
         let less: Vec<i64> = (0..members)
-            .map(|m| match self.held[m].is_empty() {
-                true => i64::MAX,
-                false => self.load_cost(m, -1) - self.load_cost(m, 0),
+            .map(|m| match self.held[m] {
+                0 => i64::MAX,
+                _ => self.load_cost(m, -1) - self.load_cost(m, 0),
             })
             .collect();
         let more: Vec<i64> = (0..members)
@@ -300,7 +291,7 @@ impl<'a> Exchange<'a> {
                     let step = match (from == members, to == members) {
                         (true, _) => less[to],
                         (_, true) => more[from],
-                        _ => self.best[from * members + to].0,
+                        _ => self.passes[from * members + to].best().0,
                     };
                     if step != i64::MAX && cost[from] + step < cost[to] {
                         cost[to] = cost[from] + step;
@@ -331,7 +322,7 @@ impl<'a> Exchange<'a> {
                 let more = circle[(at + len - 1) % len];
                 steps.push(CircleStep::Load { more, less: next });
             } else if next != members {
-                let partition = self.best[node * members + next].2;
+                let partition = self.passes[node * members + next].best().2;
                 steps.push(CircleStep::Pass {
                     giver: node,
                     taker: next,
