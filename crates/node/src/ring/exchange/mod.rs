@@ -29,7 +29,7 @@ mod passes;
 use super::choice::{Members, each};
 use super::quotas::ONE;
 use super::shares::Rounds;
-use passes::{BestPasses, Pass};
+use passes::{BestPasses, Handover};
 use std::ops::RangeInclusive;
 
 /// The cost of a copy that moves: more than all members together can be off their shares within
@@ -232,7 +232,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// The pass of the partition, as it is compared with others.
-    fn pass(&self, partition: usize, giver: usize, taker: usize) -> Pass {
+    fn pass(&self, partition: usize, giver: usize, taker: usize) -> Handover {
         let cost = self.pass_cost(partition, giver, taker);
         (cost, mixed(partition, taker), partition)
     }

@@ -15,9 +15,9 @@
 //! Not here: the cost of a pass (`mod.rs`).
 
 /// A pass: its cost, and the partition behind its place among equals. The smallest is the best.
-pub(super) type Pass = (i64, u32, usize);
+pub(super) type Handover = (i64, u32, usize);
 
-pub(super) const NO_PASS: Pass = (i64::MAX, u32::MAX, usize::MAX);
+pub(super) const NO_HANDOVER: Handover = (i64::MAX, u32::MAX, usize::MAX);
 
 const ROOM_MAX: usize = 64;
 const ROOM_MIN: usize = 4;
@@ -28,7 +28,7 @@ const ROOM_OF_ALL: usize = 256;
 pub(super) struct BestPasses {
     room: usize,
     /// The best one last.
-    kept: Vec<Pass>,
+    kept: Vec<Handover>,
     /// There are passes that are not kept.
     are_more: bool,
 }
@@ -44,7 +44,7 @@ impl BestPasses {
     }
 
     /// Takes the best of all that there are.
-    pub(super) fn choose(&mut self, mut all: Vec<Pass>) {
+    pub(super) fn choose(&mut self, mut all: Vec<Handover>) {
         self.are_more = all.len() > self.room;
         if self.are_more {
             all.select_nth_unstable(self.room);
@@ -54,12 +54,12 @@ impl BestPasses {
         self.kept = all;
     }
 
-    pub(super) fn best(&self) -> Pass {
-        self.kept.last().copied().unwrap_or(NO_PASS)
+    pub(super) fn best(&self) -> Handover {
+        self.kept.last().copied().unwrap_or(NO_HANDOVER)
     }
 
     /// Keeps the pass if it is one of the best. One that is kept already is not kept twice.
-    pub(super) fn offer(&mut self, pass: Pass) {
+    pub(super) fn offer(&mut self, pass: Handover) {
         if self.are_more && self.kept.first().is_none_or(|worst| pass > *worst) {
             return;
         }
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn the_best_of_all_is_found_until_none_is_left() {
-        let all: Vec<Pass> = (0..300)
+        let all: Vec<Handover> = (0..300)
             .map(|p| ((p * 7 % 10) as i64, p as u32, p))
             .collect();
         let mut sorted = all.clone();
@@ -107,7 +107,7 @@ mod tests {
             left.retain(|pass| *pass != expected);
         }
         assert!(!passes.are_used_up());
-        assert_eq!(passes.best(), NO_PASS);
+        assert_eq!(passes.best(), NO_HANDOVER);
     }
 
     #[test]
