@@ -10,15 +10,27 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct AccessArgs {
     /// Trust the certificates that this CA signed (PEM), for https://
-    #[arg(long, env = "DENDRA_CA", value_name = "FILE")]
+    #[arg(long, global = true, env = "DENDRA_CA", value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
     /// Show this certificate (PEM), where the node asks for one
-    #[arg(long, env = "DENDRA_CERT", value_name = "FILE", requires = "key_file")]
+    #[arg(
+        long,
+        global = true,
+        env = "DENDRA_CERT",
+        value_name = "FILE",
+        requires = "key_file"
+    )]
     pub(crate) cert: Option<PathBuf>,
     /// The key of --cert (PEM), open to its owner alone
-    #[arg(long, env = "DENDRA_KEY_FILE", value_name = "FILE", requires = "cert")]
+    #[arg(
+        long,
+        global = true,
+        env = "DENDRA_KEY_FILE",
+        value_name = "FILE",
+        requires = "cert"
+    )]
     pub(crate) key_file: Option<PathBuf>,
     /// Show the token in this file, open to its owner alone; or DENDRA_TOKEN holds the token itself
-    #[arg(long, env = "DENDRA_TOKEN_FILE", value_name = "FILE")]
+    #[arg(long, global = true, env = "DENDRA_TOKEN_FILE", value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }

@@ -284,6 +284,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_lets_a_client_in_may_stand_on_either_side_of_the_verb() {
+        for line in [
+            "--ca ca.crt --token-file token status",
+            "status --ca ca.crt --token-file token",
+        ] {
+            let words = "dendra cluster".split(' ').chain(line.split_whitespace());
+            match Cli::try_parse_from(words).expect("a good line").command {
+                Command::Cluster { access, .. } => {
+                    assert_eq!(access.ca, Some("ca.crt".into()), "{line}");
+                    assert_eq!(access.token_file, Some("token".into()), "{line}");
+                }
+                other => panic!("{other:?} is of another command"),
+            }
+        }
+    }
+
     fn answer(status: u16, body: &str) -> Result<Value, (Exit, String)> {
         read(&WholeAnswer {
             status: StatusCode::from_u16(status).expect("a status"),
