@@ -169,8 +169,8 @@ impl BackupManifest {
         }
         let salt = head[20..].try_into().expect("the head ends with the salt");
         let chunks = key.chunks(&salt, &purpose(id));
-        match chunks.open(SealedPart::End(0), head, chunk.to_vec()) {
-            Some(text) => BackupManifest::decode(&text),
+        match chunks.open(SealedPart::End(0), head, &mut chunk.to_vec()) {
+            Some(text) => BackupManifest::decode(text),
             None => Err(
                 "it does not open with the key: it was changed, or is another backup's".to_owned(),
             ),

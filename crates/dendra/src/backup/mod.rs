@@ -1,7 +1,7 @@
 //! `dendra backup` and `dendra restore`: copies of a running node or cluster, elsewhere.
 //!
 //! ```text
-//! admin ports ─► take.rs ─► repository.rs, object.rs, manifest.rs ─► archive.rs ─┬─► restore.rs ─► admin ports
+//! admin ports ─► take.rs ─► repository.rs, object.rs, manifest.rs ─► archive.rs ─┬─► restore.rs, sending.rs ─► admin ports
 //!    nodes.rs    pace.rs       a folder of backups                               └─► verify.rs
 //! serve.rs ─► schedule.rs ─► take.rs, prune.rs
 //! ```
@@ -27,6 +27,7 @@ mod repository;
 mod restore;
 pub(crate) mod schedule;
 mod seal;
+mod sending;
 mod take;
 mod verify;
 

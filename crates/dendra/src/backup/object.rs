@@ -41,12 +41,16 @@ const ENTRY_BYTES: usize = 12;
 const FOOTER_BYTES: usize = 48;
 /// Content of one frame: a scan decodes it once, and a checksum of it names a small spot.
 const FRAME_BYTES: usize = 256 << 10;
+/// Content of one frame that a reader has memory for.
+const FRAME_BYTES_MAX: u64 = 1 << 20;
 /// Set in a stored length: the frame is the content itself.
 const PLAIN: u32 = 1 << 31;
 /// The fastest level: tables are compressed already, and the rest is in their indexes.
 const LEVEL: i32 = 1;
 /// Frames of an object: a table has a value of the largest size more than it should.
 const FRAMES_MAX: u32 = 1 << 20;
+/// Bytes of a stored frame beside its content: what sealing adds, and what zstd adds to little.
+const STORED_MORE_MAX: usize = 1 << 10;
 
 /// The content of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,6 +226,21 @@ struct IndexEntry {
     checksum: u64,
 }
 
+/// What reading frames needs, for one after the other.
+pub(crate) struct FrameScratch {
+    stored: Vec<u8>,
+    decompressor: zstd::bulk::Decompressor<'static>,
+}
+
+impl FrameScratch {
+    pub(crate) fn new() -> io::Result<FrameScratch> {
+        Ok(FrameScratch {
+            stored: Vec::new(),
+            decompressor: zstd::bulk::Decompressor::new()?,
+        })
+    }
+}
+
 /// Reads an object, frame by frame.
 pub(crate) struct ObjectReader {
     file: Box<dyn StoredBytes>,
@@ -262,7 +281,7 @@ impl ObjectReader {
         file.read_exact_at(&mut head, 0)?;
         let format = u32::from_le_bytes(fixed(&head[8..12]));
         let frame_bytes = u64::from(u32::from_le_bytes(fixed(&head[12..16])));
-        if head[..8] != MAGIC || frame_bytes == 0 || frame_bytes > 64 << 20 {
+        if head[..8] != MAGIC || frame_bytes == 0 || frame_bytes > FRAME_BYTES_MAX {
             return Err(damaged("its first bytes are not those of an object"));
         }
         let expected = if key.is_some() { FORMAT_SEALED } else { FORMAT };
@@ -276,10 +295,12 @@ impl ObjectReader {
             Some(key) => {
                 let salt = fixed(&head[SEALED_HEAD_BYTES - SALT_BYTES..]);
                 let chunks = Box::new(key.chunks(&salt, &purpose(content)));
-                let opened = chunks.open(SealedPart::End(u64::from(frames)), &head, end);
-                let end = opened.ok_or_else(|| {
+                let mut end = end;
+                let opened = chunks.open(SealedPart::End(u64::from(frames)), &head, &mut end);
+                let length = opened.map(|end| end.len()).ok_or_else(|| {
                     damaged("its end does not open with the key: it was changed, or is another object's")
                 })?;
+                end.truncate(length);
                 (FrameForm::Sealed { chunks, head }, end)
             }
         };
@@ -337,42 +358,62 @@ impl ObjectReader {
         self.sum
     }
 
-    /// The frame with the byte at `offset`, and where that frame begins.
-    pub(crate) fn frame_at(&self, offset: u64) -> io::Result<(u64, Vec<u8>)> {
+    /// Puts the frame with the byte at `offset` into `content`: where that frame begins. Requires:
+    /// `offset` is in the content.
+    pub(crate) fn frame_at(
+        &self,
+        offset: u64,
+        scratch: &mut FrameScratch,
+        content: &mut Vec<u8>,
+    ) -> io::Result<u64> {
         let number = offset / self.frame_bytes;
-        let begins = number * self.frame_bytes;
-        Ok((begins, self.frame(number as usize)?))
+        self.frame(number as usize, scratch, content)?;
+        Ok(number * self.frame_bytes)
     }
 
-    fn frame(&self, number: usize) -> io::Result<Vec<u8>> {
+    fn frame(
+        &self,
+        number: usize,
+        scratch: &mut FrameScratch,
+        content: &mut Vec<u8>,
+    ) -> io::Result<()> {
         let entry = &self.index[number];
         let spot = || format!("frame {number} at byte {}", entry.offset);
-        let mut stored = vec![0; entry.length as usize];
-        self.file.read_exact_at(&mut stored, entry.offset)?;
-        let mut is_plain = entry.is_plain;
-        match &self.form {
+        let left = self.sum.bytes - number as u64 * self.frame_bytes;
+        let expected = left.min(self.frame_bytes) as usize;
+        // A length that no frame has takes no memory: compressed or sealed, it is little longer.
+        if entry.length as usize > expected + expected / 16 + STORED_MORE_MAX {
+            return Err(damaged(format!("{} has another length", spot())));
+        }
+        let stored = &mut scratch.stored;
+        // What was there is written over: no byte of it is read.
+        stored.resize(entry.length as usize, 0);
+        self.file.read_exact_at(stored, entry.offset)?;
+        let (is_plain, stored) = match &self.form {
             FrameForm::Plain => {
-                if xxh3_64_with_seed(&stored, number as u64) != entry.checksum {
+                if xxh3_64_with_seed(stored, number as u64) != entry.checksum {
                     return Err(damaged(format!("{} does not hold its checksum", spot())));
                 }
+                (entry.is_plain, stored.as_slice())
             }
             FrameForm::Sealed { chunks, head } => {
                 let opened = chunks.open(SealedPart::Part(number as u64), head, stored);
-                stored = opened
-                    .filter(|chunk| !chunk.is_empty())
+                let (first, rest) = opened
+                    .and_then(|chunk| chunk.split_first())
                     .ok_or_else(|| damaged(format!("{} was changed: it does not open", spot())))?;
-                is_plain = stored.remove(0) == 0;
+                (*first == 0, rest)
             }
-        }
-        let left = self.sum.bytes - number as u64 * self.frame_bytes;
-        let expected = left.min(self.frame_bytes) as usize;
-        let content = match is_plain {
-            true => stored,
-            false => zstd::bulk::decompress(&stored, expected)
-                .map_err(|e| damaged(format!("{} cannot be decompressed: {e}", spot())))?,
         };
+        content.clear();
+        if is_plain {
+            content.extend_from_slice(stored);
+        } else {
+            content.reserve_exact(expected);
+            let opened = scratch.decompressor.decompress_to_buffer(stored, content);
+            opened.map_err(|e| damaged(format!("{} cannot be decompressed: {e}", spot())))?;
+        }
         match content.len() == expected {
-            true => Ok(content),
+            true => Ok(()),
             false => Err(damaged(format!("{} has another length", spot()))),
         }
     }
@@ -380,8 +421,9 @@ impl ObjectReader {
     /// Reads everything and compares it with the end. Shows how much was read.
     pub(crate) fn verify(&self, mut read: impl FnMut(u64)) -> io::Result<()> {
         let mut hash = Xxh3Default::new();
+        let (mut scratch, mut content) = (FrameScratch::new()?, Vec::new());
         for number in 0..self.index.len() {
-            let content = self.frame(number)?;
+            self.frame(number, &mut scratch, &mut content)?;
             hash.update(&content);
             read(content.len() as u64);
         }
@@ -481,6 +523,8 @@ mod tests {
     fn an_object_is_read_as_it_was_written_whatever_its_length() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("object");
+        let mut scratch = FrameScratch::new().expect("a decompressor");
+        let mut frame = Vec::new();
         for key in keys() {
             for bytes in [0, 1, FRAME_BYTES, 2 * FRAME_BYTES + 17] {
                 let content = content(bytes);
@@ -493,11 +537,12 @@ mod tests {
                 let mut seen = 0;
                 reader.verify(|bytes| seen += bytes).expect("it is whole");
                 assert_eq!(seen, bytes as u64);
-                let mut read = Vec::new();
+                let mut read: Vec<u8> = Vec::new();
                 while read.len() < bytes {
-                    let (begins, frame) = reader.frame_at(read.len() as u64).expect("whole");
-                    assert_eq!(begins, read.len() as u64);
-                    read.extend(frame);
+                    let at = read.len() as u64;
+                    let begins = reader.frame_at(at, &mut scratch, &mut frame);
+                    assert_eq!(begins.expect("whole"), at);
+                    read.extend(&frame);
                 }
                 assert!(read == content);
             }

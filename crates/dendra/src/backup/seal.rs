@@ -164,19 +164,16 @@ impl ChunkKey {
         sealed.expect("a chunk is not longer than the cipher allows");
     }
 
-    /// Opens it; `None` when it is not what was sealed.
-    pub(crate) fn open(
+    /// Opens it in its place; `None` when it is not what was sealed.
+    pub(crate) fn open<'a>(
         &self,
         chunk: SealedPart,
         head: &[u8],
-        mut bytes: Vec<u8>,
-    ) -> Option<Vec<u8>> {
-        let opened = self
-            .0
-            .open_in_place(ChunkKey::nonce(chunk), Aad::from(head), &mut bytes);
-        let length = opened.ok()?.len();
-        bytes.truncate(length);
-        Some(bytes)
+        bytes: &'a mut [u8],
+    ) -> Option<&'a [u8]> {
+        let nonce = ChunkKey::nonce(chunk);
+        let opened = self.0.open_in_place(nonce, Aad::from(head), bytes);
+        opened.ok().map(|it| &*it)
     }
 }
 
@@ -209,7 +206,10 @@ mod tests {
         let mut sealed = b"a chunk".to_vec();
         chunks.seal(SealedPart::Part(3), b"head", &mut sealed);
         assert_eq!(sealed.len(), 7 + TAG_BYTES);
-        let open = |key: &ChunkKey, chunk, head: &[u8]| key.open(chunk, head, sealed.clone());
+        let open = |key: &ChunkKey, chunk, head: &[u8]| {
+            let mut sealed = sealed.clone();
+            key.open(chunk, head, &mut sealed).map(<[u8]>::to_vec)
+        };
         assert_eq!(
             open(&chunks, SealedPart::Part(3), b"head"),
             Some(b"a chunk".to_vec())
