@@ -596,7 +596,10 @@ fn two_backups_at_once_and_a_prune_beside_them_harm_nothing() {
     }
     ok(verify(backups.path()));
     let list = ok(run(dendra(["backup", "list"]).arg(backups.path())));
-    assert_eq!(String::from_utf8_lossy(&list.stdout).lines().count(), 2);
+    // A prune that ran may have come behind both of them.
+    let least = if prune.code == Some(0) { 1 } else { 2 };
+    let listed = String::from_utf8_lossy(&list.stdout).lines().count();
+    assert!((least..=2).contains(&listed), "{listed} backups");
 }
 
 #[test]

@@ -13,9 +13,9 @@
 //! Not here: the use of the records (`verify.rs`, `restore.rs`).
 //! See: docs/format/backup.md.
 
-use super::manifest::{BackupManifest, BackupNode};
-use super::object::{FrameScratch, ObjectReader};
 use super::repository::Repository;
+use dendra_archive::manifest::{BackupManifest, BackupNode};
+use dendra_archive::object::{FrameScratch, ObjectReader};
 use dendra_base::{Cell, Direction, Space};
 use dendra_engine::vfs::{File, Room, Vfs, Wait};
 use dendra_engine::{Cursor, Error, Flow, Progress, Show, Snapshot};

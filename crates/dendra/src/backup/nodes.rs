@@ -11,12 +11,12 @@
 //! Not here: the use of the answers (`take.rs`, `restore.rs`).
 //! See: docs/api.md, section "Admin plane".
 
-use super::manifest::{self, BackupCluster};
 use crate::cli::AccessArgs;
 use crate::client::{Ask, Base, Client, Credentials, Trouble, WholeAnswer};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use bytes::Bytes;
+use dendra_archive::manifest::{self, BackupCluster};
 use hyper::Method;
 use serde_json::Value;
 use std::cell::Cell;

@@ -20,7 +20,6 @@
 //! See: docs/format/backup.md, docs/operating.md.
 
 use super::archive::MergedWalk;
-use super::manifest::BackupManifest;
 use super::nodes::{
     AdminNode, EpochPatience, NodePlace, PageRefusal, RestoreStanding, missing_members,
 };
@@ -30,6 +29,7 @@ use super::take::join_all;
 use crate::cli::AccessArgs;
 use crate::console::{Console, show_key};
 use crate::exit::Failure;
+use dendra_archive::manifest::BackupManifest;
 use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3Default;
 
