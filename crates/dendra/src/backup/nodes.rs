@@ -95,6 +95,8 @@ pub(crate) struct AdminNode {
     client: Client,
     scheme: &'static str,
     patience: Cell<NodePatience>,
+    /// Was it said that this node is waited for, since it answered last?
+    is_told: Cell<bool>,
     console: Console,
 }
 
@@ -113,6 +115,7 @@ impl AdminNode {
             nodes.push(AdminNode {
                 scheme: if base.is_tls() { "https" } else { "http" },
                 patience: Cell::new(NodePatience::Usual),
+                is_told: Cell::new(false),
                 console,
                 client: Client::new(base, credentials, TIMEOUT_MS, console),
             });
@@ -183,7 +186,6 @@ impl AdminNode {
         body: Bytes,
     ) -> Result<WholeAnswer, Failure> {
         let begun = Instant::now();
-        let mut is_told = false;
         loop {
             let mut patience = match self.patience.get() {
                 NodePatience::Usual => RETRY_FOR,
@@ -195,18 +197,21 @@ impl AdminNode {
                     patience = ROOM_FOR;
                     self.refused(&answer)
                 }
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    self.is_told.set(false);
+                    return Ok(answer);
+                }
                 Err(trouble @ Trouble::Foreign(_)) => return Err(self.failure(&trouble)),
                 Err(trouble) => self.failure(&trouble),
             };
             if begun.elapsed() + PAUSE >= patience {
                 return Err(failure);
             }
-            if patience == RESTART_FOR && begun.elapsed() >= TOLD_AFTER && !is_told {
-                is_told = true;
+            let is_late = patience == RESTART_FOR && begun.elapsed() >= TOLD_AFTER;
+            if is_late && !self.is_told.replace(true) {
                 let (reason, minutes) = (&failure.sentence, RESTART_FOR.as_secs() / 60);
-                self.console
-                    .note(&format!("{reason}; trying again, for {minutes} minutes"));
+                let note = format!("{reason}; trying again, for {minutes} minutes");
+                self.console.note(&note);
             }
             tokio::time::sleep(PAUSE).await;
         }
