@@ -647,6 +647,20 @@ fn a_restore_goes_on_behind_a_kill_of_either_side_and_the_node_is_not_ready_mean
     let ready = ready.expect("an answer");
     assert_eq!(ready.status, 503);
     assert!(String::from_utf8_lossy(&ready.body).contains("restoring"));
+    // A part of the records is there, and no client is told that others are missing.
+    let mut early = client(empty.address());
+    let range = ("GET", "/v0/entities?start=key");
+    let of_key = ["GET", "PUT", "DELETE"].map(|method| (method, "/v0/entity?id=key-299"));
+    for (method, target) in of_key.into_iter().chain([range]) {
+        let refused = early.request(method, target, &[], b"");
+        let refused = refused.expect("an answer");
+        assert_eq!(refused.status, 503, "{method} {target}");
+        let said = String::from_utf8_lossy(&refused.body).into_owned();
+        assert!(
+            said.contains("not-serving: a restore is under way"),
+            "{said}"
+        );
+    }
     refused(
         &restore(backups.path(), &empty.admin, &["--prefix", "key"]),
         "a restore of another backup or prefix is under way",

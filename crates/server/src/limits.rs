@@ -193,8 +193,10 @@ pub const CHECKPOINTS_MAX: usize = 4;
 pub const CHECKPOINT_LEASE: Duration = Duration::from_secs(60);
 /// One part of a checkpoint's file: the memory that a request holds.
 pub const CHECKPOINT_READ_BYTES_MAX: usize = 1 << 20;
-/// Pages of a restore in memory at once: one is written, one arrives.
-pub const RESTORE_PAGES_MAX: usize = 2;
+/// Pages of a restore in memory at once, in bytes: one is written, others arrive or wait behind it.
+pub const RESTORE_PAGES_BYTES_MAX: usize = dendra_wire::restore::PAGES_AT_ONCE_BYTES;
+/// How long a page waits for those in front of it: they come over other connections.
+pub const RESTORE_ORDER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a page waits for flushes, compactions and room in the log's queue before it is refused.
 pub const RESTORE_PAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// So often at least what a restore has sent is made durable: a crash loses no more of its work.

@@ -15,6 +15,7 @@
 //! Not here: which records a node keeps (crate `server`), the bytes of cells (crate `base`).
 //! See: docs/format/backup.md.
 
+use bytes::Bytes;
 use dendra_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
 use dendra_base::{CellRef, Key};
 use std::fmt;
@@ -31,6 +32,18 @@ pub const PAGE_BYTES: usize = 1 << 20;
 pub const PAGE_RECORDS_MAX: usize = 2048;
 /// The largest page: one below `PAGE_BYTES`, and a record of the largest size.
 pub const PAGE_BYTES_MAX: usize = PAGE_BYTES + VALUE_BYTES_MAX_LIMIT + (8 << 10);
+/// Pages that one node is sent at once: bytes of them all, where a small page counts as
+/// `PAGE_BYTES`. A node has this much room.
+pub const PAGES_AT_ONCE_BYTES: usize = 2 * PAGE_BYTES_MAX;
+
+/// The share of `PAGES_AT_ONCE_BYTES` that a page of this length has.
+pub fn page_room(bytes: usize) -> u32 {
+    let room = bytes.clamp(PAGE_BYTES, PAGE_BYTES_MAX);
+    u32::try_from(room).expect("a page has a few MiB")
+}
+
+/// Where records begin in the bytes of a writer: what stands in front of them is known at the end.
+const FRONT_BYTES: usize = HEAD_BYTES + 2 * KEY_BYTES_MAX;
 
 /// Why bytes are no page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +60,9 @@ impl std::error::Error for BadRestorePage {}
 /// Writes one page.
 #[derive(Debug)]
 pub struct RestorePageWriter {
+    restore: u128,
+    number: u64,
+    /// Records, from `FRONT_BYTES` on.
     bytes: Vec<u8>,
     records: u32,
     behind: Vec<u8>,
@@ -56,12 +72,12 @@ pub struct RestorePageWriter {
 impl RestorePageWriter {
     /// An empty page of `restore`, of keys above `behind`.
     pub fn new(restore: u128, number: u64, behind: &[u8]) -> RestorePageWriter {
-        let mut bytes = Vec::with_capacity(HEAD_BYTES);
-        bytes.extend_from_slice(&MAGIC);
-        bytes.extend_from_slice(&restore.to_le_bytes());
-        bytes.extend_from_slice(&number.to_le_bytes());
-        bytes.extend_from_slice(&[0; 8]);
+        // Room for a full page and a record of usual size: bytes are not moved while it grows.
+        let mut bytes = Vec::with_capacity(FRONT_BYTES + PAGE_BYTES + PAGE_BYTES / 8);
+        bytes.resize(FRONT_BYTES, 0);
         RestorePageWriter {
+            restore,
+            number,
             bytes,
             records: 0,
             behind: behind.to_vec(),
@@ -84,7 +100,7 @@ impl RestorePageWriter {
 
     /// Is it large enough to be sent?
     pub fn is_full(&self) -> bool {
-        self.bytes.len() >= PAGE_BYTES || self.records as usize >= PAGE_RECORDS_MAX
+        self.bytes.len() >= FRONT_BYTES + PAGE_BYTES || self.records as usize >= PAGE_RECORDS_MAX
     }
 
     /// Has it no record?
@@ -98,16 +114,22 @@ impl RestorePageWriter {
     }
 
     /// The bytes to send: everything up to the position is in this page or in one before it.
-    pub fn finish(mut self) -> Vec<u8> {
+    pub fn finish(mut self) -> Bytes {
         let len = |key: &[u8]| u16::try_from(key.len()).expect("a key has at most 1,024 bytes");
-        self.bytes[32..34].copy_from_slice(&len(&self.behind).to_le_bytes());
-        self.bytes[34..36].copy_from_slice(&len(&self.last).to_le_bytes());
-        self.bytes[36..40].copy_from_slice(&self.records.to_le_bytes());
-        let keys = [self.behind.as_slice(), &self.last].concat();
-        self.bytes.splice(HEAD_BYTES..HEAD_BYTES, keys);
-        let checksum = xxh3_64(&self.bytes);
+        let mut front = Vec::with_capacity(HEAD_BYTES + self.behind.len() + self.last.len());
+        front.extend_from_slice(&MAGIC);
+        front.extend_from_slice(&self.restore.to_le_bytes());
+        front.extend_from_slice(&self.number.to_le_bytes());
+        front.extend_from_slice(&len(&self.behind).to_le_bytes());
+        front.extend_from_slice(&len(&self.last).to_le_bytes());
+        front.extend_from_slice(&self.records.to_le_bytes());
+        front.extend_from_slice(&self.behind);
+        front.extend_from_slice(&self.last);
+        let begins = FRONT_BYTES - front.len();
+        self.bytes[begins..FRONT_BYTES].copy_from_slice(&front);
+        let checksum = xxh3_64(&self.bytes[begins..]);
         self.bytes.extend_from_slice(&checksum.to_le_bytes());
-        self.bytes
+        Bytes::from(self.bytes).slice(begins..)
     }
 }
 
@@ -213,7 +235,7 @@ mod tests {
     use super::*;
     use dendra_base::Version;
 
-    fn page() -> Vec<u8> {
+    fn page() -> Bytes {
         let mut writer = RestorePageWriter::new(7, 3, b"Z");
         assert!(writer.is_empty());
         for (n, key) in [b"a".as_slice(), b"b", b"bb"].into_iter().enumerate() {
@@ -256,7 +278,7 @@ mod tests {
     fn a_page_that_lost_or_changed_a_byte_is_none() {
         let bytes = page();
         for at in 0..bytes.len() {
-            let mut changed = bytes.clone();
+            let mut changed = bytes.to_vec();
             changed[at] ^= 0x10;
             assert!(RestorePage::decode(&changed).is_err(), "byte {at}");
             assert!(RestorePage::decode(&bytes[..at]).is_err(), "cut at {at}");

@@ -5,16 +5,17 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing is copied and nothing is written: frames are decoded where they are read.
+//! 1. Nothing is copied and nothing is written: frames are decoded where they are read. A node's
+//!    files share `FRAMES_HELD_MAX` decoded frames, however many files it has.
 //! 2. Keys come once each, in order, with the newest of all nodes' cells.
 //! 3. Cells of one version that differ are counted: a backup proves that its nodes agree.
 //!
 //! Not here: the use of the records (`verify.rs`, `restore.rs`).
 //! See: docs/format/backup.md.
 
-use super::manifest::{BackupManifest, BackupNode};
-use super::object::ObjectReader;
 use super::repository::Repository;
+use dendra_archive::manifest::{BackupManifest, BackupNode};
+use dendra_archive::object::{FrameScratch, ObjectReader};
 use dendra_base::{Cell, Direction, Space};
 use dendra_engine::vfs::{File, Room, Vfs, Wait};
 use dendra_engine::{Cursor, Error, Flow, Progress, Show, Snapshot};
@@ -26,6 +27,9 @@ use std::sync::{Arc, Mutex};
 
 /// Records of one node that are read at once.
 const READ_BYTES: usize = 4 << 20;
+/// Decoded frames of one node. A scan goes forward in one table of each level, and in the few of
+/// level 0; in each it looks at a data frame, and now and then at an index.
+const FRAMES_HELD_MAX: usize = 64;
 
 /// A checkpoint in a repository, as a folder.
 struct ArchiveVfs {
@@ -33,6 +37,7 @@ struct ArchiveVfs {
     /// Their contents.
     files: BTreeMap<String, u128>,
     of: String,
+    shelf: Arc<Mutex<FrameShelf>>,
 }
 
 fn read_only() -> io::Error {
@@ -53,9 +58,10 @@ impl Vfs for ArchiveVfs {
         let object = self.repository.open_object(content);
         let object = object.map_err(|e| in_object(&place, &e))?;
         Ok(Arc::new(ArchiveFile {
+            content,
             place,
             object,
-            frames: Mutex::default(),
+            shelf: Arc::clone(&self.shelf),
         }))
     }
 
@@ -96,14 +102,53 @@ fn in_object(place: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{place}: {error}"))
 }
 
-/// A frame, and where in the file it begins.
-type DecodedFrame = (u64, Vec<u8>);
+/// A decoded frame, and where it belongs.
+#[derive(Default)]
+struct DecodedFrame {
+    /// Of the file.
+    content: u128,
+    begins: u64,
+    bytes: Vec<u8>,
+}
 
-/// One file of it. A scan of a table goes forward, and looks at an index now and then: two frames.
+/// The frames that were read last, newest first.
+struct FrameShelf {
+    frames: VecDeque<DecodedFrame>,
+    scratch: FrameScratch,
+}
+
+impl FrameShelf {
+    /// The frame of `file` with the byte at `offset`.
+    fn frame(&mut self, file: &ArchiveFile, offset: u64) -> io::Result<&DecodedFrame> {
+        let holds = |frame: &DecodedFrame| {
+            let end = frame.begins + frame.bytes.len() as u64;
+            frame.content == file.content && (frame.begins..end).contains(&offset)
+        };
+        let frame = match self.frames.iter().position(holds) {
+            Some(at) => self.frames.remove(at).expect("it was found there"),
+            None => {
+                // Of the oldest one its memory is left.
+                let mut frame = match self.frames.len() < FRAMES_HELD_MAX {
+                    true => DecodedFrame::default(),
+                    false => self.frames.pop_back().expect("there are some"),
+                };
+                let object = &file.object;
+                let begins = object.frame_at(offset, &mut self.scratch, &mut frame.bytes)?;
+                (frame.content, frame.begins) = (file.content, begins);
+                frame
+            }
+        };
+        self.frames.push_front(frame);
+        Ok(&self.frames[0])
+    }
+}
+
+/// One file of it.
 struct ArchiveFile {
+    content: u128,
     place: String,
     object: ObjectReader,
-    frames: Mutex<VecDeque<DecodedFrame>>,
+    shelf: Arc<Mutex<FrameShelf>>,
 }
 
 impl File for ArchiveFile {
@@ -111,21 +156,10 @@ impl File for ArchiveFile {
         if offset >= self.object.sum().bytes || buf.is_empty() {
             return Ok(0);
         }
-        let mut frames = self.frames.lock().expect("no holder panics");
-        let holds =
-            |frame: &DecodedFrame| offset >= frame.0 && offset < frame.0 + frame.1.len() as u64;
-        let at = match frames.iter().position(holds) {
-            Some(at) => at,
-            None => {
-                let frame = self.object.frame_at(offset);
-                let frame = frame.map_err(|e| in_object(&self.place, &e))?;
-                frames.truncate(1);
-                frames.push_front(frame);
-                0
-            }
-        };
-        let (begins, frame) = &frames[at];
-        let rest = &frame[(offset - begins) as usize..];
+        let mut shelf = self.shelf.lock().expect("no holder panics");
+        let frame = shelf.frame(self, offset);
+        let frame = frame.map_err(|e| in_object(&self.place, &e))?;
+        let rest = &frame.bytes[(offset - frame.begins) as usize..];
         let count = rest.len().min(buf.len());
         buf[..count].copy_from_slice(&rest[..count]);
         Ok(count)
@@ -283,6 +317,10 @@ fn open_node(
         repository: Arc::clone(repository),
         files: files.map(|file| (file.name.clone(), file.object)).collect(),
         of: format!("the checkpoint of {}", node.url),
+        shelf: Arc::new(Mutex::new(FrameShelf {
+            frames: VecDeque::new(),
+            scratch: FrameScratch::new().map_err(|e| e.to_string())?,
+        })),
     };
     let snapshot = Snapshot::open(&vfs).map_err(|e| in_words(&node.url, &e))?;
     let stored = |raw: &[u8]| [&[Space::User.byte()], raw].concat();

@@ -16,12 +16,12 @@
 //! See: docs/operating.md, "Backups".
 
 use super::archive::MergedWalk;
-use super::manifest::{BackupCluster, BackupFile, BackupManifest, BackupNode};
 use super::nodes::{HeldCheckpoint, NodePlace};
 use super::place::RepositoryUse;
 use super::repository::Repository;
 use super::take::check_members;
 use crate::console::Console;
+use dendra_archive::manifest::{BackupCluster, BackupFile, BackupManifest, BackupNode};
 use dendra_base::{CellRef, Durability, Key, Kind, Prng, Version};
 use dendra_engine::vfs::os::OsVfs;
 use dendra_engine::{Batch, Engine, Guard, Identity, Options};

@@ -1,7 +1,7 @@
 //! `dendra backup` and `dendra restore`: copies of a running node or cluster, elsewhere.
 //!
 //! ```text
-//! admin ports ─► take.rs ─► repository.rs, object.rs, manifest.rs ─► archive.rs ─┬─► restore.rs ─► admin ports
+//! admin ports ─► take.rs ─► repository.rs, crate archive ─► archive.rs ─┬─► restore.rs, sending.rs ─► admin ports
 //!    nodes.rs    pace.rs       a folder of backups                               └─► verify.rs
 //! serve.rs ─► schedule.rs ─► take.rs, prune.rs
 //! ```
@@ -10,15 +10,14 @@
 //! 1. Exit 0 of `backup` means that the manifest is durable; of `verify`, that all could be restored.
 //! 2. Data (lists, findings) goes to stdout, all else to stderr.
 //!
-//! Not here: the node's side (crate `server`).
+//! Not here: the node's side (crate `server`), bytes of manifests and objects (crate `archive`).
 //! See: docs/format/backup.md, docs/cli.md, docs/operating.md.
 
 mod archive;
 #[cfg(test)]
 mod cut;
-mod manifest;
+mod key;
 mod nodes;
-mod object;
 mod pace;
 mod place;
 mod progress;
@@ -26,7 +25,7 @@ mod prune;
 mod repository;
 mod restore;
 pub(crate) mod schedule;
-mod seal;
+mod sending;
 mod take;
 mod verify;
 
@@ -35,12 +34,12 @@ use crate::console::Console;
 use crate::encoding::Encoding;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
+use dendra_archive::manifest::BackupManifest;
+use dendra_archive::seal::BackupKey;
 use indicatif::HumanBytes;
-use manifest::BackupManifest;
 use place::RepositoryUse;
 use repository::Repository;
 use restore::RestoreOrder;
-use seal::BackupKey;
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -256,13 +255,13 @@ fn report(
 impl KeyFlag {
     /// The key that the flag names.
     fn read(&self) -> Result<Option<BackupKey>, Failure> {
-        self.backup_key.as_deref().map(BackupKey::read).transpose()
+        self.backup_key.as_deref().map(key::read).transpose()
     }
 }
 
 /// `dendra backup key`
 fn key_command(file: &Path, console: Console) -> ExitResult {
-    let key = BackupKey::create(file)?;
+    let key = key::create(file)?;
     console.note(&format!(
         "{} holds the new key {:016x}. Keep a copy elsewhere: without it no backup can be read",
         file.display(),

@@ -11,14 +11,15 @@
 //! Not here: the use of the answers (`take.rs`, `restore.rs`).
 //! See: docs/api.md, section "Admin plane".
 
-use super::manifest::{self, BackupCluster};
 use crate::cli::AccessArgs;
 use crate::client::{Ask, Base, Client, Credentials, Trouble, WholeAnswer};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use bytes::Bytes;
+use dendra_archive::manifest::{self, BackupCluster};
 use hyper::Method;
 use serde_json::Value;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -27,9 +28,13 @@ use tokio::time::Instant;
 const TIMEOUT_MS: u64 = 120_000;
 /// How long a read or a refused request is tried again.
 const RETRY_FOR: Duration = Duration::from_secs(30);
+/// The same once a restore is under way: a machine starts again, and a node reads its log.
+const RESTART_FOR: Duration = Duration::from_secs(600);
 /// How long a full disk is asked again: a node looks at it twice a second.
 const ROOM_FOR: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(200);
+/// A node that is waited for longer than this is named.
+const TOLD_AFTER: Duration = Duration::from_secs(2);
 
 /// One file of a checkpoint that a node holds.
 #[derive(Clone, Debug)]
@@ -67,10 +72,32 @@ pub(crate) struct RestoreStanding {
     pub(crate) restore: Option<(u128, bool, Vec<u8>)>,
 }
 
+/// Why a node did not take a page, or the end of a restore.
+#[derive(Debug)]
+pub(crate) enum PageRefusal {
+    /// It lacks something in front of it: it started again, or its disk failed.
+    Behind(Failure),
+    /// Anything else.
+    Failed(Failure),
+}
+
+/// How long a node that does not answer is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NodePatience {
+    /// A moment: nothing was done yet.
+    Usual,
+    /// Until its machine could have started again: a restore is under way.
+    Restart,
+}
+
 /// One admin port.
 pub(crate) struct AdminNode {
     client: Client,
     scheme: &'static str,
+    patience: Cell<NodePatience>,
+    /// Was it said that this node is waited for, since it answered last?
+    is_told: Cell<bool>,
+    console: Console,
 }
 
 impl AdminNode {
@@ -87,6 +114,9 @@ impl AdminNode {
             let credentials = Credentials::read(access, &base)?;
             nodes.push(AdminNode {
                 scheme: if base.is_tls() { "https" } else { "http" },
+                patience: Cell::new(NodePatience::Usual),
+                is_told: Cell::new(false),
+                console,
                 client: Client::new(base, credentials, TIMEOUT_MS, console),
             });
         }
@@ -141,22 +171,47 @@ impl AdminNode {
     /// A request that may be repeated: until it is answered with 2xx, refused for good, or too
     /// late.
     async fn again(&self, method: Method, path: &str, body: Bytes) -> Result<WholeAnswer, Failure> {
+        let answer = self.answered(method, path, body).await?;
+        match answer.status.is_success() {
+            true => Ok(answer),
+            false => Err(self.refused(&answer)),
+        }
+    }
+
+    /// The same with all answers that are for good: the caller looks at the status.
+    async fn answered(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<WholeAnswer, Failure> {
         let begun = Instant::now();
         loop {
-            let mut patience = RETRY_FOR;
+            let mut patience = match self.patience.get() {
+                NodePatience::Usual => RETRY_FOR,
+                NodePatience::Restart => RESTART_FOR,
+            };
             let failure = match self.once(method.clone(), path, body.clone()).await {
-                Ok(answer) if answer.status.is_success() => return Ok(answer),
                 Ok(answer) if answer.is_refusal() => self.refused(&answer),
                 Ok(answer) if answer.status.as_u16() == 507 => {
                     patience = ROOM_FOR;
                     self.refused(&answer)
                 }
-                Ok(answer) => return Err(self.refused(&answer)),
+                Ok(answer) => {
+                    self.is_told.set(false);
+                    return Ok(answer);
+                }
                 Err(trouble @ Trouble::Foreign(_)) => return Err(self.failure(&trouble)),
                 Err(trouble) => self.failure(&trouble),
             };
             if begun.elapsed() + PAUSE >= patience {
                 return Err(failure);
+            }
+            let is_late = patience == RESTART_FOR && begun.elapsed() >= TOLD_AFTER;
+            if is_late && !self.is_told.replace(true) {
+                let (reason, minutes) = (&failure.sentence, RESTART_FOR.as_secs() / 60);
+                let note = format!("{reason}; trying again, for {minutes} minutes");
+                self.console.note(&note);
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -276,18 +331,32 @@ impl AdminNode {
         self.standing_of(&answer)
     }
 
+    /// A restore is under way: from now on a node that does not answer is waited for until its
+    /// machine could have started again.
+    pub(crate) fn await_restarts(&self) {
+        self.patience.set(NodePatience::Restart);
+    }
+
     /// Writes a page; to write it twice changes nothing.
-    pub(crate) async fn page(&self, page: Bytes) -> Result<(), Failure> {
-        self.again(Method::PUT, "/v0/restore/page", page).await?;
-        Ok(())
+    pub(crate) async fn page(&self, page: Bytes) -> Result<(), PageRefusal> {
+        self.taken(Method::PUT, "/v0/restore/page", page).await
     }
 
     /// Everything was sent, up to `position`.
-    pub(crate) async fn finish(&self, id: u128, position: &[u8]) -> Result<(), Failure> {
+    pub(crate) async fn finish(&self, id: u128, position: &[u8]) -> Result<(), PageRefusal> {
         let path = format!("/v0/restore/finish?id={id:032x}");
         let position = Bytes::copy_from_slice(position);
-        self.again(Method::POST, &path, position).await?;
-        Ok(())
+        self.taken(Method::POST, &path, position).await
+    }
+
+    async fn taken(&self, method: Method, path: &str, body: Bytes) -> Result<(), PageRefusal> {
+        let answer = self.answered(method, path, body).await;
+        let answer = answer.map_err(PageRefusal::Failed)?;
+        match answer.status.as_u16() {
+            200..300 => Ok(()),
+            412 => Err(PageRefusal::Behind(self.refused(&answer))),
+            _ => Err(PageRefusal::Failed(self.refused(&answer))),
+        }
     }
 }
 

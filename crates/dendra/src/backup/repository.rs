@@ -10,15 +10,15 @@
 //! 1. A manifest is there only when everything that it names is.
 //! 2. A repository has one key, or none, from its beginning: its mark says which.
 //!
-//! Not here: where the files are (`place/`), the bytes of objects (`object.rs`), of manifests
-//! (`manifest.rs`), of keys (`seal.rs`).
+//! Not here: where the files are (`place/`), the bytes of objects and manifests (crate `archive`),
+//! the file of a key (`key.rs`).
 //! See: docs/format/backup.md.
 
-use super::manifest::BackupManifest;
-use super::object::{ObjectReader, ObjectSum, ObjectWriter};
-use super::place::{self, BackupPlace, MARK, RepositoryUse};
-use super::seal::BackupKey;
+use super::place::{self, BackupPlace, FileDraft, MARK, RepositoryUse};
 use crate::exit::{Exit, Failure};
+use dendra_archive::manifest::BackupManifest;
+use dendra_archive::object::{ObjectReader, ObjectSum, ObjectWriter};
+use dendra_archive::seal::BackupKey;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
@@ -229,9 +229,7 @@ impl Repository {
         self.place.check_use()?;
         let bytes = match &self.key {
             None => manifest.encode(),
-            Some(key) => manifest
-                .seal(key)
-                .map_err(|e| io::Error::other(e.sentence))?,
+            Some(key) => manifest.seal(key)?,
         };
         let mut draft = self.place.draft()?;
         draft.file.write_all(&bytes)?;
@@ -248,6 +246,6 @@ impl Repository {
 
 /// An object that is being written.
 pub(crate) struct NewObject {
-    pub(crate) writer: ObjectWriter,
+    pub(crate) writer: ObjectWriter<FileDraft>,
     content: u128,
 }

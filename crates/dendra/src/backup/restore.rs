@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! standing of all members ─► begin: their clocks above everything ─► page, page … to each ─► finish
+//!        ▲                                                             │ a member lacks some of it
+//!        └──────── another round, behind the lowest position ──────────┘
 //! ```
 //!
 //! Invariants
@@ -9,33 +11,30 @@
 //!    page behind a missing one.
 //! 2. The id of a restore follows from backup and prefix: the same command goes on where it was.
 //! 3. Nothing is written before every member was asked and every one is empty, or has this restore.
-//! 4. The table of tokens is left out unless it is asked for: a token that was revoked since then
+//! 4. A member that starts again in the middle ends no restore: the next round sends what it lacks.
+//!    Rounds that bring nothing forward are bounded by `STANDSTILLS_MAX`.
+//! 5. The table of tokens is left out unless it is asked for: a token that was revoked since then
 //!    would open again.
 //!
-//! Not here: a node's work on a page (crate `server`).
+//! Not here: how pages travel (`sending.rs`), a node's work on a page (crate `server`).
 //! See: docs/format/backup.md, docs/operating.md.
 
 use super::archive::MergedWalk;
-use super::manifest::BackupManifest;
-use super::nodes::{AdminNode, EpochPatience, NodePlace, RestoreStanding, missing_members};
-use super::pace::TransferPace;
-use super::progress;
+use super::nodes::{
+    AdminNode, EpochPatience, NodePlace, PageRefusal, RestoreStanding, missing_members,
+};
 use super::repository::Repository;
+use super::sending::{self, PageSource, RoundEnd, repeat, unreadable};
 use super::take::join_all;
 use crate::cli::AccessArgs;
 use crate::console::{Console, show_key};
-use crate::exit::{Exit, Failure};
-use bytes::Bytes;
-use dendra_base::{Cell, Key, Kind};
-use dendra_wire::restore::RestorePageWriter;
-use dendra_wire::route::is_tokens;
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::exit::Failure;
+use dendra_archive::manifest::BackupManifest;
 use std::sync::Arc;
-use tokio::sync::mpsc;
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// Pages that are read ahead of the members.
-const PAGES_WAITING: usize = 4;
+/// Rounds in a row that begin where the one before them began.
+const STANDSTILLS_MAX: u32 = 5;
 
 /// The order.
 pub(crate) struct RestoreOrder<'a> {
@@ -57,11 +56,17 @@ pub(crate) struct Restored {
     pub(crate) was_done: bool,
 }
 
-/// One page, and its content.
-struct SentPage {
-    bytes: Bytes,
-    values: u64,
-    tombstones: u64,
+/// A restore that is under way.
+struct Undertaking<'a> {
+    repository: &'a Arc<Repository>,
+    manifest: &'a BackupManifest,
+    nodes: &'a [AdminNode],
+    order: &'a RestoreOrder<'a>,
+    console: Console,
+    id: u128,
+    /// What all rounds wrote, and up to which key it is counted.
+    restored: Restored,
+    counted: Vec<u8>,
 }
 
 /// Restores the backup `manifest`.
@@ -72,50 +77,117 @@ pub(crate) async fn restore(
     console: Console,
 ) -> Result<Restored, Failure> {
     let nodes = AdminNode::all(order.admin, order.access, console)?;
-    let id = restore_id(&manifest, order);
-    let patience = EpochPatience::new();
-    let standings = loop {
-        let standings = join_all(nodes.iter().map(AdminNode::standing)).await;
-        let standings: Vec<RestoreStanding> = standings.into_iter().collect::<Result<_, _>>()?;
-        let places: Vec<&NodePlace> = standings.iter().map(|it| &it.place).collect();
-        if !patience.asks_again(&places).await {
-            break standings;
+    let mut undertaking = Undertaking {
+        repository: &repository,
+        manifest: &manifest,
+        nodes: &nodes,
+        order,
+        console,
+        id: restore_id(&manifest, order),
+        restored: Restored::default(),
+        counted: Vec::new(),
+    };
+    // Where the last round began, and how many began there.
+    let mut began: (Option<Vec<u8>>, u32) = (None, 0);
+    loop {
+        let Some((behind, members)) = undertaking.begin().await? else {
+            // Behind the first round it was this command that had finished it.
+            undertaking.restored.was_done = began.0.is_none();
+            return Ok(undertaking.restored);
+        };
+        began = match began {
+            (Some(last), count) if last == behind => (Some(last), count + 1),
+            _ => (Some(behind.clone()), 1),
+        };
+        nodes.iter().for_each(AdminNode::await_restarts);
+        match undertaking.round(behind.clone(), &members).await {
+            Ok(()) => return Ok(undertaking.restored),
+            Err(RoundEnd::Failed(failure)) => return Err(failure),
+            Err(RoundEnd::Behind(failure)) if began.1 >= STANDSTILLS_MAX => {
+                let (rounds, at) = (began.1, show_position(&behind));
+                let sentence = format!(
+                    "{}; {rounds} tries in a row began {at} and brought nothing forward",
+                    failure.sentence
+                );
+                return Err(repeat(Failure::new(failure.exit, sentence)));
+            }
+            Err(RoundEnd::Behind(failure)) => {
+                let reason = failure.sentence;
+                console.note(&format!("{reason}; sending again what is missing"));
+            }
         }
-    };
-    check(&standings, &manifest, id)?;
-    let open = MergedWalk::open(&repository, &manifest, &order.prefix, b"");
-    let hlc = manifest.hlc.max(open.map_err(unreadable)?.hlc());
-    let begun = join_all(nodes.iter().map(|node| node.begin(id, hlc))).await;
-    let begun: Vec<RestoreStanding> = begun.into_iter().collect::<Result<_, _>>()?;
-    let positions: Vec<&[u8]> = begun
-        .iter()
-        .filter_map(|it| it.restore.as_ref())
-        .filter(|(_, is_finished, _)| !is_finished)
-        .map(|(_, _, position)| position.as_slice())
-        .collect();
-    let Some(behind) = positions.iter().min().map(|it| it.to_vec()) else {
-        return Ok(Restored {
-            was_done: true,
-            ..Restored::default()
-        });
-    };
-    if !behind.is_empty() {
-        console.note(&format!("going on behind {}", show_key(&behind)));
     }
-    let open: Vec<&AdminNode> = nodes
-        .iter()
-        .zip(&begun)
-        .filter(|(_, it)| it.restore.as_ref().is_none_or(|(_, is_done, _)| !is_done))
-        .map(|(node, _)| node)
-        .collect();
-    let walk = MergedWalk::open(&repository, &manifest, &order.prefix, &behind);
-    let walk = walk.map_err(unreadable)?;
-    let (restored, position) = send(walk, id, behind, &open, order, console).await?;
-    let finished = join_all(nodes.iter().map(|node| node.finish(id, &position))).await;
-    let finished: Result<(), Failure> = finished.into_iter().collect();
-    finished.map_err(repeat)?;
-    drop(repository);
-    Ok(restored)
+}
+
+fn show_position(behind: &[u8]) -> String {
+    match behind.is_empty() {
+        true => "at the first key".to_owned(),
+        false => format!("behind {}", show_key(behind)),
+    }
+}
+
+impl<'a> Undertaking<'a> {
+    /// Asks all members where they stand, and begins or goes on: behind which key, and the members
+    /// that are not finished. `None` when all are.
+    async fn begin(&self) -> Result<Option<(Vec<u8>, Vec<&'a AdminNode>)>, Failure> {
+        let (id, order, nodes) = (self.id, self.order, self.nodes);
+        let patience = EpochPatience::new();
+        let standings = loop {
+            let standings = join_all(nodes.iter().map(AdminNode::standing)).await;
+            let standings: Vec<RestoreStanding> =
+                standings.into_iter().collect::<Result<_, _>>()?;
+            let places: Vec<&NodePlace> = standings.iter().map(|it| &it.place).collect();
+            if !patience.asks_again(&places).await {
+                break standings;
+            }
+        };
+        check(&standings, self.manifest, id)?;
+        let open = MergedWalk::open(self.repository, self.manifest, &order.prefix, b"");
+        let hlc = self.manifest.hlc.max(open.map_err(unreadable)?.hlc());
+        let begun = join_all(nodes.iter().map(|node| node.begin(id, hlc))).await;
+        let begun: Vec<RestoreStanding> = begun.into_iter().collect::<Result<_, _>>()?;
+        let positions: Vec<&[u8]> = begun
+            .iter()
+            .filter_map(|it| it.restore.as_ref())
+            .filter(|(_, is_finished, _)| !is_finished)
+            .map(|(_, _, position)| position.as_slice())
+            .collect();
+        let Some(behind) = positions.iter().min().map(|it| it.to_vec()) else {
+            return Ok(None);
+        };
+        if !behind.is_empty() {
+            let note = format!("going on {}", show_position(&behind));
+            self.console.note(&note);
+        }
+        let open = nodes.iter().zip(&begun);
+        let open = open
+            .filter(|(_, it)| it.restore.as_ref().is_none_or(|(_, is_done, _)| !is_done))
+            .map(|(node, _)| node);
+        Ok(Some((behind, open.collect())))
+    }
+
+    /// Sends everything behind `behind` to `members`, and ends the restore.
+    async fn round(&mut self, behind: Vec<u8>, members: &[&AdminNode]) -> Result<(), RoundEnd> {
+        let (id, order) = (self.id, self.order);
+        let walk = MergedWalk::open(self.repository, self.manifest, &order.prefix, &behind);
+        let source = PageSource {
+            walk: walk.map_err(unreadable)?,
+            id,
+            behind,
+            with_tokens: order.with_tokens,
+            counted: std::mem::take(&mut self.counted),
+        };
+        let pace = order.bytes_per_second;
+        let (sent, ended) = sending::send(source, members, pace, self.console).await;
+        self.counted = sent.counted;
+        self.restored.values += sent.values;
+        self.restored.tombstones += sent.tombstones;
+        self.restored.bytes += sent.bytes;
+        let position = ended?;
+        let finished = join_all(self.nodes.iter().map(|node| node.finish(id, &position))).await;
+        finished.into_iter().collect::<Result<(), PageRefusal>>()?;
+        Ok(())
+    }
 }
 
 fn restore_id(manifest: &BackupManifest, order: &RestoreOrder<'_>) -> u128 {
@@ -127,13 +199,6 @@ fn restore_id(manifest: &BackupManifest, order: &RestoreOrder<'_>) -> u128 {
     });
     hash.update(&order.prefix);
     hash.digest128()
-}
-
-fn unreadable(reason: String) -> Failure {
-    Failure::new(
-        Exit::FAILURE,
-        format!("the backup cannot be read: {reason}; `dendra backup verify` shows all damage"),
-    )
 }
 
 /// May this restore begin, or go on, on all of these?
@@ -173,110 +238,4 @@ fn check(
         }
     }
     Ok(())
-}
-
-fn repeat(failure: Failure) -> Failure {
-    let reason = failure.sentence;
-    let sentence = format!("{reason}; repeat the command: it goes on where it was");
-    Failure::new(failure.exit, sentence)
-}
-
-/// Sends all pages to all members; with the key where the last one ends.
-async fn send(
-    walk: MergedWalk,
-    id: u128,
-    behind: Vec<u8>,
-    nodes: &[&AdminNode],
-    order: &RestoreOrder<'_>,
-    console: Console,
-) -> Result<(Restored, Vec<u8>), Failure> {
-    let bar = bar(walk.records(), console);
-    let (pages, mut ready) = mpsc::channel(PAGES_WAITING);
-    let with_tokens = order.with_tokens;
-    let reading = tokio::task::spawn_blocking(move || read(walk, id, behind, with_tokens, &pages));
-    let pace = TransferPace::new(order.bytes_per_second);
-    let mut restored = Restored::default();
-    while let Some(page) = ready.recv().await {
-        pace.take(page.bytes.len() as u64).await;
-        let sent = join_all(nodes.iter().map(|node| node.page(page.bytes.clone()))).await;
-        if let Err(failure) = sent.into_iter().collect::<Result<(), Failure>>() {
-            bar.abandon();
-            return Err(repeat(failure));
-        }
-        restored.values += page.values;
-        restored.tombstones += page.tombstones;
-        restored.bytes += page.bytes.len() as u64;
-        bar.inc(page.values + page.tombstones);
-    }
-    bar.finish_and_clear();
-    match reading.await {
-        Ok(Ok(position)) => Ok((restored, position)),
-        Ok(Err(reason)) => Err(unreadable(reason)),
-        Err(e) => Err(Failure::new(
-            Exit::FAILURE,
-            format!("the reader ended: {e}"),
-        )),
-    }
-}
-
-/// Reads the backup on a thread that may wait, and fills pages; where the last one ends.
-fn read(
-    mut walk: MergedWalk,
-    id: u128,
-    mut behind: Vec<u8>,
-    with_tokens: bool,
-    pages: &mpsc::Sender<SentPage>,
-) -> Result<Vec<u8>, String> {
-    for number in 0.. {
-        let mut writer = RestorePageWriter::new(id, number, &behind);
-        let (mut values, mut tombstones) = (0, 0);
-        while !writer.is_full() {
-            let Some((key, cell)) = walk.next()? else {
-                break;
-            };
-            if !with_tokens && is_tokens(Key::user(&key).as_stored()) {
-                continue;
-            }
-            count(&cell, &mut values, &mut tombstones);
-            writer.push(&key, &cell.as_ref());
-            if let Some(found) = walk.disagreements.pop() {
-                let key = show_key(&found.raw_key);
-                return Err(format!(
-                    "its nodes hold different values of {key} under one version"
-                ));
-            }
-        }
-        if writer.is_empty() {
-            break;
-        }
-        behind.clear();
-        behind.extend_from_slice(writer.position());
-        let page = SentPage {
-            bytes: writer.finish().into(),
-            values,
-            tombstones,
-        };
-        if pages.blocking_send(page).is_err() {
-            // The sender failed, and says why.
-            break;
-        }
-    }
-    Ok(behind)
-}
-
-fn count(cell: &Cell, values: &mut u64, tombstones: &mut u64) {
-    match cell.kind {
-        Kind::Value => *values += 1,
-        Kind::Tombstone => *tombstones += 1,
-    }
-}
-
-fn bar(records: u64, console: Console) -> ProgressBar {
-    let bar = progress::bar(records, console);
-    // Records of all nodes: how many keys they are is known at the end.
-    let template = "{spinner} {pos} records of at most {len}, {per_sec}, {elapsed}";
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    bar
 }

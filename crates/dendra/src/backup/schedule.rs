@@ -14,14 +14,15 @@
 //! Not here: the options (`config/`), the metric (crate `server`).
 //! See: docs/operating.md.
 
+use super::key;
 use super::place::RepositoryUse;
 use super::prune::prune;
 use super::repository::Repository;
-use super::seal::BackupKey;
 use super::take::{TakeOrder, now_ms, take};
 use crate::cli::AccessArgs;
 use crate::console::Console;
 use crate::exit::Failure;
+use dendra_archive::seal::BackupKey;
 use dendra_server::BackupGauge;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -111,11 +112,7 @@ fn newest(schedule: &BackupSchedule) -> Option<u64> {
 
 /// Read each time: a file that is put right counts from the next try on.
 fn key(schedule: &BackupSchedule) -> Result<Option<BackupKey>, Failure> {
-    schedule
-        .key_file
-        .as_deref()
-        .map(BackupKey::read)
-        .transpose()
+    schedule.key_file.as_deref().map(key::read).transpose()
 }
 
 async fn once(schedule: &BackupSchedule, own_admin: &str) -> Result<(), Failure> {

@@ -14,19 +14,20 @@
 //! Not here: the content of a checkpoint (crate `engine`), how it is read back (`archive.rs`).
 //! See: docs/format/backup.md.
 
-use super::manifest::{BackupFile, BackupManifest, BackupNode};
+use super::key;
 use super::nodes::{
     AdminNode, EpochPatience, HeldCheckpoint, HeldFile, NodePlace, missing_members,
 };
-use super::object::ObjectSum;
 use super::pace::TransferPace;
 use super::progress;
 use super::repository::{NewObject, Repository};
-use super::seal::{self, BackupKey};
 use crate::cli::AccessArgs;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use bytes::Bytes;
+use dendra_archive::manifest::{BackupFile, BackupManifest, BackupNode};
+use dendra_archive::object::ObjectSum;
+use dendra_archive::seal::BackupKey;
 use indicatif::ProgressBar;
 use std::cell::Cell;
 use std::io;
@@ -138,7 +139,7 @@ fn backup_id(began_ms: u64) -> Result<String, Failure> {
         .ok()
         .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok())
         .ok_or_else(|| Failure::new(Exit::FAILURE, "the clock of this machine shows no time"))?;
-    let random = u32::from_le_bytes(seal::random()?);
+    let random = u32::from_le_bytes(key::random()?);
     Ok(format!(
         "{}-{random:08x}",
         time.strftime("%Y%m%dT%H%M%S%.3fZ")

@@ -10,16 +10,16 @@
 //! 1. One damage hides no other: a backup with damaged objects is not merged, and the next one is.
 //! 2. A backup without a finding can be restored, and its nodes agree on every key.
 //!
-//! Not here: the walk itself (`archive.rs`), frames (`object.rs`).
+//! Not here: the walk itself (`archive.rs`), frames (crate `archive`).
 //! See: docs/cli.md.
 
 use super::archive::MergedWalk;
-use super::manifest::BackupManifest;
 use super::progress;
 use super::repository::Repository;
 use super::take::now_ms;
 use crate::console::{Console, show_key};
 use crate::exit::Failure;
+use dendra_archive::manifest::BackupManifest;
 use dendra_base::Kind;
 use std::collections::BTreeMap;
 use std::io;
@@ -73,7 +73,8 @@ pub(crate) fn verify(
     }
     // By object: is it whole, and what does it hold?
     let mut seen: BTreeMap<u128, Result<(u64, u128), String>> = BTreeMap::new();
-    let total = manifests.iter().map(BackupManifest::bytes).sum();
+    let sizes = manifests.iter().map(BackupManifest::bytes);
+    let total = sizes.fold(0, u64::saturating_add);
     let bar = progress::bar(total, console);
     for manifest in &manifests {
         let before = verified.findings.len();

@@ -289,7 +289,12 @@ impl Node {
 
     /// The same, with its data port at this address.
     pub(crate) fn start_at(listen: &str, data: &Path, flags: &[&str]) -> Node {
-        let mut command = dendra(["serve", "--listen", listen, "--admin", "127.0.0.1:0"]);
+        Node::start_on(listen, "127.0.0.1:0", data, flags)
+    }
+
+    /// The same, with its admin port at this address, too.
+    pub(crate) fn start_on(listen: &str, admin: &str, data: &Path, flags: &[&str]) -> Node {
+        let mut command = dendra(["serve", "--listen", listen, "--admin", admin]);
         command.arg("--data").arg(data).args(flags);
         let mut child = command
             .stdout(Stdio::null())

@@ -8,13 +8,13 @@
 //! POST   /v0/restore?id=&hlc=                            200: begun, or goes on
 //! PUT    /v0/restore/page                                200: the page is taken
 //! POST   /v0/restore/finish?id=                          200; the body: the last key that was sent
-//! 400 unusable   404 gone   409 not empty, another restore, a page is missing   500 failed   503 try again   507 disk full
+//! 400 unusable   404 gone   409 not empty, another restore   412 a page is missing, or the begin   500 failed   503 try again   507 disk full
 //! ```
 //!
 //! Invariants
 //! 1. Nothing that waits for the disk runs on the admin thread.
 //! 2. A member keeps a record if it is one of its owners, and says nothing of the others.
-//! 3. Pages in memory are bounded: `RESTORE_PAGES_MAX` at once, each at most `PAGE_BYTES_MAX`.
+//! 3. Pages in memory are bounded: `RESTORE_PAGES_BYTES_MAX`, each at most `PAGE_BYTES_MAX`.
 //!
 //! Not here: checkpoints (`disk/checkpoints.rs`), the way into the store (`disk/import.rs`).
 //! See: docs/format/backup.md, docs/api.md, section "Admin plane".
@@ -24,18 +24,18 @@ use crate::disk::import::{self, KeptPage, NotImported, RestoreState, Road};
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, Shared};
 use crate::limits::{
-    CHECKPOINT_LEASE, CHECKPOINT_READ_BYTES_MAX, CHECKPOINTS_MAX, RESTORE_PAGES_MAX,
+    CHECKPOINT_LEASE, CHECKPOINT_READ_BYTES_MAX, CHECKPOINTS_MAX, RESTORE_PAGES_BYTES_MAX,
 };
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
-use dendra_base::Cell;
+use dendra_base::CellRef;
 use dendra_base::limits::KEY_BYTES_MAX;
 use dendra_engine::Stop;
-use dendra_wire::restore::{PAGE_BYTES_MAX, RestorePage};
+use dendra_wire::restore::{PAGE_BYTES_MAX, RestorePage, page_room};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -57,7 +57,7 @@ type NoAnswer = (StatusCode, String);
 pub(super) fn routes(node: &ServedNode) -> Router {
     let desk = Arc::new(BackupDesk {
         node: Arc::clone(node),
-        pages: Semaphore::new(RESTORE_PAGES_MAX),
+        pages: Semaphore::new(RESTORE_PAGES_BYTES_MAX),
     });
     Router::new()
         .route("/v0/checkpoints", post(make))
@@ -293,12 +293,12 @@ fn not_imported(why: NotImported) -> NoAnswer {
             ),
         ),
         NotImported::NoneSuch => (
-            StatusCode::CONFLICT,
+            StatusCode::PRECONDITION_FAILED,
             "no such restore is under way here: begin it first".to_owned(),
         ),
         NotImported::Gap => (
-            StatusCode::CONFLICT,
-            "pages in front of this one are missing here: the node started again, or its disk was full"
+            StatusCode::PRECONDITION_FAILED,
+            "pages in front of this one are missing here: the node started again, or its disk failed"
                 .to_owned(),
         ),
         NotImported::Wrong(reason) => unusable(reason),
@@ -425,9 +425,12 @@ fn raise_clock(shared: &Shared, hlc: u64) -> Result<(), String> {
 }
 
 async fn page(State(desk): State<Arc<BackupDesk>>, body: Body) -> Response {
-    let Ok(_permit) = desk.pages.try_acquire() else {
-        let sentence = format!("{RESTORE_PAGES_MAX} pages are being written already: try again");
-        return refusal((StatusCode::SERVICE_UNAVAILABLE, sentence));
+    // A length that is not told, or is a lie, counts as the largest: `to_bytes` takes no more.
+    let told = body.size_hint().upper();
+    let told = told.map_or(usize::MAX, |it| usize::try_from(it).unwrap_or(usize::MAX));
+    let Ok(_permit) = desk.pages.try_acquire_many(page_room(told)) else {
+        let sentence = "as many pages as there is room for are being written already: try again";
+        return refusal((StatusCode::SERVICE_UNAVAILABLE, sentence.to_owned()));
     };
     let bytes = match axum::body::to_bytes(body, PAGE_BYTES_MAX).await {
         Ok(bytes) => bytes,
@@ -446,13 +449,12 @@ async fn page(State(desk): State<Arc<BackupDesk>>, body: Body) -> Response {
 
 fn write_page(shared: &Shared, bytes: &[u8]) -> Result<Value, NoAnswer> {
     let page = RestorePage::decode(bytes).map_err(|bad| unusable(bad.to_string()))?;
-    let kept: Vec<(&[u8], Cell)> = page
+    let kept: Vec<(&[u8], CellRef<'_>)> = page
         .records
         .iter()
         .filter_map(|(raw, cell)| {
-            let mut cell = cell.to_owned();
-            cell.copies = copies_here(shared, raw, cell.copies)?;
-            Some((*raw, cell))
+            let copies = copies_here(shared, raw, cell.copies)?;
+            Some((*raw, CellRef { copies, ..*cell }))
         })
         .collect();
     let count = kept.len();

@@ -10,21 +10,27 @@
 //! 1. The note with a position is written when everything up to it is durable. A restore goes on at
 //!    the noted position, after any kind of end.
 //! 2. No record is newer than the clock value that `begin` raised the node's clock to.
-//! 3. A page is taken if no other page is missing in front of it: nothing is left out.
+//! 3. A page is taken if no other page is missing in front of it: nothing is left out. Pages may
+//!    come in another order: one waits at most `RESTORE_ORDER_TIMEOUT` for those in front of it.
 //! 4. A record is written once, into a table. Its page waits for room at most
 //!    `RESTORE_PAGE_TIMEOUT`.
+//! 5. While one is under way no request of a client is begun here: an older record that comes later
+//!    would undo a delete, and a key that is not here yet would be told as missing.
 //!
 //! Not here: HTTP and owners (`admin/restore.rs`), the bytes of a page (crate `wire`).
 //! See: docs/format/backup.md, docs/format/notes.md.
 
-use crate::limits::{RESTORE_DURABLE_EVERY, RESTORE_LOOK, RESTORE_PAGE_TIMEOUT};
-use dendra_base::{Cell, CellRef, Key, Space, Version};
+use crate::limits::{
+    RESTORE_DURABLE_EVERY, RESTORE_LOOK, RESTORE_ORDER_TIMEOUT, RESTORE_PAGE_TIMEOUT,
+};
+use dendra_base::{CellRef, Key, Space, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{
     Batch, Cursor, Direction, Engine, Error, Flow, Guard, Ingest, Lookup, NotTaken, Show,
     WriteOutcome,
 };
 use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -118,7 +124,7 @@ pub(crate) struct KeptPage<'a> {
     /// Everything up to this key is in this page or in one before it.
     pub(crate) position: &'a [u8],
     /// Raw keys and their cells; keys rise.
-    pub(crate) records: &'a [(&'a [u8], Cell)],
+    pub(crate) records: &'a [(&'a [u8], CellRef<'a>)],
 }
 
 /// The last restore, and what is not durable of it.
@@ -132,6 +138,9 @@ struct ImportDesk {
     stored: Vec<u8>,
     /// When something that is durable was last noted.
     noted_at: Option<Instant>,
+    /// Pages that wait for one in front of them.
+    #[cfg(test)]
+    waiting: usize,
 }
 
 impl ImportDesk {
@@ -145,8 +154,12 @@ impl ImportDesk {
 /// State that the restores of one node share.
 pub(crate) struct Import {
     desk: Mutex<ImportDesk>,
+    /// `taken` has changed, or which restore is under way.
+    moved: Condvar,
     outcomes: Mutex<Outcomes>,
     wake: Condvar,
+    /// Is one under way? For loops, which do not wait for the desk.
+    is_under_way: AtomicBool,
 }
 
 /// How a batch gets to the log: the node's own way.
@@ -178,15 +191,20 @@ impl Import {
             }
             Lookup::Nothing | Lookup::WouldBlock => None,
         };
-        let taken = state
+        let position = state
             .as_ref()
-            .map(|state: &RestoreState| state.position.clone());
+            .map(|state: &RestoreState| state.position.clone())
+            .unwrap_or_default();
+        let is_under_way = state.as_ref().is_some_and(|state| !state.is_finished);
         Ok(Import {
             desk: Mutex::new(ImportDesk {
-                taken: taken.unwrap_or_default(),
+                taken: position.clone(),
+                stored: position,
                 noted: state,
                 ..ImportDesk::default()
             }),
+            is_under_way: AtomicBool::new(is_under_way),
+            moved: Condvar::new(),
             outcomes: Mutex::default(),
             wake: Condvar::new(),
         })
@@ -201,12 +219,9 @@ impl Import {
         self.desk_held().noted.clone()
     }
 
-    /// Is a restore under way? Does not wait: while a page is written, one is.
+    /// Is a restore under way? Then a part of the records is not here, and clients are refused.
     pub(crate) fn is_under_way(&self) -> bool {
-        match self.desk.try_lock() {
-            Ok(desk) => desk.noted.as_ref().is_some_and(|state| !state.is_finished),
-            Err(_) => true,
-        }
+        self.is_under_way.load(Ordering::Acquire)
     }
 
     /// Begins restore `id`, or goes on with it. `raise` lifts the node's clock to `hlc`, and is
@@ -242,31 +257,51 @@ impl Import {
         self.note(road, &mut desk, next.clone())?;
         // The first page is noted at once: a second command sees that something is here.
         desk.noted_at = None;
+        self.moved.notify_all();
         Ok(next)
     }
 
     /// Takes the records of a page; what was taken already is not taken again. It is durable when
     /// the note says so.
     pub(crate) fn page(&self, road: &Road<'_>, page: &KeptPage<'_>) -> Result<(), NotImported> {
+        let deadline = Instant::now() + RESTORE_ORDER_TIMEOUT;
         let mut desk = self.desk_held();
-        let current = desk.noted.as_ref();
-        let current = current.filter(|it| it.id == page.restore && !it.is_finished);
-        let most = current.ok_or(NotImported::NoneSuch)?.hlc;
-        if let Some((_, cell)) = page.records.iter().find(|it| it.1.version.hlc > most) {
-            let hlc = cell.version.hlc;
-            return Err(NotImported::Wrong(format!(
-                "a version's clock is {hlc:x}, and the restore began with {most:x} as the largest"
-            )));
-        }
-        if page.behind > desk.taken.as_slice() {
-            return Err(NotImported::Gap);
+        loop {
+            let current = desk.noted.as_ref();
+            let current = current.filter(|it| it.id == page.restore && !it.is_finished);
+            let most = current.ok_or(NotImported::NoneSuch)?.hlc;
+            if let Some((_, cell)) = page.records.iter().find(|it| it.1.version.hlc > most) {
+                let hlc = cell.version.hlc;
+                return Err(NotImported::Wrong(format!(
+                    "a version's clock is {hlc:x}, and the restore began with {most:x} as the \
+                     largest"
+                )));
+            }
+            if page.behind <= desk.taken.as_slice() {
+                break;
+            }
+            // The one in front of it may be on its way, or another thread reads it.
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(NotImported::Gap);
+            }
+            #[cfg(test)]
+            {
+                desk.waiting += 1;
+            }
+            let waited = self.moved.wait_timeout(desk, left);
+            desk = waited.expect("no holder panics").0;
         }
         if page.position <= desk.taken.as_slice() {
             return Ok(());
         }
         self.wait_for_room(road)?;
-        self.add(road, &mut desk, page)
-            .inspect_err(|_| desk.fall_back(road.engine))
+        let added = self.add(road, &mut desk, page);
+        if added.is_err() {
+            desk.fall_back(road.engine);
+        }
+        self.moved.notify_all();
+        added
     }
 
     fn add(
@@ -279,8 +314,8 @@ impl Import {
             if *raw_key <= desk.taken.as_slice() {
                 continue;
             }
-            let (key, cell) = (Key::user(raw_key), cell.as_ref());
-            let added = road.engine.ingest(&mut desk.open, key.as_stored(), &cell);
+            let key = Key::user(raw_key);
+            let added = road.engine.ingest(&mut desk.open, key.as_stored(), cell);
             if added.map_err(failed)? {
                 desk.stored = raw_key.to_vec();
                 self.note_stored(road, desk, page.number)?;
@@ -334,7 +369,9 @@ impl Import {
             position: desk.stored.clone(),
             ..current.changed()
         };
-        self.note(road, &mut desk, next)
+        self.note(road, &mut desk, next)?;
+        self.moved.notify_all();
+        Ok(())
     }
 
     /// Waits for an engine that has to catch up, as writes of clients do. What was taken stays.
@@ -377,6 +414,9 @@ impl Import {
             .push(TOKEN, key.as_stored(), &note, Guard::Newest, road.wall_ms)
             .map_err(|refused| NotImported::Wrong(refused.to_string()))?;
         self.commit(road, &mut batch)?;
+        // Behind the last record, which is installed: a client finds all of them.
+        self.is_under_way
+            .store(!next.is_finished, Ordering::Release);
         desk.noted = Some(next);
         desk.noted_at = Some(Instant::now());
         Ok(())
@@ -508,24 +548,21 @@ mod tests {
         })
     }
 
-    fn record(raw: &'static [u8], hlc: u64) -> (&'static [u8], Cell) {
+    fn record(raw: &'static [u8], hlc: u64) -> (&'static [u8], CellRef<'static>) {
         let version = Version {
             hlc,
             origin: 3,
             rmw: 9,
         };
         let key = Key::user(raw);
-        (
-            raw,
-            CellRef::value(key.as_stored(), version, b"value").to_owned(),
-        )
+        (raw, CellRef::value(key.as_stored(), version, b"value"))
     }
 
     /// A page of restore 1.
     fn page<'a>(
         number: u64,
         behind: &'a [u8],
-        records: &'a [(&'static [u8], Cell)],
+        records: &'a [(&'static [u8], CellRef<'static>)],
     ) -> KeptPage<'a> {
         KeptPage {
             restore: 1,
@@ -560,7 +597,7 @@ mod tests {
         let store = engine(&crashed);
         assert!(found(&store, b"a") && found(&store, b"b") && !found(&store, b"c"));
         let import = Import::open(&store).expect("the note is whole");
-        assert!(import.is_under_way());
+        assert!(import.is_under_way(), "the flag comes back with the note");
         with_road(&store, &import, |road| {
             let third = [record(b"d", 7)];
             let late = import.page(road, &page(2, b"c", &third));
@@ -578,8 +615,8 @@ mod tests {
             let other = import.begin(road, 2, HLC, || Ok(()));
             assert_eq!(other, Err(NotImported::NotEmpty));
         });
-        assert!(found(&store, b"c"));
-        let stored = first[0].1.clone();
+        assert!(found(&store, b"c") && !import.is_under_way());
+        let stored = first[0].1.to_owned();
         let read = store.get(Key::user(b"a").as_stored(), Wait::Block, |cell| {
             cell.to_owned()
         });
@@ -670,6 +707,67 @@ mod tests {
             let looked = store.maintain(dendra_engine::Maintenance::Flush, 1, 1);
             looked.expect("the disk works");
             import.page(road, &page(1, b"a", &second)).expect("room");
+            import.finish(road, 1, b"b").expect("room");
+        });
+        assert!(found(&store, b"a") && found(&store, b"b"));
+    }
+
+    #[test]
+    fn a_page_waits_for_the_one_in_front_of_it() {
+        let store = engine(&MemVfs::new());
+        let import = Import::open(&store).expect("nothing is there");
+        let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
+        with_road(&store, &import, |road| {
+            import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+        });
+        std::thread::scope(|threads| {
+            let (import, store, second) = (&import, &store, &second);
+            let later = threads.spawn(move || {
+                with_road(store, import, |road| {
+                    import.page(road, &page(1, b"a", second))
+                })
+            });
+            while import.desk_held().waiting == 0 && !later.is_finished() {
+                std::thread::yield_now();
+            }
+            with_road(store, import, |road| {
+                import.page(road, &page(0, b"", &first))
+            })
+            .expect("room");
+            later.join().expect("no panic").expect("it has waited");
+        });
+        with_road(&store, &import, |road| import.finish(road, 1, b"b")).expect("room");
+        assert!(found(&store, b"a") && found(&store, b"b"));
+    }
+
+    #[test]
+    fn a_disk_that_fails_behind_a_restart_takes_back_no_more_than_was_not_noted() {
+        let vfs = FaultyVfs::new(Arc::new(MemVfs::new()));
+        let open = || {
+            let identity = Identity { node: 7, origin: 7 };
+            let options = Options::for_memory(16 << 20, 64 << 10);
+            Engine::open(Arc::new(vfs.clone()), options, identity, 1).expect("it opens")
+        };
+        let store = open();
+        let import = Import::open(&store).expect("nothing is there");
+        let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
+        with_road(&store, &import, |road| {
+            import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+            import.page(road, &page(0, b"", &first)).expect("room");
+        });
+        drop(store);
+        let store = open();
+        let import = Import::open(&store).expect("the note is whole");
+        with_road(&store, &import, |road| {
+            let next = vfs.calls().of(Call::Write);
+            vfs.fail(Call::Write, next, Failure::NoSpace, Repeat::Once);
+            let full = import.page(road, &page(0, b"a", &second));
+            assert_eq!(full, Err(NotImported::DiskFull));
+            let looked = store.maintain(dendra_engine::Maintenance::Flush, 1, 1);
+            looked.expect("the disk works");
+            assert_eq!(import.state().expect("under way").position, b"a");
+            // From the noted position on, as the command goes on.
+            import.page(road, &page(0, b"a", &second)).expect("room");
             import.finish(road, 1, b"b").expect("room");
         });
         assert!(found(&store, b"a") && found(&store, b"b"));

@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. A file is synced before it has its name, and its folder afterwards.
 //!
-//! Not here: names and bytes (`repository.rs`, `object.rs`).
+//! Not here: names (`repository.rs`), bytes (crate `archive`).
 
 use super::shelf::{BackupPlace, FileDraft, MARK, RepositoryUse, StoredBytes, StoredName};
 use super::shelf::{in_use, no_repository};

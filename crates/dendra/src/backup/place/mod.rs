@@ -9,7 +9,7 @@ mod shelf;
 use crate::exit::Failure;
 use folder::FolderPlace;
 use s3::S3Place;
-pub(crate) use shelf::{BackupPlace, FileDraft, MARK, RepositoryUse, StoredBytes, read};
+pub(crate) use shelf::{BackupPlace, FileDraft, MARK, RepositoryUse, read};
 use std::path::Path;
 
 /// Is there a repository at `path`?

@@ -8,13 +8,14 @@
 //! 1. A name stands for all bytes of a file, durably: what was not written to its end has no name.
 //! 2. A use of the place ends when the place is dropped.
 //!
-//! Not here: names and bytes (`repository.rs`, `object.rs`), the places (`folder.rs`, `s3/`).
+//! Not here: names (`repository.rs`), bytes (crate `archive`), the places (`folder.rs`, `s3/`).
 
 use crate::exit::Failure;
+pub(crate) use dendra_archive::object::StoredBytes;
 use std::fmt;
 use std::fs::File;
-use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 /// The file that marks a repository.
@@ -27,25 +28,6 @@ pub(crate) enum RepositoryUse {
     Shared,
     /// Nothing else runs: files may be removed.
     Alone,
-}
-
-/// A file of a place.
-pub(crate) trait StoredBytes: Send + Sync {
-    /// Its length.
-    fn len(&self) -> io::Result<u64>;
-
-    /// Fills `buf` from `offset` on.
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
-}
-
-impl StoredBytes for File {
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
-    }
-
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        FileExt::read_exact_at(self, buf, offset)
-    }
 }
 
 /// A file on this machine that has no name in the place yet; removed when dropped.
@@ -70,10 +52,15 @@ impl FileDraft {
             .open(&path)?;
         Ok(FileDraft { file, path })
     }
+}
 
-    #[cfg(test)]
-    pub(crate) fn path(&self) -> &std::path::Path {
-        &self.path
+impl Write for FileDraft {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }
 

@@ -125,6 +125,15 @@ impl Connection {
                 return self.those_in_front();
             }
         }
+        let is_of_data = matches!(routed, Ok(Route::Entity(_) | Route::Entities(_)));
+        if is_of_data && lane.shared.import.is_under_way() {
+            if self.has_waiting() {
+                return self.those_in_front();
+            }
+            let reason = "a restore is under way, and a part of the records is not here yet: \
+                          repeat its command to end it, or start with an empty folder";
+            return self.refuse(head, &Refusal::not_serving(reason, limits::RETRY_AFTER_S));
+        }
         if is_write && lane.is_poisoned() {
             let reason = "the log failed and the node stops: send it again in a moment";
             return self.refuse(head, &Refusal::not_serving(reason, limits::RETRY_AFTER_S));

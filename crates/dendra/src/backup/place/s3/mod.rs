@@ -23,7 +23,7 @@ mod sign;
 
 use super::shelf::{BackupPlace, FileDraft, MARK, RepositoryUse, StoredBytes, StoredName};
 use super::shelf::{in_use, no_repository};
-use crate::backup::seal;
+use crate::backup::key;
 use crate::exit::{Exit, Failure};
 use bytes::Bytes;
 use client::{S3Answer, S3Ask, S3Client, Sent};
@@ -272,7 +272,7 @@ struct InUse {
 impl InUse {
     fn begin(bucket: &Bucket, share: RepositoryUse) -> Result<InUse, Failure> {
         let failed = |e: io::Error| Failure::new(Exit::FAILURE, format!("{}: {e}", bucket.name));
-        let random = u64::from_le_bytes(seal::random()?);
+        let random = u64::from_le_bytes(key::random()?);
         let kind = match share {
             RepositoryUse::Shared => "shared",
             RepositoryUse::Alone => "alone",

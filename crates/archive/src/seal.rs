@@ -9,34 +9,31 @@
 //! ```
 //!
 //! Invariants
-//! 1. No key seals two chunks under one nonce: each file has a salt of 32 random bytes, and so a key
-//!    of its own, and each of its chunks a number.
+//! 1. No key seals two chunks under one nonce: each file has a salt of 32 random bytes, and so a
+//!    key of its own, and each of its chunks a number.
 //! 2. A chunk that was changed, moved, left out, or taken from another file does not open.
-//! 3. The key is shown nowhere, and its file is private.
+//! 3. The key is shown nowhere.
 //!
-//! Not here: what is in the chunks (`object.rs`, `manifest.rs`).
+//! Not here: what is in the chunks (`object.rs`, `manifest.rs`), the file of a key (crate
+//! `dendra`).
 //! See: docs/format/backup.md, "Encryption".
 
-use crate::exit::{Exit, Failure};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
+use ring::rand::{SecureRandom, SystemRandom};
 use std::fmt;
-use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::io;
 
 /// Random bytes in front of what a file's own key seals.
-pub(crate) const SALT_BYTES: usize = 32;
+pub const SALT_BYTES: usize = 32;
 /// What sealing adds to a chunk.
-pub(crate) const TAG_BYTES: usize = 16;
-const KEY_BYTES: usize = 32;
-/// A file with a key has one line.
-const FILE_BYTES_MAX: u64 = 1 << 10;
+pub const TAG_BYTES: usize = 16;
+/// Bytes of a key.
+pub const KEY_BYTES: usize = 32;
 
 /// What a chunk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SealedPart {
+pub enum SealedPart {
     /// The part of the content with this number.
     Part(u64),
     /// The end, behind so many parts.
@@ -45,7 +42,7 @@ pub(crate) enum SealedPart {
 
 /// The key of a repository.
 #[derive(Clone)]
-pub(crate) struct BackupKey {
+pub struct BackupKey {
     prk: Prk,
     id: u64,
 }
@@ -65,46 +62,16 @@ impl KeyType for Bytes {
 }
 
 impl BackupKey {
-    fn new(bytes: [u8; KEY_BYTES]) -> BackupKey {
+    /// The key of these random bytes.
+    pub fn new(bytes: [u8; KEY_BYTES]) -> BackupKey {
         let prk = Salt::new(HKDF_SHA256, b"dendra backup key 1").extract(&bytes);
         let mut key = BackupKey { prk, id: 0 };
         key.id = u64::from_be_bytes(key.derive(&[b"id"]));
         key
     }
 
-    /// Reads the file of a key.
-    pub(crate) fn read(path: &Path) -> Result<BackupKey, Failure> {
-        let what = "the key of the backups";
-        let bytes = dendra_server::tls::private(path, what, FILE_BYTES_MAX);
-        let bytes = bytes.map_err(Failure::usage)?;
-        let text = String::from_utf8_lossy(&bytes);
-        match parse(text.trim()) {
-            Some(key) => Ok(BackupKey::new(key)),
-            None => Err(Failure::usage(format!(
-                "{} holds no key: 64 hexadecimal digits, as `dendra backup key` writes them",
-                path.display()
-            ))),
-        }
-    }
-
-    /// Makes a file with a new key.
-    pub(crate) fn create(path: &Path) -> Result<BackupKey, Failure> {
-        let bytes: [u8; KEY_BYTES] = random()?;
-        let failed = |e: std::io::Error| Failure::output(&path.display().to_string(), &e);
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(failed)?;
-        let line = digits(&bytes) + "\n";
-        file.write_all(line.as_bytes()).map_err(failed)?;
-        file.sync_all().map_err(failed)?;
-        Ok(BackupKey::new(bytes))
-    }
-
     /// Names the key, and tells nothing of it.
-    pub(crate) fn id(&self) -> u64 {
+    pub fn id(&self) -> u64 {
         self.id
     }
 
@@ -119,30 +86,26 @@ impl BackupKey {
     }
 
     /// The name of the object with this content: the destination cannot guess the content by it.
-    pub(crate) fn name_of(&self, content: u128) -> u128 {
+    pub fn name_of(&self, content: u128) -> u128 {
         u128::from_be_bytes(self.derive(&[b"name", &content.to_be_bytes()]))
     }
 
     /// The key of one file: `of` says what it is, and is part of the key.
-    pub(crate) fn chunks(&self, salt: &[u8; SALT_BYTES], of: &[u8]) -> ChunkKey {
+    pub fn chunks(&self, salt: &[u8; SALT_BYTES], of: &[u8]) -> ChunkKey {
         let key: [u8; KEY_BYTES] = self.derive(&[b"chunks", salt, of]);
         let key = UnboundKey::new(&AES_256_GCM, &key).expect("the key has the right length");
         ChunkKey(LessSafeKey::new(key))
     }
 }
 
-fn digits(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn parse(text: &str) -> Option<[u8; KEY_BYTES]> {
-    let pairs = text.as_bytes().chunks(2);
-    let bytes = pairs.map(|it| dendra_base::hex::pair(*it.first()?, *it.get(1)?));
-    bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()
-}
-
 /// The key of one file.
-pub(crate) struct ChunkKey(LessSafeKey);
+pub struct ChunkKey(LessSafeKey);
+
+impl fmt::Debug for ChunkKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ChunkKey")
+    }
+}
 
 impl ChunkKey {
     fn nonce(chunk: SealedPart) -> Nonce {
@@ -157,44 +120,36 @@ impl ChunkKey {
     }
 
     /// Seals a chunk in its place. Requires: each chunk is sealed once.
-    pub(crate) fn seal(&self, chunk: SealedPart, head: &[u8], bytes: &mut Vec<u8>) {
+    pub fn seal(&self, chunk: SealedPart, head: &[u8], bytes: &mut Vec<u8>) {
         let sealed =
             self.0
                 .seal_in_place_append_tag(ChunkKey::nonce(chunk), Aad::from(head), bytes);
         sealed.expect("a chunk is not longer than the cipher allows");
     }
 
-    /// Opens it; `None` when it is not what was sealed.
-    pub(crate) fn open(
+    /// Opens it in its place; `None` when it is not what was sealed.
+    pub fn open<'a>(
         &self,
         chunk: SealedPart,
         head: &[u8],
-        mut bytes: Vec<u8>,
-    ) -> Option<Vec<u8>> {
-        let opened = self
-            .0
-            .open_in_place(ChunkKey::nonce(chunk), Aad::from(head), &mut bytes);
-        let length = opened.ok()?.len();
-        bytes.truncate(length);
-        Some(bytes)
+        bytes: &'a mut [u8],
+    ) -> Option<&'a [u8]> {
+        let nonce = ChunkKey::nonce(chunk);
+        let opened = self.0.open_in_place(nonce, Aad::from(head), bytes);
+        opened.ok().map(|it| &*it)
     }
 }
 
 /// Random bytes of the system.
-pub(crate) fn random<const N: usize>() -> Result<[u8; N], Failure> {
+///
+/// # Errors
+/// The system has none.
+pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    match drawn {
-        Ok(count) if count == N => Ok(bytes),
-        Ok(_) => Err(Failure::new(
-            Exit::FAILURE,
-            "too little randomness from the system",
-        )),
-        Err(e) => Err(Failure::new(
-            Exit::FAILURE,
-            format!("no randomness from the system ({e})"),
-        )),
-    }
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| io::Error::other("no randomness from the system"))?;
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -209,7 +164,10 @@ mod tests {
         let mut sealed = b"a chunk".to_vec();
         chunks.seal(SealedPart::Part(3), b"head", &mut sealed);
         assert_eq!(sealed.len(), 7 + TAG_BYTES);
-        let open = |key: &ChunkKey, chunk, head: &[u8]| key.open(chunk, head, sealed.clone());
+        let open = |key: &ChunkKey, chunk, head: &[u8]| {
+            let mut sealed = sealed.clone();
+            key.open(chunk, head, &mut sealed).map(<[u8]>::to_vec)
+        };
         assert_eq!(
             open(&chunks, SealedPart::Part(3), b"head"),
             Some(b"a chunk".to_vec())
@@ -258,34 +216,15 @@ mod tests {
             "{:016x} {:032x} {}",
             key.id(),
             key.name_of(1),
-            digits(&sealed)
+            sealed
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
         );
         assert_eq!(
             found,
             "42c83b30b47ce973 9b730152ddd153e423f91c3da3c1d22a \
              2d841a24934ab0382146d90b8715bb78252b07359a886a"
         );
-    }
-
-    #[test]
-    fn a_key_file_is_private_made_once_and_read_back() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("key");
-        let made = BackupKey::create(&path).expect("it is new");
-        assert_eq!(BackupKey::read(&path).expect("a key").id(), made.id());
-        assert!(BackupKey::create(&path).is_err(), "it is there");
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-        fs::set_permissions(&path, mode).expect("it is ours");
-        assert!(BackupKey::read(&path).is_err(), "others may read it");
-        let short = folder.path().join("short");
-        let mut file = fs::OpenOptions::new();
-        let mut file = file
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&short)
-            .expect("new");
-        file.write_all(b"beef\n").expect("there is room");
-        assert!(BackupKey::read(&short).is_err(), "too short");
     }
 }

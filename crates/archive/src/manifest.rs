@@ -12,12 +12,12 @@
 //! 1. A manifest without its last line, or with another checksum, is refused as a whole.
 //! 2. Unknown fields are passed over; a later format is refused.
 //!
-//! Not here: where it is kept (`repository.rs`).
+//! Not here: where it is kept (crate `dendra`), objects (`object.rs`).
 //! See: docs/format/backup.md.
 
-use super::seal::{self, BackupKey, SALT_BYTES, SealedPart};
-use crate::exit::Failure;
+use crate::seal::{self, BackupKey, SALT_BYTES, SealedPart};
 use serde_json::{Value, json};
+use std::io;
 use xxhash_rust::xxh3::xxh3_128;
 
 const FORMAT: u64 = 1;
@@ -33,68 +33,74 @@ fn purpose(id: &str) -> Vec<u8> {
 
 /// One file of a node's checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BackupFile {
+pub struct BackupFile {
     /// Its name in the checkpoint.
-    pub(crate) name: String,
+    pub name: String,
     /// Its length.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// The object that holds it.
-    pub(crate) object: u128,
+    pub object: u128,
     /// XXH3-128 of its bytes.
-    pub(crate) checksum: u128,
+    pub checksum: u128,
 }
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BackupNode {
+pub struct BackupNode {
     /// Its URL in the cluster; of a node by itself that of its admin port.
-    pub(crate) url: String,
+    pub url: String,
     /// Its id.
-    pub(crate) node: u128,
+    pub node: u128,
     /// No version of it had a larger clock value when its checkpoint was made.
-    pub(crate) hlc: u64,
+    pub hlc: u64,
     /// Its checkpoint.
-    pub(crate) files: Vec<BackupFile>,
+    pub files: Vec<BackupFile>,
 }
 
 /// The cluster that a backup is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BackupCluster {
-    pub(crate) name: String,
-    pub(crate) epoch: u64,
-    pub(crate) replication_factor: u64,
-    pub(crate) members: Vec<String>,
+pub struct BackupCluster {
+    /// Its name.
+    pub name: String,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Copies of a record.
+    pub replication_factor: u64,
+    /// URLs of its members.
+    pub members: Vec<String>,
 }
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BackupManifest {
+pub struct BackupManifest {
     /// Begins with the time, so that names are in order.
-    pub(crate) id: String,
+    pub id: String,
     /// Writes that were acknowledged before this are in it; wall milliseconds of the machine of the
     /// backup.
-    pub(crate) began_ms: u64,
+    pub began_ms: u64,
     /// Writes that began after this are not in it.
-    pub(crate) cut_ms: u64,
+    pub cut_ms: u64,
     /// No version in it has a larger clock value.
-    pub(crate) hlc: u64,
+    pub hlc: u64,
     /// `None` for a node by itself.
-    pub(crate) cluster: Option<BackupCluster>,
-    pub(crate) nodes: Vec<BackupNode>,
+    pub cluster: Option<BackupCluster>,
+    /// Its nodes.
+    pub nodes: Vec<BackupNode>,
     /// Bytes that were read from nodes for it, and not taken from earlier backups.
-    pub(crate) moved_bytes: u64,
+    pub moved_bytes: u64,
     /// Their size in the repository.
-    pub(crate) moved_stored_bytes: u64,
+    pub moved_stored_bytes: u64,
 }
 
 impl BackupManifest {
-    /// Bytes of all its files.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.files().map(|(_, file)| file.bytes).sum()
+    /// Bytes of all its files; the most there is, if a hostile manifest names more.
+    pub fn bytes(&self) -> u64 {
+        let sizes = self.files().map(|(_, file)| file.bytes);
+        sizes.fold(0, u64::saturating_add)
     }
 
     /// All files, with their nodes.
-    pub(crate) fn files(&self) -> impl Iterator<Item = (&BackupNode, &BackupFile)> {
+    pub fn files(&self) -> impl Iterator<Item = (&BackupNode, &BackupFile)> {
         let of = |node| std::iter::repeat(node);
         self.nodes
             .iter()
@@ -102,7 +108,7 @@ impl BackupManifest {
     }
 
     /// The members of which it has nothing.
-    pub(crate) fn missing(&self) -> Vec<&str> {
+    pub fn missing(&self) -> Vec<&str> {
         let members = self.cluster.iter().flat_map(|cluster| &cluster.members);
         let is_here = |url: &String| self.nodes.iter().any(|node| node.url == *url);
         members
@@ -112,7 +118,7 @@ impl BackupManifest {
     }
 
     /// The file.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let nodes: Vec<Value> = self.nodes.iter().map(node_to_json).collect();
         let cluster = self.cluster.as_ref().map(|cluster| {
             json!({
@@ -141,7 +147,10 @@ impl BackupManifest {
     }
 
     /// The file in an encrypted repository.
-    pub(crate) fn seal(&self, key: &BackupKey) -> Result<Vec<u8>, Failure> {
+    ///
+    /// # Errors
+    /// The system has no randomness.
+    pub fn seal(&self, key: &BackupKey) -> io::Result<Vec<u8>> {
         let salt: [u8; SALT_BYTES] = seal::random()?;
         let mut head = SEALED_MAGIC.to_vec();
         head.extend_from_slice(&SEALED_FORMAT.to_le_bytes());
@@ -154,8 +163,11 @@ impl BackupManifest {
         Ok(head)
     }
 
-    /// Reads what [`BackupManifest::seal`] wrote for the backup `id`; the error as in `decode`.
-    pub(crate) fn open(bytes: &[u8], key: &BackupKey, id: &str) -> Result<BackupManifest, String> {
+    /// Reads what [`BackupManifest::seal`] wrote for the backup `id`.
+    ///
+    /// # Errors
+    /// As those of `decode`; or it does not open with this key and name.
+    pub fn open(bytes: &[u8], key: &BackupKey, id: &str) -> Result<BackupManifest, String> {
         let split = bytes.split_at_checked(SEALED_HEAD_BYTES);
         let (head, chunk) = split.ok_or("it is cut, or no encrypted manifest of a backup")?;
         if head[..8] != SEALED_MAGIC {
@@ -169,27 +181,27 @@ impl BackupManifest {
         }
         let salt = head[20..].try_into().expect("the head ends with the salt");
         let chunks = key.chunks(&salt, &purpose(id));
-        match chunks.open(SealedPart::End(0), head, chunk.to_vec()) {
-            Some(text) => BackupManifest::decode(&text),
+        match chunks.open(SealedPart::End(0), head, &mut chunk.to_vec()) {
+            Some(text) => BackupManifest::decode(text),
             None => Err(
                 "it does not open with the key: it was changed, or is another backup's".to_owned(),
             ),
         }
     }
 
-    /// Reads the file; the error is the end of a sentence that begins with its name.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<BackupManifest, String> {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// It is cut, damaged, or of a later format: the end of a sentence that begins with its name.
+    pub fn decode(bytes: &[u8]) -> Result<BackupManifest, String> {
         let cut = "it is cut, or no manifest of a backup: its last line is no checksum";
         let text = std::str::from_utf8(bytes).map_err(|_| "it is damaged: no text".to_owned())?;
         let (page, last) = text
             .strip_suffix('\n')
             .and_then(|text| text.rsplit_once('\n'))
             .ok_or(cut)?;
-        let checksum = last
-            .strip_prefix("checksum ")
-            .and_then(|digits| u128::from_str_radix(digits, 16).ok())
-            .ok_or(cut)?;
-        if xxh3_128(&bytes[..page.len() + 1]) != checksum {
+        let checksum = last.strip_prefix("checksum ").ok_or(cut)?;
+        if format!("{:032x}", xxh3_128(&bytes[..page.len() + 1])) != checksum {
             return Err("it is damaged: its checksum does not hold".to_owned());
         }
         let page: Value = serde_json::from_str(page).map_err(|e| e.to_string())?;
@@ -227,13 +239,18 @@ fn node_to_json(node: &BackupNode) -> Value {
     })
 }
 
+/// A name. It is shown to people: what steers a terminal is none.
 fn text(value: &Value) -> Option<String> {
-    value.as_str().map(str::to_owned)
+    let text = value.as_str()?;
+    let is_plain = !text.chars().any(char::is_control);
+    is_plain.then(|| text.to_owned())
 }
 
-/// A number in hexadecimal digits.
-pub(super) fn digits(value: &Value) -> Option<u128> {
-    u128::from_str_radix(value.as_str()?, 16).ok()
+/// A number in hexadecimal digits, and nothing else.
+pub fn digits(value: &Value) -> Option<u128> {
+    let text = value.as_str()?;
+    let is_digits = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_digits.then(|| u128::from_str_radix(text, 16).ok())?
 }
 
 fn clock(value: &Value) -> Option<u64> {
@@ -241,7 +258,7 @@ fn clock(value: &Value) -> Option<u64> {
 }
 
 /// The cluster in an answer of a node, or in a manifest; `None` when it is unreadable.
-pub(super) fn cluster(value: &Value) -> Option<Option<BackupCluster>> {
+pub fn cluster(value: &Value) -> Option<Option<BackupCluster>> {
     if value.is_null() {
         return Some(None);
     }
@@ -328,9 +345,7 @@ mod tests {
 
     #[test]
     fn an_encrypted_manifest_opens_under_its_own_name_and_key_alone() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let key = |name: &str| BackupKey::create(&folder.path().join(name)).expect("a new key");
-        let (key, other) = (key("one"), key("other"));
+        let (key, other) = (BackupKey::new([1; 32]), BackupKey::new([2; 32]));
         let manifest = manifest();
         let sealed = manifest.seal(&key).expect("randomness");
         let open = |bytes: &[u8], key| BackupManifest::open(bytes, key, &manifest.id);

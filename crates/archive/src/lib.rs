@@ -1,0 +1,24 @@
+//! The files of a backup: manifests, objects, and how both are sealed.
+//!
+//! ```text
+//! content ─► object::ObjectWriter ─► bytes of an object ─► object::ObjectReader ─► frames
+//! manifest::BackupManifest ─► encode, or seal ─► bytes ─► decode, or open
+//! seal.rs    what a repository's key derives, and chunks under it
+//! ```
+//!
+//! Invariants
+//! 1. No input panics, and none makes more memory than its own length and one frame: what is in a
+//!    repository may be of anybody who can write there.
+//! 2. Whatever is read as whole is what was written, up to the strength of its checksums; in a
+//!    sealed file, of its key.
+//!
+//! Not here: names and places of files, the file of a key, what a backup is for (crate `dendra`).
+//! See: docs/format/backup.md, `tests/mutations.rs`, and the targets `backup_…` in `fuzz/`.
+
+#![warn(unreachable_pub, unnameable_types)]
+#![warn(clippy::match_bool, clippy::manual_let_else)]
+#![forbid(unsafe_code)]
+
+pub mod manifest;
+pub mod object;
+pub mod seal;

@@ -1,0 +1,309 @@
+//! Pages of a restore on their way to the members, several at once.
+//!
+//! ```text
+//! reader ─► page, page ─► PAGES_READ_AHEAD ─┬─► sender ─► each member
+//! (a thread that may wait)                  └─► sender ─► each member      PAGES_UNDER_WAY of them
+//! ```
+//!
+//! Invariants
+//! 1. Pages are sent in their order, each when its share of `PAGES_AT_ONCE_BYTES` is free: that much
+//!    memory, and what is read ahead.
+//! 2. A member refuses a page that lacks one in front of it. While such a one is under way, the page
+//!    is sent again; else the member lost something, and the round ends.
+//! 3. A record is counted once, in whatever rounds it is sent.
+//!
+//! Not here: rounds, and where they begin (`restore.rs`).
+//! See: docs/format/backup.md, docs/decisions/0042-a-restore-writes-tables.md.
+
+use super::archive::MergedWalk;
+use super::nodes::{AdminNode, PageRefusal};
+use super::pace::TransferPace;
+use super::progress;
+use super::take::join_all;
+use crate::console::{Console, show_key};
+use crate::exit::{Exit, Failure};
+use bytes::Bytes;
+use dendra_base::{Cell, Key, Kind};
+use dendra_wire::restore::{PAGES_AT_ONCE_BYTES, RestorePageWriter, page_room};
+use dendra_wire::route::is_tokens;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit, mpsc};
+
+/// Pages that are read ahead of those under way.
+const PAGES_READ_AHEAD: usize = 2;
+/// Pages that are under way at once: one is written by a member, one arrives there, and one leaves.
+const PAGES_UNDER_WAY: usize = 4;
+/// Before a page is sent again that came too early.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What is sent in one round.
+pub(crate) struct PageSource {
+    pub(crate) walk: MergedWalk,
+    /// The restore.
+    pub(crate) id: u128,
+    /// The first page begins behind this key.
+    pub(crate) behind: Vec<u8>,
+    /// Is the table of tokens sent, too?
+    pub(crate) with_tokens: bool,
+    /// Records up to this key were counted in an earlier round.
+    pub(crate) counted: Vec<u8>,
+}
+
+/// What a round sent, that no round had sent before it.
+#[derive(Debug, Default)]
+pub(crate) struct SentRecords {
+    pub(crate) values: u64,
+    pub(crate) tombstones: u64,
+    pub(crate) bytes: u64,
+    /// All members took everything up to this key.
+    pub(crate) counted: Vec<u8>,
+}
+
+/// One page, and its content.
+struct SentPage {
+    number: u64,
+    bytes: Bytes,
+    position: Vec<u8>,
+    /// Without records that an earlier round counted.
+    values: u64,
+    tombstones: u64,
+    counted_bytes: u64,
+}
+
+/// The end of a round.
+pub(crate) enum RoundEnd {
+    /// A member lacks something: another round sends it.
+    Behind(Failure),
+    /// The restore cannot go on by itself.
+    Failed(Failure),
+}
+
+impl From<Failure> for RoundEnd {
+    fn from(failure: Failure) -> RoundEnd {
+        RoundEnd::Failed(failure)
+    }
+}
+
+impl From<PageRefusal> for RoundEnd {
+    fn from(why: PageRefusal) -> RoundEnd {
+        match why {
+            PageRefusal::Behind(failure) => RoundEnd::Behind(failure),
+            PageRefusal::Failed(failure) => RoundEnd::Failed(repeat(failure)),
+        }
+    }
+}
+
+/// With what to do about it.
+pub(crate) fn repeat(failure: Failure) -> Failure {
+    let reason = failure.sentence;
+    let sentence = format!("{reason}; repeat the command: it goes on where it was");
+    Failure::new(failure.exit, sentence)
+}
+
+/// Why a backup ends a restore.
+pub(crate) fn unreadable(reason: String) -> Failure {
+    Failure::new(
+        Exit::FAILURE,
+        format!("the backup cannot be read: {reason}; `dendra backup verify` shows all damage"),
+    )
+}
+
+/// What all senders of a round share.
+struct SendingRound<'a> {
+    members: &'a [&'a AdminNode],
+    pace: TransferPace,
+    bar: ProgressBar,
+    ready: Mutex<mpsc::Receiver<SentPage>>,
+    room: Semaphore,
+    /// Numbers of the pages that some member has not taken yet.
+    under_way: RefCell<BTreeSet<u64>>,
+    /// Why no page is sent any more.
+    end: RefCell<Option<PageRefusal>>,
+    /// Pages that all members took, while one in front of them is under way.
+    early: RefCell<BTreeMap<u64, SentPage>>,
+    /// The pages in front of these.
+    sent: RefCell<SentRecords>,
+}
+
+/// Sends all pages to all members: what was sent, and the key where the last page ends.
+pub(crate) async fn send(
+    source: PageSource,
+    members: &[&AdminNode],
+    bytes_per_second: Option<u64>,
+    console: Console,
+) -> (SentRecords, Result<Vec<u8>, RoundEnd>) {
+    let (pages, ready) = mpsc::channel(PAGES_READ_AHEAD);
+    let round = SendingRound {
+        members,
+        pace: TransferPace::new(bytes_per_second),
+        bar: bar(source.walk.records(), console),
+        ready: Mutex::new(ready),
+        room: Semaphore::new(PAGES_AT_ONCE_BYTES),
+        under_way: RefCell::default(),
+        end: RefCell::default(),
+        early: RefCell::default(),
+        sent: RefCell::new(SentRecords {
+            counted: source.counted.clone(),
+            ..SentRecords::default()
+        }),
+    };
+    let reading = tokio::task::spawn_blocking(move || source.read(&pages));
+    join_all((0..PAGES_UNDER_WAY).map(|_| round.sender())).await;
+    // Wakes a reader whose pages nobody takes any more.
+    round.ready.lock().await.close();
+    let read = reading.await;
+    let ended = match (round.end.take(), read) {
+        (Some(end), _) => Err(end.into()),
+        (None, Ok(Ok(position))) => Ok(position),
+        (None, Ok(Err(reason))) => Err(unreadable(reason).into()),
+        (None, Err(e)) => {
+            let sentence = format!("the reader ended: {e}");
+            Err(Failure::new(Exit::FAILURE, sentence).into())
+        }
+    };
+    match ended.is_ok() {
+        true => round.bar.finish_and_clear(),
+        false => round.bar.abandon(),
+    }
+    (round.sent.take(), ended)
+}
+
+impl SendingRound<'_> {
+    /// Sends one page after the other, beside other senders.
+    async fn sender(&self) {
+        while let Some((page, _room)) = self.next().await {
+            let sent = self.members.iter().map(|node| self.deliver(node, &page));
+            let sent = join_all(sent).await;
+            match sent.into_iter().collect::<Result<(), PageRefusal>>() {
+                Ok(()) => self.count(page),
+                Err(end) => {
+                    // The first reason is the cause of the others.
+                    self.end.borrow_mut().get_or_insert(end);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The next page, when it may be sent. Pages leave in their order: the lock is held meanwhile.
+    async fn next(&self) -> Option<(SentPage, SemaphorePermit<'_>)> {
+        let mut ready = self.ready.lock().await;
+        let page = ready.recv().await?;
+        let room = page_room(page.bytes.len());
+        let room = self.room.acquire_many(room).await;
+        let room = room.expect("it is never closed");
+        self.pace.take(page.bytes.len() as u64).await;
+        if self.end.borrow().is_some() {
+            return None;
+        }
+        self.under_way.borrow_mut().insert(page.number);
+        Some((page, room))
+    }
+
+    /// Is a page in front of this one under way?
+    fn is_preceded(&self, number: u64) -> bool {
+        let under_way = self.under_way.borrow();
+        under_way.first().is_some_and(|first| *first < number)
+    }
+
+    async fn deliver(&self, node: &AdminNode, page: &SentPage) -> Result<(), PageRefusal> {
+        loop {
+            // Asked in front: the page before may be taken while this one travels.
+            let is_preceded = self.is_preceded(page.number);
+            match node.page(page.bytes.clone()).await {
+                Err(PageRefusal::Behind(_)) if is_preceded && self.end.borrow().is_none() => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                taken => return taken,
+            }
+        }
+    }
+
+    /// Counts a page, and those behind it that were taken before it was.
+    fn count(&self, mut page: SentPage) {
+        let mut under_way = self.under_way.borrow_mut();
+        under_way.remove(&page.number);
+        let first = under_way.first().copied().unwrap_or(u64::MAX);
+        page.bytes = Bytes::new();
+        let mut early = self.early.borrow_mut();
+        early.insert(page.number, page);
+        let mut sent = self.sent.borrow_mut();
+        while let Some(entry) = early.first_entry().filter(|it| *it.key() < first) {
+            let page = entry.remove();
+            sent.values += page.values;
+            sent.tombstones += page.tombstones;
+            sent.bytes += page.counted_bytes;
+            self.bar.inc(page.values + page.tombstones);
+            if page.position > sent.counted {
+                sent.counted = page.position;
+            }
+        }
+    }
+}
+
+impl PageSource {
+    /// Reads the backup, on a thread that may wait, and fills pages; where the last one ends.
+    fn read(mut self, pages: &mpsc::Sender<SentPage>) -> Result<Vec<u8>, String> {
+        for number in 0.. {
+            let mut writer = RestorePageWriter::new(self.id, number, &self.behind);
+            let (mut values, mut tombstones, mut bytes) = (0, 0, 0);
+            while !writer.is_full() {
+                let Some((key, cell)) = self.walk.next()? else {
+                    break;
+                };
+                if !self.with_tokens && is_tokens(Key::user(&key).as_stored()) {
+                    continue;
+                }
+                if key > self.counted {
+                    count(&cell, &mut values, &mut tombstones);
+                    bytes += (key.len() + cell.as_ref().encoded_len()) as u64;
+                }
+                writer.push(&key, &cell.as_ref());
+                if let Some(found) = self.walk.disagreements.pop() {
+                    let key = show_key(&found.raw_key);
+                    return Err(format!(
+                        "its nodes hold different values of {key} under one version"
+                    ));
+                }
+            }
+            if writer.is_empty() {
+                break;
+            }
+            self.behind.clear();
+            self.behind.extend_from_slice(writer.position());
+            let page = SentPage {
+                number,
+                position: self.behind.clone(),
+                bytes: writer.finish(),
+                values,
+                tombstones,
+                counted_bytes: bytes,
+            };
+            if pages.blocking_send(page).is_err() {
+                // The sender failed, and says why.
+                break;
+            }
+        }
+        Ok(self.behind)
+    }
+}
+
+fn count(cell: &Cell, values: &mut u64, tombstones: &mut u64) {
+    match cell.kind {
+        Kind::Value => *values += 1,
+        Kind::Tombstone => *tombstones += 1,
+    }
+}
+
+fn bar(records: u64, console: Console) -> ProgressBar {
+    let bar = progress::bar(records, console);
+    // Records of all nodes: how many keys they are is known at the end.
+    let template = "{spinner} {pos} records of at most {len}, {per_sec}, {elapsed}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}
