@@ -18,8 +18,8 @@ use dendra_engine::check::check_folder;
 use dendra_engine::vfs::faulty::{Call, Failure, Repeat};
 use dendra_engine::vfs::{FaultyVfs, MemVfs, Vfs, Wait};
 use dendra_engine::{
-    Batch, Compression, Cursor, DamagedSpan, Direction, Engine, Error, Flow, Identity, IsForeign,
-    Lookup, Maintained, Maintenance, Options, Progress, Show, WriteOutcome,
+    Batch, Compression, Cursor, Direction, Engine, Error, Flow, Identity, IsForeign, Lookup,
+    Maintained, Maintenance, Options, Progress, Show, WriteOutcome,
 };
 use dendra_node::step::{LostSpan, StoreFailure, StoreOutcome};
 use std::ops::Bound;
@@ -34,11 +34,6 @@ pub struct EngineStore {
 
 /// A pass over all tables begins so long after the one before it.
 const SCRUB_EVERY_MS: u64 = 1_000;
-
-/// A number for a span, the same whenever it is asked for.
-fn mark(span: &DamagedSpan) -> u64 {
-    span.table << 32 | span.offset
-}
 
 fn draw_options(shape: &Shape) -> Options {
     let mut prng = Prng::named(shape.engine_seed, "engine options");
@@ -253,7 +248,7 @@ impl EngineStore {
     pub(super) fn lost_spans(&self) -> Vec<LostSpan> {
         let spans = self.engine.damaged_spans().into_iter();
         let lost = spans.map(|span| LostSpan {
-            id: mark(&span),
+            id: span.id,
             first: span.first.into(),
             last: span.last.into(),
         });
@@ -262,13 +257,14 @@ impl EngineStore {
 
     pub(super) fn repaired(&self, id: u64) {
         for span in self.engine.damaged_spans() {
-            if mark(&span) == id {
+            if span.id == id {
                 self.engine.repaired(&span);
             }
         }
     }
 
-    /// Damage in tables that another member could have repaired.
+    /// Damage in tables that another member could have repaired. A hole waits for a table with a
+    /// hopeless block: that one cannot be written anew.
     pub(super) fn damage_left(&self) -> Option<String> {
         let report = check_folder(&self.vfs.process_crash_image()).ok()?;
         let hopeless = self.engine.damaged_spans().into_iter();
@@ -279,7 +275,8 @@ impl EngineStore {
         let left = report
             .findings
             .into_iter()
-            .find(|it| it.file.ends_with(".tbl") && !hopeless.contains(&it.file));
+            .filter(|it| it.file.ends_with(".tbl") && !hopeless.contains(&it.file))
+            .find(|it| hopeless.is_empty() || !it.reason.contains("waits for the copies"));
         left.map(|it| format!("{it:?}"))
     }
 
