@@ -164,8 +164,8 @@ impl World<'_> {
         }
     }
 
-    /// The horizon is about to rise to `purge` at a member. Scrubs look for the damage later: behind
-    /// compactions of the other members.
+    /// The horizon is about to rise to `purge` at a member. Scrubs look for the damage later,
+    /// behind compactions of the other members.
     pub(super) fn rot_under_horizon(&mut self, member: usize, purge: u64) {
         let it = &mut self.members[member];
         if self.plan.shape.copies >= 3
