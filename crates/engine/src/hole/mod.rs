@@ -234,3 +234,134 @@ pub(crate) fn is_error_of(holes: &[Hole], error: &Error) -> bool {
     };
     holes.iter().any(|hole| hole.is_of(table, *offset))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hole() -> Hole {
+        Hole {
+            table: 7,
+            offset: 512,
+            first: b"\x10b".to_vec(),
+            last: b"\x10f".to_vec(),
+            below: at(50),
+            clock: 40,
+            is_dropped: false,
+        }
+    }
+
+    fn at(hlc: u64) -> Version {
+        Version {
+            hlc,
+            ..Version::ZERO
+        }
+    }
+
+    #[test]
+    fn what_a_purged_delete_may_have_hidden_goes_and_nothing_else() {
+        let mut hole = hole();
+        let hides =
+            |hole: &Hole, key: &[u8], hlc| hole.may_hide(key, &CellRef::value(key, at(hlc), b"v"));
+        assert!(hides(&hole, b"\x10b", 1) && hides(&hole, b"\x10f", 40));
+        assert!(!hides(&hole, b"\x10a", 1) && !hides(&hole, b"\x10f\0", 1));
+        assert!(
+            !hides(&hole, b"\x10c", 41),
+            "a delete above it is not purged"
+        );
+        hole.clock = 60;
+        assert!(hides(&hole, b"\x10c", 49));
+        assert!(!hides(&hole, b"\x10c", 50), "the block had nothing newer");
+        // Its age does not matter, but for a promise.
+        hole.first = b"\x01".to_vec();
+        let born = |key: &[u8], born| {
+            let cell = CellRef {
+                born,
+                ..CellRef::value(key, at(1), b"v")
+            };
+            hole.may_hide(key, &cell)
+        };
+        assert!(born(b"\x10c", 0) && born(b"\x10c", 99) && born(b"\x03c", 99));
+        assert!(born(b"\x02c", 60) && !born(b"\x02c", 61) && !born(b"\x02c", 0));
+        assert!(!born(b"\x01c", 1), "no other member has notes of the node");
+    }
+
+    #[test]
+    fn a_hole_stands_for_a_block_that_had_nothing_newer() {
+        let mut table = TableMeta {
+            id: 8,
+            bytes: 1,
+            digest: 1,
+            records: 1,
+            tombstones: 0,
+            expiring: 0,
+            smallest: b"\x10a".to_vec(),
+            largest: b"\x10z".to_vec(),
+            version_min: at(1),
+            version_max: at(50),
+        };
+        let span = |last: &[u8]| KeySpan {
+            first: b"\x10c".to_vec(),
+            last: last.to_vec(),
+        };
+        let mut hole = hole();
+        assert!(hole.stands_for(&table, &span(b"\x10f")));
+        assert!(!hole.stands_for(&table, &span(b"\x10g")));
+        table.version_max = at(51);
+        assert!(!hole.stands_for(&table, &span(b"\x10f")));
+        table.version_max = at(50);
+        hole.is_dropped = true;
+        assert!(
+            !hole.stands_for(&table, &span(b"\x10f")),
+            "records of the repair may be in it"
+        );
+    }
+
+    #[test]
+    fn a_hole_reads_back_and_each_of_its_states_has_a_name_of_its_own() {
+        let hole = hole();
+        let mut bytes = Vec::new();
+        hole.encode(&mut bytes);
+        assert_eq!(Hole::decode(&mut bytes.as_slice()), Some(hole.clone()));
+        for at in 0..bytes.len() {
+            assert_eq!(Hole::decode(&mut &bytes[..at]), None);
+        }
+        let dropped = Hole {
+            is_dropped: true,
+            ..hole.clone()
+        };
+        let later = Hole {
+            clock: 41,
+            ..dropped.clone()
+        };
+        let ids = [&hole, &dropped, &later].map(|hole| hole.as_lost().id);
+        assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2]);
+    }
+
+    #[test]
+    fn a_walk_meets_the_nearest_hole_in_its_direction() {
+        let other = Hole {
+            offset: 1_024,
+            first: b"\x10k".to_vec(),
+            last: b"\x10m".to_vec(),
+            ..hole()
+        };
+        let holes = [other, hole()];
+        let met = |found: Option<(&Hole, &[u8])>| found.map(|(_, at)| at.to_vec());
+        let key = |key: &'static [u8]| Bound::Included(key);
+        assert_eq!(met(ahead(&holes, key(b"\x10a"))), Some(b"\x10b".to_vec()));
+        assert_eq!(met(ahead(&holes, key(b"\x10f"))), Some(b"\x10b".to_vec()));
+        let behind_it = Bound::Excluded(&b"\x10f"[..]);
+        assert_eq!(met(ahead(&holes, behind_it)), Some(b"\x10k".to_vec()));
+        assert_eq!(met(ahead(&holes, key(b"\x10n"))), None);
+        assert_eq!(met(behind(&holes, key(b"\x10z"))), Some(b"\x10m".to_vec()));
+        assert_eq!(met(behind(&holes, key(b"\x10k"))), Some(b"\x10m".to_vec()));
+        let before_it = Bound::Excluded(&b"\x10k"[..]);
+        assert_eq!(met(behind(&holes, before_it)), Some(b"\x10f".to_vec()));
+        assert_eq!(
+            met(behind(&holes, Bound::Unbounded)),
+            Some(b"\x10m".to_vec())
+        );
+        assert_eq!(met(behind(&holes, key(b"\x10a"))), None);
+    }
+}
