@@ -212,10 +212,18 @@ fn tool(root: &Path, component: &str, arguments: &[&str]) -> Ended {
     ended(succeeds(&mut cargo(root, arguments)))
 }
 
+/// Tests of one binary that run at once. Many of them wait for a cluster's timers rather than for a
+/// core.
+const TEST_THREADS: &str = "4";
+
 /// Runs all tests, showing their output as it comes and adding up the results.
 fn tests(root: &Path, command: &[&str], count: &mut Count, names: &mut Vec<String>) -> bool {
     let failed_before = count.failed;
-    let outcome = streamed(cargo(root, command), |line| {
+    let mut command_line = cargo(root, command);
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        command_line.env("RUST_TEST_THREADS", TEST_THREADS);
+    }
+    let outcome = streamed(command_line, |line| {
         names.extend(parse_failed(line).map(str::to_owned));
         if let Some(result) = parse_result(line) {
             count.passed += result.passed;

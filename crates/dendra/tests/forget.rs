@@ -7,6 +7,7 @@
 //! a member joins ─► records that moved away are dropped ─► the horizon rises
 //! all are killed ─► deleted keys stay deleted, the others are there
 //! a backup from before ─► into a cluster whose horizon is above all of it ─► it stays
+//! a block rots that may hide purged records ─► the horizon is held ─► mended ─► it rises
 //! ```
 //!
 //! Invariants
@@ -20,6 +21,7 @@ mod support;
 
 use serde_json::Value;
 use std::net::SocketAddr;
+use std::path::Path;
 use support::http::{Answer, Client};
 use support::town::{Town, free_address};
 use support::{dendra, run};
@@ -380,4 +382,138 @@ fn a_backup_comes_back_into_a_cluster_whose_horizon_is_above_it() {
     });
     wait_for_horizon(&mut target, 2);
     gone(&target, "kept-", RECORDS);
+}
+
+/// Bytes that no compression makes small.
+fn noise(number: usize) -> Vec<u8> {
+    let mut prng = dendra_base::Prng::new(number as u64);
+    let mut bytes = vec![0; 1_000];
+    prng.fill(&mut bytes);
+    bytes
+}
+
+/// Offsets of the data blocks of a table that hold records of clients alone, if it has deletes.
+fn blocks_beside_deletes(folder: &Path, table: &str) -> Vec<u64> {
+    let dumped = run(dendra(["dump"]).arg(folder.join(table)));
+    assert_eq!(dumped.code, Some(0), "{}", dumped.stderr);
+    let text = String::from_utf8_lossy(&dumped.stdout).into_owned();
+    let number = |line: &str, name: &str| {
+        let rest = line.strip_prefix(name)?.trim();
+        rest.parse::<u64>().ok()
+    };
+    let mut blocks = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if number(line, "tombstones") == Some(0) {
+            return Vec::new();
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let [
+            "block",
+            _,
+            "bytes",
+            "at",
+            offset,
+            "newest",
+            _,
+            "up",
+            "to",
+            up_to,
+        ] = words[..]
+            && up_to.starts_with("\\x10")
+        {
+            let offset = offset.trim_end_matches(',');
+            blocks.push(offset.parse().expect("a number"));
+        }
+    }
+    // The first one may begin with other records.
+    blocks.drain(..1.min(blocks.len()));
+    blocks
+}
+
+/// Flips a bit in each table of a stopped member that has deletes; how many there were.
+fn rot_deletes(folder: &Path) -> usize {
+    let names = std::fs::read_dir(folder).expect("a folder");
+    let names = names.map(|name| name.expect("a name").file_name());
+    let mut rotten = 0;
+    for name in names.filter_map(|name| name.into_string().ok()) {
+        if !name.ends_with(".tbl") {
+            continue;
+        }
+        let blocks = blocks_beside_deletes(folder, &name);
+        if let Some(offset) = blocks.get(blocks.len() / 2) {
+            let path = folder.join(&name);
+            let mut bytes = std::fs::read(&path).expect("a table");
+            bytes[*offset as usize + 20] ^= 1;
+            std::fs::write(&path, bytes).expect("there is room");
+            rotten += 1;
+        }
+    }
+    rotten
+}
+
+#[test]
+fn a_damaged_block_that_may_hide_what_others_purged_is_mended_and_horizons_rise_again() {
+    const RECORDS: usize = 240;
+    let mut flags = FLAGS.to_vec();
+    flags.extend(["--scrub-every-s", "1", "--scrub-rate", "64MiB"]);
+    let mut town = Town::found_with(3, &flags);
+    let put = |client: &mut Client, number: usize, body: usize| {
+        let key = format!("rot-{number:04}");
+        let written = client.ask("PUT", &key, &[], &noise(body));
+        assert_eq!(written.expect("an answer").status, 201, "{key}");
+    };
+    let all = doors(&town);
+    for_each(&all, RECORDS, |client, number| put(client, number, number));
+    for at in 0..3 {
+        wait_for_horizon(&mut town, at);
+    }
+    // A delete for every second one, and a newer value for a quarter of them: above old values.
+    for_each(&all, RECORDS, |client, number| match number % 4 {
+        0 | 2 => {
+            let key = format!("rot-{number:04}");
+            let deleted = client.ask("DELETE", &key, &[], b"");
+            assert_eq!(deleted.expect("an answer").status, 202, "{key}");
+        }
+        1 => put(client, number, number + RECORDS),
+        _ => {}
+    });
+    // A clean stop makes tables of all of it.
+    town.stop(1);
+    let folder = town.path("1");
+    assert!(rot_deletes(&folder) > 0, "a table has deletes");
+    town.start(1);
+    town.wait_until_serving(1);
+    let scrub = |town: &Town, field: &str| {
+        let status = town.admin(1, "GET", "/v0/status", "");
+        status.unwrap_or_default()["engine"]["scrub"][field].as_u64()
+    };
+    town.wait_until(1, |town| scrub(town, "spans_lost") > Some(0));
+    let is_held = |held: &Value| held["code"] == "damage";
+    town.wait_until(0, |town| {
+        let held = horizons(town, 0)["held"].clone();
+        let held = held.as_array().cloned().unwrap_or_default();
+        held.iter().any(is_held)
+    });
+    // A repair begins a minute behind the damage, and once more behind the drop.
+    town.wait_until(1, |town| town.log_of(1).contains("may have hidden records"));
+    town.wait_until(1, |town| scrub(town, "spans_lost") == Some(0));
+    for at in 0..3 {
+        wait_for_horizon(&mut town, at);
+    }
+    for door in doors(&town) {
+        for_each(&[door], RECORDS, |client, number| {
+            let key = format!("rot-{number:04}");
+            let got = client.ask("GET", &key, &[], b"").expect("an answer");
+            let body = match number % 4 {
+                0 | 2 => None,
+                1 => Some(noise(number + RECORDS)),
+                _ => Some(noise(number)),
+            };
+            assert_eq!(got.status, body.as_ref().map_or(404, |_| 200), "{key}");
+            assert!(body.is_none_or(|body| body == got.body), "{key}");
+        });
+    }
+    town.stop(1);
+    let checked = run(dendra(["check"]).arg(&folder));
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
 }

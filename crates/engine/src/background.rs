@@ -11,7 +11,8 @@
 //! 3. An error gives the job up and leaves the folder as it was. The next call starts anew, and
 //!    without a table that failed two jobs (`damage.rs`).
 //!
-//! Not here: when slices run, and how far apart (the server's maintenance threads).
+//! Not here: when slices run, and how far apart (the server's maintenance threads), the steps of
+//! holes (`hole/tend.rs`).
 //! See: docs/overload.md.
 
 use crate::compact::pick::{Plan, Reason, pick, pick_foreign, pick_purge, pick_settle};
@@ -27,7 +28,7 @@ use crate::tree::manifest::Manifest;
 use crate::vfs::Vfs;
 use crate::waits::hold;
 use crate::{Error, Result, wal};
-use dendra_base::{Durability, Space, Version};
+use dendra_base::{Durability, Version};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -62,8 +63,9 @@ impl Engine {
 
     /// Seals the active memtable because something waits for what is in it, and not for its size.
     fn seal_if_wanted(&self) -> Result<bool> {
-        let order = self.foreign.wants_seal();
-        let is_wanted = order.is_some() || self.wants_seal.load(Ordering::Acquire);
+        let (order, round) = (self.foreign.wants_seal(), self.holes.wants_seal());
+        let is_ordered = order.is_some() || round.is_some();
+        let is_wanted = is_ordered || self.wants_seal.load(Ordering::Acquire);
         if !is_wanted || self.view().sealed.len() >= SEALED_MAX {
             return Ok(false);
         }
@@ -74,6 +76,9 @@ impl Engine {
         })?;
         if let Some(order) = order {
             self.foreign.sealed(order, log_floor);
+        }
+        if let Some(round) = round {
+            self.holes.sealed(round, log_floor);
         }
         Ok(true)
     }
@@ -99,7 +104,7 @@ impl Engine {
                 return Ok(false);
             };
             let mut job = Job::flush(&oldest.memtable, view.tree.clone(), &self.options, now_ms)?;
-            job.leave_out(self.foreign.now());
+            self.leave_out(&mut job);
             *slot = Some(job);
         }
         let job = slot.as_mut().expect("set above");
@@ -135,7 +140,7 @@ impl Engine {
             let added = added.iter().map(|t| (0, t.clone())).collect();
             view.tree = Arc::new(view.tree.replace(&[], added));
         })?;
-        self.note_foreign(job, &added);
+        self.note_made(job, &added);
         self.counters.flushes.add(1);
         self.counters.flush_bytes.add(bytes);
         Ok(())
@@ -179,6 +184,9 @@ impl Engine {
     fn step_compact(&self, now_ms: u64, budget_bytes: usize) -> Result<bool> {
         let mut slot = hold(&self.lanes.compact);
         if slot.is_none() {
+            if self.tend_holes().inspect_err(|e| self.note_full_disk(e))? {
+                return Ok(true);
+            }
             // Asked for before the view is taken: records flushed in between are in its tables.
             let horizon = self.purge_horizon().min(self.segments.version_min());
             let purge = Purge {
@@ -192,9 +200,9 @@ impl Engine {
             let view = self.view();
             let mended = self
                 .damage
-                .mendable(|id, spans| !self.may_reappear(&view.tree, id, spans));
-            let mended =
-                mended.and_then(|(id, spans)| Some((mend(&view.tree, id, &spans)?, spans)));
+                .mendable(|id, spots| !self.may_reappear(&view.tree, id, spots));
+            let mended = mended.and_then(|(id, spots)| mend(&view.tree, id, spots));
+            let mended = mended.or_else(|| self.drop_plan(&view.tree, &view.holes));
             let (plan, repaired) = match mended {
                 Some((plan, spans)) => (plan, Some(spans)),
                 None => match self.next_plan(&view.tree, horizon, is_quiet) {
@@ -212,7 +220,7 @@ impl Engine {
                 None => Job::compact(plan.clone(), tree, options, purge),
             };
             let mut job = job.inspect_err(|e| self.damage.note_job(e, &plan.inputs))?;
-            job.leave_out(self.foreign.now());
+            self.leave_out(&mut job);
             *slot = Some(job);
         }
         let job = slot.as_mut().expect("set above");
@@ -283,38 +291,6 @@ impl Engine {
         })
     }
 
-    /// Could a record that the other owners have purged come back when the damaged blocks in
-    /// `spans` go? A block may hold the tombstone that hides it here. Then the table stays.
-    ///
-    /// A live value hides older ones, too. But what all owners purged above it is a delete. This
-    /// folder has that in another table, where it stays as long as this table is there.
-    fn may_reappear(&self, tree: &Tree, id: u64, spans: &[KeySpan]) -> bool {
-        let ages = self.age_horizon().clock;
-        let horizon = self.purge_horizon().max(Version {
-            hlc: ages,
-            ..Version::ZERO
-        });
-        let damaged = tree.tables().find(|(_, t)| t.meta().id == id);
-        let hides = |span: &KeySpan| {
-            let is_of_users = span.first.first() >= Some(&Space::User.byte());
-            damaged.is_none_or(|(_, t)| {
-                t.meta().tombstones > 0 || t.meta().expiring > 0 || !is_of_users
-            })
-        };
-        let may_hold = |table: &TableMeta, span: &KeySpan| {
-            table.id != id
-                && hides(span)
-                && table.version_min <= horizon
-                && damaged.is_none_or(|(_, t)| table.version_min < t.meta().version_max)
-                && table.smallest <= span.last
-                && span.first <= table.largest
-        };
-        horizon != Version::ZERO
-            && tree
-                .tables()
-                .any(|(_, t)| spans.iter().any(|span| may_hold(t.meta(), span)))
-    }
-
     fn install_move(&self, plan: &Plan) -> Result<()> {
         let view = self.view();
         let moved: Vec<Arc<Table>> = view
@@ -328,9 +304,17 @@ impl Engine {
         Ok(())
     }
 
-    fn note_foreign(&self, job: &Job, added: &[Arc<Table>]) {
+    /// Records that the job is to leave out. Requires: its inputs are fixed.
+    fn leave_out(&self, job: &mut Job) {
+        let copies = self.age_horizon().copies;
+        let dropping = self.holes.now(&self.view().holes, copies);
+        job.leave_out(self.foreign.now(), dropping);
+    }
+
+    fn note_made(&self, job: &Job, added: &[Arc<Table>]) {
         let ids = added.iter().map(|table| table.meta().id);
-        self.foreign.made(job.left_out(), ids);
+        self.foreign.made(job.left_out(), ids.clone());
+        self.holes.made(job.dropping(), ids);
     }
 
     fn install_compaction(&self, job: &Job) -> Result<()> {
@@ -344,7 +328,7 @@ impl Engine {
             .map(|(_, t)| t.clone())
             .collect();
         self.install_tables(plan, &added)?;
-        self.note_foreign(job, &added);
+        self.note_made(job, &added);
         let spots = self.damage.forget(&plan.inputs);
         self.scrub.mended(spots);
         for table in replaced {
@@ -397,16 +381,17 @@ impl Engine {
     }
 }
 
-/// A table of `tree` can be written anew without the damaged blocks in `spans`; `None` when it is
-/// not there any more.
-fn mend(tree: &Tree, id: u64, spans: &[KeySpan]) -> Option<Plan> {
+/// A table of `tree` can be written anew without its damaged blocks; `None` when it is not there
+/// any more.
+fn mend(tree: &Tree, id: u64, spots: Vec<(u64, KeySpan)>) -> Option<(Plan, Vec<KeySpan>)> {
     let (level, _) = tree.tables().find(|(_, t)| t.meta().id == id)?;
-    Some(Plan {
+    let plan = Plan {
         inputs: vec![id],
         level,
         is_move: false,
-        reason: Reason::Mend { spots: spans.len() },
-    })
+        reason: Reason::Mend { spots: spots.len() },
+    };
+    Some((plan, spots.into_iter().map(|(_, span)| span).collect()))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! noted                        scrubbed soon                names every damaged spot, or finds none
 //! scrubbed twice, same spot    confirmed                    its span of keys can be repaired
 //! all of its spots repaired    mended                       written anew without those blocks
+//!                              or a hole                    they may hide what others have purged
 //! ```
 //!
 //! A table that is set aside moves to level 0, where tables may overlap. So the level it came from
@@ -23,7 +24,7 @@
 //! 4. A table is mended only when each span that lost records was said to be repaired.
 //!
 //! Not here: the choice of jobs (`compact/pick/`), the check of a whole folder (`check/`), where a
-//! scrub stands (`scrub/`).
+//! scrub stands (`scrub/`), blocks that may hide something (`hole/`).
 //! See: docs/overload.md, docs/operating.md.
 
 use crate::Error;
@@ -57,6 +58,8 @@ pub struct DamagedTable {
 /// Records of one table are lost, and which ones is not known: their keys lie between two others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedSpan {
+    /// Names the span: the same whenever it is asked for, until it has to be repaired anew.
+    pub id: u64,
     /// The table.
     pub table: u64,
     /// Where its damage begins, in bytes.
@@ -73,6 +76,12 @@ impl DamagedSpan {
     /// File name of the table inside the folder.
     pub fn file(&self) -> String {
         table::file_name(self.table)
+    }
+
+    pub(crate) fn id_of(table: u64, offset: u64, state: [u64; 2]) -> u64 {
+        let numbers = [table, offset, state[0], state[1]];
+        let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+        xxhash_rust::xxh3::xxh3_64(&bytes)
     }
 }
 
@@ -220,14 +229,15 @@ impl Damage {
         Scrubbed { confirmed }
     }
 
-    /// Spans of keys in which records are lost and were not repaired.
+    /// Spans of keys in which records are lost. A repaired one is listed until its block is gone.
     pub(crate) fn spans(&self) -> Vec<DamagedSpan> {
         let notes = hold(&self.notes);
         let mut spans = Vec::new();
         for (id, note) in notes.iter() {
             for known in note.spots.iter().filter(|known| known.is_confirmed()) {
-                if let (false, Some(span)) = (known.is_repaired, &known.spot.span) {
+                if let Some(span) = &known.spot.span {
                     spans.push(DamagedSpan {
+                        id: DamagedSpan::id_of(*id, known.spot.offset, [0, 0]),
                         table: *id,
                         offset: known.spot.offset,
                         reason: known.spot.reason.clone(),
@@ -256,11 +266,11 @@ impl Damage {
     }
 
     /// A table that can be written anew, if `may` allows that: its id, and the spans that may be
-    /// left out.
+    /// left out, with the offsets of their blocks.
     pub(crate) fn mendable(
         &self,
-        may: impl Fn(u64, &[KeySpan]) -> bool,
-    ) -> Option<(u64, Vec<KeySpan>)> {
+        may: impl Fn(u64, &[(u64, KeySpan)]) -> bool,
+    ) -> Option<(u64, Vec<(u64, KeySpan)>)> {
         if self.mendable.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -268,9 +278,31 @@ impl Damage {
         let mut mendable = notes.iter().filter(|(_, note)| note.is_mendable());
         mendable.find_map(|(id, note)| {
             let spots = note.spots.iter();
-            let spans: Vec<KeySpan> = spots.filter_map(|known| known.spot.span.clone()).collect();
-            may(*id, &spans).then_some((*id, spans))
+            let lossy = spots.filter_map(|it| Some((it.spot.offset, it.spot.span.clone()?)));
+            let spots: Vec<(u64, KeySpan)> = lossy.collect();
+            may(*id, &spots).then_some((*id, spots))
         })
+    }
+
+    /// Spans of this table in which records are lost for certain.
+    pub(crate) fn spans_of(&self, id: u64) -> Vec<KeySpan> {
+        let notes = hold(&self.notes);
+        let spots = notes.get(&id).into_iter().flat_map(|note| &note.spots);
+        let confirmed = spots.filter(|known| known.is_confirmed());
+        confirmed.filter_map(|it| it.spot.span.clone()).collect()
+    }
+
+    /// Can all of the table be read, as far as is known, but for blocks in these spans?
+    pub(crate) fn is_readable_without(&self, id: u64, spans: &[KeySpan]) -> bool {
+        let notes = hold(&self.notes);
+        let Some(note) = notes.get(&id) else {
+            return true;
+        };
+        let is_left_out = |known: &KnownFlaw| {
+            let lost = known.spot.span.as_ref();
+            lost.is_none_or(|lost| spans.iter().any(|it| it.covers(lost)))
+        };
+        !note.spots.is_empty() && note.spots.iter().all(is_left_out)
     }
 
     /// Forgets tables that are gone; how many damaged spots they had.

@@ -142,5 +142,19 @@ fn fact(fact: &Fact, out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "  log from {}", wal::segment_name(*segment))
         }
         Fact::HlcCeiling { hlc } => writeln!(out, "  clock below {hlc:016x}"),
+        Fact::Hole(hole) => writeln!(
+            out,
+            "  hole of {} at {}: \"{}\" to \"{}\", below {}, clock {:016x}, dropped: {}",
+            table::file_name(hole.table),
+            hole.offset,
+            hole.first.escape_ascii(),
+            hole.last.escape_ascii(),
+            hole.below,
+            hole.clock,
+            hole.is_dropped
+        ),
+        Fact::HoleGone { table, offset } => {
+            writeln!(out, "  no hole of {} at {offset}", table::file_name(*table))
+        }
     }
 }

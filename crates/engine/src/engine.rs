@@ -24,6 +24,7 @@ use crate::compact::run::AgeHorizon;
 use crate::damage::{Damage, DamagedTable};
 use crate::foreign::{Foreign, IsForeign};
 use crate::garbage::Garbage;
+use crate::hole::{self, state::Holes};
 use crate::identity::Identity;
 use crate::lanes::{Lanes, Maintained, Maintenance};
 use crate::memtable::Memtable;
@@ -74,6 +75,7 @@ pub struct Engine {
     purge_horizon: Mutex<Version>,
     pub(crate) ages: Ages,
     pub(crate) foreign: Foreign,
+    pub(crate) holes: Holes,
     /// The age horizon rose: what it covers may be in the active memtable.
     pub(crate) wants_seal: AtomicBool,
     pub(crate) is_disk_full: AtomicBool,
@@ -145,7 +147,10 @@ impl Engine {
             active: memtable,
             sealed: Vec::new(),
             tree: Arc::new(opened.tree),
+            holes: opened.folder.holes.clone().into(),
         };
+        let holes = Holes::default();
+        view.holes.iter().for_each(|hole| holes.begin(hole));
         Ok(Engine {
             identity: opened.identity,
             cache,
@@ -168,6 +173,7 @@ impl Engine {
             purge_horizon: Mutex::new(Version::ZERO),
             ages: Ages::default(),
             foreign: Foreign::default(),
+            holes,
             wants_seal: AtomicBool::new(false),
             is_disk_full: AtomicBool::new(false),
             disk_free_bytes: AtomicU64::new(0),
@@ -276,8 +282,11 @@ impl Engine {
         budget_bytes: usize,
         visit: impl FnMut(&[u8], CellRef<'_>) -> Flow,
     ) -> Result<Progress> {
-        let sources = self.view.load().sources(&self.cache, cursor.fill());
-        let progress = cursor.run(sources, budget_bytes, visit);
+        let view = self.view.load();
+        let sources = view.sources(&self.cache, cursor.fill());
+        let holes = Arc::clone(&view.holes);
+        drop(view);
+        let progress = cursor.run(sources, &holes, budget_bytes, visit);
         if let Err(error) = &progress {
             self.note_failed_read(error);
         }
@@ -294,7 +303,11 @@ impl Engine {
     fn note_failed_read(&self, error: &Error) {
         if let Error::Damaged { .. } = error {
             self.counters.damaged_reads.add(1);
-            self.damage.note_read(error, &self.view.load().tree);
+            let view = self.view.load();
+            // A hole was found by scrubs, and says nothing new about its table.
+            if view.holes.is_empty() || !hole::is_error_of(&view.holes, error) {
+                self.damage.note_read(error, &view.tree);
+            }
         }
     }
 

@@ -29,6 +29,7 @@ mod error;
 mod foreign;
 mod frame;
 mod garbage;
+mod hole;
 mod identity;
 mod ingest;
 mod lanes;
@@ -82,6 +83,7 @@ pub mod formats {
 
     /// The manifest.
     pub mod manifest {
+        pub use crate::hole::Hole;
         pub use crate::table::TableMeta;
         pub use crate::tree::edit::{Edit, Fact, Folder};
         pub use crate::tree::manifest::{file_name, replay};

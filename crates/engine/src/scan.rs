@@ -18,6 +18,7 @@
 
 use crate::Result;
 use crate::cache::FillCache;
+use crate::hole::{self, Hole};
 use crate::merge::Merge;
 use crate::source::Source;
 use dendra_base::{CellRef, Direction};
@@ -113,6 +114,14 @@ impl Cursor {
         }
     }
 
+    /// Does the scan come to `key` before it comes to `other`?
+    fn is_before(&self, key: &[u8], other: &[u8]) -> bool {
+        match self.direction {
+            Direction::Forward => key < other,
+            Direction::Backward => key > other,
+        }
+    }
+
     fn stand_behind(&mut self, key: &[u8]) {
         *self.bound() = Bound::Excluded(key.to_vec());
     }
@@ -128,11 +137,20 @@ impl Cursor {
         }
     }
 
+    /// The hole that it meets first from its position on, and the key at which it does.
+    fn next_hole<'a>(&self, holes: &'a [Hole]) -> Option<(&'a Hole, &'a [u8])> {
+        match self.direction {
+            Direction::Forward => hole::ahead(holes, self.position()),
+            Direction::Backward => hole::behind(holes, self.position()),
+        }
+    }
+
     /// Carries the scan on over `sources` until the visitor pauses, the range ends, or about
     /// `budget_bytes` were looked at.
     pub(crate) fn run(
         &mut self,
         sources: Vec<Box<dyn Source + Send>>,
+        holes: &[Hole],
         budget_bytes: usize,
         mut visit: impl FnMut(&[u8], CellRef<'_>) -> Flow,
     ) -> Result<Progress> {
@@ -140,12 +158,16 @@ impl Cursor {
             return Ok(Progress::Done);
         }
         self.is_under_way = true;
+        let next_hole = self.next_hole(holes);
         let mut merge = Merge::new(sources);
         merge.seek(self.position(), self.direction)?;
         let mut seen = 0;
         while let Some((key, cell)) = merge.current() {
             if self.is_past_end(key) {
                 break;
+            }
+            if let Some((hole, _)) = next_hole.filter(|(_, at)| !self.is_before(key, at)) {
+                return Err(hole.error());
             }
             seen += key.len() + cell.encoded_len();
             let is_shown = match self.show {
@@ -166,6 +188,9 @@ impl Cursor {
                 return Ok(Progress::More);
             }
             merge.advance()?;
+        }
+        if let Some((hole, _)) = next_hole.filter(|(_, at)| !self.is_past_end(at)) {
+            return Err(hole.error());
         }
         self.is_done = true;
         Ok(Progress::Done)

@@ -57,6 +57,7 @@ impl Snapshot {
                 active,
                 sealed: Vec::new(),
                 tree: Arc::new(tree),
+                holes: folder.holes.into(),
             },
             cache,
             identity,
@@ -90,6 +91,6 @@ impl Snapshot {
         visit: impl FnMut(&[u8], CellRef<'_>) -> Flow,
     ) -> Result<Progress> {
         let sources = self.view.sources(&self.cache, cursor.fill());
-        cursor.run(sources, budget_bytes, visit)
+        cursor.run(sources, &self.view.holes, budget_bytes, visit)
     }
 }

@@ -12,6 +12,7 @@
 
 use crate::Result;
 use crate::cache::{BlockCache, FillCache};
+use crate::hole::{self, Hole};
 use crate::memtable::Memtable;
 use crate::source::Source;
 use crate::table::{First, Found, LevelIter, Reading, Table, TableIter, key_hash};
@@ -50,6 +51,8 @@ pub(crate) struct View {
     pub sealed: Vec<Sealed>,
     /// Tables.
     pub tree: Arc<Tree>,
+    /// Where reads find less than the folder held.
+    pub holes: Arc<[Hole]>,
 }
 
 /// The newest cell found so far, wherever its bytes are.
@@ -114,6 +117,9 @@ impl View {
             Ok(()) => {}
             Err(e) if e.would_block() => return Ok(Lookup::WouldBlock),
             Err(e) => return Err(e),
+        }
+        if let Some(hole) = hole::over(&self.holes, stored_key, best.version()) {
+            return Err(hole.error());
         }
         Ok(match best {
             Best::Nothing => Lookup::Nothing,

@@ -255,6 +255,7 @@ fn mended(has_a_delete: bool) -> u64 {
             twin.insert(key(n), known);
         }
         let all = DamagedSpan {
+            id: 0,
             table: 0,
             offset: 0,
             reason: String::new(),

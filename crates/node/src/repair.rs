@@ -21,6 +21,7 @@
 //! 3. One walk at a time, one page at a time. It takes no more bytes a second than this member may
 //!    load.
 //! 4. A change of the members begins all repairs anew.
+//! 5. With a replication factor of one nothing is ever repaired: the span stays damaged.
 //!
 //! Not here: a walk page by page (`walk.rs`), finding damage and dropping it (crate `engine`).
 //! See: docs/protocol.md, "Damage".
@@ -147,6 +148,9 @@ impl Repairer {
     }
 
     fn begin_walk(&mut self, desk: &Desk, turn: &mut Turn<'_>) {
+        if has_the_only_copies(desk) {
+            return;
+        }
         let now_us = turn.now.mono_us;
         self.unusable.retain(|_, until_us| now_us < *until_us);
         let mut next_us = NEVER;
@@ -251,6 +255,12 @@ impl Repairer {
             }
         }
     }
+}
+
+/// Are there records that this member alone keeps, of the usual number of copies?
+fn has_the_only_copies(desk: &Desk) -> bool {
+    let mut all = desk.ring.all();
+    desk.topology.copies() == 1 && all.any(|partition| place(desk, partition) == Some(0))
 }
 
 /// Members of which a walk is missing; empty = enough were walked.

@@ -30,8 +30,12 @@ struct World {
 
 impl World {
     fn new() -> World {
+        World::of_copies(3)
+    }
+
+    fn of_copies(copies: u8) -> World {
         let members = ["h1:1", "h2:1", "h3:1"].map(|url| Member::new(url).expect("an address"));
-        let topology = Topology::new("dendra", members.to_vec(), 3).expect("a topology");
+        let topology = Topology::new("dendra", members.to_vec(), copies).expect("a topology");
         let layout = Arc::new(Layout::of_list(&Arc::new(topology)));
         let node = Node::new(NodeConfig {
             is_keeper: true,
@@ -247,6 +251,25 @@ fn notes_of_the_node_are_never_repaired() {
     world.pass(10 * WAIT_US);
     assert_eq!(world.page(), None);
     assert!(!world.is_repaired());
+}
+
+#[test]
+fn what_has_one_copy_is_never_said_to_be_repaired() {
+    let repaired = |copies| {
+        let mut world = World::of_copies(copies);
+        world.lose(&Key::user(b"b"), &Key::user(b"d"));
+        world.pass(WAIT_US);
+        for _ in 0..20 {
+            if let Some((member, id, _, _)) = world.page() {
+                let (records, next) = (Vec::new(), None);
+                world.answer(member, id, Answer::Loaded { records, next });
+            }
+            world.pass(REPAIR_PAUSE_US);
+        }
+        world.is_repaired()
+    };
+    assert!(repaired(2));
+    assert!(!repaired(1));
 }
 
 #[test]

@@ -17,7 +17,7 @@
 use crate::changes::{Changes, OperatorDeed, PlannedDeed};
 use crate::changing::{draw_clocks, draw_deed};
 use crate::plan::{
-    FaultKind, KeyClass, Plan, Planned, PlannedBase, PlannedKind, Shape, draw_failing_reads,
+    Fault, FaultKind, KeyClass, Plan, Planned, PlannedBase, PlannedKind, Shape, draw_failing_reads,
     draw_faults, draw_scans, pick, skewed,
 };
 use dendra_base::Prng;
@@ -26,13 +26,19 @@ impl Plan {
     /// What `seed` means for a cluster whose horizons rise.
     pub fn draw_forgetting(seed: u64) -> Plan {
         let stream = |name: &str| Prng::named(seed, &format!("forgetting: {name}"));
-        let shape = draw_shape(&mut stream("shape"));
+        let mut shape = draw_shape(&mut stream("shape"));
         let changes = draw_changes(&shape, &mut stream("changes"));
         let clients = draw_clients(&shape, &mut stream("clients"));
         let mut faults = draw_faults(&shape, &mut stream("faults"));
         faults.extend(draw_failing_reads(&shape, &mut stream("failing reads")));
         let only_away = |planned: &PlannedDeed| planned.deed == OperatorDeed::Away;
         let may_rot = changes.deeds.iter().all(only_away);
+        let rot = draw_rot(&shape, &mut stream("rot under horizons"));
+        if may_rot && !rot.is_empty() {
+            faults.extend(rot);
+            // A delete stays above what it hides until its horizon has risen.
+            shape.level0_tables = Some(8);
+        }
         faults.retain(|fault| match fault.kind {
             FaultKind::Rot { .. } => may_rot,
             FaultKind::LostDisk => false,
@@ -74,6 +80,22 @@ fn draw_shape(prng: &mut Prng) -> Shape {
     shape.unlucky = prng.below(shape.members as u64) as usize;
     draw_clocks(&mut shape, prng);
     shape
+}
+
+/// A block of a delete rots when a horizon rises, in every third run.
+fn draw_rot(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
+    let count = match prng.below(3) {
+        0 => 1 + prng.below(3),
+        _ => 0,
+    };
+    let draw = |_| Fault {
+        at_us: shape.chaos_us / 8 + prng.below(shape.chaos_us * 3 / 4),
+        length_us: 1,
+        kind: FaultKind::RotUnderHorizon {
+            draw: prng.next_u64(),
+        },
+    };
+    (0..count).map(draw).collect()
 }
 
 fn draw_changes(shape: &Shape, prng: &mut Prng) -> Changes {

@@ -148,6 +148,8 @@ pub(crate) struct Member {
     pub(crate) is_lost: bool,
     /// Something on the disk was damaged.
     pub(crate) is_rotten: bool,
+    /// A block rots when the next horizon rises here, where this draw says.
+    pub(crate) rot_under_horizon: Option<u64>,
     /// The spans that its first loop was told to be lost.
     pub(crate) lost: Vec<LostSpan>,
     /// Peers to which the links were told to be up.
@@ -185,6 +187,7 @@ impl Member {
             event_us: 0,
             is_lost: false,
             is_rotten: false,
+            rot_under_horizon: None,
             lost: Vec::new(),
             links_up: BTreeSet::new(),
             ages: BTreeMap::new(),

@@ -82,6 +82,8 @@ pub struct Shape {
     pub value_bytes_max: u64,
     /// Limits of the engine are drawn from this.
     pub engine_seed: u64,
+    /// Tables of level 0 that it merges, if not drawn with the rest.
+    pub level0_tables: Option<usize>,
     /// Bytes of hints that a member keeps.
     pub hint_bytes: u64,
     /// Bytes a second that a member compares with others, and its rest between two comparisons with
@@ -268,6 +270,12 @@ pub enum FaultKind {
         /// Where.
         draw: u64,
     },
+    /// Right before the next horizon rises here: a block of a delete rots, above an older record of
+    /// its key in another table. The unlucky member only.
+    RotUnderHorizon {
+        /// Where.
+        draw: u64,
+    },
     /// A disk is lost and its member never comes back. The unlucky member only.
     LostDisk,
 }
@@ -300,6 +308,7 @@ impl Fault {
             FaultKind::Blackout
             | FaultKind::Cut { .. }
             | FaultKind::Rot { .. }
+            | FaultKind::RotUnderHorizon { .. }
             | FaultKind::LostDisk => None,
         }
     }
@@ -522,6 +531,7 @@ impl Shape {
                 StoreKind::Engine => pick(prng, &[30, 200, 1_500]),
             },
             engine_seed: prng.next_u64(),
+            level0_tables: None,
             hint_bytes: pick(prng, &[0, 2_000, 1 << 20]),
             compares: None,
             stranger_permille: pick(prng, &[0, 0, 0, 5]),

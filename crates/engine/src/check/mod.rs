@@ -94,6 +94,7 @@ pub fn check_folder(vfs: &dyn Vfs) -> Result<Report> {
     if let Err(e) = recover::check_disjoint(&whole) {
         check.find(e)?;
     }
+    check.holes(&folder)?;
     check.log(&folder, &names)?;
     check.leftovers(&folder, &names);
     Ok(check.report)
@@ -249,6 +250,12 @@ impl Check<'_> {
         self.report
             .findings
             .extend(named.chain(counted).map(finding));
+    }
+
+    /// Spans of keys whose records wait for those of other owners.
+    fn holes(&mut self, folder: &Folder) -> Result<()> {
+        let mut holes = folder.holes.iter();
+        holes.try_for_each(|hole| self.find(hole.error()))
     }
 
     fn log(&mut self, folder: &Folder, names: &[String]) -> Result<()> {

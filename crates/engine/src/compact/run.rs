@@ -13,6 +13,7 @@
 
 use super::pick::{Plan, Reason};
 use crate::foreign::ForeignRecords;
+use crate::hole::state::DropOrders;
 use crate::memtable::Memtable;
 use crate::merge::Merge;
 use crate::options::{Compression, Options};
@@ -108,6 +109,8 @@ pub(crate) struct Job {
     purge: Purge,
     /// Records of other folders: they are left out.
     foreign: Option<ForeignRecords>,
+    /// Records that a lost block may have hidden: the same.
+    dropping: Option<DropOrders>,
     options: TableOptions,
     table_bytes: u64,
     /// The table being written.
@@ -142,6 +145,7 @@ impl Job {
             merge,
             purge: Purge::nothing(now_ms),
             foreign: None,
+            dropping: None,
             writer: None,
             made: Vec::new(),
             metas: Vec::new(),
@@ -192,6 +196,7 @@ impl Job {
             merge,
             purge,
             foreign: None,
+            dropping: None,
             writer: None,
             made: Vec::new(),
             metas: Vec::new(),
@@ -226,6 +231,7 @@ impl Job {
             merge,
             purge: Purge::nothing(now_ms),
             foreign: None,
+            dropping: None,
             writer: None,
             made: Vec::new(),
             metas: Vec::new(),
@@ -234,13 +240,23 @@ impl Job {
     }
 
     /// Leaves these records out. Before the first step; the inputs are fixed.
-    pub(crate) fn leave_out(&mut self, foreign: Option<ForeignRecords>) {
+    pub(crate) fn leave_out(
+        &mut self,
+        foreign: Option<ForeignRecords>,
+        dropping: Option<DropOrders>,
+    ) {
         self.foreign = foreign;
+        self.dropping = dropping;
     }
 
-    /// The records that it leaves out.
+    /// The foreign records that it leaves out.
     pub(crate) fn left_out(&self) -> Option<&ForeignRecords> {
         self.foreign.as_ref()
+    }
+
+    /// The drops that it is a part of.
+    pub(crate) fn dropping(&self) -> Option<&DropOrders> {
+        self.dropping.as_ref()
     }
 
     /// The tables that it merges, and why.
@@ -271,7 +287,8 @@ impl Job {
             seen += bytes;
             self.read_bytes += bytes as u64;
             let is_foreign = self.foreign.as_ref().is_some_and(|it| it.has(key, &cell));
-            if !is_foreign && !self.is_droppable(key, &cell) {
+            let is_hidden = self.dropping.as_mut().is_some_and(|it| it.has(key, &cell));
+            if !is_foreign && !is_hidden && !self.is_droppable(key, &cell) {
                 if self.writer.is_none() {
                     let id = next_id();
                     self.writer = Some(TableWriter::create(vfs, id, &self.options)?);

@@ -23,7 +23,6 @@ pub(crate) mod note;
 pub(crate) mod state;
 
 use crate::Result;
-use crate::damage::DamagedSpan;
 use crate::engine::Engine;
 use crate::lanes::Maintained;
 use crate::table::{ScrubRead, Table};
@@ -215,19 +214,5 @@ impl Engine {
         let mut stats = hold(&self.scrub.stats);
         stats.began_ms = if note.limit == 0 { 0 } else { note.began_ms };
         (stats.full_began_ms, stats.full_ended_ms) = note.full_ms;
-    }
-
-    /// Spans of keys in which records of this folder are lost: two scrubs could not read them.
-    pub fn damaged_spans(&self) -> Vec<DamagedSpan> {
-        self.damage.spans()
-    }
-
-    /// Notes that the store holds again each record that `span` has lost, or a newer one. The
-    /// damaged blocks are of no use any more. A later `maintain(Compact)` writes the table without
-    /// them.
-    ///
-    /// A caller that says so too early loses those records for good.
-    pub fn repaired(&self, span: &DamagedSpan) {
-        self.damage.repaired(span);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! edit   = fact*          fact = | tag 1 | body … |        little-endian; drawn in manifest.md
-//!   1 identity  2 add table  3 remove table  4 log floor  5 clock ceiling
+//!   1 identity  2 add table  3 remove table  4 log floor  5 clock ceiling  6 hole  7 hole gone
 //! ```
 //!
 //! Invariants
@@ -12,6 +12,7 @@
 //! Not here: framing and files (`manifest.rs`).
 
 use super::LEVELS_MAX;
+use crate::hole::Hole;
 use crate::identity::Identity;
 use crate::table::TableMeta;
 
@@ -42,6 +43,15 @@ pub enum Fact {
         /// The hybrid clock's bits.
         hlc: u64,
     },
+    /// A span of keys has a hole, in the place of that of the same block.
+    Hole(Hole),
+    /// It has none any more.
+    HoleGone {
+        /// The table that had the block.
+        table: u64,
+        /// Where the block began in it.
+        offset: u64,
+    },
 }
 
 /// Facts that become true together.
@@ -62,6 +72,8 @@ pub struct Folder {
     pub log_floor: u64,
     /// Clock values up to this may have been used.
     pub hlc_ceiling: u64,
+    /// Spans of keys in which old records were dropped, or are about to be.
+    pub holes: Vec<Hole>,
 }
 
 const TAG_IDENTITY: u8 = 1;
@@ -69,6 +81,8 @@ const TAG_ADD: u8 = 2;
 const TAG_REMOVE: u8 = 3;
 const TAG_FLOOR: u8 = 4;
 const TAG_CEILING: u8 = 5;
+const TAG_HOLE: u8 = 6;
+const TAG_HOLE_GONE: u8 = 7;
 
 impl Edit {
     /// Appends the encoded facts to `out`.
@@ -96,6 +110,15 @@ impl Edit {
                 Fact::HlcCeiling { hlc } => {
                     out.push(TAG_CEILING);
                     out.extend_from_slice(&hlc.to_le_bytes());
+                }
+                Fact::Hole(hole) => {
+                    out.push(TAG_HOLE);
+                    hole.encode(out);
+                }
+                Fact::HoleGone { table, offset } => {
+                    out.push(TAG_HOLE_GONE);
+                    out.extend_from_slice(&table.to_le_bytes());
+                    out.extend_from_slice(&offset.to_le_bytes());
                 }
             }
         }
@@ -130,6 +153,14 @@ impl Edit {
                 },
                 TAG_CEILING => Fact::HlcCeiling {
                     hlc: u64::from_le_bytes(take(&mut bytes)?),
+                },
+                TAG_HOLE => match Hole::decode(&mut bytes) {
+                    Some(hole) => Fact::Hole(hole),
+                    None => return Err("a hole cannot be read".to_owned()),
+                },
+                TAG_HOLE_GONE => Fact::HoleGone {
+                    table: u64::from_le_bytes(take(&mut bytes)?),
+                    offset: u64::from_le_bytes(take(&mut bytes)?),
                 },
                 other => return Err(format!("fact {other} is not known to this format")),
             };
@@ -182,6 +213,19 @@ impl Folder {
                 }
                 Fact::LogFloor { segment } => self.log_floor = self.log_floor.max(segment),
                 Fact::HlcCeiling { hlc } => self.hlc_ceiling = self.hlc_ceiling.max(hlc),
+                Fact::Hole(hole) => {
+                    self.holes.retain(|it| !it.is_of(hole.table, hole.offset));
+                    self.holes.push(hole);
+                }
+                Fact::HoleGone { table, offset } => {
+                    let before = self.holes.len();
+                    self.holes.retain(|hole| !hole.is_of(table, offset));
+                    if before == self.holes.len() {
+                        return Err(format!(
+                            "the hole of table {table:016x} at {offset} ends and never began"
+                        ));
+                    }
+                }
             }
         }
         Ok(())
@@ -202,6 +246,7 @@ impl Folder {
                 meta: meta.clone(),
             }));
         }
+        facts.extend(self.holes.iter().cloned().map(Fact::Hole));
         Edit { facts }
     }
 }
@@ -238,6 +283,18 @@ mod tests {
             (0u64..6).prop_map(|id| Fact::RemoveTable { id }),
             any::<u64>().prop_map(|segment| Fact::LogFloor { segment }),
             any::<u64>().prop_map(|hlc| Fact::HlcCeiling { hlc }),
+            (0u64..3, 0u64..3, any::<bool>(), any::<u64>()).prop_map(
+                |(table, offset, is_dropped, clock)| Fact::Hole(Hole {
+                    table,
+                    offset,
+                    first: b"a".to_vec(),
+                    last: b"b".to_vec(),
+                    below: Version::MAX,
+                    clock,
+                    is_dropped,
+                })
+            ),
+            (0u64..3, 0u64..3).prop_map(|(table, offset)| Fact::HoleGone { table, offset }),
         ]
     }
 

@@ -16,7 +16,6 @@
 //! See: docs/operating.md, "Damage".
 
 use crate::admin::profile;
-use crate::disk::lost::mark;
 use crate::event_loop::clock;
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
@@ -131,7 +130,7 @@ impl ScrubLog {
         }
         self.spans = spans;
         let lost = self.spans.iter().map(|span| LostSpan {
-            id: mark(span),
+            id: span.id,
             first: span.first.clone().into(),
             last: span.last.clone().into(),
         });

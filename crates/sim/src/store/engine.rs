@@ -15,11 +15,12 @@ use crate::plan::{Shape, pick};
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key, Prng, Space};
 use dendra_engine::check::check_folder;
+use dendra_engine::dump::dump_file;
 use dendra_engine::vfs::faulty::{Call, Failure, Repeat};
 use dendra_engine::vfs::{FaultyVfs, MemVfs, Vfs, Wait};
 use dendra_engine::{
-    Batch, Compression, Cursor, DamagedSpan, Direction, Engine, Error, Flow, Identity, IsForeign,
-    Lookup, Maintained, Maintenance, Options, Progress, Show, WriteOutcome,
+    Batch, Compression, Cursor, Direction, Engine, Error, Flow, Identity, IsForeign, Lookup,
+    Maintained, Maintenance, Options, Progress, Show, WriteOutcome,
 };
 use dendra_node::step::{LostSpan, StoreFailure, StoreOutcome};
 use std::ops::Bound;
@@ -35,11 +36,6 @@ pub struct EngineStore {
 /// A pass over all tables begins so long after the one before it.
 const SCRUB_EVERY_MS: u64 = 1_000;
 
-/// A number for a span, the same whenever it is asked for.
-fn mark(span: &DamagedSpan) -> u64 {
-    span.table << 32 | span.offset
-}
-
 fn draw_options(shape: &Shape) -> Options {
     let mut prng = Prng::named(shape.engine_seed, "engine options");
     let prng = &mut prng;
@@ -53,6 +49,9 @@ fn draw_options(shape: &Shape) -> Options {
     options.table_bytes = pick(prng, &[2 << 10, 8 << 10]);
     options.filter_bits_per_key = pick(prng, &[0, 10]);
     options.level0_tables_trigger = pick(prng, &[1, 2, 4]);
+    if let Some(tables) = shape.level0_tables {
+        options.level0_tables_trigger = tables;
+    }
     options.level1_bytes = pick(prng, &[4 << 10, 32 << 10]);
     options.level_fanout = pick(prng, &[2, 4]);
     options.compression = pick(prng, &[Compression::None, Compression::Lz4]);
@@ -253,7 +252,7 @@ impl EngineStore {
     pub(super) fn lost_spans(&self) -> Vec<LostSpan> {
         let spans = self.engine.damaged_spans().into_iter();
         let lost = spans.map(|span| LostSpan {
-            id: mark(&span),
+            id: span.id,
             first: span.first.into(),
             last: span.last.into(),
         });
@@ -262,13 +261,14 @@ impl EngineStore {
 
     pub(super) fn repaired(&self, id: u64) {
         for span in self.engine.damaged_spans() {
-            if mark(&span) == id {
+            if span.id == id {
                 self.engine.repaired(&span);
             }
         }
     }
 
-    /// Damage in tables that another member could have repaired.
+    /// Damage in tables that another member could have repaired. A hole waits for a table with a
+    /// hopeless block: that one cannot be written anew.
     pub(super) fn damage_left(&self) -> Option<String> {
         let report = check_folder(&self.vfs.process_crash_image()).ok()?;
         let hopeless = self.engine.damaged_spans().into_iter();
@@ -279,7 +279,8 @@ impl EngineStore {
         let left = report
             .findings
             .into_iter()
-            .find(|it| it.file.ends_with(".tbl") && !hopeless.contains(&it.file));
+            .filter(|it| it.file.ends_with(".tbl") && !hopeless.contains(&it.file))
+            .find(|it| hopeless.is_empty() || !it.reason.contains("waits for the copies"));
         left.map(|it| format!("{it:?}"))
     }
 
@@ -336,6 +337,36 @@ impl EngineStore {
         true
     }
 
+    pub(super) fn rot_delete(&self, purge: u64, prng: &mut Prng) -> bool {
+        // As the text of a version begins.
+        let purge = format!("{:016x}", purge + 1);
+        let names = self.vfs.names();
+        let tables = names.iter().filter(|name| name.ends_with(".tbl"));
+        let tables: Vec<(&String, Dumped)> = tables
+            .filter_map(|name| Some((name, Dumped::of(&self.vfs, name)?)))
+            .collect();
+        let mut blocks = Vec::new();
+        for (at, (name, table)) in tables.iter().enumerate() {
+            let deletes = table.records.iter().filter(|record| record.is_delete);
+            for delete in deletes.filter(|delete| delete.version < purge) {
+                let mut others = tables.iter().enumerate().filter(|(other, _)| *other != at);
+                let is_above = others.any(|(_, (_, other))| {
+                    let mut records = other.records.iter();
+                    records.any(|it| it.key == delete.key && it.version < delete.version)
+                });
+                let block = table.blocks.iter().find(|block| block.up_to >= delete.key);
+                blocks.extend(block.filter(|_| is_above).map(|block| (*name, block)));
+            }
+        }
+        if blocks.is_empty() {
+            return false;
+        }
+        let (name, block) = blocks[prng.below(blocks.len() as u64) as usize];
+        self.vfs
+            .flip_bit(name, 8 * block.offset + prng.below(8 * block.bytes));
+        true
+    }
+
     pub(super) fn image(&self) -> MemVfs {
         self.vfs.process_crash_image()
     }
@@ -356,6 +387,67 @@ impl EngineStore {
             Crash::PowerLoss => self.vfs.crash_image(prng),
             Crash::Killed => self.vfs.process_crash_image(),
         }
+    }
+}
+
+/// A table as its dump has it: keys and versions as text, in their order.
+#[derive(Default)]
+struct Dumped {
+    blocks: Vec<DumpedBlock>,
+    records: Vec<DumpedRecord>,
+}
+
+struct DumpedBlock {
+    offset: u64,
+    bytes: u64,
+    up_to: String,
+}
+
+struct DumpedRecord {
+    key: String,
+    version: String,
+    is_delete: bool,
+}
+
+impl Dumped {
+    /// `None` of a table that cannot be read.
+    fn of(vfs: &MemVfs, name: &str) -> Option<Dumped> {
+        let mut text = Vec::new();
+        dump_file(vfs, name, usize::MAX, &mut text).ok()?;
+        let text = String::from_utf8_lossy(&text);
+        let mut dumped = Dumped::default();
+        for line in text.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                [
+                    "block",
+                    bytes,
+                    "bytes",
+                    "at",
+                    offset,
+                    "newest",
+                    _,
+                    "up",
+                    "to",
+                    up_to,
+                ] => {
+                    dumped.blocks.push(DumpedBlock {
+                        offset: offset.trim_end_matches(',').parse().ok()?,
+                        bytes: bytes.parse().ok()?,
+                        up_to: up_to.to_owned(),
+                    });
+                }
+                [key, version, "copies", _, kind, ..] if key.starts_with("\\x10") => {
+                    dumped.records.push(DumpedRecord {
+                        key: key.to_owned(),
+                        version: version.to_owned(),
+                        is_delete: kind.starts_with("tombstone"),
+                    });
+                }
+                _ => {}
+            }
+        }
+        Some(dumped)
     }
 }
 

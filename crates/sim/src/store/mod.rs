@@ -283,6 +283,15 @@ impl Store {
         }
     }
 
+    /// Turns a bit over in the block of a client's delete that may go, above an older record of its
+    /// key in another table; true when there was one. A map holds one cell of each key.
+    pub fn rot_delete(&mut self, purge: u64, prng: &mut Prng) -> bool {
+        match self {
+            Store::Engine(store) => store.rot_delete(purge, prng),
+            Store::Map(_) => false,
+        }
+    }
+
     /// The disk as a copy of it in use has it.
     pub fn image(&self) -> Disk {
         match self {

@@ -716,13 +716,9 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Where enough other owners live, no damage stays. Behind a horizon it does: the damaged block
-    /// may hold a delete that the others have purged, over an older cell in another table here.
+    /// Where enough other owners live, no damage stays, behind a horizon either.
     fn judge_damage(&mut self) {
         let cluster = self.cluster();
-        if self.newest().horizons().purge() > 0 {
-            return;
-        }
         if !cluster.iter().all(|&at| self.members[at].is_running()) {
             return;
         }

@@ -30,6 +30,8 @@ use std::sync::Arc;
 /// How far a wall clock may be off in the end, in milliseconds. With a ceiling's step for every
 /// restart, it is still less than members believe of each other.
 const OFFSET_MS_MAX: i64 = 8_000;
+/// How long no scrub looks at a block that rots under a horizon, at most.
+const ROT_UNSEEN_US: u64 = 20_000_000;
 
 impl World<'_> {
     pub(super) fn fault_begins(&mut self, number: usize) {
@@ -87,6 +89,9 @@ impl World<'_> {
             FaultKind::FullDisk { member } => self.set_room(member, Some(20_000)),
             FaultKind::FailingReads { member } => self.fail_reads(member, true),
             FaultKind::Rot { draw } => self.rot(draw),
+            FaultKind::RotUnderHorizon { draw } => {
+                self.members[self.plan.shape.unlucky].rot_under_horizon = Some(draw);
+            }
             FaultKind::LostDisk => self.lose_disk(length_us),
         }
     }
@@ -155,6 +160,28 @@ impl World<'_> {
             }
             if it.is_rotten && !was_rotten {
                 self.scrub_later(self.plan.shape.unlucky);
+            }
+        }
+    }
+
+    /// The horizon is about to rise to `purge` at a member. Scrubs look for the damage later,
+    /// behind compactions of the other members.
+    pub(super) fn rot_under_horizon(&mut self, member: usize, purge: u64) {
+        let it = &mut self.members[member];
+        if self.plan.shape.copies >= 3
+            && let Some(draw) = it.rot_under_horizon
+            && let Some(store) = &mut it.store
+            && store.rot_delete(purge, &mut Prng::new(draw))
+        {
+            it.rot_under_horizon = None;
+            let was_rotten = std::mem::replace(&mut it.is_rotten, true);
+            if !was_rotten {
+                let incarnation = it.incarnation;
+                let first = Happening::Scrub {
+                    member,
+                    incarnation,
+                };
+                self.schedule.after(draw % ROT_UNSEEN_US, first);
             }
         }
     }

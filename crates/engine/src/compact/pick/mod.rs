@@ -48,6 +48,11 @@ pub(crate) enum Reason {
         /// How many spots are damaged.
         spots: usize,
     },
+    /// A table may hold records that a damaged block has hidden.
+    Hole {
+        /// Which level.
+        level: usize,
+    },
     /// Level 0 is not full, and the engine has been quiet.
     Settle {
         /// How many tables there are.

@@ -44,6 +44,9 @@ impl World<'_> {
         let horizons = layout.horizons();
         let followed = hlc.observe(horizons.floor());
         debug_assert_eq!(followed, Ok(()), "a floor is a value of clocks");
+        if horizons.purge() > 0 {
+            self.rot_under_horizon(member, horizons.purge());
+        }
         let it = &mut self.members[member];
         it.is_dropping = false;
         if let Some(store) = &mut it.store {

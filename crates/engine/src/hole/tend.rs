@@ -1,0 +1,222 @@
+//! The steps of holes: one edit of the manifest, or one table to write anew, at a time.
+//!
+//! ```text
+//! tend_holes   repaired ─► gone      a horizon rose ─► again      all dropped ─► is_dropped
+//!              a damaged block that cannot be mended ─► a hole
+//! drop_plan    the next table that a drop waits for
+//! ```
+//!
+//! Invariants
+//! 1. Only the lane of compactions changes the list of holes.
+//! 2. A table with damage that no hole stands for is left alone: its repair comes first.
+//!
+//! Not here: what a hole is (`mod.rs`), the drop of cells (`compact/run.rs`).
+
+use super::state::Left;
+use super::{HOLES_MAX, Hole};
+use crate::Result;
+use crate::compact::pick::{Plan, Reason};
+use crate::damage::DamagedSpan;
+use crate::engine::Engine;
+use crate::table::{KeySpan, TableMeta};
+use crate::tree::Tree;
+use crate::tree::edit::{Edit, Fact};
+use crate::waits::hold;
+use dendra_base::{Space, Version};
+use std::sync::Arc;
+
+impl Engine {
+    /// One step of one hole; `false` when there is none to be made. The lane of compactions calls
+    /// it.
+    pub(crate) fn tend_holes(&self) -> Result<bool> {
+        let view = self.view();
+        for hole in view.holes.iter() {
+            if self.holes.is_repaired(hole) {
+                return self.change_holes(&[], Some(hole)).map(|()| true);
+            }
+            if self.age_horizon().clock > hole.clock {
+                let again = Hole {
+                    clock: self.age_horizon().clock,
+                    is_dropped: false,
+                    ..hole.clone()
+                };
+                return self.change_holes(&[again], None).map(|()| true);
+            }
+            if !hole.is_dropped && self.is_drop_over(hole, &view.tree) {
+                let dropped = Hole {
+                    is_dropped: true,
+                    ..hole.clone()
+                };
+                return self.change_holes(&[dropped], None).map(|()| true);
+            }
+        }
+        let new = self.wanted_holes(&view.tree, &view.holes);
+        if new.is_empty() {
+            return Ok(false);
+        }
+        self.change_holes(&new, None).map(|()| true)
+    }
+
+    fn is_drop_over(&self, hole: &Hole, tree: &Tree) -> bool {
+        let log_floor = hold(&self.ledger).folder.log_floor;
+        let tables = tree.tables().map(|(_, table)| table.meta());
+        self.holes.left(hole, log_floor, tables) == Left::Nothing
+    }
+
+    /// Holes in the place of damaged blocks that were repaired and cannot go, of one table.
+    fn wanted_holes(&self, tree: &Tree, holes: &[Hole]) -> Vec<Hole> {
+        let ages = self.age_horizon();
+        // The other folders that hold the records, or nothing could be fetched.
+        if ages.clock == 0 || ages.copies < 2 {
+            return Vec::new();
+        }
+        let is_wanted = |id: u64, spots: &[(u64, KeySpan)]| {
+            let is_known = |(offset, _): &(u64, KeySpan)| {
+                let mut holes = holes.iter();
+                holes.any(|hole| hole.is_of(id, *offset))
+            };
+            let has_room = holes.len() + spots.len() <= HOLES_MAX;
+            has_room && !spots.iter().all(is_known) && self.may_reappear(tree, id, spots)
+        };
+        let Some((id, spots)) = self.damage.mendable(is_wanted) else {
+            return Vec::new();
+        };
+        let Some((_, table)) = tree.tables().find(|(_, t)| t.meta().id == id) else {
+            return Vec::new();
+        };
+        let hole = |(offset, span): (u64, KeySpan)| Hole {
+            table: id,
+            offset,
+            first: span.first,
+            last: span.last,
+            below: table.meta().version_max,
+            clock: ages.clock,
+            is_dropped: false,
+        };
+        spots.into_iter().map(hole).collect()
+    }
+
+    /// Makes these holes true, or one of them gone: in the manifest, and then for reads and jobs.
+    fn change_holes(&self, set: &[Hole], gone: Option<&Hole>) -> Result<()> {
+        let gone_fact = gone.map(|hole| Fact::HoleGone {
+            table: hole.table,
+            offset: hole.offset,
+        });
+        let facts = set.iter().cloned().map(Fact::Hole).chain(gone_fact);
+        let edit = Edit {
+            facts: facts.collect(),
+        };
+        self.install(edit, |view| {
+            let mut holes = view.holes.to_vec();
+            let is_other = |hole: &Hole| {
+                let mut changed = set.iter().chain(gone);
+                changed.all(|it| !it.is_of(hole.table, hole.offset))
+            };
+            holes.retain(is_other);
+            holes.extend_from_slice(set);
+            view.holes = Arc::from(holes);
+        })?;
+        for hole in set.iter().filter(|hole| !hole.is_dropped) {
+            self.holes.begin(hole);
+        }
+        if let Some(hole) = gone {
+            self.holes.end(hole);
+        }
+        Ok(())
+    }
+
+    /// The next table that a drop waits for, and the damaged spans of it that may be left out.
+    pub(crate) fn drop_plan(&self, tree: &Tree, holes: &[Hole]) -> Option<(Plan, Vec<KeySpan>)> {
+        let is_wanted = |table: &TableMeta| {
+            let mut holes = holes.iter();
+            holes.any(|hole| self.holes.wants(hole, table))
+        };
+        let spans = |table: &TableMeta| -> Vec<KeySpan> {
+            let known = self.damage.spans_of(table.id);
+            let stand_in = |span: &KeySpan| holes.iter().any(|it| it.stands_for(table, span));
+            known.into_iter().filter(stand_in).collect()
+        };
+        let is_readable =
+            |table: &TableMeta, spans: &[KeySpan]| self.damage.is_readable_without(table.id, spans);
+        let mut tables = tree.tables().filter(|(_, table)| is_wanted(table.meta()));
+        tables.find_map(|(level, table)| {
+            let spans = spans(table.meta());
+            is_readable(table.meta(), &spans).then(|| {
+                let plan = Plan {
+                    inputs: vec![table.meta().id],
+                    level,
+                    is_move: false,
+                    reason: Reason::Hole { level },
+                };
+                (plan, spans)
+            })
+        })
+    }
+
+    /// Could a record that the other owners have purged come back when the damaged blocks in
+    /// `spots` go? A block may hold the tombstone that hides it here.
+    ///
+    /// A live value hides older ones, too. But what all owners purged above it is a delete. This
+    /// folder has that in another table, where it stays as long as this table is there.
+    pub(crate) fn may_reappear(&self, tree: &Tree, id: u64, spots: &[(u64, KeySpan)]) -> bool {
+        let ages = self.age_horizon().clock;
+        let horizon = self.purge_horizon().max(Version {
+            hlc: ages,
+            origin: u32::MAX,
+            rmw: u32::MAX,
+        });
+        if horizon.hlc == 0 {
+            return false;
+        }
+        let Some((_, damaged)) = tree.tables().find(|(_, t)| t.meta().id == id) else {
+            return false;
+        };
+        let damaged = damaged.meta();
+        let has_deletes = damaged.tombstones > 0 || damaged.expiring > 0;
+        let hides = |span: &KeySpan| has_deletes || span.first.first() < Some(&Space::User.byte());
+        let is_older =
+            |oldest: Version| oldest <= horizon && damaged.version_max.is_newer_than(oldest);
+        let may_hold = |table: &TableMeta, span: &KeySpan| {
+            table.id != id
+                && is_older(table.version_min)
+                && table.smallest <= span.last
+                && span.first <= table.largest
+        };
+        let mut hiding = spots.iter().filter(|(_, span)| hides(span));
+        // A memtable, or the log, may hold older records than any table.
+        let in_memory = is_older(self.segments.version_min());
+        hiding.any(|(_, span)| in_memory || tree.tables().any(|(_, t)| may_hold(t.meta(), span)))
+    }
+
+    /// Spans of keys in which records of this folder are lost: two scrubs could not read them, or
+    /// they may have been hidden there by one that is lost. A span is listed until it is whole.
+    pub fn damaged_spans(&self) -> Vec<DamagedSpan> {
+        let holes = Arc::clone(&self.view().holes);
+        let mut spans = self.damage.spans();
+        spans.retain(|span| {
+            let mut holes = holes.iter();
+            !holes.any(|hole| hole.is_of(span.table, span.offset))
+        });
+        spans.extend(holes.iter().map(Hole::as_lost));
+        spans
+    }
+
+    /// Notes that the store holds again each record that `span` has lost, or a newer one. The
+    /// damaged blocks are of no use any more. A later `maintain(Compact)` writes the table without
+    /// them. If they may hide what the other owners have purged, it makes a hole of the span
+    /// instead. That is a damaged span under another id, and wants another repair.
+    ///
+    /// A caller that says so too early loses those records for good.
+    pub fn repaired(&self, span: &DamagedSpan) {
+        let view = self.view();
+        let hole = view.holes.iter().find(|hole| hole.as_lost().id == span.id);
+        match hole {
+            // Under a later horizon others may have purged what this drop has left.
+            Some(hole) if hole.is_dropped && self.age_horizon().clock <= hole.clock => {
+                self.holes.repaired(hole);
+            }
+            Some(_) => {}
+            None => self.damage.repaired(span),
+        }
+    }
+}
