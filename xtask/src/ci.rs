@@ -6,7 +6,8 @@
 //! lints    cargo clippy, warnings are errors
 //! deny     licences and duplicate versions, as `deny.toml` says; lints have fetched the crates
 //! docs     cargo doc, warnings are errors
-//! tests    cargo test of the whole workspace, then of the drivers of other engines, counted
+//! tests    cargo test of the whole workspace, those that wait for timers beside the others;
+//!          then of the drivers of other engines; counted
 //! planted  a copy with planted bugs, one at a time: tests must notice each
 //! build    cargo build --release of the binary; its time is printed
 //! run      `make run`, a PUT, a GET, SIGTERM
@@ -74,7 +75,7 @@ pub(crate) fn run(root: &Path, only: &[String]) -> bool {
                 cargo(root, &DOCS).env("RUSTDOCFLAGS", "-D warnings"),
             )),
             "tests" => {
-                let all = tests(root, &TESTS, &mut count, &mut names);
+                let all = all_tests(root, &mut count, &mut names);
                 let drivers = tests(root, &DRIVER_TESTS, &mut count, &mut names);
                 ended(all && drivers)
             }
@@ -141,6 +142,17 @@ const LINTS: [&str; 8] = [
 ];
 const DOCS: [&str; 3] = ["doc", "--workspace", "--no-deps"];
 const TESTS: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
+/// Tests that wait minutes for timers of a cluster and need little of a core: they run beside all
+/// others.
+const WAITING: [&str; 7] = [
+    "test",
+    "--workspace",
+    "--no-fail-fast",
+    "--test",
+    "forget",
+    "--test",
+    "rot",
+];
 const DRIVER_TESTS: [&str; 5] = [
     "test",
     "--package",
@@ -216,20 +228,79 @@ fn tool(root: &Path, component: &str, arguments: &[&str]) -> Ended {
 /// core.
 const TEST_THREADS: &str = "4";
 
-/// Runs all tests, showing their output as it comes and adding up the results.
+/// Runs the tests of the workspace, those that wait beside the others: their output comes last.
+fn all_tests(root: &Path, count: &mut Count, names: &mut Vec<String>) -> bool {
+    if !succeeds(&mut test_command(
+        root,
+        &[&TESTS[..], &["--no-run"]].concat(),
+    )) {
+        return failed_without_result("cargo test --no-run", count, names);
+    }
+    let waiting = &[&WAITING[..], &["--", "--list"]].concat();
+    let listed = match test_command(root, waiting).output() {
+        Ok(listed) if listed.status.success() => listed.stdout,
+        _ => return failed_without_result("cargo test -- --list", count, names),
+    };
+    let listed = String::from_utf8_lossy(&listed).into_owned();
+    let skips = listed
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"));
+    let skips = skips.flat_map(|name| ["--skip", name]);
+    let others: Vec<&str> = TESTS
+        .into_iter()
+        .chain(["--", "--exact"])
+        .chain(skips)
+        .collect();
+    std::thread::scope(|threads| {
+        let waiting = threads.spawn(|| test_command(root, &WAITING).output());
+        let others = tests(root, &others, count, names);
+        let Ok(Ok(waited)) = waiting.join() else {
+            return failed_without_result("cargo test of those that wait", count, names);
+        };
+        eprint!("{}", String::from_utf8_lossy(&waited.stderr));
+        let failed_before = count.failed;
+        for line in String::from_utf8_lossy(&waited.stdout).lines() {
+            println!("{line}");
+            see_line(line, count, names);
+        }
+        let held = waited.status.success();
+        if !held && count.failed == failed_before {
+            failed_without_result("cargo test of those that wait", count, names);
+        }
+        others && held
+    })
+}
+
+/// A test binary that aborts or does not compile reports nothing: that is a failure, too.
+fn failed_without_result(what: &str, count: &mut Count, names: &mut Vec<String>) -> bool {
+    count.failed += 1;
+    names.push(format!("{what}, without a result"));
+    false
+}
+
+fn test_command(root: &Path, command: &[&str]) -> Command {
+    let mut command = cargo(root, command);
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        command.env("RUST_TEST_THREADS", TEST_THREADS);
+    }
+    command
+}
+
+/// Notes what a line of the output says.
+fn see_line(line: &str, count: &mut Count, names: &mut Vec<String>) {
+    names.extend(parse_failed(line).map(str::to_owned));
+    if let Some(result) = parse_result(line) {
+        count.passed += result.passed;
+        count.failed += result.failed;
+        count.skipped += result.skipped;
+    }
+}
+
+/// Runs tests, showing their output as it comes and adding up the results.
 fn tests(root: &Path, command: &[&str], count: &mut Count, names: &mut Vec<String>) -> bool {
     let failed_before = count.failed;
-    let mut command_line = cargo(root, command);
-    if std::env::var_os("RUST_TEST_THREADS").is_none() {
-        command_line.env("RUST_TEST_THREADS", TEST_THREADS);
-    }
-    let outcome = streamed(command_line, |line| {
-        names.extend(parse_failed(line).map(str::to_owned));
-        if let Some(result) = parse_result(line) {
-            count.passed += result.passed;
-            count.failed += result.failed;
-            count.skipped += result.skipped;
-        }
+    let outcome = streamed(test_command(root, command), |line| {
+        see_line(line, count, names)
     });
     let held = match outcome {
         Ok(success) => success,
@@ -239,9 +310,7 @@ fn tests(root: &Path, command: &[&str], count: &mut Count, names: &mut Vec<Strin
         }
     };
     if !held && count.failed == failed_before {
-        // A test binary that aborts or does not compile reports nothing: that is a failure, too.
-        count.failed += 1;
-        names.push(format!("cargo {}, without a result", command.join(" ")));
+        failed_without_result(&format!("cargo {}", command.join(" ")), count, names);
     }
     held && count.failed == failed_before
 }
