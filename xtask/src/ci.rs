@@ -378,6 +378,40 @@ mod tests {
         assert_eq!(chosen(&names(&["tidy", "lint"])), None);
     }
 
+    /// They are skipped by their names beside the others: another test of such a name would never
+    /// run.
+    #[test]
+    fn no_other_test_has_the_name_of_one_that_waits() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut sources = Vec::new();
+        for folder in ["crates", "studies", "xtask"] {
+            read_sources(&root.join(folder), &mut sources);
+        }
+        for name in ["forget", "rot"] {
+            let file = root.join(format!("crates/dendra/tests/{name}.rs"));
+            let text = std::fs::read_to_string(file).expect("a test of the binary");
+            let tests: Vec<&str> = text.split("#[test]\nfn ").skip(1).collect();
+            assert!(!tests.is_empty(), "{name}");
+            for test in tests {
+                let (test, _) = test.split_once('(').expect("a function");
+                let head = format!("fn {test}(");
+                let count = sources.iter().filter(|it| it.contains(&head)).count();
+                assert_eq!(count, 1, "{test}");
+            }
+        }
+    }
+
+    fn read_sources(folder: &Path, sources: &mut Vec<String>) {
+        for entry in std::fs::read_dir(folder).expect("a folder of the repository") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                read_sources(&path, sources);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                sources.push(std::fs::read_to_string(path).expect("a source"));
+            }
+        }
+    }
+
     #[test]
     fn a_result_line_is_counted() {
         let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1.20s\n";

@@ -10,7 +10,7 @@
 //!    memory, and what is read ahead.
 //! 2. A member refuses a page that lacks one in front of it. While such a one is under way, the page
 //!    is sent again; else the member lost something, and the round ends.
-//! 3. A record is counted once, in whatever rounds it is sent.
+//! 3. A restore counts a record once, even if several rounds send it.
 //!
 //! Not here: rounds, and where they begin (`restore.rs`).
 //! See: docs/format/backup.md, docs/decisions/0042-a-restore-writes-tables.md.
@@ -152,7 +152,7 @@ pub(crate) async fn send(
     };
     let reading = tokio::task::spawn_blocking(move || source.read(&pages));
     join_all((0..PAGES_UNDER_WAY).map(|_| round.sender())).await;
-    // Wakes a reader whose pages nobody takes any more.
+    // A reader that waits for senders wakes up: they have ended.
     round.ready.lock().await.close();
     let read = reading.await;
     let ended = match (round.end.take(), read) {

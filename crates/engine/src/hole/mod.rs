@@ -1,9 +1,9 @@
 //! Holes: spans of keys of which this folder has dropped old records, until those of the other
 //! owners are here.
 //!
-//! A damaged block may have held a delete that the other owners have purged since. An older record
-//! in another table, which the delete hid, must not be seen again. Nobody knows whether there is
-//! one. So all that the block may have hidden goes, and is fetched from the other owners.
+//! A damaged block may have held a delete that the other owners have purged since. No read may show
+//! an older record of another table that this delete hid. The engine cannot know whether there is
+//! one. So it drops all that the block may have hidden, and the node fetches it from other owners.
 //!
 //! ```text
 //! a block is damaged, its span was repaired once, and it may hide what others have purged
@@ -23,7 +23,7 @@
 //!    `is_dropped`. What comes into the folder behind it stays.
 //! 3. What a purged delete may have hidden is dropped. The delete's version is not above `below`,
 //!    nor is its clock field above the horizon (`AgeHorizon::covers`). So neither is that of a cell
-//!    that it hid, whatever its age: a proposal that lost to the delete may be younger than it.
+//!    which the delete hid. Ages do not count here: a proposal that lost to it may be younger.
 //! 4. A hole ends only when it was repaired behind step 3, under a horizon that its drop knew.
 //! 5. Without a horizon of a cluster, or with one copy of each record, there is no hole: no other
 //!    folder could give back what was dropped.
