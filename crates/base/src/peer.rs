@@ -10,6 +10,7 @@
 //!          Load         the member's records of these partitions            a new owner's page
 //!          Compare      which of these ranges that we share differ          fingerprints of them
 //!          List         the member's records of a range that both share     values stay at home
+//!          Foreground   how many rounds clients had there, and how long     no key, no disk
 //! Answer   one per question, or why there is none
 //! ```
 //!
@@ -206,6 +207,17 @@ pub enum Ask {
         /// How many bytes of keys and values to look at; at least one record.
         bytes: u32,
     },
+    /// How clients of this member fare: a member that loads copies gives way to them.
+    Foreground,
+}
+
+/// Rounds of clients' operations that a member coordinated since its process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Foreground {
+    /// How many.
+    pub rounds: u64,
+    /// How long they took, all together; microseconds.
+    pub sum_us: u64,
 }
 
 /// Ranges that one question compares: 1 MiB of small records, and 32 KiB of question with long keys
@@ -344,6 +356,8 @@ pub enum Answer {
         /// Raw key; `None` = this was the end of the range.
         next: Option<Bytes>,
     },
+    /// To `Foreground`.
+    Foreground(Foreground),
     /// There is no answer.
     Refused(Refused),
 }

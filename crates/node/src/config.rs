@@ -1,8 +1,8 @@
 //! The settings that a world gives a node when it makes one.
 //!
 //! Invariants
-//! 1. All loops of a member share one `hlc`, one `walls`, one `hints`, one `comparisons`
-//!    and one `fence`.
+//! 1. All loops of a member share one `hlc`, one `walls`, one `hints`, one `comparisons`,
+//!    one `foregrounds` and one `fence`.
 //! 2. Every loop has an `origin` and a `seed` of its own; one loop is the keeper, and one is the
 //!    watch.
 //!
@@ -10,6 +10,7 @@
 //! See: docs/protocol.md.
 
 use crate::compare::progress::Comparisons;
+use crate::foreground::Foregrounds;
 use crate::hints::room::HintRoom;
 use crate::hlc::Hlc;
 use crate::layout::{Fence, Layout};
@@ -43,6 +44,8 @@ pub struct NodeConfig {
     pub load_patience_us: u64,
     /// How far comparisons with other members are; all loops of the member share it.
     pub comparisons: Arc<Comparisons>,
+    /// The rounds of clients' operations; all loops of the member share it.
+    pub foregrounds: Arc<Foregrounds>,
     /// How many bytes of keys and cells a second the keeper compares with other members, about;
     /// 0 = it compares nothing.
     pub compare_bytes_per_second: u64,

@@ -20,6 +20,7 @@ use crate::compare::progress::Comparisons;
 use crate::compare::shared::SharedRecords;
 use crate::config::NodeConfig;
 use crate::disputes::Disputes;
+use crate::foreground::{Foregrounds, LoopForeground};
 use crate::health::Health;
 use crate::hints::room::{HintRoom, Keeping};
 use crate::hlc::Hlc;
@@ -184,6 +185,9 @@ pub(crate) struct Desk {
     pub(crate) walls: Arc<Walls>,
     pub(crate) hints: Arc<HintRoom>,
     pub(crate) comparisons: Arc<Comparisons>,
+    pub(crate) foregrounds: Arc<Foregrounds>,
+    /// Of this loop.
+    pub(crate) foreground: Arc<LoopForeground>,
     pub(crate) value_bytes_max: usize,
     /// The own store's answer to a write at this time; `Event::Pressed` sets it.
     pub(crate) readiness: Readiness,
@@ -220,6 +224,8 @@ impl Desk {
             walls: config.walls,
             hints: config.hints,
             comparisons: config.comparisons,
+            foreground: config.foregrounds.join(),
+            foregrounds: config.foregrounds,
             value_bytes_max: config.value_bytes_max,
             readiness: Readiness::default(),
             disputes: Disputes::default(),
@@ -340,6 +346,7 @@ impl Desk {
             Purpose::Probe { .. }
             | Purpose::Hint { .. }
             | Purpose::Load { .. }
+            | Purpose::Foreground { .. }
             | Purpose::Compare { .. }
             | Purpose::Nobody => false,
         };

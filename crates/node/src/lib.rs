@@ -23,6 +23,8 @@
 //! tally.rs      Tally, Verdict     a round of questions to owners, counted
 //! purpose.rs    Purpose, Requester which machine asks a question, and where its answer goes
 //! loader.rs     Loader             copies of positions that move to this member
+//! pace/         LoadPace           how many pages of a load clients can bear
+//! foreground.rs Foregrounds        how clients of all loops fare
 //! compare/                         copies of two members, compared and repaired
 //! repair.rs     Repairer           records that this member has lost, from the other owners
 //! walk.rs       SourceWalk         the copies of another member, page by page
@@ -46,6 +48,7 @@ pub mod config;
 mod coordinator;
 mod desk;
 mod disputes;
+pub mod foreground;
 pub mod forgetting;
 mod health;
 pub mod hints;
@@ -58,6 +61,7 @@ pub mod member;
 pub mod membership;
 pub mod node;
 pub mod outcome;
+mod pace;
 mod places;
 mod plausible;
 mod purpose;
@@ -78,6 +82,7 @@ pub mod walls;
 pub use admission::{Class, Entry, Gate, LocalGate, LocalPermit, Permit, Refusal, admit};
 pub use compare::progress::{CompareReport, Comparisons};
 pub use config::NodeConfig;
+pub use foreground::Foregrounds;
 pub use health::PeerHealth;
 pub use hints::HintRoom;
 pub use hlc::{Hlc, Implausible};

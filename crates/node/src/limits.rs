@@ -112,6 +112,44 @@ pub const EARLY_ASKS_MAX: usize = 1_024;
 /// Bytes of an owner's store that one question of a new owner covers.
 pub const LOAD_PAGE_BYTES: u32 = 256 << 10;
 
+/// The same while the load has at most one page under way: a source works on it for a millisecond.
+pub const LOAD_PAGE_BYTES_NARROW: u32 = 64 << 10;
+
+/// A load of one page behind the other, without a rest: the unit of a load's width.
+pub const PACE_WIDTH_ONE: u32 = 64;
+
+/// The narrowest load: it rests for seven eighths of the time. A copy that is missing has to come
+/// back however many clients ask.
+pub const PACE_WIDTH_MIN: u32 = PACE_WIDTH_ONE / 8;
+
+/// The widest load: a page of each of four sources. More sources than that would fill the processor
+/// of the member that loads.
+pub const PACE_WIDTH_MAX: u32 = 4 * PACE_WIDTH_ONE;
+
+/// How long a load goes on between two looks at how clients fare.
+pub const PACE_LOADING_US: u64 = 400_000;
+
+/// The same when no client asked: the next one waits for so long at most until the load gives way.
+pub const PACE_LOADING_US_IDLE: u64 = 1_000_000;
+
+/// How long a load lets clients alone to see how they fare without it: a fifth of the time.
+pub const PACE_CLEAN_US: u64 = 100_000;
+
+/// The longest rest behind a page.
+pub const PACE_REST_US_MAX: u64 = 1_000_000;
+
+/// Rounds of clients on each side of a judgement: a mean of fewer says little.
+pub const PACE_ROUNDS_MIN: u64 = 32;
+
+/// How long a load waits for the foregrounds of the members.
+pub const FOREGROUND_ASK_US: u64 = 200_000;
+
+/// For how long one round counts at most: the default deadline of a request.
+pub const FOREGROUND_ROUND_US_MAX: u64 = 1_000_000;
+
+/// A load that fell behind its bound in bytes a second may catch up for so long.
+pub const LOAD_CATCH_UP_US: u64 = 100_000;
+
 /// The bytes that the source of a repair reads for one page: few blocks behind the span. So damage
 /// of its own elsewhere seldom stands in the way.
 pub const REPAIR_PAGE_BYTES: u32 = 32 << 10;
@@ -189,9 +227,10 @@ pub const EPOCH_VOTE_US: u64 = 500_000;
 /// up, and the next tick of its driver reads the state again.
 pub const EPOCH_BALLOTS_MAX: u32 = 8;
 
-/// Positions that move at once. One walk of a source serves all of them, so few walks carry a whole
-/// plan. A write to a moving position waits for one more owner.
-pub const MOVES_SIDE_BY_SIDE: usize = 64;
+/// Positions that move at once. One walk of a source serves all of them, and passes all data of that
+/// source: with as many as a cluster has partitions by default each source is read once. A write to
+/// a moving position goes to one more owner.
+pub const MOVES_SIDE_BY_SIDE: usize = 256;
 
 /// How long a member waits for each one in front of it before it carries a plan on itself. A
 /// proposal takes a fraction of it.

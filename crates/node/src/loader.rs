@@ -13,24 +13,27 @@
 //!    its fence. So a walk of the old owner has all that this owner confirmed alone. Walks of
 //!    `ceil(n / 2)` other owners have all that a majority confirmed.
 //! 2. A partition has loaded when each record of the walks that it needs is durable here.
-//! 3. One walk at a time, one page at a time, `LOAD_WRITES_MAX` writes at a time. A member's limit
-//!    bounds the bytes a second.
-//! 4. A walk of one source serves all partitions that can use it.
+//! 3. One walk of a source at a time, one page of a walk at a time, `LOAD_WRITES_MAX` writes of it
+//!    at a time. The pace bounds the pages, and a member's limit the bytes a second.
+//! 4. A walk of one source serves all partitions that can use it. No more walks are begun for a
+//!    partition than it needs.
 //!
-//! Not here: a walk page by page (`walk.rs`), which member owns which position (`layout.rs`), the
+//! Not here: a walk page by page (`walk.rs`), how many pages clients can bear (`pace.rs`), which member owns which position (`layout.rs`), the
 //! answers of a source (`replica.rs`), the epoch that makes this member the owner (`topology/`).
 //! See: docs/protocol.md, "Changes of members".
 
 use crate::config::NodeConfig;
 use crate::desk::{Desk, Turn};
 use crate::ledger::NEVER;
+use crate::limits::{FOREGROUND_ASK_US, LOAD_CATCH_UP_US};
 use crate::member::MemberIndex;
-use crate::purpose::{WalkId, Walker};
+use crate::pace::{ForegroundLook, LoadPace};
+use crate::purpose::{Purpose, WalkId, Walker};
 use crate::ring::Partition;
 use crate::step::Effect;
 use crate::walk::{SourceWalk, WalkPart, Walked};
 use dendra_base::Space;
-use dendra_base::peer::Answer;
+use dendra_base::peer::{Answer, Ask};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A partition of which this member becomes an owner.
@@ -41,6 +44,14 @@ struct Arriving {
     /// Sources that were walked to their ends.
     walked: BTreeSet<MemberIndex>,
     is_told: bool,
+}
+
+/// A look at the foregrounds of all members that is under way.
+#[derive(Debug)]
+struct OpenLook {
+    number: u64,
+    awaited: BTreeSet<MemberIndex>,
+    seen: ForegroundLook,
 }
 
 /// See the module.
@@ -54,8 +65,14 @@ pub(crate) struct Loader {
     loaded_bytes: u64,
     patience_us: u64,
     arriving: BTreeMap<Partition, Arriving>,
-    walk: Option<SourceWalk>,
-    walks: u64,
+    /// Of different sources.
+    walks: Vec<SourceWalk>,
+    walks_so_far: u64,
+    pace: LoadPace,
+    look: Option<OpenLook>,
+    looks_so_far: u64,
+    /// When the limit in bytes a second has paid for all that was loaded.
+    paid_us: u64,
     /// Sources whose stores cannot be read, and until when they are not asked.
     unusable: BTreeMap<MemberIndex, u64>,
     /// Old owners without a link, and since when none was seen.
@@ -79,8 +96,12 @@ impl Loader {
             bytes_per_second: config.load_bytes_per_second.max(1),
             loaded_bytes: 0,
             arriving: BTreeMap::new(),
-            walk: None,
-            walks: 0,
+            walks: Vec::new(),
+            walks_so_far: 0,
+            pace: LoadPace::new(),
+            look: None,
+            looks_so_far: 0,
+            paid_us: 0,
             unusable: BTreeMap::new(),
             away_since_us: BTreeMap::new(),
             due_us: if is_due { 0 } else { NEVER },
@@ -89,7 +110,7 @@ impl Loader {
 
     /// Is something being loaded?
     pub(crate) fn is_busy(&self) -> bool {
-        self.walk.is_some() || !self.arriving.is_empty()
+        !self.walks.is_empty() || !self.arriving.is_empty()
     }
 
     /// Bytes loaded so far.
@@ -104,11 +125,12 @@ impl Loader {
             // A pause was as long as the rate before wanted it.
             self.due_us = 0;
         }
+        self.paid_us = 0;
     }
 
     /// When a `Tick` is wanted.
     pub(crate) fn due_us(&self) -> u64 {
-        self.due_us
+        self.due_us.min(self.pace.due_us())
     }
 
     /// The desk has a layout, the first one or a later one.
@@ -138,8 +160,8 @@ impl Loader {
                     is_told: false,
                 };
                 self.arriving.insert(partition, arriving);
-                // A walk under way began in front of this move, and says nothing about it.
-                if let Some(walk) = &mut self.walk {
+                // Walks under way began in front of this move, and say nothing about it.
+                for walk in &mut self.walks {
                     walk.partitions.retain(|p| *p != partition);
                 }
             }
@@ -149,17 +171,26 @@ impl Loader {
 
     /// Time has passed.
     pub(crate) fn tick(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
-        if turn.now.mono_us >= self.due_us {
+        let now_us = turn.now.mono_us;
+        if now_us < self.due_us() {
+            return;
+        }
+        if now_us >= self.due_us {
             self.due_us = NEVER;
-            match self.is_begun {
-                true => self.go_on(desk, turn),
-                false => self.adopt(desk, turn),
-            }
+        }
+        match self.is_begun {
+            true => self.go_on(desk, turn),
+            false => self.adopt(desk, turn),
         }
     }
 
+    /// No further page until then.
     fn rest(&mut self, now_us: u64, pause_us: u64) {
-        self.due_us = now_us + pause_us;
+        let until_us = now_us + pause_us;
+        self.due_us = match self.due_us {
+            NEVER => until_us,
+            due_us => due_us.max(until_us),
+        };
     }
 
     /// How long it rests behind a refusal, of a page or of the own store.
@@ -167,30 +198,85 @@ impl Loader {
         self.patience_us / 100
     }
 
-    /// The next page, or the next walk.
+    /// The next pages and walks, as many as the pace allows.
     fn go_on(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
-        if self.due_us != NEVER {
+        self.walks
+            .retain(|walk| !walk.partitions.is_empty() || walk.is_writing());
+        if self.walks.is_empty() && self.arriving.values().all(|arriving| arriving.is_told) {
+            self.pace.end();
+            self.look = None;
             return;
         }
-        if self
-            .walk
-            .as_ref()
-            .is_some_and(|walk| walk.partitions.is_empty() && !walk.is_writing())
-        {
-            self.walk = None;
+        let now_us = turn.now.mono_us;
+        self.pace.begin(now_us);
+        if self.pace.wants_look(now_us, self.under_way()) {
+            self.look_around(desk, turn);
         }
-        if self.walk.is_none() {
-            self.begin_walk(desk, turn);
+        while self.due_us == NEVER && self.under_way() < self.pace.pages_max() {
+            let idle = self.walks.iter().position(|walk| !walk.is_under_way());
+            let Some(at) = idle.or_else(|| self.begin_walk(desk, turn)) else {
+                return;
+            };
+            let walk = &mut self.walks[at];
+            walk.set_page_bytes(self.pace.page_bytes());
+            let asked = walk.go_on(desk, turn);
+            debug_assert_eq!(asked, Walked::Waits, "an idle walk asks");
         }
-        let Some(walk) = &mut self.walk else {
-            return;
-        };
-        let walked = walk.go_on(desk, turn);
-        self.walked(desk, turn, walked);
     }
 
-    /// Chooses the source that serves most partitions.
-    fn begin_walk(&mut self, desk: &Desk, turn: &Turn<'_>) {
+    /// Pages that are asked for, or being written.
+    fn under_way(&self) -> usize {
+        let under_way = self.walks.iter().filter(|walk| walk.is_under_way());
+        under_way.count()
+    }
+
+    /// Asks all members how their clients fare.
+    fn look_around(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
+        self.looks_so_far += 1;
+        let look = self.looks_so_far;
+        let members = (0..desk.topology.len()).map(MemberIndex);
+        let others = members.filter(|member| *member != desk.me && desk.health.is_up(*member));
+        let awaited: BTreeSet<MemberIndex> = others.collect();
+        self.look = Some(OpenLook {
+            number: look,
+            awaited: awaited.clone(),
+            seen: ForegroundLook::from([(desk.me, desk.foregrounds.sum())]),
+        });
+        let deadline_us = turn.now.mono_us + FOREGROUND_ASK_US;
+        for member in awaited {
+            let purpose = Purpose::Foreground { look, member };
+            desk.ask(turn, member, purpose, Ask::Foreground, deadline_us);
+        }
+        self.end_look(turn);
+    }
+
+    /// A member told its foreground, or did not.
+    pub(crate) fn foreground(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        (number, member): (u64, MemberIndex),
+        answer: &Answer,
+    ) {
+        let Some(look) = self.look.as_mut().filter(|look| look.number == number) else {
+            return;
+        };
+        look.awaited.remove(&member);
+        if let Answer::Foreground(foreground) = answer {
+            look.seen.insert(member, *foreground);
+        }
+        self.end_look(turn);
+        self.go_on(desk, turn);
+    }
+
+    fn end_look(&mut self, turn: &Turn<'_>) {
+        if let Some(look) = self.look.take_if(|look| look.awaited.is_empty()) {
+            self.pace.looked(turn.now.mono_us, look.seen);
+        }
+    }
+
+    /// Begins a walk of the source that serves most partitions, and says where it is.
+    fn begin_walk(&mut self, desk: &Desk, turn: &Turn<'_>) -> Option<usize> {
         let now_us = turn.now.mono_us;
         self.unusable.retain(|_, until_us| now_us < *until_us);
         self.away_since_us
@@ -217,21 +303,23 @@ impl Loader {
             .into_iter()
             .max_by_key(|(_, partitions)| partitions.len());
         let Some((source, partitions)) = best else {
-            if is_waiting {
+            if is_waiting && self.walks.is_empty() {
                 self.rest(now_us, self.pause_us());
             }
-            return;
+            return None;
         };
-        self.walks += 1;
+        self.walks_so_far += 1;
         let id = WalkId {
             of: Walker::Loader,
-            number: self.walks,
+            number: self.walks_so_far,
         };
         let all = [Space::Protocol, Space::User].map(WalkPart::all);
-        self.walk = Some(SourceWalk::new(id, source, partitions, all.into()));
+        let walk = SourceWalk::new(id, source, partitions, all.into());
+        self.walks.push(walk);
+        Some(self.walks.len() - 1)
     }
 
-    /// Members of which a walk is of use to the partition now.
+    /// Members of which a further walk is of use to the partition now.
     fn sources(
         &self,
         desk: &Desk,
@@ -242,10 +330,17 @@ impl Loader {
         let is_usable = |member: &MemberIndex| {
             desk.health.is_up(*member) && !self.unusable.contains_key(member)
         };
+        let is_walked_now = |member: &MemberIndex| {
+            let mut walks = self.walks.iter();
+            walks.any(|walk| walk.source == *member)
+        };
         let (old, others) = owners(desk, partition);
         if let Some(old) = old {
             if is_usable(&old) {
-                return vec![old];
+                return Some(old)
+                    .filter(|old| !is_walked_now(old))
+                    .into_iter()
+                    .collect();
             }
             let away = self.away_since_us.get(&old);
             let is_away_long = away.is_some_and(|since| now_us >= since + self.patience_us);
@@ -253,10 +348,20 @@ impl Loader {
                 return Vec::new();
             }
         }
+        let serves = |member: &MemberIndex| {
+            arriving.walked.contains(member)
+                || self.walks.iter().any(|walk| {
+                    // In ascending order, since the walk began.
+                    walk.source == *member && walk.partitions.binary_search(&partition).is_ok()
+                })
+        };
+        let served = others.iter().filter(|member| serves(member)).count();
+        if served >= enough(old, &others) {
+            return Vec::new();
+        }
         let others = others.into_iter().filter(is_usable);
-        others
-            .filter(|member| !arriving.walked.contains(member))
-            .collect()
+        let others = others.filter(|member| !arriving.walked.contains(member));
+        others.filter(|member| !is_walked_now(member)).collect()
     }
 
     /// An answer to a page, or of the own acceptor to a record.
@@ -267,9 +372,9 @@ impl Loader {
         walk: WalkId,
         answer: Answer,
     ) {
-        if let Some(under_way) = self.walk.as_mut().filter(|it| it.id == walk) {
+        if let Some(under_way) = self.walks.iter_mut().find(|it| it.id == walk) {
             let walked = under_way.answered(desk, turn, answer);
-            self.walked(desk, turn, walked);
+            self.walked(desk, turn, walk, walked);
         }
     }
 
@@ -281,26 +386,30 @@ impl Loader {
         walk: WalkId,
         is_written: bool,
     ) {
-        if let Some(under_way) = self.walk.as_mut().filter(|it| it.id == walk) {
+        if let Some(under_way) = self.walks.iter_mut().find(|it| it.id == walk) {
             let walked = under_way.wrote(desk, turn, is_written);
-            self.walked(desk, turn, walked);
+            self.walked(desk, turn, walk, walked);
         }
     }
 
-    fn walked(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, walked: Walked) {
+    fn walked(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, id: WalkId, walked: Walked) {
         let now_us = turn.now.mono_us;
+        let Some(at) = self.walks.iter().position(|walk| walk.id == id) else {
+            return;
+        };
         match walked {
             Walked::Waits => {}
             Walked::Refused => {
                 // Late, full or gone: the next walk may have another source.
-                self.walk.take_if(|walk| !desk.health.is_up(walk.source));
+                if !desk.health.is_up(self.walks[at].source) {
+                    self.walks.remove(at);
+                }
                 self.rest(now_us, self.pause_us());
             }
             Walked::Unreadable => {
-                if let Some(walk) = self.walk.take() {
-                    let until_us = now_us + self.patience_us;
-                    self.unusable.insert(walk.source, until_us);
-                }
+                let walk = self.walks.remove(at);
+                let until_us = now_us + self.patience_us;
+                self.unusable.insert(walk.source, until_us);
                 self.rest(now_us, self.pause_us());
             }
             Walked::Page {
@@ -312,11 +421,13 @@ impl Loader {
                 if !is_whole {
                     self.rest(now_us, self.pause_us());
                 }
+                let took_us = now_us.saturating_sub(self.walks[at].asked_us());
                 if is_last {
-                    self.end_walk(desk, turn);
+                    let walk = self.walks.remove(at);
+                    self.end_walk(desk, turn, walk);
                 }
-                let pause_us = bytes.saturating_mul(1_000_000) / self.bytes_per_second;
-                if pause_us > 0 && self.due_us == NEVER {
+                let pause_us = self.pace.rest_us(took_us).max(self.pay(now_us, bytes));
+                if pause_us > 0 {
                     self.rest(now_us, pause_us);
                 }
                 self.go_on(desk, turn);
@@ -324,11 +435,16 @@ impl Loader {
         }
     }
 
+    /// How long it must rest behind these bytes to keep its limit.
+    fn pay(&mut self, now_us: u64, bytes: u64) -> u64 {
+        let cost_us = bytes.saturating_mul(1_000_000) / self.bytes_per_second;
+        let from_us = now_us.saturating_sub(LOAD_CATCH_UP_US).max(self.paid_us);
+        self.paid_us = from_us.saturating_add(cost_us);
+        self.paid_us.saturating_sub(now_us)
+    }
+
     /// The source was walked to its end.
-    fn end_walk(&mut self, desk: &Desk, turn: &mut Turn<'_>) {
-        let Some(walk) = self.walk.take() else {
-            return;
-        };
+    fn end_walk(&mut self, desk: &Desk, turn: &mut Turn<'_>, walk: SourceWalk) {
         let mut partitions = Vec::new();
         for partition in walk.partitions {
             let Some(arriving) = self.arriving.get_mut(&partition) else {
@@ -340,9 +456,8 @@ impl Loader {
                 .iter()
                 .filter(|other| arriving.walked.contains(other))
                 .count();
-            let all = others.len() + usize::from(old.is_some());
-            let is_whole =
-                old.is_some_and(|old| arriving.walked.contains(&old)) || walked >= all.div_ceil(2);
+            let is_whole = old.is_some_and(|old| arriving.walked.contains(&old))
+                || walked >= enough(old, &others);
             if is_whole && !arriving.is_told {
                 arriving.is_told = true;
                 partitions.push(partition);
@@ -353,6 +468,12 @@ impl Loader {
             turn.effects.push(Effect::Loaded { epoch, partitions });
         }
     }
+}
+
+/// How many of the other owners have all that a majority confirmed.
+fn enough(old: Option<MemberIndex>, others: &[MemberIndex]) -> usize {
+    let all = others.len() + usize::from(old.is_some());
+    all.div_ceil(2)
 }
 
 /// The old owner of the position that moves here, and the owners of the other positions.

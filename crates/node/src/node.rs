@@ -230,6 +230,7 @@ impl Node {
             Purpose::Probe { .. }
             | Purpose::Hint { .. }
             | Purpose::Load { .. }
+            | Purpose::Foreground { .. }
             | Purpose::Compare { .. }
             | Purpose::Nobody => false,
         };
@@ -391,6 +392,7 @@ impl Node {
         };
         let now_us = turn.now.mono_us;
         let (kind, round, was_told) = (op.stage.round(), op.round, op.stage.is_told());
+        let is_clients = op.client.is_some();
         work(op, &mut self.desk, turn);
         let is_told = op.stage.is_told();
         let is_left = (kind, round) != (op.stage.round(), op.round) || is_told;
@@ -398,6 +400,9 @@ impl Node {
             if let Some(kind) = kind {
                 let took_us = now_us.saturating_sub(op.since_us);
                 self.desk.rounds.note(kind, took_us);
+                if is_clients && kind.waits_for_members() {
+                    self.desk.foreground.add(took_us);
+                }
             }
             op.since_us = now_us;
         }
@@ -640,6 +645,10 @@ impl Node {
                 Walker::Loader => self.loader.answered(&mut self.desk, turn, walk, answer),
                 Walker::Repairer => self.repairer.answered(&mut self.desk, turn, walk, answer),
             },
+            Purpose::Foreground { look, member } => {
+                self.loader
+                    .foreground(&mut self.desk, turn, (look, member), &answer);
+            }
             Purpose::Compare { walk, slot } => {
                 self.comparer
                     .answered(&mut self.desk, turn, walk, slot, answer);

@@ -39,7 +39,8 @@ pub(crate) fn is_ask(ask: &Ask) -> bool {
         | Ask::Page { .. }
         | Ask::Load { .. }
         | Ask::Compare { .. }
-        | Ask::List { .. } => true,
+        | Ask::List { .. }
+        | Ask::Foreground => true,
         Ask::Write { cell, .. } => is_cell(cell),
         Ask::Prepare { ballot, .. } => is_ballot(*ballot),
         Ask::Accept { proposal, .. } => is_proposal(proposal),
@@ -61,6 +62,10 @@ pub(crate) fn is_answer(answer: &Answer) -> bool {
         Answer::Page { records, .. }
         | Answer::Loaded { records, .. }
         | Answer::Listed { records, .. } => records.iter().all(|(_, cell)| is_cell(cell)),
-        Answer::Compared { .. } | Answer::Same | Answer::Accepted | Answer::Refused(_) => true,
+        Answer::Compared { .. }
+        | Answer::Foreground(_)
+        | Answer::Same
+        | Answer::Accepted
+        | Answer::Refused(_) => true,
     }
 }

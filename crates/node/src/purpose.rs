@@ -54,6 +54,8 @@ pub(crate) enum Purpose {
     },
     /// A page of records that this member loads, as a new owner or for records that it has lost.
     Load { walk: WalkId },
+    /// The foreground of a member, for the loader's look of this number.
+    Foreground { look: u64, member: MemberIndex },
     /// A comparison with a peer: slot 0 is its question about a range, the others are repairs.
     Compare { walk: u64, slot: u32 },
     /// No machine waits: a repair that may fail.

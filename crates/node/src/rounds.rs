@@ -67,6 +67,20 @@ impl Round {
         Round::BackOff,
     ];
 
+    /// Is its time that of answers: of members, their links and their disks?
+    pub(crate) fn waits_for_members(self) -> bool {
+        match self {
+            Round::Clock
+            | Round::Write
+            | Round::Read
+            | Round::WriteBack
+            | Round::Prepare
+            | Round::Accept
+            | Round::Finish => true,
+            Round::Links | Round::Cover | Round::Queue | Round::BackOff => false,
+        }
+    }
+
     /// As a label.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -19,7 +19,7 @@
 
 use crate::desk::{Desk, Order, Turn};
 use crate::ledger::NEVER;
-use crate::limits::{LOAD_ASK_US, LOAD_PAGE_BYTES, LOAD_WRITES_MAX, REPAIR_PAGE_BYTES};
+use crate::limits::{LOAD_ASK_US, LOAD_WRITES_MAX, REPAIR_PAGE_BYTES};
 use crate::member::MemberIndex;
 use crate::plausible;
 use crate::purpose::{Purpose, Recipient, Requester, WalkId, Walker};
@@ -84,6 +84,10 @@ pub(crate) struct SourceWalk {
     writing: usize,
     /// A page is asked for.
     is_asking: bool,
+    /// When it was asked for.
+    asked_us: u64,
+    /// How many bytes of the source a page covers.
+    page_bytes: u32,
     /// A record of the page could not be written.
     has_failed: bool,
     /// Bytes of the page under way.
@@ -107,6 +111,8 @@ impl SourceWalk {
             records: Vec::new(),
             writing: 0,
             is_asking: false,
+            asked_us: 0,
+            page_bytes: REPAIR_PAGE_BYTES,
             has_failed: false,
             bytes: 0,
         }
@@ -117,23 +123,36 @@ impl SourceWalk {
         self.writing > 0
     }
 
+    /// Is a page under way: asked for, or with records that are not durable yet?
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.is_asking || self.writing > 0 || !self.records.is_empty()
+    }
+
+    /// How many bytes of the source the next pages cover.
+    pub(crate) fn set_page_bytes(&mut self, bytes: u32) {
+        self.page_bytes = bytes;
+    }
+
+    /// When the page under way was asked for.
+    pub(crate) fn asked_us(&self) -> u64 {
+        self.asked_us
+    }
+
     /// Asks for the next page, unless one is under way.
     pub(crate) fn go_on(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Walked {
-        if self.is_asking || self.writing > 0 || !self.records.is_empty() {
+        if self.is_under_way() {
             return self.write_more(desk, turn);
         }
         let Some(part) = self.parts.front() else {
             return Walked::Waits;
         };
         self.is_asking = true;
+        self.asked_us = turn.now.mono_us;
         let ask = Ask::Load {
             space: part.space,
             start: part.start.clone(),
             partitions: bits(&self.partitions),
-            bytes: match self.id.of {
-                Walker::Loader => LOAD_PAGE_BYTES,
-                Walker::Repairer => REPAIR_PAGE_BYTES,
-            },
+            bytes: self.page_bytes,
         };
         let purpose = Purpose::Load { walk: self.id };
         let deadline_us = turn.now.mono_us + LOAD_ASK_US;

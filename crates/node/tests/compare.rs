@@ -73,6 +73,7 @@ impl Cluster {
                 load_patience_us: LOAD_PATIENCE_US_DEFAULT,
                 repair_wait_us: REPAIR_WAIT_US_DEFAULT,
                 comparisons: Arc::clone(&comparisons),
+                foregrounds: Arc::default(),
                 compare_bytes_per_second: bytes_per_second,
                 compare_pause_us: 1_000 * SECOND_US,
                 is_watch: false,

@@ -8,7 +8,7 @@
 use crate::decider::{Birth, Decider};
 use dendra_node::forgetting::{Confirmed, HeldBack};
 use dendra_node::step::{Effect, Event, Now};
-use dendra_node::{Comparisons, HintRoom, MemberIndex, Node, NodeConfig, Walls};
+use dendra_node::{Comparisons, Foregrounds, HintRoom, MemberIndex, Node, NodeConfig, Walls};
 use std::sync::Arc;
 
 /// Operations of clients that a loop takes: more than there are clients.
@@ -72,6 +72,7 @@ impl Decider for Real {
 pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
     let hints = Arc::new(HintRoom::new(birth.hint_bytes));
     let comparisons = Arc::<Comparisons>::default();
+    let foregrounds = Arc::<Foregrounds>::default();
     let walls = Arc::new(Walls::new(
         birth.me,
         usize::from(birth.layout.topology().live()),
@@ -93,6 +94,7 @@ pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
             load_bytes_per_second: birth.load_bytes_per_second,
             load_patience_us: birth.load_patience_us,
             comparisons: Arc::clone(&comparisons),
+            foregrounds: Arc::clone(&foregrounds),
             compare_bytes_per_second: birth.compare_bytes_per_second,
             compare_pause_us: birth.compare_pause_us,
             repair_wait_us: REPAIR_WAIT_US,

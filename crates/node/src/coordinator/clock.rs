@@ -312,7 +312,8 @@ impl Op {
             | Answer::Page { .. }
             | Answer::Loaded { .. }
             | Answer::Compared { .. }
-            | Answer::Listed { .. } => {}
+            | Answer::Listed { .. }
+            | Answer::Foreground(_) => {}
         }
         let needed = self.clocks_needed();
         self.work(|op, stage| match stage {

@@ -28,6 +28,7 @@ pub(crate) fn is_for_twin(ask: &Ask) -> bool {
         | Ask::Page { .. }
         | Ask::Load { .. }
         | Ask::Compare { .. }
-        | Ask::List { .. } => false,
+        | Ask::List { .. }
+        | Ask::Foreground => false,
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Clock            the hybrid clock, at once
+//! Foreground       the rounds of this member's clients, at once
 //! Read             Effect::Read  ─► Cell | Same
 //! Write            Effect::Write ─► Written, once this or a newer version is durable
 //! Page             Effect::Page  ─► Page
@@ -98,7 +99,8 @@ fn partition(desk: &Desk, ask: &Ask) -> Option<Partition> {
         | Ask::Page { .. }
         | Ask::Load { .. }
         | Ask::Compare { .. }
-        | Ask::List { .. } => None,
+        | Ask::List { .. }
+        | Ask::Foreground => None,
     }
 }
 
@@ -123,7 +125,7 @@ fn check(desk: &Desk, requester: Requester, stamp: Stamp, ask: &Ask) -> Result<(
     };
     let is_owner = match ask {
         // A read may be as wide as the cluster, and a member that holds nothing says so.
-        Ask::Clock | Ask::Read { .. } | Ask::Page { .. } => true,
+        Ask::Clock | Ask::Read { .. } | Ask::Page { .. } | Ask::Foreground => true,
         Ask::Write { cell, .. } => owns(copies.max(cell.copies)),
         Ask::Prepare { .. } | Ask::Accept { .. } => owns(copies),
         // A read behind the fence has all writes that were confirmed in front of it.
@@ -162,6 +164,10 @@ pub(crate) fn begin(
     match ask {
         Ask::Clock => {
             let answer = desk.clock(turn);
+            desk.reply(turn, requester, answer);
+        }
+        Ask::Foreground => {
+            let answer = Answer::Foreground(desk.foregrounds.sum());
             desk.reply(turn, requester, answer);
         }
         Ask::Read { key, known } => {

@@ -147,6 +147,7 @@ impl Stage {
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             load_patience_us: LOAD_PATIENCE_US_DEFAULT,
             comparisons: Arc::default(),
+            foregrounds: Arc::default(),
             compare_bytes_per_second: 0,
             compare_pause_us: 0,
             repair_wait_us: REPAIR_WAIT_US_DEFAULT,

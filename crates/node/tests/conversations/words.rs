@@ -119,6 +119,7 @@ impl Stage {
                 format!("compare {} ranges of {space:?}?", ranges.len())
             }
             Ask::List { space, start, .. } => format!("list {space:?} from {:?}?", text(start)),
+            Ask::Foreground => "foreground?".to_owned(),
             Ask::Load { space, start, .. } => format!("load {space:?} from {:?}?", text(start)),
         }
     }
@@ -159,6 +160,7 @@ impl Stage {
                 records.len(),
                 if next.is_some() { ", more" } else { "" }
             ),
+            Answer::Foreground(_) => "foreground".to_owned(),
             Answer::Compared { looked, differing } => {
                 format!("{differing:?} of {looked} ranges differ")
             }

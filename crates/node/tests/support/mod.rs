@@ -21,6 +21,7 @@ pub(crate) fn config(layout: &Arc<Layout>, me: MemberIndex, hlc: Arc<Hlc>) -> No
         load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
         load_patience_us: LOAD_PATIENCE_US_DEFAULT,
         comparisons: Arc::default(),
+        foregrounds: Arc::default(),
         compare_bytes_per_second: 0,
         compare_pause_us: 0,
         repair_wait_us: REPAIR_WAIT_US_DEFAULT,

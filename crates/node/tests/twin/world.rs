@@ -425,6 +425,7 @@ impl World {
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             load_patience_us: 2_000,
             comparisons: Arc::default(),
+            foregrounds: Arc::default(),
             compare_bytes_per_second: if self.acts.is_some() { 1 << 40 } else { 0 },
             compare_pause_us: self.acts.as_ref().map_or(200, |acts| acts.compare_pause_us),
             repair_wait_us: 2_000,

@@ -206,6 +206,7 @@ impl Agent {
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             load_patience_us: LOAD_PATIENCE_US_DEFAULT,
             comparisons: Arc::clone(&cluster.comparisons),
+            foregrounds: Arc::clone(&cluster.foregrounds),
             compare_bytes_per_second: cluster.compare_bytes_per_second,
             compare_pause_us: cluster.compare_pause_us(),
             repair_wait_us: settings.repair_wait.as_micros() as u64,

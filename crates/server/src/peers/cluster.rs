@@ -44,7 +44,9 @@ use dendra_node::steward::step::StewardEvent;
 use dendra_node::steward::{Steward, StewardStart};
 use dendra_node::topology::chain::{ChainPeer, ChainRules};
 use dendra_node::topology::record::{EpochRecord, KnownFolder};
-use dendra_node::{Comparisons, Fence, Hlc, Layout, MemberIndex, Membership, Topology, Walls};
+use dendra_node::{
+    Comparisons, Fence, Foregrounds, Hlc, Layout, MemberIndex, Membership, Topology, Walls,
+};
 use dendra_wire::Refusal;
 use dendra_wire::peer::hello;
 use dendra_wire::peer::{Hello, Malformed, Nonce};
@@ -105,6 +107,8 @@ pub(crate) struct Cluster {
     pub(crate) hints: Arc<HintRoom>,
     /// How far comparisons with other members are.
     pub(crate) comparisons: Arc<Comparisons>,
+    /// The rounds of the clients of this member.
+    pub(crate) foregrounds: Arc<Foregrounds>,
     /// For all of them together; 0 = none.
     pub(crate) compare_bytes_per_second: u64,
     forget_every_us: u64,
@@ -310,6 +314,7 @@ impl Cluster {
             loops,
             hints: Arc::new(HintRoom::new(HINT_BYTES_MAX_DEFAULT)),
             comparisons: Arc::default(),
+            foregrounds: Arc::default(),
             compare_bytes_per_second: settings.compare_bytes_per_second,
             forget_every_us: settings.forget_every_us,
             horizon_held: AtomicU64::new(0),

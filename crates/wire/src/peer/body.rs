@@ -23,8 +23,8 @@ use super::shape::{Malformed, kind};
 use bytes::Bytes;
 use dendra_base::limits::{KEY_BYTES_MAX, STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
 use dendra_base::peer::{
-    ANCESTORS_MAX, Answer, Ask, Ballot, COMPARE_RANGES_MAX, Line, Proposal, Range, RangePrint,
-    Readiness, Refused,
+    ANCESTORS_MAX, Answer, Ask, Ballot, COMPARE_RANGES_MAX, Foreground, Line, Proposal, Range,
+    RangePrint, Readiness, Refused,
 };
 use dendra_base::{Cell, CellId, CellRef, Space, Version};
 
@@ -352,6 +352,7 @@ pub(super) fn kind_of_ask(ask: &Ask) -> u8 {
         Ask::Load { .. } => kind::LOAD,
         Ask::Compare { .. } => kind::COMPARE,
         Ask::List { .. } => kind::LIST,
+        Ask::Foreground => kind::FOREGROUND,
     }
 }
 
@@ -369,13 +370,14 @@ pub(super) fn kind_of_answer(answer: &Answer) -> u8 {
         Answer::Loaded { .. } => kind::LOADED,
         Answer::Compared { .. } => kind::COMPARED,
         Answer::Listed { .. } => kind::LISTED,
+        Answer::Foreground(_) => kind::FOREGROUND_IS,
         Answer::Refused(_) => kind::REFUSED,
     }
 }
 
 pub(super) fn put_ask(out: &mut Vec<u8>, ask: &Ask) {
     match ask {
-        Ask::Clock => {}
+        Ask::Clock | Ask::Foreground => {}
         Ask::Read { key, known } => {
             put_bytes(out, key);
             put_option(out, *known, put_cell_id);
@@ -439,6 +441,7 @@ pub(super) fn put_ask(out: &mut Vec<u8>, ask: &Ask) {
 pub(super) fn take_ask(kind: u8, cursor: &mut Cursor<'_>) -> Result<Ask> {
     Ok(match kind {
         kind::CLOCK => Ask::Clock,
+        kind::FOREGROUND => Ask::Foreground,
         kind::READ => Ask::Read {
             key: cursor.key()?,
             known: cursor.option(Cursor::cell_id)?,
@@ -537,6 +540,10 @@ pub(super) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
                 out.extend_from_slice(&range.to_le_bytes());
             }
         }
+        Answer::Foreground(Foreground { rounds, sum_us }) => {
+            out.extend_from_slice(&rounds.to_le_bytes());
+            out.extend_from_slice(&sum_us.to_le_bytes());
+        }
         Answer::Refused(refused) => match refused {
             Refused::Stale { epoch } => {
                 out.push(0);
@@ -597,6 +604,10 @@ pub(super) fn take_answer(kind: u8, cursor: &mut Cursor<'_>) -> Result<Answer> {
             records: cursor.records(VALUE_BYTES_MAX_LIMIT)?,
             next: cursor.option(Cursor::bound)?,
         },
+        kind::FOREGROUND_IS => Answer::Foreground(Foreground {
+            rounds: cursor.u64("rounds")?,
+            sum_us: cursor.u64("sum")?,
+        }),
         kind::REFUSED => Answer::Refused(match cursor.u8("refused")? {
             0 => Refused::Stale {
                 epoch: cursor.u64("epoch")?,

@@ -25,6 +25,7 @@ pub(super) mod kind {
     pub(crate) const LOAD: u8 = 0x07;
     pub(crate) const COMPARE: u8 = 0x08;
     pub(crate) const LIST: u8 = 0x09;
+    pub(crate) const FOREGROUND: u8 = 0x0a;
     pub(crate) const CLOCK_IS: u8 = 0x41;
     pub(crate) const CELL: u8 = 0x42;
     pub(crate) const SAME: u8 = 0x43;
@@ -36,6 +37,7 @@ pub(super) mod kind {
     pub(crate) const LOADED: u8 = 0x49;
     pub(crate) const COMPARED: u8 = 0x4a;
     pub(crate) const LISTED: u8 = 0x4b;
+    pub(crate) const FOREGROUND_IS: u8 = 0x4c;
     pub(crate) const REFUSED: u8 = 0x4f;
     pub(crate) const PROOF: u8 = 0x81;
     pub(crate) const FAREWELL: u8 = 0x82;

@@ -12,8 +12,8 @@ use super::*;
 use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_SENTENCE_BYTES_MAX, PEER_WITHDRAW_IDS_MAX};
 use bytes::Bytes;
 use dendra_base::peer::{
-    ANCESTORS_MAX, Answer, Ask, Ballot, COMPARE_RANGES_MAX, Line, Proposal, Range, RangePrint,
-    Readiness, Refused, Stamp,
+    ANCESTORS_MAX, Answer, Ask, Ballot, COMPARE_RANGES_MAX, Foreground, Line, Proposal, Range,
+    RangePrint, Readiness, Refused, Stamp,
 };
 use dendra_base::{Cell, CellId, CellRef, Space, Version};
 use proptest::prelude::*;
@@ -88,6 +88,7 @@ fn any_ask() -> impl Strategy<Value = Ask> {
     let key = || any_bytes(1..40);
     prop_oneof![
         Just(Ask::Clock),
+        Just(Ask::Foreground),
         (key(), prop::option::of((any_version(), any::<u64>()))).prop_map(|(key, known)| {
             let known = known.map(|(version, digest)| CellId { version, digest });
             Ask::Read { key, known }
@@ -171,6 +172,8 @@ fn any_answer() -> impl Strategy<Value = Answer> {
         ),
         cell().prop_map(Answer::Cell),
         Just(Answer::Same),
+        any::<(u64, u64)>()
+            .prop_map(|(rounds, sum_us)| Answer::Foreground(Foreground { rounds, sum_us })),
         any_version().prop_map(Answer::Written),
         (cell(), prop::option::of(any_proposal()))
             .prop_map(|(stored, accepted)| Answer::Promised { stored, accepted }),
