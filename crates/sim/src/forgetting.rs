@@ -9,8 +9,8 @@
 //!
 //! Invariants
 //! 1. It is a plan of its own for each seed, drawn from streams of its own.
-//! 2. Bytes are damaged only where no member is replaced and each record has all its copies: one copy
-//!    of a record is lost at a time.
+//! 2. Bytes are damaged only where no member is replaced and each record has all its copies: one
+//!    copy of a record is lost at a time.
 //!
 //! Not here: when horizons rise (crate `node`, `steward/rising.rs`).
 //! See: docs/decisions/0026-horizons.md.
