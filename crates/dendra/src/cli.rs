@@ -554,7 +554,7 @@ impl FromArgMatches for SettingsFlags {
 
 /// What every command that talks to a node takes: which node, and how keys and values are written.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Client {
+pub(crate) struct ClientArgs {
     /// Keys and values are hexadecimal, in and out
     #[arg(long, conflicts_with = "base64")]
     hex: bool,
@@ -573,7 +573,7 @@ pub(crate) struct Client {
     pub(crate) timeout_ms: u64,
 }
 
-impl Client {
+impl ClientArgs {
     /// How keys and values are written.
     pub(crate) fn encoding(&self) -> Encoding {
         match (self.hex, self.base64) {
@@ -613,13 +613,13 @@ pub(crate) enum TokenVerb {
         quota: QuotaArgs,
         /// Node and encoding
         #[command(flatten)]
-        client: Client,
+        client: ClientArgs,
     },
     /// Show the tokens of the cluster: names, roles, prefixes
     List {
         /// Node and encoding
         #[command(flatten)]
-        client: Client,
+        client: ClientArgs,
     },
     /// Make a token useless, on every node within a second
     Revoke {
@@ -627,7 +627,7 @@ pub(crate) enum TokenVerb {
         id: String,
         /// Node and encoding
         #[command(flatten)]
-        client: Client,
+        client: ClientArgs,
     },
 }
 
@@ -699,7 +699,7 @@ pub(crate) struct Get {
     pub(crate) quorum: QuorumArgs,
     /// Node and encoding
     #[command(flatten)]
-    pub(crate) client: Client,
+    pub(crate) client: ClientArgs,
 }
 
 /// `dendra put`
@@ -730,7 +730,7 @@ pub(crate) struct Put {
     pub(crate) quorum: QuorumArgs,
     /// Node and encoding
     #[command(flatten)]
-    pub(crate) client: Client,
+    pub(crate) client: ClientArgs,
 }
 
 /// `dendra delete`
@@ -749,7 +749,7 @@ pub(crate) struct Delete {
     pub(crate) quorum: QuorumArgs,
     /// Node and encoding
     #[command(flatten)]
-    pub(crate) client: Client,
+    pub(crate) client: ClientArgs,
 }
 
 /// `dendra scan`
@@ -779,7 +779,7 @@ pub(crate) struct Scan {
     pub(crate) json: bool,
     /// Node and encoding
     #[command(flatten)]
-    pub(crate) client: Client,
+    pub(crate) client: ClientArgs,
 }
 
 /// How the records of `dendra load` are written.
@@ -826,7 +826,7 @@ pub(crate) struct Load {
     pub(crate) quorum: QuorumArgs,
     /// Node and encoding
     #[command(flatten)]
-    pub(crate) client: Client,
+    pub(crate) client: ClientArgs,
 }
 
 /// `dendra check`

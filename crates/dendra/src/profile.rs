@@ -12,7 +12,7 @@
 //! See: docs/cli.md, docs/lab/profiles.md.
 
 use crate::cli::Profile;
-use crate::client::{Ask, Base, Client, Credentials};
+use crate::client::{BaseUrl, Client, Credentials, HttpRequest};
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
@@ -27,13 +27,13 @@ const NOTHING: &str = "nothing was sampled: the node had nothing to do. Ask it s
 
 /// Takes one profile.
 pub(crate) async fn profile(args: &Profile, console: Console) -> ExitResult {
-    let base = Base::parse(&args.url).map_err(Failure::usage)?;
+    let base = BaseUrl::parse(&args.url).map_err(Failure::usage)?;
     if let Some(path) = &args.out {
         ops::can_write(path)?;
     }
     let access = Credentials::read(&args.access, &base)?;
     let client = Client::new(base, access, args.seconds * 1000 + NAMING_MS, console);
-    let ask = Ask {
+    let ask = HttpRequest {
         method: Method::GET,
         path: path(args),
         headers: Vec::new(),

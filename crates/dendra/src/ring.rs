@@ -37,7 +37,7 @@ struct Table {
 }
 
 /// The copies that a change of members moves.
-struct Change {
+struct RingChange {
     words: String,
     after: Table,
     arrivals: Vec<usize>,
@@ -49,7 +49,7 @@ struct Change {
 pub(crate) fn ring(args: &cli::Ring) -> ExitResult {
     let members = parsed(args.cluster.split(','))?;
     let table = Table::new(args, &members).map_err(|bad| unusable("--cluster", &bad))?;
-    let change = Change::asked_for(args, &members, &table)?;
+    let change = RingChange::asked_for(args, &members, &table)?;
     let key = args.key.as_ref().map(|key| key.as_bytes());
     if key.is_some_and(<[u8]>::is_empty) {
         return Err(Failure::usage(
@@ -124,7 +124,7 @@ impl Table {
         share.expect("a table is balanced for its copies")
     }
 
-    fn to_text(&self, has_table: bool, key: Option<&[u8]>, change: Option<&Change>) -> String {
+    fn to_text(&self, has_table: bool, key: Option<&[u8]>, change: Option<&RingChange>) -> String {
         let mut out = String::new();
         self.write_text(&mut out, has_table, key, change)
             .expect("a string takes any text");
@@ -136,7 +136,7 @@ impl Table {
         out: &mut String,
         has_table: bool,
         key: Option<&[u8]>,
-        change: Option<&Change>,
+        change: Option<&RingChange>,
     ) -> std::fmt::Result {
         let (topology, partitions) = (&self.topology, f64::from(self.ring.partitions()));
         writeln!(
@@ -216,7 +216,7 @@ impl Table {
         Ok(())
     }
 
-    fn to_json(&self, key: Option<&[u8]>, change: Option<&Change>) -> Value {
+    fn to_json(&self, key: Option<&[u8]>, change: Option<&RingChange>) -> Value {
         let members: Vec<Value> = self
             .members()
             .map(|(index, member)| {
@@ -256,12 +256,12 @@ impl Table {
     }
 }
 
-impl Change {
+impl RingChange {
     fn asked_for(
         args: &cli::Ring,
         members: &[Member],
         before: &Table,
-    ) -> Result<Option<Change>, Failure> {
+    ) -> Result<Option<RingChange>, Failure> {
         if args.add.is_empty() && args.remove.is_empty() {
             return Ok(None);
         }
@@ -286,7 +286,7 @@ impl Change {
             table.topology.member(owner).url.clone()
         };
         let partitions = after.ring.all();
-        Ok(Some(Change {
+        Ok(Some(RingChange {
             words: words.join(", "),
             arrivals: after.ring.arrivals(&after.topology, earlier),
             first: partitions
@@ -361,7 +361,7 @@ mod tests {
         let args = args(more);
         let members = parsed(args.cluster.split(',')).expect("members");
         let table = Table::new(&args, &members).expect("a topology");
-        let change = Change::asked_for(&args, &members, &table).expect("a change");
+        let change = RingChange::asked_for(&args, &members, &table).expect("a change");
         let key = args.key.as_ref().map(|key| key.as_bytes());
         let text = table.to_text(true, key, change.as_ref());
         (text, table.to_json(key, change.as_ref()))

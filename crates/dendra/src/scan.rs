@@ -14,7 +14,7 @@
 //! See: docs/cli.md, docs/api.md.
 
 use crate::cli::Scan;
-use crate::client::{Ask, Client, Frame, Stream};
+use crate::client::{Client, Frame, HttpRequest, Stream};
 use crate::console::Console;
 use crate::encoding::{self, Encoding};
 use crate::exit::{Exit, ExitResult, Failure};
@@ -58,7 +58,7 @@ impl<W: Write> Printer<W> {
     }
 }
 
-fn question(args: &Scan) -> Result<Ask, Failure> {
+fn question(args: &Scan) -> Result<HttpRequest, Failure> {
     let encoding = args.client.encoding();
     let mut query = Query::default();
     let mut add = |name: &str, given: &Option<std::ffi::OsString>| -> Result<bool, Failure> {
@@ -83,7 +83,7 @@ fn question(args: &Scan) -> Result<Ask, Failure> {
             query.add(name, b"true");
         }
     }
-    Ok(Ask {
+    Ok(HttpRequest {
         method: Method::GET,
         path: query.behind("/v0/entities"),
         headers: vec![

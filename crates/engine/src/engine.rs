@@ -29,7 +29,7 @@ use crate::identity::Identity;
 use crate::lanes::{Lanes, Maintained, Maintenance};
 use crate::memtable::Memtable;
 use crate::options::Options;
-use crate::pressure::{self, Counts, SEALED_MAX};
+use crate::pressure::{self, PressureParts, SEALED_MAX};
 use crate::queue::{CommitQueue, Submitted};
 use crate::scan::{Cursor, Flow, Progress};
 use crate::scrub::state::Scrub;
@@ -600,7 +600,7 @@ impl Engine {
         let view = self.view.load();
         let aside = self.damage.set_aside();
         let level0 = view.tree.levels[0].tables.iter();
-        let counts = Counts {
+        let counts = PressureParts {
             memtable_bytes: view.memtable_bytes(),
             memtables_sealed: view.sealed.len(),
             active_bytes: view.active.bytes(),

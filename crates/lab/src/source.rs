@@ -1,7 +1,7 @@
 //! Request number `i` as bytes for the wire: from a workload or from a recording.
 //!
 //! ```text
-//! Source::ask(i) ─► Ask { operation, key, value }      key into a scratch buffer,
+//! Source::ask(i) ─► RequestSpec { operation, key, value } key into a scratch buffer,
 //!                                                      value = a slice of one random pool
 //! ```
 //!
@@ -38,7 +38,7 @@ enum Kind {
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct RequestSpec {
     /// The kind of the request.
     pub operation: Operation,
     /// Is the key a recorded target, path and query?
@@ -111,13 +111,13 @@ impl Source {
     }
 
     /// Request number `index`; its key replaces the contents of `key`.
-    pub fn ask(&self, index: u64, key: &mut Vec<u8>) -> Ask {
+    pub fn ask(&self, index: u64, key: &mut Vec<u8>) -> RequestSpec {
         key.clear();
         match &self.kind {
             Kind::Workload(workload) => {
                 let request = workload.request(index);
                 workload.key_into(request.key, key);
-                Ask {
+                RequestSpec {
                     operation: request.operation,
                     is_target: false,
                     limit: request.scan_records,
@@ -130,7 +130,7 @@ impl Source {
                 let mut prng = Prng::new(workload.seed ^ index);
                 workload.key_into(index, key);
                 let bytes = workload.value_bytes(&mut prng);
-                Ask {
+                RequestSpec {
                     operation: Operation::Put,
                     is_target: false,
                     limit: 0,
@@ -147,7 +147,7 @@ impl Source {
                     }
                     (None, _) => Value::Pool(0..0),
                 };
-                Ask {
+                RequestSpec {
                     operation: row.operation,
                     is_target: row.is_target,
                     limit: 100,
@@ -158,7 +158,7 @@ impl Source {
     }
 
     /// The bytes of the value that `ask` writes.
-    pub fn value(&self, ask: &Ask) -> &[u8] {
+    pub fn value(&self, ask: &RequestSpec) -> &[u8] {
         match (&ask.value, &self.kind) {
             (Value::Pool(range), _) => self.pool.get(range.clone()).unwrap_or_default(),
             (Value::Ammo(range), Kind::Ammo(ammo)) => ammo.bytes(range),

@@ -21,7 +21,7 @@ use dendra_node::Layout;
 use dendra_node::Membership;
 use dendra_node::membership::identity::Peer;
 use dendra_node::step::{LostSpan, Now, StoreTicket};
-use dendra_wire::peer::Age;
+use dendra_wire::peer::FrameAge;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -165,7 +165,7 @@ pub(crate) struct Member {
     /// Its store drops records of other members.
     pub(crate) is_dropping: bool,
     /// How long frames are under way, by asking member and link.
-    pub(crate) ages: BTreeMap<(usize, u64), Age>,
+    pub(crate) ages: BTreeMap<(usize, u64), FrameAge>,
 }
 
 impl Member {

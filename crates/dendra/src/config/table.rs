@@ -17,7 +17,7 @@
 //! See: docs/cli.md.
 
 use super::units;
-use crate::client::Base;
+use crate::client::BaseUrl;
 use dendra_base::limits;
 use dendra_server::settings::{HostRule, Member, OriginRule, Topology};
 use dendra_stores::StorePlace;
@@ -720,7 +720,7 @@ pub(crate) fn parse(kind: Kind, text: &OsStr) -> Result<Value, String> {
             Err(bad) => Err(format!("{text:?} {bad}")),
         },
         Kind::Urls if text == "off" => Ok(Value::Text(text.to_owned())),
-        Kind::Urls => match text.split(',').find_map(|url| Base::parse(url).err()) {
+        Kind::Urls => match text.split(',').find_map(|url| BaseUrl::parse(url).err()) {
             None => Ok(Value::Text(text.to_owned())),
             Some(bad) => Err(bad.replace("--url ", "")),
         },

@@ -14,7 +14,7 @@
 //! See: docs/api.md, "Many keys".
 
 use super::store::ContractStore;
-use crate::client::{Ask, Frame, Stream};
+use crate::client::{Frame, HttpRequest, Stream};
 use crate::exit::{Exit, Failure};
 use crate::ops::Query;
 use bytes::{Bytes, BytesMut};
@@ -184,7 +184,7 @@ impl RecordFlow {
             query.add("keys-only", b"true");
             query.add("limit", PAGE_LEN.to_string().as_bytes());
         }
-        let ask = Ask {
+        let ask = HttpRequest {
             method: Method::GET,
             path: query.behind("/v0/entities"),
             headers: vec![

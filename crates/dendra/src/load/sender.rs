@@ -20,7 +20,7 @@
 use super::source::{Item, Items};
 use super::tally::{Subject, Tally};
 use crate::client::retry::{self, Budget};
-use crate::client::{Ask, Client, Trouble, WholeAnswer};
+use crate::client::{Client, HttpRequest, Trouble, WholeAnswer};
 use crate::exit::Failure;
 use bytes::Bytes;
 use dendra_base::Prng;
@@ -154,7 +154,7 @@ impl Shared {
 
     /// Until the node holds the record, or the reason why it does not.
     async fn store(&self, key: &[u8], body: Bytes) -> Result<(), String> {
-        let ask = Ask {
+        let ask = HttpRequest {
             method: hyper::Method::PUT,
             path: format!("/v0/entity?id={}{}", percent::encode(key), self.query_rest),
             headers: Vec::new(),

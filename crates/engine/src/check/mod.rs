@@ -83,7 +83,7 @@ pub fn check_folder(vfs: &dyn Vfs) -> Result<Report> {
     let names = vfs
         .list()
         .map_err(|e| Error::io("listing the data folder", e))?;
-    let mut check = Check {
+    let mut check = FolderCheck {
         vfs,
         report: Report::default(),
     };
@@ -100,7 +100,7 @@ pub fn check_folder(vfs: &dyn Vfs) -> Result<Report> {
     Ok(check.report)
 }
 
-struct Check<'a> {
+struct FolderCheck<'a> {
     vfs: &'a dyn Vfs,
     report: Report,
 }
@@ -108,7 +108,7 @@ struct Check<'a> {
 /// The level of a table and the table.
 type Placed = (usize, Arc<Table>);
 
-impl Check<'_> {
+impl FolderCheck<'_> {
     /// Files a damage as a finding; anything else ends the check.
     fn find(&mut self, error: Error) -> Result<()> {
         match error {

@@ -26,11 +26,11 @@ use std::sync::Arc;
 pub(crate) struct MemtableIter {
     table: Arc<Memtable>,
     direction: Direction,
-    at: Option<At>,
+    at: Option<IterPosition>,
 }
 
 /// Addresses in the iterator's own table.
-struct At {
+struct IterPosition {
     node: NonNull<Node>,
     record: NonNull<Record>,
 }
@@ -50,11 +50,15 @@ impl Memtable {
     }
 
     /// `node`, or the next one in `direction` that has a cell.
-    fn settle<'a>(&'a self, mut node: Option<NodeRef<'a>>, direction: Direction) -> Option<At> {
+    fn settle<'a>(
+        &'a self,
+        mut node: Option<NodeRef<'a>>,
+        direction: Direction,
+    ) -> Option<IterPosition> {
         loop {
             let candidate = node?;
             if let Some(record) = candidate.record() {
-                return Some(At {
+                return Some(IterPosition {
                     node: candidate.as_ptr(),
                     record: record.as_ptr(),
                 });

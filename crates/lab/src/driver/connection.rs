@@ -14,7 +14,7 @@
 
 use super::answer::Reader;
 use super::sealed::TlsSession;
-use super::{Asked, TlsTarget, arrival};
+use super::{DriverTarget, TlsTarget, arrival};
 use crate::limits::{RECONNECT_MS_MAX, RECONNECT_MS_MIN};
 use dendra_base::workload::Operation;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -63,7 +63,7 @@ pub(crate) enum Wrote {
 }
 
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct TargetConnection {
     link: Link,
     pub(crate) target: usize,
     address: SocketAddr,
@@ -100,9 +100,14 @@ fn wanted(waits_for_room: bool) -> EventFlags {
     }
 }
 
-impl Connection {
-    pub(crate) fn new(number: u64, target: usize, asked: &Asked, is_stamped: bool) -> Connection {
-        Connection {
+impl TargetConnection {
+    pub(crate) fn new(
+        number: u64,
+        target: usize,
+        asked: &DriverTarget,
+        is_stamped: bool,
+    ) -> TargetConnection {
+        TargetConnection {
             link: Link::Closed { until_ns: 0 },
             target,
             address: asked.socket,

@@ -26,7 +26,7 @@ mod plan;
 mod sealed;
 mod worker;
 
-pub use plan::{Asked, DriveError, Idle, Pace, Plan, Progress, QueueOrder, StopFlag};
+pub use plan::{DriveError, DriverTarget, Idle, Pace, Plan, Progress, QueueOrder, StopFlag};
 pub use sealed::TlsTarget;
 
 use crate::recorder::PhaseRecord;

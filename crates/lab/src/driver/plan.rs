@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// A server, as the driver needs it.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct DriverTarget {
     /// Where to connect to.
     pub socket: SocketAddr,
     /// The bytes to send.
@@ -72,7 +72,7 @@ pub struct Plan {
     /// Number of the first request: the runs of a search go on where the one before ended.
     pub first_index: u64,
     /// The targets.
-    pub targets: Vec<Asked>,
+    pub targets: Vec<DriverTarget>,
     /// Connections, all targets together.
     pub connections: u32,
     /// Threads.

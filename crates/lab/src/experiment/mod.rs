@@ -20,7 +20,7 @@ mod overload;
 use crate::address::Address;
 use crate::ammo::Ammo;
 use crate::driver::{
-    Asked, Drive, DriveError, Idle, Pace, Plan, Progress, QueueOrder, StopFlag, TlsTarget,
+    Drive, DriveError, DriverTarget, Idle, Pace, Plan, Progress, QueueOrder, StopFlag, TlsTarget,
 };
 use crate::limits::{RATE_MAX, SEND_LAG_LIMIT_US};
 use crate::run::{
@@ -190,7 +190,7 @@ fn is_token(field: &str) -> bool {
 /// Runs an experiment.
 pub struct Experiment<'a> {
     setup: &'a Setup,
-    asked: Vec<Asked>,
+    asked: Vec<DriverTarget>,
     admins: Vec<AdminPort>,
     stop: &'a StopFlag,
     watch: &'a mut dyn FnMut(News<'_>),
@@ -355,7 +355,7 @@ pub fn run(
             template: setup.style.path.clone().unwrap_or_default(),
             admin: admin.cloned(),
         });
-        asked.push(Asked {
+        asked.push(DriverTarget {
             socket: address.socket,
             tls: tls_of(setup, &address)?,
             templates: Templates::new(&setup.style, &address.authority, &address.path),

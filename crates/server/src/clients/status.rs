@@ -201,7 +201,7 @@ impl From<dendra_node::Refusal> for Refused {
 mod tests {
     use super::*;
     use dendra_base::Version;
-    use dendra_wire::http::Connection;
+    use dendra_wire::http::ConnectionFate;
 
     #[test]
     fn those_who_are_refused_in_a_row_come_again_at_different_times() {
@@ -216,7 +216,7 @@ mod tests {
 
     fn line(outcome: Outcome) -> (u16, String) {
         let style = Style {
-            connection: Connection::Persist,
+            connection: ConnectionFate::Persist,
             omits_body: false,
             page: None,
         };

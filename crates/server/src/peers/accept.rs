@@ -34,7 +34,9 @@ use dendra_node::membership::identity::{Peer, REMOVED};
 use dendra_node::step::{Asker, Event};
 use dendra_wire::Refusal;
 use dendra_wire::http::{Field, Head};
-use dendra_wire::peer::{self, Age, Hello, Malformed, Message, PROOF_FRAME_BYTES, Question, Seal};
+use dendra_wire::peer::{
+    self, FrameAge, Hello, Malformed, Message, PROOF_FRAME_BYTES, Question, Seal,
+};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
@@ -291,7 +293,7 @@ async fn questions(
 ) -> Broken {
     let life = claim.life;
     let gauges = &agent.cluster.peers[member.at()];
-    let age = RefCell::new(Age::default());
+    let age = RefCell::new(FrameAge::default());
     poll_fn(|cx| {
         lane.refresh();
         conduit.poll(cx, |message| match message {

@@ -19,7 +19,7 @@
 use super::hello_maker::HelloMaker;
 use crate::limits;
 use dendra_node::membership::identity::Peer;
-use dendra_wire::peer::{Age, Proof, SessionKeys};
+use dendra_wire::peer::{FrameAge, Proof, SessionKeys};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +40,7 @@ pub(crate) struct Session {
     /// Is what it says about itself durable here?
     is_learnt: AtomicBool,
     /// How long its questions are on their way.
-    age: Mutex<Age>,
+    age: Mutex<FrameAge>,
 }
 
 impl Session {

@@ -22,7 +22,7 @@
 
 use super::meeting::IMAGES_US;
 use super::names::{key_name, value_number};
-use super::state::{Client, Happening, Image, Phase, Setup, World};
+use super::state::{Happening, Image, Phase, Setup, SimulatedClient, World};
 use crate::check::linear::{Pending, Searches};
 use crate::check::store::Copy;
 use crate::check::{self, Disks, Rule};
@@ -128,7 +128,7 @@ impl<'a> World<'a> {
         }
         for (client, todo) in self.plan.clients.iter().enumerate() {
             let think_us = todo.first().map_or(0, |first| first.think_us);
-            self.clients.push(Client::new(todo));
+            self.clients.push(SimulatedClient::new(todo));
             self.schedule.at(think_us, Happening::Begin { client });
         }
         self.schedule

@@ -3,7 +3,7 @@
 //! ```text
 //! Setup, Plan ─► World ─┬─ Schedule of Happening     the next event
 //!                       ├─ Member, Envelope           the cluster
-//!                       ├─ Client, Walk               the askers
+//!                       ├─ SimulatedClient, Walk      the askers
 //!                       └─ Phase, Image               where the run is
 //! ```
 //!
@@ -66,7 +66,7 @@ pub(crate) enum Phase {
 
 /// One client.
 #[derive(Debug, Default)]
-pub(crate) struct Client {
+pub(crate) struct SimulatedClient {
     pub(crate) todo: VecDeque<Planned>,
     /// The operation that it waits for.
     pub(crate) waits_for: Option<u32>,
@@ -74,11 +74,11 @@ pub(crate) struct Client {
     pub(super) seen: BTreeMap<usize, Seen>,
 }
 
-impl Client {
-    pub(crate) fn new(todo: &[Planned]) -> Client {
-        Client {
+impl SimulatedClient {
+    pub(crate) fn new(todo: &[Planned]) -> SimulatedClient {
+        SimulatedClient {
             todo: todo.iter().cloned().collect(),
-            ..Client::default()
+            ..SimulatedClient::default()
         }
     }
 }
@@ -258,7 +258,7 @@ pub(crate) struct World<'a> {
     /// Where they do.
     pub(super) town: Option<Town>,
     pub(super) members: Vec<Member>,
-    pub(super) clients: Vec<Client>,
+    pub(super) clients: Vec<SimulatedClient>,
     pub(super) history: Vec<Op>,
     pub(super) walks: Vec<Walk>,
     pub(super) scans: Vec<Scan>,

@@ -23,4 +23,4 @@ pub mod response;
 
 pub use accept::{Accepted, Framing};
 pub use chunk::{ChunkDecoder, Step};
-pub use request::{Body, Connection, Expect, Field, Head, Limits, Method, Parsed, parse_head};
+pub use request::{Body, ConnectionFate, Expect, Field, Head, Limits, Method, Parsed, parse_head};

@@ -78,7 +78,7 @@ mod tests {
     use super::super::Role;
     use super::*;
     use crate::client::{AnswerBody, Asked, ParsedAnswer, parse_answer};
-    use crate::http::{Body, Connection, Field, Head, Limits, Method, Parsed, parse_head};
+    use crate::http::{Body, ConnectionFate, Field, Head, Limits, Method, Parsed, parse_head};
     use crate::route::{KeyBuf, Route, Settings, route};
 
     fn proof() -> Proof {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     const STYLE: Style = Style {
-        connection: Connection::Persist,
+        connection: ConnectionFate::Persist,
         omits_body: false,
         page: None,
     };

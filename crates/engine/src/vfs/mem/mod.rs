@@ -85,7 +85,7 @@ enum Entry {
 
 #[derive(Default)]
 struct Inode {
-    content: Mutex<Content>,
+    content: Mutex<FileContent>,
 }
 
 /// How many of the unsynced bytes survive.
@@ -222,7 +222,7 @@ impl MemVfs {
 
     /// Puts a durable file into the folder, replacing one of that name; not an operation.
     pub fn install(&self, name: &str, bytes: &[u8]) {
-        let mut content = Content::default();
+        let mut content = FileContent::default();
         content.write(bytes, 0);
         content.sync();
         let inode = Inode::new(content);
@@ -439,7 +439,7 @@ impl Entry {
 }
 
 impl Inode {
-    fn new(content: Content) -> Arc<Inode> {
+    fn new(content: FileContent) -> Arc<Inode> {
         Arc::new(Inode {
             content: Mutex::new(content),
         })
@@ -507,7 +507,7 @@ impl File for MemFile {
 type Pages = Vec<Option<Arc<[u8; PAGE_BYTES]>>>;
 
 #[derive(Clone, Default)]
-struct Content {
+struct FileContent {
     pages: Pages,
     len: u64,
     stable_pages: Pages,
@@ -522,7 +522,7 @@ struct Write {
     bytes: Arc<[u8]>,
 }
 
-impl Content {
+impl FileContent {
     fn read(&self, buf: &mut [u8], offset: u64) -> usize {
         let len = self.len.saturating_sub(offset).min(buf.len() as u64) as usize;
         for (page, inside, part) in pieces(offset, len, PAGE_BYTES) {
@@ -580,9 +580,9 @@ impl Content {
     }
 
     /// The possible content of the disk after a power loss.
-    fn image(&self, survives: Survives, prng: &mut Prng) -> Content {
+    fn image(&self, survives: Survives, prng: &mut Prng) -> FileContent {
         if self.unsynced.is_empty() || survives == Survives::Nothing {
-            return Content::durable(self.stable_pages.clone(), self.stable_len);
+            return FileContent::durable(self.stable_pages.clone(), self.stable_len);
         }
         // How often each sector was written; a cut says how many of those writes it shows.
         let mut cuts: BTreeMap<u64, usize> = BTreeMap::new();
@@ -613,11 +613,11 @@ impl Content {
             }
         }
         let len = lens[survives.pick(lens.len() - 1, prng)];
-        Content::durable(pages, len)
+        FileContent::durable(pages, len)
     }
 
     /// A file of `len` bytes without any history.
-    fn durable(mut pages: Pages, len: u64) -> Content {
+    fn durable(mut pages: Pages, len: u64) -> FileContent {
         let len_usize = len as usize;
         pages.resize(len_usize.div_ceil(PAGE_BYTES), None);
         if let Some(Some(last)) = pages.last_mut()
@@ -626,7 +626,7 @@ impl Content {
             // Old bytes of a longer file must not come back when this one grows.
             Arc::make_mut(last)[len_usize % PAGE_BYTES..].fill(0);
         }
-        Content {
+        FileContent {
             stable_pages: pages.clone(),
             pages,
             len,

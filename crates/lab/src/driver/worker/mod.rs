@@ -19,14 +19,14 @@ mod receive;
 mod wait;
 
 use super::arrival::Reads;
-use super::connection::{Connection, Pending, Wrote};
+use super::connection::{Pending, TargetConnection, Wrote};
 use super::patience::Patience;
 use super::plan::{DriveError, Pace, Plan, Progress, QueueOrder, Seen, StopFlag};
 use crate::limits::{
     BACKLOG_LEN_MAX, CONNECT_MS_MAX, CUT_GRACE_MS, NAP_MS_MAX, OPENING_MAX, READ_BYTES,
 };
 use crate::recorder::{Ended, Recorder, RequestEnd, SentAt, Used};
-use crate::source::Ask;
+use crate::source::RequestSpec;
 use crate::template::Fill;
 use dendra_base::workload::Operation;
 use looks::{EVENTS, Lateness, Looks};
@@ -62,7 +62,7 @@ pub(super) struct Worker<'a> {
     number: u64,
     step: u64,
     epoll: OwnedFd,
-    connections: Vec<Connection>,
+    connections: Vec<TargetConnection>,
     /// By target.
     free: Vec<VecDeque<u32>>,
     queues: Vec<VecDeque<Waiting>>,
@@ -149,7 +149,7 @@ impl<'a> Worker<'a> {
         let connections = own.enumerate().map(|(slot, global)| {
             // Neighbours go to different targets, and each thread reaches all of them.
             let target = (global / threads) as usize % targets;
-            Connection::new(slot as u64, target, &plan.targets[target], is_stamped)
+            TargetConnection::new(slot as u64, target, &plan.targets[target], is_stamped)
         });
         let ends_ns = plan.ends_ns();
         let mut worker = Worker {
@@ -238,7 +238,7 @@ impl<'a> Worker<'a> {
         }
         for (target, (tried, error)) in tried.into_iter().zip(first_error).enumerate() {
             let mut own = self.connections.iter().filter(|c| c.target == target);
-            if tried && !own.any(Connection::is_open) {
+            if tried && !own.any(TargetConnection::is_open) {
                 let late = || format!("no connection was accepted within {CONNECT_MS_MAX} ms");
                 let why = error.unwrap_or_else(late);
                 return Err(DriveError::Down {
@@ -504,7 +504,7 @@ impl<'a> Worker<'a> {
 
     /// Renders a request into the buffer of a free connection. Requires: `has_free(target)`, and the key of
     /// `ask` in `self.key`.
-    fn send_free(&mut self, target: usize, waiting: Waiting, ask: &Ask) {
+    fn send_free(&mut self, target: usize, waiting: Waiting, ask: &RequestSpec) {
         let slot = self.free[target]
             .pop_front()
             .expect("the caller has seen a free connection") as usize;
@@ -524,7 +524,7 @@ impl<'a> Worker<'a> {
         now_ns.saturating_sub(due_ns) > self.plan.timeout.as_nanos() as u64
     }
 
-    fn append(&mut self, slot: usize, waiting: Waiting, ready_ns: u64, ask: &Ask) {
+    fn append(&mut self, slot: usize, waiting: Waiting, ready_ns: u64, ask: &RequestSpec) {
         self.reads_at_once |= reads_first(ask.operation);
         let connection = &mut self.connections[slot];
         let templates = &self.plan.targets[connection.target].templates;

@@ -42,7 +42,7 @@ use crate::peers::{self, Answered, PendingAsk, PendingLink};
 use crate::rights::ShownNames;
 use crate::tls::ByteStream;
 use dendra_wire::Refusal;
-use dendra_wire::http::Connection as Persistence;
+use dendra_wire::http::ConnectionFate as Persistence;
 use dendra_wire::http::response::{PageLines, Style};
 use dendra_wire::route::Scan as Query;
 use std::net::IpAddr;

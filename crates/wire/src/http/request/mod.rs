@@ -83,7 +83,7 @@ pub enum Body {
 
 /// The connection's fate, and the answer's word on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Connection {
+pub enum ConnectionFate {
     /// Stays open, nothing to say (HTTP/1.1).
     Persist,
     /// Stays open, and an HTTP/1.0 client waits to be told so.
@@ -149,7 +149,7 @@ pub struct Head<'a> {
     /// Is it HTTP/1.0, which knows no chunks?
     pub is_http_1_0: bool,
     /// The fate of the connection if nothing goes wrong.
-    pub connection: Connection,
+    pub connection: ConnectionFate,
     /// Does the client wait for `100 Continue`?
     pub expect: Expect,
     /// `If-Match`
@@ -179,7 +179,7 @@ pub struct Head<'a> {
 impl Head<'_> {
     /// Does the connection stay open behind the answer, if nothing goes wrong?
     pub fn keep_alive(&self) -> bool {
-        self.connection != Connection::Close
+        self.connection != ConnectionFate::Close
     }
 
     /// Does the client wait for `100 Continue`?
@@ -584,11 +584,11 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn connection(&self, is_http_1_0: bool) -> Connection {
+    fn connection(&self, is_http_1_0: bool) -> ConnectionFate {
         match (is_http_1_0, self.says_close, self.says_keep_alive) {
-            (_, true, _) | (true, false, false) => Connection::Close,
-            (true, false, true) => Connection::KeepAlive,
-            (false, false, _) => Connection::Persist,
+            (_, true, _) | (true, false, false) => ConnectionFate::Close,
+            (true, false, true) => ConnectionFate::KeepAlive,
+            (false, false, _) => ConnectionFate::Persist,
         }
     }
 
