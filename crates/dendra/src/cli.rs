@@ -109,7 +109,7 @@ pub(crate) enum Command {
         access: AccessArgs,
     },
     /// Run a cluster on this machine, and hurt it: dev kill 2, dev cut 1 2, dev heal, dev add, dev replace 2
-    Dev(Dev),
+    Dev(DevArgs),
     /// Show who owns what in a cluster, and what a change of its members would move
     Ring(Ring),
     /// Make a private CA, and certificates for members and clients
@@ -284,7 +284,7 @@ fn rate(text: &str) -> Result<u64, String> {
 
 /// `dendra dev`
 #[derive(Debug, Args)]
-pub(crate) struct Dev {
+pub(crate) struct DevArgs {
     /// How many nodes [default: 3, or as many as the folder has]
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=9))]
@@ -784,7 +784,7 @@ pub(crate) struct Scan {
 
 /// How the records of `dendra load` are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum RecordFormat {
     /// A folder: path = key, content = value.
     Folder,
     /// One JSON object a line: key or key_base64, value or value_base64, as `scan --json` prints.
@@ -800,7 +800,7 @@ pub(crate) struct Load {
     pub(crate) source: PathBuf,
     /// How records are written [default: a folder is a folder, a file by its extension]
     #[arg(long, value_enum)]
-    pub(crate) format: Option<Format>,
+    pub(crate) format: Option<RecordFormat>,
     /// Put this in front of every key
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) prefix: OsString,

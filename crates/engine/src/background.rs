@@ -398,7 +398,7 @@ fn mend(tree: &Tree, id: u64, spots: Vec<(u64, KeySpan)>) -> Option<(Plan, Vec<K
 mod tests {
     use super::*;
     use crate::options::Options;
-    use crate::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
+    use crate::vfs::faulty::{Call, CallFailure, FaultyVfs, Repeat};
     use crate::vfs::mem::MemVfs;
     use crate::{Batch, Guard, Identity};
     use dendra_base::{CellRef, Version};
@@ -430,7 +430,7 @@ mod tests {
             let vfs = FaultyVfs::new(Arc::new(below.clone()));
             let engine = with_one_record(&vfs);
             let sync = vfs.calls().of(Call::Sync) + nth;
-            vfs.fail(Call::Sync, sync, Failure::Io, Repeat::Once);
+            vfs.fail(Call::Sync, sync, CallFailure::Io, Repeat::Once);
             let tables = || below.names().iter().filter(|n| n.ends_with(".tbl")).count();
             match engine.close(1) {
                 Ok(()) => break,

@@ -49,7 +49,7 @@ pub struct Ammo {
 
 /// How a file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum AmmoFormat {
     /// Fields between tabs.
     Tsv,
     /// One JSON object a line.
@@ -70,14 +70,14 @@ struct Line {
     at_us: Option<u64>,
 }
 
-impl Format {
+impl AmmoFormat {
     /// By the name of the file: `.tsv`, `.ndjson`, `.jsonl`, `.log`.
-    pub fn of_name(name: &str) -> Option<Format> {
+    pub fn of_name(name: &str) -> Option<AmmoFormat> {
         let (_, extension) = name.rsplit_once('.')?;
         match extension {
-            "tsv" => Some(Format::Tsv),
-            "ndjson" | "jsonl" => Some(Format::Ndjson),
-            "log" => Some(Format::AccessLog),
+            "tsv" => Some(AmmoFormat::Tsv),
+            "ndjson" | "jsonl" => Some(AmmoFormat::Ndjson),
+            "log" => Some(AmmoFormat::AccessLog),
             _ => None,
         }
     }
@@ -88,7 +88,7 @@ impl Ammo {
     ///
     /// # Errors
     /// The sentence, with the number of the line.
-    pub fn parse(text: &[u8], format: Format, value_bytes: u32) -> Result<Ammo, String> {
+    pub fn parse(text: &[u8], format: AmmoFormat, value_bytes: u32) -> Result<Ammo, String> {
         let mut ammo = Ammo::default();
         let mut timed = 0usize;
         let mut first_ns = None;
@@ -98,9 +98,9 @@ impl Ammo {
                 continue;
             }
             let parsed = match format {
-                Format::Tsv => ammo.tsv(line),
-                Format::Ndjson => ammo.ndjson(line),
-                Format::AccessLog => ammo.access_log(line),
+                AmmoFormat::Tsv => ammo.tsv(line),
+                AmmoFormat::Ndjson => ammo.ndjson(line),
+                AmmoFormat::AccessLog => ammo.access_log(line),
             };
             let (mut row, at_ns) = parsed.map_err(|why| format!("line {}: {why}", number + 1))?;
             if let Some(at_ns) = at_ns {
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn rows_of_all_three_shapes_are_read() {
-        let tsv = Ammo::parse(b"put\tk\tv\tw\nGET\tk2\r\n", Format::Tsv, 9).expect("it reads");
+        let tsv = Ammo::parse(b"put\tk\tv\tw\nGET\tk2\r\n", AmmoFormat::Tsv, 9).expect("it reads");
         let row = tsv.row(0);
         assert_eq!(
             (tsv.bytes(&row.key), row.operation),
@@ -310,14 +310,14 @@ mod tests {
         assert_eq!(tsv.row(3).operation, Operation::Get);
 
         let text = br#"{"op":"put","key_base64":"/w==","value_bytes":5,"at_us":7}"#;
-        let json = Ammo::parse(text, Format::Ndjson, 9).expect("it reads");
+        let json = Ammo::parse(text, AmmoFormat::Ndjson, 9).expect("it reads");
         assert_eq!(json.bytes(&json.row(0).key), b"\xff");
         assert_eq!(json.row(0).value_bytes, 5);
 
         let text = b"::1 - - [31/Dec/2025:23:59:59 +0000] \"GET /v0/entity?id=a HTTP/1.1\" 200 5\n\
             ::1 - - [01/Jan/2026:00:00:00 +0000] \"PUT /v0/entity?id=b HTTP/1.1\" 201 0\n\
             ::1 - - [01/Jan/2026:00:00:00 +0000] \"GET /v0/entity?id=c HTTP/1.1\" 201 0\n";
-        let log = Ammo::parse(text, Format::AccessLog, 9).expect("it reads");
+        let log = Ammo::parse(text, AmmoFormat::AccessLog, 9).expect("it reads");
         assert_eq!(log.bytes(&log.row(0).key), b"/v0/entity?id=a");
         assert_eq!(log.row(1).value_bytes, 9);
         assert_eq!(log.instants(2.0), Some(vec![0, 500_000_000, 750_000_000]));
@@ -326,15 +326,15 @@ mod tests {
     #[test]
     fn a_row_that_cannot_be_read_is_named() {
         for (text, format) in [
-            (&b"get\tk\nfetch\tk"[..], Format::Tsv),
-            (b"get\tk\nget", Format::Tsv),
-            (b"{\"op\":\"get\",\"key\":\"k\"}\n{", Format::Ndjson),
-            (b"x \"GET / HTTP/1.1\"\nx", Format::AccessLog),
+            (&b"get\tk\nfetch\tk"[..], AmmoFormat::Tsv),
+            (b"get\tk\nget", AmmoFormat::Tsv),
+            (b"{\"op\":\"get\",\"key\":\"k\"}\n{", AmmoFormat::Ndjson),
+            (b"x \"GET / HTTP/1.1\"\nx", AmmoFormat::AccessLog),
         ] {
             let error = Ammo::parse(text, format, 0).expect_err("the second row is bad");
             assert!(error.starts_with("line 2: "), "{error}");
         }
-        assert!(Ammo::parse(b"\n\n", Format::Tsv, 0).is_err());
+        assert!(Ammo::parse(b"\n\n", AmmoFormat::Tsv, 0).is_err());
     }
 
     #[test]
@@ -344,7 +344,7 @@ mod tests {
             ndjson_line(Operation::Get, b"q\"", 0, 9_000),
         ];
         let text = lines.join("\n").into_bytes();
-        let ammo = Ammo::parse(&text, Format::Ndjson, 100).expect("our own line reads");
+        let ammo = Ammo::parse(&text, AmmoFormat::Ndjson, 100).expect("our own line reads");
         assert_eq!(ammo.bytes(&ammo.row(0).key), b"\xff");
         assert_eq!(ammo.row(0).value_bytes, 5);
         assert_eq!(ammo.bytes(&ammo.row(1).key), b"q\"");

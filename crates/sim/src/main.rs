@@ -22,7 +22,7 @@ use dendra_sim::check::{Rule, Violation};
 use dendra_sim::members::MemberPlan;
 use dendra_sim::plan::Plan;
 use dendra_sim::runner::{
-    Failure, SeedWorld, command, run_membership, run_plan, run_seed, shrink_seed,
+    FailingSeed, SeedWorld, command, run_membership, run_plan, run_seed, shrink_seed,
 };
 use dendra_sim::trace::Tracing;
 use std::process::ExitCode;
@@ -200,7 +200,7 @@ fn one(seed: u64, is_traced: bool) -> bool {
         return true;
     };
     println!("{violation}");
-    show_small(&Failure {
+    show_small(&FailingSeed {
         seed,
         violation,
         world,
@@ -223,7 +223,7 @@ fn changing(seed: u64, tracing: Tracing) -> Option<Violation> {
 }
 
 /// The smallest plan that fails in the same way, and its run.
-fn show_small(failure: &Failure) {
+fn show_small(failure: &FailingSeed) {
     if failure.violation.rule == Rule::Membership {
         println!("{:#?}", MemberPlan::draw(failure.seed));
         return;
@@ -267,7 +267,7 @@ fn many(wanted: &Wanted) -> bool {
     let started = Instant::now();
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let has_failed = AtomicBool::new(false);
-    let failure: Mutex<Option<Failure>> = Mutex::new(None);
+    let failure: Mutex<Option<FailingSeed>> = Mutex::new(None);
     let said = Mutex::new(Instant::now());
     let searches = Mutex::new(Searches::default());
     std::thread::scope(|scope| {

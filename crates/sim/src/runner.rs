@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A seed that breaks a promise.
 #[derive(Debug)]
-pub struct Failure {
+pub struct FailingSeed {
     /// Which.
     pub seed: u64,
     /// The first broken promise.
@@ -99,7 +99,7 @@ pub fn run_membership(seed: u64, tracing: Tracing) -> Option<Violation> {
 #[derive(Debug)]
 pub struct Ran {
     /// The rule that it broke, if any.
-    pub failure: Option<Failure>,
+    pub failure: Option<FailingSeed>,
     /// How thoroughly that was looked for.
     pub searches: Searches,
 }
@@ -111,7 +111,7 @@ pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> Ran {
     let mut searches = report.searches;
     let first = report.violations.into_iter().next();
     let first = first.or_else(|| run_membership(seed, Tracing::Off));
-    let failure = first.map(|violation| Failure {
+    let failure = first.map(|violation| FailingSeed {
         seed,
         violation,
         world: SeedWorld::Fixed,
@@ -123,7 +123,7 @@ pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> Ran {
         searches.add(report.searches);
         let violation = report.violations.into_iter().next()?;
         let world = SeedWorld::Changing;
-        Some(Failure {
+        Some(FailingSeed {
             seed,
             violation,
             world,
@@ -133,7 +133,7 @@ pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> Ran {
 }
 
 /// Makes the plan of a failed seed small.
-pub fn shrink_seed(failure: &Failure, bug: Option<ShellBug>) -> (Plan, u32) {
+pub fn shrink_seed(failure: &FailingSeed, bug: Option<ShellBug>) -> (Plan, u32) {
     let plan = failure.world.plan(failure.seed);
     shrink(&plan, failure.violation.rule, |plan| {
         let report = run_plan(plan, bug, Tracing::Off);

@@ -22,7 +22,7 @@ use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use dendra_base::Workload;
 use dendra_base::workload::KeyOrder;
-use dendra_lab::ammo::{Ammo, Format, ndjson_line};
+use dendra_lab::ammo::{Ammo, AmmoFormat, ndjson_line};
 use dendra_lab::driver::{Idle, StopFlag};
 use dendra_lab::experiment::{self, News, Setup, SetupError};
 use dendra_lab::run::{Mode, Run, Search, Tool};
@@ -392,7 +392,7 @@ fn workload(args: &Bench) -> Result<Workload, String> {
 
 fn ammo(path: &Path, value_bytes: u32) -> Result<(Arc<Ammo>, String), String> {
     let name = path.display().to_string();
-    let format = Format::of_name(&name)
+    let format = AmmoFormat::of_name(&name)
         .ok_or_else(|| format!("--ammo {name}: the name ends in .tsv, .ndjson or .log"))?;
     let text = std::fs::read(path).map_err(|e| format!("--ammo {name} cannot be read ({e})"))?;
     let ammo = Ammo::parse(&text, format, value_bytes).map_err(|why| format!("{name}, {why}"))?;

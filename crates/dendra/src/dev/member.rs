@@ -2,7 +2,7 @@
 //!
 //! Not here: starting and stopping it (`mod.rs`).
 
-use super::addresses::{Addresses, Doors};
+use super::addresses::{Addresses, ReservedAddresses};
 use super::proxy::{Faults, Proxy};
 use std::io;
 use std::process::Child;
@@ -30,7 +30,11 @@ pub(super) struct Member {
 
 impl Member {
     /// The node `index`, which does not run yet, and the proxy in front of it.
-    pub(super) fn start(index: usize, doors: Doors, faults: &Arc<Faults>) -> io::Result<Member> {
+    pub(super) fn start(
+        index: usize,
+        doors: ReservedAddresses,
+        faults: &Arc<Faults>,
+    ) -> io::Result<Member> {
         let (addresses, faults) = (doors.addresses, Arc::clone(faults));
         Ok(Member {
             addresses,

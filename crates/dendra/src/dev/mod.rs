@@ -30,10 +30,10 @@ use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::runtime::runtime;
 use crate::signals::on_signals;
-use addresses::{Addresses, Doors, default_folder};
+use addresses::{Addresses, ReservedAddresses, default_folder};
 use control::{Order, Ordered};
 use member::{Member, State, url_of};
-use proxy::{Fault, Faults};
+use proxy::{Faults, LinkFault};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ const NODES_MAX: usize = 20;
 /// How long a node may take to stop before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
-struct Dev {
+struct LocalCluster {
     folder: PathBuf,
     members: Vec<Member>,
     faults: Arc<Faults>,
@@ -60,7 +60,7 @@ struct Dev {
 }
 
 /// Runs a cluster, or sends an order to the running one.
-pub(crate) fn dev(args: &cli::Dev, console: Console) -> ExitResult {
+pub(crate) fn dev(args: &cli::DevArgs, console: Console) -> ExitResult {
     let folder = args.folder.clone().unwrap_or_else(default_folder);
     match &args.verb {
         // The folder alone is of both: clap knows arguments that exclude all orders, or none.
@@ -76,7 +76,7 @@ fn failed(what: &str) -> impl Fn(io::Error) -> Failure + '_ {
     move |error| Failure::new(Exit::FAILURE, format!("{what}: {error}"))
 }
 
-fn run(args: &cli::Dev, folder: PathBuf, console: Console) -> ExitResult {
+fn run(args: &cli::DevArgs, folder: PathBuf, console: Console) -> ExitResult {
     if args.folder.is_none() {
         remove_leftovers(&folder)?;
     }
@@ -105,13 +105,13 @@ fn remove_leftovers(folder: &Path) -> Result<(), Failure> {
 
 /// Runs a cluster until it is stopped.
 fn run_in(
-    args: &cli::Dev,
+    args: &cli::DevArgs,
     folder: &Path,
     console: Console,
     (orders, ordered): (SyncSender<Ordered>, &Receiver<Ordered>),
 ) -> Result<(), Failure> {
     let doors = addresses::doors(folder, args.nodes)?;
-    let mut dev = Dev::new(folder.to_owned(), doors, args.flags.clone(), console)
+    let mut dev = LocalCluster::new(folder.to_owned(), doors, args.flags.clone(), console)
         .map_err(failed("the cluster cannot be laid out"))?;
     on_signals(move || drop(orders.try_send((Order::Stop, None))))
         .map_err(failed("signals cannot be caught"))?;
@@ -142,18 +142,18 @@ fn run_in(
     Ok(())
 }
 
-impl Dev {
+impl LocalCluster {
     fn new(
         folder: PathBuf,
-        doors: Vec<Doors>,
+        doors: Vec<ReservedAddresses>,
         flags: Vec<String>,
         console: Console,
-    ) -> io::Result<Dev> {
+    ) -> io::Result<LocalCluster> {
         let urls = doors.iter().map(|doors| url_of(&doors.addresses));
         let faults = Faults::new(urls.collect());
         let members = doors.into_iter().enumerate();
         let members = members.map(|(index, doors)| Member::start(index, doors, &faults));
-        Ok(Dev {
+        Ok(LocalCluster {
             members: members.collect::<io::Result<_>>()?,
             folder,
             faults,
@@ -269,10 +269,10 @@ impl Dev {
             Order::Add => self.add(),
             Order::Remove(node) => self.remove(node - 1),
             Order::Replace(node) => self.replace(node - 1),
-            Order::Cut(a, b) => self.trouble(a - 1, b - 1, Fault::Cut),
-            Order::Stall(a, b) => self.trouble(a - 1, b - 1, Fault::Stall),
+            Order::Cut(a, b) => self.trouble(a - 1, b - 1, LinkFault::Cut),
+            Order::Stall(a, b) => self.trouble(a - 1, b - 1, LinkFault::Stall),
             Order::Slow(a, b, ms) => {
-                self.trouble(a - 1, b - 1, Fault::Delay(Duration::from_millis(ms)))
+                self.trouble(a - 1, b - 1, LinkFault::Delay(Duration::from_millis(ms)))
             }
             Order::Rot(node) => match rot::flip_bits(&self.folder_of(node - 1)) {
                 Ok(said) => return format!("done: {order}: {said}"),
@@ -336,7 +336,7 @@ impl Dev {
         }
     }
 
-    fn trouble(&self, a: usize, b: usize, fault: Fault) -> io::Result<()> {
+    fn trouble(&self, a: usize, b: usize, fault: LinkFault) -> io::Result<()> {
         self.faults.set(a, b, fault);
         self.faults.set(b, a, fault);
         Ok(())
@@ -413,7 +413,7 @@ impl Dev {
     }
 }
 
-impl Drop for Dev {
+impl Drop for LocalCluster {
     fn drop(&mut self) {
         self.stop();
     }

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 /// The fate of bytes of one direction between two members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum LinkFault {
     /// Nothing: they pass.
     None,
     /// They pass after so long.
@@ -50,7 +50,7 @@ struct State {
     /// Advertised addresses of the members, by number.
     urls: Vec<String>,
     /// `[from][to]`, by the way that bytes take.
-    table: Vec<Vec<Fault>>,
+    table: Vec<Vec<LinkFault>>,
     open: Vec<Open>,
     /// Of the connection that was opened last.
     number: u64,
@@ -81,7 +81,7 @@ impl Faults {
         Arc::new(Faults {
             state: Mutex::new(State {
                 urls,
-                table: vec![vec![Fault::None; members]; members],
+                table: vec![vec![LinkFault::None; members]; members],
                 open: Vec::new(),
                 number: 0,
             }),
@@ -94,10 +94,10 @@ impl Faults {
     }
 
     /// Sets the fate of bytes from one member to another.
-    pub(crate) fn set(&self, from: usize, to: usize, fault: Fault) {
+    pub(crate) fn set(&self, from: usize, to: usize, fault: LinkFault) {
         let mut state = self.state();
         state.table[from][to] = fault;
-        if fault == Fault::Cut {
+        if fault == LinkFault::Cut {
             let is_between =
                 |open: &&Open| [(from, to), (to, from)].contains(&(open.from, open.to));
             state.open.iter().filter(is_between).for_each(Open::end);
@@ -112,7 +112,7 @@ impl Faults {
         let members = state.urls.len();
         state.table.resize(members, Vec::new());
         for row in &mut state.table {
-            row.resize(members, Fault::None);
+            row.resize(members, LinkFault::None);
         }
         members - 1
     }
@@ -125,13 +125,13 @@ impl Faults {
     /// Ends all faults.
     pub(crate) fn heal(&self) {
         for row in &mut self.state().table {
-            row.fill(Fault::None);
+            row.fill(LinkFault::None);
         }
         self.changed.notify_all();
     }
 
     /// The fate of bytes from one member to another.
-    pub(crate) fn of(&self, from: usize, to: usize) -> Fault {
+    pub(crate) fn of(&self, from: usize, to: usize) -> LinkFault {
         self.state().table[from][to]
     }
 
@@ -155,7 +155,7 @@ impl Faults {
         let mut state = self.state();
         let is_cut = [(from, to), (to, from)]
             .into_iter()
-            .any(|(from, to)| state.table[from][to] == Fault::Cut);
+            .any(|(from, to)| state.table[from][to] == LinkFault::Cut);
         if is_cut || is_over.load(Ordering::SeqCst) {
             return None;
         }
@@ -183,16 +183,16 @@ impl Faults {
                 return false;
             }
             state = match state.table[from][to] {
-                Fault::None => return true,
-                Fault::Cut => return false,
-                Fault::Delay(delay) => match delay.checked_sub(since.elapsed()) {
+                LinkFault::None => return true,
+                LinkFault::Cut => return false,
+                LinkFault::Delay(delay) => match delay.checked_sub(since.elapsed()) {
                     None | Some(Duration::ZERO) => return true,
                     Some(left) => {
                         let waited = self.changed.wait_timeout(state, left);
                         waited.expect("no holder panics").0
                     }
                 },
-                Fault::Stall => self.changed.wait(state).expect("no holder panics"),
+                LinkFault::Stall => self.changed.wait(state).expect("no holder panics"),
             };
         }
     }
@@ -399,8 +399,8 @@ impl Way {
     fn left(&self, first: Option<&Piece>, from: usize, to: usize) -> Option<Duration> {
         let since = first?.since;
         Some(match self.faults.of(from, to) {
-            Fault::Delay(delay) => delay.saturating_sub(since.elapsed()),
-            Fault::None | Fault::Stall | Fault::Cut => Duration::ZERO,
+            LinkFault::Delay(delay) => delay.saturating_sub(since.elapsed()),
+            LinkFault::None | LinkFault::Stall | LinkFault::Cut => Duration::ZERO,
         })
     }
 }

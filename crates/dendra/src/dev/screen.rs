@@ -12,7 +12,7 @@
 
 use super::addresses::default_folder;
 use super::member::{Member, State};
-use super::proxy::{Fault, Faults};
+use super::proxy::{Faults, LinkFault};
 use crate::console::Console;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -85,10 +85,10 @@ impl Screen {
             .flat_map(|a| (a + 1..members.len()).map(move |b| (a, b)))
             .filter_map(|(a, b)| {
                 let word = match faults.of(a, b) {
-                    Fault::None => return None,
-                    Fault::Delay(_) => "slow",
-                    Fault::Stall => "stalled",
-                    Fault::Cut => "cut",
+                    LinkFault::None => return None,
+                    LinkFault::Delay(_) => "slow",
+                    LinkFault::Stall => "stalled",
+                    LinkFault::Cut => "cut",
                 };
                 Some(format!("{}-{} {word}", a + 1, b + 1))
             });

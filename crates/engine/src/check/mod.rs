@@ -19,7 +19,7 @@ use crate::identity::Identity;
 use crate::scrub::note::{SCRUB, SCRUB_NEW};
 use crate::table::{self, Table, TableMeta};
 use crate::tree::edit::Folder;
-use crate::tree::manifest::{self, Entry};
+use crate::tree::manifest::{self, ManifestEntry};
 use crate::vfs::Vfs;
 use crate::{Error, Result, recover, wal};
 use dendra_base::CellRef;
@@ -167,7 +167,7 @@ impl FolderCheck<'_> {
         self.report.summary.manifest = Some(name.clone());
         let mut torn = None;
         let read = manifest::read(self.vfs, id, |offset, entry| {
-            if let Entry::Broken(reason) = entry {
+            if let ManifestEntry::Broken(reason) = entry {
                 torn = Some(format!(
                     "{name} ends at byte {offset} in an edit that was never finished ({reason}); no file depends on it"
                 ));

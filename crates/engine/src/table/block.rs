@@ -167,7 +167,7 @@ impl BlockBuilder {
 }
 
 /// One entry as it lies in a block.
-pub(super) struct Entry {
+pub(super) struct BlockEntry {
     /// Bytes it takes over from the key before.
     pub(super) shared: usize,
     /// Where the rest of its key lies; its value follows.
@@ -176,7 +176,7 @@ pub(super) struct Entry {
     pub(super) value_end: usize,
 }
 
-impl Entry {
+impl BlockEntry {
     /// Where its value lies.
     pub(super) fn value(&self) -> Range<usize> {
         self.suffix.end..self.value_end
@@ -281,7 +281,7 @@ impl Block {
     }
 
     /// The entry that starts at `at`, its lengths checked against the block.
-    pub(super) fn entry(&self, at: usize) -> Parsed<Entry> {
+    pub(super) fn entry(&self, at: usize) -> Parsed<BlockEntry> {
         let bytes = &self.data[..self.entries_end];
         let (shared, unshared, value_len, start) = match bytes.get(at..at + 3) {
             // Short keys and values: three bytes, no loop.
@@ -311,7 +311,7 @@ impl Block {
         }
         let suffix = start..start + unshared;
         match suffix.end.checked_add(value_len) {
-            Some(value_end) if value_end <= self.entries_end => Ok(Entry {
+            Some(value_end) if value_end <= self.entries_end => Ok(BlockEntry {
                 shared,
                 suffix,
                 value_end,

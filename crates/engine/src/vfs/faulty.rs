@@ -59,7 +59,7 @@ impl Call {
 
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum CallFailure {
     /// `EIO`: the device gave up.
     Io,
     /// `ENOSPC`: no room.
@@ -98,7 +98,7 @@ struct Order {
     /// `None`: counted over all kinds.
     call: Option<Call>,
     nth: u64,
-    failure: Failure,
+    failure: CallFailure,
     repeat: Repeat,
 }
 
@@ -130,12 +130,12 @@ impl FaultyVfs {
     }
 
     /// The `nth` call of kind `call`, counted from 0 since the beginning, fails.
-    pub fn fail(&self, call: Call, nth: u64, failure: Failure, repeat: Repeat) {
+    pub fn fail(&self, call: Call, nth: u64, failure: CallFailure, repeat: Repeat) {
         self.order(Some(call), nth, failure, repeat);
     }
 
     /// The `nth` call of any kind, counted from 0 since the beginning, fails.
-    pub fn fail_any(&self, nth: u64, failure: Failure, repeat: Repeat) {
+    pub fn fail_any(&self, nth: u64, failure: CallFailure, repeat: Repeat) {
         self.order(None, nth, failure, repeat);
     }
 
@@ -168,7 +168,7 @@ impl FaultyVfs {
         self.held().calls
     }
 
-    fn order(&self, call: Option<Call>, nth: u64, failure: Failure, repeat: Repeat) {
+    fn order(&self, call: Option<Call>, nth: u64, failure: CallFailure, repeat: Repeat) {
         self.held().orders.push(Order {
             call,
             nth,
@@ -196,8 +196,8 @@ impl FaultyVfs {
         });
         match failing.map(|order| order.failure) {
             None => Ok(()),
-            Some(Failure::Io) => Err(io::Error::from_raw_os_error(libc::EIO)),
-            Some(Failure::NoSpace) => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+            Some(CallFailure::Io) => Err(io::Error::from_raw_os_error(libc::EIO)),
+            Some(CallFailure::NoSpace) => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
         }
     }
 
@@ -352,14 +352,14 @@ mod tests {
         assert!(Call::ALL.iter().all(|&call| vfs.calls().of(call) == 1));
         for nth in 0..9 {
             let (_, vfs) = wrapped();
-            vfs.fail_any(nth, Failure::Io, Repeat::Once);
+            vfs.fail_any(nth, CallFailure::Io, Repeat::Once);
             let error = one_of_each(&vfs).expect_err("one call was ordered to fail");
             assert_eq!(error.raw_os_error(), Some(libc::EIO));
             assert_eq!(vfs.calls().all(), nth + 1);
         }
         for call in Call::ALL {
             let (_, vfs) = wrapped();
-            vfs.fail(call, 0, Failure::NoSpace, Repeat::Once);
+            vfs.fail(call, 0, CallFailure::NoSpace, Repeat::Once);
             let error = one_of_each(&vfs).expect_err("one call was ordered to fail");
             assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         }
@@ -370,7 +370,7 @@ mod tests {
         for (repeat, still_fails) in [(Repeat::Once, false), (Repeat::Onwards, true)] {
             let (_, vfs) = wrapped();
             let file = vfs.create("a")?;
-            vfs.fail(Call::Sync, 1, Failure::Io, repeat);
+            vfs.fail(Call::Sync, 1, CallFailure::Io, repeat);
             file.sync()?;
             assert!(file.sync().is_err());
             assert_eq!(file.sync().is_err(), still_fails);
@@ -384,7 +384,7 @@ mod tests {
     fn a_failed_write_is_half_done() -> io::Result<()> {
         let (below, vfs) = wrapped();
         let file = vfs.create("a")?;
-        vfs.fail(Call::Write, 0, Failure::NoSpace, Repeat::Once);
+        vfs.fail(Call::Write, 0, CallFailure::NoSpace, Repeat::Once);
         assert!(file.write_at(b"abcd", 0).is_err());
         assert_eq!(below.file_bytes("a").expect("it was created"), b"ab");
         Ok(())

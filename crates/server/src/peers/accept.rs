@@ -18,7 +18,7 @@
 
 use super::agent::Agent;
 use super::cluster::{count, random};
-use super::conduit::{Broken, Conduit, End, Seals};
+use super::conduit::{Broken, Conduit, LinkEnd, Seals};
 use super::hello_maker::HelloMaker;
 use super::notes::learn;
 use super::secrets::Hellos;
@@ -195,8 +195,8 @@ pub(crate) async fn serve<Guest>(
     };
     place.prove();
     drop(guest);
-    let seals = Seals::new(&keys, End::Answers);
-    let conduit = Rc::new(Conduit::new(stream, &[], End::Answers, seals));
+    let seals = Seals::new(&keys, LinkEnd::Answers);
+    let conduit = Rc::new(Conduit::new(stream, &[], LinkEnd::Answers, seals));
     let probe = match introduce(&lane, &agent, &link, &conduit).await {
         Ok(probe) => probe,
         Err(NotLinked::Gone) => return,

@@ -53,7 +53,7 @@ type State = ValueId;
 
 /// A condition, and the value that a refusal told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Expect {
+enum ExpectedValue {
     Any,
     Present,
     Absent,
@@ -61,14 +61,14 @@ enum Expect {
     Not(ValueId),
 }
 
-impl Expect {
+impl ExpectedValue {
     fn holds(self, state: State) -> bool {
         match self {
-            Expect::Any => true,
-            Expect::Present => state != 0,
-            Expect::Absent => state == 0,
-            Expect::Is(value) => state == value,
-            Expect::Not(value) => state != value,
+            ExpectedValue::Any => true,
+            ExpectedValue::Present => state != 0,
+            ExpectedValue::Absent => state == 0,
+            ExpectedValue::Is(value) => state == value,
+            ExpectedValue::Not(value) => state != value,
         }
     }
 }
@@ -83,8 +83,8 @@ struct Step {
     /// When a pending one was told so.
     told: u64,
     /// The condition on the state in front of it that must hold, and the one that must not.
-    holds: Expect,
-    fails: Option<Expect>,
+    holds: ExpectedValue,
+    fails: Option<ExpectedValue>,
     /// The value that it leaves; `None` = the earlier one.
     leaves: Option<State>,
 }
@@ -161,16 +161,16 @@ pub fn key_verdict(ops: &[&Op], pending: Pending) -> Verdict {
     let done: Vec<Step> = steps.iter().filter(|s| !s.is_pending()).cloned().collect();
     if done.len() < steps.len() {
         let is_good = |steps, effect| search(steps, pending, effect) == Verdict::Good;
-        if is_good(&done, Effect::EverAfter) || is_good(&steps, Effect::UntilTold) {
+        if is_good(&done, EffectWindow::EverAfter) || is_good(&steps, EffectWindow::UntilTold) {
             return Verdict::Good;
         }
     }
-    search(&steps, pending, Effect::EverAfter)
+    search(&steps, pending, EffectWindow::EverAfter)
 }
 
 /// How long a pending operation may take effect, as far as a search is concerned.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Effect {
+enum EffectWindow {
     EverAfter,
     UntilTold,
 }
@@ -178,7 +178,7 @@ enum Effect {
 /// The value that a client surely saw. Nothing at all is no value: it comes back.
 fn seen_by(step: &Step) -> Option<ValueId> {
     match step.holds {
-        Expect::Is(value) if value != 0 && !step.is_pending() => Some(value),
+        ExpectedValue::Is(value) if value != 0 && !step.is_pending() => Some(value),
         _ => None,
     }
 }
@@ -219,11 +219,11 @@ fn steps(ops: &[&Op]) -> Vec<Step> {
 
 fn step(op: &Op, values: &BTreeMap<Version, ValueId>) -> Option<Step> {
     let base = match op.wish.base() {
-        Base::Any => Expect::Any,
-        Base::Present => Expect::Present,
-        Base::Absent => Expect::Absent,
-        Base::Matches(seen) => Expect::Is(seen.value),
-        Base::Differs(seen) => Expect::Not(seen.value),
+        Base::Any => ExpectedValue::Any,
+        Base::Present => ExpectedValue::Present,
+        Base::Absent => ExpectedValue::Absent,
+        Base::Matches(seen) => ExpectedValue::Is(seen.value),
+        Base::Differs(seen) => ExpectedValue::Not(seen.value),
     };
     let mut step = Step {
         number: op.number,
@@ -241,15 +241,15 @@ fn step(op: &Op, values: &BTreeMap<Version, ValueId>) -> Option<Step> {
             step.ended = u64::MAX;
             step.told = op.ended_us;
         }
-        ClientEnd::Found(seen) => step.holds = Expect::Is(seen.value),
-        ClientEnd::Missing(_) => step.holds = Expect::Absent,
+        ClientEnd::Found(seen) => step.holds = ExpectedValue::Is(seen.value),
+        ClientEnd::Missing(_) => step.holds = ExpectedValue::Absent,
         ClientEnd::Written(_) => {}
         ClientEnd::Refused { current } => {
             let observed = match current {
-                None => Expect::Absent,
+                None => ExpectedValue::Absent,
                 Some(version) => values
                     .get(&version)
-                    .map_or(Expect::Present, |value| Expect::Is(*value)),
+                    .map_or(ExpectedValue::Present, |value| ExpectedValue::Is(*value)),
             };
             step.holds = observed;
             step.fails = Some(base);
@@ -261,7 +261,7 @@ fn step(op: &Op, values: &BTreeMap<Version, ValueId>) -> Option<Step> {
 
 /// Parts of the history, in their order: every operation of one of them began after all before it
 /// had ended.
-fn windows(steps: &[Step], effect: Effect) -> Vec<&[Step]> {
+fn windows(steps: &[Step], effect: EffectWindow) -> Vec<&[Step]> {
     let mut windows = Vec::new();
     let (mut from, mut last_end) = (0, 0);
     for (at, step) in steps.iter().enumerate() {
@@ -269,14 +269,14 @@ fn windows(steps: &[Step], effect: Effect) -> Vec<&[Step]> {
             windows.push(&steps[from..at]);
             from = at;
         }
-        let is_bounded = step.is_pending() && effect == Effect::UntilTold;
+        let is_bounded = step.is_pending() && effect == EffectWindow::UntilTold;
         last_end = last_end.max(if is_bounded { step.told } else { step.ended });
     }
     windows.push(&steps[from..]);
     windows
 }
 
-fn search(steps: &[Step], pending: Pending, effect: Effect) -> Verdict {
+fn search(steps: &[Step], pending: Pending, effect: EffectWindow) -> Verdict {
     let windows = windows(steps, effect);
     let seen = last_seen(&windows);
     let mut walks = vec![Walk::new(windows[0], pending, &seen, 0)];

@@ -16,7 +16,7 @@ use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key, Prng, Space};
 use dendra_engine::check::check_folder;
 use dendra_engine::dump::dump_file;
-use dendra_engine::vfs::faulty::{Call, Failure, Repeat};
+use dendra_engine::vfs::faulty::{Call, CallFailure, Repeat};
 use dendra_engine::vfs::{FaultyVfs, MemVfs, Vfs, Wait};
 use dendra_engine::{
     Batch, Compression, Cursor, Direction, Engine, Error, Flow, Identity, IsForeign, Lookup,
@@ -291,7 +291,7 @@ impl EngineStore {
     pub(super) fn fail_next_sync(&self) {
         let next = self.faulty.calls().of(Call::Sync);
         self.faulty
-            .fail(Call::Sync, next, Failure::Io, Repeat::Once);
+            .fail(Call::Sync, next, CallFailure::Io, Repeat::Once);
     }
 
     pub(super) fn fail_reads(&self, fails_reads: bool) {
@@ -299,7 +299,7 @@ impl EngineStore {
         if fails_reads {
             let next = self.faulty.calls().of(Call::Read);
             self.faulty
-                .fail(Call::Read, next, Failure::Io, Repeat::Onwards);
+                .fail(Call::Read, next, CallFailure::Io, Repeat::Onwards);
         }
     }
 

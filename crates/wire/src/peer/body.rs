@@ -34,17 +34,17 @@ const PARTITION_BITS_MAX: usize = 16_384 / 8;
 type Result<T> = std::result::Result<T, Malformed>;
 
 /// The rest of a frame's body.
-pub(super) struct Cursor<'a> {
+pub(super) struct BodyRest<'a> {
     frame: &'a Bytes,
     at: usize,
     end: usize,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> BodyRest<'a> {
     /// Over `frame[at..end]`.
-    pub(super) fn new(frame: &'a Bytes, at: usize, end: usize) -> Cursor<'a> {
+    pub(super) fn new(frame: &'a Bytes, at: usize, end: usize) -> BodyRest<'a> {
         assert!(at <= end && end <= frame.len(), "a frame has its header");
-        Cursor { frame, at, end }
+        BodyRest { frame, at, end }
     }
 
     pub(super) fn is_at_end(&self) -> bool {
@@ -147,7 +147,7 @@ impl<'a> Cursor<'a> {
         let mut ranges = Vec::with_capacity(count);
         for _ in 0..count {
             ranges.push(RangePrint {
-                end: self.option(Cursor::bound)?,
+                end: self.option(BodyRest::bound)?,
                 print: self.u64("fingerprint")?,
             });
         }
@@ -436,12 +436,12 @@ pub(super) fn put_ask(out: &mut Vec<u8>, ask: &Ask) {
     }
 }
 
-pub(super) fn take_ask(kind: u8, cursor: &mut Cursor<'_>) -> Result<Ask> {
+pub(super) fn take_ask(kind: u8, cursor: &mut BodyRest<'_>) -> Result<Ask> {
     Ok(match kind {
         kind::CLOCK => Ask::Clock,
         kind::READ => Ask::Read {
             key: cursor.key()?,
-            known: cursor.option(Cursor::cell_id)?,
+            known: cursor.option(BodyRest::cell_id)?,
         },
         kind::WRITE => Ask::Write {
             key: cursor.key()?,
@@ -477,7 +477,7 @@ pub(super) fn take_ask(kind: u8, cursor: &mut Cursor<'_>) -> Result<Ask> {
         kind::LIST => Ask::List {
             space: cursor.shared_space()?,
             start: cursor.bound()?,
-            end: cursor.option(Cursor::bound)?,
+            end: cursor.option(BodyRest::bound)?,
             bytes: cursor.u32("bytes")?,
         },
         other => return Err(Malformed::Kind(other)),
@@ -555,7 +555,7 @@ pub(super) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
     }
 }
 
-pub(super) fn take_answer(kind: u8, cursor: &mut Cursor<'_>) -> Result<Answer> {
+pub(super) fn take_answer(kind: u8, cursor: &mut BodyRest<'_>) -> Result<Answer> {
     Ok(match kind {
         kind::CLOCK_IS => Answer::Clock {
             hlc: cursor.u64("hlc")?,
@@ -569,25 +569,25 @@ pub(super) fn take_answer(kind: u8, cursor: &mut Cursor<'_>) -> Result<Answer> {
                 _ => return Err(Malformed::Body("readiness")),
             },
         },
-        kind::CELL => Answer::Cell(cursor.option(Cursor::cell)?),
+        kind::CELL => Answer::Cell(cursor.option(BodyRest::cell)?),
         kind::SAME => Answer::Same,
         kind::WRITTEN => Answer::Written(cursor.version()?),
         kind::PROMISED => Answer::Promised {
-            stored: cursor.option(Cursor::cell)?,
-            accepted: cursor.option(Cursor::proposal)?,
+            stored: cursor.option(BodyRest::cell)?,
+            accepted: cursor.option(BodyRest::proposal)?,
         },
         kind::ACCEPTED => Answer::Accepted,
         kind::OUTBID => Answer::Outbid {
             promised: cursor.ballot()?,
-            line: cursor.option(Cursor::line)?,
+            line: cursor.option(BodyRest::line)?,
         },
         kind::PAGE_IS => Answer::Page {
             records: cursor.records(VALUE_BYTES_MAX_LIMIT)?,
-            rest: cursor.option(Cursor::range)?,
+            rest: cursor.option(BodyRest::range)?,
         },
         kind::LOADED => Answer::Loaded {
             records: cursor.records(VALUE_BYTES_MAX_LIMIT + PROTOCOL_BYTES_BESIDE)?,
-            next: cursor.option(Cursor::bound)?,
+            next: cursor.option(BodyRest::bound)?,
         },
         kind::COMPARED => Answer::Compared {
             looked: cursor.u16("looked")?,
@@ -595,7 +595,7 @@ pub(super) fn take_answer(kind: u8, cursor: &mut Cursor<'_>) -> Result<Answer> {
         },
         kind::LISTED => Answer::Listed {
             records: cursor.records(VALUE_BYTES_MAX_LIMIT)?,
-            next: cursor.option(Cursor::bound)?,
+            next: cursor.option(BodyRest::bound)?,
         },
         kind::REFUSED => Answer::Refused(match cursor.u8("refused")? {
             0 => Refused::Stale {

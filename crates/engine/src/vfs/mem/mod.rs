@@ -43,7 +43,7 @@ pub struct MemVfs {
 }
 
 struct Shared {
-    folder: Mutex<Folder>,
+    folder: Mutex<MemFolder>,
     operations: AtomicU64,
     crash_at: AtomicU64,
     capacity_bytes: AtomicU64,
@@ -67,17 +67,17 @@ impl Default for Shared {
 }
 
 #[derive(Default)]
-struct Folder {
+struct MemFolder {
     names: Names,
     stable: Names,
     /// Entries since the last `sync_folder`, in order.
-    unsynced: Vec<Entry>,
+    unsynced: Vec<FolderChange>,
 }
 
 type Names = BTreeMap<String, Arc<Inode>>;
 
 #[derive(Clone)]
-enum Entry {
+enum FolderChange {
     Created(String, Arc<Inode>),
     Renamed(String, String, Arc<Inode>),
     Removed(String, Arc<Inode>),
@@ -174,7 +174,7 @@ impl MemVfs {
                 (name.clone(), Arc::clone(image))
             })
             .collect();
-        MemVfs::from_folder(Folder {
+        MemVfs::from_folder(MemFolder {
             stable: names.clone(),
             names,
             unsynced: Vec::new(),
@@ -199,7 +199,7 @@ impl MemVfs {
         let names = copy_names(&folder.names);
         let stable = copy_names(&folder.stable);
         let unsynced = folder.unsynced.iter().map(|e| e.with(&mut copy)).collect();
-        MemVfs::from_folder(Folder {
+        MemVfs::from_folder(MemFolder {
             names,
             stable,
             unsynced,
@@ -248,7 +248,7 @@ impl MemVfs {
         held(&self.shared.links).get(target).cloned()
     }
 
-    fn from_folder(folder: Folder) -> MemVfs {
+    fn from_folder(folder: MemFolder) -> MemVfs {
         MemVfs {
             shared: Arc::new(Shared {
                 folder: Mutex::new(folder),
@@ -300,7 +300,7 @@ impl Vfs for MemVfs {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let inode = Arc::new(Inode::default());
-        folder.enter(Entry::Created(name.to_owned(), Arc::clone(&inode)));
+        folder.enter(FolderChange::Created(name.to_owned(), Arc::clone(&inode)));
         Ok(self.file(inode))
     }
 
@@ -318,7 +318,7 @@ impl Vfs for MemVfs {
         self.shared.operation()?;
         let mut folder = held(&self.shared.folder);
         let inode = folder.find(name)?;
-        folder.enter(Entry::Removed(name.to_owned(), inode));
+        folder.enter(FolderChange::Removed(name.to_owned(), inode));
         Ok(())
     }
 
@@ -327,7 +327,7 @@ impl Vfs for MemVfs {
         check_name(to)?;
         let mut folder = held(&self.shared.folder);
         let inode = folder.find(from)?;
-        folder.enter(Entry::Renamed(from.to_owned(), to.to_owned(), inode));
+        folder.enter(FolderChange::Renamed(from.to_owned(), to.to_owned(), inode));
         Ok(())
     }
 
@@ -392,19 +392,19 @@ impl Drop for Locked {
     }
 }
 
-impl Folder {
+impl MemFolder {
     fn find(&self, name: &str) -> io::Result<Arc<Inode>> {
         let inode = self.names.get(name).map(Arc::clone);
         inode.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn enter(&mut self, entry: Entry) {
+    fn enter(&mut self, entry: FolderChange) {
         entry.apply(&mut self.names);
         self.unsynced.push(entry);
     }
 }
 
-impl Entry {
+impl FolderChange {
     /// The entry's effect on `names`, also when entries in front of it did not survive.
     fn apply(&self, names: &mut Names) {
         let mut remove_if_same = |name: &String, inode: &Arc<Inode>| {
@@ -416,24 +416,24 @@ impl Entry {
             }
         };
         match self {
-            Entry::Created(name, inode) => {
+            FolderChange::Created(name, inode) => {
                 names.insert(name.clone(), Arc::clone(inode));
             }
-            Entry::Renamed(from, to, inode) => {
+            FolderChange::Renamed(from, to, inode) => {
                 remove_if_same(from, inode);
                 names.insert(to.clone(), Arc::clone(inode));
             }
-            Entry::Removed(name, inode) => remove_if_same(name, inode),
+            FolderChange::Removed(name, inode) => remove_if_same(name, inode),
         }
     }
 
-    fn with(&self, copy: &mut impl FnMut(&Arc<Inode>) -> Arc<Inode>) -> Entry {
+    fn with(&self, copy: &mut impl FnMut(&Arc<Inode>) -> Arc<Inode>) -> FolderChange {
         match self {
-            Entry::Created(name, inode) => Entry::Created(name.clone(), copy(inode)),
-            Entry::Renamed(from, to, inode) => {
-                Entry::Renamed(from.clone(), to.clone(), copy(inode))
+            FolderChange::Created(name, inode) => FolderChange::Created(name.clone(), copy(inode)),
+            FolderChange::Renamed(from, to, inode) => {
+                FolderChange::Renamed(from.clone(), to.clone(), copy(inode))
             }
-            Entry::Removed(name, inode) => Entry::Removed(name.clone(), copy(inode)),
+            FolderChange::Removed(name, inode) => FolderChange::Removed(name.clone(), copy(inode)),
         }
     }
 }
