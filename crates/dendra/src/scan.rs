@@ -14,7 +14,7 @@
 //! See: docs/cli.md, docs/api.md.
 
 use crate::cli::Scan;
-use crate::client::{Client, Frame, HttpRequest, Stream};
+use crate::client::{BodyPiece, Client, HttpRequest, Stream};
 use crate::console::Console;
 use crate::encoding::{self, Encoding};
 use crate::exit::{Exit, ExitResult, Failure};
@@ -156,8 +156,8 @@ async fn copy<W: Write>(
             }
         };
         match frame {
-            Frame::Data(data) => waiting.extend_from_slice(&data),
-            Frame::Trailers(trailers) => {
+            BodyPiece::Data(data) => waiting.extend_from_slice(&data),
+            BodyPiece::Trailers(trailers) => {
                 let verdict = trailers.get("dendra-scan").and_then(|v| v.to_str().ok());
                 stopped = verdict
                     .filter(|verdict| *verdict != "complete")

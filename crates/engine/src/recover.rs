@@ -19,7 +19,7 @@
 //! See: docs/format/folder.md.
 
 use crate::batch::Record;
-use crate::compact::run::Job;
+use crate::compact::run::MergeJob;
 use crate::identity::Identity;
 use crate::memtable::{Inserter, Memtable};
 use crate::options::Options;
@@ -117,7 +117,7 @@ fn open_with_room(
     check_log_start(&folder, &names)?;
     let mut next_file = first_unused_id(&names)?;
     let first_needed = first_needed_segment(&folder, &names);
-    let log = Log {
+    let log = LogRecovery {
         vfs,
         options,
         salt: identity.log_salt(),
@@ -325,7 +325,7 @@ impl Replay<'_> {
         if full.is_empty() {
             return Ok(());
         }
-        let mut job = Job::flush(&full, Arc::new(Tree::new()), self.options, self.now_ms)?;
+        let mut job = MergeJob::flush(&full, Arc::new(Tree::new()), self.options, self.now_ms)?;
         let mut next_id = || {
             *self.next_file += 1;
             *self.next_file - 1
@@ -337,7 +337,7 @@ impl Replay<'_> {
 }
 
 /// The log of a folder that is opened.
-struct Log<'a> {
+struct LogRecovery<'a> {
     vfs: &'a dyn Vfs,
     options: &'a Options,
     salt: u64,
@@ -345,7 +345,7 @@ struct Log<'a> {
     now_ms: u64,
 }
 
-impl Log<'_> {
+impl LogRecovery<'_> {
     /// Turns all of it into tables. `ended` hears of each segment behind which there is another
     /// one.
     fn replay(

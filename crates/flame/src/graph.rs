@@ -43,7 +43,7 @@ pub struct Look<'a> {
     pub unit: &'a str,
 }
 
-struct Frame<'a> {
+struct FrameBox<'a> {
     name: &'a str,
     depth: usize,
     /// Left edge and width as shares of the whole.
@@ -115,13 +115,13 @@ fn lay<'a>(
     depth: usize,
     x: f64,
     all: u64,
-    frames: &mut Vec<Frame<'a>>,
+    frames: &mut Vec<FrameBox<'a>>,
 ) {
     let width = share(node.total, all);
     if width * WIDTH < PIXELS_MIN {
         return;
     }
-    frames.push(Frame {
+    frames.push(FrameBox {
         name,
         depth,
         x,
@@ -136,7 +136,7 @@ fn lay<'a>(
     }
 }
 
-fn draw(frames: &[Frame<'_>], look: Look<'_>, idle: &str) -> String {
+fn draw(frames: &[FrameBox<'_>], look: Look<'_>, idle: &str) -> String {
     let rows = frames
         .iter()
         .map(|frame| frame.depth + 1)
@@ -166,7 +166,7 @@ fn draw(frames: &[Frame<'_>], look: Look<'_>, idle: &str) -> String {
     out
 }
 
-fn write_frame(frame: &Frame<'_>, unit: &str, out: &mut String) {
+fn write_frame(frame: &FrameBox<'_>, unit: &str, out: &mut String) {
     let (left, width) = (frame.x * WIDTH, frame.width * WIDTH);
     let top = frame.depth as f64 * ROW;
     write!(

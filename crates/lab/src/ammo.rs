@@ -60,7 +60,7 @@ pub enum AmmoFormat {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct AmmoLine {
     op: String,
     key: Option<String>,
     key_base64: Option<String>,
@@ -159,7 +159,7 @@ impl Ammo {
     }
 
     fn ndjson(&mut self, line: &[u8]) -> Result<(Row, Option<u64>), String> {
-        let line: Line = serde_json::from_slice(line).map_err(|e| e.to_string())?;
+        let line: AmmoLine = serde_json::from_slice(line).map_err(|e| e.to_string())?;
         let operation = operation_named(&line.op)?;
         let bytes = |plain: Option<String>, base64: Option<String>| match (plain, base64) {
             (Some(_), Some(_)) => Err("a field is there twice, plain and in base64".to_owned()),

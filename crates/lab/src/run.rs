@@ -604,11 +604,11 @@ impl Run {
     /// As [`Run::read`], without `Io`.
     pub fn parse(text: &[u8]) -> Result<Run, ReadError> {
         #[derive(Deserialize)]
-        struct Head {
+        struct FormatHead {
             format: u32,
         }
         // The version first: another one may not have our fields.
-        let head: Head = serde_json::from_slice(text).map_err(ReadError::Shape)?;
+        let head: FormatHead = serde_json::from_slice(text).map_err(ReadError::Shape)?;
         if head.format != FORMAT {
             return Err(ReadError::Format(head.format));
         }

@@ -24,12 +24,12 @@ const STARTS: usize = 1 << 16;
 /// Where requests come from. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Source {
-    kind: Kind,
+    kind: SourceKind,
     pool: Arc<[u8]>,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum SourceKind {
     Workload(Arc<Workload>),
     /// Every key once, or those of these numbers.
     Preload(Arc<Workload>, Option<Arc<[u64]>>),
@@ -70,7 +70,7 @@ impl Source {
     pub fn workload(workload: Workload) -> Source {
         Source {
             pool: pool(workload.sizes, workload.seed),
-            kind: Kind::Workload(Arc::new(workload)),
+            kind: SourceKind::Workload(Arc::new(workload)),
         }
     }
 
@@ -78,14 +78,14 @@ impl Source {
     pub fn preload(workload: Workload) -> Source {
         Source {
             pool: pool(workload.sizes, workload.seed),
-            kind: Kind::Preload(Arc::new(workload), None),
+            kind: SourceKind::Preload(Arc::new(workload), None),
         }
     }
 
     /// The number of the key that request `index` of a preload writes.
     pub fn preloaded(&self, index: u64) -> u64 {
         match &self.kind {
-            Kind::Preload(_, Some(numbers)) => numbers[index as usize % numbers.len()],
+            SourceKind::Preload(_, Some(numbers)) => numbers[index as usize % numbers.len()],
             _ => index,
         }
     }
@@ -93,7 +93,9 @@ impl Source {
     /// The rest of a preload: request `i` writes key `numbers[i]`.
     pub fn again(&self, numbers: Vec<u64>) -> Source {
         let kind = match &self.kind {
-            Kind::Preload(workload, _) => Kind::Preload(workload.clone(), Some(numbers.into())),
+            SourceKind::Preload(workload, _) => {
+                SourceKind::Preload(workload.clone(), Some(numbers.into()))
+            }
             other => other.clone(),
         };
         Source {
@@ -106,7 +108,7 @@ impl Source {
     pub fn ammo(ammo: Arc<Ammo>, sizes: Sizes, seed: u64) -> Source {
         Source {
             pool: pool(sizes, seed),
-            kind: Kind::Ammo(ammo),
+            kind: SourceKind::Ammo(ammo),
         }
     }
 
@@ -114,7 +116,7 @@ impl Source {
     pub fn ask(&self, index: u64, key: &mut Vec<u8>) -> RequestSpec {
         key.clear();
         match &self.kind {
-            Kind::Workload(workload) => {
+            SourceKind::Workload(workload) => {
                 let request = workload.request(index);
                 workload.key_into(request.key, key);
                 RequestSpec {
@@ -124,7 +126,7 @@ impl Source {
                     value: slice_of_pool(request.value_seed, request.value_bytes),
                 }
             }
-            Kind::Preload(workload, numbers) => {
+            SourceKind::Preload(workload, numbers) => {
                 let number = |numbers: &[u64]| numbers[index as usize % numbers.len()];
                 let index = numbers.as_deref().map_or(index, number);
                 let mut prng = Prng::new(workload.seed ^ index);
@@ -137,7 +139,7 @@ impl Source {
                     value: slice_of_pool(prng.next_u64(), bytes),
                 }
             }
-            Kind::Ammo(ammo) => {
+            SourceKind::Ammo(ammo) => {
                 let row = ammo.row(index);
                 key.extend_from_slice(ammo.bytes(&row.key));
                 let value = match (&row.value, row.operation) {
@@ -161,7 +163,7 @@ impl Source {
     pub fn value(&self, ask: &RequestSpec) -> &[u8] {
         match (&ask.value, &self.kind) {
             (Value::Pool(range), _) => self.pool.get(range.clone()).unwrap_or_default(),
-            (Value::Ammo(range), Kind::Ammo(ammo)) => ammo.bytes(range),
+            (Value::Ammo(range), SourceKind::Ammo(ammo)) => ammo.bytes(range),
             (Value::Ammo(_), _) => &[],
         }
     }

@@ -30,7 +30,7 @@ use crate::limits::{
 };
 use crate::member::MemberIndex;
 use crate::purpose::{OpId, Purpose, Recipient, Requester, WalkId};
-use crate::replica::job::Job;
+use crate::replica::job::ProtocolJob;
 use crate::ring::{Partition, Ring};
 use crate::rounds::Rounds;
 use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreTicket};
@@ -88,7 +88,7 @@ pub(crate) enum Order {
     /// A copy is written.
     Write { requester: Requester },
     /// A promise or an acceptance is under way.
-    Protocol(Box<Job>),
+    Protocol(Box<ProtocolJob>),
     /// A part of a range is read for a scan.
     Page { requester: Requester, range: Range },
     /// A hint is kept.

@@ -232,7 +232,7 @@ impl Client {
 
 /// One piece of a streamed answer.
 #[derive(Debug)]
-pub(crate) enum Frame {
+pub(crate) enum BodyPiece {
     /// Bytes of the body.
     Data(Bytes),
     /// The trailers behind it.
@@ -249,7 +249,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// The next piece; `None` at the end that the framing announced.
-    pub(crate) async fn next(&mut self) -> Result<Option<Frame>, Trouble> {
+    pub(crate) async fn next(&mut self) -> Result<Option<BodyPiece>, Trouble> {
         match timeout(STREAM_IDLE, self.body.frame()).await {
             Err(_) => Err(Trouble::Silent {
                 waited: STREAM_IDLE,
@@ -257,8 +257,8 @@ impl Stream {
             Ok(None) => Ok(None),
             Ok(Some(Err(e))) => Err(Trouble::Broken(format!("the answer was cut: {e}"))),
             Ok(Some(Ok(frame))) => Ok(Some(match frame.into_data() {
-                Ok(data) => Frame::Data(data),
-                Err(frame) => Frame::Trailers(frame.into_trailers().unwrap_or_default()),
+                Ok(data) => BodyPiece::Data(data),
+                Err(frame) => BodyPiece::Trailers(frame.into_trailers().unwrap_or_default()),
             })),
         }
     }
@@ -267,7 +267,7 @@ impl Stream {
     pub(crate) async fn into_answer(mut self) -> Result<WholeAnswer, Trouble> {
         let mut sentence = Vec::new();
         while let Some(frame) = self.next().await? {
-            if let Frame::Data(data) = frame {
+            if let BodyPiece::Data(data) = frame {
                 sentence.extend_from_slice(&data);
             }
             if sentence.len() > 64 << 10 {

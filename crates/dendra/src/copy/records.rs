@@ -14,7 +14,7 @@
 //! See: docs/api.md, "Many keys".
 
 use super::store::ContractStore;
-use crate::client::{Frame, HttpRequest, Stream};
+use crate::client::{BodyPiece, HttpRequest, Stream};
 use crate::exit::{Exit, Failure};
 use crate::ops::Query;
 use bytes::{Bytes, BytesMut};
@@ -242,8 +242,8 @@ impl RecordFlow {
                 _ => return Scanned::Broken("the records cannot be read".to_owned()),
             }
             match stream.next().await {
-                Ok(Some(Frame::Data(data))) => self.unread.extend_from_slice(&data),
-                Ok(Some(Frame::Trailers(trailers))) => {
+                Ok(Some(BodyPiece::Data(data))) => self.unread.extend_from_slice(&data),
+                Ok(Some(BodyPiece::Trailers(trailers))) => {
                     let verdict = trailers.get("dendra-scan").and_then(|v| v.to_str().ok());
                     return match verdict {
                         Some("complete") if is_ended => Scanned::Complete,

@@ -16,7 +16,7 @@
 //! See: docs/format/table.md.
 
 use super::cursor::BlockCursor;
-use super::frame::{Handle, Kind};
+use super::frame::{FrameKind, Handle};
 use super::guide::{Guide, GuideRef};
 use super::index::Index;
 use super::reader::{Table, io_error};
@@ -147,7 +147,7 @@ impl TableIter {
                 self.slide(handle, bytes)?;
                 let start = (handle.offset - self.window_start) as usize;
                 let frame = &self.window[start..start + handle.bytes as usize];
-                let block = self.table.parse_block(Kind::Data, handle, frame)?;
+                let block = self.table.parse_block(FrameKind::Data, handle, frame)?;
                 if self.window.len() > bytes {
                     // One huge value must not stay twice, in each input of a job.
                     self.window = Vec::new();
@@ -158,7 +158,7 @@ impl TableIter {
         self.handle = handle;
         self.data
             .seek(block, bound, self.direction)
-            .map_err(|m| self.table.malformed(Kind::Data, handle, m))?;
+            .map_err(|m| self.table.malformed(FrameKind::Data, handle, m))?;
         self.check_cell()
     }
 
@@ -288,7 +288,7 @@ impl TableIter {
     fn try_advance(&mut self) -> Result<()> {
         self.data
             .advance()
-            .map_err(|m| self.table.malformed(Kind::Data, self.handle, m))?;
+            .map_err(|m| self.table.malformed(FrameKind::Data, self.handle, m))?;
         self.check_cell()?;
         self.settle()
     }

@@ -21,7 +21,7 @@ use super::block::Block;
 use super::cursor::BlockCursor;
 use super::filter::Filter;
 use super::footer::Properties;
-use super::frame::{Handle, Kind};
+use super::frame::{FrameKind, Handle};
 use super::index::{Index, Partition};
 use super::{Table, key_hash};
 use crate::vfs::Wait;
@@ -190,8 +190,8 @@ impl Table {
         seen: &mut Seen,
         on_record: &mut impl FnMut(&[u8], CellRef<'_>) -> Result<()>,
     ) -> Result<Version> {
-        let in_block = |m| self.malformed(Kind::Data, handle, m);
-        let block: Arc<Block> = Arc::new(self.read_block(Kind::Data, handle, Wait::Block)?);
+        let in_block = |m| self.malformed(FrameKind::Data, handle, m);
+        let block: Arc<Block> = Arc::new(self.read_block(FrameKind::Data, handle, Wait::Block)?);
         let mut cursor = BlockCursor::new();
         cursor
             .seek(Arc::clone(&block), Bound::Unbounded, Direction::Forward)

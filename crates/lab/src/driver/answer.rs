@@ -30,7 +30,7 @@ pub(crate) struct Whole {
 
 /// The item at the front of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum FoundAnswer {
     /// This many bytes are done with; more are needed.
     Need(usize),
     /// An answer ended behind this many bytes.
@@ -119,34 +119,34 @@ impl Reader {
         }
     }
 
-    fn end(&mut self, at: usize) -> Found {
+    fn end(&mut self, at: usize) -> FoundAnswer {
         let records = self.records.take().map_or(0, |records| records.count);
         let whole = Whole {
             records,
             ..std::mem::take(&mut self.whole)
         };
         self.state = State::Head;
-        Found::Whole(at, whole)
+        FoundAnswer::Whole(at, whole)
     }
 
     /// The stream ended: an answer, if that is how its length was given.
     pub(crate) fn close(&mut self) -> Option<Whole> {
         match self.state {
             State::UntilClose => match self.end(0) {
-                Found::Whole(_, whole) => Some(whole),
-                Found::Need(_) | Found::Bad(_) => None,
+                FoundAnswer::Whole(_, whole) => Some(whole),
+                FoundAnswer::Need(_) | FoundAnswer::Bad(_) => None,
             },
             _ => None,
         }
     }
 
     /// Reads the front of `bytes`.
-    pub(crate) fn read(&mut self, bytes: &[u8]) -> Found {
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> FoundAnswer {
         let mut at = 0;
         loop {
             let rest = bytes.get(at..).unwrap_or_default();
             if rest.is_empty() && !matches!(self.state, State::Length(0)) {
-                return Found::Need(at);
+                return FoundAnswer::Need(at);
             }
             match &mut self.state {
                 State::Head => match self.head(rest) {
@@ -154,8 +154,8 @@ impl Reader {
                         at += consumed;
                         self.whole.bytes += consumed as u64;
                     }
-                    Ok(None) => return Found::Need(at),
-                    Err(sentence) => return Found::Bad(sentence),
+                    Ok(None) => return FoundAnswer::Need(at),
+                    Err(sentence) => return FoundAnswer::Bad(sentence),
                 },
                 State::Length(left) => {
                     let len = (*left).min(rest.len() as u64);
@@ -176,7 +176,7 @@ impl Reader {
                 State::Chunks(decoder) => match decoder.decode(rest) {
                     Ok(Step::More { consumed }) => {
                         self.whole.bytes += consumed as u64;
-                        return Found::Need(at + consumed);
+                        return FoundAnswer::Need(at + consumed);
                     }
                     Ok(Step::Data { start, end }) => {
                         at += end;
@@ -187,7 +187,7 @@ impl Reader {
                         self.whole.bytes += consumed as u64;
                         return self.end(at + consumed);
                     }
-                    Err(_) => return Found::Bad("the chunks of the answer are broken"),
+                    Err(_) => return FoundAnswer::Bad("the chunks of the answer are broken"),
                 },
             }
         }
@@ -234,15 +234,15 @@ mod tests {
             held.extend_from_slice(piece);
             loop {
                 match reader.read(&held) {
-                    Found::Need(consumed) => {
+                    FoundAnswer::Need(consumed) => {
                         held.drain(..consumed);
                         break;
                     }
-                    Found::Whole(consumed, whole) => {
+                    FoundAnswer::Whole(consumed, whole) => {
                         held.drain(..consumed);
                         out.push(whole);
                     }
-                    Found::Bad(sentence) => return Err(sentence),
+                    FoundAnswer::Bad(sentence) => return Err(sentence),
                 }
             }
         }
@@ -279,7 +279,7 @@ mod tests {
             ),
             (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", b""),
         ] {
-            assert!(matches!(reader.read(text), Found::Whole(len, _) if len == text.len()));
+            assert!(matches!(reader.read(text), FoundAnswer::Whole(len, _) if len == text.len()));
             assert_eq!(reader.etag(), etag);
         }
     }

@@ -46,7 +46,7 @@ pub(crate) struct Pending {
 }
 
 #[derive(Debug)]
-enum Link {
+enum ConnectionState {
     Closed { until_ns: u64 },
     Opening(OwnedFd),
     Shaking(OwnedFd),
@@ -64,7 +64,7 @@ pub(crate) enum Wrote {
 
 #[derive(Debug)]
 pub(crate) struct TargetConnection {
-    link: Link,
+    link: ConnectionState,
     pub(crate) target: usize,
     address: SocketAddr,
     number: u64,
@@ -108,7 +108,7 @@ impl TargetConnection {
         is_stamped: bool,
     ) -> TargetConnection {
         TargetConnection {
-            link: Link::Closed { until_ns: 0 },
+            link: ConnectionState::Closed { until_ns: 0 },
             target,
             address: asked.socket,
             number,
@@ -130,22 +130,27 @@ impl TargetConnection {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.link, Link::Open(_))
+        matches!(self.link, ConnectionState::Open(_))
     }
 
     pub(crate) fn is_opening(&self) -> bool {
-        matches!(self.link, Link::Opening(_) | Link::Shaking(_))
+        matches!(
+            self.link,
+            ConnectionState::Opening(_) | ConnectionState::Shaking(_)
+        )
     }
 
     /// Is it time to connect (again)?
     pub(crate) fn wants_to_open(&self, now_ns: u64) -> bool {
-        matches!(self.link, Link::Closed { until_ns } if until_ns <= now_ns)
+        matches!(self.link, ConnectionState::Closed { until_ns } if until_ns <= now_ns)
     }
 
     pub(crate) fn socket(&self) -> Option<&OwnedFd> {
         match &self.link {
-            Link::Open(fd) => Some(fd),
-            Link::Opening(_) | Link::Shaking(_) | Link::Closed { .. } => None,
+            ConnectionState::Open(fd) => Some(fd),
+            ConnectionState::Opening(_)
+            | ConnectionState::Shaking(_)
+            | ConnectionState::Closed { .. } => None,
         }
     }
 
@@ -154,7 +159,7 @@ impl TargetConnection {
         let started = self.start(epoll);
         match started {
             Ok(fd) => {
-                self.link = Link::Opening(fd);
+                self.link = ConnectionState::Opening(fd);
                 Ok(())
             }
             Err(errno) => {
@@ -190,11 +195,13 @@ impl TargetConnection {
 
     /// The socket of a connection that opens became ready: it is open now, or shakes hands.
     pub(crate) fn opened(&mut self, epoll: &OwnedFd, now_ns: u64) -> io::Result<()> {
-        let link = std::mem::replace(&mut self.link, Link::Closed { until_ns: 0 });
+        let link = std::mem::replace(&mut self.link, ConnectionState::Closed { until_ns: 0 });
         let stepped = match link {
-            Link::Opening(fd) => self.connected(&fd).and_then(|()| self.shake(epoll, fd)),
-            Link::Shaking(fd) => self.shake(epoll, fd),
-            other @ (Link::Open(_) | Link::Closed { .. }) => {
+            ConnectionState::Opening(fd) => {
+                self.connected(&fd).and_then(|()| self.shake(epoll, fd))
+            }
+            ConnectionState::Shaking(fd) => self.shake(epoll, fd),
+            other @ (ConnectionState::Open(_) | ConnectionState::Closed { .. }) => {
                 self.link = other;
                 return Ok(());
             }
@@ -222,10 +229,10 @@ impl TargetConnection {
     }
 
     /// Goes on with the handshake as far as the socket does, if there is one.
-    fn shake(&mut self, epoll: &OwnedFd, fd: OwnedFd) -> io::Result<Link> {
+    fn shake(&mut self, epoll: &OwnedFd, fd: OwnedFd) -> io::Result<ConnectionState> {
         let Some(mut seal) = self.seal.take() else {
             self.interest(epoll, &fd, EventFlags::IN)?;
-            return Ok(Link::Open(fd));
+            return Ok(ConnectionState::Open(fd));
         };
         let mut buffer = [0; 4096];
         loop {
@@ -234,7 +241,7 @@ impl TargetConnection {
             if seal.is_ready() && is_sent {
                 self.seal = Some(seal);
                 self.interest(epoll, &fd, EventFlags::IN)?;
-                return Ok(Link::Open(fd));
+                return Ok(ConnectionState::Open(fd));
             }
             match rustix::io::read(&fd, &mut buffer) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -244,7 +251,7 @@ impl TargetConnection {
                 Err(Errno::AGAIN) => {
                     self.seal = Some(seal);
                     self.interest(epoll, &fd, wanted(!is_sent))?;
-                    return Ok(Link::Shaking(fd));
+                    return Ok(ConnectionState::Shaking(fd));
                 }
                 Err(errno) => return Err(errno.into()),
             }
@@ -295,7 +302,7 @@ impl TargetConnection {
         } else {
             0
         };
-        self.link = Link::Closed {
+        self.link = ConnectionState::Closed {
             until_ns: now_ns + wait_ms * 1_000_000,
         };
         self.seal = None;
@@ -322,10 +329,12 @@ impl TargetConnection {
 
     /// Writes the bytes that are there.
     pub(crate) fn write(&mut self, epoll: &OwnedFd) -> Wrote {
-        let link = std::mem::replace(&mut self.link, Link::Closed { until_ns: 0 });
+        let link = std::mem::replace(&mut self.link, ConnectionState::Closed { until_ns: 0 });
         let wrote = match &link {
-            Link::Open(fd) => self.write_to(epoll, fd),
-            Link::Opening(_) | Link::Shaking(_) | Link::Closed { .. } => Wrote::Fine,
+            ConnectionState::Open(fd) => self.write_to(epoll, fd),
+            ConnectionState::Opening(_)
+            | ConnectionState::Shaking(_)
+            | ConnectionState::Closed { .. } => Wrote::Fine,
         };
         self.link = link;
         wrote

@@ -84,7 +84,7 @@ impl Axis {
 
 /// A line through points; a gap where a point is missing.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct ChartLine {
     pub(crate) name: String,
     /// Class of colour and dashes in `style.css`: `s0` to `s7`, `plan`.
     pub(crate) class: &'static str,
@@ -134,7 +134,7 @@ pub(crate) struct Chart {
     pub(crate) y: Axis,
     pub(crate) bands: Vec<Band>,
     pub(crate) cells: Vec<HeatCell>,
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<ChartLine>,
     pub(crate) rules: Vec<Rule>,
     /// Where a pointer can read, and the lines it reads.
     pub(crate) hover: Vec<(f64, String)>,
@@ -203,8 +203,8 @@ impl Chart {
         svg.0
     }
 
-    fn legend_rows(&self) -> Vec<Vec<(&Line, f64)>> {
-        let mut rows: Vec<Vec<(&Line, f64)>> = Vec::new();
+    fn legend_rows(&self) -> Vec<Vec<(&ChartLine, f64)>> {
+        let mut rows: Vec<Vec<(&ChartLine, f64)>> = Vec::new();
         let mut x = f64::INFINITY;
         for line in self.lines.iter().filter(|line| !line.name.is_empty()) {
             let room = 46.0 + line.name.chars().count() as f64 * CHARACTER;
@@ -384,7 +384,7 @@ impl Plot {
     }
 }
 
-fn draw_legend(entries: &[(&Line, f64)], y: f64, svg: &mut Svg) {
+fn draw_legend(entries: &[(&ChartLine, f64)], y: f64, svg: &mut Svg) {
     for (line, x) in entries {
         if line.form == Form::Dots {
             svg.raw(format_args!(
@@ -409,7 +409,7 @@ fn draw_legend(entries: &[(&Line, f64)], y: f64, svg: &mut Svg) {
     }
 }
 
-fn draw_line(line: &Line, plot: &Plot, svg: &mut Svg) {
+fn draw_line(line: &ChartLine, plot: &Plot, svg: &mut Svg) {
     let is_number = |p: &(f64, f64)| p.0.is_finite() && p.1.is_finite();
     for part in line.points.split(|p| !p.as_ref().is_some_and(is_number)) {
         let points: Vec<(f64, f64)> = part

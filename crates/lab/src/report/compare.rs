@@ -21,7 +21,7 @@ use super::noise::{Judgement, RULE};
 use super::page::{command, flame, profile_words, shell, unit_of};
 use super::sides::{Side, sides};
 use super::timeline;
-use super::{chart::Line, hdr};
+use super::{chart::ChartLine, hdr};
 use crate::run::Run;
 use dendra_flame::{Node, Stacks};
 use std::collections::BTreeMap;
@@ -202,7 +202,7 @@ fn throughputs(sides: &[Side]) -> String {
             let Some(done) = panel.chart.lines.drain(..).next() else {
                 continue;
             };
-            let line = Line {
+            let line = ChartLine {
                 name: std::mem::take(&mut name),
                 class: CLASSES[at % CLASSES.len()],
                 form: super::chart::Form::Plain,

@@ -5,7 +5,7 @@
 //!
 //! Not here: the search itself (`search.rs`).
 
-use super::chart::{Axis, Band, Chart, Form, Line, Rule};
+use super::chart::{Axis, Band, Chart, ChartLine, Form, Rule};
 use super::format::{duration_us, percent, short, significant};
 use super::html::Table;
 use super::scale::Scale;
@@ -66,7 +66,7 @@ pub(crate) fn search_chart(search: &Search) -> Chart {
         let ones = search.steps.iter().filter(|step| is_one(step));
         let points: Vec<_> = ones.map(|step| Some((step.rate, step.p99_us))).collect();
         if !points.is_empty() {
-            chart.lines.push(Line {
+            chart.lines.push(ChartLine {
                 name: name.to_owned(),
                 class,
                 points,
@@ -174,7 +174,7 @@ pub(crate) fn overload_chart(run: &Run, overload: &Overload) -> Chart {
     );
     let y = Axis::new(Scale::from_zero(high), "", 5, short);
     let mut chart = Chart::new("Goodput under overload", 220.0, x, y);
-    let line = |name: &str, class, form, points: &[(f64, f64)]| Line {
+    let line = |name: &str, class, form, points: &[(f64, f64)]| ChartLine {
         name: name.to_owned(),
         class,
         points: points.iter().map(|p| Some(*p)).collect(),

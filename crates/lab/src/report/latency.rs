@@ -14,7 +14,7 @@
 //!
 //! Not here: the histograms of each request (`run.rs`).
 
-use super::chart::{Axis, Band, Chart, Form, Line};
+use super::chart::{Axis, Band, Chart, ChartLine, Form};
 use super::format::{duration_us, percent, short};
 use super::hdr;
 use super::scale::{Scale, percentile};
@@ -111,7 +111,7 @@ pub(crate) fn curves_chart(title: &str, curves: &[Curve], lost: Option<(f64, Str
             let share = 1.0 - 10f64.powf(-nine);
             Some((share * curve.share, hdr::at_us(&curve.histogram, share)))
         });
-        chart.lines.push(Line {
+        chart.lines.push(ChartLine {
             name: curve.name.clone(),
             class: curve.class,
             points: points.collect(),
@@ -228,7 +228,7 @@ pub(crate) fn heat_chart(title: &str, phases: &[&Phase], length_s: f64) -> Optio
         let points = columns
             .iter()
             .map(|(start, column)| Some((start + width_s / 2.0, bucket_at(column, share)?)));
-        chart.lines.push(Line {
+        chart.lines.push(ChartLine {
             name: format!(
                 "{name} of each {}",
                 if width_s > 1.0 { "stretch" } else { "second" }

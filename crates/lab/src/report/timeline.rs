@@ -13,7 +13,7 @@
 //!
 //! Not here: latencies over time (`latency.rs`), the overload alone (`beyond.rs`).
 
-use super::chart::{Axis, Band, Chart, Form, Line};
+use super::chart::{Axis, Band, Chart, ChartLine, Form};
 use super::format::{bytes, duration_us, short};
 use super::scale::Scale;
 use crate::run::{PhaseKind, Run, Second, Server};
@@ -198,7 +198,7 @@ fn panel_of(
             joined.push(Some((x, y)));
             before = Some(x);
         }
-        chart.lines.push(Line {
+        chart.lines.push(ChartLine {
             name,
             class,
             points: joined,

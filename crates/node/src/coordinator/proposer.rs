@@ -21,7 +21,7 @@
 use crate::hlc::{CLOCK_MIN, COUNTER_BITS};
 use crate::limits::ANCESTOR_AGE_MS;
 use crate::turns::Standing;
-use dendra_base::peer::{ANCESTORS_MAX, Ballot, Condition, Line, Proposal};
+use dendra_base::peer::{ANCESTORS_MAX, Ballot, Condition, Lineage, Proposal};
 use dendra_base::{Cell, Version};
 
 /// The memory of a conditional write: valid in all of its stages.
@@ -119,7 +119,7 @@ impl Proposer {
     /// The fate of the own proposal, as an owner tells it that refused a promise or an acceptance.
     /// `line` is the proposal that the owner accepted last. Only the proposals on which `line`
     /// builds are certain.
-    pub(crate) fn fortune_of_outbid(&self, line: Option<&Line>) -> Fortune {
+    pub(crate) fn fortune_of_outbid(&self, line: Option<&Lineage>) -> Fortune {
         match (&self.own, line) {
             (Some(own), Some(line)) => fortune_in_line(own, line.version, &line.ancestors),
             (None, _) | (_, None) => Fortune::Unknown,

@@ -54,7 +54,7 @@ pub(super) enum At {
 
 /// One question under way.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct ProtocolJob {
     pub(super) requester: Requester,
     pub(super) key: Bytes,
     pub(super) question: Question,
@@ -67,7 +67,7 @@ pub(crate) struct Job {
     pub(super) stored: Option<Cell>,
 }
 
-impl Job {
+impl ProtocolJob {
     /// Gets the answer.
     pub(crate) fn requester(&self) -> Requester {
         self.requester

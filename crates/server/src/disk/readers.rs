@@ -34,7 +34,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>
             std::thread::Builder::new()
                 .name(format!("store-{n}"))
                 .spawn(move || {
-                    let _seat = profile::register(profile::Kind::Worker);
+                    let _seat = profile::register(profile::ThreadKind::Worker);
                     while let Some(job) = shared.pool.next(&shared.overload) {
                         answer(&shared, job, &shared.pool.stages[n]);
                     }

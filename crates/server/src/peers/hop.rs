@@ -49,10 +49,10 @@ pub(crate) struct PendingAsk {
     token: Proof,
     session: Arc<Session>,
     style: Style,
-    frame: Frame,
+    frame: FrameBody,
 }
 
-enum Frame {
+enum FrameBody {
     Whole(Bytes),
     Arriving {
         body: Inflow,
@@ -127,7 +127,7 @@ pub(crate) fn hear(
             socket.prove_member(member);
         }
     }
-    let arriving = |reader| Frame::Arriving {
+    let arriving = |reader| FrameBody::Arriving {
         body: Inflow::new(reader, Some(Rc::clone(&lane.value_bytes))),
         expects_continue: head.expects_continue(),
     };
@@ -138,7 +138,7 @@ pub(crate) fn hear(
         }
         Body::Length(length) if length <= rest.len() as u64 => {
             let frame = &rest[..length as usize];
-            (frame.len(), Frame::Whole(Bytes::copy_from_slice(frame)))
+            (frame.len(), FrameBody::Whole(Bytes::copy_from_slice(frame)))
         }
         Body::Length(length) if !lane.bytes.has_place(length as usize) => {
             lane.metrics().refuse(Share::Peers, Refused::Bytes);
@@ -170,11 +170,11 @@ pub(crate) async fn answer(socket: &mut Socket, pending: PendingAsk) -> Result<A
     } = pending;
     let mut room = Vec::new();
     let frame = match frame {
-        Frame::Whole(frame) => {
+        FrameBody::Whole(frame) => {
             socket.flush().await?;
             frame
         }
-        Frame::Arriving {
+        FrameBody::Arriving {
             body,
             expects_continue,
         } => {

@@ -285,7 +285,7 @@ fn search(steps: &[Step], pending: Pending, effect: EffectWindow) -> Verdict {
     let mut entered: HashSet<(usize, State)> = HashSet::new();
     while let Some(walk) = walks.last_mut() {
         match walk.next_order() {
-            Some(Found::Order(state)) => {
+            Some(WalkFind::Order(state)) => {
                 let replaced = walk.replaced;
                 let at = walks.len();
                 let Some(window) = windows.get(at) else {
@@ -298,7 +298,7 @@ fn search(steps: &[Step], pending: Pending, effect: EffectWindow) -> Verdict {
                     walks.push(next);
                 }
             }
-            Some(Found::Spent) => return Verdict::Undecided,
+            Some(WalkFind::Spent) => return Verdict::Undecided,
             None => {
                 walks.pop();
             }
@@ -317,7 +317,7 @@ fn last_seen(windows: &[&[Step]]) -> HashMap<ValueId, usize> {
 
 /// One level of a walk: the operation that was placed, and the candidates that are still to be
 /// tried.
-struct Frame {
+struct WalkLevel {
     placed: usize,
     state_before: State,
     replaced_before: u64,
@@ -325,7 +325,7 @@ struct Frame {
 }
 
 /// The next find of a walk.
-enum Found {
+enum WalkFind {
     /// An order of all that is done, which leaves this.
     Order(State),
     /// The budget ran out.
@@ -343,7 +343,7 @@ struct Walk<'a> {
     done_total: usize,
     placed: Vec<u64>,
     visited: HashSet<(Vec<u64>, State)>,
-    stack: Vec<Frame>,
+    stack: Vec<WalkLevel>,
     untried: Vec<usize>,
     state: State,
     done: usize,
@@ -406,10 +406,10 @@ impl<'a> Walk<'a> {
     }
 
     /// Goes on to the next complete order; `None` when there is none.
-    fn next_order(&mut self) -> Option<Found> {
+    fn next_order(&mut self) -> Option<WalkFind> {
         // Where all is pending, an order is there before anything is placed.
         if !std::mem::replace(&mut self.is_begun, true) && self.done_total == 0 {
-            return Some(Found::Order(self.state));
+            return Some(WalkFind::Order(self.state));
         }
         loop {
             let Some(at) = self.untried.pop() else {
@@ -420,10 +420,10 @@ impl<'a> Walk<'a> {
                 continue;
             }
             if self.states > LINEAR_STATES_MAX {
-                return Some(Found::Spent);
+                return Some(WalkFind::Spent);
             }
             if self.done == self.done_total {
-                return Some(Found::Order(self.state));
+                return Some(WalkFind::Order(self.state));
             }
         }
     }
@@ -444,7 +444,7 @@ impl<'a> Walk<'a> {
             self.placed[at / 64] &= !(1 << (at % 64));
             return false;
         }
-        self.stack.push(Frame {
+        self.stack.push(WalkLevel {
             placed: at,
             state_before: self.state,
             replaced_before: self.replaced,

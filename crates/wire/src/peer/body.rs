@@ -23,7 +23,7 @@ use super::shape::{Malformed, kind};
 use bytes::Bytes;
 use dendra_base::limits::{KEY_BYTES_MAX, STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
 use dendra_base::peer::{
-    ANCESTORS_MAX, Answer, Ask, Ballot, COMPARE_RANGES_MAX, Line, Proposal, Range, RangePrint,
+    ANCESTORS_MAX, Answer, Ask, Ballot, COMPARE_RANGES_MAX, Lineage, Proposal, Range, RangePrint,
     Readiness, Refused,
 };
 use dendra_base::{Cell, CellId, CellRef, Space, Version};
@@ -234,8 +234,8 @@ impl<'a> BodyRest<'a> {
         (0..count).map(|_| self.ballot()).collect()
     }
 
-    fn line(&mut self) -> Result<Line> {
-        Ok(Line {
+    fn line(&mut self) -> Result<Lineage> {
+        Ok(Lineage {
             version: self.version()?,
             ancestors: self.ancestors()?,
         })
@@ -323,7 +323,7 @@ fn put_ancestors(out: &mut Vec<u8>, ancestors: &[Ballot]) {
     }
 }
 
-fn put_line(out: &mut Vec<u8>, line: &Line) {
+fn put_line(out: &mut Vec<u8>, line: &Lineage) {
     put_version(out, line.version);
     put_ancestors(out, &line.ancestors);
 }

@@ -8,7 +8,7 @@ use crate::table::block::Block;
 use crate::table::cursor::BlockCursor;
 use crate::table::filter::Filter;
 use crate::table::footer::{FOOTER_BYTES, Footer};
-use crate::table::frame::{self, Handle, Kind};
+use crate::table::frame::{self, FrameKind, Handle};
 
 const ID: u64 = 7;
 
@@ -39,7 +39,7 @@ fn ask_everything(table: &Arc<Table>, model: &Model) -> Result<(), String> {
             for first in [First::Filter, First::Block, First::Block] {
                 match table.get(&cache, &key, hash, Version::ZERO, first, Wait::Block) {
                     Ok(found) => {
-                        if found.as_ref().map(Found::cell) != wanted.map(Cell::as_ref) {
+                        if found.as_ref().map(FoundCell::cell) != wanted.map(Cell::as_ref) {
                             return Err(format!("get {}: {found:?}", key.escape_ascii()));
                         }
                     }
@@ -127,18 +127,18 @@ fn every_truncation_is_found() {
 }
 
 /// All frames of a table with their kinds.
-fn frames(table: &Table) -> Vec<(Kind, Handle)> {
+fn frames(table: &Table) -> Vec<(FrameKind, Handle)> {
     let mut out = vec![
-        (Kind::Top, table.footer.top),
-        (Kind::Properties, table.footer.properties),
+        (FrameKind::Top, table.footer.top),
+        (FrameKind::Properties, table.footer.properties),
     ];
     for i in 0..table.top.len() {
         let partition = table.top.partition(i);
-        out.push((Kind::Index, partition.index));
-        out.extend(partition.filter.map(|handle| (Kind::Filter, handle)));
+        out.push((FrameKind::Index, partition.index));
+        out.extend(partition.filter.map(|handle| (FrameKind::Filter, handle)));
         let index = table.read_index(i, Wait::Block).expect("whole");
         for entry in 0..index.len() {
-            out.push((Kind::Data, index.block(entry).0));
+            out.push((FrameKind::Data, index.block(entry).0));
         }
     }
     out

@@ -16,7 +16,7 @@
 //! See: RFC 9112, section 9.
 
 use super::{Worker, reads_first};
-use crate::driver::answer::{Found, Whole};
+use crate::driver::answer::{FoundAnswer, Whole};
 use crate::driver::connection::{Pending, Wrote};
 use crate::recorder::{Ended, RequestEnd};
 use crate::template::Fill;
@@ -186,8 +186,8 @@ impl Worker<'_> {
         let mut at = 0;
         loop {
             match self.connections[slot].reader.read(&all[at..]) {
-                Found::Need(consumed) => return Some(at + consumed),
-                Found::Whole(consumed, whole) => {
+                FoundAnswer::Need(consumed) => return Some(at + consumed),
+                FoundAnswer::Whole(consumed, whole) => {
                     if is_refusal(whole.status) && self.refusal.is_none() {
                         self.refusal = Some(quote(&all[at..at + consumed], whole));
                     }
@@ -196,7 +196,7 @@ impl Worker<'_> {
                         return None;
                     }
                 }
-                Found::Bad(sentence) => {
+                FoundAnswer::Bad(sentence) => {
                     self.broke(slot, sentence, came_ns);
                     return None;
                 }

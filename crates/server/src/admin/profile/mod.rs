@@ -1,7 +1,7 @@
 //! Profiles of the running node: which code its threads run in, wait in, allocate in, and contend in.
 //!
 //! ```text
-//! register(Kind) ── each thread, once ─► roster: thread, kind, bounds of its stack
+//! register(ThreadKind) ── each thread, once ─► roster: thread, kind, bounds of its stack
 //!
 //! cpu    one timer a thread on its own CPU clock ─┐
 //! wall   a tick of the capturing thread, to all  ─┴► SIGPROF in that thread ─┐
@@ -39,7 +39,7 @@ mod waiting;
 pub use alloc::SampledAlloc;
 pub(crate) use lock::{Lock, watched};
 pub(crate) use measure::{Measure, Unit};
-pub(crate) use roster::{Kind, register};
+pub(crate) use roster::{ThreadKind, register};
 
 use dendra_flame::Stacks;
 use sampler::Sampler;

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 /// The purpose of a thread: the root of its stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Kind {
+pub(crate) enum ThreadKind {
     Loop,
     Worker,
     Wal,
@@ -33,47 +33,49 @@ pub(crate) enum Kind {
     Admin,
 }
 
-impl Kind {
-    const ALL: [Kind; 7] = [
-        Kind::Loop,
-        Kind::Worker,
-        Kind::Wal,
-        Kind::Flush,
-        Kind::Compact,
-        Kind::Scrub,
-        Kind::Admin,
+impl ThreadKind {
+    const ALL: [ThreadKind; 7] = [
+        ThreadKind::Loop,
+        ThreadKind::Worker,
+        ThreadKind::Wal,
+        ThreadKind::Flush,
+        ThreadKind::Compact,
+        ThreadKind::Scrub,
+        ThreadKind::Admin,
     ];
 
     /// As in folded stacks.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Kind::Loop => "loop",
-            Kind::Worker => "worker",
-            Kind::Wal => "wal",
-            Kind::Flush => "flush",
-            Kind::Compact => "compact",
-            Kind::Scrub => "scrub",
-            Kind::Admin => "admin",
+            ThreadKind::Loop => "loop",
+            ThreadKind::Worker => "worker",
+            ThreadKind::Wal => "wal",
+            ThreadKind::Flush => "flush",
+            ThreadKind::Compact => "compact",
+            ThreadKind::Scrub => "scrub",
+            ThreadKind::Admin => "admin",
         }
     }
 
     /// The kind with this number.
-    pub(crate) fn of(number: usize) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| *kind as usize == number)
+    pub(crate) fn of(number: usize) -> Option<ThreadKind> {
+        ThreadKind::ALL
+            .into_iter()
+            .find(|kind| *kind as usize == number)
     }
 }
 
 /// The handler's data about its thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Own {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ThreadKind,
     /// One past the highest byte of the stack; zero for a thread that is not on the roster.
     pub(crate) stack_end: usize,
 }
 
 thread_local! {
     // `const` and without a destructor: reading it is a load, never an allocation.
-    static OWN: Cell<Own> = const { Cell::new(Own { kind: Kind::Admin, stack_end: 0 }) };
+    static OWN: Cell<Own> = const { Cell::new(Own { kind: ThreadKind::Admin, stack_end: 0 }) };
     // Not for signal handlers: it has a destructor.
     static WAITING: RefCell<Option<Arc<Waiting>>> = const { RefCell::new(None) };
 }
@@ -120,7 +122,7 @@ pub(crate) struct RosterPlace {
 }
 
 /// Lets the calling thread be sampled as `kind` for as long as the seat lives.
-pub(crate) fn register(kind: Kind) -> RosterPlace {
+pub(crate) fn register(kind: ThreadKind) -> RosterPlace {
     // SAFETY: gettid has no preconditions and cannot fail.
     let thread = unsafe { libc::gettid() };
     // Without bounds the thread is counted by its kind alone: the walk ends before its first step.

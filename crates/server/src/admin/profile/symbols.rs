@@ -14,7 +14,7 @@
 
 use super::elf::Table;
 use super::measure::Measure;
-use super::roster::Kind;
+use super::roster::ThreadKind;
 use dendra_flame::{Stacks, clean_name};
 use std::collections::HashMap;
 use std::io;
@@ -126,7 +126,7 @@ fn named(counts: &HashMap<Vec<usize>, u64>, measure: Measure) -> Stacks {
         if measure.is_hooked() {
             names.drain(..hook_frames(&names));
         }
-        let kind = Kind::of(*kind).map_or("unknown", Kind::as_str);
+        let kind = ThreadKind::of(*kind).map_or("unknown", ThreadKind::as_str);
         stacks.add(std::iter::once(kind).chain(names.into_iter().rev()), *count);
     }
     stacks

@@ -177,7 +177,7 @@ pub(crate) fn spawn(
     std::thread::Builder::new()
         .name(format!("loop-{index}"))
         .spawn(move || {
-            let _seat = profile::register(profile::Kind::Loop);
+            let _seat = profile::register(profile::ThreadKind::Loop);
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build_local(tokio::runtime::LocalOptions::default());
