@@ -125,7 +125,7 @@ pub enum WriteOutcome {
 
 /// One write of a batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Op {
+pub(crate) struct BatchWrite {
     /// The caller's own mark, returned with the outcome.
     pub token: u64,
     /// Where the record starts in the batch's bytes.
@@ -140,7 +140,7 @@ pub(crate) struct Op {
 #[derive(Debug, Default)]
 pub struct Batch {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Vec<BatchWrite>,
 }
 
 impl Batch {
@@ -192,7 +192,7 @@ impl Batch {
         self.bytes.extend_from_slice(&cell_len.to_le_bytes());
         self.bytes.extend_from_slice(stored_key);
         cell.encode(&mut self.bytes);
-        self.ops.push(Op {
+        self.ops.push(BatchWrite {
             token,
             start,
             guard,
@@ -209,7 +209,7 @@ impl Batch {
         }
         let base = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
-        self.ops.extend(other.ops.iter().map(|op| Op {
+        self.ops.extend(other.ops.iter().map(|op| BatchWrite {
             start: op.start + base,
             ..*op
         }));

@@ -22,7 +22,7 @@
 //! See: docs/decisions/0006-group-commit-and-synced-upto.md,
 //! docs/decisions/0008-guards-in-commit-order.md.
 
-use crate::batch::{Batch, Op, Record, WriteOutcome, patch_version};
+use crate::batch::{Batch, BatchWrite, Record, WriteOutcome, patch_version};
 use crate::cache::BlockCache;
 use crate::memtable::Inserter;
 use crate::segments::OldestVersions;
@@ -246,11 +246,11 @@ fn is_unconditional(guard: Guard) -> bool {
     matches!(guard, Guard::Newest | Guard::If(Condition::None))
 }
 
-fn pending_record<'a>(bytes: &'a [u8], op: &Op) -> (Record<'a>, &'a [u8]) {
+fn pending_record<'a>(bytes: &'a [u8], op: &BatchWrite) -> (Record<'a>, &'a [u8]) {
     Record::split(&bytes[op.start..]).expect("a batch is a sequence of whole records")
 }
 
-fn pending_cell<'a>(bytes: &'a [u8], op: &Op) -> CellRef<'a> {
+fn pending_cell<'a>(bytes: &'a [u8], op: &BatchWrite) -> CellRef<'a> {
     pending_record(bytes, op)
         .0
         .cell()

@@ -16,7 +16,7 @@
 //! Not here: the tree (`stacks.rs`).
 
 use crate::escape;
-use crate::stacks::{Node, Stacks};
+use crate::stacks::{CallNode, Stacks};
 use std::fmt::Write;
 
 /// Style rules of every graph, to stand once in a page.
@@ -75,7 +75,7 @@ pub fn difference(before: &Stacks, after: &Stacks, look: Look<'_>) -> String {
     if after.samples() > 0 {
         lay(after.root(), "all", 0, 0.0, after.samples(), &mut frames);
     }
-    let mut path: Vec<Option<&Node>> = Vec::new();
+    let mut path: Vec<Option<&CallNode>> = Vec::new();
     for frame in &mut frames {
         path.truncate(frame.depth);
         let twin = match path.last() {
@@ -110,7 +110,7 @@ fn share(part: u64, whole: u64) -> f64 {
 }
 
 fn lay<'a>(
-    node: &'a Node,
+    node: &'a CallNode,
     name: &'a str,
     depth: usize,
     x: f64,

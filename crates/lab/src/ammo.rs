@@ -17,7 +17,7 @@
 use crate::limits::AMMO_ROWS_MAX;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dendra_base::workload::Operation;
+use dendra_base::workload::RequestKind;
 use serde::Deserialize;
 use std::fmt::Write;
 use std::ops::Range;
@@ -26,7 +26,7 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The kind of the request.
-    pub operation: Operation,
+    pub operation: RequestKind,
     /// Is the key a target, path and query, rather than a key?
     pub is_target: bool,
     /// Where the key is; for [`Ammo::bytes`].
@@ -138,7 +138,7 @@ impl Ammo {
         start..self.arena.len()
     }
 
-    fn plain(&mut self, operation: Operation, key: &[u8], value: Option<&[u8]>) -> Row {
+    fn plain(&mut self, operation: RequestKind, key: &[u8], value: Option<&[u8]>) -> Row {
         Row {
             operation,
             is_target: false,
@@ -243,9 +243,9 @@ impl Ammo {
     }
 }
 
-fn operation_named(name: &str) -> Result<Operation, String> {
+fn operation_named(name: &str) -> Result<RequestKind, String> {
     let lower = name.to_ascii_lowercase();
-    Operation::named(&lower).ok_or_else(|| {
+    RequestKind::named(&lower).ok_or_else(|| {
         format!("{name:?} is no operation that can be sent; use get, put, delete, scan or create")
     })
 }
@@ -277,7 +277,7 @@ fn log_seconds(stamp: &str) -> Option<u64> {
 }
 
 /// One line of NDJSON that `Ammo::parse` reads back; the value is given by its size.
-pub fn ndjson_line(operation: Operation, key: &[u8], value_bytes: usize, at_ns: u64) -> String {
+pub fn ndjson_line(operation: RequestKind, key: &[u8], value_bytes: usize, at_ns: u64) -> String {
     let mut line = format!(r#"{{"op":"{}","#, operation.name());
     let written = match str::from_utf8(key) {
         Ok(text) => write!(line, r#""key":{}"#, serde_json::Value::from(text)),
@@ -301,13 +301,13 @@ mod tests {
         let row = tsv.row(0);
         assert_eq!(
             (tsv.bytes(&row.key), row.operation),
-            (&b"k"[..], Operation::Put)
+            (&b"k"[..], RequestKind::Put)
         );
         assert_eq!(
             row.value.as_ref().map(|range| tsv.bytes(range)),
             Some(&b"v\tw"[..])
         );
-        assert_eq!(tsv.row(3).operation, Operation::Get);
+        assert_eq!(tsv.row(3).operation, RequestKind::Get);
 
         let text = br#"{"op":"put","key_base64":"/w==","value_bytes":5,"at_us":7}"#;
         let json = Ammo::parse(text, AmmoFormat::Ndjson, 9).expect("it reads");
@@ -340,8 +340,8 @@ mod tests {
     #[test]
     fn what_is_recorded_reads_back() {
         let lines = [
-            ndjson_line(Operation::Put, b"\xff", 5, 3_000),
-            ndjson_line(Operation::Get, b"q\"", 0, 9_000),
+            ndjson_line(RequestKind::Put, b"\xff", 5, 3_000),
+            ndjson_line(RequestKind::Get, b"q\"", 0, 9_000),
         ];
         let text = lines.join("\n").into_bytes();
         let ammo = Ammo::parse(&text, AmmoFormat::Ndjson, 100).expect("our own line reads");

@@ -20,7 +20,7 @@ use crate::run::{
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dendra_base::workload::{OPERATIONS, Operation};
+use dendra_base::workload::{OPERATIONS, RequestKind};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 
@@ -46,7 +46,7 @@ pub enum RequestEnd {
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     /// The kind of the request.
-    pub operation: Operation,
+    pub operation: RequestKind,
     /// Index of the target.
     pub target: usize,
     /// Planned instant.
@@ -198,12 +198,12 @@ fn count_status(statuses: &mut Vec<(u16, u64)>, status: u16, times: u64) {
 }
 
 /// Is a status what was asked for?
-fn verdict_of(operation: Operation, status: u16) -> Said {
+fn verdict_of(operation: RequestKind, status: u16) -> Said {
     match (status, operation) {
         (429 | 503 | 507, _) => Said::NotNow,
         (100..=399, _) => Said::Done,
-        (404, Operation::Get | Operation::Delete | Operation::Scan) => Said::Missing,
-        (412, Operation::Create | Operation::CompareAndSet) => Said::ConditionFailed,
+        (404, RequestKind::Get | RequestKind::Delete | RequestKind::Scan) => Said::Missing,
+        (412, RequestKind::Create | RequestKind::CompareAndSet) => Said::ConditionFailed,
         _ => Said::Failed,
     }
 }
@@ -386,7 +386,7 @@ impl Recorder {
     }
 
     /// A request became due.
-    pub fn planned(&mut self, operation: Operation, target: usize, due_ns: u64) {
+    pub fn planned(&mut self, operation: RequestKind, target: usize, due_ns: u64) {
         let phase = self.phase(due_ns);
         let second = (due_ns.saturating_sub(phase.start_ns) / SECOND_NS) as usize;
         if let Some(target) = phase.target_mut(target) {
@@ -399,7 +399,7 @@ impl Recorder {
 
     /// A request went out; it could have done so at `ready_ns`. `is_first` is false for the second
     /// half of an operation that reads and writes.
-    pub fn sent(&mut self, operation: Operation, target: usize, at: SentAt, bytes: u64) {
+    pub fn sent(&mut self, operation: RequestKind, target: usize, at: SentAt, bytes: u64) {
         let limit_ns = self.lag_limit_ns;
         let lag_ns = at.sent_ns.saturating_sub(at.ready_ns);
         if at.is_first {
@@ -575,7 +575,7 @@ impl PhaseRecord {
     pub fn finish(&self, name: String, kind: PhaseKind, origin_s: f64, lag_limit_us: f64) -> Phase {
         let mut counts = Counts::default();
         let mut ops = Vec::new();
-        for (operation, record) in Operation::ALL.iter().zip(&self.ops) {
+        for (operation, record) in RequestKind::ALL.iter().zip(&self.ops) {
             let Some(record) = record else { continue };
             let mut own = record.counts.clone();
             own.statuses = record.statuses.iter().copied().collect();
@@ -636,7 +636,7 @@ mod tests {
 
     fn ended(end: RequestEnd, due_ns: u64, done_ns: u64) -> Ended {
         Ended {
-            operation: Operation::Get,
+            operation: RequestKind::Get,
             target: 0,
             due_ns,
             sent_ns: due_ns + 10,
@@ -663,7 +663,7 @@ mod tests {
         for (i, end) in ends.into_iter().enumerate() {
             // The first four belong to the first phase, although the last ends behind it.
             let due_ns = i as u64 * SECOND_NS / 4;
-            recorder.planned(Operation::Get, 0, due_ns);
+            recorder.planned(RequestKind::Get, 0, due_ns);
             recorder.ended(&ended(end, due_ns, due_ns + SECOND_NS / 2));
         }
         let phases = recorder.into_phases();
@@ -700,8 +700,8 @@ mod tests {
                 is_first: i % 7 != 0,
             };
             for recorder in [&mut alone, &mut first_of_two] {
-                recorder.planned(Operation::Get, 0, due_ns);
-                recorder.sent(Operation::Get, 0, at, 50);
+                recorder.planned(RequestKind::Get, 0, due_ns);
+                recorder.sent(RequestKind::Get, 0, at, 50);
                 recorder.ended(&ended(end, due_ns, due_ns + 5000 + i as u64));
             }
         }
@@ -723,7 +723,7 @@ mod tests {
         for i in 0..1000u64 {
             let end = ended(RequestEnd::Answer(200), i, i * 1000 + 5);
             for recorder in [&mut whole, &mut halves[(i % 2) as usize]] {
-                recorder.planned(Operation::Get, 0, i);
+                recorder.planned(RequestKind::Get, 0, i);
                 recorder.ended(&end);
             }
         }

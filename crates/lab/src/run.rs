@@ -67,7 +67,7 @@ pub struct Run {
     pub search: Option<Search>,
     /// `--overload`
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overload: Option<Overload>,
+    pub overload: Option<OverloadCourse>,
     /// `--profile`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<Profile>,
@@ -489,7 +489,7 @@ pub enum SearchWhy {
 
 /// The course of `--overload`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Overload {
+pub struct OverloadCourse {
     /// The rate that is multiplied: the knee, or the rate that was given.
     pub base_rate: f64,
     /// The rate before and behind each step, a share of `base_rate`; zero in older records, where it was `base_rate`.

@@ -13,7 +13,7 @@
 //! See: crate `base`, `workload/`.
 
 use crate::ammo::Ammo;
-use dendra_base::workload::{Operation, Sizes};
+use dendra_base::workload::{RequestKind, Sizes};
 use dendra_base::{Prng, Workload};
 use std::ops::Range;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ enum SourceKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestSpec {
     /// The kind of the request.
-    pub operation: Operation,
+    pub operation: RequestKind,
     /// Is the key a recorded target, path and query?
     pub is_target: bool,
     /// Records of a scan.
@@ -133,7 +133,7 @@ impl Source {
                 workload.key_into(index, key);
                 let bytes = workload.value_bytes(&mut prng);
                 RequestSpec {
-                    operation: Operation::Put,
+                    operation: RequestKind::Put,
                     is_target: false,
                     limit: 0,
                     value: slice_of_pool(prng.next_u64(), bytes),
@@ -144,7 +144,7 @@ impl Source {
                 key.extend_from_slice(ammo.bytes(&row.key));
                 let value = match (&row.value, row.operation) {
                     (Some(range), _) => Value::Ammo(range.clone()),
-                    (None, Operation::Put) => {
+                    (None, RequestKind::Put) => {
                         slice_of_pool(index.wrapping_mul(0x9e37_79b9), row.value_bytes)
                     }
                     (None, _) => Value::Pool(0..0),

@@ -15,7 +15,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dendra_base::workload::{OPERATIONS, Operation};
+use dendra_base::workload::{OPERATIONS, RequestKind};
 use dendra_wire::percent;
 
 /// A part of a template.
@@ -265,12 +265,14 @@ impl Templates {
     }
 
     /// The first request of an operation.
-    pub fn first(&self, operation: Operation) -> &Template {
+    pub fn first(&self, operation: RequestKind) -> &Template {
         match operation {
-            Operation::Get | Operation::ReadModifyWrite | Operation::CompareAndSet => &self.read,
-            Operation::Put | Operation::Insert | Operation::Create => &self.write,
-            Operation::Delete => &self.delete,
-            Operation::Scan => &self.scan,
+            RequestKind::Get | RequestKind::ReadModifyWrite | RequestKind::CompareAndSet => {
+                &self.read
+            }
+            RequestKind::Put | RequestKind::Insert | RequestKind::Create => &self.write,
+            RequestKind::Delete => &self.delete,
+            RequestKind::Scan => &self.scan,
         }
     }
 
@@ -307,7 +309,7 @@ const _: () = assert!(OPERATIONS == 8);
 mod tests {
     use super::*;
 
-    fn text(templates: &Templates, operation: Operation, condition: &[u8]) -> String {
+    fn text(templates: &Templates, operation: RequestKind, condition: &[u8]) -> String {
         let fill = Fill {
             key: b"a b",
             value: b"\"v\"",
@@ -327,11 +329,11 @@ mod tests {
         };
         let templates = Templates::new(&style, "h:1", "/");
         assert_eq!(
-            text(&templates, Operation::Create, b"If-None-Match: *"),
+            text(&templates, RequestKind::Create, b"If-None-Match: *"),
             "PUT /v0/entity?id=a%20b&ack=1 HTTP/1.1\r\nHost: h:1\r\nIf-None-Match: *\r\n\
              Content-Length: 3\r\n\r\n\"v\""
         );
-        let scan = text(&templates, Operation::Scan, b"");
+        let scan = text(&templates, RequestKind::Scan, b"");
         assert!(
             scan.starts_with("GET /v0/entities?start=a%20b&limit=10 HTTP/1.1\r\n"),
             "{scan}"
@@ -360,7 +362,7 @@ mod tests {
             "POST /v3/kv/put HTTP/1.1\r\nHost: h\r\nA: b\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
-        assert_eq!(text(&templates, Operation::Get, b""), expected);
+        assert_eq!(text(&templates, RequestKind::Get, b""), expected);
     }
 
     #[test]

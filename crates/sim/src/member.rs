@@ -101,7 +101,7 @@ pub(crate) struct Pending {
 
 /// An operation that a loop has been told of and that it has not answered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenOperation {
     pub(crate) deadline_us: u64,
     /// The client has hung up.
     pub(crate) is_gone: bool,
@@ -116,7 +116,7 @@ pub(crate) struct MemberLoop {
     pub(crate) adopts_us: u64,
     /// When the next turn is due; older turns in the schedule are void.
     pub(crate) turn_us: Option<u64>,
-    pub(crate) open: BTreeMap<u64, Open>,
+    pub(crate) open: BTreeMap<u64, OpenOperation>,
     /// It works on an event until then.
     pub(crate) busy_until_us: u64,
     /// Messages and requests that wait until it has time.
@@ -126,7 +126,7 @@ pub(crate) struct MemberLoop {
 }
 
 /// One member of the cluster.
-pub(crate) struct Member {
+pub(crate) struct SimulatedMember {
     pub(crate) clock: Clock,
     /// Counted up at every start and at every crash: events of an earlier life are void.
     pub(crate) incarnation: u64,
@@ -168,10 +168,10 @@ pub(crate) struct Member {
     pub(crate) ages: BTreeMap<(usize, u64), FrameAge>,
 }
 
-impl Member {
+impl SimulatedMember {
     /// A machine that was never started.
-    pub(crate) fn new(clock: Clock, disk: Disk) -> Member {
-        Member {
+    pub(crate) fn new(clock: Clock, disk: Disk) -> SimulatedMember {
+        SimulatedMember {
             clock,
             incarnation: 0,
             disk,

@@ -19,23 +19,10 @@ use std::collections::BTreeMap;
 
 /// Names that several types still share: how many. Rename one, and lower the number; a name that is
 /// down to one leaves the list. A new type takes a name of its own.
-const SHARED: [(&str, usize); 65] = [
+const SHARED: [(&str, usize); 52] = [
     ("Folder", 2),
-    ("Malformed", 2),
-    ("Member", 4),
-    ("Next", 2),
-    ("Node", 3),
-    ("Numbers", 2),
-    ("Op", 4),
-    ("Open", 2),
-    ("Operation", 2),
-    ("Order", 3),
-    ("Overload", 2),
-    ("Own", 3),
-    ("Pace", 2),
+    ("Member", 2),
     ("Paged", 2),
-    ("Parsed", 2),
-    ("Partition", 2),
     ("Peer", 2),
     ("Pending", 3),
     ("Phase", 3),

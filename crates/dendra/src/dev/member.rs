@@ -18,7 +18,7 @@ pub(super) enum State {
     Ended(Option<i32>),
 }
 
-pub(super) struct Member {
+pub(super) struct DevNode {
     pub(super) addresses: Addresses,
     pub(super) url: String,
     pub(super) child: Option<Child>,
@@ -28,15 +28,15 @@ pub(super) struct Member {
     _proxy: Proxy,
 }
 
-impl Member {
+impl DevNode {
     /// The node `index`, which does not run yet, and the proxy in front of it.
     pub(super) fn start(
         index: usize,
         doors: ReservedAddresses,
         faults: &Arc<Faults>,
-    ) -> io::Result<Member> {
+    ) -> io::Result<DevNode> {
         let (addresses, faults) = (doors.addresses, Arc::clone(faults));
-        Ok(Member {
+        Ok(DevNode {
             addresses,
             url: url_of(&addresses),
             child: None,

@@ -31,8 +31,8 @@ use crate::exit::{Exit, ExitResult, Failure};
 use crate::runtime::runtime;
 use crate::signals::on_signals;
 use addresses::{Addresses, ReservedAddresses, default_folder};
-use control::{Order, Ordered};
-use member::{Member, State, url_of};
+use control::{DevOrder, Ordered};
+use member::{DevNode, State, url_of};
 use proxy::{Faults, LinkFault};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
@@ -51,7 +51,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
 struct LocalCluster {
     folder: PathBuf,
-    members: Vec<Member>,
+    members: Vec<DevNode>,
     faults: Arc<Faults>,
     flags: Vec<String>,
     console: Console,
@@ -67,7 +67,7 @@ pub(crate) fn dev(args: &cli::DevArgs, console: Console) -> ExitResult {
         Some(_) if args.nodes.is_some() || !args.flags.is_empty() => Err(Failure::usage(
             "--nodes and flags of nodes are for starting a cluster: leave them out of an order to one that runs",
         )),
-        Some(verb) => control::tell(&folder, &Order::from(verb)),
+        Some(verb) => control::tell(&folder, &DevOrder::from(verb)),
         None => run(args, folder, console),
     }
 }
@@ -113,7 +113,7 @@ fn run_in(
     let doors = addresses::doors(folder, args.nodes)?;
     let mut dev = LocalCluster::new(folder.to_owned(), doors, args.flags.clone(), console)
         .map_err(failed("the cluster cannot be laid out"))?;
-    on_signals(move || drop(orders.try_send((Order::Stop, None))))
+    on_signals(move || drop(orders.try_send((DevOrder::Stop, None))))
         .map_err(failed("signals cannot be caught"))?;
     for index in 0..dev.members.len() {
         if !dev.members[index].addresses.life.has_left {
@@ -125,7 +125,7 @@ fn run_in(
     screen.hello(&dev.members, folder);
     loop {
         match ordered.recv_timeout(LOOK) {
-            Ok((Order::Stop, _)) | Err(RecvTimeoutError::Disconnected) => break,
+            Ok((DevOrder::Stop, _)) | Err(RecvTimeoutError::Disconnected) => break,
             Ok((order, answer)) => {
                 let said = dev.carry_out(&order);
                 if let Some(answer) = answer {
@@ -152,7 +152,7 @@ impl LocalCluster {
         let urls = doors.iter().map(|doors| url_of(&doors.addresses));
         let faults = Faults::new(urls.collect());
         let members = doors.into_iter().enumerate();
-        let members = members.map(|(index, doors)| Member::start(index, doors, &faults));
+        let members = members.map(|(index, doors)| DevNode::start(index, doors, &faults));
         Ok(LocalCluster {
             members: members.collect::<io::Result<_>>()?,
             folder,
@@ -217,7 +217,7 @@ impl LocalCluster {
     fn add(&mut self) -> io::Result<()> {
         let doors = addresses::door_of_a_joiner()?;
         let index = self.faults.add(url_of(&doors.addresses));
-        let member = Member::start(index, doors, &self.faults)?;
+        let member = DevNode::start(index, doors, &self.faults)?;
         self.members.push(member);
         self.remember()?;
         self.start(index)
@@ -252,7 +252,7 @@ impl LocalCluster {
     }
 
     /// Carries out an order; a sentence about it.
-    fn carry_out(&mut self, order: &Order) -> String {
+    fn carry_out(&mut self, order: &DevOrder) -> String {
         let nodes = self.members.len();
         let names = order.nodes();
         if let Some(name) = names.iter().find(|name| !(1..=nodes).contains(*name)) {
@@ -262,23 +262,23 @@ impl LocalCluster {
             return sentence;
         }
         let done = match *order {
-            Order::Kill(node) => self.signal(node - 1, Signal::KILL, State::Down),
-            Order::Pause(node) => self.signal(node - 1, Signal::STOP, State::Paused),
-            Order::Resume(node) => self.signal(node - 1, Signal::CONT, State::Up),
-            Order::Start(node) => self.start(node - 1),
-            Order::Add => self.add(),
-            Order::Remove(node) => self.remove(node - 1),
-            Order::Replace(node) => self.replace(node - 1),
-            Order::Cut(a, b) => self.trouble(a - 1, b - 1, LinkFault::Cut),
-            Order::Stall(a, b) => self.trouble(a - 1, b - 1, LinkFault::Stall),
-            Order::Slow(a, b, ms) => {
+            DevOrder::Kill(node) => self.signal(node - 1, Signal::KILL, State::Down),
+            DevOrder::Pause(node) => self.signal(node - 1, Signal::STOP, State::Paused),
+            DevOrder::Resume(node) => self.signal(node - 1, Signal::CONT, State::Up),
+            DevOrder::Start(node) => self.start(node - 1),
+            DevOrder::Add => self.add(),
+            DevOrder::Remove(node) => self.remove(node - 1),
+            DevOrder::Replace(node) => self.replace(node - 1),
+            DevOrder::Cut(a, b) => self.trouble(a - 1, b - 1, LinkFault::Cut),
+            DevOrder::Stall(a, b) => self.trouble(a - 1, b - 1, LinkFault::Stall),
+            DevOrder::Slow(a, b, ms) => {
                 self.trouble(a - 1, b - 1, LinkFault::Delay(Duration::from_millis(ms)))
             }
-            Order::Rot(node) => match rot::flip_bits(&self.folder_of(node - 1)) {
+            DevOrder::Rot(node) => match rot::flip_bits(&self.folder_of(node - 1)) {
                 Ok(said) => return format!("done: {order}: {said}"),
                 Err(error) => Err(error),
             },
-            Order::Wipe(node) => match self.wipe(node - 1) {
+            DevOrder::Wipe(node) => match self.wipe(node - 1) {
                 Ok(()) => {
                     self.last = Some(order.to_string());
                     return format!(
@@ -289,11 +289,11 @@ impl LocalCluster {
                 }
                 Err(error) => Err(error),
             },
-            Order::Heal => {
+            DevOrder::Heal => {
                 self.faults.heal();
                 Ok(())
             }
-            Order::Stop => Ok(()),
+            DevOrder::Stop => Ok(()),
         };
         match done {
             Ok(()) => {
@@ -305,31 +305,31 @@ impl LocalCluster {
     }
 
     /// Why an order would change nothing.
-    fn makes_no_sense(&self, order: &Order) -> Option<String> {
+    fn makes_no_sense(&self, order: &DevOrder) -> Option<String> {
         let nodes = self.members.len();
         let state = |node: usize| self.members[node - 1].state;
         match *order {
-            Order::Start(node) if self.members[node - 1].child.is_some() => {
+            DevOrder::Start(node) if self.members[node - 1].child.is_some() => {
                 Some(format!("node {node} runs already"))
             }
-            Order::Start(node) | Order::Remove(node) | Order::Replace(node)
+            DevOrder::Start(node) | DevOrder::Remove(node) | DevOrder::Replace(node)
                 if self.members[node - 1].addresses.life.has_left =>
             {
                 Some(format!("node {node} has left the cluster: add another one"))
             }
-            Order::Remove(node) if self.members[node - 1].is_leaving => {
+            DevOrder::Remove(node) if self.members[node - 1].is_leaving => {
                 Some(format!("node {node} is leaving already"))
             }
-            Order::Add if nodes >= NODES_MAX => Some(format!(
+            DevOrder::Add if nodes >= NODES_MAX => Some(format!(
                 "a cluster on one machine has at most {NODES_MAX} nodes"
             )),
-            Order::Pause(node) if state(node) == State::Paused => {
+            DevOrder::Pause(node) if state(node) == State::Paused => {
                 Some(format!("node {node} is paused already"))
             }
-            Order::Resume(node) if state(node) == State::Up => {
+            DevOrder::Resume(node) if state(node) == State::Up => {
                 Some(format!("node {node} is not paused"))
             }
-            Order::Cut(a, b) | Order::Stall(a, b) | Order::Slow(a, b, _) if a == b => {
+            DevOrder::Cut(a, b) | DevOrder::Stall(a, b) | DevOrder::Slow(a, b, _) if a == b => {
                 Some(format!("node {a} has no link to itself: name two nodes"))
             }
             _ => None,

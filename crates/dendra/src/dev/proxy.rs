@@ -51,21 +51,21 @@ struct State {
     urls: Vec<String>,
     /// `[from][to]`, by the way that bytes take.
     table: Vec<Vec<LinkFault>>,
-    open: Vec<Open>,
+    open: Vec<OpenConnection>,
     /// Of the connection that was opened last.
     number: u64,
 }
 
 /// Both sides of a connection, for the thread that has to end it.
 #[derive(Debug)]
-struct Open {
+struct OpenConnection {
     number: u64,
     from: usize,
     to: usize,
     sides: [TcpStream; 2],
 }
 
-impl Open {
+impl OpenConnection {
     fn end(&self) {
         for side in &self.sides {
             // It may have ended by itself.
@@ -99,8 +99,12 @@ impl Faults {
         state.table[from][to] = fault;
         if fault == LinkFault::Cut {
             let is_between =
-                |open: &&Open| [(from, to), (to, from)].contains(&(open.from, open.to));
-            state.open.iter().filter(is_between).for_each(Open::end);
+                |open: &&OpenConnection| [(from, to), (to, from)].contains(&(open.from, open.to));
+            state
+                .open
+                .iter()
+                .filter(is_between)
+                .for_each(OpenConnection::end);
         }
         self.changed.notify_all();
     }
@@ -139,8 +143,12 @@ impl Faults {
     fn end(&self, to: usize, is_over: &AtomicBool) {
         let state = self.state();
         is_over.store(true, Ordering::SeqCst);
-        let is_its = |open: &&Open| open.to == to;
-        state.open.iter().filter(is_its).for_each(Open::end);
+        let is_its = |open: &&OpenConnection| open.to == to;
+        state
+            .open
+            .iter()
+            .filter(is_its)
+            .for_each(OpenConnection::end);
         self.changed.notify_all();
     }
 
@@ -161,7 +169,7 @@ impl Faults {
         }
         state.number += 1;
         let number = state.number;
-        state.open.push(Open {
+        state.open.push(OpenConnection {
             number,
             from,
             to,

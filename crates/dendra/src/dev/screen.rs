@@ -11,7 +11,7 @@
 //! Not here: the page with charts (the node's own dashboard on its admin port).
 
 use super::addresses::default_folder;
-use super::member::{Member, State};
+use super::member::{DevNode, State};
 use super::proxy::{Faults, LinkFault};
 use crate::console::Console;
 use std::io::{Read, Write};
@@ -44,7 +44,7 @@ impl Screen {
     }
 
     /// Addresses, and the possible orders.
-    pub(super) fn hello(&mut self, members: &[Member], folder: &Path) {
+    pub(super) fn hello(&mut self, members: &[DevNode], folder: &Path) {
         self.counted = vec![None; members.len()];
         for (index, member) in members.iter().enumerate() {
             self.say(&format!(
@@ -65,7 +65,7 @@ impl Screen {
 
     /// One line about all nodes, when it differs from the last one. `last` is the order that was carried out
     /// last.
-    pub(super) fn draw(&mut self, members: &[Member], faults: &Faults, last: Option<&str>) {
+    pub(super) fn draw(&mut self, members: &[DevNode], faults: &Faults, last: Option<&str>) {
         self.counted.resize(members.len(), None);
         let mut parts = Vec::new();
         for (index, member) in members.iter().enumerate() {
@@ -103,7 +103,7 @@ impl Screen {
 
     /// The figures of a running node: answers a second since the last look, and hints that wait.
     fn running(&mut self, index: usize, admin: SocketAddr) -> String {
-        let Some(now) = page(admin).and_then(|page| Numbers::of(&page)) else {
+        let Some(now) = page(admin).and_then(|page| NodeFigures::of(&page)) else {
             return "starting".to_owned();
         };
         let at = Instant::now();
@@ -139,15 +139,15 @@ fn size(bytes: u64) -> String {
 
 /// The numbers that the screen takes from a page.
 #[derive(Debug, PartialEq, Eq)]
-struct Numbers {
+struct NodeFigures {
     /// All requests that the node has answered.
     requests: u64,
     /// Hints for members that did not confirm a write.
     hint_bytes: u64,
 }
 
-impl Numbers {
-    fn of(page: &str) -> Option<Numbers> {
+impl NodeFigures {
+    fn of(page: &str) -> Option<NodeFigures> {
         let (mut requests, mut hint_bytes) = (None, 0);
         for line in page.lines() {
             let value = || line.rsplit(' ').next()?.parse::<f64>().ok();
@@ -159,7 +159,7 @@ impl Numbers {
                 hint_bytes = value()? as u64;
             }
         }
-        Some(Numbers {
+        Some(NodeFigures {
             requests: requests?,
             hint_bytes,
         })
@@ -189,12 +189,12 @@ mod tests {
                     dendra_requests_total{op=\"status\",class=\"2xx\"} 100\n\
                     # HELP dendra_hint_bytes Bytes that hints hold, about.\n\
                     dendra_hint_bytes 2048\n";
-        let numbers = Numbers {
+        let numbers = NodeFigures {
             requests: 12,
             hint_bytes: 2048,
         };
-        assert_eq!(Numbers::of(page), Some(numbers));
-        assert_eq!(Numbers::of("HTTP/1.1 404 Not Found"), None);
+        assert_eq!(NodeFigures::of(page), Some(numbers));
+        assert_eq!(NodeFigures::of("HTTP/1.1 404 Not Found"), None);
         assert_eq!([size(999), size(2048)], ["999 B", "2.0 kB"]);
     }
 

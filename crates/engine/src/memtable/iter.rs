@@ -14,7 +14,7 @@
     reason = "the iterator keeps its table alive and addresses into it side by side"
 )]
 
-use super::list::{Memtable, Node, NodeRef, Record, RecordRef};
+use super::list::{ListNode, Memtable, NodeRef, Record, RecordRef};
 use crate::Result;
 use crate::source::Source;
 use dendra_base::{CellRef, Direction};
@@ -31,7 +31,7 @@ pub(crate) struct MemtableIter {
 
 /// Addresses in the iterator's own table.
 struct IterPosition {
-    node: NonNull<Node>,
+    node: NonNull<ListNode>,
     record: NonNull<Record>,
 }
 

@@ -46,11 +46,11 @@ const CHAIN_LEN_MAX: usize = 16;
 
 /// A fixed part of each node; tower and key follow it in memory.
 #[repr(C)]
-pub(super) struct Node {
+pub(super) struct ListNode {
     /// The newest record; null until the first insert is complete.
     cell: AtomicPtr<Record>,
     /// The node below in the same bucket.
-    chain: *mut Node,
+    chain: *mut ListNode,
     /// The key's first eight bytes as a big-endian number, zeros behind a shorter key: decides
     /// most comparisons without touching the key.
     prefix: u64,
@@ -65,8 +65,8 @@ pub(super) struct Record {
     published: Published,
 }
 
-const _: () = assert!(align_of::<Node>() <= arena::ALIGN);
-const _: () = assert!(align_of::<AtomicPtr<Node>>() <= align_of::<Node>());
+const _: () = assert!(align_of::<ListNode>() <= arena::ALIGN);
+const _: () = assert!(align_of::<AtomicPtr<ListNode>>() <= align_of::<ListNode>());
 const _: () = assert!(align_of::<Record>() <= arena::ALIGN);
 const _: () = assert!(HEIGHT_MAX <= u8::MAX as usize);
 
@@ -96,14 +96,14 @@ impl<'k> Probe<'k> {
 /// read the node, its tower and its key.
 #[derive(Clone, Copy)]
 pub(super) struct NodeRef<'a> {
-    node: NonNull<Node>,
+    node: NonNull<ListNode>,
     table: PhantomData<&'a Memtable>,
 }
 
 impl<'a> NodeRef<'a> {
     /// # Safety
     /// `node` was loaded from a link of a table that lives for `'a`.
-    pub(super) unsafe fn new(node: NonNull<Node>) -> NodeRef<'a> {
+    pub(super) unsafe fn new(node: NonNull<ListNode>) -> NodeRef<'a> {
         NodeRef {
             node,
             table: PhantomData,
@@ -111,21 +111,24 @@ impl<'a> NodeRef<'a> {
     }
 
     /// The node's address, for a caller that keeps the table alive by other means.
-    pub(super) fn as_ptr(self) -> NonNull<Node> {
+    pub(super) fn as_ptr(self) -> NonNull<ListNode> {
         self.node
     }
 
-    fn fixed(self) -> &'a Node {
+    fn fixed(self) -> &'a ListNode {
         // SAFETY: the node is complete, lives for `'a`, and only its atomics change.
         unsafe { self.node.as_ref() }
     }
 
-    fn tower(self) -> &'a [AtomicPtr<Node>] {
+    fn tower(self) -> &'a [AtomicPtr<ListNode>] {
         let height = usize::from(self.fixed().height);
-        // SAFETY: `height` initialised links follow the fixed part (`Node` is `repr(C)` and its
+        // SAFETY: `height` initialised links follow the fixed part (`ListNode` is `repr(C)` and its
         // size is a multiple of the links' alignment). They live for `'a` and are atomics.
         unsafe {
-            std::slice::from_raw_parts(self.node.as_ptr().add(1).cast::<AtomicPtr<Node>>(), height)
+            std::slice::from_raw_parts(
+                self.node.as_ptr().add(1).cast::<AtomicPtr<ListNode>>(),
+                height,
+            )
         }
     }
 
@@ -175,11 +178,11 @@ impl<'a> NodeRef<'a> {
 
 /// Where the key starts behind the node's address.
 const fn key_offset(height: usize) -> usize {
-    size_of::<Node>() + height * size_of::<AtomicPtr<Node>>()
+    size_of::<ListNode>() + height * size_of::<AtomicPtr<ListNode>>()
 }
 
 /// Loads a link of the table that `link` belongs to.
-fn follow(link: &AtomicPtr<Node>) -> Option<NodeRef<'_>> {
+fn follow(link: &AtomicPtr<ListNode>) -> Option<NodeRef<'_>> {
     let node = NonNull::new(link.load(Ordering::Acquire))?;
     // SAFETY: links hold complete nodes only; the acquire pairs with the release that linked it.
     // The borrow of the link keeps the table alive.
@@ -237,9 +240,9 @@ pub(crate) enum Inserted {
 pub(crate) struct Memtable {
     arena: Arena,
     /// The links in front of the first node, one per level.
-    head: [AtomicPtr<Node>; HEIGHT_MAX],
+    head: [AtomicPtr<ListNode>; HEIGHT_MAX],
     /// Tops of the hash chains; the length is a power of two.
-    buckets: Box<[AtomicPtr<Node>]>,
+    buckets: Box<[AtomicPtr<ListNode>]>,
     /// The record with the largest version that was ever inserted; null when there is none.
     newest: AtomicPtr<Record>,
     /// The record with the smallest version that was ever inserted; null when there is none.
@@ -292,7 +295,7 @@ impl Memtable {
 
     /// Memory that the table holds for itself: the pieces handed out, and its buckets.
     pub(crate) fn bytes(&self) -> usize {
-        self.arena.bytes() + self.buckets.len() * size_of::<AtomicPtr<Node>>()
+        self.arena.bytes() + self.buckets.len() * size_of::<AtomicPtr<ListNode>>()
     }
 
     /// Number of keys.
@@ -331,7 +334,7 @@ impl Memtable {
         from.filter(|node| node.has_key(probe))
     }
 
-    fn bucket(&self, hash: u64) -> &AtomicPtr<Node> {
+    fn bucket(&self, hash: u64) -> &AtomicPtr<ListNode> {
         &self.buckets[hash as usize & (self.buckets.len() - 1)]
     }
 
@@ -362,9 +365,9 @@ impl Memtable {
     fn split<'a>(
         &'a self,
         is_before: impl Fn(NodeRef<'a>) -> bool,
-        mut at_level: impl FnMut(usize, &'a AtomicPtr<Node>),
+        mut at_level: impl FnMut(usize, &'a AtomicPtr<ListNode>),
     ) -> (Option<NodeRef<'a>>, Option<NodeRef<'a>>) {
-        let mut tower: &'a [AtomicPtr<Node>] = &self.head;
+        let mut tower: &'a [AtomicPtr<ListNode>] = &self.head;
         let mut before = None;
         let mut after: Option<NodeRef<'a>> = None;
         for level in (0..HEIGHT_MAX).rev() {
@@ -466,28 +469,28 @@ impl Memtable {
         &self,
         bump: &mut Bump,
         probe: &Probe<'_>,
-        splice: &[&AtomicPtr<Node>],
-        chain: *mut Node,
-    ) -> NonNull<Node> {
+        splice: &[&AtomicPtr<ListNode>],
+        chain: *mut ListNode,
+    ) -> NonNull<ListNode> {
         let height = splice.len();
         let key_len = u16::try_from(probe.key.len()).expect("a stored key is at most 1025 bytes");
         let key_at = key_offset(height);
         let node = self
             .arena
             .take(bump, key_at + probe.key.len())
-            .cast::<Node>();
-        let fixed = Node {
+            .cast::<ListNode>();
+        let fixed = ListNode {
             cell: AtomicPtr::new(ptr::null_mut()),
             chain,
             prefix: probe.prefix,
             key_len,
             height: height as u8,
         };
-        // SAFETY: the piece is `key_at + key.len()` bytes long, aligned for a `Node`, and no other
+        // SAFETY: the piece is `key_at + key.len()` bytes long, aligned for a `ListNode`, and no other
         // thread knows it yet. Fixed part, tower and key lie in it one behind the other.
         unsafe {
             node.write(fixed);
-            let tower = node.as_ptr().add(1).cast::<AtomicPtr<Node>>();
+            let tower = node.as_ptr().add(1).cast::<AtomicPtr<ListNode>>();
             for (level, link) in splice.iter().enumerate() {
                 tower
                     .add(level)

@@ -13,7 +13,7 @@
 //! Not here: where filters are kept (`cache.rs`), when a partition is closed (`writer.rs`).
 //! See: Putze, Sanders and Singler, "Cache-, hash- and space-efficient Bloom filters", 2007.
 
-use super::block::{Malformed, Parsed};
+use super::block::{BlockResult, MalformedBlock};
 
 const LINE_BYTES: usize = 64;
 const LINE_BITS: usize = LINE_BYTES * 8;
@@ -68,27 +68,27 @@ pub(super) fn build(hashes: &[u64], bits_per_key: usize) -> Vec<u8> {
 
 impl Filter {
     /// Takes a payload as a filter.
-    pub(super) fn parse(payload: &[u8]) -> Parsed<Filter> {
+    pub(super) fn parse(payload: &[u8]) -> BlockResult<Filter> {
         let Some((&probes, lines)) = payload.split_last() else {
-            return Err(Malformed {
+            return Err(MalformedBlock {
                 at: 0,
                 what: "a filter is empty",
             });
         };
         if probes == 0 || probes > PROBES_MAX {
-            return Err(Malformed {
+            return Err(MalformedBlock {
                 at: payload.len() - 1,
                 what: "a filter has 1 to 16 probes",
             });
         }
         let (lines, []) = lines.as_chunks::<LINE_BYTES>() else {
-            return Err(Malformed {
+            return Err(MalformedBlock {
                 at: 0,
                 what: "a filter is made of lines of 64 bytes",
             });
         };
         if lines.is_empty() {
-            return Err(Malformed {
+            return Err(MalformedBlock {
                 at: 0,
                 what: "a filter has at least one line",
             });

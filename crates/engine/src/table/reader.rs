@@ -15,7 +15,7 @@
 //! Not here: which tables a read asks (`view.rs`), scans (`iter.rs`), the full check (`verify.rs`).
 //! See: docs/format/table.md.
 
-use super::block::{Block, Malformed};
+use super::block::{Block, MalformedBlock};
 use super::filter::Filter;
 use super::footer::{FOOTER_BYTES, FORMAT, Footer, NotAFooter, Properties};
 use super::frame::{self, FrameKind, Handle};
@@ -350,7 +350,7 @@ impl Table {
     }
 
     /// The error for a block whose checksum held and whose content does not.
-    pub(super) fn malformed(&self, kind: FrameKind, handle: Handle, m: Malformed) -> Error {
+    pub(super) fn malformed(&self, kind: FrameKind, handle: Handle, m: MalformedBlock) -> Error {
         malformed(&self.name(), kind, handle, m)
     }
 
@@ -389,7 +389,7 @@ pub(super) fn io_error(name: &str, offset: u64, error: io::Error) -> Error {
     }
 }
 
-fn malformed(name: &str, kind: FrameKind, handle: Handle, m: Malformed) -> Error {
+fn malformed(name: &str, kind: FrameKind, handle: Handle, m: MalformedBlock) -> Error {
     Error::damaged(
         name,
         handle.offset,

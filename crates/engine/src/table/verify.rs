@@ -22,7 +22,7 @@ use super::cursor::BlockCursor;
 use super::filter::Filter;
 use super::footer::Properties;
 use super::frame::{FrameKind, Handle};
-use super::index::{Index, Partition};
+use super::index::{Index, TopEntry};
 use super::{Table, key_hash};
 use crate::vfs::Wait;
 use crate::{Error, Result};
@@ -163,7 +163,7 @@ impl Table {
     fn verify_ends(
         &self,
         i: usize,
-        partition: &Partition,
+        partition: &TopEntry,
         offset: u64,
         version_max: Version,
         index: &Index,

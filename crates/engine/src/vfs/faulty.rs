@@ -94,7 +94,7 @@ impl Calls {
 }
 
 #[derive(Clone, Copy)]
-struct Order {
+struct FaultOrder {
     /// `None`: counted over all kinds.
     call: Option<Call>,
     nth: u64,
@@ -105,7 +105,7 @@ struct Order {
 #[derive(Default)]
 struct State {
     calls: Calls,
-    orders: Vec<Order>,
+    orders: Vec<FaultOrder>,
     is_lying: bool,
     /// File name and bit.
     rotten: Vec<(String, u64)>,
@@ -169,7 +169,7 @@ impl FaultyVfs {
     }
 
     fn order(&self, call: Option<Call>, nth: u64, failure: CallFailure, repeat: Repeat) {
-        self.held().orders.push(Order {
+        self.held().orders.push(FaultOrder {
             call,
             nth,
             failure,

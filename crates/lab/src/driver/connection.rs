@@ -16,7 +16,7 @@ use super::answer::Reader;
 use super::sealed::TlsSession;
 use super::{DriverTarget, TlsTarget, arrival};
 use crate::limits::{RECONNECT_MS_MAX, RECONNECT_MS_MIN};
-use dendra_base::workload::Operation;
+use dendra_base::workload::RequestKind;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -31,7 +31,7 @@ use std::net::SocketAddr;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     pub(crate) index: u64,
-    pub(crate) operation: Operation,
+    pub(crate) operation: RequestKind,
     pub(crate) due_ns: u64,
     /// When it could have been sent.
     pub(crate) ready_ns: u64,

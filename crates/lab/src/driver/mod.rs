@@ -26,7 +26,9 @@ mod plan;
 mod sealed;
 mod worker;
 
-pub use plan::{DriveError, DriverTarget, Idle, Pace, Plan, Progress, QueueOrder, StopFlag};
+pub use plan::{
+    ArrivalProcess, DriveError, DriverTarget, Idle, Plan, Progress, QueueOrder, StopFlag,
+};
 pub use sealed::TlsTarget;
 
 use crate::recorder::PhaseRecord;

@@ -29,7 +29,7 @@ pub struct DriverTarget {
 
 /// The rule by which a request is due.
 #[derive(Clone, Debug)]
-pub enum Pace {
+pub enum ArrivalProcess {
     /// Stages, phase by phase.
     Open(Spacing),
     /// These instants, nanoseconds, in order.
@@ -66,7 +66,7 @@ pub struct Plan {
     /// Phases without a gap between them. In a closed loop only their lengths count.
     pub phases: Vec<Vec<Slope>>,
     /// When.
-    pub pace: Pace,
+    pub pace: ArrivalProcess,
     /// The requests.
     pub source: Source,
     /// Number of the first request: the runs of a search go on where the one before ended.
@@ -187,15 +187,15 @@ impl Plan {
     /// The instants of an open loop.
     pub(super) fn dues(&self) -> Option<Dues> {
         match &self.pace {
-            Pace::Open(spacing) => {
+            ArrivalProcess::Open(spacing) => {
                 let stages = self.phases.iter().flatten().copied().collect();
                 Some(Dues::Shape(Instants::new(stages, *spacing, self.seed)))
             }
-            Pace::Recorded(list) => {
+            ArrivalProcess::Recorded(list) => {
                 let end_ns = self.ends_ns().last().copied().unwrap_or(0);
                 Some(Dues::Recorded(list.clone(), 0, end_ns))
             }
-            Pace::Closed(_) => None,
+            ArrivalProcess::Closed(_) => None,
         }
     }
 

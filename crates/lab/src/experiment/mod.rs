@@ -20,7 +20,8 @@ mod overload;
 use crate::address::Address;
 use crate::ammo::Ammo;
 use crate::driver::{
-    Drive, DriveError, DriverTarget, Idle, Pace, Plan, Progress, QueueOrder, StopFlag, TlsTarget,
+    ArrivalProcess, Drive, DriveError, DriverTarget, Idle, Plan, Progress, QueueOrder, StopFlag,
+    TlsTarget,
 };
 use crate::limits::{RATE_MAX, SEND_LAG_LIMIT_US};
 use crate::run::{
@@ -29,7 +30,7 @@ use crate::run::{
 };
 use crate::sampler::AdminPort;
 use crate::schedule::{Shape, Slope, Spacing, mean_rate};
-use crate::search::{Course, Next};
+use crate::search::{Course, SearchDecision};
 use crate::slo::Slo;
 use crate::source::Source;
 use crate::summary::all_operations;
@@ -38,7 +39,7 @@ use crate::{machine, sampler, verdict};
 use again::Again;
 use course::PhaseNews;
 use dendra_base::Workload;
-use dendra_base::workload::Operation;
+use dendra_base::workload::RequestKind;
 use rustls::pki_types::ServerName;
 use std::fmt;
 use std::sync::Arc;
@@ -273,7 +274,7 @@ impl Setup {
     fn note(&self) -> WorkloadNote {
         let workload = &self.workload;
         let total: f64 = workload.mix.iter().sum();
-        let shares = Operation::ALL
+        let shares = RequestKind::ALL
             .iter()
             .zip(workload.mix)
             .filter(|(_, weight)| *weight > 0.0)
@@ -479,7 +480,7 @@ impl Experiment<'_> {
         self.run.is_cut || self.stop.is_asked()
     }
 
-    fn plan(&self, phases: Vec<Vec<Slope>>, pace: Pace, source: Source) -> Plan {
+    fn plan(&self, phases: Vec<Vec<Slope>>, pace: ArrivalProcess, source: Source) -> Plan {
         Plan {
             phases,
             pace,
@@ -506,8 +507,8 @@ impl Experiment<'_> {
     fn drive(&mut self, plan: &Plan, names: &[(String, PhaseKind)]) -> Result<Drive, SetupError> {
         let length_s = plan.ends_ns().last().map_or(0.0, |&ns| ns as f64 / 1e9);
         let count = match plan.pace {
-            Pace::Closed(count) => count,
-            Pace::Open(_) | Pace::Recorded(_) => None,
+            ArrivalProcess::Closed(count) => count,
+            ArrivalProcess::Open(_) | ArrivalProcess::Recorded(_) => None,
         };
         let is_overload =
             |kind: PhaseKind| matches!(kind, PhaseKind::Overload | PhaseKind::Recovery);
@@ -565,16 +566,18 @@ impl Experiment<'_> {
             }
             let mut phase = record.finish(name.clone(), *kind, origin_s, plan.lag_limit_us);
             let mode = match plan.pace {
-                Pace::Closed(_) => Mode::Closed,
-                Pace::Open(_) | Pace::Recorded(_) => Mode::Open,
+                ArrivalProcess::Closed(_) => Mode::Closed,
+                ArrivalProcess::Open(_) | ArrivalProcess::Recorded(_) => Mode::Open,
             };
-            if matches!(plan.pace, Pace::Closed(Some(_))) {
+            if matches!(plan.pace, ArrivalProcess::Closed(Some(_))) {
                 phase.length_s = drive.length_s;
             }
             phase.rate = match &plan.pace {
-                Pace::Open(_) => mean_rate(stages),
-                Pace::Recorded(_) => phase.counts.planned as f64 / phase.length_s.max(1e-9),
-                Pace::Closed(_) => 0.0,
+                ArrivalProcess::Open(_) => mean_rate(stages),
+                ArrivalProcess::Recorded(_) => {
+                    phase.counts.planned as f64 / phase.length_s.max(1e-9)
+                }
+                ArrivalProcess::Closed(_) => 0.0,
             };
             phase.verdict = verdict::of(mode, phase.counts.sent, &phase.generator);
             self.run.phases.push(phase);
@@ -615,7 +618,11 @@ impl Experiment<'_> {
         let mut again = Again::of(count, workload.seed);
         for pass in 1.. {
             self.next_index = 0;
-            let mut plan = self.plan(day.clone(), Pace::Closed(Some(count)), source.clone());
+            let mut plan = self.plan(
+                day.clone(),
+                ArrivalProcess::Closed(Some(count)),
+                source.clone(),
+            );
             plan.pipeline = 1;
             plan.keeps_failures = true;
             let name = match pass {
@@ -659,15 +666,21 @@ impl Experiment<'_> {
         let mut names = vec![("measure".to_owned(), PhaseKind::Measure)];
         let stages = setup.shape.stages(setup.duration_s);
         let (pace, mut phases) = match (setup.mode, setup.recorded_instants()) {
-            (Mode::Closed, _) => (Pace::Closed(None), vec![flat(setup.duration_s, 0.0)]),
-            (Mode::Open, None) => (Pace::Open(setup.spacing), vec![stages.clone()]),
+            (Mode::Closed, _) => (
+                ArrivalProcess::Closed(None),
+                vec![flat(setup.duration_s, 0.0)],
+            ),
+            (Mode::Open, None) => (ArrivalProcess::Open(setup.spacing), vec![stages.clone()]),
             (Mode::Open, Some(instants)) => {
                 let length_s = instants.last().map_or(0.0, |&ns| ns as f64 / 1e9 + 1e-3);
                 let length_s = length_s.min(setup.duration_s);
-                (Pace::Recorded(instants.into()), vec![flat(length_s, 0.0)])
+                (
+                    ArrivalProcess::Recorded(instants.into()),
+                    vec![flat(length_s, 0.0)],
+                )
             }
         };
-        if setup.warmup_s > 0.0 && !matches!(pace, Pace::Recorded(_)) {
+        if setup.warmup_s > 0.0 && !matches!(pace, ArrivalProcess::Recorded(_)) {
             let first = stages.first().map_or(0.0, |stage| stage.from);
             phases.insert(0, flat(setup.warmup_s, first));
             names.insert(0, ("warm-up".to_owned(), PhaseKind::Warmup));
@@ -688,9 +701,9 @@ impl Experiment<'_> {
         let seconds = (setup.duration_s as u64).clamp(1, PROFILE_S_MAX);
         let length_s = PROFILE_DELAY.as_secs_f64() + seconds as f64;
         let pace = if is_open {
-            Pace::Open(setup.spacing)
+            ArrivalProcess::Open(setup.spacing)
         } else {
-            Pace::Closed(None)
+            ArrivalProcess::Closed(None)
         };
         let phases = vec![Shape::Constant(rate).stages(length_s)];
         let plan = self.plan(phases, pace, source_of(setup));
@@ -746,7 +759,7 @@ impl Experiment<'_> {
         let start = self.run.settings.rate;
         let mut course = Course::new(&slo.to_string(), start, RATE_MAX);
         let (mut is_cut, mut trouble) = (false, None);
-        while let Next::Try(rate, why) = course.decide() {
+        while let SearchDecision::Try(rate, why) = course.decide() {
             match self.try_rate(slo, rate, why) {
                 Ok(Some(step)) => course.saw(step),
                 Ok(None) => is_cut = true,
@@ -784,7 +797,11 @@ impl Experiment<'_> {
         let flat = |length_s: f64| Shape::Constant(rate).stages(length_s);
         let warmup_s = setup.warmup_s.max(0.2).min(setup.duration_s);
         let phases = vec![flat(warmup_s), flat(setup.duration_s)];
-        let plan = self.plan(phases, Pace::Open(setup.spacing), source_of(setup));
+        let plan = self.plan(
+            phases,
+            ArrivalProcess::Open(setup.spacing),
+            source_of(setup),
+        );
         let names = [
             ("warm-up".to_owned(), PhaseKind::Warmup),
             (name, PhaseKind::Search),

@@ -14,9 +14,11 @@
 //! See: docs/lab/run-json.md.
 
 use super::{Experiment, News, SetupError, source_of};
-use crate::driver::{Pace, QueueOrder};
+use crate::driver::{ArrivalProcess, QueueOrder};
 use crate::limits::CALM_SHARE;
-use crate::run::{HEAT_BUCKETS, Overload, OverloadStep, Phase, PhaseKind, Run, heat_bound_us};
+use crate::run::{
+    HEAT_BUCKETS, OverloadCourse, OverloadStep, Phase, PhaseKind, Run, heat_bound_us,
+};
 use crate::schedule::Shape;
 use crate::summary::all_operations;
 
@@ -37,7 +39,11 @@ impl Experiment<'_> {
             phases.push(stage(calm_rate, behind_s));
             names.push((format!("after {factor}x"), PhaseKind::Recovery));
         }
-        let mut plan = self.plan(phases, Pace::Open(setup.spacing), source_of(setup));
+        let mut plan = self.plan(
+            phases,
+            ArrivalProcess::Open(setup.spacing),
+            source_of(setup),
+        );
         plan.order = QueueOrder::NewestFirst;
         let base_phase = self.run.phases.len();
         self.drive(&plan, &names)?;
@@ -84,7 +90,7 @@ impl Experiment<'_> {
         let calm = self.run.phases.get(base_phase);
         let calm_service_p99_us = calm.and_then(service_p99_us).unwrap_or(0.0);
         let calm_p99_us = calm.and_then(accepted_p99_us).unwrap_or(0.0);
-        self.run.overload = Some(Overload {
+        self.run.overload = Some(OverloadCourse {
             base_rate,
             calm_rate,
             base_phase,

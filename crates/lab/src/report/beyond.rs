@@ -19,10 +19,10 @@ use super::format::significant;
 use super::latency::bucket_at;
 use super::timeline::{Panel, Points, Series, Unit, Window};
 use super::timeline::{errors_in, panel_in, samples, thinned, throughput_in};
-use crate::run::{HEAT_BUCKETS, Latency, OpResult, Overload, Run, Server};
+use crate::run::{HEAT_BUCKETS, Latency, OpResult, OverloadCourse, Run, Server};
 
 /// The seconds from the first calm phase to the end of the last recovery.
-fn window(run: &Run, overload: &Overload) -> Option<Window> {
+fn window(run: &Run, overload: &OverloadCourse) -> Option<Window> {
     let first = run.phases.get(overload.base_phase)?;
     let last = run.phases.get(overload.steps.last()?.recovery_phase)?;
     let window = Window {
@@ -33,7 +33,7 @@ fn window(run: &Run, overload: &Overload) -> Option<Window> {
 }
 
 /// When all was as before, in words.
-pub(crate) fn sentences(run: &Run, overload: &Overload) -> Vec<String> {
+pub(crate) fn sentences(run: &Run, overload: &OverloadCourse) -> Vec<String> {
     let told = |step: &crate::run::OverloadStep| {
         let load = format!("{}×", significant(step.factor));
         let watched_s = run.phases.get(step.recovery_phase).map(|p| p.length_s);
@@ -56,7 +56,7 @@ pub(crate) fn sentences(run: &Run, overload: &Overload) -> Vec<String> {
 }
 
 /// All panels of the overload, in the order of the page.
-pub(crate) fn panels(run: &Run, overload: &Overload) -> Vec<Panel> {
+pub(crate) fn panels(run: &Run, overload: &OverloadCourse) -> Vec<Panel> {
     let Some(window) = window(run, overload) else {
         return Vec::new();
     };

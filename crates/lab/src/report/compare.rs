@@ -23,7 +23,7 @@ use super::sides::{Side, sides};
 use super::timeline;
 use super::{chart::ChartLine, hdr};
 use crate::run::Run;
-use dendra_flame::{Node, Stacks};
+use dendra_flame::{CallNode, Stacks};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -305,7 +305,7 @@ fn moved(before: &Stacks, after: &Stacks) -> Table {
 }
 
 fn own_shares(stacks: &Stacks) -> BTreeMap<&str, f64> {
-    fn walk<'a>(node: &'a Node, all: f64, shares: &mut BTreeMap<&'a str, f64>) {
+    fn walk<'a>(node: &'a CallNode, all: f64, shares: &mut BTreeMap<&'a str, f64>) {
         for (name, child) in &node.children {
             let below: u64 = child.children.values().map(|c| c.total).sum();
             *shares.entry(name).or_default() += child.total.saturating_sub(below) as f64 / all;

@@ -9,7 +9,7 @@ use super::chart::{Axis, Band, Chart, ChartLine, Form, Rule};
 use super::format::{duration_us, percent, short, significant};
 use super::html::Table;
 use super::scale::Scale;
-use crate::run::{Overload, Run, Search, SearchStep, SearchWhy};
+use crate::run::{OverloadCourse, Run, Search, SearchStep, SearchWhy};
 
 /// The p99 of an objective such as `p99<10ms,errors<0.1%`, microseconds.
 fn objective_us(slo: &str) -> Option<f64> {
@@ -148,7 +148,7 @@ pub(crate) fn search_table(search: &Search) -> Table {
 }
 
 /// The rate before and behind each step.
-fn calm_rate(overload: &Overload) -> f64 {
+fn calm_rate(overload: &OverloadCourse) -> f64 {
     match overload.calm_rate {
         rate if rate > 0.0 => rate,
         _ => overload.base_rate,
@@ -156,7 +156,7 @@ fn calm_rate(overload: &Overload) -> f64 {
 }
 
 /// Planned against done, at and beyond the knee.
-pub(crate) fn overload_chart(run: &Run, overload: &Overload) -> Chart {
+pub(crate) fn overload_chart(run: &Run, overload: &OverloadCourse) -> Chart {
     let calm_rate = calm_rate(overload);
     let calm = match run.phases.get(overload.base_phase) {
         Some(_) => run.goodput(overload.base_phase),
@@ -202,7 +202,7 @@ pub(crate) fn overload_chart(run: &Run, overload: &Overload) -> Chart {
 }
 
 /// One row a factor.
-pub(crate) fn overload_table(overload: &Overload) -> Table {
+pub(crate) fn overload_table(overload: &OverloadCourse) -> Table {
     let mut table = Table::new(&[
         "load",
         "planned a second",

@@ -531,7 +531,7 @@ pub fn run(taste: Taste) -> Run {
         servers: vec![server(134)],
         search: Some(Search { slo: "p99<10ms,errors<0.1%".to_owned(), steps, knee_low: 26_000.0, knee_high: Some(27_000.0), generator_limit: None,
             sentence: "The objective p99<10ms,errors<0.1% holds up to 26 000 requests a second and fails at 27 000.".to_owned() }),
-        overload: Some(Overload { base_rate: 26_000.0, calm_rate: 23_400.0, base_phase: calm_phase, calm_p99_us: 6_000.0, calm_service_p99_us: 5_900.0, peak_goodput: 27_400.0, steps: overload }),
+        overload: Some(OverloadCourse { base_rate: 26_000.0, calm_rate: 23_400.0, base_phase: calm_phase, calm_p99_us: 6_000.0, calm_service_p99_us: 5_900.0, peak_goodput: 27_400.0, steps: overload }),
         profiles: vec![profile("cpu", folded(&mut random, tilt)), profile("wall", folded(&mut random, 0))],
     }
 }

@@ -17,7 +17,7 @@
 //! Not here: names and help texts for Prometheus (`exposition.rs`).
 
 use crate::admin::stages::Stages;
-pub(crate) use crate::admin::tally::{BUCKETS_NS, Histogram, Op, Tally};
+pub(crate) use crate::admin::tally::{BUCKETS_NS, Histogram, OpLabel, Tally};
 use dendra_node::limits::MEMBERS_MAX;
 use dendra_node::rounds::{ROUND_BUCKETS_US, RoundTimes};
 use dendra_node::{MemberIndex, PeerHealth, Round, Rounds};
@@ -38,12 +38,12 @@ impl Share {
     pub(crate) const ALL: [Share; 4] = [Share::Points, Share::Writes, Share::Scans, Share::Peers];
 
     /// Of a client's request; `None` when it asks for no data.
-    pub(crate) fn of(op: Op) -> Option<Share> {
+    pub(crate) fn of(op: OpLabel) -> Option<Share> {
         match op {
-            Op::Get => Some(Share::Points),
-            Op::Put | Op::Delete => Some(Share::Writes),
-            Op::Scan => Some(Share::Scans),
-            Op::Status | Op::Other => None,
+            OpLabel::Get => Some(Share::Points),
+            OpLabel::Put | OpLabel::Delete => Some(Share::Writes),
+            OpLabel::Scan => Some(Share::Scans),
+            OpLabel::Status | OpLabel::Other => None,
         }
     }
 
@@ -186,8 +186,8 @@ impl PeerTallies {
 /// All counters of one event loop.
 #[derive(Debug, Default)]
 pub(crate) struct LoopMetrics {
-    pub(crate) requests: [[Tally; CLASSES]; Op::ALL.len()],
-    pub(crate) latency: [Histogram; Op::ALL.len()],
+    pub(crate) requests: [[Tally; CLASSES]; OpLabel::ALL.len()],
+    pub(crate) latency: [Histogram; OpLabel::ALL.len()],
     pub(crate) stages: Stages,
     pub(crate) refused: [[Tally; Refused::ALL.len()]; Share::ALL.len()],
     /// Requests and orders that nothing refused.
@@ -232,7 +232,7 @@ pub(crate) struct LoopMetrics {
 
 impl LoopMetrics {
     /// Notes one finished request.
-    pub(crate) fn note(&self, op: Op, status: u16, took_ns: u64) {
+    pub(crate) fn note(&self, op: OpLabel, status: u16, took_ns: u64) {
         let class = usize::from(status / 100).clamp(1, CLASSES) - 1;
         self.requests[op as usize][class].add(1);
         self.latency[op as usize].note(took_ns, 1);
@@ -264,15 +264,15 @@ mod tests {
     #[test]
     fn a_latency_falls_into_the_first_bucket_that_holds_it() {
         let metrics = LoopMetrics::default();
-        metrics.note(Op::Get, 200, 250);
-        metrics.note(Op::Get, 404, 251);
-        metrics.note(Op::Get, 503, 11_000_000_000);
-        let latency = &metrics.latency[Op::Get as usize];
+        metrics.note(OpLabel::Get, 200, 250);
+        metrics.note(OpLabel::Get, 404, 251);
+        metrics.note(OpLabel::Get, 503, 11_000_000_000);
+        let latency = &metrics.latency[OpLabel::Get as usize];
         assert_eq!(latency.buckets[0].read(), 1);
         assert_eq!(latency.buckets[1].read(), 1);
         assert_eq!(latency.buckets[BUCKETS_NS.len()].read(), 1);
         assert_eq!(latency.sum_ns.read(), 11_000_000_501);
-        let classes: Vec<u64> = metrics.requests[Op::Get as usize]
+        let classes: Vec<u64> = metrics.requests[OpLabel::Get as usize]
             .iter()
             .map(Tally::read)
             .collect();

@@ -32,7 +32,7 @@ impl Tally {
 /// The operation of a request, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Op {
+pub(crate) enum OpLabel {
     Get,
     Put,
     Delete,
@@ -41,24 +41,24 @@ pub(crate) enum Op {
     Other,
 }
 
-impl Op {
-    pub(crate) const ALL: [Op; 6] = [
-        Op::Get,
-        Op::Put,
-        Op::Delete,
-        Op::Scan,
-        Op::Status,
-        Op::Other,
+impl OpLabel {
+    pub(crate) const ALL: [OpLabel; 6] = [
+        OpLabel::Get,
+        OpLabel::Put,
+        OpLabel::Delete,
+        OpLabel::Scan,
+        OpLabel::Status,
+        OpLabel::Other,
     ];
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Op::Get => "get",
-            Op::Put => "put",
-            Op::Delete => "delete",
-            Op::Scan => "scan",
-            Op::Status => "status",
-            Op::Other => "other",
+            OpLabel::Get => "get",
+            OpLabel::Put => "put",
+            OpLabel::Delete => "delete",
+            OpLabel::Scan => "scan",
+            OpLabel::Status => "status",
+            OpLabel::Other => "other",
         }
     }
 }

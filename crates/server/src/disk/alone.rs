@@ -17,7 +17,7 @@
 //! Not here: members of a cluster (`peers/`), the bytes of answers (`answers.rs`).
 //! See: docs/api.md, docs/overload.md.
 
-use crate::admin::metrics::{Op, Refused};
+use crate::admin::metrics::{OpLabel, Refused};
 use crate::admin::stages::{RequestStage, Watch};
 use crate::clients::finished::Finished;
 use crate::clients::seat::{Due, Seat, Until};
@@ -69,8 +69,8 @@ impl Alone {
     ) -> Result<Begun<R>, Refused> {
         match request.entity.op {
             EntityOp::Get | EntityOp::Head => Ok(read(lane, request.stored_key, watch, show)),
-            EntityOp::Put => write(lane, &request, Op::Put, watch),
-            EntityOp::Delete => write(lane, &request, Op::Delete, watch),
+            EntityOp::Put => write(lane, &request, OpLabel::Put, watch),
+            EntityOp::Delete => write(lane, &request, OpLabel::Delete, watch),
         }
     }
 
@@ -96,7 +96,7 @@ impl Alone {
         pending: &[PendingOperation],
     ) -> Result<Result<(), Due>, End> {
         if let [read] = pending
-            && read.op == Op::Get
+            && read.op == OpLabel::Get
         {
             return socket
                 .pooled(read.held.number as u32, read.deadline_us)
@@ -112,7 +112,7 @@ impl Alone {
     /// Notes how long an operation has waited: for a read the worker has.
     pub(crate) fn note_wait(self, lane: &EventLoop, pending: &mut PendingOperation) {
         match pending.op {
-            Op::Get => pending.watch.restart(),
+            OpLabel::Get => pending.watch.restart(),
             op => pending
                 .watch
                 .lap(&lane.metrics().stages, op, RequestStage::WalWait),
@@ -128,13 +128,13 @@ fn read<R>(
 ) -> Begun<R> {
     let stages = &lane.metrics().stages;
     let looked = lane.shared.engine.get(stored_key, Wait::Never, |cell| {
-        watch.lap(stages, Op::Get, RequestStage::Engine);
+        watch.lap(stages, OpLabel::Get, RequestStage::Engine);
         show(Some(cell))
     });
     match looked {
         Ok(Lookup::Cell(shown)) => Begun::Shown(shown),
         Ok(Lookup::Nothing) => {
-            watch.lap(stages, Op::Get, RequestStage::Engine);
+            watch.lap(stages, OpLabel::Get, RequestStage::Engine);
             Begun::Shown(show(None))
         }
         Ok(Lookup::WouldBlock) => Begun::Blocks(held(stored_key)),
@@ -157,7 +157,7 @@ fn held(stored_key: &[u8]) -> Held {
 fn write<R>(
     lane: &EventLoop,
     request: &KeyRequest<'_>,
-    op: Op,
+    op: OpLabel,
     watch: &mut Watch,
 ) -> Result<Begun<R>, Refused> {
     let KeyRequest {

@@ -11,7 +11,7 @@
 //!
 //! Not here: the work of a backend (`backend.rs`), the end of an operation (`finished.rs`).
 
-use crate::admin::metrics::{Op, Refused};
+use crate::admin::metrics::{OpLabel, Refused};
 use crate::admin::stages::Watch;
 use crate::clients::finished::Finished;
 use crate::clients::room::{Room, Rooms};
@@ -95,7 +95,7 @@ impl Held {
 /// An operation that waits for its end.
 #[derive(Debug)]
 pub(crate) struct PendingOperation {
-    pub(crate) op: Op,
+    pub(crate) op: OpLabel,
     pub(crate) terms: Terms,
     pub(crate) condition: Condition,
     /// Is the current value wanted when the condition of a write does not hold?

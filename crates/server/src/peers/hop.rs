@@ -22,7 +22,7 @@ use super::cluster::count;
 use super::hello_maker::HelloMaker;
 use super::notes::learn;
 use super::session::Session;
-use crate::admin::metrics::{Op, Refused, Share};
+use crate::admin::metrics::{OpLabel, Refused, Share};
 use crate::clients::body::{BodyReader, Inflow, NoBody};
 use crate::clients::finished::Finished;
 use crate::clients::seat::{Due, Until};
@@ -90,7 +90,7 @@ pub(crate) fn greet(
         agent.cluster.sessions.greet(&token, session);
     }
     hop::hello_answer(socket.out(), style, &met.acceptor);
-    lane.finish(Op::Other, 200);
+    lane.finish(OpLabel::Other, 200);
     Ok(())
 }
 
@@ -204,7 +204,7 @@ pub(crate) async fn answer(socket: &mut Socket, pending: PendingAsk) -> Result<A
         }
         Err(refusal) => {
             let status = status::write_refusal(socket.out(), style, &refusal);
-            lane.finish(Op::Other, status);
+            lane.finish(OpLabel::Other, status);
             Ok(Answered::Formed {
                 is_last: refusal.close,
             })

@@ -21,7 +21,7 @@
 //! linearizability", 2017.
 
 use super::{Rule, Violation};
-use crate::history::{Base, ClientEnd, Op, Promise, ValueId};
+use crate::history::{Base, ClientEnd, ClientOp, Promise, ValueId};
 use crate::limits::{LINEAR_STATES_MAX, UNDECIDED_PERMILLE_MAX};
 use dendra_base::Version;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -124,15 +124,15 @@ impl Searches {
 }
 
 /// Checks every key that saw only operations of the default level, and values without an end.
-pub fn check(history: &[Op], pending: Pending) -> (Vec<Violation>, Searches) {
-    let mut keys: BTreeMap<usize, Vec<&Op>> = BTreeMap::new();
+pub fn check(history: &[ClientOp], pending: Pending) -> (Vec<Violation>, Searches) {
+    let mut keys: BTreeMap<usize, Vec<&ClientOp>> = BTreeMap::new();
     for op in history {
         keys.entry(op.key).or_default().push(op);
     }
     let mut violations = Vec::new();
     let mut searches = Searches::default();
     for (key, ops) in keys {
-        let is_plain = |op: &&Op| op.promise == Promise::Linearizable && !op.is_fleeting;
+        let is_plain = |op: &&ClientOp| op.promise == Promise::Linearizable && !op.is_fleeting;
         if !ops.iter().all(is_plain) {
             continue;
         }
@@ -153,7 +153,7 @@ pub fn check(history: &[Op], pending: Pending) -> (Vec<Violation>, Searches) {
 }
 
 /// The verdict on the operations on one key.
-pub fn key_verdict(ops: &[&Op], pending: Pending) -> Verdict {
+pub fn key_verdict(ops: &[&ClientOp], pending: Pending) -> Verdict {
     let steps = steps(ops);
     // A write that was not seen is rarely needed to explain anything. A write that did take effect
     // mostly did so before its client was told. So the search goes first without such writes, then
@@ -198,7 +198,7 @@ fn settle(steps: &mut [Step]) {
     }
 }
 
-fn steps(ops: &[&Op]) -> Vec<Step> {
+fn steps(ops: &[&ClientOp]) -> Vec<Step> {
     let mut values: BTreeMap<Version, ValueId> = BTreeMap::new();
     for op in ops {
         match op.end {
@@ -217,7 +217,7 @@ fn steps(ops: &[&Op]) -> Vec<Step> {
     steps
 }
 
-fn step(op: &Op, values: &BTreeMap<Version, ValueId>) -> Option<Step> {
+fn step(op: &ClientOp, values: &BTreeMap<Version, ValueId>) -> Option<Step> {
     let base = match op.wish.base() {
         Base::Any => ExpectedValue::Any,
         Base::Present => ExpectedValue::Present,

@@ -18,14 +18,14 @@
 
 use super::versions::told;
 use super::{Rule, Violation};
-use crate::history::{ClientEnd, Op, Promise, Scan, ScanPage, Wish};
+use crate::history::{ClientEnd, ClientOp, Promise, Scan, ScanPage, Wish};
 use bytes::Bytes;
 use dendra_base::Version;
 use std::collections::BTreeMap;
 
 /// Checks all scans against the history; `name` is a key's.
 pub fn check(
-    history: &[Op],
+    history: &[ClientOp],
     scans: &[Scan],
     keys: usize,
     name: impl Fn(usize) -> Bytes,
@@ -33,7 +33,7 @@ pub fn check(
     if scans.is_empty() {
         return Vec::new();
     }
-    let mut by_key: Vec<Vec<&Op>> = vec![Vec::new(); keys];
+    let mut by_key: Vec<Vec<&ClientOp>> = vec![Vec::new(); keys];
     for op in history {
         by_key[op.key].push(op);
     }
@@ -119,7 +119,7 @@ fn content(
     page: &ScanPage,
     key: usize,
     name: &Bytes,
-    ops: &[&Op],
+    ops: &[&ClientOp],
     violations: &mut Vec<Violation>,
 ) {
     if !covers(scan, page, name) {
@@ -180,7 +180,7 @@ fn content(
 }
 
 /// The value that an operation was told of a version; 0 = it is a tombstone's.
-fn value_of(op: &Op) -> Option<(Version, u32)> {
+fn value_of(op: &ClientOp) -> Option<(Version, u32)> {
     match op.end {
         ClientEnd::Found(seen) => Some((seen.version, seen.value)),
         ClientEnd::Written(version) => Some((version, op.wish.leaves().unwrap_or(0))),
@@ -189,7 +189,7 @@ fn value_of(op: &Op) -> Option<(Version, u32)> {
 }
 
 /// Was the operation told that there is a value?
-fn is_value(op: &Op) -> bool {
+fn is_value(op: &ClientOp) -> bool {
     match op.end {
         ClientEnd::Found(_) | ClientEnd::Refused { .. } => true,
         ClientEnd::Written(_) => op.wish.leaves().is_some(),
@@ -198,7 +198,7 @@ fn is_value(op: &Op) -> bool {
 }
 
 /// May a deletion that is newer than `version` have come before the page was shown?
-fn may_be_gone(ops: &[&Op], version: Version, page: &ScanPage) -> bool {
+fn may_be_gone(ops: &[&ClientOp], version: Version, page: &ScanPage) -> bool {
     ops.iter().any(|op| {
         let is_deletion = matches!(op.wish, Wish::Delete { .. }) && op.begun_us < page.shown_us;
         is_deletion

@@ -26,9 +26,9 @@ use super::state::{Happening, Image, Phase, Setup, SimulatedClient, World};
 use crate::check::linear::{Pending, Searches};
 use crate::check::store::Copy;
 use crate::check::{self, Disks, Rule};
-use crate::history::{ClientEnd, Op, Promise};
+use crate::history::{ClientEnd, ClientOp, Promise};
 use crate::machines::Town;
-use crate::member::{Clock, Member};
+use crate::member::{Clock, SimulatedMember};
 use crate::plan::{
     Fault, FaultKind, KeyClass, Plan, Planned, PlannedBase, PlannedKind, PlannedScan,
 };
@@ -80,7 +80,7 @@ impl<'a> World<'a> {
         let members = (0..shape.members)
             .map(|member| {
                 let clock = Clock::new(member, shape.skew_ms[member], shape.drift_ppm[member]);
-                Member::new(clock, Disk::new(shape.store))
+                SimulatedMember::new(clock, Disk::new(shape.store))
             })
             .collect();
         World {
@@ -216,7 +216,7 @@ impl<'a> World<'a> {
 
     /// A clock that is wrong beside a disk that is lost would be the second failure.
     fn is_anybody_ill(&self) -> bool {
-        let is_ill = |member: &Member| !member.is_running() || member.is_rotten;
+        let is_ill = |member: &SimulatedMember| !member.is_running() || member.is_rotten;
         self.cluster().iter().any(|&at| is_ill(&self.members[at]))
     }
 
@@ -248,7 +248,7 @@ impl<'a> World<'a> {
 
     /// Was the clock of the member that was asked wrong, or those of so many that none is right for
     /// certain?
-    fn is_without_clock(&self, op: &Op) -> bool {
+    fn is_without_clock(&self, op: &ClientOp) -> bool {
         let (begun_us, ended_us) = self.wrong_us;
         let Some(wrong) = self.plan.wrong_clocks.as_ref() else {
             return false;
@@ -262,7 +262,7 @@ impl<'a> World<'a> {
         let Some(wrong) = self.plan.wrong_clocks.as_ref() else {
             return;
         };
-        let is_surely = |op: &&Op| {
+        let is_surely = |op: &&ClientOp| {
             let by_ms = wrong.by_ms[op.member].unsigned_abs();
             wrong.members().count() == 1 && by_ms >= SURELY_WRONG_MS
         };
@@ -421,7 +421,7 @@ impl<'a> World<'a> {
 
     fn judge_availability(&mut self) {
         let calm_us = self.plan.shape.chaos_us + CALM_US;
-        let failed: Vec<Op> = self
+        let failed: Vec<ClientOp> = self
             .history
             .iter()
             .filter(|op| op.begun_us >= calm_us && !op.is_done())
@@ -451,7 +451,7 @@ impl<'a> World<'a> {
     /// Do so many owners with a whole copy tell a read the content of a damaged one? They know for
     /// certain only for a record that was written at the default level. A map takes a write over
     /// damage; the engine does only when it need not read the damaged block again.
-    fn is_mendable(&self, op: &Op, healthy: usize) -> bool {
+    fn is_mendable(&self, op: &ClientOp, healthy: usize) -> bool {
         let is_known = self.history.iter().any(|write| {
             let is_written = matches!(write.end, ClientEnd::Written(_));
             write.key == op.key && is_written && write.ended_us < op.begun_us
@@ -549,13 +549,14 @@ impl<'a> World<'a> {
 
     fn judge_stores(&mut self) {
         let purge = self.newest().horizons().purge();
-        let is_spoilt = |member: &Member| member.is_lost || (member.is_rotten && self.is_engine());
+        let is_spoilt =
+            |member: &SimulatedMember| member.is_lost || (member.is_rotten && self.is_engine());
         let cluster = self.cluster();
         let is_whole = !cluster.iter().any(|&at| is_spoilt(&self.members[at]));
         for key in 0..self.plan.shape.keys.len() {
             let owners = self.owners(key);
             let copies: Vec<Copy> = owners.iter().map(|&owner| self.copy(owner, key)).collect();
-            let ops: Vec<&Op> = self.history.iter().filter(|op| op.key == key).collect();
+            let ops: Vec<&ClientOp> = self.history.iter().filter(|op| op.key == key).collect();
             let mut found = check::store::check_key_above(purge, key, &copies, &ops, self.disks());
             let was_read = ops.iter().any(|op| {
                 let is_last = op.begun_us >= self.reads_us && op.ack == op.from;
@@ -581,7 +582,7 @@ impl<'a> World<'a> {
         let is_unread = |fault: &Fault| matches!(fault.kind, FaultKind::FailingReads { .. });
         let is_met = self.plan.faults.iter().any(is_unread);
         let is_spoilt =
-            |member: &Member| member.is_rotten || (self.town.is_some() && member.is_lost);
+            |member: &SimulatedMember| member.is_rotten || (self.town.is_some() && member.is_lost);
         if is_met || self.members.iter().any(is_spoilt) {
             Disks::Damaged
         } else {
@@ -602,7 +603,7 @@ impl<'a> World<'a> {
     /// itself or by hint. It holds where its member has kept running since and has dropped no hint.
     /// Its own copy gets no hint.
     fn judge_hinted(&mut self) {
-        let is_spoilt = |member: &Member| member.is_lost || member.is_rotten;
+        let is_spoilt = |member: &SimulatedMember| member.is_lost || member.is_rotten;
         // New owners load what a majority has.
         if self.members.iter().any(is_spoilt) || self.town.is_some() {
             return;
@@ -633,7 +634,7 @@ impl<'a> World<'a> {
     /// Before any client reads: members that compare their copies have made them alike, promises
     /// included, and know it.
     fn judge_compared(&mut self) {
-        let is_spoilt = |member: &Member| member.is_rotten || !member.is_running();
+        let is_spoilt = |member: &SimulatedMember| member.is_rotten || !member.is_running();
         let cluster = self.cluster();
         let is_ill = cluster.iter().any(|&at| is_spoilt(&self.members[at]));
         if self.plan.shape.compares.is_none() || is_ill {

@@ -34,7 +34,7 @@ mod town;
 
 use crate::check::linear::Searches;
 use crate::check::{Rule, Violation};
-use crate::history::Op;
+use crate::history::ClientOp;
 use crate::limits::BEHIND_LEN;
 use crate::member::{MemberLoop, Pending, Waiter};
 use crate::plan::Plan;
@@ -55,7 +55,7 @@ const SCRUB_PAUSE_US: u64 = 100_000;
 #[derive(Debug)]
 pub struct Report {
     /// The answers that clients got.
-    pub history: Vec<Op>,
+    pub history: Vec<ClientOp>,
     /// Broken promises.
     pub violations: Vec<Violation>,
     /// Searches for an order of the operations on a key.

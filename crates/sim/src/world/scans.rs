@@ -10,7 +10,7 @@ use super::names::{SCAN_TICKET, key_name, key_number, scan_of, value_number};
 use super::state::{Happening, Walk, World};
 use crate::check::Rule;
 use crate::history::{Scan, ScanPage, Seen};
-use crate::member::Open;
+use crate::member::OpenOperation;
 use crate::plan::PlannedScan;
 use bytes::Bytes;
 use dendra_base::peer::Range;
@@ -62,7 +62,7 @@ impl World<'_> {
         let deadline_us = self.members[member].clock.now(now_us).mono_us + timeout_us;
         let client = SCAN_TICKET + scan as u64;
         // A paused member has not heard of it yet, and cannot be late.
-        let open = Open {
+        let open = OpenOperation {
             deadline_us: u64::MAX,
             is_gone: false,
         };

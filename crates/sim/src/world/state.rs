@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Setup, Plan ─► World ─┬─ Schedule of Happening     the next event
-//!                       ├─ Member, Envelope           the cluster
+//!                       ├─ SimulatedMember, Envelope  the cluster
 //!                       ├─ SimulatedClient, Walk      the askers
 //!                       └─ Phase, Image               where the run is
 //! ```
@@ -15,9 +15,9 @@
 use crate::check::Violation;
 use crate::check::linear::Searches;
 use crate::decider::Midwife;
-use crate::history::{Op, Scan, Seen};
+use crate::history::{ClientOp, Scan, Seen};
 use crate::machines::Town;
-use crate::member::Member;
+use crate::member::SimulatedMember;
 use crate::plan::{CutLinks, Plan, Planned, PlannedScan};
 use crate::planted::ShellBug;
 use crate::schedule::Schedule;
@@ -257,9 +257,9 @@ pub(crate) struct World<'a> {
     pub(super) layout: Arc<Layout>,
     /// Where they do.
     pub(super) town: Option<Town>,
-    pub(super) members: Vec<Member>,
+    pub(super) members: Vec<SimulatedMember>,
     pub(super) clients: Vec<SimulatedClient>,
-    pub(super) history: Vec<Op>,
+    pub(super) history: Vec<ClientOp>,
     pub(super) walks: Vec<Walk>,
     pub(super) scans: Vec<Scan>,
     /// What cuts which links, by fault.

@@ -21,14 +21,14 @@ mod wait;
 use super::arrival::Reads;
 use super::connection::{Pending, TargetConnection, Wrote};
 use super::patience::Patience;
-use super::plan::{DriveError, Pace, Plan, Progress, QueueOrder, Seen, StopFlag};
+use super::plan::{ArrivalProcess, DriveError, Plan, Progress, QueueOrder, Seen, StopFlag};
 use crate::limits::{
     BACKLOG_LEN_MAX, CONNECT_MS_MAX, CUT_GRACE_MS, NAP_MS_MAX, OPENING_MAX, READ_BYTES,
 };
 use crate::recorder::{Ended, Recorder, RequestEnd, SentAt, Used};
 use crate::source::RequestSpec;
 use crate::template::Fill;
-use dendra_base::workload::Operation;
+use dendra_base::workload::RequestKind;
 use looks::{EVENTS, Lateness, Looks};
 use rustix::event::epoll::{self, CreateFlags};
 use rustix::fd::OwnedFd;
@@ -53,7 +53,7 @@ const TAKEN_MAX: usize = 4096;
 #[derive(Clone, Copy)]
 struct Waiting {
     index: u64,
-    operation: Operation,
+    operation: RequestKind,
     due_ns: u64,
 }
 
@@ -123,10 +123,10 @@ fn thread_starved_ns() -> u64 {
 }
 
 /// Does it read, and then write?
-fn reads_first(operation: Operation) -> bool {
+fn reads_first(operation: RequestKind) -> bool {
     matches!(
         operation,
-        Operation::ReadModifyWrite | Operation::CompareAndSet
+        RequestKind::ReadModifyWrite | RequestKind::CompareAndSet
     )
 }
 
@@ -145,7 +145,7 @@ impl<'a> Worker<'a> {
         let own = (number..plan.connections).step_by(threads as usize);
         let targets = plan.targets.len();
         // A closed loop sends when it has read: only that counts there.
-        let is_stamped = !matches!(plan.pace, Pace::Closed(_));
+        let is_stamped = !matches!(plan.pace, ArrivalProcess::Closed(_));
         let connections = own.enumerate().map(|(slot, global)| {
             // Neighbours go to different targets, and each thread reaches all of them.
             let target = (global / threads) as usize % targets;
@@ -378,7 +378,7 @@ impl<'a> Worker<'a> {
 
     /// In a closed loop: as many requests as there is room for, so that all of one connection are one write.
     fn take_free(&mut self, now_ns: u64) -> Option<u64> {
-        let Pace::Closed(count_max) = self.plan.pace else {
+        let ArrivalProcess::Closed(count_max) = self.plan.pace else {
             return None;
         };
         let end_ns = self.ends_ns.last().copied().unwrap_or(0);
@@ -533,14 +533,14 @@ impl<'a> Worker<'a> {
         let before = out.len();
         if ask.is_target {
             let method = match ask.operation {
-                Operation::Put => "PUT",
-                Operation::Delete => "DELETE",
+                RequestKind::Put => "PUT",
+                RequestKind::Delete => "DELETE",
                 _ => "GET",
             };
             templates.recorded(method, &self.key, value, out);
         } else {
             let condition: &[u8] = match ask.operation {
-                Operation::Create => b"If-None-Match: *",
+                RequestKind::Create => b"If-None-Match: *",
                 _ => b"",
             };
             let fill = Fill {

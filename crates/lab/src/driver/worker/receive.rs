@@ -20,7 +20,7 @@ use crate::driver::answer::{FoundAnswer, Whole};
 use crate::driver::connection::{Pending, Wrote};
 use crate::recorder::{Ended, RequestEnd};
 use crate::template::Fill;
-use dendra_base::workload::Operation;
+use dendra_base::workload::RequestKind;
 use rustix::event::epoll::{Event, EventFlags};
 use rustix::io::Errno;
 
@@ -259,8 +259,8 @@ impl Worker<'_> {
     fn append_second(&mut self, slot: usize, mut pending: Pending) {
         let ask = self.plan.source.ask(pending.index, &mut self.key);
         let condition = match (pending.operation, self.connections[slot].reader.etag()) {
-            (Operation::CompareAndSet, b"") => b"If-None-Match: *".to_vec(),
-            (Operation::CompareAndSet, etag) => [b"If-Match: ", etag].concat(),
+            (RequestKind::CompareAndSet, b"") => b"If-None-Match: *".to_vec(),
+            (RequestKind::CompareAndSet, etag) => [b"If-Match: ", etag].concat(),
             _ => Vec::new(),
         };
         let connection = &mut self.connections[slot];

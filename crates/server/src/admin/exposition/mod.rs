@@ -16,7 +16,7 @@ mod cluster;
 mod front;
 mod page;
 
-use crate::admin::metrics::{CLASSES, LoopMetrics, Op, Refused, Share, Tally};
+use crate::admin::metrics::{CLASSES, LoopMetrics, OpLabel, Refused, Share, Tally};
 use crate::admin::stages::{REQUESTS_PER_SAMPLE, RequestStage};
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
@@ -122,7 +122,7 @@ fn backups(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
 }
 
 fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
-    let rows = Op::ALL.into_iter().flat_map(|op| {
+    let rows = OpLabel::ALL.into_iter().flat_map(|op| {
         CLASS_NAMES
             .into_iter()
             .enumerate()
@@ -163,7 +163,7 @@ fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         None,
         MetricType::Histogram,
     )?;
-    for op in Op::ALL {
+    for op in OpLabel::ALL {
         let lanes = shared.lanes.iter();
         let (buckets, count, sum_s) = add(lanes.map(|lane| &lane.metrics.latency[op as usize]));
         family
@@ -185,7 +185,7 @@ fn stages(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         None,
         MetricType::Histogram,
     )?;
-    for op in Op::ALL {
+    for op in OpLabel::ALL {
         for stage in RequestStage::of(op) {
             let lanes = shared.lanes.iter().map(|lane| &lane.metrics.stages);
             let all = lanes.chain(shared.pool.stages.iter());

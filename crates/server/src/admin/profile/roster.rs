@@ -67,7 +67,7 @@ impl ThreadKind {
 
 /// The handler's data about its thread.
 #[derive(Clone, Copy)]
-pub(crate) struct Own {
+pub(crate) struct OwnThread {
     pub(crate) kind: ThreadKind,
     /// One past the highest byte of the stack; zero for a thread that is not on the roster.
     pub(crate) stack_end: usize,
@@ -75,13 +75,13 @@ pub(crate) struct Own {
 
 thread_local! {
     // `const` and without a destructor: reading it is a load, never an allocation.
-    static OWN: Cell<Own> = const { Cell::new(Own { kind: ThreadKind::Admin, stack_end: 0 }) };
+    static OWN: Cell<OwnThread> = const { Cell::new(OwnThread { kind: ThreadKind::Admin, stack_end: 0 }) };
     // Not for signal handlers: it has a destructor.
     static WAITING: RefCell<Option<Arc<Waiting>>> = const { RefCell::new(None) };
 }
 
 /// The calling thread, as it registered. Async-signal-safe.
-pub(crate) fn own() -> Own {
+pub(crate) fn own() -> OwnThread {
     OWN.with(Cell::get)
 }
 
@@ -94,14 +94,14 @@ pub(crate) fn own_waiting() -> Option<Arc<Waiting>> {
 
 /// A thread on the roster.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct RosterThread {
     /// Its number, as the kernel knows it.
     pub(crate) thread: libc::pid_t,
     waiting: Arc<Waiting>,
 }
 
 /// The threads on the roster.
-pub(crate) static ROSTER: Mutex<Vec<Member>> = Mutex::new(Vec::new());
+pub(crate) static ROSTER: Mutex<Vec<RosterThread>> = Mutex::new(Vec::new());
 
 /// Takes the waits of threads up to `until_ns` that are not counted yet: their stacks, and how
 /// long.
@@ -127,10 +127,10 @@ pub(crate) fn register(kind: ThreadKind) -> RosterPlace {
     let thread = unsafe { libc::gettid() };
     // Without bounds the thread is counted by its kind alone: the walk ends before its first step.
     let stack_end = stack_end().unwrap_or(1);
-    OWN.with(|own| own.set(Own { kind, stack_end }));
+    OWN.with(|own| own.set(OwnThread { kind, stack_end }));
     let waiting = Arc::new(Waiting::default());
     WAITING.set(Some(waiting.clone()));
-    let member = Member { thread, waiting };
+    let member = RosterThread { thread, waiting };
     ROSTER.lock().expect("no holder panics").push(member);
     RosterPlace {
         thread,

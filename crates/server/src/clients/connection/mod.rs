@@ -24,7 +24,7 @@
 mod requests;
 mod scan;
 
-use crate::admin::metrics::Op;
+use crate::admin::metrics::OpLabel;
 use crate::admin::stages::{RequestStage, Watch};
 use crate::audit::AuditEvent;
 use crate::backend::Backend;
@@ -286,7 +286,7 @@ impl Connection {
     /// Forms a refusal that ends the connection.
     fn refuse_and_close(&mut self, refusal: &Refusal) {
         let status = status::write_refusal(self.socket.out(), Style::CLOSING, refusal);
-        self.lane.finish(Op::Other, status);
+        self.lane.finish(OpLabel::Other, status);
         self.is_closing = true;
         self.linger = self.linger.max(Linger::Bytes);
     }

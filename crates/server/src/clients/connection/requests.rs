@@ -17,7 +17,7 @@
 //! See: docs/api.md, crate `wire`.
 
 use super::{Connection, Next, PendingScan};
-use crate::admin::metrics::{Op, Refused, Share};
+use crate::admin::metrics::{OpLabel, Refused, Share};
 use crate::admin::stages::{RequestStage, Watch};
 use crate::audit::{self, AuditEvent, AuditKind, Port};
 use crate::clients::answers::{self, Answers};
@@ -168,7 +168,7 @@ impl Connection {
             Ok(Route::Entities(mut scan)) => {
                 scan.spare_reserved();
                 self.end_if(style);
-                watch.lap(stages, Op::Scan, RequestStage::Parse);
+                watch.lap(stages, OpLabel::Scan, RequestStage::Parse);
                 let scan = PendingScan {
                     style,
                     began_ns: lane.now_ns(),
@@ -289,7 +289,7 @@ impl Connection {
         }
         let style = self.style(head);
         response::preflight(self.socket.out(), style);
-        self.lane.finish(Op::Other, 200);
+        self.lane.finish(OpLabel::Other, 200);
         self.end_if(style);
         (head.consumed, None)
     }
@@ -367,7 +367,7 @@ impl Connection {
             Phase::Poisoned => "poisoned\n",
         };
         response::text(self.socket.out(), style, status, page);
-        self.lane.finish(Op::Status, status);
+        self.lane.finish(OpLabel::Status, status);
     }
 
     // Writes.
@@ -598,7 +598,7 @@ impl Connection {
             Err(NoBody::Refused(refusal)) => {
                 let style = terms.style.closing();
                 let status = status::write_refusal(self.socket.out(), style, &refusal);
-                self.lane.finish(Op::Put, status);
+                self.lane.finish(OpLabel::Put, status);
                 self.note_token_change(status);
                 self.is_closing = true;
                 self.linger = Linger::Body;
@@ -615,7 +615,7 @@ impl Connection {
             && let Err(refusal) = check_tokens(&value.bytes)
         {
             let status = status::write_refusal(self.socket.out(), terms.style, &refusal);
-            self.lane.finish(Op::Put, status);
+            self.lane.finish(OpLabel::Put, status);
             self.note_token_change(status);
             self.end_if(terms.style);
             return Ok(());
@@ -624,7 +624,7 @@ impl Connection {
             self.lane.metrics().refuse(Share::Writes, what);
             let refusal = status::refused(what);
             let status = status::write_refusal(self.socket.out(), terms.style, &refusal);
-            self.lane.finish(Op::Put, status);
+            self.lane.finish(OpLabel::Put, status);
             self.note_token_change(status);
         }
         self.end_if(terms.style);
@@ -696,11 +696,11 @@ fn check_tokens(bytes: &[u8]) -> Result<(), Refusal> {
         .map_err(|sentence| Refusal::new(400, "bad-tokens", sentence))
 }
 
-fn op_of_entity(op: EntityOp) -> Op {
+fn op_of_entity(op: EntityOp) -> OpLabel {
     match op {
-        EntityOp::Get | EntityOp::Head => Op::Get,
-        EntityOp::Put => Op::Put,
-        EntityOp::Delete => Op::Delete,
+        EntityOp::Get | EntityOp::Head => OpLabel::Get,
+        EntityOp::Put => OpLabel::Put,
+        EntityOp::Delete => OpLabel::Delete,
     }
 }
 
@@ -718,14 +718,14 @@ fn what_of(head: &Head<'_>) -> String {
     audit::what_of(method, std::str::from_utf8(head.path).unwrap_or_default())
 }
 
-fn op_of(head: &Head<'_>) -> Op {
+fn op_of(head: &Head<'_>) -> OpLabel {
     use dendra_wire::http::Method;
     match (head.path, head.method) {
-        (b"/v0/entity", Method::Get | Method::Head) => Op::Get,
-        (b"/v0/entity", Method::Put) => Op::Put,
-        (b"/v0/entity", Method::Delete) => Op::Delete,
-        (b"/v0/entities", _) => Op::Scan,
-        (b"/v0/status", _) => Op::Status,
-        _ => Op::Other,
+        (b"/v0/entity", Method::Get | Method::Head) => OpLabel::Get,
+        (b"/v0/entity", Method::Put) => OpLabel::Put,
+        (b"/v0/entity", Method::Delete) => OpLabel::Delete,
+        (b"/v0/entities", _) => OpLabel::Scan,
+        (b"/v0/status", _) => OpLabel::Status,
+        _ => OpLabel::Other,
     }
 }

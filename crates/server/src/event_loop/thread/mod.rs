@@ -22,7 +22,7 @@
 
 mod log;
 
-use crate::admin::metrics::{LoopMetrics, Op, Refused};
+use crate::admin::metrics::{LoopMetrics, OpLabel, Refused};
 use crate::admin::profile;
 use crate::admin::stages::{Draw, Watch};
 use crate::clients::room::{RoomPermit, Rooms};
@@ -381,13 +381,13 @@ impl EventLoop {
 
     /// Counts a request that was answered without a wait. Start = the clock reading at the end of
     /// the previous request, so that each request costs one reading.
-    pub(crate) fn finish(&self, op: Op, status: u16) {
+    pub(crate) fn finish(&self, op: OpLabel, status: u16) {
         let began_ns = self.tick.get().monotonic_ns;
         self.finish_since(op, status, began_ns);
     }
 
     /// Counts a request that began at `began_ns` and is answered now.
-    pub(crate) fn finish_since(&self, op: Op, status: u16, began_ns: u64) {
+    pub(crate) fn finish_since(&self, op: OpLabel, status: u16, began_ns: u64) {
         let now_ns = clock::monotonic_ns();
         let took_ns = now_ns.saturating_sub(began_ns);
         self.metrics().note(op, status, took_ns);
