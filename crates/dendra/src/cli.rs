@@ -98,7 +98,7 @@ pub(crate) enum Command {
     /// Check a store against the cases of the HTTP contract, for clients and for other stores
     Conform(Conform),
     /// Show where a running node spends its time: a flame graph, or folded stacks
-    Profile(Profile),
+    Profile(ProfileArgs),
     /// See and change the members of a running cluster: status, plan, apply, cancel, history
     Cluster {
         /// What to do
@@ -376,7 +376,7 @@ pub(crate) enum DevVerb {
 
 /// `dendra profile`
 #[derive(Debug, Args)]
-pub(crate) struct Profile {
+pub(crate) struct ProfileArgs {
     /// The node's admin port
     #[arg(default_value = "http://127.0.0.1:9080")]
     pub(crate) url: String,

@@ -15,7 +15,7 @@
 //! holes (`hole/tend.rs`).
 //! See: docs/overload.md.
 
-use crate::compact::pick::{Plan, Reason, pick, pick_foreign, pick_purge, pick_settle};
+use crate::compact::pick::{Plan, PlanReason, pick, pick_foreign, pick_purge, pick_settle};
 use crate::compact::run::{MergeJob, Purge};
 use crate::engine::Engine;
 use crate::lanes::{Maintained, Quiet};
@@ -258,7 +258,7 @@ impl Engine {
                 inputs: vec![table.meta().id],
                 level: 0,
                 is_move: true,
-                reason: Reason::Damaged { level },
+                reason: PlanReason::Damaged { level },
             });
         }
         let mut levels: Vec<Vec<&TableMeta>> = tree
@@ -390,7 +390,7 @@ fn mend(tree: &Tree, id: u64, spots: Vec<(u64, KeySpan)>) -> Option<(Plan, Vec<K
         inputs: vec![id],
         level,
         is_move: false,
-        reason: Reason::Mend { spots: spots.len() },
+        reason: PlanReason::Mend { spots: spots.len() },
     };
     Some((plan, spots.into_iter().map(|(_, span)| span).collect()))
 }

@@ -15,8 +15,8 @@
 //! See: docs/lab/run-json.md.
 
 use crate::run::{
-    Counts, Generator, GeneratorSecond, HEAT_BUCKETS, Latency, OpResult, Phase, PhaseKind, Second,
-    TargetResult, Verdict,
+    Counts, Generator, GeneratorSecond, HEAT_BUCKETS, Latency, OpResult, PhaseKind, PhaseResult,
+    Second, TargetResult, Verdict,
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -572,7 +572,13 @@ impl PhaseRecord {
     }
 
     /// The phase as it is written; the verdict is the caller's.
-    pub fn finish(&self, name: String, kind: PhaseKind, origin_s: f64, lag_limit_us: f64) -> Phase {
+    pub fn finish(
+        &self,
+        name: String,
+        kind: PhaseKind,
+        origin_s: f64,
+        lag_limit_us: f64,
+    ) -> PhaseResult {
         let mut counts = Counts::default();
         let mut ops = Vec::new();
         for (operation, record) in RequestKind::ALL.iter().zip(&self.ops) {
@@ -596,7 +602,7 @@ impl PhaseRecord {
             0 => 0.0,
             sent => self.cpu_s * 1e6 / sent as f64,
         };
-        Phase {
+        PhaseResult {
             name,
             kind,
             start_s: origin_s + self.start_ns as f64 / 1e9,

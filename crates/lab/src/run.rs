@@ -59,7 +59,7 @@ pub struct Run {
     /// Sentences for the reader: what to know before believing a figure.
     pub notes: Vec<String>,
     /// In order of time.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<PhaseResult>,
     /// What the targets said of themselves; only those that were asked.
     pub servers: Vec<Server>,
     /// `--find-max`
@@ -70,7 +70,7 @@ pub struct Run {
     pub overload: Option<OverloadCourse>,
     /// `--profile`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub profiles: Vec<Profile>,
+    pub profiles: Vec<TargetProfile>,
 }
 
 /// What measured.
@@ -185,7 +185,7 @@ pub enum Verdict {
 
 /// A stretch of time with one plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Phase {
+pub struct PhaseResult {
     /// For people: `measure`, `search 3: 40000/s`, `overload 2x`, …
     pub name: String,
     /// What it is for.
@@ -540,7 +540,7 @@ pub struct OverloadStep {
 
 /// A profile of one target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Profile {
+pub struct TargetProfile {
     /// Index in [`Run::targets`].
     pub target: usize,
     /// `cpu`, `alloc`, `lock`, `wall`
@@ -645,7 +645,7 @@ impl Run {
 
     /// The phase that the headline figures come from: the measured one, else the last run at the rate
     /// that a search found, else the last one that measures something.
-    pub fn headline(&self) -> Option<&Phase> {
+    pub fn headline(&self) -> Option<&PhaseResult> {
         let measured = self.phases.iter().find(|p| p.kind == PhaseKind::Measure);
         let found = || {
             let search = self.search.as_ref()?;
@@ -653,7 +653,7 @@ impl Run {
             let step = search.steps.iter().rev().find(at_knee)?;
             self.phases.get(step.phase)
         };
-        let other = |p: &&Phase| {
+        let other = |p: &&PhaseResult| {
             !matches!(
                 p.kind,
                 PhaseKind::Preload | PhaseKind::Warmup | PhaseKind::Profiled
@@ -741,7 +741,7 @@ mod tests {
     #[test]
     fn goodput_is_what_was_done_while_the_phase_lasted() {
         let phase = |start_s: f64, ok: &[u64]| {
-            let mut phase = Phase {
+            let mut phase = PhaseResult {
                 name: String::new(),
                 kind: PhaseKind::Overload,
                 start_s,

@@ -16,7 +16,7 @@
 use crate::address::Address;
 use crate::driver::TlsTarget;
 use crate::limits::{ADMIN_BYTES_MAX, ANSWER_BYTES_MAX};
-use crate::run::{Profile, Server};
+use crate::run::{Server, TargetProfile};
 use dendra_wire::client::{AnswerBody, Asked, ParsedAnswer, parse_answer};
 use dendra_wire::http::{ChunkDecoder, Step};
 use rustls::{ClientConnection, StreamOwned};
@@ -233,11 +233,11 @@ pub fn profile(
     kind: &str,
     seconds: u64,
     origin: Instant,
-) -> Result<Profile, String> {
+) -> Result<TargetProfile, String> {
     let start_s = origin.elapsed().as_secs_f64();
     let path = format!("/debug/profile/{kind}?seconds={seconds}&format=folded");
     let body = fetch(address, &path, Duration::from_secs(seconds + 10))?;
-    Ok(Profile {
+    Ok(TargetProfile {
         target,
         kind: kind.to_owned(),
         start_s,

@@ -14,7 +14,7 @@
 //! Not here: the search (`search.rs`).
 //! See: docs/lab/run-json.md.
 
-use crate::run::Phase;
+use crate::run::PhaseResult;
 use crate::schedule::parse_seconds;
 use crate::summary::all_operations;
 use std::fmt;
@@ -91,7 +91,7 @@ impl Slo {
     ///
     /// # Errors
     /// The clause.
-    pub fn check(&self, phase: &Phase) -> Result<(), String> {
+    pub fn check(&self, phase: &PhaseResult) -> Result<(), String> {
         let counts = &phase.counts;
         if counts.ok == 0 {
             return Err("no request did what was asked".to_owned());

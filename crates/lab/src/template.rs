@@ -20,7 +20,7 @@ use dendra_wire::percent;
 
 /// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum TemplatePart {
     Text(Vec<u8>),
     Key,
     KeyBase64,
@@ -30,12 +30,12 @@ enum Piece {
 }
 
 /// Names of the places to fill.
-const PLACES: [(&str, Piece); 5] = [
-    ("{key}", Piece::Key),
-    ("{key_base64}", Piece::KeyBase64),
-    ("{value}", Piece::Value),
-    ("{value_base64}", Piece::ValueBase64),
-    ("{limit}", Piece::Limit),
+const PLACES: [(&str, TemplatePart); 5] = [
+    ("{key}", TemplatePart::Key),
+    ("{key_base64}", TemplatePart::KeyBase64),
+    ("{value}", TemplatePart::Value),
+    ("{value_base64}", TemplatePart::ValueBase64),
+    ("{limit}", TemplatePart::Limit),
 ];
 
 /// The places that can be filled in, for a sentence.
@@ -58,7 +58,7 @@ pub fn unknown_place(target: &str) -> Option<&str> {
     None
 }
 
-fn pieces(text: &str) -> Vec<Piece> {
+fn pieces(text: &str) -> Vec<TemplatePart> {
     let mut out = Vec::new();
     let mut plain = Vec::new();
     let mut rest = text;
@@ -66,7 +66,7 @@ fn pieces(text: &str) -> Vec<Piece> {
         match PLACES.iter().find(|(name, _)| rest.starts_with(name)) {
             Some((name, place)) => {
                 if !plain.is_empty() {
-                    out.push(Piece::Text(std::mem::take(&mut plain)));
+                    out.push(TemplatePart::Text(std::mem::take(&mut plain)));
                 }
                 out.push(place.clone());
                 rest = &rest[name.len()..];
@@ -79,7 +79,7 @@ fn pieces(text: &str) -> Vec<Piece> {
         }
     }
     if !plain.is_empty() {
-        out.push(Piece::Text(plain));
+        out.push(TemplatePart::Text(plain));
     }
     out
 }
@@ -101,10 +101,10 @@ pub struct Fill<'a> {
 #[derive(Clone, Debug)]
 pub struct Template {
     /// Method, a space, and the target.
-    line: Vec<Piece>,
+    line: Vec<TemplatePart>,
     /// Everything from ` HTTP/1.1` to the last line that never changes.
     fields: Vec<u8>,
-    body: Option<Vec<Piece>>,
+    body: Option<Vec<TemplatePart>>,
 }
 
 fn decimal(mut number: u64, out: &mut Vec<u8>) {
@@ -146,14 +146,16 @@ impl Template {
     pub fn render(&self, fill: &Fill<'_>, out: &mut Vec<u8>) {
         for piece in &self.line {
             match piece {
-                Piece::Text(text) => out.extend_from_slice(text),
-                Piece::Key => percent::encode_into(fill.key, out),
-                Piece::Value => percent::encode_into(fill.value, out),
-                Piece::KeyBase64 => percent::encode_into(STANDARD.encode(fill.key).as_bytes(), out),
-                Piece::ValueBase64 => {
+                TemplatePart::Text(text) => out.extend_from_slice(text),
+                TemplatePart::Key => percent::encode_into(fill.key, out),
+                TemplatePart::Value => percent::encode_into(fill.value, out),
+                TemplatePart::KeyBase64 => {
+                    percent::encode_into(STANDARD.encode(fill.key).as_bytes(), out)
+                }
+                TemplatePart::ValueBase64 => {
                     percent::encode_into(STANDARD.encode(fill.value).as_bytes(), out);
                 }
-                Piece::Limit => decimal(u64::from(fill.limit), out),
+                TemplatePart::Limit => decimal(u64::from(fill.limit), out),
             }
         }
         out.extend_from_slice(&self.fields);
@@ -170,30 +172,32 @@ impl Template {
         out.extend_from_slice(b"\r\n\r\n");
         for piece in body {
             match piece {
-                Piece::Text(text) => out.extend_from_slice(text),
-                Piece::Key => out.extend_from_slice(fill.key),
-                Piece::Value => out.extend_from_slice(fill.value),
-                Piece::KeyBase64 => out.extend_from_slice(STANDARD.encode(fill.key).as_bytes()),
-                Piece::ValueBase64 => {
+                TemplatePart::Text(text) => out.extend_from_slice(text),
+                TemplatePart::Key => out.extend_from_slice(fill.key),
+                TemplatePart::Value => out.extend_from_slice(fill.value),
+                TemplatePart::KeyBase64 => {
+                    out.extend_from_slice(STANDARD.encode(fill.key).as_bytes())
+                }
+                TemplatePart::ValueBase64 => {
                     out.extend_from_slice(STANDARD.encode(fill.value).as_bytes());
                 }
-                Piece::Limit => decimal(u64::from(fill.limit), out),
+                TemplatePart::Limit => decimal(u64::from(fill.limit), out),
             }
         }
     }
 }
 
-fn body_len(body: &[Piece], fill: &Fill<'_>) -> u64 {
+fn body_len(body: &[TemplatePart], fill: &Fill<'_>) -> u64 {
     let in_base64 = |bytes: &[u8]| bytes.len().div_ceil(3) * 4;
     let len: usize = body
         .iter()
         .map(|piece| match piece {
-            Piece::Text(text) => text.len(),
-            Piece::Key => fill.key.len(),
-            Piece::Value => fill.value.len(),
-            Piece::KeyBase64 => in_base64(fill.key),
-            Piece::ValueBase64 => in_base64(fill.value),
-            Piece::Limit => fill
+            TemplatePart::Text(text) => text.len(),
+            TemplatePart::Key => fill.key.len(),
+            TemplatePart::Value => fill.value.len(),
+            TemplatePart::KeyBase64 => in_base64(fill.key),
+            TemplatePart::ValueBase64 => in_base64(fill.value),
+            TemplatePart::Limit => fill
                 .limit
                 .checked_ilog10()
                 .map_or(1, |log| log as usize + 1),

@@ -13,7 +13,7 @@
 //! See: docs/lab/run-json.md.
 
 use crate::limits::{BUSY_SHARE_MAX, MISSED_SHARE_MAX};
-use crate::run::{Generator, Mode, Phase, PhaseKind, Run, Search, Second, Verdict};
+use crate::run::{Generator, Mode, PhaseKind, PhaseResult, Run, Search, Second, Verdict};
 
 /// The verdict on one phase.
 pub fn of(mode: Mode, sent: u64, generator: &Generator) -> Verdict {
@@ -42,7 +42,7 @@ pub fn of(mode: Mode, sent: u64, generator: &Generator) -> Verdict {
 
 /// The verdict on a run: that of its worst phase among those that are measured. A step of a search may be
 /// void, and is tried again; the search is void as a whole when it ended for the generator.
-pub fn judge_run(phases: &[Phase], search: Option<&Search>) -> Verdict {
+pub fn judge_run(phases: &[PhaseResult], search: Option<&Search>) -> Verdict {
     if let Some(search) = search.filter(|search| search.generator_limit.is_some()) {
         return Verdict::Invalid {
             reason: format!(
@@ -51,7 +51,7 @@ pub fn judge_run(phases: &[Phase], search: Option<&Search>) -> Verdict {
             ),
         };
     }
-    let counts = |phase: &&Phase| {
+    let counts = |phase: &&PhaseResult| {
         matches!(
             phase.kind,
             PhaseKind::Measure | PhaseKind::Overload | PhaseKind::Recovery
@@ -71,7 +71,7 @@ pub fn has_answers(run: &Run) -> bool {
     run.phases.iter().any(|phase| phase.counts.answered > 0)
 }
 
-fn is_measured(phase: &&Phase) -> bool {
+fn is_measured(phase: &&PhaseResult) -> bool {
     !matches!(phase.kind, PhaseKind::Preload | PhaseKind::Warmup)
 }
 

@@ -24,7 +24,7 @@ use std::collections::{HashMap, VecDeque};
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    queues: HashMap<Bytes, Queue>,
+    queues: HashMap<Bytes, TurnQueue>,
     /// How many writes have joined a queue: their numbers tell which came before a ballot.
     came: u64,
     /// Writes whose outcome was told in this step, until the node has judged those behind them.
@@ -32,7 +32,7 @@ pub(crate) struct Turns {
 }
 
 #[derive(Debug)]
-struct Queue {
+struct TurnQueue {
     waiting: VecDeque<Waiting>,
     /// When a write of the queue last became the one ahead.
     moved_us: u64,
@@ -40,7 +40,7 @@ struct Queue {
 
 /// Where a conditional write stands among those of its key and loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum TurnStanding {
     /// It has not joined the queue.
     New,
     /// In the queue, behind another one.
@@ -94,7 +94,7 @@ impl Turns {
             queue.waiting.push_back(Waiting { op, came });
             return false;
         }
-        let queue = Queue {
+        let queue = TurnQueue {
             waiting: VecDeque::new(),
             moved_us: now_us,
         };
@@ -125,7 +125,7 @@ impl Turns {
 
     /// One of the writes that waited is ahead of the others.
     pub(crate) fn go_ahead(&mut self, key: &Bytes, waiting: VecDeque<Waiting>, now_us: u64) {
-        let queue = Queue {
+        let queue = TurnQueue {
             waiting,
             moved_us: now_us,
         };

@@ -17,14 +17,14 @@
 use crate::changes::{Changes, OperatorDeed, PlannedDeed};
 use crate::changing::{draw_clocks, draw_deed};
 use crate::plan::{
-    Fault, FaultKind, KeyClass, Plan, Planned, PlannedBase, PlannedKind, Shape, draw_failing_reads,
-    draw_faults, draw_scans, pick, skewed,
+    Fault, FaultKind, KeyClass, Planned, PlannedBase, PlannedKind, RunPlan, Shape,
+    draw_failing_reads, draw_faults, draw_scans, pick, skewed,
 };
 use dendra_base::Prng;
 
-impl Plan {
+impl RunPlan {
     /// What `seed` means for a cluster whose horizons rise.
-    pub fn draw_forgetting(seed: u64) -> Plan {
+    pub fn draw_forgetting(seed: u64) -> RunPlan {
         let stream = |name: &str| Prng::named(seed, &format!("forgetting: {name}"));
         let mut shape = draw_shape(&mut stream("shape"));
         let changes = draw_changes(&shape, &mut stream("changes"));
@@ -46,7 +46,7 @@ impl Plan {
         });
         faults.sort_by_key(|fault| fault.at_us);
         let scans = draw_scans(&shape, &mut stream("scans"));
-        Plan {
+        RunPlan {
             seed,
             shape,
             clients,
@@ -214,14 +214,14 @@ mod tests {
     #[test]
     fn a_seed_of_horizons_means_the_same_for_ever() {
         for seed in 0..20 {
-            let drawn = [(); 2].map(|()| format!("{:?}", Plan::draw_forgetting(seed)));
+            let drawn = [(); 2].map(|()| format!("{:?}", RunPlan::draw_forgetting(seed)));
             assert_eq!(drawn[0], drawn[1]);
         }
     }
 
     #[test]
     fn a_burst_touches_the_keys_of_its_time() {
-        let plan = Plan::draw_forgetting(3);
+        let plan = RunPlan::draw_forgetting(3);
         for todo in &plan.clients {
             let keys: Vec<usize> = todo.iter().map(|planned| planned.key).collect();
             assert!(keys.windows(2).all(|two| two[0] <= two[1] + 1), "{keys:?}");

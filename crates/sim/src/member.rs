@@ -93,7 +93,7 @@ pub(crate) enum Waiter {
 
 /// A write that waits for the log.
 #[derive(Clone, Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingWrite {
     pub(crate) lane: usize,
     pub(crate) waiter: Waiter,
     pub(crate) write: Write,
@@ -134,8 +134,8 @@ pub(crate) struct SimulatedMember {
     /// `None` while it does not run.
     pub(crate) store: Option<Store>,
     pub(crate) lanes: Vec<MemberLoop>,
-    pub(crate) queue: Vec<Pending>,
-    pub(crate) in_flight: Vec<Pending>,
+    pub(crate) queue: Vec<PendingWrite>,
+    pub(crate) in_flight: Vec<PendingWrite>,
     /// Ceilings that wait for the next log write, and whose.
     pub(crate) covers: Vec<(usize, u64)>,
     pub(crate) covers_in_flight: Vec<(usize, u64)>,

@@ -335,7 +335,7 @@ impl WrongClocks {
 
 /// Everything that a seed decides about a run.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct RunPlan {
     /// Where the rest of the randomness of the run comes from.
     pub seed: u64,
     /// Options.
@@ -390,9 +390,9 @@ pub(crate) fn skewed(prng: &mut Prng, most: u64) -> u64 {
     prng.below(below).min(most)
 }
 
-impl Plan {
+impl RunPlan {
     /// The plan of `seed`.
-    pub fn draw(seed: u64) -> Plan {
+    pub fn draw(seed: u64) -> RunPlan {
         let mut prng = Prng::named(seed, "shape");
         let mut shape = Shape::draw(&mut prng);
         let mut prng = Prng::named(seed, "comparisons");
@@ -416,7 +416,7 @@ impl Plan {
         let image = draw_image(&shape, &mut prng);
         let mut prng = Prng::named(seed, "scans");
         let scans = draw_scans(&shape, &mut prng);
-        Plan {
+        RunPlan {
             seed,
             shape,
             clients,
@@ -430,7 +430,7 @@ impl Plan {
 
     /// The same without the last member: it does nothing, and no client asks it. `None` when as
     /// many members are left as a key has copies.
-    pub fn without_last_member(&self) -> Option<Plan> {
+    pub fn without_last_member(&self) -> Option<RunPlan> {
         let mut plan = self.clone();
         let shape = &mut plan.shape;
         if shape.members <= shape.copies || plan.changes.is_some() {
@@ -963,7 +963,7 @@ mod tests {
 
     #[test]
     fn a_seed_means_the_same_for_ever() {
-        let drawn = |seed| format!("{:?}", Plan::draw(seed));
+        let drawn = |seed| format!("{:?}", RunPlan::draw(seed));
         for seed in 0..50 {
             assert_eq!(drawn(seed), drawn(seed));
         }
@@ -972,7 +972,7 @@ mod tests {
 
     #[test]
     fn seeds_reach_every_kind_of_cluster_and_of_fault() {
-        let plans: Vec<Plan> = (0..2_000).map(Plan::draw).collect();
+        let plans: Vec<RunPlan> = (0..2_000).map(RunPlan::draw).collect();
         for members in 2..=5 {
             assert!(plans.iter().any(|plan| plan.shape.members == members));
         }

@@ -9,7 +9,7 @@
 use crate::check::linear::Searches;
 use crate::check::{Rule, Violation};
 use crate::members::{MemberPlan, run_members};
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use crate::planted::ShellBug;
 use crate::real::nodes;
 use crate::shrink::shrink;
@@ -41,11 +41,11 @@ pub enum SeedWorld {
 
 impl SeedWorld {
     /// What a seed means there.
-    pub fn plan(self, seed: u64) -> Plan {
+    pub fn plan(self, seed: u64) -> RunPlan {
         match self {
-            SeedWorld::Fixed => Plan::draw(seed),
-            SeedWorld::Changing => Plan::draw_changing(seed),
-            SeedWorld::Forgetting => Plan::draw_forgetting(seed),
+            SeedWorld::Fixed => RunPlan::draw(seed),
+            SeedWorld::Changing => RunPlan::draw_changing(seed),
+            SeedWorld::Forgetting => RunPlan::draw_forgetting(seed),
         }
     }
 }
@@ -54,7 +54,7 @@ impl SeedWorld {
 pub const CHANGING_SEEDS: u64 = 2;
 
 /// Runs a plan on the real node.
-pub fn run_plan(plan: &Plan, bug: Option<ShellBug>, tracing: Tracing) -> Report {
+pub fn run_plan(plan: &RunPlan, bug: Option<ShellBug>, tracing: Tracing) -> Report {
     let setup = Setup {
         midwife: nodes,
         bug,
@@ -106,7 +106,7 @@ pub struct Ran {
 
 /// Runs one seed.
 pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> Ran {
-    let plan = Plan::draw(seed);
+    let plan = RunPlan::draw(seed);
     let report = run_plan(&plan, bug, Tracing::Off);
     let mut searches = report.searches;
     let first = report.violations.into_iter().next();
@@ -119,7 +119,8 @@ pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> Ran {
     // Bugs of the shell are those of the world whose members stay.
     let failure = failure.or_else(|| {
         let is_next = seed.is_multiple_of(CHANGING_SEEDS) && bug.is_none();
-        let report = is_next.then(|| run_plan(&Plan::draw_changing(seed), None, Tracing::Off))?;
+        let report =
+            is_next.then(|| run_plan(&RunPlan::draw_changing(seed), None, Tracing::Off))?;
         searches.add(report.searches);
         let violation = report.violations.into_iter().next()?;
         let world = SeedWorld::Changing;
@@ -133,7 +134,7 @@ pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> Ran {
 }
 
 /// Makes the plan of a failed seed small.
-pub fn shrink_seed(failure: &FailingSeed, bug: Option<ShellBug>) -> (Plan, u32) {
+pub fn shrink_seed(failure: &FailingSeed, bug: Option<ShellBug>) -> (RunPlan, u32) {
     let plan = failure.world.plan(failure.seed);
     shrink(&plan, failure.violation.rule, |plan| {
         let report = run_plan(plan, bug, Tracing::Off);

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use dendra_base::{Prng, Version};
-use dendra_sim::check::linear::{Pending, Verdict, key_verdict};
+use dendra_sim::check::linear::{PendingRule, Verdict, key_verdict};
 use dendra_sim::check::store::{Copy, check_convergence, check_key};
 use dendra_sim::check::{Disks, Rule, linear, scans, versions};
 use dendra_sim::history::{Base, ClientEnd, ClientOp, Promise, Scan, ScanPage, Seen, Wish};
@@ -85,7 +85,7 @@ fn written(hlc: u64) -> ClientEnd {
 
 /// The rule that the black box names, whatever versions say.
 fn linear(ops: &[ClientOp]) -> Option<Rule> {
-    linear::check(ops, Pending::EndsWhenReplaced)
+    linear::check(ops, PendingRule::EndsWhenReplaced)
         .0
         .first()
         .map(|violation| violation.rule)
@@ -704,7 +704,7 @@ fn the_search_agrees_with_every_order_tried() {
             expected || stale > 0,
             "seed {seed}: the register itself is wrong"
         );
-        let verdict = key_verdict(&refs, Pending::StaysOpen);
+        let verdict = key_verdict(&refs, PendingRule::StaysOpen);
         assert_eq!(verdict == Verdict::Good, expected, "seed {seed}: {ops:#?}");
         *if expected { &mut good } else { &mut bad } += 1;
     }
@@ -726,7 +726,7 @@ fn a_history_of_many_thousand_operations_is_decided() {
         };
         let ops = drawn_history(&mut Prng::new(seed), &drawn);
         let refs: Vec<&ClientOp> = ops.iter().collect();
-        let verdict = key_verdict(&refs, Pending::StaysOpen);
+        let verdict = key_verdict(&refs, PendingRule::StaysOpen);
         assert_eq!(verdict, Verdict::Good, "seed {seed}");
         // One answer in the middle that is true of no moment near it.
         let known = Drawn {
@@ -743,7 +743,7 @@ fn a_history_of_many_thousand_operations_is_decided() {
         let read = ops.iter().position(is_late_read).expect("there are reads");
         ops[read].end = ClientEnd::Found(old.expect("there are reads"));
         let refs: Vec<&ClientOp> = ops.iter().collect();
-        let verdict = key_verdict(&refs, Pending::StaysOpen);
+        let verdict = key_verdict(&refs, PendingRule::StaysOpen);
         // To prove it may take more states than there are allowed.
         assert_ne!(verdict, Verdict::Good, "seed {seed}");
     }
@@ -828,7 +828,7 @@ fn an_unknown_write_that_only_a_refusal_shows_is_found_among_thousands() {
         ]);
         ops.extend(later(&part(seed + 100), 50_000, 1_000_000));
         let refs: Vec<&ClientOp> = ops.iter().collect();
-        let verdict = key_verdict(&refs, Pending::StaysOpen);
+        let verdict = key_verdict(&refs, PendingRule::StaysOpen);
         assert_eq!(verdict, Verdict::Good, "seed {seed}");
     }
 }

@@ -8,7 +8,7 @@ use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome};
 use dendra_node::{Hlc, Known, Outcome, Refusal};
 use dendra_sim::check::Rule;
 use dendra_sim::decider::{Birth, Decider};
-use dendra_sim::plan::{KeyClass, Plan};
+use dendra_sim::plan::{KeyClass, RunPlan};
 use dendra_sim::planted::ShellBug;
 use dendra_sim::trace::Tracing;
 use dendra_sim::world::{Report, Setup, run};
@@ -193,9 +193,9 @@ impl Decider for OneCopy {
 }
 
 /// Plans of two members without the second one, in the order of their seeds.
-fn plans() -> impl Iterator<Item = Plan> {
+fn plans() -> impl Iterator<Item = RunPlan> {
     (0..)
-        .map(Plan::draw)
+        .map(RunPlan::draw)
         .filter(|plan| plan.shape.members == 2)
         .filter_map(|mut plan| {
             plan.shape.copies = 1;
@@ -213,7 +213,7 @@ fn plans() -> impl Iterator<Item = Plan> {
         })
 }
 
-fn run_with(plan: &Plan, bug: Option<ShellBug>) -> Report {
+fn run_with(plan: &RunPlan, bug: Option<ShellBug>) -> Report {
     let setup = Setup {
         midwife: OneCopy::deliver,
         bug,

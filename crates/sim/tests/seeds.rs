@@ -6,7 +6,7 @@
 //! ```
 
 use dendra_sim::check::linear::Searches;
-use dendra_sim::plan::Plan;
+use dendra_sim::plan::RunPlan;
 use dendra_sim::runner::{FailingSeed, command, run_plan, run_seed};
 use dendra_sim::trace::Tracing;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,7 +86,7 @@ fn seeds_that_found_something_keep_every_promise() {
 #[test]
 fn a_seed_is_a_run_byte_for_byte() {
     for seed in 0..120 {
-        let plan = Plan::draw(seed);
+        let plan = RunPlan::draw(seed);
         let [first, second] = [(); 2].map(|()| run_plan(&plan, None, Tracing::Hashed));
         assert_eq!(first.hash, second.hash, "seed {seed}");
         assert_eq!(first.history.len(), second.history.len(), "seed {seed}");

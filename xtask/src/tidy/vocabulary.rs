@@ -19,23 +19,10 @@ use std::collections::BTreeMap;
 
 /// Names that several types still share: how many. Rename one, and lower the number; a name that is
 /// down to one leaves the list. A new type takes a name of its own.
-const SHARED: [(&str, usize); 52] = [
+const SHARED: [(&str, usize); 38] = [
     ("Folder", 2),
     ("Member", 2),
     ("Paged", 2),
-    ("Peer", 2),
-    ("Pending", 3),
-    ("Phase", 3),
-    ("Piece", 3),
-    ("Place", 6),
-    ("Plan", 3),
-    ("Probe", 2),
-    ("Profile", 3),
-    ("Progress", 2),
-    ("Question", 2),
-    ("Queue", 2),
-    ("Reading", 2),
-    ("Reason", 2),
     ("Record", 3),
     ("Refusal", 2),
     ("Refused", 2),
@@ -57,7 +44,6 @@ const SHARED: [(&str, usize); 52] = [
     ("Show", 3),
     ("Source", 4),
     ("Space", 2),
-    ("Standing", 3),
     ("State", 7),
     ("Step", 4),
     ("Style", 2),

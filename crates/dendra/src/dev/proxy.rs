@@ -367,7 +367,7 @@ struct Way {
 }
 
 /// Bytes that were read together, and when.
-struct Piece {
+struct TimedBytes {
     since: Instant,
     bytes: Vec<u8>,
 }
@@ -390,7 +390,7 @@ impl Way {
                 }
                 continue;
             }
-            let Some(Piece { since, bytes }) = pieces.pop_front() else {
+            let Some(TimedBytes { since, bytes }) = pieces.pop_front() else {
                 break;
             };
             if !self.faults.pass(from, to, since, &self.is_over)
@@ -404,7 +404,7 @@ impl Way {
     }
 
     /// How long others may be read before the first piece has to pass; `None` = there is none.
-    fn left(&self, first: Option<&Piece>, from: usize, to: usize) -> Option<Duration> {
+    fn left(&self, first: Option<&TimedBytes>, from: usize, to: usize) -> Option<Duration> {
         let since = first?.since;
         Some(match self.faults.of(from, to) {
             LinkFault::Delay(delay) => delay.saturating_sub(since.elapsed()),
@@ -414,12 +414,12 @@ impl Way {
 }
 
 /// The next piece; `None` at the end.
-fn read(mut input: &TcpStream, buffer: &mut [u8]) -> Option<Piece> {
+fn read(mut input: &TcpStream, buffer: &mut [u8]) -> Option<TimedBytes> {
     loop {
         match input.read(buffer) {
             Ok(0) => return None,
             Ok(n) => {
-                return Some(Piece {
+                return Some(TimedBytes {
                     since: Instant::now(),
                     bytes: buffer[..n].to_vec(),
                 });

@@ -11,7 +11,7 @@
 //!
 //! Not here: the choice (`pick/`), the manifest (`engine.rs`).
 
-use super::pick::{Plan, Reason};
+use super::pick::{Plan, PlanReason};
 use crate::foreign::ForeignRecords;
 use crate::hole::state::DropOrders;
 use crate::memtable::Memtable;
@@ -19,7 +19,7 @@ use crate::merge::Merge;
 use crate::options::{Compression, Options};
 use crate::source::Source;
 use crate::table::{
-    self, KeySpan, LevelIter, MendIter, Reading, Table, TableIter, TableMeta, TableOptions,
+    self, KeySpan, LevelIter, MendIter, ReadMode, Table, TableIter, TableMeta, TableOptions,
     TableWriter,
 };
 use crate::tree::Tree;
@@ -135,7 +135,7 @@ impl MergeJob {
             inputs: Vec::new(),
             level: 0,
             is_move: false,
-            reason: Reason::Flush,
+            reason: PlanReason::Flush,
         };
         Ok(MergeJob {
             options: table_options(options, false),
@@ -171,13 +171,13 @@ impl MergeJob {
                 for table in inputs {
                     sources.push(Box::new(TableIter::new(
                         table,
-                        Reading::Ahead(options.ahead_bytes),
+                        ReadMode::Ahead(options.ahead_bytes),
                     )));
                 }
             } else {
                 sources.push(Box::new(LevelIter::new(
                     inputs.collect::<Vec<_>>(),
-                    Reading::Ahead(options.ahead_bytes),
+                    ReadMode::Ahead(options.ahead_bytes),
                 )));
             }
         }

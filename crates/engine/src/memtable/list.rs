@@ -71,13 +71,13 @@ const _: () = assert!(align_of::<Record>() <= arena::ALIGN);
 const _: () = assert!(HEIGHT_MAX <= u8::MAX as usize);
 
 /// A key to compare nodes with.
-struct Probe<'k> {
+struct SearchKey<'k> {
     prefix: u64,
     key: &'k [u8],
 }
 
-impl<'k> Probe<'k> {
-    fn new(key: &'k [u8]) -> Probe<'k> {
+impl<'k> SearchKey<'k> {
+    fn new(key: &'k [u8]) -> SearchKey<'k> {
         let prefix = match key.first_chunk::<8>() {
             Some(first) => u64::from_be_bytes(*first),
             None => {
@@ -86,7 +86,7 @@ impl<'k> Probe<'k> {
                 u64::from_be_bytes(padded)
             }
         };
-        Probe { prefix, key }
+        SearchKey { prefix, key }
     }
 }
 
@@ -164,14 +164,14 @@ impl<'a> NodeRef<'a> {
         Some(unsafe { NodeRef::new(node) })
     }
 
-    fn compare(self, probe: &Probe<'_>) -> cmp::Ordering {
+    fn compare(self, probe: &SearchKey<'_>) -> cmp::Ordering {
         self.fixed()
             .prefix
             .cmp(&probe.prefix)
             .then_with(|| self.key().cmp(probe.key))
     }
 
-    fn has_key(self, probe: &Probe<'_>) -> bool {
+    fn has_key(self, probe: &SearchKey<'_>) -> bool {
         self.fixed().prefix == probe.prefix && self.key() == probe.key
     }
 }
@@ -288,7 +288,7 @@ impl Memtable {
 
     /// The newest cell of `stored_key`; `hash` is the [`key_hash`] of it.
     pub(crate) fn find_hashed(&self, stored_key: &[u8], hash: u64) -> Option<CellRef<'_>> {
-        self.find(&Probe::new(stored_key), hash)
+        self.find(&SearchKey::new(stored_key), hash)
             .and_then(NodeRef::record)
             .map(RecordRef::cell)
     }
@@ -319,7 +319,7 @@ impl Memtable {
     }
 
     /// The key's node, complete or with its first insert under way.
-    fn find(&self, probe: &Probe<'_>, hash: u64) -> Option<NodeRef<'_>> {
+    fn find(&self, probe: &SearchKey<'_>, hash: u64) -> Option<NodeRef<'_>> {
         // Without a record no bucket is looked at: they are far apart, and in no cache.
         self.first()?;
         let mut link = follow(self.bucket(hash));
@@ -350,13 +350,13 @@ impl Memtable {
 
     /// The last node before `key` and the first one from `key` on.
     pub(super) fn split_before(&self, key: &[u8]) -> (Option<NodeRef<'_>>, Option<NodeRef<'_>>) {
-        let probe = Probe::new(key);
+        let probe = SearchKey::new(key);
         self.split(|node| node.compare(&probe).is_lt(), |_, _| ())
     }
 
     /// The last node up to `key` and the first one behind it.
     pub(super) fn split_after(&self, key: &[u8]) -> (Option<NodeRef<'_>>, Option<NodeRef<'_>>) {
-        let probe = Probe::new(key);
+        let probe = SearchKey::new(key);
         self.split(|node| node.compare(&probe).is_le(), |_, _| ())
     }
 
@@ -415,7 +415,7 @@ impl Inserter {
             bump,
             heights,
         } = self;
-        let probe = Probe::new(stored_key);
+        let probe = SearchKey::new(stored_key);
         let hash = key_hash(stored_key);
         let node = match table.find(&probe, hash) {
             Some(node) => node,
@@ -444,7 +444,7 @@ impl Memtable {
         &self,
         bump: &mut Bump,
         heights: &mut Heights,
-        probe: &Probe<'_>,
+        probe: &SearchKey<'_>,
         hash: u64,
     ) -> NodeRef<'_> {
         let mut splice = [&self.head[0]; HEIGHT_MAX];
@@ -468,7 +468,7 @@ impl Memtable {
     fn make_node(
         &self,
         bump: &mut Bump,
-        probe: &Probe<'_>,
+        probe: &SearchKey<'_>,
         splice: &[&AtomicPtr<ListNode>],
         chain: *mut ListNode,
     ) -> NonNull<ListNode> {

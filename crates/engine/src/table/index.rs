@@ -92,7 +92,7 @@ pub(super) fn add_partition(
 
 /// A data block as its index knows it.
 #[derive(Debug)]
-struct Place {
+struct IndexedBlock {
     handle: Handle,
     version_max: Version,
     shortcut: Shortcut,
@@ -102,7 +102,7 @@ struct Place {
 #[derive(Debug)]
 pub(super) struct Index {
     separators: Keys,
-    places: Box<[Place]>,
+    places: Box<[IndexedBlock]>,
 }
 
 impl Index {
@@ -126,7 +126,7 @@ impl Index {
                 return fail("an index entry is not a handle and a version");
             };
             separators.push(separator);
-            places.push(Place {
+            places.push(IndexedBlock {
                 handle,
                 version_max,
                 shortcut: Shortcut::default(),

@@ -62,7 +62,7 @@ mod testing;
 mod tests;
 
 pub use describe::describe;
-pub(crate) use iter::{LevelIter, Reading, TableIter};
+pub(crate) use iter::{LevelIter, ReadMode, TableIter};
 pub(crate) use mend::MendIter;
 pub use meta::TableMeta;
 pub use reader::Table;

@@ -29,7 +29,7 @@ use std::net::SocketAddr;
 
 /// A request that waits for its answer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingRequest {
     pub(crate) index: u64,
     pub(crate) operation: RequestKind,
     pub(crate) due_ns: u64,
@@ -81,7 +81,7 @@ pub(crate) struct TargetConnection {
     /// Bytes of an answer that is not whole.
     pub(crate) held: Vec<u8>,
     pub(crate) reader: Reader,
-    pub(crate) in_flight: VecDeque<Pending>,
+    pub(crate) in_flight: VecDeque<PendingRequest>,
     /// Is it in the list of free ones?
     pub(crate) is_listed: bool,
     /// Is it in the list of those with something to write?

@@ -1,7 +1,7 @@
 //! The driver: sends requests at the times of the plan, and never waits for an answer to do so.
 //!
 //! ```text
-//! Plan ──► thread 0: requests 0, T, 2T, …     own epoll, own connections, own recorder
+//! DriverPlan ──► thread 0: requests 0, T, 2T, … own epoll, own connections, own recorder
 //!     ╲──► thread 1: requests 1, T+1, …       ──► merged ──► Drive
 //!
 //! due ──► queue of its target ──► free connection ──► written ──► answer
@@ -27,7 +27,7 @@ mod sealed;
 mod worker;
 
 pub use plan::{
-    ArrivalProcess, DriveError, DriverTarget, Idle, Plan, Progress, QueueOrder, StopFlag,
+    ArrivalProcess, DriveError, DriverPlan, DriverTarget, Idle, QueueOrder, RunProgress, StopFlag,
 };
 pub use sealed::TlsTarget;
 
@@ -57,7 +57,7 @@ pub struct Drive {
     pub length_s: f64,
 }
 
-impl Plan {
+impl DriverPlan {
     /// Runs it. `tick` is called about ten times a second on the calling thread.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Plan {
     pub fn drive(
         &self,
         stop: &StopFlag,
-        progress: &Progress,
+        progress: &RunProgress,
         mut tick: impl FnMut(f64),
     ) -> Result<Drive, DriveError> {
         let threads = self.threads.min(self.connections).max(1);

@@ -62,7 +62,7 @@ pub enum Idle {
 
 /// The orders to the driver.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct DriverPlan {
     /// Phases without a gap between them. In a closed loop only their lengths count.
     pub phases: Vec<Vec<Slope>>,
     /// When.
@@ -95,7 +95,7 @@ pub struct Plan {
 
 /// How it goes, readable at any time.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct RunProgress {
     /// Due so far.
     pub planned: AtomicU64,
     /// Whole answers so far.
@@ -173,7 +173,7 @@ impl Iterator for Dues {
     }
 }
 
-impl Plan {
+impl DriverPlan {
     /// The instants at which the phases end, nanoseconds.
     pub fn ends_ns(&self) -> Vec<u64> {
         let mut at_s = 0.0;

@@ -20,13 +20,13 @@ mod overload;
 use crate::address::Address;
 use crate::ammo::Ammo;
 use crate::driver::{
-    ArrivalProcess, Drive, DriveError, DriverTarget, Idle, Plan, Progress, QueueOrder, StopFlag,
-    TlsTarget,
+    ArrivalProcess, Drive, DriveError, DriverPlan, DriverTarget, Idle, QueueOrder, RunProgress,
+    StopFlag, TlsTarget,
 };
 use crate::limits::{RATE_MAX, SEND_LAG_LIMIT_US};
 use crate::run::{
-    FORMAT, Mode, PhaseKind, Profile, Run, Search, SearchStep, SearchWhy, Server, Settings, Target,
-    Tool, Verdict, WorkloadNote,
+    FORMAT, Mode, PhaseKind, Run, Search, SearchStep, SearchWhy, Server, Settings, Target,
+    TargetProfile, Tool, Verdict, WorkloadNote,
 };
 use crate::sampler::AdminPort;
 use crate::schedule::{Shape, Slope, Spacing, mean_rate};
@@ -198,7 +198,7 @@ pub struct Experiment<'a> {
     run: Run,
     origin: Instant,
     next_index: u64,
-    profiles: Vec<Result<Profile, String>>,
+    profiles: Vec<Result<TargetProfile, String>>,
 }
 
 impl fmt::Debug for Experiment<'_> {
@@ -480,8 +480,8 @@ impl Experiment<'_> {
         self.run.is_cut || self.stop.is_asked()
     }
 
-    fn plan(&self, phases: Vec<Vec<Slope>>, pace: ArrivalProcess, source: Source) -> Plan {
-        Plan {
+    fn plan(&self, phases: Vec<Vec<Slope>>, pace: ArrivalProcess, source: Source) -> DriverPlan {
+        DriverPlan {
             phases,
             pace,
             source,
@@ -504,7 +504,11 @@ impl Experiment<'_> {
     }
 
     /// Drives a plan while the watcher is told; adds its phases to the run under these names and kinds.
-    fn drive(&mut self, plan: &Plan, names: &[(String, PhaseKind)]) -> Result<Drive, SetupError> {
+    fn drive(
+        &mut self,
+        plan: &DriverPlan,
+        names: &[(String, PhaseKind)],
+    ) -> Result<Drive, SetupError> {
         let length_s = plan.ends_ns().last().map_or(0.0, |&ns| ns as f64 / 1e9);
         let count = match plan.pace {
             ArrivalProcess::Closed(count) => count,
@@ -523,7 +527,7 @@ impl Experiment<'_> {
             length_s,
             count,
         });
-        let progress = Progress::default();
+        let progress = RunProgress::default();
         let silence_s = self.setup.timeout.as_secs_f64() + SILENCE_S;
         let silence = StopFlag::default();
         let mut origin_s = None;

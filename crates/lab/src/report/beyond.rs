@@ -133,7 +133,7 @@ fn above_zero(
 }
 
 fn reconnects(run: &Run) -> Points {
-    let of = |phase: &crate::run::Phase| -> Points {
+    let of = |phase: &crate::run::PhaseResult| -> Points {
         let seconds = phase.generator.seconds.iter().enumerate();
         seconds
             .map(|(at, row)| (phase.start_s + at as f64 + 0.5, row.reconnects as f64))

@@ -15,7 +15,7 @@
 use super::format::{bytes, count, duration_us, percent, short, significant, utc};
 use super::hdr;
 use super::html::{Table, safe};
-use crate::run::{Counts, Mode, Phase, Run, Verdict};
+use crate::run::{Counts, Mode, PhaseResult, Run, Verdict};
 use std::fmt::Write;
 
 /// The coloured boxes on top.
@@ -66,7 +66,7 @@ pub(crate) fn banners(run: &Run) -> String {
     out
 }
 
-fn sentence(run: &Run, phase: &Phase) -> String {
+fn sentence(run: &Run, phase: &PhaseResult) -> String {
     let counts = &phase.counts;
     let done = counts.ok as f64 / phase.length_s.max(1e-9);
     let mut text = if run.settings.mode == Mode::Open {
@@ -177,7 +177,7 @@ pub(crate) fn tiles(run: &Run) -> String {
 }
 
 /// Counts by operation, and for the whole phase when there are several.
-pub(crate) fn operations(phase: &Phase) -> Table {
+pub(crate) fn operations(phase: &PhaseResult) -> Table {
     let mut table = Table::new(&[
         "operation",
         "planned",
@@ -227,7 +227,7 @@ pub(crate) fn operations(phase: &Phase) -> Table {
 }
 
 /// Answers by status, and bytes.
-pub(crate) fn statuses(phase: &Phase) -> String {
+pub(crate) fn statuses(phase: &PhaseResult) -> String {
     let counts = &phase.counts;
     let mix: Vec<String> = counts
         .statuses
@@ -248,7 +248,7 @@ pub(crate) fn statuses(phase: &Phase) -> String {
 }
 
 /// Targets side by side, when there are several.
-pub(crate) fn targets(run: &Run, phase: &Phase) -> Table {
+pub(crate) fn targets(run: &Run, phase: &PhaseResult) -> Table {
     let mut table = Table::new(&[
         "target",
         "planned",

@@ -158,7 +158,7 @@ pub fn phase(
     length_s: u64,
     ops: &[(&str, f64)],
     taste: Taste,
-) -> Phase {
+) -> PhaseResult {
     let ops: Vec<OpResult> = ops
         .iter()
         .map(|(op, rate)| operation(op, *rate, length_s, taste))
@@ -179,7 +179,7 @@ pub fn phase(
         send_lag_us_max: 80.0,
         reconnects: 0,
     };
-    Phase {
+    PhaseResult {
         name: name.to_owned(),
         kind,
         start_s,
@@ -211,7 +211,7 @@ pub fn phase(
 }
 
 /// More was planned: some of it is refused, some given up behind the send, most never sent.
-fn overloaded(phase: &mut Phase, factor: f64) {
+fn overloaded(phase: &mut PhaseResult, factor: f64) {
     let op = &mut phase.ops[0];
     let rate = op.seconds[0].planned as f64;
     let more = (rate * (factor - 1.0)) as u64;
@@ -500,7 +500,7 @@ pub fn run(taste: Taste) -> Run {
         });
     }
     let mut random = Prng::named(taste.seed, "profile");
-    let profile = |kind: &str, folded| Profile {
+    let profile = |kind: &str, folded| TargetProfile {
         target: 0,
         kind: kind.to_owned(),
         start_s: 20.0,

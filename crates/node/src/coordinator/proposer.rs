@@ -20,7 +20,7 @@
 
 use crate::hlc::{CLOCK_MIN, COUNTER_BITS};
 use crate::limits::ANCESTOR_AGE_MS;
-use crate::turns::Standing;
+use crate::turns::TurnStanding;
 use dendra_base::peer::{ANCESTORS_MAX, Ballot, Condition, Lineage, Proposal};
 use dendra_base::{Cell, Version};
 
@@ -31,7 +31,7 @@ pub(crate) struct Proposer {
     /// The client's value. Its version is zero: each proposal has one of its own.
     pub(crate) value: Cell,
     /// Where it stands among the conditional writes of its key and loop.
-    pub(crate) standing: Standing,
+    pub(crate) standing: TurnStanding,
     /// Of the attempt under way; zero before the first one.
     pub(crate) ballot: Ballot,
     /// How many writes had come to this loop when `ballot` was drawn: those that wait share the
@@ -83,7 +83,7 @@ impl Proposer {
         Proposer {
             condition,
             value,
-            standing: Standing::New,
+            standing: TurnStanding::New,
             ballot: Ballot::ZERO,
             before: 0,
             is_outbid: false,

@@ -35,7 +35,7 @@ use bytes::Bytes;
 use dendra_base::limits::KEY_BYTES_MAX;
 use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
 use dendra_base::{Cell, CellId, Guard, Key};
-use job::Question;
+use job::ProtocolQuestion;
 
 /// A peer asks.
 pub(crate) fn asked(desk: &mut Desk, turn: &mut Turn<'_>, asker: Asker, stamp: Stamp, ask: Ask) {
@@ -174,11 +174,11 @@ pub(crate) fn begin(
             desk.write(turn, order, Key::user(&key), cell, Guard::Newest);
         }
         Ask::Prepare { key, ballot } => {
-            let question = Question::Prepare { ballot };
+            let question = ProtocolQuestion::Prepare { ballot };
             protocol::begin(desk, turn, requester, key, question, deadline_us);
         }
         Ask::Accept { key, proposal } => {
-            let question = Question::Accept { proposal };
+            let question = ProtocolQuestion::Accept { proposal };
             protocol::begin(desk, turn, requester, key, question, deadline_us);
         }
         Ask::Page { range, bytes } => page(desk, turn, requester, range, bytes, deadline_us),

@@ -21,7 +21,7 @@
 //! Not here: whether enough members promised (`coordinator/paxos.rs`), the bytes (`record.rs`).
 //! See: docs/protocol.md.
 
-use super::job::{At, IfLost, ProtocolJob, Question};
+use super::job::{At, IfLost, ProtocolJob, ProtocolQuestion};
 use super::record::Record;
 use crate::desk::{Desk, Order, Turn, refused};
 use crate::limits::PROTOCOL_TRIES_MAX;
@@ -37,7 +37,7 @@ pub(crate) fn begin(
     turn: &mut Turn<'_>,
     requester: Requester,
     key: Bytes,
-    question: Question,
+    question: ProtocolQuestion,
     deadline_us: u64,
 ) {
     desk.follow(question.ballot().hlc);
@@ -94,7 +94,7 @@ pub(crate) fn read(
         Some(None) => return lost(desk, turn, job),
     }
     let ballot = job.question.ballot();
-    let is_adopted = matches!(job.question, Question::Adopt { .. });
+    let is_adopted = matches!(job.question, ProtocolQuestion::Adopt { .. });
     let is_below = ballot < job.record.promised;
     if is_below && !is_adopted {
         let (promised, line) = (job.record.promised, job.record.line());
@@ -102,19 +102,19 @@ pub(crate) fn read(
         return;
     }
     match &job.question {
-        Question::Prepare { .. } => {
+        ProtocolQuestion::Prepare { .. } => {
             job.at = At::Stored;
             let (key, deadline_us) = (Key::user(&job.key), job.deadline_us);
             desk.read(turn, Order::Protocol(job), key, deadline_us);
         }
-        Question::Accept { proposal } => {
+        ProtocolQuestion::Accept { proposal } => {
             let record = Record {
                 promised: ballot.max(job.record.promised),
                 accepted: Some(proposal.clone()),
             };
             write_record(desk, turn, job, record);
         }
-        Question::Adopt { record, .. } => {
+        ProtocolQuestion::Adopt { record, .. } => {
             let joined = job.record.clone().joined(record.clone());
             if joined == job.record {
                 desk.reply(turn, job.requester, Answer::Accepted);
@@ -129,7 +129,9 @@ pub(crate) fn read(
 /// is answered. But a repair, which has the promises of the other owners, writes the record anew.
 fn lost(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<ProtocolJob>) {
     let record = match (&job.question, &job.at) {
-        (Question::Adopt { record, if_lost }, At::Record) if *if_lost == IfLost::WriteAnew => {
+        (ProtocolQuestion::Adopt { record, if_lost }, At::Record)
+            if *if_lost == IfLost::WriteAnew =>
+        {
             record
         }
         _ => {
@@ -213,8 +215,8 @@ pub(crate) fn wrote(
 ) {
     match result {
         Ok(StoreOutcome::Applied { .. }) => match job.question {
-            Question::Prepare { .. } => promised(desk, turn, &mut job),
-            Question::Accept { .. } | Question::Adopt { .. } => {
+            ProtocolQuestion::Prepare { .. } => promised(desk, turn, &mut job),
+            ProtocolQuestion::Accept { .. } | ProtocolQuestion::Adopt { .. } => {
                 desk.reply(turn, job.requester, Answer::Accepted);
             }
         },

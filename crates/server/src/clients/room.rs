@@ -134,13 +134,13 @@ impl Drop for Room {
 }
 
 /// A place in the line, left when dropped.
-struct Place<'a> {
+struct LinePlace<'a> {
     rooms: &'a Rooms,
     source: IpAddr,
     number: u64,
 }
 
-impl Drop for Place<'_> {
+impl Drop for LinePlace<'_> {
     fn drop(&mut self) {
         let rooms = self.rooms;
         rooms.forget(self.source, |source| {
@@ -250,7 +250,7 @@ impl Rooms {
         .await
     }
 
-    fn line_up(&self, seat: &Rc<Seat>, source: IpAddr, bytes: u64) -> Place<'_> {
+    fn line_up(&self, seat: &Rc<Seat>, source: IpAddr, bytes: u64) -> LinePlace<'_> {
         let number = self.next_number.get();
         self.next_number.set(number + 1);
         self.waiting_bytes.set(self.waiting_bytes.get() + bytes);
@@ -262,7 +262,7 @@ impl Rooms {
             bytes,
             seat,
         });
-        Place {
+        LinePlace {
             rooms: self,
             source,
             number,

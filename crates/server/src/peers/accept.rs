@@ -23,7 +23,7 @@ use super::hello_maker::HelloMaker;
 use super::notes::learn;
 use super::secrets::Hellos;
 use crate::clients::socket::Socket;
-use crate::clients::unproven::Place;
+use crate::clients::unproven::UnprovenPlace;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use crate::tls::ByteStream;
@@ -223,7 +223,7 @@ pub(crate) async fn serve<Guest>(
 
 /// The bytes of the first frame, if they come in time and while there is room.
 async fn first_frame(
-    place: &Place<'_>,
+    place: &UnprovenPlace<'_>,
     stream: &mut ByteStream,
 ) -> io::Result<[u8; PROOF_FRAME_BYTES]> {
     let mut frame = [0; PROOF_FRAME_BYTES];

@@ -41,7 +41,7 @@ pub enum Verdict {
 /// the client was told? On one member it may not. In a cluster it may: its version can come from a
 /// clock that is ahead and that the later write's majority has not heard of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pending {
+pub enum PendingRule {
     /// No.
     EndsWhenReplaced,
     /// Yes: the plain definition of linearizability.
@@ -124,7 +124,7 @@ impl Searches {
 }
 
 /// Checks every key that saw only operations of the default level, and values without an end.
-pub fn check(history: &[ClientOp], pending: Pending) -> (Vec<Violation>, Searches) {
+pub fn check(history: &[ClientOp], pending: PendingRule) -> (Vec<Violation>, Searches) {
     let mut keys: BTreeMap<usize, Vec<&ClientOp>> = BTreeMap::new();
     for op in history {
         keys.entry(op.key).or_default().push(op);
@@ -142,7 +142,7 @@ pub fn check(history: &[ClientOp], pending: Pending) -> (Vec<Violation>, Searche
         if verdict != Verdict::Bad {
             continue;
         }
-        let rule = match key_verdict(&ops, Pending::StaysOpen) {
+        let rule = match key_verdict(&ops, PendingRule::StaysOpen) {
             Verdict::Bad => Rule::NotLinearizable,
             Verdict::Good | Verdict::Undecided => Rule::LateUnknown,
         };
@@ -153,7 +153,7 @@ pub fn check(history: &[ClientOp], pending: Pending) -> (Vec<Violation>, Searche
 }
 
 /// The verdict on the operations on one key.
-pub fn key_verdict(ops: &[&ClientOp], pending: Pending) -> Verdict {
+pub fn key_verdict(ops: &[&ClientOp], pending: PendingRule) -> Verdict {
     let steps = steps(ops);
     // A write that was not seen is rarely needed to explain anything. A write that did take effect
     // mostly did so before its client was told. So the search goes first without such writes, then
@@ -276,7 +276,7 @@ fn windows(steps: &[Step], effect: EffectWindow) -> Vec<&[Step]> {
     windows
 }
 
-fn search(steps: &[Step], pending: Pending, effect: EffectWindow) -> Verdict {
+fn search(steps: &[Step], pending: PendingRule, effect: EffectWindow) -> Verdict {
     let windows = windows(steps, effect);
     let seen = last_seen(&windows);
     let mut walks = vec![Walk::new(windows[0], pending, &seen, 0)];
@@ -335,7 +335,7 @@ enum WalkFind {
 /// All orders of one window, one after the other.
 struct Walk<'a> {
     steps: &'a [Step],
-    pending: Pending,
+    pending: PendingRule,
     last_seen: &'a HashMap<ValueId, usize>,
     window: usize,
     /// Unplaced operations that saw a value.
@@ -356,7 +356,7 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn new(
         steps: &'a [Step],
-        pending: Pending,
+        pending: PendingRule,
         last_seen: &'a HashMap<ValueId, usize>,
         window: usize,
     ) -> Walk<'a> {
@@ -431,7 +431,7 @@ impl<'a> Walk<'a> {
     /// Places a candidate, if its answer fits and leads to a state that was not visited yet.
     fn place(&mut self, at: usize) -> bool {
         let step = &self.steps[at];
-        let is_over = self.pending == Pending::EndsWhenReplaced && step.told < self.replaced;
+        let is_over = self.pending == PendingRule::EndsWhenReplaced && step.told < self.replaced;
         if is_over || self.is_early(step) {
             return false;
         }

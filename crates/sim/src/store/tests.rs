@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use dendra_base::peer::Condition;
 use dendra_base::{CellRef, Guard};
 
@@ -32,7 +32,7 @@ fn draw_write(prng: &mut Prng) -> Write {
 
 #[test]
 fn the_map_and_the_engine_agree() {
-    let shape = Plan::draw(1).shape;
+    let shape = RunPlan::draw(1).shape;
     let identity = Identity { node: 1, origin: 1 };
     for seed in 0..40 {
         let mut prng = Prng::new(seed);
@@ -90,7 +90,7 @@ fn the_map_and_the_engine_agree() {
 
 #[test]
 fn a_commit_survives_every_crash_and_a_damaged_cell_is_an_error() {
-    let shape = Plan::draw(1).shape;
+    let shape = RunPlan::draw(1).shape;
     let identity = Identity { node: 1, origin: 1 };
     for kind in [StoreKind::Map, StoreKind::Engine] {
         for how in [Crash::PowerLoss, Crash::Killed] {
@@ -129,7 +129,7 @@ fn a_commit_survives_every_crash_and_a_damaged_cell_is_an_error() {
 
 #[test]
 fn while_reads_fail_nothing_is_known_and_nothing_is_absent() {
-    let shape = Plan::draw(1).shape;
+    let shape = RunPlan::draw(1).shape;
     let identity = Identity { node: 1, origin: 1 };
     for kind in [StoreKind::Map, StoreKind::Engine] {
         let mut store = Store::open(&Disk::new(kind), &shape, identity, 1).expect("a new folder");

@@ -22,15 +22,15 @@
 
 use super::meeting::IMAGES_US;
 use super::names::{key_name, value_number};
-use super::state::{Happening, Image, Phase, Setup, SimulatedClient, World};
-use crate::check::linear::{Pending, Searches};
+use super::state::{Happening, Image, RunPhase, Setup, SimulatedClient, World};
+use crate::check::linear::{PendingRule, Searches};
 use crate::check::store::Copy;
 use crate::check::{self, Disks, Rule};
 use crate::history::{ClientEnd, ClientOp, Promise};
 use crate::machines::Town;
 use crate::member::{Clock, SimulatedMember};
 use crate::plan::{
-    Fault, FaultKind, KeyClass, Plan, Planned, PlannedBase, PlannedKind, PlannedScan,
+    Fault, FaultKind, KeyClass, Planned, PlannedBase, PlannedKind, PlannedScan, RunPlan,
 };
 use crate::schedule::Schedule;
 use crate::store::{Crash, Disk, PageRange, Store};
@@ -68,7 +68,7 @@ const PROBED_KEYS: usize = 6;
 const READ_ROUNDS: u8 = 3;
 
 impl<'a> World<'a> {
-    pub(super) fn new(plan: &'a Plan, setup: Setup) -> World<'a> {
+    pub(super) fn new(plan: &'a RunPlan, setup: Setup) -> World<'a> {
         let shape = &plan.shape;
         let listed = (0..shape.members)
             .map(|member| Listed::new(&format!("http://10.0.0.{}:8080", member + 1)))
@@ -100,7 +100,7 @@ impl<'a> World<'a> {
             walks: Vec::new(),
             scans: Vec::new(),
             cuts: Vec::new(),
-            phase: Phase::Chaos,
+            phase: RunPhase::Chaos,
             image: plan.image.as_ref().map(|_| Image::new(shape.members)),
             violations: Vec::new(),
             searches: Searches::default(),
@@ -132,19 +132,19 @@ impl<'a> World<'a> {
             self.schedule.at(think_us, Happening::Begin { client });
         }
         self.schedule
-            .at(self.plan.shape.chaos_us, Happening::Phase(Phase::Calm));
+            .at(self.plan.shape.chaos_us, Happening::Phase(RunPhase::Calm));
     }
 
     pub(super) fn is_calm(&self) -> bool {
-        self.phase != Phase::Chaos
+        self.phase != RunPhase::Chaos
     }
 
-    pub(super) fn enter(&mut self, phase: Phase) {
+    pub(super) fn enter(&mut self, phase: RunPhase) {
         let is_busy = self
             .clients
             .iter()
             .any(|c| c.waits_for.is_some() || !c.todo.is_empty());
-        if is_busy && phase != Phase::Calm {
+        if is_busy && phase != RunPhase::Calm {
             self.schedule.after(LOOK_US, Happening::Phase(phase));
             return;
         }
@@ -152,48 +152,48 @@ impl<'a> World<'a> {
         self.trace
             .line(self.schedule.now_us(), || format!("PHASE {phase:?}"));
         let (next, after_us) = match phase {
-            Phase::Chaos | Phase::Calm => {
+            RunPhase::Chaos | RunPhase::Calm => {
                 self.clients
                     .iter_mut()
                     .for_each(|client| client.todo.clear());
                 self.heal_all();
                 self.calm_town();
                 match self.plan.wrong_clocks {
-                    Some(_) => (Phase::Wrong, CALM_US),
-                    None if self.town.is_some() => (Phase::Quiet, CALM_US),
-                    None => (Phase::Probes, CALM_US),
+                    Some(_) => (RunPhase::Wrong, CALM_US),
+                    None if self.town.is_some() => (RunPhase::Quiet, CALM_US),
+                    None => (RunPhase::Probes, CALM_US),
                 }
             }
-            Phase::Quiet if self.is_town_at_rest() => (Phase::Probes, CALM_US),
-            Phase::Quiet => (Phase::Quiet, LOOK_US),
-            Phase::Wrong if self.is_anybody_ill() => (Phase::Probes, 1),
-            Phase::Wrong => {
+            RunPhase::Quiet if self.is_town_at_rest() => (RunPhase::Probes, CALM_US),
+            RunPhase::Quiet => (RunPhase::Quiet, LOOK_US),
+            RunPhase::Wrong if self.is_anybody_ill() => (RunPhase::Probes, 1),
+            RunPhase::Wrong => {
                 self.set_clocks();
-                (Phase::Others, CLOCKS_US)
+                (RunPhase::Others, CLOCKS_US)
             }
-            Phase::Others => {
+            RunPhase::Others => {
                 self.probe();
-                (Phase::Right, LOOK_US)
+                (RunPhase::Right, LOOK_US)
             }
-            Phase::Right => {
+            RunPhase::Right => {
                 self.set_clocks();
-                (Phase::Probes, CLOCKS_US)
+                (RunPhase::Probes, CLOCKS_US)
             }
-            Phase::Probes => {
+            RunPhase::Probes => {
                 self.probe();
                 if self.meets() {
-                    (Phase::Images, LOOK_US)
+                    (RunPhase::Images, LOOK_US)
                 } else {
-                    (Phase::Settle, LOOK_US)
+                    (RunPhase::Settle, LOOK_US)
                 }
             }
-            Phase::Images if self.is_anybody_ill() => (Phase::Settle, 1),
-            Phase::Images => {
+            RunPhase::Images if self.is_anybody_ill() => (RunPhase::Settle, 1),
+            RunPhase::Images => {
                 self.begin_images();
-                (Phase::Settle, IMAGES_US)
+                (RunPhase::Settle, IMAGES_US)
             }
-            Phase::Settle => (Phase::Reads(0), HINTED_US),
-            Phase::Reads(round) => {
+            RunPhase::Settle => (RunPhase::Reads(0), HINTED_US),
+            RunPhase::Reads(round) => {
                 if round == 0 {
                     self.reads_us = self.now_us();
                     self.judge_hinted();
@@ -203,13 +203,13 @@ impl<'a> World<'a> {
                 }
                 self.read_everything();
                 if round + 1 < READ_ROUNDS {
-                    (Phase::Reads(round + 1), SETTLE_US)
+                    (RunPhase::Reads(round + 1), SETTLE_US)
                 } else {
-                    (Phase::Rest, SETTLE_US)
+                    (RunPhase::Rest, SETTLE_US)
                 }
             }
-            Phase::Rest => (Phase::Over, REST_US),
-            Phase::Over => return,
+            RunPhase::Rest => (RunPhase::Over, REST_US),
+            RunPhase::Over => return,
         };
         self.schedule.after(after_us, Happening::Phase(next));
     }
@@ -226,7 +226,7 @@ impl<'a> World<'a> {
         let Some(wrong) = plan.wrong_clocks.as_ref() else {
             return;
         };
-        let is_begin = self.phase == Phase::Wrong;
+        let is_begin = self.phase == RunPhase::Wrong;
         let now_us = self.now_us();
         if is_begin {
             self.wrong_us.0 = now_us
@@ -397,7 +397,7 @@ impl<'a> World<'a> {
             self.violations.extend(found);
             self.searches = searches;
         }
-        if self.phase == Phase::Over && self.violations.is_empty() {
+        if self.phase == RunPhase::Over && self.violations.is_empty() {
             self.judge_availability();
             self.judge_wrong_clocks();
             self.judge_scans();
@@ -412,10 +412,10 @@ impl<'a> World<'a> {
     }
 
     /// One log is one order: a write that it did not take before the next one is never taken.
-    fn pending(&self) -> Pending {
+    fn pending(&self) -> PendingRule {
         match self.plan.shape.members {
-            1 => Pending::EndsWhenReplaced,
-            _ => Pending::StaysOpen,
+            1 => PendingRule::EndsWhenReplaced,
+            _ => PendingRule::StaysOpen,
         }
     }
 

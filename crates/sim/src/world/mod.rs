@@ -36,15 +36,15 @@ use crate::check::linear::Searches;
 use crate::check::{Rule, Violation};
 use crate::history::ClientOp;
 use crate::limits::BEHIND_LEN;
-use crate::member::{MemberLoop, Pending, Waiter};
-use crate::plan::Plan;
+use crate::member::{MemberLoop, PendingWrite, Waiter};
+use crate::plan::RunPlan;
 use crate::planted::ShellBug;
 use crate::store::{Crash, Fate, PageRange, Store, Write};
 use dendra_base::peer::{Answer, Readiness};
 use dendra_base::{CellRef, Key, Space, Version};
 use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome};
 pub use state::Setup;
-use state::{Happening, Phase, World};
+use state::{Happening, RunPhase, World};
 
 /// The bytes that a slice of a scrub reads, about.
 const SCRUB_BYTES: u64 = 4 << 10;
@@ -73,12 +73,12 @@ pub struct Report {
 }
 
 /// Runs `plan` to its end.
-pub fn run(plan: &Plan, setup: Setup) -> Report {
+pub fn run(plan: &RunPlan, setup: Setup) -> Report {
     let mut world = World::new(plan, setup);
     world.begin();
     while let Some(happening) = world.schedule.take() {
         world.happen(happening);
-        if world.phase == Phase::Over || !world.violations.is_empty() {
+        if world.phase == RunPhase::Over || !world.violations.is_empty() {
             break;
         }
         if world.schedule.count() > plan.happenings_max() {
@@ -472,14 +472,14 @@ impl World<'_> {
                     let version = write.cell.version;
                     let result = Ok(StoreOutcome::Applied { version });
                     self.give_later(member, lane, 0, Event::Wrote { ticket, result });
-                    self.members[member].queue.push(Pending {
+                    self.members[member].queue.push(PendingWrite {
                         lane,
                         waiter: Waiter::Nobody,
                         write,
                     });
                 } else {
                     let waiter = Waiter::Loop(ticket);
-                    self.members[member].queue.push(Pending {
+                    self.members[member].queue.push(PendingWrite {
                         lane,
                         waiter,
                         write,
@@ -575,7 +575,7 @@ impl World<'_> {
             let cell = CellRef::value(key.as_stored(), version, b"").to_owned();
             let guard = dendra_base::Guard::Newest;
             let write = Write { key, cell, guard };
-            it.in_flight.push(Pending {
+            it.in_flight.push(PendingWrite {
                 lane: 0,
                 waiter: Waiter::Nobody,
                 write,

@@ -1,10 +1,10 @@
 //! The state of a run: members, clients, messages, and the schedule of events.
 //!
 //! ```text
-//! Setup, Plan ─► World ─┬─ Schedule of Happening     the next event
+//! Setup, RunPlan ─► World ─┬─ Schedule of Happening  the next event
 //!                       ├─ SimulatedMember, Envelope  the cluster
 //!                       ├─ SimulatedClient, Walk      the askers
-//!                       └─ Phase, Image               where the run is
+//!                       └─ RunPhase, Image            where the run is
 //! ```
 //!
 //! Invariants
@@ -18,7 +18,7 @@ use crate::decider::Midwife;
 use crate::history::{ClientOp, Scan, Seen};
 use crate::machines::Town;
 use crate::member::SimulatedMember;
-use crate::plan::{CutLinks, Plan, Planned, PlannedScan};
+use crate::plan::{CutLinks, Planned, PlannedScan, RunPlan};
 use crate::planted::ShellBug;
 use crate::schedule::Schedule;
 use crate::store::Disk;
@@ -49,7 +49,7 @@ pub struct Setup {
 
 /// Where a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum RunPhase {
     Chaos,
     Calm,
     Quiet,
@@ -243,12 +243,12 @@ pub(crate) enum Happening {
     /// The operator looks whether something waits for it.
     Operator,
     /// The next phase begins.
-    Phase(Phase),
+    Phase(RunPhase),
 }
 
 /// A run.
 pub(crate) struct World<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a RunPlan,
     pub(super) setup: Setup,
     pub(super) prng: Prng,
     pub(super) schedule: Schedule<Happening>,
@@ -264,7 +264,7 @@ pub(crate) struct World<'a> {
     pub(super) scans: Vec<Scan>,
     /// What cuts which links, by fault.
     pub(super) cuts: Vec<(usize, CutLinks)>,
-    pub(super) phase: Phase,
+    pub(super) phase: RunPhase,
     /// When the last reads began.
     pub(super) reads_us: u64,
     /// From when to when clocks were wrong while everything else was well.

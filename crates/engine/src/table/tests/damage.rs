@@ -54,7 +54,7 @@ fn ask_everything(table: &Arc<Table>, model: &Model) -> Result<(), String> {
         (Direction::Forward, forward),
         (Direction::Backward, backward),
     ] {
-        let mut iter = TableIter::new(Arc::clone(table), Reading::Ahead(1 << 10));
+        let mut iter = TableIter::new(Arc::clone(table), ReadMode::Ahead(1 << 10));
         let mut seen = 0;
         let mut done = iter.seek(Bound::Unbounded, direction);
         while let (Ok(()), Some((key, cell))) = (&done, iter.current()) {
@@ -249,8 +249,8 @@ fn survive(folder: &Folder) {
             let _ = table.get(&cache, key, hash, Version::ZERO, first, Wait::Block);
         }
         for reading in [
-            Reading::Cached(Arc::clone(&cache), FillCache::Yes),
-            Reading::Ahead(1 << 10),
+            ReadMode::Cached(Arc::clone(&cache), FillCache::Yes),
+            ReadMode::Ahead(1 << 10),
         ] {
             for direction in [Direction::Forward, Direction::Backward] {
                 let mut iter = TableIter::new(Arc::clone(&table), reading.clone());

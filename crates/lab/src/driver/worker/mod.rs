@@ -19,9 +19,11 @@ mod receive;
 mod wait;
 
 use super::arrival::Reads;
-use super::connection::{Pending, TargetConnection, Wrote};
+use super::connection::{PendingRequest, TargetConnection, Wrote};
 use super::patience::Patience;
-use super::plan::{ArrivalProcess, DriveError, Plan, Progress, QueueOrder, Seen, StopFlag};
+use super::plan::{
+    ArrivalProcess, DriveError, DriverPlan, QueueOrder, RunProgress, Seen, StopFlag,
+};
 use crate::limits::{
     BACKLOG_LEN_MAX, CONNECT_MS_MAX, CUT_GRACE_MS, NAP_MS_MAX, OPENING_MAX, READ_BYTES,
 };
@@ -58,7 +60,7 @@ struct Waiting {
 }
 
 pub(super) struct Worker<'a> {
-    plan: &'a Plan,
+    plan: &'a DriverPlan,
     number: u64,
     step: u64,
     epoll: OwnedFd,
@@ -137,7 +139,7 @@ fn system(errno: Errno) -> DriveError {
 impl<'a> Worker<'a> {
     /// A worker with its connections made.
     pub(super) fn connected(
-        plan: &'a Plan,
+        plan: &'a DriverPlan,
         number: u32,
         threads: u32,
     ) -> Result<Worker<'a>, DriveError> {
@@ -278,7 +280,7 @@ impl<'a> Worker<'a> {
         mut self,
         start: Instant,
         stop: &StopFlag,
-        progress: &Progress,
+        progress: &RunProgress,
     ) -> Result<Seen, DriveError> {
         self.start = start;
         self.sample.cpu_ns = thread_cpu_ns();
@@ -552,7 +554,7 @@ impl<'a> Worker<'a> {
             templates.first(ask.operation).render(&fill, out);
         }
         let bytes = (out.len() - before) as u64;
-        connection.in_flight.push_back(Pending {
+        connection.in_flight.push_back(PendingRequest {
             index: waiting.index,
             operation: ask.operation,
             due_ns: waiting.due_ns,
@@ -726,7 +728,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Adds the changes since the last time to the numbers that others read.
-    fn show(&self, progress: &Progress, shown: &mut [u64; 3]) {
+    fn show(&self, progress: &RunProgress, shown: &mut [u64; 3]) {
         let now = [self.planned, self.answered, self.errors];
         let cells = [&progress.planned, &progress.answered, &progress.errors];
         for ((now, shown), cell) in now.into_iter().zip(shown).zip(cells) {

@@ -17,7 +17,7 @@
 
 use super::{Worker, reads_first};
 use crate::driver::answer::{FoundAnswer, Whole};
-use crate::driver::connection::{Pending, Wrote};
+use crate::driver::connection::{PendingRequest, Wrote};
 use crate::recorder::{Ended, RequestEnd};
 use crate::template::Fill;
 use dendra_base::workload::RequestKind;
@@ -256,7 +256,7 @@ impl Worker<'_> {
     }
 
     /// The write of an operation that has read.
-    fn append_second(&mut self, slot: usize, mut pending: Pending) {
+    fn append_second(&mut self, slot: usize, mut pending: PendingRequest) {
         let ask = self.plan.source.ask(pending.index, &mut self.key);
         let condition = match (pending.operation, self.connections[slot].reader.etag()) {
             (RequestKind::CompareAndSet, b"") => b"If-None-Match: *".to_vec(),

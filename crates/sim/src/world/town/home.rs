@@ -17,7 +17,7 @@
 use super::super::state::{Envelope, Happening, World};
 use crate::check::Rule;
 use crate::machines::node_of;
-use crate::member::{Pending, Waiter};
+use crate::member::{PendingWrite, Waiter};
 use crate::process_steward::ProcessSteward;
 use crate::store::{PageRange, Store, Write};
 use dendra_base::{CellRef, ClusterVersions, Guard, Key, Space, Version};
@@ -309,7 +309,7 @@ impl World<'_> {
             return;
         };
         store.raise_hlc_ceiling(write.cell.version.hlc);
-        it.queue.push(Pending {
+        it.queue.push(PendingWrite {
             lane: 0,
             waiter: Waiter::Steward,
             write,
