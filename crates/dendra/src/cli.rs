@@ -84,7 +84,7 @@ pub(crate) enum Command {
     /// Remove one key, whether it is there or not
     Delete(Delete),
     /// Print a range of keys, sorted by bytes
-    Scan(Scan),
+    Scan(ScanArgs),
     /// Store many records: a folder, NDJSON or TSV
     Load(Load),
     /// Copy a running node or cluster to a folder of backups; list, verify, prune
@@ -111,7 +111,7 @@ pub(crate) enum Command {
     /// Run a cluster on this machine, and hurt it: dev kill 2, dev cut 1 2, dev heal, dev add, dev replace 2
     Dev(DevArgs),
     /// Show who owns what in a cluster, and what a change of its members would move
-    Ring(Ring),
+    Ring(RingArgs),
     /// Make a private CA, and certificates for members and clients
     Cert(Cert),
     /// Make, show and revoke tokens
@@ -433,7 +433,7 @@ pub(crate) struct Cert {
 
 /// `dendra ring`
 #[derive(Debug, Args)]
-pub(crate) struct Ring {
+pub(crate) struct RingArgs {
     /// All members, with commas between them; an entry may end in ;weight=N;zone=NAME
     #[arg(long, env = "DENDRA_CLUSTER", value_name = "URL,URL,…")]
     pub(crate) cluster: String,
@@ -754,7 +754,7 @@ pub(crate) struct Delete {
 
 /// `dendra scan`
 #[derive(Debug, Args)]
-pub(crate) struct Scan {
+pub(crate) struct ScanArgs {
     /// First key, inclusive; without it and --prefix, all keys
     #[arg(long, value_name = "KEY", conflicts_with = "prefix")]
     pub(crate) start: Option<OsString>,

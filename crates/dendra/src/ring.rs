@@ -46,7 +46,7 @@ struct RingChange {
 }
 
 /// `dendra ring`
-pub(crate) fn ring(args: &cli::Ring) -> ExitResult {
+pub(crate) fn ring(args: &cli::RingArgs) -> ExitResult {
     let members = parsed(args.cluster.split(','))?;
     let table = Table::new(args, &members).map_err(|bad| unusable("--cluster", &bad))?;
     let change = RingChange::asked_for(args, &members, &table)?;
@@ -86,7 +86,7 @@ fn unusable(list: &str, bad: &BadTopology) -> Failure {
 }
 
 impl Table {
-    fn new(args: &cli::Ring, members: &[Member]) -> Result<Table, BadTopology> {
+    fn new(args: &cli::RingArgs, members: &[Member]) -> Result<Table, BadTopology> {
         let topology = topology(
             &args.cluster_name,
             members,
@@ -258,7 +258,7 @@ impl Table {
 
 impl RingChange {
     fn asked_for(
-        args: &cli::Ring,
+        args: &cli::RingArgs,
         members: &[Member],
         before: &Table,
     ) -> Result<Option<RingChange>, Failure> {
@@ -344,7 +344,7 @@ impl RingChange {
 mod tests {
     use super::*;
 
-    fn args(more: &[&str]) -> cli::Ring {
+    fn args(more: &[&str]) -> cli::RingArgs {
         use clap::Parser;
         let list = "h1:1;zone=a,h2:1;zone=b,h3:1;zone=c,h4:1;zone=a;weight=2";
         let given = [&["dendra", "ring", "--cluster", list], more].concat();

@@ -13,7 +13,7 @@
 //! Not here: the framing on the wire (crate `wire`).
 //! See: docs/cli.md, docs/api.md.
 
-use crate::cli::Scan;
+use crate::cli::ScanArgs;
 use crate::client::{BodyPiece, Client, HttpRequest, Stream};
 use crate::console::Console;
 use crate::encoding::{self, Encoding};
@@ -58,7 +58,7 @@ impl<W: Write> Printer<W> {
     }
 }
 
-fn question(args: &Scan) -> Result<HttpRequest, Failure> {
+fn question(args: &ScanArgs) -> Result<HttpRequest, Failure> {
     let encoding = args.client.encoding();
     let mut query = Query::default();
     let mut add = |name: &str, given: &Option<std::ffi::OsString>| -> Result<bool, Failure> {
@@ -99,7 +99,7 @@ fn key_of(name: &str, text: &OsStr, encoding: Encoding) -> Result<Vec<u8>, Failu
 }
 
 /// `dendra scan`
-pub(crate) async fn scan(args: &Scan, console: Console) -> ExitResult {
+pub(crate) async fn scan(args: &ScanArgs, console: Console) -> ExitResult {
     let ask = question(args)?;
     let client = ops::client(&args.client, console)?;
     let stream = client

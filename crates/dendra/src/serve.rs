@@ -17,7 +17,7 @@
 use crate::backup::schedule;
 use crate::cli::{Colour, SettingsFlags};
 use crate::config::table::Value;
-use crate::config::{Effective, Said, Source};
+use crate::config::{ConfigInputs, Effective, Source};
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::logs;
@@ -26,7 +26,7 @@ use dendra_server::{ExitReason, Running};
 
 /// `dendra serve`
 pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> ExitResult {
-    let effective = Said::gather(flags.given.clone(), flags.config.as_deref())
+    let effective = ConfigInputs::gather(flags.given.clone(), flags.config.as_deref())
         .and_then(|said| said.resolve())
         .map_err(|problems| Failure::usage(problems.to_string()))?;
     let mut settings = effective.node_settings().map_err(Failure::usage)?;

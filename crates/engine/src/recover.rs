@@ -18,7 +18,7 @@
 //! Not here: telling a torn log tail from damage (`wal`).
 //! See: docs/format/folder.md.
 
-use crate::batch::Record;
+use crate::batch::LogRecord;
 use crate::compact::run::MergeJob;
 use crate::identity::Identity;
 use crate::memtable::{Inserter, Memtable};
@@ -29,7 +29,7 @@ use crate::tree::Tree;
 use crate::tree::edit::{Fact, Folder};
 use crate::tree::manifest::{self, Manifest};
 use crate::vfs::Vfs;
-use crate::wal::{Lsn, Seen, Spare};
+use crate::wal::{LogItem, Lsn, Spare};
 use crate::{Error, Result, wal};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -366,10 +366,10 @@ impl LogRecovery<'_> {
             installed: 0,
             hlc: 0,
         };
-        let visit = |seen: Seen<'_>| {
+        let visit = |seen: LogItem<'_>| {
             let record = match seen {
-                Seen::Record(record) => record,
-                Seen::EndOfSegment { next } => return ended(&mut replay, next),
+                LogItem::Record(record) => record,
+                LogItem::EndOfSegment { next } => return ended(&mut replay, next),
             };
             replay.hlc = replay.hlc.max(hlc_of(&record)?);
             replay
@@ -419,7 +419,7 @@ impl LogRecovery<'_> {
     }
 }
 
-fn hlc_of(record: &Record<'_>) -> Result<u64> {
+fn hlc_of(record: &LogRecord<'_>) -> Result<u64> {
     match record.cell() {
         Some(cell) => Ok(cell.version.hlc),
         None => Err(Error::damaged("log", 0, "a record's cell cannot be read")),

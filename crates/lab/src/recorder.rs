@@ -198,18 +198,18 @@ fn count_status(statuses: &mut Vec<(u16, u64)>, status: u16, times: u64) {
 }
 
 /// Is a status what was asked for?
-fn verdict_of(operation: RequestKind, status: u16) -> Said {
+fn verdict_of(operation: RequestKind, status: u16) -> AnswerClass {
     match (status, operation) {
-        (429 | 503 | 507, _) => Said::NotNow,
-        (100..=399, _) => Said::Done,
-        (404, RequestKind::Get | RequestKind::Delete | RequestKind::Scan) => Said::Missing,
-        (412, RequestKind::Create | RequestKind::CompareAndSet) => Said::ConditionFailed,
-        _ => Said::Failed,
+        (429 | 503 | 507, _) => AnswerClass::NotNow,
+        (100..=399, _) => AnswerClass::Done,
+        (404, RequestKind::Get | RequestKind::Delete | RequestKind::Scan) => AnswerClass::Missing,
+        (412, RequestKind::Create | RequestKind::CompareAndSet) => AnswerClass::ConditionFailed,
+        _ => AnswerClass::Failed,
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Said {
+enum AnswerClass {
     Done,
     Missing,
     ConditionFailed,
@@ -217,9 +217,12 @@ enum Said {
     Failed,
 }
 
-impl Said {
+impl AnswerClass {
     fn is_ok(self) -> bool {
-        matches!(self, Said::Done | Said::Missing | Said::ConditionFailed)
+        matches!(
+            self,
+            AnswerClass::Done | AnswerClass::Missing | AnswerClass::ConditionFailed
+        )
     }
 }
 
@@ -228,14 +231,14 @@ fn count_end(counts: &mut Counts, ended: &Ended) {
         RequestEnd::Answer(status) => {
             counts.answered += 1;
             match verdict_of(ended.operation, status) {
-                Said::NotNow => counts.refused += 1,
-                Said::Failed => counts.failed += 1,
-                Said::Done => counts.ok += 1,
-                Said::Missing => {
+                AnswerClass::NotNow => counts.refused += 1,
+                AnswerClass::Failed => counts.failed += 1,
+                AnswerClass::Done => counts.ok += 1,
+                AnswerClass::Missing => {
                     counts.ok += 1;
                     counts.misses += 1;
                 }
-                Said::ConditionFailed => {
+                AnswerClass::ConditionFailed => {
                     counts.ok += 1;
                     counts.conditions_failed += 1;
                 }
@@ -264,14 +267,14 @@ impl OpRecord {
                 count_status(&mut self.statuses, status, 1);
                 let said = verdict_of(ended.operation, status);
                 match said {
-                    Said::NotNow => second.refused += 1,
-                    Said::Failed => second.failed += 1,
+                    AnswerClass::NotNow => second.refused += 1,
+                    AnswerClass::Failed => second.failed += 1,
                     _ => second.ok += 1,
                 }
-                second.misses += u64::from(said == Said::Missing);
+                second.misses += u64::from(said == AnswerClass::Missing);
                 match said {
-                    Said::NotNow => self.refused.add_in(due_second, response_ns),
-                    Said::Failed => self.failed.add_in(due_second, response_ns),
+                    AnswerClass::NotNow => self.refused.add_in(due_second, response_ns),
+                    AnswerClass::Failed => self.failed.add_in(due_second, response_ns),
                     _ => {
                         self.response.add_in(due_second, response_ns);
                         self.service.add_in(due_second, service_ns);

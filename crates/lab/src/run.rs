@@ -47,7 +47,7 @@ pub struct Run {
     /// Where the generator ran.
     pub machine: Machine,
     /// What was set, defaults included.
-    pub settings: Settings,
+    pub settings: GeneratorSettings,
     /// What the requests ask for.
     pub workload: WorkloadNote,
     /// Whom they ask.
@@ -61,10 +61,10 @@ pub struct Run {
     /// In order of time.
     pub phases: Vec<PhaseResult>,
     /// What the targets said of themselves; only those that were asked.
-    pub servers: Vec<Server>,
+    pub servers: Vec<ServerSeries>,
     /// `--find-max`
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub search: Option<Search>,
+    pub search: Option<SearchCourse>,
     /// `--overload`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overload: Option<OverloadCourse>,
@@ -102,7 +102,7 @@ pub struct Machine {
 
 /// How the generator was set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct GeneratorSettings {
     /// Open or closed.
     pub mode: Mode,
     /// The schedule in words, as `--schedule` takes it.
@@ -412,7 +412,7 @@ pub struct GeneratorSecond {
 
 /// What a target said of itself while it was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Server {
+pub struct ServerSeries {
     /// Index in [`Run::targets`].
     pub target: usize,
     /// When each sample was taken.
@@ -432,7 +432,7 @@ pub struct Server {
 
 /// The course of `--find-max`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Search {
+pub struct SearchCourse {
     /// The objective, as given.
     pub slo: String,
     /// In order of time.

@@ -16,7 +16,7 @@
 use crate::address::Address;
 use crate::driver::TlsTarget;
 use crate::limits::{ADMIN_BYTES_MAX, ANSWER_BYTES_MAX};
-use crate::run::{Server, TargetProfile};
+use crate::run::{ServerSeries, TargetProfile};
 use dendra_wire::client::{AnswerBody, Asked, ParsedAnswer, parse_answer};
 use dendra_wire::http::{ChunkDecoder, Step};
 use rustls::{ClientConnection, StreamOwned};
@@ -140,16 +140,16 @@ pub fn numbers(page: &str) -> BTreeMap<String, f64> {
 /// Collects samples of one target.
 #[derive(Debug, Default)]
 pub struct Samples {
-    server: Server,
+    server: ServerSeries,
 }
 
 impl Samples {
     /// Samples of target number `target`.
     pub fn new(target: usize) -> Samples {
         Samples {
-            server: Server {
+            server: ServerSeries {
                 target,
-                ..Server::default()
+                ..ServerSeries::default()
             },
         }
     }
@@ -175,7 +175,7 @@ impl Samples {
     }
 
     /// The collected numbers; those that never changed apart.
-    pub fn finish(mut self) -> Server {
+    pub fn finish(mut self) -> ServerSeries {
         let all = std::mem::take(&mut self.server.series);
         for (name, series) in all {
             match series.first() {
@@ -198,7 +198,12 @@ fn status(address: &AdminPort) -> serde_json::Value {
 }
 
 /// Samples `address` once a second until `is_over`. Times count from `origin`.
-pub fn sample(target: usize, address: &AdminPort, origin: Instant, is_over: &AtomicBool) -> Server {
+pub fn sample(
+    target: usize,
+    address: &AdminPort,
+    origin: Instant,
+    is_over: &AtomicBool,
+) -> ServerSeries {
     let mut samples = Samples::new(target);
     samples.server.status[0] = status(address);
     let mut next = Instant::now();

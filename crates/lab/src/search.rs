@@ -19,7 +19,7 @@
 //! Not here: running a rate (`experiment/`).
 //! See: docs/lab/run-json.md.
 
-use crate::run::{Search, SearchStep, SearchWhy};
+use crate::run::{SearchCourse, SearchStep, SearchWhy};
 
 /// Runs of one search, at most.
 const RUNS_MAX: usize = 40;
@@ -132,7 +132,7 @@ impl Course {
     }
 
     /// The result so far; `is_cut` when the search was not brought to its end.
-    pub fn search(&self, is_cut: bool) -> Search {
+    pub fn search(&self, is_cut: bool) -> SearchCourse {
         let generator_limit = match self.decide() {
             SearchDecision::Limited(rate) if !is_cut => Some(rate),
             _ => None,
@@ -141,7 +141,7 @@ impl Course {
         if is_cut {
             sentence.push_str("; the search was cut");
         }
-        Search {
+        SearchCourse {
             slo: self.slo.clone(),
             sentence,
             steps: self.steps.clone(),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     /// Searches from `start` where run number `n` of `rate` comes to `measure(n, rate)`.
-    fn search(start: f64, mut measure: impl FnMut(usize, f64) -> Run) -> Search {
+    fn search(start: f64, mut measure: impl FnMut(usize, f64) -> Run) -> SearchCourse {
         let mut course = Course::new("p99<1ms", start, 1e6);
         for run in 1.. {
             let SearchDecision::Try(rate, why) = course.decide() else {

@@ -13,7 +13,7 @@
 //! See: docs/lab/run-json.md.
 
 use crate::limits::{BUSY_SHARE_MAX, MISSED_SHARE_MAX};
-use crate::run::{Generator, Mode, PhaseKind, PhaseResult, Run, Search, Second, Verdict};
+use crate::run::{Generator, Mode, PhaseKind, PhaseResult, Run, SearchCourse, Second, Verdict};
 
 /// The verdict on one phase.
 pub fn of(mode: Mode, sent: u64, generator: &Generator) -> Verdict {
@@ -42,7 +42,7 @@ pub fn of(mode: Mode, sent: u64, generator: &Generator) -> Verdict {
 
 /// The verdict on a run: that of its worst phase among those that are measured. A step of a search may be
 /// void, and is tried again; the search is void as a whole when it ended for the generator.
-pub fn judge_run(phases: &[PhaseResult], search: Option<&Search>) -> Verdict {
+pub fn judge_run(phases: &[PhaseResult], search: Option<&SearchCourse>) -> Verdict {
     if let Some(search) = search.filter(|search| search.generator_limit.is_some()) {
         return Verdict::Invalid {
             reason: format!(
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_search_that_ended_for_the_generator_is_void_and_one_void_step_is_not() {
-        let mut search = Search {
+        let mut search = SearchCourse {
             slo: "p99<1ms".to_owned(),
             steps: Vec::new(),
             knee_low: 1000.0,

@@ -32,7 +32,7 @@ use crate::member::MemberIndex;
 use crate::purpose::{OpId, Purpose, Recipient, Requester, WalkId};
 use crate::replica::job::ProtocolJob;
 use crate::ring::{Partition, Ring};
-use crate::rounds::Rounds;
+use crate::rounds::RoundStats;
 use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreTicket};
 use crate::topology::Topology;
 use crate::turns::Turns;
@@ -190,7 +190,7 @@ pub(crate) struct Desk {
     pub(crate) disputes: Disputes,
     pub(crate) prng: Prng,
     pub(crate) health: Health,
-    pub(crate) rounds: Rounds,
+    pub(crate) rounds: RoundStats,
     pub(crate) asks: Ledger<OpenAsk>,
     pub(crate) orders: Ledger<Order>,
     pub(crate) inbox: VecDeque<(Purpose, Answer)>,
@@ -224,7 +224,7 @@ impl Desk {
             readiness: Readiness::default(),
             disputes: Disputes::default(),
             health: Health::new(members),
-            rounds: Rounds::default(),
+            rounds: RoundStats::default(),
             asks: Ledger::new(prng.next_u64()),
             orders: Ledger::new(prng.next_u64()),
             inbox: VecDeque::new(),

@@ -168,7 +168,7 @@ pub struct ScanPage {
 
 /// A walk over a range of keys.
 #[derive(Clone, Debug)]
-pub struct Scan {
+pub struct ClientScan {
     /// The member that was asked.
     pub member: usize,
     /// From the end towards the start.

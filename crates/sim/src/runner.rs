@@ -14,7 +14,7 @@ use crate::planted::ShellBug;
 use crate::real::nodes;
 use crate::shrink::shrink;
 use crate::trace::Tracing;
-use crate::world::{Report, Setup, run};
+use crate::world::{RunReport, RunSetup, run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A seed that breaks a promise.
@@ -54,8 +54,8 @@ impl SeedWorld {
 pub const CHANGING_SEEDS: u64 = 2;
 
 /// Runs a plan on the real node.
-pub fn run_plan(plan: &RunPlan, bug: Option<ShellBug>, tracing: Tracing) -> Report {
-    let setup = Setup {
+pub fn run_plan(plan: &RunPlan, bug: Option<ShellBug>, tracing: Tracing) -> RunReport {
+    let setup = RunSetup {
         midwife: nodes,
         bug,
         tracing,
@@ -66,7 +66,7 @@ pub fn run_plan(plan: &RunPlan, bug: Option<ShellBug>, tracing: Tracing) -> Repo
             .downcast_ref::<String>()
             .map(String::as_str)
             .or_else(|| panic.downcast_ref::<&str>().copied());
-        Report {
+        RunReport {
             history: Vec::new(),
             violations: vec![Violation::new(
                 Rule::Panic,

@@ -9,7 +9,7 @@ use dendra_base::{Prng, Version};
 use dendra_sim::check::linear::{PendingRule, Verdict, key_verdict};
 use dendra_sim::check::store::{Copy, check_convergence, check_key};
 use dendra_sim::check::{Disks, Rule, linear, scans, versions};
-use dendra_sim::history::{Base, ClientEnd, ClientOp, Promise, Scan, ScanPage, Seen, Wish};
+use dendra_sim::history::{Base, ClientEnd, ClientOp, ClientScan, Promise, ScanPage, Seen, Wish};
 
 fn version(hlc: u64) -> Version {
     Version {
@@ -377,7 +377,7 @@ fn page(records: &[(usize, u64, u32)], rest: Option<usize>) -> ScanPage {
 
 /// The rule that a scan of these pages breaks, against `ops` on three keys.
 fn by_scan(ops: &[ClientOp], pages: Vec<ScanPage>) -> Option<Rule> {
-    let scan = Scan {
+    let scan = ClientScan {
         member: 0,
         is_reverse: false,
         pages,

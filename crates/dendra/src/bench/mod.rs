@@ -25,7 +25,7 @@ use dendra_base::workload::KeyOrder;
 use dendra_lab::ammo::{Ammo, AmmoFormat, ndjson_line};
 use dendra_lab::driver::{Idle, StopFlag};
 use dendra_lab::experiment::{self, News, Setup, SetupError};
-use dendra_lab::run::{Mode, Run, Search, Tool};
+use dendra_lab::run::{Mode, Run, SearchCourse, Tool};
 use dendra_lab::schedule::{Instants, Shape, Spacing};
 use dendra_lab::template::Style;
 use dendra_lab::{summary, verdict};
@@ -83,7 +83,7 @@ fn exit_of(run: &Run, was_interrupted: bool) -> ExitResult {
         ));
     }
     // Before anything that blames the target: a generator without a processor hears no answers either.
-    let is_limited = |search: &Search| search.generator_limit.is_some();
+    let is_limited = |search: &SearchCourse| search.generator_limit.is_some();
     if run.search.as_ref().is_some_and(is_limited) {
         return Err(Failure::new(Exit::INVALID, run.verdict.to_string()));
     }

@@ -82,16 +82,16 @@ impl Effective {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Said;
+    use crate::config::ConfigInputs;
     use std::time::Duration;
 
     fn schedule(flags: &[(&'static str, &str)]) -> Result<Option<BackupSchedule>, String> {
-        let said = Said {
+        let said = ConfigInputs {
             flags: flags
                 .iter()
                 .map(|(key, text)| (*key, text.into()))
                 .collect(),
-            ..Said::default()
+            ..ConfigInputs::default()
         };
         let effective = said.resolve().map_err(|problems| problems.to_string())?;
         let settings = effective.node_settings()?;

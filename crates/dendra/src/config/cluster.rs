@@ -377,13 +377,13 @@ fn is_on_loopback(url: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Said;
+    use super::super::ConfigInputs;
     use super::*;
 
     fn effective(flags: &[(&'static str, &str)]) -> Result<Effective, String> {
-        let said = Said {
+        let said = ConfigInputs {
             flags: flags.iter().map(|(k, v)| (*k, v.into())).collect(),
-            ..Said::default()
+            ..ConfigInputs::default()
         };
         said.resolve().map_err(|problems| problems.to_string())
     }

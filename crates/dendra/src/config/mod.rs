@@ -76,7 +76,7 @@ impl fmt::Display for Problems {
 
 /// Everything that was said, before the precedence decides.
 #[derive(Default)]
-pub(crate) struct Said {
+pub(crate) struct ConfigInputs {
     /// Flags by option key.
     pub(crate) flags: Vec<(&'static str, OsString)>,
     /// The whole environment; foreign variables are skipped.
@@ -85,12 +85,12 @@ pub(crate) struct Said {
     pub(crate) file: Option<(PathBuf, String)>,
 }
 
-impl Said {
+impl ConfigInputs {
     /// Reads the process's environment and the file that `--config` or `DENDRA_CONFIG` names.
     pub(crate) fn gather(
         flags: Vec<(&'static str, OsString)>,
         config: Option<&Path>,
-    ) -> Result<Said, Problems> {
+    ) -> Result<ConfigInputs, Problems> {
         let file = match config {
             Some(path) => Some((
                 path.to_owned(),
@@ -98,7 +98,7 @@ impl Said {
             )),
             None => None,
         };
-        Ok(Said {
+        Ok(ConfigInputs {
             flags,
             environment: std::env::vars_os().collect(),
             file,

@@ -226,14 +226,14 @@ impl Effective {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Said;
+    use crate::config::ConfigInputs;
     use dendra_server::settings::{ClusterSettings, Member, PeerTransport, Secret, Topology};
     use std::ffi::OsString;
     use std::io::Write;
 
     #[test]
     fn the_defaults_of_the_table_are_the_defaults_of_the_server() {
-        let effective = Said::default().resolve().expect("nothing was said");
+        let effective = ConfigInputs::default().resolve().expect("nothing was said");
         let theirs = Settings::new("data");
         let ours = Settings {
             memtable_bytes: None,
@@ -293,9 +293,9 @@ mod tests {
             ("insecure-peers", "on"),
             ("insecure-clients", "on"),
         ];
-        let said = Said {
+        let said = ConfigInputs {
             flags: flags.map(|(key, text)| (key, text.into())).to_vec(),
-            ..Said::default()
+            ..ConfigInputs::default()
         };
         let effective = said.resolve().expect("all are fine");
         let settings = effective.node_settings().expect("a member");
@@ -353,9 +353,9 @@ mod tests {
     fn the_secret_is_what_the_file_holds() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(b"hush, hush, hush\n").expect("written");
-        let said = Said {
+        let said = ConfigInputs {
             flags: vec![("cluster-secret-file", file.path().into())],
-            ..Said::default()
+            ..ConfigInputs::default()
         };
         let effective = said.resolve().expect("all are fine");
         assert_eq!(effective.secret(), Ok(Secret::new(b"hush, hush, hush")));
@@ -363,9 +363,9 @@ mod tests {
 
     #[test]
     fn what_the_server_refuses_is_refused_when_the_options_are_read() {
-        let said = Said {
+        let said = ConfigInputs {
             flags: vec![("memory", OsString::from("4MiB"))],
-            ..Said::default()
+            ..ConfigInputs::default()
         };
         let problems = said.resolve().expect_err("serve would not start");
         let sentence = problems.to_string();

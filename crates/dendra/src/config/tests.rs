@@ -1,12 +1,16 @@
 //! Precedence and complaints of the four places options come from.
 
 use super::table::Value;
-use super::{Effective, Problems, Said, Source};
+use super::{ConfigInputs, Effective, Problems, Source};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-fn said(flags: &[(&'static str, &str)], environment: &[(&str, &str)], file: Option<&str>) -> Said {
-    Said {
+fn said(
+    flags: &[(&'static str, &str)],
+    environment: &[(&str, &str)],
+    file: Option<&str>,
+) -> ConfigInputs {
+    ConfigInputs {
         flags: flags.iter().map(|(k, v)| (*k, OsString::from(v))).collect(),
         environment: environment
             .iter()

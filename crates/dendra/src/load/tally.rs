@@ -36,19 +36,19 @@ pub(super) enum Subject<'a> {
 }
 
 /// A report file with its name, for errors.
-struct Report {
+struct ReportFile {
     file: File,
     name: String,
 }
 
-impl Report {
-    fn open(path: Option<&Path>) -> Result<Option<Report>, Failure> {
+impl ReportFile {
+    fn open(path: Option<&Path>) -> Result<Option<ReportFile>, Failure> {
         let Some(path) = path else {
             return Ok(None);
         };
         let name = path.display().to_string();
         match OpenOptions::new().create(true).append(true).open(path) {
-            Ok(file) => Ok(Some(Report { file, name })),
+            Ok(file) => Ok(Some(ReportFile { file, name })),
             Err(e) => Err(Failure::output(&name, &e)),
         }
     }
@@ -69,8 +69,8 @@ pub(super) struct Tally {
     skipped: u64,
     retries: u64,
     shown: Vec<String>,
-    acked: Option<Report>,
-    failures: Option<Report>,
+    acked: Option<ReportFile>,
+    failures: Option<ReportFile>,
     bar: ProgressBar,
 }
 
@@ -100,8 +100,8 @@ impl Tally {
             skipped: 0,
             retries: 0,
             shown: Vec::new(),
-            acked: Report::open(acked)?,
-            failures: Report::open(failures)?,
+            acked: ReportFile::open(acked)?,
+            failures: ReportFile::open(failures)?,
             bar,
         })
     }

@@ -14,7 +14,7 @@
     reason = "the iterator keeps its table alive and addresses into it side by side"
 )]
 
-use super::list::{ListNode, Memtable, NodeRef, Record, RecordRef};
+use super::list::{ListNode, ListRecord, Memtable, NodeRef, RecordRef};
 use crate::Result;
 use crate::source::Source;
 use dendra_base::{CellRef, Direction};
@@ -32,7 +32,7 @@ pub(crate) struct MemtableIter {
 /// Addresses in the iterator's own table.
 struct IterPosition {
     node: NonNull<ListNode>,
-    record: NonNull<Record>,
+    record: NonNull<ListRecord>,
 }
 
 // SAFETY: the addresses lead into a table that is `Send` and `Sync`, and the iterator owns a share

@@ -48,7 +48,7 @@ const CHAIN_LEN_MAX: usize = 16;
 #[repr(C)]
 pub(super) struct ListNode {
     /// The newest record; null until the first insert is complete.
-    cell: AtomicPtr<Record>,
+    cell: AtomicPtr<ListRecord>,
     /// The node below in the same bucket.
     chain: *mut ListNode,
     /// The key's first eight bytes as a big-endian number, zeros behind a shorter key: decides
@@ -60,14 +60,14 @@ pub(super) struct ListNode {
 
 /// The fixed part of a record; the encoded cell follows it in memory.
 #[repr(C)]
-pub(super) struct Record {
+pub(super) struct ListRecord {
     len: u32,
     published: Published,
 }
 
 const _: () = assert!(align_of::<ListNode>() <= arena::ALIGN);
 const _: () = assert!(align_of::<AtomicPtr<ListNode>>() <= align_of::<ListNode>());
-const _: () = assert!(align_of::<Record>() <= arena::ALIGN);
+const _: () = assert!(align_of::<ListRecord>() <= arena::ALIGN);
 const _: () = assert!(HEIGHT_MAX <= u8::MAX as usize);
 
 /// A key to compare nodes with.
@@ -192,14 +192,14 @@ fn follow(link: &AtomicPtr<ListNode>) -> Option<NodeRef<'_>> {
 /// A complete record of a table that lives for `'a`.
 #[derive(Clone, Copy)]
 pub(super) struct RecordRef<'a> {
-    record: NonNull<Record>,
+    record: NonNull<ListRecord>,
     table: PhantomData<&'a Memtable>,
 }
 
 impl<'a> RecordRef<'a> {
     /// # Safety
     /// `record` is complete and belongs to a table that lives for `'a`.
-    pub(super) unsafe fn new(record: NonNull<Record>) -> RecordRef<'a> {
+    pub(super) unsafe fn new(record: NonNull<ListRecord>) -> RecordRef<'a> {
         RecordRef {
             record,
             table: PhantomData,
@@ -207,7 +207,7 @@ impl<'a> RecordRef<'a> {
     }
 
     /// The record's address, for a caller that keeps the table alive by other means.
-    pub(super) fn as_ptr(self) -> NonNull<Record> {
+    pub(super) fn as_ptr(self) -> NonNull<ListRecord> {
         self.record
     }
 
@@ -244,9 +244,9 @@ pub(crate) struct Memtable {
     /// Tops of the hash chains; the length is a power of two.
     buckets: Box<[AtomicPtr<ListNode>]>,
     /// The record with the largest version that was ever inserted; null when there is none.
-    newest: AtomicPtr<Record>,
+    newest: AtomicPtr<ListRecord>,
     /// The record with the smallest version that was ever inserted; null when there is none.
-    oldest: AtomicPtr<Record>,
+    oldest: AtomicPtr<ListRecord>,
     records: AtomicUsize,
 }
 
@@ -394,7 +394,7 @@ impl Memtable {
 }
 
 /// The version in the record behind `bound`.
-fn version_of(bound: &AtomicPtr<Record>) -> Option<Version> {
+fn version_of(bound: &AtomicPtr<ListRecord>) -> Option<Version> {
     let record = NonNull::new(bound.load(Ordering::Acquire))?;
     // SAFETY: a bound holds complete records only (release, acquire); the borrow of the bound
     // keeps the table alive.
@@ -503,16 +503,16 @@ impl Memtable {
     }
 
     /// A complete record with a copy of `encoded_cell`.
-    fn copy_cell(&self, bump: &mut Bump, encoded_cell: &[u8]) -> NonNull<Record> {
+    fn copy_cell(&self, bump: &mut Bump, encoded_cell: &[u8]) -> NonNull<ListRecord> {
         let len = u32::try_from(encoded_cell.len()).expect("a value is at most 8 MiB");
         let record = self
             .arena
-            .take(bump, size_of::<Record>() + encoded_cell.len())
-            .cast::<Record>();
+            .take(bump, size_of::<ListRecord>() + encoded_cell.len())
+            .cast::<ListRecord>();
         // SAFETY: the piece is large enough for the fixed part and the cell behind it, aligned, and
         // no other thread knows it yet.
         unsafe {
-            record.write(Record {
+            record.write(ListRecord {
                 len,
                 published: Published::new(),
             });
@@ -523,7 +523,7 @@ impl Memtable {
     }
 
     /// Takes `record` into the version bounds where it lies outside them.
-    fn widen_bounds(&self, record: NonNull<Record>, version: Version) {
+    fn widen_bounds(&self, record: NonNull<ListRecord>, version: Version) {
         if self.version_max().is_none_or(|max| version > max) {
             self.newest.store(record.as_ptr(), Ordering::Release);
         }

@@ -31,7 +31,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 /// The sums of the records seen so far.
-struct Seen {
+struct RecordSums {
     properties: Properties,
     last_key: Vec<u8>,
     /// Was every block read?
@@ -53,7 +53,7 @@ impl Table {
         mut on_damage: impl FnMut(Error) -> Result<()>,
     ) -> Result<()> {
         let digest = self.digest()?;
-        let mut seen = Seen {
+        let mut seen = RecordSums {
             properties: Properties {
                 records: 0,
                 tombstones: 0,
@@ -99,7 +99,7 @@ impl Table {
     fn verify_partition(
         &self,
         i: usize,
-        seen: &mut Seen,
+        seen: &mut RecordSums,
         on_record: &mut impl FnMut(&[u8], CellRef<'_>) -> Result<()>,
         on_damage: &mut impl FnMut(Error) -> Result<()>,
     ) -> Result<()> {
@@ -187,7 +187,7 @@ impl Table {
         &self,
         handle: Handle,
         filter: Option<&Filter>,
-        seen: &mut Seen,
+        seen: &mut RecordSums,
         on_record: &mut impl FnMut(&[u8], CellRef<'_>) -> Result<()>,
     ) -> Result<Version> {
         let in_block = |m| self.malformed(FrameKind::Data, handle, m);
@@ -239,7 +239,7 @@ impl Table {
     }
 }
 
-impl Seen {
+impl RecordSums {
     /// The blocks in front of the keys above `key` were not read, or not all of them.
     fn skip_to(&mut self, key: &[u8]) {
         self.is_complete = false;

@@ -14,7 +14,7 @@
 //!
 //! Not here: power loss (`mem/`); wrap a `MemVfs` to have both.
 
-use super::{File, Room, Vfs, Wait};
+use super::{DiskSpace, File, Vfs, Wait};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -248,7 +248,7 @@ impl Vfs for FaultyVfs {
         self.below.lock()
     }
 
-    fn room(&self) -> io::Result<Room> {
+    fn room(&self) -> io::Result<DiskSpace> {
         self.below.room()
     }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::batch::{Batch, Record};
+use crate::batch::{Batch, LogRecord};
 use crate::vfs::faulty::{Call, CallFailure, FaultyVfs, Repeat};
 use crate::vfs::mem::MemVfs;
 use crate::vfs::{File, Vfs};
@@ -81,7 +81,7 @@ impl Log {
 
 fn keys(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
-    while let Some((record, rest)) = Record::split(bytes) {
+    while let Some((record, rest)) = LogRecord::split(bytes) {
         keys.push(record.stored_key.to_vec());
         bytes = rest;
     }

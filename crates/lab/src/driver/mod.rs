@@ -32,7 +32,7 @@ pub use plan::{
 pub use sealed::TlsTarget;
 
 use crate::recorder::PhaseRecord;
-use plan::Seen;
+use plan::ThreadRecord;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
@@ -136,7 +136,7 @@ impl DriverPlan {
 }
 
 impl Drive {
-    fn add(&mut self, seen: Seen) {
+    fn add(&mut self, seen: ThreadRecord) {
         if self.phases.is_empty() {
             self.phases = seen.phases;
         } else {

@@ -206,7 +206,7 @@ impl DriverPlan {
 }
 
 /// The record of one thread.
-pub(super) struct Seen {
+pub(super) struct ThreadRecord {
     pub(super) phases: Vec<PhaseRecord>,
     pub(super) is_cut: bool,
     pub(super) trouble: Option<String>,

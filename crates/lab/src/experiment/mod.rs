@@ -25,8 +25,8 @@ use crate::driver::{
 };
 use crate::limits::{RATE_MAX, SEND_LAG_LIMIT_US};
 use crate::run::{
-    FORMAT, Mode, PhaseKind, Run, Search, SearchStep, SearchWhy, Server, Settings, Target,
-    TargetProfile, Tool, Verdict, WorkloadNote,
+    FORMAT, GeneratorSettings, Mode, PhaseKind, Run, SearchCourse, SearchStep, SearchWhy,
+    ServerSeries, Target, TargetProfile, Tool, Verdict, WorkloadNote,
 };
 use crate::sampler::AdminPort;
 use crate::schedule::{Shape, Slope, Spacing, mean_rate};
@@ -294,8 +294,8 @@ impl Setup {
         }
     }
 
-    fn settings(&self) -> Settings {
-        Settings {
+    fn settings(&self) -> GeneratorSettings {
+        GeneratorSettings {
             mode: self.mode,
             schedule: match (self.mode, self.spacing) {
                 (Mode::Closed, _) => "closed".to_owned(),
@@ -415,7 +415,7 @@ impl Experiment<'_> {
             let outcome = self.stages();
             is_over.store(true, Relaxed);
             let joined = samplers.into_iter().map(|thread| thread.join());
-            let servers: Vec<Server> = joined
+            let servers: Vec<ServerSeries> = joined
                 .map(|server| server.expect("a sampler does not panic"))
                 .collect();
             (outcome, servers)
@@ -466,7 +466,7 @@ impl Experiment<'_> {
         if self.setup.overload.is_empty() || self.is_cut() || base_rate <= 0.0 {
             return Ok(());
         }
-        let is_limited = |search: &Search| search.generator_limit.is_some();
+        let is_limited = |search: &SearchCourse| search.generator_limit.is_some();
         if self.run.search.as_ref().is_some_and(is_limited) {
             let note = "no overload was tried: the generator cannot even reach the knee";
             self.run.notes.push(note.to_owned());

@@ -19,7 +19,7 @@ use super::format::significant;
 use super::latency::bucket_at;
 use super::timeline::{Panel, Points, Series, Unit, Window};
 use super::timeline::{errors_in, panel_in, samples, thinned, throughput_in};
-use crate::run::{HEAT_BUCKETS, Latency, OpResult, OverloadCourse, Run, Server};
+use crate::run::{HEAT_BUCKETS, Latency, OpResult, OverloadCourse, Run, ServerSeries};
 
 /// The seconds from the first calm phase to the end of the last recovery.
 fn window(run: &Run, overload: &OverloadCourse) -> Option<Window> {
@@ -90,7 +90,7 @@ pub(crate) fn panels(run: &Run, overload: &OverloadCourse) -> Vec<Panel> {
 }
 
 /// A server's figures about its line.
-fn standing(run: &Run, window: Window, server: &Server) -> Vec<Panel> {
+fn standing(run: &Run, window: Window, server: &ServerSeries) -> Vec<Panel> {
     let of = |name: &str| thinned(samples(server, name));
     let mut delay = of("dendra_queue_delay_seconds");
     delay.iter_mut().for_each(|(_, s)| *s *= 1e6);

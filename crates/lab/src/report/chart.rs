@@ -115,7 +115,7 @@ pub(crate) struct Band {
 
 /// A horizontal or vertical line with a word.
 #[derive(Clone, Debug)]
-pub(crate) enum Rule {
+pub(crate) enum RuledLine {
     At { y: f64, text: String },
     Up { x: f64, text: String },
 }
@@ -135,7 +135,7 @@ pub(crate) struct Chart {
     pub(crate) bands: Vec<Band>,
     pub(crate) cells: Vec<HeatCell>,
     pub(crate) lines: Vec<ChartLine>,
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: Vec<RuledLine>,
     /// Where a pointer can read, and the lines it reads.
     pub(crate) hover: Vec<(f64, String)>,
 }
@@ -314,11 +314,11 @@ impl Chart {
     fn draw_rules(&self, plot: &Plot, svg: &mut Svg) {
         for rule in &self.rules {
             let (x1, x2, y1, y2) = match rule {
-                Rule::At { y, .. } => {
+                RuledLine::At { y, .. } => {
                     let y = plot.py(*y);
                     (plot.left, plot.left + plot.width, y, y)
                 }
-                Rule::Up { x, .. } => {
+                RuledLine::Up { x, .. } => {
                     let x = plot.px(*x);
                     (x, x, plot.top, plot.top + plot.height)
                 }
@@ -327,11 +327,11 @@ impl Chart {
                 "<line class=\"rule\" x1=\"{x1:.1}\" x2=\"{x2:.1}\" y1=\"{y1:.1}\" y2=\"{y2:.1}\"/>"
             ));
             let (x, y, anchor, text) = match rule {
-                Rule::At { text, .. } => (x1 + 6.0, y1 - 5.0, "start", text),
-                Rule::Up { text, .. } if x1 > plot.left + plot.width * 0.7 => {
+                RuledLine::At { text, .. } => (x1 + 6.0, y1 - 5.0, "start", text),
+                RuledLine::Up { text, .. } if x1 > plot.left + plot.width * 0.7 => {
                     (x1 - 6.0, y2 - 7.0, "end", text)
                 }
-                Rule::Up { text, .. } => (x1 + 6.0, y2 - 7.0, "start", text),
+                RuledLine::Up { text, .. } => (x1 + 6.0, y2 - 7.0, "start", text),
             };
             svg.raw(format_args!(
                 "<text class=\"note strong\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">"

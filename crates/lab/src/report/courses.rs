@@ -5,11 +5,11 @@
 //!
 //! Not here: the search itself (`search.rs`).
 
-use super::chart::{Axis, Band, Chart, ChartLine, Form, Rule};
+use super::chart::{Axis, Band, Chart, ChartLine, Form, RuledLine};
 use super::format::{duration_us, percent, short, significant};
 use super::html::Table;
 use super::scale::Scale;
-use crate::run::{OverloadCourse, Run, Search, SearchStep, SearchWhy};
+use crate::run::{OverloadCourse, Run, SearchCourse, SearchStep, SearchWhy};
 
 /// The p99 of an objective such as `p99<10ms,errors<0.1%`, microseconds.
 fn objective_us(slo: &str) -> Option<f64> {
@@ -28,7 +28,7 @@ fn objective_us(slo: &str) -> Option<f64> {
 }
 
 /// Rate against p99 with the line of the objective.
-pub(crate) fn search_chart(search: &Search) -> Chart {
+pub(crate) fn search_chart(search: &SearchCourse) -> Chart {
     let high_rate = search.steps.iter().map(|s| s.rate).fold(0.0, f64::max);
     let objective = objective_us(&search.slo);
     let times = || {
@@ -75,7 +75,7 @@ pub(crate) fn search_chart(search: &Search) -> Chart {
         }
     }
     if let Some(us) = objective {
-        chart.rules.push(Rule::At {
+        chart.rules.push(RuledLine::At {
             y: us,
             text: format!("objective {}", search.slo),
         });
@@ -110,7 +110,7 @@ pub(crate) fn search_chart(search: &Search) -> Chart {
 }
 
 /// All steps in order of time.
-pub(crate) fn search_table(search: &Search) -> Table {
+pub(crate) fn search_table(search: &SearchCourse) -> Table {
     let mut table = Table::new(&[
         "#",
         "planned a second",
@@ -190,13 +190,13 @@ pub(crate) fn overload_chart(run: &Run, overload: &OverloadCourse) -> Chart {
         .lines
         .push(line("done as asked, a second", "s0", Form::Plain, &points));
     chart.lines.push(line("", "s0", Form::Dots, &points));
-    chart.rules.push(Rule::Up {
+    chart.rules.push(RuledLine::Up {
         x: overload.base_rate,
         text: "1×".to_owned(),
     });
     for step in &overload.steps {
         let text = format!("{}×", significant(step.factor));
-        chart.rules.push(Rule::Up { x: step.rate, text });
+        chart.rules.push(RuledLine::Up { x: step.rate, text });
     }
     chart
 }

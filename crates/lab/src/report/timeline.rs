@@ -16,7 +16,7 @@
 use super::chart::{Axis, Band, Chart, ChartLine, Form};
 use super::format::{bytes, duration_us, short};
 use super::scale::Scale;
-use crate::run::{PhaseKind, Run, Second, Server};
+use crate::run::{PhaseKind, Run, Second, ServerSeries};
 use std::collections::BTreeMap;
 
 /// Points of a line: more than the page has pixels would only make the file larger.
@@ -297,7 +297,7 @@ pub(crate) fn waiting(run: &Run) -> Option<Panel> {
 }
 
 /// The panels of one server, in the order of its target.
-pub(crate) fn server(run: &Run, server: &Server) -> Vec<Panel> {
+pub(crate) fn server(run: &Run, server: &ServerSeries) -> Vec<Panel> {
     let panels = [
         panel_of(
             run,
@@ -371,7 +371,7 @@ pub(crate) fn server(run: &Run, server: &Server) -> Vec<Panel> {
     panels.into_iter().flatten().collect()
 }
 
-pub(crate) fn samples(server: &Server, name: &str) -> Points {
+pub(crate) fn samples(server: &ServerSeries, name: &str) -> Points {
     let Some(values) = server.series.get(name) else {
         return Vec::new();
     };
@@ -381,7 +381,7 @@ pub(crate) fn samples(server: &Server, name: &str) -> Points {
         .collect()
 }
 
-fn levels(server: &Server) -> Vec<(String, &'static str, Form, Points)> {
+fn levels(server: &ServerSeries) -> Vec<(String, &'static str, Form, Points)> {
     const CLASSES: [&str; 7] = ["s0", "s1", "s2", "s3", "s4", "s5", "s6"];
     (0..CLASSES.len())
         .map(|level| {
@@ -399,7 +399,7 @@ fn levels(server: &Server) -> Vec<(String, &'static str, Form, Points)> {
 }
 
 fn gauges<const N: usize>(
-    server: &Server,
+    server: &ServerSeries,
     of: [(&'static str, &'static str, &str); N],
 ) -> Vec<Series> {
     of.into_iter()
@@ -410,7 +410,7 @@ fn gauges<const N: usize>(
 
 /// Growth of counters by the second. A counter that went back belongs to a new process: a gap.
 fn rates<const N: usize>(
-    server: &Server,
+    server: &ServerSeries,
     of: [(&'static str, &'static str, &str); N],
 ) -> Vec<Series> {
     of.into_iter()
@@ -434,9 +434,9 @@ mod tests {
 
     #[test]
     fn a_counter_becomes_a_rate_and_a_restart_a_gap() {
-        let mut server = Server {
+        let mut server = ServerSeries {
             at_s: vec![0.0, 2.0, 3.0, 4.0],
-            ..Server::default()
+            ..ServerSeries::default()
         };
         let values = vec![Some(10.0), Some(30.0), Some(5.0), Some(6.0)];
         server.series.insert("x_total".to_owned(), values);

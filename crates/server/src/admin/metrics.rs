@@ -20,7 +20,7 @@ use crate::admin::stages::Stages;
 pub(crate) use crate::admin::tally::{BUCKETS_NS, Histogram, OpLabel, Tally};
 use dendra_node::limits::MEMBERS_MAX;
 use dendra_node::rounds::{ROUND_BUCKETS_US, RoundTimes};
-use dendra_node::{MemberIndex, PeerHealth, Round, Rounds};
+use dendra_node::{MemberIndex, PeerHealth, Round, RoundStats};
 
 /// Which share of the node a piece of work is done from: see docs/overload.md, "Classes and their shares".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Share {
 /// The part that refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Refused {
+pub(crate) enum RefusalCause {
     /// Too many requests wait for the log or the store pool.
     Requests,
     /// Too many bytes of bodies and answers are under way.
@@ -81,30 +81,30 @@ pub(crate) enum Refused {
     Delay,
 }
 
-impl Refused {
-    pub(crate) const ALL: [Refused; 9] = [
-        Refused::Requests,
-        Refused::Bytes,
-        Refused::StoreQueue,
-        Refused::LogQueue,
-        Refused::Engine,
-        Refused::Disk,
-        Refused::Deadline,
-        Refused::Unfit,
-        Refused::Delay,
+impl RefusalCause {
+    pub(crate) const ALL: [RefusalCause; 9] = [
+        RefusalCause::Requests,
+        RefusalCause::Bytes,
+        RefusalCause::StoreQueue,
+        RefusalCause::LogQueue,
+        RefusalCause::Engine,
+        RefusalCause::Disk,
+        RefusalCause::Deadline,
+        RefusalCause::Unfit,
+        RefusalCause::Delay,
     ];
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Refused::Requests => "requests",
-            Refused::Bytes => "bytes",
-            Refused::StoreQueue => "store_queue",
-            Refused::LogQueue => "log_queue",
-            Refused::Engine => "engine",
-            Refused::Disk => "disk",
-            Refused::Deadline => "deadline",
-            Refused::Unfit => "unfit",
-            Refused::Delay => "delay",
+            RefusalCause::Requests => "requests",
+            RefusalCause::Bytes => "bytes",
+            RefusalCause::StoreQueue => "store_queue",
+            RefusalCause::LogQueue => "log_queue",
+            RefusalCause::Engine => "engine",
+            RefusalCause::Disk => "disk",
+            RefusalCause::Deadline => "deadline",
+            RefusalCause::Unfit => "unfit",
+            RefusalCause::Delay => "delay",
         }
     }
 }
@@ -142,7 +142,7 @@ impl RoundTallies {
     }
 
     /// Replaces everything. Requires: called by the one writer.
-    pub(crate) fn set(&self, rounds: &Rounds) {
+    pub(crate) fn set(&self, rounds: &RoundStats) {
         for round in Round::ALL {
             self.of(round).set(rounds.of(round));
         }
@@ -189,7 +189,7 @@ pub(crate) struct LoopMetrics {
     pub(crate) requests: [[Tally; CLASSES]; OpLabel::ALL.len()],
     pub(crate) latency: [Histogram; OpLabel::ALL.len()],
     pub(crate) stages: Stages,
-    pub(crate) refused: [[Tally; Refused::ALL.len()]; Share::ALL.len()],
+    pub(crate) refused: [[Tally; RefusalCause::ALL.len()]; Share::ALL.len()],
     /// Requests and orders that nothing refused.
     pub(crate) admitted: [Tally; Share::ALL.len()],
     /// Socket reads that returned bytes, and the bytes.
@@ -244,12 +244,12 @@ impl LoopMetrics {
     }
 
     /// Notes one refusal.
-    pub(crate) fn refuse(&self, share: Share, gate: Refused) {
+    pub(crate) fn refuse(&self, share: Share, gate: RefusalCause) {
         self.refused[share as usize][gate as usize].add(1);
     }
 
     /// Notes the result of a member's order.
-    pub(crate) fn note_order(&self, offered: Result<(), Refused>) {
+    pub(crate) fn note_order(&self, offered: Result<(), RefusalCause>) {
         match offered {
             Ok(()) => self.admitted[Share::Peers as usize].add(1),
             Err(gate) => self.refuse(Share::Peers, gate),

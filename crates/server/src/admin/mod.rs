@@ -60,7 +60,7 @@ use dendra_wire::{Hosts, Refusal};
 use exposition::Numbers;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use metrics::{Refused, Share};
+use metrics::{RefusalCause, Share};
 use prometheus_client::registry::Registry;
 use std::collections::VecDeque;
 use std::io;
@@ -717,7 +717,7 @@ fn queues(shared: &Shared) -> serde_json::Value {
 /// Requests of each class that were let in and refused since the start.
 fn classes(shared: &Shared) -> serde_json::Value {
     let classes = Share::ALL.map(|share| {
-        let refused = Refused::ALL.map(|what| {
+        let refused = RefusalCause::ALL.map(|what| {
             let count = exposition::refused(shared, share, what);
             (what.as_str().to_owned(), serde_json::json!(count))
         });

@@ -14,7 +14,7 @@
 //! (`backend.rs`).
 //! See: docs/api.md.
 
-use crate::admin::metrics::{OpLabel, Refused, Share};
+use crate::admin::metrics::{OpLabel, RefusalCause, Share};
 use crate::backend::Backend;
 use crate::clients::finished::Finished;
 use crate::clients::status::{self, Terms};
@@ -142,8 +142,8 @@ pub(crate) fn show(
         return status::write_refusal(out, terms.style, &Refusal::damaged());
     }
     if !has_room(lane, &cell) {
-        lane.metrics().refuse(Share::Points, Refused::Bytes);
-        return status::write_refusal(out, terms.style, &status::refused(Refused::Bytes));
+        lane.metrics().refuse(Share::Points, RefusalCause::Bytes);
+        return status::write_refusal(out, terms.style, &status::refused(RefusalCause::Bytes));
     }
     let found = Outcome::Found {
         version: cell.version,

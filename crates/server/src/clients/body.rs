@@ -17,7 +17,7 @@
 //! `wire`).
 //! See: docs/overload.md.
 
-use crate::admin::metrics::{Refused, Share};
+use crate::admin::metrics::{RefusalCause, Share};
 use crate::admin::stages::Watch;
 use crate::clients::input::Input;
 use crate::clients::room::{Room, Rooms, Turnover};
@@ -200,8 +200,10 @@ impl Inflow {
         loop {
             if let Some(bytes) = self.lacking(socket.input()) {
                 let Some(rooms) = self.wait_for_room(socket, bytes, timeout).await else {
-                    lane.metrics().refuse(Share::Writes, Refused::Bytes);
-                    return Err(NoBody::Refused(status::refused(Refused::Bytes).closing()));
+                    lane.metrics().refuse(Share::Writes, RefusalCause::Bytes);
+                    return Err(NoBody::Refused(
+                        status::refused(RefusalCause::Bytes).closing(),
+                    ));
                 };
                 let now_us = lane.now_us();
                 // The wait for room was not the sender's delay.

@@ -22,7 +22,7 @@ use super::cluster::count;
 use super::hello_maker::HelloMaker;
 use super::notes::learn;
 use super::session::Session;
-use crate::admin::metrics::{OpLabel, Refused, Share};
+use crate::admin::metrics::{OpLabel, RefusalCause, Share};
 use crate::clients::body::{BodyReader, Inflow, NoBody};
 use crate::clients::finished::Finished;
 use crate::clients::seat::{Due, Until};
@@ -141,8 +141,8 @@ pub(crate) fn hear(
             (frame.len(), FrameBody::Whole(Bytes::copy_from_slice(frame)))
         }
         Body::Length(length) if !lane.bytes.has_place(length as usize) => {
-            lane.metrics().refuse(Share::Peers, Refused::Bytes);
-            return Err(status::refused(Refused::Bytes));
+            lane.metrics().refuse(Share::Peers, RefusalCause::Bytes);
+            return Err(status::refused(RefusalCause::Bytes));
         }
         Body::Length(length) => (0, arriving(BodyReader::of_length(length))),
         Body::Chunked => {

@@ -18,7 +18,7 @@
 
 use super::versions::told;
 use super::{Rule, Violation};
-use crate::history::{ClientEnd, ClientOp, Promise, Scan, ScanPage, Wish};
+use crate::history::{ClientEnd, ClientOp, ClientScan, Promise, ScanPage, Wish};
 use bytes::Bytes;
 use dendra_base::Version;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 /// Checks all scans against the history; `name` is a key's.
 pub fn check(
     history: &[ClientOp],
-    scans: &[Scan],
+    scans: &[ClientScan],
     keys: usize,
     name: impl Fn(usize) -> Bytes,
 ) -> Vec<Violation> {
@@ -51,7 +51,7 @@ pub fn check(
 }
 
 /// Is the key in what a page was asked for and does not leave for the next one?
-fn covers(scan: &Scan, page: &ScanPage, key: &Bytes) -> bool {
+fn covers(scan: &ClientScan, page: &ScanPage, key: &Bytes) -> bool {
     let is_in = |start: &Bytes, end: &Option<Bytes>| {
         key >= start && end.as_ref().is_none_or(|end| key < end)
     };
@@ -66,7 +66,7 @@ fn covers(scan: &Scan, page: &ScanPage, key: &Bytes) -> bool {
 }
 
 /// Order, bounds, progress.
-fn form(scan: &Scan, names: &[Bytes], violations: &mut Vec<Violation>) {
+fn form(scan: &ClientScan, names: &[Bytes], violations: &mut Vec<Violation>) {
     let mut blame = |what: String| violations.push(Violation::new(Rule::ScanForm, what));
     let shown: Vec<usize> = scan
         .pages
@@ -115,7 +115,7 @@ fn form(scan: &Scan, names: &[Bytes], violations: &mut Vec<Violation>) {
 
 /// One key in one page.
 fn content(
-    scan: &Scan,
+    scan: &ClientScan,
     page: &ScanPage,
     key: usize,
     name: &Bytes,

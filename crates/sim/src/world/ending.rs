@@ -22,7 +22,7 @@
 
 use super::meeting::IMAGES_US;
 use super::names::{key_name, value_number};
-use super::state::{Happening, Image, RunPhase, Setup, SimulatedClient, World};
+use super::state::{Happening, Image, RunPhase, RunSetup, SimulatedClient, World};
 use crate::check::linear::{PendingRule, Searches};
 use crate::check::store::Copy;
 use crate::check::{self, Disks, Rule};
@@ -68,7 +68,7 @@ const PROBED_KEYS: usize = 6;
 const READ_ROUNDS: u8 = 3;
 
 impl<'a> World<'a> {
-    pub(super) fn new(plan: &'a RunPlan, setup: Setup) -> World<'a> {
+    pub(super) fn new(plan: &'a RunPlan, setup: RunSetup) -> World<'a> {
         let shape = &plan.shape;
         let listed = (0..shape.members)
             .map(|member| Listed::new(&format!("http://10.0.0.{}:8080", member + 1)))

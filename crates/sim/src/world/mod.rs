@@ -43,7 +43,7 @@ use crate::store::{Crash, Fate, PageRange, Store, Write};
 use dendra_base::peer::{Answer, Readiness};
 use dendra_base::{CellRef, Key, Space, Version};
 use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome};
-pub use state::Setup;
+pub use state::RunSetup;
 use state::{Happening, RunPhase, World};
 
 /// The bytes that a slice of a scrub reads, about.
@@ -53,7 +53,7 @@ const SCRUB_PAUSE_US: u64 = 100_000;
 
 /// The result of a run.
 #[derive(Debug)]
-pub struct Report {
+pub struct RunReport {
     /// The answers that clients got.
     pub history: Vec<ClientOp>,
     /// Broken promises.
@@ -73,7 +73,7 @@ pub struct Report {
 }
 
 /// Runs `plan` to its end.
-pub fn run(plan: &RunPlan, setup: Setup) -> Report {
+pub fn run(plan: &RunPlan, setup: RunSetup) -> RunReport {
     let mut world = World::new(plan, setup);
     world.begin();
     while let Some(happening) = world.schedule.take() {
@@ -92,7 +92,7 @@ pub fn run(plan: &RunPlan, setup: Setup) -> Report {
     }
     world.check_promises();
     let purges = world.newest().horizons().purge() > 0;
-    Report {
+    RunReport {
         history: world.history,
         violations: world.violations,
         searches: world.searches,

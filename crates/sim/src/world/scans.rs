@@ -9,7 +9,7 @@
 use super::names::{SCAN_TICKET, key_name, key_number, scan_of, value_number};
 use super::state::{Happening, Walk, World};
 use crate::check::Rule;
-use crate::history::{Scan, ScanPage, Seen};
+use crate::history::{ClientScan, ScanPage, Seen};
 use crate::member::OpenOperation;
 use crate::plan::PlannedScan;
 use bytes::Bytes;
@@ -23,7 +23,7 @@ impl World<'_> {
         let happening = Happening::Scan {
             scan: self.walks.len(),
         };
-        self.scans.push(Scan {
+        self.scans.push(ClientScan {
             member: planned.member,
             is_reverse: planned.is_reverse,
             pages: Vec::new(),

@@ -1,7 +1,7 @@
 //! The state of a run: members, clients, messages, and the schedule of events.
 //!
 //! ```text
-//! Setup, RunPlan ─► World ─┬─ Schedule of Happening  the next event
+//! RunSetup, RunPlan ─► World ─┬─ Schedule of Happening the next event
 //!                       ├─ SimulatedMember, Envelope  the cluster
 //!                       ├─ SimulatedClient, Walk      the askers
 //!                       └─ RunPhase, Image            where the run is
@@ -15,7 +15,7 @@
 use crate::check::Violation;
 use crate::check::linear::Searches;
 use crate::decider::Midwife;
-use crate::history::{ClientOp, Scan, Seen};
+use crate::history::{ClientOp, ClientScan, Seen};
 use crate::machines::Town;
 use crate::member::SimulatedMember;
 use crate::plan::{CutLinks, Planned, PlannedScan, RunPlan};
@@ -38,7 +38,7 @@ use std::sync::Arc;
 
 /// How a run is made, besides its plan.
 #[derive(Clone, Copy)]
-pub struct Setup {
+pub struct RunSetup {
     /// Makes the parts that decide.
     pub midwife: Midwife,
     /// A mistake of the shell.
@@ -249,7 +249,7 @@ pub(crate) enum Happening {
 /// A run.
 pub(crate) struct World<'a> {
     pub(super) plan: &'a RunPlan,
-    pub(super) setup: Setup,
+    pub(super) setup: RunSetup,
     pub(super) prng: Prng,
     pub(super) schedule: Schedule<Happening>,
     pub(super) topology: Arc<Topology>,
@@ -261,7 +261,7 @@ pub(crate) struct World<'a> {
     pub(super) clients: Vec<SimulatedClient>,
     pub(super) history: Vec<ClientOp>,
     pub(super) walks: Vec<Walk>,
-    pub(super) scans: Vec<Scan>,
+    pub(super) scans: Vec<ClientScan>,
     /// What cuts which links, by fault.
     pub(super) cuts: Vec<(usize, CutLinks)>,
     pub(super) phase: RunPhase,

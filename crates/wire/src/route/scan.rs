@@ -12,7 +12,7 @@
 //! Not here: walking the range (crate `engine`), writing its records (`http::records`).
 //! See: docs/api.md, section "Many keys".
 
-use super::checks::{Settings, allow, check_message};
+use super::checks::{RequestRules, allow, check_message};
 use super::parameters::{SHORT_BYTES_MAX, choice, key_error, parameters, short, timeout_ms};
 use crate::http::accept::Framing;
 use crate::http::records::Show;
@@ -86,7 +86,7 @@ const SCAN_PARAMETERS: [&str; 7] = [
     "scope",
 ];
 
-pub(super) fn entities(head: &Head<'_>, settings: &Settings) -> Result<Scan, Refusal> {
+pub(super) fn entities(head: &Head<'_>, settings: &RequestRules) -> Result<Scan, Refusal> {
     allow(head, &[Method::Get], "GET")?;
     if head.is_http_1_0 {
         return Err(Refusal::new(
@@ -133,7 +133,7 @@ fn range(
     start: Option<&[u8]>,
     end: Option<&[u8]>,
     prefix: Option<&[u8]>,
-    settings: &Settings,
+    settings: &RequestRules,
 ) -> Result<(Vec<u8>, Vec<u8>), Refusal> {
     let (start, end) = match (start, end, prefix) {
         (None, None, Some(prefix)) => {
@@ -169,7 +169,7 @@ fn range(
 
 /// One end of a range as a stored key. It may be one byte longer than a key: the range behind the
 /// longest key starts at that key and a zero byte.
-fn bound(name: &str, raw: &[u8], settings: &Settings) -> Result<Vec<u8>, Refusal> {
+fn bound(name: &str, raw: &[u8], settings: &RequestRules) -> Result<Vec<u8>, Refusal> {
     if raw.is_empty() {
         return Err(Refusal::bad(
             "empty-parameter",

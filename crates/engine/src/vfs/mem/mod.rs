@@ -22,7 +22,7 @@
 //! See: docs/format/folder.md.
 
 use super::os::check_name;
-use super::{File, Room, Vfs, Wait};
+use super::{DiskSpace, File, Vfs, Wait};
 use dendra_base::Prng;
 use std::collections::BTreeMap;
 use std::io;
@@ -347,10 +347,10 @@ impl Vfs for MemVfs {
         Ok(Box::new(Locked(Arc::clone(&self.shared))))
     }
 
-    fn room(&self) -> io::Result<Room> {
+    fn room(&self) -> io::Result<DiskSpace> {
         self.shared.check_power()?;
         let total_bytes = self.shared.capacity_bytes.load(Ordering::Relaxed);
-        Ok(Room {
+        Ok(DiskSpace {
             free_bytes: total_bytes.saturating_sub(self.used_bytes()),
             total_bytes,
         })

@@ -22,7 +22,7 @@ use super::arrival::Reads;
 use super::connection::{PendingRequest, TargetConnection, Wrote};
 use super::patience::Patience;
 use super::plan::{
-    ArrivalProcess, DriveError, DriverPlan, QueueOrder, RunProgress, Seen, StopFlag,
+    ArrivalProcess, DriveError, DriverPlan, QueueOrder, RunProgress, StopFlag, ThreadRecord,
 };
 use crate::limits::{
     BACKLOG_LEN_MAX, CONNECT_MS_MAX, CUT_GRACE_MS, NAP_MS_MAX, OPENING_MAX, READ_BYTES,
@@ -281,7 +281,7 @@ impl<'a> Worker<'a> {
         start: Instant,
         stop: &StopFlag,
         progress: &RunProgress,
-    ) -> Result<Seen, DriveError> {
+    ) -> Result<ThreadRecord, DriveError> {
         self.start = start;
         self.sample.cpu_ns = thread_cpu_ns();
         self.sample.starved_ns = thread_starved_ns();
@@ -345,7 +345,7 @@ impl<'a> Worker<'a> {
                 phase.cut(at_ns);
             }
         }
-        Ok(Seen {
+        Ok(ThreadRecord {
             phases,
             is_cut: cut_ns.is_some(),
             trouble: self.trouble,

@@ -17,7 +17,7 @@
 //! See: docs/api.md, crate `wire`.
 
 use super::{Connection, Next, PendingScan};
-use crate::admin::metrics::{OpLabel, Refused, Share};
+use crate::admin::metrics::{OpLabel, RefusalCause, Share};
 use crate::admin::stages::{RequestStage, Watch};
 use crate::audit::{self, AuditEvent, AuditKind, Port};
 use crate::clients::answers::{self, Answers};
@@ -86,7 +86,7 @@ impl Connection {
             return self.answer_preflight(head);
         }
         if self.socket.is_called_to_refuse() && head.path.starts_with(DATA_PATHS) {
-            return self.turn_away(head, Refused::Delay);
+            return self.turn_away(head, RefusalCause::Delay);
         }
         let mut key = lane.key.borrow_mut();
         let routed = route(head, &lane.routes(), &mut key);
@@ -346,7 +346,7 @@ impl Connection {
     }
 
     /// As `refuse`, for a refusal by a gate or a queue.
-    fn turn_away(&mut self, head: &Head<'_>, what: Refused) -> Step {
+    fn turn_away(&mut self, head: &Head<'_>, what: RefusalCause) -> Step {
         if self.has_waiting() {
             // When those in front are done there may be room.
             return self.those_in_front();
@@ -421,7 +421,7 @@ impl Connection {
             return self.those_in_front();
         }
         if !self.lane.has_request_room() {
-            return self.turn_away(head, Refused::Requests);
+            return self.turn_away(head, RefusalCause::Requests);
         }
         let reader = match head.body {
             Body::Length(length) => {
@@ -434,7 +434,7 @@ impl Connection {
                 if !lane.bytes.has_place(bytes)
                     || share.is_some_and(|share| !share.has_place(bytes))
                 {
-                    return self.turn_away(head, Refused::Bytes);
+                    return self.turn_away(head, RefusalCause::Bytes);
                 }
                 BodyReader::of_length(length)
             }
@@ -482,13 +482,13 @@ impl Connection {
     fn line_up_or_turn_away(
         &mut self,
         head: &Head<'_>,
-        what: Refused,
+        what: RefusalCause,
         value_len: usize,
         entity: &Entity,
     ) -> Step {
         let now_us = self.lane.now_us();
         let timeout_us = u64::from(entity.timeout_ms) * 1_000;
-        let is_worth_waiting = matches!(what, Refused::LogQueue | Refused::Engine);
+        let is_worth_waiting = matches!(what, RefusalCause::LogQueue | RefusalCause::Engine);
         let until_us = self.in_line_until_us.unwrap_or(now_us + timeout_us);
         if !is_worth_waiting || self.has_waiting() || until_us <= now_us {
             return self.turn_away(head, what);
@@ -513,7 +513,7 @@ impl Connection {
         value: SentValue<'_>,
         room: &mut Vec<Room>,
         mut watch: Watch,
-    ) -> Result<Option<Next>, Refused> {
+    ) -> Result<Option<Next>, RefusalCause> {
         let Connection {
             lane,
             seat,
@@ -640,7 +640,7 @@ impl Connection {
         key: &Key,
         value: Collected,
         watch: Watch,
-    ) -> Result<Result<(), Refused>, End> {
+    ) -> Result<Result<(), RefusalCause>, End> {
         let Collected { bytes, mut room } = value;
         let bytes = Bytes::from(bytes);
         let came_us = self.lane.now_us();
@@ -652,7 +652,7 @@ impl Connection {
             let Err(what) = begun else {
                 return Ok(Ok(()));
             };
-            if what != Refused::LogQueue {
+            if what != RefusalCause::LogQueue {
                 return Ok(Err(what));
             }
             let lane = Rc::clone(&self.lane);
