@@ -17,7 +17,7 @@
 use crate::backup::schedule;
 use crate::cli::{Colour, SettingsFlags};
 use crate::config::table::Value;
-use crate::config::{ConfigInputs, Effective, Source};
+use crate::config::{ConfigInputs, Effective, ValueSource};
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::logs;
@@ -74,9 +74,9 @@ fn start_log(effective: &Effective, colour: Colour, console: Console) -> Result<
     let levels = effective.setting("log");
     // `-v` and `--quiet` are for a person in a hurry: a written setting beats them.
     let text = match (&levels.value, &levels.source) {
-        (_, Source::Default) if console.is_quiet => "warn",
-        (_, Source::Default) if console.verbosity > 1 => "trace",
-        (_, Source::Default) if console.verbosity > 0 => "debug",
+        (_, ValueSource::Default) if console.is_quiet => "warn",
+        (_, ValueSource::Default) if console.verbosity > 1 => "trace",
+        (_, ValueSource::Default) if console.verbosity > 0 => "debug",
         (Value::Text(text), _) => text,
         _ => unreachable!("the table says that levels are text"),
     };

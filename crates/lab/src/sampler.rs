@@ -18,7 +18,7 @@ use crate::driver::TlsTarget;
 use crate::limits::{ADMIN_BYTES_MAX, ANSWER_BYTES_MAX};
 use crate::run::{ServerSeries, TargetProfile};
 use dendra_wire::client::{AnswerBody, Asked, ParsedAnswer, parse_answer};
-use dendra_wire::http::{ChunkDecoder, Step};
+use dendra_wire::http::{ChunkDecoder, ChunkItem};
 use rustls::{ClientConnection, StreamOwned};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -109,12 +109,12 @@ fn unchunked(bytes: &[u8]) -> Option<Vec<u8>> {
     let (mut out, mut at) = (Vec::new(), 0);
     loop {
         match decoder.decode(&bytes[at..]).ok()? {
-            Step::More { .. } => return None,
-            Step::Data { start, end } => {
+            ChunkItem::More { .. } => return None,
+            ChunkItem::Data { start, end } => {
                 out.extend_from_slice(&bytes[at + start..at + end]);
                 at += end;
             }
-            Step::End { .. } => return Some(out),
+            ChunkItem::End { .. } => return Some(out),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Request number `i` as bytes for the wire: from a workload or from a recording.
 //!
 //! ```text
-//! Source::ask(i) ─► RequestSpec { operation, key, value } key into a scratch buffer,
+//! RequestSource::ask(i) ─► RequestSpec { operation, key, value } key into a scratch buffer,
 //!                                                      value = a slice of one random pool
 //! ```
 //!
@@ -23,7 +23,7 @@ const STARTS: usize = 1 << 16;
 
 /// Where requests come from. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct RequestSource {
     kind: SourceKind,
     pool: Arc<[u8]>,
 }
@@ -65,18 +65,18 @@ fn slice_of_pool(seed: u64, bytes: u32) -> Value {
     Value::Pool(start..start + bytes as usize)
 }
 
-impl Source {
+impl RequestSource {
     /// Requests of `workload`.
-    pub fn workload(workload: Workload) -> Source {
-        Source {
+    pub fn workload(workload: Workload) -> RequestSource {
+        RequestSource {
             pool: pool(workload.sizes, workload.seed),
             kind: SourceKind::Workload(Arc::new(workload)),
         }
     }
 
     /// Writes that put the records in place which `workload` asks for: request `i` writes key `i`.
-    pub fn preload(workload: Workload) -> Source {
-        Source {
+    pub fn preload(workload: Workload) -> RequestSource {
+        RequestSource {
             pool: pool(workload.sizes, workload.seed),
             kind: SourceKind::Preload(Arc::new(workload), None),
         }
@@ -91,22 +91,22 @@ impl Source {
     }
 
     /// The rest of a preload: request `i` writes key `numbers[i]`.
-    pub fn again(&self, numbers: Vec<u64>) -> Source {
+    pub fn again(&self, numbers: Vec<u64>) -> RequestSource {
         let kind = match &self.kind {
             SourceKind::Preload(workload, _) => {
                 SourceKind::Preload(workload.clone(), Some(numbers.into()))
             }
             other => other.clone(),
         };
-        Source {
+        RequestSource {
             kind,
             pool: self.pool.clone(),
         }
     }
 
     /// Requests of a file, over again from its start when it ends.
-    pub fn ammo(ammo: Arc<Ammo>, sizes: Sizes, seed: u64) -> Source {
-        Source {
+    pub fn ammo(ammo: Arc<Ammo>, sizes: Sizes, seed: u64) -> RequestSource {
+        RequestSource {
             pool: pool(sizes, seed),
             kind: SourceKind::Ammo(ammo),
         }
@@ -175,9 +175,10 @@ mod tests {
 
     #[test]
     fn the_same_number_is_the_same_bytes_and_others_differ() {
-        let make = || Source::workload(Workload::named("put", 100, 3).expect("it is a name"));
+        let make =
+            || RequestSource::workload(Workload::named("put", 100, 3).expect("it is a name"));
         let (one, two) = (make(), make());
-        let bytes = |source: &Source, index: u64| {
+        let bytes = |source: &RequestSource, index: u64| {
             let mut key = Vec::new();
             let ask = source.ask(index, &mut key);
             (key, source.value(&ask).to_vec())
@@ -190,14 +191,14 @@ mod tests {
     #[test]
     fn the_preload_writes_what_the_workload_reads() {
         let workload = Workload::named("get", 50, 3).expect("it is a name");
-        let preload = Source::preload(workload.clone());
+        let preload = RequestSource::preload(workload.clone());
         let mut stored = std::collections::HashSet::new();
         let mut key = Vec::new();
         for index in 0..50 {
             preload.ask(index, &mut key);
             stored.insert(key.clone());
         }
-        let reads = Source::workload(workload);
+        let reads = RequestSource::workload(workload);
         for index in 0..500 {
             reads.ask(index, &mut key);
             assert!(

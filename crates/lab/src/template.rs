@@ -208,7 +208,7 @@ fn body_len(body: &[TemplatePart], fill: &Fill<'_>) -> u64 {
 
 /// How requests of a target look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Style {
+pub struct RequestStyle {
     /// Path and query with places, for every operation; none means Dendra's own routes.
     pub path: Option<String>,
     /// Method for every operation; none means GET, PUT and DELETE by operation.
@@ -235,7 +235,7 @@ pub struct Templates {
 
 impl Templates {
     /// Those of `style` for a target whose base path is `base`.
-    pub fn new(style: &Style, host: &str, base: &str) -> Templates {
+    pub fn new(style: &RequestStyle, host: &str, base: &str) -> Templates {
         let base = base.trim_end_matches('/');
         let and = |mark: &str| match style.query.as_str() {
             "" => String::new(),
@@ -327,9 +327,9 @@ mod tests {
 
     #[test]
     fn a_write_to_dendra_is_its_own_route_with_the_condition() {
-        let style = Style {
+        let style = RequestStyle {
             query: "ack=1".to_owned(),
-            ..Style::default()
+            ..RequestStyle::default()
         };
         let templates = Templates::new(&style, "h:1", "/");
         assert_eq!(
@@ -353,12 +353,12 @@ mod tests {
 
     #[test]
     fn another_store_is_asked_by_templates_and_json_braces_stay() {
-        let style = Style {
+        let style = RequestStyle {
             path: Some("/v3/kv/put".to_owned()),
             method: Some("POST".to_owned()),
             body: Some(r#"{"key": "{key_base64}", "n": {limit}, "x": {}}"#.to_owned()),
             fields: vec!["A: b".to_owned()],
-            ..Style::default()
+            ..RequestStyle::default()
         };
         let templates = Templates::new(&style, "h", "");
         let body = r#"{"key": "YSBi", "n": 10, "x": {}}"#;

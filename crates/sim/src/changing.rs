@@ -2,7 +2,7 @@
 //! among which they are done.
 //!
 //! ```text
-//! seed ─► Shape, clients, walks, faults    as `plan.rs` draws them, for three to nine founders
+//! seed ─► RunShape, clients, walks, faults as `plan.rs` draws them, for three to nine founders
 //!      ─► Changes                          partitions, budgets, and a list of (when, deed)
 //! ```
 //!
@@ -17,7 +17,7 @@
 
 use crate::changes::{Changes, MACHINES_MAX, OperatorDeed, PlannedDeed};
 use crate::plan::{
-    FaultKind, KeyClass, RunPlan, Shape, StoreKind, draw_clients, draw_compares,
+    FaultKind, KeyClass, RunPlan, RunShape, StoreKind, draw_clients, draw_compares,
     draw_failing_reads, draw_faults, draw_overloads, draw_scans, pick, skewed,
 };
 use dendra_base::Prng;
@@ -95,7 +95,7 @@ impl RunPlan {
     }
 }
 
-pub(crate) fn draw_clocks(shape: &mut Shape, prng: &mut Prng) {
+pub(crate) fn draw_clocks(shape: &mut RunShape, prng: &mut Prng) {
     let most = shape.skew_ms.iter().map(|ms| ms.unsigned_abs()).max();
     let most = most.unwrap_or(0);
     let mut signed = |most: u64| {
@@ -106,8 +106,8 @@ pub(crate) fn draw_clocks(shape: &mut Shape, prng: &mut Prng) {
     shape.drift_ppm = (0..MACHINES_MAX).map(|_| signed(500)).collect();
 }
 
-fn draw_shape(prng: &mut Prng) -> Shape {
-    let mut shape = Shape::draw(prng);
+fn draw_shape(prng: &mut Prng) -> RunShape {
+    let mut shape = RunShape::draw(prng);
     shape.members = pick(prng, &[3, 3, 3, 3, 4, 4, 5, 6, 7, 9]);
     shape.copies = pick(prng, &[1, 2, 3, 3, 3, 3, 3, 4, 5]).min(shape.members);
     // Copies beyond those of the table have no twins: what fewer than a majority of its owners
@@ -124,7 +124,7 @@ fn draw_shape(prng: &mut Prng) -> Shape {
     shape
 }
 
-fn draw_changes(shape: &Shape, prng: &mut Prng) -> Changes {
+fn draw_changes(shape: &RunShape, prng: &mut Prng) -> Changes {
     // Some runs have one kind of deed only, and much of it.
     let mut kinds: Vec<OperatorDeed> = OperatorDeed::ALL
         .into_iter()

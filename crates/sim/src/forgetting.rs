@@ -17,7 +17,7 @@
 use crate::changes::{Changes, OperatorDeed, PlannedDeed};
 use crate::changing::{draw_clocks, draw_deed};
 use crate::plan::{
-    Fault, FaultKind, KeyClass, Planned, PlannedBase, PlannedKind, RunPlan, Shape,
+    Fault, FaultKind, KeyClass, Planned, PlannedBase, PlannedKind, RunPlan, RunShape,
     draw_failing_reads, draw_faults, draw_scans, pick, skewed,
 };
 use dendra_base::Prng;
@@ -59,8 +59,8 @@ impl RunPlan {
     }
 }
 
-fn draw_shape(prng: &mut Prng) -> Shape {
-    let mut shape = Shape::draw(prng);
+fn draw_shape(prng: &mut Prng) -> RunShape {
+    let mut shape = RunShape::draw(prng);
     shape.members = pick(prng, &[2, 3, 3, 3, 3, 4, 5]);
     shape.copies = pick(prng, &[1, 2, 3, 3, 3, 3, 3, 5]).min(shape.members);
     let count = 2 + prng.below(14) as usize;
@@ -83,7 +83,7 @@ fn draw_shape(prng: &mut Prng) -> Shape {
 }
 
 /// A block of a delete rots when a horizon rises, in every third run.
-fn draw_rot(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
+fn draw_rot(shape: &RunShape, prng: &mut Prng) -> Vec<Fault> {
     let count = match prng.below(3) {
         0 => 1 + prng.below(3),
         _ => 0,
@@ -98,7 +98,7 @@ fn draw_rot(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
     (0..count).map(draw).collect()
 }
 
-fn draw_changes(shape: &Shape, prng: &mut Prng) -> Changes {
+fn draw_changes(shape: &RunShape, prng: &mut Prng) -> Changes {
     let kinds: &[OperatorDeed] = match prng.below(3) {
         0 => &[OperatorDeed::Away],
         1 => &[
@@ -131,7 +131,7 @@ fn draw_changes(shape: &Shape, prng: &mut Prng) -> Changes {
 }
 
 /// Bursts of operations on the keys of their time.
-fn draw_clients(shape: &Shape, prng: &mut Prng) -> Vec<Vec<Planned>> {
+fn draw_clients(shape: &RunShape, prng: &mut Prng) -> Vec<Vec<Planned>> {
     let clients = 2 + prng.below(3);
     let is_loyal = prng.chance(1, 2);
     let delete = 1 + prng.below(3);
@@ -160,7 +160,7 @@ fn draw_clients(shape: &Shape, prng: &mut Prng) -> Vec<Vec<Planned>> {
 }
 
 fn draw_operation(
-    shape: &Shape,
+    shape: &RunShape,
     key: usize,
     member: usize,
     delete: u64,

@@ -19,18 +19,10 @@ use std::collections::BTreeMap;
 
 /// Names that several types still share: how many. Rename one, and lower the number; a name that is
 /// down to one leaves the list. A new type takes a name of its own.
-const SHARED: [(&str, usize); 22] = [
+const SHARED: [(&str, usize); 14] = [
     ("Folder", 2),
     ("Member", 2),
     ("Paged", 2),
-    ("Shape", 2),
-    ("Shared", 3),
-    ("Show", 3),
-    ("Source", 4),
-    ("Space", 2),
-    ("State", 7),
-    ("Step", 4),
-    ("Style", 2),
     ("Table", 5),
     ("Tally", 3),
     ("Target", 3),

@@ -20,7 +20,7 @@
 //! See: docs/cli.md, "A cluster".
 
 use super::table::Value;
-use super::{Effective, Source};
+use super::{Effective, ValueSource};
 use dendra_server::Settings;
 use dendra_server::settings::{
     BadTopology, ClusterSettings, JoinSettings, Member, PeerTransport, RootToken, Secret, Topology,
@@ -87,7 +87,7 @@ impl Effective {
                 at("cluster")
             )
         })?;
-        cluster.is_named = self.setting("cluster-name").source != Source::Default;
+        cluster.is_named = self.setting("cluster-name").source != ValueSource::Default;
         cluster.join = join;
         cluster.is_single = self.members("cluster").is_empty() && cluster.join.is_none();
         cluster.transport = match self.setting("peer-transport").value {

@@ -12,7 +12,7 @@
 //! Not here: the values of an option (`table.rs`), precedence (`mod.rs`).
 //! See: docs/cli.md.
 
-use super::source::Source;
+use super::source::ValueSource;
 use super::table::{self, OPTIONS, OptionKind, Value};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -46,7 +46,7 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
 pub(super) fn take(
     path: &Path,
     text: &str,
-    found: &mut [Vec<(Value, Source)>],
+    found: &mut [Vec<(Value, ValueSource)>],
     problems: &mut Vec<String>,
 ) {
     let name = path.display();
@@ -72,7 +72,7 @@ pub(super) fn take(
         {
             Ok(value) => found[i].push((
                 value,
-                Source::File {
+                ValueSource::File {
                     path: path.to_owned(),
                     line,
                 },

@@ -29,7 +29,7 @@ mod source;
 pub(crate) mod table;
 pub(crate) mod units;
 
-pub(crate) use source::Source;
+pub(crate) use source::ValueSource;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ pub(crate) struct Setting {
     /// The value in force.
     pub(crate) value: Value,
     /// The place that set it.
-    pub(crate) source: Source,
+    pub(crate) source: ValueSource,
 }
 
 /// All options, in the table's order.
@@ -108,7 +108,7 @@ impl ConfigInputs {
     /// Checks every place and decides.
     pub(crate) fn resolve(&self) -> Result<Effective, Problems> {
         let mut problems = Vec::new();
-        let mut found: Vec<Vec<(Value, Source)>> = vec![Vec::new(); OPTIONS.len()];
+        let mut found: Vec<Vec<(Value, ValueSource)>> = vec![Vec::new(); OPTIONS.len()];
         self.take_flags(&mut found, &mut problems);
         self.take_environment(&mut found, &mut problems);
         if let Some((path, text)) = &self.file {
@@ -129,18 +129,22 @@ impl ConfigInputs {
         }
     }
 
-    fn take_flags(&self, found: &mut [Vec<(Value, Source)>], problems: &mut Vec<String>) {
+    fn take_flags(&self, found: &mut [Vec<(Value, ValueSource)>], problems: &mut Vec<String>) {
         for (i, spec) in OPTIONS.iter().enumerate() {
             for (_, text) in self.flags.iter().filter(|(key, _)| *key == spec.key) {
                 match table::parse(spec.kind, text) {
-                    Ok(value) => found[i].push((value, Source::Flag)),
+                    Ok(value) => found[i].push((value, ValueSource::Flag)),
                     Err(rest) => problems.push(format!("--{}: {rest}", spec.key)),
                 }
             }
         }
     }
 
-    fn take_environment(&self, found: &mut [Vec<(Value, Source)>], problems: &mut Vec<String>) {
+    fn take_environment(
+        &self,
+        found: &mut [Vec<(Value, ValueSource)>],
+        problems: &mut Vec<String>,
+    ) {
         for (variable, text) in &self.environment {
             // A variable that is set but empty is left behind by `${NAME:-}`: not set.
             let Some(name) = variable.to_str().filter(|name| name.starts_with("DENDRA_")) else {
@@ -154,7 +158,7 @@ impl ConfigInputs {
                 continue;
             };
             match table::parse(OPTIONS[i].kind, OsStr::new(text)) {
-                Ok(value) => found[i].push((value, Source::Environment(name.to_owned()))),
+                Ok(value) => found[i].push((value, ValueSource::Environment(name.to_owned()))),
                 Err(rest) => problems.push(format!("{name}: {rest}")),
             }
         }
@@ -173,7 +177,7 @@ fn unknown_variable(name: &str) -> String {
 
 impl Effective {
     /// The strongest place per option; places were pushed from strongest to weakest.
-    fn decide(found: Vec<Vec<(Value, Source)>>) -> Effective {
+    fn decide(found: Vec<Vec<(Value, ValueSource)>>) -> Effective {
         let mut settings: Vec<Setting> = Vec::with_capacity(OPTIONS.len());
         for (spec, candidates) in OPTIONS.iter().zip(found) {
             let strongest = candidates.into_iter().next();
@@ -184,7 +188,7 @@ impl Effective {
                         .expect("a test parses every fixed default"),
                     Fallback::Derived { of, .. } => of(&earlier),
                 };
-                (value, Source::Default)
+                (value, ValueSource::Default)
             });
             settings.push(Setting {
                 key: spec.key,

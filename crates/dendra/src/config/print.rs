@@ -13,7 +13,7 @@
 //! See: docs/cli.md.
 
 use super::table::Value;
-use super::{Effective, Setting, Source, units};
+use super::{Effective, Setting, ValueSource, units};
 use serde_json::{Map, json};
 use std::path::Path;
 
@@ -66,16 +66,16 @@ impl Value {
 fn to_json(setting: &Setting) -> serde_json::Value {
     let value = setting.value.to_json();
     match &setting.source {
-        Source::Flag => {
+        ValueSource::Flag => {
             json!({"value": value, "source": "flag", "from": format!("--{}", setting.key)})
         }
-        Source::Environment(name) => {
+        ValueSource::Environment(name) => {
             json!({"value": value, "source": "environment", "from": name})
         }
-        Source::File { path, line } => {
+        ValueSource::File { path, line } => {
             json!({"value": value, "source": "file", "from": format!("{}:{line}", path.display())})
         }
-        Source::Default => json!({"value": value, "source": "default"}),
+        ValueSource::Default => json!({"value": value, "source": "default"}),
     }
 }
 

@@ -13,7 +13,7 @@
 //! See: docs/cli.md.
 
 use super::Effective;
-use super::source::Source;
+use super::source::ValueSource;
 use super::table::Value;
 use dendra_engine::Durability;
 use dendra_server::settings::{AuditSettings, Timeouts, TlsSettings};
@@ -123,7 +123,7 @@ impl Effective {
 
     /// A front door is no member and keeps nothing that could be backed up.
     fn check_store(&self) -> Result<(), String> {
-        let is_set = |key: &&str| self.setting(key).source != Source::Default;
+        let is_set = |key: &&str| self.setting(key).source != ValueSource::Default;
         let wrong = ["cluster", "join", "backup-to"].into_iter().find(is_set);
         let own = ["store-ca", "store-cert", "store-key", "store-login-file"];
         let is_given = |key: &&str| self.file(key).is_some();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The state of one node, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum NodeState {
     Up,
     Paused,
     Down,
@@ -22,7 +22,7 @@ pub(super) struct DevNode {
     pub(super) addresses: Addresses,
     pub(super) url: String,
     pub(super) child: Option<Child>,
-    pub(super) state: State,
+    pub(super) state: NodeState,
     /// A plan that makes it leave was begun.
     pub(super) is_leaving: bool,
     _proxy: Proxy,
@@ -40,7 +40,7 @@ impl DevNode {
             addresses,
             url: url_of(&addresses),
             child: None,
-            state: State::Down,
+            state: NodeState::Down,
             is_leaving: false,
             _proxy: Proxy::start(doors.proxy, index, addresses.listen, faults)?,
         })
@@ -48,7 +48,7 @@ impl DevNode {
 
     /// Does it run as a member?
     pub(super) fn is_running(&self) -> bool {
-        self.state == State::Up && !self.addresses.life.has_left
+        self.state == NodeState::Up && !self.addresses.life.has_left
     }
 }
 

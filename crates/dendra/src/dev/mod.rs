@@ -32,7 +32,7 @@ use crate::runtime::runtime;
 use crate::signals::on_signals;
 use addresses::{Addresses, ReservedAddresses, default_folder};
 use control::{DevOrder, Ordered};
-use member::{DevNode, State, url_of};
+use member::{DevNode, NodeState, url_of};
 use proxy::{Faults, LinkFault};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
@@ -209,7 +209,7 @@ impl LocalCluster {
             .stderr(log)
             .spawn()?;
         self.members[index].child = Some(child);
-        self.members[index].state = State::Up;
+        self.members[index].state = NodeState::Up;
         Ok(())
     }
 
@@ -262,9 +262,9 @@ impl LocalCluster {
             return sentence;
         }
         let done = match *order {
-            DevOrder::Kill(node) => self.signal(node - 1, Signal::KILL, State::Down),
-            DevOrder::Pause(node) => self.signal(node - 1, Signal::STOP, State::Paused),
-            DevOrder::Resume(node) => self.signal(node - 1, Signal::CONT, State::Up),
+            DevOrder::Kill(node) => self.signal(node - 1, Signal::KILL, NodeState::Down),
+            DevOrder::Pause(node) => self.signal(node - 1, Signal::STOP, NodeState::Paused),
+            DevOrder::Resume(node) => self.signal(node - 1, Signal::CONT, NodeState::Up),
             DevOrder::Start(node) => self.start(node - 1),
             DevOrder::Add => self.add(),
             DevOrder::Remove(node) => self.remove(node - 1),
@@ -323,10 +323,10 @@ impl LocalCluster {
             DevOrder::Add if nodes >= NODES_MAX => Some(format!(
                 "a cluster on one machine has at most {NODES_MAX} nodes"
             )),
-            DevOrder::Pause(node) if state(node) == State::Paused => {
+            DevOrder::Pause(node) if state(node) == NodeState::Paused => {
                 Some(format!("node {node} is paused already"))
             }
-            DevOrder::Resume(node) if state(node) == State::Up => {
+            DevOrder::Resume(node) if state(node) == NodeState::Up => {
                 Some(format!("node {node} is not paused"))
             }
             DevOrder::Cut(a, b) | DevOrder::Stall(a, b) | DevOrder::Slow(a, b, _) if a == b => {
@@ -342,7 +342,7 @@ impl LocalCluster {
         Ok(())
     }
 
-    fn signal(&mut self, index: usize, signal: Signal, state: State) -> io::Result<()> {
+    fn signal(&mut self, index: usize, signal: Signal, state: NodeState) -> io::Result<()> {
         let member = &mut self.members[index];
         let Some(child) = &mut member.child else {
             return Err(io::Error::other(
@@ -351,7 +351,7 @@ impl LocalCluster {
         };
         kill_process(Pid::from_child(child), signal)?;
         member.state = state;
-        if state == State::Down {
+        if state == NodeState::Down {
             child.wait()?;
             member.child = None;
         }
@@ -361,7 +361,7 @@ impl LocalCluster {
     /// Takes a node's disk away.
     fn wipe(&mut self, index: usize) -> io::Result<()> {
         if self.members[index].child.is_some() {
-            self.signal(index, Signal::KILL, State::Down)?;
+            self.signal(index, Signal::KILL, NodeState::Down)?;
         }
         match std::fs::remove_dir_all(self.folder_of(index)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -377,7 +377,7 @@ impl LocalCluster {
             if let Some(Ok(Some(_)) | Err(_)) = &ended {
                 let code = ended.and_then(|looked| looked.ok()??.code());
                 member.child = None;
-                member.state = State::Ended(code);
+                member.state = NodeState::Ended(code);
                 if member.is_leaving && code == Some(Exit::FOLDER.code()) {
                     member.addresses.life.has_left = true;
                     has_left = true;

@@ -41,12 +41,12 @@ pub(crate) enum LinkFault {
 /// The faults between all members, and the connections that they are about.
 #[derive(Debug)]
 pub(crate) struct Faults {
-    state: Mutex<State>,
+    state: Mutex<ProxyState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct ProxyState {
     /// Advertised addresses of the members, by number.
     urls: Vec<String>,
     /// `[from][to]`, by the way that bytes take.
@@ -79,7 +79,7 @@ impl Faults {
     pub(crate) fn new(urls: Vec<String>) -> Arc<Faults> {
         let members = urls.len();
         Arc::new(Faults {
-            state: Mutex::new(State {
+            state: Mutex::new(ProxyState {
                 urls,
                 table: vec![vec![LinkFault::None; members]; members],
                 open: Vec::new(),
@@ -89,7 +89,7 @@ impl Faults {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ProxyState> {
         self.state.lock().expect("no holder panics")
     }
 

@@ -11,7 +11,7 @@
 //! Not here: the page with charts (the node's own dashboard on its admin port).
 
 use super::addresses::default_folder;
-use super::member::{DevNode, State};
+use super::member::{DevNode, NodeState};
 use super::proxy::{Faults, LinkFault};
 use crate::console::Console;
 use std::io::{Read, Write};
@@ -70,14 +70,14 @@ impl Screen {
         let mut parts = Vec::new();
         for (index, member) in members.iter().enumerate() {
             let state = match member.state {
-                State::Up if member.is_leaving => {
+                NodeState::Up if member.is_leaving => {
                     format!("{}, leaves", self.running(index, member.addresses.admin))
                 }
-                State::Up => self.running(index, member.addresses.admin),
-                State::Paused => "paused".to_owned(),
+                NodeState::Up => self.running(index, member.addresses.admin),
+                NodeState::Paused => "paused".to_owned(),
                 _ if member.addresses.life.has_left => "left".to_owned(),
-                State::Down => "down".to_owned(),
-                State::Ended(code) => ended(index, code),
+                NodeState::Down => "down".to_owned(),
+                NodeState::Ended(code) => ended(index, code),
             };
             parts.push(format!("{}: {state}", index + 1));
         }

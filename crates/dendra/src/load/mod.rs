@@ -23,7 +23,7 @@ use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops::{self, Query};
 use dendra_base::Prng;
-use sender::{Halt, Shared};
+use sender::{Halt, LoadState};
 use std::cell::{Cell, RefCell};
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
@@ -44,7 +44,7 @@ pub(crate) async fn load(args: &Load, console: Console) -> ExitResult {
     let mut query = Query::default();
     query.add_quorum(args.quorum);
     let tally = Tally::new(args.acked.as_deref(), args.failures.as_deref(), console)?;
-    let shared = Rc::new(Shared {
+    let shared = Rc::new(LoadState {
         client,
         query_rest: query.behind("").replacen('?', "&", 1),
         prefix,
@@ -82,7 +82,7 @@ fn chance_seed() -> u64 {
 }
 
 /// The first SIGINT stops sending; this future ends at the second.
-async fn interruptions(shared: &Shared, console: Console) {
+async fn interruptions(shared: &LoadState, console: Console) {
     for is_second in [false, true] {
         if tokio::signal::ctrl_c().await.is_err() {
             // Without a handler the signal ends the process, as it should.

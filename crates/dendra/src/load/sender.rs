@@ -57,7 +57,7 @@ pub(super) enum Halt {
 }
 
 /// State that all senders share. One thread: no locks but the queue's.
-pub(super) struct Shared {
+pub(super) struct LoadState {
     pub(super) client: Client,
     /// Everything behind the key in a request's path.
     pub(super) query_rest: String,
@@ -100,7 +100,7 @@ pub(super) fn read(items: Items) -> std::io::Result<mpsc::Receiver<Parcel>> {
 }
 
 /// One sender: takes parcels until there are none or the load stops.
-pub(super) async fn send_all(shared: Rc<Shared>, parcels: Rc<Mutex<mpsc::Receiver<Parcel>>>) {
+pub(super) async fn send_all(shared: Rc<LoadState>, parcels: Rc<Mutex<mpsc::Receiver<Parcel>>>) {
     let mut halt = shared.halt.subscribe();
     loop {
         let parcel = tokio::select! {
@@ -119,7 +119,7 @@ pub(super) async fn send_all(shared: Rc<Shared>, parcels: Rc<Mutex<mpsc::Receive
     }
 }
 
-impl Shared {
+impl LoadState {
     /// Tells every sender to take no more; the first reason stays.
     pub(super) fn stop(&self, why: Halt) {
         self.halt.send_if_modified(|halt| {

@@ -19,7 +19,7 @@ use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 /// An entry of the restart interval that a backward cursor walks.
-struct Step {
+struct IntervalEntry {
     key: Range<usize>,
     value: Range<usize>,
 }
@@ -34,7 +34,7 @@ pub(super) struct BlockCursor {
     value: Option<Range<usize>>,
     next: usize,
     /// Backward: the current entry is the last of these; `interval` is the restart they start at.
-    steps: Vec<Step>,
+    steps: Vec<IntervalEntry>,
     interval: usize,
 }
 
@@ -200,7 +200,7 @@ impl BlockCursor {
             self.keys
                 .extend_from_slice(block.slice(entry.suffix.clone()));
             before = start..self.keys.len();
-            self.steps.push(Step {
+            self.steps.push(IntervalEntry {
                 key: before.clone(),
                 value: entry.value(),
             });

@@ -103,7 +103,7 @@ struct FaultOrder {
 }
 
 #[derive(Default)]
-struct State {
+struct FaultyState {
     calls: Calls,
     orders: Vec<FaultOrder>,
     is_lying: bool,
@@ -117,7 +117,7 @@ struct State {
 #[derive(Clone)]
 pub struct FaultyVfs {
     below: Arc<dyn Vfs>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FaultyState>>,
 }
 
 impl FaultyVfs {
@@ -157,9 +157,9 @@ impl FaultyVfs {
     /// The disk is well again; its earlier faults stay done.
     pub fn heal(&self) {
         let mut state = self.held();
-        *state = State {
+        *state = FaultyState {
             calls: state.calls,
-            ..State::default()
+            ..FaultyState::default()
         };
     }
 
@@ -177,7 +177,7 @@ impl FaultyVfs {
         });
     }
 
-    fn held(&self) -> MutexGuard<'_, State> {
+    fn held(&self) -> MutexGuard<'_, FaultyState> {
         self.state.lock().expect("no panic happens under this lock")
     }
 

@@ -8,7 +8,7 @@
 use super::sealed::TlsTarget;
 use crate::recorder::PhaseRecord;
 use crate::schedule::{Instants, Slope, Spacing};
-use crate::source::Source;
+use crate::source::RequestSource;
 use crate::template::Templates;
 use std::fmt;
 use std::net::SocketAddr;
@@ -68,7 +68,7 @@ pub struct DriverPlan {
     /// When.
     pub pace: ArrivalProcess,
     /// The requests.
-    pub source: Source,
+    pub source: RequestSource,
     /// Number of the first request: the runs of a search go on where the one before ended.
     pub first_index: u64,
     /// The targets.

@@ -32,9 +32,9 @@ use crate::sampler::AdminPort;
 use crate::schedule::{Shape, Slope, Spacing, mean_rate};
 use crate::search::{Course, SearchDecision};
 use crate::slo::Slo;
-use crate::source::Source;
+use crate::source::RequestSource;
 use crate::summary::all_operations;
-use crate::template::{Style, Templates};
+use crate::template::{RequestStyle, Templates};
 use crate::{machine, sampler, verdict};
 use again::Again;
 use course::PhaseNews;
@@ -69,7 +69,7 @@ pub struct Setup {
     /// Admin ports by target; fewer are fine.
     pub admins: Vec<String>,
     /// How requests look.
-    pub style: Style,
+    pub style: RequestStyle,
     /// What is trusted and shown where a URL is https.
     pub tls: Option<Arc<rustls::ClientConfig>>,
     /// What clients do; also gives value sizes for ammo.
@@ -208,10 +208,12 @@ impl fmt::Debug for Experiment<'_> {
 }
 
 /// Where requests of the measurement come from.
-pub fn source_of(setup: &Setup) -> Source {
+pub fn source_of(setup: &Setup) -> RequestSource {
     match &setup.ammo {
-        Some((ammo, _)) => Source::ammo(ammo.clone(), setup.workload.sizes, setup.workload.seed),
-        None => Source::workload(setup.workload.clone()),
+        Some((ammo, _)) => {
+            RequestSource::ammo(ammo.clone(), setup.workload.sizes, setup.workload.seed)
+        }
+        None => RequestSource::workload(setup.workload.clone()),
     }
 }
 
@@ -480,7 +482,12 @@ impl Experiment<'_> {
         self.run.is_cut || self.stop.is_asked()
     }
 
-    fn plan(&self, phases: Vec<Vec<Slope>>, pace: ArrivalProcess, source: Source) -> DriverPlan {
+    fn plan(
+        &self,
+        phases: Vec<Vec<Slope>>,
+        pace: ArrivalProcess,
+        source: RequestSource,
+    ) -> DriverPlan {
         DriverPlan {
             phases,
             pace,
@@ -611,7 +618,7 @@ impl Experiment<'_> {
     /// Writes every record once; refused ones are written again.
     fn preload(&mut self) -> Result<(), SetupError> {
         let workload = &self.setup.workload;
-        let mut source = Source::preload(workload.clone());
+        let mut source = RequestSource::preload(workload.clone());
         let mut count = workload.keys;
         let day = vec![vec![Slope {
             length_s: 86_400.0,

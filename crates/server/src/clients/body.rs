@@ -27,7 +27,7 @@ use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use dendra_base::Key;
 use dendra_wire::Refusal;
-use dendra_wire::http::{ChunkDecoder, Step};
+use dendra_wire::http::{ChunkDecoder, ChunkItem};
 use dendra_wire::route::Entity;
 use std::rc::Rc;
 use std::time::Duration;
@@ -72,15 +72,15 @@ impl BodyReader {
                     *left -= n as u64;
                 }
                 BodyReader::Chunked(decoder) => match decoder.decode(input.data())? {
-                    Step::More { consumed } => {
+                    ChunkItem::More { consumed } => {
                         input.consume(consumed);
                         return Ok(Taken::More);
                     }
-                    Step::Data { start, end } => {
+                    ChunkItem::Data { start, end } => {
                         sink(&input.data()[start..end]);
                         input.consume(end);
                     }
-                    Step::End { consumed } => {
+                    ChunkItem::End { consumed } => {
                         input.consume(consumed);
                         return Ok(Taken::All);
                     }

@@ -16,7 +16,7 @@
 use crate::limits;
 use dendra_engine::{Cursor, Direction, Engine, Flow, Progress, Show as Cells};
 use dendra_wire::http::Framing;
-use dendra_wire::http::records::{self, Show};
+use dendra_wire::http::records::{self, ShownPart};
 #[cfg(test)]
 use dendra_wire::route;
 use dendra_wire::route::Scan as Query;
@@ -40,7 +40,7 @@ pub(crate) enum Stand {
 pub(crate) struct ScanJob {
     cursor: Cursor,
     framing: Framing,
-    show: Show,
+    show: ShownPart,
     direction: Direction,
     left: Option<u64>,
     /// Where records go.
@@ -87,7 +87,7 @@ impl ScanJob {
             end: vec![0x11],
             direction: Direction::Forward,
             limit: None,
-            show: Show::KeysAndValues,
+            show: ShownPart::KeysAndValues,
             scope: route::Scope::Local,
             framing: Framing::Plain,
             timeout_ms: 1_000,

@@ -49,7 +49,7 @@ pub enum PendingRule {
 }
 
 /// The value of the key: 0 = nothing.
-type State = ValueId;
+type KeyState = ValueId;
 
 /// A condition, and the value that a refusal told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ enum ExpectedValue {
 }
 
 impl ExpectedValue {
-    fn holds(self, state: State) -> bool {
+    fn holds(self, state: KeyState) -> bool {
         match self {
             ExpectedValue::Any => true,
             ExpectedValue::Present => state != 0,
@@ -75,7 +75,7 @@ impl ExpectedValue {
 
 /// An operation as the search sees it.
 #[derive(Clone, Debug)]
-struct Step {
+struct HistoryStep {
     number: u32,
     begun: u64,
     /// `u64::MAX`: pending.
@@ -86,15 +86,15 @@ struct Step {
     holds: ExpectedValue,
     fails: Option<ExpectedValue>,
     /// The value that it leaves; `None` = the earlier one.
-    leaves: Option<State>,
+    leaves: Option<KeyState>,
 }
 
-impl Step {
+impl HistoryStep {
     fn is_pending(&self) -> bool {
         self.ended == u64::MAX
     }
 
-    fn apply(&self, state: State) -> Option<State> {
+    fn apply(&self, state: KeyState) -> Option<KeyState> {
         let is_possible =
             self.holds.holds(state) && !self.fails.is_some_and(|expect| expect.holds(state));
         is_possible.then(|| self.leaves.unwrap_or(state))
@@ -158,7 +158,7 @@ pub fn key_verdict(ops: &[&ClientOp], pending: PendingRule) -> Verdict {
     // A write that was not seen is rarely needed to explain anything. A write that did take effect
     // mostly did so before its client was told. So the search goes first without such writes, then
     // with them until then. Only with them for ever can it prove that there is no order.
-    let done: Vec<Step> = steps.iter().filter(|s| !s.is_pending()).cloned().collect();
+    let done: Vec<HistoryStep> = steps.iter().filter(|s| !s.is_pending()).cloned().collect();
     if done.len() < steps.len() {
         let is_good = |steps, effect| search(steps, pending, effect) == Verdict::Good;
         if is_good(&done, EffectWindow::EverAfter) || is_good(&steps, EffectWindow::UntilTold) {
@@ -176,7 +176,7 @@ enum EffectWindow {
 }
 
 /// The value that a client surely saw. Nothing at all is no value: it comes back.
-fn seen_by(step: &Step) -> Option<ValueId> {
+fn seen_by(step: &HistoryStep) -> Option<ValueId> {
     match step.holds {
         ExpectedValue::Is(value) if value != 0 && !step.is_pending() => Some(value),
         _ => None,
@@ -184,7 +184,7 @@ fn seen_by(step: &Step) -> Option<ValueId> {
 }
 
 /// A write whose value a read saw took effect before that read was answered.
-fn settle(steps: &mut [Step]) {
+fn settle(steps: &mut [HistoryStep]) {
     let mut seen_us: HashMap<ValueId, u64> = HashMap::new();
     for step in steps.iter() {
         if let Some(value) = seen_by(step) {
@@ -198,7 +198,7 @@ fn settle(steps: &mut [Step]) {
     }
 }
 
-fn steps(ops: &[&ClientOp]) -> Vec<Step> {
+fn steps(ops: &[&ClientOp]) -> Vec<HistoryStep> {
     let mut values: BTreeMap<Version, ValueId> = BTreeMap::new();
     for op in ops {
         match op.end {
@@ -211,13 +211,13 @@ fn steps(ops: &[&ClientOp]) -> Vec<Step> {
             _ => {}
         }
     }
-    let mut steps: Vec<Step> = ops.iter().filter_map(|op| step(op, &values)).collect();
+    let mut steps: Vec<HistoryStep> = ops.iter().filter_map(|op| step(op, &values)).collect();
     settle(&mut steps);
     steps.sort_by_key(|step| (step.begun, step.number));
     steps
 }
 
-fn step(op: &ClientOp, values: &BTreeMap<Version, ValueId>) -> Option<Step> {
+fn step(op: &ClientOp, values: &BTreeMap<Version, ValueId>) -> Option<HistoryStep> {
     let base = match op.wish.base() {
         Base::Any => ExpectedValue::Any,
         Base::Present => ExpectedValue::Present,
@@ -225,7 +225,7 @@ fn step(op: &ClientOp, values: &BTreeMap<Version, ValueId>) -> Option<Step> {
         Base::Matches(seen) => ExpectedValue::Is(seen.value),
         Base::Differs(seen) => ExpectedValue::Not(seen.value),
     };
-    let mut step = Step {
+    let mut step = HistoryStep {
         number: op.number,
         begun: op.begun_us,
         ended: op.ended_us,
@@ -261,7 +261,7 @@ fn step(op: &ClientOp, values: &BTreeMap<Version, ValueId>) -> Option<Step> {
 
 /// Parts of the history, in their order: every operation of one of them began after all before it
 /// had ended.
-fn windows(steps: &[Step], effect: EffectWindow) -> Vec<&[Step]> {
+fn windows(steps: &[HistoryStep], effect: EffectWindow) -> Vec<&[HistoryStep]> {
     let mut windows = Vec::new();
     let (mut from, mut last_end) = (0, 0);
     for (at, step) in steps.iter().enumerate() {
@@ -276,13 +276,13 @@ fn windows(steps: &[Step], effect: EffectWindow) -> Vec<&[Step]> {
     windows
 }
 
-fn search(steps: &[Step], pending: PendingRule, effect: EffectWindow) -> Verdict {
+fn search(steps: &[HistoryStep], pending: PendingRule, effect: EffectWindow) -> Verdict {
     let windows = windows(steps, effect);
     let seen = last_seen(&windows);
     let mut walks = vec![Walk::new(windows[0], pending, &seen, 0)];
     walks[0].choose();
     // Windows and the key's value at their begin: to enter one a second time finds nothing new.
-    let mut entered: HashSet<(usize, State)> = HashSet::new();
+    let mut entered: HashSet<(usize, KeyState)> = HashSet::new();
     while let Some(walk) = walks.last_mut() {
         match walk.next_order() {
             Some(WalkFind::Order(state)) => {
@@ -308,7 +308,7 @@ fn search(steps: &[Step], pending: PendingRule, effect: EffectWindow) -> Verdict
 }
 
 /// The last window in which each value was seen.
-fn last_seen(windows: &[&[Step]]) -> HashMap<ValueId, usize> {
+fn last_seen(windows: &[&[HistoryStep]]) -> HashMap<ValueId, usize> {
     let all = windows.iter().enumerate();
     let all = all.flat_map(|(at, window)| window.iter().map(move |step| (at, step)));
     all.filter_map(|(at, step)| Some((seen_by(step)?, at)))
@@ -319,7 +319,7 @@ fn last_seen(windows: &[&[Step]]) -> HashMap<ValueId, usize> {
 /// tried.
 struct WalkLevel {
     placed: usize,
-    state_before: State,
+    state_before: KeyState,
     replaced_before: u64,
     untried: Vec<usize>,
 }
@@ -327,14 +327,14 @@ struct WalkLevel {
 /// The next find of a walk.
 enum WalkFind {
     /// An order of all that is done, which leaves this.
-    Order(State),
+    Order(KeyState),
     /// The budget ran out.
     Spent,
 }
 
 /// All orders of one window, one after the other.
 struct Walk<'a> {
-    steps: &'a [Step],
+    steps: &'a [HistoryStep],
     pending: PendingRule,
     last_seen: &'a HashMap<ValueId, usize>,
     window: usize,
@@ -342,10 +342,10 @@ struct Walk<'a> {
     unseen: HashMap<ValueId, u32>,
     done_total: usize,
     placed: Vec<u64>,
-    visited: HashSet<(Vec<u64>, State)>,
+    visited: HashSet<(Vec<u64>, KeyState)>,
     stack: Vec<WalkLevel>,
     untried: Vec<usize>,
-    state: State,
+    state: KeyState,
     done: usize,
     states: u64,
     is_begun: bool,
@@ -355,7 +355,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(
-        steps: &'a [Step],
+        steps: &'a [HistoryStep],
         pending: PendingRule,
         last_seen: &'a HashMap<ValueId, usize>,
         window: usize,
@@ -397,7 +397,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Would `step` replace a value that a read is still to see?
-    fn is_early(&self, step: &Step) -> bool {
+    fn is_early(&self, step: &HistoryStep) -> bool {
         let is_later = |last: &usize| *last > self.window;
         let others = self.unseen.get(&self.state).copied().unwrap_or(0);
         let own = u32::from(seen_by(step) == Some(self.state));
@@ -482,7 +482,7 @@ impl<'a> Walk<'a> {
 
 /// Operations that may come next, the best guess last. The first to end is the best guess. Pending
 /// ones come only when nothing else explains the values that were seen.
-fn candidates(steps: &[Step], placed: &[u64]) -> Vec<usize> {
+fn candidates(steps: &[HistoryStep], placed: &[u64]) -> Vec<usize> {
     let is_placed = |at: usize| placed[at / 64] >> (at % 64) & 1 == 1;
     let mut first_end = u64::MAX;
     let mut found = Vec::new();

@@ -11,7 +11,7 @@
 //! Not here: the engine's own crash tests, which visit every operation (crates/engine/tests).
 
 use super::{Crash, Fate, PageRange, Paged, Write, Written};
-use crate::plan::{Shape, pick};
+use crate::plan::{RunShape, pick};
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key, Prng, Space};
 use dendra_engine::check::check_folder;
@@ -36,7 +36,7 @@ pub struct EngineStore {
 /// A pass over all tables begins so long after the one before it.
 const SCRUB_EVERY_MS: u64 = 1_000;
 
-fn draw_options(shape: &Shape) -> Options {
+fn draw_options(shape: &RunShape) -> Options {
     let mut prng = Prng::named(shape.engine_seed, "engine options");
     let prng = &mut prng;
     let mut options = Options::for_tests();
@@ -67,7 +67,7 @@ impl EngineStore {
 
     pub(super) fn open(
         vfs: MemVfs,
-        shape: &Shape,
+        shape: &RunShape,
         identity: Identity,
         now_ms: u64,
     ) -> Result<EngineStore, String> {

@@ -23,7 +23,7 @@ pub use engine::EngineStore;
 pub use map::MapStore;
 pub use terms::{Crash, Fate, PageRange, Paged, Write, Written};
 
-use crate::plan::{Shape, StoreKind};
+use crate::plan::{RunShape, StoreKind};
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key, Prng, Version};
 use dendra_engine::vfs::MemVfs;
@@ -66,7 +66,7 @@ impl Store {
     /// Opens the folder on `disk`; the reason when it cannot be opened.
     pub fn open(
         disk: &Disk,
-        shape: &Shape,
+        shape: &RunShape,
         identity: Identity,
         now_ms: u64,
     ) -> Result<Store, String> {

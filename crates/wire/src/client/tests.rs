@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::http::response::{self, Found, Receipt, ScanEnd, Style};
-use crate::http::{ChunkDecoder, ConnectionFate, Framing, Step};
+use crate::http::{ChunkDecoder, ChunkItem, ConnectionFate, Framing};
 use crate::refusal::Refusal;
 use dendra_base::{Consistency, Durability, Version};
 
@@ -111,7 +111,7 @@ fn a_scan_is_read_to_its_trailer() {
         let mut decoder = ChunkDecoder::new(u64::MAX);
         assert_eq!(
             decoder.decode(rest),
-            Ok(Step::End {
+            Ok(ChunkItem::End {
                 consumed: rest.len()
             })
         );

@@ -15,7 +15,7 @@
 use super::checks::{RequestRules, allow, check_message};
 use super::parameters::{SHORT_BYTES_MAX, choice, key_error, parameters, short, timeout_ms};
 use crate::http::accept::Framing;
-use crate::http::records::Show;
+use crate::http::records::ShownPart;
 use crate::http::request::digits;
 use crate::http::{Head, Method};
 use crate::percent;
@@ -46,7 +46,7 @@ pub struct Scan {
     /// Most records to show, at least 1.
     pub limit: Option<u64>,
     /// The part of each record that is shown.
-    pub show: Show,
+    pub show: ShownPart,
     /// Where to look.
     pub scope: Scope,
     /// How records are told apart.
@@ -108,8 +108,8 @@ pub(super) fn entities(head: &Head<'_>, settings: &RequestRules) -> Result<Scan,
         },
         limit: limit.map(scan_limit).transpose()?,
         show: match choice("keys-only", keys_only, ["false", "true"])? {
-            0 => Show::KeysAndValues,
-            _ => Show::KeysOnly,
+            0 => ShownPart::KeysAndValues,
+            _ => ShownPart::KeysOnly,
         },
         scope: match choice("scope", scope, ["cluster", "local"])? {
             0 => Scope::Cluster,

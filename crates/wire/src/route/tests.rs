@@ -1,7 +1,7 @@
 //! Each rule of `route`, driven through whole request heads.
 
 use super::*;
-use crate::http::records::Show;
+use crate::http::records::ShownPart;
 use crate::http::{Framing, Limits, Parsed, parse_head};
 use crate::limits::TIMEOUT_MS_DEFAULT;
 use dendra_base::{Quorum, Version};
@@ -399,11 +399,11 @@ fn a_range_is_start_and_end_or_a_prefix() {
 fn a_scan_has_its_options() {
     let scan = scan_of("start=a");
     assert_eq!(scan.direction, Direction::Forward);
-    assert_eq!((scan.limit, scan.show), (None, Show::KeysAndValues));
+    assert_eq!((scan.limit, scan.show), (None, ShownPart::KeysAndValues));
     assert_eq!((scan.scope, scan.framing), (Scope::Cluster, Framing::Plain));
     let scan = scan_of("start=a&reverse=true&limit=10&keys-only=true&scope=local");
     assert_eq!(scan.direction, Direction::Backward);
-    assert_eq!((scan.limit, scan.show), (Some(10), Show::KeysOnly));
+    assert_eq!((scan.limit, scan.show), (Some(10), ShownPart::KeysOnly));
     assert_eq!(scan.scope, Scope::Local);
     let scan =
         scan_of("start=a&reverse=false&keys-only=false&scope=cluster&limit=18446744073709551615");

@@ -39,10 +39,10 @@ const CAPACITY_BYTES_DEFAULT: u64 = 1 << 40;
 /// A folder in memory. A clone is another handle to the same folder.
 #[derive(Clone, Default)]
 pub struct MemVfs {
-    shared: Arc<Shared>,
+    shared: Arc<MemDisk>,
 }
 
-struct Shared {
+struct MemDisk {
     folder: Mutex<MemFolder>,
     operations: AtomicU64,
     crash_at: AtomicU64,
@@ -52,9 +52,9 @@ struct Shared {
     links: Mutex<BTreeMap<PathBuf, MemVfs>>,
 }
 
-impl Default for Shared {
-    fn default() -> Shared {
-        Shared {
+impl Default for MemDisk {
+    fn default() -> MemDisk {
+        MemDisk {
             folder: Mutex::default(),
             operations: AtomicU64::new(0),
             crash_at: AtomicU64::new(NEVER),
@@ -250,9 +250,9 @@ impl MemVfs {
 
     fn from_folder(folder: MemFolder) -> MemVfs {
         MemVfs {
-            shared: Arc::new(Shared {
+            shared: Arc::new(MemDisk {
                 folder: Mutex::new(folder),
-                ..Shared::default()
+                ..MemDisk::default()
             }),
         }
     }
@@ -264,7 +264,7 @@ impl MemVfs {
     }
 }
 
-impl Shared {
+impl MemDisk {
     /// Counts an operation that changes something; an error once the power is gone.
     fn operation(&self) -> io::Result<()> {
         let number = self.operations.fetch_add(1, Ordering::Relaxed);
@@ -384,7 +384,7 @@ impl MemVfs {
     }
 }
 
-struct Locked(Arc<Shared>);
+struct Locked(Arc<MemDisk>);
 
 impl Drop for Locked {
     fn drop(&mut self) {
