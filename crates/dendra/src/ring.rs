@@ -31,7 +31,7 @@ use std::os::unix::ffi::OsStrExt;
 const PARTITIONS_PER_LINE: usize = 8;
 
 /// A topology and its table.
-struct Table {
+struct RingTable {
     topology: Topology,
     ring: Ring,
 }
@@ -39,7 +39,7 @@ struct Table {
 /// The copies that a change of members moves.
 struct RingChange {
     words: String,
-    after: Table,
+    after: RingTable,
     arrivals: Vec<usize>,
     /// Partitions that get another first owner.
     first: usize,
@@ -48,7 +48,7 @@ struct RingChange {
 /// `dendra ring`
 pub(crate) fn ring(args: &cli::RingArgs) -> ExitResult {
     let members = parsed(args.cluster.split(','))?;
-    let table = Table::new(args, &members).map_err(|bad| unusable("--cluster", &bad))?;
+    let table = RingTable::new(args, &members).map_err(|bad| unusable("--cluster", &bad))?;
     let change = RingChange::asked_for(args, &members, &table)?;
     let key = args.key.as_ref().map(|key| key.as_bytes());
     if key.is_some_and(<[u8]>::is_empty) {
@@ -85,8 +85,8 @@ fn unusable(list: &str, bad: &BadTopology) -> Failure {
     Failure::usage(format!("{flag}: {bad}"))
 }
 
-impl Table {
-    fn new(args: &cli::RingArgs, members: &[Member]) -> Result<Table, BadTopology> {
+impl RingTable {
+    fn new(args: &cli::RingArgs, members: &[Member]) -> Result<RingTable, BadTopology> {
         let topology = topology(
             &args.cluster_name,
             members,
@@ -94,7 +94,7 @@ impl Table {
             &args.partitions,
         )?;
         let ring = Ring::new(&topology);
-        Ok(Table { topology, ring })
+        Ok(RingTable { topology, ring })
     }
 
     fn members(&self) -> impl Iterator<Item = (MemberIndex, &Member)> {
@@ -260,7 +260,7 @@ impl RingChange {
     fn asked_for(
         args: &cli::RingArgs,
         members: &[Member],
-        before: &Table,
+        before: &RingTable,
     ) -> Result<Option<RingChange>, Failure> {
         if args.add.is_empty() && args.remove.is_empty() {
             return Ok(None);
@@ -279,9 +279,9 @@ impl RingChange {
             words.push(format!("add {added}"));
             list.push(added);
         }
-        let after = Table::new(args, &list).map_err(|bad| unusable("--add, --remove", &bad))?;
+        let after = RingTable::new(args, &list).map_err(|bad| unusable("--add, --remove", &bad))?;
         let earlier = (&before.topology, &before.ring);
-        let first_of = |table: &Table, p| {
+        let first_of = |table: &RingTable, p| {
             let owner = table.ring.owners(p)[0];
             table.topology.member(owner).url.clone()
         };
@@ -360,7 +360,7 @@ mod tests {
     fn shown(more: &[&str]) -> (String, Value) {
         let args = args(more);
         let members = parsed(args.cluster.split(',')).expect("members");
-        let table = Table::new(&args, &members).expect("a topology");
+        let table = RingTable::new(&args, &members).expect("a topology");
         let change = RingChange::asked_for(&args, &members, &table).expect("a change");
         let key = args.key.as_ref().map(|key| key.as_bytes());
         let text = table.to_text(true, key, change.as_ref());

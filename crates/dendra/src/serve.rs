@@ -16,7 +16,7 @@
 
 use crate::backup::schedule;
 use crate::cli::{Colour, SettingsFlags};
-use crate::config::table::Value;
+use crate::config::table::OptionValue;
 use crate::config::{ConfigInputs, Effective, ValueSource};
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
@@ -77,7 +77,7 @@ fn start_log(effective: &Effective, colour: Colour, console: Console) -> Result<
         (_, ValueSource::Default) if console.is_quiet => "warn",
         (_, ValueSource::Default) if console.verbosity > 1 => "trace",
         (_, ValueSource::Default) if console.verbosity > 0 => "debug",
-        (Value::Text(text), _) => text,
+        (OptionValue::Text(text), _) => text,
         _ => unreachable!("the table says that levels are text"),
     };
     let levels = logs::parse_levels(text).map_err(Failure::usage)?;

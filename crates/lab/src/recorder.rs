@@ -16,7 +16,7 @@
 
 use crate::run::{
     Counts, Generator, GeneratorSecond, HEAT_BUCKETS, Latency, OpResult, PhaseKind, PhaseResult,
-    Second, TargetResult, Verdict,
+    Second, TargetResult, Validity,
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -611,7 +611,7 @@ impl PhaseRecord {
             start_s: origin_s + self.start_ns as f64 / 1e9,
             length_s: (self.end_ns - self.start_ns) as f64 / 1e9,
             rate: 0.0,
-            verdict: Verdict::Valid,
+            verdict: Validity::Valid,
             counts,
             ops,
             targets,

@@ -51,9 +51,9 @@ pub struct Run {
     /// What the requests ask for.
     pub workload: WorkloadNote,
     /// Whom they ask.
-    pub targets: Vec<Target>,
+    pub targets: Vec<TargetServer>,
     /// Can the figures be used? The worst of the phases that are measured.
-    pub verdict: Verdict,
+    pub verdict: Validity,
     /// The run ended before its plan did: by Ctrl-C, or because the target went away.
     pub is_cut: bool,
     /// Sentences for the reader: what to know before believing a figure.
@@ -160,7 +160,7 @@ pub struct WorkloadNote {
 
 /// One server that is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
+pub struct TargetServer {
     /// As given.
     pub url: String,
     /// Template of the path, `{key}` for the key.
@@ -173,7 +173,7 @@ pub struct Target {
 /// Can figures be used?
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum Validity {
     /// Yes.
     Valid,
     /// No: the sentence says why, and begins `the generator was the bottleneck` when it was.
@@ -197,7 +197,7 @@ pub struct PhaseResult {
     /// Planned requests a second, mean; zero in a closed loop.
     pub rate: f64,
     /// Is this phase usable?
-    pub verdict: Verdict,
+    pub verdict: Validity,
     /// All operations, all targets.
     pub counts: Counts,
     /// By operation.
@@ -665,18 +665,18 @@ impl Run {
     }
 }
 
-impl Verdict {
+impl Validity {
     /// Can the figures be used?
     pub fn is_valid(&self) -> bool {
-        matches!(self, Verdict::Valid)
+        matches!(self, Validity::Valid)
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Validity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Verdict::Valid => f.write_str("valid"),
-            Verdict::Invalid { reason } => write!(f, "invalid: {reason}"),
+            Validity::Valid => f.write_str("valid"),
+            Validity::Invalid { reason } => write!(f, "invalid: {reason}"),
         }
     }
 }
@@ -731,7 +731,7 @@ mod tests {
 
     #[test]
     fn a_verdict_is_one_flat_object() {
-        let verdict = Verdict::Invalid {
+        let verdict = Validity::Invalid {
             reason: "late".to_owned(),
         };
         let text = serde_json::to_string(&verdict).expect("it is plain");
@@ -747,7 +747,7 @@ mod tests {
                 start_s,
                 length_s: 2.0,
                 rate: 0.0,
-                verdict: Verdict::Valid,
+                verdict: Validity::Valid,
                 counts: Counts::default(),
                 ops: Vec::new(),
                 targets: Vec::new(),

@@ -45,11 +45,11 @@ pub struct RequestSpec {
     pub is_target: bool,
     /// Records of a scan.
     pub limit: u32,
-    value: Value,
+    value: RequestValue,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Value {
+enum RequestValue {
     Pool(Range<usize>),
     Ammo(Range<usize>),
 }
@@ -60,9 +60,9 @@ fn pool(sizes: Sizes, seed: u64) -> Arc<[u8]> {
     bytes.into()
 }
 
-fn slice_of_pool(seed: u64, bytes: u32) -> Value {
+fn slice_of_pool(seed: u64, bytes: u32) -> RequestValue {
     let start = seed as usize % STARTS;
-    Value::Pool(start..start + bytes as usize)
+    RequestValue::Pool(start..start + bytes as usize)
 }
 
 impl RequestSource {
@@ -143,11 +143,11 @@ impl RequestSource {
                 let row = ammo.row(index);
                 key.extend_from_slice(ammo.bytes(&row.key));
                 let value = match (&row.value, row.operation) {
-                    (Some(range), _) => Value::Ammo(range.clone()),
+                    (Some(range), _) => RequestValue::Ammo(range.clone()),
                     (None, RequestKind::Put) => {
                         slice_of_pool(index.wrapping_mul(0x9e37_79b9), row.value_bytes)
                     }
-                    (None, _) => Value::Pool(0..0),
+                    (None, _) => RequestValue::Pool(0..0),
                 };
                 RequestSpec {
                     operation: row.operation,
@@ -162,9 +162,9 @@ impl RequestSource {
     /// The bytes of the value that `ask` writes.
     pub fn value(&self, ask: &RequestSpec) -> &[u8] {
         match (&ask.value, &self.kind) {
-            (Value::Pool(range), _) => self.pool.get(range.clone()).unwrap_or_default(),
-            (Value::Ammo(range), SourceKind::Ammo(ammo)) => ammo.bytes(range),
-            (Value::Ammo(_), _) => &[],
+            (RequestValue::Pool(range), _) => self.pool.get(range.clone()).unwrap_or_default(),
+            (RequestValue::Ammo(range), SourceKind::Ammo(ammo)) => ammo.bytes(range),
+            (RequestValue::Ammo(_), _) => &[],
         }
     }
 }

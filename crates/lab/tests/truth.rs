@@ -19,7 +19,7 @@ mod support;
 use dendra_base::Workload;
 use dendra_base::workload::{OPERATIONS, RequestKind};
 use dendra_lab::driver::Idle;
-use dendra_lab::run::{Mode, Verdict};
+use dendra_lab::run::{Mode, Validity};
 use dendra_lab::summary::all_operations;
 use std::time::Duration;
 use support::{FakeServer, Reply, excesses, run, setup};
@@ -184,7 +184,7 @@ fn a_generator_that_cannot_keep_up_voids_its_run() {
         assert_eq!(phase.counts.planned, 2_500_000);
         // Where the machine gives the server less than the generator, it is the server that cannot keep up.
         match &run.verdict {
-            Verdict::Invalid { reason }
+            Validity::Invalid { reason }
                 if reason.starts_with("the generator was the bottleneck") =>
             {
                 return;

@@ -33,7 +33,7 @@ pub(crate) struct Turns {
 
 #[derive(Debug)]
 struct TurnQueue {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingOp>,
     /// When a write of the queue last became the one ahead.
     moved_us: u64,
 }
@@ -53,7 +53,7 @@ pub(crate) enum TurnStanding {
 
 /// An operation that waits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingOp {
     pub(crate) op: OpId,
     /// Its number among all writes that joined a queue of this loop.
     pub(crate) came: u64,
@@ -91,7 +91,7 @@ impl Turns {
         let came = self.came;
         self.came += 1;
         if let Some(queue) = self.queues.get_mut(key) {
-            queue.waiting.push_back(Waiting { op, came });
+            queue.waiting.push_back(WaitingOp { op, came });
             return false;
         }
         let queue = TurnQueue {
@@ -116,7 +116,7 @@ impl Turns {
     }
 
     /// Takes the writes that wait for this key: the one ahead is over.
-    pub(crate) fn behind(&mut self, key: &Bytes) -> VecDeque<Waiting> {
+    pub(crate) fn behind(&mut self, key: &Bytes) -> VecDeque<WaitingOp> {
         self.queues
             .remove(key)
             .map(|queue| queue.waiting)
@@ -124,7 +124,7 @@ impl Turns {
     }
 
     /// One of the writes that waited is ahead of the others.
-    pub(crate) fn go_ahead(&mut self, key: &Bytes, waiting: VecDeque<Waiting>, now_us: u64) {
+    pub(crate) fn go_ahead(&mut self, key: &Bytes, waiting: VecDeque<WaitingOp>, now_us: u64) {
         let queue = TurnQueue {
             waiting,
             moved_us: now_us,

@@ -14,7 +14,7 @@
 
 use crate::decider::Decider;
 use crate::process_steward::ProcessSteward;
-use crate::store::{Disk, Store, Write};
+use crate::store::{Disk, Store, StoreWrite};
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key};
 use dendra_node::Layout;
@@ -96,7 +96,7 @@ pub(crate) enum Waiter {
 pub(crate) struct PendingWrite {
     pub(crate) lane: usize,
     pub(crate) waiter: Waiter,
-    pub(crate) write: Write,
+    pub(crate) write: StoreWrite,
 }
 
 /// An operation that a loop has been told of and that it has not answered.
@@ -209,7 +209,7 @@ impl SimulatedMember {
     }
 
     /// The writes that a commit would make.
-    pub(crate) fn writes_in_flight(&self) -> Vec<Write> {
+    pub(crate) fn writes_in_flight(&self) -> Vec<StoreWrite> {
         self.in_flight.iter().map(|p| p.write.clone()).collect()
     }
 

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use dendra_base::{Prng, Version};
-use dendra_sim::check::linear::{PendingRule, Verdict, key_verdict};
+use dendra_sim::check::linear::{PendingRule, SearchVerdict, key_verdict};
 use dendra_sim::check::store::{Copy, check_convergence, check_key};
 use dendra_sim::check::{Disks, Rule, linear, scans, versions};
 use dendra_sim::history::{Base, ClientEnd, ClientOp, ClientScan, Promise, ScanPage, Seen, Wish};
@@ -705,7 +705,11 @@ fn the_search_agrees_with_every_order_tried() {
             "seed {seed}: the register itself is wrong"
         );
         let verdict = key_verdict(&refs, PendingRule::StaysOpen);
-        assert_eq!(verdict == Verdict::Good, expected, "seed {seed}: {ops:#?}");
+        assert_eq!(
+            verdict == SearchVerdict::Good,
+            expected,
+            "seed {seed}: {ops:#?}"
+        );
         *if expected { &mut good } else { &mut bad } += 1;
     }
     assert!(
@@ -727,7 +731,7 @@ fn a_history_of_many_thousand_operations_is_decided() {
         let ops = drawn_history(&mut Prng::new(seed), &drawn);
         let refs: Vec<&ClientOp> = ops.iter().collect();
         let verdict = key_verdict(&refs, PendingRule::StaysOpen);
-        assert_eq!(verdict, Verdict::Good, "seed {seed}");
+        assert_eq!(verdict, SearchVerdict::Good, "seed {seed}");
         // One answer in the middle that is true of no moment near it.
         let known = Drawn {
             unheard: 0,
@@ -745,7 +749,7 @@ fn a_history_of_many_thousand_operations_is_decided() {
         let refs: Vec<&ClientOp> = ops.iter().collect();
         let verdict = key_verdict(&refs, PendingRule::StaysOpen);
         // To prove it may take more states than there are allowed.
-        assert_ne!(verdict, Verdict::Good, "seed {seed}");
+        assert_ne!(verdict, SearchVerdict::Good, "seed {seed}");
     }
 }
 
@@ -829,6 +833,6 @@ fn an_unknown_write_that_only_a_refusal_shows_is_found_among_thousands() {
         ops.extend(later(&part(seed + 100), 50_000, 1_000_000));
         let refs: Vec<&ClientOp> = ops.iter().collect();
         let verdict = key_verdict(&refs, PendingRule::StaysOpen);
-        assert_eq!(verdict, Verdict::Good, "seed {seed}");
+        assert_eq!(verdict, SearchVerdict::Good, "seed {seed}");
     }
 }

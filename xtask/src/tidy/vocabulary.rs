@@ -19,21 +19,10 @@ use std::collections::BTreeMap;
 
 /// Names that several types still share: how many. Rename one, and lower the number; a name that is
 /// down to one leaves the list. A new type takes a name of its own.
-const SHARED: [(&str, usize); 14] = [
+const SHARED: [(&str, usize); 3] = [
     ("Folder", 2),
     ("Member", 2),
     ("Paged", 2),
-    ("Table", 5),
-    ("Tally", 3),
-    ("Target", 3),
-    ("Turn", 2),
-    ("Unit", 2),
-    ("Value", 2),
-    ("Verdict", 4),
-    ("Waiting", 4),
-    ("Walk", 4),
-    ("Worker", 2),
-    ("Write", 2),
 ];
 
 const KEYWORDS: [&str; 5] = ["struct", "enum", "trait", "union", "type"];

@@ -13,7 +13,7 @@
 //! See: docs/cli.md.
 
 use super::source::ValueSource;
-use super::table::{self, OPTIONS, OptionKind, Value};
+use super::table::{self, OPTIONS, OptionKind, OptionValue};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -46,7 +46,7 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
 pub(super) fn take(
     path: &Path,
     text: &str,
-    found: &mut [Vec<(Value, ValueSource)>],
+    found: &mut [Vec<(OptionValue, ValueSource)>],
     problems: &mut Vec<String>,
 ) {
     let name = path.display();

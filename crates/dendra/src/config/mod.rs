@@ -33,7 +33,7 @@ pub(crate) use source::ValueSource;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use table::{Fallback, OPTIONS, Value};
+use table::{Fallback, OPTIONS, OptionValue};
 
 /// Variables that begin with `DENDRA_` and are no option of a node.
 const OTHER_VARIABLES: [&str; 8] = [
@@ -53,7 +53,7 @@ pub(crate) struct Setting {
     /// The option's name.
     pub(crate) key: &'static str,
     /// The value in force.
-    pub(crate) value: Value,
+    pub(crate) value: OptionValue,
     /// The place that set it.
     pub(crate) source: ValueSource,
 }
@@ -108,7 +108,7 @@ impl ConfigInputs {
     /// Checks every place and decides.
     pub(crate) fn resolve(&self) -> Result<Effective, Problems> {
         let mut problems = Vec::new();
-        let mut found: Vec<Vec<(Value, ValueSource)>> = vec![Vec::new(); OPTIONS.len()];
+        let mut found: Vec<Vec<(OptionValue, ValueSource)>> = vec![Vec::new(); OPTIONS.len()];
         self.take_flags(&mut found, &mut problems);
         self.take_environment(&mut found, &mut problems);
         if let Some((path, text)) = &self.file {
@@ -129,7 +129,11 @@ impl ConfigInputs {
         }
     }
 
-    fn take_flags(&self, found: &mut [Vec<(Value, ValueSource)>], problems: &mut Vec<String>) {
+    fn take_flags(
+        &self,
+        found: &mut [Vec<(OptionValue, ValueSource)>],
+        problems: &mut Vec<String>,
+    ) {
         for (i, spec) in OPTIONS.iter().enumerate() {
             for (_, text) in self.flags.iter().filter(|(key, _)| *key == spec.key) {
                 match table::parse(spec.kind, text) {
@@ -142,7 +146,7 @@ impl ConfigInputs {
 
     fn take_environment(
         &self,
-        found: &mut [Vec<(Value, ValueSource)>],
+        found: &mut [Vec<(OptionValue, ValueSource)>],
         problems: &mut Vec<String>,
     ) {
         for (variable, text) in &self.environment {
@@ -177,7 +181,7 @@ fn unknown_variable(name: &str) -> String {
 
 impl Effective {
     /// The strongest place per option; places were pushed from strongest to weakest.
-    fn decide(found: Vec<Vec<(Value, ValueSource)>>) -> Effective {
+    fn decide(found: Vec<Vec<(OptionValue, ValueSource)>>) -> Effective {
         let mut settings: Vec<Setting> = Vec::with_capacity(OPTIONS.len());
         for (spec, candidates) in OPTIONS.iter().zip(found) {
             let strongest = candidates.into_iter().next();
@@ -229,7 +233,7 @@ impl Effective {
     /// A count or a number of bytes. Requires: the option is one.
     pub(crate) fn number(&self, key: &str) -> u64 {
         match self.setting(key).value {
-            Value::Count(n) | Value::Bytes(n) => n,
+            OptionValue::Count(n) | OptionValue::Bytes(n) => n,
             _ => panic!("{key} is not a number"),
         }
     }
@@ -240,7 +244,7 @@ impl Effective {
     }
 }
 
-fn value_of<'a>(settings: &'a [Setting], key: &str) -> &'a Value {
+fn value_of<'a>(settings: &'a [Setting], key: &str) -> &'a OptionValue {
     let found = settings.iter().find(|setting| setting.key == key);
     &found.expect("a default derives from earlier options").value
 }

@@ -14,7 +14,7 @@
 
 use super::Effective;
 use super::source::ValueSource;
-use super::table::Value;
+use super::table::OptionValue;
 use dendra_engine::Durability;
 use dendra_server::settings::{AuditSettings, Timeouts, TlsSettings};
 use dendra_server::tls::{self, TlsClient};
@@ -35,18 +35,18 @@ impl Effective {
     /// When the options of the cluster are impossible together.
     pub(crate) fn node_settings(&self) -> Result<Settings, String> {
         let durability = match self.setting("durability").value {
-            Value::Choice("os") => Durability::Os,
+            OptionValue::Choice("os") => Durability::Os,
             _ => Durability::Sync,
         };
         let mut settings = Settings::new(self.folder("data"));
         settings.listen = self.addresses("listen");
         settings.admin = self.addresses("admin").first().copied();
         settings.allowed_hosts = match &self.setting("allowed-hosts").value {
-            Value::Hosts(hosts) => hosts.clone(),
+            OptionValue::Hosts(hosts) => hosts.clone(),
             _ => unreachable!("the table says that allowed-hosts is hosts"),
         };
         settings.allowed_origins = match &self.setting("allowed-origins").value {
-            Value::Origins(origins) => origins.clone(),
+            OptionValue::Origins(origins) => origins.clone(),
             _ => unreachable!("the table says that allowed-origins is origins"),
         };
         settings.audit = self.file("audit-log").map(|path| AuditSettings {
@@ -87,8 +87,10 @@ impl Effective {
     /// The engine that keeps the records, if that is another one.
     pub(crate) fn store(&self) -> Option<StorePlace> {
         match &self.setting("store").value {
-            Value::Text(text) if text == "off" => None,
-            Value::Text(text) => Some(StorePlace::parse(text).expect("the table has parsed it")),
+            OptionValue::Text(text) if text == "off" => None,
+            OptionValue::Text(text) => {
+                Some(StorePlace::parse(text).expect("the table has parsed it"))
+            }
             _ => unreachable!("the table says that store is text"),
         }
     }
@@ -144,7 +146,7 @@ impl Effective {
     /// When some are named and others that they need are not.
     fn tls(&self) -> Result<Option<TlsSettings>, String> {
         let file = |key: &str| self.file(key);
-        let change_over = self.setting("tls-change-over").value == Value::Choice("on");
+        let change_over = self.setting("tls-change-over").value == OptionValue::Choice("on");
         let (client_ca, peer_ca) = (file("tls-client-ca"), file("tls-peer-ca"));
         let (revoked, renewal) = (file("tls-revoked"), file("tls-renew-with"));
         if revoked.is_some() && client_ca.is_none() && peer_ca.is_none() {
@@ -185,7 +187,7 @@ impl Effective {
     /// Requires: `key` is an option of a file.
     fn file(&self, key: &str) -> Option<PathBuf> {
         match &self.setting(key).value {
-            Value::File(path) => path.clone(),
+            OptionValue::File(path) => path.clone(),
             _ => unreachable!("the table says that {key} is a file"),
         }
     }
@@ -209,7 +211,7 @@ impl Effective {
     /// Requires: `key` is an option of addresses.
     fn addresses(&self, key: &str) -> Vec<SocketAddr> {
         match &self.setting(key).value {
-            Value::Addresses(addresses) => addresses.clone(),
+            OptionValue::Addresses(addresses) => addresses.clone(),
             _ => unreachable!("the table says that {key} is addresses"),
         }
     }
@@ -217,7 +219,7 @@ impl Effective {
     /// Requires: `key` is an option of a folder.
     fn folder(&self, key: &str) -> PathBuf {
         match &self.setting(key).value {
-            Value::Folder(path) => path.clone(),
+            OptionValue::Folder(path) => path.clone(),
             _ => unreachable!("the table says that {key} is a folder"),
         }
     }

@@ -75,7 +75,7 @@ pub(crate) enum OptionKind {
 
 /// A parsed option.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
+pub(crate) enum OptionValue {
     /// Where to listen; nowhere when empty.
     Addresses(Vec<SocketAddr>),
     /// A folder.
@@ -99,7 +99,7 @@ pub(crate) enum Value {
 }
 
 /// A value from the values of earlier options.
-pub(crate) type Derivation = fn(&dyn Fn(&str) -> Value) -> Value;
+pub(crate) type Derivation = fn(&dyn Fn(&str) -> OptionValue) -> OptionValue;
 
 /// The value of an option that is not set.
 #[derive(Clone, Copy)]
@@ -369,7 +369,9 @@ pub(crate) static OPTIONS: [Spec; 59] = [
         fallback: Fallback::Derived {
             rule: "an eighth of memory, 1MiB to 64MiB",
             of: |earlier| match earlier("memory") {
-                Value::Bytes(memory) => Value::Bytes((memory / 8).clamp(1 << 20, 64 << 20)),
+                OptionValue::Bytes(memory) => {
+                    OptionValue::Bytes((memory / 8).clamp(1 << 20, 64 << 20))
+                }
                 other => other,
             },
         },
@@ -644,62 +646,64 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// `text` as a value of `kind`, or the fault in it and how to write it.
-pub(crate) fn parse(kind: OptionKind, text: &OsStr) -> Result<Value, String> {
+pub(crate) fn parse(kind: OptionKind, text: &OsStr) -> Result<OptionValue, String> {
     if let OptionKind::Folder = kind {
         return if text.is_empty() {
             Err("is empty; name a folder".to_owned())
         } else {
-            Ok(Value::Folder(PathBuf::from(text)))
+            Ok(OptionValue::Folder(PathBuf::from(text)))
         };
     }
     if let OptionKind::FileOrOff = kind {
         return match text.to_str() {
-            Some("off") => Ok(Value::File(None)),
+            Some("off") => Ok(OptionValue::File(None)),
             Some("") => Err("is empty; name a file, or off".to_owned()),
-            _ => Ok(Value::File(Some(PathBuf::from(text)))),
+            _ => Ok(OptionValue::File(Some(PathBuf::from(text)))),
         };
     }
     let text = text
         .to_str()
         .ok_or_else(|| format!("{text:?} is not UTF-8; write plain text"))?;
     match kind {
-        OptionKind::Folder => Ok(Value::Folder(PathBuf::from(text))),
-        OptionKind::FileOrOff => Ok(Value::File(Some(PathBuf::from(text)))),
+        OptionKind::Folder => Ok(OptionValue::Folder(PathBuf::from(text))),
+        OptionKind::FileOrOff => Ok(OptionValue::File(Some(PathBuf::from(text)))),
         OptionKind::Members | OptionKind::MemberOrOff if text == "off" => {
-            Ok(Value::Members(Vec::new()))
+            Ok(OptionValue::Members(Vec::new()))
         }
         OptionKind::Members => {
             let found: Result<Vec<Member>, _> = text.split(',').map(str::parse).collect();
-            found.map(Value::Members).map_err(|bad| bad.to_string())
+            found
+                .map(OptionValue::Members)
+                .map_err(|bad| bad.to_string())
         }
         OptionKind::MemberOrOff => Member::new(text)
-            .map(|member| Value::Members(vec![member]))
+            .map(|member| OptionValue::Members(vec![member]))
             .map_err(|bad| bad.to_string()),
-        OptionKind::Hosts if text == "off" => Ok(Value::Hosts(Vec::new())),
+        OptionKind::Hosts if text == "off" => Ok(OptionValue::Hosts(Vec::new())),
         OptionKind::Hosts => {
             let found: Result<Vec<HostRule>, _> = text.split(',').map(str::parse).collect();
-            found.map(Value::Hosts)
+            found.map(OptionValue::Hosts)
         }
-        OptionKind::Origins if text == "off" => Ok(Value::Origins(Vec::new())),
+        OptionKind::Origins if text == "off" => Ok(OptionValue::Origins(Vec::new())),
         OptionKind::Origins => {
             let found: Result<Vec<OriginRule>, _> = text.split(',').map(str::parse).collect();
-            found.map(Value::Origins)
+            found.map(OptionValue::Origins)
         }
         OptionKind::ClusterName => Topology::check_name(text)
-            .map(|()| Value::Text(text.to_owned()))
+            .map(|()| OptionValue::Text(text.to_owned()))
             .map_err(|bad| bad.to_string()),
         OptionKind::Addresses => {
             let found: Result<Vec<SocketAddr>, String> =
                 text.split(',').map(parse_address).collect();
-            found.map(Value::Addresses)
+            found.map(OptionValue::Addresses)
         }
-        OptionKind::AddressOrOff if text == "off" => Ok(Value::Addresses(Vec::new())),
+        OptionKind::AddressOrOff if text == "off" => Ok(OptionValue::Addresses(Vec::new())),
         OptionKind::AddressOrOff => {
-            parse_address(text).map(|address| Value::Addresses(vec![address]))
+            parse_address(text).map(|address| OptionValue::Addresses(vec![address]))
         }
-        OptionKind::Count { min, max } => parse_count(text, min, max).map(Value::Count),
+        OptionKind::Count { min, max } => parse_count(text, min, max).map(OptionValue::Count),
         OptionKind::Bytes { min, max } => match units::parse_bytes(text)? {
-            n if (min..=max).contains(&n) => Ok(Value::Bytes(n)),
+            n if (min..=max).contains(&n) => Ok(OptionValue::Bytes(n)),
             n => Err(format!(
                 "{} is outside {} to {}",
                 units::show_bytes(n),
@@ -710,25 +714,27 @@ pub(crate) fn parse(kind: OptionKind, text: &OsStr) -> Result<Value, String> {
         OptionKind::Choice(words) => words
             .iter()
             .find(|word| **word == text)
-            .map(|word| Value::Choice(word))
+            .map(|word| OptionValue::Choice(word))
             .ok_or_else(|| format!("{text:?} is not one of: {}", words.join(", "))),
         OptionKind::Time => match units::parse_duration(text)? {
-            time if time >= Duration::from_secs(1) => Ok(Value::Text(text.to_owned())),
+            time if time >= Duration::from_secs(1) => Ok(OptionValue::Text(text.to_owned())),
             _ => Err(format!(
                 "{text:?} is too short; write at least a second, like 24h"
             )),
         },
-        OptionKind::StoreOrOff if text == "off" => Ok(Value::Text(text.to_owned())),
+        OptionKind::StoreOrOff if text == "off" => Ok(OptionValue::Text(text.to_owned())),
         OptionKind::StoreOrOff => match StorePlace::parse(text) {
-            Ok(place) => Ok(Value::Text(place.to_string())),
+            Ok(place) => Ok(OptionValue::Text(place.to_string())),
             Err(bad) => Err(format!("{text:?} {bad}")),
         },
-        OptionKind::Urls if text == "off" => Ok(Value::Text(text.to_owned())),
+        OptionKind::Urls if text == "off" => Ok(OptionValue::Text(text.to_owned())),
         OptionKind::Urls => match text.split(',').find_map(|url| BaseUrl::parse(url).err()) {
-            None => Ok(Value::Text(text.to_owned())),
+            None => Ok(OptionValue::Text(text.to_owned())),
             Some(bad) => Err(bad.replace("--url ", "")),
         },
-        OptionKind::Levels => crate::logs::parse_levels(text).map(|_| Value::Text(text.to_owned())),
+        OptionKind::Levels => {
+            crate::logs::parse_levels(text).map(|_| OptionValue::Text(text.to_owned()))
+        }
     }
 }
 

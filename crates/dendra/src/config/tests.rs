@@ -1,6 +1,6 @@
 //! Precedence and complaints of the four places options come from.
 
-use super::table::Value;
+use super::table::OptionValue;
 use super::{ConfigInputs, Effective, Problems, ValueSource};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -149,8 +149,9 @@ fn what_config_print_prints_is_a_file_with_the_same_meaning() {
     ];
     let effective = resolve(&flags, &[], None).expect("all are fine");
     let again = resolve(&[], &[], Some(&effective.to_toml())).expect("it reads back");
-    let values =
-        |e: &Effective| -> Vec<Value> { e.settings().iter().map(|s| s.value.clone()).collect() };
+    let values = |e: &Effective| -> Vec<OptionValue> {
+        e.settings().iter().map(|s| s.value.clone()).collect()
+    };
     assert_eq!(values(&effective), values(&again));
 }
 

@@ -28,7 +28,7 @@ use std::cell::{Cell, RefCell};
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tally::Tally;
+use tally::LoadTally;
 use tokio::sync::{Mutex, watch};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
@@ -43,7 +43,7 @@ pub(crate) async fn load(args: &Load, console: Console) -> ExitResult {
         .map_err(|rest| Failure::usage(format!("--prefix {rest}")))?;
     let mut query = Query::default();
     query.add_quorum(args.quorum);
-    let tally = Tally::new(args.acked.as_deref(), args.failures.as_deref(), console)?;
+    let tally = LoadTally::new(args.acked.as_deref(), args.failures.as_deref(), console)?;
     let shared = Rc::new(LoadState {
         client,
         query_rest: query.behind("").replacen('?', "&", 1),
@@ -95,7 +95,7 @@ async fn interruptions(shared: &LoadState, console: Console) {
     }
 }
 
-fn conclude(tally: &Tally, halt: &Halt, is_json: bool, console: Console) -> ExitResult {
+fn conclude(tally: &LoadTally, halt: &Halt, is_json: bool, console: Console) -> ExitResult {
     let (ended_early, exit) = match halt {
         Halt::No => (None, tally.exit()),
         Halt::Interrupted => (Some("interrupted".to_owned()), Exit::INTERRUPTED),

@@ -18,7 +18,7 @@
 //! See: docs/cli.md, "Loading".
 
 use super::source::{Item, Items};
-use super::tally::{Subject, Tally};
+use super::tally::{LoadTally, Subject};
 use crate::client::retry::{self, Budget};
 use crate::client::{Client, HttpRequest, Trouble, WholeAnswer};
 use crate::exit::Failure;
@@ -66,7 +66,7 @@ pub(super) struct LoadState {
     pub(super) budget: RefCell<Budget>,
     /// Draws the length of pauses.
     pub(super) chance: RefCell<Prng>,
-    pub(super) tally: RefCell<Tally>,
+    pub(super) tally: RefCell<LoadTally>,
     pub(super) halt: watch::Sender<Halt>,
     pub(super) last_answer: Cell<Instant>,
     pub(super) failure: RefCell<Option<Failure>>,

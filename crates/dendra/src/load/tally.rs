@@ -61,7 +61,7 @@ impl ReportFile {
 }
 
 /// Counts of one load.
-pub(super) struct Tally {
+pub(super) struct LoadTally {
     started: Instant,
     records: u64,
     bytes: u64,
@@ -74,13 +74,13 @@ pub(super) struct Tally {
     bar: ProgressBar,
 }
 
-impl Tally {
+impl LoadTally {
     /// Opens the report files and starts the bar.
     pub(super) fn new(
         acked: Option<&Path>,
         failures: Option<&Path>,
         console: Console,
-    ) -> Result<Tally, Failure> {
+    ) -> Result<LoadTally, Failure> {
         let target = if console.is_quiet {
             ProgressDrawTarget::hidden()
         } else {
@@ -92,7 +92,7 @@ impl Tally {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        Ok(Tally {
+        Ok(LoadTally {
             started: Instant::now(),
             records: 0,
             bytes: 0,

@@ -17,7 +17,7 @@
 
 use super::http::{Answer, Client, PATIENCE};
 use dendra_base::{Prng, Version};
-use dendra_sim::check::linear::{PendingRule, Verdict, key_verdict};
+use dendra_sim::check::linear::{PendingRule, SearchVerdict, key_verdict};
 use dendra_sim::check::{Disks, versions};
 use dendra_sim::history::{Base, ClientEnd, ClientOp, Promise, Seen, Wish};
 use std::net::SocketAddr;
@@ -307,7 +307,7 @@ impl Told {
         for key in 0..KEYS {
             let ops: Vec<&ClientOp> = self.history.iter().filter(|op| op.key == key).collect();
             let verdict = key_verdict(&ops, PendingRule::StaysOpen);
-            assert_eq!(verdict, Verdict::Good, "{name}, key {key}: {ops:#?}");
+            assert_eq!(verdict, SearchVerdict::Good, "{name}, key {key}: {ops:#?}");
         }
     }
 }

@@ -104,7 +104,7 @@ pub(crate) fn recover_by_segment(
     segments.retain(|&segment| segment >= first_needed);
     check_complete(&segments, first_needed)?;
 
-    let mut walk = Walk::new(salt, first_needed);
+    let mut walk = RecoveryWalk::new(salt, first_needed);
     for (&segment, next) in segments.iter().zip(1..) {
         let whole = Segment::read(vfs, segment)?;
         walk.segment(&whole, &mut |record| visit(LogItem::Record(record)))?;
@@ -128,7 +128,7 @@ pub(crate) fn damaged_spots(
     let mut ids: Vec<u64> = names.iter().filter_map(|n| parse_segment_name(n)).collect();
     ids.retain(|&id| id >= first_needed);
     ids.sort_unstable();
-    let mut walk = Walk::new(salt, first_needed);
+    let mut walk = RecoveryWalk::new(salt, first_needed);
     let mut by_file = Vec::new();
     for &id in &ids {
         if let Ok(segment) = Segment::read(vfs, id) {
@@ -162,7 +162,7 @@ fn check_complete(segments: &[u64], first_needed: u64) -> Result<()> {
 }
 
 /// The state of one recovery.
-struct Walk {
+struct RecoveryWalk {
     salt: u64,
     end: Lsn,
     stop: Option<Halted>,
@@ -204,9 +204,9 @@ impl Bad {
     }
 }
 
-impl Walk {
-    fn new(salt: u64, first_needed: u64) -> Walk {
-        Walk {
+impl RecoveryWalk {
+    fn new(salt: u64, first_needed: u64) -> RecoveryWalk {
+        RecoveryWalk {
             salt,
             end: Lsn::new(first_needed, 0),
             stop: None,

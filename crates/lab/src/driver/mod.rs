@@ -36,7 +36,7 @@ use plan::ThreadRecord;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
-use worker::Worker;
+use worker::DriverWorker;
 
 /// The record of the driver.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl DriverPlan {
                 let spawned = std::thread::Builder::new()
                     .name(format!("driver-{number}"))
                     .spawn_scoped(scope, move || {
-                        let made = Worker::connected(self, number, threads);
+                        let made = DriverWorker::connected(self, number, threads);
                         if made.is_err() {
                             failed.store(true, Relaxed);
                         }

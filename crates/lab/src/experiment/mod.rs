@@ -26,7 +26,7 @@ use crate::driver::{
 use crate::limits::{RATE_MAX, SEND_LAG_LIMIT_US};
 use crate::run::{
     FORMAT, GeneratorSettings, Mode, PhaseKind, Run, SearchCourse, SearchStep, SearchWhy,
-    ServerSeries, Target, TargetProfile, Tool, Verdict, WorkloadNote,
+    ServerSeries, TargetProfile, TargetServer, Tool, Validity, WorkloadNote,
 };
 use crate::sampler::AdminPort;
 use crate::schedule::{Shape, Slope, Spacing, mean_rate};
@@ -353,7 +353,7 @@ pub fn run(
             }
             admins.push(admin);
         }
-        targets.push(Target {
+        targets.push(TargetServer {
             url: url.clone(),
             template: setup.style.path.clone().unwrap_or_default(),
             admin: admin.cloned(),
@@ -377,7 +377,7 @@ pub fn run(
         settings: setup.settings(),
         workload: setup.note(),
         targets,
-        verdict: Verdict::Valid,
+        verdict: Validity::Valid,
         is_cut: false,
         notes: Vec::new(),
         phases: Vec::new(),
@@ -824,8 +824,8 @@ impl Experiment<'_> {
         let index = self.run.phases.len() - 1;
         let phase = &self.run.phases[index];
         let judged = match &phase.verdict {
-            Verdict::Valid => slo.check(phase),
-            Verdict::Invalid { reason } => Err(reason.clone()),
+            Validity::Valid => slo.check(phase),
+            Validity::Invalid { reason } => Err(reason.clone()),
         };
         let p99_us = all_operations(phase, |op| &op.response).map_or(0.0, |histogram| {
             histogram.value_at_percentile(99.0) as f64 / 1000.0

@@ -17,7 +17,7 @@
 use super::chart::Form;
 use super::format::significant;
 use super::latency::bucket_at;
-use super::timeline::{Panel, Points, Series, Unit, Window};
+use super::timeline::{Panel, PanelUnit, Points, Series, Window};
 use super::timeline::{errors_in, panel_in, samples, thinned, throughput_in};
 use crate::run::{HEAT_BUCKETS, Latency, OpResult, OverloadCourse, Run, ServerSeries};
 
@@ -74,14 +74,14 @@ pub(crate) fn panels(run: &Run, overload: &OverloadCourse) -> Vec<Panel> {
         window,
         "Time of what was done as asked, by the second in which it was due",
         times.into(),
-        Unit::Time,
+        PanelUnit::Time,
     ));
     panels.extend(above_zero(
         run,
         window,
         "Connections opened again, a second",
         vec![("opened again", "s2", Form::Steps, reconnects(run))],
-        Unit::Count,
+        PanelUnit::Count,
     ));
     for server in &run.servers {
         panels.extend(standing(run, window, server));
@@ -114,8 +114,8 @@ fn standing(run: &Run, window: Window, server: &ServerSeries) -> Vec<Panel> {
     let delays = "How long requests wait for the processor of the server";
     let counts = "Requests that stand in line in the server";
     let panels = [
-        above_zero(run, window, delays, vec![delay], Unit::Time),
-        above_zero(run, window, counts, lines, Unit::Count),
+        above_zero(run, window, delays, vec![delay], PanelUnit::Time),
+        above_zero(run, window, counts, lines, PanelUnit::Count),
     ];
     panels.into_iter().flatten().collect()
 }
@@ -125,7 +125,7 @@ fn above_zero(
     window: Window,
     caption: &str,
     series: Vec<Series>,
-    unit: Unit,
+    unit: PanelUnit,
 ) -> Option<Panel> {
     let has_some = |series: &Series| series.3.iter().any(|point| point.1 > 0.0);
     let series = series.into_iter().filter(has_some).collect();

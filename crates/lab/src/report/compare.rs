@@ -15,7 +15,7 @@
 //! same as text (`said.rs`).
 
 use super::difference::{differences, unequal};
-use super::html::{Table, figure, safe, section};
+use super::html::{HtmlTable, figure, safe, section};
 use super::latency::{self, Curve};
 use super::noise::{Judgement, RULE};
 use super::page::{command, flame, profile_words, shell, unit_of};
@@ -107,8 +107,8 @@ fn warnings(sides: &[Side]) -> String {
     out
 }
 
-fn inventory(sides: &[Side]) -> Table {
-    let mut table = Table::new(&["side", "runs", "valid", "command of the first"]);
+fn inventory(sides: &[Side]) -> HtmlTable {
+    let mut table = HtmlTable::new(&["side", "runs", "valid", "command of the first"]);
     for side in sides {
         let valid = side
             .runs
@@ -272,7 +272,7 @@ fn profiles(first: &Side, other: &Side, at: usize) -> String {
 }
 
 /// The functions whose own share, without their callees, moved most.
-fn moved(before: &Stacks, after: &Stacks) -> Table {
+fn moved(before: &Stacks, after: &Stacks) -> HtmlTable {
     let (was, is) = (own_shares(before), own_shares(after));
     let mut names: Vec<&str> = was.keys().chain(is.keys()).copied().collect();
     names.sort_unstable();
@@ -283,7 +283,7 @@ fn moved(before: &Stacks, after: &Stacks) -> Table {
         .map(|name| (name, of(&was, name), of(&is, name)))
         .collect();
     rows.sort_by(|a, b| (b.2 - b.1).abs().total_cmp(&(a.2 - a.1).abs()));
-    let mut table = Table::new(&[
+    let mut table = HtmlTable::new(&[
         "function, without what it called",
         "before",
         "after",

@@ -7,7 +7,7 @@
 
 use super::chart::{Axis, Band, Chart, ChartLine, Form, RuledLine};
 use super::format::{duration_us, percent, short, significant};
-use super::html::Table;
+use super::html::HtmlTable;
 use super::scale::Scale;
 use crate::run::{OverloadCourse, Run, SearchCourse, SearchStep, SearchWhy};
 
@@ -110,8 +110,8 @@ pub(crate) fn search_chart(search: &SearchCourse) -> Chart {
 }
 
 /// All steps in order of time.
-pub(crate) fn search_table(search: &SearchCourse) -> Table {
-    let mut table = Table::new(&[
+pub(crate) fn search_table(search: &SearchCourse) -> HtmlTable {
+    let mut table = HtmlTable::new(&[
         "#",
         "planned a second",
         "why",
@@ -202,8 +202,8 @@ pub(crate) fn overload_chart(run: &Run, overload: &OverloadCourse) -> Chart {
 }
 
 /// One row a factor.
-pub(crate) fn overload_table(overload: &OverloadCourse) -> Table {
-    let mut table = Table::new(&[
+pub(crate) fn overload_table(overload: &OverloadCourse) -> HtmlTable {
+    let mut table = HtmlTable::new(&[
         "load",
         "planned a second",
         "done a second",

@@ -17,7 +17,7 @@
 //! Not here: names and help texts for Prometheus (`exposition.rs`).
 
 use crate::admin::stages::Stages;
-pub(crate) use crate::admin::tally::{BUCKETS_NS, Histogram, OpLabel, Tally};
+pub(crate) use crate::admin::tally::{BUCKETS_NS, Histogram, LoopCounter, OpLabel};
 use dendra_node::limits::MEMBERS_MAX;
 use dendra_node::rounds::{ROUND_BUCKETS_US, RoundTimes};
 use dendra_node::{MemberIndex, PeerHealth, Round, RoundStats};
@@ -115,8 +115,8 @@ pub(crate) const CLASSES: usize = 5;
 /// How long one kind of round took, as the loop's node counts it.
 #[derive(Debug, Default)]
 pub(crate) struct RoundTally {
-    pub(crate) buckets: [Tally; ROUND_BUCKETS_US.len() + 1],
-    pub(crate) sum_us: Tally,
+    pub(crate) buckets: [LoopCounter; ROUND_BUCKETS_US.len() + 1],
+    pub(crate) sum_us: LoopCounter,
 }
 
 impl RoundTally {
@@ -132,7 +132,7 @@ impl RoundTally {
 #[derive(Debug, Default)]
 pub(crate) struct RoundTallies {
     times: [RoundTally; Round::ALL.len()],
-    pub(crate) hedges: Tally,
+    pub(crate) hedges: LoopCounter,
 }
 
 impl RoundTallies {
@@ -153,8 +153,8 @@ impl RoundTallies {
 /// A loop's expectations of one other member; zero until it has asked it.
 #[derive(Debug, Default)]
 pub(crate) struct PeerTally {
-    pub(crate) latency_us: Tally,
-    pub(crate) patience_us: Tally,
+    pub(crate) latency_us: LoopCounter,
+    pub(crate) patience_us: LoopCounter,
 }
 
 /// A loop's expectations of all other members.
@@ -186,48 +186,48 @@ impl PeerTallies {
 /// All counters of one event loop.
 #[derive(Debug, Default)]
 pub(crate) struct LoopMetrics {
-    pub(crate) requests: [[Tally; CLASSES]; OpLabel::ALL.len()],
+    pub(crate) requests: [[LoopCounter; CLASSES]; OpLabel::ALL.len()],
     pub(crate) latency: [Histogram; OpLabel::ALL.len()],
     pub(crate) stages: Stages,
-    pub(crate) refused: [[Tally; RefusalCause::ALL.len()]; Share::ALL.len()],
+    pub(crate) refused: [[LoopCounter; RefusalCause::ALL.len()]; Share::ALL.len()],
     /// Requests and orders that nothing refused.
-    pub(crate) admitted: [Tally; Share::ALL.len()],
+    pub(crate) admitted: [LoopCounter; Share::ALL.len()],
     /// Socket reads that returned bytes, and the bytes.
-    pub(crate) reads: Tally,
-    pub(crate) read_bytes: Tally,
+    pub(crate) reads: LoopCounter,
+    pub(crate) read_bytes: LoopCounter,
     /// Socket writes that took bytes, and the bytes.
-    pub(crate) writes: Tally,
-    pub(crate) write_bytes: Tally,
+    pub(crate) writes: LoopCounter,
+    pub(crate) write_bytes: LoopCounter,
     /// Connections taken over, and closed because a deadline passed.
-    pub(crate) accepted: Tally,
-    pub(crate) timed_out: Tally,
+    pub(crate) accepted: LoopCounter,
+    pub(crate) timed_out: LoopCounter,
     /// Requests that wait and bytes that are held, as of the last sweep: within 100 ms.
-    pub(crate) requests_held: Tally,
-    pub(crate) bytes_held: Tally,
+    pub(crate) requests_held: LoopCounter,
+    pub(crate) bytes_held: LoopCounter,
     /// How long requests wait for the loop, whether they stand in line, and how many: as of the last sweep.
-    pub(crate) standing_us: Tally,
-    pub(crate) is_standing: Tally,
-    pub(crate) standing: Tally,
+    pub(crate) standing_us: LoopCounter,
+    pub(crate) is_standing: LoopCounter,
+    pub(crate) standing: LoopCounter,
     /// Connections whose client was gone when its request was called.
-    pub(crate) abandoned: Tally,
+    pub(crate) abandoned: LoopCounter,
     /// Operations whose client hung up while they waited, and that ended early or went on without
     /// it.
-    pub(crate) hung_up: Tally,
+    pub(crate) hung_up: LoopCounter,
     /// Orders of members that were cancelled before they were begun.
-    pub(crate) cancelled: Tally,
+    pub(crate) cancelled: LoopCounter,
     /// Bytes that clients stand in line for, as of the last sweep.
-    pub(crate) bytes_waiting: Tally,
+    pub(crate) bytes_waiting: LoopCounter,
     /// Reads that went to the store pool.
-    pub(crate) pooled: Tally,
+    pub(crate) pooled: LoopCounter,
     /// Operations and scans that the loop's node works on, as of the last sweep.
-    pub(crate) operations: Tally,
+    pub(crate) operations: LoopCounter,
     /// How long rounds took, and which members they waited for, as of the last sweep.
     pub(crate) rounds: RoundTallies,
     /// How often copies of one version were seen to differ, as of the last sweep.
-    pub(crate) disputes: Tally,
+    pub(crate) disputes: LoopCounter,
     pub(crate) peers: PeerTallies,
     /// Values whose checksum did not fit on the way out.
-    pub(crate) damaged: Tally,
+    pub(crate) damaged: LoopCounter,
 }
 
 impl LoopMetrics {
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(latency.sum_ns.read(), 11_000_000_501);
         let classes: Vec<u64> = metrics.requests[OpLabel::Get as usize]
             .iter()
-            .map(Tally::read)
+            .map(LoopCounter::read)
             .collect();
         assert_eq!(classes, [0, 1, 0, 1, 1]);
         assert_eq!(metrics.admitted[Share::Points as usize].read(), 2);

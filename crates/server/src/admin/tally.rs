@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number with one writer and any number of readers.
 #[derive(Debug, Default)]
-pub(crate) struct Tally(AtomicU64);
+pub(crate) struct LoopCounter(AtomicU64);
 
-impl Tally {
+impl LoopCounter {
     /// Adds `n`. Requires: called by the one writer.
     pub(crate) fn add(&self, n: u64) {
         let value = self.0.load(Ordering::Relaxed);
@@ -94,8 +94,8 @@ pub(crate) const BUCKETS_NS: [u64; 24] = [
 /// How long something took, with one writer.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    pub(crate) buckets: [Tally; BUCKETS_NS.len() + 1],
-    pub(crate) sum_ns: Tally,
+    pub(crate) buckets: [LoopCounter; BUCKETS_NS.len() + 1],
+    pub(crate) sum_ns: LoopCounter,
 }
 
 impl Histogram {
@@ -109,6 +109,6 @@ impl Histogram {
     /// How often it was noted.
     #[cfg(test)]
     pub(crate) fn count(&self) -> u64 {
-        self.buckets.iter().map(Tally::read).sum()
+        self.buckets.iter().map(LoopCounter::read).sum()
     }
 }

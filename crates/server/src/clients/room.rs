@@ -72,7 +72,7 @@ impl RoomBudget {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct RoomWaiter {
     number: u64,
     bytes: u64,
     seat: Rc<Seat>,
@@ -82,7 +82,7 @@ struct Waiting {
 #[derive(Debug, Default)]
 struct AddressShare {
     held: u64,
-    line: VecDeque<Waiting>,
+    line: VecDeque<RoomWaiter>,
 }
 
 /// One loop's door to a [`RoomBudget`].
@@ -257,7 +257,7 @@ impl Rooms {
         let seat = Rc::clone(seat);
         let mut sources = self.sources.borrow_mut();
         let line = &mut sources.entry(source).or_default().line;
-        line.push_back(Waiting {
+        line.push_back(RoomWaiter {
             number,
             bytes,
             seat,

@@ -82,14 +82,14 @@ impl Session {
 type Token = [u8; Proof::BYTES];
 
 #[derive(Default)]
-struct Table {
+struct SessionTable {
     greeted: VecDeque<(Token, Arc<Session>)>,
     settled: HashMap<Token, Arc<Session>>,
 }
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Sessions(Mutex<Table>);
+pub(crate) struct Sessions(Mutex<SessionTable>);
 
 impl fmt::Debug for Sessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

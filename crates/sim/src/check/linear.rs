@@ -13,7 +13,7 @@
 //!
 //! Invariants
 //! 1. Versions are not trusted: they only name the values that clients saw, for conditions.
-//! 2. `Verdict::Bad` is a proof within the rules above. `Undecided` says that the budget ran out. A
+//! 2. `SearchVerdict::Bad` is a proof within the rules above. `Undecided` says that the budget ran out. A
 //!    runner of many seeds counts and prints these, and fails when there are more than a few.
 //!
 //! Not here: the promises of versions (`versions.rs`).
@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The result of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum SearchVerdict {
     /// An order exists.
     Good,
     /// None does.
@@ -138,13 +138,13 @@ pub fn check(history: &[ClientOp], pending: PendingRule) -> (Vec<Violation>, Sea
         }
         let verdict = key_verdict(&ops, pending);
         searches.keys += 1;
-        searches.undecided += u64::from(verdict == Verdict::Undecided);
-        if verdict != Verdict::Bad {
+        searches.undecided += u64::from(verdict == SearchVerdict::Undecided);
+        if verdict != SearchVerdict::Bad {
             continue;
         }
         let rule = match key_verdict(&ops, PendingRule::StaysOpen) {
-            Verdict::Bad => Rule::NotLinearizable,
-            Verdict::Good | Verdict::Undecided => Rule::LateUnknown,
+            SearchVerdict::Bad => Rule::NotLinearizable,
+            SearchVerdict::Good | SearchVerdict::Undecided => Rule::LateUnknown,
         };
         let what = format!("key {key}: {} operations have no order", ops.len());
         violations.push(Violation::new(rule, what));
@@ -153,16 +153,16 @@ pub fn check(history: &[ClientOp], pending: PendingRule) -> (Vec<Violation>, Sea
 }
 
 /// The verdict on the operations on one key.
-pub fn key_verdict(ops: &[&ClientOp], pending: PendingRule) -> Verdict {
+pub fn key_verdict(ops: &[&ClientOp], pending: PendingRule) -> SearchVerdict {
     let steps = steps(ops);
     // A write that was not seen is rarely needed to explain anything. A write that did take effect
     // mostly did so before its client was told. So the search goes first without such writes, then
     // with them until then. Only with them for ever can it prove that there is no order.
     let done: Vec<HistoryStep> = steps.iter().filter(|s| !s.is_pending()).cloned().collect();
     if done.len() < steps.len() {
-        let is_good = |steps, effect| search(steps, pending, effect) == Verdict::Good;
+        let is_good = |steps, effect| search(steps, pending, effect) == SearchVerdict::Good;
         if is_good(&done, EffectWindow::EverAfter) || is_good(&steps, EffectWindow::UntilTold) {
-            return Verdict::Good;
+            return SearchVerdict::Good;
         }
     }
     search(&steps, pending, EffectWindow::EverAfter)
@@ -276,10 +276,10 @@ fn windows(steps: &[HistoryStep], effect: EffectWindow) -> Vec<&[HistoryStep]> {
     windows
 }
 
-fn search(steps: &[HistoryStep], pending: PendingRule, effect: EffectWindow) -> Verdict {
+fn search(steps: &[HistoryStep], pending: PendingRule, effect: EffectWindow) -> SearchVerdict {
     let windows = windows(steps, effect);
     let seen = last_seen(&windows);
-    let mut walks = vec![Walk::new(windows[0], pending, &seen, 0)];
+    let mut walks = vec![WindowWalk::new(windows[0], pending, &seen, 0)];
     walks[0].choose();
     // Windows and the key's value at their begin: to enter one a second time finds nothing new.
     let mut entered: HashSet<(usize, KeyState)> = HashSet::new();
@@ -289,22 +289,22 @@ fn search(steps: &[HistoryStep], pending: PendingRule, effect: EffectWindow) -> 
                 let replaced = walk.replaced;
                 let at = walks.len();
                 let Some(window) = windows.get(at) else {
-                    return Verdict::Good;
+                    return SearchVerdict::Good;
                 };
                 if entered.insert((at, state)) {
-                    let mut next = Walk::new(window, pending, &seen, at);
+                    let mut next = WindowWalk::new(window, pending, &seen, at);
                     (next.state, next.replaced) = (state, replaced);
                     next.choose();
                     walks.push(next);
                 }
             }
-            Some(WalkFind::Spent) => return Verdict::Undecided,
+            Some(WalkFind::Spent) => return SearchVerdict::Undecided,
             None => {
                 walks.pop();
             }
         }
     }
-    Verdict::Bad
+    SearchVerdict::Bad
 }
 
 /// The last window in which each value was seen.
@@ -333,7 +333,7 @@ enum WalkFind {
 }
 
 /// All orders of one window, one after the other.
-struct Walk<'a> {
+struct WindowWalk<'a> {
     steps: &'a [HistoryStep],
     pending: PendingRule,
     last_seen: &'a HashMap<ValueId, usize>,
@@ -353,18 +353,18 @@ struct Walk<'a> {
     replaced: u64,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> WindowWalk<'a> {
     fn new(
         steps: &'a [HistoryStep],
         pending: PendingRule,
         last_seen: &'a HashMap<ValueId, usize>,
         window: usize,
-    ) -> Walk<'a> {
+    ) -> WindowWalk<'a> {
         let mut unseen: HashMap<ValueId, u32> = HashMap::new();
         for value in steps.iter().filter_map(seen_by) {
             *unseen.entry(value).or_default() += 1;
         }
-        Walk {
+        WindowWalk {
             steps,
             pending,
             last_seen,

@@ -10,7 +10,7 @@
 //!
 //! Not here: the engine's own crash tests, which visit every operation (crates/engine/tests).
 
-use super::{Crash, Fate, PageRange, Paged, Write, Written};
+use super::{Crash, Fate, PageRange, Paged, StoreWrite, Written};
 use crate::plan::{RunShape, pick};
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key, Prng, Space};
@@ -163,7 +163,7 @@ impl EngineStore {
         Ok((records, rest))
     }
 
-    pub(super) fn commit(&mut self, writes: &[Write], now_ms: u64) -> (Fate, Vec<Written>) {
+    pub(super) fn commit(&mut self, writes: &[StoreWrite], now_ms: u64) -> (Fate, Vec<Written>) {
         let mut results: Vec<Written> = vec![Err(StoreFailure::Busy); writes.len()];
         let mut batch = Batch::new();
         for (at, write) in writes.iter().enumerate() {
@@ -374,7 +374,7 @@ impl EngineStore {
     pub(super) fn crash(
         mut self,
         how: Crash,
-        in_flight: &[Write],
+        in_flight: &[StoreWrite],
         now_ms: u64,
         prng: &mut Prng,
     ) -> MemVfs {

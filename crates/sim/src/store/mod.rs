@@ -21,7 +21,7 @@ mod terms;
 
 pub use engine::EngineStore;
 pub use map::MapStore;
-pub use terms::{Crash, Fate, PageRange, Paged, Write, Written};
+pub use terms::{Crash, Fate, PageRange, Paged, StoreWrite, Written};
 
 use crate::plan::{RunShape, StoreKind};
 use dendra_base::peer::Readiness;
@@ -187,7 +187,7 @@ impl Store {
     }
 
     /// Writes all of `writes` with one sync. One result for each, unless the store died.
-    pub fn commit(&mut self, writes: &[Write], now_ms: u64) -> (Fate, Vec<Written>) {
+    pub fn commit(&mut self, writes: &[StoreWrite], now_ms: u64) -> (Fate, Vec<Written>) {
         match self {
             Store::Engine(store) => store.commit(writes, now_ms),
             Store::Map(store) => (Fate::Alive, store.commit(writes, now_ms)),
@@ -306,7 +306,7 @@ impl Store {
 
     /// The state that is left on the disk. `in_flight` are the writes that a commit was about to
     /// make.
-    pub fn crash(self, how: Crash, in_flight: &[Write], now_ms: u64, prng: &mut Prng) -> Disk {
+    pub fn crash(self, how: Crash, in_flight: &[StoreWrite], now_ms: u64, prng: &mut Prng) -> Disk {
         match self {
             Store::Engine(store) => Disk::Folder(store.crash(how, in_flight, now_ms, prng)),
             Store::Map(mut store) => {

@@ -7,7 +7,7 @@ use dendra_node::step::{StoreFailure, StoreOutcome};
 
 /// One write on its way into the store.
 #[derive(Clone, Debug)]
-pub struct Write {
+pub struct StoreWrite {
     /// Space and raw key.
     pub key: Key,
     /// With its version.

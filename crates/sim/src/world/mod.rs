@@ -39,7 +39,7 @@ use crate::limits::BEHIND_LEN;
 use crate::member::{MemberLoop, PendingWrite, Waiter};
 use crate::plan::RunPlan;
 use crate::planted::ShellBug;
-use crate::store::{Crash, Fate, PageRange, Store, Write};
+use crate::store::{Crash, Fate, PageRange, Store, StoreWrite};
 use dendra_base::peer::{Answer, Readiness};
 use dendra_base::{CellRef, Key, Space, Version};
 use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome};
@@ -467,7 +467,7 @@ impl World<'_> {
                 cell,
                 guard,
             } => {
-                let write = Write { key, cell, guard };
+                let write = StoreWrite { key, cell, guard };
                 if self.has_bug(ShellBug::AnswerBeforeSync) {
                     let version = write.cell.version;
                     let result = Ok(StoreOutcome::Applied { version });
@@ -574,7 +574,7 @@ impl World<'_> {
             };
             let cell = CellRef::value(key.as_stored(), version, b"").to_owned();
             let guard = dendra_base::Guard::Newest;
-            let write = Write { key, cell, guard };
+            let write = StoreWrite { key, cell, guard };
             it.in_flight.push(PendingWrite {
                 lane: 0,
                 waiter: Waiter::Nobody,

@@ -7,7 +7,7 @@
 //! Not here: the rules for pages (`check/scans.rs`).
 
 use super::names::{SCAN_TICKET, key_name, key_number, scan_of, value_number};
-use super::state::{Happening, Walk, World};
+use super::state::{Happening, WalkUnderWay, World};
 use crate::check::Rule;
 use crate::history::{ClientScan, ScanPage, Seen};
 use crate::member::OpenOperation;
@@ -29,7 +29,7 @@ impl World<'_> {
             pages: Vec::new(),
         });
         self.schedule.at(planned.at_us, happening);
-        self.walks.push(Walk {
+        self.walks.push(WalkUnderWay {
             planned,
             lane: 0,
             asked: None,

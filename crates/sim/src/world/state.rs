@@ -3,7 +3,7 @@
 //! ```text
 //! RunSetup, RunPlan ─► World ─┬─ Schedule of Happening the next event
 //!                       ├─ SimulatedMember, Envelope  the cluster
-//!                       ├─ SimulatedClient, Walk      the askers
+//!                       ├─ SimulatedClient, WalkUnderWay the askers
 //!                       └─ RunPhase, Image            where the run is
 //! ```
 //!
@@ -85,7 +85,7 @@ impl SimulatedClient {
 
 /// One walk under way.
 #[derive(Debug)]
-pub(crate) struct Walk {
+pub(crate) struct WalkUnderWay {
     pub(super) planned: PlannedScan,
     pub(super) lane: usize,
     /// The part that was asked for, and when.
@@ -260,7 +260,7 @@ pub(crate) struct World<'a> {
     pub(super) members: Vec<SimulatedMember>,
     pub(super) clients: Vec<SimulatedClient>,
     pub(super) history: Vec<ClientOp>,
-    pub(super) walks: Vec<Walk>,
+    pub(super) walks: Vec<WalkUnderWay>,
     pub(super) scans: Vec<ClientScan>,
     /// What cuts which links, by fault.
     pub(super) cuts: Vec<(usize, CutLinks)>,

@@ -513,11 +513,11 @@ struct FileContent {
     stable_pages: Pages,
     stable_len: u64,
     /// Writes since the last sync, in order.
-    unsynced: Vec<Write>,
+    unsynced: Vec<UnsyncedWrite>,
 }
 
 #[derive(Clone)]
-struct Write {
+struct UnsyncedWrite {
     offset: u64,
     bytes: Arc<[u8]>,
 }
@@ -538,7 +538,7 @@ impl FileContent {
     fn write(&mut self, bytes: &[u8], offset: u64) {
         put(&mut self.pages, bytes, offset);
         self.len = self.len.max(offset + bytes.len() as u64);
-        self.unsynced.push(Write {
+        self.unsynced.push(UnsyncedWrite {
             offset,
             bytes: bytes.into(),
         });
@@ -636,7 +636,7 @@ impl FileContent {
     }
 }
 
-impl Write {
+impl UnsyncedWrite {
     fn end(&self) -> u64 {
         self.offset + self.bytes.len() as u64
     }

@@ -53,13 +53,13 @@ const TAKEN_MAX: usize = 4096;
 
 /// A request that is due and waits.
 #[derive(Clone, Copy)]
-struct Waiting {
+struct WaitingRequest {
     index: u64,
     operation: RequestKind,
     due_ns: u64,
 }
 
-pub(super) struct Worker<'a> {
+pub(super) struct DriverWorker<'a> {
     plan: &'a DriverPlan,
     number: u64,
     step: u64,
@@ -67,7 +67,7 @@ pub(super) struct Worker<'a> {
     connections: Vec<TargetConnection>,
     /// By target.
     free: Vec<VecDeque<u32>>,
-    queues: Vec<VecDeque<Waiting>>,
+    queues: Vec<VecDeque<WaitingRequest>>,
     dirty: Vec<u32>,
     recorder: Recorder,
     ends_ns: Vec<u64>,
@@ -136,13 +136,13 @@ fn system(errno: Errno) -> DriveError {
     DriveError::System(errno.into())
 }
 
-impl<'a> Worker<'a> {
+impl<'a> DriverWorker<'a> {
     /// A worker with its connections made.
     pub(super) fn connected(
         plan: &'a DriverPlan,
         number: u32,
         threads: u32,
-    ) -> Result<Worker<'a>, DriveError> {
+    ) -> Result<DriverWorker<'a>, DriveError> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(system)?;
         let own = (number..plan.connections).step_by(threads as usize);
         let targets = plan.targets.len();
@@ -154,7 +154,7 @@ impl<'a> Worker<'a> {
             TargetConnection::new(slot as u64, target, &plan.targets[target], is_stamped)
         });
         let ends_ns = plan.ends_ns();
-        let mut worker = Worker {
+        let mut worker = DriverWorker {
             plan,
             number: u64::from(number),
             step: u64::from(threads),
@@ -409,7 +409,7 @@ impl<'a> Worker<'a> {
         let ask = self.plan.source.ask(index, &mut self.key);
         let operation = ask.operation;
         self.recorder.planned(operation, target, due_ns);
-        let waiting = Waiting {
+        let waiting = WaitingRequest {
             index,
             operation,
             due_ns,
@@ -440,7 +440,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn unsent(&mut self, target: usize, waiting: Waiting, now_ns: u64) {
+    fn unsent(&mut self, target: usize, waiting: WaitingRequest, now_ns: u64) {
         self.keep_failure(waiting.index);
         self.errors += 1;
         self.recorder.ended(&Ended {
@@ -506,7 +506,7 @@ impl<'a> Worker<'a> {
 
     /// Renders a request into the buffer of a free connection. Requires: `has_free(target)`, and the key of
     /// `ask` in `self.key`.
-    fn send_free(&mut self, target: usize, waiting: Waiting, ask: &RequestSpec) {
+    fn send_free(&mut self, target: usize, waiting: WaitingRequest, ask: &RequestSpec) {
         let slot = self.free[target]
             .pop_front()
             .expect("the caller has seen a free connection") as usize;
@@ -526,7 +526,7 @@ impl<'a> Worker<'a> {
         now_ns.saturating_sub(due_ns) > self.plan.timeout.as_nanos() as u64
     }
 
-    fn append(&mut self, slot: usize, waiting: Waiting, ready_ns: u64, ask: &RequestSpec) {
+    fn append(&mut self, slot: usize, waiting: WaitingRequest, ready_ns: u64, ask: &RequestSpec) {
         self.reads_at_once |= reads_first(ask.operation);
         let connection = &mut self.connections[slot];
         let templates = &self.plan.targets[connection.target].templates;

@@ -15,7 +15,7 @@
 //! Not here: sending, timeouts (`worker/`), stamps of the kernel (`arrival.rs`), the shape of answers (`answer.rs`).
 //! See: RFC 9112, section 9.
 
-use super::{Worker, reads_first};
+use super::{DriverWorker, reads_first};
 use crate::driver::answer::{FoundAnswer, Whole};
 use crate::driver::connection::{PendingRequest, Wrote};
 use crate::recorder::{Ended, RequestEnd};
@@ -48,7 +48,7 @@ fn quote(bytes: &[u8], whole: Whole) -> String {
     }
 }
 
-impl Worker<'_> {
+impl DriverWorker<'_> {
     /// Sockets have events. A request that waits for room leaves as soon as there is some. Behind a
     /// full target's other answers it would be late by the time of reading them.
     pub(super) fn take_events(&mut self, events: &[Event], buffer: &mut [u8]) {

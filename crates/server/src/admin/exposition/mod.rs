@@ -16,7 +16,7 @@ mod cluster;
 mod front;
 mod page;
 
-use crate::admin::metrics::{CLASSES, LoopMetrics, OpLabel, RefusalCause, Share, Tally};
+use crate::admin::metrics::{CLASSES, LoopCounter, LoopMetrics, OpLabel, RefusalCause, Share};
 use crate::admin::stages::{REQUESTS_PER_SAMPLE, RequestStage};
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
@@ -75,7 +75,7 @@ pub(crate) fn standing_us(shared: &Shared) -> u64 {
 }
 
 /// Which of a loop's tallies.
-type Of = fn(&LoopMetrics) -> &Tally;
+type Of = fn(&LoopMetrics) -> &LoopCounter;
 
 const CLASS_NAMES: [&str; CLASSES] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 

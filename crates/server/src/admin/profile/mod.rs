@@ -97,17 +97,17 @@ static IS_BUSY: [AtomicBool; Measure::ALL.len()] =
 
 /// Only one at a time of each measure: freed when dropped, also by a panic.
 #[derive(Debug)]
-struct Turn(Measure);
+struct CaptureTurn(Measure);
 
-impl Turn {
-    fn take(measure: Measure) -> Option<Turn> {
+impl CaptureTurn {
+    fn take(measure: Measure) -> Option<CaptureTurn> {
         let was_busy = IS_BUSY[measure as usize].swap(true, Ordering::AcqRel);
         // Only now: a turn that is made and not taken would end the one that is under way.
-        (!was_busy).then(|| Turn(measure))
+        (!was_busy).then(|| CaptureTurn(measure))
     }
 }
 
-impl Drop for Turn {
+impl Drop for CaptureTurn {
     fn drop(&mut self) {
         IS_BUSY[self.0 as usize].store(false, Ordering::Release);
     }
@@ -134,7 +134,7 @@ fn capture_while(
     unit: Unit,
     left: &mut dyn FnMut() -> Duration,
 ) -> Result<Profile, NoProfile> {
-    let _turn = Turn::take(measure).ok_or(NoProfile::Busy)?;
+    let _turn = CaptureTurn::take(measure).ok_or(NoProfile::Busy)?;
     if measure == Measure::Lock {
         lock::forget_waits();
     }

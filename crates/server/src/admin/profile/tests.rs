@@ -172,20 +172,20 @@ fn timers_are_there_during_a_capture_and_gone_after_it() {
 #[test]
 fn a_second_capture_at_once_is_refused_with_a_sentence() {
     let _turn = turn();
-    let first = Turn::take(Measure::Cpu).expect("nobody else captures");
+    let first = CaptureTurn::take(Measure::Cpu).expect("nobody else captures");
     let refused = capture(Measure::Cpu, Unit::Samples, Duration::from_millis(10))
         .expect_err("the turn is taken");
     assert!(matches!(refused, NoProfile::Busy));
     assert!(refused.to_string().contains("ask again when it has ended"));
     assert!(
-        Turn::take(Measure::Cpu).is_none(),
+        CaptureTurn::take(Measure::Cpu).is_none(),
         "a capture that was refused does not end the one that runs"
     );
     capture(Measure::Wall, Unit::Samples, Duration::from_millis(10))
         .expect("the other measure is free");
     drop(first);
     assert!(
-        Turn::take(Measure::Cpu).is_some(),
+        CaptureTurn::take(Measure::Cpu).is_some(),
         "a turn that ended can be taken again"
     );
 }

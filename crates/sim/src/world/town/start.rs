@@ -14,7 +14,7 @@ use super::home::{LOOK_US, epochs, note};
 use crate::check::Rule;
 use crate::machines::{MachineStanding, TownMachine, node_of, url};
 use crate::member::{Clock, SimulatedMember};
-use crate::store::{Disk, Fate, Store, Write};
+use crate::store::{Disk, Fate, Store, StoreWrite};
 use bytes::Bytes;
 use dendra_base::{ClusterVersions, Key, Space};
 use dendra_node::Member as Listed;
@@ -376,7 +376,7 @@ fn found(
     Ok(own)
 }
 
-fn keep(store: &mut Store, writes: &[Write], wall_ms: u64) -> Result<(), NoStart> {
+fn keep(store: &mut Store, writes: &[StoreWrite], wall_ms: u64) -> Result<(), NoStart> {
     for write in writes {
         store.raise_hlc_ceiling(write.cell.version.hlc);
     }

@@ -294,7 +294,7 @@ fn read_head<'a>(
         fields.note(line.name, line.value);
     }
     let host = fields.host(is_http_1_0)?;
-    let Target {
+    let RequestTarget {
         authority,
         path,
         query,
@@ -374,14 +374,14 @@ fn any_pair(left: &[u8], right: &[u8], is: impl Fn(u8, u8) -> bool + Copy) -> bo
 }
 
 /// A request target in its parts.
-struct Target<'a> {
+struct RequestTarget<'a> {
     authority: Option<&'a [u8]>,
     path: &'a [u8],
     query: Option<&'a [u8]>,
 }
 
 /// Origin form, or absolute form as clients of proxies send it.
-fn split_target(target: &[u8]) -> Result<Target<'_>, Refusal> {
+fn split_target(target: &[u8]) -> Result<RequestTarget<'_>, Refusal> {
     if any_byte(target, |b| b == b'#' || !b.is_ascii()) {
         return Err(Refusal::syntax(
             "the request target holds `#` or a byte above 127: percent-encode it",
@@ -397,7 +397,7 @@ fn split_target(target: &[u8]) -> Result<Target<'_>, Refusal> {
         Some(mark) => (&origin[..mark], Some(&origin[mark + 1..])),
         None => (origin, None),
     };
-    Ok(Target {
+    Ok(RequestTarget {
         authority,
         path,
         query,
