@@ -30,7 +30,7 @@ use crate::limits::SCAN_PAGE_BYTES_MAX;
 use crate::plausible;
 use crate::purpose::{Purpose, Recipient, Requester};
 use crate::ring::Partition;
-use crate::step::{Asker, Effect, StoreFailure, StoreOutcome};
+use crate::step::{Asker, Effect, Paged, StoreFailure, StoreOutcome};
 use bytes::Bytes;
 use dendra_base::limits::KEY_BYTES_MAX;
 use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
@@ -273,7 +273,7 @@ pub(crate) fn load_paged(
     turn: &mut Turn<'_>,
     requester: Requester,
     partitions: &Bytes,
-    result: Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>,
+    result: Paged,
 ) {
     let answer = match result {
         Err(failure) => Answer::Refused(refused(failure)),
@@ -300,7 +300,7 @@ pub(crate) fn paged(
     turn: &mut Turn<'_>,
     requester: Requester,
     range: Range,
-    result: Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>,
+    result: Paged,
 ) {
     let answer = match result {
         Err(failure) => Answer::Refused(refused(failure)),

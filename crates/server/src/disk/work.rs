@@ -8,12 +8,12 @@
 use crate::admin::metrics::RefusalCause;
 use crate::admin::stages::Watch;
 use crate::clients::finished::Finished;
-use crate::disk::page::{Page, Paged};
+use crate::disk::page::Page;
 use crate::disk::scan_job::ScanJob;
 use dendra_base::{Cell, Key};
 use dendra_node::Outcome;
 use dendra_node::compare::survey::{Survey, Surveyed};
-use dendra_node::step::StoreFailure;
+use dendra_node::step::{Paged, StoreFailure};
 
 /// The work for a worker.
 #[derive(Debug)]

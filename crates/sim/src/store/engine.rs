@@ -10,7 +10,7 @@
 //!
 //! Not here: the engine's own crash tests, which visit every operation (crates/engine/tests).
 
-use super::{Crash, Fate, PageRange, Paged, StoreWrite, Written};
+use super::{Crash, Fate, PageRange, StoreWrite, Written};
 use crate::plan::{RunShape, pick};
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key, Prng, Space};
@@ -22,7 +22,7 @@ use dendra_engine::{
     Batch, Compression, Cursor, Direction, Engine, Error, Flow, Identity, IsForeign, Lookup,
     Maintained, Maintenance, Options, Progress, Show, WriteOutcome,
 };
-use dendra_node::step::{LostSpan, StoreFailure, StoreOutcome};
+use dendra_node::step::{LostSpan, Paged, StoreFailure, StoreOutcome};
 use std::ops::Bound;
 use std::sync::Arc;
 

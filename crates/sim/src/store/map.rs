@@ -9,11 +9,11 @@
 //!
 //! Not here: a disk. A commit is one step, and a crash comes before or after it.
 
-use super::{PageRange, Paged, StoreWrite, Written};
+use super::{PageRange, StoreWrite, Written};
 use dendra_base::peer::Condition;
 use dendra_base::{Cell, Guard, Key, Prng, Space, Version};
 use dendra_engine::IsForeign;
-use dendra_node::step::{StoreFailure, StoreOutcome};
+use dendra_node::step::{Paged, StoreFailure, StoreOutcome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 

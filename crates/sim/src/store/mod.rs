@@ -21,7 +21,7 @@ mod terms;
 
 pub use engine::EngineStore;
 pub use map::MapStore;
-pub use terms::{Crash, Fate, PageRange, Paged, StoreWrite, Written};
+pub use terms::{Crash, Fate, PageRange, StoreWrite, Written};
 
 use crate::plan::{RunShape, StoreKind};
 use dendra_base::peer::Readiness;
@@ -29,7 +29,7 @@ use dendra_base::{Cell, Key, Prng, Version};
 use dendra_engine::vfs::MemVfs;
 use dendra_engine::{Identity, IsForeign};
 use dendra_node::compare::survey::{Survey, Surveyed, Surveying};
-use dendra_node::step::{LostSpan, StoreFailure};
+use dendra_node::step::{LostSpan, Paged, StoreFailure};
 use std::sync::Arc;
 
 /// Bytes of one page of a look.

@@ -19,9 +19,6 @@ pub struct StoreWrite {
 /// The outcome of one write.
 pub type Written = Result<StoreOutcome, StoreFailure>;
 
-/// A page of a space: records, and where to go on.
-pub type Paged = Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>;
-
 /// Where a page begins and ends.
 #[derive(Clone, Debug)]
 pub struct PageRange {
