@@ -1,8 +1,8 @@
 //! Request number `i` as bytes for the wire: from a workload or from a recording.
 //!
 //! ```text
-//! RequestSource::ask(i) ─► RequestSpec { operation, key, value } key into a scratch buffer,
-//!                                                      value = a slice of one random pool
+//! RequestSource::ask(i) ─► RequestSpec { operation, key, value }
+//!                          key into a scratch buffer, value = a slice of one random pool
 //! ```
 //!
 //! Invariants

@@ -2,8 +2,8 @@
 //! among which they are done.
 //!
 //! ```text
-//! seed ─► RunShape, clients, walks, faults as `plan.rs` draws them, for three to nine founders
-//!      ─► Changes                          partitions, budgets, and a list of (when, deed)
+//! seed ─► RunShape, clients, walks, faults  as `plan.rs` draws them, for three to nine founders
+//!      ─► Changes                           partitions, budgets, and a list of (when, deed)
 //! ```
 //!
 //! Invariants

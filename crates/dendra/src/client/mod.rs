@@ -1,9 +1,9 @@
 //! A small HTTP/1.1 client: kept connections, one request each at a time, deadlines.
 //!
 //! ```text
-//! HttpRequest ─► idle connection, or a new one ─► head ─► body (whole, bounded) ─► Answer
-//!              │ stale?                        └► body (frame by frame)  ─► Stream
-//!              └► a new one, once, if the request cannot have been seen or only reads
+//! HttpRequest ─► idle connection, or a new one ─► head ─► body (whole, bounded)  ─► Answer
+//!                      │ stale?                        └► body (frame by frame)  ─► Stream
+//!                      └► a new one, once, if the request cannot have been seen or only reads
 //! ```
 //!
 //! Invariants

@@ -486,8 +486,8 @@ impl Memtable {
             key_len,
             height: height as u8,
         };
-        // SAFETY: the piece is `key_at + key.len()` bytes long, aligned for a `ListNode`, and no other
-        // thread knows it yet. Fixed part, tower and key lie in it one behind the other.
+        // SAFETY: the piece is `key_at + key.len()` bytes long, aligned for a `ListNode`, and no
+        // other thread knows it yet. Fixed part, tower and key lie in it one behind the other.
         unsafe {
             node.write(fixed);
             let tower = node.as_ptr().add(1).cast::<AtomicPtr<ListNode>>();

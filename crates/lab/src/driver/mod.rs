@@ -1,8 +1,8 @@
 //! The driver: sends requests at the times of the plan, and never waits for an answer to do so.
 //!
 //! ```text
-//! DriverPlan ──► thread 0: requests 0, T, 2T, … own epoll, own connections, own recorder
-//!     ╲──► thread 1: requests 1, T+1, …       ──► merged ──► Drive
+//! DriverPlan ──► thread 0: requests 0, T, 2T, …     own epoll, own connections, own recorder
+//!           ╲──► thread 1: requests 1, T+1, …       ──► merged ──► Drive
 //!
 //! due ──► queue of its target ──► free connection ──► written ──► answer
 //!         latency counts from here   service from here ┘

@@ -13,8 +13,9 @@
 //!
 //! Invariants
 //! 1. Versions are not trusted: they only name the values that clients saw, for conditions.
-//! 2. `SearchVerdict::Bad` is a proof within the rules above. `Undecided` says that the budget ran out. A
-//!    runner of many seeds counts and prints these, and fails when there are more than a few.
+//! 2. `SearchVerdict::Bad` is a proof within the rules above. `Undecided` says that the budget ran
+//!    out. A runner of many seeds counts and prints these, and fails when there are more than a
+//!    few.
 //!
 //! Not here: the promises of versions (`versions.rs`).
 //! See: Wing and Gong, "Testing and verifying concurrent objects", 1993; Lowe, "Testing for

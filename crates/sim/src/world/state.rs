@@ -1,10 +1,10 @@
 //! The state of a run: members, clients, messages, and the schedule of events.
 //!
 //! ```text
-//! RunSetup, RunPlan ─► World ─┬─ Schedule of Happening the next event
-//!                       ├─ SimulatedMember, Envelope  the cluster
-//!                       ├─ SimulatedClient, WalkUnderWay the askers
-//!                       └─ RunPhase, Image            where the run is
+//! RunSetup, RunPlan ─► World ─┬─ Schedule of Happening          the next event
+//!                             ├─ SimulatedMember, Envelope      the cluster
+//!                             ├─ SimulatedClient, WalkUnderWay  the askers
+//!                             └─ RunPhase, Image                where the run is
 //! ```
 //!
 //! Invariants
