@@ -14,8 +14,8 @@
 use super::names::{key_name, scan_of, value_bytes, value_number};
 use super::state::{Happening, World};
 use crate::check::Rule;
-use crate::history::{Base, ClientEnd, Op, Promise, Seen, Wish};
-use crate::member::Open;
+use crate::history::{Base, ClientEnd, ClientOp, Promise, Seen, Wish};
+use crate::member::OpenOperation;
 use crate::plan::{KeyClass, Planned, PlannedBase, PlannedKind, StoreKind};
 use dendra_base::peer::{Condition, Operation};
 use dendra_base::{Cell, Consistency, Kind, Quorum};
@@ -70,7 +70,8 @@ impl World<'_> {
         };
         let now = self.members[member].clock.now(self.now_us());
         let operation = operation(wish, planned, now.wall_ms);
-        self.history.push(Op {
+        let is_exact = self.plan.shape.store == StoreKind::Map && !self.forgets();
+        self.history.push(ClientOp {
             number,
             client,
             key: planned.key,
@@ -79,12 +80,11 @@ impl World<'_> {
             from,
             promise,
             is_fleeting: self.plan.shape.keys[planned.key] == KeyClass::Fleeting,
-            // Flushes of the engine forget a value that has ended by the clock of any owner, not
-            // only of the member that is asked. Only a map can be held to the millisecond.
+            // Flushes of the engine, and compactions up to a horizon, forget a value that has ended
+            // by the clock of any owner, not only of the member that is asked. Only a map that
+            // forgets nothing can be held to the millisecond.
             expiry_ms: match &operation {
-                Operation::Put { expiry_ms, .. } if self.plan.shape.store == StoreKind::Map => {
-                    *expiry_ms
-                }
+                Operation::Put { expiry_ms, .. } if is_exact => *expiry_ms,
                 _ => None,
             },
             wall_ms: (now.wall_ms, u64::MAX),
@@ -101,7 +101,7 @@ impl World<'_> {
         let lane = self.prng.below(self.members[member].lanes.len() as u64) as usize;
         let deadline_us = now.mono_us + planned.timeout_us;
         // A paused member has not heard of it yet, and cannot be late.
-        let open = Open {
+        let open = OpenOperation {
             deadline_us: u64::MAX,
             is_gone: false,
         };
@@ -132,6 +132,9 @@ impl World<'_> {
         };
         let topology = home.topology();
         let (copies, nodes) = (topology.copies(), topology.live());
+        if self.plan.shape.keys[planned.key] == KeyClass::Weak && from <= copies {
+            return (valid(ack, from, nodes), copies, nodes);
+        }
         let least = copies / 2 + 1;
         let ack = (least + ack.saturating_sub(usual_ack)).min(copies);
         (valid(ack, copies, nodes), copies, nodes)
@@ -250,7 +253,7 @@ impl World<'_> {
     }
 
     /// The member of these operations is no more.
-    pub(super) fn clients_lose(&mut self, tickets: Vec<(u64, Open)>) {
+    pub(super) fn clients_lose(&mut self, tickets: Vec<(u64, OpenOperation)>) {
         for (ticket, open) in tickets {
             if !open.is_gone && scan_of(ticket).is_none() {
                 self.client_learns(ticket as u32, ClientEnd::Unknown);
