@@ -16,7 +16,7 @@
 //! 2. A member keeps a record if it is one of its owners, and says nothing of the others.
 //! 3. Pages in memory are bounded: `RESTORE_PAGES_BYTES_MAX`, each at most `PAGE_BYTES_MAX`.
 //!
-//! Not here: checkpoints (`disk/checkpoints.rs`), the way into the store (`disk/import.rs`).
+//! Not here: checkpoints (`disk/checkpoints.rs`), the way into the store (`disk/import/`).
 //! See: docs/format/backup.md, docs/api.md, section "Admin plane".
 
 use crate::disk::checkpoints::{Checkpoint, NoCheckpoint};

@@ -1,0 +1,262 @@
+//! An import on a disk in memory: crashes, failures, and pages that come twice, late or too early.
+
+use super::*;
+use dendra_engine::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
+use dendra_engine::vfs::mem::MemVfs;
+use dendra_engine::{Identity, Options};
+use std::sync::Arc;
+
+const HLC: u64 = 1 << 57;
+
+fn engine(vfs: &MemVfs) -> Engine {
+    let identity = Identity { node: 7, origin: 7 };
+    let options = Options::for_memory(16 << 20, 64 << 10);
+    Engine::open(Arc::new(vfs.clone()), options, identity, 1).expect("it opens")
+}
+
+/// Commits on the caller's thread, as the log thread does on its own.
+fn with_road<R>(engine: &Engine, import: &Import, then: impl FnOnce(&Road<'_>) -> R) -> R {
+    std::thread::scope(|threads| {
+        let ring = || {
+            threads.spawn(|| {
+                let mut done = Vec::new();
+                engine.commit(&mut done).expect("the disk works");
+                for (token, outcome) in done {
+                    assert_eq!(token, TOKEN);
+                    import.wrote(outcome);
+                }
+            });
+        };
+        then(&Road {
+            engine,
+            ring: &ring,
+            is_poisoned: &|| false,
+            wall_ms: 1,
+        })
+    })
+}
+
+fn record(raw: &'static [u8], hlc: u64) -> (&'static [u8], CellRef<'static>) {
+    let version = Version {
+        hlc,
+        origin: 3,
+        rmw: 9,
+    };
+    let key = Key::user(raw);
+    (raw, CellRef::value(key.as_stored(), version, b"value"))
+}
+
+/// A page of restore 1.
+fn page<'a>(
+    number: u64,
+    behind: &'a [u8],
+    records: &'a [(&'static [u8], CellRef<'static>)],
+) -> KeptPage<'a> {
+    KeptPage {
+        restore: 1,
+        number,
+        behind,
+        position: records.last().expect("there is one").0,
+        records,
+    }
+}
+
+fn found(engine: &Engine, raw: &[u8]) -> bool {
+    let found = engine.get(Key::user(raw).as_stored(), Wait::Block, |_| ());
+    found.expect("it reads") == Lookup::Cell(())
+}
+
+#[test]
+fn a_restore_goes_on_behind_a_crash_where_its_note_says() {
+    let vfs = MemVfs::new();
+    let store = engine(&vfs);
+    let (first, second) = ([record(b"a", HLC), record(b"b", 5)], [record(b"c", 6)]);
+    let import = Import::open(&store).expect("nothing is there");
+    assert!(!import.is_under_way());
+    with_road(&store, &import, |road| {
+        let begun = import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+        assert_eq!((begun.pages, begun.position.len()), (0, 0));
+        import.page(road, &page(0, b"", &first)).expect("room");
+        assert_eq!(import.state().expect("under way").position, b"b");
+        import.page(road, &page(1, b"b", &second)).expect("room");
+        assert_eq!(import.state().expect("under way").position, b"b");
+    });
+    let crashed = vfs.crash_image(&mut dendra_base::Prng::new(3));
+    let store = engine(&crashed);
+    assert!(found(&store, b"a") && found(&store, b"b") && !found(&store, b"c"));
+    let import = Import::open(&store).expect("the note is whole");
+    assert!(import.is_under_way(), "the flag comes back with the note");
+    with_road(&store, &import, |road| {
+        let third = [record(b"d", 7)];
+        let late = import.page(road, &page(2, b"c", &third));
+        assert_eq!(late, Err(NotImported::Gap), "the second page is gone");
+        assert_eq!(import.finish(road, 1, b"c"), Err(NotImported::Gap));
+        let again = import.begin(road, 1, HLC, || Err("not again".to_owned()));
+        assert_eq!(again.expect("it goes on").position, b"b");
+        let other = import.begin(road, 2, HLC, || Ok(()));
+        assert_eq!(other, Err(NotImported::Another(1)));
+        import.page(road, &page(0, b"b", &second)).expect("room");
+        import.finish(road, 1, b"c").expect("there is room");
+        import.finish(road, 1, b"c").expect("once is enough");
+        let late = import.page(road, &page(1, b"c", &third));
+        assert_eq!(late, Err(NotImported::NoneSuch));
+        let other = import.begin(road, 2, HLC, || Ok(()));
+        assert_eq!(other, Err(NotImported::NotEmpty));
+    });
+    assert!(found(&store, b"c") && !import.is_under_way());
+    let stored = first[0].1.to_owned();
+    let read = store.get(Key::user(b"a").as_stored(), Wait::Block, |cell| {
+        cell.to_owned()
+    });
+    assert_eq!(read.expect("it reads"), Lookup::Cell(stored));
+}
+
+#[test]
+fn a_record_above_the_clock_of_the_restore_is_refused_and_a_page_again_changes_nothing() {
+    let store = engine(&MemVfs::new());
+    let import = Import::open(&store).expect("nothing is there");
+    with_road(&store, &import, |road| {
+        import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+        let newer = import.page(road, &page(0, b"", &[record(b"a", HLC + 1)]));
+        assert!(matches!(newer, Err(NotImported::Wrong(_))), "{newer:?}");
+        let records = [record(b"b", HLC)];
+        import.page(road, &page(0, b"", &records)).expect("room");
+        import.page(road, &page(0, b"", &records)).expect("there");
+        // Another one, from another place, overlaps it: the rest of it is taken.
+        let wider = [record(b"a2", HLC), record(b"b", HLC), record(b"c", HLC)];
+        import.page(road, &page(0, b"a", &wider)).expect("room");
+        import.finish(road, 1, b"c").expect("room");
+    });
+    assert!(!found(&store, b"a2") && found(&store, b"b") && found(&store, b"c"));
+    assert!(import.state().expect("there").is_finished);
+    assert!(!is_empty(&store).expect("it reads"));
+}
+
+#[test]
+fn a_full_disk_keeps_what_was_taken_and_the_same_page_is_taken_later() {
+    let vfs = MemVfs::new();
+    let store = engine(&vfs);
+    let import = Import::open(&store).expect("nothing is there");
+    let look = || {
+        store
+            .maintain(dendra_engine::Maintenance::Flush, 1, 1)
+            .expect("the disk works");
+    };
+    with_road(&store, &import, |road| {
+        import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+        let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
+        import.page(road, &page(0, b"", &first)).expect("room");
+        // A page of which this node keeps nothing is taken, too.
+        let nothing = KeptPage {
+            position: b"a5",
+            records: &[],
+            ..page(1, b"a", &first)
+        };
+        import.page(road, &nothing).expect("room");
+        let used: u64 = vfs.names().iter().fold(0, |sum, name| {
+            sum + vfs.file_bytes(name).map_or(0, |bytes| bytes.len() as u64)
+        });
+        // Less than the reserve, and enough for a table.
+        vfs.set_capacity(used + store.options().reserve_bytes - 1);
+        look();
+        let full = import.page(road, &page(2, b"a5", &second));
+        assert_eq!(full, Err(NotImported::DiskFull));
+        vfs.set_capacity(u64::MAX);
+        look();
+        import.page(road, &page(2, b"a5", &second)).expect("room");
+        import.finish(road, 1, b"b").expect("room");
+    });
+    assert!(found(&store, b"a") && found(&store, b"b"));
+}
+
+#[test]
+fn a_disk_that_fails_takes_back_what_was_not_noted_and_the_end_is_refused() {
+    let vfs = FaultyVfs::new(Arc::new(MemVfs::new()));
+    let identity = Identity { node: 7, origin: 7 };
+    let options = Options::for_memory(16 << 20, 64 << 10);
+    let store = Engine::open(Arc::new(vfs.clone()), options, identity, 1).expect("it opens");
+    let import = Import::open(&store).expect("nothing is there");
+    let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
+    with_road(&store, &import, |road| {
+        import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+        import.page(road, &page(0, b"", &first)).expect("room");
+        import.page(road, &page(1, b"a", &second)).expect("room");
+        vfs.fail(
+            Call::Write,
+            vfs.calls().of(Call::Write),
+            Failure::NoSpace,
+            Repeat::Once,
+        );
+        assert_eq!(import.finish(road, 1, b"b"), Err(NotImported::DiskFull));
+        assert_eq!(import.finish(road, 1, b"b"), Err(NotImported::Gap));
+        let late = import.page(road, &page(2, b"b", &[record(b"c", 3)]));
+        assert_eq!(late, Err(NotImported::Gap));
+        // The next look finds room.
+        let looked = store.maintain(dendra_engine::Maintenance::Flush, 1, 1);
+        looked.expect("the disk works");
+        import.page(road, &page(1, b"a", &second)).expect("room");
+        import.finish(road, 1, b"b").expect("room");
+    });
+    assert!(found(&store, b"a") && found(&store, b"b"));
+}
+
+#[test]
+fn a_page_waits_for_the_one_in_front_of_it() {
+    let store = engine(&MemVfs::new());
+    let import = Import::open(&store).expect("nothing is there");
+    let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
+    with_road(&store, &import, |road| {
+        import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+    });
+    std::thread::scope(|threads| {
+        let (import, store, second) = (&import, &store, &second);
+        let later = threads.spawn(move || {
+            with_road(store, import, |road| {
+                import.page(road, &page(1, b"a", second))
+            })
+        });
+        while import.desk_held().waiting == 0 && !later.is_finished() {
+            std::thread::yield_now();
+        }
+        with_road(store, import, |road| {
+            import.page(road, &page(0, b"", &first))
+        })
+        .expect("room");
+        later.join().expect("no panic").expect("it has waited");
+    });
+    with_road(&store, &import, |road| import.finish(road, 1, b"b")).expect("room");
+    assert!(found(&store, b"a") && found(&store, b"b"));
+}
+
+#[test]
+fn a_disk_that_fails_behind_a_restart_takes_back_no_more_than_was_not_noted() {
+    let vfs = FaultyVfs::new(Arc::new(MemVfs::new()));
+    let open = || {
+        let identity = Identity { node: 7, origin: 7 };
+        let options = Options::for_memory(16 << 20, 64 << 10);
+        Engine::open(Arc::new(vfs.clone()), options, identity, 1).expect("it opens")
+    };
+    let store = open();
+    let import = Import::open(&store).expect("nothing is there");
+    let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
+    with_road(&store, &import, |road| {
+        import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+        import.page(road, &page(0, b"", &first)).expect("room");
+    });
+    drop(store);
+    let store = open();
+    let import = Import::open(&store).expect("the note is whole");
+    with_road(&store, &import, |road| {
+        let next = vfs.calls().of(Call::Write);
+        vfs.fail(Call::Write, next, Failure::NoSpace, Repeat::Once);
+        let full = import.page(road, &page(0, b"a", &second));
+        assert_eq!(full, Err(NotImported::DiskFull));
+        let looked = store.maintain(dendra_engine::Maintenance::Flush, 1, 1);
+        looked.expect("the disk works");
+        assert_eq!(import.state().expect("under way").position, b"a");
+        // From the noted position on, as the command goes on.
+        import.page(road, &page(0, b"a", &second)).expect("room");
+        import.finish(road, 1, b"b").expect("room");
+    });
+    assert!(found(&store, b"a") && found(&store, b"b"));
+}
