@@ -1,8 +1,10 @@
 //! Records of a backup on their way into this node's store, with the versions that they had.
 //!
 //! ```text
-//! begin ─► page, page … ─► finish        admin plane ─► table, table …   and then the note `restore`
-//!   │        └ what is behind the last page, in order              └ log: the position that is durable
+//! begin ─► page, page … ─► settle ─► finish    admin plane ─► table, table …   and then the note `restore`
+//!   │        │                 │        └ clients are let in           └ log: the position that is durable
+//!   │        │                 └ everything is in tables: peers find it, and no table comes any more
+//!   │        └ what is behind the last page, in order
 //!   └ the store is empty, or this restore goes on; the clock is above everything that comes
 //! ```
 //!
@@ -16,6 +18,9 @@
 //!    `RESTORE_PAGE_TIMEOUT`.
 //! 5. While one is under way no request of a client is begun here: an older record that comes later
 //!    would undo a delete, and a key that is not here yet would be told as missing.
+//! 6. Questions of peers are answered from the tables, under way or not. Behind `settle` they hold
+//!    everything up to the noted position, also after a crash: so a member that has finished may ask
+//!    one that has only settled. The note has no mark for it: it is the position that says so.
 //!
 //! Not here: HTTP and owners (`admin/restore.rs`), the bytes of a page (crate `wire`).
 //! See: docs/format/backup.md, docs/format/notes.md.
@@ -109,6 +114,13 @@ pub(crate) enum NotImported {
     Failed(String),
 }
 
+/// Records, and the bytes of their keys and values.
+#[derive(Clone, Copy, Debug, Default)]
+struct ImportSize {
+    records: u64,
+    bytes: u64,
+}
+
 #[derive(Debug, Default)]
 struct Outcomes {
     awaited: usize,
@@ -136,11 +148,11 @@ struct ImportDesk {
     taken: Vec<u8>,
     /// Everything up to this key is in whole tables: at least the noted position.
     stored: Vec<u8>,
+    /// What this process took, and how much of it is in whole tables.
+    taken_size: ImportSize,
+    stored_size: ImportSize,
     /// When something that is durable was last noted.
     noted_at: Option<Instant>,
-    /// Pages that wait for one in front of them.
-    #[cfg(test)]
-    waiting: usize,
 }
 
 impl ImportDesk {
@@ -148,12 +160,37 @@ impl ImportDesk {
     fn fall_back(&mut self, engine: &Engine) {
         engine.abandon_ingest(&mut self.open);
         self.taken.clone_from(&self.stored);
+        self.taken_size = self.stored_size;
     }
+
+    /// `None` unless a restore is under way.
+    fn progress(&self) -> Option<RestoreProgress> {
+        let noted = self.noted.as_ref().filter(|it| !it.is_finished)?;
+        Some(RestoreProgress {
+            id: noted.id,
+            position: noted.position.clone(),
+            records: self.taken_size.records,
+            bytes: self.taken_size.bytes,
+        })
+    }
+}
+
+/// A restore that is under way, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RestoreProgress {
+    pub(crate) id: u128,
+    /// Everything up to this key is durable.
+    pub(crate) position: Vec<u8>,
+    /// Records that this process took for it, and the bytes of their keys and values.
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
 }
 
 /// State that the restores of one node share.
 pub(crate) struct Import {
     desk: Mutex<ImportDesk>,
+    /// As noted, for those who may not wait for the desk; `None` unless one is under way.
+    shown: Mutex<Option<RestoreProgress>>,
     /// `taken` has changed, or which restore is under way.
     moved: Condvar,
     outcomes: Mutex<Outcomes>,
@@ -195,15 +232,17 @@ impl Import {
             .as_ref()
             .map(|state: &RestoreState| state.position.clone())
             .unwrap_or_default();
-        let is_under_way = state.as_ref().is_some_and(|state| !state.is_finished);
+        let desk = ImportDesk {
+            taken: position.clone(),
+            stored: position,
+            noted: state,
+            ..ImportDesk::default()
+        };
+        let shown = desk.progress();
         Ok(Import {
-            desk: Mutex::new(ImportDesk {
-                taken: position.clone(),
-                stored: position,
-                noted: state,
-                ..ImportDesk::default()
-            }),
-            is_under_way: AtomicBool::new(is_under_way),
+            is_under_way: AtomicBool::new(shown.is_some()),
+            shown: Mutex::new(shown),
+            desk: Mutex::new(desk),
             moved: Condvar::new(),
             outcomes: Mutex::default(),
             wake: Condvar::new(),
@@ -222,6 +261,15 @@ impl Import {
     /// Is a restore under way? Then a part of the records is not here, and clients are refused.
     pub(crate) fn is_under_way(&self) -> bool {
         self.is_under_way.load(Ordering::Acquire)
+    }
+
+    /// How far the restore is that is under way. Waits for no disk.
+    pub(crate) fn progress(&self) -> Option<RestoreProgress> {
+        self.shown.lock().expect("no holder panics").clone()
+    }
+
+    fn show(&self, desk: &ImportDesk) {
+        *self.shown.lock().expect("no holder panics") = desk.progress();
     }
 
     /// Begins restore `id`, or goes on with it. `raise` lifts the node's clock to `hlc`, and is
@@ -254,6 +302,8 @@ impl Import {
         };
         desk.taken.clear();
         desk.stored.clear();
+        desk.taken_size = ImportSize::default();
+        desk.stored_size = ImportSize::default();
         self.note(road, &mut desk, next.clone())?;
         // The first page is noted at once: a second command sees that something is here.
         desk.noted_at = None;
@@ -285,9 +335,8 @@ impl Import {
             if left.is_zero() {
                 return Err(NotImported::Gap);
             }
-            #[cfg(test)]
-            {
-                desk.waiting += 1;
+            if (road.is_poisoned)() {
+                return Err(NotImported::Busy);
             }
             let waited = self.moved.wait_timeout(desk, left);
             desk = waited.expect("no holder panics").0;
@@ -300,6 +349,7 @@ impl Import {
         if added.is_err() {
             desk.fall_back(road.engine);
         }
+        self.show(&desk);
         self.moved.notify_all();
         added
     }
@@ -316,8 +366,12 @@ impl Import {
             }
             let key = Key::user(raw_key);
             let added = road.engine.ingest(&mut desk.open, key.as_stored(), cell);
-            if added.map_err(failed)? {
+            let is_stored = added.map_err(failed)?;
+            desk.taken_size.records += 1;
+            desk.taken_size.bytes += (raw_key.len() + cell.value.len()) as u64;
+            if is_stored {
                 desk.stored = raw_key.to_vec();
+                desk.stored_size = desk.taken_size;
                 self.note_stored(road, desk, page.number)?;
             }
         }
@@ -346,32 +400,64 @@ impl Import {
         self.note(road, desk, next)
     }
 
-    /// Everything up to `position`, and so everything, was sent.
+    /// Everything up to `position`, and so everything, was sent: makes it durable and visible to
+    /// peers. Clients are still refused. A second time, and behind `finish`, nothing happens.
+    pub(crate) fn settle(
+        &self,
+        road: &Road<'_>,
+        id: u128,
+        position: &[u8],
+    ) -> Result<RestoreState, NotImported> {
+        self.settle_held(road, &mut self.desk_held(), id, position)
+    }
+
+    fn settle_held(
+        &self,
+        road: &Road<'_>,
+        desk: &mut ImportDesk,
+        id: u128,
+        position: &[u8],
+    ) -> Result<RestoreState, NotImported> {
+        let current = desk.noted.as_ref().filter(|it| it.id == id);
+        let current = current.ok_or(NotImported::NoneSuch)?.clone();
+        if current.is_finished {
+            return Ok(current);
+        }
+        if desk.taken.as_slice() < position {
+            return Err(NotImported::Gap);
+        }
+        store(road, desk).inspect_err(|_| desk.fall_back(road.engine))?;
+        if current.position == desk.stored {
+            return Ok(current);
+        }
+        let next = RestoreState {
+            position: desk.stored.clone(),
+            ..current.changed()
+        };
+        self.note(road, desk, next.clone())?;
+        Ok(next)
+    }
+
+    /// Lets clients in. What is not settled is settled before: releases that know no `settle` send
+    /// the end alone.
     pub(crate) fn finish(
         &self,
         road: &Road<'_>,
         id: u128,
         position: &[u8],
-    ) -> Result<(), NotImported> {
+    ) -> Result<RestoreState, NotImported> {
         let mut desk = self.desk_held();
-        let current = desk.noted.as_ref().filter(|it| it.id == id);
-        let current = current.ok_or(NotImported::NoneSuch)?;
-        if current.is_finished {
-            return Ok(());
+        let settled = self.settle_held(road, &mut desk, id, position)?;
+        if settled.is_finished {
+            return Ok(settled);
         }
-        if desk.taken.as_slice() < position {
-            return Err(NotImported::Gap);
-        }
-        store(road, &mut desk).inspect_err(|_| desk.fall_back(road.engine))?;
-        let current = desk.noted.as_ref().ok_or(NotImported::NoneSuch)?;
         let next = RestoreState {
             is_finished: true,
-            position: desk.stored.clone(),
-            ..current.changed()
+            ..settled.changed()
         };
-        self.note(road, &mut desk, next)?;
+        self.note(road, &mut desk, next.clone())?;
         self.moved.notify_all();
-        Ok(())
+        Ok(next)
     }
 
     /// Waits for an engine that has to catch up, as writes of clients do. What was taken stays.
@@ -419,6 +505,7 @@ impl Import {
             .store(!next.is_finished, Ordering::Release);
         desk.noted = Some(next);
         desk.noted_at = Some(Instant::now());
+        self.show(desk);
         Ok(())
     }
 
@@ -480,6 +567,7 @@ impl Import {
 fn store(road: &Road<'_>, desk: &mut ImportDesk) -> Result<(), NotImported> {
     road.engine.finish_ingest(&mut desk.open).map_err(failed)?;
     desk.stored.clone_from(&desk.taken);
+    desk.stored_size = desk.taken_size;
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! An import on a disk in memory: crashes, failures, and pages that come twice, late or too early.
 
 use super::*;
+use dendra_base::Kind;
 use dendra_engine::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
 use dendra_engine::vfs::mem::MemVfs;
 use dendra_engine::{Identity, Options};
@@ -210,14 +211,22 @@ fn a_page_waits_for_the_one_in_front_of_it() {
     });
     std::thread::scope(|threads| {
         let (import, store, second) = (&import, &store, &second);
+        // It asks whether the log failed before it waits, and holds the desk from there on.
+        let (asks, asked) = std::sync::mpsc::channel();
         let later = threads.spawn(move || {
             with_road(store, import, |road| {
-                import.page(road, &page(1, b"a", second))
+                let is_poisoned = || {
+                    asks.send(()).expect("it is listened to");
+                    false
+                };
+                let road = Road {
+                    is_poisoned: &is_poisoned,
+                    ..*road
+                };
+                import.page(&road, &page(1, b"a", second))
             })
         });
-        while import.desk_held().waiting == 0 && !later.is_finished() {
-            std::thread::yield_now();
-        }
+        asked.recv().expect("it waits");
         with_road(store, import, |road| {
             import.page(road, &page(0, b"", &first))
         })
@@ -226,6 +235,120 @@ fn a_page_waits_for_the_one_in_front_of_it() {
     });
     with_road(&store, &import, |road| import.finish(road, 1, b"b")).expect("room");
     assert!(found(&store, b"a") && found(&store, b"b"));
+}
+
+#[test]
+fn a_page_that_waits_ends_when_the_log_fails() {
+    let store = engine(&MemVfs::new());
+    let import = Import::open(&store).expect("nothing is there");
+    with_road(&store, &import, |road| {
+        import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+        let road = Road {
+            is_poisoned: &|| true,
+            ..*road
+        };
+        let early = import.page(&road, &page(1, b"a", &[record(b"b", 2)]));
+        assert_eq!(early, Err(NotImported::Busy));
+    });
+}
+
+#[test]
+fn what_has_settled_is_there_for_peers_and_outlives_a_crash_and_clients_wait_for_the_end() {
+    let vfs = MemVfs::new();
+    let store = engine(&vfs);
+    let import = Import::open(&store).expect("nothing is there");
+    let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
+    with_road(&store, &import, |road| {
+        assert_eq!(import.settle(road, 1, b""), Err(NotImported::NoneSuch));
+        import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+        import.page(road, &page(0, b"", &first)).expect("room");
+        import.page(road, &page(1, b"a", &second)).expect("room");
+        assert!(!found(&store, b"b"), "its table is open");
+        assert_eq!(import.settle(road, 1, b"c"), Err(NotImported::Gap));
+        assert_eq!(import.settle(road, 2, b"b"), Err(NotImported::NoneSuch));
+        let settled = import.settle(road, 1, b"b").expect("room");
+        assert_eq!(
+            (settled.is_finished, &*settled.position),
+            (false, &b"b"[..])
+        );
+        let again = import.settle(road, 1, b"b").expect("room");
+        assert_eq!(again, settled, "nothing is written a second time");
+    });
+    assert!(found(&store, b"a") && found(&store, b"b"));
+    assert!(import.is_under_way(), "clients wait");
+    let progress = import.progress().expect("it is under way");
+    assert_eq!((progress.records, progress.bytes), (2, 12));
+    assert_eq!(progress.position, b"b");
+
+    let crashed = vfs.crash_image(&mut dendra_base::Prng::new(5));
+    let store = engine(&crashed);
+    assert!(found(&store, b"a") && found(&store, b"b"));
+    let import = Import::open(&store).expect("the note is whole");
+    assert!(import.is_under_way());
+    with_road(&store, &import, |road| {
+        // Nothing has to be sent again: the step, or the end, is enough.
+        import.settle(road, 1, b"b").expect("it is settled");
+        let finished = import.finish(road, 1, b"b").expect("room");
+        assert!(finished.is_finished && !import.is_under_way());
+        let late = import.settle(road, 1, b"b").expect("it has ended");
+        assert_eq!(late, finished);
+    });
+    assert_eq!(import.progress(), None);
+}
+
+/// A write of a client, which another member sent.
+fn write(engine: &Engine, raw: &[u8], hlc: u64, value: Option<&[u8]>) {
+    let key = Key::user(raw);
+    let version = Version {
+        hlc,
+        origin: 1,
+        rmw: 0,
+    };
+    let cell = match value {
+        Some(value) => CellRef::value(key.as_stored(), version, value),
+        None => CellRef::tombstone(key.as_stored(), version),
+    };
+    let mut batch = Batch::new();
+    let pushed = batch.push(0, key.as_stored(), &cell, Guard::Newest, 1);
+    pushed.expect("it fits");
+    engine.submit(&mut batch).expect("there is room");
+    engine.commit(&mut Vec::new()).expect("the disk works");
+}
+
+#[test]
+fn no_page_and_no_end_undoes_what_other_members_write_behind_settling() {
+    let store = engine(&MemVfs::new());
+    let import = Import::open(&store).expect("nothing is there");
+    let records = [record(b"a", 1), record(b"b", 2), record(b"c", 3)];
+    with_road(&store, &import, |road| {
+        import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+        import.page(road, &page(0, b"", &records)).expect("room");
+        import.settle(road, 1, b"c").expect("room");
+        write(&store, b"a", HLC + 1, Some(b"newer"));
+        write(&store, b"b", HLC + 2, None);
+        let tables = store.stats().ingest_bytes;
+        // A page that was on its way, and the steps of a command that is repeated.
+        import.page(road, &page(0, b"", &records)).expect("there");
+        import.settle(road, 1, b"c").expect("room");
+        import.finish(road, 1, b"c").expect("room");
+        assert_eq!(store.stats().ingest_bytes, tables, "no table came");
+    });
+    for kind in [
+        dendra_engine::Maintenance::Flush,
+        dendra_engine::Maintenance::Compact,
+    ] {
+        store.maintain(kind, 1, 1).expect("the disk works");
+    }
+    let kept = |raw: &[u8]| {
+        let key = Key::user(raw);
+        let read = store.get(key.as_stored(), Wait::Block, |cell| {
+            (cell.kind, cell.value.to_vec())
+        });
+        read.expect("it reads")
+    };
+    assert_eq!(kept(b"a"), Lookup::Cell((Kind::Value, b"newer".to_vec())));
+    assert_eq!(kept(b"b"), Lookup::Cell((Kind::Tombstone, Vec::new())));
+    assert_eq!(kept(b"c"), Lookup::Cell((Kind::Value, b"value".to_vec())));
 }
 
 #[test]
