@@ -2,7 +2,7 @@
 
 use super::*;
 use dendra_base::Kind;
-use dendra_engine::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
+use dendra_engine::vfs::faulty::{Call, CallFailure, FaultyVfs, Repeat};
 use dendra_engine::vfs::mem::MemVfs;
 use dendra_engine::{Identity, Options};
 use std::sync::Arc;
@@ -185,7 +185,7 @@ fn a_disk_that_fails_takes_back_what_was_not_noted_and_the_end_is_refused() {
         vfs.fail(
             Call::Write,
             vfs.calls().of(Call::Write),
-            Failure::NoSpace,
+            CallFailure::NoSpace,
             Repeat::Once,
         );
         assert_eq!(import.finish(road, 1, b"b"), Err(NotImported::DiskFull));
@@ -371,7 +371,7 @@ fn a_disk_that_fails_behind_a_restart_takes_back_no_more_than_was_not_noted() {
     let import = Import::open(&store).expect("the note is whole");
     with_road(&store, &import, |road| {
         let next = vfs.calls().of(Call::Write);
-        vfs.fail(Call::Write, next, Failure::NoSpace, Repeat::Once);
+        vfs.fail(Call::Write, next, CallFailure::NoSpace, Repeat::Once);
         let full = import.page(road, &page(0, b"a", &second));
         assert_eq!(full, Err(NotImported::DiskFull));
         let looked = store.maintain(dendra_engine::Maintenance::Flush, 1, 1);
