@@ -9,7 +9,8 @@
 //!
 //! Invariants
 //! 1. It is a plan of its own for each seed, drawn from streams of its own.
-//! 2. Bytes are damaged only where no member is replaced: one copy of a record is lost at a time.
+//! 2. Bytes are damaged only where no member is replaced and each record has all its copies: one
+//!    copy of a record is lost at a time.
 //!
 //! Not here: when horizons rise (crate `node`, `steward/rising.rs`).
 //! See: docs/decisions/0026-horizons.md.
@@ -28,7 +29,7 @@ impl Plan {
         let stream = |name: &str| Prng::named(seed, &format!("forgetting: {name}"));
         let mut shape = draw_shape(&mut stream("shape"));
         let changes = draw_changes(&shape, &mut stream("changes"));
-        let clients = draw_clients(&shape, &mut stream("clients"));
+        let mut clients = draw_clients(&shape, &mut stream("clients"));
         let mut faults = draw_faults(&shape, &mut stream("faults"));
         faults.extend(draw_failing_reads(&shape, &mut stream("failing reads")));
         let only_away = |planned: &PlannedDeed| planned.deed == OperatorDeed::Away;
@@ -45,6 +46,16 @@ impl Plan {
             _ => true,
         });
         faults.sort_by_key(|fault| fault.at_us);
+        let loses_copies = |fault: &Fault| {
+            let kind = &fault.kind;
+            matches!(
+                kind,
+                FaultKind::Rot { .. } | FaultKind::RotUnderHorizon { .. }
+            )
+        };
+        if changes.deeds.iter().all(only_away) && !faults.iter().any(loses_copies) {
+            draw_weak(&mut shape, &mut clients, &mut stream("fewer copies"));
+        }
         let scans = draw_scans(&shape, &mut stream("scans"));
         Plan {
             seed,
@@ -80,6 +91,26 @@ fn draw_shape(prng: &mut Prng) -> Shape {
     shape.unlucky = prng.below(shape.members as u64) as usize;
     draw_clocks(&mut shape, prng);
     shape
+}
+
+/// In every second run some keys are written and deleted with fewer copies, by fewer answers. One
+/// that is lost may have been the only one.
+fn draw_weak(shape: &mut Shape, clients: &mut [Vec<Planned>], prng: &mut Prng) {
+    if prng.chance(1, 2) {
+        return;
+    }
+    for class in &mut shape.keys {
+        if *class == KeyClass::Strong && prng.chance(1, 2) {
+            *class = KeyClass::Weak;
+        }
+    }
+    for planned in clients.iter_mut().flatten() {
+        if shape.keys[planned.key] == KeyClass::Weak {
+            let from = 1 + prng.below(shape.copies as u64) as u8;
+            planned.base = PlannedBase::Any;
+            planned.quorum = Some((1 + prng.below(u64::from(from)) as u8, from));
+        }
+    }
 }
 
 /// A block of a delete rots when a horizon rises, in every third run.

@@ -2,8 +2,9 @@
 //!
 //! Invariants
 //! 1. Without a mutant every test holds, or nothing is judged.
-//! 2. A test that takes far longer than without the mutant, or more memory than the machine should
-//!    give, has noticed it.
+//! 2. A test that takes far more of the processor than without the mutant, or more memory than the
+//!    machine should give, has noticed it; so has one that does not end. A busy machine alone makes
+//!    no test notice.
 //!
 //! Not here: which mutants are judged (`mod.rs`).
 
@@ -41,9 +42,12 @@ const SHORT: [(&str, &str); 4] = [
 /// A test that takes as long as all others of its crate.
 const LONG: &str = "chains_of_changes_copy";
 
-/// A test may take as much longer than without a mutant, and this much in any case.
+/// A test may take as much more of the processor than without a mutant, and this much in any case.
 const SLOWER: u32 = 10;
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A test that waits for ever is given up after so many times that.
+const IDLE: u32 = 8;
 
 /// Memory of one test, in KiB: a changed loop may ask for more than there is.
 const MEMORY_KIB: u64 = 4 << 20;
@@ -125,8 +129,10 @@ impl Judges {
         let failed = |error: std::io::Error| format!("{}: {error}", test.path.display());
         let folder = test.package.trim_start_matches("dendra-");
         let mut command = Command::new("sh");
+        let seconds = patience.as_secs();
+        let limits = format!("ulimit -v {MEMORY_KIB}; ulimit -t {seconds}; exec \"$0\" \"$@\"");
         command
-            .args(["-c", &format!("ulimit -v {MEMORY_KIB}; exec \"$0\" \"$@\"")])
+            .args(["-c", &limits])
             .arg(&test.path)
             .current_dir(self.copy.join("crates").join(folder))
             .env("DENDRA_PLANTED", number.to_string())
@@ -145,7 +151,7 @@ impl Judges {
             if let Some(status) = child.try_wait().map_err(failed)? {
                 return Ok(status.success());
             }
-            if started.elapsed() > patience {
+            if started.elapsed() > patience * IDLE {
                 child.kill().map_err(failed)?;
                 child.wait().map_err(failed)?;
                 return Ok(false);

@@ -46,6 +46,8 @@ struct Wanted {
     seed: u64,
     count: usize,
     minutes: u64,
+    /// So many of the sample were judged before.
+    from: usize,
     /// Mutants of files whose paths hold this alone.
     file: String,
 }
@@ -67,6 +69,7 @@ fn parse(options: &[String]) -> Result<Wanted, String> {
         seed: since.map_or(0, |since| since.as_secs() / 86_400),
         count: COUNT,
         minutes: MINUTES,
+        from: 0,
         file: String::new(),
     };
     let mut rest = options.iter();
@@ -80,14 +83,17 @@ fn parse(options: &[String]) -> Result<Wanted, String> {
         let number = number.ok_or_else(|| format!("{name} takes a number"))?;
         match name.as_str() {
             "--seed" => wanted.seed = number,
-            "--count" => {
-                wanted.count =
-                    usize::try_from(number).map_err(|_| format!("{number} is too many"))?;
+            "--count" | "--from" => {
+                let many = usize::try_from(number).map_err(|_| format!("{number} is too many"))?;
+                match name.as_str() {
+                    "--count" => wanted.count = many,
+                    _ => wanted.from = many,
+                }
             }
             "--minutes" => wanted.minutes = number,
             _ => {
                 return Err(format!(
-                    "`{name}` is no option: --seed, --count, --minutes, --file"
+                    "`{name}` is no option: --seed, --count, --from, --minutes, --file"
                 ));
             }
         }
@@ -116,7 +122,7 @@ fn judge(root: &Path, wanted: &Wanted) -> Result<(), String> {
     let packages: BTreeSet<&str> = all.iter().map(|mutant| mutant.package.as_str()).collect();
     let judges = Judges::build(&copy, &packages)?;
 
-    let next = AtomicUsize::new(0);
+    let next = AtomicUsize::new(wanted.from);
     let shared = Mutex::new(found);
     let failed: Mutex<Vec<String>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -130,7 +136,7 @@ fn judge(root: &Path, wanted: &Wanted) -> Result<(), String> {
                     let mut found = shared.lock().expect("no holder panics");
                     match verdict {
                         Ok(verdict) => {
-                            println!("{verdict}: {}", mutant.name);
+                            println!("{at} {verdict}: {}", mutant.name);
                             found.add(&mutant.name, verdict);
                         }
                         Err(why) => failed.lock().expect("no holder panics").push(why),

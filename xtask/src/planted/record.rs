@@ -16,6 +16,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+/// What patches change. A pattern without `**` names folders, and git finds no file in them.
+const SOURCES: &str = ":(glob)crates/*/src/**";
+
 /// Lines around a change: as few as make its place the only one.
 const AROUND: [&str; 7] = ["-U1", "-U2", "-U3", "-U5", "-U8", "-U12", "-U20"];
 
@@ -30,7 +33,7 @@ pub(crate) fn record(root: &Path, name: &str) -> Result<(), String> {
     };
     let committed = |file: &str| git(root, &["show", &format!("HEAD:{file}")]).ok();
     let diff = |around: &&str| {
-        let diff = git(root, &["diff", "HEAD", around, "--", "crates/*/src"])?;
+        let diff = git(root, &["diff", "HEAD", around, "--", SOURCES])?;
         Ok::<_, String>(format!("{head}{}", without_index(&diff)))
     };
     let mut text = String::new();

@@ -70,6 +70,7 @@ impl World<'_> {
         };
         let now = self.members[member].clock.now(self.now_us());
         let operation = operation(wish, planned, now.wall_ms);
+        let is_exact = self.plan.shape.store == StoreKind::Map && !self.forgets();
         self.history.push(Op {
             number,
             client,
@@ -79,12 +80,11 @@ impl World<'_> {
             from,
             promise,
             is_fleeting: self.plan.shape.keys[planned.key] == KeyClass::Fleeting,
-            // Flushes of the engine forget a value that has ended by the clock of any owner, not
-            // only of the member that is asked. Only a map can be held to the millisecond.
+            // Flushes of the engine, and compactions up to a horizon, forget a value that has ended
+            // by the clock of any owner, not only of the member that is asked. Only a map that
+            // forgets nothing can be held to the millisecond.
             expiry_ms: match &operation {
-                Operation::Put { expiry_ms, .. } if self.plan.shape.store == StoreKind::Map => {
-                    *expiry_ms
-                }
+                Operation::Put { expiry_ms, .. } if is_exact => *expiry_ms,
                 _ => None,
             },
             wall_ms: (now.wall_ms, u64::MAX),
@@ -132,6 +132,9 @@ impl World<'_> {
         };
         let topology = home.topology();
         let (copies, nodes) = (topology.copies(), topology.live());
+        if self.plan.shape.keys[planned.key] == KeyClass::Weak && from <= copies {
+            return (valid(ack, from, nodes), copies, nodes);
+        }
         let least = copies / 2 + 1;
         let ack = (least + ack.saturating_sub(usual_ack)).min(copies);
         (valid(ack, copies, nodes), copies, nodes)

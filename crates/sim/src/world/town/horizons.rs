@@ -14,7 +14,8 @@ use dendra_node::{Hlc, Layout};
 use std::sync::Arc;
 
 impl World<'_> {
-    fn forgets(&self) -> bool {
+    /// Do horizons rise in this run?
+    pub(in crate::world) fn forgets(&self) -> bool {
         let changes = self.plan.changes.as_ref();
         changes.is_some_and(|changes| changes.forget_every_us > 0)
     }
