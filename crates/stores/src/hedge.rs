@@ -29,8 +29,7 @@ impl Hedges {
         Hedges(Semaphore::new(HEDGES_MAX))
     }
 
-    /// The answer to `first`, or that to `second`, which begins when the first one takes longer than
-    /// `after`.
+    /// The answer to `first`, or that to `second`, which begins when the first one takes `after`.
     pub(crate) async fn race<T, E>(
         &self,
         after: Duration,

@@ -75,7 +75,7 @@ pub(super) struct CqlQuery<'a> {
 }
 
 /// Why a server gave no answer to a statement.
-enum NoAnswer {
+enum CqlMiss {
     /// The statement was not sent.
     Unsent(String),
     /// It may have been carried out.
@@ -222,9 +222,9 @@ impl CqlServer {
         let mut stream = stream.map_err(|error| OuterFailure::Unreachable(named(&error)))?;
         let answer = self.exchange(&mut stream, query).await;
         let answer = answer.map_err(|no_answer| match no_answer {
-            NoAnswer::Unsent(reason) => OuterFailure::Unreachable(named(&reason)),
-            NoAnswer::Sent(reason) => OuterFailure::Unanswered(known, named(&reason)),
-            NoAnswer::Refused(code, sentence) => {
+            CqlMiss::Unsent(reason) => OuterFailure::Unreachable(named(&reason)),
+            CqlMiss::Sent(reason) => OuterFailure::Unanswered(known, named(&reason)),
+            CqlMiss::Refused(code, sentence) => {
                 cql::said(code, named(&sentence), Known::NotApplied)
             }
         })?;
@@ -299,8 +299,8 @@ impl CqlServer {
         &self,
         stream: &mut Box<dyn EngineLink>,
         query: &CqlQuery<'_>,
-    ) -> Result<CqlAnswer, NoAnswer> {
-        let sent = |error: io::Error| NoAnswer::Sent(error.to_string());
+    ) -> Result<CqlAnswer, CqlMiss> {
+        let sent = |error: io::Error| CqlMiss::Sent(error.to_string());
         let Some(order) = query.order else {
             let frame = cql::query(query.text, &query.terms);
             return exchange(stream, &frame).await.map_err(sent);
@@ -314,11 +314,11 @@ impl CqlServer {
                 answer => return Ok(answer),
             }
         }
-        let unsent = |why: &dyn fmt::Display| NoAnswer::Unsent(why.to_string());
+        let unsent = |why: &dyn fmt::Display| CqlMiss::Unsent(why.to_string());
         let prepared = exchange(stream, &cql::prepare(query.text)).await;
         let id: Arc<[u8]> = match prepared.map_err(|error| unsent(&error))? {
             CqlAnswer::Prepared(id) => id.into(),
-            CqlAnswer::Error(code, sentence) => return Err(NoAnswer::Refused(code, sentence)),
+            CqlAnswer::Error(code, sentence) => return Err(CqlMiss::Refused(code, sentence)),
             _ => return Err(unsent(&"does not prepare a statement")),
         };
         self.ids()[order as usize] = Some(Arc::clone(&id));

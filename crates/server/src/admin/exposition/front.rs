@@ -1,5 +1,8 @@
 //! Metrics of the engine behind a front door.
 //!
+//! Invariants
+//! 1. A bound stands beside what it bounds.
+//!
 //! Not here: the numbers themselves (`front/gauges.rs`).
 
 use super::page::{MetricsPage, add};
