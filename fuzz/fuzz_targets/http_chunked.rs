@@ -13,7 +13,7 @@
 #![no_main]
 
 use dendra_wire::Refusal;
-use dendra_wire::http::{ChunkDecoder, Step};
+use dendra_wire::http::{ChunkDecoder, ChunkItem};
 use libfuzzer_sys::fuzz_target;
 
 const BODY_BYTES_MAX: u64 = 256;
@@ -25,13 +25,13 @@ fn decode(bytes: &[u8], piece_len: usize) -> Result<Option<(Vec<u8>, usize)>, Re
     let (mut at, mut arrived) = (0, 0);
     loop {
         match decoder.decode(&bytes[at..arrived])? {
-            Step::Data { start, end } => {
+            ChunkItem::Data { start, end } => {
                 data.extend_from_slice(&bytes[at + start..at + end]);
                 at += end;
             }
-            Step::End { consumed } => return Ok(Some((data, at + consumed))),
-            Step::More { .. } if arrived == bytes.len() => return Ok(None),
-            Step::More { consumed } => {
+            ChunkItem::End { consumed } => return Ok(Some((data, at + consumed))),
+            ChunkItem::More { .. } if arrived == bytes.len() => return Ok(None),
+            ChunkItem::More { consumed } => {
                 at += consumed;
                 arrived = bytes.len().min(arrived + piece_len);
             }

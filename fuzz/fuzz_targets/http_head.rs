@@ -15,10 +15,10 @@
 
 use dendra_wire::http::{Limits, Parsed, parse_head};
 use dendra_wire::hosts::{HostRule, Hosts, Sender};
-use dendra_wire::{KeyBuf, Settings, route};
+use dendra_wire::{KeyBuf, RequestRules, route};
 use libfuzzer_sys::fuzz_target;
 
-const SETTINGS: Settings = Settings {
+const SETTINGS: RequestRules = RequestRules {
     nodes: 3,
     replication_factor: 3,
     key_bytes_max: 1024,

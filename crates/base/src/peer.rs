@@ -99,7 +99,7 @@ pub struct Proposal {
 
 /// A member's last accepted proposal, for a coordinator that it outbids.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct Lineage {
     /// Version of the accepted proposal. It may never be chosen; those that it builds on were.
     pub version: Version,
     /// As in the proposal.
@@ -313,7 +313,7 @@ pub enum Answer {
         /// The promise.
         promised: Ballot,
         /// Its last accepted proposal, if there is one.
-        line: Option<Line>,
+        line: Option<Lineage>,
     },
     /// To `Page`: records in the order of the walk, and where to go on if there is more.
     Page {

@@ -84,7 +84,7 @@ pub(crate) enum Command {
     /// Remove one key, whether it is there or not
     Delete(Delete),
     /// Print a range of keys, sorted by bytes
-    Scan(Scan),
+    Scan(ScanArgs),
     /// Store many records: a folder, NDJSON or TSV
     Load(Load),
     /// Copy a running node or cluster to a folder of backups; list, verify, prune
@@ -98,7 +98,7 @@ pub(crate) enum Command {
     /// Check a store against the cases of the HTTP contract, for clients and for other stores
     Conform(Conform),
     /// Show where a running node spends its time: a flame graph, or folded stacks
-    Profile(Profile),
+    Profile(ProfileArgs),
     /// See and change the members of a running cluster: status, plan, apply, cancel, history
     Cluster {
         /// What to do
@@ -109,9 +109,9 @@ pub(crate) enum Command {
         access: AccessArgs,
     },
     /// Run a cluster on this machine, and hurt it: dev kill 2, dev cut 1 2, dev heal, dev add, dev replace 2
-    Dev(Dev),
+    Dev(DevArgs),
     /// Show who owns what in a cluster, and what a change of its members would move
-    Ring(Ring),
+    Ring(RingArgs),
     /// Make a private CA, and certificates for members and clients
     Cert(Cert),
     /// Make, show and revoke tokens
@@ -284,7 +284,7 @@ fn rate(text: &str) -> Result<u64, String> {
 
 /// `dendra dev`
 #[derive(Debug, Args)]
-pub(crate) struct Dev {
+pub(crate) struct DevArgs {
     /// How many nodes [default: 3, or as many as the folder has]
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=9))]
@@ -376,7 +376,7 @@ pub(crate) enum DevVerb {
 
 /// `dendra profile`
 #[derive(Debug, Args)]
-pub(crate) struct Profile {
+pub(crate) struct ProfileArgs {
     /// The node's admin port
     #[arg(default_value = "http://127.0.0.1:9080")]
     pub(crate) url: String,
@@ -433,7 +433,7 @@ pub(crate) struct Cert {
 
 /// `dendra ring`
 #[derive(Debug, Args)]
-pub(crate) struct Ring {
+pub(crate) struct RingArgs {
     /// All members, with commas between them; an entry may end in ;weight=N;zone=NAME
     #[arg(long, env = "DENDRA_CLUSTER", value_name = "URL,URL,…")]
     pub(crate) cluster: String,
@@ -554,7 +554,7 @@ impl FromArgMatches for SettingsFlags {
 
 /// What every command that talks to a node takes: which node, and how keys and values are written.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Client {
+pub(crate) struct ClientArgs {
     /// Keys and values are hexadecimal, in and out
     #[arg(long, conflicts_with = "base64")]
     hex: bool,
@@ -573,7 +573,7 @@ pub(crate) struct Client {
     pub(crate) timeout_ms: u64,
 }
 
-impl Client {
+impl ClientArgs {
     /// How keys and values are written.
     pub(crate) fn encoding(&self) -> Encoding {
         match (self.hex, self.base64) {
@@ -613,13 +613,13 @@ pub(crate) enum TokenVerb {
         quota: QuotaArgs,
         /// Node and encoding
         #[command(flatten)]
-        client: Client,
+        client: ClientArgs,
     },
     /// Show the tokens of the cluster: names, roles, prefixes
     List {
         /// Node and encoding
         #[command(flatten)]
-        client: Client,
+        client: ClientArgs,
     },
     /// Make a token useless, on every node within a second
     Revoke {
@@ -627,7 +627,7 @@ pub(crate) enum TokenVerb {
         id: String,
         /// Node and encoding
         #[command(flatten)]
-        client: Client,
+        client: ClientArgs,
     },
 }
 
@@ -699,7 +699,7 @@ pub(crate) struct Get {
     pub(crate) quorum: QuorumArgs,
     /// Node and encoding
     #[command(flatten)]
-    pub(crate) client: Client,
+    pub(crate) client: ClientArgs,
 }
 
 /// `dendra put`
@@ -730,7 +730,7 @@ pub(crate) struct Put {
     pub(crate) quorum: QuorumArgs,
     /// Node and encoding
     #[command(flatten)]
-    pub(crate) client: Client,
+    pub(crate) client: ClientArgs,
 }
 
 /// `dendra delete`
@@ -749,12 +749,12 @@ pub(crate) struct Delete {
     pub(crate) quorum: QuorumArgs,
     /// Node and encoding
     #[command(flatten)]
-    pub(crate) client: Client,
+    pub(crate) client: ClientArgs,
 }
 
 /// `dendra scan`
 #[derive(Debug, Args)]
-pub(crate) struct Scan {
+pub(crate) struct ScanArgs {
     /// First key, inclusive; without it and --prefix, all keys
     #[arg(long, value_name = "KEY", conflicts_with = "prefix")]
     pub(crate) start: Option<OsString>,
@@ -779,12 +779,12 @@ pub(crate) struct Scan {
     pub(crate) json: bool,
     /// Node and encoding
     #[command(flatten)]
-    pub(crate) client: Client,
+    pub(crate) client: ClientArgs,
 }
 
 /// How the records of `dendra load` are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum RecordFormat {
     /// A folder: path = key, content = value.
     Folder,
     /// One JSON object a line: key or key_base64, value or value_base64, as `scan --json` prints.
@@ -800,7 +800,7 @@ pub(crate) struct Load {
     pub(crate) source: PathBuf,
     /// How records are written [default: a folder is a folder, a file by its extension]
     #[arg(long, value_enum)]
-    pub(crate) format: Option<Format>,
+    pub(crate) format: Option<RecordFormat>,
     /// Put this in front of every key
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) prefix: OsString,
@@ -826,7 +826,7 @@ pub(crate) struct Load {
     pub(crate) quorum: QuorumArgs,
     /// Node and encoding
     #[command(flatten)]
-    pub(crate) client: Client,
+    pub(crate) client: ClientArgs,
 }
 
 /// `dendra check`

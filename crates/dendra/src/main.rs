@@ -178,9 +178,10 @@ fn client_command(command: impl Future<Output = ExitResult>) -> ExitResult {
 }
 
 fn print_config(is_json: bool, settings: &cli::SettingsFlags) -> ExitResult {
-    let effective = config::Said::gather(settings.given.clone(), settings.config.as_deref())
-        .and_then(|said| said.resolve())
-        .map_err(|problems| Failure::usage(problems.to_string()))?;
+    let effective =
+        config::ConfigInputs::gather(settings.given.clone(), settings.config.as_deref())
+            .and_then(|said| said.resolve())
+            .map_err(|problems| Failure::usage(problems.to_string()))?;
     let text = if is_json {
         format!("{:#}\n", effective.to_json())
     } else {

@@ -14,7 +14,7 @@
 //! See: docs/cli.md.
 
 use crate::cli::{self, ConditionArgs, Delete, Get, Put, QuorumArgs};
-use crate::client::{Ask, Base, Client, Credentials, WholeAnswer};
+use crate::client::{BaseUrl, Client, Credentials, HttpRequest, WholeAnswer};
 use crate::console::{Console, show_key};
 use crate::encoding::{self, Encoding};
 use crate::exit::{Exit, ExitResult, Failure};
@@ -60,8 +60,8 @@ impl Query {
 }
 
 /// The client that the flags describe.
-pub(crate) fn client(flags: &cli::Client, console: Console) -> Result<Client, Failure> {
-    let base = Base::parse(&flags.url).map_err(Failure::usage)?;
+pub(crate) fn client(flags: &cli::ClientArgs, console: Console) -> Result<Client, Failure> {
+    let base = BaseUrl::parse(&flags.url).map_err(Failure::usage)?;
     let access = Credentials::read(&flags.access, &base)?;
     Ok(Client::new(base, access, flags.timeout_ms, console))
 }
@@ -144,7 +144,7 @@ pub(crate) async fn get(args: &Get, console: Console) -> ExitResult {
     let encoding = args.client.encoding();
     let key = key_bytes("the key", &args.key, encoding)?;
     let client = client(&args.client, console)?;
-    let ask = Ask {
+    let ask = HttpRequest {
         method: Method::GET,
         path: entity(&key, args.quorum, None),
         headers: Vec::new(),
@@ -256,7 +256,7 @@ pub(crate) async fn put(args: &Put, console: Console) -> ExitResult {
         headers.push(("if-none-match", "*".to_owned()));
     }
     let client = client(&args.client, console)?;
-    let ask = Ask {
+    let ask = HttpRequest {
         method: Method::PUT,
         path: entity(&key, args.quorum, args.ttl),
         headers,
@@ -269,7 +269,7 @@ pub(crate) async fn put(args: &Put, console: Console) -> ExitResult {
 pub(crate) async fn delete(args: &Delete, console: Console) -> ExitResult {
     let key = key_bytes("the key", &args.key, args.client.encoding())?;
     let client = client(&args.client, console)?;
-    let ask = Ask {
+    let ask = HttpRequest {
         method: Method::DELETE,
         path: entity(&key, args.quorum, None),
         headers: if_match(&args.condition)?.into_iter().collect(),
@@ -280,7 +280,7 @@ pub(crate) async fn delete(args: &Delete, console: Console) -> ExitResult {
 
 async fn write(
     client: &Client,
-    ask: &Ask,
+    ask: &HttpRequest,
     key: &[u8],
     is_json: bool,
     console: Console,

@@ -11,8 +11,8 @@
 //! Not here: taking it (crate `server`), drawing it (crate `flame`).
 //! See: docs/cli.md, docs/lab/profiles.md.
 
-use crate::cli::Profile;
-use crate::client::{Ask, Base, Client, Credentials};
+use crate::cli::ProfileArgs;
+use crate::client::{BaseUrl, Client, Credentials, HttpRequest};
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
@@ -26,14 +26,14 @@ const NAMING_MS: u64 = 20_000;
 const NOTHING: &str = "nothing was sampled: the node had nothing to do. Ask it something meanwhile, with dendra bench for example";
 
 /// Takes one profile.
-pub(crate) async fn profile(args: &Profile, console: Console) -> ExitResult {
-    let base = Base::parse(&args.url).map_err(Failure::usage)?;
+pub(crate) async fn profile(args: &ProfileArgs, console: Console) -> ExitResult {
+    let base = BaseUrl::parse(&args.url).map_err(Failure::usage)?;
     if let Some(path) = &args.out {
         ops::can_write(path)?;
     }
     let access = Credentials::read(&args.access, &base)?;
     let client = Client::new(base, access, args.seconds * 1000 + NAMING_MS, console);
-    let ask = Ask {
+    let ask = HttpRequest {
         method: Method::GET,
         path: path(args),
         headers: Vec::new(),
@@ -79,12 +79,12 @@ pub(crate) async fn profile(args: &Profile, console: Console) -> ExitResult {
 }
 
 /// The path to ask: a drawing for a file that is named as one, text for any other.
-fn path(args: &Profile) -> String {
+fn path(args: &ProfileArgs) -> String {
     let kind = match args {
-        Profile { wall: true, .. } => "wall",
-        Profile { alloc: true, .. } => "alloc",
-        Profile { lock: true, .. } => "lock",
-        Profile { .. } => "cpu",
+        ProfileArgs { wall: true, .. } => "wall",
+        ProfileArgs { alloc: true, .. } => "alloc",
+        ProfileArgs { lock: true, .. } => "lock",
+        ProfileArgs { .. } => "cpu",
     };
     let out = args.out.as_deref();
     let is_drawing = out.is_some_and(|out| out.extension().is_some_and(|end| end == "svg"));

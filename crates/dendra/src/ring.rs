@@ -31,25 +31,25 @@ use std::os::unix::ffi::OsStrExt;
 const PARTITIONS_PER_LINE: usize = 8;
 
 /// A topology and its table.
-struct Table {
+struct RingTable {
     topology: Topology,
     ring: Ring,
 }
 
 /// The copies that a change of members moves.
-struct Change {
+struct RingChange {
     words: String,
-    after: Table,
+    after: RingTable,
     arrivals: Vec<usize>,
     /// Partitions that get another first owner.
     first: usize,
 }
 
 /// `dendra ring`
-pub(crate) fn ring(args: &cli::Ring) -> ExitResult {
+pub(crate) fn ring(args: &cli::RingArgs) -> ExitResult {
     let members = parsed(args.cluster.split(','))?;
-    let table = Table::new(args, &members).map_err(|bad| unusable("--cluster", &bad))?;
-    let change = Change::asked_for(args, &members, &table)?;
+    let table = RingTable::new(args, &members).map_err(|bad| unusable("--cluster", &bad))?;
+    let change = RingChange::asked_for(args, &members, &table)?;
     let key = args.key.as_ref().map(|key| key.as_bytes());
     if key.is_some_and(<[u8]>::is_empty) {
         return Err(Failure::usage(
@@ -85,8 +85,8 @@ fn unusable(list: &str, bad: &BadTopology) -> Failure {
     Failure::usage(format!("{flag}: {bad}"))
 }
 
-impl Table {
-    fn new(args: &cli::Ring, members: &[Member]) -> Result<Table, BadTopology> {
+impl RingTable {
+    fn new(args: &cli::RingArgs, members: &[Member]) -> Result<RingTable, BadTopology> {
         let topology = topology(
             &args.cluster_name,
             members,
@@ -94,7 +94,7 @@ impl Table {
             &args.partitions,
         )?;
         let ring = Ring::new(&topology);
-        Ok(Table { topology, ring })
+        Ok(RingTable { topology, ring })
     }
 
     fn members(&self) -> impl Iterator<Item = (MemberIndex, &Member)> {
@@ -124,7 +124,7 @@ impl Table {
         share.expect("a table is balanced for its copies")
     }
 
-    fn to_text(&self, has_table: bool, key: Option<&[u8]>, change: Option<&Change>) -> String {
+    fn to_text(&self, has_table: bool, key: Option<&[u8]>, change: Option<&RingChange>) -> String {
         let mut out = String::new();
         self.write_text(&mut out, has_table, key, change)
             .expect("a string takes any text");
@@ -136,7 +136,7 @@ impl Table {
         out: &mut String,
         has_table: bool,
         key: Option<&[u8]>,
-        change: Option<&Change>,
+        change: Option<&RingChange>,
     ) -> std::fmt::Result {
         let (topology, partitions) = (&self.topology, f64::from(self.ring.partitions()));
         writeln!(
@@ -216,7 +216,7 @@ impl Table {
         Ok(())
     }
 
-    fn to_json(&self, key: Option<&[u8]>, change: Option<&Change>) -> Value {
+    fn to_json(&self, key: Option<&[u8]>, change: Option<&RingChange>) -> Value {
         let members: Vec<Value> = self
             .members()
             .map(|(index, member)| {
@@ -256,12 +256,12 @@ impl Table {
     }
 }
 
-impl Change {
+impl RingChange {
     fn asked_for(
-        args: &cli::Ring,
+        args: &cli::RingArgs,
         members: &[Member],
-        before: &Table,
-    ) -> Result<Option<Change>, Failure> {
+        before: &RingTable,
+    ) -> Result<Option<RingChange>, Failure> {
         if args.add.is_empty() && args.remove.is_empty() {
             return Ok(None);
         }
@@ -279,14 +279,14 @@ impl Change {
             words.push(format!("add {added}"));
             list.push(added);
         }
-        let after = Table::new(args, &list).map_err(|bad| unusable("--add, --remove", &bad))?;
+        let after = RingTable::new(args, &list).map_err(|bad| unusable("--add, --remove", &bad))?;
         let earlier = (&before.topology, &before.ring);
-        let first_of = |table: &Table, p| {
+        let first_of = |table: &RingTable, p| {
             let owner = table.ring.owners(p)[0];
             table.topology.member(owner).url.clone()
         };
         let partitions = after.ring.all();
-        Ok(Some(Change {
+        Ok(Some(RingChange {
             words: words.join(", "),
             arrivals: after.ring.arrivals(&after.topology, earlier),
             first: partitions
@@ -344,7 +344,7 @@ impl Change {
 mod tests {
     use super::*;
 
-    fn args(more: &[&str]) -> cli::Ring {
+    fn args(more: &[&str]) -> cli::RingArgs {
         use clap::Parser;
         let list = "h1:1;zone=a,h2:1;zone=b,h3:1;zone=c,h4:1;zone=a;weight=2";
         let given = [&["dendra", "ring", "--cluster", list], more].concat();
@@ -360,8 +360,8 @@ mod tests {
     fn shown(more: &[&str]) -> (String, Value) {
         let args = args(more);
         let members = parsed(args.cluster.split(',')).expect("members");
-        let table = Table::new(&args, &members).expect("a topology");
-        let change = Change::asked_for(&args, &members, &table).expect("a change");
+        let table = RingTable::new(&args, &members).expect("a topology");
+        let change = RingChange::asked_for(&args, &members, &table).expect("a change");
         let key = args.key.as_ref().map(|key| key.as_bytes());
         let text = table.to_text(true, key, change.as_ref());
         (text, table.to_json(key, change.as_ref()))

@@ -13,8 +13,8 @@
 //! Not here: the framing on the wire (crate `wire`).
 //! See: docs/cli.md, docs/api.md.
 
-use crate::cli::Scan;
-use crate::client::{Ask, Client, Frame, Stream};
+use crate::cli::ScanArgs;
+use crate::client::{BodyPiece, Client, HttpRequest, Stream};
 use crate::console::Console;
 use crate::encoding::{self, Encoding};
 use crate::exit::{Exit, ExitResult, Failure};
@@ -58,7 +58,7 @@ impl<W: Write> Printer<W> {
     }
 }
 
-fn question(args: &Scan) -> Result<Ask, Failure> {
+fn question(args: &ScanArgs) -> Result<HttpRequest, Failure> {
     let encoding = args.client.encoding();
     let mut query = Query::default();
     let mut add = |name: &str, given: &Option<std::ffi::OsString>| -> Result<bool, Failure> {
@@ -83,7 +83,7 @@ fn question(args: &Scan) -> Result<Ask, Failure> {
             query.add(name, b"true");
         }
     }
-    Ok(Ask {
+    Ok(HttpRequest {
         method: Method::GET,
         path: query.behind("/v0/entities"),
         headers: vec![
@@ -99,7 +99,7 @@ fn key_of(name: &str, text: &OsStr, encoding: Encoding) -> Result<Vec<u8>, Failu
 }
 
 /// `dendra scan`
-pub(crate) async fn scan(args: &Scan, console: Console) -> ExitResult {
+pub(crate) async fn scan(args: &ScanArgs, console: Console) -> ExitResult {
     let ask = question(args)?;
     let client = ops::client(&args.client, console)?;
     let stream = client
@@ -156,8 +156,8 @@ async fn copy<W: Write>(
             }
         };
         match frame {
-            Frame::Data(data) => waiting.extend_from_slice(&data),
-            Frame::Trailers(trailers) => {
+            BodyPiece::Data(data) => waiting.extend_from_slice(&data),
+            BodyPiece::Trailers(trailers) => {
                 let verdict = trailers.get("dendra-scan").and_then(|v| v.to_str().ok());
                 stopped = verdict
                     .filter(|verdict| *verdict != "complete")

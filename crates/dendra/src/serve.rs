@@ -16,8 +16,8 @@
 
 use crate::backup::schedule;
 use crate::cli::{Colour, SettingsFlags};
-use crate::config::table::Value;
-use crate::config::{Effective, Said, Source};
+use crate::config::table::OptionValue;
+use crate::config::{ConfigInputs, Effective, ValueSource};
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::logs;
@@ -26,7 +26,7 @@ use dendra_server::{ExitReason, Running, StorePapers};
 
 /// `dendra serve`
 pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> ExitResult {
-    let effective = Said::gather(flags.given.clone(), flags.config.as_deref())
+    let effective = ConfigInputs::gather(flags.given.clone(), flags.config.as_deref())
         .and_then(|said| said.resolve())
         .map_err(|problems| Failure::usage(problems.to_string()))?;
     let mut settings = effective.node_settings().map_err(Failure::usage)?;
@@ -74,10 +74,10 @@ fn start_log(effective: &Effective, colour: Colour, console: Console) -> Result<
     let levels = effective.setting("log");
     // `-v` and `--quiet` are for a person in a hurry: a written setting beats them.
     let text = match (&levels.value, &levels.source) {
-        (_, Source::Default) if console.is_quiet => "warn",
-        (_, Source::Default) if console.verbosity > 1 => "trace",
-        (_, Source::Default) if console.verbosity > 0 => "debug",
-        (Value::Text(text), _) => text,
+        (_, ValueSource::Default) if console.is_quiet => "warn",
+        (_, ValueSource::Default) if console.verbosity > 1 => "trace",
+        (_, ValueSource::Default) if console.verbosity > 0 => "debug",
+        (OptionValue::Text(text), _) => text,
         _ => unreachable!("the table says that levels are text"),
     };
     let levels = logs::parse_levels(text).map_err(Failure::usage)?;

@@ -16,7 +16,7 @@
 //! See: docs/cli.md, section "Tokens"; docs/api.md, section "Tokens".
 
 use crate::cli::{self, RoleName, TokenVerb};
-use crate::client::{Ask, Client, WholeAnswer};
+use crate::client::{Client, HttpRequest, WholeAnswer};
 use crate::console::{Console, show_key};
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
@@ -187,8 +187,8 @@ fn write(path: &Path, token: &str) -> Result<(), Failure> {
     })
 }
 
-fn ask(method: Method, headers: Vec<(&'static str, String)>, body: Bytes) -> Ask {
-    Ask {
+fn ask(method: Method, headers: Vec<(&'static str, String)>, body: Bytes) -> HttpRequest {
+    HttpRequest {
         method,
         path: "/v0/tokens".to_owned(),
         headers,
@@ -196,7 +196,7 @@ fn ask(method: Method, headers: Vec<(&'static str, String)>, body: Bytes) -> Ask
     }
 }
 
-async fn send(client: &Client, ask: &Ask) -> Result<WholeAnswer, Failure> {
+async fn send(client: &Client, ask: &HttpRequest) -> Result<WholeAnswer, Failure> {
     let sent = client.send(ask).await;
     sent.map_err(|trouble| trouble.failure(client.place()))
 }
@@ -217,7 +217,7 @@ async fn read(client: &Client) -> Result<(TokenTable, (&'static str, String)), F
 }
 
 async fn change(
-    flags: &cli::Client,
+    flags: &cli::ClientArgs,
     console: Console,
     how: impl Fn(&TokenTable) -> Result<TokenTable, Failure>,
 ) -> Result<(), Failure> {

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use support::clients::{Load, under_load};
 use support::cluster::{Cluster, NODES};
 use support::http::{Client, PATIENCE};
-use support::proxy::{Fault, Faults, Proxy};
+use support::proxy::{Faults, LinkFault, Proxy};
 use support::signal;
 
 /// Times that a claim about time is tried.
@@ -242,10 +242,10 @@ fn two_that_do_not_hear_each_other_have_the_third_between_them_over_plain_http()
 fn two_do_not_hear_each_other(transport: &[&str]) {
     let _others = beside_others();
     let cluster = Cluster::start(&[&["--durability", "os"], transport].concat());
-    let delay = Fault::Delay(Duration::from_millis(30));
+    let delay = LinkFault::Delay(Duration::from_millis(30));
     for (name, fault) in [
-        ("cut", Fault::Cut),
-        ("stall", Fault::Stall),
+        ("cut", LinkFault::Cut),
+        ("stall", LinkFault::Stall),
         ("delay", delay),
     ] {
         cluster.wait_for_all_links();
@@ -549,7 +549,7 @@ fn lateness(delay: Duration) -> (Duration, Duration) {
     client.write_all(head).expect("it is taken");
     let (mut server, _) = behind.accept().expect("it is connected");
     server.read_exact(&mut head.to_vec()).expect("the head");
-    faults.set(0, 1, Fault::Delay(delay));
+    faults.set(0, 1, LinkFault::Delay(delay));
     let (mut sent, mut came) = (Vec::new(), Vec::new());
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -588,7 +588,7 @@ fn a_member_that_opens_its_door_reaches_the_others(transport: &[&str]) {
     cluster.wait_for_all_links();
     cluster.kill(2);
     for other in [0, 1] {
-        let far = Fault::Delay(Duration::from_millis(50));
+        let far = LinkFault::Delay(Duration::from_millis(50));
         cluster.faults.set(2, other, far);
         cluster.faults.set(other, 2, far);
     }

@@ -17,7 +17,7 @@ mod support;
 use std::time::{Duration, Instant};
 use support::cluster::{Cluster, NODES};
 use support::http::{Answer, Client, PATIENCE};
-use support::proxy::Fault;
+use support::proxy::LinkFault;
 use support::signal;
 
 /// Well below the deadline of a minute that requests have here.
@@ -106,8 +106,8 @@ fn nothing_was_applied(cluster: &Cluster, name: &str, version: &str) {
 
 fn same_lack_same_status(flags: &[&str]) {
     type Deed = fn(&mut Cluster);
-    let cut: Deed = |cluster| between_0_and_others(cluster, Fault::Cut);
-    let stall: Deed = |cluster| between_0_and_others(cluster, Fault::Stall);
+    let cut: Deed = |cluster| between_0_and_others(cluster, LinkFault::Cut);
+    let stall: Deed = |cluster| between_0_and_others(cluster, LinkFault::Stall);
     let freeze: Deed = |cluster| (1..NODES).for_each(|node| signal(cluster.child(node), "STOP"));
     let kill: Deed = |cluster| (1..NODES).for_each(|node| cluster.kill(node));
     let heal: Deed = |cluster| cluster.faults.heal();
@@ -136,7 +136,7 @@ fn same_lack_same_status(flags: &[&str]) {
     }
 }
 
-fn between_0_and_others(cluster: &Cluster, fault: Fault) {
+fn between_0_and_others(cluster: &Cluster, fault: LinkFault) {
     for other in 1..NODES {
         cluster.faults.set(0, other, fault);
         cluster.faults.set(other, 0, fault);

@@ -15,8 +15,8 @@
 //! holes (`hole/tend.rs`).
 //! See: docs/overload.md.
 
-use crate::compact::pick::{Plan, Reason, pick, pick_foreign, pick_purge, pick_settle};
-use crate::compact::run::{Job, Purge};
+use crate::compact::pick::{Plan, PlanReason, pick, pick_foreign, pick_purge, pick_settle};
+use crate::compact::run::{MergeJob, Purge};
 use crate::engine::Engine;
 use crate::lanes::{Maintained, Quiet};
 use crate::pressure::SEALED_MAX;
@@ -103,7 +103,8 @@ impl Engine {
             let Some(oldest) = view.sealed.last() else {
                 return Ok(false);
             };
-            let mut job = Job::flush(&oldest.memtable, view.tree.clone(), &self.options, now_ms)?;
+            let mut job =
+                MergeJob::flush(&oldest.memtable, view.tree.clone(), &self.options, now_ms)?;
             self.leave_out(&mut job);
             *slot = Some(job);
         }
@@ -116,7 +117,7 @@ impl Engine {
         self.end_job(slot.take().expect("it ran"), result)
     }
 
-    fn install_flush(&self, job: &Job) -> Result<()> {
+    fn install_flush(&self, job: &MergeJob) -> Result<()> {
         let added = job.finish(&*self.vfs)?;
         let view = self.view();
         let flushed = view
@@ -147,7 +148,7 @@ impl Engine {
     }
 
     /// Ends a job: its files stay when it was installed, and go when it was not.
-    fn end_job(&self, job: Job, result: Result<()>) -> Result<bool> {
+    fn end_job(&self, job: MergeJob, result: Result<()>) -> Result<bool> {
         if let Err(error) = result {
             // After `Poisoned` the manifest on disk may name them: the next start decides.
             if !matches!(error, Error::Poisoned { .. }) {
@@ -216,8 +217,8 @@ impl Engine {
             }
             let (tree, options) = (view.tree.clone(), &self.options);
             let job = match repaired {
-                Some(spans) => Job::mend(plan.clone(), tree, options, spans, now_ms),
-                None => Job::compact(plan.clone(), tree, options, purge),
+                Some(spans) => MergeJob::mend(plan.clone(), tree, options, spans, now_ms),
+                None => MergeJob::compact(plan.clone(), tree, options, purge),
             };
             let mut job = job.inspect_err(|e| self.damage.note_job(e, &plan.inputs))?;
             self.leave_out(&mut job);
@@ -257,7 +258,7 @@ impl Engine {
                 inputs: vec![table.meta().id],
                 level: 0,
                 is_move: true,
-                reason: Reason::Damaged { level },
+                reason: PlanReason::Damaged { level },
             });
         }
         let mut levels: Vec<Vec<&TableMeta>> = tree
@@ -305,19 +306,19 @@ impl Engine {
     }
 
     /// Records that the job is to leave out. Requires: its inputs are fixed.
-    fn leave_out(&self, job: &mut Job) {
+    fn leave_out(&self, job: &mut MergeJob) {
         let copies = self.age_horizon().copies;
         let dropping = self.holes.now(&self.view().holes, copies);
         job.leave_out(self.foreign.now(), dropping);
     }
 
-    fn note_made(&self, job: &Job, added: &[Arc<Table>]) {
+    fn note_made(&self, job: &MergeJob, added: &[Arc<Table>]) {
         let ids = added.iter().map(|table| table.meta().id);
         self.foreign.made(job.left_out(), ids.clone());
         self.holes.made(job.dropping(), ids);
     }
 
-    fn install_compaction(&self, job: &Job) -> Result<()> {
+    fn install_compaction(&self, job: &MergeJob) -> Result<()> {
         let added = job.finish(&*self.vfs)?;
         let plan = job.plan();
         let replaced: Vec<Arc<Table>> = self
@@ -389,7 +390,7 @@ fn mend(tree: &Tree, id: u64, spots: Vec<(u64, KeySpan)>) -> Option<(Plan, Vec<K
         inputs: vec![id],
         level,
         is_move: false,
-        reason: Reason::Mend { spots: spots.len() },
+        reason: PlanReason::Mend { spots: spots.len() },
     };
     Some((plan, spots.into_iter().map(|(_, span)| span).collect()))
 }
@@ -398,7 +399,7 @@ fn mend(tree: &Tree, id: u64, spots: Vec<(u64, KeySpan)>) -> Option<(Plan, Vec<K
 mod tests {
     use super::*;
     use crate::options::Options;
-    use crate::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
+    use crate::vfs::faulty::{Call, CallFailure, FaultyVfs, Repeat};
     use crate::vfs::mem::MemVfs;
     use crate::{Batch, Guard, Identity};
     use dendra_base::{CellRef, Version};
@@ -430,7 +431,7 @@ mod tests {
             let vfs = FaultyVfs::new(Arc::new(below.clone()));
             let engine = with_one_record(&vfs);
             let sync = vfs.calls().of(Call::Sync) + nth;
-            vfs.fail(Call::Sync, sync, Failure::Io, Repeat::Once);
+            vfs.fail(Call::Sync, sync, CallFailure::Io, Repeat::Once);
             let tables = || below.names().iter().filter(|n| n.ends_with(".tbl")).count();
             match engine.close(1) {
                 Ok(()) => break,

@@ -125,7 +125,7 @@ pub enum WriteOutcome {
 
 /// One write of a batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Op {
+pub(crate) struct BatchWrite {
     /// The caller's own mark, returned with the outcome.
     pub token: u64,
     /// Where the record starts in the batch's bytes.
@@ -140,7 +140,7 @@ pub(crate) struct Op {
 #[derive(Debug, Default)]
 pub struct Batch {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Vec<BatchWrite>,
 }
 
 impl Batch {
@@ -192,7 +192,7 @@ impl Batch {
         self.bytes.extend_from_slice(&cell_len.to_le_bytes());
         self.bytes.extend_from_slice(stored_key);
         cell.encode(&mut self.bytes);
-        self.ops.push(Op {
+        self.ops.push(BatchWrite {
             token,
             start,
             guard,
@@ -209,7 +209,7 @@ impl Batch {
         }
         let base = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
-        self.ops.extend(other.ops.iter().map(|op| Op {
+        self.ops.extend(other.ops.iter().map(|op| BatchWrite {
             start: op.start + base,
             ..*op
         }));
@@ -249,17 +249,17 @@ impl Batch {
 
 /// A record read back from a batch or from the log.
 #[derive(Clone, Copy, Debug)]
-pub struct Record<'a> {
+pub struct LogRecord<'a> {
     /// Space byte and raw key.
     pub stored_key: &'a [u8],
     /// The encoded cell.
     pub encoded_cell: &'a [u8],
 }
 
-impl<'a> Record<'a> {
+impl<'a> LogRecord<'a> {
     /// Splits the first record off `bytes`: the record and the rest. `None` when the bytes cannot
     /// be a record.
-    pub fn split(bytes: &'a [u8]) -> Option<(Record<'a>, &'a [u8])> {
+    pub fn split(bytes: &'a [u8]) -> Option<(LogRecord<'a>, &'a [u8])> {
         let (head, rest) = bytes.split_first_chunk::<RECORD_HEAD_BYTES>()?;
         let key_len = usize::from(u16::from_le_bytes([head[0], head[1]]));
         let cell_len = u32::from_le_bytes([head[2], head[3], head[4], head[5]]) as usize;
@@ -269,7 +269,7 @@ impl<'a> Record<'a> {
         let (stored_key, rest) = rest.split_at(key_len);
         let (encoded_cell, rest) = rest.split_at(cell_len);
         Some((
-            Record {
+            LogRecord {
                 stored_key,
                 encoded_cell,
             },

@@ -51,12 +51,12 @@ pub(crate) enum Cached {
 
 /// Which file, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct BlockAddress {
     id: u64,
     offset: u64,
 }
 
-impl Hash for Place {
+impl Hash for BlockAddress {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.id ^ self.offset.rotate_left(40));
     }
@@ -94,8 +94,8 @@ impl BuildHasher for FoldBuilder {
 #[derive(Clone, Copy, Debug)]
 struct ByMemory;
 
-impl Weighter<Place, Cached> for ByMemory {
-    fn weight(&self, _place: &Place, cached: &Cached) -> u64 {
+impl Weighter<BlockAddress, Cached> for ByMemory {
+    fn weight(&self, _place: &BlockAddress, cached: &Cached) -> u64 {
         let charge = match cached {
             Cached::Data(block) => block.charge(),
             Cached::Guide(guide) => guide.charge(),
@@ -112,18 +112,18 @@ struct LetGo([Option<Cached>; 2]);
 #[derive(Clone, Copy, Debug)]
 struct Farewell;
 
-impl Lifecycle<Place, Cached> for Farewell {
+impl Lifecycle<BlockAddress, Cached> for Farewell {
     type RequestState = LetGo;
 
     /// Asked when the hand comes by: nothing is pinned here, but a block has to know of it.
-    fn is_pinned(&self, _place: &Place, cached: &Cached) -> bool {
+    fn is_pinned(&self, _place: &BlockAddress, cached: &Cached) -> bool {
         if let Cached::Data(block) = cached {
             block.count_again();
         }
         false
     }
 
-    fn on_evict(&self, gone: &mut LetGo, _place: Place, cached: Cached) {
+    fn on_evict(&self, gone: &mut LetGo, _place: BlockAddress, cached: Cached) {
         if let Cached::Data(block) = &cached {
             block.take_down_signpost();
         }
@@ -169,7 +169,7 @@ pub(crate) struct CacheCounts {
 
 /// Blocks of all tables of one engine.
 pub(crate) struct BlockCache {
-    blocks: Cache<Place, Cached, ByMemory, FoldBuilder, Farewell>,
+    blocks: Cache<BlockAddress, Cached, ByMemory, FoldBuilder, Farewell>,
     /// Bytes for blocks while no table is open.
     blocks_bytes_max: u64,
     pinned: Arc<PinnedShare>,
@@ -233,12 +233,12 @@ impl BlockCache {
 
     /// The block at `offset` of table `id`, if it is here; it is noted as used.
     pub(crate) fn find(&self, id: u64, offset: u64) -> Option<Cached> {
-        self.counted(self.blocks.get(&Place { id, offset }))
+        self.counted(self.blocks.get(&BlockAddress { id, offset }))
     }
 
     /// As `find`, for a reader that passes by once: the block is not noted as used.
     pub(crate) fn glance(&self, id: u64, offset: u64) -> Option<Cached> {
-        self.counted(self.blocks.peek(&Place { id, offset }))
+        self.counted(self.blocks.peek(&BlockAddress { id, offset }))
     }
 
     fn counted(&self, found: Option<Cached>) -> Option<Cached> {
@@ -258,7 +258,7 @@ impl BlockCache {
 
     /// Keeps a block that was read and checked.
     pub(crate) fn keep(&self, id: u64, offset: u64, cached: Cached) {
-        self.blocks.insert(Place { id, offset }, cached);
+        self.blocks.insert(BlockAddress { id, offset }, cached);
     }
 
     /// A filter answered a read.
@@ -345,7 +345,7 @@ mod tests {
         let mut shards = [0; SHARDS_MAX];
         for id in 0..50 {
             for offset in (0..100).map(|i| i * 2048 + id) {
-                shards[cache.blocks.shard_index(&Place { id, offset })] += 1;
+                shards[cache.blocks.shard_index(&BlockAddress { id, offset })] += 1;
             }
         }
         let (least, most) = (shards.iter().min(), shards.iter().max());

@@ -22,7 +22,7 @@
 //! See: docs/decisions/0006-group-commit-and-synced-upto.md,
 //! docs/decisions/0008-guards-in-commit-order.md.
 
-use crate::batch::{Batch, Op, Record, WriteOutcome, patch_version};
+use crate::batch::{Batch, BatchWrite, LogRecord, WriteOutcome, patch_version};
 use crate::cache::BlockCache;
 use crate::memtable::Inserter;
 use crate::segments::OldestVersions;
@@ -195,7 +195,7 @@ impl Log {
             of_users: Version::MAX,
         };
         let mut rest: &[u8] = &self.pending.bytes;
-        while let Some((record, behind)) = Record::split(rest) {
+        while let Some((record, behind)) = LogRecord::split(rest) {
             let cell = record.cell().expect("a batch holds encoded cells");
             oldest.of_all = oldest.of_all.min(cell.version);
             if record.stored_key.first() == Some(&Space::User.byte()) {
@@ -209,7 +209,7 @@ impl Log {
     /// Makes the written records visible.
     pub(crate) fn publish(&mut self) {
         let mut rest: &[u8] = &self.pending.bytes;
-        while let Some((record, behind)) = Record::split(rest) {
+        while let Some((record, behind)) = LogRecord::split(rest) {
             self.inserter.insert(record.stored_key, record.encoded_cell);
             rest = behind;
         }
@@ -246,11 +246,11 @@ fn is_unconditional(guard: Guard) -> bool {
     matches!(guard, Guard::Newest | Guard::If(Condition::None))
 }
 
-fn pending_record<'a>(bytes: &'a [u8], op: &Op) -> (Record<'a>, &'a [u8]) {
-    Record::split(&bytes[op.start..]).expect("a batch is a sequence of whole records")
+fn pending_record<'a>(bytes: &'a [u8], op: &BatchWrite) -> (LogRecord<'a>, &'a [u8]) {
+    LogRecord::split(&bytes[op.start..]).expect("a batch is a sequence of whole records")
 }
 
-fn pending_cell<'a>(bytes: &'a [u8], op: &Op) -> CellRef<'a> {
+fn pending_cell<'a>(bytes: &'a [u8], op: &BatchWrite) -> CellRef<'a> {
     pending_record(bytes, op)
         .0
         .cell()

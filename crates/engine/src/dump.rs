@@ -16,7 +16,7 @@
 //! See: docs/format/.
 
 use crate::tree::edit::Fact;
-use crate::tree::manifest::{self, Entry};
+use crate::tree::manifest::{self, ManifestEntry};
 use crate::vfs::Vfs;
 use crate::wal::{self, BatchView, Segment, SegmentEnd};
 use crate::{Error, Result, table};
@@ -112,8 +112,8 @@ fn batch(name: &str, view: &BatchView<'_>, left: &mut usize, out: &mut dyn Write
 fn edits(vfs: &dyn Vfs, id: u64, out: &mut dyn Write) -> Result<()> {
     manifest::read(vfs, id, |offset, entry| {
         match entry {
-            Entry::Broken(reason) => writeln!(out, "ends at {offset}: {reason}"),
-            Entry::Edit(edit) => writeln!(out, "edit at {offset}")
+            ManifestEntry::Broken(reason) => writeln!(out, "ends at {offset}: {reason}"),
+            ManifestEntry::Edit(edit) => writeln!(out, "edit at {offset}")
                 .and_then(|()| edit.facts.iter().try_for_each(|fact| self::fact(fact, out))),
         }
         .map_err(unwritten)

@@ -29,7 +29,7 @@ use crate::identity::Identity;
 use crate::lanes::{Lanes, Maintained, Maintenance};
 use crate::memtable::Memtable;
 use crate::options::Options;
-use crate::pressure::{self, Counts, SEALED_MAX};
+use crate::pressure::{self, PressureParts, SEALED_MAX};
 use crate::queue::{CommitQueue, Submitted};
 use crate::scan::{Cursor, Flow, Progress};
 use crate::scrub::state::Scrub;
@@ -48,7 +48,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 
 /// The manifest and its content, changed together.
-pub(crate) struct Ledger {
+pub(crate) struct ManifestState {
     pub(crate) manifest: Manifest,
     pub(crate) folder: Folder,
 }
@@ -64,7 +64,7 @@ pub struct Engine {
     queue: CommitQueue,
     log: Mutex<Log>,
     pub(crate) segments: Segments,
-    pub(crate) ledger: Mutex<Ledger>,
+    pub(crate) ledger: Mutex<ManifestState>,
     pub(crate) lanes: Lanes,
     pub(crate) garbage: Garbage,
     pub(crate) damage: Damage,
@@ -161,7 +161,7 @@ impl Engine {
             segments: Segments::new(opened.folder.log_floor),
             hlc_floor: opened.folder.hlc_ceiling,
             hlc_ceiling: AtomicU64::new(opened.folder.hlc_ceiling),
-            ledger: Mutex::new(Ledger {
+            ledger: Mutex::new(ManifestState {
                 manifest: opened.manifest,
                 folder: opened.folder,
             }),
@@ -519,7 +519,7 @@ impl Engine {
         Ok(())
     }
 
-    fn rewrite_manifest(&self, ledger: &mut Ledger) -> Result<()> {
+    fn rewrite_manifest(&self, ledger: &mut ManifestState) -> Result<()> {
         let id = self.next_file_id();
         match Manifest::create(&*self.vfs, id, &ledger.folder.snapshot()) {
             Ok(next) => {
@@ -600,7 +600,7 @@ impl Engine {
         let view = self.view.load();
         let aside = self.damage.set_aside();
         let level0 = view.tree.levels[0].tables.iter();
-        let counts = Counts {
+        let counts = PressureParts {
             memtable_bytes: view.memtable_bytes(),
             memtables_sealed: view.sealed.len(),
             active_bytes: view.active.bytes(),

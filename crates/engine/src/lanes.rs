@@ -1,6 +1,6 @@
 //! The two lanes of background work, and the job that each has under way.
 
-use crate::compact::run::Job;
+use crate::compact::run::MergeJob;
 use std::sync::Mutex;
 
 /// Background work comes in two kinds, so that a flush never waits behind a compaction.
@@ -24,8 +24,8 @@ pub enum Maintained {
 /// The job that each lane has under way.
 #[derive(Default)]
 pub(crate) struct Lanes {
-    pub(crate) flush: Mutex<Option<Job>>,
-    pub(crate) compact: Mutex<Option<Job>>,
+    pub(crate) flush: Mutex<Option<MergeJob>>,
+    pub(crate) compact: Mutex<Option<MergeJob>>,
     pub(crate) quiet: Mutex<Option<Quiet>>,
 }
 

@@ -96,7 +96,7 @@ pub mod formats {
 
     /// The log.
     pub mod wal {
-        pub use crate::batch::Record;
+        pub use crate::batch::LogRecord;
         pub use crate::wal::{
             Appended, BatchView, Batches, LogWriter, Lsn, Recovery, Segment, SegmentEnd, Spare,
             Tail, Unsynced, prepare, recover, segment_name,

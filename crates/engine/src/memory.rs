@@ -21,7 +21,7 @@
 //! Not here: the server's other memory (docs/overload.md).
 //! See: docs/overload.md.
 
-use crate::batch::{Op, WriteOutcome};
+use crate::batch::{BatchWrite, WriteOutcome};
 use crate::options::{Compression, Options};
 use crate::pressure::SEALED_MAX;
 use crate::table::TableOptions;
@@ -71,8 +71,9 @@ impl Options {
         let ops = self.commit_queue_len_max;
         let memtables = (SEALED_MAX + 1) * self.memtable_bytes + batch + ops * NODE_BYTES;
         let framing = BATCH_HEAD_BYTES + PAGE_BYTES;
-        let commits =
-            BATCHES * batch + framing + 2 * ops * (size_of::<Op>() + size_of::<WriteOutcome>());
+        let commits = BATCHES * batch
+            + framing
+            + 2 * ops * (size_of::<BatchWrite>() + size_of::<WriteOutcome>());
         let jobs = self.job_bytes();
         let rest = self.memory_bytes.saturating_sub(memtables + commits + jobs);
         Split {

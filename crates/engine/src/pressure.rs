@@ -23,7 +23,7 @@ const CALM_SHARE: f64 = 0.6;
 
 /// The parts of the pressure.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counts {
+pub(crate) struct PressureParts {
     pub(crate) memtable_bytes: usize,
     pub(crate) memtables_sealed: usize,
     pub(crate) active_bytes: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Counts {
     pub(crate) is_disk_full: bool,
 }
 
-pub(crate) fn of(counts: Counts, options: &Options) -> Pressure {
+pub(crate) fn of(counts: PressureParts, options: &Options) -> Pressure {
     let room = (options.memtable_bytes * (SEALED_MAX + 1)) as f64;
     let memory = (counts.memtable_bytes as f64 / room - CALM_SHARE) / (1.0 - CALM_SHARE);
     let behind = counts
@@ -65,7 +65,7 @@ mod tests {
         let options = Options::for_tests();
         let memtable_bytes = (options.memtable_bytes as f64 * memtables) as usize;
         let active_bytes = memtable_bytes - sealed * options.memtable_bytes;
-        let counts = Counts {
+        let counts = PressureParts {
             memtable_bytes,
             memtables_sealed: sealed,
             active_bytes,
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn a_full_disk_lets_deletes_go_on_only_while_memory_lasts() {
         let options = Options::for_tests();
-        let counts = |active_bytes| Counts {
+        let counts = |active_bytes| PressureParts {
             memtable_bytes: 2 * options.memtable_bytes + active_bytes,
             memtables_sealed: SEALED_MAX,
             active_bytes,
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(of(counts(0), &options).stop, Some(Stop::DiskFull));
         let full = counts(options.memtable_bytes);
         assert_eq!(of(full, &options).stop, Some(Stop::DiskAndMemoryFull));
-        let room = Counts {
+        let room = PressureParts {
             is_disk_full: false,
             ..counts(options.memtable_bytes)
         };

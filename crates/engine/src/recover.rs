@@ -18,8 +18,8 @@
 //! Not here: telling a torn log tail from damage (`wal`).
 //! See: docs/format/folder.md.
 
-use crate::batch::Record;
-use crate::compact::run::Job;
+use crate::batch::LogRecord;
+use crate::compact::run::MergeJob;
 use crate::identity::Identity;
 use crate::memtable::{Inserter, Memtable};
 use crate::options::Options;
@@ -29,7 +29,7 @@ use crate::tree::Tree;
 use crate::tree::edit::{Fact, Folder};
 use crate::tree::manifest::{self, Manifest};
 use crate::vfs::Vfs;
-use crate::wal::{Lsn, Seen, Spare};
+use crate::wal::{LogItem, Lsn, Spare};
 use crate::{Error, Result, wal};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ fn open_with_room(
     check_log_start(&folder, &names)?;
     let mut next_file = first_unused_id(&names)?;
     let first_needed = first_needed_segment(&folder, &names);
-    let log = Log {
+    let log = LogRecovery {
         vfs,
         options,
         salt: identity.log_salt(),
@@ -325,7 +325,7 @@ impl Replay<'_> {
         if full.is_empty() {
             return Ok(());
         }
-        let mut job = Job::flush(&full, Arc::new(Tree::new()), self.options, self.now_ms)?;
+        let mut job = MergeJob::flush(&full, Arc::new(Tree::new()), self.options, self.now_ms)?;
         let mut next_id = || {
             *self.next_file += 1;
             *self.next_file - 1
@@ -337,7 +337,7 @@ impl Replay<'_> {
 }
 
 /// The log of a folder that is opened.
-struct Log<'a> {
+struct LogRecovery<'a> {
     vfs: &'a dyn Vfs,
     options: &'a Options,
     salt: u64,
@@ -345,7 +345,7 @@ struct Log<'a> {
     now_ms: u64,
 }
 
-impl Log<'_> {
+impl LogRecovery<'_> {
     /// Turns all of it into tables. `ended` hears of each segment behind which there is another
     /// one.
     fn replay(
@@ -366,10 +366,10 @@ impl Log<'_> {
             installed: 0,
             hlc: 0,
         };
-        let visit = |seen: Seen<'_>| {
+        let visit = |seen: LogItem<'_>| {
             let record = match seen {
-                Seen::Record(record) => record,
-                Seen::EndOfSegment { next } => return ended(&mut replay, next),
+                LogItem::Record(record) => record,
+                LogItem::EndOfSegment { next } => return ended(&mut replay, next),
             };
             replay.hlc = replay.hlc.max(hlc_of(&record)?);
             replay
@@ -419,7 +419,7 @@ impl Log<'_> {
     }
 }
 
-fn hlc_of(record: &Record<'_>) -> Result<u64> {
+fn hlc_of(record: &LogRecord<'_>) -> Result<u64> {
     match record.cell() {
         Some(cell) => Ok(cell.version.hlc),
         None => Err(Error::damaged("log", 0, "a record's cell cannot be read")),

@@ -15,7 +15,7 @@ use crate::cache::{BlockCache, FillCache};
 use crate::hole::{self, Hole};
 use crate::memtable::Memtable;
 use crate::source::Source;
-use crate::table::{First, Found, LevelIter, Reading, Table, TableIter, key_hash};
+use crate::table::{First, FoundCell, LevelIter, ReadMode, Table, TableIter, key_hash};
 use crate::tree::Tree;
 use crate::vfs::Wait;
 use dendra_base::{CellRef, Direction, Version};
@@ -59,7 +59,7 @@ pub(crate) struct View {
 enum Best<'a> {
     Nothing,
     Memory(CellRef<'a>),
-    Block(Found),
+    Block(FoundCell),
 }
 
 impl Best<'_> {
@@ -174,7 +174,7 @@ impl View {
         for memtable in self.memtables() {
             sources.push(Box::new(memtable.iter()));
         }
-        let reading = || Reading::Cached(cache.clone(), fill);
+        let reading = || ReadMode::Cached(cache.clone(), fill);
         let (level0, sorted) = self.tree.levels.split_first().expect("a tree has levels");
         for table in level0.tables.iter() {
             sources.push(Box::new(TableIter::new(table.clone(), reading())));

@@ -9,7 +9,7 @@
 mod support;
 
 use dendra_base::Prng;
-use dendra_engine::vfs::faulty::{Failure, FaultyVfs, Repeat};
+use dendra_engine::vfs::faulty::{CallFailure, FaultyVfs, Repeat};
 use dendra_engine::vfs::mem::MemVfs;
 use dendra_engine::{Engine, Error, Maintenance, Options, Stop};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ fn calls_of_workload() -> u64 {
     vfs.calls().all()
 }
 
-fn fail_everywhere(failure: Failure, repeat: Repeat) {
+fn fail_everywhere(failure: CallFailure, repeat: Repeat) {
     let total = calls_of_workload();
     println!("{total} calls");
     let (mut poisoned, mut went_on) = (0, 0);
@@ -99,17 +99,17 @@ fn fail_everywhere(failure: Failure, repeat: Repeat) {
 
 #[test]
 fn an_io_error_at_any_call_loses_nothing() {
-    fail_everywhere(Failure::Io, Repeat::Once);
+    fail_everywhere(CallFailure::Io, Repeat::Once);
 }
 
 #[test]
 fn io_errors_from_any_call_on_lose_nothing() {
-    fail_everywhere(Failure::Io, Repeat::Onwards);
+    fail_everywhere(CallFailure::Io, Repeat::Onwards);
 }
 
 #[test]
 fn a_full_disk_at_any_call_loses_nothing() {
-    fail_everywhere(Failure::NoSpace, Repeat::Once);
+    fail_everywhere(CallFailure::NoSpace, Repeat::Once);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_write_whose_sync_failed_is_never_seen() {
     vfs.fail(
         Call::Sync,
         vfs.calls().of(Call::Sync),
-        Failure::Io,
+        CallFailure::Io,
         Repeat::Once,
     );
     let error = put(1).expect_err("the sync fails");

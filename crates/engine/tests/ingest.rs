@@ -9,7 +9,7 @@
 mod support;
 
 use dendra_base::{CellRef, Prng};
-use dendra_engine::vfs::faulty::{Failure, FaultyVfs, Repeat};
+use dendra_engine::vfs::faulty::{CallFailure, FaultyVfs, Repeat};
 use dendra_engine::vfs::{MemVfs, Vfs, Wait};
 use dendra_engine::{Engine, Error, Ingest, Lookup, Maintenance, Options};
 use std::sync::Arc;
@@ -162,7 +162,7 @@ fn an_error_takes_back_what_is_not_installed_and_no_more() {
             ..options()
         };
         let engine = Engine::open(shared, small.clone(), IDENTITY, 1).expect("a new folder");
-        vfs.fail_any(vfs.calls().all() + nth, Failure::NoSpace, Repeat::Once);
+        vfs.fail_any(vfs.calls().all() + nth, CallFailure::NoSpace, Repeat::Once);
         let mut ingest = Ingest::default();
         let (mut at, mut durable, mut is_poisoned) = (0, 0, false);
         let mut is_clean = true;

@@ -5,7 +5,7 @@ mod crashing;
 use crashing::{Crashes, crash_everywhere};
 use dendra_base::{CellRef, Prng, Version};
 use dendra_engine::formats::wal::{self, LogWriter, Lsn, Recovery};
-use dendra_engine::vfs::faulty::{Failure, FaultyVfs, Repeat};
+use dendra_engine::vfs::faulty::{CallFailure, FaultyVfs, Repeat};
 use dendra_engine::vfs::{MemVfs, OsVfs, Vfs};
 use dendra_engine::{Batch, Error, Guard, Result};
 use std::sync::Arc;
@@ -135,7 +135,7 @@ fn a_log_survives_a_power_loss_at_every_operation_of_two_lives() {
 
 #[test]
 fn every_failed_call_leaves_what_was_synced() {
-    let count = |failure: Option<(u64, Failure, Repeat)>| {
+    let count = |failure: Option<(u64, CallFailure, Repeat)>| {
         let below = MemVfs::new();
         let vfs = FaultyVfs::new(Arc::new(below.clone()));
         if let Some((nth, failure, repeat)) = failure {
@@ -151,7 +151,7 @@ fn every_failed_call_leaves_what_was_synced() {
         vfs.calls().all()
     };
     for nth in 0..count(None) {
-        for failure in [Failure::Io, Failure::NoSpace] {
+        for failure in [CallFailure::Io, CallFailure::NoSpace] {
             count(Some((nth, failure, Repeat::Once)));
             count(Some((nth, failure, Repeat::Onwards)));
         }

@@ -8,7 +8,7 @@
 mod support;
 
 use dendra_base::{CellRef, Condition, Prng, Version};
-use dendra_engine::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
+use dendra_engine::vfs::faulty::{Call, CallFailure, FaultyVfs, Repeat};
 use dendra_engine::vfs::{MemVfs, OsVfs, Vfs, Wait};
 use dendra_engine::{
     Batch, Compression, Cursor, Direction, Durability, Engine, Error, Flow, Guard, Lookup,
@@ -191,7 +191,7 @@ fn a_file_that_cannot_be_removed_does_not_stop_compactions() {
     vfs.fail(
         Call::Remove,
         vfs.calls().of(Call::Remove),
-        Failure::Io,
+        CallFailure::Io,
         Repeat::Onwards,
     );
     let mut errors = 0;
@@ -267,7 +267,7 @@ fn a_flush_that_fails_again_and_again_leaves_no_files_behind() {
     settle(&engine, Maintenance::Flush);
     for _ in 0..5 {
         let sync = vfs.calls().of(Call::Sync);
-        vfs.fail(Call::Sync, sync, Failure::NoSpace, Repeat::Onwards);
+        vfs.fail(Call::Sync, sync, CallFailure::NoSpace, Repeat::Onwards);
         engine.close(1).expect_err("the table cannot be synced");
         vfs.heal();
         settle_garbage(&engine);
@@ -545,7 +545,7 @@ fn a_flush_that_finds_no_room_stops_values() {
     settle(&engine, Maintenance::Flush);
     write(&engine, b"\x10k", 1, Some(b"v"));
     let create = vfs.calls().of(Call::Create);
-    vfs.fail(Call::Create, create, Failure::NoSpace, Repeat::Once);
+    vfs.fail(Call::Create, create, CallFailure::NoSpace, Repeat::Once);
     engine.close(1).expect_err("the table cannot be made");
     assert_eq!(engine.pressure().stop, Some(Stop::DiskFull));
 }
@@ -584,7 +584,7 @@ fn a_log_that_is_unsure_poisons_at_once_and_nothing_else_does() {
         let engine = open(&dyn_vfs, &options());
         write(&engine, b"\x10k", 1, Some(b"v"));
         let writes = vfs.calls().of(Call::Write);
-        vfs.fail(Call::Write, writes + nth, Failure::Io, Repeat::Once);
+        vfs.fail(Call::Write, writes + nth, CallFailure::Io, Repeat::Once);
         let Err(error) = engine.close(1) else {
             break;
         };

@@ -16,7 +16,7 @@
 //! Not here: the tree (`stacks.rs`).
 
 use crate::escape;
-use crate::stacks::{Node, Stacks};
+use crate::stacks::{CallNode, Stacks};
 use std::fmt::Write;
 
 /// Style rules of every graph, to stand once in a page.
@@ -43,7 +43,7 @@ pub struct Look<'a> {
     pub unit: &'a str,
 }
 
-struct Frame<'a> {
+struct FrameBox<'a> {
     name: &'a str,
     depth: usize,
     /// Left edge and width as shares of the whole.
@@ -75,7 +75,7 @@ pub fn difference(before: &Stacks, after: &Stacks, look: Look<'_>) -> String {
     if after.samples() > 0 {
         lay(after.root(), "all", 0, 0.0, after.samples(), &mut frames);
     }
-    let mut path: Vec<Option<&Node>> = Vec::new();
+    let mut path: Vec<Option<&CallNode>> = Vec::new();
     for frame in &mut frames {
         path.truncate(frame.depth);
         let twin = match path.last() {
@@ -110,18 +110,18 @@ fn share(part: u64, whole: u64) -> f64 {
 }
 
 fn lay<'a>(
-    node: &'a Node,
+    node: &'a CallNode,
     name: &'a str,
     depth: usize,
     x: f64,
     all: u64,
-    frames: &mut Vec<Frame<'a>>,
+    frames: &mut Vec<FrameBox<'a>>,
 ) {
     let width = share(node.total, all);
     if width * WIDTH < PIXELS_MIN {
         return;
     }
-    frames.push(Frame {
+    frames.push(FrameBox {
         name,
         depth,
         x,
@@ -136,7 +136,7 @@ fn lay<'a>(
     }
 }
 
-fn draw(frames: &[Frame<'_>], look: Look<'_>, idle: &str) -> String {
+fn draw(frames: &[FrameBox<'_>], look: Look<'_>, idle: &str) -> String {
     let rows = frames
         .iter()
         .map(|frame| frame.depth + 1)
@@ -166,7 +166,7 @@ fn draw(frames: &[Frame<'_>], look: Look<'_>, idle: &str) -> String {
     out
 }
 
-fn write_frame(frame: &Frame<'_>, unit: &str, out: &mut String) {
+fn write_frame(frame: &FrameBox<'_>, unit: &str, out: &mut String) {
     let (left, width) = (frame.x * WIDTH, frame.width * WIDTH);
     let top = frame.depth as f64 * ROW;
     write!(

@@ -22,7 +22,7 @@ mod graph;
 mod stacks;
 
 pub use graph::{Look, SCRIPT, STYLE, difference, graph, standalone};
-pub use stacks::{Node, Stacks, clean_name};
+pub use stacks::{CallNode, Stacks, clean_name};
 
 /// Writes `text` so that it means itself inside an XML attribute or text.
 /// Characters that XML does not allow at all become U+FFFD.

@@ -25,17 +25,17 @@ const FRAMES_MAX: usize = 1 << 18;
 
 /// One frame and its callees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Node {
+pub struct CallNode {
     /// Samples in this frame and in its callees.
     pub total: u64,
     /// Callees by name.
-    pub children: BTreeMap<String, Node>,
+    pub children: BTreeMap<String, CallNode>,
 }
 
 /// All samples of one profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stacks {
-    root: Node,
+    root: CallNode,
     frames: usize,
     lost: u64,
 }
@@ -71,7 +71,7 @@ impl Stacks {
                     return;
                 }
                 self.frames += 1;
-                node.children.insert(frame.to_owned(), Node::default());
+                node.children.insert(frame.to_owned(), CallNode::default());
             }
             node = node.children.get_mut(frame).expect("it was just there");
             node.total = node.total.saturating_add(count);
@@ -89,13 +89,13 @@ impl Stacks {
     }
 
     /// The frame that stands for the whole profile.
-    pub fn root(&self) -> &Node {
+    pub fn root(&self) -> &CallNode {
         &self.root
     }
 
     /// Writes the tree as folded text, in the order of names.
     pub fn to_folded(&self) -> String {
-        fn walk(node: &Node, path: &mut String, out: &mut String) {
+        fn walk(node: &CallNode, path: &mut String, out: &mut String) {
             let below: u64 = node.children.values().map(|child| child.total).sum();
             let own = node.total.saturating_sub(below);
             if own > 0 && !path.is_empty() {

@@ -5,7 +5,7 @@
 mod sample;
 
 use dendra_lab::report::{render_compare, render_run};
-use dendra_lab::run::Verdict;
+use dendra_lab::run::Validity;
 use sample::{Taste, run};
 use std::error::Error;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let good = run(Taste::default());
     std::fs::write(folder.join("run.html"), render_run(&good))?;
     let mut bad = good.clone();
-    bad.verdict = Verdict::Invalid {
+    bad.verdict = Validity::Invalid {
         reason: "the generator was the bottleneck: its send lag p99 was 14 ms, above 1 ms"
             .to_owned(),
     };

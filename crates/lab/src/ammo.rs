@@ -17,7 +17,7 @@
 use crate::limits::AMMO_ROWS_MAX;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dendra_base::workload::Operation;
+use dendra_base::workload::RequestKind;
 use serde::Deserialize;
 use std::fmt::Write;
 use std::ops::Range;
@@ -26,7 +26,7 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The kind of the request.
-    pub operation: Operation,
+    pub operation: RequestKind,
     /// Is the key a target, path and query, rather than a key?
     pub is_target: bool,
     /// Where the key is; for [`Ammo::bytes`].
@@ -49,7 +49,7 @@ pub struct Ammo {
 
 /// How a file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum AmmoFormat {
     /// Fields between tabs.
     Tsv,
     /// One JSON object a line.
@@ -60,7 +60,7 @@ pub enum Format {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct AmmoLine {
     op: String,
     key: Option<String>,
     key_base64: Option<String>,
@@ -70,14 +70,14 @@ struct Line {
     at_us: Option<u64>,
 }
 
-impl Format {
+impl AmmoFormat {
     /// By the name of the file: `.tsv`, `.ndjson`, `.jsonl`, `.log`.
-    pub fn of_name(name: &str) -> Option<Format> {
+    pub fn of_name(name: &str) -> Option<AmmoFormat> {
         let (_, extension) = name.rsplit_once('.')?;
         match extension {
-            "tsv" => Some(Format::Tsv),
-            "ndjson" | "jsonl" => Some(Format::Ndjson),
-            "log" => Some(Format::AccessLog),
+            "tsv" => Some(AmmoFormat::Tsv),
+            "ndjson" | "jsonl" => Some(AmmoFormat::Ndjson),
+            "log" => Some(AmmoFormat::AccessLog),
             _ => None,
         }
     }
@@ -88,7 +88,7 @@ impl Ammo {
     ///
     /// # Errors
     /// The sentence, with the number of the line.
-    pub fn parse(text: &[u8], format: Format, value_bytes: u32) -> Result<Ammo, String> {
+    pub fn parse(text: &[u8], format: AmmoFormat, value_bytes: u32) -> Result<Ammo, String> {
         let mut ammo = Ammo::default();
         let mut timed = 0usize;
         let mut first_ns = None;
@@ -98,9 +98,9 @@ impl Ammo {
                 continue;
             }
             let parsed = match format {
-                Format::Tsv => ammo.tsv(line),
-                Format::Ndjson => ammo.ndjson(line),
-                Format::AccessLog => ammo.access_log(line),
+                AmmoFormat::Tsv => ammo.tsv(line),
+                AmmoFormat::Ndjson => ammo.ndjson(line),
+                AmmoFormat::AccessLog => ammo.access_log(line),
             };
             let (mut row, at_ns) = parsed.map_err(|why| format!("line {}: {why}", number + 1))?;
             if let Some(at_ns) = at_ns {
@@ -138,7 +138,7 @@ impl Ammo {
         start..self.arena.len()
     }
 
-    fn plain(&mut self, operation: Operation, key: &[u8], value: Option<&[u8]>) -> Row {
+    fn plain(&mut self, operation: RequestKind, key: &[u8], value: Option<&[u8]>) -> Row {
         Row {
             operation,
             is_target: false,
@@ -159,7 +159,7 @@ impl Ammo {
     }
 
     fn ndjson(&mut self, line: &[u8]) -> Result<(Row, Option<u64>), String> {
-        let line: Line = serde_json::from_slice(line).map_err(|e| e.to_string())?;
+        let line: AmmoLine = serde_json::from_slice(line).map_err(|e| e.to_string())?;
         let operation = operation_named(&line.op)?;
         let bytes = |plain: Option<String>, base64: Option<String>| match (plain, base64) {
             (Some(_), Some(_)) => Err("a field is there twice, plain and in base64".to_owned()),
@@ -243,9 +243,9 @@ impl Ammo {
     }
 }
 
-fn operation_named(name: &str) -> Result<Operation, String> {
+fn operation_named(name: &str) -> Result<RequestKind, String> {
     let lower = name.to_ascii_lowercase();
-    Operation::named(&lower).ok_or_else(|| {
+    RequestKind::named(&lower).ok_or_else(|| {
         format!("{name:?} is no operation that can be sent; use get, put, delete, scan or create")
     })
 }
@@ -277,7 +277,7 @@ fn log_seconds(stamp: &str) -> Option<u64> {
 }
 
 /// One line of NDJSON that `Ammo::parse` reads back; the value is given by its size.
-pub fn ndjson_line(operation: Operation, key: &[u8], value_bytes: usize, at_ns: u64) -> String {
+pub fn ndjson_line(operation: RequestKind, key: &[u8], value_bytes: usize, at_ns: u64) -> String {
     let mut line = format!(r#"{{"op":"{}","#, operation.name());
     let written = match str::from_utf8(key) {
         Ok(text) => write!(line, r#""key":{}"#, serde_json::Value::from(text)),
@@ -297,27 +297,27 @@ mod tests {
 
     #[test]
     fn rows_of_all_three_shapes_are_read() {
-        let tsv = Ammo::parse(b"put\tk\tv\tw\nGET\tk2\r\n", Format::Tsv, 9).expect("it reads");
+        let tsv = Ammo::parse(b"put\tk\tv\tw\nGET\tk2\r\n", AmmoFormat::Tsv, 9).expect("it reads");
         let row = tsv.row(0);
         assert_eq!(
             (tsv.bytes(&row.key), row.operation),
-            (&b"k"[..], Operation::Put)
+            (&b"k"[..], RequestKind::Put)
         );
         assert_eq!(
             row.value.as_ref().map(|range| tsv.bytes(range)),
             Some(&b"v\tw"[..])
         );
-        assert_eq!(tsv.row(3).operation, Operation::Get);
+        assert_eq!(tsv.row(3).operation, RequestKind::Get);
 
         let text = br#"{"op":"put","key_base64":"/w==","value_bytes":5,"at_us":7}"#;
-        let json = Ammo::parse(text, Format::Ndjson, 9).expect("it reads");
+        let json = Ammo::parse(text, AmmoFormat::Ndjson, 9).expect("it reads");
         assert_eq!(json.bytes(&json.row(0).key), b"\xff");
         assert_eq!(json.row(0).value_bytes, 5);
 
         let text = b"::1 - - [31/Dec/2025:23:59:59 +0000] \"GET /v0/entity?id=a HTTP/1.1\" 200 5\n\
             ::1 - - [01/Jan/2026:00:00:00 +0000] \"PUT /v0/entity?id=b HTTP/1.1\" 201 0\n\
             ::1 - - [01/Jan/2026:00:00:00 +0000] \"GET /v0/entity?id=c HTTP/1.1\" 201 0\n";
-        let log = Ammo::parse(text, Format::AccessLog, 9).expect("it reads");
+        let log = Ammo::parse(text, AmmoFormat::AccessLog, 9).expect("it reads");
         assert_eq!(log.bytes(&log.row(0).key), b"/v0/entity?id=a");
         assert_eq!(log.row(1).value_bytes, 9);
         assert_eq!(log.instants(2.0), Some(vec![0, 500_000_000, 750_000_000]));
@@ -326,25 +326,25 @@ mod tests {
     #[test]
     fn a_row_that_cannot_be_read_is_named() {
         for (text, format) in [
-            (&b"get\tk\nfetch\tk"[..], Format::Tsv),
-            (b"get\tk\nget", Format::Tsv),
-            (b"{\"op\":\"get\",\"key\":\"k\"}\n{", Format::Ndjson),
-            (b"x \"GET / HTTP/1.1\"\nx", Format::AccessLog),
+            (&b"get\tk\nfetch\tk"[..], AmmoFormat::Tsv),
+            (b"get\tk\nget", AmmoFormat::Tsv),
+            (b"{\"op\":\"get\",\"key\":\"k\"}\n{", AmmoFormat::Ndjson),
+            (b"x \"GET / HTTP/1.1\"\nx", AmmoFormat::AccessLog),
         ] {
             let error = Ammo::parse(text, format, 0).expect_err("the second row is bad");
             assert!(error.starts_with("line 2: "), "{error}");
         }
-        assert!(Ammo::parse(b"\n\n", Format::Tsv, 0).is_err());
+        assert!(Ammo::parse(b"\n\n", AmmoFormat::Tsv, 0).is_err());
     }
 
     #[test]
     fn what_is_recorded_reads_back() {
         let lines = [
-            ndjson_line(Operation::Put, b"\xff", 5, 3_000),
-            ndjson_line(Operation::Get, b"q\"", 0, 9_000),
+            ndjson_line(RequestKind::Put, b"\xff", 5, 3_000),
+            ndjson_line(RequestKind::Get, b"q\"", 0, 9_000),
         ];
         let text = lines.join("\n").into_bytes();
-        let ammo = Ammo::parse(&text, Format::Ndjson, 100).expect("our own line reads");
+        let ammo = Ammo::parse(&text, AmmoFormat::Ndjson, 100).expect("our own line reads");
         assert_eq!(ammo.bytes(&ammo.row(0).key), b"\xff");
         assert_eq!(ammo.row(0).value_bytes, 5);
         assert_eq!(ammo.bytes(&ammo.row(1).key), b"q\"");

@@ -15,12 +15,12 @@
 //! See: docs/lab/run-json.md.
 
 use crate::run::{
-    Counts, Generator, GeneratorSecond, HEAT_BUCKETS, Latency, OpResult, Phase, PhaseKind, Second,
-    TargetResult, Verdict,
+    Counts, Generator, GeneratorSecond, HEAT_BUCKETS, Latency, OpResult, PhaseKind, PhaseResult,
+    Second, TargetResult, Validity,
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dendra_base::workload::{OPERATIONS, Operation};
+use dendra_base::workload::{OPERATIONS, RequestKind};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 
@@ -46,7 +46,7 @@ pub enum RequestEnd {
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     /// The kind of the request.
-    pub operation: Operation,
+    pub operation: RequestKind,
     /// Index of the target.
     pub target: usize,
     /// Planned instant.
@@ -198,18 +198,18 @@ fn count_status(statuses: &mut Vec<(u16, u64)>, status: u16, times: u64) {
 }
 
 /// Is a status what was asked for?
-fn verdict_of(operation: Operation, status: u16) -> Said {
+fn verdict_of(operation: RequestKind, status: u16) -> AnswerClass {
     match (status, operation) {
-        (429 | 503 | 507, _) => Said::NotNow,
-        (100..=399, _) => Said::Done,
-        (404, Operation::Get | Operation::Delete | Operation::Scan) => Said::Missing,
-        (412, Operation::Create | Operation::CompareAndSet) => Said::ConditionFailed,
-        _ => Said::Failed,
+        (429 | 503 | 507, _) => AnswerClass::NotNow,
+        (100..=399, _) => AnswerClass::Done,
+        (404, RequestKind::Get | RequestKind::Delete | RequestKind::Scan) => AnswerClass::Missing,
+        (412, RequestKind::Create | RequestKind::CompareAndSet) => AnswerClass::ConditionFailed,
+        _ => AnswerClass::Failed,
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Said {
+enum AnswerClass {
     Done,
     Missing,
     ConditionFailed,
@@ -217,9 +217,12 @@ enum Said {
     Failed,
 }
 
-impl Said {
+impl AnswerClass {
     fn is_ok(self) -> bool {
-        matches!(self, Said::Done | Said::Missing | Said::ConditionFailed)
+        matches!(
+            self,
+            AnswerClass::Done | AnswerClass::Missing | AnswerClass::ConditionFailed
+        )
     }
 }
 
@@ -228,14 +231,14 @@ fn count_end(counts: &mut Counts, ended: &Ended) {
         RequestEnd::Answer(status) => {
             counts.answered += 1;
             match verdict_of(ended.operation, status) {
-                Said::NotNow => counts.refused += 1,
-                Said::Failed => counts.failed += 1,
-                Said::Done => counts.ok += 1,
-                Said::Missing => {
+                AnswerClass::NotNow => counts.refused += 1,
+                AnswerClass::Failed => counts.failed += 1,
+                AnswerClass::Done => counts.ok += 1,
+                AnswerClass::Missing => {
                     counts.ok += 1;
                     counts.misses += 1;
                 }
-                Said::ConditionFailed => {
+                AnswerClass::ConditionFailed => {
                     counts.ok += 1;
                     counts.conditions_failed += 1;
                 }
@@ -264,14 +267,14 @@ impl OpRecord {
                 count_status(&mut self.statuses, status, 1);
                 let said = verdict_of(ended.operation, status);
                 match said {
-                    Said::NotNow => second.refused += 1,
-                    Said::Failed => second.failed += 1,
+                    AnswerClass::NotNow => second.refused += 1,
+                    AnswerClass::Failed => second.failed += 1,
                     _ => second.ok += 1,
                 }
-                second.misses += u64::from(said == Said::Missing);
+                second.misses += u64::from(said == AnswerClass::Missing);
                 match said {
-                    Said::NotNow => self.refused.add_in(due_second, response_ns),
-                    Said::Failed => self.failed.add_in(due_second, response_ns),
+                    AnswerClass::NotNow => self.refused.add_in(due_second, response_ns),
+                    AnswerClass::Failed => self.failed.add_in(due_second, response_ns),
                     _ => {
                         self.response.add_in(due_second, response_ns);
                         self.service.add_in(due_second, service_ns);
@@ -386,7 +389,7 @@ impl Recorder {
     }
 
     /// A request became due.
-    pub fn planned(&mut self, operation: Operation, target: usize, due_ns: u64) {
+    pub fn planned(&mut self, operation: RequestKind, target: usize, due_ns: u64) {
         let phase = self.phase(due_ns);
         let second = (due_ns.saturating_sub(phase.start_ns) / SECOND_NS) as usize;
         if let Some(target) = phase.target_mut(target) {
@@ -399,7 +402,7 @@ impl Recorder {
 
     /// A request went out; it could have done so at `ready_ns`. `is_first` is false for the second
     /// half of an operation that reads and writes.
-    pub fn sent(&mut self, operation: Operation, target: usize, at: SentAt, bytes: u64) {
+    pub fn sent(&mut self, operation: RequestKind, target: usize, at: SentAt, bytes: u64) {
         let limit_ns = self.lag_limit_ns;
         let lag_ns = at.sent_ns.saturating_sub(at.ready_ns);
         if at.is_first {
@@ -572,10 +575,16 @@ impl PhaseRecord {
     }
 
     /// The phase as it is written; the verdict is the caller's.
-    pub fn finish(&self, name: String, kind: PhaseKind, origin_s: f64, lag_limit_us: f64) -> Phase {
+    pub fn finish(
+        &self,
+        name: String,
+        kind: PhaseKind,
+        origin_s: f64,
+        lag_limit_us: f64,
+    ) -> PhaseResult {
         let mut counts = Counts::default();
         let mut ops = Vec::new();
-        for (operation, record) in Operation::ALL.iter().zip(&self.ops) {
+        for (operation, record) in RequestKind::ALL.iter().zip(&self.ops) {
             let Some(record) = record else { continue };
             let mut own = record.counts.clone();
             own.statuses = record.statuses.iter().copied().collect();
@@ -596,13 +605,13 @@ impl PhaseRecord {
             0 => 0.0,
             sent => self.cpu_s * 1e6 / sent as f64,
         };
-        Phase {
+        PhaseResult {
             name,
             kind,
             start_s: origin_s + self.start_ns as f64 / 1e9,
             length_s: (self.end_ns - self.start_ns) as f64 / 1e9,
             rate: 0.0,
-            verdict: Verdict::Valid,
+            verdict: Validity::Valid,
             counts,
             ops,
             targets,
@@ -636,7 +645,7 @@ mod tests {
 
     fn ended(end: RequestEnd, due_ns: u64, done_ns: u64) -> Ended {
         Ended {
-            operation: Operation::Get,
+            operation: RequestKind::Get,
             target: 0,
             due_ns,
             sent_ns: due_ns + 10,
@@ -663,7 +672,7 @@ mod tests {
         for (i, end) in ends.into_iter().enumerate() {
             // The first four belong to the first phase, although the last ends behind it.
             let due_ns = i as u64 * SECOND_NS / 4;
-            recorder.planned(Operation::Get, 0, due_ns);
+            recorder.planned(RequestKind::Get, 0, due_ns);
             recorder.ended(&ended(end, due_ns, due_ns + SECOND_NS / 2));
         }
         let phases = recorder.into_phases();
@@ -700,8 +709,8 @@ mod tests {
                 is_first: i % 7 != 0,
             };
             for recorder in [&mut alone, &mut first_of_two] {
-                recorder.planned(Operation::Get, 0, due_ns);
-                recorder.sent(Operation::Get, 0, at, 50);
+                recorder.planned(RequestKind::Get, 0, due_ns);
+                recorder.sent(RequestKind::Get, 0, at, 50);
                 recorder.ended(&ended(end, due_ns, due_ns + 5000 + i as u64));
             }
         }
@@ -723,7 +732,7 @@ mod tests {
         for i in 0..1000u64 {
             let end = ended(RequestEnd::Answer(200), i, i * 1000 + 5);
             for recorder in [&mut whole, &mut halves[(i % 2) as usize]] {
-                recorder.planned(Operation::Get, 0, i);
+                recorder.planned(RequestKind::Get, 0, i);
                 recorder.ended(&end);
             }
         }

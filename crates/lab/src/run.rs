@@ -47,30 +47,30 @@ pub struct Run {
     /// Where the generator ran.
     pub machine: Machine,
     /// What was set, defaults included.
-    pub settings: Settings,
+    pub settings: GeneratorSettings,
     /// What the requests ask for.
     pub workload: WorkloadNote,
     /// Whom they ask.
-    pub targets: Vec<Target>,
+    pub targets: Vec<TargetServer>,
     /// Can the figures be used? The worst of the phases that are measured.
-    pub verdict: Verdict,
+    pub verdict: Validity,
     /// The run ended before its plan did: by Ctrl-C, or because the target went away.
     pub is_cut: bool,
     /// Sentences for the reader: what to know before believing a figure.
     pub notes: Vec<String>,
     /// In order of time.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<PhaseResult>,
     /// What the targets said of themselves; only those that were asked.
-    pub servers: Vec<Server>,
+    pub servers: Vec<ServerSeries>,
     /// `--find-max`
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub search: Option<Search>,
+    pub search: Option<SearchCourse>,
     /// `--overload`
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overload: Option<Overload>,
+    pub overload: Option<OverloadCourse>,
     /// `--profile`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub profiles: Vec<Profile>,
+    pub profiles: Vec<TargetProfile>,
 }
 
 /// What measured.
@@ -102,7 +102,7 @@ pub struct Machine {
 
 /// How the generator was set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct GeneratorSettings {
     /// Open or closed.
     pub mode: Mode,
     /// The schedule in words, as `--schedule` takes it.
@@ -160,7 +160,7 @@ pub struct WorkloadNote {
 
 /// One server that is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
+pub struct TargetServer {
     /// As given.
     pub url: String,
     /// Template of the path, `{key}` for the key.
@@ -173,7 +173,7 @@ pub struct Target {
 /// Can figures be used?
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum Validity {
     /// Yes.
     Valid,
     /// No: the sentence says why, and begins `the generator was the bottleneck` when it was.
@@ -185,7 +185,7 @@ pub enum Verdict {
 
 /// A stretch of time with one plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Phase {
+pub struct PhaseResult {
     /// For people: `measure`, `search 3: 40000/s`, `overload 2x`, …
     pub name: String,
     /// What it is for.
@@ -197,7 +197,7 @@ pub struct Phase {
     /// Planned requests a second, mean; zero in a closed loop.
     pub rate: f64,
     /// Is this phase usable?
-    pub verdict: Verdict,
+    pub verdict: Validity,
     /// All operations, all targets.
     pub counts: Counts,
     /// By operation.
@@ -412,7 +412,7 @@ pub struct GeneratorSecond {
 
 /// What a target said of itself while it was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Server {
+pub struct ServerSeries {
     /// Index in [`Run::targets`].
     pub target: usize,
     /// When each sample was taken.
@@ -432,7 +432,7 @@ pub struct Server {
 
 /// The course of `--find-max`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Search {
+pub struct SearchCourse {
     /// The objective, as given.
     pub slo: String,
     /// In order of time.
@@ -489,7 +489,7 @@ pub enum SearchWhy {
 
 /// The course of `--overload`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Overload {
+pub struct OverloadCourse {
     /// The rate that is multiplied: the knee, or the rate that was given.
     pub base_rate: f64,
     /// The rate before and behind each step, a share of `base_rate`; zero in older records, where it was `base_rate`.
@@ -540,7 +540,7 @@ pub struct OverloadStep {
 
 /// A profile of one target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Profile {
+pub struct TargetProfile {
     /// Index in [`Run::targets`].
     pub target: usize,
     /// `cpu`, `alloc`, `lock`, `wall`
@@ -604,11 +604,11 @@ impl Run {
     /// As [`Run::read`], without `Io`.
     pub fn parse(text: &[u8]) -> Result<Run, ReadError> {
         #[derive(Deserialize)]
-        struct Head {
+        struct FormatHead {
             format: u32,
         }
         // The version first: another one may not have our fields.
-        let head: Head = serde_json::from_slice(text).map_err(ReadError::Shape)?;
+        let head: FormatHead = serde_json::from_slice(text).map_err(ReadError::Shape)?;
         if head.format != FORMAT {
             return Err(ReadError::Format(head.format));
         }
@@ -645,7 +645,7 @@ impl Run {
 
     /// The phase that the headline figures come from: the measured one, else the last run at the rate
     /// that a search found, else the last one that measures something.
-    pub fn headline(&self) -> Option<&Phase> {
+    pub fn headline(&self) -> Option<&PhaseResult> {
         let measured = self.phases.iter().find(|p| p.kind == PhaseKind::Measure);
         let found = || {
             let search = self.search.as_ref()?;
@@ -653,7 +653,7 @@ impl Run {
             let step = search.steps.iter().rev().find(at_knee)?;
             self.phases.get(step.phase)
         };
-        let other = |p: &&Phase| {
+        let other = |p: &&PhaseResult| {
             !matches!(
                 p.kind,
                 PhaseKind::Preload | PhaseKind::Warmup | PhaseKind::Profiled
@@ -665,18 +665,18 @@ impl Run {
     }
 }
 
-impl Verdict {
+impl Validity {
     /// Can the figures be used?
     pub fn is_valid(&self) -> bool {
-        matches!(self, Verdict::Valid)
+        matches!(self, Validity::Valid)
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Validity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Verdict::Valid => f.write_str("valid"),
-            Verdict::Invalid { reason } => write!(f, "invalid: {reason}"),
+            Validity::Valid => f.write_str("valid"),
+            Validity::Invalid { reason } => write!(f, "invalid: {reason}"),
         }
     }
 }
@@ -731,7 +731,7 @@ mod tests {
 
     #[test]
     fn a_verdict_is_one_flat_object() {
-        let verdict = Verdict::Invalid {
+        let verdict = Validity::Invalid {
             reason: "late".to_owned(),
         };
         let text = serde_json::to_string(&verdict).expect("it is plain");
@@ -741,13 +741,13 @@ mod tests {
     #[test]
     fn goodput_is_what_was_done_while_the_phase_lasted() {
         let phase = |start_s: f64, ok: &[u64]| {
-            let mut phase = Phase {
+            let mut phase = PhaseResult {
                 name: String::new(),
                 kind: PhaseKind::Overload,
                 start_s,
                 length_s: 2.0,
                 rate: 0.0,
-                verdict: Verdict::Valid,
+                verdict: Validity::Valid,
                 counts: Counts::default(),
                 ops: Vec::new(),
                 targets: Vec::new(),

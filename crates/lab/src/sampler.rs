@@ -16,9 +16,9 @@
 use crate::address::Address;
 use crate::driver::TlsTarget;
 use crate::limits::{ADMIN_BYTES_MAX, ANSWER_BYTES_MAX};
-use crate::run::{Profile, Server};
+use crate::run::{ServerSeries, TargetProfile};
 use dendra_wire::client::{AnswerBody, Asked, ParsedAnswer, parse_answer};
-use dendra_wire::http::{ChunkDecoder, Step};
+use dendra_wire::http::{ChunkDecoder, ChunkItem};
 use rustls::{ClientConnection, StreamOwned};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -109,12 +109,12 @@ fn unchunked(bytes: &[u8]) -> Option<Vec<u8>> {
     let (mut out, mut at) = (Vec::new(), 0);
     loop {
         match decoder.decode(&bytes[at..]).ok()? {
-            Step::More { .. } => return None,
-            Step::Data { start, end } => {
+            ChunkItem::More { .. } => return None,
+            ChunkItem::Data { start, end } => {
                 out.extend_from_slice(&bytes[at + start..at + end]);
                 at += end;
             }
-            Step::End { .. } => return Some(out),
+            ChunkItem::End { .. } => return Some(out),
         }
     }
 }
@@ -140,16 +140,16 @@ pub fn numbers(page: &str) -> BTreeMap<String, f64> {
 /// Collects samples of one target.
 #[derive(Debug, Default)]
 pub struct Samples {
-    server: Server,
+    server: ServerSeries,
 }
 
 impl Samples {
     /// Samples of target number `target`.
     pub fn new(target: usize) -> Samples {
         Samples {
-            server: Server {
+            server: ServerSeries {
                 target,
-                ..Server::default()
+                ..ServerSeries::default()
             },
         }
     }
@@ -175,7 +175,7 @@ impl Samples {
     }
 
     /// The collected numbers; those that never changed apart.
-    pub fn finish(mut self) -> Server {
+    pub fn finish(mut self) -> ServerSeries {
         let all = std::mem::take(&mut self.server.series);
         for (name, series) in all {
             match series.first() {
@@ -198,7 +198,12 @@ fn status(address: &AdminPort) -> serde_json::Value {
 }
 
 /// Samples `address` once a second until `is_over`. Times count from `origin`.
-pub fn sample(target: usize, address: &AdminPort, origin: Instant, is_over: &AtomicBool) -> Server {
+pub fn sample(
+    target: usize,
+    address: &AdminPort,
+    origin: Instant,
+    is_over: &AtomicBool,
+) -> ServerSeries {
     let mut samples = Samples::new(target);
     samples.server.status[0] = status(address);
     let mut next = Instant::now();
@@ -233,11 +238,11 @@ pub fn profile(
     kind: &str,
     seconds: u64,
     origin: Instant,
-) -> Result<Profile, String> {
+) -> Result<TargetProfile, String> {
     let start_s = origin.elapsed().as_secs_f64();
     let path = format!("/debug/profile/{kind}?seconds={seconds}&format=folded");
     let body = fetch(address, &path, Duration::from_secs(seconds + 10))?;
-    Ok(Profile {
+    Ok(TargetProfile {
         target,
         kind: kind.to_owned(),
         start_s,

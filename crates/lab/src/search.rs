@@ -19,7 +19,7 @@
 //! Not here: running a rate (`experiment/`).
 //! See: docs/lab/run-json.md.
 
-use crate::run::{Search, SearchStep, SearchWhy};
+use crate::run::{SearchCourse, SearchStep, SearchWhy};
 
 /// Runs of one search, at most.
 const RUNS_MAX: usize = 40;
@@ -51,7 +51,7 @@ pub struct Course {
 
 /// The next step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Next {
+pub enum SearchDecision {
     /// Run this rate, and tell the result.
     Try(f64, SearchWhy),
     /// The answer is as good as it gets.
@@ -77,7 +77,7 @@ impl Course {
     }
 
     /// The next step: a function of the steps alone.
-    pub fn decide(&self) -> Next {
+    pub fn decide(&self) -> SearchDecision {
         let (low, high) = (self.low(), self.high());
         if let Some(last) = self.steps.last().filter(|step| step.is_void) {
             let trailing = self.steps.iter().rev();
@@ -85,61 +85,63 @@ impl Course {
             let voids = self.steps.iter().filter(|step| step.is_void).count();
             let is_full = voids >= VOIDS_MAX || self.steps.len() >= RUNS_MAX;
             match in_a_row.count() < VOIDS_OF_RATE_MAX {
-                true if !is_full => return Next::Try(last.rate, last.why),
+                true if !is_full => return SearchDecision::Try(last.rate, last.why),
                 false if !is_full && low > 0.0 && last.rate > low => {}
-                _ => return Next::Limited(last.rate),
+                _ => return SearchDecision::Limited(last.rate),
             }
         }
         if self.steps.len() >= RUNS_MAX {
-            return Next::Found;
+            return SearchDecision::Found;
         }
         if self.steps.is_empty() {
-            return Next::Try(self.start, SearchWhy::Double);
+            return SearchDecision::Try(self.start, SearchWhy::Double);
         }
         if low == 0.0 {
             return match high {
                 Some(high) if high > RATE_MIN => {
-                    Next::Try(round((high / 2.0).max(RATE_MIN)), SearchWhy::Double)
+                    SearchDecision::Try(round((high / 2.0).max(RATE_MIN)), SearchWhy::Double)
                 }
-                _ => Next::Found,
+                _ => SearchDecision::Found,
             };
         }
         let beyond = self.beyond_generator(low);
         let upper = [high, beyond].into_iter().flatten().reduce(f64::min);
         match upper {
             None if low < self.limit => {
-                return Next::Try((low * 2.0).min(self.limit), SearchWhy::Double);
+                return SearchDecision::Try((low * 2.0).min(self.limit), SearchWhy::Double);
             }
             Some(upper) if upper / low > CLOSE => {
                 let middle = round(low * (upper / low).sqrt());
                 if middle > low && middle < upper {
-                    return Next::Try(middle, SearchWhy::Bisect);
+                    return SearchDecision::Try(middle, SearchWhy::Bisect);
                 }
             }
             _ => {}
         }
         let held = self.steps.iter().filter(|s| s.is_met && s.rate == low);
         if held.count() <= REPEATS {
-            return Next::Try(low, SearchWhy::Repeat);
+            return SearchDecision::Try(low, SearchWhy::Repeat);
         }
         match (high, beyond) {
-            (None, Some(rate)) => Next::Limited(rate),
-            (Some(high), Some(rate)) if rate < high && high / low > CLOSE => Next::Limited(rate),
-            _ => Next::Found,
+            (None, Some(rate)) => SearchDecision::Limited(rate),
+            (Some(high), Some(rate)) if rate < high && high / low > CLOSE => {
+                SearchDecision::Limited(rate)
+            }
+            _ => SearchDecision::Found,
         }
     }
 
     /// The result so far; `is_cut` when the search was not brought to its end.
-    pub fn search(&self, is_cut: bool) -> Search {
+    pub fn search(&self, is_cut: bool) -> SearchCourse {
         let generator_limit = match self.decide() {
-            Next::Limited(rate) if !is_cut => Some(rate),
+            SearchDecision::Limited(rate) if !is_cut => Some(rate),
             _ => None,
         };
         let mut sentence = self.sentence(generator_limit);
         if is_cut {
             sentence.push_str("; the search was cut");
         }
-        Search {
+        SearchCourse {
             slo: self.slo.clone(),
             sentence,
             steps: self.steps.clone(),
@@ -235,10 +237,10 @@ mod tests {
     }
 
     /// Searches from `start` where run number `n` of `rate` comes to `measure(n, rate)`.
-    fn search(start: f64, mut measure: impl FnMut(usize, f64) -> Run) -> Search {
+    fn search(start: f64, mut measure: impl FnMut(usize, f64) -> Run) -> SearchCourse {
         let mut course = Course::new("p99<1ms", start, 1e6);
         for run in 1.. {
-            let Next::Try(rate, why) = course.decide() else {
+            let SearchDecision::Try(rate, why) = course.decide() else {
                 break;
             };
             let (is_met, is_void, reason) = match measure(run, rate) {

@@ -14,7 +14,7 @@
 //! Not here: the search (`search.rs`).
 //! See: docs/lab/run-json.md.
 
-use crate::run::Phase;
+use crate::run::PhaseResult;
 use crate::schedule::parse_seconds;
 use crate::summary::all_operations;
 use std::fmt;
@@ -91,7 +91,7 @@ impl Slo {
     ///
     /// # Errors
     /// The clause.
-    pub fn check(&self, phase: &Phase) -> Result<(), String> {
+    pub fn check(&self, phase: &PhaseResult) -> Result<(), String> {
         let counts = &phase.counts;
         if counts.ok == 0 {
             return Err("no request did what was asked".to_owned());
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
     use crate::recorder::{Ended, Recorder, RequestEnd};
     use crate::run::PhaseKind;
-    use dendra_base::workload::Operation;
+    use dendra_base::workload::RequestKind;
 
     #[test]
     fn objectives_are_read_and_others_refused() {
@@ -168,9 +168,9 @@ mod tests {
                 _ => RequestEnd::Answer(200),
             };
             let due_ns = number * SECOND_NS / 100;
-            recorder.planned(Operation::Get, 0, due_ns);
+            recorder.planned(RequestKind::Get, 0, due_ns);
             recorder.ended(&Ended {
-                operation: Operation::Get,
+                operation: RequestKind::Get,
                 target: 0,
                 due_ns,
                 sent_ns: due_ns,

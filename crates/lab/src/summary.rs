@@ -15,7 +15,7 @@
 //! Not here: the figures (`run.rs`).
 //! See: docs/lab/run-json.md.
 
-use crate::run::{Counts, Latency, Mode, OpResult, Phase, Run};
+use crate::run::{Counts, Latency, Mode, OpResult, PhaseResult, Run};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
@@ -32,7 +32,10 @@ pub fn histogram(latency: &Latency) -> Option<Histogram<u64>> {
 }
 
 /// The histogram of all operations of a phase.
-pub fn all_operations(phase: &Phase, of: impl Fn(&OpResult) -> &Latency) -> Option<Histogram<u64>> {
+pub fn all_operations(
+    phase: &PhaseResult,
+    of: impl Fn(&OpResult) -> &Latency,
+) -> Option<Histogram<u64>> {
     let mut parts = phase.ops.iter().filter_map(|op| histogram(of(op)));
     let first = parts.next()?;
     Some(parts.fold(first, |mut sum, part| {
@@ -167,7 +170,7 @@ fn spectrum(text: &mut Text, histogram: &Histogram<u64>) {
     ));
 }
 
-fn totals(text: &mut Text, phase: &Phase) {
+fn totals(text: &mut Text, phase: &PhaseResult) {
     let counts = &phase.counts;
     let length_s = phase.length_s.max(1e-9);
     text.line(format_args!(
@@ -225,7 +228,7 @@ fn accounts(counts: &Counts) -> String {
     )
 }
 
-fn by_operation(text: &mut Text, phase: &Phase) {
+fn by_operation(text: &mut Text, phase: &PhaseResult) {
     let p = |latency: &Latency, name: &str| {
         latency
             .percentiles_us
@@ -253,7 +256,7 @@ fn by_operation(text: &mut Text, phase: &Phase) {
     }
 }
 
-fn own_error(text: &mut Text, run: &Run, phase: &Phase) {
+fn own_error(text: &mut Text, run: &Run, phase: &PhaseResult) {
     let generator = &phase.generator;
     let lag = |name: &str| {
         let us = generator.send_lag.percentiles_us.get(name);

@@ -15,12 +15,12 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dendra_base::workload::{OPERATIONS, Operation};
+use dendra_base::workload::{OPERATIONS, RequestKind};
 use dendra_wire::percent;
 
 /// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum TemplatePart {
     Text(Vec<u8>),
     Key,
     KeyBase64,
@@ -30,12 +30,12 @@ enum Piece {
 }
 
 /// Names of the places to fill.
-const PLACES: [(&str, Piece); 5] = [
-    ("{key}", Piece::Key),
-    ("{key_base64}", Piece::KeyBase64),
-    ("{value}", Piece::Value),
-    ("{value_base64}", Piece::ValueBase64),
-    ("{limit}", Piece::Limit),
+const PLACES: [(&str, TemplatePart); 5] = [
+    ("{key}", TemplatePart::Key),
+    ("{key_base64}", TemplatePart::KeyBase64),
+    ("{value}", TemplatePart::Value),
+    ("{value_base64}", TemplatePart::ValueBase64),
+    ("{limit}", TemplatePart::Limit),
 ];
 
 /// The places that can be filled in, for a sentence.
@@ -58,7 +58,7 @@ pub fn unknown_place(target: &str) -> Option<&str> {
     None
 }
 
-fn pieces(text: &str) -> Vec<Piece> {
+fn pieces(text: &str) -> Vec<TemplatePart> {
     let mut out = Vec::new();
     let mut plain = Vec::new();
     let mut rest = text;
@@ -66,7 +66,7 @@ fn pieces(text: &str) -> Vec<Piece> {
         match PLACES.iter().find(|(name, _)| rest.starts_with(name)) {
             Some((name, place)) => {
                 if !plain.is_empty() {
-                    out.push(Piece::Text(std::mem::take(&mut plain)));
+                    out.push(TemplatePart::Text(std::mem::take(&mut plain)));
                 }
                 out.push(place.clone());
                 rest = &rest[name.len()..];
@@ -79,7 +79,7 @@ fn pieces(text: &str) -> Vec<Piece> {
         }
     }
     if !plain.is_empty() {
-        out.push(Piece::Text(plain));
+        out.push(TemplatePart::Text(plain));
     }
     out
 }
@@ -101,10 +101,10 @@ pub struct Fill<'a> {
 #[derive(Clone, Debug)]
 pub struct Template {
     /// Method, a space, and the target.
-    line: Vec<Piece>,
+    line: Vec<TemplatePart>,
     /// Everything from ` HTTP/1.1` to the last line that never changes.
     fields: Vec<u8>,
-    body: Option<Vec<Piece>>,
+    body: Option<Vec<TemplatePart>>,
 }
 
 fn decimal(mut number: u64, out: &mut Vec<u8>) {
@@ -146,14 +146,16 @@ impl Template {
     pub fn render(&self, fill: &Fill<'_>, out: &mut Vec<u8>) {
         for piece in &self.line {
             match piece {
-                Piece::Text(text) => out.extend_from_slice(text),
-                Piece::Key => percent::encode_into(fill.key, out),
-                Piece::Value => percent::encode_into(fill.value, out),
-                Piece::KeyBase64 => percent::encode_into(STANDARD.encode(fill.key).as_bytes(), out),
-                Piece::ValueBase64 => {
+                TemplatePart::Text(text) => out.extend_from_slice(text),
+                TemplatePart::Key => percent::encode_into(fill.key, out),
+                TemplatePart::Value => percent::encode_into(fill.value, out),
+                TemplatePart::KeyBase64 => {
+                    percent::encode_into(STANDARD.encode(fill.key).as_bytes(), out)
+                }
+                TemplatePart::ValueBase64 => {
                     percent::encode_into(STANDARD.encode(fill.value).as_bytes(), out);
                 }
-                Piece::Limit => decimal(u64::from(fill.limit), out),
+                TemplatePart::Limit => decimal(u64::from(fill.limit), out),
             }
         }
         out.extend_from_slice(&self.fields);
@@ -170,30 +172,32 @@ impl Template {
         out.extend_from_slice(b"\r\n\r\n");
         for piece in body {
             match piece {
-                Piece::Text(text) => out.extend_from_slice(text),
-                Piece::Key => out.extend_from_slice(fill.key),
-                Piece::Value => out.extend_from_slice(fill.value),
-                Piece::KeyBase64 => out.extend_from_slice(STANDARD.encode(fill.key).as_bytes()),
-                Piece::ValueBase64 => {
+                TemplatePart::Text(text) => out.extend_from_slice(text),
+                TemplatePart::Key => out.extend_from_slice(fill.key),
+                TemplatePart::Value => out.extend_from_slice(fill.value),
+                TemplatePart::KeyBase64 => {
+                    out.extend_from_slice(STANDARD.encode(fill.key).as_bytes())
+                }
+                TemplatePart::ValueBase64 => {
                     out.extend_from_slice(STANDARD.encode(fill.value).as_bytes());
                 }
-                Piece::Limit => decimal(u64::from(fill.limit), out),
+                TemplatePart::Limit => decimal(u64::from(fill.limit), out),
             }
         }
     }
 }
 
-fn body_len(body: &[Piece], fill: &Fill<'_>) -> u64 {
+fn body_len(body: &[TemplatePart], fill: &Fill<'_>) -> u64 {
     let in_base64 = |bytes: &[u8]| bytes.len().div_ceil(3) * 4;
     let len: usize = body
         .iter()
         .map(|piece| match piece {
-            Piece::Text(text) => text.len(),
-            Piece::Key => fill.key.len(),
-            Piece::Value => fill.value.len(),
-            Piece::KeyBase64 => in_base64(fill.key),
-            Piece::ValueBase64 => in_base64(fill.value),
-            Piece::Limit => fill
+            TemplatePart::Text(text) => text.len(),
+            TemplatePart::Key => fill.key.len(),
+            TemplatePart::Value => fill.value.len(),
+            TemplatePart::KeyBase64 => in_base64(fill.key),
+            TemplatePart::ValueBase64 => in_base64(fill.value),
+            TemplatePart::Limit => fill
                 .limit
                 .checked_ilog10()
                 .map_or(1, |log| log as usize + 1),
@@ -204,7 +208,7 @@ fn body_len(body: &[Piece], fill: &Fill<'_>) -> u64 {
 
 /// How requests of a target look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Style {
+pub struct RequestStyle {
     /// Path and query with places, for every operation; none means Dendra's own routes.
     pub path: Option<String>,
     /// Method for every operation; none means GET, PUT and DELETE by operation.
@@ -231,7 +235,7 @@ pub struct Templates {
 
 impl Templates {
     /// Those of `style` for a target whose base path is `base`.
-    pub fn new(style: &Style, host: &str, base: &str) -> Templates {
+    pub fn new(style: &RequestStyle, host: &str, base: &str) -> Templates {
         let base = base.trim_end_matches('/');
         let and = |mark: &str| match style.query.as_str() {
             "" => String::new(),
@@ -265,12 +269,14 @@ impl Templates {
     }
 
     /// The first request of an operation.
-    pub fn first(&self, operation: Operation) -> &Template {
+    pub fn first(&self, operation: RequestKind) -> &Template {
         match operation {
-            Operation::Get | Operation::ReadModifyWrite | Operation::CompareAndSet => &self.read,
-            Operation::Put | Operation::Insert | Operation::Create => &self.write,
-            Operation::Delete => &self.delete,
-            Operation::Scan => &self.scan,
+            RequestKind::Get | RequestKind::ReadModifyWrite | RequestKind::CompareAndSet => {
+                &self.read
+            }
+            RequestKind::Put | RequestKind::Insert | RequestKind::Create => &self.write,
+            RequestKind::Delete => &self.delete,
+            RequestKind::Scan => &self.scan,
         }
     }
 
@@ -307,7 +313,7 @@ const _: () = assert!(OPERATIONS == 8);
 mod tests {
     use super::*;
 
-    fn text(templates: &Templates, operation: Operation, condition: &[u8]) -> String {
+    fn text(templates: &Templates, operation: RequestKind, condition: &[u8]) -> String {
         let fill = Fill {
             key: b"a b",
             value: b"\"v\"",
@@ -321,17 +327,17 @@ mod tests {
 
     #[test]
     fn a_write_to_dendra_is_its_own_route_with_the_condition() {
-        let style = Style {
+        let style = RequestStyle {
             query: "ack=1".to_owned(),
-            ..Style::default()
+            ..RequestStyle::default()
         };
         let templates = Templates::new(&style, "h:1", "/");
         assert_eq!(
-            text(&templates, Operation::Create, b"If-None-Match: *"),
+            text(&templates, RequestKind::Create, b"If-None-Match: *"),
             "PUT /v0/entity?id=a%20b&ack=1 HTTP/1.1\r\nHost: h:1\r\nIf-None-Match: *\r\n\
              Content-Length: 3\r\n\r\n\"v\""
         );
-        let scan = text(&templates, Operation::Scan, b"");
+        let scan = text(&templates, RequestKind::Scan, b"");
         assert!(
             scan.starts_with("GET /v0/entities?start=a%20b&limit=10 HTTP/1.1\r\n"),
             "{scan}"
@@ -347,12 +353,12 @@ mod tests {
 
     #[test]
     fn another_store_is_asked_by_templates_and_json_braces_stay() {
-        let style = Style {
+        let style = RequestStyle {
             path: Some("/v3/kv/put".to_owned()),
             method: Some("POST".to_owned()),
             body: Some(r#"{"key": "{key_base64}", "n": {limit}, "x": {}}"#.to_owned()),
             fields: vec!["A: b".to_owned()],
-            ..Style::default()
+            ..RequestStyle::default()
         };
         let templates = Templates::new(&style, "h", "");
         let body = r#"{"key": "YSBi", "n": 10, "x": {}}"#;
@@ -360,7 +366,7 @@ mod tests {
             "POST /v3/kv/put HTTP/1.1\r\nHost: h\r\nA: b\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
-        assert_eq!(text(&templates, Operation::Get, b""), expected);
+        assert_eq!(text(&templates, RequestKind::Get, b""), expected);
     }
 
     #[test]

@@ -13,11 +13,11 @@
 //! See: docs/lab/run-json.md.
 
 use crate::limits::{BUSY_SHARE_MAX, MISSED_SHARE_MAX};
-use crate::run::{Generator, Mode, Phase, PhaseKind, Run, Search, Second, Verdict};
+use crate::run::{Generator, Mode, PhaseKind, PhaseResult, Run, SearchCourse, Second, Validity};
 
 /// The verdict on one phase.
-pub fn of(mode: Mode, sent: u64, generator: &Generator) -> Verdict {
-    let fault = |why: String| Verdict::Invalid {
+pub fn of(mode: Mode, sent: u64, generator: &Generator) -> Validity {
+    let fault = |why: String| Validity::Invalid {
         reason: format!("the generator was the bottleneck: {why}"),
     };
     let missed_share = generator.missed as f64 / sent.max(1) as f64;
@@ -37,21 +37,21 @@ pub fn of(mode: Mode, sent: u64, generator: &Generator) -> Verdict {
             generator.busiest_share.min(1.0) * 100.0
         ));
     }
-    Verdict::Valid
+    Validity::Valid
 }
 
 /// The verdict on a run: that of its worst phase among those that are measured. A step of a search may be
 /// void, and is tried again; the search is void as a whole when it ended for the generator.
-pub fn judge_run(phases: &[Phase], search: Option<&Search>) -> Verdict {
+pub fn judge_run(phases: &[PhaseResult], search: Option<&SearchCourse>) -> Validity {
     if let Some(search) = search.filter(|search| search.generator_limit.is_some()) {
-        return Verdict::Invalid {
+        return Validity::Invalid {
             reason: format!(
                 "the generator was the bottleneck before the target was: {}",
                 search.sentence
             ),
         };
     }
-    let counts = |phase: &&Phase| {
+    let counts = |phase: &&PhaseResult| {
         matches!(
             phase.kind,
             PhaseKind::Measure | PhaseKind::Overload | PhaseKind::Recovery
@@ -63,7 +63,7 @@ pub fn judge_run(phases: &[Phase], search: Option<&Search>) -> Verdict {
         .map(|phase| &phase.verdict)
         .find(|verdict| !verdict.is_valid())
         .cloned()
-        .unwrap_or(Verdict::Valid)
+        .unwrap_or(Validity::Valid)
 }
 
 /// Did anything at all answer?
@@ -71,7 +71,7 @@ pub fn has_answers(run: &Run) -> bool {
     run.phases.iter().any(|phase| phase.counts.answered > 0)
 }
 
-fn is_measured(phase: &&Phase) -> bool {
+fn is_measured(phase: &&PhaseResult) -> bool {
     !matches!(phase.kind, PhaseKind::Preload | PhaseKind::Warmup)
 }
 
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_search_that_ended_for_the_generator_is_void_and_one_void_step_is_not() {
-        let mut search = Search {
+        let mut search = SearchCourse {
             slo: "p99<1ms".to_owned(),
             steps: Vec::new(),
             knee_low: 1000.0,
@@ -114,7 +114,7 @@ mod tests {
             generator_limit: None,
             sentence: "1000/s hold p99<1ms".to_owned(),
         };
-        assert_eq!(judge_run(&[], Some(&search)), Verdict::Valid);
+        assert_eq!(judge_run(&[], Some(&search)), Validity::Valid);
         search.generator_limit = Some(2000.0);
         let sentence = judge_run(&[], Some(&search)).to_string();
         assert!(
@@ -131,7 +131,7 @@ mod tests {
             busiest_share: 0.5,
             ..Generator::default()
         };
-        assert_eq!(of(Mode::Open, 1000, &calm), Verdict::Valid);
+        assert_eq!(of(Mode::Open, 1000, &calm), Validity::Valid);
         let late = Generator {
             missed: 11,
             ..calm.clone()
@@ -143,7 +143,7 @@ mod tests {
             "{sentence}"
         );
         // A closed loop has no plan to be late for.
-        assert_eq!(of(Mode::Closed, 1000, &late), Verdict::Valid);
+        assert_eq!(of(Mode::Closed, 1000, &late), Validity::Valid);
         let saturated = Generator {
             busiest_share: 0.96,
             ..calm

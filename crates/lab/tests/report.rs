@@ -6,7 +6,7 @@
 mod sample;
 
 use dendra_lab::report::{Side, render_compare, render_run, render_sides, say_sides};
-use dendra_lab::run::{Counts, Mode, OpResult, PhaseKind, Run, Second, Verdict};
+use dendra_lab::run::{Counts, Mode, OpResult, PhaseKind, Run, Second, Validity};
 use sample::{Taste, latency, run};
 
 /// Checks that `xml` is one well-formed element: tags nest, attributes are quoted, entities are known.
@@ -170,7 +170,7 @@ fn a_hostile_run_writes_no_markup() {
     run.targets[0].url = evil.to_owned();
     run.targets[0].template = evil.to_owned();
     run.workload.name = evil.to_owned();
-    run.verdict = Verdict::Invalid {
+    run.verdict = Validity::Invalid {
         reason: evil.to_owned(),
     };
     run.machine.cpu_model = evil.to_owned();
@@ -280,7 +280,7 @@ fn a_run_without_any_series_gives_a_page() {
 #[test]
 fn an_invalid_or_cut_or_closed_run_says_so_before_its_first_figure() {
     let mut run = run(Taste::default());
-    run.verdict = Verdict::Invalid {
+    run.verdict = Validity::Invalid {
         reason: "the generator was the bottleneck".to_owned(),
     };
     run.is_cut = true;
@@ -409,7 +409,7 @@ fn the_verdict_as_text_names_what_moved_and_passes_no_control_character_on() {
 fn invalid_runs_take_no_part_in_a_judgement() {
     let mut new = repeats(900.0, 10);
     for run in &mut new {
-        run.verdict = Verdict::Invalid {
+        run.verdict = Validity::Invalid {
             reason: "the generator was the bottleneck".to_owned(),
         };
     }

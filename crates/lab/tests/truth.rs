@@ -17,9 +17,9 @@
 mod support;
 
 use dendra_base::Workload;
-use dendra_base::workload::{OPERATIONS, Operation};
+use dendra_base::workload::{OPERATIONS, RequestKind};
 use dendra_lab::driver::Idle;
-use dendra_lab::run::{Mode, Verdict};
+use dendra_lab::run::{Mode, Validity};
 use dendra_lab::summary::all_operations;
 use std::time::Duration;
 use support::{FakeServer, Reply, excesses, run, setup};
@@ -130,7 +130,7 @@ const ATTEMPTS: usize = 12;
 
 /// Median of what was seen from the send, microseconds, where a gap between two requests is many times what an answer
 /// takes.
-fn service_p50_us(operation: Operation, reply: &Reply) -> f64 {
+fn service_p50_us(operation: RequestKind, reply: &Reply) -> f64 {
     let reply = reply.clone();
     let server = FakeServer::start(move |_| reply.clone());
     let mut setup = setup(server.url(), RATE_WITH_GAPS, 0.5);
@@ -148,7 +148,7 @@ fn an_answer_is_not_late_because_it_was_read_at_the_next_instant() {
     let at_once = Reply::After(Duration::ZERO, 200);
     let until_closed = Reply::Last(b"HTTP/1.1 200 OK\r\n\r\nv");
     let gap_us = 1e6 / RATE_WITH_GAPS;
-    let (get, both) = (Operation::Get, Operation::CompareAndSet);
+    let (get, both) = (RequestKind::Get, RequestKind::CompareAndSet);
     for (operation, reply) in [
         // Slept through, and stamped by the kernel.
         (get, &at_once),
@@ -184,7 +184,7 @@ fn a_generator_that_cannot_keep_up_voids_its_run() {
         assert_eq!(phase.counts.planned, 2_500_000);
         // Where the machine gives the server less than the generator, it is the server that cannot keep up.
         match &run.verdict {
-            Verdict::Invalid { reason }
+            Validity::Invalid { reason }
                 if reason.starts_with("the generator was the bottleneck") =>
             {
                 return;

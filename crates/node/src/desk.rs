@@ -30,9 +30,9 @@ use crate::limits::{
 };
 use crate::member::MemberIndex;
 use crate::purpose::{OpId, Purpose, Recipient, Requester, WalkId};
-use crate::replica::job::Job;
+use crate::replica::job::ProtocolJob;
 use crate::ring::{Partition, Ring};
-use crate::rounds::Rounds;
+use crate::rounds::RoundStats;
 use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreTicket};
 use crate::topology::Topology;
 use crate::turns::Turns;
@@ -88,7 +88,7 @@ pub(crate) enum Order {
     /// A copy is written.
     Write { requester: Requester },
     /// A promise or an acceptance is under way.
-    Protocol(Box<Job>),
+    Protocol(Box<ProtocolJob>),
     /// A part of a range is read for a scan.
     Page { requester: Requester, range: Range },
     /// A hint is kept.
@@ -190,7 +190,7 @@ pub(crate) struct Desk {
     pub(crate) disputes: Disputes,
     pub(crate) prng: Prng,
     pub(crate) health: Health,
-    pub(crate) rounds: Rounds,
+    pub(crate) rounds: RoundStats,
     pub(crate) asks: Ledger<OpenAsk>,
     pub(crate) orders: Ledger<Order>,
     pub(crate) inbox: VecDeque<(Purpose, Answer)>,
@@ -224,7 +224,7 @@ impl Desk {
             readiness: Readiness::default(),
             disputes: Disputes::default(),
             health: Health::new(members),
-            rounds: Rounds::default(),
+            rounds: RoundStats::default(),
             asks: Ledger::new(prng.next_u64()),
             orders: Ledger::new(prng.next_u64()),
             inbox: VecDeque::new(),

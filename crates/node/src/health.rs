@@ -21,7 +21,7 @@ use crate::member::MemberIndex;
 
 /// The links and response times of one member.
 #[derive(Clone, Copy, Debug)]
-struct Peer {
+struct MemberHealth {
     is_up: bool,
     /// Until when a link is hoped for, while there is none.
     expected_until_us: u64,
@@ -60,13 +60,13 @@ pub(crate) enum Links {
 /// The state of all members.
 #[derive(Debug)]
 pub(crate) struct Health {
-    peers: Vec<Peer>,
+    peers: Vec<MemberHealth>,
 }
 
 impl Health {
     /// Nothing is known: all have links, and the patience of a fresh link.
     pub(crate) fn new(members: usize) -> Health {
-        let fresh = Peer {
+        let fresh = MemberHealth {
             is_up: true,
             expected_until_us: 0,
             is_measured: false,
@@ -81,7 +81,7 @@ impl Health {
     /// There are as many members now. The new ones have no links yet.
     pub(crate) fn grow(&mut self, members: usize) {
         let fresh = Health::new(1).peers[0];
-        let fresh = Peer {
+        let fresh = MemberHealth {
             is_up: false,
             ..fresh
         };
@@ -177,7 +177,7 @@ impl Health {
     }
 }
 
-impl Peer {
+impl MemberHealth {
     fn sample(&mut self, us: u64) {
         // A pause of the whole process is no news about the peer: nothing counts above a second.
         let us = us.min(1_000_000);

@@ -28,7 +28,7 @@
 //! walk.rs       SourceWalk         the copies of another member, page by page
 //! hints.rs      HintRoom           writes kept for members that did not confirm them
 //! health.rs     Health             which peer to ask first, and when to ask another one
-//! rounds.rs     Rounds             how long each round took, for the metrics
+//! rounds.rs     RoundStats         how long each round took, for the metrics
 //! limits.rs                        the numbers of the above, with their reasons
 //! ```
 //!
@@ -75,7 +75,7 @@ mod turns;
 mod walk;
 pub mod walls;
 
-pub use admission::{Class, Entry, Gate, LocalGate, LocalPermit, Permit, Refusal, admit};
+pub use admission::{Class, Entry, Gate, LocalGate, LocalPermit, Permit, RefusedBy, admit};
 pub use compare::progress::{CompareReport, Comparisons};
 pub use config::NodeConfig;
 pub use health::PeerHealth;
@@ -87,7 +87,7 @@ pub use membership::Membership;
 pub use node::Node;
 pub use outcome::{Known, Outcome};
 pub use ring::{Partition, Ring};
-pub use rounds::{Round, Rounds};
+pub use rounds::{Round, RoundStats};
 pub use standing::Line;
 pub use steward::Steward;
 pub use topology::{BadMember, BadTopology, Member, Topology};

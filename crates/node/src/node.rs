@@ -1,7 +1,7 @@
 //! One member of the cluster as one event loop sees it: events in, effects out, nothing else.
 //!
 //! ```text
-//! Begin, Scan, Gone ───► coordinator: one `Op` per client's operation, one `Scan` per page
+//! Begin, Scan, Gone ───► coordinator: one `Op` per client's operation, one `ScanOp` per page
 //! Asked ───────────────► replica
 //! Withdrawn ───────────► desk: which orders?   ─► Cancel
 //! Answered, Link ──────► desk: which question? ─► coordinator, hints
@@ -25,7 +25,7 @@ use crate::compare::Comparer;
 use crate::compare::progress::CompareReport;
 use crate::config::NodeConfig;
 use crate::coordinator::clock::{Probes, send_probe};
-use crate::coordinator::scan::{Scan, Scanning};
+use crate::coordinator::scan::{ScanOp, Scanning};
 use crate::coordinator::stage::{Stage, WaitFor};
 use crate::coordinator::{Breadth, Intent, Op};
 use crate::desk::{Desk, Order, Turn};
@@ -44,7 +44,7 @@ use crate::plausible;
 use crate::purpose::{OpId, Purpose, Walker};
 use crate::repair::Repairer;
 use crate::replica;
-use crate::rounds::Rounds;
+use crate::rounds::RoundStats;
 use crate::step::{
     AskId, ClientTicket, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
 };
@@ -59,7 +59,7 @@ pub struct Node {
     desk: Desk,
     ops: Ledger<Op>,
     probes: Probes,
-    scans: Ledger<Scan>,
+    scans: Ledger<ScanOp>,
     keeper: Keeper,
     loader: Loader,
     comparer: Comparer,
@@ -130,7 +130,7 @@ impl Node {
                 range,
                 bytes,
                 deadline_us,
-            } => self.scan(turn, Scan::new(client, range, bytes, deadline_us)),
+            } => self.scan(turn, ScanOp::new(client, range, bytes, deadline_us)),
             Event::Gone { client } => self.gone.push(client),
             Event::Asked { asker, stamp, ask } => {
                 replica::asked(&mut self.desk, turn, asker, stamp, ask);
@@ -237,7 +237,7 @@ impl Node {
     }
 
     /// How long the rounds of operations took so far.
-    pub fn rounds(&self) -> &Rounds {
+    pub fn rounds(&self) -> &RoundStats {
         &self.desk.rounds
     }
 
@@ -550,7 +550,7 @@ impl Node {
         }
     }
 
-    fn scan(&mut self, turn: &mut Turn<'_>, scan: Scan) {
+    fn scan(&mut self, turn: &mut Turn<'_>, scan: ScanOp) {
         let (due_us, is_full) = (scan.due_us(), self.scans.len() >= SCANS_MAX);
         let id = self.scans.insert(scan, due_us);
         self.with_scan(turn, id, |scan, desk, turn| {
@@ -568,7 +568,7 @@ impl Node {
         &mut self,
         turn: &mut Turn<'_>,
         id: u64,
-        work: impl FnOnce(&mut Scan, &mut Desk, &mut Turn<'_>) -> Scanning,
+        work: impl FnOnce(&mut ScanOp, &mut Desk, &mut Turn<'_>) -> Scanning,
     ) {
         let Some(scan) = self.scans.find_mut(id) else {
             return;

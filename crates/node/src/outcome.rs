@@ -21,7 +21,7 @@
 //! operating errors.
 //! See: docs/api.md, "Receipts".
 
-use crate::admission::Refusal;
+use crate::admission::RefusedBy;
 use crate::member::MemberIndex;
 use dendra_base::Version;
 use dendra_base::peer::Refused;
@@ -63,7 +63,7 @@ pub enum Outcome {
     /// A gate or the engine refused; nothing changed.
     Overloaded {
         /// Which, and when to come again.
-        refusal: Refusal,
+        refusal: RefusedBy,
     },
     /// The deadline passed before the work was started; nothing changed.
     DeadlinePassed,
@@ -133,7 +133,7 @@ mod tests {
             Outcome::ConditionFailed { current: None },
             Outcome::DeadlinePassed,
             Outcome::Overloaded {
-                refusal: Refusal::DiskFull,
+                refusal: RefusedBy::DiskFull,
             },
         ];
         for outcome in failed {

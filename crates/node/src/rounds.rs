@@ -96,13 +96,13 @@ pub struct RoundTimes {
 
 /// The rounds of one event loop since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rounds {
+pub struct RoundStats {
     times: [RoundTimes; Round::ALL.len()],
     hedges: u64,
     wasteful: u64,
 }
 
-impl Rounds {
+impl RoundStats {
     /// How long the rounds of this kind took.
     pub fn of(&self, round: Round) -> &RoundTimes {
         &self.times[round as usize]
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_time_falls_into_the_first_bucket_that_holds_it() {
-        let mut rounds = Rounds::default();
+        let mut rounds = RoundStats::default();
         for us in [50, 51, 61_000_000] {
             rounds.note(Round::Write, us);
         }

@@ -79,6 +79,9 @@ pub enum StoreFailure {
     Poisoned,
 }
 
+/// A page of a space: stored keys with their cells, tombstones included, and where to go on.
+pub type Paged = Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>;
+
 /// The fate of a write to the own store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreOutcome {
@@ -194,8 +197,8 @@ pub enum Event {
     Paged {
         /// Of the order.
         ticket: StoreTicket,
-        /// Stored keys of the space with their cells, tombstones included, and where to go on.
-        result: Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>,
+        /// The page, or why there is none.
+        result: Paged,
     },
     /// The store looked at a part of a space.
     Surveyed {

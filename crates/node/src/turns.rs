@@ -24,7 +24,7 @@ use std::collections::{HashMap, VecDeque};
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    queues: HashMap<Bytes, Queue>,
+    queues: HashMap<Bytes, TurnQueue>,
     /// How many writes have joined a queue: their numbers tell which came before a ballot.
     came: u64,
     /// Writes whose outcome was told in this step, until the node has judged those behind them.
@@ -32,15 +32,15 @@ pub(crate) struct Turns {
 }
 
 #[derive(Debug)]
-struct Queue {
-    waiting: VecDeque<Waiting>,
+struct TurnQueue {
+    waiting: VecDeque<WaitingOp>,
     /// When a write of the queue last became the one ahead.
     moved_us: u64,
 }
 
 /// Where a conditional write stands among those of its key and loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum TurnStanding {
     /// It has not joined the queue.
     New,
     /// In the queue, behind another one.
@@ -53,7 +53,7 @@ pub(crate) enum Standing {
 
 /// An operation that waits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingOp {
     pub(crate) op: OpId,
     /// Its number among all writes that joined a queue of this loop.
     pub(crate) came: u64,
@@ -91,10 +91,10 @@ impl Turns {
         let came = self.came;
         self.came += 1;
         if let Some(queue) = self.queues.get_mut(key) {
-            queue.waiting.push_back(Waiting { op, came });
+            queue.waiting.push_back(WaitingOp { op, came });
             return false;
         }
-        let queue = Queue {
+        let queue = TurnQueue {
             waiting: VecDeque::new(),
             moved_us: now_us,
         };
@@ -116,7 +116,7 @@ impl Turns {
     }
 
     /// Takes the writes that wait for this key: the one ahead is over.
-    pub(crate) fn behind(&mut self, key: &Bytes) -> VecDeque<Waiting> {
+    pub(crate) fn behind(&mut self, key: &Bytes) -> VecDeque<WaitingOp> {
         self.queues
             .remove(key)
             .map(|queue| queue.waiting)
@@ -124,8 +124,8 @@ impl Turns {
     }
 
     /// One of the writes that waited is ahead of the others.
-    pub(crate) fn go_ahead(&mut self, key: &Bytes, waiting: VecDeque<Waiting>, now_us: u64) {
-        let queue = Queue {
+    pub(crate) fn go_ahead(&mut self, key: &Bytes, waiting: VecDeque<WaitingOp>, now_us: u64) {
+        let queue = TurnQueue {
             waiting,
             moved_us: now_us,
         };

@@ -23,7 +23,7 @@ use crate::limits::{LOAD_ASK_US, LOAD_PAGE_BYTES, LOAD_WRITES_MAX, REPAIR_PAGE_B
 use crate::member::MemberIndex;
 use crate::plausible;
 use crate::purpose::{Purpose, Recipient, Requester, WalkId, Walker};
-use crate::replica::job::{IfLost, Question};
+use crate::replica::job::{IfLost, ProtocolQuestion};
 use crate::replica::protocol;
 use crate::replica::record::Record;
 use crate::ring::Partition;
@@ -216,7 +216,7 @@ impl SourceWalk {
                     Walker::Loader => IfLost::Refuse,
                     Walker::Repairer => IfLost::WriteAnew,
                 };
-                let question = Question::Adopt { record, if_lost };
+                let question = ProtocolQuestion::Adopt { record, if_lost };
                 protocol::begin(desk, turn, requester, raw, question, NEVER);
             } else {
                 let key = Key::user(&raw);

@@ -15,7 +15,7 @@
 //! Not here: disks that fail (`FaultyVfs` of the engine).
 //! See: docs/lab/README.md.
 
-use dendra_engine::vfs::{File, OsVfs, Room, Vfs, Wait};
+use dendra_engine::vfs::{DiskSpace, File, OsVfs, Vfs, Wait};
 use dendra_server::{Server, Settings};
 use std::io;
 use std::path::Path;
@@ -74,7 +74,7 @@ impl Vfs for SlowVfs {
         self.folder.lock()
     }
 
-    fn room(&self) -> io::Result<Room> {
+    fn room(&self) -> io::Result<DiskSpace> {
         self.folder.room()
     }
 

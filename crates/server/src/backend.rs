@@ -19,7 +19,7 @@
 //! (`answers.rs`).
 //! See: docs/overload.md.
 
-use crate::admin::metrics::Refused;
+use crate::admin::metrics::RefusalCause;
 use crate::admin::stages::Watch;
 use crate::clients::room::Rooms;
 use crate::clients::seat::{Due, Seat};
@@ -145,7 +145,7 @@ impl Backend {
         request: KeyRequest<'_>,
         watch: &mut Watch,
         show: impl FnMut(Option<CellRef<'_>>) -> R,
-    ) -> Result<Begun<R>, Refused> {
+    ) -> Result<Begun<R>, RefusalCause> {
         match self {
             Backend::Alone(alone) => alone.begin(lane, request, watch, show),
             Backend::Member(member) => member.begin(lane, request).map(Begun::Waits),
@@ -160,7 +160,7 @@ impl Backend {
         lane: &EventLoop,
         seat: &Rc<Seat>,
         read: &mut PendingOperation,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RefusalCause> {
         match self {
             Backend::Alone(alone) => alone.resume(lane, seat, read),
             Backend::Member(_) | Backend::Front(_) => unreachable!("their reads never block"),

@@ -12,7 +12,7 @@ mod support;
 
 use dendra_engine::Durability;
 use dendra_engine::vfs::Vfs;
-use dendra_engine::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
+use dendra_engine::vfs::faulty::{Call, CallFailure, FaultyVfs, Repeat};
 use dendra_engine::vfs::mem::MemVfs;
 use dendra_server::{Phase, Settings, Timeouts};
 use std::io::Write;
@@ -393,7 +393,7 @@ fn a_failed_sync_leaves_the_write_unknown_and_poisons_the_node() {
     let mut client = node.client();
     assert_eq!(client.put("k", b"v").status, 201);
     let next = faulty.calls().of(Call::Sync);
-    faulty.fail(Call::Sync, next, Failure::Io, Repeat::Onwards);
+    faulty.fail(Call::Sync, next, CallFailure::Io, Repeat::Onwards);
     let answer = client.put("k", b"w");
     assert_eq!(answer.status, 504, "{answer:?}");
     assert_eq!(

@@ -2,8 +2,8 @@
 //! among which they are done.
 //!
 //! ```text
-//! seed ─► Shape, clients, walks, faults    as `plan.rs` draws them, for three to nine founders
-//!      ─► Changes                          partitions, budgets, and a list of (when, deed)
+//! seed ─► RunShape, clients, walks, faults  as `plan.rs` draws them, for three to nine founders
+//!      ─► Changes                           partitions, budgets, and a list of (when, deed)
 //! ```
 //!
 //! Invariants
@@ -17,17 +17,17 @@
 
 use crate::changes::{Changes, MACHINES_MAX, OperatorDeed, PlannedDeed};
 use crate::plan::{
-    FaultKind, KeyClass, Plan, Shape, StoreKind, draw_clients, draw_compares, draw_failing_reads,
-    draw_faults, draw_overloads, draw_scans, pick, skewed,
+    FaultKind, KeyClass, RunPlan, RunShape, StoreKind, draw_clients, draw_compares,
+    draw_failing_reads, draw_faults, draw_overloads, draw_scans, pick, skewed,
 };
 use dendra_base::Prng;
 
 /// Longer than any run.
 const FOR_EVER_US: u64 = 3_600_000_000;
 
-impl Plan {
+impl RunPlan {
     /// What `seed` means for a cluster whose members change.
-    pub fn draw_changing(seed: u64) -> Plan {
+    pub fn draw_changing(seed: u64) -> RunPlan {
         let stream = |name: &str| Prng::named(seed, &format!("changing: {name}"));
         let mut prng = stream("shape");
         let mut shape = draw_shape(&mut prng);
@@ -46,7 +46,7 @@ impl Plan {
         faults.sort_by_key(|fault| fault.at_us);
         let scans = draw_scans(&shape, &mut stream("scans"));
         let changes = draw_changes(&shape, &mut stream("changes"));
-        Plan {
+        RunPlan {
             seed,
             shape,
             clients,
@@ -59,8 +59,8 @@ impl Plan {
     }
 
     /// A long run of `founders` members with so many deeds under light load: for soaks.
-    pub fn draw_soak(seed: u64, founders: usize, deeds: usize) -> Plan {
-        let mut plan = Plan::draw_changing(seed);
+    pub fn draw_soak(seed: u64, founders: usize, deeds: usize) -> RunPlan {
+        let mut plan = RunPlan::draw_changing(seed);
         let mut prng = Prng::named(seed, "changing: soak");
         let shape = &mut plan.shape;
         shape.members = founders;
@@ -95,7 +95,7 @@ impl Plan {
     }
 }
 
-pub(crate) fn draw_clocks(shape: &mut Shape, prng: &mut Prng) {
+pub(crate) fn draw_clocks(shape: &mut RunShape, prng: &mut Prng) {
     let most = shape.skew_ms.iter().map(|ms| ms.unsigned_abs()).max();
     let most = most.unwrap_or(0);
     let mut signed = |most: u64| {
@@ -106,8 +106,8 @@ pub(crate) fn draw_clocks(shape: &mut Shape, prng: &mut Prng) {
     shape.drift_ppm = (0..MACHINES_MAX).map(|_| signed(500)).collect();
 }
 
-fn draw_shape(prng: &mut Prng) -> Shape {
-    let mut shape = Shape::draw(prng);
+fn draw_shape(prng: &mut Prng) -> RunShape {
+    let mut shape = RunShape::draw(prng);
     shape.members = pick(prng, &[3, 3, 3, 3, 4, 4, 5, 6, 7, 9]);
     shape.copies = pick(prng, &[1, 2, 3, 3, 3, 3, 3, 4, 5]).min(shape.members);
     // Copies beyond those of the table have no twins: what fewer than a majority of its owners
@@ -124,7 +124,7 @@ fn draw_shape(prng: &mut Prng) -> Shape {
     shape
 }
 
-fn draw_changes(shape: &Shape, prng: &mut Prng) -> Changes {
+fn draw_changes(shape: &RunShape, prng: &mut Prng) -> Changes {
     // Some runs have one kind of deed only, and much of it.
     let mut kinds: Vec<OperatorDeed> = OperatorDeed::ALL
         .into_iter()
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn seeds_reach_every_deed_and_every_size() {
-        let plans: Vec<Plan> = (0..400).map(Plan::draw_changing).collect();
+        let plans: Vec<RunPlan> = (0..400).map(RunPlan::draw_changing).collect();
         let deeds = plans.iter().flat_map(|plan| &plan.changes);
         let deeds = deeds.flat_map(|changes| &changes.deeds);
         let deeds: BTreeSet<OperatorDeed> = deeds.map(|planned| planned.deed).collect();
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn a_seed_of_changes_means_the_same_for_ever() {
         for seed in 0..20 {
-            let drawn = [(); 2].map(|()| format!("{:?}", Plan::draw_changing(seed)));
+            let drawn = [(); 2].map(|()| format!("{:?}", RunPlan::draw_changing(seed)));
             assert_eq!(drawn[0], drawn[1]);
         }
     }

@@ -18,14 +18,14 @@
 use crate::changes::{Changes, OperatorDeed, PlannedDeed};
 use crate::changing::{draw_clocks, draw_deed};
 use crate::plan::{
-    Fault, FaultKind, KeyClass, Plan, Planned, PlannedBase, PlannedKind, Shape, draw_failing_reads,
-    draw_faults, draw_scans, pick, skewed,
+    Fault, FaultKind, KeyClass, Planned, PlannedBase, PlannedKind, RunPlan, RunShape,
+    draw_failing_reads, draw_faults, draw_scans, pick, skewed,
 };
 use dendra_base::Prng;
 
-impl Plan {
+impl RunPlan {
     /// What `seed` means for a cluster whose horizons rise.
-    pub fn draw_forgetting(seed: u64) -> Plan {
+    pub fn draw_forgetting(seed: u64) -> RunPlan {
         let stream = |name: &str| Prng::named(seed, &format!("forgetting: {name}"));
         let mut shape = draw_shape(&mut stream("shape"));
         let changes = draw_changes(&shape, &mut stream("changes"));
@@ -57,7 +57,7 @@ impl Plan {
             draw_weak(&mut shape, &mut clients, &mut stream("fewer copies"));
         }
         let scans = draw_scans(&shape, &mut stream("scans"));
-        Plan {
+        RunPlan {
             seed,
             shape,
             clients,
@@ -70,8 +70,8 @@ impl Plan {
     }
 }
 
-fn draw_shape(prng: &mut Prng) -> Shape {
-    let mut shape = Shape::draw(prng);
+fn draw_shape(prng: &mut Prng) -> RunShape {
+    let mut shape = RunShape::draw(prng);
     shape.members = pick(prng, &[2, 3, 3, 3, 3, 4, 5]);
     shape.copies = pick(prng, &[1, 2, 3, 3, 3, 3, 3, 5]).min(shape.members);
     let count = 2 + prng.below(14) as usize;
@@ -95,7 +95,7 @@ fn draw_shape(prng: &mut Prng) -> Shape {
 
 /// In every second run some keys are written and deleted with fewer copies, by fewer answers. One
 /// that is lost may have been the only one.
-fn draw_weak(shape: &mut Shape, clients: &mut [Vec<Planned>], prng: &mut Prng) {
+fn draw_weak(shape: &mut RunShape, clients: &mut [Vec<Planned>], prng: &mut Prng) {
     if prng.chance(1, 2) {
         return;
     }
@@ -114,7 +114,7 @@ fn draw_weak(shape: &mut Shape, clients: &mut [Vec<Planned>], prng: &mut Prng) {
 }
 
 /// A block of a delete rots when a horizon rises, in every third run.
-fn draw_rot(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
+fn draw_rot(shape: &RunShape, prng: &mut Prng) -> Vec<Fault> {
     let count = match prng.below(3) {
         0 => 1 + prng.below(3),
         _ => 0,
@@ -129,7 +129,7 @@ fn draw_rot(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
     (0..count).map(draw).collect()
 }
 
-fn draw_changes(shape: &Shape, prng: &mut Prng) -> Changes {
+fn draw_changes(shape: &RunShape, prng: &mut Prng) -> Changes {
     let kinds: &[OperatorDeed] = match prng.below(3) {
         0 => &[OperatorDeed::Away],
         1 => &[
@@ -162,7 +162,7 @@ fn draw_changes(shape: &Shape, prng: &mut Prng) -> Changes {
 }
 
 /// Bursts of operations on the keys of their time.
-fn draw_clients(shape: &Shape, prng: &mut Prng) -> Vec<Vec<Planned>> {
+fn draw_clients(shape: &RunShape, prng: &mut Prng) -> Vec<Vec<Planned>> {
     let clients = 2 + prng.below(3);
     let is_loyal = prng.chance(1, 2);
     let delete = 1 + prng.below(3);
@@ -191,7 +191,7 @@ fn draw_clients(shape: &Shape, prng: &mut Prng) -> Vec<Vec<Planned>> {
 }
 
 fn draw_operation(
-    shape: &Shape,
+    shape: &RunShape,
     key: usize,
     member: usize,
     delete: u64,
@@ -245,14 +245,14 @@ mod tests {
     #[test]
     fn a_seed_of_horizons_means_the_same_for_ever() {
         for seed in 0..20 {
-            let drawn = [(); 2].map(|()| format!("{:?}", Plan::draw_forgetting(seed)));
+            let drawn = [(); 2].map(|()| format!("{:?}", RunPlan::draw_forgetting(seed)));
             assert_eq!(drawn[0], drawn[1]);
         }
     }
 
     #[test]
     fn a_burst_touches_the_keys_of_its_time() {
-        let plan = Plan::draw_forgetting(3);
+        let plan = RunPlan::draw_forgetting(3);
         for todo in &plan.clients {
             let keys: Vec<usize> = todo.iter().map(|planned| planned.key).collect();
             assert!(keys.windows(2).all(|two| two[0] <= two[1] + 1), "{keys:?}");

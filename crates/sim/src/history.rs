@@ -116,7 +116,7 @@ pub enum Promise {
 
 /// One operation of one client.
 #[derive(Clone, Debug)]
-pub struct Op {
+pub struct ClientOp {
     /// Its number, from 1; a put's value has the same.
     pub number: u32,
     /// Whose.
@@ -168,7 +168,7 @@ pub struct ScanPage {
 
 /// A walk over a range of keys.
 #[derive(Clone, Debug)]
-pub struct Scan {
+pub struct ClientScan {
     /// The member that was asked.
     pub member: usize,
     /// From the end towards the start.
@@ -177,7 +177,7 @@ pub struct Scan {
     pub pages: Vec<ScanPage>,
 }
 
-impl Op {
+impl ClientOp {
     /// Is the end certain to have happened?
     pub fn is_done(&self) -> bool {
         !matches!(self.end, ClientEnd::NotApplied | ClientEnd::Unknown)

@@ -6,7 +6,7 @@
 //! Not here: what runs on a machine (`member.rs`), what happens to it (`world/town/`).
 
 use crate::changes::Changes;
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use dendra_base::ClusterVersion;
 use dendra_node::ring::table::{MemberId, OwnerTable};
 use dendra_node::topology::drive::MoveArrived;
@@ -71,7 +71,7 @@ pub(crate) fn node_of(machine: usize) -> u128 {
 
 impl Town {
     /// The founders of a plan's cluster.
-    pub(crate) fn found(plan: &Plan, changes: &Changes) -> Town {
+    pub(crate) fn found(plan: &RunPlan, changes: &Changes) -> Town {
         let (count, copies) = (plan.shape.members as u32, plan.shape.copies as u32);
         let ids: Vec<MemberId> = (0..count).map(MemberId).collect();
         let row = |partition: u16| -> Vec<MemberId> {

@@ -20,9 +20,9 @@
 use dendra_sim::check::linear::Searches;
 use dendra_sim::check::{Rule, Violation};
 use dendra_sim::members::MemberPlan;
-use dendra_sim::plan::Plan;
+use dendra_sim::plan::RunPlan;
 use dendra_sim::runner::{
-    Failure, SeedWorld, command, run_membership, run_plan, run_seed, shrink_seed,
+    FailingSeed, SeedWorld, command, run_membership, run_plan, run_seed, shrink_seed,
 };
 use dendra_sim::trace::Tracing;
 use std::process::ExitCode;
@@ -104,7 +104,7 @@ fn one_forgetting(seed: u64, is_traced: bool) -> bool {
         true => Tracing::Printed,
         false => Tracing::Off,
     };
-    let report = run_plan(&Plan::draw_forgetting(seed), None, tracing);
+    let report = run_plan(&RunPlan::draw_forgetting(seed), None, tracing);
     println!(
         "{} happenings, horizons rose {} times",
         report.happenings, report.risen
@@ -150,7 +150,7 @@ fn all_of(wanted: &Wanted, world: SeedWorld) -> bool {
 
 /// One long run in which the members change all the time.
 fn long(seed: u64, members: usize, changes: usize) -> bool {
-    let plan = Plan::draw_soak(seed, members, changes);
+    let plan = RunPlan::draw_soak(seed, members, changes);
     let started = Instant::now();
     let report = run_plan(&plan, None, Tracing::Off);
     let (begun, ended) = report.plans;
@@ -174,7 +174,7 @@ fn one(seed: u64, is_traced: bool) -> bool {
     } else {
         Tracing::Hashed
     };
-    let plan = Plan::draw(seed);
+    let plan = RunPlan::draw(seed);
     println!(
         "{:#?}\n{} operations, faults {:#?}",
         plan.shape,
@@ -200,7 +200,7 @@ fn one(seed: u64, is_traced: bool) -> bool {
         return true;
     };
     println!("{violation}");
-    show_small(&Failure {
+    show_small(&FailingSeed {
         seed,
         violation,
         world,
@@ -210,7 +210,7 @@ fn one(seed: u64, is_traced: bool) -> bool {
 
 /// The seed's cluster whose members change, whether it is among those that run or not.
 fn changing(seed: u64, tracing: Tracing) -> Option<Violation> {
-    let plan = Plan::draw_changing(seed);
+    let plan = RunPlan::draw_changing(seed);
     println!("{:#?}\n{:#?}\n{:#?}", plan.shape, plan.changes, plan.faults);
     let report = run_plan(&plan, None, tracing);
     println!(
@@ -223,7 +223,7 @@ fn changing(seed: u64, tracing: Tracing) -> Option<Violation> {
 }
 
 /// The smallest plan that fails in the same way, and its run.
-fn show_small(failure: &Failure) {
+fn show_small(failure: &FailingSeed) {
     if failure.violation.rule == Rule::Membership {
         println!("{:#?}", MemberPlan::draw(failure.seed));
         return;
@@ -267,7 +267,7 @@ fn many(wanted: &Wanted) -> bool {
     let started = Instant::now();
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let has_failed = AtomicBool::new(false);
-    let failure: Mutex<Option<Failure>> = Mutex::new(None);
+    let failure: Mutex<Option<FailingSeed>> = Mutex::new(None);
     let said = Mutex::new(Instant::now());
     let searches = Mutex::new(Searches::default());
     std::thread::scope(|scope| {

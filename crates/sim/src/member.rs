@@ -14,14 +14,14 @@
 
 use crate::decider::Decider;
 use crate::process_steward::ProcessSteward;
-use crate::store::{Disk, Store, Write};
+use crate::store::{Disk, Store, StoreWrite};
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key};
 use dendra_node::Layout;
 use dendra_node::Membership;
 use dendra_node::membership::identity::Peer;
 use dendra_node::step::{LostSpan, Now, StoreTicket};
-use dendra_wire::peer::Age;
+use dendra_wire::peer::FrameAge;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -93,15 +93,15 @@ pub(crate) enum Waiter {
 
 /// A write that waits for the log.
 #[derive(Clone, Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingWrite {
     pub(crate) lane: usize,
     pub(crate) waiter: Waiter,
-    pub(crate) write: Write,
+    pub(crate) write: StoreWrite,
 }
 
 /// An operation that a loop has been told of and that it has not answered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenOperation {
     pub(crate) deadline_us: u64,
     /// The client has hung up.
     pub(crate) is_gone: bool,
@@ -116,7 +116,7 @@ pub(crate) struct MemberLoop {
     pub(crate) adopts_us: u64,
     /// When the next turn is due; older turns in the schedule are void.
     pub(crate) turn_us: Option<u64>,
-    pub(crate) open: BTreeMap<u64, Open>,
+    pub(crate) open: BTreeMap<u64, OpenOperation>,
     /// It works on an event until then.
     pub(crate) busy_until_us: u64,
     /// Messages and requests that wait until it has time.
@@ -126,7 +126,7 @@ pub(crate) struct MemberLoop {
 }
 
 /// One member of the cluster.
-pub(crate) struct Member {
+pub(crate) struct SimulatedMember {
     pub(crate) clock: Clock,
     /// Counted up at every start and at every crash: events of an earlier life are void.
     pub(crate) incarnation: u64,
@@ -134,8 +134,8 @@ pub(crate) struct Member {
     /// `None` while it does not run.
     pub(crate) store: Option<Store>,
     pub(crate) lanes: Vec<MemberLoop>,
-    pub(crate) queue: Vec<Pending>,
-    pub(crate) in_flight: Vec<Pending>,
+    pub(crate) queue: Vec<PendingWrite>,
+    pub(crate) in_flight: Vec<PendingWrite>,
     /// Ceilings that wait for the next log write, and whose.
     pub(crate) covers: Vec<(usize, u64)>,
     pub(crate) covers_in_flight: Vec<(usize, u64)>,
@@ -165,13 +165,13 @@ pub(crate) struct Member {
     /// Its store drops records of other members.
     pub(crate) is_dropping: bool,
     /// How long frames are under way, by asking member and link.
-    pub(crate) ages: BTreeMap<(usize, u64), Age>,
+    pub(crate) ages: BTreeMap<(usize, u64), FrameAge>,
 }
 
-impl Member {
+impl SimulatedMember {
     /// A machine that was never started.
-    pub(crate) fn new(clock: Clock, disk: Disk) -> Member {
-        Member {
+    pub(crate) fn new(clock: Clock, disk: Disk) -> SimulatedMember {
+        SimulatedMember {
             clock,
             incarnation: 0,
             disk,
@@ -209,7 +209,7 @@ impl Member {
     }
 
     /// The writes that a commit would make.
-    pub(crate) fn writes_in_flight(&self) -> Vec<Write> {
+    pub(crate) fn writes_in_flight(&self) -> Vec<StoreWrite> {
         self.in_flight.iter().map(|p| p.write.clone()).collect()
     }
 

@@ -2,7 +2,7 @@
 //! times.
 //!
 //! ```text
-//! seed ─► Shape       members, copies, lanes, store, clocks, delays, rates: drawn per seed (swarm)
+//! seed ─► RunShape    members, copies, lanes, store, clocks, delays, rates: drawn per seed (swarm)
 //!      ─► clients     one list of wishes each
 //!      ─► faults      a list of (when, how long, which fault)
 //! ```
@@ -43,7 +43,7 @@ pub enum KeyClass {
 
 /// Options of one run.
 #[derive(Clone, Debug)]
-pub struct Shape {
+pub struct RunShape {
     /// Members of the cluster.
     pub members: usize,
     /// Replication factor, at most `members`.
@@ -335,11 +335,11 @@ impl WrongClocks {
 
 /// Everything that a seed decides about a run.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct RunPlan {
     /// Where the rest of the randomness of the run comes from.
     pub seed: u64,
     /// Options.
-    pub shape: Shape,
+    pub shape: RunShape,
     /// The operations of each client.
     pub clients: Vec<Vec<Planned>>,
     /// Walks over many keys.
@@ -390,11 +390,11 @@ pub(crate) fn skewed(prng: &mut Prng, most: u64) -> u64 {
     prng.below(below).min(most)
 }
 
-impl Plan {
+impl RunPlan {
     /// The plan of `seed`.
-    pub fn draw(seed: u64) -> Plan {
+    pub fn draw(seed: u64) -> RunPlan {
         let mut prng = Prng::named(seed, "shape");
-        let mut shape = Shape::draw(&mut prng);
+        let mut shape = RunShape::draw(&mut prng);
         let mut prng = Prng::named(seed, "comparisons");
         shape.compares = draw_compares(&mut prng);
         let mut prng = Prng::named(seed, "clients");
@@ -416,7 +416,7 @@ impl Plan {
         let image = draw_image(&shape, &mut prng);
         let mut prng = Prng::named(seed, "scans");
         let scans = draw_scans(&shape, &mut prng);
-        Plan {
+        RunPlan {
             seed,
             shape,
             clients,
@@ -430,7 +430,7 @@ impl Plan {
 
     /// The same without the last member: it does nothing, and no client asks it. `None` when as
     /// many members are left as a key has copies.
-    pub fn without_last_member(&self) -> Option<Plan> {
+    pub fn without_last_member(&self) -> Option<RunPlan> {
         let mut plan = self.clone();
         let shape = &mut plan.shape;
         if shape.members <= shape.copies || plan.changes.is_some() {
@@ -472,8 +472,8 @@ impl Plan {
     }
 }
 
-impl Shape {
-    pub(crate) fn draw(prng: &mut Prng) -> Shape {
+impl RunShape {
+    pub(crate) fn draw(prng: &mut Prng) -> RunShape {
         let members = pick(prng, &[2, 2, 3, 3, 3, 3, 3, 4, 4, 5, 5]);
         let copies = pick(prng, &[1, 2, 3, 3, 3, 3, 3, 3, 5]).min(members);
         let store = match prng.below(4) {
@@ -497,7 +497,7 @@ impl Shape {
         };
         let is_lossy = prng.chance(1, 2);
         let has_tail = prng.chance(1, 2);
-        Shape {
+        RunShape {
             members,
             copies,
             lanes: pick(prng, &[1, 1, 2]),
@@ -547,7 +547,7 @@ impl Shape {
     }
 }
 
-pub(crate) fn draw_clients(shape: &Shape, prng: &mut Prng) -> Vec<Vec<Planned>> {
+pub(crate) fn draw_clients(shape: &RunShape, prng: &mut Prng) -> Vec<Vec<Planned>> {
     let clients = 1 + prng.below(6);
     let total = match shape.store {
         StoreKind::Map => 20 + prng.below(80),
@@ -581,7 +581,7 @@ struct Weights {
     gives_up: bool,
 }
 
-fn draw_operation(shape: &Shape, weights: &Weights, client: usize, prng: &mut Prng) -> Planned {
+fn draw_operation(shape: &RunShape, weights: &Weights, client: usize, prng: &mut Prng) -> Planned {
     let key = prng.below(shape.keys.len() as u64) as usize;
     let class = shape.keys[key];
     let drawn = prng.below(weights.get + weights.put + weights.delete);
@@ -640,7 +640,7 @@ fn draw_operation(shape: &Shape, weights: &Weights, client: usize, prng: &mut Pr
     }
 }
 
-pub(crate) fn draw_faults(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
+pub(crate) fn draw_faults(shape: &RunShape, prng: &mut Prng) -> Vec<Fault> {
     // Each kind is there or not, so that some runs have one kind only and much of it.
     let is_on: Vec<bool> = (0..11).map(|_| prng.chance(1, 3)).collect();
     let kinds: Vec<usize> = (0..11).filter(|&kind| is_on[kind]).collect();
@@ -675,7 +675,7 @@ pub(crate) fn draw_faults(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
 
 /// In some runs, disks that do not answer for a while: drawn by themselves, so that the rest of a
 /// seed means what it would mean without.
-pub(crate) fn draw_failing_reads(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
+pub(crate) fn draw_failing_reads(shape: &RunShape, prng: &mut Prng) -> Vec<Fault> {
     let count = if prng.chance(1, 5) {
         1 + prng.below(4)
     } else {
@@ -693,7 +693,7 @@ pub(crate) fn draw_failing_reads(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
 
 /// In some runs, processors that are slow for a while, and a burst of clients at each of them:
 /// drawn by themselves, so that the rest of a seed means what it would mean without.
-pub(crate) fn draw_overloads(shape: &Shape, prng: &mut Prng) -> Vec<(Fault, Vec<Vec<Planned>>)> {
+pub(crate) fn draw_overloads(shape: &RunShape, prng: &mut Prng) -> Vec<(Fault, Vec<Vec<Planned>>)> {
     let count = if prng.chance(1, 5) {
         1 + prng.below(3)
     } else {
@@ -754,7 +754,7 @@ fn draw_wrong_by(prng: &mut Prng) -> i64 {
 /// In some runs, clocks that are wrong by more than members believe, of one member or of all. They
 /// are wrong during other faults, and when everything else is well again. Not where values end by
 /// clocks: an owner forgets values that have ended by its own one.
-fn draw_wrong_clocks(shape: &Shape, prng: &mut Prng) -> (Vec<Fault>, Option<WrongClocks>) {
+fn draw_wrong_clocks(shape: &RunShape, prng: &mut Prng) -> (Vec<Fault>, Option<WrongClocks>) {
     let is_on = prng.chance(1, 4);
     if !is_on || shape.keys.contains(&KeyClass::Fleeting) {
         return (Vec::new(), None);
@@ -794,7 +794,7 @@ fn draw_wrong_clocks(shape: &Shape, prng: &mut Prng) -> (Vec<Fault>, Option<Wron
 }
 
 /// In some runs, an image of a disk that comes back when everything is well.
-fn draw_image(shape: &Shape, prng: &mut Prng) -> Option<PlannedImage> {
+fn draw_image(shape: &RunShape, prng: &mut Prng) -> Option<PlannedImage> {
     let is_on = prng.chance(1, 8);
     is_on.then(|| PlannedImage {
         member: prng.below(shape.members as u64) as usize,
@@ -818,7 +818,7 @@ pub(crate) fn draw_compares(prng: &mut Prng) -> Option<(u64, u64)> {
 }
 
 /// In some runs, walks over all keys or some.
-pub(crate) fn draw_scans(shape: &Shape, prng: &mut Prng) -> Vec<PlannedScan> {
+pub(crate) fn draw_scans(shape: &RunShape, prng: &mut Prng) -> Vec<PlannedScan> {
     let count = if prng.chance(1, 3) {
         1 + prng.below(12)
     } else {
@@ -848,7 +848,7 @@ pub(crate) fn draw_scans(shape: &Shape, prng: &mut Prng) -> Vec<PlannedScan> {
 
 /// One member whose clock is set back and that ends again and again: the test of a restart's
 /// memory.
-fn draw_crash_loop(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
+fn draw_crash_loop(shape: &RunShape, prng: &mut Prng) -> Vec<Fault> {
     let member = prng.below(shape.members as u64) as usize;
     let begin_us = prng.below(shape.chaos_us / 2);
     let pause_us = 1_000 + skewed(prng, 200_000);
@@ -875,7 +875,7 @@ fn draw_crash_loop(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
     std::iter::once(back).chain(ends).collect()
 }
 
-fn draw_fault(kind: usize, shape: &Shape, prng: &mut Prng) -> FaultKind {
+fn draw_fault(kind: usize, shape: &RunShape, prng: &mut Prng) -> FaultKind {
     let member = prng.below(shape.members as u64) as usize;
     match kind {
         0 => FaultKind::PowerCut {
@@ -910,7 +910,7 @@ fn draw_fault(kind: usize, shape: &Shape, prng: &mut Prng) -> FaultKind {
     }
 }
 
-fn draw_links(shape: &Shape, prng: &mut Prng) -> CutLinks {
+fn draw_links(shape: &RunShape, prng: &mut Prng) -> CutLinks {
     let members = shape.members;
     let mut links = CutLinks::default();
     match prng.below(4) {
@@ -963,7 +963,7 @@ mod tests {
 
     #[test]
     fn a_seed_means_the_same_for_ever() {
-        let drawn = |seed| format!("{:?}", Plan::draw(seed));
+        let drawn = |seed| format!("{:?}", RunPlan::draw(seed));
         for seed in 0..50 {
             assert_eq!(drawn(seed), drawn(seed));
         }
@@ -972,7 +972,7 @@ mod tests {
 
     #[test]
     fn seeds_reach_every_kind_of_cluster_and_of_fault() {
-        let plans: Vec<Plan> = (0..2_000).map(Plan::draw).collect();
+        let plans: Vec<RunPlan> = (0..2_000).map(RunPlan::draw).collect();
         for members in 2..=5 {
             assert!(plans.iter().any(|plan| plan.shape.members == members));
         }

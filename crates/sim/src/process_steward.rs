@@ -5,7 +5,7 @@
 //!
 //! Not here: how its effects are carried out (`world/town/home.rs`).
 
-use crate::store::Write;
+use crate::store::StoreWrite;
 use dendra_node::ring::table::MemberId;
 use dendra_node::steward::places::PeerPlaces;
 use dendra_node::steward::step::{StewardEffect, StewardEvent};
@@ -31,7 +31,7 @@ pub(crate) struct ProcessSteward {
     pub(crate) events: VecDeque<StewardEvent>,
     pub(crate) effects: VecDeque<StewardEffect>,
     /// The note that is being written.
-    pub(crate) note: Option<(u64, Write)>,
+    pub(crate) note: Option<(u64, StoreWrite)>,
     pub(crate) is_at_work: bool,
     pub(crate) looks: u64,
     /// Machines to which a refused link is tried again.

@@ -9,17 +9,17 @@
 use crate::check::linear::Searches;
 use crate::check::{Rule, Violation};
 use crate::members::{MemberPlan, run_members};
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use crate::planted::ShellBug;
 use crate::real::nodes;
 use crate::shrink::shrink;
 use crate::trace::Tracing;
-use crate::world::{Report, Setup, run};
+use crate::world::{RunReport, RunSetup, run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A seed that breaks a promise.
 #[derive(Debug)]
-pub struct Failure {
+pub struct FailingSeed {
     /// Which.
     pub seed: u64,
     /// The first broken promise.
@@ -41,11 +41,11 @@ pub enum SeedWorld {
 
 impl SeedWorld {
     /// What a seed means there.
-    pub fn plan(self, seed: u64) -> Plan {
+    pub fn plan(self, seed: u64) -> RunPlan {
         match self {
-            SeedWorld::Fixed => Plan::draw(seed),
-            SeedWorld::Changing => Plan::draw_changing(seed),
-            SeedWorld::Forgetting => Plan::draw_forgetting(seed),
+            SeedWorld::Fixed => RunPlan::draw(seed),
+            SeedWorld::Changing => RunPlan::draw_changing(seed),
+            SeedWorld::Forgetting => RunPlan::draw_forgetting(seed),
         }
     }
 }
@@ -54,8 +54,8 @@ impl SeedWorld {
 pub const CHANGING_SEEDS: u64 = 2;
 
 /// Runs a plan on the real node.
-pub fn run_plan(plan: &Plan, bug: Option<ShellBug>, tracing: Tracing) -> Report {
-    let setup = Setup {
+pub fn run_plan(plan: &RunPlan, bug: Option<ShellBug>, tracing: Tracing) -> RunReport {
+    let setup = RunSetup {
         midwife: nodes,
         bug,
         tracing,
@@ -66,7 +66,7 @@ pub fn run_plan(plan: &Plan, bug: Option<ShellBug>, tracing: Tracing) -> Report 
             .downcast_ref::<String>()
             .map(String::as_str)
             .or_else(|| panic.downcast_ref::<&str>().copied());
-        Report {
+        RunReport {
             history: Vec::new(),
             violations: vec![Violation::new(
                 Rule::Panic,
@@ -99,19 +99,19 @@ pub fn run_membership(seed: u64, tracing: Tracing) -> Option<Violation> {
 #[derive(Debug)]
 pub struct Ran {
     /// The rule that it broke, if any.
-    pub failure: Option<Failure>,
+    pub failure: Option<FailingSeed>,
     /// How thoroughly that was looked for.
     pub searches: Searches,
 }
 
 /// Runs one seed.
 pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> Ran {
-    let plan = Plan::draw(seed);
+    let plan = RunPlan::draw(seed);
     let report = run_plan(&plan, bug, Tracing::Off);
     let mut searches = report.searches;
     let first = report.violations.into_iter().next();
     let first = first.or_else(|| run_membership(seed, Tracing::Off));
-    let failure = first.map(|violation| Failure {
+    let failure = first.map(|violation| FailingSeed {
         seed,
         violation,
         world: SeedWorld::Fixed,
@@ -119,11 +119,12 @@ pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> Ran {
     // Bugs of the shell are those of the world whose members stay.
     let failure = failure.or_else(|| {
         let is_next = seed.is_multiple_of(CHANGING_SEEDS) && bug.is_none();
-        let report = is_next.then(|| run_plan(&Plan::draw_changing(seed), None, Tracing::Off))?;
+        let report =
+            is_next.then(|| run_plan(&RunPlan::draw_changing(seed), None, Tracing::Off))?;
         searches.add(report.searches);
         let violation = report.violations.into_iter().next()?;
         let world = SeedWorld::Changing;
-        Some(Failure {
+        Some(FailingSeed {
             seed,
             violation,
             world,
@@ -133,7 +134,7 @@ pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> Ran {
 }
 
 /// Makes the plan of a failed seed small.
-pub fn shrink_seed(failure: &Failure, bug: Option<ShellBug>) -> (Plan, u32) {
+pub fn shrink_seed(failure: &FailingSeed, bug: Option<ShellBug>) -> (RunPlan, u32) {
     let plan = failure.world.plan(failure.seed);
     shrink(&plan, failure.violation.rule, |plan| {
         let report = run_plan(plan, bug, Tracing::Off);

@@ -10,29 +10,29 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 #[derive(Debug)]
-struct Entry<T> {
+struct ScheduledEvent<T> {
     at_us: u64,
     number: u64,
     what: T,
 }
 
-impl<T> PartialEq for Entry<T> {
-    fn eq(&self, other: &Entry<T>) -> bool {
+impl<T> PartialEq for ScheduledEvent<T> {
+    fn eq(&self, other: &ScheduledEvent<T>) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl<T> Eq for Entry<T> {}
+impl<T> Eq for ScheduledEvent<T> {}
 
-impl<T> PartialOrd for Entry<T> {
-    fn partial_cmp(&self, other: &Entry<T>) -> Option<Ordering> {
+impl<T> PartialOrd for ScheduledEvent<T> {
+    fn partial_cmp(&self, other: &ScheduledEvent<T>) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> Ord for Entry<T> {
+impl<T> Ord for ScheduledEvent<T> {
     /// The earliest is the greatest: `BinaryHeap` hands out the greatest.
-    fn cmp(&self, other: &Entry<T>) -> Ordering {
+    fn cmp(&self, other: &ScheduledEvent<T>) -> Ordering {
         (other.at_us, other.number).cmp(&(self.at_us, self.number))
     }
 }
@@ -40,7 +40,7 @@ impl<T> Ord for Entry<T> {
 /// Happenings to come.
 #[derive(Debug)]
 pub struct Schedule<T> {
-    heap: BinaryHeap<Entry<T>>,
+    heap: BinaryHeap<ScheduledEvent<T>>,
     number: u64,
     now_us: u64,
 }
@@ -63,7 +63,7 @@ impl<T> Schedule<T> {
 
     /// Puts the happening in, not earlier than now.
     pub fn at(&mut self, at_us: u64, what: T) {
-        let entry = Entry {
+        let entry = ScheduledEvent {
             at_us: at_us.max(self.now_us),
             number: self.number,
             what,

@@ -14,10 +14,14 @@
 
 use crate::check::Rule;
 use crate::limits::SHRINK_RUNS_MAX;
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 
 /// The smallest plan that was found to fail as `plan` does, and how many runs that took.
-pub fn shrink(plan: &Plan, rule: Rule, run: impl Fn(&Plan) -> Option<Rule>) -> (Plan, u32) {
+pub fn shrink(
+    plan: &RunPlan,
+    rule: Rule,
+    run: impl Fn(&RunPlan) -> Option<Rule>,
+) -> (RunPlan, u32) {
     let mut search = Search {
         rule,
         run,
@@ -40,7 +44,7 @@ pub fn shrink(plan: &Plan, rule: Rule, run: impl Fn(&Plan) -> Option<Rule>) -> (
                 }
             },
         );
-        search.thin(Plan::operations, remove_operation);
+        search.thin(RunPlan::operations, remove_operation);
         search.thin(
             |plan| plan.scans.len(),
             |plan, at| {
@@ -58,12 +62,12 @@ struct Search<F> {
     rule: Rule,
     run: F,
     runs: u32,
-    best: Plan,
+    best: RunPlan,
 }
 
-impl<F: Fn(&Plan) -> Option<Rule>> Search<F> {
+impl<F: Fn(&RunPlan) -> Option<Rule>> Search<F> {
     fn size(&self) -> usize {
-        let Plan {
+        let RunPlan {
             shape,
             scans,
             faults,
@@ -75,7 +79,7 @@ impl<F: Fn(&Plan) -> Option<Rule>> Search<F> {
     }
 
     /// Takes `plan` when it fails in the same way.
-    fn offer(&mut self, plan: Plan) -> bool {
+    fn offer(&mut self, plan: RunPlan) -> bool {
         if self.runs >= SHRINK_RUNS_MAX {
             return false;
         }
@@ -88,7 +92,7 @@ impl<F: Fn(&Plan) -> Option<Rule>> Search<F> {
     }
 
     /// Leaves out runs of elements, long ones first.
-    fn thin(&mut self, count: impl Fn(&Plan) -> usize, remove: impl Fn(&mut Plan, usize)) {
+    fn thin(&mut self, count: impl Fn(&RunPlan) -> usize, remove: impl Fn(&mut RunPlan, usize)) {
         let mut piece = count(&self.best).div_ceil(2);
         while piece > 0 {
             let mut end = count(&self.best);
@@ -105,7 +109,7 @@ impl<F: Fn(&Plan) -> Option<Rule>> Search<F> {
 
     /// A calmer world: one property at a time.
     fn simplify(&mut self) {
-        let simpler: [fn(&mut Plan); 11] = [
+        let simpler: [fn(&mut RunPlan); 11] = [
             |plan| plan.image = None,
             |plan| plan.wrong_clocks = None,
             |plan| {
@@ -141,7 +145,7 @@ impl<F: Fn(&Plan) -> Option<Rule>> Search<F> {
     }
 }
 
-fn remove_operation(plan: &mut Plan, mut at: usize) {
+fn remove_operation(plan: &mut RunPlan, mut at: usize) {
     for todo in &mut plan.clients {
         if at < todo.len() {
             todo.remove(at);
@@ -158,13 +162,13 @@ mod tests {
 
     #[test]
     fn only_what_is_needed_stays() {
-        let fails = |plan: &Plan| {
+        let fails = |plan: &RunPlan| {
             let has_blackout = plan.faults.iter().any(|f| f.kind == FaultKind::Blackout);
             let deep = plan.clients.iter().flatten().filter(|p| p.key == 0).count();
             (has_blackout && deep >= 2).then_some(Rule::Lost)
         };
         let plan = (0..)
-            .map(Plan::draw)
+            .map(RunPlan::draw)
             .find(|plan| fails(plan).is_some() && plan.faults.len() > 4)
             .expect("seeds go on for ever");
         let (small, runs) = shrink(&plan, Rule::Lost, fails);

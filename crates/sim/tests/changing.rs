@@ -1,7 +1,7 @@
 //! Clusters whose members change: what seeds reach, and the same seed twice. Whether promises hold
 //! is asked by `seeds.rs`, which runs this world beside the others.
 
-use dendra_sim::plan::Plan;
+use dendra_sim::plan::RunPlan;
 use dendra_sim::runner::run_plan;
 use dendra_sim::trace::Tracing;
 
@@ -10,7 +10,7 @@ fn plans_begin_and_end_in_most_seeds() {
     let seeds = 0..60;
     let (mut begun, mut ended, mut busy) = (0, 0, 0);
     for seed in seeds {
-        let report = run_plan(&Plan::draw_changing(seed), None, Tracing::Off);
+        let report = run_plan(&RunPlan::draw_changing(seed), None, Tracing::Off);
         assert!(report.violations.is_empty(), "seed {seed}: {report:?}");
         begun += report.plans.0;
         ended += report.plans.1;
@@ -26,7 +26,7 @@ fn plans_begin_and_end_in_most_seeds() {
 #[test]
 fn a_seed_of_changes_is_a_run_byte_for_byte() {
     for seed in 0..12 {
-        let plan = Plan::draw_changing(seed);
+        let plan = RunPlan::draw_changing(seed);
         let [first, second] = [(); 2].map(|()| run_plan(&plan, None, Tracing::Hashed));
         assert_eq!(first.hash, second.hash, "seed {seed}");
         assert_ne!(first.hash, 0, "seed {seed} has a trace");

@@ -6,10 +6,10 @@
 
 use bytes::Bytes;
 use dendra_base::{Prng, Version};
-use dendra_sim::check::linear::{Pending, Verdict, key_verdict};
+use dendra_sim::check::linear::{PendingRule, SearchVerdict, key_verdict};
 use dendra_sim::check::store::{Copy, check_convergence, check_key};
 use dendra_sim::check::{Disks, Rule, linear, scans, versions};
-use dendra_sim::history::{Base, ClientEnd, Op, Promise, Scan, ScanPage, Seen, Wish};
+use dendra_sim::history::{Base, ClientEnd, ClientOp, ClientScan, Promise, ScanPage, Seen, Wish};
 
 fn version(hlc: u64) -> Version {
     Version {
@@ -19,8 +19,8 @@ fn version(hlc: u64) -> Version {
     }
 }
 
-fn op(number: u32, wish: Wish, begun_us: u64, ended_us: u64, end: ClientEnd) -> Op {
-    Op {
+fn op(number: u32, wish: Wish, begun_us: u64, ended_us: u64, end: ClientEnd) -> ClientOp {
+    ClientOp {
         number,
         client: number as usize,
         key: 0,
@@ -38,7 +38,7 @@ fn op(number: u32, wish: Wish, begun_us: u64, ended_us: u64, end: ClientEnd) -> 
     }
 }
 
-fn put(number: u32, begun: u64, ended: u64, end: ClientEnd) -> Op {
+fn put(number: u32, begun: u64, ended: u64, end: ClientEnd) -> ClientOp {
     op(
         number,
         Wish::Put {
@@ -51,7 +51,7 @@ fn put(number: u32, begun: u64, ended: u64, end: ClientEnd) -> Op {
     )
 }
 
-fn swap(number: u32, base: Seen, begun: u64, ended: u64, end: ClientEnd) -> Op {
+fn swap(number: u32, base: Seen, begun: u64, ended: u64, end: ClientEnd) -> ClientOp {
     op(
         number,
         Wish::Put {
@@ -64,11 +64,11 @@ fn swap(number: u32, base: Seen, begun: u64, ended: u64, end: ClientEnd) -> Op {
     )
 }
 
-fn delete(number: u32, begun: u64, ended: u64, end: ClientEnd) -> Op {
+fn delete(number: u32, begun: u64, ended: u64, end: ClientEnd) -> ClientOp {
     op(number, Wish::Delete { base: Base::Any }, begun, ended, end)
 }
 
-fn get(number: u32, begun: u64, ended: u64, end: ClientEnd) -> Op {
+fn get(number: u32, begun: u64, ended: u64, end: ClientEnd) -> ClientOp {
     op(number, Wish::Get, begun, ended, end)
 }
 
@@ -84,23 +84,23 @@ fn written(hlc: u64) -> ClientEnd {
 }
 
 /// The rule that the black box names, whatever versions say.
-fn linear(ops: &[Op]) -> Option<Rule> {
-    linear::check(ops, Pending::EndsWhenReplaced)
+fn linear(ops: &[ClientOp]) -> Option<Rule> {
+    linear::check(ops, PendingRule::EndsWhenReplaced)
         .0
         .first()
         .map(|violation| violation.rule)
 }
 
-fn by_version(ops: &[Op]) -> Option<Rule> {
+fn by_version(ops: &[ClientOp]) -> Option<Rule> {
     versions::check(ops, Disks::Whole)
         .first()
         .map(|violation| violation.rule)
 }
 
 /// Histories with a name and the rule that each of them breaks.
-type Bad = Vec<(&'static str, Rule, Vec<Op>)>;
+type Bad = Vec<(&'static str, Rule, Vec<ClientOp>)>;
 
-fn each_is_blamed(bad: Bad, by: impl Fn(&[Op]) -> Option<Rule>) {
+fn each_is_blamed(bad: Bad, by: impl Fn(&[ClientOp]) -> Option<Rule>) {
     for (what, rule, ops) in bad {
         assert_eq!(by(&ops), Some(rule), "{what}");
     }
@@ -112,7 +112,7 @@ fn what_may_happen_is_not_blamed() {
         version: version(1),
         value: 1,
     };
-    let good: Vec<(&str, Vec<Op>)> = vec![
+    let good: Vec<(&str, Vec<ClientOp>)> = vec![
         (
             "nothing at all",
             vec![get(1, 0, 5, ClientEnd::Missing(None))],
@@ -376,8 +376,8 @@ fn page(records: &[(usize, u64, u32)], rest: Option<usize>) -> ScanPage {
 }
 
 /// The rule that a scan of these pages breaks, against `ops` on three keys.
-fn by_scan(ops: &[Op], pages: Vec<ScanPage>) -> Option<Rule> {
-    let scan = Scan {
+fn by_scan(ops: &[ClientOp], pages: Vec<ScanPage>) -> Option<Rule> {
+    let scan = ClientScan {
         member: 0,
         is_reverse: false,
         pages,
@@ -386,8 +386,8 @@ fn by_scan(ops: &[Op], pages: Vec<ScanPage>) -> Option<Rule> {
     found.first().map(|violation| violation.rule)
 }
 
-fn on(key: usize, op: Op) -> Op {
-    Op { key, ..op }
+fn on(key: usize, op: ClientOp) -> ClientOp {
+    ClientOp { key, ..op }
 }
 
 #[test]
@@ -532,7 +532,7 @@ fn stores_are_held_against_what_was_told() {
         Disks::Whole,
     );
     assert_eq!(seen[0].rule, Rule::NotAppliedSeen);
-    let alone = Op {
+    let alone = ClientOp {
         ack: 1,
         ..acknowledged.clone()
     };
@@ -563,7 +563,7 @@ struct Drawn {
 }
 
 /// A register that does each operation at one instant between its begin and its end.
-fn drawn_history(prng: &mut Prng, drawn: &Drawn) -> Vec<Op> {
+fn drawn_history(prng: &mut Prng, drawn: &Drawn) -> Vec<ClientOp> {
     let mut planned: Vec<(u64, u32, u64, u64)> = (1..=drawn.operations)
         .map(|number| {
             let begun = prng.below(drawn.span_us);
@@ -630,7 +630,11 @@ fn drawn_history(prng: &mut Prng, drawn: &Drawn) -> Vec<Op> {
 }
 
 /// The slow twin: tries every order of every choice of unknown operations.
-fn has_order(left: &[&Op], state: Option<u32>, versions: &dyn Fn(Version) -> Option<u32>) -> bool {
+fn has_order(
+    left: &[&ClientOp],
+    state: Option<u32>,
+    versions: &dyn Fn(Version) -> Option<u32>,
+) -> bool {
     if left.iter().all(|op| op.end == ClientEnd::Unknown) {
         return true;
     }
@@ -643,7 +647,7 @@ fn has_order(left: &[&Op], state: Option<u32>, versions: &dyn Fn(Version) -> Opt
         if op.begun_us > first_end.unwrap_or(u64::MAX) {
             return false;
         }
-        let rest: Vec<&Op> = left
+        let rest: Vec<&ClientOp> = left
             .iter()
             .enumerate()
             .filter(|(i, _)| *i != at)
@@ -680,7 +684,7 @@ fn the_search_agrees_with_every_order_tried() {
             unheard: 25,
         };
         let ops = drawn_history(&mut prng, &drawn);
-        let refs: Vec<&Op> = ops.iter().collect();
+        let refs: Vec<&ClientOp> = ops.iter().collect();
         let versions = |version: Version| {
             ops.iter().find_map(|op| match op.end {
                 ClientEnd::Written(written) if written == version => op.wish.leaves(),
@@ -700,8 +704,12 @@ fn the_search_agrees_with_every_order_tried() {
             expected || stale > 0,
             "seed {seed}: the register itself is wrong"
         );
-        let verdict = key_verdict(&refs, Pending::StaysOpen);
-        assert_eq!(verdict == Verdict::Good, expected, "seed {seed}: {ops:#?}");
+        let verdict = key_verdict(&refs, PendingRule::StaysOpen);
+        assert_eq!(
+            verdict == SearchVerdict::Good,
+            expected,
+            "seed {seed}: {ops:#?}"
+        );
         *if expected { &mut good } else { &mut bad } += 1;
     }
     assert!(
@@ -721,36 +729,37 @@ fn a_history_of_many_thousand_operations_is_decided() {
             unheard: 1,
         };
         let ops = drawn_history(&mut Prng::new(seed), &drawn);
-        let refs: Vec<&Op> = ops.iter().collect();
-        let verdict = key_verdict(&refs, Pending::StaysOpen);
-        assert_eq!(verdict, Verdict::Good, "seed {seed}");
+        let refs: Vec<&ClientOp> = ops.iter().collect();
+        let verdict = key_verdict(&refs, PendingRule::StaysOpen);
+        assert_eq!(verdict, SearchVerdict::Good, "seed {seed}");
         // One answer in the middle that is true of no moment near it.
         let known = Drawn {
             unheard: 0,
             ..drawn
         };
         let mut ops = drawn_history(&mut Prng::new(seed), &known);
-        let is_late_read = |op: &Op| op.begun_us > 9_000 && matches!(op.end, ClientEnd::Found(_));
+        let is_late_read =
+            |op: &ClientOp| op.begun_us > 9_000 && matches!(op.end, ClientEnd::Found(_));
         let old = ops[..1_000].iter().rev().find_map(|op| match op.end {
             ClientEnd::Found(seen) => Some(seen),
             _ => None,
         });
         let read = ops.iter().position(is_late_read).expect("there are reads");
         ops[read].end = ClientEnd::Found(old.expect("there are reads"));
-        let refs: Vec<&Op> = ops.iter().collect();
-        let verdict = key_verdict(&refs, Pending::StaysOpen);
+        let refs: Vec<&ClientOp> = ops.iter().collect();
+        let verdict = key_verdict(&refs, PendingRule::StaysOpen);
         // To prove it may take more states than there are allowed.
-        assert_ne!(verdict, Verdict::Good, "seed {seed}");
+        assert_ne!(verdict, SearchVerdict::Good, "seed {seed}");
     }
 }
 
 /// The same history after another one.
-fn later(ops: &[Op], by_us: u64, numbers: u32) -> Vec<Op> {
+fn later(ops: &[ClientOp], by_us: u64, numbers: u32) -> Vec<ClientOp> {
     let seen = |seen: Seen| Seen {
         version: version(seen.version.hlc + u64::from(numbers)),
         value: seen.value + numbers,
     };
-    let one = |op: &Op| {
+    let one = |op: &ClientOp| {
         let mut op = op.clone();
         (op.number, op.begun_us, op.ended_us) = (
             op.number + numbers,
@@ -796,7 +805,7 @@ fn an_unknown_write_that_only_a_refusal_shows_is_found_among_thousands() {
             let value = number;
             op(number, Wish::Put { value, base }, 0, 0, end)
         };
-        let at = |begun_us, ended_us, op: Op| Op {
+        let at = |begun_us, ended_us, op: ClientOp| ClientOp {
             begun_us,
             ended_us,
             ..op
@@ -822,8 +831,8 @@ fn an_unknown_write_that_only_a_refusal_shows_is_found_among_thousands() {
             ),
         ]);
         ops.extend(later(&part(seed + 100), 50_000, 1_000_000));
-        let refs: Vec<&Op> = ops.iter().collect();
-        let verdict = key_verdict(&refs, Pending::StaysOpen);
-        assert_eq!(verdict, Verdict::Good, "seed {seed}");
+        let refs: Vec<&ClientOp> = ops.iter().collect();
+        let verdict = key_verdict(&refs, PendingRule::StaysOpen);
+        assert_eq!(verdict, SearchVerdict::Good, "seed {seed}");
     }
 }

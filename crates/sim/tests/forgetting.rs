@@ -5,7 +5,7 @@
 //! DENDRA_SIM_FIRST=17 DENDRA_SIM_SEEDS=1 cargo test -p dendra-sim --test forgetting no_seed    one seed
 //! ```
 
-use dendra_sim::plan::Plan;
+use dendra_sim::plan::RunPlan;
 use dendra_sim::runner::run_plan;
 use dendra_sim::trace::Tracing;
 
@@ -20,7 +20,7 @@ fn no_seed_breaks_a_promise_while_horizons_rise() {
     let seeds = number("DENDRA_SIM_SEEDS", 150);
     let (mut risen, mut purging) = (0, 0);
     for seed in first..first + seeds {
-        let report = run_plan(&Plan::draw_forgetting(seed), None, Tracing::Off);
+        let report = run_plan(&RunPlan::draw_forgetting(seed), None, Tracing::Off);
         if let Some(first) = report.violations.first() {
             panic!("seed {seed}: {first}");
         }
@@ -39,7 +39,7 @@ fn no_seed_breaks_a_promise_while_horizons_rise() {
 #[test]
 fn a_seed_of_horizons_is_a_run_byte_for_byte() {
     for seed in 0..6 {
-        let plan = Plan::draw_forgetting(seed);
+        let plan = RunPlan::draw_forgetting(seed);
         let [first, second] = [(); 2].map(|()| run_plan(&plan, None, Tracing::Hashed));
         assert_eq!(first.hash, second.hash, "seed {seed}");
         assert_ne!(first.hash, 0, "seed {seed} has a trace");

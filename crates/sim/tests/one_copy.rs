@@ -5,13 +5,13 @@
 use dendra_base::peer::{Condition, Operation};
 use dendra_base::{CellRef, Guard, Key, Quorum, Version};
 use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome};
-use dendra_node::{Hlc, Known, Outcome, Refusal};
+use dendra_node::{Hlc, Known, Outcome, RefusedBy};
 use dendra_sim::check::Rule;
 use dendra_sim::decider::{Birth, Decider};
-use dendra_sim::plan::{KeyClass, Plan};
+use dendra_sim::plan::{KeyClass, RunPlan};
 use dendra_sim::planted::ShellBug;
 use dendra_sim::trace::Tracing;
-use dendra_sim::world::{Report, Setup, run};
+use dendra_sim::world::{RunReport, RunSetup, run};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -142,7 +142,7 @@ impl Decider for OneCopy {
                     }
                     Err(StoreFailure::Poisoned) => return,
                     Err(_) => Outcome::Overloaded {
-                        refusal: Refusal::Requests,
+                        refusal: RefusedBy::Requests,
                     },
                 };
                 self.end(ticket, outcome, None, effects);
@@ -193,9 +193,9 @@ impl Decider for OneCopy {
 }
 
 /// Plans of two members without the second one, in the order of their seeds.
-fn plans() -> impl Iterator<Item = Plan> {
+fn plans() -> impl Iterator<Item = RunPlan> {
     (0..)
-        .map(Plan::draw)
+        .map(RunPlan::draw)
         .filter(|plan| plan.shape.members == 2)
         .filter_map(|mut plan| {
             plan.shape.copies = 1;
@@ -213,8 +213,8 @@ fn plans() -> impl Iterator<Item = Plan> {
         })
 }
 
-fn run_with(plan: &Plan, bug: Option<ShellBug>) -> Report {
-    let setup = Setup {
+fn run_with(plan: &RunPlan, bug: Option<ShellBug>) -> RunReport {
+    let setup = RunSetup {
         midwife: OneCopy::deliver,
         bug,
         tracing: Tracing::Hashed,

@@ -6,8 +6,8 @@
 //! ```
 
 use dendra_sim::check::linear::Searches;
-use dendra_sim::plan::Plan;
-use dendra_sim::runner::{Failure, command, run_plan, run_seed};
+use dendra_sim::plan::RunPlan;
+use dendra_sim::runner::{FailingSeed, command, run_plan, run_seed};
 use dendra_sim::trace::Tracing;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +22,7 @@ fn hold(seeds: impl Iterator<Item = u64>) {
     let seeds: Vec<u64> = seeds.collect();
     // The lowest seed that failed: behind it there is nothing to look for.
     let lowest = AtomicU64::new(u64::MAX);
-    let mut found: Vec<Failure> = Vec::new();
+    let mut found: Vec<FailingSeed> = Vec::new();
     let mut searches = Searches::default();
     std::thread::scope(|scope| {
         let halves: Vec<_> = (0..2)
@@ -31,7 +31,7 @@ fn hold(seeds: impl Iterator<Item = u64>) {
                 scope.spawn(move || {
                     let mut searches = Searches::default();
                     let mut mine = seeds.iter().skip(half).step_by(2);
-                    let failure: Option<Failure> = mine.find_map(|&seed| {
+                    let failure: Option<FailingSeed> = mine.find_map(|&seed| {
                         if seed > lowest.load(Ordering::Relaxed) {
                             return None;
                         }
@@ -86,7 +86,7 @@ fn seeds_that_found_something_keep_every_promise() {
 #[test]
 fn a_seed_is_a_run_byte_for_byte() {
     for seed in 0..120 {
-        let plan = Plan::draw(seed);
+        let plan = RunPlan::draw(seed);
         let [first, second] = [(); 2].map(|()| run_plan(&plan, None, Tracing::Hashed));
         assert_eq!(first.hash, second.hash, "seed {seed}");
         assert_eq!(first.history.len(), second.history.len(), "seed {seed}");

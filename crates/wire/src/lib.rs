@@ -41,4 +41,4 @@ pub mod route;
 pub use condition::Condition;
 pub use hosts::{HostRule, Hosts, OriginRule};
 pub use refusal::{Known, Refusal};
-pub use route::{EntityOp, KeyBuf, Route, Settings, route};
+pub use route::{EntityOp, KeyBuf, RequestRules, Route, route};

@@ -503,7 +503,7 @@ fn read_hash(text: &str) -> Option<TokenHash> {
 mod tests {
     use super::*;
     use crate::http::{Limits, Parsed, parse_head};
-    use crate::route::{KeyBuf, Settings, route};
+    use crate::route::{KeyBuf, RequestRules, route};
     use proptest::prelude::*;
 
     fn hash(id: &str) -> TokenHash {
@@ -525,7 +525,7 @@ mod tests {
         let Parsed::Head(head) = parse_head(text.as_bytes(), &Limits::USUAL) else {
             panic!("{request} is a request");
         };
-        let settings = Settings {
+        let settings = RequestRules {
             nodes: 1,
             replication_factor: 1,
             key_bytes_max: 64,

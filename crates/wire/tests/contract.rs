@@ -14,7 +14,7 @@
 //! See: docs/openapi.yaml, docs/api.md.
 
 use dendra_wire::http::{Limits, Parsed, parse_head};
-use dendra_wire::{KeyBuf, Refusal, Settings, route};
+use dendra_wire::{KeyBuf, Refusal, RequestRules, route};
 use std::collections::{BTreeMap, BTreeSet};
 
 const DOCUMENT: &str = include_str!("../../../docs/openapi.yaml");
@@ -102,7 +102,7 @@ fn ask(method: &str, path: &str, query: &str) -> Result<(), Refusal> {
     let Parsed::Head(head) = parse_head(text.as_bytes(), &Limits::USUAL) else {
         panic!("{text:?} is not a head");
     };
-    let settings = Settings {
+    let settings = RequestRules {
         nodes: 1,
         replication_factor: 3,
         key_bytes_max: 1024,

@@ -328,7 +328,8 @@ fn take_uses(code: &mut String) -> Vec<Use> {
         from = start + 4;
         let line_start = code[..start].rfind('\n').map_or(0, |n| n + 1);
         let before = code[line_start..start].trim();
-        if !(before.is_empty() || before.starts_with("pub")) {
+        let is_word = !code[..start].ends_with(is_name);
+        if !(is_word && (before.is_empty() || before.starts_with("pub"))) {
             continue;
         }
         let Some(length) = code[from..].find(';') else {
@@ -497,6 +498,16 @@ mod tests {
             ),
         ];
         assert_eq!(found(&files), [""; 0]);
+    }
+
+    #[test]
+    fn a_type_whose_name_ends_in_use_imports_nothing() {
+        let files = [
+            ("lib.rs", "mod a;\nmod b;\n"),
+            ("a.rs", "pub enum Cause { One }\nuse crate::b::B;\n"),
+            ("b.rs", "pub struct B(crate::a::Cause);\n"),
+        ];
+        assert_eq!(found(&files).len(), 2);
     }
 
     #[test]

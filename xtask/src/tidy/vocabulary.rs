@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A name that is declared more often than once is listed in `SHARED` with its exact count.
-//! 2. `SHARED` only shrinks: a lower count than the listed one is a finding, too.
+//! 1. A name is declared once. There is no exception: a second type takes a word of its own, or is
+//!    the first one, shared.
 //!
 //! Not here: what a name means (the glossary of ARCHITECTURE.md), names that say nothing (`rules.rs`).
 //! See: docs/style.md, "Names".
@@ -17,141 +17,21 @@ use super::rules::declared;
 use crate::source::Source;
 use std::collections::BTreeMap;
 
-/// Names that several types still share: how many. Rename one, and lower the number; a name that is
-/// down to one leaves the list. A new type takes a name of its own.
-const SHARED: [(&str, usize); 98] = [
-    ("Accepted", 2),
-    ("Age", 2),
-    ("Ask", 3),
-    ("Asked", 3),
-    ("At", 2),
-    ("Base", 2),
-    ("Change", 2),
-    ("Check", 2),
-    ("Client", 4),
-    ("Connection", 4),
-    ("Content", 2),
-    ("Counts", 2),
-    ("Cursor", 2),
-    ("Dev", 2),
-    ("Doors", 2),
-    ("Effect", 2),
-    ("End", 2),
-    ("Entry", 5),
-    ("Expect", 2),
-    ("Failure", 3),
-    ("Fault", 2),
-    ("Folder", 3),
-    ("Format", 3),
-    ("Found", 4),
-    ("Frame", 5),
-    ("Guest", 2),
-    ("Head", 2),
-    ("Job", 3),
-    ("Kept", 2),
-    ("Kind", 5),
-    ("Ledger", 2),
-    ("Line", 5),
-    ("Link", 2),
-    ("Log", 2),
-    ("Malformed", 2),
-    ("Member", 4),
-    ("Next", 2),
-    ("Node", 3),
-    ("Numbers", 2),
-    ("Op", 4),
-    ("Open", 2),
-    ("Operation", 2),
-    ("Order", 3),
-    ("Overload", 2),
-    ("Own", 3),
-    ("Pace", 2),
-    ("Paged", 2),
-    ("Parsed", 2),
-    ("Partition", 2),
-    ("Peer", 2),
-    ("Pending", 3),
-    ("Phase", 3),
-    ("Piece", 3),
-    ("Place", 6),
-    ("Plan", 3),
-    ("Probe", 2),
-    ("Profile", 3),
-    ("Progress", 2),
-    ("Question", 2),
-    ("Queue", 2),
-    ("Reading", 2),
-    ("Reason", 2),
-    ("Record", 3),
-    ("Refusal", 2),
-    ("Refused", 2),
-    ("Report", 3),
-    ("Result", 2),
-    ("Ring", 2),
-    ("Room", 2),
-    ("Rounds", 2),
-    ("Rule", 2),
-    ("Said", 2),
-    ("Scan", 5),
-    ("Search", 2),
-    ("Seen", 4),
-    ("Server", 2),
-    ("Settings", 3),
-    ("Setup", 2),
-    ("Shape", 2),
-    ("Shared", 3),
-    ("Show", 3),
-    ("Source", 4),
-    ("Space", 2),
-    ("Standing", 3),
-    ("State", 7),
-    ("Step", 4),
-    ("Style", 2),
-    ("Table", 5),
-    ("Tally", 3),
-    ("Target", 3),
-    ("Turn", 2),
-    ("Unit", 2),
-    ("Value", 2),
-    ("Verdict", 4),
-    ("Waiting", 4),
-    ("Walk", 4),
-    ("Worker", 2),
-    ("Write", 2),
-];
-
 const KEYWORDS: [&str; 5] = ["struct", "enum", "trait", "union", "type"];
 
-/// Names of types that are declared more often, or less often, than `SHARED` says.
+/// Names that more than one type has.
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
-    findings(sources, &SHARED)
-}
-
-fn findings(sources: &[Source], shared: &[(&str, usize)]) -> Vec<Finding> {
-    let places = places(sources);
     let mut findings = Vec::new();
-    for (name, places) in &places {
-        let allowed = shared.iter().find(|(one, _)| one == name);
-        let allowed = allowed.map_or(1, |(_, count)| *count);
-        if places.len() > allowed {
-            let (path, line) = places[places.len() - 1];
-            let (first, first_line) = places[0];
-            let message = format!(
-                "a type called `{name}` is declared {} times, first in {first}:{first_line}: \
-                 one name, one type; take another word",
-                places.len()
-            );
-            findings.push(Finding::new(path, line, "vocabulary", message));
-        }
-    }
-    for (name, count) in shared {
-        let found = places.get(name).map_or(0, Vec::len);
-        if found < *count {
-            let message =
-                format!("`{name}` is declared {found} times now, not {count}: correct the list");
-            let list = "xtask/src/tidy/vocabulary.rs";
-            findings.push(Finding::new(list, 0, "vocabulary", message));
-        }
+    for (name, places) in places(sources) {
+        let [(first, first_line), .., (path, line)] = places[..] else {
+            continue;
+        };
+        let message = format!(
+            "a type called `{name}` is declared {} times, first in {first}:{first_line}: \
+             one name, one type; take another word",
+            places.len()
+        );
+        findings.push(Finding::new(path, line, "vocabulary", message));
     }
     findings
 }
@@ -234,7 +114,7 @@ mod tests {
             ("crates/a/src/x.rs", "pub struct One;\n"),
             ("crates/b/src/y.rs", "\nenum One {}\n"),
         ];
-        let found = findings(&sources(&twice), &[]);
+        let found = check(&sources(&twice));
         assert_eq!(found.len(), 1);
         assert_eq!(
             (found[0].path.as_str(), found[0].line),
@@ -244,7 +124,7 @@ mod tests {
             "crates/a/src/x.rs",
             "struct One;\nmod b {\n    struct One;\n}\n",
         )];
-        assert_eq!(findings(&sources(&in_one_file), &[]).len(), 1);
+        assert_eq!(check(&sources(&in_one_file)).len(), 1);
     }
 
     #[test]
@@ -258,24 +138,6 @@ mod tests {
             ("crates/a/src/x/tests.rs", "struct One;\n"),
             ("xtask/src/z.rs", "struct One;\n"),
         ];
-        assert!(findings(&sources(&texts), &[]).is_empty());
-    }
-
-    #[test]
-    fn the_list_allows_its_count_and_only_shrinks() {
-        let texts = [
-            ("crates/a/src/x.rs", "struct One;\n"),
-            ("crates/b/src/y.rs", "struct One;\n"),
-        ];
-        let found = |shared: &[(&str, usize)]| findings(&sources(&texts), shared).len();
-        assert_eq!(found(&[("One", 2)]), 0);
-        assert_eq!(found(&[("One", 3)]), 1);
-        assert_eq!(found(&[("One", 2), ("Two", 2)]), 1);
-    }
-
-    #[test]
-    fn the_list_is_sorted_and_holds_only_shared_names() {
-        assert!(SHARED.is_sorted_by(|(a, _), (b, _)| a < b));
-        assert!(SHARED.iter().all(|(_, count)| *count > 1));
+        assert!(check(&sources(&texts)).is_empty());
     }
 }

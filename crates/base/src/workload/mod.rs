@@ -26,7 +26,7 @@ use crate::Prng;
 
 /// The kinds of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Operation {
+pub enum RequestKind {
     /// Reads one key.
     Get,
     /// Writes a key of the key space.
@@ -48,36 +48,36 @@ pub enum Operation {
 /// Number of kinds of operations.
 pub const OPERATIONS: usize = 8;
 
-impl Operation {
+impl RequestKind {
     /// All of them; `as usize` is the index.
-    pub const ALL: [Operation; OPERATIONS] = [
-        Operation::Get,
-        Operation::Put,
-        Operation::Insert,
-        Operation::Delete,
-        Operation::Scan,
-        Operation::Create,
-        Operation::ReadModifyWrite,
-        Operation::CompareAndSet,
+    pub const ALL: [RequestKind; OPERATIONS] = [
+        RequestKind::Get,
+        RequestKind::Put,
+        RequestKind::Insert,
+        RequestKind::Delete,
+        RequestKind::Scan,
+        RequestKind::Create,
+        RequestKind::ReadModifyWrite,
+        RequestKind::CompareAndSet,
     ];
 
     /// For command lines and reports.
     pub fn name(self) -> &'static str {
         match self {
-            Operation::Get => "get",
-            Operation::Put => "put",
-            Operation::Insert => "insert",
-            Operation::Delete => "delete",
-            Operation::Scan => "scan",
-            Operation::Create => "create",
-            Operation::ReadModifyWrite => "read-modify-write",
-            Operation::CompareAndSet => "compare-and-set",
+            RequestKind::Get => "get",
+            RequestKind::Put => "put",
+            RequestKind::Insert => "insert",
+            RequestKind::Delete => "delete",
+            RequestKind::Scan => "scan",
+            RequestKind::Create => "create",
+            RequestKind::ReadModifyWrite => "read-modify-write",
+            RequestKind::CompareAndSet => "compare-and-set",
         }
     }
 
     /// The operation of this name.
-    pub fn named(name: &str) -> Option<Operation> {
-        Operation::ALL.into_iter().find(|op| op.name() == name)
+    pub fn named(name: &str) -> Option<RequestKind> {
+        RequestKind::ALL.into_iter().find(|op| op.name() == name)
     }
 }
 
@@ -142,7 +142,7 @@ pub enum KeyOrder {
 /// A workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// Weight of each operation, by `Operation as usize`; at least one is above zero.
+    /// Weight of each operation, by `RequestKind as usize`; at least one is above zero.
     pub mix: [f64; OPERATIONS],
     /// Records that are there at the start, at least one.
     pub keys: u64,
@@ -164,7 +164,7 @@ pub struct Workload {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The kind of the request.
-    pub operation: Operation,
+    pub operation: RequestKind,
     /// Key number; for [`Workload::key_into`].
     pub key: u64,
     /// Bytes of the value that it writes; zero when it writes none.
@@ -292,8 +292,8 @@ impl Workload {
     pub fn named(name: &str, keys: u64, seed: u64) -> Option<Workload> {
         let zipfian = Distribution::Zipfian { exponent: 0.99 };
         let latest = Distribution::Latest { exponent: 0.99 };
-        use Operation::{Get, Insert, Put, ReadModifyWrite, Scan};
-        let (shares, distribution): (&[(Operation, f64)], _) = match name {
+        use RequestKind::{Get, Insert, Put, ReadModifyWrite, Scan};
+        let (shares, distribution): (&[(RequestKind, f64)], _) = match name {
             "mixed" => (&[(Get, 0.8), (Put, 0.2)], Distribution::Uniform),
             "ycsb-a" => (&[(Get, 0.5), (Put, 0.5)], zipfian),
             "ycsb-b" => (&[(Get, 0.95), (Put, 0.05)], zipfian),
@@ -301,7 +301,7 @@ impl Workload {
             "ycsb-d" => (&[(Get, 0.95), (Insert, 0.05)], latest),
             "ycsb-e" => (&[(Scan, 0.95), (Insert, 0.05)], zipfian),
             "ycsb-f" => (&[(Get, 0.5), (ReadModifyWrite, 0.5)], zipfian),
-            other => (&[(Operation::named(other)?, 1.0)], Distribution::Uniform),
+            other => (&[(RequestKind::named(other)?, 1.0)], Distribution::Uniform),
         };
         let mut weights = [0.0; OPERATIONS];
         for &(operation, share) in shares {
@@ -400,7 +400,7 @@ impl Workload {
 
     /// Inserts in every block of requests.
     fn inserts_by_block(&self) -> u64 {
-        let share = self.mix[Operation::Insert as usize] / self.total();
+        let share = self.mix[RequestKind::Insert as usize] / self.total();
         (share * BLOCK as f64).round() as u64
     }
 
@@ -419,11 +419,11 @@ impl Workload {
             let rank = shuffled(index % BLOCK, BLOCK, mix(self.seed ^ block));
             if rank < inserts {
                 let key = self.keys + block * inserts + rank;
-                return self.finish(Operation::Insert, key, &mut prng);
+                return self.finish(RequestKind::Insert, key, &mut prng);
             }
         }
         let operation = self.pick_operation(&mut prng);
-        if operation == Operation::Get && self.miss_ratio > 0.0 && prng.unit() < self.miss_ratio {
+        if operation == RequestKind::Get && self.miss_ratio > 0.0 && prng.unit() < self.miss_ratio {
             let key = prng.below(self.keys) + ABSENT;
             return self.finish(operation, key, &mut prng);
         }
@@ -431,12 +431,12 @@ impl Workload {
         self.finish(operation, key, &mut prng)
     }
 
-    fn finish(&self, operation: Operation, key: u64, prng: &mut Prng) -> Request {
+    fn finish(&self, operation: RequestKind, key: u64, prng: &mut Prng) -> Request {
         let writes = !matches!(
             operation,
-            Operation::Get | Operation::Delete | Operation::Scan
+            RequestKind::Get | RequestKind::Delete | RequestKind::Scan
         );
-        let is_scan = operation == Operation::Scan;
+        let is_scan = operation == RequestKind::Scan;
         Request {
             operation,
             key,
@@ -451,13 +451,13 @@ impl Workload {
     }
 
     /// Any but an insert: those were dealt out by block.
-    fn pick_operation(&self, prng: &mut Prng) -> Operation {
-        let total = self.total() - self.mix[Operation::Insert as usize];
+    fn pick_operation(&self, prng: &mut Prng) -> RequestKind {
+        let total = self.total() - self.mix[RequestKind::Insert as usize];
         let mut left = prng.unit() * total;
-        let mut last = Operation::Insert;
-        for operation in Operation::ALL {
+        let mut last = RequestKind::Insert;
+        for operation in RequestKind::ALL {
             let weight = self.mix[operation as usize];
-            if operation == Operation::Insert || weight == 0.0 {
+            if operation == RequestKind::Insert || weight == 0.0 {
                 continue;
             }
             last = operation;

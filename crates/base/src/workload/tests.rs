@@ -18,15 +18,15 @@ fn every_name_is_a_workload_that_makes_sense() {
 
 #[test]
 fn a_seed_gives_the_same_requests_for_ever() {
-    let requests: Vec<(Operation, u64)> = (0..4)
+    let requests: Vec<(RequestKind, u64)> = (0..4)
         .map(|i| workload("ycsb-d", 1000).request(i))
         .map(|request| (request.operation, request.key))
         .collect();
     let expected = [
-        (Operation::Get, 714),
-        (Operation::Get, 972),
-        (Operation::Get, 30),
-        (Operation::Get, 954),
+        (RequestKind::Get, 714),
+        (RequestKind::Get, 972),
+        (RequestKind::Get, 30),
+        (RequestKind::Get, 954),
     ];
     assert_eq!(requests, expected);
 }
@@ -35,12 +35,12 @@ fn a_seed_gives_the_same_requests_for_ever() {
 fn shares_of_operations_are_those_of_ycsb() {
     let count = 20_000u64;
     for (name, op, share) in [
-        ("ycsb-a", Operation::Put, 0.5),
-        ("ycsb-b", Operation::Put, 0.05),
-        ("ycsb-c", Operation::Get, 1.0),
-        ("ycsb-d", Operation::Insert, 0.05),
-        ("ycsb-e", Operation::Scan, 0.95),
-        ("ycsb-f", Operation::ReadModifyWrite, 0.5),
+        ("ycsb-a", RequestKind::Put, 0.5),
+        ("ycsb-b", RequestKind::Put, 0.05),
+        ("ycsb-c", RequestKind::Get, 1.0),
+        ("ycsb-d", RequestKind::Insert, 0.05),
+        ("ycsb-e", RequestKind::Scan, 0.95),
+        ("ycsb-f", RequestKind::ReadModifyWrite, 0.5),
     ] {
         let workload = workload(name, 1000);
         let hits = (0..count).filter(|&i| workload.request(i).operation == op);
@@ -79,7 +79,7 @@ fn the_popular_keys_lie_scattered_and_the_latest_lie_at_the_end() {
         let mut seen: HashMap<u64, u32> = HashMap::new();
         for i in 0..5000 {
             let request = workload.request(i);
-            if request.operation == Operation::Get {
+            if request.operation == RequestKind::Get {
                 *seen.entry(request.key).or_default() += 1;
             }
         }
@@ -114,7 +114,7 @@ fn inserts_join_without_gaps_and_only_once() {
     let workload = workload("ycsb-d", 100);
     let mut inserted: Vec<u64> = (0..10_000)
         .map(|i| workload.request(i))
-        .filter(|request| request.operation == Operation::Insert)
+        .filter(|request| request.operation == RequestKind::Insert)
         .map(|request| request.key)
         .collect();
     inserted.sort_unstable();
@@ -197,7 +197,7 @@ proptest! {
         let workload = Workload::named(name, keys, seed).expect("the name is known");
         let request = workload.request(index);
         prop_assert_eq!(request, workload.clone().request(index));
-        let limit = if request.operation == Operation::Insert {
+        let limit = if request.operation == RequestKind::Insert {
             workload.records_before(index + BLOCK)
         } else {
             workload.records_before(index)

@@ -17,7 +17,7 @@ use super::repository::Repository;
 use dendra_archive::manifest::{BackupManifest, BackupNode};
 use dendra_archive::object::{FrameScratch, ObjectReader};
 use dendra_base::{Cell, Direction, Space};
-use dendra_engine::vfs::{File, Room, Vfs, Wait};
+use dendra_engine::vfs::{DiskSpace, File, Vfs, Wait};
 use dendra_engine::{Cursor, Error, Flow, Progress, Show, Snapshot};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -85,7 +85,7 @@ impl Vfs for ArchiveVfs {
         Err(read_only())
     }
 
-    fn room(&self) -> io::Result<Room> {
+    fn room(&self) -> io::Result<DiskSpace> {
         Err(read_only())
     }
 

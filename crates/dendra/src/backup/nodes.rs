@@ -12,7 +12,7 @@
 //! See: docs/api.md, section "Admin plane".
 
 use crate::cli::AccessArgs;
-use crate::client::{Ask, Base, Client, Credentials, Trouble, WholeAnswer};
+use crate::client::{BaseUrl, Client, Credentials, HttpRequest, Trouble, WholeAnswer};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use bytes::Bytes;
@@ -110,7 +110,7 @@ impl AdminNode {
         let mut nodes = Vec::new();
         for url in urls.split(',').map(str::trim).filter(|url| !url.is_empty()) {
             let base =
-                Base::parse(url).map_err(|e| Failure::usage(e.replace("--url", "--admin")))?;
+                BaseUrl::parse(url).map_err(|e| Failure::usage(e.replace("--url", "--admin")))?;
             let credentials = Credentials::read(access, &base)?;
             nodes.push(AdminNode {
                 scheme: if base.is_tls() { "https" } else { "http" },
@@ -159,7 +159,7 @@ impl AdminNode {
     }
 
     async fn once(&self, method: Method, path: &str, body: Bytes) -> Result<WholeAnswer, Trouble> {
-        let ask = Ask {
+        let ask = HttpRequest {
             method,
             path: path.to_owned(),
             headers: Vec::new(),

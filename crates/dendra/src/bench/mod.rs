@@ -22,12 +22,12 @@ use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use dendra_base::Workload;
 use dendra_base::workload::KeyOrder;
-use dendra_lab::ammo::{Ammo, Format, ndjson_line};
+use dendra_lab::ammo::{Ammo, AmmoFormat, ndjson_line};
 use dendra_lab::driver::{Idle, StopFlag};
 use dendra_lab::experiment::{self, News, Setup, SetupError};
-use dendra_lab::run::{Mode, Run, Search, Tool};
+use dendra_lab::run::{Mode, Run, SearchCourse, Tool};
 use dendra_lab::schedule::{Instants, Shape, Spacing};
-use dendra_lab::template::Style;
+use dendra_lab::template::RequestStyle;
 use dendra_lab::{summary, verdict};
 use dendra_server::tls::TlsClient;
 use flags::{Bench, BenchVerb};
@@ -59,7 +59,7 @@ fn measure(args: &Bench, console: Console) -> ExitResult {
     };
     let stop = Arc::new(StopFlag::default());
     let signalled = stop_on_interrupt(&stop)?;
-    let mut show = Show::new(console);
+    let mut show = BenchProgress::new(console);
     let run = experiment::run(&setup, &stop, &mut |news| show.news(&news)).map_err(failure)?;
     if let Some((path, file)) = recording {
         record(&setup, &run, file).map_err(|e| Failure::output(&path.display().to_string(), &e))?;
@@ -83,7 +83,7 @@ fn exit_of(run: &Run, was_interrupted: bool) -> ExitResult {
         ));
     }
     // Before anything that blames the target: a generator without a processor hears no answers either.
-    let is_limited = |search: &Search| search.generator_limit.is_some();
+    let is_limited = |search: &SearchCourse| search.generator_limit.is_some();
     if run.search.as_ref().is_some_and(is_limited) {
         return Err(Failure::new(Exit::INVALID, run.verdict.to_string()));
     }
@@ -226,7 +226,7 @@ fn stop_on_interrupt(stop: &Arc<StopFlag>) -> Result<Arc<StopFlag>, Failure> {
 }
 
 /// Progress for a person.
-struct Show {
+struct BenchProgress {
     console: Console,
     bar: ProgressBar,
     name: String,
@@ -234,9 +234,9 @@ struct Show {
     count: Option<u64>,
 }
 
-impl Show {
-    fn new(console: Console) -> Show {
-        Show {
+impl BenchProgress {
+    fn new(console: Console) -> BenchProgress {
+        BenchProgress {
             console,
             bar: ProgressBar::hidden(),
             name: String::new(),
@@ -318,7 +318,7 @@ fn setup(args: &Bench) -> Result<Setup, String> {
     Ok(Setup {
         urls: target.map_or_else(|| args.urls.clone(), |target| vec![target]),
         admins: admins(args),
-        style: Style {
+        style: RequestStyle {
             path: template.map(|template| template.path.clone()),
             method: args.method.clone(),
             body: args.body_template.clone(),
@@ -392,7 +392,7 @@ fn workload(args: &Bench) -> Result<Workload, String> {
 
 fn ammo(path: &Path, value_bytes: u32) -> Result<(Arc<Ammo>, String), String> {
     let name = path.display().to_string();
-    let format = Format::of_name(&name)
+    let format = AmmoFormat::of_name(&name)
         .ok_or_else(|| format!("--ammo {name}: the name ends in .tsv, .ndjson or .log"))?;
     let text = std::fs::read(path).map_err(|e| format!("--ammo {name} cannot be read ({e})"))?;
     let ammo = Ammo::parse(&text, format, value_bytes).map_err(|why| format!("{name}, {why}"))?;

@@ -13,7 +13,7 @@
 
 use crate::config::units::parse_bytes;
 use dendra_base::Workload;
-use dendra_base::workload::{Distribution, OPERATIONS, Operation, Sizes};
+use dendra_base::workload::{Distribution, OPERATIONS, RequestKind, Sizes};
 use dendra_lab::limits::VALUE_BYTES_MAX;
 use dendra_lab::schedule::parse_seconds;
 use dendra_lab::template;
@@ -43,7 +43,7 @@ pub(super) fn mix(text: &str) -> Result<Mix, String> {
     for part in text.split(',') {
         let parsed = part.split_once('=').and_then(|(name, weight)| {
             let weight: f64 = weight.trim().parse().ok()?;
-            Some((Operation::named(name.trim())?, weight))
+            Some((RequestKind::named(name.trim())?, weight))
         });
         let Some((operation, weight)) = parsed else {
             return Err(format!(

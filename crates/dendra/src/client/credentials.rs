@@ -12,7 +12,7 @@
 //! Not here: sessions (crate `server`, `tls/`).
 //! See: docs/cli.md.
 
-use super::Base;
+use super::BaseUrl;
 use crate::access::AccessArgs;
 use crate::exit::Failure;
 use dendra_server::tls::{ByteStream, TlsClient};
@@ -30,7 +30,7 @@ pub(crate) struct Credentials {
 
 impl Credentials {
     /// The credentials of the flags, for a node at `base`.
-    pub(crate) fn read(args: &AccessArgs, base: &Base) -> Result<Credentials, Failure> {
+    pub(crate) fn read(args: &AccessArgs, base: &BaseUrl) -> Result<Credentials, Failure> {
         let own = args.cert.as_deref().zip(args.key_file.as_deref());
         let tls = match (&args.ca, base.is_tls()) {
             (_, false) => None,
@@ -75,7 +75,7 @@ impl Credentials {
     }
 
     /// Seals a connection where the URL says so.
-    pub(crate) async fn seal(&self, tcp: TcpStream, base: &Base) -> Result<ByteStream, String> {
+    pub(crate) async fn seal(&self, tcp: TcpStream, base: &BaseUrl) -> Result<ByteStream, String> {
         let Some(TlsClient(config)) = &self.tls else {
             return Ok(ByteStream::Clear(tcp));
         };

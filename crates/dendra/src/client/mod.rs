@@ -1,9 +1,9 @@
 //! A small HTTP/1.1 client: kept connections, one request each at a time, deadlines.
 //!
 //! ```text
-//! Ask ─► idle connection, or a new one ─► head ─► body (whole, bounded)  ─► Answer
-//!              │ stale?                        └► body (frame by frame)  ─► Stream
-//!              └► a new one, once, if the request cannot have been seen or only reads
+//! HttpRequest ─► idle connection, or a new one ─► head ─► body (whole, bounded)  ─► Answer
+//!                      │ stale?                        └► body (frame by frame)  ─► Stream
+//!                      └► a new one, once, if the request cannot have been seen or only reads
 //! ```
 //!
 //! Invariants
@@ -22,7 +22,7 @@ mod url;
 
 pub(crate) use answer::{Trouble, WholeAnswer};
 pub(crate) use credentials::Credentials;
-pub(crate) use url::Base;
+pub(crate) use url::BaseUrl;
 
 use crate::console::Console;
 use bytes::Bytes;
@@ -46,11 +46,11 @@ const GRACE: Duration = Duration::from_secs(10);
 /// A scan that shows nothing for so long is broken: the server sends a chunk or ends.
 const STREAM_IDLE: Duration = Duration::from_secs(60);
 
-type Connection = SendRequest<Full<Bytes>>;
+type NodeConnection = SendRequest<Full<Bytes>>;
 
 /// One request.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct HttpRequest {
     /// GET, PUT or DELETE.
     pub(crate) method: Method,
     /// Path and query, percent-encoded, behind the URL's own path.
@@ -63,16 +63,16 @@ pub(crate) struct Ask {
 
 /// A client of one node, for one thread.
 pub(crate) struct Client {
-    base: Base,
+    base: BaseUrl,
     access: Credentials,
     timeout_ms: u64,
     console: Console,
-    idle: RefCell<Vec<Connection>>,
+    idle: RefCell<Vec<NodeConnection>>,
 }
 
 /// Did the connection serve a request before?
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Age {
+enum ConnectionAge {
     Fresh,
     Reused,
 }
@@ -80,7 +80,7 @@ enum Age {
 impl Client {
     /// No connection is made yet. `timeout_ms` is the deadline each request carries.
     pub(crate) fn new(
-        base: Base,
+        base: BaseUrl,
         access: Credentials,
         timeout_ms: u64,
         console: Console,
@@ -100,7 +100,7 @@ impl Client {
     }
 
     /// Sends `ask` and reads the whole answer.
-    pub(crate) async fn send(&self, ask: &Ask) -> Result<WholeAnswer, Trouble> {
+    pub(crate) async fn send(&self, ask: &HttpRequest) -> Result<WholeAnswer, Trouble> {
         let started = Instant::now();
         let deadline = started + Duration::from_millis(self.timeout_ms) + GRACE;
         let result = match timeout_at(deadline, self.exchange(ask)).await {
@@ -121,7 +121,7 @@ impl Client {
     }
 
     /// Sends `ask` and hands out the answer frame by frame.
-    pub(crate) async fn stream(&self, ask: &Ask) -> Result<Stream, Trouble> {
+    pub(crate) async fn stream(&self, ask: &HttpRequest) -> Result<Stream, Trouble> {
         let deadline = Duration::from_millis(self.timeout_ms) + GRACE;
         let (response, connection) = timeout(deadline, self.head(ask))
             .await
@@ -136,7 +136,7 @@ impl Client {
         })
     }
 
-    async fn exchange(&self, ask: &Ask) -> Result<WholeAnswer, Trouble> {
+    async fn exchange(&self, ask: &HttpRequest) -> Result<WholeAnswer, Trouble> {
         let (response, connection) = self.head(ask).await?;
         let (parts, body) = response.into_parts();
         let body = match Limited::new(body, ANSWER_BYTES_MAX).collect().await {
@@ -155,14 +155,17 @@ impl Client {
     }
 
     /// Up to the end of the answer's head, over a kept connection when there is a live one.
-    async fn head(&self, ask: &Ask) -> Result<(Response<Incoming>, Connection), Trouble> {
+    async fn head(
+        &self,
+        ask: &HttpRequest,
+    ) -> Result<(Response<Incoming>, NodeConnection), Trouble> {
         loop {
             let (mut connection, age) = self.connection().await?;
             match connection.try_send_request(self.request(ask)?).await {
                 Ok(response) => return Ok((response, connection)),
                 Err(mut refused) => {
                     let is_unsent = refused.take_message().is_some();
-                    if age == Age::Reused && (is_unsent || ask.method == Method::GET) {
+                    if age == ConnectionAge::Reused && (is_unsent || ask.method == Method::GET) {
                         // The cause of this end closed its neighbours, too.
                         self.idle.borrow_mut().clear();
                         continue;
@@ -174,13 +177,13 @@ impl Client {
     }
 
     /// An idle connection that still lives, or a new one.
-    async fn connection(&self) -> Result<(Connection, Age), Trouble> {
+    async fn connection(&self) -> Result<(NodeConnection, ConnectionAge), Trouble> {
         loop {
             let Some(mut kept) = self.idle.borrow_mut().pop() else {
                 break;
             };
             if kept.ready().await.is_ok() {
-                return Ok((kept, Age::Reused));
+                return Ok((kept, ConnectionAge::Reused));
             }
         }
         let place = (self.base.host(), self.base.port());
@@ -204,10 +207,10 @@ impl Client {
             // The request that waits gets the same error; an idle connection may just end.
             drop(driver.await);
         });
-        Ok((connection, Age::Fresh))
+        Ok((connection, ConnectionAge::Fresh))
     }
 
-    fn request(&self, ask: &Ask) -> Result<Request<Full<Bytes>>, Trouble> {
+    fn request(&self, ask: &HttpRequest) -> Result<Request<Full<Bytes>>, Trouble> {
         let path = format!("{}{}", self.base.path(), ask.path);
         let mut request = Request::builder()
             .method(ask.method.clone())
@@ -229,7 +232,7 @@ impl Client {
 
 /// One piece of a streamed answer.
 #[derive(Debug)]
-pub(crate) enum Frame {
+pub(crate) enum BodyPiece {
     /// Bytes of the body.
     Data(Bytes),
     /// The trailers behind it.
@@ -241,12 +244,12 @@ pub(crate) struct Stream {
     /// Status and headers; the body is empty.
     pub(crate) head: WholeAnswer,
     body: Incoming,
-    _connection: Connection,
+    _connection: NodeConnection,
 }
 
 impl Stream {
     /// The next piece; `None` at the end that the framing announced.
-    pub(crate) async fn next(&mut self) -> Result<Option<Frame>, Trouble> {
+    pub(crate) async fn next(&mut self) -> Result<Option<BodyPiece>, Trouble> {
         match timeout(STREAM_IDLE, self.body.frame()).await {
             Err(_) => Err(Trouble::Silent {
                 waited: STREAM_IDLE,
@@ -254,8 +257,8 @@ impl Stream {
             Ok(None) => Ok(None),
             Ok(Some(Err(e))) => Err(Trouble::Broken(format!("the answer was cut: {e}"))),
             Ok(Some(Ok(frame))) => Ok(Some(match frame.into_data() {
-                Ok(data) => Frame::Data(data),
-                Err(frame) => Frame::Trailers(frame.into_trailers().unwrap_or_default()),
+                Ok(data) => BodyPiece::Data(data),
+                Err(frame) => BodyPiece::Trailers(frame.into_trailers().unwrap_or_default()),
             })),
         }
     }
@@ -264,7 +267,7 @@ impl Stream {
     pub(crate) async fn into_answer(mut self) -> Result<WholeAnswer, Trouble> {
         let mut sentence = Vec::new();
         while let Some(frame) = self.next().await? {
-            if let Frame::Data(data) = frame {
+            if let BodyPiece::Data(data) = frame {
                 sentence.extend_from_slice(&data);
             }
             if sentence.len() > 64 << 10 {

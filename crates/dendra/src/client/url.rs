@@ -15,7 +15,7 @@ use hyper::Uri;
 
 /// A parsed `--url`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Base {
+pub(crate) struct BaseUrl {
     host: String,
     port: u16,
     authority: String,
@@ -23,9 +23,9 @@ pub(crate) struct Base {
     is_tls: bool,
 }
 
-impl Base {
+impl BaseUrl {
     /// Reads `text`; the error is a sentence.
-    pub(crate) fn parse(text: &str) -> Result<Base, String> {
+    pub(crate) fn parse(text: &str) -> Result<BaseUrl, String> {
         let fix = "write one like http://127.0.0.1:8080";
         let uri: Uri = text
             .parse()
@@ -53,7 +53,7 @@ impl Base {
                 "--url {text:?} names a path of the API; {fix}: the command adds /v0/… itself"
             ));
         }
-        Ok(Base {
+        Ok(BaseUrl {
             host: host.trim_matches(['[', ']']).to_owned(),
             port: uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 }),
             authority: authority.as_str().to_owned(),
@@ -94,13 +94,13 @@ mod tests {
 
     #[test]
     fn a_place_is_read_with_and_without_its_parts() {
-        let base = Base::parse("http://[::1]:7000/kv/").expect("it is a place");
+        let base = BaseUrl::parse("http://[::1]:7000/kv/").expect("it is a place");
         assert_eq!(
             (base.host(), base.port(), base.path()),
             ("::1", 7000, "/kv")
         );
         assert_eq!(base.authority(), "[::1]:7000");
-        let base = Base::parse("http://node").expect("it is a place");
+        let base = BaseUrl::parse("http://node").expect("it is a place");
         assert_eq!((base.host(), base.port(), base.path()), ("node", 80, ""));
     }
 
@@ -116,7 +116,7 @@ mod tests {
             "http://node/v0",
             "http://node/kv/v0/entity",
         ] {
-            assert!(Base::parse(text).is_err(), "{text:?} must be refused");
+            assert!(BaseUrl::parse(text).is_err(), "{text:?} must be refused");
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) mod flags;
 mod words;
 
 use crate::cli::AccessArgs;
-use crate::client::{Ask, Base, Client, Credentials, WholeAnswer};
+use crate::client::{BaseUrl, Client, Credentials, HttpRequest, WholeAnswer};
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
@@ -43,7 +43,7 @@ pub(crate) async fn cluster(
     access: &AccessArgs,
     console: Console,
 ) -> ExitResult {
-    let base = Base::parse(&args.url).map_err(Failure::usage)?;
+    let base = BaseUrl::parse(&args.url).map_err(Failure::usage)?;
     let access = Credentials::read(access, &base)?;
     let office = Office {
         client: Client::new(base, access, ORDER_MS, console),
@@ -95,7 +95,7 @@ pub(crate) async fn cluster(
 
 /// Plans that a member leaves, and begins with it: the plan's id.
 pub(crate) async fn remove(admin: &str, url: &str, console: Console) -> Result<String, Failure> {
-    let base = Base::parse(admin).map_err(Failure::usage)?;
+    let base = BaseUrl::parse(admin).map_err(Failure::usage)?;
     let access = Credentials::read(&AccessArgs::default(), &base)?;
     let office = Office {
         client: Client::new(base, access, ORDER_MS, console),
@@ -149,7 +149,7 @@ impl Office {
     async fn ask(&self, method: Method, path: String, body: Bytes) -> Result<Value, Failure> {
         let is_order = method == Method::POST;
         let kind = is_order.then(|| ("content-type", "application/json".to_owned()));
-        let ask = Ask {
+        let ask = HttpRequest {
             method,
             path,
             headers: kind.into_iter().collect(),

@@ -11,7 +11,7 @@
 //! See: docs/cli.md, docs/operating.md.
 
 use super::Effective;
-use super::table::Value;
+use super::table::OptionValue;
 use super::units;
 use crate::backup::RATE_MIN;
 use crate::backup::schedule::BackupSchedule;
@@ -28,10 +28,10 @@ impl Effective {
         settings: &Settings,
     ) -> Result<Option<BackupSchedule>, String> {
         let text = |key: &str| match &self.setting(key).value {
-            Value::Text(text) => text.clone(),
+            OptionValue::Text(text) => text.clone(),
             _ => unreachable!("the table says that {key} is text"),
         };
-        let Value::File(Some(destination)) = &self.setting("backup-to").value else {
+        let OptionValue::File(Some(destination)) = &self.setting("backup-to").value else {
             return Ok(None);
         };
         let admin = Some(text("backup-admin")).filter(|admin| admin != "off");
@@ -57,7 +57,7 @@ impl Effective {
         Ok(Some(BackupSchedule {
             destination: destination.clone(),
             key_file: match &self.setting("backup-key").value {
-                Value::File(path) => path.clone(),
+                OptionValue::File(path) => path.clone(),
                 _ => None,
             },
             every: units::parse_duration(&text("backup-every"))?,
@@ -69,7 +69,7 @@ impl Effective {
                 key_file: tls.map(|tls| tls.key.clone()),
                 // The node asks itself and the others, as the operator may.
                 token_file: match &self.setting("root-token-file").value {
-                    Value::File(path) => path.clone(),
+                    OptionValue::File(path) => path.clone(),
                     _ => None,
                 },
             },
@@ -82,16 +82,16 @@ impl Effective {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Said;
+    use crate::config::ConfigInputs;
     use std::time::Duration;
 
     fn schedule(flags: &[(&'static str, &str)]) -> Result<Option<BackupSchedule>, String> {
-        let said = Said {
+        let said = ConfigInputs {
             flags: flags
                 .iter()
                 .map(|(key, text)| (*key, text.into()))
                 .collect(),
-            ..Said::default()
+            ..ConfigInputs::default()
         };
         let effective = said.resolve().map_err(|problems| problems.to_string())?;
         let settings = effective.node_settings()?;

@@ -19,8 +19,8 @@
 //! `server`).
 //! See: docs/cli.md, "A cluster".
 
-use super::table::Value;
-use super::{Effective, Source};
+use super::table::OptionValue;
+use super::{Effective, ValueSource};
 use dendra_server::Settings;
 use dendra_server::settings::{
     BadTopology, ClusterSettings, JoinSettings, Member, PeerTransport, RootToken, Secret, Topology,
@@ -64,7 +64,7 @@ impl Effective {
             members,
             self.number("replication-factor"),
             match self.setting("partitions").value {
-                Value::Choice(word) => word,
+                OptionValue::Choice(word) => word,
                 _ => panic!("the table says that partitions is a choice"),
             },
         )
@@ -87,11 +87,11 @@ impl Effective {
                 at("cluster")
             )
         })?;
-        cluster.is_named = self.setting("cluster-name").source != Source::Default;
+        cluster.is_named = self.setting("cluster-name").source != ValueSource::Default;
         cluster.join = join;
         cluster.is_single = self.members("cluster").is_empty() && cluster.join.is_none();
         cluster.transport = match self.setting("peer-transport").value {
-            Value::Choice("http") => PeerTransport::Http,
+            OptionValue::Choice("http") => PeerTransport::Http,
             _ => PeerTransport::Frames,
         };
         cluster.compare_bytes_per_second = self.number("compare-bytes-per-second");
@@ -190,7 +190,7 @@ impl Effective {
     /// When it has none, and the operator did not say that it needs none.
     pub(crate) fn check_border(&self, settings: &Settings) -> Result<(), String> {
         self.check_clients(settings)?;
-        let is_waived = self.setting("insecure-peers").value == Value::Choice("on");
+        let is_waived = self.setting("insecure-peers").value == OptionValue::Choice("on");
         match self.open_to_strangers(settings) {
             Some(address) if !is_waived => Err(format!(
                 "cluster-secret-file ({}) is off, and this cluster is reached at {address}: every program that reaches it could say that it is \
@@ -213,7 +213,7 @@ impl Effective {
                 self.setting("root-token-file").source
             ));
         }
-        let is_waived = self.setting("insecure-clients").value == Value::Choice("on");
+        let is_waived = self.setting("insecure-clients").value == OptionValue::Choice("on");
         if is_waived || has_tokens || shows_certificates(settings) {
             return Ok(());
         }
@@ -235,7 +235,7 @@ impl Effective {
     }
 
     fn has_tokens(&self) -> bool {
-        self.setting("root-token-file").value != Value::File(None)
+        self.setting("root-token-file").value != OptionValue::File(None)
     }
 
     /// Can any program say that it is a member?
@@ -244,8 +244,8 @@ impl Effective {
             .cluster
             .as_ref()
             .is_some_and(|cluster| !is_alone(cluster));
-        let has_secret = self.setting("cluster-secret-file").value != Value::File(None);
-        let is_waived = self.setting("insecure-peers").value == Value::Choice("on");
+        let has_secret = self.setting("cluster-secret-file").value != OptionValue::File(None);
+        let is_waived = self.setting("insecure-peers").value == OptionValue::Choice("on");
         is_cluster && !has_secret && !is_waived && !has_sealed_links(settings)
     }
 
@@ -256,7 +256,7 @@ impl Effective {
     pub(crate) fn root_token(&self) -> Result<Option<RootToken>, String> {
         let setting = self.setting("root-token-file");
         match &setting.value {
-            Value::File(Some(path)) => RootToken::read(path)
+            OptionValue::File(Some(path)) => RootToken::read(path)
                 .map(Some)
                 .map_err(|reason| format!("root-token-file ({}): {reason}", setting.source)),
             _ => Ok(None),
@@ -266,7 +266,7 @@ impl Effective {
     /// Where a program that is not on this machine reaches a cluster without a secret.
     fn open_to_strangers(&self, settings: &Settings) -> Option<String> {
         let cluster = settings.cluster.as_ref()?;
-        let has_secret = self.setting("cluster-secret-file").value != Value::File(None);
+        let has_secret = self.setting("cluster-secret-file").value != OptionValue::File(None);
         if has_secret || has_sealed_links(settings) || is_alone(cluster) {
             return None;
         }
@@ -317,7 +317,7 @@ impl Effective {
     pub(crate) fn secret(&self) -> Result<Option<Secret>, String> {
         let setting = self.setting("cluster-secret-file");
         match &setting.value {
-            Value::File(Some(path)) => Secret::read(path)
+            OptionValue::File(Some(path)) => Secret::read(path)
                 .map(Some)
                 .map_err(|reason| format!("cluster-secret-file ({}): {reason}", setting.source)),
             _ => Ok(None),
@@ -327,21 +327,21 @@ impl Effective {
     /// Where the secret is.
     pub(crate) fn secret_file(&self) -> Option<PathBuf> {
         match &self.setting("cluster-secret-file").value {
-            Value::File(path) => path.clone(),
+            OptionValue::File(path) => path.clone(),
             _ => None,
         }
     }
 
     fn members(&self, key: &str) -> &[Member] {
         match &self.setting(key).value {
-            Value::Members(members) => members,
+            OptionValue::Members(members) => members,
             _ => panic!("{key} is not a list of members"),
         }
     }
 
     fn text(&self, key: &str) -> &str {
         match &self.setting(key).value {
-            Value::Text(text) => text,
+            OptionValue::Text(text) => text,
             _ => panic!("{key} is not text"),
         }
     }
@@ -377,13 +377,13 @@ fn is_on_loopback(url: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Said;
+    use super::super::ConfigInputs;
     use super::*;
 
     fn effective(flags: &[(&'static str, &str)]) -> Result<Effective, String> {
-        let said = Said {
+        let said = ConfigInputs {
             flags: flags.iter().map(|(k, v)| (*k, v.into())).collect(),
-            ..Said::default()
+            ..ConfigInputs::default()
         };
         said.resolve().map_err(|problems| problems.to_string())
     }

@@ -12,8 +12,8 @@
 //! Not here: the values of an option (`table.rs`), precedence (`mod.rs`).
 //! See: docs/cli.md.
 
-use super::source::Source;
-use super::table::{self, Kind, OPTIONS, Value};
+use super::source::ValueSource;
+use super::table::{self, OPTIONS, OptionKind, OptionValue};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -46,7 +46,7 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
 pub(super) fn take(
     path: &Path,
     text: &str,
-    found: &mut [Vec<(Value, Source)>],
+    found: &mut [Vec<(OptionValue, ValueSource)>],
     problems: &mut Vec<String>,
 ) {
     let name = path.display();
@@ -72,7 +72,7 @@ pub(super) fn take(
         {
             Ok(value) => found[i].push((
                 value,
-                Source::File {
+                ValueSource::File {
                     path: path.to_owned(),
                     line,
                 },
@@ -94,10 +94,15 @@ fn unknown_key(name: &str, line: usize, key: &str) -> String {
 }
 
 /// The value as it would stand after a flag, when its TOML type fits the option.
-fn raw_text(kind: Kind, value: &DeValue<'_>) -> Result<String, String> {
-    let is_number = matches!(kind, Kind::Count { .. } | Kind::Bytes { .. });
+fn raw_text(kind: OptionKind, value: &DeValue<'_>) -> Result<String, String> {
+    let is_number = matches!(kind, OptionKind::Count { .. } | OptionKind::Bytes { .. });
     match value {
-        DeValue::Array(entries) if matches!(kind, Kind::Members | Kind::Hosts | Kind::Origins) => {
+        DeValue::Array(entries)
+            if matches!(
+                kind,
+                OptionKind::Members | OptionKind::Hosts | OptionKind::Origins
+            ) =>
+        {
             let texts: Option<Vec<&str>> = entries
                 .iter()
                 .map(|entry| match entry.get_ref() {
@@ -128,9 +133,10 @@ fn raw_text(kind: Kind, value: &DeValue<'_>) -> Result<String, String> {
                 DeValue::String(_) => "text",
             },
             match kind {
-                Kind::Bytes { .. } => "a size like \"256MiB\" or a number of bytes",
-                Kind::Count { .. } => "a number",
-                Kind::Members | Kind::Hosts | Kind::Origins => "text in quotes, or a list of texts",
+                OptionKind::Bytes { .. } => "a size like \"256MiB\" or a number of bytes",
+                OptionKind::Count { .. } => "a number",
+                OptionKind::Members | OptionKind::Hosts | OptionKind::Origins =>
+                    "text in quotes, or a list of texts",
                 _ => "text in quotes",
             }
         )),

@@ -29,11 +29,11 @@ mod source;
 pub(crate) mod table;
 pub(crate) mod units;
 
-pub(crate) use source::Source;
+pub(crate) use source::ValueSource;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use table::{Fallback, OPTIONS, Value};
+use table::{Fallback, OPTIONS, OptionValue};
 
 /// Variables that begin with `DENDRA_` and are no option of a node.
 const OTHER_VARIABLES: [&str; 8] = [
@@ -53,9 +53,9 @@ pub(crate) struct Setting {
     /// The option's name.
     pub(crate) key: &'static str,
     /// The value in force.
-    pub(crate) value: Value,
+    pub(crate) value: OptionValue,
     /// The place that set it.
-    pub(crate) source: Source,
+    pub(crate) source: ValueSource,
 }
 
 /// All options, in the table's order.
@@ -76,7 +76,7 @@ impl fmt::Display for Problems {
 
 /// Everything that was said, before the precedence decides.
 #[derive(Default)]
-pub(crate) struct Said {
+pub(crate) struct ConfigInputs {
     /// Flags by option key.
     pub(crate) flags: Vec<(&'static str, OsString)>,
     /// The whole environment; foreign variables are skipped.
@@ -85,12 +85,12 @@ pub(crate) struct Said {
     pub(crate) file: Option<(PathBuf, String)>,
 }
 
-impl Said {
+impl ConfigInputs {
     /// Reads the process's environment and the file that `--config` or `DENDRA_CONFIG` names.
     pub(crate) fn gather(
         flags: Vec<(&'static str, OsString)>,
         config: Option<&Path>,
-    ) -> Result<Said, Problems> {
+    ) -> Result<ConfigInputs, Problems> {
         let file = match config {
             Some(path) => Some((
                 path.to_owned(),
@@ -98,7 +98,7 @@ impl Said {
             )),
             None => None,
         };
-        Ok(Said {
+        Ok(ConfigInputs {
             flags,
             environment: std::env::vars_os().collect(),
             file,
@@ -108,7 +108,7 @@ impl Said {
     /// Checks every place and decides.
     pub(crate) fn resolve(&self) -> Result<Effective, Problems> {
         let mut problems = Vec::new();
-        let mut found: Vec<Vec<(Value, Source)>> = vec![Vec::new(); OPTIONS.len()];
+        let mut found: Vec<Vec<(OptionValue, ValueSource)>> = vec![Vec::new(); OPTIONS.len()];
         self.take_flags(&mut found, &mut problems);
         self.take_environment(&mut found, &mut problems);
         if let Some((path, text)) = &self.file {
@@ -129,18 +129,26 @@ impl Said {
         }
     }
 
-    fn take_flags(&self, found: &mut [Vec<(Value, Source)>], problems: &mut Vec<String>) {
+    fn take_flags(
+        &self,
+        found: &mut [Vec<(OptionValue, ValueSource)>],
+        problems: &mut Vec<String>,
+    ) {
         for (i, spec) in OPTIONS.iter().enumerate() {
             for (_, text) in self.flags.iter().filter(|(key, _)| *key == spec.key) {
                 match table::parse(spec.kind, text) {
-                    Ok(value) => found[i].push((value, Source::Flag)),
+                    Ok(value) => found[i].push((value, ValueSource::Flag)),
                     Err(rest) => problems.push(format!("--{}: {rest}", spec.key)),
                 }
             }
         }
     }
 
-    fn take_environment(&self, found: &mut [Vec<(Value, Source)>], problems: &mut Vec<String>) {
+    fn take_environment(
+        &self,
+        found: &mut [Vec<(OptionValue, ValueSource)>],
+        problems: &mut Vec<String>,
+    ) {
         for (variable, text) in &self.environment {
             // A variable that is set but empty is left behind by `${NAME:-}`: not set.
             let Some(name) = variable.to_str().filter(|name| name.starts_with("DENDRA_")) else {
@@ -154,7 +162,7 @@ impl Said {
                 continue;
             };
             match table::parse(OPTIONS[i].kind, OsStr::new(text)) {
-                Ok(value) => found[i].push((value, Source::Environment(name.to_owned()))),
+                Ok(value) => found[i].push((value, ValueSource::Environment(name.to_owned()))),
                 Err(rest) => problems.push(format!("{name}: {rest}")),
             }
         }
@@ -173,7 +181,7 @@ fn unknown_variable(name: &str) -> String {
 
 impl Effective {
     /// The strongest place per option; places were pushed from strongest to weakest.
-    fn decide(found: Vec<Vec<(Value, Source)>>) -> Effective {
+    fn decide(found: Vec<Vec<(OptionValue, ValueSource)>>) -> Effective {
         let mut settings: Vec<Setting> = Vec::with_capacity(OPTIONS.len());
         for (spec, candidates) in OPTIONS.iter().zip(found) {
             let strongest = candidates.into_iter().next();
@@ -184,7 +192,7 @@ impl Effective {
                         .expect("a test parses every fixed default"),
                     Fallback::Derived { of, .. } => of(&earlier),
                 };
-                (value, Source::Default)
+                (value, ValueSource::Default)
             });
             settings.push(Setting {
                 key: spec.key,
@@ -225,7 +233,7 @@ impl Effective {
     /// A count or a number of bytes. Requires: the option is one.
     pub(crate) fn number(&self, key: &str) -> u64 {
         match self.setting(key).value {
-            Value::Count(n) | Value::Bytes(n) => n,
+            OptionValue::Count(n) | OptionValue::Bytes(n) => n,
             _ => panic!("{key} is not a number"),
         }
     }
@@ -236,7 +244,7 @@ impl Effective {
     }
 }
 
-fn value_of<'a>(settings: &'a [Setting], key: &str) -> &'a Value {
+fn value_of<'a>(settings: &'a [Setting], key: &str) -> &'a OptionValue {
     let found = settings.iter().find(|setting| setting.key == key);
     &found.expect("a default derives from earlier options").value
 }

@@ -12,8 +12,8 @@
 //! Not here: deciding (`mod.rs`).
 //! See: docs/cli.md.
 
-use super::table::Value;
-use super::{Effective, Setting, Source, units};
+use super::table::OptionValue;
+use super::{Effective, Setting, ValueSource, units};
 use serde_json::{Map, json};
 use std::path::Path;
 
@@ -30,35 +30,35 @@ fn show_file(path: Option<&Path>) -> String {
     path.map_or_else(|| "off".to_owned(), |path| path.display().to_string())
 }
 
-impl Value {
+impl OptionValue {
     /// As in a TOML file.
     fn to_toml(&self) -> String {
         let text = match self {
-            Value::Count(n) => return n.to_string(),
-            Value::Bytes(n) => units::show_bytes(*n),
-            Value::Addresses(addresses) => show_list(addresses),
-            Value::Folder(path) => path.display().to_string(),
-            Value::Choice(word) => (*word).to_owned(),
-            Value::Members(members) => show_list(members),
-            Value::Hosts(hosts) => show_list(hosts),
-            Value::Origins(origins) => show_list(origins),
-            Value::File(path) => show_file(path.as_deref()),
-            Value::Text(text) => text.clone(),
+            OptionValue::Count(n) => return n.to_string(),
+            OptionValue::Bytes(n) => units::show_bytes(*n),
+            OptionValue::Addresses(addresses) => show_list(addresses),
+            OptionValue::Folder(path) => path.display().to_string(),
+            OptionValue::Choice(word) => (*word).to_owned(),
+            OptionValue::Members(members) => show_list(members),
+            OptionValue::Hosts(hosts) => show_list(hosts),
+            OptionValue::Origins(origins) => show_list(origins),
+            OptionValue::File(path) => show_file(path.as_deref()),
+            OptionValue::Text(text) => text.clone(),
         };
         toml::Value::String(text).to_string()
     }
 
     fn to_json(&self) -> serde_json::Value {
         match self {
-            Value::Count(n) | Value::Bytes(n) => json!(n),
-            Value::Addresses(addresses) => json!(show_list(addresses)),
-            Value::Folder(path) => json!(path.display().to_string()),
-            Value::Choice(word) => json!(word),
-            Value::Members(members) => json!(show_list(members)),
-            Value::Hosts(hosts) => json!(show_list(hosts)),
-            Value::Origins(origins) => json!(show_list(origins)),
-            Value::File(path) => json!(show_file(path.as_deref())),
-            Value::Text(text) => json!(text),
+            OptionValue::Count(n) | OptionValue::Bytes(n) => json!(n),
+            OptionValue::Addresses(addresses) => json!(show_list(addresses)),
+            OptionValue::Folder(path) => json!(path.display().to_string()),
+            OptionValue::Choice(word) => json!(word),
+            OptionValue::Members(members) => json!(show_list(members)),
+            OptionValue::Hosts(hosts) => json!(show_list(hosts)),
+            OptionValue::Origins(origins) => json!(show_list(origins)),
+            OptionValue::File(path) => json!(show_file(path.as_deref())),
+            OptionValue::Text(text) => json!(text),
         }
     }
 }
@@ -66,16 +66,16 @@ impl Value {
 fn to_json(setting: &Setting) -> serde_json::Value {
     let value = setting.value.to_json();
     match &setting.source {
-        Source::Flag => {
+        ValueSource::Flag => {
             json!({"value": value, "source": "flag", "from": format!("--{}", setting.key)})
         }
-        Source::Environment(name) => {
+        ValueSource::Environment(name) => {
             json!({"value": value, "source": "environment", "from": name})
         }
-        Source::File { path, line } => {
+        ValueSource::File { path, line } => {
             json!({"value": value, "source": "file", "from": format!("{}:{line}", path.display())})
         }
-        Source::Default => json!({"value": value, "source": "default"}),
+        ValueSource::Default => json!({"value": value, "source": "default"}),
     }
 }
 

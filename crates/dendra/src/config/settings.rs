@@ -13,8 +13,8 @@
 //! See: docs/cli.md.
 
 use super::Effective;
-use super::source::Source;
-use super::table::Value;
+use super::source::ValueSource;
+use super::table::OptionValue;
 use dendra_engine::Durability;
 use dendra_server::settings::{AuditSettings, Timeouts, TlsSettings};
 use dendra_server::{Settings, StoreFiles};
@@ -30,18 +30,18 @@ impl Effective {
     /// When the options of the cluster are impossible together.
     pub(crate) fn node_settings(&self) -> Result<Settings, String> {
         let durability = match self.setting("durability").value {
-            Value::Choice("os") => Durability::Os,
+            OptionValue::Choice("os") => Durability::Os,
             _ => Durability::Sync,
         };
         let mut settings = Settings::new(self.folder("data"));
         settings.listen = self.addresses("listen");
         settings.admin = self.addresses("admin").first().copied();
         settings.allowed_hosts = match &self.setting("allowed-hosts").value {
-            Value::Hosts(hosts) => hosts.clone(),
+            OptionValue::Hosts(hosts) => hosts.clone(),
             _ => unreachable!("the table says that allowed-hosts is hosts"),
         };
         settings.allowed_origins = match &self.setting("allowed-origins").value {
-            Value::Origins(origins) => origins.clone(),
+            OptionValue::Origins(origins) => origins.clone(),
             _ => unreachable!("the table says that allowed-origins is origins"),
         };
         settings.audit = self.file("audit-log").map(|path| AuditSettings {
@@ -82,8 +82,10 @@ impl Effective {
     /// The engine that keeps the records, if that is another one.
     pub(crate) fn store(&self) -> Option<StorePlace> {
         match &self.setting("store").value {
-            Value::Text(text) if text == "off" => None,
-            Value::Text(text) => Some(StorePlace::parse(text).expect("the table has parsed it")),
+            OptionValue::Text(text) if text == "off" => None,
+            OptionValue::Text(text) => {
+                Some(StorePlace::parse(text).expect("the table has parsed it"))
+            }
             _ => unreachable!("the table says that store is text"),
         }
     }
@@ -107,7 +109,7 @@ impl Effective {
 
     /// A front door is no member and keeps nothing that could be backed up.
     fn check_store(&self) -> Result<(), String> {
-        let is_set = |key: &&str| self.setting(key).source != Source::Default;
+        let is_set = |key: &&str| self.setting(key).source != ValueSource::Default;
         let wrong = ["cluster", "join", "backup-to"].into_iter().find(is_set);
         let own = ["store-ca", "store-cert", "store-key", "store-login-file"];
         let is_given = |key: &&str| self.file(key).is_some();
@@ -128,7 +130,7 @@ impl Effective {
     /// When some are named and others that they need are not.
     fn tls(&self) -> Result<Option<TlsSettings>, String> {
         let file = |key: &str| self.file(key);
-        let change_over = self.setting("tls-change-over").value == Value::Choice("on");
+        let change_over = self.setting("tls-change-over").value == OptionValue::Choice("on");
         let (client_ca, peer_ca) = (file("tls-client-ca"), file("tls-peer-ca"));
         let (revoked, renewal) = (file("tls-revoked"), file("tls-renew-with"));
         if revoked.is_some() && client_ca.is_none() && peer_ca.is_none() {
@@ -169,7 +171,7 @@ impl Effective {
     /// Requires: `key` is an option of a file.
     fn file(&self, key: &str) -> Option<PathBuf> {
         match &self.setting(key).value {
-            Value::File(path) => path.clone(),
+            OptionValue::File(path) => path.clone(),
             _ => unreachable!("the table says that {key} is a file"),
         }
     }
@@ -193,7 +195,7 @@ impl Effective {
     /// Requires: `key` is an option of addresses.
     fn addresses(&self, key: &str) -> Vec<SocketAddr> {
         match &self.setting(key).value {
-            Value::Addresses(addresses) => addresses.clone(),
+            OptionValue::Addresses(addresses) => addresses.clone(),
             _ => unreachable!("the table says that {key} is addresses"),
         }
     }
@@ -201,7 +203,7 @@ impl Effective {
     /// Requires: `key` is an option of a folder.
     fn folder(&self, key: &str) -> PathBuf {
         match &self.setting(key).value {
-            Value::Folder(path) => path.clone(),
+            OptionValue::Folder(path) => path.clone(),
             _ => unreachable!("the table says that {key} is a folder"),
         }
     }
@@ -210,14 +212,14 @@ impl Effective {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Said;
+    use crate::config::ConfigInputs;
     use dendra_server::settings::{ClusterSettings, Member, PeerTransport, Secret, Topology};
     use std::ffi::OsString;
     use std::io::Write;
 
     #[test]
     fn the_defaults_of_the_table_are_the_defaults_of_the_server() {
-        let effective = Said::default().resolve().expect("nothing was said");
+        let effective = ConfigInputs::default().resolve().expect("nothing was said");
         let theirs = Settings::new("data");
         let ours = Settings {
             memtable_bytes: None,
@@ -277,9 +279,9 @@ mod tests {
             ("insecure-peers", "on"),
             ("insecure-clients", "on"),
         ];
-        let said = Said {
+        let said = ConfigInputs {
             flags: flags.map(|(key, text)| (key, text.into())).to_vec(),
-            ..Said::default()
+            ..ConfigInputs::default()
         };
         let effective = said.resolve().expect("all are fine");
         let settings = effective.node_settings().expect("a member");
@@ -337,9 +339,9 @@ mod tests {
     fn the_secret_is_what_the_file_holds() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(b"hush, hush, hush\n").expect("written");
-        let said = Said {
+        let said = ConfigInputs {
             flags: vec![("cluster-secret-file", file.path().into())],
-            ..Said::default()
+            ..ConfigInputs::default()
         };
         let effective = said.resolve().expect("all are fine");
         assert_eq!(effective.secret(), Ok(Secret::new(b"hush, hush, hush")));
@@ -347,9 +349,9 @@ mod tests {
 
     #[test]
     fn what_the_server_refuses_is_refused_when_the_options_are_read() {
-        let said = Said {
+        let said = ConfigInputs {
             flags: vec![("memory", OsString::from("4MiB"))],
-            ..Said::default()
+            ..ConfigInputs::default()
         };
         let problems = said.resolve().expect_err("serve would not start");
         let sentence = problems.to_string();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Where an effective value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum ValueSource {
     /// The command line.
     Flag,
     /// This environment variable.
@@ -21,13 +21,13 @@ pub(crate) enum Source {
     Default,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ValueSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Flag => f.write_str("flag"),
-            Source::Environment(variable) => write!(f, "environment {variable}"),
-            Source::File { path, line } => write!(f, "file {}:{line}", path.display()),
-            Source::Default => f.write_str("default"),
+            ValueSource::Flag => f.write_str("flag"),
+            ValueSource::Environment(variable) => write!(f, "environment {variable}"),
+            ValueSource::File { path, line } => write!(f, "file {}:{line}", path.display()),
+            ValueSource::Default => f.write_str("default"),
         }
     }
 }

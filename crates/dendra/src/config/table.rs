@@ -17,7 +17,7 @@
 //! See: docs/cli.md.
 
 use super::units;
-use crate::client::Base;
+use crate::client::BaseUrl;
 use dendra_base::limits;
 use dendra_server::settings::{HostRule, Member, OriginRule, Topology};
 use dendra_stores::StorePlace;
@@ -28,7 +28,7 @@ use std::time::Duration;
 
 /// The meaning of an option's text, and its possible values.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum OptionKind {
     /// One or more of `host:port`, with commas.
     Addresses,
     /// One `host:port`, or `off`.
@@ -75,7 +75,7 @@ pub(crate) enum Kind {
 
 /// A parsed option.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
+pub(crate) enum OptionValue {
     /// Where to listen; nowhere when empty.
     Addresses(Vec<SocketAddr>),
     /// A folder.
@@ -84,7 +84,7 @@ pub(crate) enum Value {
     Count(u64),
     /// A number of bytes.
     Bytes(u64),
-    /// One of the words of `Kind::Choice`.
+    /// One of the words of `OptionKind::Choice`.
     Choice(&'static str),
     /// Members of a cluster; none when empty.
     Members(Vec<Member>),
@@ -99,7 +99,7 @@ pub(crate) enum Value {
 }
 
 /// A value from the values of earlier options.
-pub(crate) type Derivation = fn(&dyn Fn(&str) -> Value) -> Value;
+pub(crate) type Derivation = fn(&dyn Fn(&str) -> OptionValue) -> OptionValue;
 
 /// The value of an option that is not set.
 #[derive(Clone, Copy)]
@@ -122,7 +122,7 @@ pub(crate) struct Spec {
     /// In the help: the word for the value.
     pub(crate) shape: &'static str,
     /// The values that it accepts.
-    pub(crate) kind: Kind,
+    pub(crate) kind: OptionKind,
     /// When it is not set.
     pub(crate) fallback: Fallback,
     /// One sentence for the help.
@@ -141,98 +141,98 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
-        kind: Kind::Addresses,
+        kind: OptionKind::Addresses,
         fallback: Fallback::Fixed("127.0.0.1:8080"),
         help: "Addresses of the data port, with commas between them; port 0 takes a free port",
     },
     Spec {
         key: "admin",
         shape: "HOST:PORT",
-        kind: Kind::AddressOrOff,
+        kind: OptionKind::AddressOrOff,
         fallback: Fallback::Fixed("127.0.0.1:9080"),
         help: "Address of the admin port (health, metrics, status), or off",
     },
     Spec {
         key: "allowed-hosts",
         shape: "NAMES",
-        kind: Kind::Hosts,
+        kind: OptionKind::Hosts,
         fallback: Fallback::Fixed("off"),
         help: "Names of this node that requests may use beside addresses, localhost, the machine's name and --self, with commas: kv.example.com, *.example.com, or * for every name",
     },
     Spec {
         key: "allowed-origins",
         shape: "ORIGINS",
-        kind: Kind::Origins,
+        kind: OptionKind::Origins,
         fallback: Fallback::Fixed("off"),
         help: "Sites whose pages may ask the data port (CORS), with commas: https://app.example.com; pages of all others are refused",
     },
     Spec {
         key: "tls-cert",
         shape: "FILE",
-        kind: Kind::FileOrOff,
+        kind: OptionKind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "Certificate of this node (PEM, with those between it and its CA): both ports speak TLS alone",
     },
     Spec {
         key: "tls-key",
         shape: "FILE",
-        kind: Kind::FileOrOff,
+        kind: OptionKind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "Key of the certificate (PEM); open to its owner alone",
     },
     Spec {
         key: "tls-client-ca",
         shape: "FILE",
-        kind: Kind::FileOrOff,
+        kind: OptionKind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "CA whose certificates clients must show",
     },
     Spec {
         key: "tls-peer-ca",
         shape: "FILE",
-        kind: Kind::FileOrOff,
+        kind: OptionKind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "CA of the members: they speak TLS with each other, and show certificates with the hosts of their URLs",
     },
     Spec {
         key: "tls-revoked",
         shape: "FILE",
-        kind: Kind::FileOrOff,
+        kind: OptionKind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "Certificates that their CA took back (PEM, one list of each CA): they open nothing any more",
     },
     Spec {
         key: "tls-renew-with",
         shape: "FOLDER",
-        kind: Kind::FileOrOff,
+        kind: OptionKind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "Folder with ca.crt and ca.key, as dendra cert makes them: the node renews its certificate when a third of its time is left",
     },
     Spec {
         key: "tls-change-over",
         shape: "off|on",
-        kind: Kind::Choice(&["off", "on"]),
+        kind: OptionKind::Choice(&["off", "on"]),
         fallback: Fallback::Fixed("off"),
         help: "on = clear text is taken beside TLS, while clients and members change over",
     },
     Spec {
         key: "root-token-file",
         shape: "FILE",
-        kind: Kind::FileOrOff,
+        kind: OptionKind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "File with the token that may do everything and makes the others: with it every client needs a token",
     },
     Spec {
         key: "audit-log",
         shape: "FILE",
-        kind: Kind::FileOrOff,
+        kind: OptionKind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "File of lines of JSON: failed logins, changes of tokens, calls on the admin port, restores",
     },
     Spec {
         key: "audit-log-bytes",
         shape: "SIZE",
-        kind: Kind::Bytes {
+        kind: OptionKind::Bytes {
             min: 4 << 10,
             max: 1 << 40,
         },
@@ -242,70 +242,70 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "audit-log-keep",
         shape: "N",
-        kind: Kind::Count { min: 0, max: 1_000 },
+        kind: OptionKind::Count { min: 0, max: 1_000 },
         fallback: Fallback::Fixed("7"),
         help: "Files of the audit log that were put aside and stay",
     },
     Spec {
         key: "insecure-clients",
         shape: "off|on",
-        kind: Kind::Choice(&["off", "on"]),
+        kind: OptionKind::Choice(&["off", "on"]),
         fallback: Fallback::Fixed("off"),
         help: "on = other machines may reach the node without a token or a certificate: every program that does reads and writes everything",
     },
     Spec {
         key: "data",
         shape: "FOLDER",
-        kind: Kind::Folder,
+        kind: OptionKind::Folder,
         fallback: Fallback::Fixed("data"),
         help: "Data folder, created when missing",
     },
     Spec {
         key: "store",
         shape: "URL",
-        kind: Kind::StoreOrOff,
+        kind: OptionKind::StoreOrOff,
         fallback: Fallback::Fixed("off"),
         help: "Another engine that keeps the records instead of the data folder: etcd://HOST:PORT,…/PREFIX or cassandra://HOST:PORT,…/KEYSPACE, in a build with its driver",
     },
     Spec {
         key: "store-ca",
         shape: "FILE",
-        kind: Kind::FileOrOff,
+        kind: OptionKind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "CA that signed the certificates of the other engine's servers (PEM): they are spoken to by TLS alone",
     },
     Spec {
         key: "store-cert",
         shape: "FILE",
-        kind: Kind::FileOrOff,
+        kind: OptionKind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "Certificate that is shown to the other engine's servers (PEM), where they ask for one",
     },
     Spec {
         key: "store-key",
         shape: "FILE",
-        kind: Kind::FileOrOff,
+        kind: OptionKind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "Its key (PEM), open to its owner alone",
     },
     Spec {
         key: "store-login-file",
         shape: "FILE",
-        kind: Kind::FileOrOff,
+        kind: OptionKind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "File with USER:PASSWORD for the other engine, open to its owner alone",
     },
     Spec {
         key: "workers",
         shape: "N",
-        kind: Kind::Count { min: 1, max: 256 },
+        kind: OptionKind::Count { min: 1, max: 256 },
         fallback: Fallback::Fixed("4"),
         help: "Threads of the store pool, for reads that must wait for the disk and for scans",
     },
     Spec {
         key: "queue",
         shape: "N",
-        kind: Kind::Count {
+        kind: OptionKind::Count {
             min: 1,
             max: 1 << 16,
         },
@@ -315,7 +315,7 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "queue-delay-target-ms",
         shape: "MS",
-        kind: Kind::Count {
+        kind: OptionKind::Count {
             min: 0,
             max: 10_000,
         },
@@ -325,7 +325,7 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "scrub-rate",
         shape: "SIZE",
-        kind: Kind::Bytes {
+        kind: OptionKind::Bytes {
             min: 0,
             max: 1 << 34,
         },
@@ -335,7 +335,7 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "scrub-every-s",
         shape: "S",
-        kind: Kind::Count {
+        kind: OptionKind::Count {
             min: 1,
             max: 31_536_000,
         },
@@ -345,14 +345,14 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "durability",
         shape: "sync|os",
-        kind: Kind::Choice(&["sync", "os"]),
+        kind: OptionKind::Choice(&["sync", "os"]),
         fallback: Fallback::Fixed("sync"),
         help: "When a write is acknowledged: sync = after fdatasync, os = after write",
     },
     Spec {
         key: "memory",
         shape: "SIZE",
-        kind: Kind::Bytes {
+        kind: OptionKind::Bytes {
             min: 4 << 20,
             max: 1 << 44,
         },
@@ -362,14 +362,16 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "memtable",
         shape: "SIZE",
-        kind: Kind::Bytes {
+        kind: OptionKind::Bytes {
             min: 64 << 10,
             max: 1 << 32,
         },
         fallback: Fallback::Derived {
             rule: "an eighth of memory, 1MiB to 64MiB",
             of: |earlier| match earlier("memory") {
-                Value::Bytes(memory) => Value::Bytes((memory / 8).clamp(1 << 20, 64 << 20)),
+                OptionValue::Bytes(memory) => {
+                    OptionValue::Bytes((memory / 8).clamp(1 << 20, 64 << 20))
+                }
                 other => other,
             },
         },
@@ -378,7 +380,7 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "value-bytes-max",
         shape: "SIZE",
-        kind: Kind::Bytes {
+        kind: OptionKind::Bytes {
             min: 1,
             max: limits::VALUE_BYTES_MAX_LIMIT as u64,
         },
@@ -388,14 +390,14 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "loops",
         shape: "N",
-        kind: Kind::Count { min: 0, max: 255 },
+        kind: OptionKind::Count { min: 0, max: 255 },
         fallback: Fallback::Fixed("0"),
         help: "Event loops; 0 = one for each processor that the process may use",
     },
     Spec {
         key: "connections-max",
         shape: "N",
-        kind: Kind::Count {
+        kind: OptionKind::Count {
             min: 1,
             max: 1_048_576,
         },
@@ -405,7 +407,7 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "requests-inflight-max",
         shape: "N",
-        kind: Kind::Count {
+        kind: OptionKind::Count {
             min: 1,
             max: 1_048_576,
         },
@@ -415,7 +417,7 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "body-bytes-inflight-max",
         shape: "SIZE",
-        kind: Kind::Bytes {
+        kind: OptionKind::Bytes {
             min: 64 << 10,
             max: 1 << 40,
         },
@@ -425,7 +427,7 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "head-timeout-ms",
         shape: "MS",
-        kind: Kind::Count {
+        kind: OptionKind::Count {
             min: 1,
             max: 3_600_000,
         },
@@ -435,7 +437,7 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "idle-timeout-ms",
         shape: "MS",
-        kind: Kind::Count {
+        kind: OptionKind::Count {
             min: 1,
             max: 3_600_000,
         },
@@ -445,7 +447,7 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "body-timeout-ms",
         shape: "MS",
-        kind: Kind::Count {
+        kind: OptionKind::Count {
             min: 1,
             max: 3_600_000,
         },
@@ -455,7 +457,7 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "write-timeout-ms",
         shape: "MS",
-        kind: Kind::Count {
+        kind: OptionKind::Count {
             min: 1,
             max: 3_600_000,
         },
@@ -465,7 +467,7 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "drain-ms",
         shape: "MS",
-        kind: Kind::Count {
+        kind: OptionKind::Count {
             min: 0,
             max: 3_600_000,
         },
@@ -475,98 +477,98 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "cluster",
         shape: "URL,URL,…",
-        kind: Kind::Members,
+        kind: OptionKind::Members,
         fallback: Fallback::Fixed("off"),
         help: "All members of the cluster, this node too, the same list on each; an entry may end in ;weight=N;zone=NAME",
     },
     Spec {
         key: "self",
         shape: "URL",
-        kind: Kind::MemberOrOff,
+        kind: OptionKind::MemberOrOff,
         fallback: Fallback::Fixed("off"),
         help: "Which of the members this node is",
     },
     Spec {
         key: "join",
         shape: "URL",
-        kind: Kind::MemberOrOff,
+        kind: OptionKind::MemberOrOff,
         fallback: Fallback::Fixed("off"),
         help: "Any member of a running cluster, which this node joins as --self; not looked at once its folder is a member's",
     },
     Spec {
         key: "replace",
         shape: "URL",
-        kind: Kind::MemberOrOff,
+        kind: OptionKind::MemberOrOff,
         fallback: Fallback::Fixed("off"),
         help: "With --join: the lost member whose place this node takes",
     },
     Spec {
         key: "replication-factor",
         shape: "N",
-        kind: Kind::Count { min: 1, max: 100 },
+        kind: OptionKind::Count { min: 1, max: 100 },
         fallback: Fallback::Fixed("3"),
         help: "Copies of a record, as many as there are members at most; the same on each",
     },
     Spec {
         key: "partitions",
         shape: "N",
-        kind: Kind::Choice(&["256", "1024", "4096", "16384"]),
+        kind: OptionKind::Choice(&["256", "1024", "4096", "16384"]),
         fallback: Fallback::Fixed("256"),
         help: "Parts of the key space, fixed when a cluster is made: 256 for up to 10 members, 1024 for 20, 4096 for 50, 16384 for 100",
     },
     Spec {
         key: "cluster-name",
         shape: "NAME",
-        kind: Kind::ClusterName,
+        kind: OptionKind::ClusterName,
         fallback: Fallback::Fixed("dendra"),
         help: "Name of the cluster: members of another one are refused",
     },
     Spec {
         key: "cluster-secret-file",
         shape: "FILE",
-        kind: Kind::FileOrOff,
+        kind: OptionKind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "File with a secret of at least 16 bytes that members prove to each other to know; not open to other users",
     },
     Spec {
         key: "insecure-peers",
         shape: "off|on",
-        kind: Kind::Choice(&["off", "on"]),
+        kind: OptionKind::Choice(&["off", "on"]),
         fallback: Fallback::Fixed("off"),
         help: "on = a cluster beyond loopback without a secret: every program that reaches the port can be a member and destroy it",
     },
     Spec {
         key: "peer-transport",
         shape: "frames|http",
-        kind: Kind::Choice(&["frames", "http"]),
+        kind: OptionKind::Choice(&["frames", "http"]),
         fallback: Fallback::Fixed("frames"),
         help: "How this member asks the others: frames = one upgraded connection, batched; http = a plain request for each question",
     },
     Spec {
         key: "backup-to",
         shape: "FOLDER",
-        kind: Kind::FileOrOff,
+        kind: OptionKind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "Folder of backups that this node makes by itself, or off",
     },
     Spec {
         key: "backup-key",
         shape: "FILE",
-        kind: Kind::FileOrOff,
+        kind: OptionKind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "File of the key with which those backups are encrypted (dendra backup key FILE makes one), or off",
     },
     Spec {
         key: "backup-every",
         shape: "TIME",
-        kind: Kind::Time,
+        kind: OptionKind::Time,
         fallback: Fallback::Fixed("24h"),
         help: "How long from the begin of one backup to that of the next: 1h, 24h",
     },
     Spec {
         key: "backup-keep",
         shape: "N",
-        kind: Kind::Count {
+        kind: OptionKind::Count {
             min: 0,
             max: 100_000,
         },
@@ -576,14 +578,14 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "backup-admin",
         shape: "URL,URL,…",
-        kind: Kind::Urls,
+        kind: OptionKind::Urls,
         fallback: Fallback::Fixed("off"),
         help: "Admin ports of all members, with commas, for a backup of the cluster; off = this node by itself",
     },
     Spec {
         key: "backup-bytes-per-second",
         shape: "SIZE",
-        kind: Kind::Bytes {
+        kind: OptionKind::Bytes {
             min: 0,
             max: 1 << 44,
         },
@@ -593,7 +595,7 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "compare-bytes-per-second",
         shape: "SIZE",
-        kind: Kind::Bytes {
+        kind: OptionKind::Bytes {
             min: 0,
             max: 1 << 40,
         },
@@ -603,7 +605,7 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "forget-every-s",
         shape: "SECONDS",
-        kind: Kind::Count {
+        kind: OptionKind::Count {
             min: 0,
             max: 31_536_000,
         },
@@ -613,7 +615,7 @@ pub(crate) static OPTIONS: [Spec; 59] = [
     Spec {
         key: "log",
         shape: "LEVELS",
-        kind: Kind::Levels,
+        kind: OptionKind::Levels,
         fallback: Fallback::Fixed("info"),
         help: "Log levels: off, error, warn, info, debug, trace, or per target: info,dendra_engine=debug",
     },
@@ -644,58 +646,64 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// `text` as a value of `kind`, or the fault in it and how to write it.
-pub(crate) fn parse(kind: Kind, text: &OsStr) -> Result<Value, String> {
-    if let Kind::Folder = kind {
+pub(crate) fn parse(kind: OptionKind, text: &OsStr) -> Result<OptionValue, String> {
+    if let OptionKind::Folder = kind {
         return if text.is_empty() {
             Err("is empty; name a folder".to_owned())
         } else {
-            Ok(Value::Folder(PathBuf::from(text)))
+            Ok(OptionValue::Folder(PathBuf::from(text)))
         };
     }
-    if let Kind::FileOrOff = kind {
+    if let OptionKind::FileOrOff = kind {
         return match text.to_str() {
-            Some("off") => Ok(Value::File(None)),
+            Some("off") => Ok(OptionValue::File(None)),
             Some("") => Err("is empty; name a file, or off".to_owned()),
-            _ => Ok(Value::File(Some(PathBuf::from(text)))),
+            _ => Ok(OptionValue::File(Some(PathBuf::from(text)))),
         };
     }
     let text = text
         .to_str()
         .ok_or_else(|| format!("{text:?} is not UTF-8; write plain text"))?;
     match kind {
-        Kind::Folder => Ok(Value::Folder(PathBuf::from(text))),
-        Kind::FileOrOff => Ok(Value::File(Some(PathBuf::from(text)))),
-        Kind::Members | Kind::MemberOrOff if text == "off" => Ok(Value::Members(Vec::new())),
-        Kind::Members => {
+        OptionKind::Folder => Ok(OptionValue::Folder(PathBuf::from(text))),
+        OptionKind::FileOrOff => Ok(OptionValue::File(Some(PathBuf::from(text)))),
+        OptionKind::Members | OptionKind::MemberOrOff if text == "off" => {
+            Ok(OptionValue::Members(Vec::new()))
+        }
+        OptionKind::Members => {
             let found: Result<Vec<Member>, _> = text.split(',').map(str::parse).collect();
-            found.map(Value::Members).map_err(|bad| bad.to_string())
+            found
+                .map(OptionValue::Members)
+                .map_err(|bad| bad.to_string())
         }
-        Kind::MemberOrOff => Member::new(text)
-            .map(|member| Value::Members(vec![member]))
+        OptionKind::MemberOrOff => Member::new(text)
+            .map(|member| OptionValue::Members(vec![member]))
             .map_err(|bad| bad.to_string()),
-        Kind::Hosts if text == "off" => Ok(Value::Hosts(Vec::new())),
-        Kind::Hosts => {
+        OptionKind::Hosts if text == "off" => Ok(OptionValue::Hosts(Vec::new())),
+        OptionKind::Hosts => {
             let found: Result<Vec<HostRule>, _> = text.split(',').map(str::parse).collect();
-            found.map(Value::Hosts)
+            found.map(OptionValue::Hosts)
         }
-        Kind::Origins if text == "off" => Ok(Value::Origins(Vec::new())),
-        Kind::Origins => {
+        OptionKind::Origins if text == "off" => Ok(OptionValue::Origins(Vec::new())),
+        OptionKind::Origins => {
             let found: Result<Vec<OriginRule>, _> = text.split(',').map(str::parse).collect();
-            found.map(Value::Origins)
+            found.map(OptionValue::Origins)
         }
-        Kind::ClusterName => Topology::check_name(text)
-            .map(|()| Value::Text(text.to_owned()))
+        OptionKind::ClusterName => Topology::check_name(text)
+            .map(|()| OptionValue::Text(text.to_owned()))
             .map_err(|bad| bad.to_string()),
-        Kind::Addresses => {
+        OptionKind::Addresses => {
             let found: Result<Vec<SocketAddr>, String> =
                 text.split(',').map(parse_address).collect();
-            found.map(Value::Addresses)
+            found.map(OptionValue::Addresses)
         }
-        Kind::AddressOrOff if text == "off" => Ok(Value::Addresses(Vec::new())),
-        Kind::AddressOrOff => parse_address(text).map(|address| Value::Addresses(vec![address])),
-        Kind::Count { min, max } => parse_count(text, min, max).map(Value::Count),
-        Kind::Bytes { min, max } => match units::parse_bytes(text)? {
-            n if (min..=max).contains(&n) => Ok(Value::Bytes(n)),
+        OptionKind::AddressOrOff if text == "off" => Ok(OptionValue::Addresses(Vec::new())),
+        OptionKind::AddressOrOff => {
+            parse_address(text).map(|address| OptionValue::Addresses(vec![address]))
+        }
+        OptionKind::Count { min, max } => parse_count(text, min, max).map(OptionValue::Count),
+        OptionKind::Bytes { min, max } => match units::parse_bytes(text)? {
+            n if (min..=max).contains(&n) => Ok(OptionValue::Bytes(n)),
             n => Err(format!(
                 "{} is outside {} to {}",
                 units::show_bytes(n),
@@ -703,28 +711,30 @@ pub(crate) fn parse(kind: Kind, text: &OsStr) -> Result<Value, String> {
                 units::show_bytes(max)
             )),
         },
-        Kind::Choice(words) => words
+        OptionKind::Choice(words) => words
             .iter()
             .find(|word| **word == text)
-            .map(|word| Value::Choice(word))
+            .map(|word| OptionValue::Choice(word))
             .ok_or_else(|| format!("{text:?} is not one of: {}", words.join(", "))),
-        Kind::Time => match units::parse_duration(text)? {
-            time if time >= Duration::from_secs(1) => Ok(Value::Text(text.to_owned())),
+        OptionKind::Time => match units::parse_duration(text)? {
+            time if time >= Duration::from_secs(1) => Ok(OptionValue::Text(text.to_owned())),
             _ => Err(format!(
                 "{text:?} is too short; write at least a second, like 24h"
             )),
         },
-        Kind::StoreOrOff if text == "off" => Ok(Value::Text(text.to_owned())),
-        Kind::StoreOrOff => match StorePlace::parse(text) {
-            Ok(place) => Ok(Value::Text(place.to_string())),
+        OptionKind::StoreOrOff if text == "off" => Ok(OptionValue::Text(text.to_owned())),
+        OptionKind::StoreOrOff => match StorePlace::parse(text) {
+            Ok(place) => Ok(OptionValue::Text(place.to_string())),
             Err(bad) => Err(format!("{text:?} {bad}")),
         },
-        Kind::Urls if text == "off" => Ok(Value::Text(text.to_owned())),
-        Kind::Urls => match text.split(',').find_map(|url| Base::parse(url).err()) {
-            None => Ok(Value::Text(text.to_owned())),
+        OptionKind::Urls if text == "off" => Ok(OptionValue::Text(text.to_owned())),
+        OptionKind::Urls => match text.split(',').find_map(|url| BaseUrl::parse(url).err()) {
+            None => Ok(OptionValue::Text(text.to_owned())),
             Some(bad) => Err(bad.replace("--url ", "")),
         },
-        Kind::Levels => crate::logs::parse_levels(text).map(|_| Value::Text(text.to_owned())),
+        OptionKind::Levels => {
+            crate::logs::parse_levels(text).map(|_| OptionValue::Text(text.to_owned()))
+        }
     }
 }
 

@@ -1,12 +1,16 @@
 //! Precedence and complaints of the four places options come from.
 
-use super::table::Value;
-use super::{Effective, Problems, Said, Source};
+use super::table::OptionValue;
+use super::{ConfigInputs, Effective, Problems, ValueSource};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-fn said(flags: &[(&'static str, &str)], environment: &[(&str, &str)], file: Option<&str>) -> Said {
-    Said {
+fn said(
+    flags: &[(&'static str, &str)],
+    environment: &[(&str, &str)],
+    file: Option<&str>,
+) -> ConfigInputs {
+    ConfigInputs {
         flags: flags.iter().map(|(k, v)| (*k, OsString::from(v))).collect(),
         environment: environment
             .iter()
@@ -36,22 +40,22 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
     let environment = [("DENDRA_WORKERS", "2"), ("DENDRA_QUEUE", "20")];
     let effective = resolve(&[("workers", "1")], &environment, Some(file)).expect("all are fine");
     assert_eq!(effective.number("workers"), 1);
-    assert_eq!(effective.setting("workers").source, Source::Flag);
+    assert_eq!(effective.setting("workers").source, ValueSource::Flag);
     assert_eq!(effective.number("queue"), 20);
     assert_eq!(
         effective.setting("queue").source,
-        Source::Environment("DENDRA_QUEUE".to_owned())
+        ValueSource::Environment("DENDRA_QUEUE".to_owned())
     );
     assert_eq!(effective.number("drain-ms"), 300);
     assert_eq!(
         effective.setting("drain-ms").source,
-        Source::File {
+        ValueSource::File {
             path: PathBuf::from("d.toml"),
             line: 3
         }
     );
     assert_eq!(effective.number("memory"), 256 << 20);
-    assert_eq!(effective.setting("memory").source, Source::Default);
+    assert_eq!(effective.setting("memory").source, ValueSource::Default);
 }
 
 #[test]
@@ -118,7 +122,7 @@ fn an_unknown_variable_is_an_error_and_a_client_variable_is_not() {
         ("PATH", "/bin"),
     ];
     let effective = resolve(&[], &fine, None).expect("none of these is an option");
-    assert_eq!(effective.setting("queue").source, Source::Default);
+    assert_eq!(effective.setting("queue").source, ValueSource::Default);
 }
 
 #[test]
@@ -145,8 +149,9 @@ fn what_config_print_prints_is_a_file_with_the_same_meaning() {
     ];
     let effective = resolve(&flags, &[], None).expect("all are fine");
     let again = resolve(&[], &[], Some(&effective.to_toml())).expect("it reads back");
-    let values =
-        |e: &Effective| -> Vec<Value> { e.settings().iter().map(|s| s.value.clone()).collect() };
+    let values = |e: &Effective| -> Vec<OptionValue> {
+        e.settings().iter().map(|s| s.value.clone()).collect()
+    };
     assert_eq!(values(&effective), values(&again));
 }
 

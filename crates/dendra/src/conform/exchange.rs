@@ -11,7 +11,7 @@
 //! Not here: expectations (`judge.rs`).
 //! See: docs/api.md, "HTTP".
 
-use crate::client::{Base, Credentials};
+use crate::client::{BaseUrl, Credentials};
 use bytes::{Buf, BytesMut};
 use dendra_server::tls::ByteStream;
 use std::time::Duration;
@@ -49,14 +49,14 @@ pub(super) enum BodyRule {
 
 /// A connection that is opened when it is needed.
 pub(super) struct Wire<'a> {
-    base: &'a Base,
+    base: &'a BaseUrl,
     access: &'a Credentials,
     stream: Option<ByteStream>,
     unread: BytesMut,
 }
 
 impl<'a> Wire<'a> {
-    pub(super) fn new(base: &'a Base, access: &'a Credentials) -> Wire<'a> {
+    pub(super) fn new(base: &'a BaseUrl, access: &'a Credentials) -> Wire<'a> {
         Wire {
             base,
             access,

@@ -19,7 +19,7 @@ pub(crate) mod flags;
 mod judge;
 mod text;
 
-use crate::client::{Base, Credentials};
+use crate::client::{BaseUrl, Credentials};
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
@@ -82,7 +82,7 @@ pub(crate) async fn conform(args: &Conform, console: Console) -> ExitResult {
     if args.list {
         return list(&cases);
     }
-    let base = Base::parse(&args.url).map_err(Failure::usage)?;
+    let base = BaseUrl::parse(&args.url).map_err(Failure::usage)?;
     let access = Credentials::read(&args.access, &base)?;
     let mut wire = Wire::new(&base, &access);
     reach(&mut wire, &base, &access).await?;
@@ -182,7 +182,7 @@ fn run_id() -> Result<String, Failure> {
 }
 
 /// A store that cannot be reached at all has no failing cases: it has none.
-async fn reach(wire: &mut Wire<'_>, base: &Base, access: &Credentials) -> Result<(), Failure> {
+async fn reach(wire: &mut Wire<'_>, base: &BaseUrl, access: &Credentials) -> Result<(), Failure> {
     let variables = variables(base, access, "cf-");
     let line = "GET /v0/entity?id=cf-is-it-there";
     let unavailable = |e| {
@@ -200,7 +200,7 @@ async fn reach(wire: &mut Wire<'_>, base: &Base, access: &Credentials) -> Result
     Ok(())
 }
 
-fn variables(base: &Base, access: &Credentials, prefix: &str) -> Variables {
+fn variables(base: &BaseUrl, access: &Credentials, prefix: &str) -> Variables {
     let mut variables = Variables::default();
     variables.set("p", prefix.to_owned());
     variables.set("host", base.authority().to_owned());
@@ -216,7 +216,7 @@ fn request(
     headers: &[String],
     body: Option<&[u8]>,
     variables: &Variables,
-    base: &Base,
+    base: &BaseUrl,
 ) -> Result<Vec<u8>, String> {
     let line = variables.fill(line)?;
     let (method, target) = line
@@ -244,7 +244,7 @@ fn request(
 /// One case under way.
 struct Runner<'a> {
     wire: Wire<'a>,
-    base: &'a Base,
+    base: &'a BaseUrl,
     variables: Variables,
     /// The target of the last `PUT` that was sent.
     last_put: Option<String>,
@@ -253,7 +253,7 @@ struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    fn new(base: &'a Base, access: &'a Credentials, prefix: &str) -> Runner<'a> {
+    fn new(base: &'a BaseUrl, access: &'a Credentials, prefix: &str) -> Runner<'a> {
         Runner {
             wire: Wire::new(base, access),
             base,

@@ -24,7 +24,7 @@ mod state;
 mod store;
 
 use crate::backup::TransferPace;
-use crate::client::Base;
+use crate::client::BaseUrl;
 use crate::console::Console;
 use crate::encoding::Encoding;
 use crate::exit::{Exit, ExitResult, Failure};
@@ -65,8 +65,8 @@ struct Mover<'a> {
 pub(crate) async fn copy(args: &CopyFlags, console: Console) -> ExitResult {
     let from = store::places(&args.from)?;
     let to = store::places(&args.to)?;
-    let names = |bases: &[Base]| -> Vec<String> {
-        let name = |base: &Base| format!("{}{}", base.authority(), base.path());
+    let names = |bases: &[BaseUrl]| -> Vec<String> {
+        let name = |base: &BaseUrl| format!("{}{}", base.authority(), base.path());
         bases.iter().map(name).collect()
     };
     let identity = CopyIdentity {

@@ -14,7 +14,7 @@
 //! See: docs/api.md, "Many keys".
 
 use super::store::ContractStore;
-use crate::client::{Ask, Frame, Stream};
+use crate::client::{BodyPiece, HttpRequest, Stream};
 use crate::exit::{Exit, Failure};
 use crate::ops::Query;
 use bytes::{Bytes, BytesMut};
@@ -184,7 +184,7 @@ impl RecordFlow {
             query.add("keys-only", b"true");
             query.add("limit", PAGE_LEN.to_string().as_bytes());
         }
-        let ask = Ask {
+        let ask = HttpRequest {
             method: Method::GET,
             path: query.behind("/v0/entities"),
             headers: vec![
@@ -242,8 +242,8 @@ impl RecordFlow {
                 _ => return Scanned::Broken("the records cannot be read".to_owned()),
             }
             match stream.next().await {
-                Ok(Some(Frame::Data(data))) => self.unread.extend_from_slice(&data),
-                Ok(Some(Frame::Trailers(trailers))) => {
+                Ok(Some(BodyPiece::Data(data))) => self.unread.extend_from_slice(&data),
+                Ok(Some(BodyPiece::Trailers(trailers))) => {
                     let verdict = trailers.get("dendra-scan").and_then(|v| v.to_str().ok());
                     return match verdict {
                         Some("complete") if is_ended => Scanned::Complete,

@@ -15,7 +15,7 @@
 
 use crate::access::AccessArgs;
 use crate::client::retry::pause;
-use crate::client::{Ask, Base, Client, Credentials, Stream, Trouble, WholeAnswer};
+use crate::client::{BaseUrl, Client, Credentials, HttpRequest, Stream, Trouble, WholeAnswer};
 use crate::console::{Console, show_key};
 use crate::exit::{Exit, Failure};
 use crate::ops::Query;
@@ -55,18 +55,18 @@ pub(super) fn now_ms() -> u64 {
 }
 
 /// The places that a flag names.
-pub(super) fn places(urls: &str) -> Result<Vec<Base>, Failure> {
+pub(super) fn places(urls: &str) -> Result<Vec<BaseUrl>, Failure> {
     let texts: Vec<&str> = urls.split(',').map(str::trim).collect();
-    let bases = texts.iter().map(|text| Base::parse(text));
+    let bases = texts.iter().map(|text| BaseUrl::parse(text));
     bases
-        .collect::<Result<Vec<Base>, String>>()
+        .collect::<Result<Vec<BaseUrl>, String>>()
         .map_err(Failure::usage)
 }
 
 impl ContractStore {
     pub(super) fn new(
         name: &'static str,
-        bases: Vec<Base>,
+        bases: Vec<BaseUrl>,
         access: &AccessArgs,
         timeout_ms: u64,
         retry_for: Duration,
@@ -92,7 +92,11 @@ impl ContractStore {
     }
 
     /// Sends what `build` makes until a store answers; the answer is no refusal for a while.
-    async fn ask(&self, what: &str, build: impl Fn() -> Ask) -> Result<WholeAnswer, Failure> {
+    async fn ask(
+        &self,
+        what: &str,
+        build: impl Fn() -> HttpRequest,
+    ) -> Result<WholeAnswer, Failure> {
         let deadline = Instant::now() + self.retry_for;
         let mut tries = 0;
         loop {
@@ -144,7 +148,7 @@ impl ContractStore {
     }
 
     /// A scan's answer from the current member, and which one that is.
-    pub(super) async fn scan(&self, ask: &Ask) -> (usize, Result<Stream, Trouble>) {
+    pub(super) async fn scan(&self, ask: &HttpRequest) -> (usize, Result<Stream, Trouble>) {
         let member = self.current.get() % self.members.len();
         (member, self.members[member].stream(ask).await)
     }
@@ -246,13 +250,13 @@ fn ask(
     ttl: Option<u64>,
     condition: Option<(&'static str, String)>,
     body: Bytes,
-) -> Ask {
+) -> HttpRequest {
     let mut query = Query::default();
     query.add("id", key);
     if let Some(seconds) = ttl {
         query.add("ttl", seconds.to_string().as_bytes());
     }
-    Ask {
+    HttpRequest {
         method,
         path: query.behind("/v0/entity"),
         headers: condition.into_iter().collect(),

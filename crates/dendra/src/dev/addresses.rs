@@ -80,7 +80,7 @@ impl Life {
 }
 
 /// The addresses of one node, held until its proxy and the node itself take them.
-pub(super) struct Doors {
+pub(super) struct ReservedAddresses {
     pub(super) addresses: Addresses,
     /// The listener of the proxy.
     pub(super) proxy: TcpListener,
@@ -88,8 +88,11 @@ pub(super) struct Doors {
     _node: [TcpListener; 2],
 }
 
-impl Doors {
-    fn bind(addresses: [SocketAddr; 3], life: Life) -> Result<Doors, (SocketAddr, io::Error)> {
+impl ReservedAddresses {
+    fn bind(
+        addresses: [SocketAddr; 3],
+        life: Life,
+    ) -> Result<ReservedAddresses, (SocketAddr, io::Error)> {
         let bind = |address| TcpListener::bind(address).map_err(|error| (address, error));
         let [proxy, listen, admin] = addresses;
         let doors = [bind(proxy)?, bind(listen)?, bind(admin)?];
@@ -101,7 +104,7 @@ impl Doors {
             life,
         };
         let [proxy, listen, admin] = doors;
-        Ok(Doors {
+        Ok(ReservedAddresses {
             addresses,
             proxy,
             _node: [listen, admin],
@@ -110,7 +113,7 @@ impl Doors {
 }
 
 /// The doors of the cluster in `folder`: those that it had before, or free ones that it has from now on.
-pub(super) fn doors(folder: &Path, nodes: Option<u8>) -> Result<Vec<Doors>, Failure> {
+pub(super) fn doors(folder: &Path, nodes: Option<u8>) -> Result<Vec<ReservedAddresses>, Failure> {
     let path = folder.join(FILE_NAME);
     let Some(remembered) = read(&path)? else {
         refuse_forgotten(folder)?;
@@ -124,17 +127,17 @@ pub(super) fn doors(folder: &Path, nodes: Option<u8>) -> Result<Vec<Doors>, Fail
         )));
     }
     let bind = |(index, of): (usize, &Addresses)| {
-        Doors::bind([of.known_as, of.listen, of.admin], of.life)
+        ReservedAddresses::bind([of.known_as, of.listen, of.admin], of.life)
             .map_err(|(address, error)| not_ours(index + 1, address, &path, &error))
     };
     remembered.iter().enumerate().map(bind).collect()
 }
 
-fn free_doors(folder: &Path, nodes: u8) -> Result<Vec<Doors>, Failure> {
+fn free_doors(folder: &Path, nodes: u8) -> Result<Vec<ReservedAddresses>, Failure> {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let doors = (0..nodes)
-        .map(|_| Doors::bind([any; 3], Life::default()))
-        .collect::<Result<Vec<Doors>, _>>()
+        .map(|_| ReservedAddresses::bind([any; 3], Life::default()))
+        .collect::<Result<Vec<ReservedAddresses>, _>>()
         .map_err(|(_, error)| Failure::new(Exit::FAILURE, format!("no free port: {error}")))?;
     let all: Vec<Addresses> = doors.iter().map(|doors| doors.addresses).collect();
     write(folder, &all).map_err(|error| {
@@ -148,13 +151,13 @@ fn free_doors(folder: &Path, nodes: u8) -> Result<Vec<Doors>, Failure> {
 }
 
 /// Free doors for one node more.
-pub(super) fn door_of_a_joiner() -> io::Result<Doors> {
+pub(super) fn door_of_a_joiner() -> io::Result<ReservedAddresses> {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let life = Life {
         has_joined: true,
         ..Life::default()
     };
-    Doors::bind([any; 3], life).map_err(|(_, error)| error)
+    ReservedAddresses::bind([any; 3], life).map_err(|(_, error)| error)
 }
 
 /// Nodes that ran in a folder without the file are members at unknown addresses.

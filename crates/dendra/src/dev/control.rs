@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. `Order`'s text reads back as itself.
+//! 1. `DevOrder`'s text reads back as itself.
 //! 2. A socket without a listening process is replaced; one with a process is left alone.
 //!
 //! Not here: the effect of an order (`mod.rs`).
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// The orders to a running cluster; nodes count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum DevOrder {
     /// SIGKILL.
     Kill(usize),
     /// SIGSTOP.
@@ -53,43 +53,43 @@ pub(super) enum Order {
 }
 
 /// An order, and where the sentence about it goes.
-pub(super) type Ordered = (Order, Option<SyncSender<String>>);
+pub(super) type Ordered = (DevOrder, Option<SyncSender<String>>);
 
-impl Order {
+impl DevOrder {
     /// The nodes that it names.
     pub(super) fn nodes(&self) -> Vec<usize> {
         match *self {
-            Order::Kill(a)
-            | Order::Pause(a)
-            | Order::Resume(a)
-            | Order::Start(a)
-            | Order::Rot(a)
-            | Order::Wipe(a)
-            | Order::Remove(a)
-            | Order::Replace(a) => vec![a],
-            Order::Cut(a, b) | Order::Stall(a, b) | Order::Slow(a, b, _) => vec![a, b],
-            Order::Add | Order::Heal | Order::Stop => Vec::new(),
+            DevOrder::Kill(a)
+            | DevOrder::Pause(a)
+            | DevOrder::Resume(a)
+            | DevOrder::Start(a)
+            | DevOrder::Rot(a)
+            | DevOrder::Wipe(a)
+            | DevOrder::Remove(a)
+            | DevOrder::Replace(a) => vec![a],
+            DevOrder::Cut(a, b) | DevOrder::Stall(a, b) | DevOrder::Slow(a, b, _) => vec![a, b],
+            DevOrder::Add | DevOrder::Heal | DevOrder::Stop => Vec::new(),
         }
     }
 
-    fn parse(line: &str) -> Option<Order> {
+    fn parse(line: &str) -> Option<DevOrder> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |at: usize| words.get(at)?.parse().ok();
         let order = match *words.first()? {
-            "kill" => Order::Kill(number(1)?),
-            "pause" => Order::Pause(number(1)?),
-            "resume" => Order::Resume(number(1)?),
-            "start" => Order::Start(number(1)?),
-            "add" => Order::Add,
-            "remove" => Order::Remove(number(1)?),
-            "replace" => Order::Replace(number(1)?),
-            "cut" => Order::Cut(number(1)?, number(2)?),
-            "stall" => Order::Stall(number(1)?, number(2)?),
-            "slow" => Order::Slow(number(1)?, number(2)?, words.get(3)?.parse().ok()?),
-            "rot" => Order::Rot(number(1)?),
-            "wipe" => Order::Wipe(number(1)?),
-            "heal" => Order::Heal,
-            "stop" => Order::Stop,
+            "kill" => DevOrder::Kill(number(1)?),
+            "pause" => DevOrder::Pause(number(1)?),
+            "resume" => DevOrder::Resume(number(1)?),
+            "start" => DevOrder::Start(number(1)?),
+            "add" => DevOrder::Add,
+            "remove" => DevOrder::Remove(number(1)?),
+            "replace" => DevOrder::Replace(number(1)?),
+            "cut" => DevOrder::Cut(number(1)?, number(2)?),
+            "stall" => DevOrder::Stall(number(1)?, number(2)?),
+            "slow" => DevOrder::Slow(number(1)?, number(2)?, words.get(3)?.parse().ok()?),
+            "rot" => DevOrder::Rot(number(1)?),
+            "wipe" => DevOrder::Wipe(number(1)?),
+            "heal" => DevOrder::Heal,
+            "stop" => DevOrder::Stop,
             _ => return None,
         };
         // The order must read as the words do: nothing may stand behind it.
@@ -97,44 +97,44 @@ impl Order {
     }
 }
 
-impl fmt::Display for Order {
+impl fmt::Display for DevOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Order::Kill(a) => write!(f, "kill {a}"),
-            Order::Pause(a) => write!(f, "pause {a}"),
-            Order::Resume(a) => write!(f, "resume {a}"),
-            Order::Start(a) => write!(f, "start {a}"),
-            Order::Add => f.write_str("add"),
-            Order::Remove(a) => write!(f, "remove {a}"),
-            Order::Replace(a) => write!(f, "replace {a}"),
-            Order::Cut(a, b) => write!(f, "cut {a} {b}"),
-            Order::Stall(a, b) => write!(f, "stall {a} {b}"),
-            Order::Slow(a, b, ms) => write!(f, "slow {a} {b} {ms}"),
-            Order::Rot(a) => write!(f, "rot {a}"),
-            Order::Wipe(a) => write!(f, "wipe {a}"),
-            Order::Heal => f.write_str("heal"),
-            Order::Stop => f.write_str("stop"),
+            DevOrder::Kill(a) => write!(f, "kill {a}"),
+            DevOrder::Pause(a) => write!(f, "pause {a}"),
+            DevOrder::Resume(a) => write!(f, "resume {a}"),
+            DevOrder::Start(a) => write!(f, "start {a}"),
+            DevOrder::Add => f.write_str("add"),
+            DevOrder::Remove(a) => write!(f, "remove {a}"),
+            DevOrder::Replace(a) => write!(f, "replace {a}"),
+            DevOrder::Cut(a, b) => write!(f, "cut {a} {b}"),
+            DevOrder::Stall(a, b) => write!(f, "stall {a} {b}"),
+            DevOrder::Slow(a, b, ms) => write!(f, "slow {a} {b} {ms}"),
+            DevOrder::Rot(a) => write!(f, "rot {a}"),
+            DevOrder::Wipe(a) => write!(f, "wipe {a}"),
+            DevOrder::Heal => f.write_str("heal"),
+            DevOrder::Stop => f.write_str("stop"),
         }
     }
 }
 
-impl From<&DevVerb> for Order {
-    fn from(verb: &DevVerb) -> Order {
+impl From<&DevVerb> for DevOrder {
+    fn from(verb: &DevVerb) -> DevOrder {
         match *verb {
-            DevVerb::Kill { node } => Order::Kill(node),
-            DevVerb::Pause { node } => Order::Pause(node),
-            DevVerb::Resume { node } => Order::Resume(node),
-            DevVerb::Start { node } => Order::Start(node),
-            DevVerb::Add => Order::Add,
-            DevVerb::Remove { node } => Order::Remove(node),
-            DevVerb::Replace { node } => Order::Replace(node),
-            DevVerb::Cut { a, b } => Order::Cut(a, b),
-            DevVerb::Stall { a, b } => Order::Stall(a, b),
-            DevVerb::Slow { a, b, ms } => Order::Slow(a, b, ms),
-            DevVerb::Rot { node } => Order::Rot(node),
-            DevVerb::Wipe { node } => Order::Wipe(node),
-            DevVerb::Heal => Order::Heal,
-            DevVerb::Stop => Order::Stop,
+            DevVerb::Kill { node } => DevOrder::Kill(node),
+            DevVerb::Pause { node } => DevOrder::Pause(node),
+            DevVerb::Resume { node } => DevOrder::Resume(node),
+            DevVerb::Start { node } => DevOrder::Start(node),
+            DevVerb::Add => DevOrder::Add,
+            DevVerb::Remove { node } => DevOrder::Remove(node),
+            DevVerb::Replace { node } => DevOrder::Replace(node),
+            DevVerb::Cut { a, b } => DevOrder::Cut(a, b),
+            DevVerb::Stall { a, b } => DevOrder::Stall(a, b),
+            DevVerb::Slow { a, b, ms } => DevOrder::Slow(a, b, ms),
+            DevVerb::Rot { node } => DevOrder::Rot(node),
+            DevVerb::Wipe { node } => DevOrder::Wipe(node),
+            DevVerb::Heal => DevOrder::Heal,
+            DevVerb::Stop => DevOrder::Stop,
         }
     }
 }
@@ -143,7 +143,7 @@ impl From<&DevVerb> for Order {
 const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Sends the order to the cluster in `folder`, and prints its answer.
-pub(super) fn tell(folder: &Path, order: &Order) -> ExitResult {
+pub(super) fn tell(folder: &Path, order: &DevOrder) -> ExitResult {
     let path = socket_of(folder);
     let no_cluster = |error| {
         Failure::new(
@@ -162,7 +162,7 @@ pub(super) fn tell(folder: &Path, order: &Order) -> ExitResult {
         .and_then(|()| stream.read_to_string(&mut said));
     talked.map_err(no_cluster)?;
     match said.trim_end() {
-        "" if *order == Order::Stop => Ok(Exit::OK),
+        "" if *order == DevOrder::Stop => Ok(Exit::OK),
         sentence if sentence.starts_with("done") => {
             crate::ops::print(said.as_bytes()).map(|()| Exit::OK)
         }
@@ -212,7 +212,7 @@ fn serve(mut stream: &UnixStream, orders: &SyncSender<Ordered>) -> Option<()> {
     let read = stream
         .set_read_timeout(Some(TIMEOUT))
         .and_then(|()| BufReader::new(stream).take(256).read_line(&mut line));
-    let order = match (read, Order::parse(&line)) {
+    let order = match (read, DevOrder::parse(&line)) {
         (Ok(_), Some(order)) => order,
         _ => {
             // The sender of a bad order may have gone.
@@ -240,25 +240,25 @@ mod tests {
     #[test]
     fn an_order_reads_back() {
         for order in [
-            Order::Kill(2),
-            Order::Pause(1),
-            Order::Resume(1),
-            Order::Start(3),
-            Order::Add,
-            Order::Remove(2),
-            Order::Replace(3),
-            Order::Cut(1, 2),
-            Order::Stall(1, 2),
-            Order::Slow(1, 2, 50),
-            Order::Heal,
-            Order::Stop,
+            DevOrder::Kill(2),
+            DevOrder::Pause(1),
+            DevOrder::Resume(1),
+            DevOrder::Start(3),
+            DevOrder::Add,
+            DevOrder::Remove(2),
+            DevOrder::Replace(3),
+            DevOrder::Cut(1, 2),
+            DevOrder::Stall(1, 2),
+            DevOrder::Slow(1, 2, 50),
+            DevOrder::Heal,
+            DevOrder::Stop,
         ] {
-            assert_eq!(Order::parse(&order.to_string()), Some(order));
+            assert_eq!(DevOrder::parse(&order.to_string()), Some(order));
         }
         for nonsense in [
             "", "kill", "kill x", "kill 1 2", "cut 1", "heal 1", "add 4", "replace", "eat",
         ] {
-            assert_eq!(Order::parse(nonsense), None, "{nonsense}");
+            assert_eq!(DevOrder::parse(nonsense), None, "{nonsense}");
         }
     }
 }

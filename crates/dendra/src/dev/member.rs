@@ -2,7 +2,7 @@
 //!
 //! Not here: starting and stopping it (`mod.rs`).
 
-use super::addresses::{Addresses, Doors};
+use super::addresses::{Addresses, ReservedAddresses};
 use super::proxy::{Faults, Proxy};
 use std::io;
 use std::process::Child;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The state of one node, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum NodeState {
     Up,
     Paused,
     Down,
@@ -18,25 +18,29 @@ pub(super) enum State {
     Ended(Option<i32>),
 }
 
-pub(super) struct Member {
+pub(super) struct DevNode {
     pub(super) addresses: Addresses,
     pub(super) url: String,
     pub(super) child: Option<Child>,
-    pub(super) state: State,
+    pub(super) state: NodeState,
     /// A plan that makes it leave was begun.
     pub(super) is_leaving: bool,
     _proxy: Proxy,
 }
 
-impl Member {
+impl DevNode {
     /// The node `index`, which does not run yet, and the proxy in front of it.
-    pub(super) fn start(index: usize, doors: Doors, faults: &Arc<Faults>) -> io::Result<Member> {
+    pub(super) fn start(
+        index: usize,
+        doors: ReservedAddresses,
+        faults: &Arc<Faults>,
+    ) -> io::Result<DevNode> {
         let (addresses, faults) = (doors.addresses, Arc::clone(faults));
-        Ok(Member {
+        Ok(DevNode {
             addresses,
             url: url_of(&addresses),
             child: None,
-            state: State::Down,
+            state: NodeState::Down,
             is_leaving: false,
             _proxy: Proxy::start(doors.proxy, index, addresses.listen, faults)?,
         })
@@ -44,7 +48,7 @@ impl Member {
 
     /// Does it run as a member?
     pub(super) fn is_running(&self) -> bool {
-        self.state == State::Up && !self.addresses.life.has_left
+        self.state == NodeState::Up && !self.addresses.life.has_left
     }
 }
 

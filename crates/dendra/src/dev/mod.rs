@@ -30,10 +30,10 @@ use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::runtime::runtime;
 use crate::signals::on_signals;
-use addresses::{Addresses, Doors, default_folder};
-use control::{Order, Ordered};
-use member::{Member, State, url_of};
-use proxy::{Fault, Faults};
+use addresses::{Addresses, ReservedAddresses, default_folder};
+use control::{DevOrder, Ordered};
+use member::{DevNode, NodeState, url_of};
+use proxy::{Faults, LinkFault};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -49,9 +49,9 @@ const NODES_MAX: usize = 20;
 /// How long a node may take to stop before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
-struct Dev {
+struct LocalCluster {
     folder: PathBuf,
-    members: Vec<Member>,
+    members: Vec<DevNode>,
     faults: Arc<Faults>,
     flags: Vec<String>,
     console: Console,
@@ -60,14 +60,14 @@ struct Dev {
 }
 
 /// Runs a cluster, or sends an order to the running one.
-pub(crate) fn dev(args: &cli::Dev, console: Console) -> ExitResult {
+pub(crate) fn dev(args: &cli::DevArgs, console: Console) -> ExitResult {
     let folder = args.folder.clone().unwrap_or_else(default_folder);
     match &args.verb {
         // The folder alone is of both: clap knows arguments that exclude all orders, or none.
         Some(_) if args.nodes.is_some() || !args.flags.is_empty() => Err(Failure::usage(
             "--nodes and flags of nodes are for starting a cluster: leave them out of an order to one that runs",
         )),
-        Some(verb) => control::tell(&folder, &Order::from(verb)),
+        Some(verb) => control::tell(&folder, &DevOrder::from(verb)),
         None => run(args, folder, console),
     }
 }
@@ -76,7 +76,7 @@ fn failed(what: &str) -> impl Fn(io::Error) -> Failure + '_ {
     move |error| Failure::new(Exit::FAILURE, format!("{what}: {error}"))
 }
 
-fn run(args: &cli::Dev, folder: PathBuf, console: Console) -> ExitResult {
+fn run(args: &cli::DevArgs, folder: PathBuf, console: Console) -> ExitResult {
     if args.folder.is_none() {
         remove_leftovers(&folder)?;
     }
@@ -105,15 +105,15 @@ fn remove_leftovers(folder: &Path) -> Result<(), Failure> {
 
 /// Runs a cluster until it is stopped.
 fn run_in(
-    args: &cli::Dev,
+    args: &cli::DevArgs,
     folder: &Path,
     console: Console,
     (orders, ordered): (SyncSender<Ordered>, &Receiver<Ordered>),
 ) -> Result<(), Failure> {
     let doors = addresses::doors(folder, args.nodes)?;
-    let mut dev = Dev::new(folder.to_owned(), doors, args.flags.clone(), console)
+    let mut dev = LocalCluster::new(folder.to_owned(), doors, args.flags.clone(), console)
         .map_err(failed("the cluster cannot be laid out"))?;
-    on_signals(move || drop(orders.try_send((Order::Stop, None))))
+    on_signals(move || drop(orders.try_send((DevOrder::Stop, None))))
         .map_err(failed("signals cannot be caught"))?;
     for index in 0..dev.members.len() {
         if !dev.members[index].addresses.life.has_left {
@@ -125,7 +125,7 @@ fn run_in(
     screen.hello(&dev.members, folder);
     loop {
         match ordered.recv_timeout(LOOK) {
-            Ok((Order::Stop, _)) | Err(RecvTimeoutError::Disconnected) => break,
+            Ok((DevOrder::Stop, _)) | Err(RecvTimeoutError::Disconnected) => break,
             Ok((order, answer)) => {
                 let said = dev.carry_out(&order);
                 if let Some(answer) = answer {
@@ -142,18 +142,18 @@ fn run_in(
     Ok(())
 }
 
-impl Dev {
+impl LocalCluster {
     fn new(
         folder: PathBuf,
-        doors: Vec<Doors>,
+        doors: Vec<ReservedAddresses>,
         flags: Vec<String>,
         console: Console,
-    ) -> io::Result<Dev> {
+    ) -> io::Result<LocalCluster> {
         let urls = doors.iter().map(|doors| url_of(&doors.addresses));
         let faults = Faults::new(urls.collect());
         let members = doors.into_iter().enumerate();
-        let members = members.map(|(index, doors)| Member::start(index, doors, &faults));
-        Ok(Dev {
+        let members = members.map(|(index, doors)| DevNode::start(index, doors, &faults));
+        Ok(LocalCluster {
             members: members.collect::<io::Result<_>>()?,
             folder,
             faults,
@@ -209,7 +209,7 @@ impl Dev {
             .stderr(log)
             .spawn()?;
         self.members[index].child = Some(child);
-        self.members[index].state = State::Up;
+        self.members[index].state = NodeState::Up;
         Ok(())
     }
 
@@ -217,7 +217,7 @@ impl Dev {
     fn add(&mut self) -> io::Result<()> {
         let doors = addresses::door_of_a_joiner()?;
         let index = self.faults.add(url_of(&doors.addresses));
-        let member = Member::start(index, doors, &self.faults)?;
+        let member = DevNode::start(index, doors, &self.faults)?;
         self.members.push(member);
         self.remember()?;
         self.start(index)
@@ -252,7 +252,7 @@ impl Dev {
     }
 
     /// Carries out an order; a sentence about it.
-    fn carry_out(&mut self, order: &Order) -> String {
+    fn carry_out(&mut self, order: &DevOrder) -> String {
         let nodes = self.members.len();
         let names = order.nodes();
         if let Some(name) = names.iter().find(|name| !(1..=nodes).contains(*name)) {
@@ -262,23 +262,23 @@ impl Dev {
             return sentence;
         }
         let done = match *order {
-            Order::Kill(node) => self.signal(node - 1, Signal::KILL, State::Down),
-            Order::Pause(node) => self.signal(node - 1, Signal::STOP, State::Paused),
-            Order::Resume(node) => self.signal(node - 1, Signal::CONT, State::Up),
-            Order::Start(node) => self.start(node - 1),
-            Order::Add => self.add(),
-            Order::Remove(node) => self.remove(node - 1),
-            Order::Replace(node) => self.replace(node - 1),
-            Order::Cut(a, b) => self.trouble(a - 1, b - 1, Fault::Cut),
-            Order::Stall(a, b) => self.trouble(a - 1, b - 1, Fault::Stall),
-            Order::Slow(a, b, ms) => {
-                self.trouble(a - 1, b - 1, Fault::Delay(Duration::from_millis(ms)))
+            DevOrder::Kill(node) => self.signal(node - 1, Signal::KILL, NodeState::Down),
+            DevOrder::Pause(node) => self.signal(node - 1, Signal::STOP, NodeState::Paused),
+            DevOrder::Resume(node) => self.signal(node - 1, Signal::CONT, NodeState::Up),
+            DevOrder::Start(node) => self.start(node - 1),
+            DevOrder::Add => self.add(),
+            DevOrder::Remove(node) => self.remove(node - 1),
+            DevOrder::Replace(node) => self.replace(node - 1),
+            DevOrder::Cut(a, b) => self.trouble(a - 1, b - 1, LinkFault::Cut),
+            DevOrder::Stall(a, b) => self.trouble(a - 1, b - 1, LinkFault::Stall),
+            DevOrder::Slow(a, b, ms) => {
+                self.trouble(a - 1, b - 1, LinkFault::Delay(Duration::from_millis(ms)))
             }
-            Order::Rot(node) => match rot::flip_bits(&self.folder_of(node - 1)) {
+            DevOrder::Rot(node) => match rot::flip_bits(&self.folder_of(node - 1)) {
                 Ok(said) => return format!("done: {order}: {said}"),
                 Err(error) => Err(error),
             },
-            Order::Wipe(node) => match self.wipe(node - 1) {
+            DevOrder::Wipe(node) => match self.wipe(node - 1) {
                 Ok(()) => {
                     self.last = Some(order.to_string());
                     return format!(
@@ -289,11 +289,11 @@ impl Dev {
                 }
                 Err(error) => Err(error),
             },
-            Order::Heal => {
+            DevOrder::Heal => {
                 self.faults.heal();
                 Ok(())
             }
-            Order::Stop => Ok(()),
+            DevOrder::Stop => Ok(()),
         };
         match done {
             Ok(()) => {
@@ -305,44 +305,44 @@ impl Dev {
     }
 
     /// Why an order would change nothing.
-    fn makes_no_sense(&self, order: &Order) -> Option<String> {
+    fn makes_no_sense(&self, order: &DevOrder) -> Option<String> {
         let nodes = self.members.len();
         let state = |node: usize| self.members[node - 1].state;
         match *order {
-            Order::Start(node) if self.members[node - 1].child.is_some() => {
+            DevOrder::Start(node) if self.members[node - 1].child.is_some() => {
                 Some(format!("node {node} runs already"))
             }
-            Order::Start(node) | Order::Remove(node) | Order::Replace(node)
+            DevOrder::Start(node) | DevOrder::Remove(node) | DevOrder::Replace(node)
                 if self.members[node - 1].addresses.life.has_left =>
             {
                 Some(format!("node {node} has left the cluster: add another one"))
             }
-            Order::Remove(node) if self.members[node - 1].is_leaving => {
+            DevOrder::Remove(node) if self.members[node - 1].is_leaving => {
                 Some(format!("node {node} is leaving already"))
             }
-            Order::Add if nodes >= NODES_MAX => Some(format!(
+            DevOrder::Add if nodes >= NODES_MAX => Some(format!(
                 "a cluster on one machine has at most {NODES_MAX} nodes"
             )),
-            Order::Pause(node) if state(node) == State::Paused => {
+            DevOrder::Pause(node) if state(node) == NodeState::Paused => {
                 Some(format!("node {node} is paused already"))
             }
-            Order::Resume(node) if state(node) == State::Up => {
+            DevOrder::Resume(node) if state(node) == NodeState::Up => {
                 Some(format!("node {node} is not paused"))
             }
-            Order::Cut(a, b) | Order::Stall(a, b) | Order::Slow(a, b, _) if a == b => {
+            DevOrder::Cut(a, b) | DevOrder::Stall(a, b) | DevOrder::Slow(a, b, _) if a == b => {
                 Some(format!("node {a} has no link to itself: name two nodes"))
             }
             _ => None,
         }
     }
 
-    fn trouble(&self, a: usize, b: usize, fault: Fault) -> io::Result<()> {
+    fn trouble(&self, a: usize, b: usize, fault: LinkFault) -> io::Result<()> {
         self.faults.set(a, b, fault);
         self.faults.set(b, a, fault);
         Ok(())
     }
 
-    fn signal(&mut self, index: usize, signal: Signal, state: State) -> io::Result<()> {
+    fn signal(&mut self, index: usize, signal: Signal, state: NodeState) -> io::Result<()> {
         let member = &mut self.members[index];
         let Some(child) = &mut member.child else {
             return Err(io::Error::other(
@@ -351,7 +351,7 @@ impl Dev {
         };
         kill_process(Pid::from_child(child), signal)?;
         member.state = state;
-        if state == State::Down {
+        if state == NodeState::Down {
             child.wait()?;
             member.child = None;
         }
@@ -361,7 +361,7 @@ impl Dev {
     /// Takes a node's disk away.
     fn wipe(&mut self, index: usize) -> io::Result<()> {
         if self.members[index].child.is_some() {
-            self.signal(index, Signal::KILL, State::Down)?;
+            self.signal(index, Signal::KILL, NodeState::Down)?;
         }
         match std::fs::remove_dir_all(self.folder_of(index)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -377,7 +377,7 @@ impl Dev {
             if let Some(Ok(Some(_)) | Err(_)) = &ended {
                 let code = ended.and_then(|looked| looked.ok()??.code());
                 member.child = None;
-                member.state = State::Ended(code);
+                member.state = NodeState::Ended(code);
                 if member.is_leaving && code == Some(Exit::FOLDER.code()) {
                     member.addresses.life.has_left = true;
                     has_left = true;
@@ -413,7 +413,7 @@ impl Dev {
     }
 }
 
-impl Drop for Dev {
+impl Drop for LocalCluster {
     fn drop(&mut self) {
         self.stop();
     }

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 /// The fate of bytes of one direction between two members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum LinkFault {
     /// Nothing: they pass.
     None,
     /// They pass after so long.
@@ -41,31 +41,31 @@ pub(crate) enum Fault {
 /// The faults between all members, and the connections that they are about.
 #[derive(Debug)]
 pub(crate) struct Faults {
-    state: Mutex<State>,
+    state: Mutex<ProxyState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct ProxyState {
     /// Advertised addresses of the members, by number.
     urls: Vec<String>,
     /// `[from][to]`, by the way that bytes take.
-    table: Vec<Vec<Fault>>,
-    open: Vec<Open>,
+    table: Vec<Vec<LinkFault>>,
+    open: Vec<OpenConnection>,
     /// Of the connection that was opened last.
     number: u64,
 }
 
 /// Both sides of a connection, for the thread that has to end it.
 #[derive(Debug)]
-struct Open {
+struct OpenConnection {
     number: u64,
     from: usize,
     to: usize,
     sides: [TcpStream; 2],
 }
 
-impl Open {
+impl OpenConnection {
     fn end(&self) {
         for side in &self.sides {
             // It may have ended by itself.
@@ -79,9 +79,9 @@ impl Faults {
     pub(crate) fn new(urls: Vec<String>) -> Arc<Faults> {
         let members = urls.len();
         Arc::new(Faults {
-            state: Mutex::new(State {
+            state: Mutex::new(ProxyState {
                 urls,
-                table: vec![vec![Fault::None; members]; members],
+                table: vec![vec![LinkFault::None; members]; members],
                 open: Vec::new(),
                 number: 0,
             }),
@@ -89,18 +89,22 @@ impl Faults {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ProxyState> {
         self.state.lock().expect("no holder panics")
     }
 
     /// Sets the fate of bytes from one member to another.
-    pub(crate) fn set(&self, from: usize, to: usize, fault: Fault) {
+    pub(crate) fn set(&self, from: usize, to: usize, fault: LinkFault) {
         let mut state = self.state();
         state.table[from][to] = fault;
-        if fault == Fault::Cut {
+        if fault == LinkFault::Cut {
             let is_between =
-                |open: &&Open| [(from, to), (to, from)].contains(&(open.from, open.to));
-            state.open.iter().filter(is_between).for_each(Open::end);
+                |open: &&OpenConnection| [(from, to), (to, from)].contains(&(open.from, open.to));
+            state
+                .open
+                .iter()
+                .filter(is_between)
+                .for_each(OpenConnection::end);
         }
         self.changed.notify_all();
     }
@@ -112,7 +116,7 @@ impl Faults {
         let members = state.urls.len();
         state.table.resize(members, Vec::new());
         for row in &mut state.table {
-            row.resize(members, Fault::None);
+            row.resize(members, LinkFault::None);
         }
         members - 1
     }
@@ -125,13 +129,13 @@ impl Faults {
     /// Ends all faults.
     pub(crate) fn heal(&self) {
         for row in &mut self.state().table {
-            row.fill(Fault::None);
+            row.fill(LinkFault::None);
         }
         self.changed.notify_all();
     }
 
     /// The fate of bytes from one member to another.
-    pub(crate) fn of(&self, from: usize, to: usize) -> Fault {
+    pub(crate) fn of(&self, from: usize, to: usize) -> LinkFault {
         self.state().table[from][to]
     }
 
@@ -139,8 +143,12 @@ impl Faults {
     fn end(&self, to: usize, is_over: &AtomicBool) {
         let state = self.state();
         is_over.store(true, Ordering::SeqCst);
-        let is_its = |open: &&Open| open.to == to;
-        state.open.iter().filter(is_its).for_each(Open::end);
+        let is_its = |open: &&OpenConnection| open.to == to;
+        state
+            .open
+            .iter()
+            .filter(is_its)
+            .for_each(OpenConnection::end);
         self.changed.notify_all();
     }
 
@@ -155,13 +163,13 @@ impl Faults {
         let mut state = self.state();
         let is_cut = [(from, to), (to, from)]
             .into_iter()
-            .any(|(from, to)| state.table[from][to] == Fault::Cut);
+            .any(|(from, to)| state.table[from][to] == LinkFault::Cut);
         if is_cut || is_over.load(Ordering::SeqCst) {
             return None;
         }
         state.number += 1;
         let number = state.number;
-        state.open.push(Open {
+        state.open.push(OpenConnection {
             number,
             from,
             to,
@@ -183,16 +191,16 @@ impl Faults {
                 return false;
             }
             state = match state.table[from][to] {
-                Fault::None => return true,
-                Fault::Cut => return false,
-                Fault::Delay(delay) => match delay.checked_sub(since.elapsed()) {
+                LinkFault::None => return true,
+                LinkFault::Cut => return false,
+                LinkFault::Delay(delay) => match delay.checked_sub(since.elapsed()) {
                     None | Some(Duration::ZERO) => return true,
                     Some(left) => {
                         let waited = self.changed.wait_timeout(state, left);
                         waited.expect("no holder panics").0
                     }
                 },
-                Fault::Stall => self.changed.wait(state).expect("no holder panics"),
+                LinkFault::Stall => self.changed.wait(state).expect("no holder panics"),
             };
         }
     }
@@ -359,7 +367,7 @@ struct Way {
 }
 
 /// Bytes that were read together, and when.
-struct Piece {
+struct TimedBytes {
     since: Instant,
     bytes: Vec<u8>,
 }
@@ -382,7 +390,7 @@ impl Way {
                 }
                 continue;
             }
-            let Some(Piece { since, bytes }) = pieces.pop_front() else {
+            let Some(TimedBytes { since, bytes }) = pieces.pop_front() else {
                 break;
             };
             if !self.faults.pass(from, to, since, &self.is_over)
@@ -396,22 +404,22 @@ impl Way {
     }
 
     /// How long others may be read before the first piece has to pass; `None` = there is none.
-    fn left(&self, first: Option<&Piece>, from: usize, to: usize) -> Option<Duration> {
+    fn left(&self, first: Option<&TimedBytes>, from: usize, to: usize) -> Option<Duration> {
         let since = first?.since;
         Some(match self.faults.of(from, to) {
-            Fault::Delay(delay) => delay.saturating_sub(since.elapsed()),
-            Fault::None | Fault::Stall | Fault::Cut => Duration::ZERO,
+            LinkFault::Delay(delay) => delay.saturating_sub(since.elapsed()),
+            LinkFault::None | LinkFault::Stall | LinkFault::Cut => Duration::ZERO,
         })
     }
 }
 
 /// The next piece; `None` at the end.
-fn read(mut input: &TcpStream, buffer: &mut [u8]) -> Option<Piece> {
+fn read(mut input: &TcpStream, buffer: &mut [u8]) -> Option<TimedBytes> {
     loop {
         match input.read(buffer) {
             Ok(0) => return None,
             Ok(n) => {
-                return Some(Piece {
+                return Some(TimedBytes {
                     since: Instant::now(),
                     bytes: buffer[..n].to_vec(),
                 });

@@ -11,8 +11,8 @@
 //! Not here: the page with charts (the node's own dashboard on its admin port).
 
 use super::addresses::default_folder;
-use super::member::{Member, State};
-use super::proxy::{Fault, Faults};
+use super::member::{DevNode, NodeState};
+use super::proxy::{Faults, LinkFault};
 use crate::console::Console;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -44,7 +44,7 @@ impl Screen {
     }
 
     /// Addresses, and the possible orders.
-    pub(super) fn hello(&mut self, members: &[Member], folder: &Path) {
+    pub(super) fn hello(&mut self, members: &[DevNode], folder: &Path) {
         self.counted = vec![None; members.len()];
         for (index, member) in members.iter().enumerate() {
             self.say(&format!(
@@ -65,19 +65,19 @@ impl Screen {
 
     /// One line about all nodes, when it differs from the last one. `last` is the order that was carried out
     /// last.
-    pub(super) fn draw(&mut self, members: &[Member], faults: &Faults, last: Option<&str>) {
+    pub(super) fn draw(&mut self, members: &[DevNode], faults: &Faults, last: Option<&str>) {
         self.counted.resize(members.len(), None);
         let mut parts = Vec::new();
         for (index, member) in members.iter().enumerate() {
             let state = match member.state {
-                State::Up if member.is_leaving => {
+                NodeState::Up if member.is_leaving => {
                     format!("{}, leaves", self.running(index, member.addresses.admin))
                 }
-                State::Up => self.running(index, member.addresses.admin),
-                State::Paused => "paused".to_owned(),
+                NodeState::Up => self.running(index, member.addresses.admin),
+                NodeState::Paused => "paused".to_owned(),
                 _ if member.addresses.life.has_left => "left".to_owned(),
-                State::Down => "down".to_owned(),
-                State::Ended(code) => ended(index, code),
+                NodeState::Down => "down".to_owned(),
+                NodeState::Ended(code) => ended(index, code),
             };
             parts.push(format!("{}: {state}", index + 1));
         }
@@ -85,10 +85,10 @@ impl Screen {
             .flat_map(|a| (a + 1..members.len()).map(move |b| (a, b)))
             .filter_map(|(a, b)| {
                 let word = match faults.of(a, b) {
-                    Fault::None => return None,
-                    Fault::Delay(_) => "slow",
-                    Fault::Stall => "stalled",
-                    Fault::Cut => "cut",
+                    LinkFault::None => return None,
+                    LinkFault::Delay(_) => "slow",
+                    LinkFault::Stall => "stalled",
+                    LinkFault::Cut => "cut",
                 };
                 Some(format!("{}-{} {word}", a + 1, b + 1))
             });
@@ -103,7 +103,7 @@ impl Screen {
 
     /// The figures of a running node: answers a second since the last look, and hints that wait.
     fn running(&mut self, index: usize, admin: SocketAddr) -> String {
-        let Some(now) = page(admin).and_then(|page| Numbers::of(&page)) else {
+        let Some(now) = page(admin).and_then(|page| NodeFigures::of(&page)) else {
             return "starting".to_owned();
         };
         let at = Instant::now();
@@ -139,15 +139,15 @@ fn size(bytes: u64) -> String {
 
 /// The numbers that the screen takes from a page.
 #[derive(Debug, PartialEq, Eq)]
-struct Numbers {
+struct NodeFigures {
     /// All requests that the node has answered.
     requests: u64,
     /// Hints for members that did not confirm a write.
     hint_bytes: u64,
 }
 
-impl Numbers {
-    fn of(page: &str) -> Option<Numbers> {
+impl NodeFigures {
+    fn of(page: &str) -> Option<NodeFigures> {
         let (mut requests, mut hint_bytes) = (None, 0);
         for line in page.lines() {
             let value = || line.rsplit(' ').next()?.parse::<f64>().ok();
@@ -159,7 +159,7 @@ impl Numbers {
                 hint_bytes = value()? as u64;
             }
         }
-        Some(Numbers {
+        Some(NodeFigures {
             requests: requests?,
             hint_bytes,
         })
@@ -189,12 +189,12 @@ mod tests {
                     dendra_requests_total{op=\"status\",class=\"2xx\"} 100\n\
                     # HELP dendra_hint_bytes Bytes that hints hold, about.\n\
                     dendra_hint_bytes 2048\n";
-        let numbers = Numbers {
+        let numbers = NodeFigures {
             requests: 12,
             hint_bytes: 2048,
         };
-        assert_eq!(Numbers::of(page), Some(numbers));
-        assert_eq!(Numbers::of("HTTP/1.1 404 Not Found"), None);
+        assert_eq!(NodeFigures::of(page), Some(numbers));
+        assert_eq!(NodeFigures::of("HTTP/1.1 404 Not Found"), None);
         assert_eq!([size(999), size(2048)], ["999 B", "2.0 kB"]);
     }
 

@@ -23,12 +23,12 @@ use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops::{self, Query};
 use dendra_base::Prng;
-use sender::{Halt, Shared};
+use sender::{Halt, LoadState};
 use std::cell::{Cell, RefCell};
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tally::Tally;
+use tally::LoadTally;
 use tokio::sync::{Mutex, watch};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
@@ -43,8 +43,8 @@ pub(crate) async fn load(args: &Load, console: Console) -> ExitResult {
         .map_err(|rest| Failure::usage(format!("--prefix {rest}")))?;
     let mut query = Query::default();
     query.add_quorum(args.quorum);
-    let tally = Tally::new(args.acked.as_deref(), args.failures.as_deref(), console)?;
-    let shared = Rc::new(Shared {
+    let tally = LoadTally::new(args.acked.as_deref(), args.failures.as_deref(), console)?;
+    let shared = Rc::new(LoadState {
         client,
         query_rest: query.behind("").replacen('?', "&", 1),
         prefix,
@@ -82,7 +82,7 @@ fn chance_seed() -> u64 {
 }
 
 /// The first SIGINT stops sending; this future ends at the second.
-async fn interruptions(shared: &Shared, console: Console) {
+async fn interruptions(shared: &LoadState, console: Console) {
     for is_second in [false, true] {
         if tokio::signal::ctrl_c().await.is_err() {
             // Without a handler the signal ends the process, as it should.
@@ -95,7 +95,7 @@ async fn interruptions(shared: &Shared, console: Console) {
     }
 }
 
-fn conclude(tally: &Tally, halt: &Halt, is_json: bool, console: Console) -> ExitResult {
+fn conclude(tally: &LoadTally, halt: &Halt, is_json: bool, console: Console) -> ExitResult {
     let (ended_early, exit) = match halt {
         Halt::No => (None, tally.exit()),
         Halt::Interrupted => (Some("interrupted".to_owned()), Exit::INTERRUPTED),

@@ -18,9 +18,9 @@
 //! See: docs/cli.md, "Loading".
 
 use super::source::{Item, Items};
-use super::tally::{Subject, Tally};
+use super::tally::{LoadTally, Subject};
 use crate::client::retry::{self, Budget};
-use crate::client::{Ask, Client, Trouble, WholeAnswer};
+use crate::client::{Client, HttpRequest, Trouble, WholeAnswer};
 use crate::exit::Failure;
 use bytes::Bytes;
 use dendra_base::Prng;
@@ -57,7 +57,7 @@ pub(super) enum Halt {
 }
 
 /// State that all senders share. One thread: no locks but the queue's.
-pub(super) struct Shared {
+pub(super) struct LoadState {
     pub(super) client: Client,
     /// Everything behind the key in a request's path.
     pub(super) query_rest: String,
@@ -66,7 +66,7 @@ pub(super) struct Shared {
     pub(super) budget: RefCell<Budget>,
     /// Draws the length of pauses.
     pub(super) chance: RefCell<Prng>,
-    pub(super) tally: RefCell<Tally>,
+    pub(super) tally: RefCell<LoadTally>,
     pub(super) halt: watch::Sender<Halt>,
     pub(super) last_answer: Cell<Instant>,
     pub(super) failure: RefCell<Option<Failure>>,
@@ -100,7 +100,7 @@ pub(super) fn read(items: Items) -> std::io::Result<mpsc::Receiver<Parcel>> {
 }
 
 /// One sender: takes parcels until there are none or the load stops.
-pub(super) async fn send_all(shared: Rc<Shared>, parcels: Rc<Mutex<mpsc::Receiver<Parcel>>>) {
+pub(super) async fn send_all(shared: Rc<LoadState>, parcels: Rc<Mutex<mpsc::Receiver<Parcel>>>) {
     let mut halt = shared.halt.subscribe();
     loop {
         let parcel = tokio::select! {
@@ -119,7 +119,7 @@ pub(super) async fn send_all(shared: Rc<Shared>, parcels: Rc<Mutex<mpsc::Receive
     }
 }
 
-impl Shared {
+impl LoadState {
     /// Tells every sender to take no more; the first reason stays.
     pub(super) fn stop(&self, why: Halt) {
         self.halt.send_if_modified(|halt| {
@@ -154,7 +154,7 @@ impl Shared {
 
     /// Until the node holds the record, or the reason why it does not.
     async fn store(&self, key: &[u8], body: Bytes) -> Result<(), String> {
-        let ask = Ask {
+        let ask = HttpRequest {
             method: hyper::Method::PUT,
             path: format!("/v0/entity?id={}{}", percent::encode(key), self.query_rest),
             headers: Vec::new(),

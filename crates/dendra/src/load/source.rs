@@ -15,7 +15,7 @@
 //! Not here: sending (`sender.rs`).
 //! See: docs/cli.md.
 
-use crate::cli::Format;
+use crate::cli::RecordFormat;
 use crate::encoding::{self, Encoding};
 use dendra_base::limits::VALUE_BYTES_MAX_LIMIT;
 use serde_json::{Map, Value};
@@ -54,7 +54,7 @@ pub(super) type Items = Box<dyn Iterator<Item = Item> + Send>;
 /// Opens `path`. The error is a sentence.
 pub(super) fn open(
     path: &Path,
-    format: Option<Format>,
+    format: Option<RecordFormat>,
     encoding: Encoding,
 ) -> Result<Items, String> {
     let name = path.display();
@@ -65,21 +65,21 @@ pub(super) fn open(
     }
     let is_folder = !is_stdin && path.is_dir();
     let by_extension = || match path.extension()?.to_str()? {
-        "ndjson" | "jsonl" => Some(Format::Ndjson),
-        "tsv" => Some(Format::Tsv),
+        "ndjson" | "jsonl" => Some(RecordFormat::Ndjson),
+        "tsv" => Some(RecordFormat::Tsv),
         _ => None,
     };
     let guessed = if is_folder {
-        Some(Format::Folder)
+        Some(RecordFormat::Folder)
     } else {
         by_extension()
     };
     let format = format.or(guessed).ok_or_else(|| {
         format!("{name}: it is unclear how records are written there; add --format ndjson or --format tsv")
     })?;
-    if format == Format::Folder {
+    if format == RecordFormat::Folder {
         return if is_folder {
-            Ok(Box::new(Folder::open(path).map_err(|e| {
+            Ok(Box::new(FileTree::open(path).map_err(|e| {
                 format!("{name}: the folder cannot be read ({e})")
             })?))
         } else {
@@ -108,15 +108,15 @@ pub(super) fn open(
 }
 
 /// A tree of files, depth first, each folder sorted by name.
-struct Folder {
+struct FileTree {
     root: PathBuf,
     /// Paths still to visit, the next one last.
     waiting: Vec<PathBuf>,
 }
 
-impl Folder {
-    fn open(root: &Path) -> io::Result<Folder> {
-        let mut folder = Folder {
+impl FileTree {
+    fn open(root: &Path) -> io::Result<FileTree> {
+        let mut folder = FileTree {
             root: root.to_owned(),
             waiting: Vec::new(),
         };
@@ -164,7 +164,7 @@ impl Folder {
     }
 }
 
-impl Iterator for Folder {
+impl Iterator for FileTree {
     type Item = Item;
 
     fn next(&mut self) -> Option<Item> {
@@ -189,7 +189,7 @@ struct Lines<R> {
     input: BufReader<R>,
     name: String,
     number: u64,
-    format: Format,
+    format: RecordFormat,
     encoding: Encoding,
     is_done: bool,
 }
@@ -216,7 +216,7 @@ impl<R: Read> Lines<R> {
     }
 
     fn record(&self, line: &[u8]) -> Result<Item, String> {
-        let (key, value) = if self.format == Format::Tsv {
+        let (key, value) = if self.format == RecordFormat::Tsv {
             let tab = line.iter().position(|byte| *byte == b'\t');
             let tab = tab.ok_or("has no tab between key and value")?;
             let field = |name: &str, text: &[u8]| {
@@ -275,7 +275,7 @@ impl<R: Read> Iterator for Lines<R> {
 mod tests {
     use super::*;
 
-    fn lines(text: &[u8], format: Format, encoding: Encoding) -> Vec<Item> {
+    fn lines(text: &[u8], format: RecordFormat, encoding: Encoding) -> Vec<Item> {
         let reader: Lines<&[u8]> = Lines {
             input: BufReader::new(text),
             name: "input".to_owned(),
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn a_bad_line_is_named_and_the_rest_go_on() {
         let text = b"{\"key\":\"a\",\"value\":\"1\"}\n\nnonsense\n{\"key\":\"b\"}\n{\"key_base64\":\"/w==\",\"value_base64\":\"AA==\"}";
-        let items = lines(text, Format::Ndjson, Encoding::Raw);
+        let items = lines(text, RecordFormat::Ndjson, Encoding::Raw);
         assert_eq!(items.len(), 4);
         assert_eq!(items[0], record(b"a", b"1"));
         assert_eq!(place(&items[1]), "input:3");
@@ -314,12 +314,12 @@ mod tests {
 
     #[test]
     fn tab_separated_fields_may_be_encoded() {
-        let items = lines(b"a\tb\tc\nno tab\n", Format::Tsv, Encoding::Raw);
+        let items = lines(b"a\tb\tc\nno tab\n", RecordFormat::Tsv, Encoding::Raw);
         assert_eq!(items[0], record(b"a", b"b\tc"));
         assert_eq!(place(&items[1]), "input:2");
-        let items = lines(b"\tvalue\n", Format::Tsv, Encoding::Raw);
+        let items = lines(b"\tvalue\n", RecordFormat::Tsv, Encoding::Raw);
         assert_eq!(place(&items[0]), "input:1");
-        let items = lines(b"00\tff\n0\tff\n", Format::Tsv, Encoding::Hex);
+        let items = lines(b"00\tff\n0\tff\n", RecordFormat::Tsv, Encoding::Hex);
         assert_eq!(items[0], record(b"\0", b"\xff"));
         assert_eq!(place(&items[1]), "input:2");
     }
@@ -372,9 +372,9 @@ mod tests {
         assert!(error.contains("--format tsv"), "{error}");
         let missing = open(&folder.path().join("none"), None, Encoding::Raw).err();
         assert!(missing.is_some_and(|error| error.contains("cannot be read")));
-        assert!(open(&path, Some(Format::Folder), Encoding::Raw).is_err());
+        assert!(open(&path, Some(RecordFormat::Folder), Encoding::Raw).is_err());
         assert_eq!(
-            open(&path, Some(Format::Tsv), Encoding::Raw).map(Iterator::count),
+            open(&path, Some(RecordFormat::Tsv), Encoding::Raw).map(Iterator::count),
             Ok(1)
         );
     }

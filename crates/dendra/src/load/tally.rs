@@ -36,19 +36,19 @@ pub(super) enum Subject<'a> {
 }
 
 /// A report file with its name, for errors.
-struct Report {
+struct ReportFile {
     file: File,
     name: String,
 }
 
-impl Report {
-    fn open(path: Option<&Path>) -> Result<Option<Report>, Failure> {
+impl ReportFile {
+    fn open(path: Option<&Path>) -> Result<Option<ReportFile>, Failure> {
         let Some(path) = path else {
             return Ok(None);
         };
         let name = path.display().to_string();
         match OpenOptions::new().create(true).append(true).open(path) {
-            Ok(file) => Ok(Some(Report { file, name })),
+            Ok(file) => Ok(Some(ReportFile { file, name })),
             Err(e) => Err(Failure::output(&name, &e)),
         }
     }
@@ -61,7 +61,7 @@ impl Report {
 }
 
 /// Counts of one load.
-pub(super) struct Tally {
+pub(super) struct LoadTally {
     started: Instant,
     records: u64,
     bytes: u64,
@@ -69,18 +69,18 @@ pub(super) struct Tally {
     skipped: u64,
     retries: u64,
     shown: Vec<String>,
-    acked: Option<Report>,
-    failures: Option<Report>,
+    acked: Option<ReportFile>,
+    failures: Option<ReportFile>,
     bar: ProgressBar,
 }
 
-impl Tally {
+impl LoadTally {
     /// Opens the report files and starts the bar.
     pub(super) fn new(
         acked: Option<&Path>,
         failures: Option<&Path>,
         console: Console,
-    ) -> Result<Tally, Failure> {
+    ) -> Result<LoadTally, Failure> {
         let target = if console.is_quiet {
             ProgressDrawTarget::hidden()
         } else {
@@ -92,7 +92,7 @@ impl Tally {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        Ok(Tally {
+        Ok(LoadTally {
             started: Instant::now(),
             records: 0,
             bytes: 0,
@@ -100,8 +100,8 @@ impl Tally {
             skipped: 0,
             retries: 0,
             shown: Vec::new(),
-            acked: Report::open(acked)?,
-            failures: Report::open(failures)?,
+            acked: ReportFile::open(acked)?,
+            failures: ReportFile::open(failures)?,
             bar,
         })
     }

@@ -1,7 +1,7 @@
 //! Many clients of a cluster, all that they were told, and the simulator's checkers over it.
 //!
 //! ```text
-//! 8 threads: get 8, put 4, put if matches 2, put if absent 1, delete 1 of 16, on few keys ─► Op ─► history
+//! 8 threads: get 8, put 4, put if matches 2, put if absent 1, delete 1 of 16, on few keys ─► ClientOp ─► history
 //! history ─► versions::check (trusts versions, looks at every operation)
 //!         └► linear::key_verdict (trusts nothing, searches an order for each key): Good, not Undecided
 //! ```
@@ -17,9 +17,9 @@
 
 use super::http::{Answer, Client, PATIENCE};
 use dendra_base::{Prng, Version};
-use dendra_sim::check::linear::{Pending, Verdict, key_verdict};
+use dendra_sim::check::linear::{PendingRule, SearchVerdict, key_verdict};
 use dendra_sim::check::{Disks, versions};
-use dendra_sim::history::{Base, ClientEnd, Op, Promise, Seen, Wish};
+use dendra_sim::history::{Base, ClientEnd, ClientOp, Promise, Seen, Wish};
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -39,7 +39,7 @@ pub(crate) struct Load {
     numbers: AtomicU32,
     answered: AtomicU64,
     is_over: AtomicBool,
-    history: Mutex<Vec<Op>>,
+    history: Mutex<Vec<ClientOp>>,
     said: Mutex<Vec<String>>,
 }
 
@@ -114,7 +114,7 @@ impl Load {
                 }
                 _ => {}
             }
-            let op = Op {
+            let op = ClientOp {
                 number,
                 client: own,
                 key,
@@ -187,7 +187,7 @@ fn end_of(answer: &Answer, wish: Wish) -> ClientEnd {
 
 /// What became of a load.
 pub(crate) struct Told {
-    pub(crate) history: Vec<Op>,
+    pub(crate) history: Vec<ClientOp>,
     /// What nodes said when they refused, or did not know.
     said: Vec<String>,
 }
@@ -252,11 +252,11 @@ pub(crate) fn under_foreign_load(
 
 /// A conditional write that was overtaken in its second phase by another write of its key may have happened or not, and
 /// says so at once: with members in trouble or without.
-fn is_undecided(op: &Op) -> bool {
+fn is_undecided(op: &ClientOp) -> bool {
     op.end == ClientEnd::Unknown && op.wish.base() != Base::Any
 }
 
-fn took_us(op: &Op) -> u64 {
+fn took_us(op: &ClientOp) -> u64 {
     op.ended_us - op.begun_us
 }
 
@@ -275,7 +275,7 @@ fn line(took_us: &mut [u64]) -> String {
 impl Told {
     /// Operations that were not carried out as far as their clients know, but for conditional writes that met others.
     pub(crate) fn failed(&self) -> usize {
-        let failed = |op: &&Op| !op.is_done() && !is_undecided(op);
+        let failed = |op: &&ClientOp| !op.is_done() && !is_undecided(op);
         self.history.iter().filter(failed).count()
     }
 
@@ -305,9 +305,9 @@ impl Told {
 
     fn check(&self, name: &str) {
         for key in 0..KEYS {
-            let ops: Vec<&Op> = self.history.iter().filter(|op| op.key == key).collect();
-            let verdict = key_verdict(&ops, Pending::StaysOpen);
-            assert_eq!(verdict, Verdict::Good, "{name}, key {key}: {ops:#?}");
+            let ops: Vec<&ClientOp> = self.history.iter().filter(|op| op.key == key).collect();
+            let verdict = key_verdict(&ops, PendingRule::StaysOpen);
+            assert_eq!(verdict, SearchVerdict::Good, "{name}, key {key}: {ops:#?}");
         }
     }
 }

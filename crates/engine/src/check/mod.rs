@@ -19,7 +19,7 @@ use crate::identity::Identity;
 use crate::scrub::note::{SCRUB, SCRUB_NEW};
 use crate::table::{self, Table, TableMeta};
 use crate::tree::edit::Folder;
-use crate::tree::manifest::{self, Entry};
+use crate::tree::manifest::{self, ManifestEntry};
 use crate::vfs::Vfs;
 use crate::{Error, Result, recover, wal};
 use dendra_base::CellRef;
@@ -83,7 +83,7 @@ pub fn check_folder(vfs: &dyn Vfs) -> Result<Report> {
     let names = vfs
         .list()
         .map_err(|e| Error::io("listing the data folder", e))?;
-    let mut check = Check {
+    let mut check = FolderCheck {
         vfs,
         report: Report::default(),
     };
@@ -100,7 +100,7 @@ pub fn check_folder(vfs: &dyn Vfs) -> Result<Report> {
     Ok(check.report)
 }
 
-struct Check<'a> {
+struct FolderCheck<'a> {
     vfs: &'a dyn Vfs,
     report: Report,
 }
@@ -108,7 +108,7 @@ struct Check<'a> {
 /// The level of a table and the table.
 type Placed = (usize, Arc<Table>);
 
-impl Check<'_> {
+impl FolderCheck<'_> {
     /// Files a damage as a finding; anything else ends the check.
     fn find(&mut self, error: Error) -> Result<()> {
         match error {
@@ -167,7 +167,7 @@ impl Check<'_> {
         self.report.summary.manifest = Some(name.clone());
         let mut torn = None;
         let read = manifest::read(self.vfs, id, |offset, entry| {
-            if let Entry::Broken(reason) = entry {
+            if let ManifestEntry::Broken(reason) = entry {
                 torn = Some(format!(
                     "{name} ends at byte {offset} in an edit that was never finished ({reason}); no file depends on it"
                 ));

@@ -217,7 +217,7 @@ fn every_damaged_block_of_a_table_is_listed_and_nothing_else_of_it() {
 
 #[test]
 fn a_table_with_many_damaged_blocks_names_twenty_and_counts_the_rest() {
-    let mut check = Check {
+    let mut check = FolderCheck {
         vfs: &MemVfs::new(),
         report: Report::default(),
     };

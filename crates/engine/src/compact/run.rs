@@ -11,7 +11,7 @@
 //!
 //! Not here: the choice (`pick/`), the manifest (`engine.rs`).
 
-use super::pick::{Plan, Reason};
+use super::pick::{Plan, PlanReason};
 use crate::foreign::ForeignRecords;
 use crate::hole::state::DropOrders;
 use crate::memtable::Memtable;
@@ -19,7 +19,7 @@ use crate::merge::Merge;
 use crate::options::{Compression, Options};
 use crate::source::Source;
 use crate::table::{
-    self, KeySpan, LevelIter, MendIter, Reading, Table, TableIter, TableMeta, TableOptions,
+    self, KeySpan, LevelIter, MendIter, ReadMode, Table, TableIter, TableMeta, TableOptions,
     TableWriter,
 };
 use crate::tree::Tree;
@@ -102,7 +102,7 @@ impl AgeHorizon {
 }
 
 /// A flush or compaction that is under way.
-pub(crate) struct Job {
+pub(crate) struct MergeJob {
     plan: Plan,
     tree: Arc<Tree>,
     merge: Merge,
@@ -121,23 +121,23 @@ pub(crate) struct Job {
     read_bytes: u64,
 }
 
-impl Job {
+impl MergeJob {
     /// Prepares the flush of a sealed memtable into one table of level 0.
     pub(crate) fn flush(
         memtable: &Arc<Memtable>,
         tree: Arc<Tree>,
         options: &Options,
         now_ms: u64,
-    ) -> Result<Job> {
+    ) -> Result<MergeJob> {
         let mut merge = Merge::new(vec![Box::new(memtable.iter())]);
         merge.seek(Bound::Unbounded, Direction::Forward)?;
         let plan = Plan {
             inputs: Vec::new(),
             level: 0,
             is_move: false,
-            reason: Reason::Flush,
+            reason: PlanReason::Flush,
         };
-        Ok(Job {
+        Ok(MergeJob {
             options: table_options(options, false),
             table_bytes: u64::MAX,
             plan,
@@ -159,7 +159,7 @@ impl Job {
         tree: Arc<Tree>,
         options: &Options,
         purge: Purge,
-    ) -> Result<Job> {
+    ) -> Result<MergeJob> {
         let mut sources: Vec<Box<dyn Source + Send>> = Vec::new();
         for (number, level) in tree.levels.iter().enumerate() {
             let inputs = level
@@ -171,20 +171,20 @@ impl Job {
                 for table in inputs {
                     sources.push(Box::new(TableIter::new(
                         table,
-                        Reading::Ahead(options.ahead_bytes),
+                        ReadMode::Ahead(options.ahead_bytes),
                     )));
                 }
             } else {
                 sources.push(Box::new(LevelIter::new(
                     inputs.collect::<Vec<_>>(),
-                    Reading::Ahead(options.ahead_bytes),
+                    ReadMode::Ahead(options.ahead_bytes),
                 )));
             }
         }
         let mut merge = Merge::new(sources);
         merge.seek(Bound::Unbounded, Direction::Forward)?;
         let is_deepest = plan.level >= tree.deepest();
-        Ok(Job {
+        Ok(MergeJob {
             options: table_options(options, is_deepest),
             // Level 0 counts tables, and one must not become many.
             table_bytes: match plan.level {
@@ -212,14 +212,14 @@ impl Job {
         options: &Options,
         repaired: Vec<KeySpan>,
         now_ms: u64,
-    ) -> Result<Job> {
+    ) -> Result<MergeJob> {
         let mut inputs = tree.tables().filter(|(_, t)| plan.inputs == [t.meta().id]);
         let (level, table) = inputs.next().expect("the plan is of this tree");
         let mut merge = Merge::new(vec![Box::new(MendIter::new(Arc::clone(table), repaired))]);
         merge.seek(Bound::Unbounded, Direction::Forward)?;
         let is_deepest = level >= tree.deepest();
         drop(inputs);
-        Ok(Job {
+        Ok(MergeJob {
             options: table_options(options, is_deepest),
             // Level 0 counts tables, and one must not become many.
             table_bytes: match level {

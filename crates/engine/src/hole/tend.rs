@@ -15,7 +15,7 @@
 use super::state::Left;
 use super::{HOLES_MAX, Hole};
 use crate::Result;
-use crate::compact::pick::{Plan, Reason};
+use crate::compact::pick::{Plan, PlanReason};
 use crate::damage::DamagedSpan;
 use crate::engine::Engine;
 use crate::table::{KeySpan, TableMeta};
@@ -146,7 +146,7 @@ impl Engine {
                     inputs: vec![table.meta().id],
                     level,
                     is_move: false,
-                    reason: Reason::Hole { level },
+                    reason: PlanReason::Hole { level },
                 };
                 (plan, spans)
             })

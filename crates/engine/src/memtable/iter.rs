@@ -14,7 +14,7 @@
     reason = "the iterator keeps its table alive and addresses into it side by side"
 )]
 
-use super::list::{Memtable, Node, NodeRef, Record, RecordRef};
+use super::list::{ListNode, ListRecord, Memtable, NodeRef, RecordRef};
 use crate::Result;
 use crate::source::Source;
 use dendra_base::{CellRef, Direction};
@@ -26,13 +26,13 @@ use std::sync::Arc;
 pub(crate) struct MemtableIter {
     table: Arc<Memtable>,
     direction: Direction,
-    at: Option<At>,
+    at: Option<IterPosition>,
 }
 
 /// Addresses in the iterator's own table.
-struct At {
-    node: NonNull<Node>,
-    record: NonNull<Record>,
+struct IterPosition {
+    node: NonNull<ListNode>,
+    record: NonNull<ListRecord>,
 }
 
 // SAFETY: the addresses lead into a table that is `Send` and `Sync`, and the iterator owns a share
@@ -50,11 +50,15 @@ impl Memtable {
     }
 
     /// `node`, or the next one in `direction` that has a cell.
-    fn settle<'a>(&'a self, mut node: Option<NodeRef<'a>>, direction: Direction) -> Option<At> {
+    fn settle<'a>(
+        &'a self,
+        mut node: Option<NodeRef<'a>>,
+        direction: Direction,
+    ) -> Option<IterPosition> {
         loop {
             let candidate = node?;
             if let Some(record) = candidate.record() {
-                return Some(At {
+                return Some(IterPosition {
                     node: candidate.as_ptr(),
                     record: record.as_ptr(),
                 });

@@ -46,11 +46,11 @@ const CHAIN_LEN_MAX: usize = 16;
 
 /// A fixed part of each node; tower and key follow it in memory.
 #[repr(C)]
-pub(super) struct Node {
+pub(super) struct ListNode {
     /// The newest record; null until the first insert is complete.
-    cell: AtomicPtr<Record>,
+    cell: AtomicPtr<ListRecord>,
     /// The node below in the same bucket.
-    chain: *mut Node,
+    chain: *mut ListNode,
     /// The key's first eight bytes as a big-endian number, zeros behind a shorter key: decides
     /// most comparisons without touching the key.
     prefix: u64,
@@ -60,24 +60,24 @@ pub(super) struct Node {
 
 /// The fixed part of a record; the encoded cell follows it in memory.
 #[repr(C)]
-pub(super) struct Record {
+pub(super) struct ListRecord {
     len: u32,
     published: Published,
 }
 
-const _: () = assert!(align_of::<Node>() <= arena::ALIGN);
-const _: () = assert!(align_of::<AtomicPtr<Node>>() <= align_of::<Node>());
-const _: () = assert!(align_of::<Record>() <= arena::ALIGN);
+const _: () = assert!(align_of::<ListNode>() <= arena::ALIGN);
+const _: () = assert!(align_of::<AtomicPtr<ListNode>>() <= align_of::<ListNode>());
+const _: () = assert!(align_of::<ListRecord>() <= arena::ALIGN);
 const _: () = assert!(HEIGHT_MAX <= u8::MAX as usize);
 
 /// A key to compare nodes with.
-struct Probe<'k> {
+struct SearchKey<'k> {
     prefix: u64,
     key: &'k [u8],
 }
 
-impl<'k> Probe<'k> {
-    fn new(key: &'k [u8]) -> Probe<'k> {
+impl<'k> SearchKey<'k> {
+    fn new(key: &'k [u8]) -> SearchKey<'k> {
         let prefix = match key.first_chunk::<8>() {
             Some(first) => u64::from_be_bytes(*first),
             None => {
@@ -86,7 +86,7 @@ impl<'k> Probe<'k> {
                 u64::from_be_bytes(padded)
             }
         };
-        Probe { prefix, key }
+        SearchKey { prefix, key }
     }
 }
 
@@ -96,14 +96,14 @@ impl<'k> Probe<'k> {
 /// read the node, its tower and its key.
 #[derive(Clone, Copy)]
 pub(super) struct NodeRef<'a> {
-    node: NonNull<Node>,
+    node: NonNull<ListNode>,
     table: PhantomData<&'a Memtable>,
 }
 
 impl<'a> NodeRef<'a> {
     /// # Safety
     /// `node` was loaded from a link of a table that lives for `'a`.
-    pub(super) unsafe fn new(node: NonNull<Node>) -> NodeRef<'a> {
+    pub(super) unsafe fn new(node: NonNull<ListNode>) -> NodeRef<'a> {
         NodeRef {
             node,
             table: PhantomData,
@@ -111,21 +111,24 @@ impl<'a> NodeRef<'a> {
     }
 
     /// The node's address, for a caller that keeps the table alive by other means.
-    pub(super) fn as_ptr(self) -> NonNull<Node> {
+    pub(super) fn as_ptr(self) -> NonNull<ListNode> {
         self.node
     }
 
-    fn fixed(self) -> &'a Node {
+    fn fixed(self) -> &'a ListNode {
         // SAFETY: the node is complete, lives for `'a`, and only its atomics change.
         unsafe { self.node.as_ref() }
     }
 
-    fn tower(self) -> &'a [AtomicPtr<Node>] {
+    fn tower(self) -> &'a [AtomicPtr<ListNode>] {
         let height = usize::from(self.fixed().height);
-        // SAFETY: `height` initialised links follow the fixed part (`Node` is `repr(C)` and its
+        // SAFETY: `height` initialised links follow the fixed part (`ListNode` is `repr(C)` and its
         // size is a multiple of the links' alignment). They live for `'a` and are atomics.
         unsafe {
-            std::slice::from_raw_parts(self.node.as_ptr().add(1).cast::<AtomicPtr<Node>>(), height)
+            std::slice::from_raw_parts(
+                self.node.as_ptr().add(1).cast::<AtomicPtr<ListNode>>(),
+                height,
+            )
         }
     }
 
@@ -161,25 +164,25 @@ impl<'a> NodeRef<'a> {
         Some(unsafe { NodeRef::new(node) })
     }
 
-    fn compare(self, probe: &Probe<'_>) -> cmp::Ordering {
+    fn compare(self, probe: &SearchKey<'_>) -> cmp::Ordering {
         self.fixed()
             .prefix
             .cmp(&probe.prefix)
             .then_with(|| self.key().cmp(probe.key))
     }
 
-    fn has_key(self, probe: &Probe<'_>) -> bool {
+    fn has_key(self, probe: &SearchKey<'_>) -> bool {
         self.fixed().prefix == probe.prefix && self.key() == probe.key
     }
 }
 
 /// Where the key starts behind the node's address.
 const fn key_offset(height: usize) -> usize {
-    size_of::<Node>() + height * size_of::<AtomicPtr<Node>>()
+    size_of::<ListNode>() + height * size_of::<AtomicPtr<ListNode>>()
 }
 
 /// Loads a link of the table that `link` belongs to.
-fn follow(link: &AtomicPtr<Node>) -> Option<NodeRef<'_>> {
+fn follow(link: &AtomicPtr<ListNode>) -> Option<NodeRef<'_>> {
     let node = NonNull::new(link.load(Ordering::Acquire))?;
     // SAFETY: links hold complete nodes only; the acquire pairs with the release that linked it.
     // The borrow of the link keeps the table alive.
@@ -189,14 +192,14 @@ fn follow(link: &AtomicPtr<Node>) -> Option<NodeRef<'_>> {
 /// A complete record of a table that lives for `'a`.
 #[derive(Clone, Copy)]
 pub(super) struct RecordRef<'a> {
-    record: NonNull<Record>,
+    record: NonNull<ListRecord>,
     table: PhantomData<&'a Memtable>,
 }
 
 impl<'a> RecordRef<'a> {
     /// # Safety
     /// `record` is complete and belongs to a table that lives for `'a`.
-    pub(super) unsafe fn new(record: NonNull<Record>) -> RecordRef<'a> {
+    pub(super) unsafe fn new(record: NonNull<ListRecord>) -> RecordRef<'a> {
         RecordRef {
             record,
             table: PhantomData,
@@ -204,7 +207,7 @@ impl<'a> RecordRef<'a> {
     }
 
     /// The record's address, for a caller that keeps the table alive by other means.
-    pub(super) fn as_ptr(self) -> NonNull<Record> {
+    pub(super) fn as_ptr(self) -> NonNull<ListRecord> {
         self.record
     }
 
@@ -237,13 +240,13 @@ pub(crate) enum Inserted {
 pub(crate) struct Memtable {
     arena: Arena,
     /// The links in front of the first node, one per level.
-    head: [AtomicPtr<Node>; HEIGHT_MAX],
+    head: [AtomicPtr<ListNode>; HEIGHT_MAX],
     /// Tops of the hash chains; the length is a power of two.
-    buckets: Box<[AtomicPtr<Node>]>,
+    buckets: Box<[AtomicPtr<ListNode>]>,
     /// The record with the largest version that was ever inserted; null when there is none.
-    newest: AtomicPtr<Record>,
+    newest: AtomicPtr<ListRecord>,
     /// The record with the smallest version that was ever inserted; null when there is none.
-    oldest: AtomicPtr<Record>,
+    oldest: AtomicPtr<ListRecord>,
     records: AtomicUsize,
 }
 
@@ -285,14 +288,14 @@ impl Memtable {
 
     /// The newest cell of `stored_key`; `hash` is the [`key_hash`] of it.
     pub(crate) fn find_hashed(&self, stored_key: &[u8], hash: u64) -> Option<CellRef<'_>> {
-        self.find(&Probe::new(stored_key), hash)
+        self.find(&SearchKey::new(stored_key), hash)
             .and_then(NodeRef::record)
             .map(RecordRef::cell)
     }
 
     /// Memory that the table holds for itself: the pieces handed out, and its buckets.
     pub(crate) fn bytes(&self) -> usize {
-        self.arena.bytes() + self.buckets.len() * size_of::<AtomicPtr<Node>>()
+        self.arena.bytes() + self.buckets.len() * size_of::<AtomicPtr<ListNode>>()
     }
 
     /// Number of keys.
@@ -316,7 +319,7 @@ impl Memtable {
     }
 
     /// The key's node, complete or with its first insert under way.
-    fn find(&self, probe: &Probe<'_>, hash: u64) -> Option<NodeRef<'_>> {
+    fn find(&self, probe: &SearchKey<'_>, hash: u64) -> Option<NodeRef<'_>> {
         // Without a record no bucket is looked at: they are far apart, and in no cache.
         self.first()?;
         let mut link = follow(self.bucket(hash));
@@ -331,7 +334,7 @@ impl Memtable {
         from.filter(|node| node.has_key(probe))
     }
 
-    fn bucket(&self, hash: u64) -> &AtomicPtr<Node> {
+    fn bucket(&self, hash: u64) -> &AtomicPtr<ListNode> {
         &self.buckets[hash as usize & (self.buckets.len() - 1)]
     }
 
@@ -347,13 +350,13 @@ impl Memtable {
 
     /// The last node before `key` and the first one from `key` on.
     pub(super) fn split_before(&self, key: &[u8]) -> (Option<NodeRef<'_>>, Option<NodeRef<'_>>) {
-        let probe = Probe::new(key);
+        let probe = SearchKey::new(key);
         self.split(|node| node.compare(&probe).is_lt(), |_, _| ())
     }
 
     /// The last node up to `key` and the first one behind it.
     pub(super) fn split_after(&self, key: &[u8]) -> (Option<NodeRef<'_>>, Option<NodeRef<'_>>) {
-        let probe = Probe::new(key);
+        let probe = SearchKey::new(key);
         self.split(|node| node.compare(&probe).is_le(), |_, _| ())
     }
 
@@ -362,9 +365,9 @@ impl Memtable {
     fn split<'a>(
         &'a self,
         is_before: impl Fn(NodeRef<'a>) -> bool,
-        mut at_level: impl FnMut(usize, &'a AtomicPtr<Node>),
+        mut at_level: impl FnMut(usize, &'a AtomicPtr<ListNode>),
     ) -> (Option<NodeRef<'a>>, Option<NodeRef<'a>>) {
-        let mut tower: &'a [AtomicPtr<Node>] = &self.head;
+        let mut tower: &'a [AtomicPtr<ListNode>] = &self.head;
         let mut before = None;
         let mut after: Option<NodeRef<'a>> = None;
         for level in (0..HEIGHT_MAX).rev() {
@@ -391,7 +394,7 @@ impl Memtable {
 }
 
 /// The version in the record behind `bound`.
-fn version_of(bound: &AtomicPtr<Record>) -> Option<Version> {
+fn version_of(bound: &AtomicPtr<ListRecord>) -> Option<Version> {
     let record = NonNull::new(bound.load(Ordering::Acquire))?;
     // SAFETY: a bound holds complete records only (release, acquire); the borrow of the bound
     // keeps the table alive.
@@ -412,7 +415,7 @@ impl Inserter {
             bump,
             heights,
         } = self;
-        let probe = Probe::new(stored_key);
+        let probe = SearchKey::new(stored_key);
         let hash = key_hash(stored_key);
         let node = match table.find(&probe, hash) {
             Some(node) => node,
@@ -441,7 +444,7 @@ impl Memtable {
         &self,
         bump: &mut Bump,
         heights: &mut Heights,
-        probe: &Probe<'_>,
+        probe: &SearchKey<'_>,
         hash: u64,
     ) -> NodeRef<'_> {
         let mut splice = [&self.head[0]; HEIGHT_MAX];
@@ -465,29 +468,29 @@ impl Memtable {
     fn make_node(
         &self,
         bump: &mut Bump,
-        probe: &Probe<'_>,
-        splice: &[&AtomicPtr<Node>],
-        chain: *mut Node,
-    ) -> NonNull<Node> {
+        probe: &SearchKey<'_>,
+        splice: &[&AtomicPtr<ListNode>],
+        chain: *mut ListNode,
+    ) -> NonNull<ListNode> {
         let height = splice.len();
         let key_len = u16::try_from(probe.key.len()).expect("a stored key is at most 1025 bytes");
         let key_at = key_offset(height);
         let node = self
             .arena
             .take(bump, key_at + probe.key.len())
-            .cast::<Node>();
-        let fixed = Node {
+            .cast::<ListNode>();
+        let fixed = ListNode {
             cell: AtomicPtr::new(ptr::null_mut()),
             chain,
             prefix: probe.prefix,
             key_len,
             height: height as u8,
         };
-        // SAFETY: the piece is `key_at + key.len()` bytes long, aligned for a `Node`, and no other
-        // thread knows it yet. Fixed part, tower and key lie in it one behind the other.
+        // SAFETY: the piece is `key_at + key.len()` bytes long, aligned for a `ListNode`, and no
+        // other thread knows it yet. Fixed part, tower and key lie in it one behind the other.
         unsafe {
             node.write(fixed);
-            let tower = node.as_ptr().add(1).cast::<AtomicPtr<Node>>();
+            let tower = node.as_ptr().add(1).cast::<AtomicPtr<ListNode>>();
             for (level, link) in splice.iter().enumerate() {
                 tower
                     .add(level)
@@ -500,16 +503,16 @@ impl Memtable {
     }
 
     /// A complete record with a copy of `encoded_cell`.
-    fn copy_cell(&self, bump: &mut Bump, encoded_cell: &[u8]) -> NonNull<Record> {
+    fn copy_cell(&self, bump: &mut Bump, encoded_cell: &[u8]) -> NonNull<ListRecord> {
         let len = u32::try_from(encoded_cell.len()).expect("a value is at most 8 MiB");
         let record = self
             .arena
-            .take(bump, size_of::<Record>() + encoded_cell.len())
-            .cast::<Record>();
+            .take(bump, size_of::<ListRecord>() + encoded_cell.len())
+            .cast::<ListRecord>();
         // SAFETY: the piece is large enough for the fixed part and the cell behind it, aligned, and
         // no other thread knows it yet.
         unsafe {
-            record.write(Record {
+            record.write(ListRecord {
                 len,
                 published: Published::new(),
             });
@@ -520,7 +523,7 @@ impl Memtable {
     }
 
     /// Takes `record` into the version bounds where it lies outside them.
-    fn widen_bounds(&self, record: NonNull<Record>, version: Version) {
+    fn widen_bounds(&self, record: NonNull<ListRecord>, version: Version) {
         if self.version_max().is_none_or(|max| version > max) {
             self.newest.store(record.as_ptr(), Ordering::Release);
         }

@@ -32,18 +32,18 @@ pub(super) const TAGS_INLINE: usize = 32;
 
 /// Bytes that cannot be a block, or an entry that cannot be one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed {
+pub(super) struct MalformedBlock {
     /// Where inside the uncompressed block.
     pub(super) at: usize,
     /// The fault.
     pub(super) what: &'static str,
 }
 
-pub(super) type Parsed<T> = Result<T, Malformed>;
+pub(super) type BlockResult<T> = Result<T, MalformedBlock>;
 
 /// Damage at `at` of a block.
-pub(super) fn malformed<T>(at: usize, what: &'static str) -> Parsed<T> {
-    Err(Malformed { at, what })
+pub(super) fn malformed<T>(at: usize, what: &'static str) -> BlockResult<T> {
+    Err(MalformedBlock { at, what })
 }
 
 /// Appends `number` in seven-bit groups, low group first.
@@ -167,7 +167,7 @@ impl BlockBuilder {
 }
 
 /// One entry as it lies in a block.
-pub(super) struct Entry {
+pub(super) struct BlockEntry {
     /// Bytes it takes over from the key before.
     pub(super) shared: usize,
     /// Where the rest of its key lies; its value follows.
@@ -176,7 +176,7 @@ pub(super) struct Entry {
     pub(super) value_end: usize,
 }
 
-impl Entry {
+impl BlockEntry {
     /// Where its value lies.
     pub(super) fn value(&self) -> Range<usize> {
         self.suffix.end..self.value_end
@@ -216,7 +216,7 @@ pub(crate) struct Block {
 
 impl Block {
     /// Takes `data` as a block when its restart array is sound.
-    pub(super) fn parse(data: Box<[u8]>) -> Parsed<Block> {
+    pub(super) fn parse(data: Box<[u8]>) -> BlockResult<Block> {
         let len = data.len();
         let Some(count) = data.last_chunk::<4>() else {
             return malformed(0, "a block has at least one entry");
@@ -281,7 +281,7 @@ impl Block {
     }
 
     /// The entry that starts at `at`, its lengths checked against the block.
-    pub(super) fn entry(&self, at: usize) -> Parsed<Entry> {
+    pub(super) fn entry(&self, at: usize) -> BlockResult<BlockEntry> {
         let bytes = &self.data[..self.entries_end];
         let (shared, unshared, value_len, start) = match bytes.get(at..at + 3) {
             // Short keys and values: three bytes, no loop.
@@ -311,7 +311,7 @@ impl Block {
         }
         let suffix = start..start + unshared;
         match suffix.end.checked_add(value_len) {
-            Some(value_end) if value_end <= self.entries_end => Ok(Entry {
+            Some(value_end) if value_end <= self.entries_end => Ok(BlockEntry {
                 shared,
                 suffix,
                 value_end,
@@ -321,7 +321,7 @@ impl Block {
     }
 
     /// Key and value of the entry at restart `i`.
-    pub(super) fn at_restart(&self, i: usize) -> Parsed<(&[u8], Range<usize>)> {
+    pub(super) fn at_restart(&self, i: usize) -> BlockResult<(&[u8], Range<usize>)> {
         let at = self.restart(i);
         let entry = self.entry(at)?;
         if entry.shared != 0 {
@@ -331,7 +331,7 @@ impl Block {
     }
 
     /// Key and value of entry `i` of a block in which every entry is a restart.
-    pub(super) fn nth(&self, i: usize) -> Parsed<(&[u8], Range<usize>)> {
+    pub(super) fn nth(&self, i: usize) -> BlockResult<(&[u8], Range<usize>)> {
         let (key, value) = self.at_restart(i)?;
         if value.end != self.interval_end(i) {
             return malformed(value.end, "an index entry is not followed by a restart");
@@ -340,7 +340,7 @@ impl Block {
     }
 
     /// How many restarts have a key for which `is_before` holds; it must hold for a prefix of them.
-    pub(super) fn partition_point(&self, is_before: impl Fn(&[u8]) -> bool) -> Parsed<usize> {
+    pub(super) fn partition_point(&self, is_before: impl Fn(&[u8]) -> bool) -> BlockResult<usize> {
         let (mut low, mut high) = (0, self.restarts);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -354,7 +354,7 @@ impl Block {
     }
 
     /// The value under exactly `target`.
-    pub(super) fn find(&self, target: &[u8]) -> Parsed<Option<Range<usize>>> {
+    pub(super) fn find(&self, target: &[u8]) -> BlockResult<Option<Range<usize>>> {
         let before = self.partition_point(|key| key <= target)?;
         let Some(interval) = before.checked_sub(1) else {
             return Ok(None);

@@ -12,14 +12,14 @@
 //! Not here: which block comes next (`iter.rs`).
 //! See: docs/format/table.md.
 
-use super::block::{Block, Parsed, malformed};
+use super::block::{Block, BlockResult, malformed};
 use dendra_base::Direction;
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 /// An entry of the restart interval that a backward cursor walks.
-struct Step {
+struct IntervalEntry {
     key: Range<usize>,
     value: Range<usize>,
 }
@@ -34,7 +34,7 @@ pub(super) struct BlockCursor {
     value: Option<Range<usize>>,
     next: usize,
     /// Backward: the current entry is the last of these; `interval` is the restart they start at.
-    steps: Vec<Step>,
+    steps: Vec<IntervalEntry>,
     interval: usize,
 }
 
@@ -65,7 +65,7 @@ impl BlockCursor {
         block: Arc<Block>,
         bound: Bound<&[u8]>,
         direction: Direction,
-    ) -> Parsed<()> {
+    ) -> BlockResult<()> {
         self.clear();
         self.direction = direction;
         let done = match direction {
@@ -99,7 +99,7 @@ impl BlockCursor {
     }
 
     /// Moves on. Requires: `current` is `Some`.
-    pub(super) fn advance(&mut self) -> Parsed<()> {
+    pub(super) fn advance(&mut self) -> BlockResult<()> {
         let Some(block) = self.block.take() else {
             return Ok(());
         };
@@ -118,7 +118,7 @@ impl BlockCursor {
         done
     }
 
-    fn seek_forward(&mut self, block: &Block, bound: Bound<&[u8]>) -> Parsed<()> {
+    fn seek_forward(&mut self, block: &Block, bound: Bound<&[u8]>) -> BlockResult<()> {
         let (target, skips_equal) = match bound {
             Bound::Unbounded => (&[][..], false),
             Bound::Included(key) => (key, false),
@@ -138,7 +138,7 @@ impl BlockCursor {
         Ok(())
     }
 
-    fn step_forward(&mut self, block: &Block) -> Parsed<()> {
+    fn step_forward(&mut self, block: &Block) -> BlockResult<()> {
         if self.next >= block.entries_end() {
             self.value = None;
             return Ok(());
@@ -155,7 +155,7 @@ impl BlockCursor {
         Ok(())
     }
 
-    fn seek_backward(&mut self, block: &Block, bound: Bound<&[u8]>) -> Parsed<()> {
+    fn seek_backward(&mut self, block: &Block, bound: Bound<&[u8]>) -> BlockResult<()> {
         let (target, skips_equal) = match bound {
             Bound::Unbounded => {
                 self.interval = block.restarts();
@@ -180,7 +180,7 @@ impl BlockCursor {
     }
 
     /// When the interval is used up, decodes the one before it.
-    fn fill_backward(&mut self, block: &Block) -> Parsed<()> {
+    fn fill_backward(&mut self, block: &Block) -> BlockResult<()> {
         if !self.steps.is_empty() || self.interval == 0 {
             return Ok(());
         }
@@ -200,7 +200,7 @@ impl BlockCursor {
             self.keys
                 .extend_from_slice(block.slice(entry.suffix.clone()));
             before = start..self.keys.len();
-            self.steps.push(Step {
+            self.steps.push(IntervalEntry {
                 key: before.clone(),
                 value: entry.value(),
             });

@@ -8,7 +8,7 @@
 //! See: docs/format/table.md.
 
 use super::footer::FORMAT;
-use super::{Reading, Table, TableIter};
+use super::{ReadMode, Table, TableIter};
 use crate::cache::{BlockCache, FillCache};
 use crate::source::Source;
 use crate::vfs::{Vfs, Wait};
@@ -27,7 +27,7 @@ pub fn describe(vfs: &dyn Vfs, name: &str, out: &mut dyn Write, records: usize) 
     }
     // The cache is only a way of reading here; it keeps a few blocks while they are printed.
     let cache = Arc::new(BlockCache::new(1 << 20));
-    let mut iter = TableIter::new(table, Reading::Cached(cache, FillCache::No));
+    let mut iter = TableIter::new(table, ReadMode::Cached(cache, FillCache::No));
     if records > 0 {
         writeln!(out, "records").map_err(unwritten)?;
         iter.seek(Bound::Unbounded, Direction::Forward)?;

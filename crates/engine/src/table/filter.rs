@@ -13,7 +13,7 @@
 //! Not here: where filters are kept (`cache.rs`), when a partition is closed (`writer.rs`).
 //! See: Putze, Sanders and Singler, "Cache-, hash- and space-efficient Bloom filters", 2007.
 
-use super::block::{Malformed, Parsed};
+use super::block::{BlockResult, MalformedBlock};
 
 const LINE_BYTES: usize = 64;
 const LINE_BITS: usize = LINE_BYTES * 8;
@@ -22,12 +22,12 @@ const PROBES_MAX: u8 = 16;
 /// One cache line of bits.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-struct Line([u64; LINE_BYTES / 8]);
+struct CacheLine([u64; LINE_BYTES / 8]);
 
 /// The filter of one partition, in memory.
 #[derive(Debug)]
 pub(crate) struct Filter {
-    lines: Box<[Line]>,
+    lines: Box<[CacheLine]>,
     probes: u8,
 }
 
@@ -49,7 +49,7 @@ fn bits(mut state: u32, probes: u8) -> impl Iterator<Item = (usize, u64)> {
 pub(super) fn build(hashes: &[u64], bits_per_key: usize) -> Vec<u8> {
     let probes = (bits_per_key * 69 / 100).clamp(1, usize::from(PROBES_MAX)) as u8;
     let count = (hashes.len() * bits_per_key).div_ceil(LINE_BITS).max(1);
-    let mut lines = vec![Line([0; LINE_BYTES / 8]); count];
+    let mut lines = vec![CacheLine([0; LINE_BYTES / 8]); count];
     for &hash in hashes {
         let (line, state) = split(hash, count);
         for (word, mask) in bits(state, probes) {
@@ -68,27 +68,27 @@ pub(super) fn build(hashes: &[u64], bits_per_key: usize) -> Vec<u8> {
 
 impl Filter {
     /// Takes a payload as a filter.
-    pub(super) fn parse(payload: &[u8]) -> Parsed<Filter> {
+    pub(super) fn parse(payload: &[u8]) -> BlockResult<Filter> {
         let Some((&probes, lines)) = payload.split_last() else {
-            return Err(Malformed {
+            return Err(MalformedBlock {
                 at: 0,
                 what: "a filter is empty",
             });
         };
         if probes == 0 || probes > PROBES_MAX {
-            return Err(Malformed {
+            return Err(MalformedBlock {
                 at: payload.len() - 1,
                 what: "a filter has 1 to 16 probes",
             });
         }
         let (lines, []) = lines.as_chunks::<LINE_BYTES>() else {
-            return Err(Malformed {
+            return Err(MalformedBlock {
                 at: 0,
                 what: "a filter is made of lines of 64 bytes",
             });
         };
         if lines.is_empty() {
-            return Err(Malformed {
+            return Err(MalformedBlock {
                 at: 0,
                 what: "a filter has at least one line",
             });
@@ -97,7 +97,7 @@ impl Filter {
             .iter()
             .map(|line| {
                 let (words, _) = line.as_chunks::<8>();
-                Line(std::array::from_fn(|i| u64::from_le_bytes(words[i])))
+                CacheLine(std::array::from_fn(|i| u64::from_le_bytes(words[i])))
             })
             .collect();
         Ok(Filter { lines, probes })
@@ -114,7 +114,7 @@ impl Filter {
     #[cfg(test)]
     pub(crate) fn of_bytes(bytes: usize) -> Filter {
         Filter {
-            lines: vec![Line([0; LINE_BYTES / 8]); bytes / LINE_BYTES].into(),
+            lines: vec![CacheLine([0; LINE_BYTES / 8]); bytes / LINE_BYTES].into(),
             probes: 1,
         }
     }

@@ -194,7 +194,7 @@ impl Properties {
         };
         let mut known = 0u32;
         let mut cursor = BlockCursor::new();
-        let what = |m: super::block::Malformed| m.what.to_owned();
+        let what = |m: super::block::MalformedBlock| m.what.to_owned();
         cursor
             .seek(Arc::new(block), Bound::Unbounded, Direction::Forward)
             .map_err(what)?;

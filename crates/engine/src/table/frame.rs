@@ -27,7 +27,7 @@ const ZSTD_LEVEL: i32 = 3;
 /// The content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum FrameKind {
     Data = 1,
     Filter = 2,
     Index = 3,
@@ -35,14 +35,14 @@ pub(super) enum Kind {
     Properties = 5,
 }
 
-impl Kind {
+impl FrameKind {
     pub(super) fn as_str(self) -> &'static str {
         match self {
-            Kind::Data => "data block",
-            Kind::Filter => "filter partition",
-            Kind::Index => "index partition",
-            Kind::Top => "top index",
-            Kind::Properties => "properties",
+            FrameKind::Data => "data block",
+            FrameKind::Filter => "filter partition",
+            FrameKind::Index => "index partition",
+            FrameKind::Top => "top index",
+            FrameKind::Properties => "properties",
         }
     }
 }
@@ -142,7 +142,7 @@ impl Compressor {
 pub(super) fn seal(
     out: &mut Vec<u8>,
     compressor: Option<&mut Compressor>,
-    kind: Kind,
+    kind: FrameKind,
     id: u64,
     offset: u64,
     payload: &[u8],
@@ -174,7 +174,12 @@ thread_local! {
 
 /// Checks the frame that lies at `offset` of table `id` and returns its payload, uncompressed. The
 /// error names the reason when it is not the frame that was written there.
-pub(super) fn open(frame: &[u8], kind: Kind, id: u64, offset: u64) -> Result<Box<[u8]>, String> {
+pub(super) fn open(
+    frame: &[u8],
+    kind: FrameKind,
+    id: u64,
+    offset: u64,
+) -> Result<Box<[u8]>, String> {
     let Some((checked, stored_crc)) = frame.split_last_chunk::<4>() else {
         return Err(format!("a {} is cut off", kind.as_str()));
     };

@@ -14,7 +14,9 @@
 //! Not here: reading frames (`reader.rs`), the search (`keys.rs`).
 //! See: docs/format/table.md.
 
-use super::block::{Block, BlockBuilder, Malformed, Parsed, common_prefix, put_varint, varint};
+use super::block::{
+    Block, BlockBuilder, BlockResult, MalformedBlock, common_prefix, put_varint, varint,
+};
 use super::frame::Handle;
 use super::keys::{Keys, KeysBuilder};
 use super::shortcut::Shortcut;
@@ -90,7 +92,7 @@ pub(super) fn add_partition(
 
 /// A data block as its index knows it.
 #[derive(Debug)]
-struct Place {
+struct IndexedBlock {
     handle: Handle,
     version_max: Version,
     shortcut: Shortcut,
@@ -100,19 +102,19 @@ struct Place {
 #[derive(Debug)]
 pub(super) struct Index {
     separators: Keys,
-    places: Box<[Place]>,
+    places: Box<[IndexedBlock]>,
 }
 
 impl Index {
     /// Takes a block as an index partition.
-    pub(super) fn parse(block: &Block) -> Parsed<Index> {
+    pub(super) fn parse(block: &Block) -> BlockResult<Index> {
         let mut separators = KeysBuilder::default();
         let mut places = Vec::with_capacity(block.restarts());
         let mut last: Option<&[u8]> = None;
         for i in 0..block.restarts() {
             let (separator, range) = block.nth(i)?;
             let at = range.start;
-            let fail = |what| Err(Malformed { at, what });
+            let fail = |what| Err(MalformedBlock { at, what });
             if last.is_some_and(|last| separator <= last) {
                 return fail("the separators of an index do not rise");
             }
@@ -124,7 +126,7 @@ impl Index {
                 return fail("an index entry is not a handle and a version");
             };
             separators.push(separator);
-            places.push(Place {
+            places.push(IndexedBlock {
                 handle,
                 version_max,
                 shortcut: Shortcut::default(),
@@ -179,7 +181,7 @@ impl Index {
 
 /// One partition as the top index knows it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Partition {
+pub(super) struct TopEntry {
     /// Filter of the partition's keys, if it has one.
     pub(super) filter: Option<Handle>,
     /// Index of the partition's blocks; also where its data ends.
@@ -192,19 +194,19 @@ pub(super) struct Partition {
 #[derive(Debug)]
 pub(super) struct Top {
     keys: Keys,
-    partitions: Box<[Partition]>,
+    partitions: Box<[TopEntry]>,
 }
 
 impl Top {
     /// Takes a block as a top index of a file whose frames end at `limit`.
-    pub(super) fn parse(block: &Block, limit: u64) -> Parsed<Top> {
+    pub(super) fn parse(block: &Block, limit: u64) -> BlockResult<Top> {
         let (mut keys, mut partitions) = (KeysBuilder::default(), Vec::new());
         let mut last_key: &[u8] = &[];
         let mut data_start = 0;
         for i in 0..block.restarts() {
             let (key, range) = block.nth(i)?;
             let at = range.start;
-            let fail = |what| Err(Malformed { at, what });
+            let fail = |what| Err(MalformedBlock { at, what });
             if key <= last_key {
                 return fail("the keys of the top index do not rise");
             }
@@ -244,7 +246,7 @@ impl Top {
     }
 
     /// Partition `i`.
-    pub(super) fn partition(&self, i: usize) -> &Partition {
+    pub(super) fn partition(&self, i: usize) -> &TopEntry {
         &self.partitions[i]
     }
 
@@ -271,10 +273,10 @@ impl Top {
     }
 }
 
-fn parse_partition(value: &[u8]) -> Option<Partition> {
+fn parse_partition(value: &[u8]) -> Option<TopEntry> {
     let (filter, at) = take_handle(value, 0)?;
     let (index, at) = take_handle(value, at)?;
-    Some(Partition {
+    Some(TopEntry {
         filter: (filter.bytes != 0).then_some(filter),
         index,
         version_max: take_version(value, at)?,

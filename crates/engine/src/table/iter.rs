@@ -1,8 +1,8 @@
 //! Sources over tables: one table, or a level of tables that do not overlap.
 //!
 //! ```text
-//! Reading::Cached(cache, fill)   scans: blocks come from the cache; fill = keep the first ones?
-//! Reading::Ahead(bytes)          compactions: so many bytes at a time, past the cache
+//! ReadMode::Cached(cache, fill)  scans: blocks come from the cache; fill = keep the first ones?
+//! ReadMode::Ahead(bytes)         compactions: so many bytes at a time, past the cache
 //!
 //! LevelIter ─► TableIter ─► partition ─► index entry ─► data block ─► entry
 //! ```
@@ -16,7 +16,7 @@
 //! See: docs/format/table.md.
 
 use super::cursor::BlockCursor;
-use super::frame::{Handle, Kind};
+use super::frame::{FrameKind, Handle};
 use super::guide::{Guide, GuideRef};
 use super::index::Index;
 use super::reader::{Table, io_error};
@@ -34,7 +34,7 @@ const FILLED_BLOCKS_MAX: usize = 16;
 
 /// How a source reads its blocks. All of them block on the disk.
 #[derive(Clone, Debug)]
-pub(crate) enum Reading {
+pub(crate) enum ReadMode {
     /// Through the cache.
     Cached(Arc<BlockCache>, FillCache),
     /// Past the cache, so many bytes at a time, for readers of whole tables.
@@ -56,8 +56,8 @@ enum Entered {
 /// Records of one table in order.
 pub(crate) struct TableIter {
     table: Arc<Table>,
-    reading: Reading,
-    /// Bytes of the file from `window_start` on, for `Reading::Ahead`.
+    reading: ReadMode,
+    /// Bytes of the file from `window_start` on, for `ReadMode::Ahead`.
     window: Vec<u8>,
     window_start: u64,
     direction: Direction,
@@ -73,12 +73,12 @@ pub(crate) struct TableIter {
 
 impl TableIter {
     /// A source that stands nowhere yet.
-    pub(crate) fn new(table: Arc<Table>, reading: Reading) -> TableIter {
+    pub(crate) fn new(table: Arc<Table>, reading: ReadMode) -> TableIter {
         TableIter {
             table,
             to_fill: match reading {
-                Reading::Cached(_, FillCache::Yes) => FILLED_BLOCKS_MAX,
-                Reading::Cached(_, FillCache::No) | Reading::Ahead(_) => 0,
+                ReadMode::Cached(_, FillCache::Yes) => FILLED_BLOCKS_MAX,
+                ReadMode::Cached(_, FillCache::No) | ReadMode::Ahead(_) => 0,
             },
             reading,
             window: Vec::new(),
@@ -100,8 +100,8 @@ impl TableIter {
         self.entered = Entered::Nothing;
         self.partition = partition;
         let guide = match &self.reading {
-            Reading::Cached(cache, _) => Some(self.table.guide(cache, partition, Wait::Block)),
-            Reading::Ahead(_) => None,
+            ReadMode::Cached(cache, _) => Some(self.table.guide(cache, partition, Wait::Block)),
+            ReadMode::Ahead(_) => None,
         };
         self.entered = match guide {
             Some(Ok(GuideRef::Pinned(_))) => Entered::Pinned,
@@ -131,7 +131,7 @@ impl TableIter {
         };
         let (handle, _) = index.block(self.entry);
         let block = match &self.reading {
-            Reading::Cached(cache, _) => {
+            ReadMode::Cached(cache, _) => {
                 let fill = match self.to_fill {
                     0 => FillCache::No,
                     _ => FillCache::Yes,
@@ -142,12 +142,12 @@ impl TableIter {
                 }
                 block
             }
-            Reading::Ahead(bytes) => {
+            ReadMode::Ahead(bytes) => {
                 let bytes = *bytes;
                 self.slide(handle, bytes)?;
                 let start = (handle.offset - self.window_start) as usize;
                 let frame = &self.window[start..start + handle.bytes as usize];
-                let block = self.table.parse_block(Kind::Data, handle, frame)?;
+                let block = self.table.parse_block(FrameKind::Data, handle, frame)?;
                 if self.window.len() > bytes {
                     // One huge value must not stay twice, in each input of a job.
                     self.window = Vec::new();
@@ -158,7 +158,7 @@ impl TableIter {
         self.handle = handle;
         self.data
             .seek(block, bound, self.direction)
-            .map_err(|m| self.table.malformed(Kind::Data, handle, m))?;
+            .map_err(|m| self.table.malformed(FrameKind::Data, handle, m))?;
         self.check_cell()
     }
 
@@ -288,7 +288,7 @@ impl TableIter {
     fn try_advance(&mut self) -> Result<()> {
         self.data
             .advance()
-            .map_err(|m| self.table.malformed(Kind::Data, self.handle, m))?;
+            .map_err(|m| self.table.malformed(FrameKind::Data, self.handle, m))?;
         self.check_cell()?;
         self.settle()
     }
@@ -323,7 +323,7 @@ impl Source for TableIter {
 /// Records of a level: sorted tables that do not overlap.
 pub(crate) struct LevelIter {
     tables: Arc<[Arc<Table>]>,
-    reading: Reading,
+    reading: ReadMode,
     direction: Direction,
     at: usize,
     /// The rest of the blocks that may be put into the cache, behind the table before.
@@ -333,7 +333,7 @@ pub(crate) struct LevelIter {
 
 impl LevelIter {
     /// A source that stands nowhere yet. Requires: `tables` rise and do not overlap.
-    pub(crate) fn new(tables: impl Into<Arc<[Arc<Table>]>>, reading: Reading) -> LevelIter {
+    pub(crate) fn new(tables: impl Into<Arc<[Arc<Table>]>>, reading: ReadMode) -> LevelIter {
         let tables = tables.into();
         debug_assert!(
             tables

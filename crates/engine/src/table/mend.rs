@@ -14,7 +14,7 @@
 
 use super::Table;
 use super::cursor::BlockCursor;
-use super::frame::{Handle, Kind};
+use super::frame::{FrameKind, Handle};
 use super::index::Index;
 use super::scrub::KeySpan;
 use crate::source::Source;
@@ -96,7 +96,7 @@ impl MendIter {
         if let Some(block) = self.unless_repaired(read, &span)? {
             self.data
                 .seek(block, Bound::Unbounded, Direction::Forward)
-                .map_err(|m| self.table.malformed(Kind::Data, handle, m))?;
+                .map_err(|m| self.table.malformed(FrameKind::Data, handle, m))?;
         }
         Ok(())
     }
@@ -120,7 +120,7 @@ impl Source for MendIter {
     fn advance(&mut self) -> Result<()> {
         self.data
             .advance()
-            .map_err(|m| self.table.malformed(Kind::Data, self.handle, m))?;
+            .map_err(|m| self.table.malformed(FrameKind::Data, self.handle, m))?;
         self.settle()
     }
 }

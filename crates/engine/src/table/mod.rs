@@ -14,7 +14,7 @@
 //! shortcut.rs Shortcut            from an index entry to a cached block, without a look-up
 //! footer.rs   Footer, Properties  the end of the file, from which all else is found
 //! writer.rs   TableWriter         rising records in, a file and its TableMeta out
-//! reader.rs   Table, Found        open, point reads
+//! reader.rs   Table, FoundCell    open, point reads
 //! iter.rs     TableIter, LevelIter   sources for scans and compactions
 //! scrub.rs    Table::scrub_part   one part as the disk has it: which blocks are damaged
 //! mend.rs     MendIter            the records of a table but for its damaged blocks
@@ -62,11 +62,11 @@ mod testing;
 mod tests;
 
 pub use describe::describe;
-pub(crate) use iter::{LevelIter, Reading, TableIter};
+pub(crate) use iter::{LevelIter, ReadMode, TableIter};
 pub(crate) use mend::MendIter;
 pub use meta::TableMeta;
 pub use reader::Table;
-pub(crate) use reader::{First, Found};
+pub(crate) use reader::{First, FoundCell};
 pub(crate) use scrub::{Flaw, KeySpan, ScrubRead};
 pub(crate) use writer::TableWriter;
 

@@ -15,10 +15,10 @@
 //! Not here: which tables a read asks (`view.rs`), scans (`iter.rs`), the full check (`verify.rs`).
 //! See: docs/format/table.md.
 
-use super::block::{Block, Malformed};
+use super::block::{Block, MalformedBlock};
 use super::filter::Filter;
 use super::footer::{FOOTER_BYTES, FORMAT, Footer, NotAFooter, Properties};
-use super::frame::{self, Handle, Kind};
+use super::frame::{self, FrameKind, Handle};
 use super::guide::{Guide, GuideRef};
 use super::index::{Index, Top};
 use super::{TableMeta, file_name, id_of_file_name};
@@ -54,13 +54,13 @@ pub struct Table {
 
 /// A cell inside a block: holds the block, borrows nothing.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundCell {
     block: Arc<Block>,
     cell: Range<usize>,
     version: Version,
 }
 
-impl Found {
+impl FoundCell {
     /// The cell.
     pub(crate) fn cell(&self) -> CellRef<'_> {
         CellRef::decode(self.block.slice(self.cell.clone())).expect("decoded when it was found")
@@ -145,7 +145,7 @@ impl Table {
         newer_than: Version,
         first: First,
         wait: Wait,
-    ) -> Result<Option<Found>> {
+    ) -> Result<Option<FoundCell>> {
         if is_old(self.meta.version_max, newer_than) {
             return Ok(None);
         }
@@ -199,7 +199,7 @@ impl Table {
                 (block, is_cached)
             }
         };
-        let in_block = |m| self.malformed(Kind::Data, handle, m);
+        let in_block = |m| self.malformed(FrameKind::Data, handle, m);
         let found = if is_cached {
             block.find_tagged(stored_key, key_hash)
         } else {
@@ -215,7 +215,7 @@ impl Table {
         if is_old(version, newer_than) {
             return Ok(None);
         }
-        Ok(Some(Found {
+        Ok(Some(FoundCell {
             block,
             cell: range,
             version,
@@ -270,7 +270,7 @@ impl Table {
         if let Some(Cached::Data(block)) = found {
             return Ok((block, true));
         }
-        let read = self.read_block(Kind::Data, handle, wait);
+        let read = self.read_block(FrameKind::Data, handle, wait);
         let block = Arc::new(read.inspect_err(|e| note_would_block(cache, e))?);
         if fill == FillCache::Yes {
             let kept = Cached::Data(Arc::clone(&block));
@@ -282,12 +282,12 @@ impl Table {
     /// Reads the index of partition `i` from the file.
     pub(super) fn read_index(&self, i: usize, wait: Wait) -> Result<Index> {
         let handle = self.top.partition(i).index;
-        let block = self.read_block(Kind::Index, handle, wait)?;
-        Index::parse(&block).map_err(|m| self.malformed(Kind::Index, handle, m))
+        let block = self.read_block(FrameKind::Index, handle, wait)?;
+        Index::parse(&block).map_err(|m| self.malformed(FrameKind::Index, handle, m))
     }
 
     /// Reads a block of entries from the file.
-    pub(super) fn read_block(&self, kind: Kind, handle: Handle, wait: Wait) -> Result<Block> {
+    pub(super) fn read_block(&self, kind: FrameKind, handle: Handle, wait: Wait) -> Result<Block> {
         self.read_frame(handle, wait, |frame| self.parse_block(kind, handle, frame))
     }
 
@@ -298,12 +298,17 @@ impl Table {
 
     /// Checks and takes apart the filter that lies at `handle`.
     pub(super) fn parse_filter(&self, handle: Handle, frame: &[u8]) -> Result<Filter> {
-        let payload = open_frame(&self.name(), self.meta.id, Kind::Filter, handle, frame)?;
-        Filter::parse(&payload).map_err(|m| self.malformed(Kind::Filter, handle, m))
+        let payload = open_frame(&self.name(), self.meta.id, FrameKind::Filter, handle, frame)?;
+        Filter::parse(&payload).map_err(|m| self.malformed(FrameKind::Filter, handle, m))
     }
 
     /// Checks and takes apart the bytes that lie at `handle`.
-    pub(super) fn parse_block(&self, kind: Kind, handle: Handle, frame: &[u8]) -> Result<Block> {
+    pub(super) fn parse_block(
+        &self,
+        kind: FrameKind,
+        handle: Handle,
+        frame: &[u8],
+    ) -> Result<Block> {
         let payload = frame::open(frame, kind, self.meta.id, handle.offset)
             .map_err(|reason| Error::damaged(self.name(), handle.offset, reason))?;
         Block::parse(payload).map_err(|m| self.malformed(kind, handle, m))
@@ -345,7 +350,7 @@ impl Table {
     }
 
     /// The error for a block whose checksum held and whose content does not.
-    pub(super) fn malformed(&self, kind: Kind, handle: Handle, m: Malformed) -> Error {
+    pub(super) fn malformed(&self, kind: FrameKind, handle: Handle, m: MalformedBlock) -> Error {
         malformed(&self.name(), kind, handle, m)
     }
 
@@ -384,7 +389,7 @@ pub(super) fn io_error(name: &str, offset: u64, error: io::Error) -> Error {
     }
 }
 
-fn malformed(name: &str, kind: Kind, handle: Handle, m: Malformed) -> Error {
+fn malformed(name: &str, kind: FrameKind, handle: Handle, m: MalformedBlock) -> Error {
     Error::damaged(
         name,
         handle.offset,
@@ -397,7 +402,13 @@ fn malformed(name: &str, kind: Kind, handle: Handle, m: Malformed) -> Error {
     )
 }
 
-fn open_frame(name: &str, id: u64, kind: Kind, handle: Handle, frame: &[u8]) -> Result<Box<[u8]>> {
+fn open_frame(
+    name: &str,
+    id: u64,
+    kind: FrameKind,
+    handle: Handle,
+    frame: &[u8],
+) -> Result<Box<[u8]>> {
     frame::open(frame, kind, id, handle.offset)
         .map_err(|reason| Error::damaged(name, handle.offset, reason))
 }
@@ -498,10 +509,10 @@ pub(super) fn read_end(file: &dyn File, name: &str, id: Option<u64>) -> Result<T
             },
         )
     };
-    let properties = Properties::decode(block(Kind::Properties, footer.properties)?)
+    let properties = Properties::decode(block(FrameKind::Properties, footer.properties)?)
         .map_err(|reason| Error::damaged(name, footer.properties.offset, reason))?;
-    let top = Top::parse(&block(Kind::Top, footer.top)?, footer.top.offset)
-        .map_err(|m| malformed(name, Kind::Top, footer.top, m))?;
+    let top = Top::parse(&block(FrameKind::Top, footer.top)?, footer.top.offset)
+        .map_err(|m| malformed(name, FrameKind::Top, footer.top, m))?;
     check_top(&top, &footer, &properties)
         .map_err(|reason| Error::damaged(name, footer.top.offset, reason))?;
     Ok(TableEnd {

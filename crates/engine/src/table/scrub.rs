@@ -20,7 +20,7 @@
 use super::Table;
 use super::block::Block;
 use super::cursor::BlockCursor;
-use super::frame::{Handle, Kind};
+use super::frame::{FrameKind, Handle};
 use super::index::Index;
 use super::reader::{io_error, read_end, read_frame};
 use crate::vfs::{PastCache, Wait, read_exact_at};
@@ -167,8 +167,8 @@ impl Table {
         read.blocks += 1;
         read.bytes += u64::from(handle.bytes);
         self.read_whole(handle, |frame| {
-            let block = self.parse_block(Kind::Index, handle, frame)?;
-            Index::parse(&block).map_err(|m| self.malformed(Kind::Index, handle, m))
+            let block = self.parse_block(FrameKind::Index, handle, frame)?;
+            Index::parse(&block).map_err(|m| self.malformed(FrameKind::Index, handle, m))
         })
     }
 
@@ -211,8 +211,8 @@ impl Table {
     ) -> Result<Arc<Block>> {
         let (handle, version_max) = index.block(entry);
         let wrong = |reason: &str| Err(Error::damaged(self.name(), handle.offset, reason));
-        let in_block = |m| self.malformed(Kind::Data, handle, m);
-        let block = Arc::new(self.parse_block(Kind::Data, handle, frame)?);
+        let in_block = |m| self.malformed(FrameKind::Data, handle, m);
+        let block = Arc::new(self.parse_block(FrameKind::Data, handle, frame)?);
         let span = self.span_of_block(i, index, entry);
         let mut cursor = BlockCursor::new();
         cursor

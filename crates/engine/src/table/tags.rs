@@ -16,7 +16,7 @@
 //! Not here: when a block is worth its tags (`reader.rs`).
 //! See: docs/decisions/0012-guides-and-tags.md.
 
-use super::block::{Block, Parsed, RESTART_INTERVAL, TAGS_INLINE, Tags, malformed};
+use super::block::{Block, BlockResult, RESTART_INTERVAL, TAGS_INLINE, Tags, malformed};
 use super::key_hash;
 use std::ops::Range;
 
@@ -55,7 +55,11 @@ impl Block {
     }
 
     /// As `find`, for a block that was found in the cache. `hash` is [`key_hash`] of `target`.
-    pub(super) fn find_tagged(&self, target: &[u8], hash: u64) -> Parsed<Option<Range<usize>>> {
+    pub(super) fn find_tagged(
+        &self,
+        target: &[u8],
+        hash: u64,
+    ) -> BlockResult<Option<Range<usize>>> {
         let tags = self.tags.get_or_init(|| self.make_tags());
         if tags.is_empty() {
             return self.find(target);
@@ -73,7 +77,12 @@ impl Block {
 
     /// The value of entry `i` when its key is `target`: compared from its end, since each entry
     /// says which bytes it does not have itself.
-    fn value_if_key(&self, tags: &[u32], i: usize, target: &[u8]) -> Parsed<Option<Range<usize>>> {
+    fn value_if_key(
+        &self,
+        tags: &[u32],
+        i: usize,
+        target: &[u8],
+    ) -> BlockResult<Option<Range<usize>>> {
         let offset = |i: usize| (tags[i] & 0xffff) as usize;
         let entry = self.entry(offset(i))?;
         if entry.shared + entry.suffix.len() != target.len()

@@ -6,7 +6,7 @@
 //! Not here: crashing and failing disks (`vfs/mem/`, `vfs/faulty.rs`).
 //! See: docs/format/folder.md.
 
-use crate::vfs::{File, Room, Vfs, Wait};
+use crate::vfs::{DiskSpace, File, Vfs, Wait};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -124,7 +124,7 @@ impl Vfs for Folder {
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
         Ok(Box::new(()))
     }
-    fn room(&self) -> io::Result<Room> {
+    fn room(&self) -> io::Result<DiskSpace> {
         Err(io::ErrorKind::Unsupported.into())
     }
     fn link_into(&self, _name: &str, _target: &Path) -> io::Result<()> {

@@ -21,8 +21,8 @@ use super::block::Block;
 use super::cursor::BlockCursor;
 use super::filter::Filter;
 use super::footer::Properties;
-use super::frame::{Handle, Kind};
-use super::index::{Index, Partition};
+use super::frame::{FrameKind, Handle};
+use super::index::{Index, TopEntry};
 use super::{Table, key_hash};
 use crate::vfs::Wait;
 use crate::{Error, Result};
@@ -31,7 +31,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 /// The sums of the records seen so far.
-struct Seen {
+struct RecordSums {
     properties: Properties,
     last_key: Vec<u8>,
     /// Was every block read?
@@ -53,7 +53,7 @@ impl Table {
         mut on_damage: impl FnMut(Error) -> Result<()>,
     ) -> Result<()> {
         let digest = self.digest()?;
-        let mut seen = Seen {
+        let mut seen = RecordSums {
             properties: Properties {
                 records: 0,
                 tombstones: 0,
@@ -99,7 +99,7 @@ impl Table {
     fn verify_partition(
         &self,
         i: usize,
-        seen: &mut Seen,
+        seen: &mut RecordSums,
         on_record: &mut impl FnMut(&[u8], CellRef<'_>) -> Result<()>,
         on_damage: &mut impl FnMut(Error) -> Result<()>,
     ) -> Result<()> {
@@ -163,7 +163,7 @@ impl Table {
     fn verify_ends(
         &self,
         i: usize,
-        partition: &Partition,
+        partition: &TopEntry,
         offset: u64,
         version_max: Version,
         index: &Index,
@@ -187,11 +187,11 @@ impl Table {
         &self,
         handle: Handle,
         filter: Option<&Filter>,
-        seen: &mut Seen,
+        seen: &mut RecordSums,
         on_record: &mut impl FnMut(&[u8], CellRef<'_>) -> Result<()>,
     ) -> Result<Version> {
-        let in_block = |m| self.malformed(Kind::Data, handle, m);
-        let block: Arc<Block> = Arc::new(self.read_block(Kind::Data, handle, Wait::Block)?);
+        let in_block = |m| self.malformed(FrameKind::Data, handle, m);
+        let block: Arc<Block> = Arc::new(self.read_block(FrameKind::Data, handle, Wait::Block)?);
         let mut cursor = BlockCursor::new();
         cursor
             .seek(Arc::clone(&block), Bound::Unbounded, Direction::Forward)
@@ -239,7 +239,7 @@ impl Table {
     }
 }
 
-impl Seen {
+impl RecordSums {
     /// The blocks in front of the keys above `key` were not read, or not all of them.
     fn skip_to(&mut self, key: &[u8]) {
         self.is_complete = false;

@@ -21,7 +21,7 @@
 
 use super::block::{BlockBuilder, RESTART_INTERVAL};
 use super::footer::{FOOTER_BYTES, Footer, Properties};
-use super::frame::{Compressor, Handle, Kind, seal};
+use super::frame::{Compressor, FrameKind, Handle, seal};
 use super::index::{add_block, add_partition, separator};
 use super::{TableMeta, TableOptions, file_name, filter, key_hash};
 use crate::vfs::{File, Vfs};
@@ -158,8 +158,15 @@ impl TableWriter {
         self.properties.largest = std::mem::take(&mut self.last_key);
         let top = self.top.finish();
         let offset = self.written + self.pending.len() as u64;
-        let top = seal(&mut self.pending, None, Kind::Top, self.id, offset, top);
-        let properties = self.seal(Kind::Properties, &self.properties.encode())?;
+        let top = seal(
+            &mut self.pending,
+            None,
+            FrameKind::Top,
+            self.id,
+            offset,
+            top,
+        );
+        let properties = self.seal(FrameKind::Properties, &self.properties.encode())?;
         let footer = Footer {
             id: self.id,
             file_bytes: self.offset() + FOOTER_BYTES as u64,
@@ -215,7 +222,7 @@ impl TableWriter {
         let handle = seal(
             &mut self.pending,
             Some(&mut self.compressor),
-            Kind::Data,
+            FrameKind::Data,
             self.id,
             offset,
             payload,
@@ -239,13 +246,13 @@ impl TableWriter {
             None
         } else {
             let payload = filter::build(&self.hashes, self.options.filter_bits_per_key);
-            Some(self.seal(Kind::Filter, &payload)?)
+            Some(self.seal(FrameKind::Filter, &payload)?)
         };
         let offset = self.offset();
         let index = seal(
             &mut self.pending,
             Some(&mut self.compressor),
-            Kind::Index,
+            FrameKind::Index,
             self.id,
             offset,
             self.index.finish(),
@@ -267,7 +274,7 @@ impl TableWriter {
     }
 
     /// Appends a frame that is not worth compressing.
-    fn seal(&mut self, kind: Kind, payload: &[u8]) -> Result<Handle> {
+    fn seal(&mut self, kind: FrameKind, payload: &[u8]) -> Result<Handle> {
         let offset = self.offset();
         let handle = seal(&mut self.pending, None, kind, self.id, offset, payload);
         self.flush_when_full()?;

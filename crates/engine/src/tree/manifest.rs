@@ -164,7 +164,7 @@ pub(crate) fn current(vfs: &dyn Vfs, names: &[String]) -> Result<Option<u64>> {
 
 /// One entry met while reading a manifest.
 #[derive(Debug)]
-pub(crate) enum Entry {
+pub(crate) enum ManifestEntry {
     /// An edit that was written whole.
     Edit(Edit),
     /// The rest is torn or damaged: why.
@@ -175,7 +175,7 @@ pub(crate) enum Entry {
 pub(crate) fn read(
     vfs: &dyn Vfs,
     id: u64,
-    mut visit: impl FnMut(u64, Entry) -> Result<()>,
+    mut visit: impl FnMut(u64, ManifestEntry) -> Result<()>,
 ) -> Result<()> {
     let name = file_name(id);
     let damaged = |offset: u64, reason: String| Error::damaged(name.clone(), offset, reason);
@@ -209,14 +209,14 @@ pub(crate) fn read(
             Frame::End if !is_first => return Ok(()),
             Frame::End => return Err(damaged(0, "it is empty".to_owned())),
             Frame::Bad { reason } if is_first => return Err(damaged(0, reason)),
-            Frame::Bad { reason } => return visit(at, Entry::Broken(reason)),
+            Frame::Bad { reason } => return visit(at, ManifestEntry::Broken(reason)),
         };
         if is_first {
             check_head(&name, payload)?;
             is_first = false;
         } else {
             let edit = Edit::decode(payload).map_err(|reason| damaged(at, reason))?;
-            visit(at, Entry::Edit(edit))?;
+            visit(at, ManifestEntry::Edit(edit))?;
         }
         at = next;
     }
@@ -245,7 +245,7 @@ fn check_head(name: &str, payload: &[u8]) -> Result<()> {
 pub fn replay(vfs: &dyn Vfs, id: u64) -> Result<Folder> {
     let mut folder = Folder::new();
     read(vfs, id, |offset, entry| {
-        if let Entry::Edit(edit) = entry {
+        if let ManifestEntry::Edit(edit) = entry {
             folder
                 .apply(edit)
                 .map_err(|reason| Error::damaged(file_name(id), offset, reason))?;

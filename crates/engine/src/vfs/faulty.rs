@@ -14,7 +14,7 @@
 //!
 //! Not here: power loss (`mem/`); wrap a `MemVfs` to have both.
 
-use super::{File, Room, Vfs, Wait};
+use super::{DiskSpace, File, Vfs, Wait};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -59,7 +59,7 @@ impl Call {
 
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum CallFailure {
     /// `EIO`: the device gave up.
     Io,
     /// `ENOSPC`: no room.
@@ -94,18 +94,18 @@ impl Calls {
 }
 
 #[derive(Clone, Copy)]
-struct Order {
+struct FaultOrder {
     /// `None`: counted over all kinds.
     call: Option<Call>,
     nth: u64,
-    failure: Failure,
+    failure: CallFailure,
     repeat: Repeat,
 }
 
 #[derive(Default)]
-struct State {
+struct FaultyState {
     calls: Calls,
-    orders: Vec<Order>,
+    orders: Vec<FaultOrder>,
     is_lying: bool,
     /// File name and bit.
     rotten: Vec<(String, u64)>,
@@ -117,7 +117,7 @@ struct State {
 #[derive(Clone)]
 pub struct FaultyVfs {
     below: Arc<dyn Vfs>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FaultyState>>,
 }
 
 impl FaultyVfs {
@@ -130,12 +130,12 @@ impl FaultyVfs {
     }
 
     /// The `nth` call of kind `call`, counted from 0 since the beginning, fails.
-    pub fn fail(&self, call: Call, nth: u64, failure: Failure, repeat: Repeat) {
+    pub fn fail(&self, call: Call, nth: u64, failure: CallFailure, repeat: Repeat) {
         self.order(Some(call), nth, failure, repeat);
     }
 
     /// The `nth` call of any kind, counted from 0 since the beginning, fails.
-    pub fn fail_any(&self, nth: u64, failure: Failure, repeat: Repeat) {
+    pub fn fail_any(&self, nth: u64, failure: CallFailure, repeat: Repeat) {
         self.order(None, nth, failure, repeat);
     }
 
@@ -157,9 +157,9 @@ impl FaultyVfs {
     /// The disk is well again; its earlier faults stay done.
     pub fn heal(&self) {
         let mut state = self.held();
-        *state = State {
+        *state = FaultyState {
             calls: state.calls,
-            ..State::default()
+            ..FaultyState::default()
         };
     }
 
@@ -168,8 +168,8 @@ impl FaultyVfs {
         self.held().calls
     }
 
-    fn order(&self, call: Option<Call>, nth: u64, failure: Failure, repeat: Repeat) {
-        self.held().orders.push(Order {
+    fn order(&self, call: Option<Call>, nth: u64, failure: CallFailure, repeat: Repeat) {
+        self.held().orders.push(FaultOrder {
             call,
             nth,
             failure,
@@ -177,7 +177,7 @@ impl FaultyVfs {
         });
     }
 
-    fn held(&self) -> MutexGuard<'_, State> {
+    fn held(&self) -> MutexGuard<'_, FaultyState> {
         self.state.lock().expect("no panic happens under this lock")
     }
 
@@ -196,8 +196,8 @@ impl FaultyVfs {
         });
         match failing.map(|order| order.failure) {
             None => Ok(()),
-            Some(Failure::Io) => Err(io::Error::from_raw_os_error(libc::EIO)),
-            Some(Failure::NoSpace) => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+            Some(CallFailure::Io) => Err(io::Error::from_raw_os_error(libc::EIO)),
+            Some(CallFailure::NoSpace) => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
         }
     }
 
@@ -248,7 +248,7 @@ impl Vfs for FaultyVfs {
         self.below.lock()
     }
 
-    fn room(&self) -> io::Result<Room> {
+    fn room(&self) -> io::Result<DiskSpace> {
         self.below.room()
     }
 
@@ -352,14 +352,14 @@ mod tests {
         assert!(Call::ALL.iter().all(|&call| vfs.calls().of(call) == 1));
         for nth in 0..9 {
             let (_, vfs) = wrapped();
-            vfs.fail_any(nth, Failure::Io, Repeat::Once);
+            vfs.fail_any(nth, CallFailure::Io, Repeat::Once);
             let error = one_of_each(&vfs).expect_err("one call was ordered to fail");
             assert_eq!(error.raw_os_error(), Some(libc::EIO));
             assert_eq!(vfs.calls().all(), nth + 1);
         }
         for call in Call::ALL {
             let (_, vfs) = wrapped();
-            vfs.fail(call, 0, Failure::NoSpace, Repeat::Once);
+            vfs.fail(call, 0, CallFailure::NoSpace, Repeat::Once);
             let error = one_of_each(&vfs).expect_err("one call was ordered to fail");
             assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         }
@@ -370,7 +370,7 @@ mod tests {
         for (repeat, still_fails) in [(Repeat::Once, false), (Repeat::Onwards, true)] {
             let (_, vfs) = wrapped();
             let file = vfs.create("a")?;
-            vfs.fail(Call::Sync, 1, Failure::Io, repeat);
+            vfs.fail(Call::Sync, 1, CallFailure::Io, repeat);
             file.sync()?;
             assert!(file.sync().is_err());
             assert_eq!(file.sync().is_err(), still_fails);
@@ -384,7 +384,7 @@ mod tests {
     fn a_failed_write_is_half_done() -> io::Result<()> {
         let (below, vfs) = wrapped();
         let file = vfs.create("a")?;
-        vfs.fail(Call::Write, 0, Failure::NoSpace, Repeat::Once);
+        vfs.fail(Call::Write, 0, CallFailure::NoSpace, Repeat::Once);
         assert!(file.write_at(b"abcd", 0).is_err());
         assert_eq!(below.file_bytes("a").expect("it was created"), b"ab");
         Ok(())

@@ -37,7 +37,7 @@ pub enum Wait {
 
 /// Room on the disk that holds the folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct DiskSpace {
     /// Bytes that can still be written.
     pub free_bytes: u64,
     /// Size of the disk.
@@ -88,7 +88,7 @@ pub trait Vfs: Send + Sync {
     /// An error of kind `WouldBlock` says that another process holds it.
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>>;
     /// Room on the disk.
-    fn room(&self) -> io::Result<Room>;
+    fn room(&self) -> io::Result<DiskSpace>;
     /// Makes `name` appear in the new folder `target` too (a hard link; a copy where links fail).
     fn link_into(&self, name: &str, target: &std::path::Path) -> io::Result<()>;
     /// Where the folder is, for messages.

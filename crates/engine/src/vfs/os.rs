@@ -26,7 +26,7 @@
     reason = "sync_file_range has no safe wrapper in the crates we use"
 )]
 
-use super::{File, Room, Vfs, Wait};
+use super::{DiskSpace, File, Vfs, Wait};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs;
 use std::io::{self, IoSliceMut};
@@ -172,9 +172,9 @@ impl Vfs for OsVfs {
         Ok(Box::new(file))
     }
 
-    fn room(&self) -> io::Result<Room> {
+    fn room(&self) -> io::Result<DiskSpace> {
         let stat = rustix::fs::fstatvfs(&self.folder)?;
-        Ok(Room {
+        Ok(DiskSpace {
             free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
             total_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
         })

@@ -30,7 +30,7 @@ mod writer;
 mod tests;
 
 pub use reader::{BatchView, Batches, Recovery, Segment, SegmentEnd, Tail, recover};
-pub(crate) use reader::{Seen, damaged_spots, recover_by_segment};
+pub(crate) use reader::{LogItem, damaged_spots, recover_by_segment};
 pub(crate) use spare::is_unused;
 pub use spare::{Spare, prepare};
 pub(crate) use writer::PAGE_BYTES;

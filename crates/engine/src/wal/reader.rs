@@ -18,7 +18,7 @@ use super::{
     BATCH_HEAD_BYTES, BatchHead, Lsn, NoHead, SECTOR_BYTES, SEGMENT_HEAD_BYTES, SegmentHead,
     padded, parse_segment_name, seeded_crc, segment_name,
 };
-use crate::batch::{RECORD_HEAD_BYTES, Record};
+use crate::batch::{LogRecord, RECORD_HEAD_BYTES};
 use crate::vfs::{Vfs, Wait};
 use crate::{Error, Result, vfs};
 
@@ -69,18 +69,18 @@ pub fn recover(
     vfs: &dyn Vfs,
     salt: u64,
     first_needed: u64,
-    mut visit: impl FnMut(Record<'_>) -> Result<()>,
+    mut visit: impl FnMut(LogRecord<'_>) -> Result<()>,
 ) -> Result<Recovery> {
     recover_by_segment(vfs, salt, first_needed, |seen| match seen {
-        Seen::Record(record) => visit(record),
-        Seen::EndOfSegment { .. } => Ok(()),
+        LogItem::Record(record) => visit(record),
+        LogItem::EndOfSegment { .. } => Ok(()),
     })
 }
 
 /// The items that [`recover_by_segment`] shows.
-pub(crate) enum Seen<'a> {
+pub(crate) enum LogItem<'a> {
     /// A record.
-    Record(Record<'a>),
+    Record(LogRecord<'a>),
     /// All records of a segment were shown, and the segment `next` is there.
     EndOfSegment {
         /// The one behind it.
@@ -93,7 +93,7 @@ pub(crate) fn recover_by_segment(
     vfs: &dyn Vfs,
     salt: u64,
     first_needed: u64,
-    mut visit: impl FnMut(Seen<'_>) -> Result<()>,
+    mut visit: impl FnMut(LogItem<'_>) -> Result<()>,
 ) -> Result<Recovery> {
     let names = vfs.list().map_err(|e| Error::io("list the folder", e))?;
     let mut segments: Vec<u64> = names.iter().filter_map(|n| parse_segment_name(n)).collect();
@@ -104,13 +104,13 @@ pub(crate) fn recover_by_segment(
     segments.retain(|&segment| segment >= first_needed);
     check_complete(&segments, first_needed)?;
 
-    let mut walk = Walk::new(salt, first_needed);
+    let mut walk = RecoveryWalk::new(salt, first_needed);
     for (&segment, next) in segments.iter().zip(1..) {
         let whole = Segment::read(vfs, segment)?;
-        walk.segment(&whole, &mut |record| visit(Seen::Record(record)))?;
+        walk.segment(&whole, &mut |record| visit(LogItem::Record(record)))?;
         drop(whole);
         if let Some(&next) = segments.get(next) {
-            visit(Seen::EndOfSegment { next })?;
+            visit(LogItem::EndOfSegment { next })?;
         }
     }
     walk.finish(next_segment, segments.len() as u64)
@@ -128,7 +128,7 @@ pub(crate) fn damaged_spots(
     let mut ids: Vec<u64> = names.iter().filter_map(|n| parse_segment_name(n)).collect();
     ids.retain(|&id| id >= first_needed);
     ids.sort_unstable();
-    let mut walk = Walk::new(salt, first_needed);
+    let mut walk = RecoveryWalk::new(salt, first_needed);
     let mut by_file = Vec::new();
     for &id in &ids {
         if let Ok(segment) = Segment::read(vfs, id) {
@@ -162,7 +162,7 @@ fn check_complete(segments: &[u64], first_needed: u64) -> Result<()> {
 }
 
 /// The state of one recovery.
-struct Walk {
+struct RecoveryWalk {
     salt: u64,
     end: Lsn,
     stop: Option<Halted>,
@@ -204,9 +204,9 @@ impl Bad {
     }
 }
 
-impl Walk {
-    fn new(salt: u64, first_needed: u64) -> Walk {
-        Walk {
+impl RecoveryWalk {
+    fn new(salt: u64, first_needed: u64) -> RecoveryWalk {
+        RecoveryWalk {
             salt,
             end: Lsn::new(first_needed, 0),
             stop: None,
@@ -220,7 +220,7 @@ impl Walk {
     fn segment(
         &mut self,
         segment: &Segment,
-        visit: &mut impl FnMut(Record<'_>) -> Result<()>,
+        visit: &mut impl FnMut(LogRecord<'_>) -> Result<()>,
     ) -> Result<()> {
         let is_next = match segment.head() {
             Ok(head) => self.takes_over(segment, &head)?,
@@ -304,7 +304,7 @@ impl Walk {
     fn visit_batches(
         &mut self,
         segment: &Segment,
-        visit: &mut impl FnMut(Record<'_>) -> Result<()>,
+        visit: &mut impl FnMut(LogRecord<'_>) -> Result<()>,
     ) -> Result<usize> {
         let mut batches = segment.batches_salted(self.salt);
         for batch in &mut batches {
@@ -614,14 +614,14 @@ impl<'a> BatchView<'a> {
     /// The records in order. An error says why the bytes are not `count` records; it comes last.
     pub fn records(
         &self,
-    ) -> impl Iterator<Item = std::result::Result<Record<'a>, String>> + use<'a> {
+    ) -> impl Iterator<Item = std::result::Result<LogRecord<'a>, String>> + use<'a> {
         let (mut rest, mut left, count) = (self.body, self.count, self.count);
         let mut has_failed = false;
         std::iter::from_fn(move || {
             if has_failed || (left == 0 && rest.is_empty()) {
                 return None;
             }
-            match Record::split(rest).filter(|_| left > 0) {
+            match LogRecord::split(rest).filter(|_| left > 0) {
                 Some((record, behind)) => {
                     (rest, left) = (behind, left - 1);
                     Some(Ok(record))

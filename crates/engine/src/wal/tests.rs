@@ -1,6 +1,6 @@
 use super::*;
-use crate::batch::{Batch, Record};
-use crate::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
+use crate::batch::{Batch, LogRecord};
+use crate::vfs::faulty::{Call, CallFailure, FaultyVfs, Repeat};
 use crate::vfs::mem::MemVfs;
 use crate::vfs::{File, Vfs};
 use crate::{Error, Result};
@@ -81,7 +81,7 @@ impl Log {
 
 fn keys(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
-    while let Some((record, rest)) = Record::split(bytes) {
+    while let Some((record, rest)) = LogRecord::split(bytes) {
         keys.push(record.stored_key.to_vec());
         bytes = rest;
     }
@@ -471,7 +471,7 @@ fn after_a_failed_write_or_sync_nothing_more_is_written() -> Result<()> {
         let vfs = FaultyVfs::new(Arc::new(below.clone()));
         let spare = prepare(&vfs, 1, SEGMENT_BYTES)?;
         let mut writer = LogWriter::start(spare, SALT, Lsn::default(), 0)?;
-        vfs.fail(call, vfs.calls().of(call), Failure::Io, Repeat::Once);
+        vfs.fail(call, vfs.calls().of(call), CallFailure::Io, Repeat::Once);
         let records = batch(0, 1, 1);
         let result = writer
             .append(records.bytes(), 1, 0)
@@ -496,9 +496,9 @@ fn a_spare_that_failed_half_way_can_be_made_again() -> Result<()> {
         for is_left in [false, true] {
             let below = MemVfs::new();
             let vfs = FaultyVfs::new(Arc::new(below.clone()));
-            vfs.fail(call, 0, Failure::NoSpace, Repeat::Once);
+            vfs.fail(call, 0, CallFailure::NoSpace, Repeat::Once);
             if is_left {
-                vfs.fail(Call::Remove, 0, Failure::Io, Repeat::Once);
+                vfs.fail(Call::Remove, 0, CallFailure::Io, Repeat::Once);
             }
             let error = prepare(&vfs, 1, SEGMENT_BYTES).err().expect("it fails");
             assert!(error.is_no_space());

@@ -14,7 +14,7 @@
 
 use crate::limits::ANSWER_BYTES_MAX;
 use dendra_wire::client::{AnswerBody, Asked, ParsedAnswer, parse_answer};
-use dendra_wire::http::{ChunkDecoder, Step};
+use dendra_wire::http::{ChunkDecoder, ChunkItem};
 
 /// A whole answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(crate) struct Whole {
 
 /// The item at the front of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum FoundAnswer {
     /// This many bytes are done with; more are needed.
     Need(usize),
     /// An answer ended behind this many bytes.
@@ -40,7 +40,7 @@ pub(crate) enum Found {
 }
 
 #[derive(Debug)]
-enum State {
+enum AnswerState {
     Head,
     Length(u64),
     Chunks(Box<ChunkDecoder>),
@@ -50,7 +50,7 @@ enum State {
 /// Where the reading of one connection is.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    state: State,
+    state: AnswerState,
     whole: Whole,
     etag: Vec<u8>,
     records: Option<Records>,
@@ -95,7 +95,7 @@ impl Reader {
     /// A reader at the start of a connection.
     pub(crate) fn new() -> Reader {
         Reader {
-            state: State::Head,
+            state: AnswerState::Head,
             whole: Whole::default(),
             etag: Vec::new(),
             records: None,
@@ -104,7 +104,7 @@ impl Reader {
 
     /// Has nothing of an answer been read?
     pub(crate) fn is_between(&self) -> bool {
-        matches!(self.state, State::Head) && self.whole.bytes == 0
+        matches!(self.state, AnswerState::Head) && self.whole.bytes == 0
     }
 
     /// The `ETag` of the last head, as it was sent; empty when it had none.
@@ -119,45 +119,45 @@ impl Reader {
         }
     }
 
-    fn end(&mut self, at: usize) -> Found {
+    fn end(&mut self, at: usize) -> FoundAnswer {
         let records = self.records.take().map_or(0, |records| records.count);
         let whole = Whole {
             records,
             ..std::mem::take(&mut self.whole)
         };
-        self.state = State::Head;
-        Found::Whole(at, whole)
+        self.state = AnswerState::Head;
+        FoundAnswer::Whole(at, whole)
     }
 
     /// The stream ended: an answer, if that is how its length was given.
     pub(crate) fn close(&mut self) -> Option<Whole> {
         match self.state {
-            State::UntilClose => match self.end(0) {
-                Found::Whole(_, whole) => Some(whole),
-                Found::Need(_) | Found::Bad(_) => None,
+            AnswerState::UntilClose => match self.end(0) {
+                FoundAnswer::Whole(_, whole) => Some(whole),
+                FoundAnswer::Need(_) | FoundAnswer::Bad(_) => None,
             },
             _ => None,
         }
     }
 
     /// Reads the front of `bytes`.
-    pub(crate) fn read(&mut self, bytes: &[u8]) -> Found {
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> FoundAnswer {
         let mut at = 0;
         loop {
             let rest = bytes.get(at..).unwrap_or_default();
-            if rest.is_empty() && !matches!(self.state, State::Length(0)) {
-                return Found::Need(at);
+            if rest.is_empty() && !matches!(self.state, AnswerState::Length(0)) {
+                return FoundAnswer::Need(at);
             }
             match &mut self.state {
-                State::Head => match self.head(rest) {
+                AnswerState::Head => match self.head(rest) {
                     Ok(Some(consumed)) => {
                         at += consumed;
                         self.whole.bytes += consumed as u64;
                     }
-                    Ok(None) => return Found::Need(at),
-                    Err(sentence) => return Found::Bad(sentence),
+                    Ok(None) => return FoundAnswer::Need(at),
+                    Err(sentence) => return FoundAnswer::Bad(sentence),
                 },
-                State::Length(left) => {
+                AnswerState::Length(left) => {
                     let len = (*left).min(rest.len() as u64);
                     *left -= len;
                     let is_done = *left == 0;
@@ -168,26 +168,26 @@ impl Reader {
                         return self.end(at);
                     }
                 }
-                State::UntilClose => {
+                AnswerState::UntilClose => {
                     at += rest.len();
                     self.whole.bytes += rest.len() as u64;
                     self.body(rest);
                 }
-                State::Chunks(decoder) => match decoder.decode(rest) {
-                    Ok(Step::More { consumed }) => {
+                AnswerState::Chunks(decoder) => match decoder.decode(rest) {
+                    Ok(ChunkItem::More { consumed }) => {
                         self.whole.bytes += consumed as u64;
-                        return Found::Need(at + consumed);
+                        return FoundAnswer::Need(at + consumed);
                     }
-                    Ok(Step::Data { start, end }) => {
+                    Ok(ChunkItem::Data { start, end }) => {
                         at += end;
                         self.whole.bytes += end as u64;
                         self.body(&rest[start..end]);
                     }
-                    Ok(Step::End { consumed }) => {
+                    Ok(ChunkItem::End { consumed }) => {
                         self.whole.bytes += consumed as u64;
                         return self.end(at + consumed);
                     }
-                    Err(_) => return Found::Bad("the chunks of the answer are broken"),
+                    Err(_) => return FoundAnswer::Bad("the chunks of the answer are broken"),
                 },
             }
         }
@@ -213,10 +213,12 @@ impl Reader {
         let is_records = answer.content_type == Some(b"application/vnd.dendra.records");
         self.records = is_records.then(Records::default);
         self.state = match answer.body {
-            AnswerBody::None => State::Length(0),
-            AnswerBody::Length(length) => State::Length(length),
-            AnswerBody::Chunked => State::Chunks(Box::new(ChunkDecoder::new(ANSWER_BYTES_MAX))),
-            AnswerBody::UntilClose => State::UntilClose,
+            AnswerBody::None => AnswerState::Length(0),
+            AnswerBody::Length(length) => AnswerState::Length(length),
+            AnswerBody::Chunked => {
+                AnswerState::Chunks(Box::new(ChunkDecoder::new(ANSWER_BYTES_MAX)))
+            }
+            AnswerBody::UntilClose => AnswerState::UntilClose,
         };
         Ok(Some(answer.consumed))
     }
@@ -234,15 +236,15 @@ mod tests {
             held.extend_from_slice(piece);
             loop {
                 match reader.read(&held) {
-                    Found::Need(consumed) => {
+                    FoundAnswer::Need(consumed) => {
                         held.drain(..consumed);
                         break;
                     }
-                    Found::Whole(consumed, whole) => {
+                    FoundAnswer::Whole(consumed, whole) => {
                         held.drain(..consumed);
                         out.push(whole);
                     }
-                    Found::Bad(sentence) => return Err(sentence),
+                    FoundAnswer::Bad(sentence) => return Err(sentence),
                 }
             }
         }
@@ -279,7 +281,7 @@ mod tests {
             ),
             (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", b""),
         ] {
-            assert!(matches!(reader.read(text), Found::Whole(len, _) if len == text.len()));
+            assert!(matches!(reader.read(text), FoundAnswer::Whole(len, _) if len == text.len()));
             assert_eq!(reader.etag(), etag);
         }
     }

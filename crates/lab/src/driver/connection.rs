@@ -14,9 +14,9 @@
 
 use super::answer::Reader;
 use super::sealed::TlsSession;
-use super::{Asked, TlsTarget, arrival};
+use super::{DriverTarget, TlsTarget, arrival};
 use crate::limits::{RECONNECT_MS_MAX, RECONNECT_MS_MIN};
-use dendra_base::workload::Operation;
+use dendra_base::workload::RequestKind;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -29,9 +29,9 @@ use std::net::SocketAddr;
 
 /// A request that waits for its answer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingRequest {
     pub(crate) index: u64,
-    pub(crate) operation: Operation,
+    pub(crate) operation: RequestKind,
     pub(crate) due_ns: u64,
     /// When it could have been sent.
     pub(crate) ready_ns: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Pending {
 }
 
 #[derive(Debug)]
-enum Link {
+enum ConnectionState {
     Closed { until_ns: u64 },
     Opening(OwnedFd),
     Shaking(OwnedFd),
@@ -63,8 +63,8 @@ pub(crate) enum Wrote {
 }
 
 #[derive(Debug)]
-pub(crate) struct Connection {
-    link: Link,
+pub(crate) struct TargetConnection {
+    link: ConnectionState,
     pub(crate) target: usize,
     address: SocketAddr,
     number: u64,
@@ -81,7 +81,7 @@ pub(crate) struct Connection {
     /// Bytes of an answer that is not whole.
     pub(crate) held: Vec<u8>,
     pub(crate) reader: Reader,
-    pub(crate) in_flight: VecDeque<Pending>,
+    pub(crate) in_flight: VecDeque<PendingRequest>,
     /// Is it in the list of free ones?
     pub(crate) is_listed: bool,
     /// Is it in the list of those with something to write?
@@ -100,10 +100,15 @@ fn wanted(waits_for_room: bool) -> EventFlags {
     }
 }
 
-impl Connection {
-    pub(crate) fn new(number: u64, target: usize, asked: &Asked, is_stamped: bool) -> Connection {
-        Connection {
-            link: Link::Closed { until_ns: 0 },
+impl TargetConnection {
+    pub(crate) fn new(
+        number: u64,
+        target: usize,
+        asked: &DriverTarget,
+        is_stamped: bool,
+    ) -> TargetConnection {
+        TargetConnection {
+            link: ConnectionState::Closed { until_ns: 0 },
             target,
             address: asked.socket,
             number,
@@ -125,22 +130,27 @@ impl Connection {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.link, Link::Open(_))
+        matches!(self.link, ConnectionState::Open(_))
     }
 
     pub(crate) fn is_opening(&self) -> bool {
-        matches!(self.link, Link::Opening(_) | Link::Shaking(_))
+        matches!(
+            self.link,
+            ConnectionState::Opening(_) | ConnectionState::Shaking(_)
+        )
     }
 
     /// Is it time to connect (again)?
     pub(crate) fn wants_to_open(&self, now_ns: u64) -> bool {
-        matches!(self.link, Link::Closed { until_ns } if until_ns <= now_ns)
+        matches!(self.link, ConnectionState::Closed { until_ns } if until_ns <= now_ns)
     }
 
     pub(crate) fn socket(&self) -> Option<&OwnedFd> {
         match &self.link {
-            Link::Open(fd) => Some(fd),
-            Link::Opening(_) | Link::Shaking(_) | Link::Closed { .. } => None,
+            ConnectionState::Open(fd) => Some(fd),
+            ConnectionState::Opening(_)
+            | ConnectionState::Shaking(_)
+            | ConnectionState::Closed { .. } => None,
         }
     }
 
@@ -149,7 +159,7 @@ impl Connection {
         let started = self.start(epoll);
         match started {
             Ok(fd) => {
-                self.link = Link::Opening(fd);
+                self.link = ConnectionState::Opening(fd);
                 Ok(())
             }
             Err(errno) => {
@@ -185,11 +195,13 @@ impl Connection {
 
     /// The socket of a connection that opens became ready: it is open now, or shakes hands.
     pub(crate) fn opened(&mut self, epoll: &OwnedFd, now_ns: u64) -> io::Result<()> {
-        let link = std::mem::replace(&mut self.link, Link::Closed { until_ns: 0 });
+        let link = std::mem::replace(&mut self.link, ConnectionState::Closed { until_ns: 0 });
         let stepped = match link {
-            Link::Opening(fd) => self.connected(&fd).and_then(|()| self.shake(epoll, fd)),
-            Link::Shaking(fd) => self.shake(epoll, fd),
-            other @ (Link::Open(_) | Link::Closed { .. }) => {
+            ConnectionState::Opening(fd) => {
+                self.connected(&fd).and_then(|()| self.shake(epoll, fd))
+            }
+            ConnectionState::Shaking(fd) => self.shake(epoll, fd),
+            other @ (ConnectionState::Open(_) | ConnectionState::Closed { .. }) => {
                 self.link = other;
                 return Ok(());
             }
@@ -217,10 +229,10 @@ impl Connection {
     }
 
     /// Goes on with the handshake as far as the socket does, if there is one.
-    fn shake(&mut self, epoll: &OwnedFd, fd: OwnedFd) -> io::Result<Link> {
+    fn shake(&mut self, epoll: &OwnedFd, fd: OwnedFd) -> io::Result<ConnectionState> {
         let Some(mut seal) = self.seal.take() else {
             self.interest(epoll, &fd, EventFlags::IN)?;
-            return Ok(Link::Open(fd));
+            return Ok(ConnectionState::Open(fd));
         };
         let mut buffer = [0; 4096];
         loop {
@@ -229,7 +241,7 @@ impl Connection {
             if seal.is_ready() && is_sent {
                 self.seal = Some(seal);
                 self.interest(epoll, &fd, EventFlags::IN)?;
-                return Ok(Link::Open(fd));
+                return Ok(ConnectionState::Open(fd));
             }
             match rustix::io::read(&fd, &mut buffer) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -239,7 +251,7 @@ impl Connection {
                 Err(Errno::AGAIN) => {
                     self.seal = Some(seal);
                     self.interest(epoll, &fd, wanted(!is_sent))?;
-                    return Ok(Link::Shaking(fd));
+                    return Ok(ConnectionState::Shaking(fd));
                 }
                 Err(errno) => return Err(errno.into()),
             }
@@ -290,7 +302,7 @@ impl Connection {
         } else {
             0
         };
-        self.link = Link::Closed {
+        self.link = ConnectionState::Closed {
             until_ns: now_ns + wait_ms * 1_000_000,
         };
         self.seal = None;
@@ -317,10 +329,12 @@ impl Connection {
 
     /// Writes the bytes that are there.
     pub(crate) fn write(&mut self, epoll: &OwnedFd) -> Wrote {
-        let link = std::mem::replace(&mut self.link, Link::Closed { until_ns: 0 });
+        let link = std::mem::replace(&mut self.link, ConnectionState::Closed { until_ns: 0 });
         let wrote = match &link {
-            Link::Open(fd) => self.write_to(epoll, fd),
-            Link::Opening(_) | Link::Shaking(_) | Link::Closed { .. } => Wrote::Fine,
+            ConnectionState::Open(fd) => self.write_to(epoll, fd),
+            ConnectionState::Opening(_)
+            | ConnectionState::Shaking(_)
+            | ConnectionState::Closed { .. } => Wrote::Fine,
         };
         self.link = link;
         wrote

@@ -1,8 +1,8 @@
 //! The driver: sends requests at the times of the plan, and never waits for an answer to do so.
 //!
 //! ```text
-//! Plan ──► thread 0: requests 0, T, 2T, …     own epoll, own connections, own recorder
-//!     ╲──► thread 1: requests 1, T+1, …       ──► merged ──► Drive
+//! DriverPlan ──► thread 0: requests 0, T, 2T, …     own epoll, own connections, own recorder
+//!           ╲──► thread 1: requests 1, T+1, …       ──► merged ──► Drive
 //!
 //! due ──► queue of its target ──► free connection ──► written ──► answer
 //!         latency counts from here   service from here ┘
@@ -26,15 +26,17 @@ mod plan;
 mod sealed;
 mod worker;
 
-pub use plan::{Asked, DriveError, Idle, Pace, Plan, Progress, QueueOrder, StopFlag};
+pub use plan::{
+    ArrivalProcess, DriveError, DriverPlan, DriverTarget, Idle, QueueOrder, RunProgress, StopFlag,
+};
 pub use sealed::TlsTarget;
 
 use crate::recorder::PhaseRecord;
-use plan::Seen;
+use plan::ThreadRecord;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
-use worker::Worker;
+use worker::DriverWorker;
 
 /// The record of the driver.
 #[derive(Debug)]
@@ -55,7 +57,7 @@ pub struct Drive {
     pub length_s: f64,
 }
 
-impl Plan {
+impl DriverPlan {
     /// Runs it. `tick` is called about ten times a second on the calling thread.
     ///
     /// # Errors
@@ -63,7 +65,7 @@ impl Plan {
     pub fn drive(
         &self,
         stop: &StopFlag,
-        progress: &Progress,
+        progress: &RunProgress,
         mut tick: impl FnMut(f64),
     ) -> Result<Drive, DriveError> {
         let threads = self.threads.min(self.connections).max(1);
@@ -78,7 +80,7 @@ impl Plan {
                 let spawned = std::thread::Builder::new()
                     .name(format!("driver-{number}"))
                     .spawn_scoped(scope, move || {
-                        let made = Worker::connected(self, number, threads);
+                        let made = DriverWorker::connected(self, number, threads);
                         if made.is_err() {
                             failed.store(true, Relaxed);
                         }
@@ -134,7 +136,7 @@ impl Plan {
 }
 
 impl Drive {
-    fn add(&mut self, seen: Seen) {
+    fn add(&mut self, seen: ThreadRecord) {
         if self.phases.is_empty() {
             self.phases = seen.phases;
         } else {

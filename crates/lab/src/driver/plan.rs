@@ -8,7 +8,7 @@
 use super::sealed::TlsTarget;
 use crate::recorder::PhaseRecord;
 use crate::schedule::{Instants, Slope, Spacing};
-use crate::source::Source;
+use crate::source::RequestSource;
 use crate::template::Templates;
 use std::fmt;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// A server, as the driver needs it.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct DriverTarget {
     /// Where to connect to.
     pub socket: SocketAddr,
     /// The bytes to send.
@@ -29,7 +29,7 @@ pub struct Asked {
 
 /// The rule by which a request is due.
 #[derive(Clone, Debug)]
-pub enum Pace {
+pub enum ArrivalProcess {
     /// Stages, phase by phase.
     Open(Spacing),
     /// These instants, nanoseconds, in order.
@@ -62,17 +62,17 @@ pub enum Idle {
 
 /// The orders to the driver.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct DriverPlan {
     /// Phases without a gap between them. In a closed loop only their lengths count.
     pub phases: Vec<Vec<Slope>>,
     /// When.
-    pub pace: Pace,
+    pub pace: ArrivalProcess,
     /// The requests.
-    pub source: Source,
+    pub source: RequestSource,
     /// Number of the first request: the runs of a search go on where the one before ended.
     pub first_index: u64,
     /// The targets.
-    pub targets: Vec<Asked>,
+    pub targets: Vec<DriverTarget>,
     /// Connections, all targets together.
     pub connections: u32,
     /// Threads.
@@ -95,7 +95,7 @@ pub struct Plan {
 
 /// How it goes, readable at any time.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct RunProgress {
     /// Due so far.
     pub planned: AtomicU64,
     /// Whole answers so far.
@@ -173,7 +173,7 @@ impl Iterator for Dues {
     }
 }
 
-impl Plan {
+impl DriverPlan {
     /// The instants at which the phases end, nanoseconds.
     pub fn ends_ns(&self) -> Vec<u64> {
         let mut at_s = 0.0;
@@ -187,15 +187,15 @@ impl Plan {
     /// The instants of an open loop.
     pub(super) fn dues(&self) -> Option<Dues> {
         match &self.pace {
-            Pace::Open(spacing) => {
+            ArrivalProcess::Open(spacing) => {
                 let stages = self.phases.iter().flatten().copied().collect();
                 Some(Dues::Shape(Instants::new(stages, *spacing, self.seed)))
             }
-            Pace::Recorded(list) => {
+            ArrivalProcess::Recorded(list) => {
                 let end_ns = self.ends_ns().last().copied().unwrap_or(0);
                 Some(Dues::Recorded(list.clone(), 0, end_ns))
             }
-            Pace::Closed(_) => None,
+            ArrivalProcess::Closed(_) => None,
         }
     }
 
@@ -206,7 +206,7 @@ impl Plan {
 }
 
 /// The record of one thread.
-pub(super) struct Seen {
+pub(super) struct ThreadRecord {
     pub(super) phases: Vec<PhaseRecord>,
     pub(super) is_cut: bool,
     pub(super) trouble: Option<String>,

@@ -20,25 +20,26 @@ mod overload;
 use crate::address::Address;
 use crate::ammo::Ammo;
 use crate::driver::{
-    Asked, Drive, DriveError, Idle, Pace, Plan, Progress, QueueOrder, StopFlag, TlsTarget,
+    ArrivalProcess, Drive, DriveError, DriverPlan, DriverTarget, Idle, QueueOrder, RunProgress,
+    StopFlag, TlsTarget,
 };
 use crate::limits::{RATE_MAX, SEND_LAG_LIMIT_US};
 use crate::run::{
-    FORMAT, Mode, PhaseKind, Profile, Run, Search, SearchStep, SearchWhy, Server, Settings, Target,
-    Tool, Verdict, WorkloadNote,
+    FORMAT, GeneratorSettings, Mode, PhaseKind, Run, SearchCourse, SearchStep, SearchWhy,
+    ServerSeries, TargetProfile, TargetServer, Tool, Validity, WorkloadNote,
 };
 use crate::sampler::AdminPort;
 use crate::schedule::{Shape, Slope, Spacing, mean_rate};
-use crate::search::{Course, Next};
+use crate::search::{Course, SearchDecision};
 use crate::slo::Slo;
-use crate::source::Source;
+use crate::source::RequestSource;
 use crate::summary::all_operations;
-use crate::template::{Style, Templates};
+use crate::template::{RequestStyle, Templates};
 use crate::{machine, sampler, verdict};
 use again::Again;
 use course::PhaseNews;
 use dendra_base::Workload;
-use dendra_base::workload::Operation;
+use dendra_base::workload::RequestKind;
 use rustls::pki_types::ServerName;
 use std::fmt;
 use std::sync::Arc;
@@ -68,7 +69,7 @@ pub struct Setup {
     /// Admin ports by target; fewer are fine.
     pub admins: Vec<String>,
     /// How requests look.
-    pub style: Style,
+    pub style: RequestStyle,
     /// What is trusted and shown where a URL is https.
     pub tls: Option<Arc<rustls::ClientConfig>>,
     /// What clients do; also gives value sizes for ammo.
@@ -190,14 +191,14 @@ fn is_token(field: &str) -> bool {
 /// Runs an experiment.
 pub struct Experiment<'a> {
     setup: &'a Setup,
-    asked: Vec<Asked>,
+    asked: Vec<DriverTarget>,
     admins: Vec<AdminPort>,
     stop: &'a StopFlag,
     watch: &'a mut dyn FnMut(News<'_>),
     run: Run,
     origin: Instant,
     next_index: u64,
-    profiles: Vec<Result<Profile, String>>,
+    profiles: Vec<Result<TargetProfile, String>>,
 }
 
 impl fmt::Debug for Experiment<'_> {
@@ -207,10 +208,12 @@ impl fmt::Debug for Experiment<'_> {
 }
 
 /// Where requests of the measurement come from.
-pub fn source_of(setup: &Setup) -> Source {
+pub fn source_of(setup: &Setup) -> RequestSource {
     match &setup.ammo {
-        Some((ammo, _)) => Source::ammo(ammo.clone(), setup.workload.sizes, setup.workload.seed),
-        None => Source::workload(setup.workload.clone()),
+        Some((ammo, _)) => {
+            RequestSource::ammo(ammo.clone(), setup.workload.sizes, setup.workload.seed)
+        }
+        None => RequestSource::workload(setup.workload.clone()),
     }
 }
 
@@ -273,7 +276,7 @@ impl Setup {
     fn note(&self) -> WorkloadNote {
         let workload = &self.workload;
         let total: f64 = workload.mix.iter().sum();
-        let shares = Operation::ALL
+        let shares = RequestKind::ALL
             .iter()
             .zip(workload.mix)
             .filter(|(_, weight)| *weight > 0.0)
@@ -293,8 +296,8 @@ impl Setup {
         }
     }
 
-    fn settings(&self) -> Settings {
-        Settings {
+    fn settings(&self) -> GeneratorSettings {
+        GeneratorSettings {
             mode: self.mode,
             schedule: match (self.mode, self.spacing) {
                 (Mode::Closed, _) => "closed".to_owned(),
@@ -350,12 +353,12 @@ pub fn run(
             }
             admins.push(admin);
         }
-        targets.push(Target {
+        targets.push(TargetServer {
             url: url.clone(),
             template: setup.style.path.clone().unwrap_or_default(),
             admin: admin.cloned(),
         });
-        asked.push(Asked {
+        asked.push(DriverTarget {
             socket: address.socket,
             tls: tls_of(setup, &address)?,
             templates: Templates::new(&setup.style, &address.authority, &address.path),
@@ -374,7 +377,7 @@ pub fn run(
         settings: setup.settings(),
         workload: setup.note(),
         targets,
-        verdict: Verdict::Valid,
+        verdict: Validity::Valid,
         is_cut: false,
         notes: Vec::new(),
         phases: Vec::new(),
@@ -414,7 +417,7 @@ impl Experiment<'_> {
             let outcome = self.stages();
             is_over.store(true, Relaxed);
             let joined = samplers.into_iter().map(|thread| thread.join());
-            let servers: Vec<Server> = joined
+            let servers: Vec<ServerSeries> = joined
                 .map(|server| server.expect("a sampler does not panic"))
                 .collect();
             (outcome, servers)
@@ -465,7 +468,7 @@ impl Experiment<'_> {
         if self.setup.overload.is_empty() || self.is_cut() || base_rate <= 0.0 {
             return Ok(());
         }
-        let is_limited = |search: &Search| search.generator_limit.is_some();
+        let is_limited = |search: &SearchCourse| search.generator_limit.is_some();
         if self.run.search.as_ref().is_some_and(is_limited) {
             let note = "no overload was tried: the generator cannot even reach the knee";
             self.run.notes.push(note.to_owned());
@@ -479,8 +482,13 @@ impl Experiment<'_> {
         self.run.is_cut || self.stop.is_asked()
     }
 
-    fn plan(&self, phases: Vec<Vec<Slope>>, pace: Pace, source: Source) -> Plan {
-        Plan {
+    fn plan(
+        &self,
+        phases: Vec<Vec<Slope>>,
+        pace: ArrivalProcess,
+        source: RequestSource,
+    ) -> DriverPlan {
+        DriverPlan {
             phases,
             pace,
             source,
@@ -503,11 +511,15 @@ impl Experiment<'_> {
     }
 
     /// Drives a plan while the watcher is told; adds its phases to the run under these names and kinds.
-    fn drive(&mut self, plan: &Plan, names: &[(String, PhaseKind)]) -> Result<Drive, SetupError> {
+    fn drive(
+        &mut self,
+        plan: &DriverPlan,
+        names: &[(String, PhaseKind)],
+    ) -> Result<Drive, SetupError> {
         let length_s = plan.ends_ns().last().map_or(0.0, |&ns| ns as f64 / 1e9);
         let count = match plan.pace {
-            Pace::Closed(count) => count,
-            Pace::Open(_) | Pace::Recorded(_) => None,
+            ArrivalProcess::Closed(count) => count,
+            ArrivalProcess::Open(_) | ArrivalProcess::Recorded(_) => None,
         };
         let is_overload =
             |kind: PhaseKind| matches!(kind, PhaseKind::Overload | PhaseKind::Recovery);
@@ -522,7 +534,7 @@ impl Experiment<'_> {
             length_s,
             count,
         });
-        let progress = Progress::default();
+        let progress = RunProgress::default();
         let silence_s = self.setup.timeout.as_secs_f64() + SILENCE_S;
         let silence = StopFlag::default();
         let mut origin_s = None;
@@ -565,16 +577,18 @@ impl Experiment<'_> {
             }
             let mut phase = record.finish(name.clone(), *kind, origin_s, plan.lag_limit_us);
             let mode = match plan.pace {
-                Pace::Closed(_) => Mode::Closed,
-                Pace::Open(_) | Pace::Recorded(_) => Mode::Open,
+                ArrivalProcess::Closed(_) => Mode::Closed,
+                ArrivalProcess::Open(_) | ArrivalProcess::Recorded(_) => Mode::Open,
             };
-            if matches!(plan.pace, Pace::Closed(Some(_))) {
+            if matches!(plan.pace, ArrivalProcess::Closed(Some(_))) {
                 phase.length_s = drive.length_s;
             }
             phase.rate = match &plan.pace {
-                Pace::Open(_) => mean_rate(stages),
-                Pace::Recorded(_) => phase.counts.planned as f64 / phase.length_s.max(1e-9),
-                Pace::Closed(_) => 0.0,
+                ArrivalProcess::Open(_) => mean_rate(stages),
+                ArrivalProcess::Recorded(_) => {
+                    phase.counts.planned as f64 / phase.length_s.max(1e-9)
+                }
+                ArrivalProcess::Closed(_) => 0.0,
             };
             phase.verdict = verdict::of(mode, phase.counts.sent, &phase.generator);
             self.run.phases.push(phase);
@@ -604,7 +618,7 @@ impl Experiment<'_> {
     /// Writes every record once; refused ones are written again.
     fn preload(&mut self) -> Result<(), SetupError> {
         let workload = &self.setup.workload;
-        let mut source = Source::preload(workload.clone());
+        let mut source = RequestSource::preload(workload.clone());
         let mut count = workload.keys;
         let day = vec![vec![Slope {
             length_s: 86_400.0,
@@ -615,7 +629,11 @@ impl Experiment<'_> {
         let mut again = Again::of(count, workload.seed);
         for pass in 1.. {
             self.next_index = 0;
-            let mut plan = self.plan(day.clone(), Pace::Closed(Some(count)), source.clone());
+            let mut plan = self.plan(
+                day.clone(),
+                ArrivalProcess::Closed(Some(count)),
+                source.clone(),
+            );
             plan.pipeline = 1;
             plan.keeps_failures = true;
             let name = match pass {
@@ -659,15 +677,21 @@ impl Experiment<'_> {
         let mut names = vec![("measure".to_owned(), PhaseKind::Measure)];
         let stages = setup.shape.stages(setup.duration_s);
         let (pace, mut phases) = match (setup.mode, setup.recorded_instants()) {
-            (Mode::Closed, _) => (Pace::Closed(None), vec![flat(setup.duration_s, 0.0)]),
-            (Mode::Open, None) => (Pace::Open(setup.spacing), vec![stages.clone()]),
+            (Mode::Closed, _) => (
+                ArrivalProcess::Closed(None),
+                vec![flat(setup.duration_s, 0.0)],
+            ),
+            (Mode::Open, None) => (ArrivalProcess::Open(setup.spacing), vec![stages.clone()]),
             (Mode::Open, Some(instants)) => {
                 let length_s = instants.last().map_or(0.0, |&ns| ns as f64 / 1e9 + 1e-3);
                 let length_s = length_s.min(setup.duration_s);
-                (Pace::Recorded(instants.into()), vec![flat(length_s, 0.0)])
+                (
+                    ArrivalProcess::Recorded(instants.into()),
+                    vec![flat(length_s, 0.0)],
+                )
             }
         };
-        if setup.warmup_s > 0.0 && !matches!(pace, Pace::Recorded(_)) {
+        if setup.warmup_s > 0.0 && !matches!(pace, ArrivalProcess::Recorded(_)) {
             let first = stages.first().map_or(0.0, |stage| stage.from);
             phases.insert(0, flat(setup.warmup_s, first));
             names.insert(0, ("warm-up".to_owned(), PhaseKind::Warmup));
@@ -688,9 +712,9 @@ impl Experiment<'_> {
         let seconds = (setup.duration_s as u64).clamp(1, PROFILE_S_MAX);
         let length_s = PROFILE_DELAY.as_secs_f64() + seconds as f64;
         let pace = if is_open {
-            Pace::Open(setup.spacing)
+            ArrivalProcess::Open(setup.spacing)
         } else {
-            Pace::Closed(None)
+            ArrivalProcess::Closed(None)
         };
         let phases = vec![Shape::Constant(rate).stages(length_s)];
         let plan = self.plan(phases, pace, source_of(setup));
@@ -746,7 +770,7 @@ impl Experiment<'_> {
         let start = self.run.settings.rate;
         let mut course = Course::new(&slo.to_string(), start, RATE_MAX);
         let (mut is_cut, mut trouble) = (false, None);
-        while let Next::Try(rate, why) = course.decide() {
+        while let SearchDecision::Try(rate, why) = course.decide() {
             match self.try_rate(slo, rate, why) {
                 Ok(Some(step)) => course.saw(step),
                 Ok(None) => is_cut = true,
@@ -784,7 +808,11 @@ impl Experiment<'_> {
         let flat = |length_s: f64| Shape::Constant(rate).stages(length_s);
         let warmup_s = setup.warmup_s.max(0.2).min(setup.duration_s);
         let phases = vec![flat(warmup_s), flat(setup.duration_s)];
-        let plan = self.plan(phases, Pace::Open(setup.spacing), source_of(setup));
+        let plan = self.plan(
+            phases,
+            ArrivalProcess::Open(setup.spacing),
+            source_of(setup),
+        );
         let names = [
             ("warm-up".to_owned(), PhaseKind::Warmup),
             (name, PhaseKind::Search),
@@ -796,8 +824,8 @@ impl Experiment<'_> {
         let index = self.run.phases.len() - 1;
         let phase = &self.run.phases[index];
         let judged = match &phase.verdict {
-            Verdict::Valid => slo.check(phase),
-            Verdict::Invalid { reason } => Err(reason.clone()),
+            Validity::Valid => slo.check(phase),
+            Validity::Invalid { reason } => Err(reason.clone()),
         };
         let p99_us = all_operations(phase, |op| &op.response).map_or(0.0, |histogram| {
             histogram.value_at_percentile(99.0) as f64 / 1000.0

@@ -14,9 +14,11 @@
 //! See: docs/lab/run-json.md.
 
 use super::{Experiment, News, SetupError, source_of};
-use crate::driver::{Pace, QueueOrder};
+use crate::driver::{ArrivalProcess, QueueOrder};
 use crate::limits::CALM_SHARE;
-use crate::run::{HEAT_BUCKETS, Overload, OverloadStep, Phase, PhaseKind, Run, heat_bound_us};
+use crate::run::{
+    HEAT_BUCKETS, OverloadCourse, OverloadStep, PhaseKind, PhaseResult, Run, heat_bound_us,
+};
 use crate::schedule::Shape;
 use crate::summary::all_operations;
 
@@ -37,7 +39,11 @@ impl Experiment<'_> {
             phases.push(stage(calm_rate, behind_s));
             names.push((format!("after {factor}x"), PhaseKind::Recovery));
         }
-        let mut plan = self.plan(phases, Pace::Open(setup.spacing), source_of(setup));
+        let mut plan = self.plan(
+            phases,
+            ArrivalProcess::Open(setup.spacing),
+            source_of(setup),
+        );
         plan.order = QueueOrder::NewestFirst;
         let base_phase = self.run.phases.len();
         self.drive(&plan, &names)?;
@@ -84,7 +90,7 @@ impl Experiment<'_> {
         let calm = self.run.phases.get(base_phase);
         let calm_service_p99_us = calm.and_then(service_p99_us).unwrap_or(0.0);
         let calm_p99_us = calm.and_then(accepted_p99_us).unwrap_or(0.0);
-        self.run.overload = Some(Overload {
+        self.run.overload = Some(OverloadCourse {
             base_rate,
             calm_rate,
             base_phase,
@@ -99,7 +105,7 @@ impl Experiment<'_> {
 
 /// The most goodput of the measured phases, void ones left out.
 fn peak_goodput(run: &Run) -> f64 {
-    let is_measured = |phase: &Phase| {
+    let is_measured = |phase: &PhaseResult| {
         let is_kind = matches!(
             phase.kind,
             PhaseKind::Measure | PhaseKind::Search | PhaseKind::Overload
@@ -114,7 +120,7 @@ fn peak_goodput(run: &Run) -> f64 {
 
 /// 99th percentile of the response time of requests that were done, without those that were given
 /// up.
-fn accepted_p99_us(phase: &Phase) -> Option<f64> {
+fn accepted_p99_us(phase: &PhaseResult) -> Option<f64> {
     let mut response = all_operations(phase, |op| &op.response)?;
     if let Some(given_up) = all_operations(phase, |op| &op.given_up) {
         response
@@ -125,14 +131,14 @@ fn accepted_p99_us(phase: &Phase) -> Option<f64> {
 }
 
 /// 99th percentile of the target's time for requests that were done.
-fn service_p99_us(phase: &Phase) -> Option<f64> {
+fn service_p99_us(phase: &PhaseResult) -> Option<f64> {
     let service = all_operations(phase, |op| &op.service)?;
     Some(service.value_at_percentile(99.0) as f64 / 1000.0)
 }
 
 /// The upper bound of the heat map's bucket that holds the 99th percentile of the requests due in
 /// `second`.
-fn p99_of_second_us(phase: &Phase, second: usize) -> Option<f64> {
+fn p99_of_second_us(phase: &PhaseResult, second: usize) -> Option<f64> {
     let mut sum = [0u64; HEAT_BUCKETS];
     for op in &phase.ops {
         for (bucket, count) in op
@@ -157,7 +163,7 @@ fn p99_of_second_us(phase: &Phase, second: usize) -> Option<f64> {
 
 /// Seconds of `after` until one was as good as `base`. That means at most one per cent more errors,
 /// and a 99th percentile of at most twice the base's or 2 ms.
-fn normal_after_s(base: &Phase, after: &Phase) -> Option<f64> {
+fn normal_after_s(base: &PhaseResult, after: &PhaseResult) -> Option<f64> {
     let p99_us = all_operations(base, |op| &op.response)?.value_at_percentile(99.0) as f64 / 1000.0;
     let base_errors = base.counts.errors() as f64 / base.counts.planned.max(1) as f64;
     let seconds = after.length_s.ceil() as usize;

@@ -17,12 +17,12 @@
 use super::chart::Form;
 use super::format::significant;
 use super::latency::bucket_at;
-use super::timeline::{Panel, Points, Series, Unit, Window};
+use super::timeline::{Panel, PanelUnit, Points, Series, Window};
 use super::timeline::{errors_in, panel_in, samples, thinned, throughput_in};
-use crate::run::{HEAT_BUCKETS, Latency, OpResult, Overload, Run, Server};
+use crate::run::{HEAT_BUCKETS, Latency, OpResult, OverloadCourse, Run, ServerSeries};
 
 /// The seconds from the first calm phase to the end of the last recovery.
-fn window(run: &Run, overload: &Overload) -> Option<Window> {
+fn window(run: &Run, overload: &OverloadCourse) -> Option<Window> {
     let first = run.phases.get(overload.base_phase)?;
     let last = run.phases.get(overload.steps.last()?.recovery_phase)?;
     let window = Window {
@@ -33,7 +33,7 @@ fn window(run: &Run, overload: &Overload) -> Option<Window> {
 }
 
 /// When all was as before, in words.
-pub(crate) fn sentences(run: &Run, overload: &Overload) -> Vec<String> {
+pub(crate) fn sentences(run: &Run, overload: &OverloadCourse) -> Vec<String> {
     let told = |step: &crate::run::OverloadStep| {
         let load = format!("{}×", significant(step.factor));
         let watched_s = run.phases.get(step.recovery_phase).map(|p| p.length_s);
@@ -56,7 +56,7 @@ pub(crate) fn sentences(run: &Run, overload: &Overload) -> Vec<String> {
 }
 
 /// All panels of the overload, in the order of the page.
-pub(crate) fn panels(run: &Run, overload: &Overload) -> Vec<Panel> {
+pub(crate) fn panels(run: &Run, overload: &OverloadCourse) -> Vec<Panel> {
     let Some(window) = window(run, overload) else {
         return Vec::new();
     };
@@ -74,14 +74,14 @@ pub(crate) fn panels(run: &Run, overload: &Overload) -> Vec<Panel> {
         window,
         "Time of what was done as asked, by the second in which it was due",
         times.into(),
-        Unit::Time,
+        PanelUnit::Time,
     ));
     panels.extend(above_zero(
         run,
         window,
         "Connections opened again, a second",
         vec![("opened again", "s2", Form::Steps, reconnects(run))],
-        Unit::Count,
+        PanelUnit::Count,
     ));
     for server in &run.servers {
         panels.extend(standing(run, window, server));
@@ -90,7 +90,7 @@ pub(crate) fn panels(run: &Run, overload: &Overload) -> Vec<Panel> {
 }
 
 /// A server's figures about its line.
-fn standing(run: &Run, window: Window, server: &Server) -> Vec<Panel> {
+fn standing(run: &Run, window: Window, server: &ServerSeries) -> Vec<Panel> {
     let of = |name: &str| thinned(samples(server, name));
     let mut delay = of("dendra_queue_delay_seconds");
     delay.iter_mut().for_each(|(_, s)| *s *= 1e6);
@@ -114,8 +114,8 @@ fn standing(run: &Run, window: Window, server: &Server) -> Vec<Panel> {
     let delays = "How long requests wait for the processor of the server";
     let counts = "Requests that stand in line in the server";
     let panels = [
-        above_zero(run, window, delays, vec![delay], Unit::Time),
-        above_zero(run, window, counts, lines, Unit::Count),
+        above_zero(run, window, delays, vec![delay], PanelUnit::Time),
+        above_zero(run, window, counts, lines, PanelUnit::Count),
     ];
     panels.into_iter().flatten().collect()
 }
@@ -125,7 +125,7 @@ fn above_zero(
     window: Window,
     caption: &str,
     series: Vec<Series>,
-    unit: Unit,
+    unit: PanelUnit,
 ) -> Option<Panel> {
     let has_some = |series: &Series| series.3.iter().any(|point| point.1 > 0.0);
     let series = series.into_iter().filter(has_some).collect();
@@ -133,7 +133,7 @@ fn above_zero(
 }
 
 fn reconnects(run: &Run) -> Points {
-    let of = |phase: &crate::run::Phase| -> Points {
+    let of = |phase: &crate::run::PhaseResult| -> Points {
         let seconds = phase.generator.seconds.iter().enumerate();
         seconds
             .map(|(at, row)| (phase.start_s + at as f64 + 0.5, row.reconnects as f64))

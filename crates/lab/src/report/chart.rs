@@ -84,7 +84,7 @@ impl Axis {
 
 /// A line through points; a gap where a point is missing.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct ChartLine {
     pub(crate) name: String,
     /// Class of colour and dashes in `style.css`: `s0` to `s7`, `plan`.
     pub(crate) class: &'static str,
@@ -115,7 +115,7 @@ pub(crate) struct Band {
 
 /// A horizontal or vertical line with a word.
 #[derive(Clone, Debug)]
-pub(crate) enum Rule {
+pub(crate) enum RuledLine {
     At { y: f64, text: String },
     Up { x: f64, text: String },
 }
@@ -134,8 +134,8 @@ pub(crate) struct Chart {
     pub(crate) y: Axis,
     pub(crate) bands: Vec<Band>,
     pub(crate) cells: Vec<HeatCell>,
-    pub(crate) lines: Vec<Line>,
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) lines: Vec<ChartLine>,
+    pub(crate) rules: Vec<RuledLine>,
     /// Where a pointer can read, and the lines it reads.
     pub(crate) hover: Vec<(f64, String)>,
 }
@@ -203,8 +203,8 @@ impl Chart {
         svg.0
     }
 
-    fn legend_rows(&self) -> Vec<Vec<(&Line, f64)>> {
-        let mut rows: Vec<Vec<(&Line, f64)>> = Vec::new();
+    fn legend_rows(&self) -> Vec<Vec<(&ChartLine, f64)>> {
+        let mut rows: Vec<Vec<(&ChartLine, f64)>> = Vec::new();
         let mut x = f64::INFINITY;
         for line in self.lines.iter().filter(|line| !line.name.is_empty()) {
             let room = 46.0 + line.name.chars().count() as f64 * CHARACTER;
@@ -314,11 +314,11 @@ impl Chart {
     fn draw_rules(&self, plot: &Plot, svg: &mut Svg) {
         for rule in &self.rules {
             let (x1, x2, y1, y2) = match rule {
-                Rule::At { y, .. } => {
+                RuledLine::At { y, .. } => {
                     let y = plot.py(*y);
                     (plot.left, plot.left + plot.width, y, y)
                 }
-                Rule::Up { x, .. } => {
+                RuledLine::Up { x, .. } => {
                     let x = plot.px(*x);
                     (x, x, plot.top, plot.top + plot.height)
                 }
@@ -327,11 +327,11 @@ impl Chart {
                 "<line class=\"rule\" x1=\"{x1:.1}\" x2=\"{x2:.1}\" y1=\"{y1:.1}\" y2=\"{y2:.1}\"/>"
             ));
             let (x, y, anchor, text) = match rule {
-                Rule::At { text, .. } => (x1 + 6.0, y1 - 5.0, "start", text),
-                Rule::Up { text, .. } if x1 > plot.left + plot.width * 0.7 => {
+                RuledLine::At { text, .. } => (x1 + 6.0, y1 - 5.0, "start", text),
+                RuledLine::Up { text, .. } if x1 > plot.left + plot.width * 0.7 => {
                     (x1 - 6.0, y2 - 7.0, "end", text)
                 }
-                Rule::Up { text, .. } => (x1 + 6.0, y2 - 7.0, "start", text),
+                RuledLine::Up { text, .. } => (x1 + 6.0, y2 - 7.0, "start", text),
             };
             svg.raw(format_args!(
                 "<text class=\"note strong\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">"
@@ -384,7 +384,7 @@ impl Plot {
     }
 }
 
-fn draw_legend(entries: &[(&Line, f64)], y: f64, svg: &mut Svg) {
+fn draw_legend(entries: &[(&ChartLine, f64)], y: f64, svg: &mut Svg) {
     for (line, x) in entries {
         if line.form == Form::Dots {
             svg.raw(format_args!(
@@ -409,7 +409,7 @@ fn draw_legend(entries: &[(&Line, f64)], y: f64, svg: &mut Svg) {
     }
 }
 
-fn draw_line(line: &Line, plot: &Plot, svg: &mut Svg) {
+fn draw_line(line: &ChartLine, plot: &Plot, svg: &mut Svg) {
     let is_number = |p: &(f64, f64)| p.0.is_finite() && p.1.is_finite();
     for part in line.points.split(|p| !p.as_ref().is_some_and(is_number)) {
         let points: Vec<(f64, f64)> = part

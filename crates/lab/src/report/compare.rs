@@ -15,15 +15,15 @@
 //! same as text (`said.rs`).
 
 use super::difference::{differences, unequal};
-use super::html::{Table, figure, safe, section};
+use super::html::{HtmlTable, figure, safe, section};
 use super::latency::{self, Curve};
 use super::noise::{Judgement, RULE};
 use super::page::{command, flame, profile_words, shell, unit_of};
 use super::sides::{Side, sides};
 use super::timeline;
-use super::{chart::Line, hdr};
+use super::{chart::ChartLine, hdr};
 use crate::run::Run;
-use dendra_flame::{Node, Stacks};
+use dendra_flame::{CallNode, Stacks};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -107,8 +107,8 @@ fn warnings(sides: &[Side]) -> String {
     out
 }
 
-fn inventory(sides: &[Side]) -> Table {
-    let mut table = Table::new(&["side", "runs", "valid", "command of the first"]);
+fn inventory(sides: &[Side]) -> HtmlTable {
+    let mut table = HtmlTable::new(&["side", "runs", "valid", "command of the first"]);
     for side in sides {
         let valid = side
             .runs
@@ -202,7 +202,7 @@ fn throughputs(sides: &[Side]) -> String {
             let Some(done) = panel.chart.lines.drain(..).next() else {
                 continue;
             };
-            let line = Line {
+            let line = ChartLine {
                 name: std::mem::take(&mut name),
                 class: CLASSES[at % CLASSES.len()],
                 form: super::chart::Form::Plain,
@@ -272,7 +272,7 @@ fn profiles(first: &Side, other: &Side, at: usize) -> String {
 }
 
 /// The functions whose own share, without their callees, moved most.
-fn moved(before: &Stacks, after: &Stacks) -> Table {
+fn moved(before: &Stacks, after: &Stacks) -> HtmlTable {
     let (was, is) = (own_shares(before), own_shares(after));
     let mut names: Vec<&str> = was.keys().chain(is.keys()).copied().collect();
     names.sort_unstable();
@@ -283,7 +283,7 @@ fn moved(before: &Stacks, after: &Stacks) -> Table {
         .map(|name| (name, of(&was, name), of(&is, name)))
         .collect();
     rows.sort_by(|a, b| (b.2 - b.1).abs().total_cmp(&(a.2 - a.1).abs()));
-    let mut table = Table::new(&[
+    let mut table = HtmlTable::new(&[
         "function, without what it called",
         "before",
         "after",
@@ -305,7 +305,7 @@ fn moved(before: &Stacks, after: &Stacks) -> Table {
 }
 
 fn own_shares(stacks: &Stacks) -> BTreeMap<&str, f64> {
-    fn walk<'a>(node: &'a Node, all: f64, shares: &mut BTreeMap<&'a str, f64>) {
+    fn walk<'a>(node: &'a CallNode, all: f64, shares: &mut BTreeMap<&'a str, f64>) {
         for (name, child) in &node.children {
             let below: u64 = child.children.values().map(|c| c.total).sum();
             *shares.entry(name).or_default() += child.total.saturating_sub(below) as f64 / all;

@@ -5,11 +5,11 @@
 //!
 //! Not here: the search itself (`search.rs`).
 
-use super::chart::{Axis, Band, Chart, Form, Line, Rule};
+use super::chart::{Axis, Band, Chart, ChartLine, Form, RuledLine};
 use super::format::{duration_us, percent, short, significant};
-use super::html::Table;
+use super::html::HtmlTable;
 use super::scale::Scale;
-use crate::run::{Overload, Run, Search, SearchStep, SearchWhy};
+use crate::run::{OverloadCourse, Run, SearchCourse, SearchStep, SearchWhy};
 
 /// The p99 of an objective such as `p99<10ms,errors<0.1%`, microseconds.
 fn objective_us(slo: &str) -> Option<f64> {
@@ -28,7 +28,7 @@ fn objective_us(slo: &str) -> Option<f64> {
 }
 
 /// Rate against p99 with the line of the objective.
-pub(crate) fn search_chart(search: &Search) -> Chart {
+pub(crate) fn search_chart(search: &SearchCourse) -> Chart {
     let high_rate = search.steps.iter().map(|s| s.rate).fold(0.0, f64::max);
     let objective = objective_us(&search.slo);
     let times = || {
@@ -66,7 +66,7 @@ pub(crate) fn search_chart(search: &Search) -> Chart {
         let ones = search.steps.iter().filter(|step| is_one(step));
         let points: Vec<_> = ones.map(|step| Some((step.rate, step.p99_us))).collect();
         if !points.is_empty() {
-            chart.lines.push(Line {
+            chart.lines.push(ChartLine {
                 name: name.to_owned(),
                 class,
                 points,
@@ -75,7 +75,7 @@ pub(crate) fn search_chart(search: &Search) -> Chart {
         }
     }
     if let Some(us) = objective {
-        chart.rules.push(Rule::At {
+        chart.rules.push(RuledLine::At {
             y: us,
             text: format!("objective {}", search.slo),
         });
@@ -110,8 +110,8 @@ pub(crate) fn search_chart(search: &Search) -> Chart {
 }
 
 /// All steps in order of time.
-pub(crate) fn search_table(search: &Search) -> Table {
-    let mut table = Table::new(&[
+pub(crate) fn search_table(search: &SearchCourse) -> HtmlTable {
+    let mut table = HtmlTable::new(&[
         "#",
         "planned a second",
         "why",
@@ -148,7 +148,7 @@ pub(crate) fn search_table(search: &Search) -> Table {
 }
 
 /// The rate before and behind each step.
-fn calm_rate(overload: &Overload) -> f64 {
+fn calm_rate(overload: &OverloadCourse) -> f64 {
     match overload.calm_rate {
         rate if rate > 0.0 => rate,
         _ => overload.base_rate,
@@ -156,7 +156,7 @@ fn calm_rate(overload: &Overload) -> f64 {
 }
 
 /// Planned against done, at and beyond the knee.
-pub(crate) fn overload_chart(run: &Run, overload: &Overload) -> Chart {
+pub(crate) fn overload_chart(run: &Run, overload: &OverloadCourse) -> Chart {
     let calm_rate = calm_rate(overload);
     let calm = match run.phases.get(overload.base_phase) {
         Some(_) => run.goodput(overload.base_phase),
@@ -174,7 +174,7 @@ pub(crate) fn overload_chart(run: &Run, overload: &Overload) -> Chart {
     );
     let y = Axis::new(Scale::from_zero(high), "", 5, short);
     let mut chart = Chart::new("Goodput under overload", 220.0, x, y);
-    let line = |name: &str, class, form, points: &[(f64, f64)]| Line {
+    let line = |name: &str, class, form, points: &[(f64, f64)]| ChartLine {
         name: name.to_owned(),
         class,
         points: points.iter().map(|p| Some(*p)).collect(),
@@ -190,20 +190,20 @@ pub(crate) fn overload_chart(run: &Run, overload: &Overload) -> Chart {
         .lines
         .push(line("done as asked, a second", "s0", Form::Plain, &points));
     chart.lines.push(line("", "s0", Form::Dots, &points));
-    chart.rules.push(Rule::Up {
+    chart.rules.push(RuledLine::Up {
         x: overload.base_rate,
         text: "1×".to_owned(),
     });
     for step in &overload.steps {
         let text = format!("{}×", significant(step.factor));
-        chart.rules.push(Rule::Up { x: step.rate, text });
+        chart.rules.push(RuledLine::Up { x: step.rate, text });
     }
     chart
 }
 
 /// One row a factor.
-pub(crate) fn overload_table(overload: &Overload) -> Table {
-    let mut table = Table::new(&[
+pub(crate) fn overload_table(overload: &OverloadCourse) -> HtmlTable {
+    let mut table = HtmlTable::new(&[
         "load",
         "planned a second",
         "done a second",

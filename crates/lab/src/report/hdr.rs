@@ -2,7 +2,7 @@
 //!
 //! Not here: how they are filled (`recorder.rs`).
 
-use crate::run::{Latency, OpResult, Phase};
+use crate::run::{Latency, OpResult, PhaseResult};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
@@ -18,7 +18,10 @@ pub(crate) fn open(latency: &Latency) -> Option<Histogram<u64>> {
 }
 
 /// The sum over all operations of a phase.
-pub(crate) fn merged(phase: &Phase, of: impl Fn(&OpResult) -> &Latency) -> Option<Histogram<u64>> {
+pub(crate) fn merged(
+    phase: &PhaseResult,
+    of: impl Fn(&OpResult) -> &Latency,
+) -> Option<Histogram<u64>> {
     let mut parts = phase.ops.iter().filter_map(|op| open(of(op)));
     let mut sum = parts.next()?;
     sum.auto(true);

@@ -18,15 +18,15 @@ pub(crate) fn safe(text: impl Display) -> String {
 
 /// A table of words; the first column is a heading of its row.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct HtmlTable {
     heads: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl HtmlTable {
     /// A table with these columns.
-    pub(crate) fn new(heads: &[&str]) -> Table {
-        Table {
+    pub(crate) fn new(heads: &[&str]) -> HtmlTable {
+        HtmlTable {
             heads: heads.iter().map(|head| (*head).to_owned()).collect(),
             rows: Vec::new(),
         }

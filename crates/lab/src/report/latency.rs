@@ -14,11 +14,11 @@
 //!
 //! Not here: the histograms of each request (`run.rs`).
 
-use super::chart::{Axis, Band, Chart, Form, Line};
+use super::chart::{Axis, Band, Chart, ChartLine, Form};
 use super::format::{duration_us, percent, short};
 use super::hdr;
 use super::scale::{Scale, percentile};
-use crate::run::{HEAT_BUCKETS, OpResult, Phase, heat_bound_us};
+use crate::run::{HEAT_BUCKETS, OpResult, PhaseResult, heat_bound_us};
 use hdrhistogram::Histogram;
 
 const CURVE_POINTS: u32 = 160;
@@ -35,14 +35,14 @@ pub(crate) struct Curve {
 }
 
 /// Share of planned requests that have no response time: refused, failed, broken.
-pub(crate) fn lost_share(phase: &Phase) -> f64 {
+pub(crate) fn lost_share(phase: &PhaseResult) -> f64 {
     let counts = &phase.counts;
     let lost = counts.refused + counts.failed + counts.broken;
     lost as f64 / counts.planned.max(1) as f64
 }
 
 /// Response and service time of all operations of a phase.
-pub(crate) fn curves_of(phase: &Phase) -> Vec<Curve> {
+pub(crate) fn curves_of(phase: &PhaseResult) -> Vec<Curve> {
     let share = 1.0 - lost_share(phase);
     let mut curves = Vec::new();
     let kinds: [(&str, &'static str, fn(&OpResult) -> &crate::run::Latency); 2] = [
@@ -66,7 +66,7 @@ pub(crate) fn curves_of(phase: &Phase) -> Vec<Curve> {
 }
 
 /// Response time by operation, when there is more than one.
-pub(crate) fn curves_by_op(phase: &Phase) -> Vec<Curve> {
+pub(crate) fn curves_by_op(phase: &PhaseResult) -> Vec<Curve> {
     const CLASSES: [&str; 6] = ["s0", "s2", "s3", "s4", "s5", "s6"];
     let ops = phase.ops.iter().filter(|op| op.counts.planned > 0);
     ops.enumerate()
@@ -111,7 +111,7 @@ pub(crate) fn curves_chart(title: &str, curves: &[Curve], lost: Option<(f64, Str
             let share = 1.0 - 10f64.powf(-nine);
             Some((share * curve.share, hdr::at_us(&curve.histogram, share)))
         });
-        chart.lines.push(Line {
+        chart.lines.push(ChartLine {
             name: curve.name.clone(),
             class: curve.class,
             points: points.collect(),
@@ -151,7 +151,7 @@ fn hover(curves: &[Curve], nines: f64) -> Vec<(f64, String)> {
 }
 
 /// The words of the tinted share; none when every request was answered well.
-pub(crate) fn lost_words(phase: &Phase) -> Option<(f64, String)> {
+pub(crate) fn lost_words(phase: &PhaseResult) -> Option<(f64, String)> {
     let counts = &phase.counts;
     let parts: Vec<String> = [
         ("refused", counts.refused),
@@ -167,7 +167,7 @@ pub(crate) fn lost_words(phase: &Phase) -> Option<(f64, String)> {
 
 /// Latency over time: seconds of the run by quarter octaves, stronger = more requests.
 /// `None` when no phase recorded one.
-pub(crate) fn heat_chart(title: &str, phases: &[&Phase], length_s: f64) -> Option<Chart> {
+pub(crate) fn heat_chart(title: &str, phases: &[&PhaseResult], length_s: f64) -> Option<Chart> {
     let mut columns: Vec<(f64, Vec<u64>)> = Vec::new();
     for phase in phases {
         let seconds = phase.ops.iter().map(|op| op.response.heat.len()).max();
@@ -228,7 +228,7 @@ pub(crate) fn heat_chart(title: &str, phases: &[&Phase], length_s: f64) -> Optio
         let points = columns
             .iter()
             .map(|(start, column)| Some((start + width_s / 2.0, bucket_at(column, share)?)));
-        chart.lines.push(Line {
+        chart.lines.push(ChartLine {
             name: format!(
                 "{name} of each {}",
                 if width_s > 1.0 { "stretch" } else { "second" }

@@ -16,7 +16,7 @@ use super::format::significant;
 use super::html::{figure, safe, section};
 use super::timeline::Panel;
 use super::{beyond, courses, latency, stages, timeline, words};
-use crate::run::{Phase, PhaseKind, Run};
+use crate::run::{PhaseKind, PhaseResult, Run};
 use dendra_flame::{Look, Stacks};
 use std::fmt::Write;
 
@@ -123,7 +123,7 @@ fn draw(chart: &Chart, below: &str) -> String {
     figure(&chart.title, &chart.svg(), below)
 }
 
-fn latency_part(run: &Run, phase: &Phase) -> String {
+fn latency_part(run: &Run, phase: &PhaseResult) -> String {
     let mut out = String::new();
     let curves = latency::curves_of(phase);
     if !curves.is_empty() {
@@ -162,7 +162,7 @@ fn time_part(run: &Run) -> String {
     let is_clean = errors.is_none() && !panels.is_empty();
     panels.extend(errors);
     panels.extend(timeline::waiting(run));
-    let counted: Vec<&Phase> = run
+    let counted: Vec<&PhaseResult> = run
         .phases
         .iter()
         .filter(|p| p.kind != PhaseKind::Preload)

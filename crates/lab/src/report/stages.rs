@@ -13,7 +13,7 @@
 
 use super::chart::Svg;
 use super::format::{count, duration_us};
-use crate::run::Server;
+use crate::run::ServerSeries;
 use std::collections::BTreeMap;
 
 /// The order in which a request meets them.
@@ -53,7 +53,7 @@ fn labels(name: &str) -> BTreeMap<&str, &str> {
 }
 
 /// All stages of a server that were walked through, in the order of a request's life.
-pub(crate) fn stages(server: &Server) -> Vec<StageRow> {
+pub(crate) fn stages(server: &ServerSeries) -> Vec<StageRow> {
     let mut found: BTreeMap<(String, usize, String), Vec<(f64, f64)>> = BTreeMap::new();
     for (name, [first, last]) in &server.buckets {
         let labels = labels(name);
@@ -100,7 +100,7 @@ pub(crate) fn stages(server: &Server) -> Vec<StageRow> {
         .collect()
 }
 
-fn growth_of_sum(server: &Server, op: &str, stage: &str) -> Option<f64> {
+fn growth_of_sum(server: &ServerSeries, op: &str, stage: &str) -> Option<f64> {
     let (_, values) = server.series.iter().find(|(name, _)| {
         let labels = labels(name);
         name.contains("_seconds_sum{")
@@ -170,8 +170,8 @@ pub(crate) fn svg(stages: &[StageRow]) -> String {
 mod tests {
     use super::*;
 
-    fn server() -> Server {
-        let mut server = Server::default();
+    fn server() -> ServerSeries {
+        let mut server = ServerSeries::default();
         for (stage, counts) in [
             ("wal_wait", [[0.0, 10.0], [0.0, 99.0], [5.0, 105.0]]),
             ("parse", [[0.0, 100.0]; 3]),

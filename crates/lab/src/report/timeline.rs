@@ -13,10 +13,10 @@
 //!
 //! Not here: latencies over time (`latency.rs`), the overload alone (`beyond.rs`).
 
-use super::chart::{Axis, Band, Chart, Form, Line};
+use super::chart::{Axis, Band, Chart, ChartLine, Form};
 use super::format::{bytes, duration_us, short};
 use super::scale::Scale;
-use crate::run::{PhaseKind, Run, Second, Server};
+use crate::run::{PhaseKind, Run, Second, ServerSeries};
 use std::collections::BTreeMap;
 
 /// Points of a line: more than the page has pixels would only make the file larger.
@@ -30,7 +30,7 @@ pub(crate) struct Panel {
 
 /// How values of a panel are written.
 #[derive(Clone, Copy)]
-pub(crate) enum Unit {
+pub(crate) enum PanelUnit {
     Count,
     Bytes,
     /// Microseconds, by decades where they are far apart.
@@ -127,7 +127,7 @@ pub(crate) fn thinned(points: Points) -> Points {
     points.chunks(group).map(mean).collect()
 }
 
-fn panel(run: &Run, caption: &str, series: Vec<Series>, unit: Unit) -> Option<Panel> {
+fn panel(run: &Run, caption: &str, series: Vec<Series>, unit: PanelUnit) -> Option<Panel> {
     panel_in(run, Window::whole(run), caption, series, unit)
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn panel_in(
     window: Window,
     caption: &str,
     series: Vec<Series>,
-    unit: Unit,
+    unit: PanelUnit,
 ) -> Option<Panel> {
     let named = series
         .into_iter()
@@ -150,7 +150,7 @@ fn panel_of(
     window: Window,
     caption: &str,
     mut series: Vec<(String, &'static str, Form, Points)>,
-    unit: Unit,
+    unit: PanelUnit,
 ) -> Option<Panel> {
     for (.., points) in &mut series {
         points.retain(|(at_s, _)| window.has(*at_s));
@@ -161,14 +161,14 @@ fn panel_of(
     values.clone().next()?;
     let x = Axis::new(Scale::exact(window.from_s, window.to_s), "", 12, short);
     let y = match unit {
-        Unit::Count => Axis::new(Scale::from_zero(high * 1.02), "", 4, short),
-        Unit::Bytes => Axis::for_bytes(high * 1.02),
-        Unit::Time => Axis::new(Scale::for_latency_us(low, high), "", 4, duration_us),
+        PanelUnit::Count => Axis::new(Scale::from_zero(high * 1.02), "", 4, short),
+        PanelUnit::Bytes => Axis::for_bytes(high * 1.02),
+        PanelUnit::Time => Axis::new(Scale::for_latency_us(low, high), "", 4, duration_us),
     };
     let say = match unit {
-        Unit::Count => short,
-        Unit::Bytes => bytes,
-        Unit::Time => duration_us,
+        PanelUnit::Count => short,
+        PanelUnit::Bytes => bytes,
+        PanelUnit::Time => duration_us,
     };
     let mut chart = Chart::new(caption, 120.0, x, y);
     chart.bands = phase_bands(run)
@@ -198,7 +198,7 @@ fn panel_of(
             joined.push(Some((x, y)));
             before = Some(x);
         }
-        chart.lines.push(Line {
+        chart.lines.push(ChartLine {
             name,
             class,
             points: joined,
@@ -238,7 +238,7 @@ pub(crate) fn throughput_in(run: &Run, window: Window) -> Option<Panel> {
             ),
             ("sent", "s5", Form::Steps, per_second(run, |s| s.sent)),
         ],
-        Unit::Count,
+        PanelUnit::Count,
     )
 }
 
@@ -269,7 +269,7 @@ pub(crate) fn errors_in(run: &Run, window: Window) -> Option<Panel> {
         window,
         "Requests a second that were not done as asked",
         series,
-        Unit::Count,
+        PanelUnit::Count,
     )
 }
 
@@ -292,19 +292,19 @@ pub(crate) fn waiting(run: &Run) -> Option<Panel> {
             ("sent and not answered", "s1", Form::Plain, in_flight),
             ("due without a free connection", "s3", Form::Plain, backlog),
         ],
-        Unit::Count,
+        PanelUnit::Count,
     )
 }
 
 /// The panels of one server, in the order of its target.
-pub(crate) fn server(run: &Run, server: &Server) -> Vec<Panel> {
+pub(crate) fn server(run: &Run, server: &ServerSeries) -> Vec<Panel> {
     let panels = [
         panel_of(
             run,
             Window::whole(run),
             "Bytes of tables, by level",
             levels(server),
-            Unit::Bytes,
+            PanelUnit::Bytes,
         ),
         panel(
             run,
@@ -330,7 +330,7 @@ pub(crate) fn server(run: &Run, server: &Server) -> Vec<Panel> {
                     ("written to the log", "s1", "dendra_engine_log_bytes_total"),
                 ],
             ),
-            Unit::Bytes,
+            PanelUnit::Bytes,
         ),
         panel(
             run,
@@ -347,7 +347,7 @@ pub(crate) fn server(run: &Run, server: &Server) -> Vec<Panel> {
                     ),
                 ],
             ),
-            Unit::Count,
+            PanelUnit::Count,
         ),
         panel(
             run,
@@ -359,19 +359,19 @@ pub(crate) fn server(run: &Run, server: &Server) -> Vec<Panel> {
                     ("cached blocks", "s2", "dendra_engine_cache_bytes"),
                 ],
             ),
-            Unit::Bytes,
+            PanelUnit::Bytes,
         ),
         panel(
             run,
             "Pressure of the engine (1: new values are refused)",
             gauges(server, [("pressure", "s6", "dendra_engine_pressure")]),
-            Unit::Count,
+            PanelUnit::Count,
         ),
     ];
     panels.into_iter().flatten().collect()
 }
 
-pub(crate) fn samples(server: &Server, name: &str) -> Points {
+pub(crate) fn samples(server: &ServerSeries, name: &str) -> Points {
     let Some(values) = server.series.get(name) else {
         return Vec::new();
     };
@@ -381,7 +381,7 @@ pub(crate) fn samples(server: &Server, name: &str) -> Points {
         .collect()
 }
 
-fn levels(server: &Server) -> Vec<(String, &'static str, Form, Points)> {
+fn levels(server: &ServerSeries) -> Vec<(String, &'static str, Form, Points)> {
     const CLASSES: [&str; 7] = ["s0", "s1", "s2", "s3", "s4", "s5", "s6"];
     (0..CLASSES.len())
         .map(|level| {
@@ -399,7 +399,7 @@ fn levels(server: &Server) -> Vec<(String, &'static str, Form, Points)> {
 }
 
 fn gauges<const N: usize>(
-    server: &Server,
+    server: &ServerSeries,
     of: [(&'static str, &'static str, &str); N],
 ) -> Vec<Series> {
     of.into_iter()
@@ -410,7 +410,7 @@ fn gauges<const N: usize>(
 
 /// Growth of counters by the second. A counter that went back belongs to a new process: a gap.
 fn rates<const N: usize>(
-    server: &Server,
+    server: &ServerSeries,
     of: [(&'static str, &'static str, &str); N],
 ) -> Vec<Series> {
     of.into_iter()
@@ -434,9 +434,9 @@ mod tests {
 
     #[test]
     fn a_counter_becomes_a_rate_and_a_restart_a_gap() {
-        let mut server = Server {
+        let mut server = ServerSeries {
             at_s: vec![0.0, 2.0, 3.0, 4.0],
-            ..Server::default()
+            ..ServerSeries::default()
         };
         let values = vec![Some(10.0), Some(30.0), Some(5.0), Some(6.0)];
         server.series.insert("x_total".to_owned(), values);

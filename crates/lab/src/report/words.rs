@@ -14,8 +14,8 @@
 
 use super::format::{bytes, count, duration_us, percent, short, significant, utc};
 use super::hdr;
-use super::html::{Table, safe};
-use crate::run::{Counts, Mode, Phase, Run, Verdict};
+use super::html::{HtmlTable, safe};
+use crate::run::{Counts, Mode, PhaseResult, Run, Validity};
 use std::fmt::Write;
 
 /// The coloured boxes on top.
@@ -30,7 +30,7 @@ pub(crate) fn banners(run: &Run) -> String {
         )
         .expect("a string takes all text");
     };
-    if let Verdict::Invalid { reason } = &run.verdict {
+    if let Validity::Invalid { reason } = &run.verdict {
         let text = format!(
             "{reason}. The figures below describe the attempt, not the server: do not quote them."
         );
@@ -66,7 +66,7 @@ pub(crate) fn banners(run: &Run) -> String {
     out
 }
 
-fn sentence(run: &Run, phase: &Phase) -> String {
+fn sentence(run: &Run, phase: &PhaseResult) -> String {
     let counts = &phase.counts;
     let done = counts.ok as f64 / phase.length_s.max(1e-9);
     let mut text = if run.settings.mode == Mode::Open {
@@ -177,8 +177,8 @@ pub(crate) fn tiles(run: &Run) -> String {
 }
 
 /// Counts by operation, and for the whole phase when there are several.
-pub(crate) fn operations(phase: &Phase) -> Table {
-    let mut table = Table::new(&[
+pub(crate) fn operations(phase: &PhaseResult) -> HtmlTable {
+    let mut table = HtmlTable::new(&[
         "operation",
         "planned",
         "done",
@@ -227,7 +227,7 @@ pub(crate) fn operations(phase: &Phase) -> Table {
 }
 
 /// Answers by status, and bytes.
-pub(crate) fn statuses(phase: &Phase) -> String {
+pub(crate) fn statuses(phase: &PhaseResult) -> String {
     let counts = &phase.counts;
     let mix: Vec<String> = counts
         .statuses
@@ -248,8 +248,8 @@ pub(crate) fn statuses(phase: &Phase) -> String {
 }
 
 /// Targets side by side, when there are several.
-pub(crate) fn targets(run: &Run, phase: &Phase) -> Table {
-    let mut table = Table::new(&[
+pub(crate) fn targets(run: &Run, phase: &PhaseResult) -> HtmlTable {
+    let mut table = HtmlTable::new(&[
         "target",
         "planned",
         "done",
@@ -289,8 +289,8 @@ pub(crate) fn targets(run: &Run, phase: &Phase) -> Table {
 }
 
 /// The instrument's own error, phase by phase.
-pub(crate) fn generator(run: &Run) -> Table {
-    let mut table = Table::new(&[
+pub(crate) fn generator(run: &Run) -> HtmlTable {
+    let mut table = HtmlTable::new(&[
         "phase",
         "verdict",
         "planned a second",
@@ -328,9 +328,9 @@ pub(crate) fn generator(run: &Run) -> Table {
 }
 
 /// Everything one needs to repeat the run.
-pub(crate) fn facts(run: &Run) -> Table {
+pub(crate) fn facts(run: &Run) -> HtmlTable {
     let (settings, machine, workload) = (&run.settings, &run.machine, &run.workload);
-    let mut table = Table::new(&["", ""]);
+    let mut table = HtmlTable::new(&["", ""]);
     let mut row = |name: &str, text: String| {
         if !text.trim().is_empty() {
             table.row([name.to_owned(), text]);

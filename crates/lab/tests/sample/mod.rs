@@ -158,7 +158,7 @@ pub fn phase(
     length_s: u64,
     ops: &[(&str, f64)],
     taste: Taste,
-) -> Phase {
+) -> PhaseResult {
     let ops: Vec<OpResult> = ops
         .iter()
         .map(|(op, rate)| operation(op, *rate, length_s, taste))
@@ -179,13 +179,13 @@ pub fn phase(
         send_lag_us_max: 80.0,
         reconnects: 0,
     };
-    Phase {
+    PhaseResult {
         name: name.to_owned(),
         kind,
         start_s,
         length_s: length_s as f64,
         rate: counts.planned as f64 / length_s as f64,
-        verdict: Verdict::Valid,
+        verdict: Validity::Valid,
         targets: vec![TargetResult {
             counts: counts.clone(),
             response: ops[0].response.clone(),
@@ -211,7 +211,7 @@ pub fn phase(
 }
 
 /// More was planned: some of it is refused, some given up behind the send, most never sent.
-fn overloaded(phase: &mut Phase, factor: f64) {
+fn overloaded(phase: &mut PhaseResult, factor: f64) {
     let op = &mut phase.ops[0];
     let rate = op.seconds[0].planned as f64;
     let more = (rate * (factor - 1.0)) as u64;
@@ -240,10 +240,10 @@ fn overloaded(phase: &mut Phase, factor: f64) {
     phase.rate = rate * factor;
 }
 
-fn server(length_s: u64) -> Server {
-    let mut server = Server {
+fn server(length_s: u64) -> ServerSeries {
+    let mut server = ServerSeries {
         at_s: (0..=length_s).map(|s| s as f64).collect(),
-        ..Server::default()
+        ..ServerSeries::default()
     };
     let mut series = |name: &str, of: &dyn Fn(f64) -> f64| {
         let values = (0..=length_s).map(|s| Some(of(s as f64))).collect();
@@ -500,7 +500,7 @@ pub fn run(taste: Taste) -> Run {
         });
     }
     let mut random = Prng::named(taste.seed, "profile");
-    let profile = |kind: &str, folded| Profile {
+    let profile = |kind: &str, folded| TargetProfile {
         target: 0,
         kind: kind.to_owned(),
         start_s: 20.0,
@@ -518,20 +518,20 @@ pub fn run(taste: Taste) -> Run {
         length_s: 135.0,
         machine: Machine { cpus: 2, cpu_model: "Some Processor at 2.9 GHz".to_owned(), memory_bytes: 8 << 30,
             kernel: "Linux 6.1.0".to_owned(), system: "Debian GNU/Linux 12".to_owned() },
-        settings: Settings { mode: Mode::Open, schedule: "constant".to_owned(), rate: 2900.0, duration_s: 60.0, warmup_s: 10.0,
+        settings: GeneratorSettings { mode: Mode::Open, schedule: "constant".to_owned(), rate: 2900.0, duration_s: 60.0, warmup_s: 10.0,
             connections: 64, threads: 1, pipeline: 1, timeout_ms: 5000, seed: taste.seed, spins: false },
         workload: WorkloadNote { name: "mixed".to_owned(), mix: [("get".to_owned(), 0.65), ("put".to_owned(), 0.35)].into(),
             keys: 1_000_000, distribution: "zipfian 0.99".to_owned(), values: "fixed 100".to_owned(), miss_ratio: 0.0, file: None },
-        targets: vec![Target { url: "http://127.0.0.1:8080".to_owned(), template: "/v0/entity?id={key}".to_owned(),
+        targets: vec![TargetServer { url: "http://127.0.0.1:8080".to_owned(), template: "/v0/entity?id={key}".to_owned(),
             admin: Some("http://127.0.0.1:8081".to_owned()) }],
-        verdict: Verdict::Valid,
+        verdict: Validity::Valid,
         is_cut: false,
         notes: vec!["Generator and server share the two processors of this machine.".to_owned()],
         phases,
         servers: vec![server(134)],
-        search: Some(Search { slo: "p99<10ms,errors<0.1%".to_owned(), steps, knee_low: 26_000.0, knee_high: Some(27_000.0), generator_limit: None,
+        search: Some(SearchCourse { slo: "p99<10ms,errors<0.1%".to_owned(), steps, knee_low: 26_000.0, knee_high: Some(27_000.0), generator_limit: None,
             sentence: "The objective p99<10ms,errors<0.1% holds up to 26 000 requests a second and fails at 27 000.".to_owned() }),
-        overload: Some(Overload { base_rate: 26_000.0, calm_rate: 23_400.0, base_phase: calm_phase, calm_p99_us: 6_000.0, calm_service_p99_us: 5_900.0, peak_goodput: 27_400.0, steps: overload }),
+        overload: Some(OverloadCourse { base_rate: 26_000.0, calm_rate: 23_400.0, base_phase: calm_phase, calm_p99_us: 6_000.0, calm_service_p99_us: 5_900.0, peak_goodput: 27_400.0, steps: overload }),
         profiles: vec![profile("cpu", folded(&mut random, tilt)), profile("wall", folded(&mut random, 0))],
     }
 }

@@ -21,7 +21,7 @@ use dendra_lab::driver::{Idle, StopFlag};
 use dendra_lab::experiment::{self, Setup};
 use dendra_lab::run::{Mode, Run, Tool};
 use dendra_lab::schedule::{Shape, Spacing};
-use dendra_lab::template::Style;
+use dendra_lab::template::RequestStyle;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -304,7 +304,7 @@ pub fn setup(url: String, rate: f64, duration_s: f64) -> Setup {
         urls: vec![url],
         admins: Vec::new(),
         tls: None,
-        style: Style::default(),
+        style: RequestStyle::default(),
         workload: Workload::named("get", 1000, 1).expect("it is a name"),
         workload_name: "get".to_owned(),
         ammo: None,

@@ -265,13 +265,13 @@ pub enum Entry {
     /// Stay out; nothing was changed.
     Refused {
         /// Why, and when to come again.
-        refusal: Refusal,
+        refusal: RefusedBy,
     },
 }
 
 /// The part that refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RefusedBy {
     /// The gate of requests under way is full.
     Requests,
     /// The gate of body bytes under way is full.
@@ -282,22 +282,24 @@ pub enum Refusal {
     DiskFull,
 }
 
-impl Refusal {
+impl RefusedBy {
     /// As in metrics and error sentences.
     pub fn as_str(self) -> &'static str {
         match self {
-            Refusal::Requests => "requests",
-            Refusal::BodyBytes => "body-bytes",
-            Refusal::EngineBehind => "engine-behind",
-            Refusal::DiskFull => "disk-full",
+            RefusedBy::Requests => "requests",
+            RefusedBy::BodyBytes => "body-bytes",
+            RefusedBy::EngineBehind => "engine-behind",
+            RefusedBy::DiskFull => "disk-full",
         }
     }
 
     /// The `Retry-After` for the client, in seconds.
     pub fn retry_after_s(self) -> u32 {
         match self {
-            Refusal::Requests | Refusal::BodyBytes | Refusal::EngineBehind => RETRY_AFTER_S_BUSY,
-            Refusal::DiskFull => RETRY_AFTER_S_DISK_FULL,
+            RefusedBy::Requests | RefusedBy::BodyBytes | RefusedBy::EngineBehind => {
+                RETRY_AFTER_S_BUSY
+            }
+            RefusedBy::DiskFull => RETRY_AFTER_S_DISK_FULL,
         }
     }
 }
@@ -314,10 +316,10 @@ pub fn admit(pressure: Pressure, class: Class) -> Entry {
         (Class::Delete, Some(Stop::DiskFull)) => Entry::Granted,
         (Class::Write, Some(Stop::DiskFull))
         | (Class::Write | Class::Delete, Some(Stop::DiskAndMemoryFull)) => {
-            refused(Refusal::DiskFull)
+            refused(RefusedBy::DiskFull)
         }
         (Class::Write | Class::Delete, Some(Stop::MemtablesFull | Stop::CompactionBehind)) => {
-            refused(Refusal::EngineBehind)
+            refused(RefusedBy::EngineBehind)
         }
         (Class::Write | Class::Delete, None) | (Class::Scan, _) => delayed,
     }

@@ -141,15 +141,15 @@ fn a_stop_refuses_writes_and_says_why() {
     };
     assert_eq!(
         refused(Stop::CompactionBehind, Class::Write),
-        Some(Refusal::EngineBehind)
+        Some(RefusedBy::EngineBehind)
     );
     assert_eq!(
         refused(Stop::CompactionBehind, Class::Delete),
-        Some(Refusal::EngineBehind)
+        Some(RefusedBy::EngineBehind)
     );
     assert_eq!(
         refused(Stop::DiskFull, Class::Write),
-        Some(Refusal::DiskFull)
+        Some(RefusedBy::DiskFull)
     );
     assert_eq!(refused(Stop::CompactionBehind, Class::Scan), None);
     assert_eq!(refused(Stop::DiskFull, Class::Scan), None);
@@ -165,7 +165,7 @@ fn a_full_disk_lets_deletes_pass_at_once() {
 fn a_full_disk_refuses_deletes_too_once_memory_is_full() {
     for class in [Class::Write, Class::Delete] {
         let entry = admit(under(1.0, Some(Stop::DiskAndMemoryFull)), class);
-        let refusal = Refusal::DiskFull;
+        let refusal = RefusedBy::DiskFull;
         assert_eq!(entry, Entry::Refused { refusal });
     }
 }
@@ -188,9 +188,9 @@ fn the_longest_delay_is_bounded_whatever_the_level_says() {
 
 #[test]
 fn a_full_disk_asks_for_more_patience_than_a_full_gate() {
-    assert!(Refusal::DiskFull.retry_after_s() > Refusal::Requests.retry_after_s());
+    assert!(RefusedBy::DiskFull.retry_after_s() > RefusedBy::Requests.retry_after_s());
     assert!(
-        Refusal::Requests.retry_after_s() >= 1,
+        RefusedBy::Requests.retry_after_s() >= 1,
         "zero would be an invitation to hammer"
     );
 }

@@ -27,7 +27,7 @@ use crate::limits::{
 };
 use crate::member::MemberIndex;
 use crate::purpose::{Purpose, Recipient, Requester};
-use crate::replica::job::Question;
+use crate::replica::job::ProtocolQuestion;
 use crate::replica::protocol;
 use crate::step::Effect;
 use bytes::Bytes;
@@ -428,7 +428,7 @@ impl CompareWalk {
                     epoch: desk.layout.epoch(),
                     partition: Some(desk.ring.partition(&key)),
                 };
-                let question = Question::Prepare { ballot };
+                let question = ProtocolQuestion::Prepare { ballot };
                 protocol::begin(desk, turn, requester, key, question, NEVER);
                 0
             }

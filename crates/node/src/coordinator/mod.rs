@@ -45,7 +45,7 @@ pub(crate) mod scan;
 pub(crate) mod stage;
 pub(crate) mod write;
 
-use crate::admission::Refusal;
+use crate::admission::RefusedBy;
 use crate::desk::{Desk, Turn};
 use crate::ledger::NEVER;
 use crate::limits::{TRY_QUESTIONS_MAX, WRITE_QUESTIONS_MAX};
@@ -515,7 +515,7 @@ impl Op {
         Effect::Outcome {
             client,
             outcome: Outcome::Overloaded {
-                refusal: Refusal::Requests,
+                refusal: RefusedBy::Requests,
             },
             acks: 0,
             cell: None,

@@ -24,7 +24,7 @@
 //! See: docs/protocol.md; Lamport, "The Part-Time Parliament"; Burke, Cheng, Lloyd, "Gryff", 2020.
 
 use super::copies::Copies;
-use super::proposer::{Fortune, Own, Promises, Proposer, is_plain, version_behind};
+use super::proposer::{Fortune, OwnProposal, Promises, Proposer, is_plain, version_behind};
 use super::stage::{Accepting, Clocking, Goal, Preparing, Stage, WaitFor};
 use super::{Intent, Op};
 use crate::desk::{Desk, Turn};
@@ -282,7 +282,7 @@ impl Op {
             return self.prepare(desk, turn, tally);
         }
         let proposer = self.proposer_mut();
-        let own = Own {
+        let own = OwnProposal {
             author: ballot,
             ancestors: promises.line_of(base, ballot),
             before: proposer.before,

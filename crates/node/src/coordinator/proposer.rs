@@ -20,8 +20,8 @@
 
 use crate::hlc::{CLOCK_MIN, COUNTER_BITS};
 use crate::limits::ANCESTOR_AGE_MS;
-use crate::turns::Standing;
-use dendra_base::peer::{ANCESTORS_MAX, Ballot, Condition, Line, Proposal};
+use crate::turns::TurnStanding;
+use dendra_base::peer::{ANCESTORS_MAX, Ballot, Condition, Lineage, Proposal};
 use dendra_base::{Cell, Version};
 
 /// The memory of a conditional write: valid in all of its stages.
@@ -31,7 +31,7 @@ pub(crate) struct Proposer {
     /// The client's value. Its version is zero: each proposal has one of its own.
     pub(crate) value: Cell,
     /// Where it stands among the conditional writes of its key and loop.
-    pub(crate) standing: Standing,
+    pub(crate) standing: TurnStanding,
     /// Of the attempt under way; zero before the first one.
     pub(crate) ballot: Ballot,
     /// How many writes had come to this loop when `ballot` was drawn: those that wait share the
@@ -45,12 +45,12 @@ pub(crate) struct Proposer {
     /// In stage `Prepare`: when `ballot` was drawn.
     pub(crate) seen: Version,
     /// The own proposal, from the moment when the first question with it leaves.
-    pub(crate) own: Option<Own>,
+    pub(crate) own: Option<OwnProposal>,
 }
 
 /// A proposal of this operation.
 #[derive(Clone, Debug)]
-pub(crate) struct Own {
+pub(crate) struct OwnProposal {
     /// The ballot under which it was proposed first: it names the proposal for ever.
     pub(crate) author: Ballot,
     /// The authors of the proposals that it builds on, the nearest first.
@@ -62,7 +62,7 @@ pub(crate) struct Own {
     pub(crate) before: u64,
 }
 
-impl Own {
+impl OwnProposal {
     /// Is it a first version that is its author's alone? Behind a horizon rivals on nothing propose the
     /// same version, as they do on a base.
     fn is_named_by_ballot(&self) -> bool {
@@ -83,7 +83,7 @@ impl Proposer {
         Proposer {
             condition,
             value,
-            standing: Standing::New,
+            standing: TurnStanding::New,
             ballot: Ballot::ZERO,
             before: 0,
             is_outbid: false,
@@ -104,7 +104,7 @@ impl Proposer {
     }
 
     /// The own proposal under the ballot of this attempt.
-    pub(crate) fn proposal(&self, own: &Own) -> Proposal {
+    pub(crate) fn proposal(&self, own: &OwnProposal) -> Proposal {
         Proposal {
             ballot: self.ballot,
             author: own.author,
@@ -119,7 +119,7 @@ impl Proposer {
     /// The fate of the own proposal, as an owner tells it that refused a promise or an acceptance.
     /// `line` is the proposal that the owner accepted last. Only the proposals on which `line`
     /// builds are certain.
-    pub(crate) fn fortune_of_outbid(&self, line: Option<&Line>) -> Fortune {
+    pub(crate) fn fortune_of_outbid(&self, line: Option<&Lineage>) -> Fortune {
         match (&self.own, line) {
             (Some(own), Some(line)) => fortune_in_line(own, line.version, &line.ancestors),
             (None, _) | (_, None) => Fortune::Unknown,
@@ -162,7 +162,7 @@ impl Promises {
     /// with its version the highest is the one that won, and names the authors before it.
     ///
     /// Requires: they promised when the base had been accepted (`Op::is_told`).
-    pub(crate) fn fortune(&self, own: &Own, base: Version) -> Fortune {
+    pub(crate) fn fortune(&self, own: &OwnProposal, base: Version) -> Fortune {
         if own.is_named_by_ballot() {
             return fortune_of_first(own.version, base);
         }
@@ -173,7 +173,7 @@ impl Promises {
     }
 
     /// Is `own` the proposal that was accepted last?
-    pub(crate) fn is_last(&self, own: &Own) -> bool {
+    pub(crate) fn is_last(&self, own: &OwnProposal) -> bool {
         let last = self.highest(|_| true);
         last.is_some_and(|last| last.author == own.author)
     }
@@ -181,7 +181,7 @@ impl Promises {
     /// What became of `own`, when all owners that promised hold a plain write above it? No proposal
     /// below that write is finished any more. The accepted proposal of the highest ballot tells:
     /// had `own` been chosen, that proposal would be `own` itself or a later one built on it.
-    pub(crate) fn fortune_below(&self, own: &Own) -> Fortune {
+    pub(crate) fn fortune_below(&self, own: &OwnProposal) -> Fortune {
         match self.highest(|_| true) {
             None => Fortune::Lost,
             Some(last) if last.cell.version < own.version => Fortune::Lost,
@@ -255,7 +255,7 @@ fn fortune_of_first(own: Version, base: Version) -> Fortune {
 
 /// What became of the own proposal, when `winner` is its rival, or was built behind it or its
 /// rival?
-fn fortune_behind(own: &Own, winner: &Proposal) -> Fortune {
+fn fortune_behind(own: &OwnProposal, winner: &Proposal) -> Fortune {
     let version = winner.cell.version;
     if version != own.version {
         return fortune_in_line(own, version, &winner.ancestors);
@@ -268,7 +268,7 @@ fn fortune_behind(own: &Own, winner: &Proposal) -> Fortune {
 
 /// What became of it, when `version` was proposed, chosen or not? All that a proposal builds on was
 /// chosen, and its ancestors name the authors.
-fn fortune_in_line(own: &Own, version: Version, ancestors: &[Ballot]) -> Fortune {
+fn fortune_in_line(own: &OwnProposal, version: Version, ancestors: &[Ballot]) -> Fortune {
     let is_of_one_line = (own.version.hlc, own.version.origin) == (version.hlc, version.origin);
     if !is_of_one_line || version.rmw <= own.version.rmw {
         return Fortune::Unknown;

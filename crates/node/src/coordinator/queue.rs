@@ -21,7 +21,7 @@ use super::{Intent, Op};
 use crate::desk::{Desk, Turn};
 use crate::places::Places;
 use crate::tally::Verdict;
-use crate::turns::{Passed, Precedent, Standing};
+use crate::turns::{Passed, Precedent, TurnStanding};
 use dendra_base::Cell;
 
 impl Op {
@@ -31,14 +31,14 @@ impl Op {
         let Intent::Change(proposer) = &mut self.intent else {
             return None;
         };
-        if proposer.standing != Standing::New {
+        if proposer.standing != TurnStanding::New {
             return None;
         }
         if desk.turns.join(&self.key, self.id, turn.now.mono_us) {
-            proposer.standing = Standing::Ahead;
+            proposer.standing = TurnStanding::Ahead;
             return None;
         }
-        proposer.standing = Standing::Waits;
+        proposer.standing = TurnStanding::Waits;
         self.alarm_us = desk.turns.patience_us(&self.key);
         Some(Stage::Waiting(WaitFor::Queue))
     }
@@ -51,17 +51,17 @@ impl Op {
             return Stage::Waiting(WaitFor::Queue);
         }
         desk.turns.leave(&self.key, self.id);
-        self.stand(Standing::Beside);
+        self.stand(TurnStanding::Beside);
         self.begin(desk, turn, WaitFor::Queue)
     }
 
     /// Its turn has come.
     pub(crate) fn go_ahead(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
-        self.stand(Standing::Ahead);
+        self.stand(TurnStanding::Ahead);
         self.work(|op, _| op.begin(desk, turn, WaitFor::Queue));
     }
 
-    fn stand(&mut self, standing: Standing) {
+    fn stand(&mut self, standing: TurnStanding) {
         if let Intent::Change(proposer) = &mut self.intent {
             proposer.standing = standing;
         }
@@ -73,17 +73,17 @@ impl Op {
             return;
         };
         match proposer.standing {
-            Standing::Waits => desk.turns.leave(&self.key, self.id),
-            Standing::Ahead => {
+            TurnStanding::Waits => desk.turns.leave(&self.key, self.id),
+            TurnStanding::Ahead => {
                 let passed = Passed {
                     key: self.key.clone(),
                     precedent: self.take_precedent(),
                 };
                 desk.turns.passed.push_back(passed);
             }
-            Standing::New | Standing::Beside => return,
+            TurnStanding::New | TurnStanding::Beside => return,
         }
-        self.stand(Standing::Beside);
+        self.stand(TurnStanding::Beside);
     }
 
     /// The precedent for the writes behind: the refusal of this one, or the cell that it stored.
@@ -149,7 +149,7 @@ impl Op {
             return;
         }
         // Out of the queue it goes with this answer.
-        proposer.standing = Standing::Beside;
+        proposer.standing = TurnStanding::Beside;
         let cell = precedent.cell.as_ref();
         self.tell_condition_failed(turn, cell, precedent.good);
         self.stage = Stage::Settled(None);

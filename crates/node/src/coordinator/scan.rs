@@ -17,7 +17,7 @@
 //! Not here: one moment for all pages; it is not promised.
 //! See: docs/protocol.md.
 
-use crate::admission::Refusal;
+use crate::admission::RefusedBy;
 use crate::desk::{Desk, Turn};
 use crate::health::Links;
 use crate::ledger::NEVER;
@@ -33,7 +33,7 @@ use dendra_base::peer::{Answer, Ask, Range, Refused};
 
 /// A page of a client's scan under way.
 #[derive(Debug)]
-pub(crate) struct Scan {
+pub(crate) struct ScanOp {
     pub(crate) id: u64,
     pub(crate) client: Option<ClientTicket>,
     range: Range,
@@ -70,9 +70,9 @@ pub(crate) enum Scanning {
     Over,
 }
 
-impl Scan {
-    pub(crate) fn new(client: ClientTicket, range: Range, bytes: u32, deadline_us: u64) -> Scan {
-        Scan {
+impl ScanOp {
+    pub(crate) fn new(client: ClientTicket, range: Range, bytes: u32, deadline_us: u64) -> ScanOp {
+        ScanOp {
             id: 0,
             client: Some(client),
             range,
@@ -101,7 +101,7 @@ impl Scan {
         let failure = match turn.now.mono_us >= self.deadline_us {
             true => Outcome::DeadlinePassed,
             false => Outcome::Overloaded {
-                refusal: Refusal::Requests,
+                refusal: RefusedBy::Requests,
             },
         };
         self.tell(turn, Vec::new(), rest, Some(failure))

@@ -25,7 +25,7 @@
 
 use super::stage::{Clocking, Stage, Writing};
 use super::{Op, is_written};
-use crate::admission::Refusal;
+use crate::admission::RefusedBy;
 use crate::desk::{Desk, Turn};
 use crate::hints;
 use crate::outcome::Outcome;
@@ -47,7 +47,7 @@ impl Op {
         let answered = clocks.tally.good();
         let full = clocks.pressed.full;
         if self.everybody().without(full).len() < self.quorum.ack() {
-            let refusal = Refusal::DiskFull;
+            let refusal = RefusedBy::DiskFull;
             self.tell(turn, Outcome::Overloaded { refusal }, answered, None);
             return Stage::Settled(None);
         }
@@ -173,7 +173,7 @@ impl Op {
         let answered = writing.tally.good();
         // No owner has room, so none took it. An accepted proposal is there all the same.
         if writing.tally.is_full() && self.is_plain() {
-            let refusal = Refusal::DiskFull;
+            let refusal = RefusedBy::DiskFull;
             return self.tell(turn, Outcome::Overloaded { refusal }, answered, None);
         }
         let shortfall = (answered.len(), self.quorum.ack());

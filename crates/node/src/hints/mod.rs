@@ -35,7 +35,7 @@ use crate::limits::{
 use crate::member::MemberIndex;
 use crate::places::Places;
 use crate::purpose::Purpose;
-use crate::step::{Effect, StoreFailure, StoreOutcome};
+use crate::step::{Effect, Paged, StoreFailure, StoreOutcome};
 use crate::topology::Topology;
 use bytes::Bytes;
 use dendra_base::limits::KEY_BYTES_MAX;
@@ -343,7 +343,7 @@ impl Keeper {
         desk: &mut Desk,
         turn: &mut Turn<'_>,
         walk_number: u32,
-        result: Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>,
+        result: Paged,
     ) {
         let Some(walk) = self.walk.as_mut().filter(|_| walk_number == self.walks) else {
             return;

@@ -17,7 +17,7 @@
 //! Not here: the rules of a claim (`identity.rs`); links, and the log of notes (crate `server`).
 //! See: docs/operating.md, section "When a member's folder is lost".
 
-use super::identity::{Peer, Verdict, judge};
+use super::identity::{ClaimVerdict, Peer, judge};
 use crate::limits::PEER_NOTE_PAUSE_US;
 
 /// See the module.
@@ -60,22 +60,22 @@ impl Acquaintance {
     }
 
     /// Is this claim, made under `url`, that of the member?
-    pub(super) fn judge(&self, url: &str, claim: Peer) -> Verdict {
+    pub(super) fn judge(&self, url: &str, claim: Peer) -> ClaimVerdict {
         let verdict = judge(url, claim, self.noted);
         match (&verdict, self.claimed) {
             // The first of two that come at once.
-            (Verdict::Learn(_), Some(first)) => match judge(url, claim, Some(first)) {
-                refuse @ Verdict::Refuse(_) => refuse,
-                Verdict::Known | Verdict::Learn(_) => verdict,
+            (ClaimVerdict::Learn(_), Some(first)) => match judge(url, claim, Some(first)) {
+                refuse @ ClaimVerdict::Refuse(_) => refuse,
+                ClaimVerdict::Known | ClaimVerdict::Learn(_) => verdict,
             },
             _ => verdict,
         }
     }
 
     /// As `judge`; a claim to learn keeps other new claims out from here on.
-    pub(super) fn claim(&mut self, url: &str, claim: Peer) -> Verdict {
+    pub(super) fn claim(&mut self, url: &str, claim: Peer) -> ClaimVerdict {
         let verdict = self.judge(url, claim);
-        if let Verdict::Learn(news) = &verdict {
+        if let ClaimVerdict::Learn(news) = &verdict {
             self.claimed = Some(*news);
         }
         verdict

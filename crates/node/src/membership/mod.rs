@@ -38,7 +38,7 @@ use crate::limits::TWIN_PATIENCE_US;
 use crate::member::MemberIndex;
 use crate::topology::Topology;
 use acquaintance::Acquaintance;
-use identity::{Peer, Verdict};
+use identity::{ClaimVerdict, Peer};
 pub use refusal::{Disowned, Maker, NoLink, STILL_THERE};
 use start::MemberStart;
 use std::collections::BTreeMap;
@@ -224,8 +224,8 @@ impl Membership {
             });
         }
         match met.judge(them, claim) {
-            Verdict::Known | Verdict::Learn(_) => None,
-            Verdict::Refuse(reason) => Some(Rejected {
+            ClaimVerdict::Known | ClaimVerdict::Learn(_) => None,
+            ClaimVerdict::Refuse(reason) => Some(Rejected {
                 code: reason.code(),
                 sentence: reason.to_string(),
             }),
@@ -239,7 +239,7 @@ impl Membership {
         }
         let url = &self.topology.member(member).url;
         let met = &mut self.others[member.at()].met;
-        let Verdict::Learn(peer) = met.claim(url, claim) else {
+        let ClaimVerdict::Learn(peer) = met.claim(url, claim) else {
             // No objection and nothing to learn: it is known.
             let life = met.life();
             return effects.push(MemberEffect::Admit { member, life });

@@ -25,7 +25,7 @@ pub(crate) enum IfLost {
 
 /// The question.
 #[derive(Debug)]
-pub(crate) enum Question {
+pub(crate) enum ProtocolQuestion {
     /// Promise this ballot.
     Prepare { ballot: Ballot },
     /// Accept this proposal.
@@ -34,12 +34,12 @@ pub(crate) enum Question {
     Adopt { record: Record, if_lost: IfLost },
 }
 
-impl Question {
+impl ProtocolQuestion {
     pub(super) fn ballot(&self) -> Ballot {
         match self {
-            Question::Prepare { ballot } => *ballot,
-            Question::Accept { proposal } => proposal.ballot,
-            Question::Adopt { record, .. } => record.promised,
+            ProtocolQuestion::Prepare { ballot } => *ballot,
+            ProtocolQuestion::Accept { proposal } => proposal.ballot,
+            ProtocolQuestion::Adopt { record, .. } => record.promised,
         }
     }
 }
@@ -54,10 +54,10 @@ pub(super) enum At {
 
 /// One question under way.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct ProtocolJob {
     pub(super) requester: Requester,
     pub(super) key: Bytes,
-    pub(super) question: Question,
+    pub(super) question: ProtocolQuestion,
     pub(super) deadline_us: u64,
     pub(super) at: At,
     pub(super) tries: u8,
@@ -67,7 +67,7 @@ pub(crate) struct Job {
     pub(super) stored: Option<Cell>,
 }
 
-impl Job {
+impl ProtocolJob {
     /// Gets the answer.
     pub(crate) fn requester(&self) -> Requester {
         self.requester

@@ -30,12 +30,12 @@ use crate::limits::SCAN_PAGE_BYTES_MAX;
 use crate::plausible;
 use crate::purpose::{Purpose, Recipient, Requester};
 use crate::ring::Partition;
-use crate::step::{Asker, Effect, StoreFailure, StoreOutcome};
+use crate::step::{Asker, Effect, Paged, StoreFailure, StoreOutcome};
 use bytes::Bytes;
 use dendra_base::limits::KEY_BYTES_MAX;
 use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
 use dendra_base::{Cell, CellId, Guard, Key};
-use job::Question;
+use job::ProtocolQuestion;
 
 /// A peer asks.
 pub(crate) fn asked(desk: &mut Desk, turn: &mut Turn<'_>, asker: Asker, stamp: Stamp, ask: Ask) {
@@ -174,11 +174,11 @@ pub(crate) fn begin(
             desk.write(turn, order, Key::user(&key), cell, Guard::Newest);
         }
         Ask::Prepare { key, ballot } => {
-            let question = Question::Prepare { ballot };
+            let question = ProtocolQuestion::Prepare { ballot };
             protocol::begin(desk, turn, requester, key, question, deadline_us);
         }
         Ask::Accept { key, proposal } => {
-            let question = Question::Accept { proposal };
+            let question = ProtocolQuestion::Accept { proposal };
             protocol::begin(desk, turn, requester, key, question, deadline_us);
         }
         Ask::Page { range, bytes } => page(desk, turn, requester, range, bytes, deadline_us),
@@ -273,7 +273,7 @@ pub(crate) fn load_paged(
     turn: &mut Turn<'_>,
     requester: Requester,
     partitions: &Bytes,
-    result: Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>,
+    result: Paged,
 ) {
     let answer = match result {
         Err(failure) => Answer::Refused(refused(failure)),
@@ -300,7 +300,7 @@ pub(crate) fn paged(
     turn: &mut Turn<'_>,
     requester: Requester,
     range: Range,
-    result: Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>,
+    result: Paged,
 ) {
     let answer = match result {
         Err(failure) => Answer::Refused(refused(failure)),

@@ -21,7 +21,7 @@
 //! Not here: whether enough members promised (`coordinator/paxos.rs`), the bytes (`record.rs`).
 //! See: docs/protocol.md.
 
-use super::job::{At, IfLost, Job, Question};
+use super::job::{At, IfLost, ProtocolJob, ProtocolQuestion};
 use super::record::Record;
 use crate::desk::{Desk, Order, Turn, refused};
 use crate::limits::PROTOCOL_TRIES_MAX;
@@ -37,11 +37,11 @@ pub(crate) fn begin(
     turn: &mut Turn<'_>,
     requester: Requester,
     key: Bytes,
-    question: Question,
+    question: ProtocolQuestion,
     deadline_us: u64,
 ) {
     desk.follow(question.ballot().hlc);
-    let job = Job {
+    let job = ProtocolJob {
         requester,
         key,
         question,
@@ -55,7 +55,7 @@ pub(crate) fn begin(
     read_record(desk, turn, Box::new(job));
 }
 
-fn read_record(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
+fn read_record(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<ProtocolJob>) {
     job.at = At::Record;
     let (key, deadline_us) = (Key::new(Space::Protocol, &job.key), job.deadline_us);
     desk.read(turn, Order::Protocol(job), key, deadline_us);
@@ -65,7 +65,7 @@ fn read_record(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
 pub(crate) fn read(
     desk: &mut Desk,
     turn: &mut Turn<'_>,
-    mut job: Box<Job>,
+    mut job: Box<ProtocolJob>,
     result: Result<Option<Cell>, StoreFailure>,
 ) {
     // Its answer would be refused. So nothing of it is stored behind the fence: a member that has
@@ -94,7 +94,7 @@ pub(crate) fn read(
         Some(None) => return lost(desk, turn, job),
     }
     let ballot = job.question.ballot();
-    let is_adopted = matches!(job.question, Question::Adopt { .. });
+    let is_adopted = matches!(job.question, ProtocolQuestion::Adopt { .. });
     let is_below = ballot < job.record.promised;
     if is_below && !is_adopted {
         let (promised, line) = (job.record.promised, job.record.line());
@@ -102,19 +102,19 @@ pub(crate) fn read(
         return;
     }
     match &job.question {
-        Question::Prepare { .. } => {
+        ProtocolQuestion::Prepare { .. } => {
             job.at = At::Stored;
             let (key, deadline_us) = (Key::user(&job.key), job.deadline_us);
             desk.read(turn, Order::Protocol(job), key, deadline_us);
         }
-        Question::Accept { proposal } => {
+        ProtocolQuestion::Accept { proposal } => {
             let record = Record {
                 promised: ballot.max(job.record.promised),
                 accepted: Some(proposal.clone()),
             };
             write_record(desk, turn, job, record);
         }
-        Question::Adopt { record, .. } => {
+        ProtocolQuestion::Adopt { record, .. } => {
             let joined = job.record.clone().joined(record.clone());
             if joined == job.record {
                 desk.reply(turn, job.requester, Answer::Accepted);
@@ -127,9 +127,11 @@ pub(crate) fn read(
 
 /// The record, or the stored cell, cannot be read. Its promises count all the same, so no question
 /// is answered. But a repair, which has the promises of the other owners, writes the record anew.
-fn lost(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
+fn lost(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<ProtocolJob>) {
     let record = match (&job.question, &job.at) {
-        (Question::Adopt { record, if_lost }, At::Record) if *if_lost == IfLost::WriteAnew => {
+        (ProtocolQuestion::Adopt { record, if_lost }, At::Record)
+            if *if_lost == IfLost::WriteAnew =>
+        {
             record
         }
         _ => {
@@ -151,7 +153,7 @@ fn lost(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
 }
 
 /// The stored cell is known, and the record read before it allows the promise.
-fn promise(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
+fn promise(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<ProtocolJob>) {
     let ballot = job.question.ballot();
     job.record
         .shed_value(job.stored.as_ref().map(|cell| cell.version));
@@ -172,7 +174,7 @@ fn promise(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
     write_record(desk, turn, job, record);
 }
 
-fn promised(desk: &mut Desk, turn: &mut Turn<'_>, job: &mut Job) {
+fn promised(desk: &mut Desk, turn: &mut Turn<'_>, job: &mut ProtocolJob) {
     let answer = Answer::Promised {
         stored: job.stored.take(),
         accepted: job.record.accepted.take(),
@@ -188,7 +190,7 @@ fn aged(desk: &Desk, record: &Record, mut cell: Cell) -> Cell {
     cell
 }
 
-fn write_record(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>, record: Record) {
+fn write_record(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<ProtocolJob>, record: Record) {
     let key = Key::new(Space::Protocol, &job.key);
     // Above all records of the key that may be gone: a compaction has purged the newest of them, perhaps,
     // and not yet an older one.
@@ -208,13 +210,13 @@ fn write_record(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>, record:
 pub(crate) fn wrote(
     desk: &mut Desk,
     turn: &mut Turn<'_>,
-    mut job: Box<Job>,
+    mut job: Box<ProtocolJob>,
     result: Result<StoreOutcome, StoreFailure>,
 ) {
     match result {
         Ok(StoreOutcome::Applied { .. }) => match job.question {
-            Question::Prepare { .. } => promised(desk, turn, &mut job),
-            Question::Accept { .. } | Question::Adopt { .. } => {
+            ProtocolQuestion::Prepare { .. } => promised(desk, turn, &mut job),
+            ProtocolQuestion::Accept { .. } | ProtocolQuestion::Adopt { .. } => {
                 desk.reply(turn, job.requester, Answer::Accepted);
             }
         },

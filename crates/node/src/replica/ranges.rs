@@ -19,7 +19,7 @@ use crate::compare::survey::{RangesBy, Survey, Surveyed};
 use crate::desk::{Desk, Order, Turn, refused};
 use crate::limits::{COMPARE_ANSWER_BYTES, COMPARE_LIST_BYTES};
 use crate::purpose::{Recipient, Requester};
-use crate::step::{Effect, StoreFailure};
+use crate::step::{Effect, Paged, StoreFailure};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, RangePrint, Refused};
 use dendra_base::{Cell, Key, Space};
@@ -136,7 +136,7 @@ pub(crate) fn listed(
     turn: &mut Turn<'_>,
     requester: Requester,
     shared: &SharedRecords,
-    result: Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>,
+    result: Paged,
 ) {
     let answer = match result {
         Err(failure) => Answer::Refused(refused(failure)),

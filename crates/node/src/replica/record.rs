@@ -16,7 +16,7 @@
 //! Not here: when records change (`protocol.rs`).
 //! See: docs/format/cluster.md, docs/protocol.md.
 
-use dendra_base::peer::{ANCESTORS_MAX, Ballot, Line, Proposal};
+use dendra_base::peer::{ANCESTORS_MAX, Ballot, Lineage, Proposal};
 use dendra_base::{Cell, CellRef, Key, Kind, Version};
 
 const FORMAT: u8 = 2;
@@ -119,9 +119,9 @@ impl Record {
     }
 
     /// The proposal that was accepted last, without its value.
-    pub(crate) fn line(&self) -> Option<Line> {
+    pub(crate) fn line(&self) -> Option<Lineage> {
         let accepted = self.accepted.as_ref()?;
-        Some(Line {
+        Some(Lineage {
             version: accepted.cell.version,
             ancestors: accepted.ancestors.clone(),
         })

@@ -17,10 +17,10 @@
 //! Not here: names and help texts for Prometheus (`exposition.rs`).
 
 use crate::admin::stages::Stages;
-pub(crate) use crate::admin::tally::{BUCKETS_NS, Histogram, Op, Tally};
+pub(crate) use crate::admin::tally::{BUCKETS_NS, Histogram, LoopCounter, OpLabel};
 use dendra_node::limits::MEMBERS_MAX;
 use dendra_node::rounds::{ROUND_BUCKETS_US, RoundTimes};
-use dendra_node::{MemberIndex, PeerHealth, Round, Rounds};
+use dendra_node::{MemberIndex, PeerHealth, Round, RoundStats};
 
 /// Which share of the node a piece of work is done from: see docs/overload.md, "Classes and their shares".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +38,12 @@ impl Share {
     pub(crate) const ALL: [Share; 4] = [Share::Points, Share::Writes, Share::Scans, Share::Peers];
 
     /// Of a client's request; `None` when it asks for no data.
-    pub(crate) fn of(op: Op) -> Option<Share> {
+    pub(crate) fn of(op: OpLabel) -> Option<Share> {
         match op {
-            Op::Get => Some(Share::Points),
-            Op::Put | Op::Delete => Some(Share::Writes),
-            Op::Scan => Some(Share::Scans),
-            Op::Status | Op::Other => None,
+            OpLabel::Get => Some(Share::Points),
+            OpLabel::Put | OpLabel::Delete => Some(Share::Writes),
+            OpLabel::Scan => Some(Share::Scans),
+            OpLabel::Status | OpLabel::Other => None,
         }
     }
 
@@ -60,7 +60,7 @@ impl Share {
 /// The part that refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Refused {
+pub(crate) enum RefusalCause {
     /// Too many requests wait for the log or the store pool.
     Requests,
     /// Too many bytes of bodies and answers are under way.
@@ -81,30 +81,30 @@ pub(crate) enum Refused {
     Delay,
 }
 
-impl Refused {
-    pub(crate) const ALL: [Refused; 9] = [
-        Refused::Requests,
-        Refused::Bytes,
-        Refused::StoreQueue,
-        Refused::LogQueue,
-        Refused::Engine,
-        Refused::Disk,
-        Refused::Deadline,
-        Refused::Unfit,
-        Refused::Delay,
+impl RefusalCause {
+    pub(crate) const ALL: [RefusalCause; 9] = [
+        RefusalCause::Requests,
+        RefusalCause::Bytes,
+        RefusalCause::StoreQueue,
+        RefusalCause::LogQueue,
+        RefusalCause::Engine,
+        RefusalCause::Disk,
+        RefusalCause::Deadline,
+        RefusalCause::Unfit,
+        RefusalCause::Delay,
     ];
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Refused::Requests => "requests",
-            Refused::Bytes => "bytes",
-            Refused::StoreQueue => "store_queue",
-            Refused::LogQueue => "log_queue",
-            Refused::Engine => "engine",
-            Refused::Disk => "disk",
-            Refused::Deadline => "deadline",
-            Refused::Unfit => "unfit",
-            Refused::Delay => "delay",
+            RefusalCause::Requests => "requests",
+            RefusalCause::Bytes => "bytes",
+            RefusalCause::StoreQueue => "store_queue",
+            RefusalCause::LogQueue => "log_queue",
+            RefusalCause::Engine => "engine",
+            RefusalCause::Disk => "disk",
+            RefusalCause::Deadline => "deadline",
+            RefusalCause::Unfit => "unfit",
+            RefusalCause::Delay => "delay",
         }
     }
 }
@@ -115,8 +115,8 @@ pub(crate) const CLASSES: usize = 5;
 /// How long one kind of round took, as the loop's node counts it.
 #[derive(Debug, Default)]
 pub(crate) struct RoundTally {
-    pub(crate) buckets: [Tally; ROUND_BUCKETS_US.len() + 1],
-    pub(crate) sum_us: Tally,
+    pub(crate) buckets: [LoopCounter; ROUND_BUCKETS_US.len() + 1],
+    pub(crate) sum_us: LoopCounter,
 }
 
 impl RoundTally {
@@ -132,7 +132,7 @@ impl RoundTally {
 #[derive(Debug, Default)]
 pub(crate) struct RoundTallies {
     times: [RoundTally; Round::ALL.len()],
-    pub(crate) hedges: Tally,
+    pub(crate) hedges: LoopCounter,
 }
 
 impl RoundTallies {
@@ -142,7 +142,7 @@ impl RoundTallies {
     }
 
     /// Replaces everything. Requires: called by the one writer.
-    pub(crate) fn set(&self, rounds: &Rounds) {
+    pub(crate) fn set(&self, rounds: &RoundStats) {
         for round in Round::ALL {
             self.of(round).set(rounds.of(round));
         }
@@ -153,8 +153,8 @@ impl RoundTallies {
 /// A loop's expectations of one other member; zero until it has asked it.
 #[derive(Debug, Default)]
 pub(crate) struct PeerTally {
-    pub(crate) latency_us: Tally,
-    pub(crate) patience_us: Tally,
+    pub(crate) latency_us: LoopCounter,
+    pub(crate) patience_us: LoopCounter,
 }
 
 /// A loop's expectations of all other members.
@@ -186,53 +186,53 @@ impl PeerTallies {
 /// All counters of one event loop.
 #[derive(Debug, Default)]
 pub(crate) struct LoopMetrics {
-    pub(crate) requests: [[Tally; CLASSES]; Op::ALL.len()],
-    pub(crate) latency: [Histogram; Op::ALL.len()],
+    pub(crate) requests: [[LoopCounter; CLASSES]; OpLabel::ALL.len()],
+    pub(crate) latency: [Histogram; OpLabel::ALL.len()],
     pub(crate) stages: Stages,
-    pub(crate) refused: [[Tally; Refused::ALL.len()]; Share::ALL.len()],
+    pub(crate) refused: [[LoopCounter; RefusalCause::ALL.len()]; Share::ALL.len()],
     /// Requests and orders that nothing refused.
-    pub(crate) admitted: [Tally; Share::ALL.len()],
+    pub(crate) admitted: [LoopCounter; Share::ALL.len()],
     /// Socket reads that returned bytes, and the bytes.
-    pub(crate) reads: Tally,
-    pub(crate) read_bytes: Tally,
+    pub(crate) reads: LoopCounter,
+    pub(crate) read_bytes: LoopCounter,
     /// Socket writes that took bytes, and the bytes.
-    pub(crate) writes: Tally,
-    pub(crate) write_bytes: Tally,
+    pub(crate) writes: LoopCounter,
+    pub(crate) write_bytes: LoopCounter,
     /// Connections taken over, and closed because a deadline passed.
-    pub(crate) accepted: Tally,
-    pub(crate) timed_out: Tally,
+    pub(crate) accepted: LoopCounter,
+    pub(crate) timed_out: LoopCounter,
     /// Requests that wait and bytes that are held, as of the last sweep: within 100 ms.
-    pub(crate) requests_held: Tally,
-    pub(crate) bytes_held: Tally,
+    pub(crate) requests_held: LoopCounter,
+    pub(crate) bytes_held: LoopCounter,
     /// How long requests wait for the loop, whether they stand in line, and how many: as of the last sweep.
-    pub(crate) standing_us: Tally,
-    pub(crate) is_standing: Tally,
-    pub(crate) standing: Tally,
+    pub(crate) standing_us: LoopCounter,
+    pub(crate) is_standing: LoopCounter,
+    pub(crate) standing: LoopCounter,
     /// Connections whose client was gone when its request was called.
-    pub(crate) abandoned: Tally,
+    pub(crate) abandoned: LoopCounter,
     /// Operations whose client hung up while they waited, and that ended early or went on without
     /// it.
-    pub(crate) hung_up: Tally,
+    pub(crate) hung_up: LoopCounter,
     /// Orders of members that were cancelled before they were begun.
-    pub(crate) cancelled: Tally,
+    pub(crate) cancelled: LoopCounter,
     /// Bytes that clients stand in line for, as of the last sweep.
-    pub(crate) bytes_waiting: Tally,
+    pub(crate) bytes_waiting: LoopCounter,
     /// Reads that went to the store pool.
-    pub(crate) pooled: Tally,
+    pub(crate) pooled: LoopCounter,
     /// Operations and scans that the loop's node works on, as of the last sweep.
-    pub(crate) operations: Tally,
+    pub(crate) operations: LoopCounter,
     /// How long rounds took, and which members they waited for, as of the last sweep.
     pub(crate) rounds: RoundTallies,
     /// How often copies of one version were seen to differ, as of the last sweep.
-    pub(crate) disputes: Tally,
+    pub(crate) disputes: LoopCounter,
     pub(crate) peers: PeerTallies,
     /// Values whose checksum did not fit on the way out.
-    pub(crate) damaged: Tally,
+    pub(crate) damaged: LoopCounter,
 }
 
 impl LoopMetrics {
     /// Notes one finished request.
-    pub(crate) fn note(&self, op: Op, status: u16, took_ns: u64) {
+    pub(crate) fn note(&self, op: OpLabel, status: u16, took_ns: u64) {
         let class = usize::from(status / 100).clamp(1, CLASSES) - 1;
         self.requests[op as usize][class].add(1);
         self.latency[op as usize].note(took_ns, 1);
@@ -244,12 +244,12 @@ impl LoopMetrics {
     }
 
     /// Notes one refusal.
-    pub(crate) fn refuse(&self, share: Share, gate: Refused) {
+    pub(crate) fn refuse(&self, share: Share, gate: RefusalCause) {
         self.refused[share as usize][gate as usize].add(1);
     }
 
     /// Notes the result of a member's order.
-    pub(crate) fn note_order(&self, offered: Result<(), Refused>) {
+    pub(crate) fn note_order(&self, offered: Result<(), RefusalCause>) {
         match offered {
             Ok(()) => self.admitted[Share::Peers as usize].add(1),
             Err(gate) => self.refuse(Share::Peers, gate),
@@ -264,17 +264,17 @@ mod tests {
     #[test]
     fn a_latency_falls_into_the_first_bucket_that_holds_it() {
         let metrics = LoopMetrics::default();
-        metrics.note(Op::Get, 200, 250);
-        metrics.note(Op::Get, 404, 251);
-        metrics.note(Op::Get, 503, 11_000_000_000);
-        let latency = &metrics.latency[Op::Get as usize];
+        metrics.note(OpLabel::Get, 200, 250);
+        metrics.note(OpLabel::Get, 404, 251);
+        metrics.note(OpLabel::Get, 503, 11_000_000_000);
+        let latency = &metrics.latency[OpLabel::Get as usize];
         assert_eq!(latency.buckets[0].read(), 1);
         assert_eq!(latency.buckets[1].read(), 1);
         assert_eq!(latency.buckets[BUCKETS_NS.len()].read(), 1);
         assert_eq!(latency.sum_ns.read(), 11_000_000_501);
-        let classes: Vec<u64> = metrics.requests[Op::Get as usize]
+        let classes: Vec<u64> = metrics.requests[OpLabel::Get as usize]
             .iter()
-            .map(Tally::read)
+            .map(LoopCounter::read)
             .collect();
         assert_eq!(classes, [0, 1, 0, 1, 1]);
         assert_eq!(metrics.admitted[Share::Points as usize].read(), 2);

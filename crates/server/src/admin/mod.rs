@@ -60,7 +60,7 @@ use dendra_wire::{Hosts, Refusal};
 use exposition::Numbers;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use metrics::{Refused, Share};
+use metrics::{RefusalCause, Share};
 use prometheus_client::registry::Registry;
 use std::collections::VecDeque;
 use std::io;
@@ -121,7 +121,7 @@ pub(crate) fn start(
     let thread = std::thread::Builder::new()
         .name("admin".to_owned())
         .spawn(move || {
-            let _seat = profile::register(profile::Kind::Admin);
+            let _seat = profile::register(profile::ThreadKind::Admin);
             runtime.block_on(accept(socket, router(plane), node, border, stopped));
         })
         .map_err(failed)?;
@@ -192,9 +192,9 @@ async fn accept(
 
 /// The connections that are open, oldest first.
 #[derive(Default)]
-struct Guests(VecDeque<Guest>);
+struct Guests(VecDeque<AdminConnection>);
 
-struct Guest {
+struct AdminConnection {
     /// Is an answer being computed?
     is_at_work: Arc<AtomicBool>,
     task: Task<()>,
@@ -205,7 +205,7 @@ impl Guests {
     fn welcome(&mut self, stream: TcpStream, router: &Router, border: &Border) {
         self.0.retain(|guest| !guest.task.is_finished());
         if self.0.len() >= limits::ADMIN_CONNECTIONS_MAX {
-            let is_idle = |guest: &Guest| !guest.is_at_work.load(Ordering::Relaxed);
+            let is_idle = |guest: &AdminConnection| !guest.is_at_work.load(Ordering::Relaxed);
             // At work are profiles at most, one of each kind.
             let oldest = self.0.iter().position(is_idle).unwrap_or(0);
             if let Some(guest) = self.0.remove(oldest) {
@@ -222,7 +222,7 @@ impl Guests {
         let router = router.clone().layer(axum::Extension(source));
         let border = border.clone();
         let task = tokio::spawn(enter(stream, source, border, router.layer(mark)));
-        self.0.push_back(Guest { is_at_work, task });
+        self.0.push_back(AdminConnection { is_at_work, task });
     }
 }
 
@@ -717,7 +717,7 @@ fn queues(shared: &Shared) -> serde_json::Value {
 /// Requests of each class that were let in and refused since the start.
 fn classes(shared: &Shared) -> serde_json::Value {
     let classes = Share::ALL.map(|share| {
-        let refused = Refused::ALL.map(|what| {
+        let refused = RefusalCause::ALL.map(|what| {
             let count = exposition::refused(shared, share, what);
             (what.as_str().to_owned(), serde_json::json!(count))
         });

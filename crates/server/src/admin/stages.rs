@@ -20,7 +20,7 @@
 //! help texts (`exposition.rs`).
 //! See: docs/lab/profiles.md, section "Stages".
 
-use crate::admin::tally::{Histogram, Op};
+use crate::admin::tally::{Histogram, OpLabel};
 use crate::event_loop::clock;
 use std::cell::Cell;
 
@@ -74,24 +74,24 @@ impl RequestStage {
     }
 
     /// The stages that requests of `op` can meet, in their order.
-    pub(crate) fn of(op: Op) -> &'static [RequestStage] {
+    pub(crate) fn of(op: OpLabel) -> &'static [RequestStage] {
         use RequestStage::{Engine, Form, Parse, Queue, ReplicaWait, WalWait, Write};
         match op {
-            Op::Get => &[Parse, Queue, Engine, ReplicaWait, Form, Write],
-            Op::Put | Op::Delete => &[Parse, Engine, WalWait, ReplicaWait, Form, Write],
-            Op::Scan => &[Parse, Queue, Engine, ReplicaWait, Write],
-            Op::Status | Op::Other => &[],
+            OpLabel::Get => &[Parse, Queue, Engine, ReplicaWait, Form, Write],
+            OpLabel::Put | OpLabel::Delete => &[Parse, Engine, WalWait, ReplicaWait, Form, Write],
+            OpLabel::Scan => &[Parse, Queue, Engine, ReplicaWait, Write],
+            OpLabel::Status | OpLabel::Other => &[],
         }
     }
 }
 
 /// The stage histograms of one thread.
 #[derive(Debug, Default)]
-pub(crate) struct Stages([[Histogram; RequestStage::ALL.len()]; Op::ALL.len()]);
+pub(crate) struct Stages([[Histogram; RequestStage::ALL.len()]; OpLabel::ALL.len()]);
 
 impl Stages {
     /// Durations of `stage` in requests of `op`.
-    pub(crate) fn of(&self, op: Op, stage: RequestStage) -> &Histogram {
+    pub(crate) fn of(&self, op: OpLabel, stage: RequestStage) -> &Histogram {
         &self.0[op as usize][stage as usize]
     }
 }
@@ -121,7 +121,7 @@ impl Watch {
 
     /// Notes the time since the last lap as `stage`.
     #[inline]
-    pub(crate) fn lap(&mut self, stages: &Stages, op: Op, stage: RequestStage) {
+    pub(crate) fn lap(&mut self, stages: &Stages, op: OpLabel, stage: RequestStage) {
         if self.is_on() {
             let now_ns = clock::monotonic_ns();
             let took_ns = now_ns.saturating_sub(self.lap_ns);
@@ -177,12 +177,12 @@ impl Draw {
 
 /// Measured requests whose answers wait in a connection's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Unsent([u16; Op::ALL.len()]);
+pub(crate) struct Unsent([u16; OpLabel::ALL.len()]);
 
 impl Unsent {
     /// The answer of a request with `watch` is in the output.
     #[inline]
-    pub(crate) fn add(&mut self, op: Op, watch: Watch) {
+    pub(crate) fn add(&mut self, op: OpLabel, watch: Watch) {
         if watch.is_on() {
             let count = &mut self.0[op as usize];
             *count = count.saturating_add(1);
@@ -202,7 +202,7 @@ impl Unsent {
     pub(crate) fn sent(self, watch: Watch, stages: &Stages) {
         if watch.is_on() {
             let took_ns = clock::monotonic_ns().saturating_sub(watch.lap_ns);
-            for (op, count) in Op::ALL.into_iter().zip(self.0) {
+            for (op, count) in OpLabel::ALL.into_iter().zip(self.0) {
                 stages
                     .of(op, RequestStage::Write)
                     .note(took_ns, count.into());
@@ -232,9 +232,9 @@ mod tests {
     fn laps_of_a_drawn_request_add_up_to_its_time_and_others_note_nothing() {
         let stages = Stages::default();
         let mut off = Watch::OFF;
-        off.lap(&stages, Op::Get, RequestStage::Parse);
+        off.lap(&stages, OpLabel::Get, RequestStage::Parse);
         off.restart();
-        assert_eq!(stages.of(Op::Get, RequestStage::Parse).count(), 0);
+        assert_eq!(stages.of(OpLabel::Get, RequestStage::Parse).count(), 0);
         assert!(!off.is_on());
 
         let began_ns = clock::monotonic_ns();
@@ -245,16 +245,22 @@ mod tests {
             RequestStage::ReplicaWait,
             RequestStage::Form,
         ] {
-            watch.lap(&stages, Op::Get, stage);
+            watch.lap(&stages, OpLabel::Get, stage);
         }
         let whole_ns = clock::monotonic_ns() - began_ns;
         let sum: u64 = RequestStage::ALL
             .into_iter()
-            .map(|stage| stages.of(Op::Get, stage).sum_ns.read())
+            .map(|stage| stages.of(OpLabel::Get, stage).sum_ns.read())
             .sum();
         assert!(sum <= whole_ns, "{sum} of {whole_ns}");
-        assert_eq!(stages.of(Op::Get, RequestStage::ReplicaWait).count(), 1);
-        assert_eq!(stages.of(Op::Put, RequestStage::ReplicaWait).count(), 0);
+        assert_eq!(
+            stages.of(OpLabel::Get, RequestStage::ReplicaWait).count(),
+            1
+        );
+        assert_eq!(
+            stages.of(OpLabel::Put, RequestStage::ReplicaWait).count(),
+            0
+        );
     }
 
     #[test]
@@ -262,22 +268,22 @@ mod tests {
         let stages = Stages::default();
         let mut unsent = Unsent::default();
         assert!(!unsent.watch().is_on(), "nothing measured, no clock");
-        unsent.add(Op::Get, Watch::OFF);
+        unsent.add(OpLabel::Get, Watch::OFF);
         assert_eq!(unsent, Unsent::default());
-        unsent.add(Op::Get, Watch::started());
-        unsent.add(Op::Get, Watch::started());
-        unsent.add(Op::Put, Watch::started());
+        unsent.add(OpLabel::Get, Watch::started());
+        unsent.add(OpLabel::Get, Watch::started());
+        unsent.add(OpLabel::Put, Watch::started());
         unsent.sent(unsent.watch(), &stages);
-        assert_eq!(stages.of(Op::Get, RequestStage::Write).count(), 2);
-        assert_eq!(stages.of(Op::Put, RequestStage::Write).count(), 1);
-        assert_eq!(stages.of(Op::Scan, RequestStage::Write).count(), 0);
+        assert_eq!(stages.of(OpLabel::Get, RequestStage::Write).count(), 2);
+        assert_eq!(stages.of(OpLabel::Put, RequestStage::Write).count(), 1);
+        assert_eq!(stages.of(OpLabel::Scan, RequestStage::Write).count(), 0);
     }
 
     #[test]
     fn every_stage_is_met_by_some_request() {
         for stage in RequestStage::ALL {
             assert!(
-                Op::ALL
+                OpLabel::ALL
                     .into_iter()
                     .any(|op| RequestStage::of(op).contains(&stage)),
                 "{stage:?}"

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number with one writer and any number of readers.
 #[derive(Debug, Default)]
-pub(crate) struct Tally(AtomicU64);
+pub(crate) struct LoopCounter(AtomicU64);
 
-impl Tally {
+impl LoopCounter {
     /// Adds `n`. Requires: called by the one writer.
     pub(crate) fn add(&self, n: u64) {
         let value = self.0.load(Ordering::Relaxed);
@@ -32,7 +32,7 @@ impl Tally {
 /// The operation of a request, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Op {
+pub(crate) enum OpLabel {
     Get,
     Put,
     Delete,
@@ -41,24 +41,24 @@ pub(crate) enum Op {
     Other,
 }
 
-impl Op {
-    pub(crate) const ALL: [Op; 6] = [
-        Op::Get,
-        Op::Put,
-        Op::Delete,
-        Op::Scan,
-        Op::Status,
-        Op::Other,
+impl OpLabel {
+    pub(crate) const ALL: [OpLabel; 6] = [
+        OpLabel::Get,
+        OpLabel::Put,
+        OpLabel::Delete,
+        OpLabel::Scan,
+        OpLabel::Status,
+        OpLabel::Other,
     ];
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Op::Get => "get",
-            Op::Put => "put",
-            Op::Delete => "delete",
-            Op::Scan => "scan",
-            Op::Status => "status",
-            Op::Other => "other",
+            OpLabel::Get => "get",
+            OpLabel::Put => "put",
+            OpLabel::Delete => "delete",
+            OpLabel::Scan => "scan",
+            OpLabel::Status => "status",
+            OpLabel::Other => "other",
         }
     }
 }
@@ -94,8 +94,8 @@ pub(crate) const BUCKETS_NS: [u64; 24] = [
 /// How long something took, with one writer.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    pub(crate) buckets: [Tally; BUCKETS_NS.len() + 1],
-    pub(crate) sum_ns: Tally,
+    pub(crate) buckets: [LoopCounter; BUCKETS_NS.len() + 1],
+    pub(crate) sum_ns: LoopCounter,
 }
 
 impl Histogram {
@@ -109,6 +109,6 @@ impl Histogram {
     /// How often it was noted.
     #[cfg(test)]
     pub(crate) fn count(&self) -> u64 {
-        self.buckets.iter().map(Tally::read).sum()
+        self.buckets.iter().map(LoopCounter::read).sum()
     }
 }

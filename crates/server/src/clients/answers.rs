@@ -14,7 +14,7 @@
 //! (`backend.rs`).
 //! See: docs/api.md.
 
-use crate::admin::metrics::{Op, Refused, Share};
+use crate::admin::metrics::{OpLabel, RefusalCause, Share};
 use crate::backend::Backend;
 use crate::clients::finished::Finished;
 use crate::clients::status::{self, Terms};
@@ -54,7 +54,7 @@ impl Answers<'_> {
                 let (lane, condition) = (self.lane, pending.condition);
                 show(lane, self.out, condition, &terms, stored.as_stored(), cell)
             }
-            Outcome::Stored { version } if pending.op == Op::Delete => {
+            Outcome::Stored { version } if pending.op == OpLabel::Delete => {
                 status::write(self.out, &terms, &Outcome::Deleted { version }, b"")
             }
             Outcome::ConditionFailed {
@@ -76,7 +76,7 @@ impl Answers<'_> {
     }
 
     /// Forms the answer of a request that failed; returns its status.
-    pub(crate) fn fail(&mut self, op: Op, terms: &Terms, finished: Option<&Finished>) -> u16 {
+    pub(crate) fn fail(&mut self, op: OpLabel, terms: &Terms, finished: Option<&Finished>) -> u16 {
         match finished {
             Some(Finished::Outcome { outcome, .. }) => self.fail_with(op, terms, outcome),
             Some(Finished::Refused(refused)) => {
@@ -95,15 +95,17 @@ impl Answers<'_> {
             }
             Some(Finished::Page { .. } | Finished::Reply(_)) | None => {
                 let known = match op {
-                    Op::Put | Op::Delete => Known::Unknown,
-                    Op::Get | Op::Scan | Op::Status | Op::Other => Known::NotApplied,
+                    OpLabel::Put | OpLabel::Delete => Known::Unknown,
+                    OpLabel::Get | OpLabel::Scan | OpLabel::Status | OpLabel::Other => {
+                        Known::NotApplied
+                    }
                 };
                 status::write(self.out, terms, &terms.not_enough(known), b"")
             }
         }
     }
 
-    fn fail_with(&mut self, op: Op, terms: &Terms, outcome: &Outcome) -> u16 {
+    fn fail_with(&mut self, op: OpLabel, terms: &Terms, outcome: &Outcome) -> u16 {
         if let Outcome::Overloaded { refusal } = outcome
             && let Some(share) = Share::of(op)
         {
@@ -140,8 +142,8 @@ pub(crate) fn show(
         return status::write_refusal(out, terms.style, &Refusal::damaged());
     }
     if !has_room(lane, &cell) {
-        lane.metrics().refuse(Share::Points, Refused::Bytes);
-        return status::write_refusal(out, terms.style, &status::refused(Refused::Bytes));
+        lane.metrics().refuse(Share::Points, RefusalCause::Bytes);
+        return status::write_refusal(out, terms.style, &status::refused(RefusalCause::Bytes));
     }
     let found = Outcome::Found {
         version: cell.version,

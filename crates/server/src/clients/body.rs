@@ -17,7 +17,7 @@
 //! `wire`).
 //! See: docs/overload.md.
 
-use crate::admin::metrics::{Refused, Share};
+use crate::admin::metrics::{RefusalCause, Share};
 use crate::admin::stages::Watch;
 use crate::clients::input::Input;
 use crate::clients::room::{Room, Rooms, Turnover};
@@ -27,7 +27,7 @@ use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use dendra_base::Key;
 use dendra_wire::Refusal;
-use dendra_wire::http::{ChunkDecoder, Step};
+use dendra_wire::http::{ChunkDecoder, ChunkItem};
 use dendra_wire::route::Entity;
 use std::rc::Rc;
 use std::time::Duration;
@@ -72,15 +72,15 @@ impl BodyReader {
                     *left -= n as u64;
                 }
                 BodyReader::Chunked(decoder) => match decoder.decode(input.data())? {
-                    Step::More { consumed } => {
+                    ChunkItem::More { consumed } => {
                         input.consume(consumed);
                         return Ok(Taken::More);
                     }
-                    Step::Data { start, end } => {
+                    ChunkItem::Data { start, end } => {
                         sink(&input.data()[start..end]);
                         input.consume(end);
                     }
-                    Step::End { consumed } => {
+                    ChunkItem::End { consumed } => {
                         input.consume(consumed);
                         return Ok(Taken::All);
                     }
@@ -200,8 +200,10 @@ impl Inflow {
         loop {
             if let Some(bytes) = self.lacking(socket.input()) {
                 let Some(rooms) = self.wait_for_room(socket, bytes, timeout).await else {
-                    lane.metrics().refuse(Share::Writes, Refused::Bytes);
-                    return Err(NoBody::Refused(status::refused(Refused::Bytes).closing()));
+                    lane.metrics().refuse(Share::Writes, RefusalCause::Bytes);
+                    return Err(NoBody::Refused(
+                        status::refused(RefusalCause::Bytes).closing(),
+                    ));
                 };
                 let now_us = lane.now_us();
                 // The wait for room was not the sender's delay.

@@ -12,8 +12,8 @@
 //!
 //! Not here: the bytes of an answer (`answers.rs`), where a connection waits (`seat.rs`).
 
-use crate::admin::metrics::Refused;
-use crate::disk::scan_job::Scan;
+use crate::admin::metrics::RefusalCause;
+use crate::disk::scan_job::ScanJob;
 use bytes::Bytes;
 use dendra_base::Cell;
 use dendra_base::peer::{Answer, Range};
@@ -34,7 +34,7 @@ pub(crate) enum Finished {
         cell: Option<Cell>,
     },
     /// A queue, a gate or the disk of this node refused; nothing changed.
-    Refused(Refused),
+    Refused(RefusalCause),
     /// Bytes on disk are not those that were written.
     Damaged,
     /// An engine of others did not do it: the answer that says why.
@@ -42,9 +42,9 @@ pub(crate) enum Finished {
     /// The engine or a worker failed; the log has the reason, and nothing changed.
     Failed,
     /// The next chunk of a scan of the own store.
-    Chunk(Box<Scan>),
+    Chunk(Box<ScanJob>),
     /// A chunk of a scan of the own store could not be made to its end; was it damage?
-    ChunkFailed(Box<Scan>, bool),
+    ChunkFailed(Box<ScanJob>, bool),
     /// A page of a scan of the cluster.
     Page {
         /// Live records.
@@ -63,7 +63,7 @@ impl From<WriteOutcome> for Finished {
         let outcome = match outcome {
             WriteOutcome::Applied { version } => Outcome::Stored { version },
             WriteOutcome::GuardFailed { current } => Outcome::ConditionFailed { current },
-            WriteOutcome::NoRoom => return Finished::Refused(Refused::Disk),
+            WriteOutcome::NoRoom => return Finished::Refused(RefusalCause::Disk),
             WriteOutcome::NotApplied => return Finished::Failed,
         };
         Finished::Outcome {

@@ -16,7 +16,7 @@ use crate::event_loop::handover::{ChunkTerms, NoChunk, ScanChunk, WalkEnd};
 use bytes::Bytes;
 use dendra_base::peer::Range;
 use dendra_wire::http::Framing;
-use dendra_wire::http::records::{self, Show};
+use dendra_wire::http::records::{self, ShownPart};
 use dendra_wire::route::{Direction, Scan as Query};
 
 /// The range of a query, in the words of members.
@@ -28,7 +28,7 @@ fn range_of(query: &Query) -> Range {
         start: raw(&query.start),
         end: is_bounded.then(|| raw(&query.end)),
         is_reverse: query.direction == Direction::Backward,
-        is_keys_only: query.show == Show::KeysOnly,
+        is_keys_only: query.show == ShownPart::KeysOnly,
     }
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct PageWalk {
     rest: Option<Range>,
     left: Option<u64>,
     framing: Framing,
-    show: Show,
+    show: ShownPart,
     direction: Direction,
     /// The record that was shown last.
     last: Bytes,

@@ -36,7 +36,7 @@ pub(crate) type RoomPermit = LocalPermit<Rc<LocalGate<Arc<Gate>>>, Arc<Gate>>;
 
 /// Bytes that may be held at once on a node, as all loops share them.
 #[derive(Debug)]
-pub(crate) struct Space {
+pub(crate) struct RoomBudget {
     gate: Arc<Gate>,
     /// Bytes that may stand in line on one loop.
     line_max: u64,
@@ -44,10 +44,10 @@ pub(crate) struct Space {
     lacked_us: AtomicU64,
 }
 
-impl Space {
+impl RoomBudget {
     /// Room for `bytes`.
-    pub(crate) fn new(bytes: usize) -> Space {
-        Space {
+    pub(crate) fn new(bytes: usize) -> RoomBudget {
+        RoomBudget {
             gate: Arc::new(Gate::new(bytes as u64)),
             line_max: bytes as u64,
             lacked_us: AtomicU64::new(0),
@@ -55,7 +55,7 @@ impl Space {
     }
 
     /// The same with a line for so many.
-    pub(crate) fn with_line(mut self, bytes: usize) -> Space {
+    pub(crate) fn with_line(mut self, bytes: usize) -> RoomBudget {
         self.line_max = bytes as u64;
         self
     }
@@ -72,7 +72,7 @@ impl Space {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct RoomWaiter {
     number: u64,
     bytes: u64,
     seat: Rc<Seat>,
@@ -80,17 +80,17 @@ struct Waiting {
 
 /// The bytes of one address that clients come from.
 #[derive(Debug, Default)]
-struct Source {
+struct AddressShare {
     held: u64,
-    line: VecDeque<Waiting>,
+    line: VecDeque<RoomWaiter>,
 }
 
-/// One loop's door to a [`Space`].
+/// One loop's door to a [`RoomBudget`].
 #[derive(Debug)]
 pub(crate) struct Rooms {
-    space: Arc<Space>,
+    space: Arc<RoomBudget>,
     gate: Rc<LocalGate<Arc<Gate>>>,
-    sources: RefCell<BTreeMap<IpAddr, Source>>,
+    sources: RefCell<BTreeMap<IpAddr, AddressShare>>,
     waiting_bytes: Cell<u64>,
     next_number: Cell<u64>,
 }
@@ -134,13 +134,13 @@ impl Drop for Room {
 }
 
 /// A place in the line, left when dropped.
-struct Place<'a> {
+struct LinePlace<'a> {
     rooms: &'a Rooms,
     source: IpAddr,
     number: u64,
 }
 
-impl Drop for Place<'_> {
+impl Drop for LinePlace<'_> {
     fn drop(&mut self) {
         let rooms = self.rooms;
         rooms.forget(self.source, |source| {
@@ -155,7 +155,7 @@ impl Drop for Place<'_> {
 
 impl Rooms {
     /// The door of one of `loops` loops.
-    pub(crate) fn new(space: &Arc<Space>, loops: usize) -> Rooms {
+    pub(crate) fn new(space: &Arc<RoomBudget>, loops: usize) -> Rooms {
         Rooms {
             space: Arc::clone(space),
             gate: Rc::new(LocalGate::new(Arc::clone(&space.gate), loops)),
@@ -250,26 +250,26 @@ impl Rooms {
         .await
     }
 
-    fn line_up(&self, seat: &Rc<Seat>, source: IpAddr, bytes: u64) -> Place<'_> {
+    fn line_up(&self, seat: &Rc<Seat>, source: IpAddr, bytes: u64) -> LinePlace<'_> {
         let number = self.next_number.get();
         self.next_number.set(number + 1);
         self.waiting_bytes.set(self.waiting_bytes.get() + bytes);
         let seat = Rc::clone(seat);
         let mut sources = self.sources.borrow_mut();
         let line = &mut sources.entry(source).or_default().line;
-        line.push_back(Waiting {
+        line.push_back(RoomWaiter {
             number,
             bytes,
             seat,
         });
-        Place {
+        LinePlace {
             rooms: self,
             source,
             number,
         }
     }
 
-    fn forget(&self, address: IpAddr, what: impl FnOnce(&mut Source)) {
+    fn forget(&self, address: IpAddr, what: impl FnOnce(&mut AddressShare)) {
         let mut sources = self.sources.borrow_mut();
         let source = sources.entry(address).or_default();
         what(source);
@@ -372,7 +372,7 @@ mod tests {
     const YOURS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
     fn rooms(bytes: usize) -> Rc<Rooms> {
-        Rc::new(Rooms::new(&Arc::new(Space::new(bytes)), 1))
+        Rc::new(Rooms::new(&Arc::new(RoomBudget::new(bytes)), 1))
     }
 
     #[test]

@@ -19,7 +19,7 @@
 //! Not here: the meaning of the bytes, and the waits of a connection (`connection/`).
 //! See: docs/overload.md, "Classes and their shares" and "Clients that hang up".
 
-use crate::admin::metrics::Op;
+use crate::admin::metrics::OpLabel;
 use crate::admin::stages::{Unsent, Watch};
 use crate::clients::input::Input;
 use crate::clients::room::{Room, Turnover};
@@ -261,7 +261,7 @@ impl Socket {
 
     /// The answer of a request with `watch` is in the output.
     #[inline]
-    pub(crate) fn add_unsent(&mut self, op: Op, watch: Watch) {
+    pub(crate) fn add_unsent(&mut self, op: OpLabel, watch: Watch) {
         self.unsent.add(op, watch);
     }
 

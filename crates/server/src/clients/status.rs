@@ -12,7 +12,7 @@
 //! Not here: the bytes themselves (crate `wire`, `http::response`), refusals of unreadable requests.
 //! See: docs/api.md.
 
-use crate::admin::metrics::Refused;
+use crate::admin::metrics::RefusalCause;
 use crate::limits;
 use dendra_base::{CellRef, Consistency, Durability, Quorum};
 use dendra_node::{Known, Outcome};
@@ -35,7 +35,7 @@ impl Terms {
         style: Style,
         quorum: Quorum,
         durability: Durability,
-        routes: &dendra_wire::Settings,
+        routes: &dendra_wire::RequestRules,
     ) -> Terms {
         Terms {
             style,
@@ -109,7 +109,7 @@ pub(crate) fn write(out: &mut Vec<u8>, terms: &Terms, outcome: &Outcome, value: 
             412
         }
         Outcome::Overloaded { refusal } => write_refusal(out, style, &refused(refusal.into())),
-        Outcome::DeadlinePassed => write_refusal(out, style, &refused(Refused::Deadline)),
+        Outcome::DeadlinePassed => write_refusal(out, style, &refused(RefusalCause::Deadline)),
         Outcome::Abandoned => write_refusal(out, style, &abandoned()),
         Outcome::Unreachable {
             up, needed, from, ..
@@ -143,17 +143,17 @@ pub(crate) fn write_refusal(out: &mut Vec<u8>, style: Style, refusal: &Refusal) 
 }
 
 /// The answer for a refusal by a gate, a queue or the engine.
-pub(crate) fn refused(what: Refused) -> Refusal {
+pub(crate) fn refused(what: RefusalCause) -> Refusal {
     let message = match what {
-        Refused::Requests => "too many requests are in flight",
-        Refused::Bytes => "too many bytes of values are under way",
-        Refused::StoreQueue => "the queue of the store pool is full",
-        Refused::LogQueue => "the queue of the log is full",
-        Refused::Engine => "flushes or compactions are behind",
-        Refused::Disk => return Refusal::disk_full(limits::RETRY_AFTER_DISK_FULL_S),
-        Refused::Deadline => return Refusal::expired_in_queue(retry_after_s()),
-        Refused::Unfit => return failed(),
-        Refused::Delay => "more requests arrive than the processor serves",
+        RefusalCause::Requests => "too many requests are in flight",
+        RefusalCause::Bytes => "too many bytes of values are under way",
+        RefusalCause::StoreQueue => "the queue of the store pool is full",
+        RefusalCause::LogQueue => "the queue of the log is full",
+        RefusalCause::Engine => "flushes or compactions are behind",
+        RefusalCause::Disk => return Refusal::disk_full(limits::RETRY_AFTER_DISK_FULL_S),
+        RefusalCause::Deadline => return Refusal::expired_in_queue(retry_after_s()),
+        RefusalCause::Unfit => return failed(),
+        RefusalCause::Delay => "more requests arrive than the processor serves",
     };
     Refusal::overloaded(message, retry_after_s())
 }
@@ -186,13 +186,13 @@ pub(crate) fn failed() -> Refusal {
     .knowing(Known::NotApplied)
 }
 
-impl From<dendra_node::Refusal> for Refused {
-    fn from(refusal: dendra_node::Refusal) -> Refused {
+impl From<dendra_node::RefusedBy> for RefusalCause {
+    fn from(refusal: dendra_node::RefusedBy) -> RefusalCause {
         match refusal {
-            dendra_node::Refusal::Requests => Refused::Requests,
-            dendra_node::Refusal::BodyBytes => Refused::Bytes,
-            dendra_node::Refusal::EngineBehind => Refused::Engine,
-            dendra_node::Refusal::DiskFull => Refused::Disk,
+            dendra_node::RefusedBy::Requests => RefusalCause::Requests,
+            dendra_node::RefusedBy::BodyBytes => RefusalCause::Bytes,
+            dendra_node::RefusedBy::EngineBehind => RefusalCause::Engine,
+            dendra_node::RefusedBy::DiskFull => RefusalCause::Disk,
         }
     }
 }
@@ -201,12 +201,12 @@ impl From<dendra_node::Refusal> for Refused {
 mod tests {
     use super::*;
     use dendra_base::Version;
-    use dendra_wire::http::Connection;
+    use dendra_wire::http::ConnectionFate;
 
     #[test]
     fn those_who_are_refused_in_a_row_come_again_at_different_times() {
         let told: Vec<_> = (0..6)
-            .map(|_| refused(Refused::Requests).retry_after_s)
+            .map(|_| refused(RefusalCause::Requests).retry_after_s)
             .collect();
         for seconds in 1..=limits::RETRY_AFTER_SPREAD_S {
             let same = told.iter().filter(|s| **s == Some(seconds));
@@ -216,7 +216,7 @@ mod tests {
 
     fn line(outcome: Outcome) -> (u16, String) {
         let style = Style {
-            connection: Connection::Persist,
+            connection: ConnectionFate::Persist,
             omits_body: false,
             page: None,
         };
@@ -224,7 +224,7 @@ mod tests {
             style,
             Quorum::ONE,
             Durability::Sync,
-            &dendra_wire::Settings {
+            &dendra_wire::RequestRules {
                 nodes: 1,
                 replication_factor: 1,
                 key_bytes_max: 1,
@@ -251,8 +251,8 @@ mod tests {
             (Outcome::Stored { version }, 201),
             (Outcome::Deleted { version }, 202),
             (Outcome::ConditionFailed { current: None }, 412),
-            (refusal(dendra_node::Refusal::Requests), 503),
-            (refusal(dendra_node::Refusal::DiskFull), 507),
+            (refusal(dendra_node::RefusedBy::Requests), 503),
+            (refusal(dendra_node::RefusedBy::DiskFull), 507),
             (Outcome::DeadlinePassed, 503),
             (Outcome::Abandoned, 503),
             (

@@ -54,7 +54,7 @@ impl Unproven {
     }
 
     /// One more; the oldest ends if they are too many.
-    pub(crate) fn enter(&self) -> Place<'_> {
+    pub(crate) fn enter(&self) -> UnprovenPlace<'_> {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.len() >= self.most
             && let Some((_, oldest)) = waiting.pop_front()
@@ -66,7 +66,7 @@ impl Unproven {
         let evicted = Rc::new(Notify::new());
         waiting.push_back((number, Rc::clone(&evicted)));
         self.gauges.now.fetch_add(1, Ordering::Relaxed);
-        Place {
+        UnprovenPlace {
             unproven: self,
             number,
             evicted,
@@ -76,14 +76,14 @@ impl Unproven {
 }
 
 /// A connection among the unproven ones, however its task ends.
-pub(crate) struct Place<'a> {
+pub(crate) struct UnprovenPlace<'a> {
     unproven: &'a Unproven,
     number: u64,
     evicted: Rc<Notify>,
     is_proven: bool,
 }
 
-impl Place<'_> {
+impl UnprovenPlace<'_> {
     /// Waits for the proof while there is room.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for UnprovenPlace<'_> {
     fn drop(&mut self) {
         let mut waiting = self.unproven.waiting.borrow_mut();
         waiting.retain(|(number, _)| *number != self.number);

@@ -17,13 +17,13 @@
 //! Not here: members of a cluster (`peers/`), the bytes of answers (`answers.rs`).
 //! See: docs/api.md, docs/overload.md.
 
-use crate::admin::metrics::{Op, Refused};
+use crate::admin::metrics::{OpLabel, RefusalCause};
 use crate::admin::stages::{RequestStage, Watch};
 use crate::clients::finished::Finished;
 use crate::clients::seat::{Due, Seat, Until};
 use crate::clients::socket::{End, Socket};
 use crate::clients::status::Terms;
-use crate::disk::scan_job::{Scan, Stand};
+use crate::disk::scan_job::{ScanJob, Stand};
 use crate::disk::work::Work;
 use crate::event_loop::handover::{
     Begun, ChunkTerms, Held, KeyRequest, NoChunk, PendingOperation, ScanChunk, SentValue, WalkEnd,
@@ -66,11 +66,11 @@ impl Alone {
         request: KeyRequest<'_>,
         watch: &mut Watch,
         show: impl FnMut(Option<CellRef<'_>>) -> R,
-    ) -> Result<Begun<R>, Refused> {
+    ) -> Result<Begun<R>, RefusalCause> {
         match request.entity.op {
             EntityOp::Get | EntityOp::Head => Ok(read(lane, request.stored_key, watch, show)),
-            EntityOp::Put => write(lane, &request, Op::Put, watch),
-            EntityOp::Delete => write(lane, &request, Op::Delete, watch),
+            EntityOp::Put => write(lane, &request, OpLabel::Put, watch),
+            EntityOp::Delete => write(lane, &request, OpLabel::Delete, watch),
         }
     }
 
@@ -80,7 +80,7 @@ impl Alone {
         lane: &EventLoop,
         seat: &Rc<Seat>,
         read: &mut PendingOperation,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RefusalCause> {
         read.watch.restart();
         let work = Work::Get(Key::user(&read.held.key));
         let offered = lane.offer(seat, read.deadline_us, read.watch, work);
@@ -96,7 +96,7 @@ impl Alone {
         pending: &[PendingOperation],
     ) -> Result<Result<(), Due>, End> {
         if let [read] = pending
-            && read.op == Op::Get
+            && read.op == OpLabel::Get
         {
             return socket
                 .pooled(read.held.number as u32, read.deadline_us)
@@ -112,7 +112,7 @@ impl Alone {
     /// Notes how long an operation has waited: for a read the worker has.
     pub(crate) fn note_wait(self, lane: &EventLoop, pending: &mut PendingOperation) {
         match pending.op {
-            Op::Get => pending.watch.restart(),
+            OpLabel::Get => pending.watch.restart(),
             op => pending
                 .watch
                 .lap(&lane.metrics().stages, op, RequestStage::WalWait),
@@ -128,13 +128,13 @@ fn read<R>(
 ) -> Begun<R> {
     let stages = &lane.metrics().stages;
     let looked = lane.shared.engine.get(stored_key, Wait::Never, |cell| {
-        watch.lap(stages, Op::Get, RequestStage::Engine);
+        watch.lap(stages, OpLabel::Get, RequestStage::Engine);
         show(Some(cell))
     });
     match looked {
         Ok(Lookup::Cell(shown)) => Begun::Shown(shown),
         Ok(Lookup::Nothing) => {
-            watch.lap(stages, Op::Get, RequestStage::Engine);
+            watch.lap(stages, OpLabel::Get, RequestStage::Engine);
             Begun::Shown(show(None))
         }
         Ok(Lookup::WouldBlock) => Begun::Blocks(held(stored_key)),
@@ -157,9 +157,9 @@ fn held(stored_key: &[u8]) -> Held {
 fn write<R>(
     lane: &EventLoop,
     request: &KeyRequest<'_>,
-    op: Op,
+    op: OpLabel,
     watch: &mut Watch,
-) -> Result<Begun<R>, Refused> {
+) -> Result<Begun<R>, RefusalCause> {
     let KeyRequest {
         entity, stored_key, ..
     } = request;
@@ -182,14 +182,14 @@ fn write<R>(
 /// A scan of the own store between two chunks.
 pub(crate) struct StoreWalk {
     /// `None` while a worker has it, and when it was lost there.
-    scan: Option<Box<Scan>>,
+    scan: Option<Box<ScanJob>>,
 }
 
 impl StoreWalk {
     /// A scan of the records that live at `now_ms`.
     pub(crate) fn new(query: &Query, now_ms: u64) -> StoreWalk {
         StoreWalk {
-            scan: Some(Box::new(Scan::new(query, now_ms))),
+            scan: Some(Box::new(ScanJob::new(query, now_ms))),
         }
     }
 
@@ -294,7 +294,7 @@ impl StoreWalk {
                 && !socket.wait_for_scan_room(wanted, turn.deadline_us).await
             {
                 self.scan = Some(scan);
-                return Err(NoChunk::ended(Finished::Refused(Refused::Bytes)));
+                return Err(NoChunk::ended(Finished::Refused(RefusalCause::Bytes)));
             }
             if socket.expect_client().is_err() {
                 return Err(NoChunk::Gone);
@@ -311,7 +311,7 @@ impl StoreWalk {
     async fn fill_once(
         &mut self,
         socket: &mut Socket,
-        scan: Box<Scan>,
+        scan: Box<ScanJob>,
         turn: ChunkTerms,
     ) -> Result<(), NoChunk> {
         let mut watch = turn.watch;

@@ -513,7 +513,7 @@ pub(crate) fn is_empty(engine: &Engine) -> Result<bool, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dendra_engine::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
+    use dendra_engine::vfs::faulty::{Call, CallFailure, FaultyVfs, Repeat};
     use dendra_engine::vfs::mem::MemVfs;
     use dendra_engine::{Identity, Options};
     use std::sync::Arc;
@@ -696,7 +696,7 @@ mod tests {
             vfs.fail(
                 Call::Write,
                 vfs.calls().of(Call::Write),
-                Failure::NoSpace,
+                CallFailure::NoSpace,
                 Repeat::Once,
             );
             assert_eq!(import.finish(road, 1, b"b"), Err(NotImported::DiskFull));
@@ -760,7 +760,7 @@ mod tests {
         let import = Import::open(&store).expect("the note is whole");
         with_road(&store, &import, |road| {
             let next = vfs.calls().of(Call::Write);
-            vfs.fail(Call::Write, next, Failure::NoSpace, Repeat::Once);
+            vfs.fail(Call::Write, next, CallFailure::NoSpace, Repeat::Once);
             let full = import.page(road, &page(0, b"a", &second));
             assert_eq!(full, Err(NotImported::DiskFull));
             let looked = store.maintain(dendra_engine::Maintenance::Flush, 1, 1);

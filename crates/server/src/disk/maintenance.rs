@@ -40,8 +40,8 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>
             .name(name.to_owned())
             .spawn(move || {
                 let _seat = profile::register(match lane {
-                    Maintenance::Flush => profile::Kind::Flush,
-                    Maintenance::Compact => profile::Kind::Compact,
+                    Maintenance::Flush => profile::ThreadKind::Flush,
+                    Maintenance::Compact => profile::ThreadKind::Compact,
                 });
                 work(&shared, lane, nice);
             })

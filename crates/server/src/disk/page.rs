@@ -14,7 +14,7 @@
 use dendra_base::{Cell, Key, Space};
 use dendra_engine::{Cursor, Direction, Engine, Error, Flow, Progress, Show};
 use dendra_node::compare::survey::{Survey, Surveyed, Surveying};
-use dendra_node::step::StoreFailure;
+use dendra_node::step::{Paged, StoreFailure};
 use std::ops::Bound;
 
 /// A part of a space to be read.
@@ -68,9 +68,6 @@ fn unread(error: &Error, what: &str) -> StoreFailure {
         _ => StoreFailure::NotApplied,
     }
 }
-
-/// Records of a page, and where to go on.
-pub(crate) type Paged = Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>;
 
 impl Page {
     /// Reads it from the disk.

@@ -17,14 +17,14 @@ use std::time::Duration;
 /// How others tell the maintenance threads that there may be work.
 #[derive(Debug, Default)]
 pub(crate) struct Poke {
-    state: Lock<State>,
+    state: Lock<PokeState>,
     wake: Condvar,
     /// Bytes handed to the log since the last poke.
     bytes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PokeState {
     pokes: u64,
     is_closed: bool,
 }

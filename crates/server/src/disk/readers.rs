@@ -10,7 +10,7 @@
 //! Not here: which job is next (`store_pool.rs`).
 //! See: docs/overload.md.
 
-use crate::admin::metrics::Op;
+use crate::admin::metrics::OpLabel;
 use crate::admin::profile;
 use crate::admin::stages::{RequestStage, Stages};
 use crate::disk::page::look;
@@ -34,7 +34,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>
             std::thread::Builder::new()
                 .name(format!("store-{n}"))
                 .spawn(move || {
-                    let _seat = profile::register(profile::Kind::Worker);
+                    let _seat = profile::register(profile::ThreadKind::Worker);
                     while let Some(job) = shared.pool.next(&shared.overload) {
                         answer(&shared, job, &shared.pool.stages[n]);
                     }
@@ -52,8 +52,8 @@ fn answer(shared: &Shared, job: Job, stages: &Stages) {
         work,
     } = job;
     let op = match work {
-        Work::Get(_) => Op::Get,
-        Work::Chunk(_) | Work::Page(_) | Work::Survey(_) => Op::Scan,
+        Work::Get(_) => OpLabel::Get,
+        Work::Chunk(_) | Work::Page(_) | Work::Survey(_) => OpLabel::Scan,
     };
     watch.lap(stages, op, RequestStage::Queue);
     let began_us = clock::monotonic_us();
@@ -74,7 +74,7 @@ fn answer(shared: &Shared, job: Job, stages: &Stages) {
         })
     };
     watch.lap(stages, op, RequestStage::Engine);
-    if op == Op::Scan {
+    if op == OpLabel::Scan {
         shared.pool.end_scan(&shared.overload, began_us);
     }
     shared.lanes[lane]

@@ -16,7 +16,7 @@
 use crate::limits;
 use dendra_engine::{Cursor, Direction, Engine, Flow, Progress, Show as Cells};
 use dendra_wire::http::Framing;
-use dendra_wire::http::records::{self, Show};
+use dendra_wire::http::records::{self, ShownPart};
 #[cfg(test)]
 use dendra_wire::route;
 use dendra_wire::route::Scan as Query;
@@ -37,10 +37,10 @@ pub(crate) enum Stand {
 
 /// A scan as it travels between its connection and the store pool.
 #[derive(Debug)]
-pub(crate) struct Scan {
+pub(crate) struct ScanJob {
     cursor: Cursor,
     framing: Framing,
-    show: Show,
+    show: ShownPart,
     direction: Direction,
     left: Option<u64>,
     /// Where records go.
@@ -54,11 +54,11 @@ pub(crate) struct Scan {
     pub(crate) stand: Stand,
 }
 
-impl Scan {
+impl ScanJob {
     /// A scan of live records of `query`'s range, as of now.
-    pub(crate) fn new(query: &Query, now_ms: u64) -> Scan {
+    pub(crate) fn new(query: &Query, now_ms: u64) -> ScanJob {
         let direction = query.direction;
-        Scan {
+        ScanJob {
             cursor: Cursor::new(
                 Bound::Included(query.start.clone()),
                 Bound::Excluded(query.end.clone()),
@@ -81,23 +81,23 @@ impl Scan {
     }
 
     #[cfg(test)]
-    pub(crate) fn for_tests() -> Scan {
+    pub(crate) fn for_tests() -> ScanJob {
         let query = Query {
             start: vec![0x10],
             end: vec![0x11],
             direction: Direction::Forward,
             limit: None,
-            show: Show::KeysAndValues,
+            show: ShownPart::KeysAndValues,
             scope: route::Scope::Local,
             framing: Framing::Plain,
             timeout_ms: 1_000,
         };
-        Scan::new(&query, 0)
+        ScanJob::new(&query, 0)
     }
 
     /// Appends records to `out` until a chunk is full, the range ends, or enough was looked at.
     pub(crate) fn fill(&mut self, engine: &Engine) -> Result<(), dendra_engine::Error> {
-        let Scan {
+        let ScanJob {
             cursor,
             framing,
             show,
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_scan_goes_on_behind_its_last_key_or_in_front_of_it() {
-        let mut scan = Scan::for_tests();
+        let mut scan = ScanJob::for_tests();
         scan.last_key = b"\x10k".to_vec();
         assert_eq!(scan.next_key(), b"k\0");
         scan.direction = Direction::Backward;

@@ -38,7 +38,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> Option<std::io::Result<JoinHandle<(
     let shared = Arc::clone(shared);
     let thread = std::thread::Builder::new().name("scrub".to_owned());
     Some(thread.spawn(move || {
-        let _seat = profile::register(profile::Kind::Scrub);
+        let _seat = profile::register(profile::ThreadKind::Scrub);
         if let Err(error) = rustix::process::setpriority_process(None, NICE) {
             tracing::debug!(%error, "scrubbing keeps its priority");
         }

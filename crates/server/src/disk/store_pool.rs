@@ -209,7 +209,7 @@ impl StorePool {
 mod tests {
     use super::*;
     use crate::admin::stages::Watch;
-    use crate::disk::scan_job::Scan;
+    use crate::disk::scan_job::ScanJob;
     use dendra_base::Key;
 
     fn point(slot: u32) -> Job {
@@ -224,7 +224,7 @@ mod tests {
 
     fn chunk(slot: u32) -> Job {
         Job {
-            work: Work::Chunk(Box::new(Scan::for_tests())),
+            work: Work::Chunk(Box::new(ScanJob::for_tests())),
             ..point(slot)
         }
     }

@@ -87,7 +87,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name("wal".to_owned())
         .spawn(move || {
-            let _seat = profile::register(profile::Kind::Wal);
+            let _seat = profile::register(profile::ThreadKind::Wal);
             commit_until_closed(&shared);
         })
 }

@@ -5,15 +5,15 @@
 //!
 //! Not here: the queue (`store_pool.rs`), the threads (`readers.rs`).
 
-use crate::admin::metrics::Refused;
+use crate::admin::metrics::RefusalCause;
 use crate::admin::stages::Watch;
 use crate::clients::finished::Finished;
-use crate::disk::page::{Page, Paged};
-use crate::disk::scan_job::Scan;
+use crate::disk::page::Page;
+use crate::disk::scan_job::ScanJob;
 use dendra_base::{Cell, Key};
 use dendra_node::Outcome;
 use dendra_node::compare::survey::{Survey, Surveyed};
-use dendra_node::step::StoreFailure;
+use dendra_node::step::{Paged, StoreFailure};
 
 /// The work for a worker.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) enum Work {
     /// Read one key from the disk.
     Get(Key),
     /// Fill the scan's buffer once.
-    Chunk(Box<Scan>),
+    Chunk(Box<ScanJob>),
     /// Read a part of a range for the node.
     Page(Box<Page>),
     /// Look at a part of a space for the node.
@@ -49,9 +49,9 @@ pub(crate) enum PoolAnswer {
     /// The key's newest cell, if there is one.
     Cell(Option<Box<Cell>>),
     /// The scan with its next chunk.
-    Chunk(Box<Scan>),
+    Chunk(Box<ScanJob>),
     /// The scan without a further chunk, and whether damage was met.
-    ChunkFailed(Box<Scan>, bool),
+    ChunkFailed(Box<ScanJob>, bool),
     /// A part of a range, for the node.
     Page(Paged),
     /// A look, for the node.
@@ -85,7 +85,7 @@ impl From<PoolAnswer> for Finished {
             PoolAnswer::Chunk(scan) => Finished::Chunk(scan),
             PoolAnswer::ChunkFailed(scan, is_damaged) => Finished::ChunkFailed(scan, is_damaged),
             PoolAnswer::Front(finished) => *finished,
-            PoolAnswer::Late => Finished::Refused(Refused::Deadline),
+            PoolAnswer::Late => Finished::Refused(RefusalCause::Deadline),
             PoolAnswer::Damaged => Finished::Damaged,
             // Pages and looks are made for the node alone.
             PoolAnswer::Failed | PoolAnswer::Page(_) | PoolAnswer::Surveyed(_) => Finished::Failed,

@@ -11,7 +11,7 @@
 //!
 //! Not here: the work of a backend (`backend.rs`), the end of an operation (`finished.rs`).
 
-use crate::admin::metrics::{Op, Refused};
+use crate::admin::metrics::{OpLabel, RefusalCause};
 use crate::admin::stages::Watch;
 use crate::clients::finished::Finished;
 use crate::clients::room::{Room, Rooms};
@@ -42,7 +42,7 @@ impl SentValue<'_> {
         rooms: &Rc<Rooms>,
         source: IpAddr,
         room: &mut Vec<Room>,
-    ) -> Result<Bytes, Refused> {
+    ) -> Result<Bytes, RefusalCause> {
         let value = match self {
             SentValue::None => Bytes::new(),
             SentValue::Unread(value) => Bytes::copy_from_slice(value),
@@ -50,7 +50,7 @@ impl SentValue<'_> {
         };
         if room.is_empty() && value.len() > limits::UNCOUNTED_BYTES_MAX {
             let held = rooms.offer(source, value.len());
-            room.push(held.ok_or(Refused::Bytes)?);
+            room.push(held.ok_or(RefusalCause::Bytes)?);
         }
         Ok(value)
     }
@@ -95,7 +95,7 @@ impl Held {
 /// An operation that waits for its end.
 #[derive(Debug)]
 pub(crate) struct PendingOperation {
-    pub(crate) op: Op,
+    pub(crate) op: OpLabel,
     pub(crate) terms: Terms,
     pub(crate) condition: Condition,
     /// Is the current value wanted when the condition of a write does not hold?

@@ -15,7 +15,7 @@ use crate::admin::backup_gauge::BackupGauge;
 use crate::admin::metrics::LoopMetrics;
 use crate::audit::Audit;
 use crate::border_watch::BorderWatch;
-use crate::clients::room::Space;
+use crate::clients::room::RoomBudget;
 use crate::clients::unproven::UnprovenGauges;
 use crate::disk::bell::Bell;
 use crate::disk::checkpoints::Checkpoints;
@@ -187,11 +187,11 @@ pub(crate) struct Shared {
     /// The queue of the engine behind a front door.
     pub(crate) front: Option<Arc<FrontDesk>>,
     /// Bytes of bodies that arrive and of answers that leave.
-    pub(crate) bytes: Arc<Space>,
+    pub(crate) bytes: Arc<RoomBudget>,
     /// The share of them that scans may have.
-    pub(crate) scan_bytes: Arc<Space>,
+    pub(crate) scan_bytes: Arc<RoomBudget>,
     /// Room for the large values that a member has begun to write.
-    pub(crate) value_bytes: Arc<Space>,
+    pub(crate) value_bytes: Arc<RoomBudget>,
     pub(crate) pool: StorePool,
     pub(crate) bell: Bell,
     /// The checkpoints that backups read.

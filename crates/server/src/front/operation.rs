@@ -15,7 +15,7 @@
 
 use super::desk::{FrontDesk, FrontWork, not_offered};
 use super::scan::FrontWalk;
-use crate::admin::metrics::Refused;
+use crate::admin::metrics::RefusalCause;
 use crate::admin::stages::RequestStage;
 use crate::clients::finished::Finished;
 use crate::clients::seat::{Due, Until};
@@ -104,7 +104,11 @@ impl FrontBackend {
     }
 
     /// Begins an operation; its end comes to the seat.
-    pub(crate) fn begin(&self, lane: &EventLoop, request: KeyRequest<'_>) -> Result<Held, Refused> {
+    pub(crate) fn begin(
+        &self,
+        lane: &EventLoop,
+        request: KeyRequest<'_>,
+    ) -> Result<Held, RefusalCause> {
         let KeyRequest {
             seat,
             source,

@@ -7,7 +7,7 @@
 //! See: docs/stores.md, docs/api.md, section "Many keys".
 
 use super::desk::{FrontDesk, FrontWork, not_offered};
-use crate::admin::metrics::Refused;
+use crate::admin::metrics::RefusalCause;
 use crate::clients::finished::Finished;
 use crate::clients::pages::PageWalk;
 use crate::clients::seat::Until;
@@ -73,7 +73,7 @@ impl FrontWalk {
         let lane = Rc::clone(socket.lane());
         let most = limits::FRONT_PAGE_BYTES_MAX + lane.shared.settings.value_bytes_max;
         if !socket.wait_for_scan_room(most, turn.deadline_us).await {
-            return Some(Finished::Refused(Refused::Bytes));
+            return Some(Finished::Refused(RefusalCause::Bytes));
         }
         let seat = Rc::clone(socket.seat());
         let work = FrontWork::Page(PageRead {

@@ -14,7 +14,7 @@
 //! Not here: the queue (`desk.rs`), the engines (crate `stores`).
 
 use super::desk::{FrontDesk, FrontJob, FrontWork};
-use crate::admin::metrics::Refused;
+use crate::admin::metrics::RefusalCause;
 use crate::clients::finished::Finished;
 use crate::disk::work::PoolAnswer;
 use crate::event_loop::clock;
@@ -119,7 +119,7 @@ async fn look_again(store: Arc<dyn OuterStore>, desk: Arc<FrontDesk>) {
 async fn finish(store: Arc<dyn OuterStore>, job: FrontJob, shape: &StoreShape) -> Finished {
     let left_us = job.deadline_us.saturating_sub(clock::monotonic_us());
     if left_us == 0 {
-        return Finished::Refused(Refused::Deadline);
+        return Finished::Refused(RefusalCause::Deadline);
     }
     let left = Duration::from_micros(left_us);
     let known = match job.work {

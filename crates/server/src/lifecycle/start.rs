@@ -10,7 +10,7 @@ use super::running::{Running, leave};
 use super::starting::Starting;
 use crate::admin;
 use crate::border::Border;
-use crate::clients::room::Space;
+use crate::clients::room::RoomBudget;
 use crate::disk::bell::Bell;
 use crate::disk::checkpoints::Checkpoints;
 use crate::disk::import::Import;
@@ -303,12 +303,12 @@ fn open_engine(
         orders: Arc::new(Gate::new(limits::ORDERS_INFLIGHT_MAX as u64)),
         cluster,
         front,
-        bytes: Arc::new(Space::new(settings.body_bytes_inflight_max)),
-        scan_bytes: Arc::new(Space::new(
+        bytes: Arc::new(RoomBudget::new(settings.body_bytes_inflight_max)),
+        scan_bytes: Arc::new(RoomBudget::new(
             settings.body_bytes_inflight_max / limits::SCAN_BYTES_SHARE,
         )),
         value_bytes: Arc::new(
-            Space::new(limits::MEMBER_VALUE_BYTES_MAX.min(settings.body_bytes_inflight_max))
+            RoomBudget::new(limits::MEMBER_VALUE_BYTES_MAX.min(settings.body_bytes_inflight_max))
                 .with_line(settings.body_bytes_inflight_max),
         ),
         pool: StorePool::new(settings.queue, settings.workers),

@@ -18,12 +18,12 @@
 
 use super::agent::Agent;
 use super::cluster::{count, random};
-use super::conduit::{Broken, Conduit, End, Seals};
+use super::conduit::{Broken, Conduit, LinkEnd, Seals};
 use super::hello_maker::HelloMaker;
 use super::notes::learn;
 use super::secrets::Hellos;
 use crate::clients::socket::Socket;
-use crate::clients::unproven::Place;
+use crate::clients::unproven::UnprovenPlace;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use crate::tls::ByteStream;
@@ -34,7 +34,9 @@ use dendra_node::membership::identity::{Peer, REMOVED};
 use dendra_node::step::{Asker, Event};
 use dendra_wire::Refusal;
 use dendra_wire::http::{Field, Head};
-use dendra_wire::peer::{self, Age, Hello, Malformed, Message, PROOF_FRAME_BYTES, Question, Seal};
+use dendra_wire::peer::{
+    self, FrameAge, Hello, Malformed, Message, PROOF_FRAME_BYTES, Question, Seal,
+};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
@@ -193,8 +195,8 @@ pub(crate) async fn serve<Guest>(
     };
     place.prove();
     drop(guest);
-    let seals = Seals::new(&keys, End::Answers);
-    let conduit = Rc::new(Conduit::new(stream, &[], End::Answers, seals));
+    let seals = Seals::new(&keys, LinkEnd::Answers);
+    let conduit = Rc::new(Conduit::new(stream, &[], LinkEnd::Answers, seals));
     let probe = match introduce(&lane, &agent, &link, &conduit).await {
         Ok(probe) => probe,
         Err(NotLinked::Gone) => return,
@@ -221,7 +223,7 @@ pub(crate) async fn serve<Guest>(
 
 /// The bytes of the first frame, if they come in time and while there is room.
 async fn first_frame(
-    place: &Place<'_>,
+    place: &UnprovenPlace<'_>,
     stream: &mut ByteStream,
 ) -> io::Result<[u8; PROOF_FRAME_BYTES]> {
     let mut frame = [0; PROOF_FRAME_BYTES];
@@ -291,7 +293,7 @@ async fn questions(
 ) -> Broken {
     let life = claim.life;
     let gauges = &agent.cluster.peers[member.at()];
-    let age = RefCell::new(Age::default());
+    let age = RefCell::new(FrameAge::default());
     poll_fn(|cx| {
         lane.refresh();
         conduit.poll(cx, |message| match message {

@@ -66,7 +66,7 @@ pub(crate) trait Ground {
 }
 
 /// A client's operation or scan that the node works on.
-struct Client {
+struct WaitingClient {
     seat: Rc<Seat>,
     round: u32,
     place: u32,
@@ -145,7 +145,7 @@ impl Drop for Visit {
 }
 
 /// A link that a peer opened.
-struct Accepted {
+struct IncomingLink {
     member: MemberIndex,
     /// The number that the member had when the link was opened.
     id: Option<MemberId>,
@@ -165,10 +165,10 @@ pub(crate) struct Agent {
     bell: LocalBell,
     /// Own links, by member.
     links: RefCell<Vec<Option<Link>>>,
-    askers: RefCell<HashMap<u64, Accepted>>,
+    askers: RefCell<HashMap<u64, IncomingLink>>,
     visitors: RefCell<HashMap<u64, Visitor>>,
     askers_so_far: Cell<u64>,
-    clients: RefCell<Slab<Client>>,
+    clients: RefCell<Slab<WaitingClient>>,
     /// The upper half of a ticket: one that is late names no client that came into the same place.
     tickets_so_far: Cell<u32>,
     dirty: RefCell<Vec<Rc<Conduit>>>,
@@ -401,7 +401,7 @@ impl Agent {
     pub(crate) fn put_asker(&self, member: MemberIndex, lane: u16, conduit: &Rc<Conduit>) -> u64 {
         let number = self.next_asker();
         let mut askers = self.askers.borrow_mut();
-        let is_same = |asker: &Accepted| (asker.member, asker.lane) == (member, lane);
+        let is_same = |asker: &IncomingLink| (asker.member, asker.lane) == (member, lane);
         if let Some(before) = askers.values().find(|asker| is_same(asker)) {
             before.conduit.close();
         }
@@ -409,7 +409,7 @@ impl Agent {
         let id = self.id_of(member);
         askers.insert(
             number,
-            Accepted {
+            IncomingLink {
                 member,
                 id,
                 lane,
@@ -476,7 +476,7 @@ impl Agent {
 
     /// A place for the outcome of the operation that `seat` is about to begin.
     pub(crate) fn ticket(&self, seat: &Rc<Seat>, permit: RoomPermit) -> ClientTicket {
-        let client = Client {
+        let client = WaitingClient {
             seat: Rc::clone(seat),
             round: seat.round(),
             place: seat.expect(),

@@ -16,7 +16,7 @@ use crate::limits;
 use crate::tls::ByteStream;
 use bytes::{Buf, Bytes, BytesMut};
 use dendra_wire::client::{AnswerBody, Asked, ParsedAnswer, parse_answer};
-use dendra_wire::http::{ChunkDecoder, Step};
+use dendra_wire::http::{ChunkDecoder, ChunkItem};
 use dendra_wire::limits::{HEAD_BYTES_MAX, PEER_FRAME_BYTES_MAX};
 use dendra_wire::peer::hop::AskHead;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -145,15 +145,15 @@ impl Carrier {
                 let mut body = BytesMut::new();
                 loop {
                     match decoder.decode(&self.input).map_err(|bad| bad.to_string())? {
-                        Step::More { consumed } => {
+                        ChunkItem::More { consumed } => {
                             self.input.advance(consumed);
                             self.more().await?;
                         }
-                        Step::Data { start, end } => {
+                        ChunkItem::Data { start, end } => {
                             body.extend_from_slice(&self.input[start..end]);
                             self.input.advance(end);
                         }
-                        Step::End { consumed } => {
+                        ChunkItem::End { consumed } => {
                             self.input.advance(consumed);
                             break body.freeze();
                         }

@@ -205,8 +205,11 @@ pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
 }
 
 /// The settings for requests, in the cluster of this layout.
-pub(crate) fn routes(layout: &Layout, before: dendra_wire::Settings) -> dendra_wire::Settings {
-    dendra_wire::Settings {
+pub(crate) fn routes(
+    layout: &Layout,
+    before: dendra_wire::RequestRules,
+) -> dendra_wire::RequestRules {
+    dendra_wire::RequestRules {
         nodes: layout.topology().live(),
         replication_factor: layout.topology().replication_factor(),
         ..before

@@ -28,7 +28,7 @@ use std::task::{Context, Poll, Waker};
 
 /// Which end of a link this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum LinkEnd {
     /// It asks, and reads always: every answer was asked for, so there is a bound on the answers.
     Asks,
     /// It answers, and reads no more questions while answers pile up.
@@ -43,10 +43,10 @@ pub(crate) struct Seals {
 
 impl Seals {
     /// Of the end `end` of a link, from the first frame on.
-    pub(crate) fn new(keys: &SessionKeys, end: End) -> Seals {
+    pub(crate) fn new(keys: &SessionKeys, end: LinkEnd) -> Seals {
         let (us, them) = match end {
-            End::Asks => (Role::Asker, Role::Acceptor),
-            End::Answers => (Role::Acceptor, Role::Asker),
+            LinkEnd::Asks => (Role::Asker, Role::Acceptor),
+            LinkEnd::Answers => (Role::Acceptor, Role::Asker),
         };
         Seals {
             sealing: keys.of_link(us),
@@ -83,7 +83,7 @@ impl std::fmt::Display for Broken {
 #[derive(Debug)]
 pub(crate) struct Conduit {
     stream: ByteStream,
-    end: End,
+    end: LinkEnd,
     /// For frames that are sent, and for frames that come.
     sealing: RefCell<Seal>,
     checking: RefCell<Seal>,
@@ -101,7 +101,7 @@ pub(crate) struct Conduit {
 
 impl Conduit {
     /// Over a connected socket of which `rest` was read already.
-    pub(crate) fn new(stream: ByteStream, rest: &[u8], end: End, seals: Seals) -> Conduit {
+    pub(crate) fn new(stream: ByteStream, rest: &[u8], end: LinkEnd, seals: Seals) -> Conduit {
         Conduit {
             stream,
             end,
@@ -233,7 +233,7 @@ impl Conduit {
                 }
             }
             let is_piled = self.is_blocked.get() && self.waiting() > limits::LINK_OUT_BYTES_PAUSE;
-            if is_piled && self.end == End::Answers {
+            if is_piled && self.end == LinkEnd::Answers {
                 return Poll::Pending;
             }
             match self.stream.poll_read_ready(cx) {
@@ -338,8 +338,13 @@ mod tests {
         let (answers, _) = listener.accept().await.expect("somebody connects");
         let keys = SessionKeys::new(Some(b"secret"), "asker", "acceptor");
         let (asks, answers) = (ByteStream::Clear(asks), ByteStream::Clear(answers));
-        let asks = Conduit::new(asks, &[], End::Asks, Seals::new(&keys, End::Asks));
-        let answers = Conduit::new(answers, &[], End::Answers, Seals::new(&keys, End::Answers));
+        let asks = Conduit::new(asks, &[], LinkEnd::Asks, Seals::new(&keys, LinkEnd::Asks));
+        let answers = Conduit::new(
+            answers,
+            &[],
+            LinkEnd::Answers,
+            Seals::new(&keys, LinkEnd::Answers),
+        );
         for end in [&asks, &answers] {
             let cell = CellRef::value(b"key", Version::MAX, &vec![7; VALUE_BYTES]).to_owned();
             let answer = Answer::Cell(Some(cell));

@@ -13,7 +13,7 @@
 
 use super::agent::Agent;
 use super::cluster::Cluster;
-use super::conduit::{Broken, Conduit, End, Seals};
+use super::conduit::{Broken, Conduit, LinkEnd, Seals};
 use super::handshake::{self, Hailed, HelloWay, Recognised, Unwelcome, call, connect};
 use super::notes::learn;
 use crate::event_loop::thread::EventLoop;
@@ -101,7 +101,7 @@ impl HelloWay for FrameWay {
     }
 
     async fn hail(&mut self, _own: &Hello, recognised: &Recognised) -> Result<Hailed, Unwelcome> {
-        let mut seals = Seals::new(&recognised.keys, End::Asks);
+        let mut seals = Seals::new(&recognised.keys, LinkEnd::Asks);
         let mut out = Vec::new();
         peer::encode_proof(&mut out, &recognised.proof);
         peer::encode_hail(&mut out, &mut seals.sealing);
@@ -149,7 +149,7 @@ pub(super) async fn open(
     agent.cluster.met_at(member, &way.host);
     let (claim, versions) = (recognised.claim, recognised.versions);
     let seals = way.seals.expect("a hail brings them");
-    let conduit = Conduit::new(way.stream, &way.rest, End::Asks, seals);
+    let conduit = Conduit::new(way.stream, &way.rest, LinkEnd::Asks, seals);
     learn(lane, agent, member, claim).await?;
     conduit.put(|out, seal| peer::encode_probe(out, seal, 0));
     conduit.flush();

@@ -22,7 +22,7 @@ use super::cluster::count;
 use super::hello_maker::HelloMaker;
 use super::notes::learn;
 use super::session::Session;
-use crate::admin::metrics::{Op, Refused, Share};
+use crate::admin::metrics::{OpLabel, RefusalCause, Share};
 use crate::clients::body::{BodyReader, Inflow, NoBody};
 use crate::clients::finished::Finished;
 use crate::clients::seat::{Due, Until};
@@ -49,10 +49,10 @@ pub(crate) struct PendingAsk {
     token: Proof,
     session: Arc<Session>,
     style: Style,
-    frame: Frame,
+    frame: FrameBody,
 }
 
-enum Frame {
+enum FrameBody {
     Whole(Bytes),
     Arriving {
         body: Inflow,
@@ -90,7 +90,7 @@ pub(crate) fn greet(
         agent.cluster.sessions.greet(&token, session);
     }
     hop::hello_answer(socket.out(), style, &met.acceptor);
-    lane.finish(Op::Other, 200);
+    lane.finish(OpLabel::Other, 200);
     Ok(())
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn hear(
             socket.prove_member(member);
         }
     }
-    let arriving = |reader| Frame::Arriving {
+    let arriving = |reader| FrameBody::Arriving {
         body: Inflow::new(reader, Some(Rc::clone(&lane.value_bytes))),
         expects_continue: head.expects_continue(),
     };
@@ -138,11 +138,11 @@ pub(crate) fn hear(
         }
         Body::Length(length) if length <= rest.len() as u64 => {
             let frame = &rest[..length as usize];
-            (frame.len(), Frame::Whole(Bytes::copy_from_slice(frame)))
+            (frame.len(), FrameBody::Whole(Bytes::copy_from_slice(frame)))
         }
         Body::Length(length) if !lane.bytes.has_place(length as usize) => {
-            lane.metrics().refuse(Share::Peers, Refused::Bytes);
-            return Err(status::refused(Refused::Bytes));
+            lane.metrics().refuse(Share::Peers, RefusalCause::Bytes);
+            return Err(status::refused(RefusalCause::Bytes));
         }
         Body::Length(length) => (0, arriving(BodyReader::of_length(length))),
         Body::Chunked => {
@@ -170,11 +170,11 @@ pub(crate) async fn answer(socket: &mut Socket, pending: PendingAsk) -> Result<A
     } = pending;
     let mut room = Vec::new();
     let frame = match frame {
-        Frame::Whole(frame) => {
+        FrameBody::Whole(frame) => {
             socket.flush().await?;
             frame
         }
-        Frame::Arriving {
+        FrameBody::Arriving {
             body,
             expects_continue,
         } => {
@@ -204,7 +204,7 @@ pub(crate) async fn answer(socket: &mut Socket, pending: PendingAsk) -> Result<A
         }
         Err(refusal) => {
             let status = status::write_refusal(socket.out(), style, &refusal);
-            lane.finish(Op::Other, status);
+            lane.finish(OpLabel::Other, status);
             Ok(Answered::Formed {
                 is_last: refusal.close,
             })

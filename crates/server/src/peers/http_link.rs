@@ -17,7 +17,7 @@ use super::carrier::{Carrier, Response};
 use super::cluster::{Cluster, count};
 use super::handshake::{self, Hailed, HelloWay, Recognised, Unwelcome, call, connect};
 use super::notes::learn;
-use super::pool::{Errand, Pool, STEWARD_ID, Standing};
+use super::pool::{Errand, Pool, PoolPlace, STEWARD_ID};
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use crate::tls::ByteStream;
@@ -203,7 +203,7 @@ impl Worker {
                 }
             }
         };
-        let standing = Standing::new(pool);
+        let standing = PoolPlace::new(pool);
         let place = &*standing.place;
         let mut carrier = Carrier::new(stream);
         while !place.is_cut.get() {
@@ -236,7 +236,7 @@ impl Worker {
     }
 
     /// Waits for an errand; `None` when the connection is of no use any more.
-    async fn wait(&self, standing: &Standing<'_>, stream: &ByteStream) -> Option<Errand> {
+    async fn wait(&self, standing: &PoolPlace<'_>, stream: &ByteStream) -> Option<Errand> {
         let (pool, place) = (&*self.pool, &standing.place);
         loop {
             place.idle_since.set(pool.sweeps.get());

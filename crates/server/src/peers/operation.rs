@@ -15,7 +15,7 @@
 
 use super::scan::ClusterWalk;
 use super::{Agent, waiting};
-use crate::admin::metrics::Refused;
+use crate::admin::metrics::RefusalCause;
 use crate::admin::stages::RequestStage;
 use crate::clients::seat::Due;
 use crate::clients::socket::{End, Socket};
@@ -26,7 +26,7 @@ use bytes::Bytes;
 use dendra_base::peer::{Condition, Operation, Refused as RefusedBy};
 use dendra_base::{BadQuorum, Consistency, Quorum};
 use dendra_node::step::Event;
-use dendra_node::{Class, Entry, Outcome, Refusal as NodeRefusal};
+use dendra_node::{Class, Entry, Outcome, RefusedBy as NodeRefusal};
 use dendra_wire::http::response::Style;
 use dendra_wire::route::{Entity, Scan as Query};
 use dendra_wire::{EntityOp, Refusal};
@@ -88,7 +88,11 @@ impl ClusterBackend {
     }
 
     /// Begins an operation; its outcome comes to the seat.
-    pub(crate) fn begin(&self, lane: &EventLoop, request: KeyRequest<'_>) -> Result<Held, Refused> {
+    pub(crate) fn begin(
+        &self,
+        lane: &EventLoop,
+        request: KeyRequest<'_>,
+    ) -> Result<Held, RefusalCause> {
         let KeyRequest {
             seat,
             source,
@@ -111,7 +115,7 @@ impl ClusterBackend {
                 condition,
             },
         };
-        let permit = lane.hold_request().ok_or(Refused::Requests)?;
+        let permit = lane.hold_request().ok_or(RefusalCause::Requests)?;
         let key = Bytes::copy_from_slice(&stored_key[1..]);
         let client = self.agent.ticket(seat, permit);
         self.agent.post(Event::Begin {

@@ -59,7 +59,7 @@ impl Drop for Errand {
 
 /// One connection, as the pool sees it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct PooledConnection {
     /// Rung when there is an errand, or when the connection is to end.
     pub(super) bell: LocalBell,
     pub(super) errand: RefCell<Option<Errand>>,
@@ -79,9 +79,9 @@ pub(crate) struct Pool {
     queue: RefCell<VecDeque<Errand>>,
     /// Bytes of all errands.
     under_way: Rc<Cell<usize>>,
-    places: RefCell<Vec<Rc<Place>>>,
+    places: RefCell<Vec<Rc<PooledConnection>>>,
     /// Those of `places` that wait for an errand, the one that waits longest first.
-    pub(super) idle: RefCell<Vec<Rc<Place>>>,
+    pub(super) idle: RefCell<Vec<Rc<PooledConnection>>>,
     /// Connections that are being opened.
     pub(super) opening: Cell<usize>,
     pub(super) sweeps: Cell<u32>,
@@ -269,15 +269,15 @@ impl Pool {
 }
 
 /// A place in its pool, however the task of its connection ends.
-pub(super) struct Standing<'a> {
+pub(super) struct PoolPlace<'a> {
     pool: &'a Pool,
-    pub(super) place: Rc<Place>,
+    pub(super) place: Rc<PooledConnection>,
 }
 
-impl<'a> Standing<'a> {
+impl<'a> PoolPlace<'a> {
     /// A place for one more connection of `pool`.
-    pub(super) fn new(pool: &'a Pool) -> Standing<'a> {
-        let place = Rc::new(Place {
+    pub(super) fn new(pool: &'a Pool) -> PoolPlace<'a> {
+        let place = Rc::new(PooledConnection {
             bell: LocalBell::default(),
             errand: RefCell::default(),
             due_us: Cell::new(u64::MAX),
@@ -285,11 +285,11 @@ impl<'a> Standing<'a> {
             idle_since: Cell::new(0),
         });
         pool.places.borrow_mut().push(Rc::clone(&place));
-        Standing { pool, place }
+        PoolPlace { pool, place }
     }
 }
 
-impl Drop for Standing<'_> {
+impl Drop for PoolPlace<'_> {
     fn drop(&mut self) {
         for list in [&self.pool.places, &self.pool.idle] {
             list.borrow_mut()

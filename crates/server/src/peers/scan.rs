@@ -16,7 +16,7 @@
 //! See: docs/api.md, section "Many keys".
 
 use super::{Agent, waiting};
-use crate::admin::metrics::Refused;
+use crate::admin::metrics::RefusalCause;
 use crate::clients::finished::Finished;
 use crate::clients::pages::PageWalk;
 use crate::clients::socket::Socket;
@@ -70,10 +70,10 @@ impl ClusterWalk {
         let longest = limits::SCAN_PAGE_BYTES + lane.shared.settings.value_bytes_max;
         let most = longest * usize::from(lane.routes().nodes);
         if !socket.wait_for_scan_room(most, turn.deadline_us).await {
-            return Some(Finished::Refused(Refused::Bytes));
+            return Some(Finished::Refused(RefusalCause::Bytes));
         }
         let Some(permit) = lane.hold_request() else {
-            return Some(Finished::Refused(Refused::Requests));
+            return Some(Finished::Refused(RefusalCause::Requests));
         };
         let seat = Rc::clone(socket.seat());
         let client = self.agent.ticket(&seat, permit);

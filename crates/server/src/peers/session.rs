@@ -19,7 +19,7 @@
 use super::hello_maker::HelloMaker;
 use crate::limits;
 use dendra_node::membership::identity::Peer;
-use dendra_wire::peer::{Age, Proof, SessionKeys};
+use dendra_wire::peer::{FrameAge, Proof, SessionKeys};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +40,7 @@ pub(crate) struct Session {
     /// Is what it says about itself durable here?
     is_learnt: AtomicBool,
     /// How long its questions are on their way.
-    age: Mutex<Age>,
+    age: Mutex<FrameAge>,
 }
 
 impl Session {
@@ -82,14 +82,14 @@ impl Session {
 type Token = [u8; Proof::BYTES];
 
 #[derive(Default)]
-struct Table {
+struct SessionTable {
     greeted: VecDeque<(Token, Arc<Session>)>,
     settled: HashMap<Token, Arc<Session>>,
 }
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Sessions(Mutex<Table>);
+pub(crate) struct Sessions(Mutex<SessionTable>);
 
 impl fmt::Debug for Sessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -16,7 +16,7 @@
 //! See: docs/protocol.md, "Rules".
 
 use super::agent::Ground;
-use crate::admin::metrics::Refused;
+use crate::admin::metrics::RefusalCause;
 use crate::disk::page::Page;
 use crate::disk::work::Work;
 use crate::event_loop::thread::{EventLoop, Target};
@@ -25,7 +25,7 @@ use dendra_base::{Cell, CellRef, Key, Kind, Space, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{Engine, Error, Guard, Lookup};
 use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreTicket};
-use dendra_node::{Class, Entry, Refusal};
+use dendra_node::{Class, Entry, RefusedBy};
 
 impl Ground for EventLoop {
     fn refresh(&self) {
@@ -186,7 +186,7 @@ fn write(
     };
     // Behind an engine that has to catch up it waits in line.
     if let Entry::Refused {
-        refusal: Refusal::DiskFull,
+        refusal: RefusedBy::DiskFull,
     } = lane.admit(class)
     {
         return fail(StoreFailure::DiskFull);
@@ -196,7 +196,7 @@ fn write(
     lane.metrics().note_order(pushed);
     match pushed {
         Ok(()) => None,
-        Err(Refused::Disk) => fail(StoreFailure::DiskFull),
+        Err(RefusalCause::Disk) => fail(StoreFailure::DiskFull),
         Err(_) => fail(StoreFailure::Busy),
     }
 }

@@ -13,7 +13,7 @@
 //! See: docs/api.md, section "Tokens".
 
 use super::Rights;
-use crate::admin::metrics::Op;
+use crate::admin::metrics::OpLabel;
 use crate::audit::{AuditEvent, AuditKind};
 use crate::backend::Backend;
 use crate::clients::finished::Finished;
@@ -115,7 +115,7 @@ async fn read(
     let begun = backend.begin(lane, request, &mut watch, |cell| cell.and_then(live));
     let begun = begun.map_err(|refused| format!("refused: {}", refused.as_str()))?;
     let pending = |held: Held| PendingOperation {
-        op: Op::Get,
+        op: OpLabel::Get,
         terms: Terms::new(
             Style::CLOSING,
             entity.quorum,

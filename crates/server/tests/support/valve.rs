@@ -7,7 +7,7 @@
 //!
 //! Not here: disks that fail (crate `engine`, `vfs/faulty.rs`).
 
-use dendra_engine::vfs::{File, Room, Vfs, Wait};
+use dendra_engine::vfs::{DiskSpace, File, Vfs, Wait};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
@@ -184,7 +184,7 @@ impl Vfs for Valved {
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
         self.below.lock()
     }
-    fn room(&self) -> io::Result<Room> {
+    fn room(&self) -> io::Result<DiskSpace> {
         self.below.room()
     }
     fn link_into(&self, name: &str, target: &Path) -> io::Result<()> {

@@ -13,22 +13,23 @@
 //!
 //! Invariants
 //! 1. Versions are not trusted: they only name the values that clients saw, for conditions.
-//! 2. `Verdict::Bad` is a proof within the rules above. `Undecided` says that the budget ran out. A
-//!    runner of many seeds counts and prints these, and fails when there are more than a few.
+//! 2. `SearchVerdict::Bad` is a proof within the rules above. `Undecided` says that the budget ran
+//!    out. A runner of many seeds counts and prints these, and fails when there are more than a
+//!    few.
 //!
 //! Not here: the promises of versions (`versions.rs`).
 //! See: Wing and Gong, "Testing and verifying concurrent objects", 1993; Lowe, "Testing for
 //! linearizability", 2017.
 
 use super::{Rule, Violation};
-use crate::history::{Base, ClientEnd, Op, Promise, ValueId};
+use crate::history::{Base, ClientEnd, ClientOp, Promise, ValueId};
 use crate::limits::{LINEAR_STATES_MAX, UNDECIDED_PERMILLE_MAX};
 use dendra_base::Version;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The result of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum SearchVerdict {
     /// An order exists.
     Good,
     /// None does.
@@ -41,7 +42,7 @@ pub enum Verdict {
 /// the client was told? On one member it may not. In a cluster it may: its version can come from a
 /// clock that is ahead and that the later write's majority has not heard of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pending {
+pub enum PendingRule {
     /// No.
     EndsWhenReplaced,
     /// Yes: the plain definition of linearizability.
@@ -49,11 +50,11 @@ pub enum Pending {
 }
 
 /// The value of the key: 0 = nothing.
-type State = ValueId;
+type KeyState = ValueId;
 
 /// A condition, and the value that a refusal told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Expect {
+enum ExpectedValue {
     Any,
     Present,
     Absent,
@@ -61,21 +62,21 @@ enum Expect {
     Not(ValueId),
 }
 
-impl Expect {
-    fn holds(self, state: State) -> bool {
+impl ExpectedValue {
+    fn holds(self, state: KeyState) -> bool {
         match self {
-            Expect::Any => true,
-            Expect::Present => state != 0,
-            Expect::Absent => state == 0,
-            Expect::Is(value) => state == value,
-            Expect::Not(value) => state != value,
+            ExpectedValue::Any => true,
+            ExpectedValue::Present => state != 0,
+            ExpectedValue::Absent => state == 0,
+            ExpectedValue::Is(value) => state == value,
+            ExpectedValue::Not(value) => state != value,
         }
     }
 }
 
 /// An operation as the search sees it.
 #[derive(Clone, Debug)]
-struct Step {
+struct HistoryStep {
     number: u32,
     begun: u64,
     /// `u64::MAX`: pending.
@@ -83,18 +84,18 @@ struct Step {
     /// When a pending one was told so.
     told: u64,
     /// The condition on the state in front of it that must hold, and the one that must not.
-    holds: Expect,
-    fails: Option<Expect>,
+    holds: ExpectedValue,
+    fails: Option<ExpectedValue>,
     /// The value that it leaves; `None` = the earlier one.
-    leaves: Option<State>,
+    leaves: Option<KeyState>,
 }
 
-impl Step {
+impl HistoryStep {
     fn is_pending(&self) -> bool {
         self.ended == u64::MAX
     }
 
-    fn apply(&self, state: State) -> Option<State> {
+    fn apply(&self, state: KeyState) -> Option<KeyState> {
         let is_possible =
             self.holds.holds(state) && !self.fails.is_some_and(|expect| expect.holds(state));
         is_possible.then(|| self.leaves.unwrap_or(state))
@@ -124,27 +125,27 @@ impl Searches {
 }
 
 /// Checks every key that saw only operations of the default level, and values without an end.
-pub fn check(history: &[Op], pending: Pending) -> (Vec<Violation>, Searches) {
-    let mut keys: BTreeMap<usize, Vec<&Op>> = BTreeMap::new();
+pub fn check(history: &[ClientOp], pending: PendingRule) -> (Vec<Violation>, Searches) {
+    let mut keys: BTreeMap<usize, Vec<&ClientOp>> = BTreeMap::new();
     for op in history {
         keys.entry(op.key).or_default().push(op);
     }
     let mut violations = Vec::new();
     let mut searches = Searches::default();
     for (key, ops) in keys {
-        let is_plain = |op: &&Op| op.promise == Promise::Linearizable && !op.is_fleeting;
+        let is_plain = |op: &&ClientOp| op.promise == Promise::Linearizable && !op.is_fleeting;
         if !ops.iter().all(is_plain) {
             continue;
         }
         let verdict = key_verdict(&ops, pending);
         searches.keys += 1;
-        searches.undecided += u64::from(verdict == Verdict::Undecided);
-        if verdict != Verdict::Bad {
+        searches.undecided += u64::from(verdict == SearchVerdict::Undecided);
+        if verdict != SearchVerdict::Bad {
             continue;
         }
-        let rule = match key_verdict(&ops, Pending::StaysOpen) {
-            Verdict::Bad => Rule::NotLinearizable,
-            Verdict::Good | Verdict::Undecided => Rule::LateUnknown,
+        let rule = match key_verdict(&ops, PendingRule::StaysOpen) {
+            SearchVerdict::Bad => Rule::NotLinearizable,
+            SearchVerdict::Good | SearchVerdict::Undecided => Rule::LateUnknown,
         };
         let what = format!("key {key}: {} operations have no order", ops.len());
         violations.push(Violation::new(rule, what));
@@ -153,38 +154,38 @@ pub fn check(history: &[Op], pending: Pending) -> (Vec<Violation>, Searches) {
 }
 
 /// The verdict on the operations on one key.
-pub fn key_verdict(ops: &[&Op], pending: Pending) -> Verdict {
+pub fn key_verdict(ops: &[&ClientOp], pending: PendingRule) -> SearchVerdict {
     let steps = steps(ops);
     // A write that was not seen is rarely needed to explain anything. A write that did take effect
     // mostly did so before its client was told. So the search goes first without such writes, then
     // with them until then. Only with them for ever can it prove that there is no order.
-    let done: Vec<Step> = steps.iter().filter(|s| !s.is_pending()).cloned().collect();
+    let done: Vec<HistoryStep> = steps.iter().filter(|s| !s.is_pending()).cloned().collect();
     if done.len() < steps.len() {
-        let is_good = |steps, effect| search(steps, pending, effect) == Verdict::Good;
-        if is_good(&done, Effect::EverAfter) || is_good(&steps, Effect::UntilTold) {
-            return Verdict::Good;
+        let is_good = |steps, effect| search(steps, pending, effect) == SearchVerdict::Good;
+        if is_good(&done, EffectWindow::EverAfter) || is_good(&steps, EffectWindow::UntilTold) {
+            return SearchVerdict::Good;
         }
     }
-    search(&steps, pending, Effect::EverAfter)
+    search(&steps, pending, EffectWindow::EverAfter)
 }
 
 /// How long a pending operation may take effect, as far as a search is concerned.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Effect {
+enum EffectWindow {
     EverAfter,
     UntilTold,
 }
 
 /// The value that a client surely saw. Nothing at all is no value: it comes back.
-fn seen_by(step: &Step) -> Option<ValueId> {
+fn seen_by(step: &HistoryStep) -> Option<ValueId> {
     match step.holds {
-        Expect::Is(value) if value != 0 && !step.is_pending() => Some(value),
+        ExpectedValue::Is(value) if value != 0 && !step.is_pending() => Some(value),
         _ => None,
     }
 }
 
 /// A write whose value a read saw took effect before that read was answered.
-fn settle(steps: &mut [Step]) {
+fn settle(steps: &mut [HistoryStep]) {
     let mut seen_us: HashMap<ValueId, u64> = HashMap::new();
     for step in steps.iter() {
         if let Some(value) = seen_by(step) {
@@ -198,7 +199,7 @@ fn settle(steps: &mut [Step]) {
     }
 }
 
-fn steps(ops: &[&Op]) -> Vec<Step> {
+fn steps(ops: &[&ClientOp]) -> Vec<HistoryStep> {
     let mut values: BTreeMap<Version, ValueId> = BTreeMap::new();
     for op in ops {
         match op.end {
@@ -211,21 +212,21 @@ fn steps(ops: &[&Op]) -> Vec<Step> {
             _ => {}
         }
     }
-    let mut steps: Vec<Step> = ops.iter().filter_map(|op| step(op, &values)).collect();
+    let mut steps: Vec<HistoryStep> = ops.iter().filter_map(|op| step(op, &values)).collect();
     settle(&mut steps);
     steps.sort_by_key(|step| (step.begun, step.number));
     steps
 }
 
-fn step(op: &Op, values: &BTreeMap<Version, ValueId>) -> Option<Step> {
+fn step(op: &ClientOp, values: &BTreeMap<Version, ValueId>) -> Option<HistoryStep> {
     let base = match op.wish.base() {
-        Base::Any => Expect::Any,
-        Base::Present => Expect::Present,
-        Base::Absent => Expect::Absent,
-        Base::Matches(seen) => Expect::Is(seen.value),
-        Base::Differs(seen) => Expect::Not(seen.value),
+        Base::Any => ExpectedValue::Any,
+        Base::Present => ExpectedValue::Present,
+        Base::Absent => ExpectedValue::Absent,
+        Base::Matches(seen) => ExpectedValue::Is(seen.value),
+        Base::Differs(seen) => ExpectedValue::Not(seen.value),
     };
-    let mut step = Step {
+    let mut step = HistoryStep {
         number: op.number,
         begun: op.begun_us,
         ended: op.ended_us,
@@ -241,15 +242,15 @@ fn step(op: &Op, values: &BTreeMap<Version, ValueId>) -> Option<Step> {
             step.ended = u64::MAX;
             step.told = op.ended_us;
         }
-        ClientEnd::Found(seen) => step.holds = Expect::Is(seen.value),
-        ClientEnd::Missing(_) => step.holds = Expect::Absent,
+        ClientEnd::Found(seen) => step.holds = ExpectedValue::Is(seen.value),
+        ClientEnd::Missing(_) => step.holds = ExpectedValue::Absent,
         ClientEnd::Written(_) => {}
         ClientEnd::Refused { current } => {
             let observed = match current {
-                None => Expect::Absent,
+                None => ExpectedValue::Absent,
                 Some(version) => values
                     .get(&version)
-                    .map_or(Expect::Present, |value| Expect::Is(*value)),
+                    .map_or(ExpectedValue::Present, |value| ExpectedValue::Is(*value)),
             };
             step.holds = observed;
             step.fails = Some(base);
@@ -261,7 +262,7 @@ fn step(op: &Op, values: &BTreeMap<Version, ValueId>) -> Option<Step> {
 
 /// Parts of the history, in their order: every operation of one of them began after all before it
 /// had ended.
-fn windows(steps: &[Step], effect: Effect) -> Vec<&[Step]> {
+fn windows(steps: &[HistoryStep], effect: EffectWindow) -> Vec<&[HistoryStep]> {
     let mut windows = Vec::new();
     let (mut from, mut last_end) = (0, 0);
     for (at, step) in steps.iter().enumerate() {
@@ -269,46 +270,46 @@ fn windows(steps: &[Step], effect: Effect) -> Vec<&[Step]> {
             windows.push(&steps[from..at]);
             from = at;
         }
-        let is_bounded = step.is_pending() && effect == Effect::UntilTold;
+        let is_bounded = step.is_pending() && effect == EffectWindow::UntilTold;
         last_end = last_end.max(if is_bounded { step.told } else { step.ended });
     }
     windows.push(&steps[from..]);
     windows
 }
 
-fn search(steps: &[Step], pending: Pending, effect: Effect) -> Verdict {
+fn search(steps: &[HistoryStep], pending: PendingRule, effect: EffectWindow) -> SearchVerdict {
     let windows = windows(steps, effect);
     let seen = last_seen(&windows);
-    let mut walks = vec![Walk::new(windows[0], pending, &seen, 0)];
+    let mut walks = vec![WindowWalk::new(windows[0], pending, &seen, 0)];
     walks[0].choose();
     // Windows and the key's value at their begin: to enter one a second time finds nothing new.
-    let mut entered: HashSet<(usize, State)> = HashSet::new();
+    let mut entered: HashSet<(usize, KeyState)> = HashSet::new();
     while let Some(walk) = walks.last_mut() {
         match walk.next_order() {
-            Some(Found::Order(state)) => {
+            Some(WalkFind::Order(state)) => {
                 let replaced = walk.replaced;
                 let at = walks.len();
                 let Some(window) = windows.get(at) else {
-                    return Verdict::Good;
+                    return SearchVerdict::Good;
                 };
                 if entered.insert((at, state)) {
-                    let mut next = Walk::new(window, pending, &seen, at);
+                    let mut next = WindowWalk::new(window, pending, &seen, at);
                     (next.state, next.replaced) = (state, replaced);
                     next.choose();
                     walks.push(next);
                 }
             }
-            Some(Found::Spent) => return Verdict::Undecided,
+            Some(WalkFind::Spent) => return SearchVerdict::Undecided,
             None => {
                 walks.pop();
             }
         }
     }
-    Verdict::Bad
+    SearchVerdict::Bad
 }
 
 /// The last window in which each value was seen.
-fn last_seen(windows: &[&[Step]]) -> HashMap<ValueId, usize> {
+fn last_seen(windows: &[&[HistoryStep]]) -> HashMap<ValueId, usize> {
     let all = windows.iter().enumerate();
     let all = all.flat_map(|(at, window)| window.iter().map(move |step| (at, step)));
     all.filter_map(|(at, step)| Some((seen_by(step)?, at)))
@@ -317,35 +318,35 @@ fn last_seen(windows: &[&[Step]]) -> HashMap<ValueId, usize> {
 
 /// One level of a walk: the operation that was placed, and the candidates that are still to be
 /// tried.
-struct Frame {
+struct WalkLevel {
     placed: usize,
-    state_before: State,
+    state_before: KeyState,
     replaced_before: u64,
     untried: Vec<usize>,
 }
 
 /// The next find of a walk.
-enum Found {
+enum WalkFind {
     /// An order of all that is done, which leaves this.
-    Order(State),
+    Order(KeyState),
     /// The budget ran out.
     Spent,
 }
 
 /// All orders of one window, one after the other.
-struct Walk<'a> {
-    steps: &'a [Step],
-    pending: Pending,
+struct WindowWalk<'a> {
+    steps: &'a [HistoryStep],
+    pending: PendingRule,
     last_seen: &'a HashMap<ValueId, usize>,
     window: usize,
     /// Unplaced operations that saw a value.
     unseen: HashMap<ValueId, u32>,
     done_total: usize,
     placed: Vec<u64>,
-    visited: HashSet<(Vec<u64>, State)>,
-    stack: Vec<Frame>,
+    visited: HashSet<(Vec<u64>, KeyState)>,
+    stack: Vec<WalkLevel>,
     untried: Vec<usize>,
-    state: State,
+    state: KeyState,
     done: usize,
     states: u64,
     is_begun: bool,
@@ -353,18 +354,18 @@ struct Walk<'a> {
     replaced: u64,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> WindowWalk<'a> {
     fn new(
-        steps: &'a [Step],
-        pending: Pending,
+        steps: &'a [HistoryStep],
+        pending: PendingRule,
         last_seen: &'a HashMap<ValueId, usize>,
         window: usize,
-    ) -> Walk<'a> {
+    ) -> WindowWalk<'a> {
         let mut unseen: HashMap<ValueId, u32> = HashMap::new();
         for value in steps.iter().filter_map(seen_by) {
             *unseen.entry(value).or_default() += 1;
         }
-        Walk {
+        WindowWalk {
             steps,
             pending,
             last_seen,
@@ -397,7 +398,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Would `step` replace a value that a read is still to see?
-    fn is_early(&self, step: &Step) -> bool {
+    fn is_early(&self, step: &HistoryStep) -> bool {
         let is_later = |last: &usize| *last > self.window;
         let others = self.unseen.get(&self.state).copied().unwrap_or(0);
         let own = u32::from(seen_by(step) == Some(self.state));
@@ -406,10 +407,10 @@ impl<'a> Walk<'a> {
     }
 
     /// Goes on to the next complete order; `None` when there is none.
-    fn next_order(&mut self) -> Option<Found> {
+    fn next_order(&mut self) -> Option<WalkFind> {
         // Where all is pending, an order is there before anything is placed.
         if !std::mem::replace(&mut self.is_begun, true) && self.done_total == 0 {
-            return Some(Found::Order(self.state));
+            return Some(WalkFind::Order(self.state));
         }
         loop {
             let Some(at) = self.untried.pop() else {
@@ -420,10 +421,10 @@ impl<'a> Walk<'a> {
                 continue;
             }
             if self.states > LINEAR_STATES_MAX {
-                return Some(Found::Spent);
+                return Some(WalkFind::Spent);
             }
             if self.done == self.done_total {
-                return Some(Found::Order(self.state));
+                return Some(WalkFind::Order(self.state));
             }
         }
     }
@@ -431,7 +432,7 @@ impl<'a> Walk<'a> {
     /// Places a candidate, if its answer fits and leads to a state that was not visited yet.
     fn place(&mut self, at: usize) -> bool {
         let step = &self.steps[at];
-        let is_over = self.pending == Pending::EndsWhenReplaced && step.told < self.replaced;
+        let is_over = self.pending == PendingRule::EndsWhenReplaced && step.told < self.replaced;
         if is_over || self.is_early(step) {
             return false;
         }
@@ -444,7 +445,7 @@ impl<'a> Walk<'a> {
             self.placed[at / 64] &= !(1 << (at % 64));
             return false;
         }
-        self.stack.push(Frame {
+        self.stack.push(WalkLevel {
             placed: at,
             state_before: self.state,
             replaced_before: self.replaced,
@@ -482,7 +483,7 @@ impl<'a> Walk<'a> {
 
 /// Operations that may come next, the best guess last. The first to end is the best guess. Pending
 /// ones come only when nothing else explains the values that were seen.
-fn candidates(steps: &[Step], placed: &[u64]) -> Vec<usize> {
+fn candidates(steps: &[HistoryStep], placed: &[u64]) -> Vec<usize> {
     let is_placed = |at: usize| placed[at / 64] >> (at % 64) & 1 == 1;
     let mut first_end = u64::MAX;
     let mut found = Vec::new();

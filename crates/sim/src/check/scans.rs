@@ -18,22 +18,22 @@
 
 use super::versions::told;
 use super::{Rule, Violation};
-use crate::history::{ClientEnd, Op, Promise, Scan, ScanPage, Wish};
+use crate::history::{ClientEnd, ClientOp, ClientScan, Promise, ScanPage, Wish};
 use bytes::Bytes;
 use dendra_base::Version;
 use std::collections::BTreeMap;
 
 /// Checks all scans against the history; `name` is a key's.
 pub fn check(
-    history: &[Op],
-    scans: &[Scan],
+    history: &[ClientOp],
+    scans: &[ClientScan],
     keys: usize,
     name: impl Fn(usize) -> Bytes,
 ) -> Vec<Violation> {
     if scans.is_empty() {
         return Vec::new();
     }
-    let mut by_key: Vec<Vec<&Op>> = vec![Vec::new(); keys];
+    let mut by_key: Vec<Vec<&ClientOp>> = vec![Vec::new(); keys];
     for op in history {
         by_key[op.key].push(op);
     }
@@ -51,7 +51,7 @@ pub fn check(
 }
 
 /// Is the key in what a page was asked for and does not leave for the next one?
-fn covers(scan: &Scan, page: &ScanPage, key: &Bytes) -> bool {
+fn covers(scan: &ClientScan, page: &ScanPage, key: &Bytes) -> bool {
     let is_in = |start: &Bytes, end: &Option<Bytes>| {
         key >= start && end.as_ref().is_none_or(|end| key < end)
     };
@@ -66,7 +66,7 @@ fn covers(scan: &Scan, page: &ScanPage, key: &Bytes) -> bool {
 }
 
 /// Order, bounds, progress.
-fn form(scan: &Scan, names: &[Bytes], violations: &mut Vec<Violation>) {
+fn form(scan: &ClientScan, names: &[Bytes], violations: &mut Vec<Violation>) {
     let mut blame = |what: String| violations.push(Violation::new(Rule::ScanForm, what));
     let shown: Vec<usize> = scan
         .pages
@@ -115,11 +115,11 @@ fn form(scan: &Scan, names: &[Bytes], violations: &mut Vec<Violation>) {
 
 /// One key in one page.
 fn content(
-    scan: &Scan,
+    scan: &ClientScan,
     page: &ScanPage,
     key: usize,
     name: &Bytes,
-    ops: &[&Op],
+    ops: &[&ClientOp],
     violations: &mut Vec<Violation>,
 ) {
     if !covers(scan, page, name) {
@@ -180,7 +180,7 @@ fn content(
 }
 
 /// The value that an operation was told of a version; 0 = it is a tombstone's.
-fn value_of(op: &Op) -> Option<(Version, u32)> {
+fn value_of(op: &ClientOp) -> Option<(Version, u32)> {
     match op.end {
         ClientEnd::Found(seen) => Some((seen.version, seen.value)),
         ClientEnd::Written(version) => Some((version, op.wish.leaves().unwrap_or(0))),
@@ -189,7 +189,7 @@ fn value_of(op: &Op) -> Option<(Version, u32)> {
 }
 
 /// Was the operation told that there is a value?
-fn is_value(op: &Op) -> bool {
+fn is_value(op: &ClientOp) -> bool {
     match op.end {
         ClientEnd::Found(_) | ClientEnd::Refused { .. } => true,
         ClientEnd::Written(_) => op.wish.leaves().is_some(),
@@ -198,7 +198,7 @@ fn is_value(op: &Op) -> bool {
 }
 
 /// May a deletion that is newer than `version` have come before the page was shown?
-fn may_be_gone(ops: &[&Op], version: Version, page: &ScanPage) -> bool {
+fn may_be_gone(ops: &[&ClientOp], version: Version, page: &ScanPage) -> bool {
     ops.iter().any(|op| {
         let is_deletion = matches!(op.wish, Wish::Delete { .. }) && op.begun_us < page.shown_us;
         is_deletion

@@ -12,7 +12,7 @@
 //! Not here: the reads of clients in the end, which are part of the history.
 
 use super::{Disks, Rule, Violation};
-use crate::history::{ClientEnd, Op, ValueId};
+use crate::history::{ClientEnd, ClientOp, ValueId};
 use dendra_base::Version;
 
 /// The cell of one owner of a key in the end.
@@ -39,7 +39,7 @@ impl Copy {
 }
 
 /// Checks one key: the copies of its owners in the ring's order, and the operations on it.
-pub fn check_key(key: usize, copies: &[Copy], ops: &[&Op], disks: Disks) -> Vec<Violation> {
+pub fn check_key(key: usize, copies: &[Copy], ops: &[&ClientOp], disks: Disks) -> Vec<Violation> {
     check_key_above(0, key, copies, ops, disks)
 }
 
@@ -49,7 +49,7 @@ pub fn check_key_above(
     purge: u64,
     key: usize,
     copies: &[Copy],
-    ops: &[&Op],
+    ops: &[&ClientOp],
     disks: Disks,
 ) -> Vec<Violation> {
     let mut violations = Vec::new();

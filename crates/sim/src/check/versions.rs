@@ -18,18 +18,18 @@
 //! See: docs/protocol.md.
 
 use super::{Disks, Rule, Violation};
-use crate::history::{Base, ClientEnd, Op, Promise, ValueId, Wish};
+use crate::history::{Base, ClientEnd, ClientOp, Promise, ValueId, Wish};
 use dendra_base::Version;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Checks a whole history.
-pub fn check(history: &[Op], disks: Disks) -> Vec<Violation> {
+pub fn check(history: &[ClientOp], disks: Disks) -> Vec<Violation> {
     let mut violations = values(history);
     let keys: BTreeSet<usize> = history.iter().map(|op| op.key).collect();
     for key in keys {
-        let ops: Vec<&Op> = history.iter().filter(|op| op.key == key).collect();
-        let at_default = |op: &&&Op| op.promise == Promise::Linearizable;
-        let default: Vec<&Op> = ops.iter().filter(at_default).copied().collect();
+        let ops: Vec<&ClientOp> = history.iter().filter(|op| op.key == key).collect();
+        let at_default = |op: &&&ClientOp| op.promise == Promise::Linearizable;
+        let default: Vec<&ClientOp> = ops.iter().filter(at_default).copied().collect();
         order(&default, &mut violations);
         vanished(&ops, &default, &mut violations);
         successors(&ops, &mut violations);
@@ -40,8 +40,8 @@ pub fn check(history: &[Op], disks: Disks) -> Vec<Violation> {
 }
 
 /// One version, one value; and only values that a client may have written.
-fn values(history: &[Op]) -> Vec<Violation> {
-    let writers: BTreeMap<ValueId, &Op> = history
+fn values(history: &[ClientOp]) -> Vec<Violation> {
+    let writers: BTreeMap<ValueId, &ClientOp> = history
         .iter()
         .filter_map(|op| Some((op.wish.leaves()?, op)))
         .collect();
@@ -49,27 +49,28 @@ fn values(history: &[Op]) -> Vec<Violation> {
     let mut known: BTreeMap<(usize, Version), ValueId> = BTreeMap::new();
     let mut versions: BTreeMap<ValueId, Version> = BTreeMap::new();
     let mut violations = Vec::new();
-    let mut bind = |op: &Op, version: Version, value: ValueId, violations: &mut Vec<Violation>| {
-        let other = *known.entry((op.key, version)).or_insert(value);
-        if other != value {
-            let what = format!(
-                "{version} of key {} is value {value} and value {other}: {op:?}",
-                op.key
-            );
-            violations.push(Violation::new(Rule::VersionValue, what));
-        }
-        if value == 0 {
-            return;
-        }
-        let first = *versions.entry(value).or_insert(version);
-        if first != version {
-            let what = format!(
-                "value {value} of key {} has the versions {first} and {version}: {op:?}",
-                op.key
-            );
-            violations.push(Violation::new(Rule::VersionValue, what));
-        }
-    };
+    let mut bind =
+        |op: &ClientOp, version: Version, value: ValueId, violations: &mut Vec<Violation>| {
+            let other = *known.entry((op.key, version)).or_insert(value);
+            if other != value {
+                let what = format!(
+                    "{version} of key {} is value {value} and value {other}: {op:?}",
+                    op.key
+                );
+                violations.push(Violation::new(Rule::VersionValue, what));
+            }
+            if value == 0 {
+                return;
+            }
+            let first = *versions.entry(value).or_insert(version);
+            if first != version {
+                let what = format!(
+                    "value {value} of key {} has the versions {first} and {version}: {op:?}",
+                    op.key
+                );
+                violations.push(Violation::new(Rule::VersionValue, what));
+            }
+        };
     for op in history {
         match op.end {
             ClientEnd::Written(version) => {
@@ -86,7 +87,11 @@ fn values(history: &[Op]) -> Vec<Violation> {
     violations
 }
 
-fn wrong_writer(read: &Op, value: ValueId, writers: &BTreeMap<ValueId, &Op>) -> Option<Violation> {
+fn wrong_writer(
+    read: &ClientOp,
+    value: ValueId,
+    writers: &BTreeMap<ValueId, &ClientOp>,
+) -> Option<Violation> {
     let Some(writer) = writers.get(&value) else {
         let what = format!("no client wrote value {value}: {read:?}");
         return Some(Violation::new(Rule::WrongValue, what));
@@ -106,7 +111,7 @@ fn wrong_writer(read: &Op, value: ValueId, writers: &BTreeMap<ValueId, &Op>) -> 
 }
 
 /// The version that an operation was told, and whether it made it.
-pub(super) fn told(op: &Op) -> Option<(Version, bool)> {
+pub(super) fn told(op: &ClientOp) -> Option<(Version, bool)> {
     match op.end {
         ClientEnd::Found(seen) => Some((seen.version, false)),
         ClientEnd::Missing(version) => Some((version?, false)),
@@ -116,8 +121,8 @@ pub(super) fn told(op: &Op) -> Option<(Version, bool)> {
     }
 }
 
-fn order(ops: &[&Op], violations: &mut Vec<Violation>) {
-    let mut by_end: Vec<&Op> = ops
+fn order(ops: &[&ClientOp], violations: &mut Vec<Violation>) {
+    let mut by_end: Vec<&ClientOp> = ops
         .iter()
         .copied()
         .filter(|op| told(op).is_some())
@@ -125,7 +130,7 @@ fn order(ops: &[&Op], violations: &mut Vec<Violation>) {
     by_end.sort_by_key(|op| op.ended_us);
     let mut by_begin = by_end.clone();
     by_begin.sort_by_key(|op| op.begun_us);
-    let mut newest: Option<(Version, &Op)> = None;
+    let mut newest: Option<(Version, &ClientOp)> = None;
     let mut ended = by_end.into_iter().peekable();
     for op in by_begin {
         while let Some(before) = ended.next_if(|before| before.ended_us < op.begun_us) {
@@ -147,7 +152,7 @@ fn order(ops: &[&Op], violations: &mut Vec<Violation>) {
 
 /// A value that a read at the default level has shown is there for the next one, unless it was
 /// deleted or has ended.
-fn vanished(ops: &[&Op], default: &[&Op], violations: &mut Vec<Violation>) {
+fn vanished(ops: &[&ClientOp], default: &[&ClientOp], violations: &mut Vec<Violation>) {
     let shown = default
         .iter()
         .filter(|op| matches!(op.end, ClientEnd::Found(_)));
@@ -167,7 +172,7 @@ fn vanished(ops: &[&Op], default: &[&Op], violations: &mut Vec<Violation>) {
     }
 }
 
-fn successors(ops: &[&Op], violations: &mut Vec<Violation>) {
+fn successors(ops: &[&ClientOp], violations: &mut Vec<Violation>) {
     for op in ops {
         let (ClientEnd::Written(version), Base::Matches(seen)) = (op.end, op.wish.base()) else {
             continue;
@@ -183,11 +188,12 @@ fn successors(ops: &[&Op], violations: &mut Vec<Violation>) {
     }
 }
 
-fn quorums(ops: &[&Op], disks: Disks, violations: &mut Vec<Violation>) {
+fn quorums(ops: &[&ClientOp], disks: Disks, violations: &mut Vec<Violation>) {
     // A damaged copy is mended from the owners that a read addresses: further ones may hold a newer
     // version.
     let narrowest = ops.iter().map(|op| op.from).min().unwrap_or(0);
-    let may_be_lost = |op: &Op| disks == Disks::Damaged && (op.ack == 1 || op.from > narrowest);
+    let may_be_lost =
+        |op: &ClientOp| disks == Disks::Damaged && (op.ack == 1 || op.from > narrowest);
     let writes = ops.iter().filter_map(|op| match op.end {
         ClientEnd::Written(_) if may_be_lost(op) => None,
         ClientEnd::Written(version) if op.wish.is_write() => Some((op, version)),
@@ -221,7 +227,7 @@ fn quorums(ops: &[&Op], disks: Disks, violations: &mut Vec<Violation>) {
 
 /// A value with an end is shown until then by the clock of the member that was asked, and not
 /// behind.
-fn ends(ops: &[&Op], violations: &mut Vec<Violation>) {
+fn ends(ops: &[&ClientOp], violations: &mut Vec<Violation>) {
     let reads = ops
         .iter()
         .filter(|op| op.is_fleeting && op.wish == Wish::Get);
@@ -229,7 +235,7 @@ fn ends(ops: &[&Op], violations: &mut Vec<Violation>) {
         let writers = ops
             .iter()
             .filter(|op| op.wish.is_write() && op.end != ClientEnd::NotApplied);
-        let before: Vec<&&Op> = writers.filter(|op| op.begun_us < read.ended_us).collect();
+        let before: Vec<&&ClientOp> = writers.filter(|op| op.begun_us < read.ended_us).collect();
         match read.end {
             ClientEnd::Found(seen) => {
                 let writer = before
@@ -270,7 +276,7 @@ fn ends(ops: &[&Op], violations: &mut Vec<Violation>) {
     }
 }
 
-fn may_have_been_removed(ops: &[&Op], read: &Op) -> bool {
+fn may_have_been_removed(ops: &[&ClientOp], read: &ClientOp) -> bool {
     ops.iter().any(|op| {
         matches!(op.wish, Wish::Delete { .. })
             && op.end != ClientEnd::NotApplied

@@ -10,19 +10,19 @@
 //!
 //! Not here: the engine's own crash tests, which visit every operation (crates/engine/tests).
 
-use super::{Crash, Fate, PageRange, Paged, Write, Written};
-use crate::plan::{Shape, pick};
+use super::{Crash, Fate, PageRange, StoreWrite, Written};
+use crate::plan::{RunShape, pick};
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key, Prng, Space};
 use dendra_engine::check::check_folder;
 use dendra_engine::dump::dump_file;
-use dendra_engine::vfs::faulty::{Call, Failure, Repeat};
+use dendra_engine::vfs::faulty::{Call, CallFailure, Repeat};
 use dendra_engine::vfs::{FaultyVfs, MemVfs, Vfs, Wait};
 use dendra_engine::{
     Batch, Compression, Cursor, Direction, Engine, Error, Flow, Identity, IsForeign, Lookup,
     Maintained, Maintenance, Options, Progress, Show, WriteOutcome,
 };
-use dendra_node::step::{LostSpan, StoreFailure, StoreOutcome};
+use dendra_node::step::{LostSpan, Paged, StoreFailure, StoreOutcome};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub struct EngineStore {
 /// A pass over all tables begins so long after the one before it.
 const SCRUB_EVERY_MS: u64 = 1_000;
 
-fn draw_options(shape: &Shape) -> Options {
+fn draw_options(shape: &RunShape) -> Options {
     let mut prng = Prng::named(shape.engine_seed, "engine options");
     let prng = &mut prng;
     let mut options = Options::for_tests();
@@ -67,7 +67,7 @@ impl EngineStore {
 
     pub(super) fn open(
         vfs: MemVfs,
-        shape: &Shape,
+        shape: &RunShape,
         identity: Identity,
         now_ms: u64,
     ) -> Result<EngineStore, String> {
@@ -163,7 +163,7 @@ impl EngineStore {
         Ok((records, rest))
     }
 
-    pub(super) fn commit(&mut self, writes: &[Write], now_ms: u64) -> (Fate, Vec<Written>) {
+    pub(super) fn commit(&mut self, writes: &[StoreWrite], now_ms: u64) -> (Fate, Vec<Written>) {
         let mut results: Vec<Written> = vec![Err(StoreFailure::Busy); writes.len()];
         let mut batch = Batch::new();
         for (at, write) in writes.iter().enumerate() {
@@ -291,7 +291,7 @@ impl EngineStore {
     pub(super) fn fail_next_sync(&self) {
         let next = self.faulty.calls().of(Call::Sync);
         self.faulty
-            .fail(Call::Sync, next, Failure::Io, Repeat::Once);
+            .fail(Call::Sync, next, CallFailure::Io, Repeat::Once);
     }
 
     pub(super) fn fail_reads(&self, fails_reads: bool) {
@@ -299,7 +299,7 @@ impl EngineStore {
         if fails_reads {
             let next = self.faulty.calls().of(Call::Read);
             self.faulty
-                .fail(Call::Read, next, Failure::Io, Repeat::Onwards);
+                .fail(Call::Read, next, CallFailure::Io, Repeat::Onwards);
         }
     }
 
@@ -374,7 +374,7 @@ impl EngineStore {
     pub(super) fn crash(
         mut self,
         how: Crash,
-        in_flight: &[Write],
+        in_flight: &[StoreWrite],
         now_ms: u64,
         prng: &mut Prng,
     ) -> MemVfs {

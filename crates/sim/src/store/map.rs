@@ -9,11 +9,11 @@
 //!
 //! Not here: a disk. A commit is one step, and a crash comes before or after it.
 
-use super::{PageRange, Paged, Write, Written};
+use super::{PageRange, StoreWrite, Written};
 use dendra_base::peer::Condition;
 use dendra_base::{Cell, Guard, Key, Prng, Space, Version};
 use dendra_engine::IsForeign;
-use dendra_node::step::{StoreFailure, StoreOutcome};
+use dendra_node::step::{Paged, StoreFailure, StoreOutcome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -145,7 +145,7 @@ impl MapStore {
         }
     }
 
-    pub(super) fn commit(&mut self, writes: &[Write], now_ms: u64) -> Vec<Written> {
+    pub(super) fn commit(&mut self, writes: &[StoreWrite], now_ms: u64) -> Vec<Written> {
         self.durable_ceiling = self.ceiling;
         writes
             .iter()
@@ -153,7 +153,7 @@ impl MapStore {
             .collect()
     }
 
-    fn write(&mut self, write: &Write, now_ms: u64) -> Written {
+    fn write(&mut self, write: &StoreWrite, now_ms: u64) -> Written {
         let mut cell = write.cell.clone();
         let condition = match write.guard {
             Guard::Newest => None,

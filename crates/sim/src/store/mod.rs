@@ -21,15 +21,15 @@ mod terms;
 
 pub use engine::EngineStore;
 pub use map::MapStore;
-pub use terms::{Crash, Fate, PageRange, Paged, Write, Written};
+pub use terms::{Crash, Fate, PageRange, StoreWrite, Written};
 
-use crate::plan::{Shape, StoreKind};
+use crate::plan::{RunShape, StoreKind};
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key, Prng, Version};
 use dendra_engine::vfs::MemVfs;
 use dendra_engine::{Identity, IsForeign};
 use dendra_node::compare::survey::{Survey, Surveyed, Surveying};
-use dendra_node::step::{LostSpan, StoreFailure};
+use dendra_node::step::{LostSpan, Paged, StoreFailure};
 use std::sync::Arc;
 
 /// Bytes of one page of a look.
@@ -66,7 +66,7 @@ impl Store {
     /// Opens the folder on `disk`; the reason when it cannot be opened.
     pub fn open(
         disk: &Disk,
-        shape: &Shape,
+        shape: &RunShape,
         identity: Identity,
         now_ms: u64,
     ) -> Result<Store, String> {
@@ -187,7 +187,7 @@ impl Store {
     }
 
     /// Writes all of `writes` with one sync. One result for each, unless the store died.
-    pub fn commit(&mut self, writes: &[Write], now_ms: u64) -> (Fate, Vec<Written>) {
+    pub fn commit(&mut self, writes: &[StoreWrite], now_ms: u64) -> (Fate, Vec<Written>) {
         match self {
             Store::Engine(store) => store.commit(writes, now_ms),
             Store::Map(store) => (Fate::Alive, store.commit(writes, now_ms)),
@@ -306,7 +306,7 @@ impl Store {
 
     /// The state that is left on the disk. `in_flight` are the writes that a commit was about to
     /// make.
-    pub fn crash(self, how: Crash, in_flight: &[Write], now_ms: u64, prng: &mut Prng) -> Disk {
+    pub fn crash(self, how: Crash, in_flight: &[StoreWrite], now_ms: u64, prng: &mut Prng) -> Disk {
         match self {
             Store::Engine(store) => Disk::Folder(store.crash(how, in_flight, now_ms, prng)),
             Store::Map(mut store) => {

@@ -7,7 +7,7 @@ use dendra_node::step::{StoreFailure, StoreOutcome};
 
 /// One write on its way into the store.
 #[derive(Clone, Debug)]
-pub struct Write {
+pub struct StoreWrite {
     /// Space and raw key.
     pub key: Key,
     /// With its version.
@@ -18,9 +18,6 @@ pub struct Write {
 
 /// The outcome of one write.
 pub type Written = Result<StoreOutcome, StoreFailure>;
-
-/// A page of a space: records, and where to go on.
-pub type Paged = Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>;
 
 /// Where a page begins and ends.
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
 use super::*;
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use dendra_base::peer::Condition;
 use dendra_base::{CellRef, Guard};
 
-fn draw_write(prng: &mut Prng) -> Write {
+fn draw_write(prng: &mut Prng) -> StoreWrite {
     let key = Key::user(format!("k{}", prng.below(6)).as_bytes());
     let version = |prng: &mut Prng| Version {
         hlc: 1 + prng.below(40),
@@ -27,12 +27,12 @@ fn draw_write(prng: &mut Prng) -> Write {
         6 => Guard::If(Condition::Matches(version(prng))),
         _ => Guard::If(Condition::Absent),
     };
-    Write { key, cell, guard }
+    StoreWrite { key, cell, guard }
 }
 
 #[test]
 fn the_map_and_the_engine_agree() {
-    let shape = Plan::draw(1).shape;
+    let shape = RunPlan::draw(1).shape;
     let identity = Identity { node: 1, origin: 1 };
     for seed in 0..40 {
         let mut prng = Prng::new(seed);
@@ -42,7 +42,7 @@ fn the_map_and_the_engine_agree() {
         for now_ms in 0..60 {
             let count = 1 + prng.below(3);
             // One write per key and commit: inside of one batch the engine's rules are its own.
-            let mut writes: Vec<Write> = (0..count).map(|_| draw_write(&mut prng)).collect();
+            let mut writes: Vec<StoreWrite> = (0..count).map(|_| draw_write(&mut prng)).collect();
             writes.sort_by(|a, b| a.key.cmp(&b.key));
             writes.dedup_by(|a, b| a.key == b.key);
             let expected = map.commit(&writes, now_ms);
@@ -90,7 +90,7 @@ fn the_map_and_the_engine_agree() {
 
 #[test]
 fn a_commit_survives_every_crash_and_a_damaged_cell_is_an_error() {
-    let shape = Plan::draw(1).shape;
+    let shape = RunPlan::draw(1).shape;
     let identity = Identity { node: 1, origin: 1 };
     for kind in [StoreKind::Map, StoreKind::Engine] {
         for how in [Crash::PowerLoss, Crash::Killed] {
@@ -102,7 +102,7 @@ fn a_commit_survives_every_crash_and_a_damaged_cell_is_an_error() {
                 rmw: 0,
             };
             let cell = CellRef::value(key.as_stored(), version, b"v").to_owned();
-            let write = Write {
+            let write = StoreWrite {
                 key: key.clone(),
                 cell: cell.clone(),
                 guard: Guard::Newest,
@@ -129,7 +129,7 @@ fn a_commit_survives_every_crash_and_a_damaged_cell_is_an_error() {
 
 #[test]
 fn while_reads_fail_nothing_is_known_and_nothing_is_absent() {
-    let shape = Plan::draw(1).shape;
+    let shape = RunPlan::draw(1).shape;
     let identity = Identity { node: 1, origin: 1 };
     for kind in [StoreKind::Map, StoreKind::Engine] {
         let mut store = Store::open(&Disk::new(kind), &shape, identity, 1).expect("a new folder");
@@ -144,7 +144,7 @@ fn while_reads_fail_nothing_is_known_and_nothing_is_absent() {
             };
             let cell = CellRef::value(key.as_stored(), version, &[7; 40]).to_owned();
             let (key, guard) = (key.clone(), Guard::Newest);
-            store.commit(&[Write { key, cell, guard }], 1);
+            store.commit(&[StoreWrite { key, cell, guard }], 1);
             store.maintain(1 << 20, 1);
         }
         // Writes of an earlier life are not in memory any more.

@@ -14,8 +14,8 @@
 use super::names::{key_name, scan_of, value_bytes, value_number};
 use super::state::{Happening, World};
 use crate::check::Rule;
-use crate::history::{Base, ClientEnd, Op, Promise, Seen, Wish};
-use crate::member::Open;
+use crate::history::{Base, ClientEnd, ClientOp, Promise, Seen, Wish};
+use crate::member::OpenOperation;
 use crate::plan::{KeyClass, Planned, PlannedBase, PlannedKind, StoreKind};
 use dendra_base::peer::{Condition, Operation};
 use dendra_base::{Cell, Consistency, Kind, Quorum};
@@ -71,7 +71,7 @@ impl World<'_> {
         let now = self.members[member].clock.now(self.now_us());
         let operation = operation(wish, planned, now.wall_ms);
         let is_exact = self.plan.shape.store == StoreKind::Map && !self.forgets();
-        self.history.push(Op {
+        self.history.push(ClientOp {
             number,
             client,
             key: planned.key,
@@ -101,7 +101,7 @@ impl World<'_> {
         let lane = self.prng.below(self.members[member].lanes.len() as u64) as usize;
         let deadline_us = now.mono_us + planned.timeout_us;
         // A paused member has not heard of it yet, and cannot be late.
-        let open = Open {
+        let open = OpenOperation {
             deadline_us: u64::MAX,
             is_gone: false,
         };
@@ -253,7 +253,7 @@ impl World<'_> {
     }
 
     /// The member of these operations is no more.
-    pub(super) fn clients_lose(&mut self, tickets: Vec<(u64, Open)>) {
+    pub(super) fn clients_lose(&mut self, tickets: Vec<(u64, OpenOperation)>) {
         for (ticket, open) in tickets {
             if !open.is_gone && scan_of(ticket).is_none() {
                 self.client_learns(ticket as u32, ClientEnd::Unknown);

@@ -22,15 +22,15 @@
 
 use super::meeting::IMAGES_US;
 use super::names::{key_name, value_number};
-use super::state::{Client, Happening, Image, Phase, Setup, World};
-use crate::check::linear::{Pending, Searches};
+use super::state::{Happening, Image, RunPhase, RunSetup, SimulatedClient, World};
+use crate::check::linear::{PendingRule, Searches};
 use crate::check::store::Copy;
 use crate::check::{self, Disks, Rule};
-use crate::history::{ClientEnd, Op, Promise};
+use crate::history::{ClientEnd, ClientOp, Promise};
 use crate::machines::Town;
-use crate::member::{Clock, Member};
+use crate::member::{Clock, SimulatedMember};
 use crate::plan::{
-    Fault, FaultKind, KeyClass, Plan, Planned, PlannedBase, PlannedKind, PlannedScan,
+    Fault, FaultKind, KeyClass, Planned, PlannedBase, PlannedKind, PlannedScan, RunPlan,
 };
 use crate::schedule::Schedule;
 use crate::store::{Crash, Disk, PageRange, Store};
@@ -68,7 +68,7 @@ const PROBED_KEYS: usize = 6;
 const READ_ROUNDS: u8 = 3;
 
 impl<'a> World<'a> {
-    pub(super) fn new(plan: &'a Plan, setup: Setup) -> World<'a> {
+    pub(super) fn new(plan: &'a RunPlan, setup: RunSetup) -> World<'a> {
         let shape = &plan.shape;
         let listed = (0..shape.members)
             .map(|member| Listed::new(&format!("http://10.0.0.{}:8080", member + 1)))
@@ -80,7 +80,7 @@ impl<'a> World<'a> {
         let members = (0..shape.members)
             .map(|member| {
                 let clock = Clock::new(member, shape.skew_ms[member], shape.drift_ppm[member]);
-                Member::new(clock, Disk::new(shape.store))
+                SimulatedMember::new(clock, Disk::new(shape.store))
             })
             .collect();
         World {
@@ -100,7 +100,7 @@ impl<'a> World<'a> {
             walks: Vec::new(),
             scans: Vec::new(),
             cuts: Vec::new(),
-            phase: Phase::Chaos,
+            phase: RunPhase::Chaos,
             image: plan.image.as_ref().map(|_| Image::new(shape.members)),
             violations: Vec::new(),
             searches: Searches::default(),
@@ -128,23 +128,23 @@ impl<'a> World<'a> {
         }
         for (client, todo) in self.plan.clients.iter().enumerate() {
             let think_us = todo.first().map_or(0, |first| first.think_us);
-            self.clients.push(Client::new(todo));
+            self.clients.push(SimulatedClient::new(todo));
             self.schedule.at(think_us, Happening::Begin { client });
         }
         self.schedule
-            .at(self.plan.shape.chaos_us, Happening::Phase(Phase::Calm));
+            .at(self.plan.shape.chaos_us, Happening::Phase(RunPhase::Calm));
     }
 
     pub(super) fn is_calm(&self) -> bool {
-        self.phase != Phase::Chaos
+        self.phase != RunPhase::Chaos
     }
 
-    pub(super) fn enter(&mut self, phase: Phase) {
+    pub(super) fn enter(&mut self, phase: RunPhase) {
         let is_busy = self
             .clients
             .iter()
             .any(|c| c.waits_for.is_some() || !c.todo.is_empty());
-        if is_busy && phase != Phase::Calm {
+        if is_busy && phase != RunPhase::Calm {
             self.schedule.after(LOOK_US, Happening::Phase(phase));
             return;
         }
@@ -152,48 +152,48 @@ impl<'a> World<'a> {
         self.trace
             .line(self.schedule.now_us(), || format!("PHASE {phase:?}"));
         let (next, after_us) = match phase {
-            Phase::Chaos | Phase::Calm => {
+            RunPhase::Chaos | RunPhase::Calm => {
                 self.clients
                     .iter_mut()
                     .for_each(|client| client.todo.clear());
                 self.heal_all();
                 self.calm_town();
                 match self.plan.wrong_clocks {
-                    Some(_) => (Phase::Wrong, CALM_US),
-                    None if self.town.is_some() => (Phase::Quiet, CALM_US),
-                    None => (Phase::Probes, CALM_US),
+                    Some(_) => (RunPhase::Wrong, CALM_US),
+                    None if self.town.is_some() => (RunPhase::Quiet, CALM_US),
+                    None => (RunPhase::Probes, CALM_US),
                 }
             }
-            Phase::Quiet if self.is_town_at_rest() => (Phase::Probes, CALM_US),
-            Phase::Quiet => (Phase::Quiet, LOOK_US),
-            Phase::Wrong if self.is_anybody_ill() => (Phase::Probes, 1),
-            Phase::Wrong => {
+            RunPhase::Quiet if self.is_town_at_rest() => (RunPhase::Probes, CALM_US),
+            RunPhase::Quiet => (RunPhase::Quiet, LOOK_US),
+            RunPhase::Wrong if self.is_anybody_ill() => (RunPhase::Probes, 1),
+            RunPhase::Wrong => {
                 self.set_clocks();
-                (Phase::Others, CLOCKS_US)
+                (RunPhase::Others, CLOCKS_US)
             }
-            Phase::Others => {
+            RunPhase::Others => {
                 self.probe();
-                (Phase::Right, LOOK_US)
+                (RunPhase::Right, LOOK_US)
             }
-            Phase::Right => {
+            RunPhase::Right => {
                 self.set_clocks();
-                (Phase::Probes, CLOCKS_US)
+                (RunPhase::Probes, CLOCKS_US)
             }
-            Phase::Probes => {
+            RunPhase::Probes => {
                 self.probe();
                 if self.meets() {
-                    (Phase::Images, LOOK_US)
+                    (RunPhase::Images, LOOK_US)
                 } else {
-                    (Phase::Settle, LOOK_US)
+                    (RunPhase::Settle, LOOK_US)
                 }
             }
-            Phase::Images if self.is_anybody_ill() => (Phase::Settle, 1),
-            Phase::Images => {
+            RunPhase::Images if self.is_anybody_ill() => (RunPhase::Settle, 1),
+            RunPhase::Images => {
                 self.begin_images();
-                (Phase::Settle, IMAGES_US)
+                (RunPhase::Settle, IMAGES_US)
             }
-            Phase::Settle => (Phase::Reads(0), HINTED_US),
-            Phase::Reads(round) => {
+            RunPhase::Settle => (RunPhase::Reads(0), HINTED_US),
+            RunPhase::Reads(round) => {
                 if round == 0 {
                     self.reads_us = self.now_us();
                     self.judge_hinted();
@@ -203,20 +203,20 @@ impl<'a> World<'a> {
                 }
                 self.read_everything();
                 if round + 1 < READ_ROUNDS {
-                    (Phase::Reads(round + 1), SETTLE_US)
+                    (RunPhase::Reads(round + 1), SETTLE_US)
                 } else {
-                    (Phase::Rest, SETTLE_US)
+                    (RunPhase::Rest, SETTLE_US)
                 }
             }
-            Phase::Rest => (Phase::Over, REST_US),
-            Phase::Over => return,
+            RunPhase::Rest => (RunPhase::Over, REST_US),
+            RunPhase::Over => return,
         };
         self.schedule.after(after_us, Happening::Phase(next));
     }
 
     /// A clock that is wrong beside a disk that is lost would be the second failure.
     fn is_anybody_ill(&self) -> bool {
-        let is_ill = |member: &Member| !member.is_running() || member.is_rotten;
+        let is_ill = |member: &SimulatedMember| !member.is_running() || member.is_rotten;
         self.cluster().iter().any(|&at| is_ill(&self.members[at]))
     }
 
@@ -226,7 +226,7 @@ impl<'a> World<'a> {
         let Some(wrong) = plan.wrong_clocks.as_ref() else {
             return;
         };
-        let is_begin = self.phase == Phase::Wrong;
+        let is_begin = self.phase == RunPhase::Wrong;
         let now_us = self.now_us();
         if is_begin {
             self.wrong_us.0 = now_us
@@ -248,7 +248,7 @@ impl<'a> World<'a> {
 
     /// Was the clock of the member that was asked wrong, or those of so many that none is right for
     /// certain?
-    fn is_without_clock(&self, op: &Op) -> bool {
+    fn is_without_clock(&self, op: &ClientOp) -> bool {
         let (begun_us, ended_us) = self.wrong_us;
         let Some(wrong) = self.plan.wrong_clocks.as_ref() else {
             return false;
@@ -262,7 +262,7 @@ impl<'a> World<'a> {
         let Some(wrong) = self.plan.wrong_clocks.as_ref() else {
             return;
         };
-        let is_surely = |op: &&Op| {
+        let is_surely = |op: &&ClientOp| {
             let by_ms = wrong.by_ms[op.member].unsigned_abs();
             wrong.members().count() == 1 && by_ms >= SURELY_WRONG_MS
         };
@@ -397,7 +397,7 @@ impl<'a> World<'a> {
             self.violations.extend(found);
             self.searches = searches;
         }
-        if self.phase == Phase::Over && self.violations.is_empty() {
+        if self.phase == RunPhase::Over && self.violations.is_empty() {
             self.judge_availability();
             self.judge_wrong_clocks();
             self.judge_scans();
@@ -412,16 +412,16 @@ impl<'a> World<'a> {
     }
 
     /// One log is one order: a write that it did not take before the next one is never taken.
-    fn pending(&self) -> Pending {
+    fn pending(&self) -> PendingRule {
         match self.plan.shape.members {
-            1 => Pending::EndsWhenReplaced,
-            _ => Pending::StaysOpen,
+            1 => PendingRule::EndsWhenReplaced,
+            _ => PendingRule::StaysOpen,
         }
     }
 
     fn judge_availability(&mut self) {
         let calm_us = self.plan.shape.chaos_us + CALM_US;
-        let failed: Vec<Op> = self
+        let failed: Vec<ClientOp> = self
             .history
             .iter()
             .filter(|op| op.begun_us >= calm_us && !op.is_done())
@@ -451,7 +451,7 @@ impl<'a> World<'a> {
     /// Do so many owners with a whole copy tell a read the content of a damaged one? They know for
     /// certain only for a record that was written at the default level. A map takes a write over
     /// damage; the engine does only when it need not read the damaged block again.
-    fn is_mendable(&self, op: &Op, healthy: usize) -> bool {
+    fn is_mendable(&self, op: &ClientOp, healthy: usize) -> bool {
         let is_known = self.history.iter().any(|write| {
             let is_written = matches!(write.end, ClientEnd::Written(_));
             write.key == op.key && is_written && write.ended_us < op.begun_us
@@ -549,13 +549,14 @@ impl<'a> World<'a> {
 
     fn judge_stores(&mut self) {
         let purge = self.newest().horizons().purge();
-        let is_spoilt = |member: &Member| member.is_lost || (member.is_rotten && self.is_engine());
+        let is_spoilt =
+            |member: &SimulatedMember| member.is_lost || (member.is_rotten && self.is_engine());
         let cluster = self.cluster();
         let is_whole = !cluster.iter().any(|&at| is_spoilt(&self.members[at]));
         for key in 0..self.plan.shape.keys.len() {
             let owners = self.owners(key);
             let copies: Vec<Copy> = owners.iter().map(|&owner| self.copy(owner, key)).collect();
-            let ops: Vec<&Op> = self.history.iter().filter(|op| op.key == key).collect();
+            let ops: Vec<&ClientOp> = self.history.iter().filter(|op| op.key == key).collect();
             let mut found = check::store::check_key_above(purge, key, &copies, &ops, self.disks());
             let was_read = ops.iter().any(|op| {
                 let is_last = op.begun_us >= self.reads_us && op.ack == op.from;
@@ -581,7 +582,7 @@ impl<'a> World<'a> {
         let is_unread = |fault: &Fault| matches!(fault.kind, FaultKind::FailingReads { .. });
         let is_met = self.plan.faults.iter().any(is_unread);
         let is_spoilt =
-            |member: &Member| member.is_rotten || (self.town.is_some() && member.is_lost);
+            |member: &SimulatedMember| member.is_rotten || (self.town.is_some() && member.is_lost);
         if is_met || self.members.iter().any(is_spoilt) {
             Disks::Damaged
         } else {
@@ -602,7 +603,7 @@ impl<'a> World<'a> {
     /// itself or by hint. It holds where its member has kept running since and has dropped no hint.
     /// Its own copy gets no hint.
     fn judge_hinted(&mut self) {
-        let is_spoilt = |member: &Member| member.is_lost || member.is_rotten;
+        let is_spoilt = |member: &SimulatedMember| member.is_lost || member.is_rotten;
         // New owners load what a majority has.
         if self.members.iter().any(is_spoilt) || self.town.is_some() {
             return;
@@ -633,7 +634,7 @@ impl<'a> World<'a> {
     /// Before any client reads: members that compare their copies have made them alike, promises
     /// included, and know it.
     fn judge_compared(&mut self) {
-        let is_spoilt = |member: &Member| member.is_rotten || !member.is_running();
+        let is_spoilt = |member: &SimulatedMember| member.is_rotten || !member.is_running();
         let cluster = self.cluster();
         let is_ill = cluster.iter().any(|&at| is_spoilt(&self.members[at]));
         if self.plan.shape.compares.is_none() || is_ill {

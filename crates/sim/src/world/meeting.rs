@@ -26,7 +26,7 @@ use crate::check::Rule;
 use crate::member::Meets;
 use crate::plan::Restarts;
 use crate::planted::ShellBug;
-use crate::store::{Crash, Fate, Store, Write};
+use crate::store::{Crash, Fate, Store, StoreWrite};
 use dendra_base::peer::Answer;
 use dendra_base::{CellRef, Guard, Key, Space, Version};
 use dendra_node::membership::identity::{Content, OWN_KEY, Own, Peer, peer_key_of_url};
@@ -67,7 +67,7 @@ fn write_note(store: &mut Store, key: &Key, value: &[u8], hlc: u64, now_ms: u64)
         rmw: 0,
     };
     let cell = CellRef::value(key.as_stored(), version, value).to_owned();
-    let write = Write {
+    let write = StoreWrite {
         key: key.clone(),
         cell,
         guard: Guard::Newest,

@@ -34,17 +34,17 @@ mod town;
 
 use crate::check::linear::Searches;
 use crate::check::{Rule, Violation};
-use crate::history::Op;
+use crate::history::ClientOp;
 use crate::limits::BEHIND_LEN;
-use crate::member::{MemberLoop, Pending, Waiter};
-use crate::plan::Plan;
+use crate::member::{MemberLoop, PendingWrite, Waiter};
+use crate::plan::RunPlan;
 use crate::planted::ShellBug;
-use crate::store::{Crash, Fate, PageRange, Store, Write};
+use crate::store::{Crash, Fate, PageRange, Store, StoreWrite};
 use dendra_base::peer::{Answer, Readiness};
 use dendra_base::{CellRef, Key, Space, Version};
 use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome};
-pub use state::Setup;
-use state::{Happening, Phase, World};
+pub use state::RunSetup;
+use state::{Happening, RunPhase, World};
 
 /// The bytes that a slice of a scrub reads, about.
 const SCRUB_BYTES: u64 = 4 << 10;
@@ -53,9 +53,9 @@ const SCRUB_PAUSE_US: u64 = 100_000;
 
 /// The result of a run.
 #[derive(Debug)]
-pub struct Report {
+pub struct RunReport {
     /// The answers that clients got.
-    pub history: Vec<Op>,
+    pub history: Vec<ClientOp>,
     /// Broken promises.
     pub violations: Vec<Violation>,
     /// Searches for an order of the operations on a key.
@@ -73,12 +73,12 @@ pub struct Report {
 }
 
 /// Runs `plan` to its end.
-pub fn run(plan: &Plan, setup: Setup) -> Report {
+pub fn run(plan: &RunPlan, setup: RunSetup) -> RunReport {
     let mut world = World::new(plan, setup);
     world.begin();
     while let Some(happening) = world.schedule.take() {
         world.happen(happening);
-        if world.phase == Phase::Over || !world.violations.is_empty() {
+        if world.phase == RunPhase::Over || !world.violations.is_empty() {
             break;
         }
         if world.schedule.count() > plan.happenings_max() {
@@ -92,7 +92,7 @@ pub fn run(plan: &Plan, setup: Setup) -> Report {
     }
     world.check_promises();
     let purges = world.newest().horizons().purge() > 0;
-    Report {
+    RunReport {
         history: world.history,
         violations: world.violations,
         searches: world.searches,
@@ -467,19 +467,19 @@ impl World<'_> {
                 cell,
                 guard,
             } => {
-                let write = Write { key, cell, guard };
+                let write = StoreWrite { key, cell, guard };
                 if self.has_bug(ShellBug::AnswerBeforeSync) {
                     let version = write.cell.version;
                     let result = Ok(StoreOutcome::Applied { version });
                     self.give_later(member, lane, 0, Event::Wrote { ticket, result });
-                    self.members[member].queue.push(Pending {
+                    self.members[member].queue.push(PendingWrite {
                         lane,
                         waiter: Waiter::Nobody,
                         write,
                     });
                 } else {
                     let waiter = Waiter::Loop(ticket);
-                    self.members[member].queue.push(Pending {
+                    self.members[member].queue.push(PendingWrite {
                         lane,
                         waiter,
                         write,
@@ -574,8 +574,8 @@ impl World<'_> {
             };
             let cell = CellRef::value(key.as_stored(), version, b"").to_owned();
             let guard = dendra_base::Guard::Newest;
-            let write = Write { key, cell, guard };
-            it.in_flight.push(Pending {
+            let write = StoreWrite { key, cell, guard };
+            it.in_flight.push(PendingWrite {
                 lane: 0,
                 waiter: Waiter::Nobody,
                 write,

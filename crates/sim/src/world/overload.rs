@@ -18,7 +18,7 @@ use super::state::{Happening, World};
 use crate::check::Rule;
 use crate::limits::MAILBOX_LEN_MAX;
 use dendra_node::step::Event;
-use dendra_node::{Outcome, Refusal};
+use dendra_node::{Outcome, RefusedBy};
 
 impl World<'_> {
     /// The loop that handles it, where one does.
@@ -100,7 +100,7 @@ impl World<'_> {
             return;
         };
         if let Event::Begin { client, .. } = *event {
-            let refusal = Refusal::Requests;
+            let refusal = RefusedBy::Requests;
             let outcome = Outcome::Overloaded { refusal };
             self.client_is_told(member, lane, client, outcome, None);
         }

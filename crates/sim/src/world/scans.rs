@@ -7,10 +7,10 @@
 //! Not here: the rules for pages (`check/scans.rs`).
 
 use super::names::{SCAN_TICKET, key_name, key_number, scan_of, value_number};
-use super::state::{Happening, Walk, World};
+use super::state::{Happening, WalkUnderWay, World};
 use crate::check::Rule;
-use crate::history::{Scan, ScanPage, Seen};
-use crate::member::Open;
+use crate::history::{ClientScan, ScanPage, Seen};
+use crate::member::OpenOperation;
 use crate::plan::PlannedScan;
 use bytes::Bytes;
 use dendra_base::peer::Range;
@@ -23,13 +23,13 @@ impl World<'_> {
         let happening = Happening::Scan {
             scan: self.walks.len(),
         };
-        self.scans.push(Scan {
+        self.scans.push(ClientScan {
             member: planned.member,
             is_reverse: planned.is_reverse,
             pages: Vec::new(),
         });
         self.schedule.at(planned.at_us, happening);
-        self.walks.push(Walk {
+        self.walks.push(WalkUnderWay {
             planned,
             lane: 0,
             asked: None,
@@ -62,7 +62,7 @@ impl World<'_> {
         let deadline_us = self.members[member].clock.now(now_us).mono_us + timeout_us;
         let client = SCAN_TICKET + scan as u64;
         // A paused member has not heard of it yet, and cannot be late.
-        let open = Open {
+        let open = OpenOperation {
             deadline_us: u64::MAX,
             is_gone: false,
         };

@@ -1,10 +1,10 @@
 //! The state of a run: members, clients, messages, and the schedule of events.
 //!
 //! ```text
-//! Setup, Plan ─► World ─┬─ Schedule of Happening     the next event
-//!                       ├─ Member, Envelope           the cluster
-//!                       ├─ Client, Walk               the askers
-//!                       └─ Phase, Image               where the run is
+//! RunSetup, RunPlan ─► World ─┬─ Schedule of Happening          the next event
+//!                             ├─ SimulatedMember, Envelope      the cluster
+//!                             ├─ SimulatedClient, WalkUnderWay  the askers
+//!                             └─ RunPhase, Image                where the run is
 //! ```
 //!
 //! Invariants
@@ -15,10 +15,10 @@
 use crate::check::Violation;
 use crate::check::linear::Searches;
 use crate::decider::Midwife;
-use crate::history::{Op, Scan, Seen};
+use crate::history::{ClientOp, ClientScan, Seen};
 use crate::machines::Town;
-use crate::member::Member;
-use crate::plan::{CutLinks, Plan, Planned, PlannedScan};
+use crate::member::SimulatedMember;
+use crate::plan::{CutLinks, Planned, PlannedScan, RunPlan};
 use crate::planted::ShellBug;
 use crate::schedule::Schedule;
 use crate::store::Disk;
@@ -38,7 +38,7 @@ use std::sync::Arc;
 
 /// How a run is made, besides its plan.
 #[derive(Clone, Copy)]
-pub struct Setup {
+pub struct RunSetup {
     /// Makes the parts that decide.
     pub midwife: Midwife,
     /// A mistake of the shell.
@@ -49,7 +49,7 @@ pub struct Setup {
 
 /// Where a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum RunPhase {
     Chaos,
     Calm,
     Quiet,
@@ -66,7 +66,7 @@ pub(crate) enum Phase {
 
 /// One client.
 #[derive(Debug, Default)]
-pub(crate) struct Client {
+pub(crate) struct SimulatedClient {
     pub(crate) todo: VecDeque<Planned>,
     /// The operation that it waits for.
     pub(crate) waits_for: Option<u32>,
@@ -74,18 +74,18 @@ pub(crate) struct Client {
     pub(super) seen: BTreeMap<usize, Seen>,
 }
 
-impl Client {
-    pub(crate) fn new(todo: &[Planned]) -> Client {
-        Client {
+impl SimulatedClient {
+    pub(crate) fn new(todo: &[Planned]) -> SimulatedClient {
+        SimulatedClient {
             todo: todo.iter().cloned().collect(),
-            ..Client::default()
+            ..SimulatedClient::default()
         }
     }
 }
 
 /// One walk under way.
 #[derive(Debug)]
-pub(crate) struct Walk {
+pub(crate) struct WalkUnderWay {
     pub(super) planned: PlannedScan,
     pub(super) lane: usize,
     /// The part that was asked for, and when.
@@ -243,13 +243,13 @@ pub(crate) enum Happening {
     /// The operator looks whether something waits for it.
     Operator,
     /// The next phase begins.
-    Phase(Phase),
+    Phase(RunPhase),
 }
 
 /// A run.
 pub(crate) struct World<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) setup: Setup,
+    pub(super) plan: &'a RunPlan,
+    pub(super) setup: RunSetup,
     pub(super) prng: Prng,
     pub(super) schedule: Schedule<Happening>,
     pub(super) topology: Arc<Topology>,
@@ -257,14 +257,14 @@ pub(crate) struct World<'a> {
     pub(super) layout: Arc<Layout>,
     /// Where they do.
     pub(super) town: Option<Town>,
-    pub(super) members: Vec<Member>,
-    pub(super) clients: Vec<Client>,
-    pub(super) history: Vec<Op>,
-    pub(super) walks: Vec<Walk>,
-    pub(super) scans: Vec<Scan>,
+    pub(super) members: Vec<SimulatedMember>,
+    pub(super) clients: Vec<SimulatedClient>,
+    pub(super) history: Vec<ClientOp>,
+    pub(super) walks: Vec<WalkUnderWay>,
+    pub(super) scans: Vec<ClientScan>,
     /// What cuts which links, by fault.
     pub(super) cuts: Vec<(usize, CutLinks)>,
-    pub(super) phase: Phase,
+    pub(super) phase: RunPhase,
     /// When the last reads began.
     pub(super) reads_us: u64,
     /// From when to when clocks were wrong while everything else was well.

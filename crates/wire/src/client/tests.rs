@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::http::response::{self, Found, Receipt, ScanEnd, Style};
-use crate::http::{ChunkDecoder, Connection, Framing, Step};
+use crate::http::{ChunkDecoder, ChunkItem, ConnectionFate, Framing};
 use crate::refusal::Refusal;
 use dendra_base::{Consistency, Durability, Version};
 
@@ -23,7 +23,7 @@ const FOUND: Found = Found {
     receipt: RECEIPT,
 };
 
-fn style(connection: Connection, omits_body: bool) -> Style {
+fn style(connection: ConnectionFate, omits_body: bool) -> Style {
     Style {
         connection,
         omits_body,
@@ -41,7 +41,12 @@ fn head(buf: &[u8], asked: Asked) -> AnswerHead<'_> {
 #[test]
 fn our_value_is_read_with_everything_it_says() {
     let mut out = Vec::new();
-    response::value(&mut out, style(Connection::Persist, false), &FOUND, b"abc");
+    response::value(
+        &mut out,
+        style(ConnectionFate::Persist, false),
+        &FOUND,
+        b"abc",
+    );
     let answer = head(&out, Asked::WithBody);
     assert_eq!(answer.status, 200);
     assert_eq!(answer.body, AnswerBody::Length(3));
@@ -55,7 +60,7 @@ fn our_value_is_read_with_everything_it_says() {
 #[test]
 fn an_answer_to_head_announces_a_length_and_has_no_body() {
     let mut out = Vec::new();
-    response::value(&mut out, style(Connection::Close, true), &FOUND, b"abc");
+    response::value(&mut out, style(ConnectionFate::Close, true), &FOUND, b"abc");
     let answer = head(&out, Asked::HeadOnly);
     assert_eq!(
         (answer.body, answer.content_length),
@@ -68,7 +73,7 @@ fn an_answer_to_head_announces_a_length_and_has_no_body() {
 #[test]
 fn a_304_announces_a_length_and_has_no_body() {
     let mut out = Vec::new();
-    response::not_modified(&mut out, style(Connection::Persist, false), &FOUND, 77);
+    response::not_modified(&mut out, style(ConnectionFate::Persist, false), &FOUND, 77);
     let answer = head(&out, Asked::WithBody);
     assert_eq!((answer.status, answer.body), (304, AnswerBody::None));
     assert_eq!(answer.content_length, Some(77));
@@ -79,7 +84,7 @@ fn a_304_announces_a_length_and_has_no_body() {
 fn a_refusal_is_read_with_its_sentence() {
     let mut out = Vec::new();
     let refusal = Refusal::overloaded("the store queue is full", 2);
-    response::refusal(&mut out, style(Connection::Persist, false), &refusal);
+    response::refusal(&mut out, style(ConnectionFate::Persist, false), &refusal);
     let answer = head(&out, Asked::WithBody);
     assert_eq!((answer.status, answer.etag), (503, None));
     assert_eq!(
@@ -97,7 +102,7 @@ fn a_scan_is_read_to_its_trailer() {
         ScanEnd::Stopped { next },
     ] {
         let mut out = Vec::new();
-        let keep = style(Connection::Persist, false);
+        let keep = style(ConnectionFate::Persist, false);
         response::scan_head(&mut out, keep, Framing::Plain, RECEIPT);
         response::scan_end(&mut out, Framing::Plain, end);
         let answer = head(&out, Asked::WithBody);
@@ -106,7 +111,7 @@ fn a_scan_is_read_to_its_trailer() {
         let mut decoder = ChunkDecoder::new(u64::MAX);
         assert_eq!(
             decoder.decode(rest),
-            Ok(Step::End {
+            Ok(ChunkItem::End {
                 consumed: rest.len()
             })
         );
@@ -157,7 +162,7 @@ fn every_prefix_of_a_head_is_incomplete() {
     let mut out = Vec::new();
     response::created(
         &mut out,
-        style(Connection::Persist, false),
+        style(ConnectionFate::Persist, false),
         VERSION,
         RECEIPT,
     );

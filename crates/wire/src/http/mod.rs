@@ -22,5 +22,5 @@ pub mod request;
 pub mod response;
 
 pub use accept::{Accepted, Framing};
-pub use chunk::{ChunkDecoder, Step};
-pub use request::{Body, Connection, Expect, Field, Head, Limits, Method, Parsed, parse_head};
+pub use chunk::{ChunkDecoder, ChunkItem};
+pub use request::{Body, ConnectionFate, Expect, Field, Head, Limits, Method, Parsed, parse_head};

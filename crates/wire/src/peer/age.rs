@@ -22,7 +22,7 @@ const DRIFT_ONE_IN: u64 = 4096;
 
 /// The difference between the asker's clock and ours, as far as it is known.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Age {
+pub struct FrameAge {
     /// The smallest difference seen and when, allowing for drift since.
     floor: Option<Floor>,
 }
@@ -33,7 +33,7 @@ struct Floor {
     at_ms: u64,
 }
 
-impl Age {
+impl FrameAge {
     /// Milliseconds that a frame took which was sent at `sent_ms` of the asker's clock and read at
     /// `now_ms` of ours.
     pub fn of(&mut self, sent_ms: u32, now_ms: u64) -> u32 {
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_frame_that_was_held_up_is_that_old() {
-        let mut age = Age::default();
+        let mut age = FrameAge::default();
         assert_eq!(age.of(5_000, 100_000), 0);
         assert_eq!(age.of(5_100, 100_103), 3);
         assert_eq!(age.of(5_200, 109_200), 9_000 - 2);
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_faster_way_becomes_the_measure() {
-        let mut age = Age::default();
+        let mut age = FrameAge::default();
         assert_eq!(age.of(0, 50), 0);
         assert_eq!(age.of(10, 30), 0);
         assert_eq!(age.of(20, 60), 20);
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn the_asker_clock_may_wrap_around() {
-        let mut age = Age::default();
+        let mut age = FrameAge::default();
         assert_eq!(age.of(u32::MAX - 5, 1_000), 0);
         assert_eq!(age.of(5, 1_011), 0);
         assert_eq!(age.of(6, 2_012), 1_000);
@@ -90,7 +90,7 @@ mod tests {
         fn a_drifting_clock_makes_nothing_old(
             steps in prop::collection::vec((0u64..5_000_000, 0u64..40), 1..50), origin: u32,
         ) {
-            let mut age = Age::default();
+            let mut age = FrameAge::default();
             let mut true_ms = 0u64;
             for (step, delay) in steps {
                 true_ms += step;

@@ -23,7 +23,7 @@ use super::shape::{Malformed, kind};
 use bytes::Bytes;
 use dendra_base::limits::{KEY_BYTES_MAX, STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
 use dendra_base::peer::{
-    ANCESTORS_MAX, Answer, Ask, Ballot, COMPARE_RANGES_MAX, Line, Proposal, Range, RangePrint,
+    ANCESTORS_MAX, Answer, Ask, Ballot, COMPARE_RANGES_MAX, Lineage, Proposal, Range, RangePrint,
     Readiness, Refused,
 };
 use dendra_base::{Cell, CellId, CellRef, Space, Version};
@@ -31,20 +31,20 @@ use dendra_base::{Cell, CellId, CellRef, Space, Version};
 /// A bit for each of the most partitions that a cluster can have.
 const PARTITION_BITS_MAX: usize = 16_384 / 8;
 
-type Result<T> = std::result::Result<T, Malformed>;
+type BodyResult<T> = Result<T, Malformed>;
 
 /// The rest of a frame's body.
-pub(super) struct Cursor<'a> {
+pub(super) struct BodyRest<'a> {
     frame: &'a Bytes,
     at: usize,
     end: usize,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> BodyRest<'a> {
     /// Over `frame[at..end]`.
-    pub(super) fn new(frame: &'a Bytes, at: usize, end: usize) -> Cursor<'a> {
+    pub(super) fn new(frame: &'a Bytes, at: usize, end: usize) -> BodyRest<'a> {
         assert!(at <= end && end <= frame.len(), "a frame has its header");
-        Cursor { frame, at, end }
+        BodyRest { frame, at, end }
     }
 
     pub(super) fn is_at_end(&self) -> bool {
@@ -55,7 +55,7 @@ impl<'a> Cursor<'a> {
         self.end - self.at
     }
 
-    fn take(&mut self, len: usize, part: &'static str) -> Result<&'a [u8]> {
+    fn take(&mut self, len: usize, part: &'static str) -> BodyResult<&'a [u8]> {
         if len > self.left() {
             return Err(Malformed::Body(part));
         }
@@ -64,24 +64,24 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
-    pub(super) fn array<const N: usize>(&mut self, part: &'static str) -> Result<[u8; N]> {
+    pub(super) fn array<const N: usize>(&mut self, part: &'static str) -> BodyResult<[u8; N]> {
         let taken = self.take(N, part)?;
         taken.try_into().map_err(|_| Malformed::Body(part))
     }
 
-    fn u8(&mut self, part: &'static str) -> Result<u8> {
+    fn u8(&mut self, part: &'static str) -> BodyResult<u8> {
         Ok(self.array::<1>(part)?[0])
     }
 
-    fn u16(&mut self, part: &'static str) -> Result<u16> {
+    fn u16(&mut self, part: &'static str) -> BodyResult<u16> {
         Ok(u16::from_le_bytes(self.array(part)?))
     }
 
-    pub(super) fn u32(&mut self, part: &'static str) -> Result<u32> {
+    pub(super) fn u32(&mut self, part: &'static str) -> BodyResult<u32> {
         Ok(u32::from_le_bytes(self.array(part)?))
     }
 
-    pub(super) fn u64(&mut self, part: &'static str) -> Result<u64> {
+    pub(super) fn u64(&mut self, part: &'static str) -> BodyResult<u64> {
         Ok(u64::from_le_bytes(self.array(part)?))
     }
 
@@ -99,7 +99,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A slice of the frame that shares its memory.
-    fn shared(&mut self, len_max: usize, part: &'static str) -> Result<Bytes> {
+    fn shared(&mut self, len_max: usize, part: &'static str) -> BodyResult<Bytes> {
         let len = self.u32(part)? as usize;
         if len > len_max {
             return Err(Malformed::Body(part));
@@ -109,7 +109,7 @@ impl<'a> Cursor<'a> {
         Ok(self.frame.slice(start..start + len))
     }
 
-    fn key(&mut self) -> Result<Bytes> {
+    fn key(&mut self) -> BodyResult<Bytes> {
         let key = self.shared(KEY_BYTES_MAX, "key")?;
         if key.is_empty() {
             return Err(Malformed::Body("empty key"));
@@ -118,7 +118,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The space of records that owners give to each other.
-    fn shared_space(&mut self) -> Result<Space> {
+    fn shared_space(&mut self) -> BodyResult<Space> {
         match Space::from_byte(self.u8("space")?) {
             Some(space @ (Space::User | Space::Protocol)) => Ok(space),
             Some(Space::Meta | Space::Hint) | None => Err(Malformed::Body("space")),
@@ -126,7 +126,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Records of a page, each at least as long as an empty cell behind a key.
-    fn records(&mut self, value_bytes_max: usize) -> Result<Vec<(Bytes, Cell)>> {
+    fn records(&mut self, value_bytes_max: usize) -> BodyResult<Vec<(Bytes, Cell)>> {
         let len = self.u32("records")? as usize;
         if len > self.left() / RECORD_BYTES_MIN {
             return Err(Malformed::Body("records"));
@@ -139,7 +139,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Ranges of a comparison.
-    fn range_prints(&mut self) -> Result<Vec<RangePrint>> {
+    fn range_prints(&mut self) -> BodyResult<Vec<RangePrint>> {
         let count = usize::from(self.u16("ranges")?);
         if count > COMPARE_RANGES_MAX {
             return Err(Malformed::Body("ranges"));
@@ -147,7 +147,7 @@ impl<'a> Cursor<'a> {
         let mut ranges = Vec::with_capacity(count);
         for _ in 0..count {
             ranges.push(RangePrint {
-                end: self.option(Cursor::bound)?,
+                end: self.option(BodyRest::bound)?,
                 print: self.u64("fingerprint")?,
             });
         }
@@ -155,7 +155,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Numbers of ranges.
-    fn range_numbers(&mut self) -> Result<Vec<u16>> {
+    fn range_numbers(&mut self) -> BodyResult<Vec<u16>> {
         let count = usize::from(self.u16("ranges")?);
         if count > COMPARE_RANGES_MAX {
             return Err(Malformed::Body("ranges"));
@@ -164,29 +164,32 @@ impl<'a> Cursor<'a> {
     }
 
     /// A bound of a range of raw keys.
-    fn bound(&mut self) -> Result<Bytes> {
+    fn bound(&mut self) -> BodyResult<Bytes> {
         self.shared(STORED_KEY_BYTES_MAX, "bound")
     }
 
-    fn version(&mut self) -> Result<Version> {
+    fn version(&mut self) -> BodyResult<Version> {
         Ok(Version::from_bytes(self.array("version")?))
     }
 
-    fn cell_id(&mut self) -> Result<CellId> {
+    fn cell_id(&mut self) -> BodyResult<CellId> {
         Ok(CellId {
             version: self.version()?,
             digest: self.u64("digest")?,
         })
     }
 
-    fn ballot(&mut self) -> Result<Ballot> {
+    fn ballot(&mut self) -> BodyResult<Ballot> {
         Ok(Ballot {
             hlc: self.u64("ballot")?,
             origin: self.u32("ballot")?,
         })
     }
 
-    fn option<T>(&mut self, some: impl FnOnce(&mut Self) -> Result<T>) -> Result<Option<T>> {
+    fn option<T>(
+        &mut self,
+        some: impl FnOnce(&mut Self) -> BodyResult<T>,
+    ) -> BodyResult<Option<T>> {
         match self.u8("option")? {
             0 => Ok(None),
             1 => some(self).map(Some),
@@ -194,12 +197,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn cell(&mut self) -> Result<Cell> {
+    fn cell(&mut self) -> BodyResult<Cell> {
         self.cell_of(VALUE_BYTES_MAX_LIMIT)
     }
 
     /// A cell whose value has at most `value_bytes_max` bytes.
-    fn cell_of(&mut self, value_bytes_max: usize) -> Result<Cell> {
+    fn cell_of(&mut self, value_bytes_max: usize) -> BodyResult<Cell> {
         let encoded = self.shared(value_bytes_max + CELL_BYTES_BESIDE, "cell")?;
         let cell = CellRef::decode(&encoded).ok_or(Malformed::Body("cell"))?;
         if cell.value.len() > value_bytes_max {
@@ -217,7 +220,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    fn proposal(&mut self) -> Result<Proposal> {
+    fn proposal(&mut self) -> BodyResult<Proposal> {
         Ok(Proposal {
             ballot: self.ballot()?,
             author: self.ballot()?,
@@ -226,7 +229,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    fn ancestors(&mut self) -> Result<Vec<Ballot>> {
+    fn ancestors(&mut self) -> BodyResult<Vec<Ballot>> {
         let count = usize::from(self.u8("ancestors")?);
         if count > ANCESTORS_MAX {
             return Err(Malformed::Body("ancestors"));
@@ -234,14 +237,14 @@ impl<'a> Cursor<'a> {
         (0..count).map(|_| self.ballot()).collect()
     }
 
-    fn line(&mut self) -> Result<Line> {
-        Ok(Line {
+    fn line(&mut self) -> BodyResult<Lineage> {
+        Ok(Lineage {
             version: self.version()?,
             ancestors: self.ancestors()?,
         })
     }
 
-    fn range(&mut self) -> Result<Range> {
+    fn range(&mut self) -> BodyResult<Range> {
         let start = self.shared(STORED_KEY_BYTES_MAX, "start")?;
         let end = self.option(|cursor| cursor.shared(STORED_KEY_BYTES_MAX, "end"))?;
         let bits = self.u8("range")?;
@@ -323,7 +326,7 @@ fn put_ancestors(out: &mut Vec<u8>, ancestors: &[Ballot]) {
     }
 }
 
-fn put_line(out: &mut Vec<u8>, line: &Line) {
+fn put_line(out: &mut Vec<u8>, line: &Lineage) {
     put_version(out, line.version);
     put_ancestors(out, &line.ancestors);
 }
@@ -436,12 +439,12 @@ pub(super) fn put_ask(out: &mut Vec<u8>, ask: &Ask) {
     }
 }
 
-pub(super) fn take_ask(kind: u8, cursor: &mut Cursor<'_>) -> Result<Ask> {
+pub(super) fn take_ask(kind: u8, cursor: &mut BodyRest<'_>) -> BodyResult<Ask> {
     Ok(match kind {
         kind::CLOCK => Ask::Clock,
         kind::READ => Ask::Read {
             key: cursor.key()?,
-            known: cursor.option(Cursor::cell_id)?,
+            known: cursor.option(BodyRest::cell_id)?,
         },
         kind::WRITE => Ask::Write {
             key: cursor.key()?,
@@ -477,7 +480,7 @@ pub(super) fn take_ask(kind: u8, cursor: &mut Cursor<'_>) -> Result<Ask> {
         kind::LIST => Ask::List {
             space: cursor.shared_space()?,
             start: cursor.bound()?,
-            end: cursor.option(Cursor::bound)?,
+            end: cursor.option(BodyRest::bound)?,
             bytes: cursor.u32("bytes")?,
         },
         other => return Err(Malformed::Kind(other)),
@@ -555,7 +558,7 @@ pub(super) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
     }
 }
 
-pub(super) fn take_answer(kind: u8, cursor: &mut Cursor<'_>) -> Result<Answer> {
+pub(super) fn take_answer(kind: u8, cursor: &mut BodyRest<'_>) -> BodyResult<Answer> {
     Ok(match kind {
         kind::CLOCK_IS => Answer::Clock {
             hlc: cursor.u64("hlc")?,
@@ -569,25 +572,25 @@ pub(super) fn take_answer(kind: u8, cursor: &mut Cursor<'_>) -> Result<Answer> {
                 _ => return Err(Malformed::Body("readiness")),
             },
         },
-        kind::CELL => Answer::Cell(cursor.option(Cursor::cell)?),
+        kind::CELL => Answer::Cell(cursor.option(BodyRest::cell)?),
         kind::SAME => Answer::Same,
         kind::WRITTEN => Answer::Written(cursor.version()?),
         kind::PROMISED => Answer::Promised {
-            stored: cursor.option(Cursor::cell)?,
-            accepted: cursor.option(Cursor::proposal)?,
+            stored: cursor.option(BodyRest::cell)?,
+            accepted: cursor.option(BodyRest::proposal)?,
         },
         kind::ACCEPTED => Answer::Accepted,
         kind::OUTBID => Answer::Outbid {
             promised: cursor.ballot()?,
-            line: cursor.option(Cursor::line)?,
+            line: cursor.option(BodyRest::line)?,
         },
         kind::PAGE_IS => Answer::Page {
             records: cursor.records(VALUE_BYTES_MAX_LIMIT)?,
-            rest: cursor.option(Cursor::range)?,
+            rest: cursor.option(BodyRest::range)?,
         },
         kind::LOADED => Answer::Loaded {
             records: cursor.records(VALUE_BYTES_MAX_LIMIT + PROTOCOL_BYTES_BESIDE)?,
-            next: cursor.option(Cursor::bound)?,
+            next: cursor.option(BodyRest::bound)?,
         },
         kind::COMPARED => Answer::Compared {
             looked: cursor.u16("looked")?,
@@ -595,7 +598,7 @@ pub(super) fn take_answer(kind: u8, cursor: &mut Cursor<'_>) -> Result<Answer> {
         },
         kind::LISTED => Answer::Listed {
             records: cursor.records(VALUE_BYTES_MAX_LIMIT)?,
-            next: cursor.option(Cursor::bound)?,
+            next: cursor.option(BodyRest::bound)?,
         },
         kind::REFUSED => Answer::Refused(match cursor.u8("refused")? {
             0 => Refused::Stale {

@@ -16,7 +16,7 @@
 //! Not here: the bodies of questions and answers (`body.rs`), the numbers of kinds (`shape.rs`).
 //! See: docs/peer.md.
 
-use super::body::{self, Cursor};
+use super::body::{self, BodyRest};
 use super::proof::Proof;
 use super::seal::Seal;
 use super::shape::{FRAME_BYTES_MIN, HEADER_BYTES, Malformed, kind};
@@ -237,7 +237,7 @@ pub fn decode(frame: &Bytes, seal: &mut Seal) -> Result<Message, Malformed> {
     if checked[5..8] != [0; 3] {
         return Err(Malformed::Body("flags"));
     }
-    let mut cursor = Cursor::new(frame, 8, end);
+    let mut cursor = BodyRest::new(frame, 8, end);
     let id = cursor.u64("id")?;
     let message = match checked[4] {
         kind::PROOF => Message::Proof(Proof::from(cursor.array("proof")?)),

@@ -78,15 +78,15 @@ mod tests {
     use super::super::Role;
     use super::*;
     use crate::client::{AnswerBody, Asked, ParsedAnswer, parse_answer};
-    use crate::http::{Body, Connection, Field, Head, Limits, Method, Parsed, parse_head};
-    use crate::route::{KeyBuf, Route, Settings, route};
+    use crate::http::{Body, ConnectionFate, Field, Head, Limits, Method, Parsed, parse_head};
+    use crate::route::{KeyBuf, RequestRules, Route, route};
 
     fn proof() -> Proof {
         Proof::new(b"s", Role::Asker, "a", "b")
     }
 
     fn routed(head: &Head<'_>) -> Result<Route, u16> {
-        let settings = Settings {
+        let settings = RequestRules {
             nodes: 3,
             replication_factor: 3,
             key_bytes_max: 1024,
@@ -96,7 +96,7 @@ mod tests {
     }
 
     const STYLE: Style = Style {
-        connection: Connection::Persist,
+        connection: ConnectionFate::Persist,
         omits_body: false,
         page: None,
     };

@@ -35,7 +35,7 @@ mod shape;
 #[cfg(test)]
 mod tests;
 
-pub use age::Age;
+pub use age::FrameAge;
 pub use frame::{
     Message, PROOF_FRAME_BYTES, Question, decode, encode_alive, encode_answer, encode_ask,
     encode_enrol, encode_enrolment, encode_farewell, encode_hail, encode_probe, encode_proof,

@@ -12,7 +12,7 @@ use super::*;
 use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_SENTENCE_BYTES_MAX, PEER_WITHDRAW_IDS_MAX};
 use bytes::Bytes;
 use dendra_base::peer::{
-    ANCESTORS_MAX, Answer, Ask, Ballot, COMPARE_RANGES_MAX, Line, Proposal, Range, RangePrint,
+    ANCESTORS_MAX, Answer, Ask, Ballot, COMPARE_RANGES_MAX, Lineage, Proposal, Range, RangePrint,
     Readiness, Refused, Stamp,
 };
 use dendra_base::{Cell, CellId, CellRef, Space, Version};
@@ -181,7 +181,7 @@ fn any_answer() -> impl Strategy<Value = Answer> {
         )
             .prop_map(|(promised, line)| Answer::Outbid {
                 promised,
-                line: line.map(|(version, ancestors)| Line { version, ancestors }),
+                line: line.map(|(version, ancestors)| Lineage { version, ancestors }),
             }),
         (records(), prop::option::of(any_bytes(1..40)))
             .prop_map(|(records, next)| Answer::Loaded { records, next }),

@@ -11,7 +11,7 @@ use crate::refusal::Refusal;
 
 /// The options of a node that decide about requests.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct RequestRules {
     /// Nodes of the cluster, at least 1.
     pub nodes: u8,
     /// Copies of a record unless its writer says otherwise, at least 1.

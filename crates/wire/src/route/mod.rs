@@ -29,7 +29,7 @@ mod checks;
 mod parameters;
 mod scan;
 
-pub use checks::Settings;
+pub use checks::RequestRules;
 pub use scan::{Direction, RESERVED, Scan, Scope, successor};
 
 use crate::condition::{self, Access, Condition};
@@ -140,7 +140,7 @@ pub struct Entity {
 ///
 /// # Errors
 /// A refusal that leaves the connection open; see docs/api.md for each code word.
-pub fn route(head: &Head<'_>, settings: &Settings, key: &mut KeyBuf) -> Result<Route, Refusal> {
+pub fn route(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<Route, Refusal> {
     match head.path {
         b"/v0/entity" => entity(head, settings, key).map(Route::Entity),
         b"/v0/entities" => entities(head, settings).map(|scan| Route::Entities(Box::new(scan))),
@@ -182,7 +182,7 @@ pub fn route(head: &Head<'_>, settings: &Settings, key: &mut KeyBuf) -> Result<R
 const TOKENS: &[u8] = b"tokens";
 
 /// The table of tokens as a record like others: its copies, its versions, its conditions.
-fn tokens(head: &Head<'_>, settings: &Settings, key: &mut KeyBuf) -> Result<Entity, Refusal> {
+fn tokens(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<Entity, Refusal> {
     allow(
         head,
         &[Method::Get, Method::Head, Method::Put],
@@ -230,7 +230,7 @@ pub fn is_tokens(stored_key: &[u8]) -> bool {
 
 const ENTITY_PARAMETERS: [&str; 5] = ["id", "ack", "from", "replicas", "ttl"];
 
-fn entity(head: &Head<'_>, settings: &Settings, key: &mut KeyBuf) -> Result<Entity, Refusal> {
+fn entity(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<Entity, Refusal> {
     let op = match head.method {
         Method::Get => EntityOp::Get,
         Method::Head => EntityOp::Head,
@@ -261,7 +261,7 @@ fn entity(head: &Head<'_>, settings: &Settings, key: &mut KeyBuf) -> Result<Enti
     Ok(entity)
 }
 
-fn read_key(id: Option<&[u8]>, settings: &Settings, key: &mut KeyBuf) -> Result<(), Refusal> {
+fn read_key(id: Option<&[u8]>, settings: &RequestRules, key: &mut KeyBuf) -> Result<(), Refusal> {
     let raw = match id {
         None => return Err(Refusal::bad("missing-parameter", "id=<key> is required")),
         Some([]) => {
@@ -290,7 +290,7 @@ fn quorum(
     ack: Option<&[u8]>,
     from: Option<&[u8]>,
     replicas: Option<&[u8]>,
-    settings: &Settings,
+    settings: &RequestRules,
 ) -> Result<Quorum, Refusal> {
     let (ack, from) = match replicas {
         None => (
@@ -344,7 +344,7 @@ fn time_to_live(raw: &[u8]) -> Result<u32, Refusal> {
     }
 }
 
-fn check_value(head: &Head<'_>, settings: &Settings) -> Result<(), Refusal> {
+fn check_value(head: &Head<'_>, settings: &RequestRules) -> Result<(), Refusal> {
     if head.has_content_range {
         return Err(Refusal::bad(
             "content-range",

@@ -12,10 +12,10 @@
 //! Not here: walking the range (crate `engine`), writing its records (`http::records`).
 //! See: docs/api.md, section "Many keys".
 
-use super::checks::{Settings, allow, check_message};
+use super::checks::{RequestRules, allow, check_message};
 use super::parameters::{SHORT_BYTES_MAX, choice, key_error, parameters, short, timeout_ms};
 use crate::http::accept::Framing;
-use crate::http::records::Show;
+use crate::http::records::ShownPart;
 use crate::http::request::digits;
 use crate::http::{Head, Method};
 use crate::percent;
@@ -46,7 +46,7 @@ pub struct Scan {
     /// Most records to show, at least 1.
     pub limit: Option<u64>,
     /// The part of each record that is shown.
-    pub show: Show,
+    pub show: ShownPart,
     /// Where to look.
     pub scope: Scope,
     /// How records are told apart.
@@ -86,7 +86,7 @@ const SCAN_PARAMETERS: [&str; 7] = [
     "scope",
 ];
 
-pub(super) fn entities(head: &Head<'_>, settings: &Settings) -> Result<Scan, Refusal> {
+pub(super) fn entities(head: &Head<'_>, settings: &RequestRules) -> Result<Scan, Refusal> {
     allow(head, &[Method::Get], "GET")?;
     if head.is_http_1_0 {
         return Err(Refusal::new(
@@ -108,8 +108,8 @@ pub(super) fn entities(head: &Head<'_>, settings: &Settings) -> Result<Scan, Ref
         },
         limit: limit.map(scan_limit).transpose()?,
         show: match choice("keys-only", keys_only, ["false", "true"])? {
-            0 => Show::KeysAndValues,
-            _ => Show::KeysOnly,
+            0 => ShownPart::KeysAndValues,
+            _ => ShownPart::KeysOnly,
         },
         scope: match choice("scope", scope, ["cluster", "local"])? {
             0 => Scope::Cluster,
@@ -133,7 +133,7 @@ fn range(
     start: Option<&[u8]>,
     end: Option<&[u8]>,
     prefix: Option<&[u8]>,
-    settings: &Settings,
+    settings: &RequestRules,
 ) -> Result<(Vec<u8>, Vec<u8>), Refusal> {
     let (start, end) = match (start, end, prefix) {
         (None, None, Some(prefix)) => {
@@ -169,7 +169,7 @@ fn range(
 
 /// One end of a range as a stored key. It may be one byte longer than a key: the range behind the
 /// longest key starts at that key and a zero byte.
-fn bound(name: &str, raw: &[u8], settings: &Settings) -> Result<Vec<u8>, Refusal> {
+fn bound(name: &str, raw: &[u8], settings: &RequestRules) -> Result<Vec<u8>, Refusal> {
     if raw.is_empty() {
         return Err(Refusal::bad(
             "empty-parameter",

@@ -1,25 +1,25 @@
 //! Each rule of `route`, driven through whole request heads.
 
 use super::*;
-use crate::http::records::Show;
+use crate::http::records::ShownPart;
 use crate::http::{Framing, Limits, Parsed, parse_head};
 use crate::limits::TIMEOUT_MS_DEFAULT;
 use dendra_base::{Quorum, Version};
 use proptest::prelude::*;
 
-const ONE_NODE: Settings = Settings {
+const ONE_NODE: RequestRules = RequestRules {
     nodes: 1,
     replication_factor: 3,
     key_bytes_max: 1024,
     value_bytes_max: 1 << 20,
 };
-const THREE_NODES: Settings = Settings {
+const THREE_NODES: RequestRules = RequestRules {
     nodes: 3,
     ..ONE_NODE
 };
 
 /// Routes a request line with further header lines, each ended by CR LF.
-fn ask(line: &str, lines: &str, settings: &Settings) -> (Result<Route, Refusal>, Vec<u8>) {
+fn ask(line: &str, lines: &str, settings: &RequestRules) -> (Result<Route, Refusal>, Vec<u8>) {
     let text = format!("{line} HTTP/1.1\r\nHost: h\r\n{lines}\r\n");
     let Parsed::Head(head) = parse_head(text.as_bytes(), &Limits::USUAL) else {
         panic!("{text:?} is not a head");
@@ -33,7 +33,7 @@ fn routed(line: &str, lines: &str) -> Route {
     ask(line, lines, &ONE_NODE).0.expect(line)
 }
 
-fn entity_of(line: &str, lines: &str, settings: &Settings) -> Entity {
+fn entity_of(line: &str, lines: &str, settings: &RequestRules) -> Entity {
     match ask(line, lines, settings).0.expect(line) {
         Route::Entity(entity) => entity,
         other => panic!("{line}: {other:?}"),
@@ -154,7 +154,7 @@ fn a_key_is_there_once_and_has_1_to_1024_bytes() {
     let escaped = |len: usize| format!("GET /v0/entity?id={}", "%00".repeat(len));
     assert_eq!(ask(&escaped(1024), "", &ONE_NODE).1.len(), 1025);
     assert_refused(&escaped(1025), "", 414, "key-too-long");
-    let narrow = Settings {
+    let narrow = RequestRules {
         key_bytes_max: 3,
         ..ONE_NODE
     };
@@ -399,11 +399,11 @@ fn a_range_is_start_and_end_or_a_prefix() {
 fn a_scan_has_its_options() {
     let scan = scan_of("start=a");
     assert_eq!(scan.direction, Direction::Forward);
-    assert_eq!((scan.limit, scan.show), (None, Show::KeysAndValues));
+    assert_eq!((scan.limit, scan.show), (None, ShownPart::KeysAndValues));
     assert_eq!((scan.scope, scan.framing), (Scope::Cluster, Framing::Plain));
     let scan = scan_of("start=a&reverse=true&limit=10&keys-only=true&scope=local");
     assert_eq!(scan.direction, Direction::Backward);
-    assert_eq!((scan.limit, scan.show), (Some(10), Show::KeysOnly));
+    assert_eq!((scan.limit, scan.show), (Some(10), ShownPart::KeysOnly));
     assert_eq!(scan.scope, Scope::Local);
     let scan =
         scan_of("start=a&reverse=false&keys-only=false&scope=cluster&limit=18446744073709551615");

@@ -13,7 +13,7 @@
 //! See: docs/api.md, section "HTTP".
 
 use dendra_wire::Refusal;
-use dendra_wire::http::{Body, ChunkDecoder, Limits, Method, Parsed, Step, parse_head};
+use dendra_wire::http::{Body, ChunkDecoder, ChunkItem, Limits, Method, Parsed, parse_head};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
@@ -189,12 +189,12 @@ fn read_body(framing: Body, rest: &[u8]) -> Result<Option<(Vec<u8>, usize)>, Ref
             let (mut body, mut at) = (Vec::new(), 0);
             loop {
                 match decoder.decode(&rest[at..])? {
-                    Step::Data { start, end } => {
+                    ChunkItem::Data { start, end } => {
                         body.extend_from_slice(&rest[at + start..at + end]);
                         at += end;
                     }
-                    Step::End { consumed } => return Ok(Some((body, at + consumed))),
-                    Step::More { .. } => return Ok(None),
+                    ChunkItem::End { consumed } => return Ok(Some((body, at + consumed))),
+                    ChunkItem::More { .. } => return Ok(None),
                 }
             }
         }

@@ -21,7 +21,7 @@ use dendra_base::{Space, Version};
 
 /// Why a plan was chosen; for logs and reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(crate) enum PlanReason {
     /// A memtable is full.
     Flush,
     /// Level 0 has too many tables.
@@ -80,7 +80,7 @@ pub(crate) struct Plan {
     /// The inputs, all of the level above, can be moved down as they are.
     pub is_move: bool,
     /// Why.
-    pub reason: Reason,
+    pub reason: PlanReason,
 }
 
 /// Bytes that `level` (from 1) should hold.
@@ -143,7 +143,7 @@ fn pick_level0(levels: &[Vec<&TableMeta>], options: &Options) -> Plan {
         .filter(|table| is_whole(table) && is_clean(table) && is_alone(table, &levels[..2]))
         .map(|table| table.id)
         .collect();
-    let reason = Reason::Level0Full {
+    let reason = PlanReason::Level0Full {
         tables: levels[0].len(),
     };
     if !movable.is_empty() {
@@ -195,7 +195,7 @@ fn pick_sorted(levels: &[Vec<&TableMeta>], level: usize, options: &Options) -> O
     let table = levels[level]
         .iter()
         .min_by(|a, b| cost(a).total_cmp(&cost(b)).then_with(|| a.id.cmp(&b.id)))?;
-    let reason = Reason::LevelFull {
+    let reason = PlanReason::LevelFull {
         level,
         bytes: bytes(&levels[level]),
         target: target_bytes(options, level),
@@ -203,7 +203,12 @@ fn pick_sorted(levels: &[Vec<&TableMeta>], level: usize, options: &Options) -> O
     Some(push_down(levels, level, table, reason))
 }
 
-fn push_down(levels: &[Vec<&TableMeta>], level: usize, table: &TableMeta, reason: Reason) -> Plan {
+fn push_down(
+    levels: &[Vec<&TableMeta>],
+    level: usize,
+    table: &TableMeta,
+    reason: PlanReason,
+) -> Plan {
     let below = overlapping(&levels[level + 1], &table.smallest, &table.largest);
     let inputs = std::iter::once(table.id)
         .chain(below.iter().map(|t| t.id))
@@ -224,7 +229,12 @@ fn pick_garbage(levels: &[Vec<&TableMeta>]) -> Option<Plan> {
     for level in (1..deepest).rev() {
         let garbage = levels[level].iter().find(|t| t.tombstones * 2 > t.records);
         if let Some(table) = garbage {
-            return Some(push_down(levels, level, table, Reason::Garbage { level }));
+            return Some(push_down(
+                levels,
+                level,
+                table,
+                PlanReason::Garbage { level },
+            ));
         }
     }
     None
@@ -238,7 +248,7 @@ pub(crate) fn pick_settle(levels: &[Vec<&TableMeta>], options: &Options) -> Opti
         return None;
     }
     Some(Plan {
-        reason: Reason::Settle {
+        reason: PlanReason::Settle {
             tables: levels[0].len(),
         },
         ..pick_level0(levels, options)
@@ -256,7 +266,7 @@ pub(crate) fn pick_foreign(
             inputs: vec![table.id],
             level,
             is_move: false,
-            reason: Reason::Foreign { level },
+            reason: PlanReason::Foreign { level },
         })
     })
 }
@@ -293,7 +303,7 @@ pub(crate) fn pick_purge(
         inputs: vec![table.id],
         level: deepest,
         is_move: false,
-        reason: Reason::Garbage { level: deepest },
+        reason: PlanReason::Garbage { level: deepest },
     })
 }
 

@@ -57,7 +57,7 @@ fn a_full_level_0_goes_down_with_what_it_overlaps() {
     let plan = plan.expect("level 0 has reached its trigger");
     assert_eq!(plan.inputs, [8, 9, 2, 3]);
     assert_eq!((plan.level, plan.is_move), (1, false));
-    assert_eq!(plan.reason, Reason::Level0Full { tables: 2 });
+    assert_eq!(plan.reason, PlanReason::Level0Full { tables: 2 });
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_table_of_tombstones_goes_down_when_nothing_else_is_urgent() {
     dead.tombstones = 80;
     let plan = picked(&[vec![], vec![dead], vec![table(2, "a", "z", 10)]]);
     let plan = plan.expect("garbage is collected");
-    assert_eq!(plan.reason, Reason::Garbage { level: 1 });
+    assert_eq!(plan.reason, PlanReason::Garbage { level: 1 });
     assert_eq!(plan.inputs, [1, 2]);
 }
 

@@ -8,7 +8,7 @@ use crate::table::block::Block;
 use crate::table::cursor::BlockCursor;
 use crate::table::filter::Filter;
 use crate::table::footer::{FOOTER_BYTES, Footer};
-use crate::table::frame::{self, Handle, Kind};
+use crate::table::frame::{self, FrameKind, Handle};
 
 const ID: u64 = 7;
 
@@ -39,7 +39,7 @@ fn ask_everything(table: &Arc<Table>, model: &Model) -> Result<(), String> {
             for first in [First::Filter, First::Block, First::Block] {
                 match table.get(&cache, &key, hash, Version::ZERO, first, Wait::Block) {
                     Ok(found) => {
-                        if found.as_ref().map(Found::cell) != wanted.map(Cell::as_ref) {
+                        if found.as_ref().map(FoundCell::cell) != wanted.map(Cell::as_ref) {
                             return Err(format!("get {}: {found:?}", key.escape_ascii()));
                         }
                     }
@@ -54,7 +54,7 @@ fn ask_everything(table: &Arc<Table>, model: &Model) -> Result<(), String> {
         (Direction::Forward, forward),
         (Direction::Backward, backward),
     ] {
-        let mut iter = TableIter::new(Arc::clone(table), Reading::Ahead(1 << 10));
+        let mut iter = TableIter::new(Arc::clone(table), ReadMode::Ahead(1 << 10));
         let mut seen = 0;
         let mut done = iter.seek(Bound::Unbounded, direction);
         while let (Ok(()), Some((key, cell))) = (&done, iter.current()) {
@@ -127,18 +127,18 @@ fn every_truncation_is_found() {
 }
 
 /// All frames of a table with their kinds.
-fn frames(table: &Table) -> Vec<(Kind, Handle)> {
+fn frames(table: &Table) -> Vec<(FrameKind, Handle)> {
     let mut out = vec![
-        (Kind::Top, table.footer.top),
-        (Kind::Properties, table.footer.properties),
+        (FrameKind::Top, table.footer.top),
+        (FrameKind::Properties, table.footer.properties),
     ];
     for i in 0..table.top.len() {
         let partition = table.top.partition(i);
-        out.push((Kind::Index, partition.index));
-        out.extend(partition.filter.map(|handle| (Kind::Filter, handle)));
+        out.push((FrameKind::Index, partition.index));
+        out.extend(partition.filter.map(|handle| (FrameKind::Filter, handle)));
         let index = table.read_index(i, Wait::Block).expect("whole");
         for entry in 0..index.len() {
-            out.push((Kind::Data, index.block(entry).0));
+            out.push((FrameKind::Data, index.block(entry).0));
         }
     }
     out
@@ -249,8 +249,8 @@ fn survive(folder: &Folder) {
             let _ = table.get(&cache, key, hash, Version::ZERO, first, Wait::Block);
         }
         for reading in [
-            Reading::Cached(Arc::clone(&cache), FillCache::Yes),
-            Reading::Ahead(1 << 10),
+            ReadMode::Cached(Arc::clone(&cache), FillCache::Yes),
+            ReadMode::Ahead(1 << 10),
         ] {
             for direction in [Direction::Forward, Direction::Backward] {
                 let mut iter = TableIter::new(Arc::clone(&table), reading.clone());

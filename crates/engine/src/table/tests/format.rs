@@ -55,7 +55,7 @@ fn tables_of_format_1_are_read() {
         );
         table.verify(|_, _| Ok(())).expect("format 1");
         let table = Arc::new(table);
-        let mut iter = TableIter::new(Arc::clone(&table), Reading::Ahead(1 << 10));
+        let mut iter = TableIter::new(Arc::clone(&table), ReadMode::Ahead(1 << 10));
         iter.seek(Bound::Unbounded, Direction::Forward)
             .expect("format 1");
         let found: Model = collect(&mut iter).expect("format 1").into_iter().collect();

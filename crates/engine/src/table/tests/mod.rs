@@ -191,9 +191,9 @@ proptest! {
         }
 
         for reading in [
-            Reading::Cached(Arc::clone(&cache), FillCache::Yes),
-            Reading::Cached(Arc::new(BlockCache::new(0)), FillCache::No),
-            Reading::Ahead(1 << 10),
+            ReadMode::Cached(Arc::clone(&cache), FillCache::Yes),
+            ReadMode::Cached(Arc::new(BlockCache::new(0)), FillCache::No),
+            ReadMode::Ahead(1 << 10),
         ] {
             check_scans(&mut TableIter::new(Arc::clone(&table), reading), &model, &probes);
         }
@@ -219,7 +219,7 @@ proptest! {
             .collect();
         let probes = probes(&model, &mut Prng::new(seed ^ 1));
         let cache = Arc::new(BlockCache::new(1 << 20));
-        for reading in [Reading::Cached(cache, FillCache::Yes), Reading::Ahead(1 << 10)] {
+        for reading in [ReadMode::Cached(cache, FillCache::Yes), ReadMode::Ahead(1 << 10)] {
             check_scans(&mut LevelIter::new(level.clone(), reading), &model, &probes);
         }
     }
@@ -241,7 +241,7 @@ proptest! {
 
 #[test]
 fn an_empty_level_stands_on_nothing() {
-    let mut level = LevelIter::new(Vec::new(), Reading::Ahead(1 << 10));
+    let mut level = LevelIter::new(Vec::new(), ReadMode::Ahead(1 << 10));
     for direction in [Direction::Forward, Direction::Backward] {
         for bound in [Bound::Unbounded, Bound::Included(&b"k"[..])] {
             level.seek(bound, direction).expect("nothing is read");
@@ -278,7 +278,7 @@ fn values_larger_than_any_buffer_come_back() {
             assert_eq!(get(&table, &cache, key, Version::ZERO).as_ref(), Some(cell));
         }
         for direction in [Direction::Forward, Direction::Backward] {
-            let mut iter = TableIter::new(Arc::clone(&table), Reading::Ahead(1 << 10));
+            let mut iter = TableIter::new(Arc::clone(&table), ReadMode::Ahead(1 << 10));
             iter.seek(Bound::Unbounded, direction).expect("whole");
             let found = collect(&mut iter).expect("whole");
             assert_eq!(found, expected(&model, Bound::Unbounded, direction));

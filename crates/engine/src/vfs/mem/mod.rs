@@ -22,7 +22,7 @@
 //! See: docs/format/folder.md.
 
 use super::os::check_name;
-use super::{File, Room, Vfs, Wait};
+use super::{DiskSpace, File, Vfs, Wait};
 use dendra_base::Prng;
 use std::collections::BTreeMap;
 use std::io;
@@ -39,11 +39,11 @@ const CAPACITY_BYTES_DEFAULT: u64 = 1 << 40;
 /// A folder in memory. A clone is another handle to the same folder.
 #[derive(Clone, Default)]
 pub struct MemVfs {
-    shared: Arc<Shared>,
+    shared: Arc<MemDisk>,
 }
 
-struct Shared {
-    folder: Mutex<Folder>,
+struct MemDisk {
+    folder: Mutex<MemFolder>,
     operations: AtomicU64,
     crash_at: AtomicU64,
     capacity_bytes: AtomicU64,
@@ -52,9 +52,9 @@ struct Shared {
     links: Mutex<BTreeMap<PathBuf, MemVfs>>,
 }
 
-impl Default for Shared {
-    fn default() -> Shared {
-        Shared {
+impl Default for MemDisk {
+    fn default() -> MemDisk {
+        MemDisk {
             folder: Mutex::default(),
             operations: AtomicU64::new(0),
             crash_at: AtomicU64::new(NEVER),
@@ -67,17 +67,17 @@ impl Default for Shared {
 }
 
 #[derive(Default)]
-struct Folder {
+struct MemFolder {
     names: Names,
     stable: Names,
     /// Entries since the last `sync_folder`, in order.
-    unsynced: Vec<Entry>,
+    unsynced: Vec<FolderChange>,
 }
 
 type Names = BTreeMap<String, Arc<Inode>>;
 
 #[derive(Clone)]
-enum Entry {
+enum FolderChange {
     Created(String, Arc<Inode>),
     Renamed(String, String, Arc<Inode>),
     Removed(String, Arc<Inode>),
@@ -85,7 +85,7 @@ enum Entry {
 
 #[derive(Default)]
 struct Inode {
-    content: Mutex<Content>,
+    content: Mutex<FileContent>,
 }
 
 /// How many of the unsynced bytes survive.
@@ -174,7 +174,7 @@ impl MemVfs {
                 (name.clone(), Arc::clone(image))
             })
             .collect();
-        MemVfs::from_folder(Folder {
+        MemVfs::from_folder(MemFolder {
             stable: names.clone(),
             names,
             unsynced: Vec::new(),
@@ -199,7 +199,7 @@ impl MemVfs {
         let names = copy_names(&folder.names);
         let stable = copy_names(&folder.stable);
         let unsynced = folder.unsynced.iter().map(|e| e.with(&mut copy)).collect();
-        MemVfs::from_folder(Folder {
+        MemVfs::from_folder(MemFolder {
             names,
             stable,
             unsynced,
@@ -222,7 +222,7 @@ impl MemVfs {
 
     /// Puts a durable file into the folder, replacing one of that name; not an operation.
     pub fn install(&self, name: &str, bytes: &[u8]) {
-        let mut content = Content::default();
+        let mut content = FileContent::default();
         content.write(bytes, 0);
         content.sync();
         let inode = Inode::new(content);
@@ -248,11 +248,11 @@ impl MemVfs {
         held(&self.shared.links).get(target).cloned()
     }
 
-    fn from_folder(folder: Folder) -> MemVfs {
+    fn from_folder(folder: MemFolder) -> MemVfs {
         MemVfs {
-            shared: Arc::new(Shared {
+            shared: Arc::new(MemDisk {
                 folder: Mutex::new(folder),
-                ..Shared::default()
+                ..MemDisk::default()
             }),
         }
     }
@@ -264,7 +264,7 @@ impl MemVfs {
     }
 }
 
-impl Shared {
+impl MemDisk {
     /// Counts an operation that changes something; an error once the power is gone.
     fn operation(&self) -> io::Result<()> {
         let number = self.operations.fetch_add(1, Ordering::Relaxed);
@@ -300,7 +300,7 @@ impl Vfs for MemVfs {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let inode = Arc::new(Inode::default());
-        folder.enter(Entry::Created(name.to_owned(), Arc::clone(&inode)));
+        folder.enter(FolderChange::Created(name.to_owned(), Arc::clone(&inode)));
         Ok(self.file(inode))
     }
 
@@ -318,7 +318,7 @@ impl Vfs for MemVfs {
         self.shared.operation()?;
         let mut folder = held(&self.shared.folder);
         let inode = folder.find(name)?;
-        folder.enter(Entry::Removed(name.to_owned(), inode));
+        folder.enter(FolderChange::Removed(name.to_owned(), inode));
         Ok(())
     }
 
@@ -327,7 +327,7 @@ impl Vfs for MemVfs {
         check_name(to)?;
         let mut folder = held(&self.shared.folder);
         let inode = folder.find(from)?;
-        folder.enter(Entry::Renamed(from.to_owned(), to.to_owned(), inode));
+        folder.enter(FolderChange::Renamed(from.to_owned(), to.to_owned(), inode));
         Ok(())
     }
 
@@ -347,10 +347,10 @@ impl Vfs for MemVfs {
         Ok(Box::new(Locked(Arc::clone(&self.shared))))
     }
 
-    fn room(&self) -> io::Result<Room> {
+    fn room(&self) -> io::Result<DiskSpace> {
         self.shared.check_power()?;
         let total_bytes = self.shared.capacity_bytes.load(Ordering::Relaxed);
-        Ok(Room {
+        Ok(DiskSpace {
             free_bytes: total_bytes.saturating_sub(self.used_bytes()),
             total_bytes,
         })
@@ -384,7 +384,7 @@ impl MemVfs {
     }
 }
 
-struct Locked(Arc<Shared>);
+struct Locked(Arc<MemDisk>);
 
 impl Drop for Locked {
     fn drop(&mut self) {
@@ -392,19 +392,19 @@ impl Drop for Locked {
     }
 }
 
-impl Folder {
+impl MemFolder {
     fn find(&self, name: &str) -> io::Result<Arc<Inode>> {
         let inode = self.names.get(name).map(Arc::clone);
         inode.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn enter(&mut self, entry: Entry) {
+    fn enter(&mut self, entry: FolderChange) {
         entry.apply(&mut self.names);
         self.unsynced.push(entry);
     }
 }
 
-impl Entry {
+impl FolderChange {
     /// The entry's effect on `names`, also when entries in front of it did not survive.
     fn apply(&self, names: &mut Names) {
         let mut remove_if_same = |name: &String, inode: &Arc<Inode>| {
@@ -416,30 +416,30 @@ impl Entry {
             }
         };
         match self {
-            Entry::Created(name, inode) => {
+            FolderChange::Created(name, inode) => {
                 names.insert(name.clone(), Arc::clone(inode));
             }
-            Entry::Renamed(from, to, inode) => {
+            FolderChange::Renamed(from, to, inode) => {
                 remove_if_same(from, inode);
                 names.insert(to.clone(), Arc::clone(inode));
             }
-            Entry::Removed(name, inode) => remove_if_same(name, inode),
+            FolderChange::Removed(name, inode) => remove_if_same(name, inode),
         }
     }
 
-    fn with(&self, copy: &mut impl FnMut(&Arc<Inode>) -> Arc<Inode>) -> Entry {
+    fn with(&self, copy: &mut impl FnMut(&Arc<Inode>) -> Arc<Inode>) -> FolderChange {
         match self {
-            Entry::Created(name, inode) => Entry::Created(name.clone(), copy(inode)),
-            Entry::Renamed(from, to, inode) => {
-                Entry::Renamed(from.clone(), to.clone(), copy(inode))
+            FolderChange::Created(name, inode) => FolderChange::Created(name.clone(), copy(inode)),
+            FolderChange::Renamed(from, to, inode) => {
+                FolderChange::Renamed(from.clone(), to.clone(), copy(inode))
             }
-            Entry::Removed(name, inode) => Entry::Removed(name.clone(), copy(inode)),
+            FolderChange::Removed(name, inode) => FolderChange::Removed(name.clone(), copy(inode)),
         }
     }
 }
 
 impl Inode {
-    fn new(content: Content) -> Arc<Inode> {
+    fn new(content: FileContent) -> Arc<Inode> {
         Arc::new(Inode {
             content: Mutex::new(content),
         })
@@ -507,22 +507,22 @@ impl File for MemFile {
 type Pages = Vec<Option<Arc<[u8; PAGE_BYTES]>>>;
 
 #[derive(Clone, Default)]
-struct Content {
+struct FileContent {
     pages: Pages,
     len: u64,
     stable_pages: Pages,
     stable_len: u64,
     /// Writes since the last sync, in order.
-    unsynced: Vec<Write>,
+    unsynced: Vec<UnsyncedWrite>,
 }
 
 #[derive(Clone)]
-struct Write {
+struct UnsyncedWrite {
     offset: u64,
     bytes: Arc<[u8]>,
 }
 
-impl Content {
+impl FileContent {
     fn read(&self, buf: &mut [u8], offset: u64) -> usize {
         let len = self.len.saturating_sub(offset).min(buf.len() as u64) as usize;
         for (page, inside, part) in pieces(offset, len, PAGE_BYTES) {
@@ -538,7 +538,7 @@ impl Content {
     fn write(&mut self, bytes: &[u8], offset: u64) {
         put(&mut self.pages, bytes, offset);
         self.len = self.len.max(offset + bytes.len() as u64);
-        self.unsynced.push(Write {
+        self.unsynced.push(UnsyncedWrite {
             offset,
             bytes: bytes.into(),
         });
@@ -580,9 +580,9 @@ impl Content {
     }
 
     /// The possible content of the disk after a power loss.
-    fn image(&self, survives: Survives, prng: &mut Prng) -> Content {
+    fn image(&self, survives: Survives, prng: &mut Prng) -> FileContent {
         if self.unsynced.is_empty() || survives == Survives::Nothing {
-            return Content::durable(self.stable_pages.clone(), self.stable_len);
+            return FileContent::durable(self.stable_pages.clone(), self.stable_len);
         }
         // How often each sector was written; a cut says how many of those writes it shows.
         let mut cuts: BTreeMap<u64, usize> = BTreeMap::new();
@@ -613,11 +613,11 @@ impl Content {
             }
         }
         let len = lens[survives.pick(lens.len() - 1, prng)];
-        Content::durable(pages, len)
+        FileContent::durable(pages, len)
     }
 
     /// A file of `len` bytes without any history.
-    fn durable(mut pages: Pages, len: u64) -> Content {
+    fn durable(mut pages: Pages, len: u64) -> FileContent {
         let len_usize = len as usize;
         pages.resize(len_usize.div_ceil(PAGE_BYTES), None);
         if let Some(Some(last)) = pages.last_mut()
@@ -626,7 +626,7 @@ impl Content {
             // Old bytes of a longer file must not come back when this one grows.
             Arc::make_mut(last)[len_usize % PAGE_BYTES..].fill(0);
         }
-        Content {
+        FileContent {
             stable_pages: pages.clone(),
             pages,
             len,
@@ -636,7 +636,7 @@ impl Content {
     }
 }
 
-impl Write {
+impl UnsyncedWrite {
     fn end(&self) -> u64 {
         self.offset + self.bytes.len() as u64
     }

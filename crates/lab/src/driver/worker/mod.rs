@@ -19,16 +19,18 @@ mod receive;
 mod wait;
 
 use super::arrival::Reads;
-use super::connection::{Connection, Pending, Wrote};
+use super::connection::{PendingRequest, TargetConnection, Wrote};
 use super::patience::Patience;
-use super::plan::{DriveError, Pace, Plan, Progress, QueueOrder, Seen, StopFlag};
+use super::plan::{
+    ArrivalProcess, DriveError, DriverPlan, QueueOrder, RunProgress, StopFlag, ThreadRecord,
+};
 use crate::limits::{
     BACKLOG_LEN_MAX, CONNECT_MS_MAX, CUT_GRACE_MS, NAP_MS_MAX, OPENING_MAX, READ_BYTES,
 };
 use crate::recorder::{Ended, Recorder, RequestEnd, SentAt, Used};
-use crate::source::Ask;
+use crate::source::RequestSpec;
 use crate::template::Fill;
-use dendra_base::workload::Operation;
+use dendra_base::workload::RequestKind;
 use looks::{EVENTS, Lateness, Looks};
 use rustix::event::epoll::{self, CreateFlags};
 use rustix::fd::OwnedFd;
@@ -51,21 +53,21 @@ const TAKEN_MAX: usize = 4096;
 
 /// A request that is due and waits.
 #[derive(Clone, Copy)]
-struct Waiting {
+struct WaitingRequest {
     index: u64,
-    operation: Operation,
+    operation: RequestKind,
     due_ns: u64,
 }
 
-pub(super) struct Worker<'a> {
-    plan: &'a Plan,
+pub(super) struct DriverWorker<'a> {
+    plan: &'a DriverPlan,
     number: u64,
     step: u64,
     epoll: OwnedFd,
-    connections: Vec<Connection>,
+    connections: Vec<TargetConnection>,
     /// By target.
     free: Vec<VecDeque<u32>>,
-    queues: Vec<VecDeque<Waiting>>,
+    queues: Vec<VecDeque<WaitingRequest>>,
     dirty: Vec<u32>,
     recorder: Recorder,
     ends_ns: Vec<u64>,
@@ -123,10 +125,10 @@ fn thread_starved_ns() -> u64 {
 }
 
 /// Does it read, and then write?
-fn reads_first(operation: Operation) -> bool {
+fn reads_first(operation: RequestKind) -> bool {
     matches!(
         operation,
-        Operation::ReadModifyWrite | Operation::CompareAndSet
+        RequestKind::ReadModifyWrite | RequestKind::CompareAndSet
     )
 }
 
@@ -134,25 +136,25 @@ fn system(errno: Errno) -> DriveError {
     DriveError::System(errno.into())
 }
 
-impl<'a> Worker<'a> {
+impl<'a> DriverWorker<'a> {
     /// A worker with its connections made.
     pub(super) fn connected(
-        plan: &'a Plan,
+        plan: &'a DriverPlan,
         number: u32,
         threads: u32,
-    ) -> Result<Worker<'a>, DriveError> {
+    ) -> Result<DriverWorker<'a>, DriveError> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(system)?;
         let own = (number..plan.connections).step_by(threads as usize);
         let targets = plan.targets.len();
         // A closed loop sends when it has read: only that counts there.
-        let is_stamped = !matches!(plan.pace, Pace::Closed(_));
+        let is_stamped = !matches!(plan.pace, ArrivalProcess::Closed(_));
         let connections = own.enumerate().map(|(slot, global)| {
             // Neighbours go to different targets, and each thread reaches all of them.
             let target = (global / threads) as usize % targets;
-            Connection::new(slot as u64, target, &plan.targets[target], is_stamped)
+            TargetConnection::new(slot as u64, target, &plan.targets[target], is_stamped)
         });
         let ends_ns = plan.ends_ns();
-        let mut worker = Worker {
+        let mut worker = DriverWorker {
             plan,
             number: u64::from(number),
             step: u64::from(threads),
@@ -238,7 +240,7 @@ impl<'a> Worker<'a> {
         }
         for (target, (tried, error)) in tried.into_iter().zip(first_error).enumerate() {
             let mut own = self.connections.iter().filter(|c| c.target == target);
-            if tried && !own.any(Connection::is_open) {
+            if tried && !own.any(TargetConnection::is_open) {
                 let late = || format!("no connection was accepted within {CONNECT_MS_MAX} ms");
                 let why = error.unwrap_or_else(late);
                 return Err(DriveError::Down {
@@ -278,8 +280,8 @@ impl<'a> Worker<'a> {
         mut self,
         start: Instant,
         stop: &StopFlag,
-        progress: &Progress,
-    ) -> Result<Seen, DriveError> {
+        progress: &RunProgress,
+    ) -> Result<ThreadRecord, DriveError> {
         self.start = start;
         self.sample.cpu_ns = thread_cpu_ns();
         self.sample.starved_ns = thread_starved_ns();
@@ -343,7 +345,7 @@ impl<'a> Worker<'a> {
                 phase.cut(at_ns);
             }
         }
-        Ok(Seen {
+        Ok(ThreadRecord {
             phases,
             is_cut: cut_ns.is_some(),
             trouble: self.trouble,
@@ -378,7 +380,7 @@ impl<'a> Worker<'a> {
 
     /// In a closed loop: as many requests as there is room for, so that all of one connection are one write.
     fn take_free(&mut self, now_ns: u64) -> Option<u64> {
-        let Pace::Closed(count_max) = self.plan.pace else {
+        let ArrivalProcess::Closed(count_max) = self.plan.pace else {
             return None;
         };
         let end_ns = self.ends_ns.last().copied().unwrap_or(0);
@@ -407,7 +409,7 @@ impl<'a> Worker<'a> {
         let ask = self.plan.source.ask(index, &mut self.key);
         let operation = ask.operation;
         self.recorder.planned(operation, target, due_ns);
-        let waiting = Waiting {
+        let waiting = WaitingRequest {
             index,
             operation,
             due_ns,
@@ -438,7 +440,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn unsent(&mut self, target: usize, waiting: Waiting, now_ns: u64) {
+    fn unsent(&mut self, target: usize, waiting: WaitingRequest, now_ns: u64) {
         self.keep_failure(waiting.index);
         self.errors += 1;
         self.recorder.ended(&Ended {
@@ -504,7 +506,7 @@ impl<'a> Worker<'a> {
 
     /// Renders a request into the buffer of a free connection. Requires: `has_free(target)`, and the key of
     /// `ask` in `self.key`.
-    fn send_free(&mut self, target: usize, waiting: Waiting, ask: &Ask) {
+    fn send_free(&mut self, target: usize, waiting: WaitingRequest, ask: &RequestSpec) {
         let slot = self.free[target]
             .pop_front()
             .expect("the caller has seen a free connection") as usize;
@@ -524,7 +526,7 @@ impl<'a> Worker<'a> {
         now_ns.saturating_sub(due_ns) > self.plan.timeout.as_nanos() as u64
     }
 
-    fn append(&mut self, slot: usize, waiting: Waiting, ready_ns: u64, ask: &Ask) {
+    fn append(&mut self, slot: usize, waiting: WaitingRequest, ready_ns: u64, ask: &RequestSpec) {
         self.reads_at_once |= reads_first(ask.operation);
         let connection = &mut self.connections[slot];
         let templates = &self.plan.targets[connection.target].templates;
@@ -533,14 +535,14 @@ impl<'a> Worker<'a> {
         let before = out.len();
         if ask.is_target {
             let method = match ask.operation {
-                Operation::Put => "PUT",
-                Operation::Delete => "DELETE",
+                RequestKind::Put => "PUT",
+                RequestKind::Delete => "DELETE",
                 _ => "GET",
             };
             templates.recorded(method, &self.key, value, out);
         } else {
             let condition: &[u8] = match ask.operation {
-                Operation::Create => b"If-None-Match: *",
+                RequestKind::Create => b"If-None-Match: *",
                 _ => b"",
             };
             let fill = Fill {
@@ -552,7 +554,7 @@ impl<'a> Worker<'a> {
             templates.first(ask.operation).render(&fill, out);
         }
         let bytes = (out.len() - before) as u64;
-        connection.in_flight.push_back(Pending {
+        connection.in_flight.push_back(PendingRequest {
             index: waiting.index,
             operation: ask.operation,
             due_ns: waiting.due_ns,
@@ -726,7 +728,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Adds the changes since the last time to the numbers that others read.
-    fn show(&self, progress: &Progress, shown: &mut [u64; 3]) {
+    fn show(&self, progress: &RunProgress, shown: &mut [u64; 3]) {
         let now = [self.planned, self.answered, self.errors];
         let cells = [&progress.planned, &progress.answered, &progress.errors];
         for ((now, shown), cell) in now.into_iter().zip(shown).zip(cells) {

@@ -15,12 +15,12 @@
 //! Not here: sending, timeouts (`worker/`), stamps of the kernel (`arrival.rs`), the shape of answers (`answer.rs`).
 //! See: RFC 9112, section 9.
 
-use super::{Worker, reads_first};
-use crate::driver::answer::{Found, Whole};
-use crate::driver::connection::{Pending, Wrote};
+use super::{DriverWorker, reads_first};
+use crate::driver::answer::{FoundAnswer, Whole};
+use crate::driver::connection::{PendingRequest, Wrote};
 use crate::recorder::{Ended, RequestEnd};
 use crate::template::Fill;
-use dendra_base::workload::Operation;
+use dendra_base::workload::RequestKind;
 use rustix::event::epoll::{Event, EventFlags};
 use rustix::io::Errno;
 
@@ -48,7 +48,7 @@ fn quote(bytes: &[u8], whole: Whole) -> String {
     }
 }
 
-impl Worker<'_> {
+impl DriverWorker<'_> {
     /// Sockets have events. A request that waits for room leaves as soon as there is some. Behind a
     /// full target's other answers it would be late by the time of reading them.
     pub(super) fn take_events(&mut self, events: &[Event], buffer: &mut [u8]) {
@@ -186,8 +186,8 @@ impl Worker<'_> {
         let mut at = 0;
         loop {
             match self.connections[slot].reader.read(&all[at..]) {
-                Found::Need(consumed) => return Some(at + consumed),
-                Found::Whole(consumed, whole) => {
+                FoundAnswer::Need(consumed) => return Some(at + consumed),
+                FoundAnswer::Whole(consumed, whole) => {
                     if is_refusal(whole.status) && self.refusal.is_none() {
                         self.refusal = Some(quote(&all[at..at + consumed], whole));
                     }
@@ -196,7 +196,7 @@ impl Worker<'_> {
                         return None;
                     }
                 }
-                Found::Bad(sentence) => {
+                FoundAnswer::Bad(sentence) => {
                     self.broke(slot, sentence, came_ns);
                     return None;
                 }
@@ -256,11 +256,11 @@ impl Worker<'_> {
     }
 
     /// The write of an operation that has read.
-    fn append_second(&mut self, slot: usize, mut pending: Pending) {
+    fn append_second(&mut self, slot: usize, mut pending: PendingRequest) {
         let ask = self.plan.source.ask(pending.index, &mut self.key);
         let condition = match (pending.operation, self.connections[slot].reader.etag()) {
-            (Operation::CompareAndSet, b"") => b"If-None-Match: *".to_vec(),
-            (Operation::CompareAndSet, etag) => [b"If-Match: ", etag].concat(),
+            (RequestKind::CompareAndSet, b"") => b"If-None-Match: *".to_vec(),
+            (RequestKind::CompareAndSet, etag) => [b"If-Match: ", etag].concat(),
             _ => Vec::new(),
         };
         let connection = &mut self.connections[slot];

@@ -18,7 +18,7 @@
 //! Not here: the use of the bytes that came (`receive.rs`).
 
 use super::looks::EVENTS;
-use super::{Worker, system};
+use super::{DriverWorker, system};
 use crate::driver::plan::{DriveError, Idle};
 use crate::limits::{SLEPT_ANSWER_BYTES_MAX, SLEPT_ANSWERS_MAX, SLEPT_NS_MAX, SPIN_NS};
 use rustix::event::Timespec;
@@ -38,7 +38,7 @@ fn timespec(ns: u64) -> Timespec {
     }
 }
 
-impl Worker<'_> {
+impl DriverWorker<'_> {
     /// Sleeps until something happens or shortly before the next instant, and spins the rest.
     pub(super) fn wait(
         &mut self,

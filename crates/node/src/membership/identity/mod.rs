@@ -114,7 +114,7 @@ pub struct Peer {
 
 /// The verdict of a handshake on a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ClaimVerdict {
     /// The claim agrees with the record.
     Known,
     /// It is new, or was started again: make this durable, then it counts.
@@ -228,7 +228,7 @@ impl fmt::Display for NotTheSame {
 }
 
 /// Is the member that claims to be at `url` the one that is remembered?
-pub fn judge(url: &str, claim: Peer, remembered: Option<Peer>) -> Verdict {
+pub fn judge(url: &str, claim: Peer, remembered: Option<Peer>) -> ClaimVerdict {
     let url = url.to_owned();
     let seen = remembered.map_or(0, |known| known.boot);
     let is_same_process =
@@ -238,20 +238,20 @@ pub fn judge(url: &str, claim: Peer, remembered: Option<Peer>) -> Verdict {
     let is_of_folder = remembered.is_none_or(|known| known.node == claim.node);
     if is_implausible && is_of_folder {
         let is = claim.boot;
-        return Verdict::Refuse(NotTheSame::Implausible { url, seen, is });
+        return ClaimVerdict::Refuse(NotTheSame::Implausible { url, seen, is });
     }
     let Some(known) = remembered else {
-        return Verdict::Learn(Peer { clock: 0, ..claim });
+        return ClaimVerdict::Learn(Peer { clock: 0, ..claim });
     };
     if claim.node != known.node {
-        return Verdict::Refuse(NotTheSame::OtherNode {
+        return ClaimVerdict::Refuse(NotTheSame::OtherNode {
             url,
             was: known.node,
             is: claim.node,
         });
     }
     if claim.boot < known.boot {
-        return Verdict::Refuse(NotTheSame::RolledBack {
+        return ClaimVerdict::Refuse(NotTheSame::RolledBack {
             url,
             seen: known.boot,
             is: claim.boot,
@@ -261,21 +261,21 @@ pub fn judge(url: &str, claim: Peer, remembered: Option<Peer>) -> Verdict {
     let is_behind = claim.clock != 0 && claim.clock < known.clock;
     if is_behind && claim.life != known.life {
         let ms = (known.clock >> COUNTER_BITS) - (claim.clock >> COUNTER_BITS);
-        return Verdict::Refuse(NotTheSame::Behind { url, ms });
+        return ClaimVerdict::Refuse(NotTheSame::Behind { url, ms });
     }
     if claim.boot > known.boot || known.life == 0 {
-        return Verdict::Learn(Peer {
+        return ClaimVerdict::Learn(Peer {
             clock: known.clock,
             ..claim
         });
     }
     if claim.life != known.life {
-        return Verdict::Refuse(NotTheSame::Twin {
+        return ClaimVerdict::Refuse(NotTheSame::Twin {
             url,
             boot: claim.boot,
         });
     }
-    Verdict::Known
+    ClaimVerdict::Known
 }
 
 /// Does the folder hold records of clients?

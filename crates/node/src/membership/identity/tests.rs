@@ -39,9 +39,9 @@ fn what_is_learned_of_a_folder_has_the_clock_that_was_known() {
     };
     // A stranger has confirmed no write yet, even if its folder holds some.
     let learned = judge("http://h1:1", claim(1, 70), None);
-    assert_eq!(learned, Verdict::Learn(claim(1, 0)));
+    assert_eq!(learned, ClaimVerdict::Learn(claim(1, 0)));
     let learned = judge("http://h1:1", claim(2, 70), Some(claim(1, 60)));
-    assert_eq!(learned, Verdict::Learn(claim(2, 60)));
+    assert_eq!(learned, ClaimVerdict::Learn(claim(2, 60)));
 }
 
 #[test]
@@ -157,10 +157,14 @@ fn a_peer_is_known_new_or_not_the_same() {
     let life = |life| Peer { life, ..peer(7, 3) };
     let url = "http://h2:1";
     for (claim, remembered, verdict) in [
-        (peer(7, 3), None, Verdict::Learn(peer(7, 3))),
-        (peer(7, 3), Some(peer(7, 3)), Verdict::Known),
-        (peer(7, 4), Some(peer(7, 3)), Verdict::Learn(peer(7, 4))),
-        (life(9), Some(life(0)), Verdict::Learn(life(9))),
+        (peer(7, 3), None, ClaimVerdict::Learn(peer(7, 3))),
+        (peer(7, 3), Some(peer(7, 3)), ClaimVerdict::Known),
+        (
+            peer(7, 4),
+            Some(peer(7, 3)),
+            ClaimVerdict::Learn(peer(7, 4)),
+        ),
+        (life(9), Some(life(0)), ClaimVerdict::Learn(life(9))),
     ] {
         assert_eq!(judge(url, claim, remembered), verdict);
     }
@@ -195,7 +199,7 @@ fn a_peer_is_known_new_or_not_the_same() {
             ],
         ),
     ] {
-        let Verdict::Refuse(reason) = judge(url, claim, Some(peer(7, 3))) else {
+        let ClaimVerdict::Refuse(reason) = judge(url, claim, Some(peer(7, 3))) else {
             panic!("{claim:?} was taken for the same");
         };
         assert_eq!(reason.code(), code);
@@ -223,7 +227,7 @@ fn a_member_that_comes_back_with_less_than_it_confirmed_was_rolled_back() {
         clock: clock_ms << COUNTER_BITS,
         ..known
     };
-    let Verdict::Refuse(reason) = judge(url, started(4_998), Some(known)) else {
+    let ClaimVerdict::Refuse(reason) = judge(url, started(4_998), Some(known)) else {
         panic!("its folder ends before what it confirmed");
     };
     assert_eq!(reason.code(), "rolled-back");
@@ -238,11 +242,11 @@ fn a_member_that_comes_back_with_less_than_it_confirmed_was_rolled_back() {
             ..started(clock_ms)
         };
         let verdict = judge(url, started(clock_ms), Some(known));
-        assert_eq!(verdict, Verdict::Learn(learnt), "{clock_ms}");
+        assert_eq!(verdict, ClaimVerdict::Learn(learnt), "{clock_ms}");
     }
     // The process that is known has confirmed more since it said where it began.
     let again = Peer { clock: 1, ..known };
-    assert_eq!(judge(url, again, Some(known)), Verdict::Known);
+    assert_eq!(judge(url, again, Some(known)), ClaimVerdict::Known);
 }
 
 /// Bytes that stand in folders: they may never change.
@@ -321,7 +325,7 @@ fn a_number_of_starts_that_cannot_be_shuts_nobody_out() {
         clock: 0,
     };
     let refused = |claim, remembered| match judge(url, claim, remembered) {
-        Verdict::Refuse(reason) => reason,
+        ClaimVerdict::Refuse(reason) => reason,
         other => panic!("{other:?}"),
     };
     let most = 3 + STARTS_AHEAD_MAX;
@@ -372,7 +376,7 @@ fn a_number_of_starts_that_cannot_be_shuts_nobody_out() {
         life: 2,
         ..known
     };
-    assert_eq!(judge(url, far, Some(known)), Verdict::Learn(far));
+    assert_eq!(judge(url, far, Some(known)), ClaimVerdict::Learn(far));
     // A note of before lives were noted says nothing about them.
     let unnamed = Peer { life: 0, ..known };
     let later = Peer {
@@ -380,5 +384,5 @@ fn a_number_of_starts_that_cannot_be_shuts_nobody_out() {
         life: 0,
         ..known
     };
-    assert_eq!(judge(url, later, Some(unnamed)), Verdict::Learn(later));
+    assert_eq!(judge(url, later, Some(unnamed)), ClaimVerdict::Learn(later));
 }

@@ -15,7 +15,7 @@
 //! See: docs/overload.md, docs/operating.md.
 
 use super::page::{MetricsPage, buckets, sum};
-use crate::admin::metrics::{PeerTally, Tally};
+use crate::admin::metrics::{LoopCounter, PeerTally};
 use crate::event_loop::shared::Shared;
 use crate::peers::{Cluster, PeerGauges};
 use dendra_node::rounds::ROUND_BUCKETS_US;
@@ -274,7 +274,7 @@ fn rounds(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
 /// The loops' expectations of the other members: the most patient one is shown, of those that ever
 /// asked.
 fn estimates(page: &mut MetricsPage<'_>, shared: &Shared, cluster: &Cluster) -> fmt::Result {
-    let gauges: [(&str, &str, fn(&PeerTally) -> &Tally); 2] = [
+    let gauges: [(&str, &str, fn(&PeerTally) -> &LoopCounter); 2] = [
         (
             "peer_latency_seconds",
             "How long an answer of a peer takes, about: the longest estimate of a loop.",

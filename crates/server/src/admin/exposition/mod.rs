@@ -16,7 +16,7 @@ mod cluster;
 mod front;
 mod page;
 
-use crate::admin::metrics::{CLASSES, LoopMetrics, Op, Refused, Share, Tally};
+use crate::admin::metrics::{CLASSES, LoopCounter, LoopMetrics, OpLabel, RefusalCause, Share};
 use crate::admin::stages::{REQUESTS_PER_SAMPLE, RequestStage};
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
@@ -61,7 +61,7 @@ pub(crate) fn render(registry: &Registry) -> Result<String, fmt::Error> {
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Requests of one class that one gate refused.
-pub(crate) fn refused(shared: &Shared, share: Share, what: Refused) -> u64 {
+pub(crate) fn refused(shared: &Shared, share: Share, what: RefusalCause) -> u64 {
     sum(shared, |metrics| {
         &metrics.refused[share as usize][what as usize]
     })
@@ -75,7 +75,7 @@ pub(crate) fn standing_us(shared: &Shared) -> u64 {
 }
 
 /// Which of a loop's tallies.
-type Of = fn(&LoopMetrics) -> &Tally;
+type Of = fn(&LoopMetrics) -> &LoopCounter;
 
 const CLASS_NAMES: [&str; CLASSES] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
@@ -122,7 +122,7 @@ fn backups(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
 }
 
 fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
-    let rows = Op::ALL.into_iter().flat_map(|op| {
+    let rows = OpLabel::ALL.into_iter().flat_map(|op| {
         CLASS_NAMES
             .into_iter()
             .enumerate()
@@ -132,13 +132,13 @@ fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             })
     });
     page.counters("requests", "Answers by operation and status class.", rows)?;
-    let rows = Refused::ALL.into_iter().map(|what| {
+    let rows = RefusalCause::ALL.into_iter().map(|what| {
         let value = Share::ALL.map(|share| refused(shared, share, what));
         ([("by", what.as_str())], value.into_iter().sum())
     });
     page.counters("refused", "Requests refused, by what refused them.", rows)?;
     let rows = Share::ALL.into_iter().flat_map(|share| {
-        Refused::ALL.into_iter().map(move |what| {
+        RefusalCause::ALL.into_iter().map(move |what| {
             let labels = [("class", share.as_str()), ("by", what.as_str())];
             (labels, refused(shared, share, what))
         })
@@ -163,7 +163,7 @@ fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         None,
         MetricType::Histogram,
     )?;
-    for op in Op::ALL {
+    for op in OpLabel::ALL {
         let lanes = shared.lanes.iter();
         let (buckets, count, sum_s) = add(lanes.map(|lane| &lane.metrics.latency[op as usize]));
         family
@@ -185,7 +185,7 @@ fn stages(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         None,
         MetricType::Histogram,
     )?;
-    for op in Op::ALL {
+    for op in OpLabel::ALL {
         for stage in RequestStage::of(op) {
             let lanes = shared.lanes.iter().map(|lane| &lane.metrics.stages);
             let all = lanes.chain(shared.pool.stages.iter());

@@ -5,7 +5,7 @@
 //!
 //! Not here: which metrics there are (`mod.rs`, `cluster.rs`).
 
-use crate::admin::metrics::{BUCKETS_NS, Histogram, LoopMetrics, Tally};
+use crate::admin::metrics::{BUCKETS_NS, Histogram, LoopCounter, LoopMetrics};
 use crate::event_loop::shared::Shared;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -83,7 +83,7 @@ impl MetricsPage<'_> {
 }
 
 /// The sum of one tally over all loops.
-pub(crate) fn sum(shared: &Shared, of: impl Fn(&LoopMetrics) -> &Tally) -> u64 {
+pub(crate) fn sum(shared: &Shared, of: impl Fn(&LoopMetrics) -> &LoopCounter) -> u64 {
     let lanes = shared.lanes.iter();
     lanes.map(|lane| of(&lane.metrics).read()).sum()
 }

@@ -18,7 +18,7 @@ use object::{Object, ObjectKind, ObjectSymbol, SymbolKind};
 
 /// Functions of this program by address.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct SymbolTable {
     base: u64,
     functions: Functions,
 }
@@ -26,18 +26,18 @@ pub(crate) struct Table {
 /// Start, end and name of each, sorted.
 type Functions = Vec<(u64, u64, String)>;
 
-impl Table {
+impl SymbolTable {
     /// The table of the running program; empty when the system shows no file.
-    pub(crate) fn of_this_program() -> Table {
+    pub(crate) fn of_this_program() -> SymbolTable {
         let exe = std::fs::read("/proc/self/exe").unwrap_or_default();
         let Ok(file) = object::File::parse(&*exe) else {
-            return Table::default();
+            return SymbolTable::default();
         };
         let base = match file.kind() {
             ObjectKind::Executable => 0,
             _ => start_of_this_program().unwrap_or(0),
         };
-        Table {
+        SymbolTable {
             base,
             functions: functions(&file),
         }
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn this_test_finds_its_own_name() {
-        let table = Table::of_this_program();
+        let table = SymbolTable::of_this_program();
         let here = functions as fn(&object::File<'_>) -> Functions;
         let name = table.name(here as usize);
         assert_eq!(name, Some("dendra_server::admin::profile::elf::functions"));

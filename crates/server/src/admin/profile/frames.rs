@@ -13,21 +13,21 @@ pub(crate) type Frames = [usize; FRAMES_MAX];
 /// A stack where other threads can read it. Callers that write or read it while others do have to
 /// order these accesses themselves.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct KeptStack {
     length: AtomicUsize,
     frames: [AtomicUsize; FRAMES_MAX],
 }
 
-impl Default for Kept {
-    fn default() -> Kept {
-        Kept {
+impl Default for KeptStack {
+    fn default() -> KeptStack {
+        KeptStack {
             length: AtomicUsize::new(0),
             frames: [const { AtomicUsize::new(0) }; FRAMES_MAX],
         }
     }
 }
 
-impl Kept {
+impl KeptStack {
     /// Keeps `frames` in place of the earlier ones, or as many as there is room for.
     pub(crate) fn keep(&self, frames: &[usize]) {
         let length = frames.len().min(FRAMES_MAX);

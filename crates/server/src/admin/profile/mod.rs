@@ -1,7 +1,7 @@
 //! Profiles of the running node: which code its threads run in, wait in, allocate in, and contend in.
 //!
 //! ```text
-//! register(Kind) ── each thread, once ─► roster: thread, kind, bounds of its stack
+//! register(ThreadKind) ── each thread, once ─► roster: thread, kind, bounds of its stack
 //!
 //! cpu    one timer a thread on its own CPU clock ─┐
 //! wall   a tick of the capturing thread, to all  ─┴► SIGPROF in that thread ─┐
@@ -39,7 +39,7 @@ mod waiting;
 pub use alloc::SampledAlloc;
 pub(crate) use lock::{Lock, watched};
 pub(crate) use measure::{Measure, Unit};
-pub(crate) use roster::{Kind, register};
+pub(crate) use roster::{ThreadKind, register};
 
 use dendra_flame::Stacks;
 use sampler::Sampler;
@@ -97,17 +97,17 @@ static IS_BUSY: [AtomicBool; Measure::ALL.len()] =
 
 /// Only one at a time of each measure: freed when dropped, also by a panic.
 #[derive(Debug)]
-struct Turn(Measure);
+struct CaptureTurn(Measure);
 
-impl Turn {
-    fn take(measure: Measure) -> Option<Turn> {
+impl CaptureTurn {
+    fn take(measure: Measure) -> Option<CaptureTurn> {
         let was_busy = IS_BUSY[measure as usize].swap(true, Ordering::AcqRel);
         // Only now: a turn that is made and not taken would end the one that is under way.
-        (!was_busy).then(|| Turn(measure))
+        (!was_busy).then(|| CaptureTurn(measure))
     }
 }
 
-impl Drop for Turn {
+impl Drop for CaptureTurn {
     fn drop(&mut self) {
         IS_BUSY[self.0 as usize].store(false, Ordering::Release);
     }
@@ -134,7 +134,7 @@ fn capture_while(
     unit: Unit,
     left: &mut dyn FnMut() -> Duration,
 ) -> Result<Profile, NoProfile> {
-    let _turn = Turn::take(measure).ok_or(NoProfile::Busy)?;
+    let _turn = CaptureTurn::take(measure).ok_or(NoProfile::Busy)?;
     if measure == Measure::Lock {
         lock::forget_waits();
     }

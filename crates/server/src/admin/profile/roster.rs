@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 /// The purpose of a thread: the root of its stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Kind {
+pub(crate) enum ThreadKind {
     Loop,
     Worker,
     Wal,
@@ -33,53 +33,55 @@ pub(crate) enum Kind {
     Admin,
 }
 
-impl Kind {
-    const ALL: [Kind; 7] = [
-        Kind::Loop,
-        Kind::Worker,
-        Kind::Wal,
-        Kind::Flush,
-        Kind::Compact,
-        Kind::Scrub,
-        Kind::Admin,
+impl ThreadKind {
+    const ALL: [ThreadKind; 7] = [
+        ThreadKind::Loop,
+        ThreadKind::Worker,
+        ThreadKind::Wal,
+        ThreadKind::Flush,
+        ThreadKind::Compact,
+        ThreadKind::Scrub,
+        ThreadKind::Admin,
     ];
 
     /// As in folded stacks.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Kind::Loop => "loop",
-            Kind::Worker => "worker",
-            Kind::Wal => "wal",
-            Kind::Flush => "flush",
-            Kind::Compact => "compact",
-            Kind::Scrub => "scrub",
-            Kind::Admin => "admin",
+            ThreadKind::Loop => "loop",
+            ThreadKind::Worker => "worker",
+            ThreadKind::Wal => "wal",
+            ThreadKind::Flush => "flush",
+            ThreadKind::Compact => "compact",
+            ThreadKind::Scrub => "scrub",
+            ThreadKind::Admin => "admin",
         }
     }
 
     /// The kind with this number.
-    pub(crate) fn of(number: usize) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| *kind as usize == number)
+    pub(crate) fn of(number: usize) -> Option<ThreadKind> {
+        ThreadKind::ALL
+            .into_iter()
+            .find(|kind| *kind as usize == number)
     }
 }
 
 /// The handler's data about its thread.
 #[derive(Clone, Copy)]
-pub(crate) struct Own {
-    pub(crate) kind: Kind,
+pub(crate) struct OwnThread {
+    pub(crate) kind: ThreadKind,
     /// One past the highest byte of the stack; zero for a thread that is not on the roster.
     pub(crate) stack_end: usize,
 }
 
 thread_local! {
     // `const` and without a destructor: reading it is a load, never an allocation.
-    static OWN: Cell<Own> = const { Cell::new(Own { kind: Kind::Admin, stack_end: 0 }) };
+    static OWN: Cell<OwnThread> = const { Cell::new(OwnThread { kind: ThreadKind::Admin, stack_end: 0 }) };
     // Not for signal handlers: it has a destructor.
     static WAITING: RefCell<Option<Arc<Waiting>>> = const { RefCell::new(None) };
 }
 
 /// The calling thread, as it registered. Async-signal-safe.
-pub(crate) fn own() -> Own {
+pub(crate) fn own() -> OwnThread {
     OWN.with(Cell::get)
 }
 
@@ -92,14 +94,14 @@ pub(crate) fn own_waiting() -> Option<Arc<Waiting>> {
 
 /// A thread on the roster.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct RosterThread {
     /// Its number, as the kernel knows it.
     pub(crate) thread: libc::pid_t,
     waiting: Arc<Waiting>,
 }
 
 /// The threads on the roster.
-pub(crate) static ROSTER: Mutex<Vec<Member>> = Mutex::new(Vec::new());
+pub(crate) static ROSTER: Mutex<Vec<RosterThread>> = Mutex::new(Vec::new());
 
 /// Takes the waits of threads up to `until_ns` that are not counted yet: their stacks, and how
 /// long.
@@ -120,15 +122,15 @@ pub(crate) struct RosterPlace {
 }
 
 /// Lets the calling thread be sampled as `kind` for as long as the seat lives.
-pub(crate) fn register(kind: Kind) -> RosterPlace {
+pub(crate) fn register(kind: ThreadKind) -> RosterPlace {
     // SAFETY: gettid has no preconditions and cannot fail.
     let thread = unsafe { libc::gettid() };
     // Without bounds the thread is counted by its kind alone: the walk ends before its first step.
     let stack_end = stack_end().unwrap_or(1);
-    OWN.with(|own| own.set(Own { kind, stack_end }));
+    OWN.with(|own| own.set(OwnThread { kind, stack_end }));
     let waiting = Arc::new(Waiting::default());
     WAITING.set(Some(waiting.clone()));
-    let member = Member { thread, waiting };
+    let member = RosterThread { thread, waiting };
     ROSTER.lock().expect("no holder panics").push(member);
     RosterPlace {
         thread,

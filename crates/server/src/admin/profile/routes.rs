@@ -37,13 +37,16 @@ fn refusal(status: StatusCode, sentence: impl Into<String>) -> Response {
 
 /// The parameters of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Asked {
+struct ProfileParameters {
     seconds: u64,
     format: Format,
     unit: Unit,
 }
 
-fn parameters(measure: Measure, query: &HashMap<String, String>) -> Result<Asked, String> {
+fn parameters(
+    measure: Measure,
+    query: &HashMap<String, String>,
+) -> Result<ProfileParameters, String> {
     let units = measure.units();
     let (mut seconds, mut format, mut unit) = (10, Format::Folded, units[0]);
     for (name, value) in query {
@@ -76,7 +79,7 @@ fn parameters(measure: Measure, query: &HashMap<String, String>) -> Result<Asked
             }
         }
     }
-    Ok(Asked {
+    Ok(ProfileParameters {
         seconds,
         format,
         unit,
@@ -127,7 +130,7 @@ pub(crate) async fn profile(
     }
 }
 
-fn written(profile: &Profile, measure: Measure, asked: Asked) -> String {
+fn written(profile: &Profile, measure: Measure, asked: ProfileParameters) -> String {
     match asked.format {
         Format::Folded => profile.stacks.to_folded(),
         Format::Svg => {
@@ -157,7 +160,7 @@ mod tests {
     #[test]
     fn parameters_have_defaults_and_bounds() {
         let asked = |seconds, format, unit| {
-            Ok(Asked {
+            Ok(ProfileParameters {
                 seconds,
                 format,
                 unit,

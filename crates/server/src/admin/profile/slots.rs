@@ -11,7 +11,7 @@
 //!
 //! Not here: the callers (`sampler.rs`).
 
-use super::frames::{FRAMES_MAX, Kept};
+use super::frames::{FRAMES_MAX, KeptStack};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Slots: at 97 samples a second and thread, emptied every 50 ms, room for 200 threads. Hooks are emptied every
@@ -27,7 +27,7 @@ const READY: u32 = 2;
 struct Slot {
     state: AtomicU32,
     amount: AtomicU64,
-    stack: Kept,
+    stack: KeptStack,
 }
 
 /// The slots of one capture.
@@ -43,7 +43,7 @@ impl Slots {
         let slot = |_| Slot {
             state: AtomicU32::new(FREE),
             amount: AtomicU64::new(0),
-            stack: Kept::default(),
+            stack: KeptStack::default(),
         };
         Slots {
             slots: (0..SLOTS).map(slot).collect(),

@@ -14,7 +14,7 @@
 #![expect(unsafe_code, reason = "reads the words of the own stack")]
 
 use super::frames::{FRAMES_MAX, Frames};
-use super::roster::Own;
+use super::roster::OwnThread;
 
 const WORD: usize = size_of::<usize>();
 
@@ -22,7 +22,7 @@ const WORD: usize = size_of::<usize>();
 /// stack stands still in the caller, and `floor` is its stack pointer or lies above it.
 pub(crate) fn walk(
     frames: &mut Frames,
-    own: Own,
+    own: OwnThread,
     pc: usize,
     mut fp: usize,
     mut floor: usize,
@@ -45,7 +45,7 @@ pub(crate) fn walk(
 /// The calling thread's own stack, without the frame of the caller: its first address is where the caller was
 /// called.
 #[inline(always)]
-pub(crate) fn walk_here(frames: &mut Frames, own: Own) -> usize {
+pub(crate) fn walk_here(frames: &mut Frames, own: OwnThread) -> usize {
     let fp = frame_pointer();
     // Any local lies above the stack pointer.
     let mark = 0usize;
@@ -63,7 +63,7 @@ pub(crate) fn walk_here(frames: &mut Frames, own: Own) -> usize {
 
 /// The next frame pointer and the return address of the frame at `fp`.
 #[inline(always)]
-fn frame(own: Own, fp: usize, floor: usize) -> Option<(usize, usize)> {
+fn frame(own: OwnThread, fp: usize, floor: usize) -> Option<(usize, usize)> {
     let is_inside = fp >= floor
         && fp
             .checked_add(2 * WORD)

@@ -12,9 +12,9 @@
 //!
 //! Not here: sampling (`sampler.rs`), cutting names for a drawing (`crates/flame`).
 
-use super::elf::Table;
+use super::elf::SymbolTable;
 use super::measure::Measure;
-use super::roster::Kind;
+use super::roster::ThreadKind;
 use dendra_flame::{Stacks, clean_name};
 use std::collections::HashMap;
 use std::io;
@@ -96,7 +96,7 @@ pub(crate) fn name(counts: &HashMap<Vec<usize>, u64>, measure: Measure) -> io::R
 /// Kind, program counter, return addresses outwards.
 fn named(counts: &HashMap<Vec<usize>, u64>, measure: Measure) -> Stacks {
     let mut known: HashMap<usize, Vec<String>> = HashMap::new();
-    let table = Table::of_this_program();
+    let table = SymbolTable::of_this_program();
     let mut stacks = Stacks::default();
     for (frames, count) in counts {
         let Some((kind, addresses)) = frames.split_first() else {
@@ -126,7 +126,7 @@ fn named(counts: &HashMap<Vec<usize>, u64>, measure: Measure) -> Stacks {
         if measure.is_hooked() {
             names.drain(..hook_frames(&names));
         }
-        let kind = Kind::of(*kind).map_or("unknown", Kind::as_str);
+        let kind = ThreadKind::of(*kind).map_or("unknown", ThreadKind::as_str);
         stacks.add(std::iter::once(kind).chain(names.into_iter().rev()), *count);
     }
     stacks
@@ -134,7 +134,7 @@ fn named(counts: &HashMap<Vec<usize>, u64>, measure: Measure) -> Stacks {
 
 /// The functions at an address, innermost first. The line tables tell the inlined ones. The symbol
 /// tells the last one, which is there as code, with its whole path.
-fn resolve(table: &Table, address: usize) -> Vec<String> {
+fn resolve(table: &SymbolTable, address: usize) -> Vec<String> {
     let mut names = Vec::new();
     backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {
         if let Some(name) = symbol.name() {

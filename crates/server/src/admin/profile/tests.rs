@@ -64,12 +64,12 @@ fn beside_both<T>(work: impl FnOnce(&AtomicU64) -> T) -> T {
     std::thread::scope(|scope| {
         let (ready_too, stop, cpu_ns) = (ready.clone(), &stop, &cpu_ns);
         scope.spawn(move || {
-            let _seat = register(Kind::Compact);
+            let _seat = register(ThreadKind::Compact);
             ready.send(()).expect("the test listens");
             burn_on_purpose(stop, cpu_ns);
         });
         scope.spawn(move || {
-            let _seat = register(Kind::Wal);
+            let _seat = register(ThreadKind::Wal);
             ready_too.send(()).expect("the test listens");
             wait_on_purpose(&ended);
         });
@@ -172,20 +172,20 @@ fn timers_are_there_during_a_capture_and_gone_after_it() {
 #[test]
 fn a_second_capture_at_once_is_refused_with_a_sentence() {
     let _turn = turn();
-    let first = Turn::take(Measure::Cpu).expect("nobody else captures");
+    let first = CaptureTurn::take(Measure::Cpu).expect("nobody else captures");
     let refused = capture(Measure::Cpu, Unit::Samples, Duration::from_millis(10))
         .expect_err("the turn is taken");
     assert!(matches!(refused, NoProfile::Busy));
     assert!(refused.to_string().contains("ask again when it has ended"));
     assert!(
-        Turn::take(Measure::Cpu).is_none(),
+        CaptureTurn::take(Measure::Cpu).is_none(),
         "a capture that was refused does not end the one that runs"
     );
     capture(Measure::Wall, Unit::Samples, Duration::from_millis(10))
         .expect("the other measure is free");
     drop(first);
     assert!(
-        Turn::take(Measure::Cpu).is_some(),
+        CaptureTurn::take(Measure::Cpu).is_some(),
         "a turn that ended can be taken again"
     );
 }
@@ -193,7 +193,7 @@ fn a_second_capture_at_once_is_refused_with_a_sentence() {
 #[test]
 fn a_thread_that_left_is_not_signalled() {
     let _turn = turn();
-    std::thread::spawn(|| drop(register(Kind::Flush)))
+    std::thread::spawn(|| drop(register(ThreadKind::Flush)))
         .join()
         .expect("it only registers");
     let profile = capture(Measure::Wall, Unit::Samples, Duration::from_millis(60))
@@ -208,7 +208,12 @@ fn allocate_on_purpose(bytes: usize) -> Vec<u8> {
 
 /// Runs `work` on a thread of kind `kind` while a capture of `measure` is taken, which begins before it and ends after
 /// it.
-fn while_captured(measure: Measure, unit: Unit, kind: Kind, work: impl FnOnce() + Send) -> Profile {
+fn while_captured(
+    measure: Measure,
+    unit: Unit,
+    kind: ThreadKind,
+    work: impl FnOnce() + Send,
+) -> Profile {
     let _turn = turn();
     std::thread::scope(|scope| {
         let worker = scope.spawn(move || {
@@ -237,7 +242,7 @@ fn estimated_by_real(unit: Unit, rounds: u64, bytes: u64) -> (f64, Profile) {
             drop(allocate_on_purpose(bytes as usize));
         }
     };
-    let profile = while_captured(Measure::Alloc, unit, Kind::Flush, work);
+    let profile = while_captured(Measure::Alloc, unit, ThreadKind::Flush, work);
     let seen = samples_of(&profile, "flush", "allocate_on_purpose") as f64;
     let lost = profile.lost as f64 * estimate(Measure::Alloc, unit, bytes);
     let each = if unit == Unit::Bytes { bytes } else { 1 };
@@ -274,7 +279,7 @@ fn allocated_objects_are_counted_when_asked_for() {
 #[test]
 fn an_allocation_leaves_no_trace_while_nobody_looks() {
     let _turn = turn();
-    let _seat = register(Kind::Flush);
+    let _seat = register(ThreadKind::Flush);
     let before = alloc::left();
     drop(allocate_on_purpose(10 << 20));
     assert_eq!(alloc::left(), before, "nothing is counted");
@@ -308,7 +313,7 @@ fn captures_begin_and_end_under_allocating_threads_without_harm() {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                let _seat = register(Kind::Worker);
+                let _seat = register(ThreadKind::Worker);
                 let mut kept: Vec<Vec<u8>> = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
                     kept.push(allocate_on_purpose(4 << 10));
@@ -386,7 +391,7 @@ fn while_contended(unit: Unit, rounds: u64) -> (Profile, RangeInclusive<u64>) {
     std::thread::scope(|scope| {
         let (lock, is_coming) = (&lock, &is_coming);
         let waiter = scope.spawn(move || {
-            let _seat = register(Kind::Worker);
+            let _seat = register(ThreadKind::Worker);
             had.send(Some(own_state())).expect("the holder listens");
             let mut waited_ns = 0;
             for () in goes {
@@ -465,7 +470,7 @@ fn waits_captured_around(work: impl FnOnce() -> u64) -> (Vec<u64>, RangeInclusiv
     let inside_ns = work();
     let mut seen = Vec::new();
     let mut take = |frames: &[usize], ns| {
-        if frames[0] == Kind::Worker as usize {
+        if frames[0] == ThreadKind::Worker as usize {
             seen.push(ns);
         }
     };
@@ -485,7 +490,7 @@ fn each_capture_counts_the_part_of_a_wait_that_lies_within_it() {
         // Inside: a failed assertion lets the waiter go.
         let held = lock.hold();
         let waiter = scope.spawn(move || {
-            let _seat = register(Kind::Worker);
+            let _seat = register(ThreadKind::Worker);
             says.send(own_state()).expect("the test listens");
             is_coming.store(true, Ordering::SeqCst);
             drop(queue_up_on_purpose(lock));
@@ -527,7 +532,7 @@ fn a_lock_that_is_not_let_go_while_a_capture_runs_is_in_it() {
         let (lock, is_coming) = (&lock, &is_coming);
         let held = lock.hold();
         let waiter = scope.spawn(move || {
-            let _seat = register(Kind::Worker);
+            let _seat = register(ThreadKind::Worker);
             while !sampler::is_on(Measure::Lock) {
                 std::thread::yield_now();
             }
@@ -573,7 +578,7 @@ fn a_free_lock_is_in_no_profile_and_reads_no_clock() {
             black_box(*queue_up_on_purpose(&lock));
         }
     };
-    let profile = while_captured(Measure::Lock, Unit::Waits, Kind::Worker, work);
+    let profile = while_captured(Measure::Lock, Unit::Waits, ThreadKind::Worker, work);
     assert_eq!(
         profile.stacks.samples(),
         0,
@@ -585,7 +590,7 @@ fn a_free_lock_is_in_no_profile_and_reads_no_clock() {
 #[test]
 fn a_wait_inside_of_the_engine_is_seen_by_its_observer() {
     let _turn = turn();
-    let _seat = register(Kind::Flush);
+    let _seat = register(ThreadKind::Flush);
     let mut waits = 0;
     watched(&mut || waits += 1);
     assert_eq!(waits, 1, "while nobody looks it is just done");

@@ -12,7 +12,7 @@
 //!
 //! Not here: the waits themselves (`lock.rs`), the place of each thread's state (`roster.rs`).
 
-use super::frames::{Frames, Kept};
+use super::frames::{Frames, KeptStack};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The wait of one thread. Requires: only this thread calls `begin` and `end`, and its clock goes on between two waits.
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 pub(crate) struct Waiting {
     /// Zero: it does not wait.
     since_ns: AtomicU64,
-    stack: Kept,
+    stack: KeptStack,
 }
 
 impl Waiting {

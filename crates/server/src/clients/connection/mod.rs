@@ -24,7 +24,7 @@
 mod requests;
 mod scan;
 
-use crate::admin::metrics::Op;
+use crate::admin::metrics::OpLabel;
 use crate::admin::stages::{RequestStage, Watch};
 use crate::audit::AuditEvent;
 use crate::backend::Backend;
@@ -42,7 +42,7 @@ use crate::peers::{self, Answered, PendingAsk, PendingLink};
 use crate::rights::ShownNames;
 use crate::tls::ByteStream;
 use dendra_wire::Refusal;
-use dendra_wire::http::Connection as Persistence;
+use dendra_wire::http::ConnectionFate as Persistence;
 use dendra_wire::http::response::{PageLines, Style};
 use dendra_wire::route::Scan as Query;
 use std::net::IpAddr;
@@ -286,7 +286,7 @@ impl Connection {
     /// Forms a refusal that ends the connection.
     fn refuse_and_close(&mut self, refusal: &Refusal) {
         let status = status::write_refusal(self.socket.out(), Style::CLOSING, refusal);
-        self.lane.finish(Op::Other, status);
+        self.lane.finish(OpLabel::Other, status);
         self.is_closing = true;
         self.linger = self.linger.max(Linger::Bytes);
     }

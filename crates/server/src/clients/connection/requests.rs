@@ -17,7 +17,7 @@
 //! See: docs/api.md, crate `wire`.
 
 use super::{Connection, Next, PendingScan};
-use crate::admin::metrics::{Op, Refused, Share};
+use crate::admin::metrics::{OpLabel, RefusalCause, Share};
 use crate::admin::stages::{RequestStage, Watch};
 use crate::audit::{self, AuditEvent, AuditKind, Port};
 use crate::clients::answers::{self, Answers};
@@ -86,7 +86,7 @@ impl Connection {
             return self.answer_preflight(head);
         }
         if self.socket.is_called_to_refuse() && head.path.starts_with(DATA_PATHS) {
-            return self.turn_away(head, Refused::Delay);
+            return self.turn_away(head, RefusalCause::Delay);
         }
         let mut key = lane.key.borrow_mut();
         let routed = route(head, &lane.routes(), &mut key);
@@ -168,7 +168,7 @@ impl Connection {
             Ok(Route::Entities(mut scan)) => {
                 scan.spare_reserved();
                 self.end_if(style);
-                watch.lap(stages, Op::Scan, RequestStage::Parse);
+                watch.lap(stages, OpLabel::Scan, RequestStage::Parse);
                 let scan = PendingScan {
                     style,
                     began_ns: lane.now_ns(),
@@ -289,7 +289,7 @@ impl Connection {
         }
         let style = self.style(head);
         response::preflight(self.socket.out(), style);
-        self.lane.finish(Op::Other, 200);
+        self.lane.finish(OpLabel::Other, 200);
         self.end_if(style);
         (head.consumed, None)
     }
@@ -346,7 +346,7 @@ impl Connection {
     }
 
     /// As `refuse`, for a refusal by a gate or a queue.
-    fn turn_away(&mut self, head: &Head<'_>, what: Refused) -> Step {
+    fn turn_away(&mut self, head: &Head<'_>, what: RefusalCause) -> Step {
         if self.has_waiting() {
             // When those in front are done there may be room.
             return self.those_in_front();
@@ -367,7 +367,7 @@ impl Connection {
             Phase::Poisoned => "poisoned\n",
         };
         response::text(self.socket.out(), style, status, page);
-        self.lane.finish(Op::Status, status);
+        self.lane.finish(OpLabel::Status, status);
     }
 
     // Writes.
@@ -421,7 +421,7 @@ impl Connection {
             return self.those_in_front();
         }
         if !self.lane.has_request_room() {
-            return self.turn_away(head, Refused::Requests);
+            return self.turn_away(head, RefusalCause::Requests);
         }
         let reader = match head.body {
             Body::Length(length) => {
@@ -434,7 +434,7 @@ impl Connection {
                 if !lane.bytes.has_place(bytes)
                     || share.is_some_and(|share| !share.has_place(bytes))
                 {
-                    return self.turn_away(head, Refused::Bytes);
+                    return self.turn_away(head, RefusalCause::Bytes);
                 }
                 BodyReader::of_length(length)
             }
@@ -482,13 +482,13 @@ impl Connection {
     fn line_up_or_turn_away(
         &mut self,
         head: &Head<'_>,
-        what: Refused,
+        what: RefusalCause,
         value_len: usize,
         entity: &Entity,
     ) -> Step {
         let now_us = self.lane.now_us();
         let timeout_us = u64::from(entity.timeout_ms) * 1_000;
-        let is_worth_waiting = matches!(what, Refused::LogQueue | Refused::Engine);
+        let is_worth_waiting = matches!(what, RefusalCause::LogQueue | RefusalCause::Engine);
         let until_us = self.in_line_until_us.unwrap_or(now_us + timeout_us);
         if !is_worth_waiting || self.has_waiting() || until_us <= now_us {
             return self.turn_away(head, what);
@@ -513,7 +513,7 @@ impl Connection {
         value: SentValue<'_>,
         room: &mut Vec<Room>,
         mut watch: Watch,
-    ) -> Result<Option<Next>, Refused> {
+    ) -> Result<Option<Next>, RefusalCause> {
         let Connection {
             lane,
             seat,
@@ -598,7 +598,7 @@ impl Connection {
             Err(NoBody::Refused(refusal)) => {
                 let style = terms.style.closing();
                 let status = status::write_refusal(self.socket.out(), style, &refusal);
-                self.lane.finish(Op::Put, status);
+                self.lane.finish(OpLabel::Put, status);
                 self.note_token_change(status);
                 self.is_closing = true;
                 self.linger = Linger::Body;
@@ -615,7 +615,7 @@ impl Connection {
             && let Err(refusal) = self.check_tokens(&value.bytes)
         {
             let status = status::write_refusal(self.socket.out(), terms.style, &refusal);
-            self.lane.finish(Op::Put, status);
+            self.lane.finish(OpLabel::Put, status);
             self.note_token_change(status);
             self.end_if(terms.style);
             return Ok(());
@@ -624,7 +624,7 @@ impl Connection {
             self.lane.metrics().refuse(Share::Writes, what);
             let refusal = status::refused(what);
             let status = status::write_refusal(self.socket.out(), terms.style, &refusal);
-            self.lane.finish(Op::Put, status);
+            self.lane.finish(OpLabel::Put, status);
             self.note_token_change(status);
         }
         self.end_if(terms.style);
@@ -640,7 +640,7 @@ impl Connection {
         key: &Key,
         value: Collected,
         watch: Watch,
-    ) -> Result<Result<(), Refused>, End> {
+    ) -> Result<Result<(), RefusalCause>, End> {
         let Collected { bytes, mut room } = value;
         let bytes = Bytes::from(bytes);
         let came_us = self.lane.now_us();
@@ -652,7 +652,7 @@ impl Connection {
             let Err(what) = begun else {
                 return Ok(Ok(()));
             };
-            if what != Refused::LogQueue {
+            if what != RefusalCause::LogQueue {
                 return Ok(Err(what));
             }
             let lane = Rc::clone(&self.lane);
@@ -696,11 +696,11 @@ fn no_tokens() -> Refusal {
     Refusal::new(409, "no-tokens", sentence)
 }
 
-fn op_of_entity(op: EntityOp) -> Op {
+fn op_of_entity(op: EntityOp) -> OpLabel {
     match op {
-        EntityOp::Get | EntityOp::Head => Op::Get,
-        EntityOp::Put => Op::Put,
-        EntityOp::Delete => Op::Delete,
+        EntityOp::Get | EntityOp::Head => OpLabel::Get,
+        EntityOp::Put => OpLabel::Put,
+        EntityOp::Delete => OpLabel::Delete,
     }
 }
 
@@ -718,14 +718,14 @@ fn what_of(head: &Head<'_>) -> String {
     audit::what_of(method, std::str::from_utf8(head.path).unwrap_or_default())
 }
 
-fn op_of(head: &Head<'_>) -> Op {
+fn op_of(head: &Head<'_>) -> OpLabel {
     use dendra_wire::http::Method;
     match (head.path, head.method) {
-        (b"/v0/entity", Method::Get | Method::Head) => Op::Get,
-        (b"/v0/entity", Method::Put) => Op::Put,
-        (b"/v0/entity", Method::Delete) => Op::Delete,
-        (b"/v0/entities", _) => Op::Scan,
-        (b"/v0/status", _) => Op::Status,
-        _ => Op::Other,
+        (b"/v0/entity", Method::Get | Method::Head) => OpLabel::Get,
+        (b"/v0/entity", Method::Put) => OpLabel::Put,
+        (b"/v0/entity", Method::Delete) => OpLabel::Delete,
+        (b"/v0/entities", _) => OpLabel::Scan,
+        (b"/v0/status", _) => OpLabel::Status,
+        _ => OpLabel::Other,
     }
 }

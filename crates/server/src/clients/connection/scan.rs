@@ -18,7 +18,7 @@
 //! See: docs/api.md, section "Many keys".
 
 use super::{Connection, PendingScan};
-use crate::admin::metrics::Op;
+use crate::admin::metrics::OpLabel;
 use crate::clients::answers::Answers;
 use crate::clients::socket::End;
 use crate::event_loop::handover::{ChunkTerms, NoChunk, WalkEnd};
@@ -56,8 +56,8 @@ impl Connection {
                         backend: &backend,
                         out: self.socket.out(),
                     };
-                    let status = answers.fail(Op::Scan, &terms, finished.as_deref());
-                    self.lane.finish_since(Op::Scan, status, began_ns);
+                    let status = answers.fail(OpLabel::Scan, &terms, finished.as_deref());
+                    self.lane.finish_since(OpLabel::Scan, status, began_ns);
                     return Ok(());
                 }
                 Err(NoChunk::Ended(_)) => {
@@ -74,10 +74,10 @@ impl Connection {
                 continue;
             }
             if turn.is_first {
-                self.lane.finish_since(Op::Scan, 200, began_ns);
+                self.lane.finish_since(OpLabel::Scan, 200, began_ns);
                 turn.is_first = false;
             }
-            self.socket.add_unsent(Op::Scan, watch);
+            self.socket.add_unsent(OpLabel::Scan, watch);
             self.socket.replace_out(chunk.out);
             if let Some(end) = chunk.end {
                 let end = match &end {

@@ -14,7 +14,7 @@
 //! See: docs/overload.md.
 
 use super::{EventLoop, RECORD_HEAD_BYTES_MAX, Target, WaitingOrder};
-use crate::admin::metrics::Refused;
+use crate::admin::metrics::RefusalCause;
 use crate::clients::seat::Seat;
 use crate::disk::orders::Cancelled;
 use crate::disk::{orders, wal_thread};
@@ -50,9 +50,9 @@ impl EventLoop {
         stored_key: &[u8],
         cell: &CellRef<'_>,
         guard: Guard,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RefusalCause> {
         self.make_batch_room(stored_key, cell)?;
-        let permit = self.hold_request().ok_or(Refused::Requests)?;
+        let permit = self.hold_request().ok_or(RefusalCause::Requests)?;
         let target = Target::Seat {
             seat: Rc::clone(seat),
             round: seat.round(),
@@ -69,9 +69,9 @@ impl EventLoop {
         stored_key: &[u8],
         cell: &CellRef<'_>,
         guard: Guard,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RefusalCause> {
         self.make_batch_room(stored_key, cell)?;
-        let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(Refused::Requests)?;
+        let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(RefusalCause::Requests)?;
         self.push(self.ticket(target, permit), stored_key, cell, guard);
         Ok(())
     }
@@ -84,7 +84,7 @@ impl EventLoop {
         key: &Key,
         cell: &dendra_base::Cell,
         guard: Guard,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RefusalCause> {
         let record_bytes = RECORD_HEAD_BYTES_MAX + cell.value.len();
         let waiting = self.order_line_bytes.get();
         if waiting == 0 && !self.is_engine_behind() && self.find_batch_room(record_bytes) {
@@ -92,13 +92,13 @@ impl EventLoop {
         }
         let most = limits::ORDERS_WAITING_BYTES_MAX / self.shared.lanes.len();
         if waiting > 0 && waiting + record_bytes > most {
-            return Err(Refused::LogQueue);
+            return Err(RefusalCause::LogQueue);
         }
         if let Err(unfit) = Batch::check(key.as_stored(), &cell.as_ref()) {
             tracing::warn!(%unfit, "refused a record");
-            return Err(Refused::Unfit);
+            return Err(RefusalCause::Unfit);
         }
-        let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(Refused::Requests)?;
+        let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(RefusalCause::Requests)?;
         let order = WaitingOrder {
             slot: self.ticket(target, permit),
             key: key.clone(),
@@ -242,10 +242,10 @@ impl EventLoop {
         }
     }
 
-    fn make_batch_room(&self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<(), Refused> {
+    fn make_batch_room(&self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<(), RefusalCause> {
         if let Err(unfit) = Batch::check(stored_key, cell) {
             tracing::warn!(%unfit, "refused a record");
-            return Err(Refused::Unfit);
+            return Err(RefusalCause::Unfit);
         }
         let record_bytes = stored_key.len() + cell.encoded_len() + 64;
         let is_called = self.is_called.take();
@@ -256,7 +256,7 @@ impl EventLoop {
         // full, too, the client waits or is refused.
         match is_next(self) && self.find_batch_room(record_bytes) && is_next(self) {
             true => Ok(()),
-            false => Err(Refused::LogQueue),
+            false => Err(RefusalCause::LogQueue),
         }
     }
 

@@ -22,7 +22,7 @@
 
 mod log;
 
-use crate::admin::metrics::{LoopMetrics, Op, Refused};
+use crate::admin::metrics::{LoopMetrics, OpLabel, RefusalCause};
 use crate::admin::profile;
 use crate::admin::stages::{Draw, Watch};
 use crate::clients::room::{RoomPermit, Rooms};
@@ -113,7 +113,7 @@ pub(crate) struct EventLoop {
     /// A clock ceiling whose note found no room in the log's queue.
     uncovered: Cell<Option<u64>>,
     /// The settings that decide about requests.
-    routes: Cell<dendra_wire::Settings>,
+    routes: Cell<dendra_wire::RequestRules>,
     /// The key of the request that is looked at: one buffer for all connections of the loop.
     pub(crate) key: RefCell<KeyBuf>,
     is_draining: Cell<bool>,
@@ -177,7 +177,7 @@ pub(crate) fn spawn(
     std::thread::Builder::new()
         .name(format!("loop-{index}"))
         .spawn(move || {
-            let _seat = profile::register(profile::Kind::Loop);
+            let _seat = profile::register(profile::ThreadKind::Loop);
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build_local(tokio::runtime::LocalOptions::default());
@@ -323,7 +323,7 @@ impl EventLoop {
                 Rc::new(Agent::new(cluster, index, settings, clock::monotonic_us()))
             }),
             uncovered: Cell::new(None),
-            routes: Cell::new(dendra_wire::Settings {
+            routes: Cell::new(dendra_wire::RequestRules {
                 nodes: topology.map_or(copies, Topology::live),
                 replication_factor: topology.map_or(copies, Topology::replication_factor),
                 key_bytes_max: dendra_base::limits::KEY_BYTES_MAX,
@@ -381,13 +381,13 @@ impl EventLoop {
 
     /// Counts a request that was answered without a wait. Start = the clock reading at the end of
     /// the previous request, so that each request costs one reading.
-    pub(crate) fn finish(&self, op: Op, status: u16) {
+    pub(crate) fn finish(&self, op: OpLabel, status: u16) {
         let began_ns = self.tick.get().monotonic_ns;
         self.finish_since(op, status, began_ns);
     }
 
     /// Counts a request that began at `began_ns` and is answered now.
-    pub(crate) fn finish_since(&self, op: Op, status: u16, began_ns: u64) {
+    pub(crate) fn finish_since(&self, op: OpLabel, status: u16, began_ns: u64) {
         let now_ns = clock::monotonic_ns();
         let took_ns = now_ns.saturating_sub(began_ns);
         self.metrics().note(op, status, took_ns);
@@ -447,7 +447,7 @@ impl EventLoop {
     }
 
     /// The settings for requests, in the cluster as it is now.
-    pub(crate) fn routes(&self) -> dendra_wire::Settings {
+    pub(crate) fn routes(&self) -> dendra_wire::RequestRules {
         self.routes.get()
     }
 
@@ -573,9 +573,9 @@ impl EventLoop {
         deadline_us: u64,
         watch: Watch,
         work: Work,
-    ) -> Result<u32, (Refused, Work)> {
+    ) -> Result<u32, (RefusalCause, Work)> {
         let Some(permit) = self.hold_request() else {
-            return Err((Refused::Requests, work));
+            return Err((RefusalCause::Requests, work));
         };
         let target = Target::Seat {
             seat: Rc::clone(seat),
@@ -606,8 +606,8 @@ impl EventLoop {
         seat: &Rc<Seat>,
         deadline_us: u64,
         work: FrontWork,
-    ) -> Result<u32, Refused> {
-        let permit = self.hold_request().ok_or(Refused::Requests)?;
+    ) -> Result<u32, RefusalCause> {
+        let permit = self.hold_request().ok_or(RefusalCause::Requests)?;
         let target = Target::Seat {
             seat: Rc::clone(seat),
             round: seat.round(),
@@ -622,7 +622,7 @@ impl EventLoop {
         });
         if !offered {
             self.take_ticket(slot);
-            return Err(Refused::StoreQueue);
+            return Err(RefusalCause::StoreQueue);
         }
         seat.expect();
         Ok(slot)
@@ -643,8 +643,8 @@ impl EventLoop {
         target: Target,
         deadline_us: u64,
         work: Work,
-    ) -> Result<(), Refused> {
-        let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(Refused::Requests)?;
+    ) -> Result<(), RefusalCause> {
+        let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(RefusalCause::Requests)?;
         let slot = self.ticket(target, permit);
         self.queue(slot, deadline_us, Watch::OFF, work)
             .map_err(|(refused, _)| refused)
@@ -656,7 +656,7 @@ impl EventLoop {
         deadline_us: u64,
         watch: Watch,
         work: Work,
-    ) -> Result<(), (Refused, Work)> {
+    ) -> Result<(), (RefusalCause, Work)> {
         let job = Job {
             lane: self.index,
             slot,
@@ -671,7 +671,7 @@ impl EventLoop {
             }
             Err(job) => {
                 self.take_ticket(slot);
-                Err((Refused::StoreQueue, job.work))
+                Err((RefusalCause::StoreQueue, job.work))
             }
         }
     }

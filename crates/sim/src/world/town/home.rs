@@ -17,9 +17,9 @@
 use super::super::state::{Envelope, Happening, World};
 use crate::check::Rule;
 use crate::machines::node_of;
-use crate::member::{Pending, Waiter};
+use crate::member::{PendingWrite, Waiter};
 use crate::process_steward::ProcessSteward;
-use crate::store::{PageRange, Store, Write};
+use crate::store::{PageRange, Store, StoreWrite};
 use dendra_base::{CellRef, ClusterVersions, Guard, Key, Space, Version};
 use dendra_node::limits::EPOCH_PAGE_RECORDS_MAX;
 use dendra_node::membership::identity::{EPOCH_PREFIX, VOTE_KEY, epoch_key};
@@ -74,7 +74,7 @@ pub(super) fn epochs(store: &Store, first: u64, most: usize) -> Option<Vec<Epoch
 }
 
 /// A note of the node itself.
-pub(super) fn note(key: &[u8], value: &[u8], hlc: u64, origin: u32) -> Write {
+pub(super) fn note(key: &[u8], value: &[u8], hlc: u64, origin: u32) -> StoreWrite {
     let key = Key::new(Space::Meta, key);
     let version = Version {
         hlc,
@@ -83,7 +83,7 @@ pub(super) fn note(key: &[u8], value: &[u8], hlc: u64, origin: u32) -> Write {
     };
     let cell = CellRef::value(key.as_stored(), version, value).to_owned();
     let guard = Guard::Newest;
-    Write { key, cell, guard }
+    StoreWrite { key, cell, guard }
 }
 
 impl World<'_> {
@@ -309,7 +309,7 @@ impl World<'_> {
             return;
         };
         store.raise_hlc_ceiling(write.cell.version.hlc);
-        it.queue.push(Pending {
+        it.queue.push(PendingWrite {
             lane: 0,
             waiter: Waiter::Steward,
             write,

@@ -17,7 +17,7 @@
 use super::super::names::key_name;
 use super::super::state::World;
 use crate::check::Rule;
-use crate::history::{ClientEnd, Op, Promise};
+use crate::history::{ClientEnd, ClientOp, Promise};
 use crate::store::Disk;
 use dendra_base::{Key, Version};
 use dendra_node::topology::drive::MoveArrived;
@@ -149,7 +149,7 @@ impl World<'_> {
         if self.town.is_none() {
             return;
         }
-        let op: &Op = &self.history[number as usize - 1];
+        let op: &ClientOp = &self.history[number as usize - 1];
         let ClientEnd::Written(version) = op.end else {
             return;
         };

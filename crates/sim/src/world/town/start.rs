@@ -13,8 +13,8 @@ use super::super::state::{Happening, World};
 use super::home::{LOOK_US, epochs, note};
 use crate::check::Rule;
 use crate::machines::{MachineStanding, TownMachine, node_of, url};
-use crate::member::{Clock, Member};
-use crate::store::{Disk, Fate, Store, Write};
+use crate::member::{Clock, SimulatedMember};
+use crate::store::{Disk, Fate, Store, StoreWrite};
 use bytes::Bytes;
 use dendra_base::{ClusterVersions, Key, Space};
 use dendra_node::Member as Listed;
@@ -189,7 +189,7 @@ impl World<'_> {
         }
         let clock = Clock::new(at, shape.skew_ms[at], shape.drift_ppm[at]);
         self.members
-            .push(Member::new(clock, Disk::new(shape.store)));
+            .push(SimulatedMember::new(clock, Disk::new(shape.store)));
         if let Some(town) = &mut self.town {
             town.machines.push(TownMachine {
                 url: url(at),
@@ -376,7 +376,7 @@ fn found(
     Ok(own)
 }
 
-fn keep(store: &mut Store, writes: &[Write], wall_ms: u64) -> Result<(), NoStart> {
+fn keep(store: &mut Store, writes: &[StoreWrite], wall_ms: u64) -> Result<(), NoStart> {
     for write in writes {
         store.raise_hlc_ceiling(write.cell.version.hlc);
     }

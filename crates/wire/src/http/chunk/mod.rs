@@ -26,7 +26,7 @@ use dendra_base::hex;
 
 /// The item at the front of the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ChunkItem {
     /// No data yet: drop the first `consumed` bytes, keep the rest, read more.
     More {
         /// Bytes of framing that are done with.
@@ -47,7 +47,7 @@ pub enum Step {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ChunkState {
     /// A size line is next.
     Size,
     /// Bytes of the current chunk that are still to come, at least one.
@@ -63,7 +63,7 @@ enum State {
 /// Decoder of one chunked body.
 #[derive(Clone, Debug)]
 pub struct ChunkDecoder {
-    state: State,
+    state: ChunkState,
     body_bytes: u64,
     body_bytes_max: u64,
     extension_bytes: usize,
@@ -74,7 +74,7 @@ impl ChunkDecoder {
     /// A decoder for one body of at most `body_bytes_max` bytes.
     pub fn new(body_bytes_max: u64) -> ChunkDecoder {
         ChunkDecoder {
-            state: State::Size,
+            state: ChunkState::Size,
             body_bytes: 0,
             body_bytes_max,
             extension_bytes: 0,
@@ -93,43 +93,45 @@ impl ChunkDecoder {
     /// # Errors
     /// 400 for broken framing, 413 for a body above the limit; both close the connection. After an
     /// error the decoder must not be asked again.
-    pub fn decode(&mut self, buf: &[u8]) -> Result<Step, Refusal> {
+    pub fn decode(&mut self, buf: &[u8]) -> Result<ChunkItem, Refusal> {
         let mut at = 0;
         loop {
             let rest = buf.get(at..).unwrap_or_default();
             match self.state {
-                State::Size => match self.size_line(rest)? {
+                ChunkState::Size => match self.size_line(rest)? {
                     Some(line_len) => at += line_len,
-                    None => return Ok(Step::More { consumed: at }),
+                    None => return Ok(ChunkItem::More { consumed: at }),
                 },
-                State::Data(_) if rest.is_empty() => return Ok(Step::More { consumed: at }),
-                State::Data(left) => {
+                ChunkState::Data(_) if rest.is_empty() => {
+                    return Ok(ChunkItem::More { consumed: at });
+                }
+                ChunkState::Data(left) => {
                     let here =
                         usize::try_from(left).map_or(rest.len(), |left| left.min(rest.len()));
                     self.state = match left - here as u64 {
-                        0 => State::DataEnd,
-                        left => State::Data(left),
+                        0 => ChunkState::DataEnd,
+                        left => ChunkState::Data(left),
                     };
                     let (start, end) = (at, at + here);
-                    return Ok(Step::Data { start, end });
+                    return Ok(ChunkItem::Data { start, end });
                 }
-                State::DataEnd => match rest {
+                ChunkState::DataEnd => match rest {
                     [b'\r', b'\n', ..] => {
-                        self.state = State::Size;
+                        self.state = ChunkState::Size;
                         at += 2;
                     }
-                    [] | [b'\r'] => return Ok(Step::More { consumed: at }),
+                    [] | [b'\r'] => return Ok(ChunkItem::More { consumed: at }),
                     _ => return Err(Refusal::framing("a chunk is longer than its size says")),
                 },
-                State::Trailer => match trailer_len(rest)? {
+                ChunkState::Trailer => match trailer_len(rest)? {
                     Some(trailer_len) => {
-                        self.state = State::End;
+                        self.state = ChunkState::End;
                         self.trailer_len = trailer_len;
                         at += trailer_len;
                     }
-                    None => return Ok(Step::More { consumed: at }),
+                    None => return Ok(ChunkItem::More { consumed: at }),
                 },
-                State::End => return Ok(Step::End { consumed: at }),
+                ChunkState::End => return Ok(ChunkItem::End { consumed: at }),
             }
         }
     }
@@ -165,8 +167,8 @@ impl ChunkDecoder {
         }
         self.body_bytes += size;
         self.state = match size {
-            0 => State::Trailer,
-            size => State::Data(size),
+            0 => ChunkState::Trailer,
+            size => ChunkState::Data(size),
         };
         Ok(Some(line_len + 2))
     }

@@ -16,16 +16,16 @@ fn decode(
     let mut fed = 0;
     loop {
         match decoder.decode(&buf)? {
-            Step::Data { start, end } => {
+            ChunkItem::Data { start, end } => {
                 assert!(start < end, "data is never empty");
                 data.extend_from_slice(&buf[start..end]);
                 buf.drain(..end);
             }
-            Step::End { consumed } => {
+            ChunkItem::End { consumed } => {
                 assert!(decoder.trailer_len() <= consumed);
                 return Ok(Some((data, fed - buf.len() + consumed)));
             }
-            Step::More { consumed } => {
+            ChunkItem::More { consumed } => {
                 buf.drain(..consumed);
                 assert!(
                     buf.len() <= TRAILER_BYTES_MAX,

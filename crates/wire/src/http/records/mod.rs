@@ -23,7 +23,7 @@ use base64::engine::general_purpose::STANDARD;
 
 /// The part of each record that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Show {
+pub enum ShownPart {
     /// Keys and their values.
     KeysAndValues,
     /// Keys alone (`keys-only=true`).
@@ -34,10 +34,10 @@ pub enum Show {
 const END: u32 = u32::MAX;
 
 /// Appends one record as one HTTP chunk. `value` is not looked at when only keys are shown.
-pub fn record(out: &mut Vec<u8>, framing: Framing, show: Show, key: &[u8], value: &[u8]) {
+pub fn record(out: &mut Vec<u8>, framing: Framing, show: ShownPart, key: &[u8], value: &[u8]) {
     let value = match show {
-        Show::KeysAndValues => value,
-        Show::KeysOnly => b"",
+        ShownPart::KeysAndValues => value,
+        ShownPart::KeysOnly => b"",
     };
     match framing {
         Framing::Plain => {
@@ -59,13 +59,13 @@ pub fn record(out: &mut Vec<u8>, framing: Framing, show: Show, key: &[u8], value
 }
 
 /// Bytes that [`record`] appends at most: exact but for the digits of a size line.
-pub fn record_len_max(framing: Framing, show: Show, key: &[u8], value: &[u8]) -> usize {
+pub fn record_len_max(framing: Framing, show: ShownPart, key: &[u8], value: &[u8]) -> usize {
     // A size line of at most sixteen digits, and the line ends.
     const CHUNK: usize = 16 + 2 + 2;
     const FIELDS: usize = br#"{"key_base64":"","value_base64":""}"#.len() + 1;
     let value = match show {
-        Show::KeysAndValues => value,
-        Show::KeysOnly => b"",
+        ShownPart::KeysAndValues => value,
+        ShownPart::KeysOnly => b"",
     };
     let body = match (framing, str::from_utf8(key), str::from_utf8(value)) {
         (Framing::Plain, _, _) => key.len() + 1 + value.len(),
@@ -100,10 +100,10 @@ fn length(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).expect("keys and values are at most 8 MiB")
 }
 
-fn line(out: &mut Vec<u8>, show: Show, key: &[u8], value: &[u8]) {
+fn line(out: &mut Vec<u8>, show: ShownPart, key: &[u8], value: &[u8]) {
     let text = |open: &[u8], middle: &[u8], close: &[u8]| match show {
-        Show::KeysAndValues => open.len() + middle.len() + close.len(),
-        Show::KeysOnly => open.len() + close.len(),
+        ShownPart::KeysAndValues => open.len() + middle.len() + close.len(),
+        ShownPart::KeysOnly => open.len() + close.len(),
     };
     if let (Ok(key), Ok(value)) = (str::from_utf8(key), str::from_utf8(value)) {
         let (open, middle, close) = (br#"{"key":""#, br#"","value":""#, b"\"}\n");
@@ -113,7 +113,7 @@ fn line(out: &mut Vec<u8>, show: Show, key: &[u8], value: &[u8]) {
         );
         out.extend_from_slice(open);
         escape(out, key);
-        if show == Show::KeysAndValues {
+        if show == ShownPart::KeysAndValues {
             out.extend_from_slice(middle);
             escape(out, value);
         }
@@ -127,7 +127,7 @@ fn line(out: &mut Vec<u8>, show: Show, key: &[u8], value: &[u8]) {
         );
         out.extend_from_slice(open);
         base64(out, key);
-        if show == Show::KeysAndValues {
+        if show == ShownPart::KeysAndValues {
             out.extend_from_slice(middle);
             base64(out, value);
         }

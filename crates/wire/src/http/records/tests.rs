@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::http::response::{ScanEnd, scan_end};
-use crate::http::{ChunkDecoder, Step};
+use crate::http::{ChunkDecoder, ChunkItem};
 use proptest::prelude::*;
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -14,20 +14,20 @@ fn chunks(bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut chunks = Vec::new();
     loop {
         match decoder.decode(rest).expect("our own chunks are sound") {
-            Step::Data { start, end } => {
+            ChunkItem::Data { start, end } => {
                 chunks.push(rest[start..end].to_vec());
                 rest = &rest[end..];
             }
-            Step::End { consumed } => {
+            ChunkItem::End { consumed } => {
                 assert_eq!(consumed, rest.len());
                 return chunks;
             }
-            Step::More { .. } => panic!("the body is whole"),
+            ChunkItem::More { .. } => panic!("the body is whole"),
         }
     }
 }
 
-fn encode(framing: Framing, show: Show, pairs: &Pairs) -> Vec<u8> {
+fn encode(framing: Framing, show: ShownPart, pairs: &Pairs) -> Vec<u8> {
     let mut out = Vec::new();
     for (key, value) in pairs {
         record(&mut out, framing, show, key, value);
@@ -45,7 +45,7 @@ proptest! {
         place in 0usize..6,
     ) {
         let framing = [Framing::Plain, Framing::Ndjson, Framing::Records][place % 3];
-        let show = [Show::KeysAndValues, Show::KeysOnly][place / 3];
+        let show = [ShownPart::KeysAndValues, ShownPart::KeysOnly][place / 3];
         let value = if is_text {
             text.into_bytes()
         } else {
@@ -71,15 +71,15 @@ fn each_framing_is_drawn_once() {
         (b"b".to_vec(), vec![0xff]),
     ];
     let end = b"0\r\nDendra-Scan: complete\r\n\r\n";
-    let table: [(Framing, Show, &[&[u8]]); 5] = [
+    let table: [(Framing, ShownPart, &[&[u8]]); 5] = [
         (
             Framing::Plain,
-            Show::KeysAndValues,
+            ShownPart::KeysAndValues,
             &[b"6\r\n", b"a\"\n\nv\x01", b"\r\n3\r\n", b"b\n\xff", b"\r\n"],
         ),
         (
             Framing::Ndjson,
-            Show::KeysAndValues,
+            ShownPart::KeysAndValues,
             &[
                 b"22\r\n",
                 br#"{"key":"a\"\n","value":"v\u0001"}"#,
@@ -90,7 +90,7 @@ fn each_framing_is_drawn_once() {
         ),
         (
             Framing::Records,
-            Show::KeysAndValues,
+            ShownPart::KeysAndValues,
             &[
                 b"d\r\n\0\0\0\x03\0\0\0\x02a\"\nv\x01\r\n",
                 b"a\r\n\0\0\0\x01\0\0\0\x01b\xff\r\n",
@@ -99,12 +99,12 @@ fn each_framing_is_drawn_once() {
         ),
         (
             Framing::Plain,
-            Show::KeysOnly,
+            ShownPart::KeysOnly,
             &[b"4\r\n", b"a\"\n\n", b"\r\n2\r\n", b"b\n", b"\r\n"],
         ),
         (
             Framing::Ndjson,
-            Show::KeysOnly,
+            ShownPart::KeysOnly,
             &[
                 b"10\r\n",
                 br#"{"key":"a\"\n"}"#,
@@ -186,7 +186,7 @@ fn any_pairs() -> impl Strategy<Value = Pairs> {
 proptest! {
     #[test]
     fn plain_is_one_chunk_per_record(pairs in any_pairs()) {
-        let chunks = chunks(&encode(Framing::Plain, Show::KeysAndValues, &pairs));
+        let chunks = chunks(&encode(Framing::Plain, ShownPart::KeysAndValues, &pairs));
         prop_assert_eq!(chunks.len(), pairs.len());
         for (chunk, (key, value)) in chunks.iter().zip(&pairs) {
             prop_assert_eq!(chunk, &[key.as_slice(), b"\n", value].concat());
@@ -198,7 +198,7 @@ proptest! {
 
     #[test]
     fn ndjson_reads_back_with_another_parser(pairs in any_pairs()) {
-        for show in [Show::KeysAndValues, Show::KeysOnly] {
+        for show in [ShownPart::KeysAndValues, ShownPart::KeysOnly] {
             let chunks = chunks(&encode(Framing::Ndjson, show, &pairs));
             prop_assert_eq!(chunks.len(), pairs.len());
             for (chunk, (key, value)) in chunks.iter().zip(&pairs) {
@@ -207,7 +207,7 @@ proptest! {
                 prop_assert!(!line.contains(&b'\n'));
                 let line = serde_json::from_slice(line).expect("a line is JSON");
                 prop_assert_eq!(&field(&line, "key"), key);
-                if show == Show::KeysAndValues {
+                if show == ShownPart::KeysAndValues {
                     prop_assert_eq!(&field(&line, "value"), value);
                 }
             }
@@ -216,7 +216,7 @@ proptest! {
 
     #[test]
     fn records_read_back(pairs in any_pairs()) {
-        let body = chunks(&encode(Framing::Records, Show::KeysAndValues, &pairs)).concat();
+        let body = chunks(&encode(Framing::Records, ShownPart::KeysAndValues, &pairs)).concat();
         let mut rest = body.as_slice();
         for (key, value) in &pairs {
             for len in 0..rest.len() {

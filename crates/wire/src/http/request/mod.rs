@@ -83,7 +83,7 @@ pub enum Body {
 
 /// The connection's fate, and the answer's word on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Connection {
+pub enum ConnectionFate {
     /// Stays open, nothing to say (HTTP/1.1).
     Persist,
     /// Stays open, and an HTTP/1.0 client waits to be told so.
@@ -149,7 +149,7 @@ pub struct Head<'a> {
     /// Is it HTTP/1.0, which knows no chunks?
     pub is_http_1_0: bool,
     /// The fate of the connection if nothing goes wrong.
-    pub connection: Connection,
+    pub connection: ConnectionFate,
     /// Does the client wait for `100 Continue`?
     pub expect: Expect,
     /// `If-Match`
@@ -179,7 +179,7 @@ pub struct Head<'a> {
 impl Head<'_> {
     /// Does the connection stay open behind the answer, if nothing goes wrong?
     pub fn keep_alive(&self) -> bool {
-        self.connection != Connection::Close
+        self.connection != ConnectionFate::Close
     }
 
     /// Does the client wait for `100 Continue`?
@@ -294,7 +294,7 @@ fn read_head<'a>(
         fields.note(line.name, line.value);
     }
     let host = fields.host(is_http_1_0)?;
-    let Target {
+    let RequestTarget {
         authority,
         path,
         query,
@@ -374,14 +374,14 @@ fn any_pair(left: &[u8], right: &[u8], is: impl Fn(u8, u8) -> bool + Copy) -> bo
 }
 
 /// A request target in its parts.
-struct Target<'a> {
+struct RequestTarget<'a> {
     authority: Option<&'a [u8]>,
     path: &'a [u8],
     query: Option<&'a [u8]>,
 }
 
 /// Origin form, or absolute form as clients of proxies send it.
-fn split_target(target: &[u8]) -> Result<Target<'_>, Refusal> {
+fn split_target(target: &[u8]) -> Result<RequestTarget<'_>, Refusal> {
     if any_byte(target, |b| b == b'#' || !b.is_ascii()) {
         return Err(Refusal::syntax(
             "the request target holds `#` or a byte above 127: percent-encode it",
@@ -397,7 +397,7 @@ fn split_target(target: &[u8]) -> Result<Target<'_>, Refusal> {
         Some(mark) => (&origin[..mark], Some(&origin[mark + 1..])),
         None => (origin, None),
     };
-    Ok(Target {
+    Ok(RequestTarget {
         authority,
         path,
         query,
@@ -584,11 +584,11 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn connection(&self, is_http_1_0: bool) -> Connection {
+    fn connection(&self, is_http_1_0: bool) -> ConnectionFate {
         match (is_http_1_0, self.says_close, self.says_keep_alive) {
-            (_, true, _) | (true, false, false) => Connection::Close,
-            (true, false, true) => Connection::KeepAlive,
-            (false, false, _) => Connection::Persist,
+            (_, true, _) | (true, false, false) => ConnectionFate::Close,
+            (true, false, true) => ConnectionFate::KeepAlive,
+            (false, false, _) => ConnectionFate::Persist,
         }
     }
 

@@ -44,7 +44,7 @@ fn a_plain_get_borrows_from_the_buffer() {
     assert_eq!(head.path, b"/v0/entity");
     assert_eq!(head.query, Some(&b"id=a%20b&ack=1"[..]));
     assert_eq!(head.body, Body::None);
-    assert_eq!(head.connection, Connection::Persist);
+    assert_eq!(head.connection, ConnectionFate::Persist);
     assert_eq!(head.expect, Expect::Nothing);
     assert_eq!(head.consumed, text.len() - 4);
     assert!(!head.is_http_1_0 && !head.has_content_coding && !head.wants_peer_upgrade);
@@ -257,32 +257,36 @@ fn a_target_is_a_path_or_an_http_url() {
 #[test]
 fn connections_persist_as_their_version_says() {
     for (version, lines, expected) in [
-        ("1.1", "", Connection::Persist),
-        ("1.1", "Connection: close\r\n", Connection::Close),
-        ("1.1", "Connection: Keep-Alive\r\n", Connection::Persist),
+        ("1.1", "", ConnectionFate::Persist),
+        ("1.1", "Connection: close\r\n", ConnectionFate::Close),
+        ("1.1", "Connection: Keep-Alive\r\n", ConnectionFate::Persist),
         (
             "1.1",
             "Connection: keep-alive, CLOSE\r\n",
-            Connection::Close,
+            ConnectionFate::Close,
         ),
         (
             "1.1",
             "Connection: keep-alive\r\nConnection: close\r\n",
-            Connection::Close,
+            ConnectionFate::Close,
         ),
-        ("1.1", "Connection: closed\r\n", Connection::Persist),
-        ("1.0", "", Connection::Close),
-        ("1.0", "Connection: keep-alive\r\n", Connection::KeepAlive),
+        ("1.1", "Connection: closed\r\n", ConnectionFate::Persist),
+        ("1.0", "", ConnectionFate::Close),
+        (
+            "1.0",
+            "Connection: keep-alive\r\n",
+            ConnectionFate::KeepAlive,
+        ),
         (
             "1.0",
             "Connection: keep-alive, close\r\n",
-            Connection::Close,
+            ConnectionFate::Close,
         ),
     ] {
         let text = format!("GET / HTTP/{version}\r\nHost: h\r\n{lines}\r\n");
         let head = head(&text);
         assert_eq!(head.connection, expected, "{version} {lines}");
-        assert_eq!(head.keep_alive(), expected != Connection::Close);
+        assert_eq!(head.keep_alive(), expected != ConnectionFate::Close);
     }
 }
 

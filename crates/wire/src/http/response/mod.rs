@@ -26,7 +26,7 @@
 
 use super::accept::Framing;
 use super::records;
-use super::request::{Connection, Head, Method};
+use super::request::{ConnectionFate, Head, Method};
 use crate::limits::ANSWER_HEAD_BYTES_MAX;
 use crate::percent;
 use crate::refusal::{Known, Refusal};
@@ -36,7 +36,7 @@ use dendra_base::{Consistency, Durability, Version};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// The answer's word on the connection.
-    pub connection: Connection,
+    pub connection: ConnectionFate,
     /// The request is a HEAD: headers only.
     pub omits_body: bool,
     /// A page of another site sent it, and may read the answer.
@@ -70,7 +70,7 @@ impl Style {
 
     /// The style where no request could be read.
     pub const CLOSING: Style = Style {
-        connection: Connection::Close,
+        connection: ConnectionFate::Close,
         omits_body: false,
         page: None,
     };
@@ -79,7 +79,7 @@ impl Style {
     #[must_use]
     pub fn closing(self) -> Style {
         Style {
-            connection: Connection::Close,
+            connection: ConnectionFate::Close,
             ..self
         }
     }
@@ -386,9 +386,9 @@ fn known_line(out: &mut Vec<u8>, acks: Option<(u8, u8)>, known: Known) {
 
 fn connection_line(out: &mut Vec<u8>, style: Style) {
     match style.connection {
-        Connection::Persist => {}
-        Connection::KeepAlive => out.extend_from_slice(b"Connection: keep-alive\r\n"),
-        Connection::Close => out.extend_from_slice(b"Connection: close\r\n"),
+        ConnectionFate::Persist => {}
+        ConnectionFate::KeepAlive => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+        ConnectionFate::Close => out.extend_from_slice(b"Connection: close\r\n"),
     }
     if let Some(PageLines(lines)) = style.page {
         out.extend_from_slice(lines.as_bytes());

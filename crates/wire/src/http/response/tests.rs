@@ -21,12 +21,12 @@ const FOUND: Found = Found {
 };
 const KEEP: Style = Style {
     page: None,
-    connection: Connection::Persist,
+    connection: ConnectionFate::Persist,
     omits_body: false,
 };
 const HEAD_ONLY: Style = Style {
     page: None,
-    connection: Connection::Persist,
+    connection: ConnectionFate::Persist,
     omits_body: true,
 };
 const TAG: &str = "ETag: \"0193abcd00000001-1f-0\"\r\n";
@@ -138,7 +138,7 @@ fn a_refusal_is_one_sentence_behind_its_code_word() {
 #[test]
 fn an_http_1_0_client_is_told_that_its_connection_stays() {
     let keep = Style {
-        connection: Connection::KeepAlive,
+        connection: ConnectionFate::KeepAlive,
         ..KEEP
     };
     let text = written(|out| text(out, keep, 200, "serving\n"));
@@ -187,7 +187,7 @@ fn the_longest_head_stays_below_its_bound() {
         },
     };
     let style = Style {
-        connection: Connection::KeepAlive,
+        connection: ConnectionFate::KeepAlive,
         omits_body: true,
         page: None,
     };

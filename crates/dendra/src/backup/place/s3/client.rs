@@ -12,7 +12,7 @@
 //! Not here: signatures (`sign.rs`), what answers mean (`mod.rs`).
 
 use super::sign::{Signed, SigningKey, encode, query};
-use crate::client::Base;
+use crate::client::BaseUrl;
 use crate::exit::Failure;
 use bytes::Bytes;
 use dendra_server::tls::{ByteStream, TlsClient, server_name};
@@ -93,7 +93,7 @@ pub(super) struct S3Client {
 
 /// What the thread needs.
 struct S3Desk {
-    base: Base,
+    base: BaseUrl,
     bucket: String,
     key: SigningKey,
     tls: Option<TlsClient>,
@@ -107,7 +107,7 @@ impl S3Client {
         bucket: String,
         key: SigningKey,
     ) -> Result<S3Client, Failure> {
-        let base = Base::parse(endpoint)
+        let base = BaseUrl::parse(endpoint)
             .map_err(|why| Failure::usage(format!("AWS_ENDPOINT_URL: {why}")))?;
         let tls = match base.is_tls() {
             true => Some(trusted()?),
