@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! ask ─► servers in turn ─► idle connection, or a new one ─► prepared there? ─► frame ─► answer
-//!          │ no connection, not prepared:  the next server
-//!          │ a read without an answer:  the next server; it is asked soon, too (`hedge.rs`)
-//!          └ a write without an answer: its fate is told as `known`
+//!          │ no connection, not prepared: the next server
+//!          │ a read without an answer:    the next server; it is asked soon, too (`hedge.rs`)
+//!          └ a write without an answer:   its fate is told as `known`
 //! ```
 //!
 //! Invariants
