@@ -84,8 +84,8 @@ pub(crate) struct PhaseCell {
     pub(crate) ended: Notify,
     /// Did a signal ask to stop?
     asked: watch::Sender<bool>,
-    /// Told when a signal asks to read files again.
-    pub(crate) renew: Notify,
+    /// How often a signal has asked to read files again.
+    renewals: watch::Sender<u64>,
 }
 
 impl PhaseCell {
@@ -95,13 +95,23 @@ impl PhaseCell {
             phase: AtomicU8::new(Phase::Starting as u8),
             ended: Notify::new(),
             asked: watch::Sender::new(false),
-            renew: Notify::new(),
+            renewals: watch::Sender::new(0),
         }
     }
 
     /// A signal asks to stop: a start that waits for something gives up.
     pub(crate) fn ask(&self) {
         self.asked.send_replace(true);
+    }
+
+    /// A signal asks to read files again.
+    pub(crate) fn ask_for_files(&self) {
+        self.renewals.send_modify(|renewals| *renewals += 1);
+    }
+
+    /// Changes when a signal asks to read files again.
+    pub(crate) fn files_asked(&self) -> watch::Receiver<u64> {
+        self.renewals.subscribe()
     }
 
     /// Waits until a signal asks to stop.
