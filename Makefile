@@ -60,7 +60,7 @@ outgrow-setup:
 ## outgrow-cassandra: serve in front of a Cassandra that is started for it, until Ctrl-C
 outgrow-cassandra:
 	@test -d target/outgrow/cassandra || $(MAKE) outgrow-setup
-	$(CARGO) build --release --package dendra --features cassandra
+	$(CARGO) build --release --package dendra --features etcd,cassandra
 	@trap '' INT; $(CARGO) xtask outgrow-cassandra
 
 ## demo: load a real file tree, kill the node in the middle, prove that nothing is lost

@@ -22,7 +22,7 @@ use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::logs;
 use crate::renewal::Renewal;
-use dendra_server::{ExitReason, Running};
+use dendra_server::{ExitReason, Running, StorePapers};
 
 /// `dendra serve`
 pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> ExitResult {
@@ -48,8 +48,8 @@ pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> 
         .map_err(Failure::usage)?;
     let store = effective.store();
     let driver = store.as_ref().map(|place| {
-        let access = effective.store_access()?;
-        dendra_stores::driver(place, &access)
+        let papers = StorePapers::open(effective.store_files()?)?;
+        dendra_stores::driver(place, &papers.access()).map(|driver| (driver, papers))
     });
     let driver = driver
         .transpose()
@@ -62,7 +62,7 @@ pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> 
     };
     let reason = match driver {
         None => dendra_server::serve(settings, on_serving),
-        Some(store) => dendra_server::serve_front(settings, store, on_serving),
+        Some((store, papers)) => dendra_server::serve_front(settings, store, papers, on_serving),
     };
     match reason {
         ExitReason::Stopped => Ok(Exit::OK),

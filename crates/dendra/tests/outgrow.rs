@@ -52,11 +52,11 @@ mod etcd {
     use crate::support::clients::under_foreign_load;
     use crate::support::etcd::Etcd;
     use crate::support::front::{
-        Front, Papers, ask, check_conditions, check_contract, check_lost_front, check_papers,
-        check_refused, check_slow_readers, check_time_to_live,
+        Front, Papers, ask, check_comes_back, check_conditions, check_contract, check_lost_front,
+        check_papers, check_refused, check_slow_readers, check_time_to_live,
     };
     use crate::support::http::{Client, PATIENCE};
-    use crate::support::{dendra, run};
+    use crate::support::{dendra, run, signal_process};
     use std::time::Instant;
 
     const RECEIPT: &str = "acks=1/1; level=linearizable; durability=sync";
@@ -315,12 +315,50 @@ mod etcd {
         order_as(&etcd, &[&root], "/v3/auth/user/changepw", same);
         let put = ask(&mut client, "PUT", "k", &[], b"2");
         assert_eq!(put.status, 201, "{put:?}");
+        // Another password: the front door has it as soon as its file has, without a restart.
+        let root = r#"{"name":"root","password":"r"}"#;
+        let answer = order(&etcd, "/v3/auth/authenticate", root);
+        let root = format!("Authorization: {}", text_of(&answer, "token"));
+        let other = r#"{"name":"front","password":"n:w"}"#;
+        order_as(&etcd, &[&root], "/v3/auth/user/changepw", other);
+        assert_ne!(ask(&mut client, "PUT", "k", &[], b"3").status, 201);
+        // It reads its files again, and is not ended, as a node without files would be.
+        papers.write("login", "front:n:w");
+        signal_process(front.pid(), "HUP");
+        check_comes_back(&front);
         let elsewhere = Front::start_with(&etcd.store("app/more"), &flags);
         assert_eq!(
             ask(&mut elsewhere.client(), "GET", "k", &[], b"").status,
             404
         );
         check_refused(&etcd.store("other"), &flags, 3, "permission denied");
+    }
+
+    #[test]
+    fn another_ca_is_in_force_without_a_restart_of_the_front_door() {
+        let papers = Papers::make();
+        let [cert, key, ca] = ["127.0.0.1.crt", "127.0.0.1.key", "ca.crt"];
+        let files = [cert, key].map(|name| papers.file(name));
+        let sealed = ["--cert-file", &files[0], "--key-file", &files[1]];
+        let Some(mut etcd) = Etcd::start_with(1, &sealed) else {
+            return;
+        };
+        let front = Front::start_with(&etcd.store("ca"), &["--store-ca", &papers.file(ca)]);
+        assert_eq!(ask(&mut front.client(), "PUT", "k", &[], b"v").status, 201);
+        // Connections of before are of no use: they are closed.
+        etcd.kill(0);
+        let others = Papers::make();
+        for name in [cert, key, ca] {
+            let text = std::fs::read_to_string(others.file(name)).expect("it is there");
+            papers.write(name, &text);
+        }
+        etcd.revive(0);
+        check_comes_back(&front);
+        let (_, metrics) = front.admin("/metrics");
+        assert!(
+            !metrics.contains("dendra_front_files_renewed_total 0"),
+            "{metrics}"
+        );
     }
 
     #[test]
@@ -426,7 +464,7 @@ mod cassandra {
     use crate::support::clients::under_foreign_load;
     use crate::support::front::{
         Front, Papers, ask, check_conditions, check_contract, check_lost_front, check_papers,
-        check_time_to_live, opens,
+        check_refused, check_time_to_live, opens,
     };
     use crate::support::http::PATIENCE;
     use std::time::Instant;
@@ -486,6 +524,7 @@ mod cassandra {
         let on = [(0, fronts[0].address()), (1, fronts[1].address())];
         let told = under_foreign_load("one-of-three-cassandras-is-killed", &on, 10_000, |load| {
             load.run_on(200);
+            check_standstill(&cassandra, &fronts[0]);
             cassandra.kill(0);
             // Each client has met the fault, and goes on.
             load.run_on(300);
@@ -507,6 +546,55 @@ mod cassandra {
         let hurry = "Dendra-Timeout-Ms: 3000";
         let got = ask(&mut fronts[1].client(), "GET", "k", &[hurry], b"");
         assert!(matches!(got.status, 503 | 504), "{got:?}");
+    }
+
+    /// Reads of a server that stands still are answered by another one.
+    fn check_standstill(cassandra: &Cassandra, front: &Front) {
+        cassandra.signal(2, "STOP");
+        let patient = "Dendra-Timeout-Ms: 60000";
+        for n in 0..6 {
+            // One in three of them begins at the server that stands still, at either level.
+            let id = if n % 2 == 0 { "k" } else { "k&ack=1" };
+            let got = ask(&mut front.client(), "GET", id, &[patient], b"");
+            assert_eq!((got.status, &got.body[..]), (200, &b"one"[..]), "{got:?}");
+        }
+        cassandra.signal(2, "CONT");
+    }
+
+    #[test]
+    fn with_a_data_centre_its_own_copies_decide_and_front_doors_agree_on_it() {
+        let Some(mut cassandra) = Cassandra::start_in(47, &["east", "west"]) else {
+            return;
+        };
+        for keyspace in ["house", "whole"] {
+            cassandra.make_keyspace_in(keyspace, &["east", "west"]);
+        }
+        let [east, west] = [1, 2].map(|n| format!("cassandra://127.0.47.{n}/house"));
+        let start = || Front::start(&format!("{east}?dc=east"));
+        let front = start();
+        let put = ask(&mut front.client(), "PUT", "k", &[], b"1");
+        let receipt = "acks=1/1; level=linearizable; durability=sync";
+        assert_eq!((put.status, put.receipt.as_str()), (201, receipt));
+        // Another front door lets other copies decide, or cannot do what it is told.
+        let differs = "ask the data centre east (?dc=east), and this one asks";
+        check_refused(&east, &[], 3, differs);
+        check_refused(&format!("{west}?dc=west"), &[], 3, differs);
+        let elsewhere = "is in the data centre west, and ?dc=east asks those of east alone";
+        check_refused(&format!("{west}?dc=east"), &[], 3, elsewhere);
+        let both = Front::start("cassandra://127.0.47.1,127.0.47.2/whole");
+        let put = ask(&mut both.client(), "PUT", "k", &[], b"1");
+        let receipt = "acks=2/2; level=linearizable; durability=sync";
+        assert_eq!((put.status, put.receipt.as_str()), (201, receipt));
+        // The other data centre goes away.
+        cassandra.kill(1);
+        let hurry = "Dendra-Timeout-Ms: 3000";
+        let put = ask(&mut both.client(), "PUT", "k", &[hurry], b"2");
+        assert!(matches!(put.status, 503 | 504), "{put:?}");
+        for front in [front, start()] {
+            let mut client = front.client();
+            assert_eq!(ask(&mut client, "PUT", "k", &[], b"2").status, 201);
+            assert_eq!(ask(&mut client, "GET", "k", &[], b"").body, b"2");
+        }
     }
 
     #[test]

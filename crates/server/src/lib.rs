@@ -45,7 +45,7 @@ pub use border_watch::{BorderState, BorderWatch};
 pub use disk::folder;
 pub use disk::large::LargeApart;
 pub use event_loop::shared::Phase;
-pub use front::SealedDial;
+pub use front::{StoreFiles, StorePapers};
 pub use lifecycle::{ExitReason, Running, Server, serve, serve_front};
 pub use settings::{Settings, Timeouts};
 pub use start_error::StartError;

@@ -303,6 +303,8 @@ pub const FRONT_PAGE_BYTES_MAX: usize = 4 * SCAN_PAGE_BYTES;
 pub const FRONT_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// An engine that takes longer for that is away: an election of etcd takes a second or two.
 pub const FRONT_LOOK_TIMEOUT: Duration = Duration::from_secs(3);
+/// A login is a line; a longer file is something else.
+pub const STORE_LOGIN_BYTES_MAX: u64 = 1 << 10;
 /// How long a stop waits for the driver's threads.
 pub const FRONT_STOP: Duration = Duration::from_secs(1);
 

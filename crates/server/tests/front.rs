@@ -13,8 +13,8 @@
 mod support;
 
 use dendra_base::Known;
-use dendra_server::Server;
-use dendra_server::settings::Settings;
+use dendra_server::settings::{RootToken, Settings};
+use dendra_server::{Server, StoreFiles, StorePapers};
 use dendra_stores::{DumbStore, OuterFailure};
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,7 +26,9 @@ fn front(copies: u8, change: impl FnOnce(&mut Settings)) -> (Node, Arc<DumbStore
     settings.data = folder.path().join("untouched");
     change(&mut settings);
     let store = Arc::new(DumbStore::new(copies));
-    let running = Server::start_front(settings, Arc::clone(&store) as _).expect("it starts");
+    let papers = StorePapers::open(StoreFiles::default()).expect("there are no files");
+    let running = Server::start_front(settings, Arc::clone(&store) as _, papers);
+    let running = running.expect("it starts");
     let node = Node {
         running: Some(running),
         folder,
@@ -161,6 +163,31 @@ fn what_the_store_cannot_promise_is_refused() {
             .text()
             .contains("\"copies\": 3")
     );
+}
+
+#[test]
+fn a_quota_that_a_front_door_cannot_count_is_refused() {
+    let token = format!("dendra_{}", "r".repeat(43));
+    let (node, store) = front(1, |settings| {
+        settings.root_token = RootToken::new(token.as_bytes());
+    });
+    let mut client = node.client();
+    let hash = "0".repeat(64);
+    let mut put = |quota: &str| {
+        let table = format!("dendra-tokens 2\napp write - {hash} {quota}\n");
+        let head = format!("Authorization: Bearer {token}\r\n");
+        client.ask("PUT", "/v0/tokens", &head, table.as_bytes())
+    };
+    let refused = put("stored=1000");
+    assert_eq!(refused.status, 501, "{}", refused.text());
+    assert!(
+        refused.text().contains("cannot count"),
+        "{}",
+        refused.text()
+    );
+    assert!(store.is_empty());
+    let taken = put("requests=1000");
+    assert_eq!(taken.status, 201, "{}", taken.text());
 }
 
 #[test]

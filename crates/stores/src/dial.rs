@@ -2,13 +2,15 @@
 //!
 //! Invariants
 //! 1. A password is shown nowhere.
+//! 2. A connection is used for new requests only while it was opened with what is shown now.
 //!
-//! Not here: TLS (crate `server`, `front/dial.rs`), where logins come from (the command line).
+//! Not here: TLS (crate `server`, `front/dial.rs`), files (there, `front/papers.rs`).
 
 use std::fmt;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -74,13 +76,46 @@ impl fmt::Debug for EngineLogin {
     }
 }
 
+/// What a front door shows to its engine now: it may change while drivers run.
+#[derive(Debug, Default)]
+pub struct EngineFace {
+    login: Mutex<Option<EngineLogin>>,
+    renewals: AtomicU64,
+}
+
+impl EngineFace {
+    /// With this user; `None` = the engine asks for none.
+    pub fn new(login: Option<EngineLogin>) -> EngineFace {
+        EngineFace {
+            login: Mutex::new(login),
+            renewals: AtomicU64::new(0),
+        }
+    }
+
+    /// The user in force.
+    pub fn login(&self) -> Option<EngineLogin> {
+        self.login.lock().expect("no holder panics").clone()
+    }
+
+    /// How often it has changed: connections of an earlier number are used no more.
+    pub fn renewals(&self) -> u64 {
+        self.renewals.load(Ordering::Acquire)
+    }
+
+    /// Shows this user, and whatever the dial seals with, from now on.
+    pub fn renew(&self, login: Option<EngineLogin>) {
+        *self.login.lock().expect("no holder panics") = login;
+        self.renewals.fetch_add(1, Ordering::Release);
+    }
+}
+
 /// How an engine is reached.
 #[derive(Clone)]
 pub struct StoreAccess {
     /// Opens connections.
     pub dial: Arc<dyn EngineDial>,
-    /// `None` = it asks for no user.
-    pub login: Option<EngineLogin>,
+    /// The user, and when connections have to be new ones.
+    pub face: Arc<EngineFace>,
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A read that its server does not answer soon is asked of a second one, too.
 //!
 //! ```text
-//! first ──── HEDGE_AFTER ────────────► whichever succeeds first
+//! first ──── `after` ────────────────► whichever succeeds first
 //!                  └─ room? ─► second ─►
 //! ```
 //!
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// Ten times what a quorum read takes within a data centre, and a fiftieth of the usual deadline.
-const HEDGE_AFTER: Duration = Duration::from_millis(100);
+pub(crate) const HEDGE_AFTER: Duration = Duration::from_millis(100);
 const HEDGES_MAX: usize = 16;
 
 /// The room for second questions.
@@ -29,14 +29,15 @@ impl Hedges {
         Hedges(Semaphore::new(HEDGES_MAX))
     }
 
-    /// The answer to `first`, or that to `second`, which begins when the first one takes long.
+    /// The answer to `first`, or that to `second`, which begins when the first one takes `after`.
     pub(crate) async fn race<T, E>(
         &self,
+        after: Duration,
         first: impl Future<Output = Result<T, E>>,
         second: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
         let (mut first, second) = (pin!(first), pin!(second));
-        if let Ok(answer) = tokio::time::timeout(HEDGE_AFTER, &mut first).await {
+        if let Ok(answer) = tokio::time::timeout(after, &mut first).await {
             return answer;
         }
         let Ok(_room) = self.0.try_acquire() else {
@@ -67,16 +68,27 @@ mod tests {
     async fn a_silent_server_is_passed_and_a_failed_second_one_changes_nothing() {
         let hedges = Hedges::new();
         let silent = || pending::<Answer>();
-        assert_eq!(hedges.race(ready(Ok(1)), silent()).await, Ok::<_, &str>(1));
-        assert_eq!(hedges.race(silent(), ready(Ok(2))).await, Ok::<_, &str>(2));
+        assert_eq!(
+            hedges.race(HEDGE_AFTER, ready(Ok(1)), silent()).await,
+            Ok::<_, &str>(1)
+        );
+        assert_eq!(
+            hedges.race(HEDGE_AFTER, silent(), ready(Ok(2))).await,
+            Ok::<_, &str>(2)
+        );
         let late = async {
             tokio::time::sleep(3 * HEDGE_AFTER).await;
             Answer::Ok(1)
         };
-        assert_eq!(hedges.race(late, ready(Err("away"))).await, Ok(1));
+        assert_eq!(
+            hedges.race(HEDGE_AFTER, late, ready(Err("away"))).await,
+            Ok(1)
+        );
         // A failure that comes soon is an answer: the driver has asked all servers already.
         assert_eq!(
-            hedges.race(ready(Err("away")), ready(Ok(2))).await,
+            hedges
+                .race(HEDGE_AFTER, ready(Err("away")), ready(Ok(2)))
+                .await,
             Err("away")
         );
     }
@@ -90,7 +102,7 @@ mod tests {
             tokio::time::sleep(2 * HEDGE_AFTER).await;
             Answer::Ok(1)
         };
-        assert_eq!(hedges.race(late, ready(Ok(2))).await, Ok(1));
+        assert_eq!(hedges.race(HEDGE_AFTER, late, ready(Ok(2))).await, Ok(1));
         assert_eq!(hedges.0.available_permits(), 0);
     }
 }

@@ -31,7 +31,7 @@ mod map;
 mod place;
 mod store;
 
-pub use dial::{ClearDial, Dialing, EngineDial, EngineLink, EngineLogin, StoreAccess};
+pub use dial::{ClearDial, Dialing, EngineDial, EngineFace, EngineLink, EngineLogin, StoreAccess};
 pub use map::DumbStore;
 pub use place::{OuterEngine, StorePlace};
 pub use store::{

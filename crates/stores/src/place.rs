@@ -3,6 +3,7 @@
 //! ```text
 //! etcd://10.0.0.1:2379,10.0.0.2:2379/prefix        keys begin with `prefix/`
 //! cassandra://10.0.0.1:9042,10.0.0.2/keyspace       `scylla://` is the same
+//! cassandra://10.0.0.1,10.0.0.2/keyspace?dc=east    its copies in one data centre decide
 //! ```
 //!
 //! Invariants
@@ -30,6 +31,8 @@ pub struct StorePlace {
     pub servers: Vec<String>,
     /// The prefix of keys, or the keyspace.
     pub part: String,
+    /// The data centre whose copies decide; `None` = those of all. Cassandra alone has some.
+    pub home: Option<String>,
 }
 
 impl StorePlace {
@@ -46,6 +49,10 @@ impl StorePlace {
             "cassandra" | "scylla" => (OuterEngine::Cassandra, 9042),
             _ => return Err(SHAPES.to_owned()),
         };
+        let (rest, home) = match rest.split_once('?') {
+            None => (rest, None),
+            Some((rest, asked)) => (rest, Some(asked)),
+        };
         let (servers, part) = rest.split_once('/').unwrap_or((rest, ""));
         let part = part.strip_suffix('/').unwrap_or(part);
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
@@ -61,12 +68,29 @@ impl StorePlace {
                 "has a keyspace that is not of at most 48 small letters, digits and `_`".to_owned(),
             );
         }
+        let home = home.map(|asked| home_of(engine, asked)).transpose()?;
         let servers = servers.split(',').map(|server| address(server, port));
         Ok(StorePlace {
             engine,
             servers: servers.collect::<Result<_, _>>()?,
             part: part.to_owned(),
+            home,
         })
+    }
+}
+
+fn home_of(engine: OuterEngine, asked: &str) -> Result<String, String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    match (engine, asked.strip_prefix("dc=")) {
+        (OuterEngine::Etcd, _) => {
+            Err("asks etcd for a data centre: it has none, so leave `?…` away".to_owned())
+        }
+        (OuterEngine::Cassandra, Some(dc)) if !dc.is_empty() && dc.chars().all(is_plain) => {
+            Ok(dc.to_owned())
+        }
+        (OuterEngine::Cassandra, _) => Err(
+            "ends in something else than `?dc=NAME`, with a data centre of Cassandra".to_owned(),
+        ),
     }
 }
 
@@ -91,7 +115,8 @@ impl fmt::Display for StorePlace {
             OuterEngine::Etcd => "etcd",
             OuterEngine::Cassandra => "cassandra",
         };
-        write!(f, "{scheme}://{}/{}", self.servers.join(","), self.part)
+        write!(f, "{scheme}://{}/{}", self.servers.join(","), self.part)?;
+        self.home.iter().try_for_each(|dc| write!(f, "?dc={dc}"))
     }
 }
 
@@ -110,6 +135,9 @@ mod tests {
         assert_eq!(place.to_string(), "etcd://a:2379,[::1]:1/p/q");
         let place = StorePlace::parse("scylla://a/k_1").expect("a place");
         assert_eq!(place.to_string(), "cassandra://a:9042/k_1");
+        let place = StorePlace::parse("cassandra://a/k?dc=eu-west.1").expect("a place");
+        assert_eq!(place.home.as_deref(), Some("eu-west.1"));
+        assert_eq!(place.to_string(), "cassandra://a:9042/k?dc=eu-west.1");
     }
 
     #[test]
@@ -127,6 +155,10 @@ mod tests {
             "etcd://user@a:1/p",
             "cassandra://a/Big",
             "cassandra://a/a/b",
+            "cassandra://a/k?dc=",
+            "cassandra://a/k?dc=a&b",
+            "cassandra://a/k?rack=a",
+            "etcd://a/k?dc=east",
         ] {
             assert!(StorePlace::parse(text).is_err(), "{text}");
         }

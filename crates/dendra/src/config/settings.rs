@@ -17,16 +17,11 @@ use super::source::ValueSource;
 use super::table::OptionValue;
 use dendra_engine::Durability;
 use dendra_server::settings::{AuditSettings, Timeouts, TlsSettings};
-use dendra_server::tls::{self, TlsClient};
-use dendra_server::{SealedDial, Settings};
-use dendra_stores::{ClearDial, EngineDial, EngineLogin, StoreAccess, StorePlace};
+use dendra_server::{Settings, StoreFiles};
+use dendra_stores::StorePlace;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
-
-/// A login is a line; a longer file is something else.
-const STORE_LOGIN_BYTES_MAX: u64 = 1 << 10;
 
 impl Effective {
     /// Everything that the server is told, but for the secret of the cluster.
@@ -95,31 +90,20 @@ impl Effective {
         }
     }
 
-    /// How the servers of that engine are reached.
+    /// The files for that engine.
     ///
     /// # Errors
-    /// When some files are named and others that they need are not, or one is of no use.
-    pub(crate) fn store_access(&self) -> Result<StoreAccess, String> {
-        let [ca, cert, key] = ["store-ca", "store-cert", "store-key"].map(|key| self.file(key));
-        let dial: Arc<dyn EngineDial> = match (&ca, &cert, &key) {
-            (None, None, None) => Arc::new(ClearDial),
-            (Some(ca), None, None) => Arc::new(SealedDial::new(&TlsClient::read(ca, None)?)),
-            (Some(ca), Some(cert), Some(key)) => {
-                let client = TlsClient::read(ca, Some((cert, key)))?;
-                Arc::new(SealedDial::new(&client))
-            }
-            (None, ..) => return Err("store-cert and store-key need store-ca".to_owned()),
+    /// When one is named without the other that it goes with.
+    pub(crate) fn store_files(&self) -> Result<StoreFiles, String> {
+        let pair = match (self.file("store-cert"), self.file("store-key")) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
             _ => return Err("store-cert and store-key go together".to_owned()),
         };
-        let login = self.file("store-login-file").map(|path| {
-            let bytes = tls::private(&path, "the login", STORE_LOGIN_BYTES_MAX)?;
-            let text = String::from_utf8_lossy(&bytes);
-            EngineLogin::parse(&text)
-                .ok_or_else(|| format!("{} does not hold USER:PASSWORD", path.display()))
-        });
-        Ok(StoreAccess {
-            dial,
-            login: login.transpose()?,
+        Ok(StoreFiles {
+            ca: self.file("store-ca"),
+            pair,
+            login: self.file("store-login-file"),
         })
     }
 

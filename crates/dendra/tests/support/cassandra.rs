@@ -55,6 +55,8 @@ pub(crate) struct Cassandra {
     jars: PathBuf,
     block: u8,
     java: Vec<String>,
+    /// The data centre of each server; `None` = the one that Cassandra names itself.
+    centres: Vec<Option<&'static str>>,
     /// More lines of the configuration of servers that start from now on.
     pub(crate) more: String,
     children: Vec<Option<Child>>,
@@ -89,6 +91,21 @@ impl Cassandra {
         java: &[&str],
         more: &str,
     ) -> Option<Cassandra> {
+        Cassandra::start_each(block, vec![None; members], java, more)
+    }
+
+    /// One server in each of these data centres.
+    pub(crate) fn start_in(block: u8, centres: &[&'static str]) -> Option<Cassandra> {
+        let centres = centres.iter().map(|&centre| Some(centre)).collect();
+        Cassandra::start_each(block, centres, &QUICK, "")
+    }
+
+    fn start_each(
+        block: u8,
+        centres: Vec<Option<&'static str>>,
+        java: &[&str],
+        more: &str,
+    ) -> Option<Cassandra> {
         let Some(jars) = jars() else {
             eprintln!(
                 "SKIPPED: there is no Java, or no Cassandra. `make outgrow-setup` fetches its jars, or name their folder in DENDRA_CASSANDRA"
@@ -100,17 +117,18 @@ impl Cassandra {
             jars,
             block,
             java: java.iter().map(|&option| option.to_owned()).collect(),
+            centres,
             more: more.to_owned(),
             children: Vec::new(),
             // A test that failed has left nothing behind.
             _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner),
         };
-        for member in 0..members {
+        for member in 0..cassandra.centres.len() {
             let child = cassandra.spawn(member);
             cassandra.children.push(Some(child));
             cassandra.wait_for(member);
         }
-        if members > 1 {
+        if cassandra.children.len() > 1 {
             cassandra.meet();
         }
         Some(cassandra)
@@ -125,13 +143,19 @@ impl Cassandra {
         std::fs::create_dir_all(&home).expect("a folder");
         let (path, address) = (home.display(), self.address(member));
         let config = home.join("cassandra.yaml");
+        let rack = home.join("rack.properties");
+        let (snitch, centre) = match self.centres[member] {
+            None => ("SimpleSnitch", ""),
+            Some(centre) => ("GossipingPropertyFileSnitch", centre),
+        };
+        std::fs::write(&rack, format!("dc={centre}\nrack=one\n")).expect("written");
         let text = format!(
             "cluster_name: test\nnum_tokens: 1\npartitioner: org.apache.cassandra.dht.Murmur3Partitioner\n\
              commitlog_sync: batch\nauto_bootstrap: false\ndata_file_directories: [{path}/data]\ncommitlog_directory: {path}/log\n\
              saved_caches_directory: {path}/caches\nhints_directory: {path}/hints\n\
              cdc_raw_directory: {path}/cdc\nread_request_timeout: 10s\nwrite_request_timeout: 10s\n\
              cas_contention_timeout: 10s\nlisten_address: {address}\nrpc_address: {address}\n\
-             native_transport_port: {PORT}\nendpoint_snitch: SimpleSnitch\nseed_provider:\n\
+             native_transport_port: {PORT}\nendpoint_snitch: {snitch}\nseed_provider:\n\
              \x20 - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n\
              \x20   parameters: [{{seeds: \"{}\"}}]\n{}",
             self.address(0),
@@ -154,6 +178,10 @@ impl Cassandra {
             .arg(format!("-Dcassandra.config=file://{}", config.display()))
             .arg(format!("-Dlogback.configurationFile={}", logback.display()))
             .arg(format!("-Dcassandra.storagedir={path}"))
+            .arg(format!(
+                "-Dcassandra-rackdc.properties=file://{}",
+                rack.display()
+            ))
             .args([
                 "-Dcassandra-foreground=yes",
                 "-Dcassandra.ring_delay_ms=2000",
@@ -198,6 +226,16 @@ impl Cassandra {
             }
             std::thread::park_timeout(Duration::from_millis(100));
         }
+    }
+
+    /// Stops a server where it is, or lets it go on: `STOP`, `CONT`.
+    pub(crate) fn signal(&self, member: usize, name: &str) {
+        let child = self.children[member].as_ref().expect("it runs");
+        let status = Command::new("kill")
+            .args([format!("-{name}"), child.id().to_string()])
+            .status()
+            .expect("kill is installed");
+        assert!(status.success(), "the server is gone");
     }
 
     /// Ends a server as a power loss would.
@@ -248,6 +286,17 @@ impl Cassandra {
             assert_eq!(link.ask(text, ONE), RESULT, "{text}");
         }
         self.wait_until_whole();
+    }
+
+    /// Makes a keyspace with one copy in each of these data centres.
+    pub(crate) fn make_keyspace_in(&self, name: &str, centres: &[&str]) {
+        let copies = centres.iter().map(|centre| format!(", '{centre}': 1"));
+        let text = format!(
+            "CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy'{}}}",
+            copies.collect::<String>()
+        );
+        let asked = CqlLink::open(&self.address(0)).ask(&text, ONE);
+        assert_eq!(asked, RESULT, "{name} is made");
     }
 
     /// The value of `--store` for a new keyspace with so many copies.

@@ -185,6 +185,20 @@ pub(crate) fn check_papers(store: &str, papers: &Papers, login: &str, own: &[Str
     check_refused(store, &["--store-login-file", &open], 2, "chmod 600");
 }
 
+/// A front door that could not reach its engine takes writes again, some time or other.
+pub(crate) fn check_comes_back(front: &Front) {
+    let deadline = Instant::now() + PATIENCE;
+    let mut client = front.client();
+    loop {
+        let put = ask(&mut client, "PUT", "back", &[], b"v");
+        if put.status == 201 {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{put:?}");
+        std::thread::yield_now();
+    }
+}
+
 pub(crate) fn check_conditions(front: &Front) {
     let mut client = front.client();
     let mut put = |head: &[&str], value: &[u8]| ask(&mut client, "PUT", "c", head, value);

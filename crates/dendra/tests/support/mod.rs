@@ -129,8 +129,13 @@ fn wait_until_stopped(pid: u32) {
 
 /// Ends a process at once, as the kernel would.
 pub(crate) fn kill_process(pid: u32) {
+    signal_process(pid, "KILL");
+}
+
+/// Sends a signal: `HUP`, `KILL`.
+pub(crate) fn signal_process(pid: u32, name: &str) {
     let status = Command::new("kill")
-        .args(["-KILL".to_owned(), pid.to_string()])
+        .args([format!("-{name}"), pid.to_string()])
         .status()
         .expect("kill is installed");
     assert!(status.success(), "the process is gone already");

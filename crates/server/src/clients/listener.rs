@@ -21,7 +21,6 @@ use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
 use crate::peers::Cluster;
-use crate::tls::Tls;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -85,7 +84,16 @@ pub(crate) fn spawn(
                         tasks.spawn(accept_for_ever(Arc::clone(&shared), socket));
                     }
                     if let Some(tls) = &shared.tls {
-                        tasks.spawn(renew_for_ever(Arc::clone(&shared), Arc::clone(tls)));
+                        let tls = Arc::clone(tls);
+                        let look = move |is_asked| tls.look(is_asked);
+                        tasks.spawn(look_for_ever(Arc::clone(&shared), look));
+                    }
+                    if let Some(desk) = &shared.front
+                        && desk.papers.has_files()
+                    {
+                        let desk = Arc::clone(desk);
+                        let look = move |is_asked| desk.papers.look(is_asked);
+                        tasks.spawn(look_for_ever(Arc::clone(&shared), look));
                     }
                     if let Some(cluster) = &shared.cluster
                         && cluster.secrets.is_read_again()
@@ -102,12 +110,12 @@ pub(crate) fn spawn(
         })
 }
 
-/// Looks at the files of TLS now and then, and when a signal asks for it.
-async fn renew_for_ever(shared: Arc<Shared>, tls: Arc<Tls>) {
+/// Looks at files of certificates, keys and logins now and then, and when a signal asks for it.
+async fn look_for_ever(shared: Arc<Shared>, look: impl Fn(bool)) {
+    let mut asked = shared.phase.files_asked();
     loop {
-        let asked = shared.phase.renew.notified();
-        let is_asked = tokio::time::timeout(limits::TLS_FILES_LOOK, asked).await;
-        tls.look(is_asked.is_ok());
+        let is_asked = tokio::time::timeout(limits::TLS_FILES_LOOK, asked.changed()).await;
+        look(matches!(is_asked, Ok(Ok(()))));
     }
 }
 

@@ -84,8 +84,8 @@ pub(crate) struct PhaseCell {
     pub(crate) ended: Notify,
     /// Did a signal ask to stop?
     asked: watch::Sender<bool>,
-    /// Told when a signal asks to read files again.
-    pub(crate) renew: Notify,
+    /// How often a signal has asked to read files again.
+    renewals: watch::Sender<u64>,
 }
 
 impl PhaseCell {
@@ -95,13 +95,23 @@ impl PhaseCell {
             phase: AtomicU8::new(Phase::Starting as u8),
             ended: Notify::new(),
             asked: watch::Sender::new(false),
-            renew: Notify::new(),
+            renewals: watch::Sender::new(0),
         }
     }
 
     /// A signal asks to stop: a start that waits for something gives up.
     pub(crate) fn ask(&self) {
         self.asked.send_replace(true);
+    }
+
+    /// A signal asks to read files again.
+    pub(crate) fn ask_for_files(&self) {
+        self.renewals.send_modify(|renewals| *renewals += 1);
+    }
+
+    /// Changes when a signal asks to read files again.
+    pub(crate) fn files_asked(&self) -> watch::Receiver<u64> {
+        self.renewals.subscribe()
     }
 
     /// Waits until a signal asks to stop.
@@ -204,7 +214,8 @@ impl Shared {
     /// Why this node is of no use although other members are there, or without the engine behind it.
     pub(crate) fn of_no_use(&self) -> Option<String> {
         if self.import.is_under_way() {
-            return Some("restoring: a part of the records is not here yet".to_owned());
+            let why = "restoring: a restore is under way, and clients wait for its end";
+            return Some(why.to_owned());
         }
         if let Some(desk) = &self.front {
             let why = desk.gauges.silence()?;
@@ -212,6 +223,14 @@ impl Shared {
         }
         let cluster = self.cluster.as_ref()?;
         cluster.shut_out().or_else(|| cluster.wrong_clock())
+    }
+
+    /// The phase for people and probes: a node that serves may still refuse all clients.
+    pub(crate) fn phase_in_a_word(&self) -> &'static str {
+        match self.phase.now() {
+            Phase::Serving if self.import.is_under_way() => "restoring",
+            phase => phase.as_str(),
+        }
     }
 
     /// Another member does not let this node in.

@@ -12,10 +12,12 @@
 //! Not here: the runtime (`threads.rs`), the engine (crate `stores`).
 
 use super::gauges::{FrontGauges, FrontKind};
+use super::papers::StorePapers;
 use crate::admin::profile::Lock;
 use crate::limits;
 use dendra_stores::{PageRead, PointRead, RecordWrite, StoreShape};
 use dendra_wire::Refusal;
+use dendra_wire::rights::TokenTable;
 use std::collections::VecDeque;
 use tokio::sync::Notify;
 
@@ -63,18 +65,33 @@ pub(crate) struct FrontDesk {
     bell: Notify,
     pub(crate) queue_len_max: usize,
     pub(crate) shape: StoreShape,
+    /// What is shown to the engine.
+    pub(crate) papers: StorePapers,
     pub(crate) gauges: FrontGauges,
 }
 
 impl FrontDesk {
     /// Of an engine of this shape; at most `queue_len_max` jobs wait for it.
-    pub(crate) fn new(shape: StoreShape, queue_len_max: usize) -> FrontDesk {
+    pub(crate) fn new(shape: StoreShape, queue_len_max: usize, papers: StorePapers) -> FrontDesk {
         FrontDesk {
             queue: Lock::new(FrontQueue::default()),
             bell: Notify::new(),
             queue_len_max,
             shape,
+            papers,
             gauges: FrontGauges::new(),
+        }
+    }
+
+    /// Can all that a table of tokens says be kept in front of this engine?
+    pub(crate) fn check_table(&self, table: &TokenTable) -> Result<(), Refusal> {
+        let mut grants = table.grants().iter();
+        match grants.any(|grant| grant.quota.stored_bytes.is_some()) {
+            true => Err(not_offered(format!(
+                "a front door cannot count what a token stores in {}: leave --stored-bytes away",
+                self.shape.engine
+            ))),
+            false => Ok(()),
         }
     }
 
@@ -155,6 +172,7 @@ pub(super) fn not_offered(sentence: String) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use super::super::papers::StoreFiles;
     use super::*;
     use bytes::Bytes;
     use dendra_base::peer::Range;
@@ -168,7 +186,8 @@ mod tests {
             durability: Durability::Os,
             scan_level: Consistency::Eventual,
         };
-        FrontDesk::new(shape, queue_len_max)
+        let papers = StorePapers::open(StoreFiles::default());
+        FrontDesk::new(shape, queue_len_max, papers.expect("there are no files"))
     }
 
     fn job(slot: u32, work: FrontWork) -> FrontJob {

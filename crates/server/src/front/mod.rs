@@ -5,7 +5,7 @@
 //!                                                                  │ deadline kept here
 //! connection's seat ◄─ loop's mailbox ◄────────────────────────────┘
 //! scan.rs     pages of a range, one at a time
-//! dial.rs     sealed connections for drivers
+//! dial.rs     sealed connections for drivers      papers.rs   certificates and logins, renewed
 //! gauges.rs   what is noted of the engine: times, and whether it answers
 //! ```
 //!
@@ -20,11 +20,12 @@ pub(crate) mod desk;
 mod dial;
 pub(crate) mod gauges;
 mod operation;
+mod papers;
 mod scan;
 mod threads;
 
 pub(crate) use desk::FrontDesk;
-pub use dial::SealedDial;
 pub(crate) use operation::FrontBackend;
+pub use papers::{StoreFiles, StorePapers};
 pub(crate) use scan::FrontWalk;
 pub(crate) use threads::FrontThreads;

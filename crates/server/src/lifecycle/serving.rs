@@ -11,6 +11,7 @@ use super::running::Running;
 use super::start::Server;
 use super::starting::Starting;
 use crate::event_loop::shared::{Phase, PhaseCell};
+use crate::front::StorePapers;
 use crate::limits;
 use crate::settings::Settings;
 use crate::start_error::{StartError, system};
@@ -69,18 +70,19 @@ pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReaso
     serve_until_signal(settings, None, on_serving)
 }
 
-/// As [`serve`], a front door of `store`.
+/// As [`serve`], a front door of `store`, which shows `papers` to it.
 pub fn serve_front(
     settings: Settings,
     store: Arc<dyn OuterStore>,
+    papers: StorePapers,
     on_serving: impl FnOnce(&Running),
 ) -> ExitReason {
-    serve_until_signal(settings, Some(store), on_serving)
+    serve_until_signal(settings, Some((store, papers)), on_serving)
 }
 
 fn serve_until_signal(
     settings: Settings,
-    store: Option<Arc<dyn OuterStore>>,
+    store: Option<(Arc<dyn OuterStore>, StorePapers)>,
     on_serving: impl FnOnce(&Running),
 ) -> ExitReason {
     let (wake, woken) = mpsc::sync_channel(4);
@@ -88,7 +90,9 @@ fn serve_until_signal(
         .cluster
         .as_ref()
         .map(|cluster| &cluster.secret_file);
-    let has_files = settings.tls.is_some() || secret_file.is_some_and(Option::is_some);
+    let has_papers = store.as_ref().is_some_and(|(_, papers)| papers.has_files());
+    let has_files =
+        settings.tls.is_some() || has_papers || secret_file.is_some_and(Option::is_some);
     let signals = match Signals::catch(has_files) {
         Ok(signals) => signals,
         Err(error) => {
@@ -170,7 +174,7 @@ impl Signals {
                 };
                 let what = tokio::select! {
                     _ = hangup => {
-                        phase.renew.notify_one();
+                        phase.ask_for_files();
                         continue;
                     }
                     _ = self.terminate.recv() => (Wake::Signal, 143),

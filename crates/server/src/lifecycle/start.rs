@@ -22,7 +22,7 @@ use crate::disk::versions::Versions;
 use crate::event_loop::clock;
 use crate::event_loop::overload::Overload;
 use crate::event_loop::shared::{LoopHandle, Shared};
-use crate::front::{FrontDesk, FrontThreads};
+use crate::front::{FrontDesk, FrontThreads, StorePapers};
 use crate::limits;
 use crate::peers::{self, Cluster};
 use crate::settings::{ClusterSettings, Settings};
@@ -51,26 +51,28 @@ impl Server {
     }
 
     /// Starts a front door of `store`, which keeps every record; the data folder is not touched.
+    /// `papers` are what `store` was made with.
     ///
     /// # Errors
     /// As `start`; a store that cannot be opened counts as a folder.
     pub fn start_front(
         settings: Settings,
         store: Arc<dyn OuterStore>,
+        papers: StorePapers,
     ) -> Result<Running, StartError> {
-        Server::start_until_asked(settings, Some(store), Starting::new()?)
+        Server::start_until_asked(settings, Some((store, papers)), Starting::new()?)
     }
 
     pub(super) fn start_until_asked(
         mut settings: Settings,
-        store: Option<Arc<dyn OuterStore>>,
+        store: Option<(Arc<dyn OuterStore>, StorePapers)>,
         starting: Starting,
     ) -> Result<Running, StartError> {
         settings
             .check()
             .map_err(|reason| StartError::Settings { reason })?;
         let doors = Doors::bind(&settings)?;
-        let Some(store) = store else {
+        let Some((store, papers)) = store else {
             let vfs = open_folder(&settings)?;
             return Server::start_behind(doors, settings, vfs, None, &starting);
         };
@@ -86,7 +88,7 @@ impl Server {
             "the store is open"
         );
         settings.durability = shape.durability;
-        let desk = Arc::new(FrontDesk::new(shape, settings.queue));
+        let desk = Arc::new(FrontDesk::new(shape, settings.queue, papers));
         let vfs = Arc::new(MemVfs::new());
         Server::start_behind(doors, settings, vfs, Some((desk, threads)), &starting)
     }

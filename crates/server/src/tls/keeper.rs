@@ -14,6 +14,7 @@
 //! See: docs/operating.md, section "Certificates".
 
 use super::files::{self, Configs, FileTerm, LinkConfigs, server_name};
+use super::marks::{FileMark, mark};
 use super::stream::ByteStream;
 use crate::border_watch::BorderWatch;
 use crate::event_loop::clock;
@@ -25,16 +26,11 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::UnixTime;
 use std::future::poll_fn;
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
-
-/// The properties of a file that a look compares: its number, length, and time of change.
-type FileMark = Option<(u64, u64, i64, i64)>;
 
 /// How a record of a handshake begins, and no method of HTTP.
 const HANDSHAKE: u8 = 0x16;
@@ -97,18 +93,13 @@ const DAY_S: i64 = 86_400;
 /// Between two warnings that a certificate ends soon.
 const WARN_EVERY: Duration = Duration::from_secs(DAY_S as u64);
 
-fn stamp(path: &Path) -> FileMark {
-    let found = std::fs::metadata(path).ok()?;
-    Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
-}
-
 impl Tls {
     /// Reads the files for the first time.
     ///
     /// # Errors
     /// A sentence about the one that is of no use.
     pub(crate) fn new(settings: &TlsSettings, watch: Arc<BorderWatch>) -> Result<Tls, String> {
-        let seen = settings.files().map(stamp).collect();
+        let seen = settings.files().map(mark).collect();
         Ok(Tls {
             settings: settings.clone(),
             configs: ArcSwap::from_pointee(files::read(settings)?),
@@ -242,7 +233,7 @@ impl Tls {
     /// Reads the files again, if they have changed or `is_asked`.
     pub(crate) fn look(&self, is_asked: bool) {
         self.warn_of_end((clock::wall_ms() / 1_000) as i64);
-        let now: Vec<FileMark> = self.settings.files().map(stamp).collect();
+        let now: Vec<FileMark> = self.settings.files().map(mark).collect();
         let mut seen = self.seen.lock().expect("no holder panics");
         if *seen == now && !is_asked {
             return;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! files.rs   PEM files ─► configurations of rustls       keeper.rs   the ones in force, renewed on a change
-//! stream.rs  one connection: bytes in, bytes out
+//! stream.rs  one connection: bytes in, bytes out           marks.rs    has a file changed?
 //! ```
 //!
 //! Invariants
@@ -14,6 +14,7 @@
 
 mod files;
 mod keeper;
+pub(crate) mod marks;
 mod stream;
 
 pub use files::{TlsClient, certificates, check_signed, private, server_name};

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! request  | 4 | 0 | stream: i16 | opcode: u8 | length: i32 | body |      answer: 0x84 first
-//! QUERY      long string, consistency, flags, values, serial consistency
-//! RESULT     void │ rows: columns, cells │ schema change          ERROR   code, sentence
+//! QUERY      long string, terms                PREPARE  long string
+//! EXECUTE    id, terms                         terms: consistency, flags, values, serial consistency
+//! RESULT     void │ rows: columns, cells │ an id │ schema change          ERROR   code, sentence
 //! ```
 //!
 //! Invariants
@@ -17,6 +18,7 @@ use crate::dial::EngineLogin;
 use crate::store::OuterFailure;
 use dendra_base::Known;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Bytes of a frame's head.
 pub(super) const HEAD_BYTES: usize = 9;
@@ -25,6 +27,8 @@ pub(super) const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 const STARTUP: u8 = 0x01;
 const QUERY: u8 = 0x07;
+const PREPARE: u8 = 0x09;
+const EXECUTE: u8 = 0x0a;
 const ERROR: u8 = 0x00;
 const READY: u8 = 0x02;
 const AUTHENTICATE: u8 = 0x03;
@@ -38,14 +42,32 @@ const AUTH_SUCCESS: u8 = 0x10;
 pub(super) enum CqlLevel {
     One = 0x0001,
     Quorum = 0x0004,
+    LocalQuorum = 0x0006,
     Serial = 0x0008,
+    LocalSerial = 0x0009,
+    LocalOne = 0x000a,
 }
 
-/// A statement with its values.
-pub(super) struct CqlQuery {
-    pub(super) text: String,
+impl CqlLevel {
+    /// The same among the replicas of the data centre of the server that is asked.
+    pub(super) fn local(self) -> CqlLevel {
+        match self {
+            CqlLevel::One | CqlLevel::LocalOne => CqlLevel::LocalOne,
+            CqlLevel::Quorum | CqlLevel::LocalQuorum => CqlLevel::LocalQuorum,
+            CqlLevel::Serial | CqlLevel::LocalSerial => CqlLevel::LocalSerial,
+        }
+    }
+}
+
+/// The error of a server that does not know a prepared statement (any more): it changed nothing.
+pub(super) const UNPREPARED: i32 = 0x2500;
+
+/// The values of a statement, and how many replicas answer.
+pub(super) struct CqlTerms {
     pub(super) values: Vec<Vec<u8>>,
     pub(super) level: CqlLevel,
+    /// `Serial` or `LocalSerial`: among which replicas a transaction is settled.
+    pub(super) serial: CqlLevel,
 }
 
 /// What a server answers.
@@ -56,13 +78,27 @@ pub(super) enum CqlAnswer {
     AsksUser,
     /// Rows: each a cell for every name; `None` = null.
     Rows(Vec<CqlRow>),
+    /// A statement is prepared, under this id.
+    Prepared(Vec<u8>),
     /// Done, without rows.
     Done,
     Error(i32, String),
 }
 
 /// One row, by the names of its columns.
-pub(super) type CqlRow = BTreeMap<String, Option<Vec<u8>>>;
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CqlRow {
+    names: Arc<[String]>,
+    cells: Vec<Option<Vec<u8>>>,
+}
+
+impl CqlRow {
+    /// Takes the cell of a column; `None` = null, or there is none.
+    pub(super) fn take(&mut self, name: &str) -> Option<Vec<u8>> {
+        let at = self.names.iter().position(|own| own == name)?;
+        self.cells[at].take()
+    }
+}
 
 fn frame(opcode: u8, body: &[u8]) -> Vec<u8> {
     let mut out = vec![4, 0, 0, 0, opcode];
@@ -95,13 +131,36 @@ pub(super) fn login(login: &EngineLogin) -> Vec<u8> {
     frame(AUTH_RESPONSE, &body)
 }
 
-impl CqlQuery {
-    /// Its frame.
-    pub(super) fn encode(&self) -> Vec<u8> {
+/// A statement that is sent as text.
+pub(super) fn query(text: &str, terms: &CqlTerms) -> Vec<u8> {
+    let mut body = long_string(text);
+    terms.encode(&mut body);
+    frame(QUERY, &body)
+}
+
+/// Asks a server to prepare a statement.
+pub(super) fn prepare(text: &str) -> Vec<u8> {
+    frame(PREPARE, &long_string(text))
+}
+
+/// A statement that the server has prepared under `id`.
+pub(super) fn execute(id: &[u8], terms: &CqlTerms) -> Vec<u8> {
+    let mut body = (id.len() as u16).to_be_bytes().to_vec();
+    body.extend_from_slice(id);
+    terms.encode(&mut body);
+    frame(EXECUTE, &body)
+}
+
+fn long_string(text: &str) -> Vec<u8> {
+    let mut body = (text.len() as i32).to_be_bytes().to_vec();
+    body.extend_from_slice(text.as_bytes());
+    body
+}
+
+impl CqlTerms {
+    fn encode(&self, body: &mut Vec<u8>) {
         const WITH_VALUES: u8 = 0x01;
         const WITH_SERIAL: u8 = 0x10;
-        let mut body = (self.text.len() as i32).to_be_bytes().to_vec();
-        body.extend_from_slice(self.text.as_bytes());
         body.extend_from_slice(&(self.level as u16).to_be_bytes());
         body.push(WITH_VALUES | WITH_SERIAL);
         body.extend_from_slice(&(self.values.len() as u16).to_be_bytes());
@@ -109,8 +168,7 @@ impl CqlQuery {
             body.extend_from_slice(&(value.len() as i32).to_be_bytes());
             body.extend_from_slice(value);
         }
-        body.extend_from_slice(&(CqlLevel::Serial as u16).to_be_bytes());
-        frame(QUERY, &body)
+        body.extend_from_slice(&(self.serial as u16).to_be_bytes());
     }
 }
 
@@ -136,6 +194,7 @@ pub(super) fn decode(opcode: u8, body: &[u8]) -> Result<CqlAnswer, String> {
         AUTH_SUCCESS => Some(CqlAnswer::Ready),
         RESULT => match reader.int() {
             Some(2) => reader.rows().map(CqlAnswer::Rows),
+            Some(4) => reader.short_bytes().map(CqlAnswer::Prepared),
             Some(_) => Some(CqlAnswer::Done),
             None => None,
         },
@@ -165,6 +224,11 @@ impl<'a> CqlReader<'a> {
         let len = self.short()?;
         let bytes = self.take(usize::from(len))?;
         Some(String::from_utf8_lossy(bytes).into_owned())
+    }
+
+    fn short_bytes(&mut self) -> Option<Vec<u8>> {
+        let len = self.short()?;
+        self.take(usize::from(len)).map(<[u8]>::to_vec)
     }
 
     fn bytes(&mut self) -> Option<Option<&'a [u8]>> {
@@ -199,6 +263,10 @@ impl<'a> CqlReader<'a> {
         const GLOBAL_TABLE: i32 = 1;
         const MORE_PAGES: i32 = 2;
         let (flags, columns) = (self.int()?, self.int()?);
+        // Rows without cells would take no bytes, so that nothing would bound their number.
+        if columns <= 0 {
+            return None;
+        }
         if flags & MORE_PAGES != 0 {
             self.bytes()?;
         }
@@ -215,13 +283,16 @@ impl<'a> CqlReader<'a> {
             names.push(self.string()?);
             self.pass_type(0)?;
         }
+        let names: Arc<[String]> = names.into();
         let mut rows = Vec::new();
         for _ in 0..self.int()? {
-            let mut row = CqlRow::new();
-            for name in &names {
-                row.insert(name.clone(), self.bytes()?.map(<[u8]>::to_vec));
-            }
-            rows.push(row);
+            let cells = names
+                .iter()
+                .map(|_| Some(self.bytes()?.map(<[u8]>::to_vec)));
+            rows.push(CqlRow {
+                cells: cells.collect::<Option<_>>()?,
+                names: Arc::clone(&names),
+            });
         }
         Some(rows)
     }
@@ -272,14 +343,41 @@ mod tests {
     #[test]
     fn rows_come_with_their_names_and_a_cut_answer_is_none() {
         let body = rows_body();
-        let row = CqlRow::from([
-            ("key".to_owned(), Some(b"ab".to_vec())),
-            ("m".to_owned(), None),
-        ]);
-        assert_eq!(decode(RESULT, &body), Ok(CqlAnswer::Rows(vec![row])));
+        let Ok(CqlAnswer::Rows(mut rows)) = decode(RESULT, &body) else {
+            panic!("these are rows");
+        };
+        let row = &mut rows[0];
+        assert_eq!(row.take("key"), Some(b"ab".to_vec()));
+        assert_eq!((row.take("m"), row.take("none")), (None, None));
+        assert_eq!(rows.len(), 1);
         for len in 0..body.len() {
             assert!(decode(RESULT, &body[..len]).is_err(), "{len}");
         }
+    }
+
+    #[test]
+    fn rows_without_columns_are_none() {
+        let body = [2, 1, 0, i32::MAX].map(i32::to_be_bytes).concat();
+        let body = [&body[..8], &[0; 4], &[0; 4], &body[8..]].concat();
+        assert!(decode(RESULT, &body).is_err());
+    }
+
+    #[test]
+    fn a_statement_that_was_prepared_has_an_id() {
+        let mut body = 4i32.to_be_bytes().to_vec();
+        body.extend_from_slice(b"\0\x02id and its columns");
+        let id = b"id".to_vec();
+        assert_eq!(decode(RESULT, &body), Ok(CqlAnswer::Prepared(id.clone())));
+        assert!(decode(RESULT, &body[..7]).is_err());
+        let terms = CqlTerms {
+            values: vec![b"v".to_vec()],
+            level: CqlLevel::One,
+            serial: CqlLevel::LocalSerial,
+        };
+        let frame = execute(&id, &terms);
+        let (head, body) = frame.split_at(HEAD_BYTES);
+        assert_eq!((head[4], usize::from(head[8])), (EXECUTE, body.len()));
+        assert_eq!(body, b"\0\x02id\0\x01\x11\0\x01\0\0\0\x01v\0\x09");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! ```text
 //! records   key ─► version, value (an envelope)            a partition for each key
 //! keys      bucket, key                                    BUCKETS partitions, sorted: for scans
+//! home      one ─► dc                                      whose replicas decide, of one row
 //!
 //! read      SELECT at SERIAL, or ONE
 //! write     SELECT at SERIAL ─► judge ─► into `keys`, when there is no record
@@ -16,12 +17,14 @@
 //! 2. A key stands in `keys` before its record is there, and stays: a removal could overtake the
 //!    write that comes next.
 //! 3. A version is this front door's clock and a number drawn at its start: it never repeats.
+//! 4. All front doors of a keyspace let the same replicas decide: those of one data centre, or all.
 //!
-//! Not here: frames (`cql.rs`), connections (`pool.rs`).
+//! Not here: frames (`cql.rs`), statements (`statements.rs`), connections (`pool.rs`).
 //! See: docs/stores.md.
 
 mod cql;
 mod pool;
+mod statements;
 
 use crate::clock::wall_ms;
 use crate::dial::StoreAccess;
@@ -32,9 +35,10 @@ use crate::store::{
     WriteEnd, rest_behind,
 };
 use bytes::Bytes;
-use cql::{CqlLevel, CqlQuery, CqlRow};
+use cql::{CqlLevel, CqlRow, CqlTerms};
 use dendra_base::{Cell, Consistency, Durability, Key, Known, Version, cell::checksum};
-use pool::{CqlPool, CqlTurn};
+use pool::{CqlPool, CqlQuery, CqlTurn};
+use statements::{CqlOrder, CqlTexts};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -59,7 +63,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 const AGREEMENT: Duration = Duration::from_secs(10);
 const AGREEMENT_LOOK: Duration = Duration::from_millis(100);
 /// The tables, and their columns.
-const TABLES: [(&str, &str); 2] = [
+const TABLES: [(&str, &str); 3] = [
     (
         "records",
         "(key blob PRIMARY KEY, version blob, value blob)",
@@ -68,12 +72,18 @@ const TABLES: [(&str, &str); 2] = [
         "keys",
         "(bucket smallint, key blob, PRIMARY KEY (bucket, key))",
     ),
+    ("home", "(one tinyint PRIMARY KEY, dc text)"),
 ];
 
 /// A keyspace of Cassandra.
 pub(crate) struct CassandraStore {
     pool: CqlPool,
+    /// The data centre whose replicas decide; `None` = those of all.
+    home: Option<String>,
     keyspace: String,
+    texts: CqlTexts,
+    /// All buckets, as a value.
+    buckets: Vec<u8>,
     copies: AtomicU8,
     clock: AtomicU64,
     origin: u32,
@@ -89,9 +99,13 @@ fn bucket_of(key: &[u8]) -> u64 {
 impl CassandraStore {
     /// Of `place`; nothing is connected yet.
     pub(crate) fn new(place: &StorePlace, access: &StoreAccess) -> CassandraStore {
+        let buckets: Vec<_> = (0..BUCKETS as u16).map(u16::to_be_bytes).collect();
         CassandraStore {
-            pool: CqlPool::new(&place.servers, access),
+            pool: CqlPool::new(&place.servers, place.home.as_deref(), access),
+            home: place.home.clone(),
             keyspace: place.part.clone(),
+            texts: CqlTexts::new(&place.part),
+            buckets: statements::list(buckets.iter().map(|bucket| &bucket[..])),
             copies: AtomicU8::new(1),
             clock: AtomicU64::new(0),
             // Zero stands for "no member" in a version.
@@ -113,60 +127,63 @@ impl CassandraStore {
         }
     }
 
+    /// Asks what a prepared statement asks.
     async fn ask(
         &self,
-        text: &str,
+        order: CqlOrder,
         values: Vec<Vec<u8>>,
         level: CqlLevel,
         until: Instant,
     ) -> Result<Vec<CqlRow>, OuterFailure> {
-        let text = text.replace("KS.", &format!("{}.", self.keyspace));
-        let query = CqlQuery {
-            text,
-            values,
-            level,
-        };
-        self.pool
-            .ask(&query, CqlTurn::Next, Known::NotApplied, until)
-            .await
+        let query = self.query(order, values, level);
+        let asked = self
+            .pool
+            .ask(&query, CqlTurn::Next, Known::NotApplied, until);
+        asked.await
     }
 
-    /// As `ask`, of the first server that is there, and at the level `ONE`.
+    fn query(&self, order: CqlOrder, values: Vec<Vec<u8>>, level: CqlLevel) -> CqlQuery<'_> {
+        CqlQuery {
+            text: self.texts.of(order),
+            order: Some(order),
+            terms: self.terms(values, level),
+        }
+    }
+
+    fn terms(&self, values: Vec<Vec<u8>>, level: CqlLevel) -> CqlTerms {
+        let among = |level: CqlLevel| match self.home {
+            Some(_) => level.local(),
+            None => level,
+        };
+        CqlTerms {
+            values,
+            level: among(level),
+            serial: among(CqlLevel::Serial),
+        }
+    }
+
+    /// Sends a text at the level `ONE`, to the first server that is there.
     async fn ask_first(
         &self,
         text: &str,
         values: Vec<Vec<u8>>,
         until: Instant,
     ) -> Result<Vec<CqlRow>, OuterFailure> {
-        let query = CqlQuery {
-            text: text.replace("KS.", &format!("{}.", self.keyspace)),
-            values,
-            level: CqlLevel::One,
-        };
-        self.pool
-            .ask(&query, CqlTurn::First, Known::NotApplied, until)
-            .await
+        self.ask_once(text, values, CqlLevel::One, until).await
     }
 
     /// A light-weight transaction: was it applied?
     async fn change(
         &self,
-        text: &str,
+        order: CqlOrder,
         values: Vec<Vec<u8>>,
         until: Instant,
     ) -> Result<bool, OuterFailure> {
-        let text = text.replace("KS.", &format!("{}.", self.keyspace));
-        let query = CqlQuery {
-            text,
-            values,
-            level: CqlLevel::Quorum,
-        };
+        let query = self.query(order, values, CqlLevel::Quorum);
         let asked = self.pool.ask(&query, CqlTurn::Next, Known::Unknown, until);
-        let rows = asked.await?;
-        let applied = rows
-            .first()
-            .and_then(|row| row.get("[applied]")?.as_deref());
-        match applied {
+        let mut rows = asked.await?;
+        let applied = rows.first_mut().and_then(|row| row.take("[applied]"));
+        match applied.as_deref() {
             Some([applied]) => Ok(*applied != 0),
             _ => Err(OuterFailure::Unanswered(
                 Known::Unknown,
@@ -177,8 +194,7 @@ impl CassandraStore {
 
     /// The record in a row; a row without one is what a deletion leaves.
     fn cell(&self, row: &mut CqlRow) -> Result<Option<Cell>, OuterFailure> {
-        let mut take = |name| row.get_mut(name).and_then(Option::take);
-        let (Some(version), Some(value)) = (take("version"), take("value")) else {
+        let (Some(version), Some(value)) = (row.take("version"), row.take("value")) else {
             return Ok(None);
         };
         let version = <[u8; Version::BYTES]>::try_from(version.as_slice());
@@ -197,8 +213,8 @@ impl CassandraStore {
         level: CqlLevel,
         until: Instant,
     ) -> Result<Option<Cell>, OuterFailure> {
-        let text = "SELECT version, value FROM KS.records WHERE key = ?";
-        let mut rows = self.ask(text, vec![key.to_vec()], level, until).await?;
+        let asked = self.ask(CqlOrder::Show, vec![key.to_vec()], level, until);
+        let mut rows = asked.await?;
         rows.first_mut().map_or(Ok(None), |row| self.cell(row))
     }
 
@@ -224,26 +240,22 @@ impl CassandraStore {
                 // There is nothing to delete, as of the read just now.
                 (None, None) => return Ok(WriteEnd::Applied(version)),
                 (None, Some(seen)) => {
-                    let text = "DELETE FROM KS.records WHERE key = ? IF version = ?";
-                    self.change(text, vec![key.clone(), seen], until).await
+                    let values = vec![key.clone(), seen];
+                    self.change(CqlOrder::Delete, values, until).await
                 }
                 (Some(value), seen) => {
-                    // An update leaves no row behind whose cells have ended; an insertion would.
                     let mut values = vec![ttl_s(write.expiry_ms), mine, sealed(value), key.clone()];
-                    let mark = match seen {
+                    let order = match seen {
                         Some(seen) => {
                             values.push(seen);
-                            "?"
+                            CqlOrder::Replace
                         }
                         None => {
                             self.list(&write.key, until).await?;
-                            "null"
+                            CqlOrder::Create
                         }
                     };
-                    let text =
-                        "UPDATE KS.records USING TTL ? SET version = ?, value = ? WHERE key = ?";
-                    let text = format!("{text} IF version = {mark}");
-                    self.change(&text, values, until).await
+                    self.change(order, values, until).await
                 }
             };
             match changed {
@@ -276,36 +288,41 @@ impl CassandraStore {
 
     /// Notes a key for scans. Once more is as good as once.
     async fn list(&self, key: &Bytes, until: Instant) -> Result<(), OuterFailure> {
-        let text = "INSERT INTO KS.keys (bucket, key) VALUES (?, ?)";
         let bucket = (bucket_of(key) as u16).to_be_bytes().to_vec();
         let values = vec![bucket, key.to_vec()];
-        self.ask(text, values, CqlLevel::Quorum, until)
-            .await
-            .map(drop)
+        let asked = self.ask(CqlOrder::List, values, CqlLevel::Quorum, until);
+        asked.await.map(drop)
     }
 
     async fn shape(&self) -> Result<StoreShape, OuterFailure> {
         let until = Instant::now() + OPEN_TIMEOUT;
         let text = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
         let name = self.keyspace.clone().into_bytes();
-        let rows = self.ask(text, vec![name], CqlLevel::One, until).await?;
-        let replication = rows
-            .first()
-            .and_then(|row| row.get("replication")?.as_deref());
-        let replication = replication.and_then(cql::text_map).ok_or_else(|| {
+        let mut rows = self.ask_first(text, vec![name], until).await?;
+        let replication = rows.first_mut().and_then(|row| row.take("replication"));
+        let replication = replication.as_deref().and_then(cql::text_map);
+        let replication = replication.ok_or_else(|| {
             OuterFailure::Failed(format!(
                 "there is no keyspace {0}: CREATE KEYSPACE {0} WITH replication = \
                  {{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}}",
                 self.keyspace
             ))
         })?;
-        let copies = copies_of(&replication).ok_or_else(|| {
+        let home = self.home.as_deref();
+        let copies = copies_of(&replication, home).ok_or_else(|| {
+            let place = home.map_or(String::new(), |home| format!(" in the data centre {home}"));
             OuterFailure::Failed(format!(
-                "the keyspace has no number of copies: {replication:?}"
+                "the keyspace {} has no number of copies{place}: {replication:?}",
+                self.keyspace
             ))
         })?;
         self.copies.store(copies, Ordering::Relaxed);
         self.make_tables(until).await?;
+        self.check_home(until).await?;
+        let variant = self.said("paxos_variant", until).await;
+        let is_second = variant.is_some_and(|variant| variant.starts_with(b"v2"));
+        let outbids = &self.pool.do_reads_outbid;
+        outbids.store(!is_second, Ordering::Relaxed);
         // An answer at SERIAL needs a majority: a store without one is not open.
         self.show_key(&Bytes::from_static(b"\0"), CqlLevel::Serial, until)
             .await?;
@@ -321,13 +338,9 @@ impl CassandraStore {
     async fn make_tables(&self, until: Instant) -> Result<(), OuterFailure> {
         let text = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
         let name = self.keyspace.clone().into_bytes();
-        let rows = self.ask_first(text, vec![name], until).await?;
-        let there = |table: &str| {
-            let names = rows
-                .iter()
-                .filter_map(|row| row.get("table_name")?.as_deref());
-            names.into_iter().any(|name| name == table.as_bytes())
-        };
+        let rows = self.ask_first(text, vec![name], until).await?.into_iter();
+        let names: Vec<_> = rows.filter_map(|mut row| row.take("table_name")).collect();
+        let there = |table: &str| names.iter().any(|name| name == table.as_bytes());
         let missing = TABLES.iter().filter(|(table, _)| !there(table));
         let mut is_new = false;
         for (table, columns) in missing {
@@ -351,7 +364,7 @@ impl CassandraStore {
                 let text = format!("SELECT schema_version FROM system.{table}");
                 let rows = self.ask_first(&text, NONE, until).await?;
                 let found = rows.into_iter();
-                versions.extend(found.filter_map(|mut row| row.remove("schema_version")?));
+                versions.extend(found.filter_map(|mut row| row.take("schema_version")));
             }
             if versions.len() <= 1 {
                 return Ok(());
@@ -365,17 +378,76 @@ impl CassandraStore {
         }
     }
 
-    /// When the server that is asked syncs its log; an older one does not say.
-    async fn durability(&self, until: Instant) -> Durability {
-        let text = "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'";
-        let value = match self.ask(text, NONE, CqlLevel::One, until).await {
-            Ok(mut rows) => rows.pop().and_then(|mut row| row.remove("value")?),
+    /// All front doors of a keyspace let the same replicas decide: the first one notes which.
+    /// Transactions of one data centre and of all are blind to each other.
+    async fn check_home(&self, until: Instant) -> Result<(), OuterFailure> {
+        let own = self.home.clone().unwrap_or_default();
+        let select = "SELECT dc FROM KS.home WHERE one = 1";
+        let level = self.terms(NONE, CqlLevel::Quorum).level;
+        let mut rows = self.ask_once(select, NONE, level, until).await?;
+        if rows.is_empty() {
+            let insert = "INSERT INTO KS.home (one, dc) VALUES (1, ?) IF NOT EXISTS";
+            let value = vec![own.clone().into_bytes()];
+            rows = self
+                .ask_once(insert, value, CqlLevel::Quorum, until)
+                .await?;
+        }
+        // Behind an insertion there is none: this front door was the first one.
+        let noted = rows.first_mut().and_then(|row| row.take("dc"));
+        let noted = noted.map(|dc| String::from_utf8_lossy(&dc).into_owned());
+        match noted {
+            Some(noted) if noted != own => {
+                let (noted, own) = (asked_of(&noted), asked_of(&own));
+                Err(OuterFailure::Failed(format!(
+                    "the front doors of the keyspace {0} ask {noted}, and this one asks {own}: they \
+                     would overwrite each other. Start this one alike, or see docs/stores.md on how \
+                     to change all of them",
+                    self.keyspace
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends a text once, to the first server; a transaction is settled among all replicas.
+    async fn ask_once(
+        &self,
+        text: &str,
+        values: Vec<Vec<u8>>,
+        level: CqlLevel,
+        until: Instant,
+    ) -> Result<Vec<CqlRow>, OuterFailure> {
+        let query = CqlQuery {
+            text: &statements::in_keyspace(text, &self.keyspace),
+            order: None,
+            terms: CqlTerms {
+                values,
+                level,
+                serial: CqlLevel::Serial,
+            },
+        };
+        let asked = self
+            .pool
+            .ask(&query, CqlTurn::First, Known::NotApplied, until);
+        asked.await
+    }
+
+    /// A setting of the server that is asked; an older one does not say.
+    async fn said(&self, name: &str, until: Instant) -> Option<Vec<u8>> {
+        let text = "SELECT value FROM system_views.settings WHERE name = ?";
+        let asked = self.ask_first(text, vec![name.as_bytes().to_vec()], until);
+        match asked.await {
+            Ok(mut rows) => rows.first_mut()?.take("value"),
             Err(failure) => {
-                tracing::warn!(%failure, "the servers do not say when they sync: receipts say os");
+                tracing::warn!(%failure, name, "the servers do not say this setting: the worse is assumed");
                 None
             }
-        };
-        match value.as_deref() {
+        }
+    }
+
+    /// When the servers sync their logs.
+    async fn durability(&self, until: Instant) -> Durability {
+        match self.said("commitlog_sync", until).await.as_deref() {
             Some(b"batch" | b"group") => Durability::Sync,
             _ => Durability::Os,
         }
@@ -388,27 +460,15 @@ impl CassandraStore {
         until: Instant,
     ) -> Result<(Vec<Bytes>, bool), OuterFailure> {
         let range = &page.range;
-        let buckets: Vec<_> = (0..BUCKETS).map(|bucket| bucket.to_string()).collect();
-        let mut values = vec![range.start.to_vec()];
-        let mut end = "";
-        if let Some(last) = &range.end {
-            (end, _) = (" AND key < ?", values.push(last.to_vec()));
-        }
-        let order = match range.is_reverse {
-            true => " ORDER BY key DESC",
-            false => "",
-        };
         let each = keys_a_bucket(page.records_max);
-        let text = format!(
-            "SELECT bucket, key FROM KS.keys WHERE bucket IN ({}) AND key >= ?{end}{order} \
-             PER PARTITION LIMIT {each}",
-            buckets.join(",")
-        );
-        let rows = self.ask(&text, values, CqlLevel::Quorum, until).await?;
+        let order = CqlOrder::keys(range.end.is_some(), range.is_reverse);
+        let mut values = vec![self.buckets.clone(), range.start.to_vec()];
+        values.extend(range.end.as_ref().map(|end| end.to_vec()));
+        values.push((each as i32).to_be_bytes().to_vec());
+        let rows = self.ask(order, values, CqlLevel::Quorum, until).await?;
         let mut known: BTreeMap<Vec<u8>, Vec<Bytes>> = BTreeMap::new();
         for mut row in rows {
-            let mut take = |name| row.get_mut(name).and_then(Option::take);
-            let (Some(bucket), Some(key)) = (take("bucket"), take("key")) else {
+            let (Some(bucket), Some(key)) = (row.take("bucket"), row.take("key")) else {
                 return Err(OuterFailure::Failed(
                     "a row of keys lacks a column".to_owned(),
                 ));
@@ -428,10 +488,9 @@ impl CassandraStore {
         while !left.is_empty() {
             let wanted = page.records_max.saturating_sub(records.len()).max(1);
             let (some, others) = left.split_at(most.min(wanted).min(left.len()));
-            let marks = vec!["?"; some.len()].join(",");
-            let text = format!("SELECT key, version, value FROM KS.records WHERE key IN ({marks})");
-            let values = some.iter().map(|key| key.to_vec()).collect();
-            let rows = match self.ask(&text, values, CqlLevel::Quorum, until).await {
+            let values = vec![statements::list(some.iter().map(|key| &key[..]))];
+            let asked = self.ask(CqlOrder::ShowMany, values, CqlLevel::Quorum, until);
+            let rows = match asked.await {
                 // Values may be longer than those before them: an answer has a bound.
                 Err(_) if some.len() > 1 => {
                     most = (some.len() / 4).max(1);
@@ -443,7 +502,7 @@ impl CassandraStore {
             let bytes_before = bytes;
             let mut found = BTreeMap::new();
             for mut row in rows {
-                let key = row.get_mut("key").and_then(Option::take);
+                let key = row.take("key");
                 if let (Some(key), Some(cell)) = (key, self.cell(&mut row)?) {
                     found.insert(key, cell);
                 }
@@ -513,6 +572,14 @@ fn merge(
     (keys, horizon.is_some())
 }
 
+/// The servers that a note of `home` stands for.
+fn asked_of(dc: &str) -> String {
+    match dc {
+        "" => "all data centres (no ?dc=)".to_owned(),
+        dc => format!("the data centre {dc} (?dc={dc})"),
+    }
+}
+
 /// How long Cassandra keeps a record: a little longer than clients see it; 0 = for ever.
 fn ttl_s(expiry_ms: Option<u64>) -> Vec<u8> {
     let left_s = expiry_ms.map(|at| at.saturating_sub(wall_ms()).div_ceil(1_000) + TTL_SPARE_S);
@@ -521,12 +588,13 @@ fn ttl_s(expiry_ms: Option<u64>) -> Vec<u8> {
     (left_s as i32).to_be_bytes().to_vec()
 }
 
-/// The copies of a keyspace, in all its data centres.
-fn copies_of(replication: &BTreeMap<String, String>) -> Option<u8> {
-    let numbers = replication.iter().filter(|(name, _)| *name != "class");
-    let numbers = numbers.map(|(_, number)| number.split('/').next()?.parse::<u8>().ok());
-    let copies: u8 = numbers.collect::<Option<Vec<u8>>>()?.iter().sum();
-    Some(copies).filter(|copies| *copies > 0)
+/// The copies of a keyspace in its data centre `home`, or in all of them.
+fn copies_of(replication: &BTreeMap<String, String>, home: Option<&str>) -> Option<u8> {
+    let counts = |name: &str| name != "class" && home.is_none_or(|home| home == name);
+    let numbers = replication.iter().filter(|(name, _)| counts(name));
+    let numbers = numbers.map(|(_, number)| number.split('/').next()?.parse::<u32>().ok());
+    let copies: u32 = numbers.collect::<Option<Vec<_>>>()?.into_iter().sum();
+    u8::try_from(copies).ok().filter(|copies| *copies > 0)
 }
 
 impl OuterStore for CassandraStore {
@@ -592,9 +660,12 @@ mod tests {
             pairs.collect::<BTreeMap<_, _>>()
         };
         let simple = map(&[("class", "S"), ("replication_factor", "3")]);
-        assert_eq!(copies_of(&simple), Some(3));
+        assert_eq!(copies_of(&simple, None), Some(3));
         let two = map(&[("class", "N"), ("east", "3"), ("west", "2")]);
-        assert_eq!(copies_of(&two), Some(5));
-        assert_eq!(copies_of(&map(&[("class", "Local")])), None);
+        assert_eq!(copies_of(&two, None), Some(5));
+        assert_eq!(copies_of(&two, Some("west")), Some(2));
+        assert_eq!(copies_of(&two, Some("north")), None);
+        assert_eq!(copies_of(&simple, Some("west")), None);
+        assert_eq!(copies_of(&map(&[("class", "Local")]), None), None);
     }
 }

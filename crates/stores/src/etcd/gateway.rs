@@ -16,8 +16,8 @@
 //!
 //! Not here: what is asked (`mod.rs`).
 
-use crate::dial::{EngineDial, EngineLogin, StoreAccess};
-use crate::hedge::Hedges;
+use crate::dial::{EngineFace, EngineLogin, StoreAccess};
+use crate::hedge::{HEDGE_AFTER, Hedges};
 use crate::store::OuterFailure;
 use bytes::Bytes;
 use dendra_base::Known;
@@ -87,8 +87,9 @@ impl From<OuterFailure> for NoJson {
 
 struct GatewayServer {
     address: String,
-    dial: Arc<dyn EngineDial>,
-    idle: Mutex<Vec<GatewayLink>>,
+    access: StoreAccess,
+    /// Each with the renewals before it was opened.
+    idle: Mutex<Vec<(u64, GatewayLink)>>,
 }
 
 /// The servers of one cluster.
@@ -96,8 +97,9 @@ pub(super) struct Gateway {
     servers: Vec<GatewayServer>,
     preferred: AtomicUsize,
     hedges: Hedges,
-    login: Option<EngineLogin>,
-    token: tokio::sync::Mutex<Option<String>>,
+    face: Arc<EngineFace>,
+    /// The user's token, and whose it is.
+    token: tokio::sync::Mutex<Option<(EngineLogin, String)>>,
 }
 
 /// One try at one server: unless it is told to be good, the next request goes to another one.
@@ -138,24 +140,24 @@ impl Gateway {
     pub(super) fn new(servers: &[String], access: &StoreAccess) -> Gateway {
         let server = |address: &String| GatewayServer {
             address: address.clone(),
-            dial: Arc::clone(&access.dial),
+            access: access.clone(),
             idle: Mutex::default(),
         };
         Gateway {
             servers: servers.iter().map(server).collect(),
             preferred: AtomicUsize::new(0),
             hedges: Hedges::new(),
-            login: access.login.clone(),
+            face: Arc::clone(&access.face),
             token: tokio::sync::Mutex::default(),
         }
     }
 
     /// Asks until a server answers; as the user, where there is one.
     pub(super) async fn ask(&self, question: GatewayAsk<'_>) -> Result<Value, NoJson> {
-        let Some(login) = &self.login else {
+        let Some(login) = self.face.login() else {
             return self.ask_some(question).await;
         };
-        let token = self.token(login, None, question.until).await?;
+        let token = self.token(&login, None, question.until).await?;
         let as_user = |token| GatewayAsk {
             token: Some(token),
             ..question
@@ -163,7 +165,7 @@ impl Gateway {
         match self.ask_some(as_user(&token)).await {
             // Tokens end after minutes, and with the server that gave them.
             Err(NoJson::Stranger(_)) => {
-                let newer = self.token(login, Some(&token), question.until).await?;
+                let newer = self.token(&login, Some(&token), question.until).await?;
                 self.ask_some(as_user(&newer)).await
             }
             answered => answered,
@@ -179,8 +181,9 @@ impl Gateway {
     ) -> Result<String, NoJson> {
         // Held until etcd has answered: others wait for the same token.
         let mut kept = self.token.lock().await;
-        if let Some(token) = kept.as_deref().filter(|token| Some(*token) != old) {
-            return Ok(token.to_owned());
+        let own = kept.as_ref().filter(|(of, _)| of == login);
+        if let Some((_, token)) = own.filter(|(_, token)| Some(token.as_str()) != old) {
+            return Ok(token.clone());
         }
         let body = json!({"name": login.user, "password": login.password});
         let question = GatewayAsk {
@@ -197,7 +200,7 @@ impl Gateway {
                 "etcd gives the user no token: is its authentication on?".to_owned(),
             )
         })?;
-        *kept = Some(token.to_owned());
+        *kept = Some((login.clone(), token.to_owned()));
         Ok(token.to_owned())
     }
 
@@ -209,7 +212,7 @@ impl Gateway {
             return asked.await;
         }
         let second = self.ask_in_turn(question, first + 1);
-        self.hedges.race(asked, second).await
+        self.hedges.race(HEDGE_AFTER, asked, second).await
     }
 
     /// Asks one server after the other, `first` first, until one answers.
@@ -270,7 +273,14 @@ impl GatewayServer {
     async fn ask(&self, question: &GatewayAsk<'_>) -> Result<Value, Missed> {
         let body = Bytes::from(question.body.to_string());
         loop {
+            let renewals = self.access.face.renewals();
             let idle = self.idle.lock().expect("no holder panics").pop();
+            let idle = match idle {
+                // It was opened with what the front door showed before.
+                Some((before, _)) if before != renewals => continue,
+                Some((_, idle)) => Some(idle),
+                None => None,
+            };
             let was_idle = idle.is_some();
             let mut connection = match idle {
                 Some(idle) => idle,
@@ -306,7 +316,7 @@ impl GatewayServer {
             let status = response.status().as_u16();
             let mut idle = self.idle.lock().expect("no holder panics");
             if idle.len() < IDLE_MAX {
-                idle.push(connection);
+                idle.push((renewals, connection));
             }
             drop(idle);
             let answer: Value = serde_json::from_slice(&text).map_err(|_| {
@@ -324,7 +334,7 @@ impl GatewayServer {
     async fn connect(&self, until: Instant) -> Result<GatewayLink, Missed> {
         let unsent = |error: &dyn std::fmt::Display| Missed::Unsent(error.to_string());
         let left = until.saturating_duration_since(Instant::now());
-        let opening = self.dial.dial(&self.address);
+        let opening = self.access.dial.dial(&self.address);
         let opened = tokio::time::timeout(left.min(CONNECT_TIMEOUT), opening).await;
         let stream = match opened {
             Ok(stream) => stream.map_err(|error| unsent(&error))?,

@@ -1,5 +1,8 @@
 //! Metrics of the engine behind a front door.
 //!
+//! Invariants
+//! 1. A bound stands beside what it bounds.
+//!
 //! Not here: the numbers themselves (`front/gauges.rs`).
 
 use super::page::{MetricsPage, add};
@@ -37,6 +40,22 @@ pub(super) fn page(page: &mut MetricsPage<'_>, desk: &FrontDesk) -> fmt::Result 
     ];
     for (name, help, value) in gauges {
         page.gauge(name, help, value)?;
+    }
+    let (renewed, refused) = desk.papers.readings();
+    let readings = [
+        (
+            "front_files_renewed",
+            "Readings of the files for the engine after the first that were of use.",
+            renewed,
+        ),
+        (
+            "front_files_refused",
+            "Readings of those files that were of no use: the ones before stayed in force.",
+            refused,
+        ),
+    ];
+    for (name, help, value) in readings {
+        page.counter(name, help, value)?;
     }
     let mut family = page.0.encode_descriptor(
         "front_seconds",

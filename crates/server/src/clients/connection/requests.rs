@@ -359,8 +359,11 @@ impl Connection {
 
     fn answer_status(&mut self, style: Style) {
         let phase = self.lane.phase();
-        let status = if phase == Phase::Serving { 200 } else { 503 };
+        let is_restoring = self.lane.shared.import.is_under_way();
+        let serves = phase == Phase::Serving && !is_restoring;
+        let status = if serves { 200 } else { 503 };
         let page = match phase {
+            Phase::Serving if is_restoring => "restoring\n",
             Phase::Serving => "serving\n",
             Phase::Starting => "starting\n",
             Phase::Draining | Phase::Stopped => "draining\n",
@@ -400,7 +403,7 @@ impl Connection {
         };
         if let Some(value_len) = whole {
             if is_tokens(stored_key)
-                && let Err(refusal) = check_tokens(&rest[..value_len])
+                && let Err(refusal) = self.check_tokens(&rest[..value_len])
             {
                 return match self.has_waiting() {
                     true => self.those_in_front(),
@@ -612,7 +615,7 @@ impl Connection {
         // Waiting for the client is no stage of ours.
         watch.restart();
         if is_tokens(key.as_stored())
-            && let Err(refusal) = check_tokens(&value.bytes)
+            && let Err(refusal) = self.check_tokens(&value.bytes)
         {
             let status = status::write_refusal(self.socket.out(), terms.style, &refusal);
             self.lane.finish(OpLabel::Put, status);
@@ -670,6 +673,17 @@ impl Connection {
             entity.timeout_ms = (left_ms as u32).max(1);
         }
     }
+
+    /// A table that no node could read, or that this one could not keep to, is not stored.
+    fn check_tokens(&self, bytes: &[u8]) -> Result<(), Refusal> {
+        if bytes.len() > TOKENS_BYTES_MAX {
+            return Err(Refusal::value_too_large(TOKENS_BYTES_MAX as u64));
+        }
+        let parsed = TokenTable::parse(bytes);
+        let table = parsed.map_err(|sentence| Refusal::new(400, "bad-tokens", sentence))?;
+        let desk = self.lane.shared.front.as_ref();
+        desk.map_or(Ok(()), |desk| desk.check_table(&table))
+    }
 }
 
 /// Does the path want a token where there are tokens? Members have their own proof, and a probe may ask whether it is
@@ -683,17 +697,6 @@ fn is_guarded(path: &[u8]) -> bool {
 fn no_tokens() -> Refusal {
     let sentence = "this node asks for no tokens: start it with --root-token-file";
     Refusal::new(409, "no-tokens", sentence)
-}
-
-/// A table that no node could read is not stored.
-fn check_tokens(bytes: &[u8]) -> Result<(), Refusal> {
-    if bytes.len() > TOKENS_BYTES_MAX {
-        return Err(Refusal::value_too_large(TOKENS_BYTES_MAX as u64));
-    }
-    let parsed = TokenTable::parse(bytes);
-    parsed
-        .map(|_| ())
-        .map_err(|sentence| Refusal::new(400, "bad-tokens", sentence))
 }
 
 fn op_of_entity(op: EntityOp) -> OpLabel {

@@ -1,0 +1,142 @@
+//! The statements that requests of clients become: each server prepares each of them once.
+//!
+//! Invariants
+//! 1. A statement's text is the same for every request: what differs is a value. So the number of
+//!    prepared statements is the number of `CqlOrder`s, here and in Cassandra.
+//!
+//! Not here: statements of the start, which are sent as text (`mod.rs`); their ids (`pool.rs`).
+
+use std::array;
+
+/// A statement, by its use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(super) enum CqlOrder {
+    /// Shows the record of a key.
+    Show,
+    /// Shows the records of some keys.
+    ShowMany,
+    /// Notes a key for scans.
+    List,
+    /// Writes a record where none is.
+    Create,
+    /// Writes a record over one version.
+    Replace,
+    /// Deletes one version of a record.
+    Delete,
+    /// Shows the next keys of some buckets.
+    Keys,
+    /// Those below an end.
+    KeysTo,
+    /// From the end.
+    KeysBack,
+    /// From an end that is given.
+    KeysBackTo,
+}
+
+impl CqlOrder {
+    pub(super) const ALL: [CqlOrder; 10] = [
+        CqlOrder::Show,
+        CqlOrder::ShowMany,
+        CqlOrder::List,
+        CqlOrder::Create,
+        CqlOrder::Replace,
+        CqlOrder::Delete,
+        CqlOrder::Keys,
+        CqlOrder::KeysTo,
+        CqlOrder::KeysBack,
+        CqlOrder::KeysBackTo,
+    ];
+
+    /// The one for keys of a range.
+    pub(super) fn keys(has_end: bool, is_reverse: bool) -> CqlOrder {
+        match (has_end, is_reverse) {
+            (false, false) => CqlOrder::Keys,
+            (true, false) => CqlOrder::KeysTo,
+            (false, true) => CqlOrder::KeysBack,
+            (true, true) => CqlOrder::KeysBackTo,
+        }
+    }
+
+    /// Its text; `KS` stands for the keyspace. An update leaves no row behind whose cells have
+    /// ended; an insertion would.
+    fn text(self) -> &'static str {
+        match self {
+            CqlOrder::Show => "SELECT version, value FROM KS.records WHERE key = ?",
+            CqlOrder::ShowMany => "SELECT key, version, value FROM KS.records WHERE key IN ?",
+            CqlOrder::List => "INSERT INTO KS.keys (bucket, key) VALUES (?, ?)",
+            CqlOrder::Create => {
+                "UPDATE KS.records USING TTL ? SET version = ?, value = ? WHERE key = ? IF version = null"
+            }
+            CqlOrder::Replace => {
+                "UPDATE KS.records USING TTL ? SET version = ?, value = ? WHERE key = ? IF version = ?"
+            }
+            CqlOrder::Delete => "DELETE FROM KS.records WHERE key = ? IF version = ?",
+            CqlOrder::Keys => {
+                "SELECT bucket, key FROM KS.keys WHERE bucket IN ? AND key >= ? PER PARTITION LIMIT ?"
+            }
+            CqlOrder::KeysTo => {
+                "SELECT bucket, key FROM KS.keys WHERE bucket IN ? AND key >= ? AND key < ? \
+                 PER PARTITION LIMIT ?"
+            }
+            CqlOrder::KeysBack => {
+                "SELECT bucket, key FROM KS.keys WHERE bucket IN ? AND key >= ? \
+                 ORDER BY key DESC PER PARTITION LIMIT ?"
+            }
+            CqlOrder::KeysBackTo => {
+                "SELECT bucket, key FROM KS.keys WHERE bucket IN ? AND key >= ? AND key < ? \
+                 ORDER BY key DESC PER PARTITION LIMIT ?"
+            }
+        }
+    }
+}
+
+/// The texts for one keyspace.
+#[derive(Debug)]
+pub(super) struct CqlTexts([String; CqlOrder::ALL.len()]);
+
+impl CqlTexts {
+    pub(super) fn new(keyspace: &str) -> CqlTexts {
+        CqlTexts(array::from_fn(|at| {
+            in_keyspace(CqlOrder::ALL[at].text(), keyspace)
+        }))
+    }
+
+    pub(super) fn of(&self, order: CqlOrder) -> &str {
+        &self.0[order as usize]
+    }
+}
+
+/// A text with `KS.` in it, for one keyspace.
+pub(super) fn in_keyspace(text: &str, keyspace: &str) -> String {
+    text.replace("KS.", &format!("{keyspace}."))
+}
+
+/// A list, as a value.
+pub(super) fn list<'a>(items: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut out = (items.len() as i32).to_be_bytes().to_vec();
+    for item in items {
+        out.extend_from_slice(&(item.len() as i32).to_be_bytes());
+        out.extend_from_slice(item);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_order_finds_its_own_text() {
+        let texts = CqlTexts::new("house");
+        for order in CqlOrder::ALL {
+            let text = texts.of(order);
+            assert_eq!(text, order.text().replace("KS.", "house."), "{order:?}");
+            assert!(text.contains("house.") && !text.contains("KS"), "{text}");
+        }
+        assert_eq!(
+            list([&b"a"[..], b""].into_iter()),
+            b"\0\0\0\x02\0\0\0\x01a\0\0\0\0"
+        );
+    }
+}
