@@ -1,7 +1,7 @@
 //! The admin ports that a backup reads and a restore writes.
 //!
 //! ```text
-//! --admin URL,URL ─► AdminNode, one for each ─► checkpoint, part, release │ standing, begin, page, finish
+//! --admin URL,URL ─► AdminNode, one for each ─► checkpoint, part, release │ standing, begin, page, settle, finish
 //! ```
 //!
 //! Invariants
@@ -68,6 +68,8 @@ pub(crate) struct RestoreStanding {
     pub(crate) node: u128,
     pub(crate) place: NodePlace,
     pub(crate) is_empty: bool,
+    /// Does it know the step before the end? A release before that one does not say so.
+    pub(crate) settles: bool,
     /// Of the last restore: its id, is it finished, and the position.
     pub(crate) restore: Option<(u128, bool, Vec<u8>)>,
 }
@@ -309,6 +311,7 @@ impl AdminNode {
                 node: manifest::digits(&page["node"])?,
                 place: self.place(&page)?,
                 is_empty: page["empty"].as_bool()?,
+                settles: page["settles"].as_bool().unwrap_or(false),
                 restore: match &page["restore"] {
                     Value::Null => None,
                     it => Some(restore(it)?),
@@ -342,9 +345,18 @@ impl AdminNode {
         self.taken(Method::PUT, "/v0/restore/page", page).await
     }
 
-    /// Everything was sent, up to `position`.
+    /// Everything was sent, up to `position`: the node makes it durable, and lets no client in yet.
+    pub(crate) async fn settle(&self, id: u128, position: &[u8]) -> Result<(), PageRefusal> {
+        self.end("settle", id, position).await
+    }
+
+    /// The node lets clients in.
     pub(crate) async fn finish(&self, id: u128, position: &[u8]) -> Result<(), PageRefusal> {
-        let path = format!("/v0/restore/finish?id={id:032x}");
+        self.end("finish", id, position).await
+    }
+
+    async fn end(&self, step: &str, id: u128, position: &[u8]) -> Result<(), PageRefusal> {
+        let path = format!("/v0/restore/{step}?id={id:032x}");
         let position = Bytes::copy_from_slice(position);
         self.taken(Method::POST, &path, position).await
     }
@@ -354,7 +366,8 @@ impl AdminNode {
         let answer = answer.map_err(PageRefusal::Failed)?;
         match answer.status.as_u16() {
             200..300 => Ok(()),
-            412 => Err(PageRefusal::Behind(self.refused(&answer))),
+            // 404: an older release runs there since it was asked where it stands.
+            404 | 412 => Err(PageRefusal::Behind(self.refused(&answer))),
             _ => Err(PageRefusal::Failed(self.refused(&answer))),
         }
     }

@@ -1,9 +1,9 @@
 //! `dendra restore`: a backup into an empty node or cluster.
 //!
 //! ```text
-//! standing of all members ─► begin: their clocks above everything ─► page, page … to each ─► finish
-//!        ▲                                                             │ a member lacks some of it
-//!        └──────── another round, behind the lowest position ──────────┘
+//! standing of all members ─► begin: their clocks above everything ─► page, page … to each ─► settle ─► finish
+//!        ▲                                                             │ a member lacks some of it  │
+//!        └──────── another round, behind the lowest position ──────────┴───────────────────────────┘
 //! ```
 //!
 //! Invariants
@@ -13,7 +13,9 @@
 //! 3. Nothing is written before every member was asked and every one is empty, or has this restore.
 //! 4. A member that starts again in the middle ends no restore: the next round sends what it lacks.
 //!    Rounds that bring nothing forward are bounded by `STANDSTILLS_MAX`.
-//! 5. The table of tokens is left out unless it is asked for: a token that was revoked since then
+//! 5. No member is told to let clients in before every one has settled: has all of its records in
+//!    tables, where the others find them. Members of an older release cannot settle, and end first.
+//! 6. The table of tokens is left out unless it is asked for: a token that was revoked since then
 //!    would open again.
 //!
 //! Not here: how pages travel (`sending.rs`), a node's work on a page (crate `server`).
@@ -56,6 +58,40 @@ pub(crate) struct Restored {
     pub(crate) was_done: bool,
 }
 
+/// Members that have not ended the restore.
+struct OpenMembers<'a> {
+    /// The lowest of their positions.
+    behind: Vec<u8>,
+    /// Those that know `settle`.
+    settling: Vec<&'a AdminNode>,
+    /// Those of an older release.
+    older: Vec<&'a AdminNode>,
+}
+
+impl<'a> OpenMembers<'a> {
+    /// Those of `nodes`, by their answers to the begin; `None` when all have ended.
+    fn of(nodes: &'a [AdminNode], begun: &[RestoreStanding]) -> Option<OpenMembers<'a>> {
+        let (mut behind, mut settling, mut older) = (None, Vec::new(), Vec::new());
+        for (node, standing) in nodes.iter().zip(begun) {
+            let position = match &standing.restore {
+                Some((_, true, _)) => continue,
+                Some((_, false, position)) => position.as_slice(),
+                None => b"",
+            };
+            behind = Some(behind.map_or(position, |least: &[u8]| least.min(position)));
+            match standing.settles {
+                true => settling.push(node),
+                false => older.push(node),
+            }
+        }
+        Some(OpenMembers {
+            behind: behind?.to_vec(),
+            settling,
+            older,
+        })
+    }
+}
+
 /// A restore that is under way.
 struct Undertaking<'a> {
     repository: &'a Arc<Repository>,
@@ -90,21 +126,21 @@ pub(crate) async fn restore(
     // Where the last round began, and how many began there.
     let mut began: (Option<Vec<u8>>, u32) = (None, 0);
     loop {
-        let Some((behind, members)) = undertaking.begin().await? else {
+        let Some(open) = undertaking.begin().await? else {
             // Behind the first round it was this command that had finished it.
             undertaking.restored.was_done = began.0.is_none();
             return Ok(undertaking.restored);
         };
         began = match began {
-            (Some(last), count) if last == behind => (Some(last), count + 1),
-            _ => (Some(behind.clone()), 1),
+            (Some(last), count) if last == open.behind => (Some(last), count + 1),
+            _ => (Some(open.behind.clone()), 1),
         };
         nodes.iter().for_each(AdminNode::await_restarts);
-        match undertaking.round(behind.clone(), &members).await {
+        match undertaking.round(&open).await {
             Ok(()) => return Ok(undertaking.restored),
             Err(RoundEnd::Failed(failure)) => return Err(failure),
             Err(RoundEnd::Behind(failure)) if began.1 >= STANDSTILLS_MAX => {
-                let (rounds, at) = (began.1, show_position(&behind));
+                let (rounds, at) = (began.1, show_position(&open.behind));
                 let sentence = format!(
                     "{}; {rounds} tries in a row began {at} and brought nothing forward",
                     failure.sentence
@@ -127,9 +163,8 @@ fn show_position(behind: &[u8]) -> String {
 }
 
 impl<'a> Undertaking<'a> {
-    /// Asks all members where they stand, and begins or goes on: behind which key, and the members
-    /// that are not finished. `None` when all are.
-    async fn begin(&self) -> Result<Option<(Vec<u8>, Vec<&'a AdminNode>)>, Failure> {
+    /// Asks all members where they stand, and begins or goes on. `None` when all have ended.
+    async fn begin(&self) -> Result<Option<OpenMembers<'a>>, Failure> {
         let (id, order, nodes) = (self.id, self.order, self.nodes);
         let patience = EpochPatience::new();
         let standings = loop {
@@ -146,46 +181,57 @@ impl<'a> Undertaking<'a> {
         let hlc = self.manifest.hlc.max(open.map_err(unreadable)?.hlc());
         let begun = join_all(nodes.iter().map(|node| node.begin(id, hlc))).await;
         let begun: Vec<RestoreStanding> = begun.into_iter().collect::<Result<_, _>>()?;
-        let positions: Vec<&[u8]> = begun
-            .iter()
-            .filter_map(|it| it.restore.as_ref())
-            .filter(|(_, is_finished, _)| !is_finished)
-            .map(|(_, _, position)| position.as_slice())
-            .collect();
-        let Some(behind) = positions.iter().min().map(|it| it.to_vec()) else {
+        let Some(open) = OpenMembers::of(nodes, &begun) else {
             return Ok(None);
         };
-        if !behind.is_empty() {
-            let note = format!("going on {}", show_position(&behind));
+        if !open.behind.is_empty() {
+            let note = format!("going on {}", show_position(&open.behind));
             self.console.note(&note);
         }
-        let open = nodes.iter().zip(&begun);
-        let open = open
-            .filter(|(_, it)| it.restore.as_ref().is_none_or(|(_, is_done, _)| !is_done))
-            .map(|(node, _)| node);
-        Ok(Some((behind, open.collect())))
+        let older = begun.iter().filter(|it| !it.settles);
+        let older: Vec<&str> = older.map(|it| it.place.url.as_str()).collect();
+        if older.len() > 1 && !open.older.is_empty() {
+            self.console.note(&format!(
+                "keep clients away until this command has ended: {} run an older release, and one \
+                 that has ended may tell a key as missing that another one has",
+                older.join(" and ")
+            ));
+        }
+        Ok(Some(open))
     }
 
-    /// Sends everything behind `behind` to `members`, and ends the restore.
-    async fn round(&mut self, behind: Vec<u8>, members: &[&AdminNode]) -> Result<(), RoundEnd> {
+    /// Sends everything that they lack to the members that are open, and ends the restore.
+    async fn round(&mut self, open: &OpenMembers<'_>) -> Result<(), RoundEnd> {
         let (id, order) = (self.id, self.order);
-        let walk = MergedWalk::open(self.repository, self.manifest, &order.prefix, &behind);
+        let walk = MergedWalk::open(self.repository, self.manifest, &order.prefix, &open.behind);
         let source = PageSource {
             walk: walk.map_err(unreadable)?,
             id,
-            behind,
+            behind: open.behind.clone(),
             with_tokens: order.with_tokens,
             counted: std::mem::take(&mut self.counted),
         };
         let pace = order.bytes_per_second;
-        let (sent, ended) = sending::send(source, members, pace, self.console).await;
+        let members: Vec<&AdminNode> = open.settling.iter().chain(&open.older).copied().collect();
+        let (sent, ended) = sending::send(source, &members, pace, self.console).await;
         self.counted = sent.counted;
         self.restored.values += sent.values;
         self.restored.tombstones += sent.tombstones;
         self.restored.bytes += sent.bytes;
-        let position = ended?;
-        let finished = join_all(self.nodes.iter().map(|node| node.finish(id, &position))).await;
-        finished.into_iter().collect::<Result<(), PageRefusal>>()?;
+        self.end(open, &ended?).await?;
+        Ok(())
+    }
+
+    /// Lets clients in, once every member has settled. An older member settles when it ends: so it
+    /// goes before the others, and then it finds all records of those.
+    async fn end(&self, open: &OpenMembers<'_>, position: &[u8]) -> Result<(), PageRefusal> {
+        let id = self.id;
+        let settled = join_all(open.settling.iter().map(|node| node.settle(id, position)));
+        settled.await.into_iter().collect::<Result<(), _>>()?;
+        for members in [&open.older, &open.settling] {
+            let ended = join_all(members.iter().map(|node| node.finish(id, position)));
+            ended.await.into_iter().collect::<Result<(), _>>()?;
+        }
         Ok(())
     }
 }

@@ -53,7 +53,10 @@ pub(super) fn status(page: &Value) -> Option<String> {
             word(&member["url"]),
             word(&member["zone"]),
             number(&member["weight"]),
-            word(&member["status"]),
+            match member["restoring"].as_bool() {
+                Some(true) => "restoring".to_owned(),
+                Some(false) | None => word(&member["status"]),
+            },
             if member["up"].as_bool()? { "yes" } else { "no" }.to_owned(),
             number(&member["epoch"]),
             number(&member["positions"]),
@@ -381,6 +384,17 @@ mod tests {
         assert_eq!(column(lines[3], "member"), column(lines[2], "status"));
         assert_eq!(column(lines[4], "joining"), column(lines[2], "status"));
         assert_eq!(lines[5..], ["", "no plan is under way at epoch 7"]);
+    }
+
+    #[test]
+    fn a_member_into_which_a_backup_is_restored_is_shown_as_such() {
+        let mut page = page(&Value::Null);
+        for (restoring, shown) in [(json!(true), "restoring"), (Value::Null, "member")] {
+            page["members"][0]["restoring"] = restoring;
+            let text = status(&page).expect("a status");
+            let line = text.lines().nth(3).expect("a member");
+            assert_eq!(line.split_whitespace().nth(4), Some(shown), "{line}");
+        }
     }
 
     #[test]

@@ -233,6 +233,11 @@ impl Cluster {
         }
     }
 
+    /// How the others know a member.
+    pub(crate) fn url(&self, index: usize) -> &str {
+        &self.urls[index]
+    }
+
     pub(crate) fn child(&self, index: usize) -> &Child {
         self.children[index].as_ref().expect("it runs")
     }

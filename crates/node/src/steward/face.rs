@@ -222,6 +222,9 @@ pub struct MemberState {
     pub load_bytes_per_second: Option<u64>,
     /// Its disk has no room for values.
     pub is_disk_full: bool,
+    /// Is a backup being restored there? `None` until it told about this epoch, and before
+    /// `ClusterVersion::HORIZONS` is in force.
+    pub is_restoring: Option<bool>,
 }
 
 /// How far the plan under way is.

@@ -323,6 +323,7 @@ impl Steward {
     }
 
     fn news(&self, member: MemberId) -> MemberNews {
+        let is_restoring = self.is_restoring(member);
         if member == self.me.member {
             return MemberNews {
                 is_up: true,
@@ -331,6 +332,7 @@ impl Steward {
                 release: Some(self.release.clone()),
                 versions: Some(self.versions),
                 is_disk_full: self.full_since_us.is_some(),
+                is_restoring,
             };
         }
         let view = self.peers.of(member).cloned().unwrap_or_default();
@@ -341,6 +343,7 @@ impl Steward {
             release: view.release,
             versions: view.versions,
             is_disk_full: view.full_since_us.is_some(),
+            is_restoring,
         }
     }
 

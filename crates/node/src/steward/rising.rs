@@ -69,6 +69,12 @@ impl Steward {
         Some(news)
     }
 
+    /// Is a backup being restored at a member? `None` until it told about this epoch.
+    pub(super) fn is_restoring(&self, member: MemberId) -> Option<bool> {
+        let news = self.forget_news(self.record(), member)?;
+        Some(matches!(news, Err(HeldBack::Restore)))
+    }
+
     /// The own news, for a progress.
     pub(super) fn own_forget_news(&self) -> Option<ForgetNews> {
         self.forget_news(self.record(), self.me.member)

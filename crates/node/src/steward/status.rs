@@ -22,6 +22,7 @@ pub(super) struct MemberNews {
     pub(super) release: Option<String>,
     pub(super) versions: Option<ClusterVersions>,
     pub(super) is_disk_full: bool,
+    pub(super) is_restoring: Option<bool>,
 }
 
 /// Wall clock, and when the plan was learnt.
@@ -91,6 +92,7 @@ fn state(
         loaded_bytes: news.gauges.map(|gauges| gauges.loaded_bytes),
         load_bytes_per_second: news.gauges.map(|gauges| gauges.bytes_per_second),
         is_disk_full: news.is_disk_full,
+        is_restoring: news.is_restoring,
     }
 }
 

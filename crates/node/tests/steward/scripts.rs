@@ -751,11 +751,17 @@ fn damage_takes_a_confirmation_back() {
         town.forgets(0, None, CLOCK);
         town.pass(6_000_000);
         assert!(all_at(&town, epoch));
-        assert_eq!(town.status(2).horizons.held[0].code, code);
+        let status = town.status(2);
+        assert_eq!(status.horizons.held[0].code, code);
+        let restoring = status.members.iter().map(|it| it.is_restoring);
+        let expected = [false, code == "restoring", false].map(Some);
+        assert!(restoring.eq(expected), "{code}: {:?}", status.members);
     }
     town.forgets(1, None, CLOCK);
     town.pass(1_000_000);
     assert!(all_at(&town, epoch + 1));
+    let restoring = town.status(2).members[1].is_restoring;
+    assert_eq!(restoring, None, "it has not told about this epoch");
 }
 
 #[test]

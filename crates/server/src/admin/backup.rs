@@ -7,7 +7,8 @@
 //! GET    /v0/restore                                     200: how far a restore is, is the store empty
 //! POST   /v0/restore?id=&hlc=                            200: begun, or goes on
 //! PUT    /v0/restore/page                                200: the page is taken
-//! POST   /v0/restore/finish?id=                          200; the body: the last key that was sent
+//! POST   /v0/restore/settle?id=                          200: all of it is in tables; the body: the last key that was sent
+//! POST   /v0/restore/finish?id=                          200: clients are let in; the body as of settle
 //! 400 unusable   404 gone   409 not empty, another restore   412 a page is missing, or the begin   500 failed   503 try again   507 disk full
 //! ```
 //!
@@ -16,7 +17,7 @@
 //! 2. A member keeps a record if it is one of its owners, and says nothing of the others.
 //! 3. Pages in memory are bounded: `RESTORE_PAGES_BYTES_MAX`, each at most `PAGE_BYTES_MAX`.
 //!
-//! Not here: checkpoints (`disk/checkpoints.rs`), the way into the store (`disk/import.rs`).
+//! Not here: checkpoints (`disk/checkpoints.rs`), the way into the store (`disk/import/`).
 //! See: docs/format/backup.md, docs/api.md, section "Admin plane".
 
 use crate::disk::checkpoints::{Checkpoint, NoCheckpoint};
@@ -65,6 +66,7 @@ pub(super) fn routes(node: &ServedNode) -> Router {
         .route("/v0/checkpoints/{id}/{file}", get(read))
         .route("/v0/restore", get(standing).post(begin))
         .route("/v0/restore/page", put(page))
+        .route("/v0/restore/settle", post(settle))
         .route("/v0/restore/finish", post(finish))
         .with_state(desk)
 }
@@ -314,6 +316,11 @@ fn not_imported(why: NotImported) -> NoAnswer {
     }
 }
 
+/// A raw key in hexadecimal.
+pub(super) fn digits_of(key: &[u8]) -> String {
+    key.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn state_page(shared: &Shared, state: Option<&RestoreState>, is_empty: bool) -> Value {
     let restore = state.map(|state| {
         json!({
@@ -321,13 +328,15 @@ fn state_page(shared: &Shared, state: Option<&RestoreState>, is_empty: bool) -> 
             "finished": state.is_finished,
             "hlc": format!("{:x}", state.hlc),
             "pages": state.pages,
-            "position": state.position.iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
+            "position": digits_of(&state.position),
         })
     });
     json!({
         "node": format!("{:032x}", shared.engine.identity().node),
         "cluster": place(shared),
         "empty": is_empty,
+        // A release without this word knows no `settle`.
+        "settles": true,
         "restore": restore,
     })
 }
@@ -493,29 +502,46 @@ fn copies_here(shared: &Shared, raw_key: &[u8], copies: u8) -> Option<u8> {
     layout.owns(cluster.me, partition, copies).then_some(copies)
 }
 
+async fn settle(
+    State(desk): State<Arc<BackupDesk>>,
+    Query(query): Query<HashMap<String, String>>,
+    body: Body,
+) -> Response {
+    let settled = at_the_end(&desk, &query, body, |shared, id, position| {
+        let settled = on_road(shared, |road| shared.import.settle(road, id, position))?;
+        tracing::info!(id = format!("{id:032x}"), "a restore is settled here");
+        Ok(settled)
+    });
+    answer(settled.await, StatusCode::OK)
+}
+
 async fn finish(
     State(desk): State<Arc<BackupDesk>>,
     Query(query): Query<HashMap<String, String>>,
     body: Body,
 ) -> Response {
+    let finished = at_the_end(&desk, &query, body, |shared, id, position| {
+        let finished = on_road(shared, |road| shared.import.finish(road, id, position))?;
+        tracing::info!(id = format!("{id:032x}"), "a restore is finished");
+        Ok(finished)
+    });
+    answer(finished.await, StatusCode::OK)
+}
+
+/// A step behind the last page, whose key is the body.
+async fn at_the_end(
+    desk: &BackupDesk,
+    query: &HashMap<String, String>,
+    body: Body,
+    step: fn(&Shared, u128, &[u8]) -> Result<RestoreState, NotImported>,
+) -> Result<Value, NoAnswer> {
     let position = axum::body::to_bytes(body, KEY_BYTES_MAX).await;
-    let asked = || -> Result<_, NoAnswer> {
-        let position = position
-            .map_err(|_| unusable("the body is the key behind which nothing more comes."))?;
-        Ok((serving(&desk)?, hexadecimal(&query, "id")?, position))
-    };
-    let finished = match asked() {
-        Ok((shared, id, position)) => {
-            blocking(move || {
-                let finished = on_road(&shared, |road| shared.import.finish(road, id, &position));
-                finished.map_err(not_imported)?;
-                tracing::info!(id = format!("{id:032x}"), "a restore is finished");
-                let state = shared.import.state();
-                Ok(state_page(&shared, state.as_ref(), false))
-            })
-            .await
-        }
-        Err(refused) => Err(refused),
-    };
-    answer(finished, StatusCode::OK)
+    let position =
+        position.map_err(|_| unusable("the body is the key behind which nothing more comes."))?;
+    let (shared, id) = (serving(desk)?, hexadecimal(query, "id")?);
+    blocking(move || {
+        let state = step(&shared, id, &position).map_err(not_imported)?;
+        Ok(state_page(&shared, Some(&state), false))
+    })
+    .await
 }

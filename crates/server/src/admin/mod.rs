@@ -548,12 +548,16 @@ async fn style() -> Response {
 
 async fn status(State(plane): State<Arc<Plane>>) -> Response {
     let phase = plane.phase.now();
+    let shared = plane.shared.get();
+    let of_no_use = shared.and_then(|shared| shared.of_no_use());
     let mut page = serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "phase": phase.as_str(),
-        "ready": phase == Phase::Serving,
+        "phase": shared.map_or(phase.as_str(), |shared| shared.phase_in_a_word()),
+        "ready": phase == Phase::Serving && of_no_use.is_none(),
+        "why": of_no_use,
     });
-    if let (Some(shared), Some(page)) = (plane.shared.get(), page.as_object_mut()) {
+    if let (Some(shared), Some(page)) = (shared, page.as_object_mut()) {
+        page.insert("restore".to_owned(), restore(shared));
         page.insert("node".to_owned(), node(shared));
         page.insert("engine".to_owned(), engine(shared));
         page.insert("queues".to_owned(), queues(shared));
@@ -566,6 +570,19 @@ async fn status(State(plane): State<Arc<Plane>>) -> Response {
     }
     let page = format!("{page:#}\n");
     ([(header::CONTENT_TYPE, "application/json")], page).into_response()
+}
+
+/// How far the restore is that is under way.
+fn restore(shared: &Shared) -> serde_json::Value {
+    let progress = shared.import.progress().map(|progress| {
+        serde_json::json!({
+            "id": format!("{:032x}", progress.id),
+            "position": backup::digits_of(&progress.position),
+            "records": progress.records,
+            "bytes": progress.bytes,
+        })
+    });
+    progress.into()
 }
 
 fn node(shared: &Shared) -> serde_json::Value {

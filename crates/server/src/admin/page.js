@@ -55,6 +55,11 @@ function rates(of) {
 function show(status) {
   byId('version').textContent = status.version || '';
   byId('phase').textContent = status.phase;
+  byId('why').textContent = status.why ? `It is not ready: ${status.why}.` : '';
+  byId('restore').textContent = status.restore
+    ? `Since its start it took ${status.restore.records.toLocaleString('en')} records with ` +
+      `${status.restore.bytes.toLocaleString('en')} bytes of the restore.`
+    : '';
   const delays = samples.map(({ queues }) =>
     queues ? queues.processor.standing_delay_us / 1000 : null);
   draw('delay', [['all', delays]]);

@@ -214,7 +214,8 @@ impl Shared {
     /// Why this node is of no use although other members are there, or without the engine behind it.
     pub(crate) fn of_no_use(&self) -> Option<String> {
         if self.import.is_under_way() {
-            return Some("restoring: a part of the records is not here yet".to_owned());
+            let why = "restoring: a restore is under way, and clients wait for its end";
+            return Some(why.to_owned());
         }
         if let Some(desk) = &self.front {
             let why = desk.gauges.silence()?;
@@ -222,6 +223,14 @@ impl Shared {
         }
         let cluster = self.cluster.as_ref()?;
         cluster.shut_out().or_else(|| cluster.wrong_clock())
+    }
+
+    /// The phase for people and probes: a node that serves may still refuse all clients.
+    pub(crate) fn phase_in_a_word(&self) -> &'static str {
+        match self.phase.now() {
+            Phase::Serving if self.import.is_under_way() => "restoring",
+            phase => phase.as_str(),
+        }
     }
 
     /// Another member does not let this node in.

@@ -71,6 +71,7 @@ fn member(member: &MemberState) -> Value {
         "loaded_bytes": member.loaded_bytes,
         "load_bytes_per_second": member.load_bytes_per_second,
         "disk_full": member.is_disk_full,
+        "restoring": member.is_restoring,
     })
 }
 

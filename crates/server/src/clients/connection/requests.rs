@@ -359,8 +359,11 @@ impl Connection {
 
     fn answer_status(&mut self, style: Style) {
         let phase = self.lane.phase();
-        let status = if phase == Phase::Serving { 200 } else { 503 };
+        let is_restoring = self.lane.shared.import.is_under_way();
+        let serves = phase == Phase::Serving && !is_restoring;
+        let status = if serves { 200 } else { 503 };
         let page = match phase {
+            Phase::Serving if is_restoring => "restoring\n",
             Phase::Serving => "serving\n",
             Phase::Starting => "starting\n",
             Phase::Draining | Phase::Stopped => "draining\n",

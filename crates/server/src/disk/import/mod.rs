@@ -1,8 +1,10 @@
 //! Records of a backup on their way into this node's store, with the versions that they had.
 //!
 //! ```text
-//! begin ─► page, page … ─► finish        admin plane ─► table, table …   and then the note `restore`
-//!   │        └ what is behind the last page, in order              └ log: the position that is durable
+//! begin ─► page, page … ─► settle ─► finish    admin plane ─► table, table …   and then the note `restore`
+//!   │        │                 │        └ clients are let in           └ log: the position that is durable
+//!   │        │                 └ everything is in tables: peers find it, and no table comes any more
+//!   │        └ what is behind the last page, in order
 //!   └ the store is empty, or this restore goes on; the clock is above everything that comes
 //! ```
 //!
@@ -16,6 +18,9 @@
 //!    `RESTORE_PAGE_TIMEOUT`.
 //! 5. While one is under way no request of a client is begun here: an older record that comes later
 //!    would undo a delete, and a key that is not here yet would be told as missing.
+//! 6. Questions of peers are answered from the tables, under way or not. Behind `settle` they hold
+//!    everything up to the noted position, also after a crash: so a member that has finished may ask
+//!    one that has only settled. The note has no mark for it: it is the position that says so.
 //!
 //! Not here: HTTP and owners (`admin/restore.rs`), the bytes of a page (crate `wire`).
 //! See: docs/format/backup.md, docs/format/notes.md.
@@ -109,6 +114,13 @@ pub(crate) enum NotImported {
     Failed(String),
 }
 
+/// Records, and the bytes of their keys and values.
+#[derive(Clone, Copy, Debug, Default)]
+struct ImportSize {
+    records: u64,
+    bytes: u64,
+}
+
 #[derive(Debug, Default)]
 struct Outcomes {
     awaited: usize,
@@ -136,11 +148,11 @@ struct ImportDesk {
     taken: Vec<u8>,
     /// Everything up to this key is in whole tables: at least the noted position.
     stored: Vec<u8>,
+    /// What this process took, and how much of it is in whole tables.
+    taken_size: ImportSize,
+    stored_size: ImportSize,
     /// When something that is durable was last noted.
     noted_at: Option<Instant>,
-    /// Pages that wait for one in front of them.
-    #[cfg(test)]
-    waiting: usize,
 }
 
 impl ImportDesk {
@@ -148,12 +160,37 @@ impl ImportDesk {
     fn fall_back(&mut self, engine: &Engine) {
         engine.abandon_ingest(&mut self.open);
         self.taken.clone_from(&self.stored);
+        self.taken_size = self.stored_size;
     }
+
+    /// `None` unless a restore is under way.
+    fn progress(&self) -> Option<RestoreProgress> {
+        let noted = self.noted.as_ref().filter(|it| !it.is_finished)?;
+        Some(RestoreProgress {
+            id: noted.id,
+            position: noted.position.clone(),
+            records: self.taken_size.records,
+            bytes: self.taken_size.bytes,
+        })
+    }
+}
+
+/// A restore that is under way, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RestoreProgress {
+    pub(crate) id: u128,
+    /// Everything up to this key is durable.
+    pub(crate) position: Vec<u8>,
+    /// Records that this process took for it, and the bytes of their keys and values.
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
 }
 
 /// State that the restores of one node share.
 pub(crate) struct Import {
     desk: Mutex<ImportDesk>,
+    /// As noted, for those who may not wait for the desk; `None` unless one is under way.
+    shown: Mutex<Option<RestoreProgress>>,
     /// `taken` has changed, or which restore is under way.
     moved: Condvar,
     outcomes: Mutex<Outcomes>,
@@ -195,15 +232,17 @@ impl Import {
             .as_ref()
             .map(|state: &RestoreState| state.position.clone())
             .unwrap_or_default();
-        let is_under_way = state.as_ref().is_some_and(|state| !state.is_finished);
+        let desk = ImportDesk {
+            taken: position.clone(),
+            stored: position,
+            noted: state,
+            ..ImportDesk::default()
+        };
+        let shown = desk.progress();
         Ok(Import {
-            desk: Mutex::new(ImportDesk {
-                taken: position.clone(),
-                stored: position,
-                noted: state,
-                ..ImportDesk::default()
-            }),
-            is_under_way: AtomicBool::new(is_under_way),
+            is_under_way: AtomicBool::new(shown.is_some()),
+            shown: Mutex::new(shown),
+            desk: Mutex::new(desk),
             moved: Condvar::new(),
             outcomes: Mutex::default(),
             wake: Condvar::new(),
@@ -222,6 +261,15 @@ impl Import {
     /// Is a restore under way? Then a part of the records is not here, and clients are refused.
     pub(crate) fn is_under_way(&self) -> bool {
         self.is_under_way.load(Ordering::Acquire)
+    }
+
+    /// How far the restore is that is under way. Waits for no disk.
+    pub(crate) fn progress(&self) -> Option<RestoreProgress> {
+        self.shown.lock().expect("no holder panics").clone()
+    }
+
+    fn show(&self, desk: &ImportDesk) {
+        *self.shown.lock().expect("no holder panics") = desk.progress();
     }
 
     /// Begins restore `id`, or goes on with it. `raise` lifts the node's clock to `hlc`, and is
@@ -254,6 +302,8 @@ impl Import {
         };
         desk.taken.clear();
         desk.stored.clear();
+        desk.taken_size = ImportSize::default();
+        desk.stored_size = ImportSize::default();
         self.note(road, &mut desk, next.clone())?;
         // The first page is noted at once: a second command sees that something is here.
         desk.noted_at = None;
@@ -285,9 +335,8 @@ impl Import {
             if left.is_zero() {
                 return Err(NotImported::Gap);
             }
-            #[cfg(test)]
-            {
-                desk.waiting += 1;
+            if (road.is_poisoned)() {
+                return Err(NotImported::Busy);
             }
             let waited = self.moved.wait_timeout(desk, left);
             desk = waited.expect("no holder panics").0;
@@ -300,6 +349,7 @@ impl Import {
         if added.is_err() {
             desk.fall_back(road.engine);
         }
+        self.show(&desk);
         self.moved.notify_all();
         added
     }
@@ -316,8 +366,12 @@ impl Import {
             }
             let key = Key::user(raw_key);
             let added = road.engine.ingest(&mut desk.open, key.as_stored(), cell);
-            if added.map_err(failed)? {
+            let is_stored = added.map_err(failed)?;
+            desk.taken_size.records += 1;
+            desk.taken_size.bytes += (raw_key.len() + cell.value.len()) as u64;
+            if is_stored {
                 desk.stored = raw_key.to_vec();
+                desk.stored_size = desk.taken_size;
                 self.note_stored(road, desk, page.number)?;
             }
         }
@@ -346,32 +400,64 @@ impl Import {
         self.note(road, desk, next)
     }
 
-    /// Everything up to `position`, and so everything, was sent.
+    /// Everything up to `position`, and so everything, was sent: makes it durable and visible to
+    /// peers. Clients are still refused. A second time, and behind `finish`, nothing happens.
+    pub(crate) fn settle(
+        &self,
+        road: &Road<'_>,
+        id: u128,
+        position: &[u8],
+    ) -> Result<RestoreState, NotImported> {
+        self.settle_held(road, &mut self.desk_held(), id, position)
+    }
+
+    fn settle_held(
+        &self,
+        road: &Road<'_>,
+        desk: &mut ImportDesk,
+        id: u128,
+        position: &[u8],
+    ) -> Result<RestoreState, NotImported> {
+        let current = desk.noted.as_ref().filter(|it| it.id == id);
+        let current = current.ok_or(NotImported::NoneSuch)?.clone();
+        if current.is_finished {
+            return Ok(current);
+        }
+        if desk.taken.as_slice() < position {
+            return Err(NotImported::Gap);
+        }
+        store(road, desk).inspect_err(|_| desk.fall_back(road.engine))?;
+        if current.position == desk.stored {
+            return Ok(current);
+        }
+        let next = RestoreState {
+            position: desk.stored.clone(),
+            ..current.changed()
+        };
+        self.note(road, desk, next.clone())?;
+        Ok(next)
+    }
+
+    /// Lets clients in. What is not settled is settled before: releases that know no `settle` send
+    /// the end alone.
     pub(crate) fn finish(
         &self,
         road: &Road<'_>,
         id: u128,
         position: &[u8],
-    ) -> Result<(), NotImported> {
+    ) -> Result<RestoreState, NotImported> {
         let mut desk = self.desk_held();
-        let current = desk.noted.as_ref().filter(|it| it.id == id);
-        let current = current.ok_or(NotImported::NoneSuch)?;
-        if current.is_finished {
-            return Ok(());
+        let settled = self.settle_held(road, &mut desk, id, position)?;
+        if settled.is_finished {
+            return Ok(settled);
         }
-        if desk.taken.as_slice() < position {
-            return Err(NotImported::Gap);
-        }
-        store(road, &mut desk).inspect_err(|_| desk.fall_back(road.engine))?;
-        let current = desk.noted.as_ref().ok_or(NotImported::NoneSuch)?;
         let next = RestoreState {
             is_finished: true,
-            position: desk.stored.clone(),
-            ..current.changed()
+            ..settled.changed()
         };
-        self.note(road, &mut desk, next)?;
+        self.note(road, &mut desk, next.clone())?;
         self.moved.notify_all();
-        Ok(())
+        Ok(next)
     }
 
     /// Waits for an engine that has to catch up, as writes of clients do. What was taken stays.
@@ -419,6 +505,7 @@ impl Import {
             .store(!next.is_finished, Ordering::Release);
         desk.noted = Some(next);
         desk.noted_at = Some(Instant::now());
+        self.show(desk);
         Ok(())
     }
 
@@ -480,6 +567,7 @@ impl Import {
 fn store(road: &Road<'_>, desk: &mut ImportDesk) -> Result<(), NotImported> {
     road.engine.finish_ingest(&mut desk.open).map_err(failed)?;
     desk.stored.clone_from(&desk.taken);
+    desk.stored_size = desk.taken_size;
     Ok(())
 }
 
@@ -511,265 +599,4 @@ pub(crate) fn is_empty(engine: &Engine) -> Result<bool, Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use dendra_engine::vfs::faulty::{Call, CallFailure, FaultyVfs, Repeat};
-    use dendra_engine::vfs::mem::MemVfs;
-    use dendra_engine::{Identity, Options};
-    use std::sync::Arc;
-
-    const HLC: u64 = 1 << 57;
-
-    fn engine(vfs: &MemVfs) -> Engine {
-        let identity = Identity { node: 7, origin: 7 };
-        let options = Options::for_memory(16 << 20, 64 << 10);
-        Engine::open(Arc::new(vfs.clone()), options, identity, 1).expect("it opens")
-    }
-
-    /// Commits on the caller's thread, as the log thread does on its own.
-    fn with_road<R>(engine: &Engine, import: &Import, then: impl FnOnce(&Road<'_>) -> R) -> R {
-        std::thread::scope(|threads| {
-            let ring = || {
-                threads.spawn(|| {
-                    let mut done = Vec::new();
-                    engine.commit(&mut done).expect("the disk works");
-                    for (token, outcome) in done {
-                        assert_eq!(token, TOKEN);
-                        import.wrote(outcome);
-                    }
-                });
-            };
-            then(&Road {
-                engine,
-                ring: &ring,
-                is_poisoned: &|| false,
-                wall_ms: 1,
-            })
-        })
-    }
-
-    fn record(raw: &'static [u8], hlc: u64) -> (&'static [u8], CellRef<'static>) {
-        let version = Version {
-            hlc,
-            origin: 3,
-            rmw: 9,
-        };
-        let key = Key::user(raw);
-        (raw, CellRef::value(key.as_stored(), version, b"value"))
-    }
-
-    /// A page of restore 1.
-    fn page<'a>(
-        number: u64,
-        behind: &'a [u8],
-        records: &'a [(&'static [u8], CellRef<'static>)],
-    ) -> KeptPage<'a> {
-        KeptPage {
-            restore: 1,
-            number,
-            behind,
-            position: records.last().expect("there is one").0,
-            records,
-        }
-    }
-
-    fn found(engine: &Engine, raw: &[u8]) -> bool {
-        let found = engine.get(Key::user(raw).as_stored(), Wait::Block, |_| ());
-        found.expect("it reads") == Lookup::Cell(())
-    }
-
-    #[test]
-    fn a_restore_goes_on_behind_a_crash_where_its_note_says() {
-        let vfs = MemVfs::new();
-        let store = engine(&vfs);
-        let (first, second) = ([record(b"a", HLC), record(b"b", 5)], [record(b"c", 6)]);
-        let import = Import::open(&store).expect("nothing is there");
-        assert!(!import.is_under_way());
-        with_road(&store, &import, |road| {
-            let begun = import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
-            assert_eq!((begun.pages, begun.position.len()), (0, 0));
-            import.page(road, &page(0, b"", &first)).expect("room");
-            assert_eq!(import.state().expect("under way").position, b"b");
-            import.page(road, &page(1, b"b", &second)).expect("room");
-            assert_eq!(import.state().expect("under way").position, b"b");
-        });
-        let crashed = vfs.crash_image(&mut dendra_base::Prng::new(3));
-        let store = engine(&crashed);
-        assert!(found(&store, b"a") && found(&store, b"b") && !found(&store, b"c"));
-        let import = Import::open(&store).expect("the note is whole");
-        assert!(import.is_under_way(), "the flag comes back with the note");
-        with_road(&store, &import, |road| {
-            let third = [record(b"d", 7)];
-            let late = import.page(road, &page(2, b"c", &third));
-            assert_eq!(late, Err(NotImported::Gap), "the second page is gone");
-            assert_eq!(import.finish(road, 1, b"c"), Err(NotImported::Gap));
-            let again = import.begin(road, 1, HLC, || Err("not again".to_owned()));
-            assert_eq!(again.expect("it goes on").position, b"b");
-            let other = import.begin(road, 2, HLC, || Ok(()));
-            assert_eq!(other, Err(NotImported::Another(1)));
-            import.page(road, &page(0, b"b", &second)).expect("room");
-            import.finish(road, 1, b"c").expect("there is room");
-            import.finish(road, 1, b"c").expect("once is enough");
-            let late = import.page(road, &page(1, b"c", &third));
-            assert_eq!(late, Err(NotImported::NoneSuch));
-            let other = import.begin(road, 2, HLC, || Ok(()));
-            assert_eq!(other, Err(NotImported::NotEmpty));
-        });
-        assert!(found(&store, b"c") && !import.is_under_way());
-        let stored = first[0].1.to_owned();
-        let read = store.get(Key::user(b"a").as_stored(), Wait::Block, |cell| {
-            cell.to_owned()
-        });
-        assert_eq!(read.expect("it reads"), Lookup::Cell(stored));
-    }
-
-    #[test]
-    fn a_record_above_the_clock_of_the_restore_is_refused_and_a_page_again_changes_nothing() {
-        let store = engine(&MemVfs::new());
-        let import = Import::open(&store).expect("nothing is there");
-        with_road(&store, &import, |road| {
-            import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
-            let newer = import.page(road, &page(0, b"", &[record(b"a", HLC + 1)]));
-            assert!(matches!(newer, Err(NotImported::Wrong(_))), "{newer:?}");
-            let records = [record(b"b", HLC)];
-            import.page(road, &page(0, b"", &records)).expect("room");
-            import.page(road, &page(0, b"", &records)).expect("there");
-            // Another one, from another place, overlaps it: the rest of it is taken.
-            let wider = [record(b"a2", HLC), record(b"b", HLC), record(b"c", HLC)];
-            import.page(road, &page(0, b"a", &wider)).expect("room");
-            import.finish(road, 1, b"c").expect("room");
-        });
-        assert!(!found(&store, b"a2") && found(&store, b"b") && found(&store, b"c"));
-        assert!(import.state().expect("there").is_finished);
-        assert!(!is_empty(&store).expect("it reads"));
-    }
-
-    #[test]
-    fn a_full_disk_keeps_what_was_taken_and_the_same_page_is_taken_later() {
-        let vfs = MemVfs::new();
-        let store = engine(&vfs);
-        let import = Import::open(&store).expect("nothing is there");
-        let look = || {
-            store
-                .maintain(dendra_engine::Maintenance::Flush, 1, 1)
-                .expect("the disk works");
-        };
-        with_road(&store, &import, |road| {
-            import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
-            let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
-            import.page(road, &page(0, b"", &first)).expect("room");
-            // A page of which this node keeps nothing is taken, too.
-            let nothing = KeptPage {
-                position: b"a5",
-                records: &[],
-                ..page(1, b"a", &first)
-            };
-            import.page(road, &nothing).expect("room");
-            let used: u64 = vfs.names().iter().fold(0, |sum, name| {
-                sum + vfs.file_bytes(name).map_or(0, |bytes| bytes.len() as u64)
-            });
-            // Less than the reserve, and enough for a table.
-            vfs.set_capacity(used + store.options().reserve_bytes - 1);
-            look();
-            let full = import.page(road, &page(2, b"a5", &second));
-            assert_eq!(full, Err(NotImported::DiskFull));
-            vfs.set_capacity(u64::MAX);
-            look();
-            import.page(road, &page(2, b"a5", &second)).expect("room");
-            import.finish(road, 1, b"b").expect("room");
-        });
-        assert!(found(&store, b"a") && found(&store, b"b"));
-    }
-
-    #[test]
-    fn a_disk_that_fails_takes_back_what_was_not_noted_and_the_end_is_refused() {
-        let vfs = FaultyVfs::new(Arc::new(MemVfs::new()));
-        let identity = Identity { node: 7, origin: 7 };
-        let options = Options::for_memory(16 << 20, 64 << 10);
-        let store = Engine::open(Arc::new(vfs.clone()), options, identity, 1).expect("it opens");
-        let import = Import::open(&store).expect("nothing is there");
-        let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
-        with_road(&store, &import, |road| {
-            import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
-            import.page(road, &page(0, b"", &first)).expect("room");
-            import.page(road, &page(1, b"a", &second)).expect("room");
-            vfs.fail(
-                Call::Write,
-                vfs.calls().of(Call::Write),
-                CallFailure::NoSpace,
-                Repeat::Once,
-            );
-            assert_eq!(import.finish(road, 1, b"b"), Err(NotImported::DiskFull));
-            assert_eq!(import.finish(road, 1, b"b"), Err(NotImported::Gap));
-            let late = import.page(road, &page(2, b"b", &[record(b"c", 3)]));
-            assert_eq!(late, Err(NotImported::Gap));
-            // The next look finds room.
-            let looked = store.maintain(dendra_engine::Maintenance::Flush, 1, 1);
-            looked.expect("the disk works");
-            import.page(road, &page(1, b"a", &second)).expect("room");
-            import.finish(road, 1, b"b").expect("room");
-        });
-        assert!(found(&store, b"a") && found(&store, b"b"));
-    }
-
-    #[test]
-    fn a_page_waits_for_the_one_in_front_of_it() {
-        let store = engine(&MemVfs::new());
-        let import = Import::open(&store).expect("nothing is there");
-        let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
-        with_road(&store, &import, |road| {
-            import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
-        });
-        std::thread::scope(|threads| {
-            let (import, store, second) = (&import, &store, &second);
-            let later = threads.spawn(move || {
-                with_road(store, import, |road| {
-                    import.page(road, &page(1, b"a", second))
-                })
-            });
-            while import.desk_held().waiting == 0 && !later.is_finished() {
-                std::thread::yield_now();
-            }
-            with_road(store, import, |road| {
-                import.page(road, &page(0, b"", &first))
-            })
-            .expect("room");
-            later.join().expect("no panic").expect("it has waited");
-        });
-        with_road(&store, &import, |road| import.finish(road, 1, b"b")).expect("room");
-        assert!(found(&store, b"a") && found(&store, b"b"));
-    }
-
-    #[test]
-    fn a_disk_that_fails_behind_a_restart_takes_back_no_more_than_was_not_noted() {
-        let vfs = FaultyVfs::new(Arc::new(MemVfs::new()));
-        let open = || {
-            let identity = Identity { node: 7, origin: 7 };
-            let options = Options::for_memory(16 << 20, 64 << 10);
-            Engine::open(Arc::new(vfs.clone()), options, identity, 1).expect("it opens")
-        };
-        let store = open();
-        let import = Import::open(&store).expect("nothing is there");
-        let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
-        with_road(&store, &import, |road| {
-            import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
-            import.page(road, &page(0, b"", &first)).expect("room");
-        });
-        drop(store);
-        let store = open();
-        let import = Import::open(&store).expect("the note is whole");
-        with_road(&store, &import, |road| {
-            let next = vfs.calls().of(Call::Write);
-            vfs.fail(Call::Write, next, CallFailure::NoSpace, Repeat::Once);
-            let full = import.page(road, &page(0, b"a", &second));
-            assert_eq!(full, Err(NotImported::DiskFull));
-            let looked = store.maintain(dendra_engine::Maintenance::Flush, 1, 1);
-            looked.expect("the disk works");
-            assert_eq!(import.state().expect("under way").position, b"a");
-            // From the noted position on, as the command goes on.
-            import.page(road, &page(0, b"a", &second)).expect("room");
-            import.finish(road, 1, b"b").expect("room");
-        });
-        assert!(found(&store, b"a") && found(&store, b"b"));
-    }
-}
+mod tests;
