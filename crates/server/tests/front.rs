@@ -16,6 +16,7 @@ use dendra_base::Known;
 use dendra_server::settings::{RootToken, Settings};
 use dendra_server::{Server, StoreFiles, StorePapers};
 use dendra_stores::{DumbStore, OuterFailure};
+use dendra_wire::rights::{Grant, Quota, TokenRole, TokenTable, hash_of};
 use std::sync::Arc;
 use std::time::Instant;
 use support::{Client, Node, PATIENCE, settings};
@@ -172,13 +173,18 @@ fn a_quota_that_a_front_door_cannot_count_is_refused() {
         settings.root_token = RootToken::new(token.as_bytes());
     });
     let mut client = node.client();
-    let hash = "0".repeat(64);
-    let mut put = |quota: &str| {
-        let table = format!("dendra-tokens 2\napp write - {hash} {quota}\n");
-        let head = format!("Authorization: Bearer {token}\r\n");
+    let hash = hash_of(token.as_bytes()).expect("a token");
+    let mut put = |quota: Quota| {
+        let mut grant = Grant::of_token("app", TokenRole::Write, b"", hash);
+        grant.quota = quota;
+        let table = TokenTable::default().with(grant).expect("new").to_text();
+        let head = format!("Authorization: Bearer {token}\r\nIf-None-Match: *\r\n");
         client.ask("PUT", "/v0/tokens", &head, table.as_bytes())
     };
-    let refused = put("stored=1000");
+    let refused = put(Quota {
+        stored_bytes: Some(1_000),
+        ..Quota::NONE
+    });
     assert_eq!(refused.status, 501, "{}", refused.text());
     assert!(
         refused.text().contains("cannot count"),
@@ -186,7 +192,10 @@ fn a_quota_that_a_front_door_cannot_count_is_refused() {
         refused.text()
     );
     assert!(store.is_empty());
-    let taken = put("requests=1000");
+    let taken = put(Quota {
+        requests_per_second: Some(1_000),
+        ..Quota::NONE
+    });
     assert_eq!(taken.status, 201, "{}", taken.text());
 }
 
