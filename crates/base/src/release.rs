@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! release          knows        cluster: each member's newest      in force        raised by
-//! an early build   4 to 4       4  4  4                            4
-//! 0.1.0            4 to 5       4  5  5   (two releases work)      4
-//!                               5  5  5                            4 ─────────────► 5   `dendra cluster finalize`
-//!                  founds       5  5  5                            5
+//! an early build   4 to 5       5  5  5                            5
+//! 0.1.0            4 to 6       5  6  6   (two releases work)      5
+//!                               6  6  6                            5 ─────────────► 6   `dendra cluster finalize`
+//!                  founds       6  6  6                            6
 //! ```
 //!
 //! Invariants
@@ -26,6 +26,8 @@ pub struct ClusterVersion(pub u16);
 impl ClusterVersion {
     /// From this one on cells tell the ballot of a conditional write, and horizons can rise.
     pub const HORIZONS: ClusterVersion = ClusterVersion(5);
+    /// From this one on members tell each other how their clients fare.
+    pub const FOREGROUND: ClusterVersion = ClusterVersion(6);
 }
 
 impl fmt::Display for ClusterVersion {
@@ -47,7 +49,7 @@ impl ClusterVersions {
     /// Those of this release. A build with the feature `next-version` acts like the next release.
     pub const OWN: ClusterVersions = ClusterVersions {
         oldest: ClusterVersion(4),
-        newest: ClusterVersion(if cfg!(feature = "next-version") { 6 } else { 5 }),
+        newest: ClusterVersion(if cfg!(feature = "next-version") { 7 } else { 6 }),
     };
 
     /// Is it one of them?

@@ -32,8 +32,8 @@ use crate::purpose::{Purpose, WalkId, Walker};
 use crate::ring::Partition;
 use crate::step::Effect;
 use crate::walk::{SourceWalk, WalkPart, Walked};
-use dendra_base::Space;
 use dendra_base::peer::{Answer, Ask};
+use dendra_base::{ClusterVersion, Space};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A partition of which this member becomes an owner.
@@ -230,11 +230,14 @@ impl Loader {
         under_way.count()
     }
 
-    /// Asks all members how their clients fare.
+    /// Asks all members how their clients fare. In a cluster whose version does not know the
+    /// question, this member goes by its own clients.
     fn look_around(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         self.looks_so_far += 1;
         let look = self.looks_so_far;
+        let is_known = desk.layout.in_force() >= ClusterVersion::FOREGROUND;
         let members = (0..desk.topology.len()).map(MemberIndex);
+        let members = members.filter(|_| is_known);
         let others = members.filter(|member| *member != desk.me && desk.health.is_up(*member));
         let awaited: BTreeSet<MemberIndex> = others.collect();
         self.look = Some(OpenLook {

@@ -4,7 +4,7 @@ mod support;
 
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Foreground};
-use dendra_base::{Cell, CellRef, Key, Space, Version};
+use dendra_base::{Cell, CellRef, ClusterVersion, Key, Space, Version};
 use dendra_node::ring::Partition;
 use dendra_node::ring::plan::MovePlan;
 use dendra_node::ring::table::{MemberId, Move, Moving};
@@ -20,11 +20,11 @@ const WALL_MS: u64 = 1_700_000_000_000;
 const PAGE_US: u64 = 2_000;
 
 /// An epoch in which all partitions that others own alone move to the last of four members.
-fn moving_epoch() -> (EpochRecord, MemberId) {
+fn moving_epoch(version: ClusterVersion) -> (EpochRecord, MemberId) {
     let urls = ["h1:1", "h2:1", "h3:1", "h4:1"];
     let members = urls.map(|url| Member::new(url).expect("an address"));
     let topology = Topology::new("dendra", members.to_vec(), 1).expect("a topology");
-    let founded = EpochRecord::founded(&topology);
+    let founded = EpochRecord::founded(&topology).in_version(version);
     let ids: Vec<MemberId> = founded.members().iter().map(|member| member.id).collect();
     let nodes: Vec<_> = ids.iter().map(|id| (*id, u128::from(id.0) + 1)).collect();
     let enrolled = founded.enrolled(&nodes).expect("all are new");
@@ -84,6 +84,8 @@ struct World {
     value_bytes: usize,
     loaded: Vec<Partition>,
     asked: u64,
+    /// How often other members were asked for their clients.
+    looks: u64,
     /// The most pages at once, and the time with any, since the last look.
     most: u64,
     busy_us: u64,
@@ -91,7 +93,11 @@ struct World {
 
 impl World {
     fn new(pages: u64) -> (World, usize) {
-        let (record, me) = moving_epoch();
+        World::in_version(ClusterVersion::FOREGROUND, pages)
+    }
+
+    fn in_version(version: ClusterVersion, pages: u64) -> (World, usize) {
+        let (record, me) = moving_epoch(version);
         let layout = Arc::new(Layout::of_record(&record).expect("it has its members"));
         let me = layout.index_of(me).expect("a member");
         let moving = layout.ring().all().filter(|p| layout.twin(*p).is_some());
@@ -114,6 +120,7 @@ impl World {
             value_bytes: 0,
             loaded: Vec::new(),
             asked: 0,
+            looks: 0,
             most: 0,
             busy_us: 0,
         };
@@ -155,6 +162,7 @@ impl World {
     fn asked(&mut self, member: MemberIndex, id: u64, ask: Ask) {
         let (took_us, answer) = match ask {
             Ask::Foreground => {
+                self.looks += 1;
                 let told = match member {
                     MemberIndex(0) => self.told,
                     _ => Foreground::default(),
@@ -256,6 +264,19 @@ fn clients_that_fare_badly_narrow_a_load_which_goes_on() {
     world.run(2_000_000);
     world.run(500_000);
     assert_eq!(world.most, 3);
+}
+
+#[test]
+fn a_cluster_of_an_earlier_version_does_not_hear_the_question() {
+    let ask = |version| {
+        let (mut world, _) = World::in_version(version, 1 << 40);
+        world.step(Event::Tick);
+        world.run(5_000_000);
+        assert!(world.asked > 1_000, "{} pages", world.asked);
+        world.looks
+    };
+    assert_eq!(ask(ClusterVersion::HORIZONS), 0);
+    assert!(ask(ClusterVersion::FOREGROUND) > 0);
 }
 
 #[test]
