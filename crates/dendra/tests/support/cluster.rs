@@ -11,11 +11,11 @@
 //!
 //! Not here: what clients do (`clients.rs`), `dendra dev`, which has a cluster of its own (`../dev.rs`).
 
-use super::dendra;
 use super::http::{Client, PATIENCE};
 use super::proxy::{Faults, Proxy};
+use super::{dendra, free_port};
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -34,12 +34,6 @@ pub(crate) struct Cluster {
     pub(crate) flags: Vec<String>,
     /// Where the admin plane of the next process listens.
     pub(crate) admin: &'static str,
-}
-
-fn free_port() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("it is bound");
-    (listener, address)
 }
 
 impl Cluster {
@@ -186,12 +180,23 @@ impl Cluster {
             let log = self.log_of(index);
             assert!(Instant::now() < deadline, "node {index} hangs: {log}");
             let child = self.children[index].as_mut().expect("it was started");
-            if let Some(status) = child.try_wait().expect("it is ours") {
-                // Its port was free, and then a connection of another process had it for a while.
-                assert_eq!(status.code(), Some(4), "node {index} ended: {log}");
+            let status = child.try_wait().expect("it is ours");
+            let has_ended = status.is_some_and(|status| status.code() != Some(4));
+            assert!(!has_ended, "node {index} ended: {log}");
+            self.revive();
+            std::thread::yield_now();
+        }
+    }
+
+    /// Starts the nodes again whose ports were free and then, for a while, another process's: also
+    /// those that a test does not wait for, for the others may need them.
+    fn revive(&mut self) {
+        for index in 0..NODES {
+            let child = self.children[index].as_mut();
+            let status = child.and_then(|child| child.try_wait().expect("it is ours"));
+            if status.is_some_and(|status| status.code() == Some(4)) {
                 self.start_node(index);
             }
-            std::thread::yield_now();
         }
     }
 

@@ -8,7 +8,8 @@
 //! 1. Without a binary there is no cluster: the test says that it was skipped, and how to have it.
 //! 2. Everything listens on loopback, and ends with the value.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use super::free_port;
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -47,11 +48,8 @@ fn binary() -> Option<PathBuf> {
 }
 
 fn free_ports(n: usize) -> Vec<SocketAddr> {
-    let held: Vec<_> = (0..n)
-        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"))
-        .collect();
-    let addresses = held.iter().map(|port| port.local_addr().expect("bound"));
-    addresses.collect()
+    let held: Vec<_> = (0..n).map(|_| free_port()).collect();
+    held.iter().map(|(_, address)| *address).collect()
 }
 
 impl Etcd {

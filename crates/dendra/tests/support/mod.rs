@@ -7,7 +7,8 @@
 //!
 //! Invariants
 //! 1. Nothing of the caller's environment that begins with `DENDRA_` reaches the binary.
-//! 2. Ports are the system's choice; nothing waits by sleeping.
+//! 2. A process that starts once takes a port of the system's choice; one that must have the same
+//!    port again takes one of `free_port`. Nothing waits by sleeping.
 //!
 //! Not here: the cases (`../*.rs`); a client without the CLI (`http.rs`), three nodes (`cluster.rs`),
 //! processes that come and go (`town.rs`), many clients and the checkers (`clients.rs`).
@@ -29,6 +30,7 @@ pub(crate) mod proxy;
 pub(crate) mod town;
 
 use std::ffi::OsStr;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -45,6 +47,18 @@ pub(crate) struct Run {
     pub(crate) stdout: Vec<u8>,
     /// All of stderr, as text.
     pub(crate) stderr: String,
+}
+
+/// A port that a process may take later, and again when it is restarted. It lies below those that
+/// Linux gives to connections, so that none of these has it meanwhile.
+pub(crate) fn free_port() -> (TcpListener, SocketAddr) {
+    loop {
+        let drawn = RandomState::new().build_hasher().finish();
+        let port = 10_000 + (drawn % 22_000) as u16;
+        if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
+            return (listener, SocketAddr::from(([127, 0, 0, 1], port)));
+        }
+    }
 }
 
 /// The binary with these arguments, without the caller's options.

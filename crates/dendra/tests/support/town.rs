@@ -10,11 +10,11 @@
 //!
 //! Not here: three nodes behind proxies (`cluster.rs`), histories (`clients.rs`).
 
-use super::dendra;
 use super::http::{Client, PATIENCE};
+use super::{dendra, free_port};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -43,8 +43,7 @@ pub(crate) struct Town {
 }
 
 pub(crate) fn free_address() -> SocketAddr {
-    let held = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    held.local_addr().expect("it is bound")
+    free_port().1
 }
 
 impl Town {
@@ -64,11 +63,8 @@ impl Town {
     /// So many founders, all with these flags.
     pub(crate) fn found_with(founders: usize, flags: &[&str]) -> Town {
         let listen: Vec<SocketAddr> = {
-            let held = (0..founders).map(|_| TcpListener::bind("127.0.0.1:0"));
-            let held: Vec<_> = held.map(|held| held.expect("a free port")).collect();
-            let held = held.into_iter();
-            held.map(|held| held.local_addr().expect("it is bound"))
-                .collect()
+            let held: Vec<_> = (0..founders).map(|_| free_port()).collect();
+            held.iter().map(|(_, address)| *address).collect()
         };
         let urls: Vec<String> = listen.iter().map(|a| format!("http://{a}")).collect();
         let mut town = Town::empty();
