@@ -195,11 +195,12 @@ impl Trio {
         version(&self.members[at].admin)
     }
 
-    /// Waits until this member knows that version.
-    pub(super) fn wait_for_version(&mut self, at: usize, wanted: u64) -> Result<(), String> {
+    /// Waits until this member knows a version above that one. The next release may know several
+    /// more than the one before, and finalizing goes to its newest.
+    pub(super) fn wait_for_version_above(&mut self, at: usize, before: u64) -> Result<(), String> {
         let admin = self.members[at].admin.clone();
-        self.wait(at, &format!("does not learn of version {wanted}"), || {
-            version(&admin).ok().filter(|found| *found == wanted)
+        self.wait(at, &format!("learns of no version above {before}"), || {
+            version(&admin).ok().filter(|found| *found > before)
         })
         .map(|_| ())
     }

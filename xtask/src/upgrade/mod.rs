@@ -99,7 +99,7 @@ fn roll_and_finalize(builds: &Builds, trio: &mut Trio, load: &Load) -> Result<()
     // All links are up some moments after the last member is ready.
     let epoch = trio.finalize_until(1)?;
     for place in 0..3 {
-        trio.wait_for_version(place, in_force + 1)?;
+        trio.wait_for_version_above(place, in_force)?;
     }
     stage(&format!("finalized by epoch {epoch}"), load)?;
     let sentence = trio.refuses(2, &builds.before)?;

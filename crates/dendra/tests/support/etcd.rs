@@ -8,8 +8,7 @@
 //! 1. Without a binary there is no cluster: the test says that it was skipped, and how to have it.
 //! 2. Everything listens on loopback, and ends with the value.
 
-use super::free_port;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -48,8 +47,11 @@ fn binary() -> Option<PathBuf> {
 }
 
 fn free_ports(n: usize) -> Vec<SocketAddr> {
-    let held: Vec<_> = (0..n).map(|_| free_port()).collect();
-    held.iter().map(|(_, address)| *address).collect()
+    let held: Vec<_> = (0..n)
+        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"))
+        .collect();
+    let addresses = held.iter().map(|port| port.local_addr().expect("bound"));
+    addresses.collect()
 }
 
 impl Etcd {
