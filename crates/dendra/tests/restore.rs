@@ -370,16 +370,17 @@ fn bounce(cluster: &mut Cluster, index: usize, admin: SocketAddr) {
     cluster.restart_until_ready(index);
 }
 
+fn admins_of(cluster: &Cluster) -> Vec<SocketAddr> {
+    let urls = cluster.admin_urls();
+    urls.iter().map(|url| address_of(url)).collect()
+}
+
 #[test]
 fn a_command_that_is_killed_at_a_step_of_the_end_leaves_no_key_missing_and_goes_on() {
     let backups = folder();
     backup(backups.path());
     let mut cluster = Cluster::start_with_admin(&["--replication-factor", "1"]);
-    let admins: Vec<SocketAddr> = cluster
-        .admin_urls()
-        .iter()
-        .map(|it| address_of(it))
-        .collect();
+    let admins = admins_of(&cluster);
     let door = AdminDoor::before(admins[2]);
     let mut urls = cluster.admin_urls();
     urls[2] = door.node.url();
@@ -435,11 +436,7 @@ fn page(number: u64, behind: &str, records: &[(String, &[u8])], hlc: u64) -> Vec
 #[test]
 fn a_member_that_has_ended_reads_and_writes_at_those_that_have_settled() {
     let mut cluster = Cluster::start_with_admin(&["--replication-factor", "1"]);
-    let admins: Vec<SocketAddr> = cluster
-        .admin_urls()
-        .iter()
-        .map(|it| address_of(it))
-        .collect();
+    let admins = admins_of(&cluster);
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let hlc = (since.expect("after 1970").as_millis() as u64) << 16;
     let send = |at: usize, method: &str, target: &str, body: &[u8]| {

@@ -18,8 +18,9 @@
 //! 4. A walk of one source serves all partitions that can use it. No more walks are begun for a
 //!    partition than it needs.
 //!
-//! Not here: a walk page by page (`walk.rs`), how many pages clients can bear (`pace.rs`), which member owns which position (`layout.rs`), the
-//! answers of a source (`replica.rs`), the epoch that makes this member the owner (`topology/`).
+//! Not here: a walk page by page (`walk.rs`), how many pages clients can bear (`pace/`), which
+//! member owns which position (`layout.rs`), the answers of a source (`replica/`), the epoch that
+//! makes this member the owner (`topology/`).
 //! See: docs/protocol.md, "Changes of members".
 
 use crate::config::NodeConfig;

@@ -102,7 +102,7 @@ impl EngineFace {
         self.renewals.load(Ordering::Acquire)
     }
 
-    /// Shows this user, and whatever the dial seals with, from now on.
+    /// From now on the dial shows this user. Connections from before are used no more.
     pub fn renew(&self, login: Option<EngineLogin>) {
         *self.login.lock().expect("no holder panics") = login;
         self.renewals.fetch_add(1, Ordering::Release);

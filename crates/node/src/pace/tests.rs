@@ -77,7 +77,10 @@ fn without_clients_a_load_takes_all_there_is() {
     assert_eq!(town.pace.page_bytes(), LOAD_PAGE_BYTES);
     let before = town.clean_us;
     town.run(20_000_000);
-    assert_eq!(town.clean_us, before, "there is nobody to compare with");
+    assert_eq!(
+        town.clean_us, before,
+        "no client asked, so no stretch is clean"
+    );
     assert_eq!(town.pace.rest_us(town.page_us), 0);
 }
 
@@ -125,7 +128,7 @@ fn few_rounds_judge_nothing_until_there_are_enough() {
 }
 
 proptest! {
-    /// Whatever clients do, a load goes on, and what it adds to their mean round stays small.
+    /// At any rate of clients a load goes on, and what it adds to their mean round stays small.
     #[test]
     fn a_load_goes_on_and_clients_keep_their_times(
         rate in 1_000u64..20_000,
