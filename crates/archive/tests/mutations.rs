@@ -5,10 +5,11 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing panics, and no frame is longer than its object says.
+//! 1. Nothing panics, and no frame is longer than its object says, or than a mebibyte.
 //! 2. What is read as whole encodes to what it was read from; content that is verified has the
 //!    checksum of its end.
-//! 3. Changes behind right checksums reach the fields: some of them are accepted, some refused.
+//! 3. A restore reads frame by frame: each frame by itself is what was written, or an error.
+//! 4. Changes behind right checksums reach the fields: some of them are accepted, some refused.
 //!
 //! Not here: the search for other inputs (`fuzz/`), each single byte (tests of the modules).
 
@@ -176,9 +177,12 @@ fn mend(bytes: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Reads all of it; the content, if it is whole.
-fn read(bytes: Vec<u8>, key: Option<&BackupKey>) -> Option<Vec<u8>> {
-    let reader = ObjectReader::open(Box::new(bytes), key, CONTENT).ok()?;
+fn open(bytes: Vec<u8>, key: Option<&BackupKey>) -> Option<ObjectReader> {
+    ObjectReader::open(Box::new(bytes), key, CONTENT).ok()
+}
+
+/// Reads all of it as a restore does, without the checksum of the whole content.
+fn frames(reader: &ObjectReader) -> Option<Vec<u8>> {
     let (mut scratch, mut frame) = (FrameScratch::new().expect("memory"), Vec::new());
     let (mut content, mut at) = (Vec::new(), 0);
     while at < reader.sum().bytes {
@@ -194,6 +198,13 @@ fn read(bytes: Vec<u8>, key: Option<&BackupKey>) -> Option<Vec<u8>> {
         at += frame.len() as u64;
     }
     assert_eq!(content.len() as u64, reader.sum().bytes);
+    Some(content)
+}
+
+/// Reads all of it; the content, if it is whole.
+fn read(bytes: Vec<u8>, key: Option<&BackupKey>) -> Option<Vec<u8>> {
+    let reader = open(bytes, key)?;
+    let content = frames(&reader)?;
     let is_whole = reader.verify(|_| ()).is_ok();
     assert_eq!(is_whole, xxh3_128(&content) == reader.sum().checksum);
     is_whole.then_some(content)
@@ -217,7 +228,7 @@ fn an_object_that_was_changed_is_refused_or_read_for_what_it_says() {
                 }
                 _ => changed[prng.below(16) as usize] ^= 1 << prng.below(8),
             }
-            let unmended = read(changed.clone(), None);
+            let unmended = open(changed.clone(), None).and_then(|it| frames(&it));
             assert!(unmended.is_none_or(|it| it == content), "seed {seed}");
             let mended = mend(&mut changed);
             match mended.and_then(|()| read(changed, None)) {
@@ -240,7 +251,7 @@ fn a_sealed_file_that_was_changed_never_opens() {
         for _ in 0..10 {
             let mut changed = whole.clone();
             change(&mut prng, &mut changed);
-            let opened = read(changed, Some(&key));
+            let opened = open(changed, Some(&key)).and_then(|it| frames(&it));
             assert!(opened.is_none_or(|it| it == content), "seed {seed}");
             let mut changed = sealed.clone();
             change(&mut prng, &mut changed);
@@ -248,4 +259,54 @@ fn a_sealed_file_that_was_changed_never_opens() {
             assert!(changed == sealed || opened.is_err(), "seed {seed}");
         }
     }
+}
+
+/// Where the first frame begins, and what stands in front of the content of a sealed one and
+/// behind it.
+const HEADS: [(usize, usize); 2] = [(16, 0), (56, 1 + 16)];
+/// Content of a frame, as it is written.
+const FRAME: usize = 256 << 10;
+
+#[test]
+fn frames_that_changed_places_are_errors_one_by_one() {
+    let key = BackupKey::new([7; 32]);
+    let mut prng = Prng::new(3);
+    let content: Vec<u8> = (0..2 * FRAME).map(|_| prng.next_u64() as u8).collect();
+    for ((head, more), key) in HEADS.into_iter().zip([None, Some(&key)]) {
+        let mut writer = ObjectWriter::new(Vec::new(), key, CONTENT).expect("memory");
+        writer.push(&content).expect("memory");
+        let mut stored = writer.finish().expect("memory").1;
+        let length = FRAME + more;
+        let (first, second) = stored[head..head + 2 * length].split_at_mut(length);
+        first.swap_with_slice(second);
+        let reader = open(stored, key).expect("its end is whole");
+        let (mut scratch, mut frame) = (FrameScratch::new().expect("memory"), Vec::new());
+        for at in [0, FRAME as u64] {
+            assert!(reader.frame_at(at, &mut scratch, &mut frame).is_err());
+        }
+    }
+}
+
+/// An object with one frame that is not compressed and as long as its head says; all checksums
+/// hold.
+fn one_frame(length: u32) -> Vec<u8> {
+    let content = vec![5; length as usize];
+    let mut bytes = b"DNDRBKUP\x01\x00\x00\x00".to_vec();
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(&content);
+    bytes.extend_from_slice(&(length | 1 << 31).to_le_bytes());
+    bytes.extend_from_slice(&[0; 8]);
+    bytes.extend_from_slice(&u64::from(length).to_le_bytes());
+    bytes.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
+    bytes.extend_from_slice(&xxh3_128(&content).to_le_bytes());
+    bytes.extend_from_slice(&[0; 8]);
+    bytes.extend_from_slice(b"DNDROBJ1");
+    mend(&mut bytes).expect("it has an end");
+    bytes
+}
+
+#[test]
+fn a_frame_above_a_mebibyte_is_refused_before_memory_is_taken_for_it() {
+    assert!(read(one_frame(1 << 20), None).is_some_and(|it| it.len() == 1 << 20));
+    assert!(open(one_frame((1 << 20) + 1), None).is_none());
 }
