@@ -73,6 +73,30 @@ fn one_command_makes_what_a_node_and_its_clients_need() {
     assert_eq!(get.stdout, b"v");
     let unnamed = dendra(at, &["get", "k", "--url", &url, "--ca", &ca]);
     assert_eq!(unnamed.status.code(), Some(5), "{}", said(&unnamed));
+    assert!(
+        said(&unnamed).contains("wants a certificate: show one with --cert"),
+        "{}",
+        said(&unnamed)
+    );
+    // Another CA on either side: each says what to do.
+    let made = dendra(at, &["cert", "other", "--client", "app"]);
+    assert!(made.status.success(), "{}", said(&made));
+    let foreign = |name: &str| at.join("other").join(name).display().to_string();
+    let (foreign_ca, foreign_app) = (foreign("ca.crt"), foreign("client-app.crt"));
+    let foreign_key = foreign("client-app.key");
+    let foreign_own = ["--cert", &foreign_app, "--key-file", &foreign_key];
+    for (ca, own, remedy) in [
+        (&foreign_ca, &own, "name that one with --ca"),
+        (&ca, &foreign_own, "show one of the CA"),
+    ] {
+        let refused = dendra(
+            at,
+            &[&["put", "k", "v", "--url", &url, "--ca", ca][..], own].concat(),
+        );
+        assert_eq!(refused.status.code(), Some(5), "{}", said(&refused));
+        assert!(said(&refused).contains(remedy), "{}", said(&refused));
+        assert!(!said(&refused).contains("applied"), "{}", said(&refused));
+    }
     let blind = dendra(at, &["get", "k", "--url", &url]);
     assert_eq!(blind.status.code(), Some(2));
     assert!(said(&blind).contains("needs --ca FILE"), "{}", said(&blind));

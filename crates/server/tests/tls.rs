@@ -196,6 +196,29 @@ fn a_new_pair_is_in_force_without_a_restart_and_a_half_written_one_never() {
 }
 
 #[test]
+fn a_pair_that_does_not_hold_now_never_takes_the_place_of_one_that_does() {
+    let world = World::new();
+    let node = world.node(|_| {});
+    let mut refused = 0;
+    for (what, from, until) in [("ended", -3, -2), ("early", 2, 3), ("next", -1, 2)] {
+        let says = Says {
+            from,
+            until,
+            ..MEMBER
+        };
+        let pair = world.ca.sign(what, says);
+        std::fs::rename(&pair.cert, &world.pair.cert).expect("renamed");
+        refused += 1;
+        wait_for(&node, "half of the pair is of no use", 0, refused);
+        std::fs::rename(&pair.key, &world.pair.key).expect("renamed");
+        let holds = what == "next";
+        refused += u64::from(!holds);
+        wait_for(&node, what, u64::from(holds), refused);
+        assert!(world.ask(&node, None).is_ok(), "{what}");
+    }
+}
+
+#[test]
 fn a_certificate_that_was_taken_back_opens_nothing_and_its_neighbours_do() {
     let world = World::new();
     let (kept, lost) = (world.ca.sign("kept", CLIENT), world.ca.sign("lost", CLIENT));
@@ -249,6 +272,17 @@ fn a_pair_that_cannot_be_used_is_refused_at_the_start() {
     let (code, sentence) = start(&world.pair.cert, &other.key);
     assert_eq!(code, 2);
     assert!(sentence.contains("do not fit together"), "{sentence}");
+    for (half, whole) in [(&world.pair.cert, &other.key), (&other.key, &other.cert)] {
+        let text = std::fs::read(half).expect("it is there");
+        let cut = world.folder.path().join("cut");
+        std::fs::write(&cut, &text[..text.len() / 2]).expect("written");
+        std::fs::set_permissions(&cut, Permissions::from_mode(0o600)).expect("changed");
+        let (_, sentence) = match half == &other.key {
+            true => start(whole, &cut),
+            false => start(&cut, whole),
+        };
+        assert!(sentence.contains("is cut, or still being"), "{sentence}");
+    }
     let (_, sentence) = start(&world.pair.key, &world.pair.key);
     assert!(sentence.contains("holds no certificate"), "{sentence}");
     std::fs::set_permissions(&other.key, Permissions::from_mode(0o640)).expect("changed");

@@ -39,6 +39,8 @@ pub(crate) struct WholeAnswer {
 pub(crate) enum Trouble {
     /// No connection could be made: nothing was sent.
     Unreachable(String),
+    /// One side refused the certificate of the other, or missed one: nothing was applied.
+    NotTrusted(String),
     /// The connection ended in the middle: a write may have been applied.
     Broken(String),
     /// Nothing came in time: a write may have been applied.
@@ -120,6 +122,9 @@ impl WholeAnswer {
 impl Trouble {
     /// From hyper's error, with all its causes: its own `Display` stops at the first.
     pub(super) fn broken(error: &hyper::Error, is_unsent: bool) -> Trouble {
+        if let Some(sentence) = dendra_server::tls::certificate_fault(error) {
+            return Trouble::NotTrusted(sentence);
+        }
         let mut text = error.to_string();
         let mut cause = std::error::Error::source(error);
         while let Some(deeper) = cause {
@@ -154,6 +159,7 @@ impl fmt::Display for Trouble {
                     "no node can be reached ({why}); is one running? see --url"
                 )
             }
+            Trouble::NotTrusted(why) => f.write_str(why),
             Trouble::Broken(why) => {
                 write!(
                     f,

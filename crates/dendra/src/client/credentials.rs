@@ -12,10 +12,10 @@
 //! Not here: sessions (crate `server`, `tls/`).
 //! See: docs/cli.md.
 
-use super::BaseUrl;
+use super::{BaseUrl, Trouble};
 use crate::access::AccessArgs;
 use crate::exit::Failure;
-use dendra_server::tls::{ByteStream, TlsClient};
+use dendra_server::tls::{ByteStream, TlsClient, certificate_fault};
 use hyper::header::HeaderValue;
 use std::sync::Arc;
 use tokio::net::TcpStream;
@@ -75,13 +75,16 @@ impl Credentials {
     }
 
     /// Seals a connection where the URL says so.
-    pub(crate) async fn seal(&self, tcp: TcpStream, base: &BaseUrl) -> Result<ByteStream, String> {
+    pub(crate) async fn seal(&self, tcp: TcpStream, base: &BaseUrl) -> Result<ByteStream, Trouble> {
         let Some(TlsClient(config)) = &self.tls else {
             return Ok(ByteStream::Clear(tcp));
         };
-        let name = dendra_server::tls::server_name(base.host())?;
+        let name = dendra_server::tls::server_name(base.host()).map_err(Trouble::Unreachable)?;
         let sealed = ByteStream::connect(tcp, Arc::clone(config), name).await;
-        sealed.map_err(|error| format!("TLS: {error}"))
+        sealed.map_err(|error| match certificate_fault(&error) {
+            Some(sentence) => Trouble::NotTrusted(sentence),
+            None => Trouble::Unreachable(format!("TLS: {error}")),
+        })
     }
 }
 

@@ -197,7 +197,7 @@ impl Client {
             .map_err(|e| Trouble::Unreachable(e.to_string()))?;
         let sealing = self.access.seal(socket, &self.base);
         let stream = match timeout(CONNECT_TIMEOUT, sealing).await {
-            Ok(stream) => stream.map_err(Trouble::Unreachable)?,
+            Ok(stream) => stream?,
             Err(_) => return Err(Trouble::Unreachable("no TLS handshake in 5 s".to_owned())),
         };
         let (connection, driver) = http1::handshake(TokioIo::new(stream))

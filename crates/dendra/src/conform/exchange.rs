@@ -99,7 +99,7 @@ impl<'a> Wire<'a> {
         };
         socket.set_nodelay(true).map_err(|e| e.to_string())?;
         match timeout(PATIENCE, self.access.seal(socket, self.base)).await {
-            Ok(stream) => stream,
+            Ok(stream) => stream.map_err(|trouble| trouble.to_string()),
             Err(_) => Err(format!("no TLS handshake in {PATIENCE:?}")),
         }
     }

@@ -18,7 +18,7 @@ use crate::settings::TlsSettings;
 use dendra_wire::certificate::CertificateFacts;
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
 };
@@ -32,6 +32,8 @@ use std::sync::Arc;
 
 /// Longest file of certificates or of a key: a longer one is something else.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The node's own certificate, as terms and metrics name it.
+pub(crate) const OWN_FILE: &str = "certificate";
 /// Both sides speak nothing else inside.
 const PROTOCOL: &[u8] = b"http/1.1";
 
@@ -93,7 +95,22 @@ fn pem_items<T: PemObject>(path: &Path, what: &str, lacks: &str) -> Result<Vec<T
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
         Ok(_) => Err(format!("{what}, {name}, holds {lacks}")),
-        Err(bad) => Err(format!("{what}, {name}, is not whole PEM: {bad}")),
+        Err(bad) => Err(not_whole(what, path, &bad)),
+    }
+}
+
+/// A sentence about a file that is not PEM from its first line to its last one.
+fn not_whole(what: &str, path: &Path, bad: &pem::Error) -> String {
+    let name = path.display();
+    match bad {
+        pem::Error::MissingSectionEnd { .. } => format!(
+            "{what}, {name}, is cut, or still being written (its -----END line is missing): put \
+             the whole file there"
+        ),
+        pem::Error::NoItemsFound => format!(
+            "{what}, {name}, holds nothing of its kind: it begins with a line of -----BEGIN"
+        ),
+        _ => format!("{what}, {name}, is no PEM ({bad}): check its path"),
     }
 }
 
@@ -109,11 +126,12 @@ fn roots(path: &Path, what: &str, roots: &mut RootCertStore) -> Result<(), Strin
 fn pair(cert: &Path, key: &Path) -> Result<CertifiedKey, String> {
     let chain = certificates(cert, "the certificate")?;
     let bytes = private(key, "the key", FILE_BYTES_MAX)?;
-    let parsed = PrivateKeyDer::from_pem_slice(&bytes)
-        .map_err(|bad| format!("the key, {}, is not whole PEM: {bad}", key.display()))?;
+    let parsed = PrivateKeyDer::from_pem_slice(&bytes);
+    let parsed = parsed.map_err(|bad| not_whole("the key", key, &bad))?;
     CertifiedKey::from_der(chain, parsed, &provider()).map_err(|bad| {
         format!(
-            "the certificate {} and the key {} do not fit together: {bad}",
+            "the certificate {} and the key {} do not fit together ({bad}): name the pair that was \
+             made at one time",
             cert.display(),
             key.display()
         )
@@ -237,7 +255,7 @@ pub(crate) fn read(settings: &TlsSettings) -> Result<Configs, String> {
     // New keys of tickets with each configuration: a session does not outlive the CA that let it in.
     server.ticketer = ring::Ticketer::new().map_err(|bad| unusable(&bad))?;
     let files = [
-        ("certificate", Some(&settings.cert)),
+        (OWN_FILE, Some(&settings.cert)),
         ("client-ca", settings.client_ca.as_ref()),
         ("peer-ca", settings.peer_ca.as_ref()),
     ];

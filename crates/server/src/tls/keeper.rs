@@ -8,12 +8,13 @@
 //! Invariants
 //! 1. There is always a configuration of which every part was read whole and fits.
 //! 2. A session that is open stays as it is; the next handshake uses the current files.
-//! 3. Files that are of no use are read again when they change once more, or at the next SIGHUP.
+//! 3. A certificate that does not hold takes the place of one that holds never.
+//! 4. Files that are of no use are read again when they change once more, or at the next SIGHUP.
 //!
 //! Not here: reading the files (`files.rs`), the calls of `look` (`lifecycle/mod.rs`).
 //! See: docs/operating.md, section "Certificates".
 
-use super::files::{self, Configs, FileTerm, LinkConfigs, server_name};
+use super::files::{self, Configs, FileTerm, LinkConfigs, OWN_FILE, server_name};
 use super::marks::{FileMark, mark};
 use super::stream::ByteStream;
 use crate::border_watch::BorderWatch;
@@ -230,6 +231,26 @@ impl Tls {
         }
     }
 
+    /// Refuses a certificate of this node that does not hold now in the place of one that does.
+    fn not_worse(&self, read: Configs, now_s: i64) -> Result<Configs, String> {
+        let own = |terms: &[FileTerm]| terms.iter().copied().find(|it| it.file == OWN_FILE);
+        let holds = |it: &FileTerm| (it.from_s..=it.until_s).contains(&now_s);
+        let current = own(&self.terms()).filter(holds);
+        let next = own(&read.terms).filter(|it| !holds(it));
+        let (Some(_), Some(next)) = (current, next) else {
+            return Ok(read);
+        };
+        let cert = self.settings.cert.display();
+        Err(match next.until_s < now_s {
+            true => format!("the certificate {cert} has ended: put one there that holds"),
+            false => format!(
+                "the certificate {cert} does not hold yet, for another {} s: compare the clock of \
+                 the machine that made it, and send SIGHUP when it holds",
+                next.from_s - now_s
+            ),
+        })
+    }
+
     /// Reads the files again, if they have changed or `is_asked`.
     pub(crate) fn look(&self, is_asked: bool) {
         self.warn_of_end((clock::wall_ms() / 1_000) as i64);
@@ -240,7 +261,9 @@ impl Tls {
         }
         *seen = now;
         drop(seen);
-        match files::read(&self.settings) {
+        let now_s = (clock::wall_ms() / 1_000) as i64;
+        let read = files::read(&self.settings);
+        match read.and_then(|configs| self.not_worse(configs, now_s)) {
             Ok(configs) => {
                 self.configs.store(Arc::new(configs));
                 self.gauges.renewed.fetch_add(1, Ordering::Relaxed);

@@ -1,0 +1,118 @@
+//! What is wrong with a certificate, and how it is mended, in the words of a client.
+//!
+//! Invariants
+//! 1. A sentence is made of certificates alone: of any other end of a session the request may have been applied.
+//! 2. Each names what the reader can do about it.
+//!
+//! Not here: the sentences about files (`files.rs`).
+
+use rustls::{AlertDescription, CertificateError, Error};
+use std::io;
+
+/// The sentence about a session that was not made because of a certificate; `None` when `error`
+/// has another cause. Nothing that the client sent was looked at then.
+pub fn certificate_fault(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut cause = Some(error);
+    while let Some(found) = cause {
+        // An io::Error does not name what it wraps as its source.
+        let wrapped = found.downcast_ref::<io::Error>().and_then(|e| e.get_ref());
+        let tls = match wrapped {
+            Some(wrapped) => wrapped.downcast_ref::<Error>(),
+            None => found.downcast_ref::<Error>(),
+        };
+        if let Some(sentence) = tls.and_then(sentence_of) {
+            return Some(sentence);
+        }
+        cause = found.source();
+    }
+    None
+}
+
+fn sentence_of(error: &Error) -> Option<String> {
+    match error {
+        Error::InvalidCertificate(bad) => Some(theirs(bad)),
+        Error::AlertReceived(alert) => ours(*alert),
+        _ => None,
+    }
+}
+
+/// The other side's certificate is not good for this client.
+fn theirs(bad: &CertificateError) -> String {
+    let remedy = match bad {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "put a new one there (dendra cert FOLDER --member HOST --renew), or set the clock of \
+             this machine"
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "compare the clocks of both machines"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "use such a name in the URL, or make a certificate that has both (dendra cert FOLDER \
+             --member HOST,OTHER --renew)"
+        }
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "another CA signed it: name that one with --ca"
+        }
+        _ => "put another one there",
+    };
+    format!("the node's certificate is refused ({bad}): {remedy}")
+}
+
+/// The other side does not take this client's certificate, or misses one.
+fn ours(alert: AlertDescription) -> Option<String> {
+    let sentence = match alert {
+        AlertDescription::CertificateRequired => {
+            "the node wants a certificate: show one with --cert and --key-file"
+        }
+        AlertDescription::CertificateExpired => {
+            "the node refuses the certificate of --cert: it has ended, or does not hold yet"
+        }
+        AlertDescription::CertificateRevoked => {
+            "the node refuses the certificate of --cert: it was taken back"
+        }
+        AlertDescription::BadCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::DecryptError
+        | AlertDescription::UnknownCA
+        | AlertDescription::UnsupportedCertificate => {
+            "the node refuses the certificate of --cert: show one of the CA that it trusts for \
+             clients (--tls-client-ca)"
+        }
+        _ => return None,
+    };
+    Some(sentence.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(error: Error) -> Option<String> {
+        certificate_fault(&io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    #[test]
+    fn each_fault_of_a_certificate_names_its_remedy_and_other_faults_are_none() {
+        for (bad, remedy) in [
+            (CertificateError::Expired, "--renew"),
+            (CertificateError::NotValidYet, "compare the clocks"),
+            (CertificateError::NotValidForName, "in the URL"),
+            (CertificateError::UnknownIssuer, "with --ca"),
+        ] {
+            let sentence = told(Error::InvalidCertificate(bad)).unwrap_or_default();
+            assert!(sentence.contains(remedy), "{sentence}");
+        }
+        for (alert, remedy) in [
+            (AlertDescription::CertificateRequired, "--key-file"),
+            (AlertDescription::CertificateExpired, "has ended"),
+            (AlertDescription::CertificateRevoked, "taken back"),
+            (AlertDescription::UnknownCA, "--tls-client-ca"),
+        ] {
+            let sentence = told(Error::AlertReceived(alert)).unwrap_or_default();
+            assert!(sentence.contains(remedy), "{sentence}");
+        }
+        let closed = Error::AlertReceived(AlertDescription::CloseNotify);
+        assert_eq!(told(closed), None);
+        assert_eq!(certificate_fault(&io::Error::other("gone")), None);
+    }
+}
