@@ -11,6 +11,7 @@
 //! 1. A token is made here and leaves this machine only in requests of its holder: the cluster gets its hash.
 //! 2. A change is made on the table that was read, or not at all.
 //! 3. A file of a token has mode 0600 from its first byte on, and is made before the cluster knows the token.
+//! 4. A change ends when every node that reaches the table has it in force: the next command may rely on it.
 //!
 //! Not here: the form of the table (crate `wire`, `rights.rs`).
 //! See: docs/cli.md, section "Tokens"; docs/api.md, section "Tokens".
@@ -22,15 +23,23 @@ use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use base64::Engine;
 use bytes::Bytes;
+use dendra_server::limits::{TOKENS_DEADLINE, TOKENS_LOOK};
 use dendra_wire::rights::{Grant, Holder, Quota, TOKEN_MARK, TokenRole, TokenTable, hash_of};
 use hyper::Method;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// Others that change the table at the same moment.
 const TRIES_MAX: usize = 16;
+/// After this time a change is in force on every node.
+const IN_FORCE: Duration = Duration::from_secs(1);
+const _: () = assert!(
+    (TOKENS_LOOK.as_millis() + TOKENS_DEADLINE.as_millis()) < IN_FORCE.as_millis(),
+    "a node looks, and has an answer, within that time"
+);
 
 /// `dendra token`
 pub(crate) async fn token(verb: &TokenVerb, console: Console) -> ExitResult {
@@ -96,7 +105,7 @@ pub(crate) async fn token(verb: &TokenVerb, console: Console) -> ExitResult {
                 }
                 (None, Some(name)) => {
                     console.note(&format!(
-                        "{id}: clients that show a certificate with the name {name}, within a second on every node"
+                        "{id}: clients that show a certificate with the name {name} have these rights on every node"
                     ));
                     Ok(Exit::OK)
                 }
@@ -122,9 +131,7 @@ pub(crate) async fn token(verb: &TokenVerb, console: Console) -> ExitResult {
                 table.without(id).ok_or_else(none)
             })
             .await?;
-            console.note(&format!(
-                "the token {id} is revoked: within a second on every node"
-            ));
+            console.note(&format!("the token {id} is revoked, on every node"));
             Ok(Exit::OK)
         }
     }
@@ -228,7 +235,10 @@ async fn change(
         let put = ask(Method::PUT, vec![condition], Bytes::from(text));
         let answer = send(&client, &put).await?;
         match answer.status.as_u16() {
-            201 => return Ok(()),
+            201 => {
+                tokio::time::sleep(IN_FORCE).await;
+                return Ok(());
+            }
             412 => {}
             _ => return Err(answer.failure("the tokens")),
         }

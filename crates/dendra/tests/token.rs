@@ -37,8 +37,14 @@ fn tokens_are_made_used_shown_and_revoked() {
     let create = [
         "token", "create", "app", "--role", "write", "--prefix", "a/", "--out", "app",
     ];
+    let began = std::time::Instant::now();
     let made = with(&create, &as_root);
     assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let took = began.elapsed();
+    assert!(
+        took.as_secs() >= 1,
+        "it ended before all nodes know the token: {took:?}"
+    );
     // Without the line feed, and from a variable, as well.
     let token = std::fs::read_to_string(at.join("app")).expect("it is there");
     std::fs::write(at.join("app"), token.trim()).expect("written");
@@ -183,17 +189,21 @@ fn a_restore_brings_tokens_back_only_where_it_is_asked_to() {
         let all = [words, &["--admin", &node.admin, "--token-file", &root][..]].concat();
         let done = call(at, &all);
         assert_eq!(done.code, Some(0), "{words:?}: {}", done.stderr);
+        done.stderr
     };
+    let left_out = "the tokens of the backup were left out";
     admin(&["backup", "copies"], &first);
     drop(first);
     let second = node_in(at, "second", &root);
-    admin(&["restore", "copies"], &second);
+    let said = admin(&["restore", "copies"], &second);
+    assert!(said.contains(left_out), "{said}");
     assert_eq!(as_root(&["get", "k"], &second).stdout, b"v");
     assert!(as_root(&["token", "list"], &second).stdout.is_empty());
     let other = ["token", "create", "new", "--role", "read", "--out", "new"];
     assert_eq!(as_root(&other, &second).code, Some(0), "the table is free");
     let third = node_in(at, "third", &root);
-    admin(&["restore", "copies", "--with-tokens"], &third);
+    let said = admin(&["restore", "copies", "--with-tokens"], &third);
+    assert!(!said.contains(left_out), "{said}");
     assert_eq!(as_root(&["token", "list"], &third).stdout, b"app\tread\n");
     until("the token of before opens", || {
         let mut get = dendra(["get", "k", "--url", &third.url, "--token-file", "app"]);

@@ -327,5 +327,11 @@ pub(crate) async fn restore(args: &Restore, console: Console) -> ExitResult {
             HumanBytes((restored.bytes as f64 / seconds.max(0.001)) as u64),
         ),
     });
+    if restored.left_tokens_out {
+        console.note(
+            "the tokens of the backup were left out: make new ones with dendra token create, or \
+             restore into empty folders again with --with-tokens",
+        );
+    }
     Ok(Exit::OK)
 }

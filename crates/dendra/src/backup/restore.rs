@@ -54,6 +54,8 @@ pub(crate) struct Restored {
     pub(crate) values: u64,
     pub(crate) tombstones: u64,
     pub(crate) bytes: u64,
+    /// The backup has a table of tokens, which the members did not get.
+    pub(crate) left_tokens_out: bool,
     /// It was complete already.
     pub(crate) was_done: bool,
 }
@@ -218,7 +220,9 @@ impl<'a> Undertaking<'a> {
         self.restored.values += sent.values;
         self.restored.tombstones += sent.tombstones;
         self.restored.bytes += sent.bytes;
-        self.end(open, &ended?).await?;
+        let source = ended?;
+        self.restored.left_tokens_out = source.left_tokens_out;
+        self.end(open, &source.position).await?;
         Ok(())
     }
 

@@ -62,6 +62,15 @@ pub(crate) struct SentRecords {
     pub(crate) counted: Vec<u8>,
 }
 
+/// The end of the backup's records.
+#[derive(Debug)]
+pub(crate) struct SourceEnd {
+    /// Where the last page ends.
+    pub(crate) position: Vec<u8>,
+    /// The backup has a table of tokens, and it was not sent.
+    pub(crate) left_tokens_out: bool,
+}
+
 /// One page, and its content.
 struct SentPage {
     number: u64,
@@ -128,13 +137,13 @@ struct SendingRound<'a> {
     sent: RefCell<SentRecords>,
 }
 
-/// Sends all pages to all members: what was sent, and the key where the last page ends.
+/// Sends all pages to all members: what was sent, and how the backup's records end.
 pub(crate) async fn send(
     source: PageSource,
     members: &[&AdminNode],
     bytes_per_second: Option<u64>,
     console: Console,
-) -> (SentRecords, Result<Vec<u8>, RoundEnd>) {
+) -> (SentRecords, Result<SourceEnd, RoundEnd>) {
     let (pages, ready) = mpsc::channel(PAGES_READ_AHEAD);
     let round = SendingRound {
         members,
@@ -157,7 +166,7 @@ pub(crate) async fn send(
     let read = reading.await;
     let ended = match (round.end.take(), read) {
         (Some(end), _) => Err(end.into()),
-        (None, Ok(Ok(position))) => Ok(position),
+        (None, Ok(Ok(end))) => Ok(end),
         (None, Ok(Err(reason))) => Err(unreadable(reason).into()),
         (None, Err(e)) => {
             let sentence = format!("the reader ended: {e}");
@@ -245,8 +254,9 @@ impl SendingRound<'_> {
 }
 
 impl PageSource {
-    /// Reads the backup, on a thread that may wait, and fills pages; where the last one ends.
-    fn read(mut self, pages: &mpsc::Sender<SentPage>) -> Result<Vec<u8>, String> {
+    /// Reads the backup, on a thread that may wait, and fills pages.
+    fn read(mut self, pages: &mpsc::Sender<SentPage>) -> Result<SourceEnd, String> {
+        let mut left_tokens_out = false;
         for number in 0.. {
             let mut writer = RestorePageWriter::new(self.id, number, &self.behind);
             let (mut values, mut tombstones, mut bytes) = (0, 0, 0);
@@ -255,6 +265,7 @@ impl PageSource {
                     break;
                 };
                 if !self.with_tokens && is_tokens(Key::user(&key).as_stored()) {
+                    left_tokens_out = true;
                     continue;
                 }
                 if key > self.counted {
@@ -287,7 +298,10 @@ impl PageSource {
                 break;
             }
         }
-        Ok(self.behind)
+        Ok(SourceEnd {
+            position: self.behind,
+            left_tokens_out,
+        })
     }
 }
 

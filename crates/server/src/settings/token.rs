@@ -26,7 +26,7 @@ impl RootToken {
         let bytes = crate::tls::private(path, "the root token", FILE_BYTES_MAX)?;
         RootToken::new(&bytes).ok_or_else(|| {
             let name = path.display();
-            format!("the root token, {name}, is no token: dendra token root {name} makes one")
+            format!("the root token, {name}, is no token: make one in another file with dendra token root FILE")
         })
     }
 
