@@ -109,7 +109,7 @@ impl Refusal {
             403,
             "cross-site",
             format!(
-                "a page of another site sent this ({mark}): open it yourself, serve the page from the node's own origin, or name its origin with --allowed-origins"
+                "a page of another site sent this ({mark}): open it yourself, serve the page from the node's own origin, or name its origin with --allowed-origins, which counts on the data port"
             ),
         )
     }

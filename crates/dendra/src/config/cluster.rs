@@ -141,7 +141,8 @@ impl Effective {
         let admin: Vec<SocketAddr> = settings.admin.into_iter().collect();
         let open = [("listen", &settings.listen), ("admin", &admin)]
             .into_iter()
-            .filter_map(|(key, addresses)| self.open_door(key, settings, addresses));
+            .filter_map(|(key, addresses)| self.open_door(key, settings, addresses))
+            .chain(self.change_over(settings));
         let Some(cluster) = &settings.cluster else {
             return open.collect();
         };
@@ -156,6 +157,16 @@ impl Effective {
                 )
             }))
             .collect()
+    }
+
+    /// Clear text gets in beside TLS.
+    fn change_over(&self, settings: &Settings) -> Option<String> {
+        settings.tls.as_ref().filter(|tls| tls.change_over)?;
+        Some(format!(
+            "tls-change-over ({}) is on: clients and members get in without TLS, too; leave it \
+             away when all of them have changed over",
+            self.setting("tls-change-over").source
+        ))
     }
 
     /// Other machines reach the node, and it asks for no name and no password, or in clear.
@@ -410,6 +421,13 @@ mod tests {
         let open = doubts(&[("listen", "0.0.0.0:1"), ("admin", "[::]:2"), waived]);
         assert!(open[0].contains("listen (flag) has 0.0.0.0:1"), "{open:?}");
         assert!(open[1].contains("admin (flag) has [::]:2"), "{open:?}");
+        let pair = [("tls-cert", "a.crt"), ("tls-key", "a.key")];
+        assert_eq!(doubts(&pair), [""; 0]);
+        let both = doubts(&[pair[0], pair[1], ("tls-change-over", "on")]);
+        assert!(
+            both.len() == 1 && both[0].starts_with("tls-change-over (flag) is on: "),
+            "{both:?}"
+        );
         assert_eq!(doubts(&[three, me, here]), [""; 0]);
         let found = doubts(&[three, me, elsewhere]);
         let sentence = "self is http://localhost:2, and listen (flag) is 127.0.0.1:1,127.0.0.1:3: the other members look";

@@ -36,8 +36,10 @@ use std::path::{Path, PathBuf};
 use table::{Fallback, OPTIONS, OptionValue};
 
 /// Variables that begin with `DENDRA_` and are no option of a node.
-const OTHER_VARIABLES: [&str; 8] = [
+const OTHER_VARIABLES: [&str; 10] = [
+    "DENDRA_ADMIN_URL",
     "DENDRA_ADMIN_URLS",
+    "DENDRA_BACKUP_KEY_FILE",
     "DENDRA_CONFIG",
     "DENDRA_URL",
     "DENDRA_CA",

@@ -2,6 +2,8 @@
 
 use super::table::OptionValue;
 use super::{ConfigInputs, Effective, Problems, ValueSource};
+use crate::cli::Cli;
+use clap::{Command, CommandFactory};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -164,4 +166,26 @@ fn json_has_numbers_and_sources() {
     assert_eq!(json["queue"]["source"], "flag");
     assert_eq!(json["memory"]["value"], 1u64 << 30);
     assert_eq!(json["memory"]["from"], "d.toml:1");
+}
+
+/// The variables that a command and those below it read.
+fn variables(command: &Command, found: &mut Vec<String>) {
+    let named = command.get_arguments().filter_map(|arg| arg.get_env());
+    found.extend(named.map(|name| name.to_string_lossy().into_owned()));
+    for below in command.get_subcommands() {
+        variables(below, found);
+    }
+}
+
+#[test]
+fn a_node_starts_in_an_environment_that_has_the_clients_variables() {
+    let mut named = Vec::new();
+    variables(&Cli::command(), &mut named);
+    assert!(named.iter().any(|name| name == "DENDRA_URL"), "{named:?}");
+    for name in named {
+        let said = resolve(&[], &[(&name, "x")], None).map(|_| ());
+        let said = said.map_err(|problems| problems.to_string());
+        let is_unknown = said.is_err_and(|text| text.contains("no such option"));
+        assert!(!is_unknown, "{name}");
+    }
 }

@@ -142,7 +142,7 @@ async fn read(
         }
     };
     let waited = seat.all(Until::Deadline).await;
-    waited.map_err(|due| format!("{due:?}"))?;
+    waited.map_err(|_due| "no answer in time".to_owned())?;
     let finished = seat.take(0).ok_or("no outcome")?;
     value_of(finished, live)
 }
@@ -157,9 +157,46 @@ fn value_of(
             cell,
             ..
         } => Ok(cell.as_ref().and_then(|cell| live(cell.as_ref()))),
-        Finished::Outcome { outcome, .. } => Err(format!("{outcome:?}")),
+        Finished::Outcome { outcome, .. } => Err(sentence_of(&outcome)),
         Finished::Refused(refused) => Err(format!("refused: {}", refused.as_str())),
         Finished::Damaged => Err("the record is damaged".to_owned()),
         _ => Err("the read failed".to_owned()),
+    }
+}
+
+/// Why the read has no answer, for the log.
+fn sentence_of(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Unreachable {
+            up, needed, from, ..
+        } => format!(
+            "{up} of {from} members with a copy of them can be reached from here, and {needed} \
+             have to answer"
+        ),
+        Outcome::NotEnough {
+            got, needed, from, ..
+        } => format!("{got} of {from} members with a copy of them answered, and {needed} have to"),
+        Outcome::Overloaded { refusal } => format!("refused: {}", refusal.as_str()),
+        _ => "no answer in time".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendra_node::MemberIndex;
+
+    #[test]
+    fn a_read_without_an_answer_is_logged_as_a_sentence() {
+        let apart = Outcome::Unreachable {
+            up: 1,
+            needed: 2,
+            from: 3,
+            missing: MemberIndex(1),
+        };
+        assert_eq!(
+            sentence_of(&apart),
+            "1 of 3 members with a copy of them can be reached from here, and 2 have to answer"
+        );
     }
 }
