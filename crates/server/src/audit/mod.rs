@@ -328,7 +328,15 @@ pub(crate) fn what_of(method: &str, path: &str) -> String {
     const BELOW: [(&str, &[&str]); 3] = [
         (
             "/v0/cluster/",
-            &["plan", "apply", "cancel", "rekey", "readdress", "throttle"],
+            &[
+                "plan",
+                "apply",
+                "cancel",
+                "rekey",
+                "readdress",
+                "throttle",
+                "finalize",
+            ],
         ),
         ("/debug/profile/", &["cpu", "wall", "alloc", "lock"]),
         ("/v0/checkpoints/", &[]),

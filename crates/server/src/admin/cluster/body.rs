@@ -162,6 +162,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_order_has_its_name_in_the_audit_log() {
+        for order in ORDERS {
+            let what = crate::audit::what_of("POST", &format!("/v0/cluster/{order}"));
+            assert_eq!(what, format!("POST /v0/cluster/{order}"));
+        }
+    }
+
+    #[test]
     fn each_order_is_read() {
         let wish = br#"{"remove": ["http://a:1"], "weights": {"http://b:1": 0},
             "zones": {"http://c:1": "z"}, "replication_factor": 3}"#;
