@@ -15,6 +15,7 @@ use dendra_node::limits::{
     COMPARE_GRAIN, LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
 };
 use dendra_node::step::{Asker, Effect, Event, Now, StoreFailure, StoreOutcome};
+use dendra_node::topology::record::EpochRecord;
 use dendra_node::{
     CompareReport, Comparisons, Fence, HintRoom, Hlc, Layout, MemberIndex, Node, NodeConfig,
     Topology, Walls,
@@ -412,6 +413,37 @@ fn no_more_bytes_a_second_than_it_was_told() {
     assert!(!cluster.is_full(0, 1));
     cluster.run(5 * SECOND_US + needed_us);
     assert!(cluster.is_full(0, 1) && cluster.is_full(1, 0));
+}
+
+#[test]
+fn a_comparison_begins_anew_with_a_new_epoch() {
+    let mut cluster = Cluster::new(2, 2, 100_000);
+    for number in 1..10_000 {
+        let (key, cell) = record(number, 5, 2, false);
+        cluster.put(0, key.clone(), cell.clone());
+        cluster.put(1, key, cell);
+    }
+    let total: u64 = cluster.sites[0].store.iter().map(|(k, c)| size(k, c)).sum();
+    let needed_us = total * 10;
+    cluster.connect();
+    cluster.run(needed_us / 2);
+    // Half of the keys are compared. One of them differs from now on, and a new epoch begins.
+    let (key, cell) = record(0, 5, 2, false);
+    cluster.put(1, key.clone(), cell.clone());
+    let founded = EpochRecord::founded(cluster.layout.topology());
+    let ids = founded.members().iter().map(|member| member.id);
+    let nodes: Vec<_> = ids.map(|id| (id, u128::from(id.0) + 1)).collect();
+    let enrolled = founded.enrolled(&nodes).expect("all are new");
+    let layout = Arc::new(Layout::of_record(&enrolled).expect("it has its members"));
+    for at in 0..2 {
+        let layout = Arc::clone(&layout);
+        cluster.waiting.push_back((at, Event::Layout { layout }));
+    }
+    cluster.run(2 * SECOND_US + needed_us * 13 / 10);
+    assert!(!cluster.is_full(0, 1) && !cluster.is_full(1, 0));
+    cluster.run(5 * SECOND_US + needed_us * 16 / 10);
+    assert!(cluster.is_full(0, 1) && cluster.is_full(1, 0));
+    assert_eq!(cluster.sites[0].store.get(&key), Some(&cell));
 }
 
 #[test]
