@@ -3,9 +3,9 @@
 //! ```text
 //! release          knows        cluster: each member's newest      in force        raised by
 //! an early build   4 to 5       5  5  5                            5
-//! 0.1.0            4 to 6       5  6  6   (two releases work)      5
-//!                               6  6  6                            5 ─────────────► 6   `dendra cluster finalize`
-//!                  founds       6  6  6                            6
+//! 0.1.0            4 to 7       5  7  7   (two releases work)      5
+//!                               7  7  7                            5 ─────────────► 7   `dendra cluster finalize`
+//!                  founds       7  7  7                            7
 //! ```
 //!
 //! Invariants
@@ -28,6 +28,9 @@ impl ClusterVersion {
     pub const HORIZONS: ClusterVersion = ClusterVersion(5);
     /// From this one on members tell each other how their clients fare.
     pub const FOREGROUND: ClusterVersion = ClusterVersion(6);
+    /// From this one on records with more copies than the replication factor hold no horizon back:
+    /// comparisons bring the newer record to each owner that holds an older one.
+    pub const MORE_COPIES: ClusterVersion = ClusterVersion(7);
 }
 
 impl fmt::Display for ClusterVersion {
@@ -49,7 +52,7 @@ impl ClusterVersions {
     /// Those of this release. A build with the feature `next-version` acts like the next release.
     pub const OWN: ClusterVersions = ClusterVersions {
         oldest: ClusterVersion(4),
-        newest: ClusterVersion(if cfg!(feature = "next-version") { 7 } else { 6 }),
+        newest: ClusterVersion(if cfg!(feature = "next-version") { 8 } else { 7 }),
     };
 
     /// Is it one of them?

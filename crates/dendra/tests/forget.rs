@@ -7,6 +7,7 @@
 //! a member joins ─► records that moved away are dropped ─► the horizon rises
 //! all are killed ─► deleted keys stay deleted, the others are there
 //! a backup from before ─► into a cluster whose horizon is above all of it ─► it stays
+//! the factor is lowered, and some keys get more copies than it ─► deletes of them go like others
 //! a block rots that may hide purged records ─► the horizon is held ─► mended ─► it rises
 //! ```
 //!
@@ -19,7 +20,7 @@
 
 mod support;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
 use support::http::{Answer, Client};
@@ -260,16 +261,85 @@ fn nothing_comes_back_and_nothing_is_lost_when_all_are_killed_in_the_middle() {
 
 /// Records that a member holds itself.
 fn held_by(town: &Town, at: usize) -> usize {
+    held_of(town, at, "kept-")
+}
+
+/// The same of keys with this prefix.
+fn held_of(town: &Town, at: usize, prefix: &str) -> usize {
     let mut client = Client::open(town.sites[at].listen).expect("it listens");
     let all = "/v0/entities?scope=local&start=a&end=z";
     let ndjson = ["Accept: application/x-ndjson"];
     let answer = client.request("GET", all, &ndjson, b"").expect("a scan");
     assert_eq!(answer.status, 200);
     let records = String::from_utf8_lossy(&answer.body).into_owned();
-    records
-        .lines()
-        .filter(|line| line.contains("kept-"))
-        .count()
+    records.lines().filter(|line| line.contains(prefix)).count()
+}
+
+#[test]
+fn the_horizon_rises_above_records_with_more_copies_than_a_lowered_factor() {
+    const RECORDS: usize = 240;
+    let mut flags = FLAGS.to_vec();
+    flags.extend(["--replication-factor", "4"]);
+    let mut town = Town::found_with(4, &flags);
+    let all = doors(&town);
+    // With four copies each.
+    for_each(&all, RECORDS, |client, number| {
+        keep(client, &format!("kept-{number}"), number);
+        keep(client, &format!("old-{number}"), number);
+    });
+    // Clients go on while a position of each partition is taken away.
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for_each(&all, RECORDS, |client, number| {
+                live_and_die(client, &format!("once-{number}"), number);
+            });
+        });
+        town.change(0, &json!({ "replication_factor": 3 }));
+    });
+    town.wait_for_rest(0, |status| status["replication_factor"] == 3);
+    let delete = |client: &mut Client, key: &str| {
+        let deleted = client.ask("DELETE", key, &[PATIENT], b"");
+        is_told(&deleted.expect("an answer"), 202, key);
+    };
+    for_each(&all, RECORDS, |client, number| {
+        // The delete has three copies.
+        delete(client, &format!("old-{number}"));
+        // More copies than the factor, as the client wants it.
+        let target = format!("/v0/entity?id=wide-{number}&ack=3&from=4");
+        let put = client.request("PUT", &target, &[PATIENT], &value(number));
+        is_told(&put.expect("an answer"), 201, &target);
+        if number % 2 == 0 {
+            delete(client, &format!("wide-{number}"));
+        }
+    });
+    // A start knows the former factor, too.
+    town.kill(1);
+    town.start(1);
+    town.wait_until_serving(1);
+    let check = |town: &Town| {
+        kept(town, "kept-", RECORDS);
+        gone(town, "old-", RECORDS);
+        gone(town, "once-", RECORDS);
+        for at in 0..4 {
+            // The fourth copies stay where they are, and those of deletes do not.
+            let held = ["kept-", "wide-", "old-", "once-"];
+            let held = held.map(|prefix| held_of(town, at, prefix));
+            assert_eq!(held, [RECORDS, RECORDS / 2, 0, 0], "member {at}");
+        }
+    };
+    for round in 0..2 {
+        (0..4).for_each(|at| wait_for_horizon(&mut town, at));
+        check(&town);
+        if round == 0 {
+            (0..4).for_each(|at| town.kill(at));
+            (0..4).for_each(|at| town.start(at));
+            (0..4).for_each(|at| town.wait_until_serving(at));
+        }
+    }
+    // What is left takes some kilobytes.
+    for at in 0..4 {
+        town.wait_until(at, |town| table_bytes(town, at) < 90_000);
+    }
 }
 
 #[test]

@@ -100,12 +100,13 @@ impl Ages {
     /// Did the clock value rise?
     fn raise(&self, to: AgeHorizon, first_new: u64) -> bool {
         let mut now = hold(&self.now);
-        let copies = to.copies.max(now.0.copies);
         let has_risen = to.clock > now.0.clock;
         if has_risen {
-            *now = (AgeHorizon { copies, ..to }, first_new);
+            *now = (to, first_new);
+        } else {
+            // Fewer copies are enough only for the next horizon.
+            now.0.copies = to.copies.max(now.0.copies);
         }
-        now.0.copies = copies;
         has_risen
     }
 

@@ -57,7 +57,7 @@ pub enum HeldBack<M = MemberIndex> {
     Damage,
     /// No full comparison with this member ended in this epoch.
     Comparison(M),
-    /// Values are here that no owner may know of.
+    /// Values are here that this member is no owner of.
     Strays,
     /// A backup is being restored here: older records than a delete of now may still come.
     Restore,
@@ -100,8 +100,8 @@ impl<M: fmt::Display> fmt::Display for HeldBack<M> {
                 "no full comparison of it with {peer} has ended in this epoch"
             ),
             HeldBack::Strays => {
-                "it holds values with more copies than the replication factor, or of \
-                 partitions that other members own since a change of the owners"
+                "it holds values that other members own since a change of the owners, or, \
+                 before version 7 of the cluster, with more copies than the replication factor"
                     .fmt(f)
             }
             HeldBack::Restore => "a backup is being restored there".fmt(f),

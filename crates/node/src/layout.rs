@@ -33,11 +33,11 @@ use crate::limits::MEMBERS_MAX;
 use crate::member::MemberIndex;
 use crate::ring::table::{BadTable, MemberId};
 use crate::ring::{Partition, Ring};
-use crate::topology::record::EpochRecord;
 use crate::topology::record::horizons::Horizons;
+use crate::topology::record::{EpochChange, EpochRecord};
 use crate::topology::{Member, Topology};
-use dendra_base::{ClusterVersion, ClusterVersions};
-use std::collections::BTreeMap;
+use dendra_base::{CellRef, ClusterVersion, ClusterVersions};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -67,6 +67,8 @@ pub struct Layout {
     changed: Vec<u64>,
     in_force: ClusterVersion,
     horizons: Horizons,
+    /// The largest replication factor since horizons rose last.
+    copies_to_forget: u8,
 }
 
 impl Layout {
@@ -87,6 +89,7 @@ impl Layout {
             changed: Vec::new(),
             in_force: ClusterVersions::OWN.oldest,
             horizons: Horizons::default(),
+            copies_to_forget: topology.copies(),
         }
     }
 
@@ -124,6 +127,9 @@ impl Layout {
             }
         }
         let mut next = Layout::with_slots(record, slots, Some(self))?;
+        if record.change() != EpochChange::Forgot {
+            next.copies_to_forget = next.copies_to_forget.max(self.copies_to_forget);
+        }
         let old = |partition| (self.ring.owners(partition), self.arriving(partition));
         let stored = usize::from(record.owners().copies());
         next.changed = next
@@ -184,6 +190,7 @@ impl Layout {
         let twins: Vec<Option<Twin>> = record.owners().all().map(twin).collect();
         let is_moving = twins.iter().any(Option::is_some);
         Ok(Layout {
+            copies_to_forget: topology.copies(),
             topology: Arc::new(topology),
             ring: Arc::new(ring),
             ids,
@@ -192,6 +199,21 @@ impl Layout {
             in_force: record.in_force(),
             horizons: *record.horizons(),
         })
+    }
+
+    /// The same, behind these epochs: those of the folder, the oldest first.
+    pub(crate) fn behind<'a>(mut self, records: impl Iterator<Item = &'a EpochRecord>) -> Layout {
+        let mut most = 0;
+        for record in records {
+            let factor = record.replication_factor();
+            most = match record.change() {
+                EpochChange::Forgot => factor,
+                _ => factor.max(most),
+            };
+        }
+        let members = self.topology.live().max(1);
+        self.copies_to_forget = self.copies_to_forget.max(most.min(members));
+        self
     }
 
     /// Its epoch.
@@ -207,6 +229,26 @@ impl Layout {
     /// Up to which age the cluster forgets.
     pub fn horizons(&self) -> &Horizons {
         &self.horizons
+    }
+
+    /// Deletes and ended values of records with fewer copies stay, whatever their age. It is the largest
+    /// replication factor since horizons rose last: an owner that a lower factor does not count may hold an
+    /// older value until all copies were compared once more.
+    pub fn copies_to_forget(&self) -> u8 {
+        self.copies_to_forget
+    }
+
+    /// Do comparisons bring the newer record to each owner that holds an older one, also to those beyond
+    /// the replication factor?
+    pub fn compares_more_copies(&self) -> bool {
+        self.in_force >= ClusterVersion::MORE_COPIES
+    }
+
+    /// At which place, counted from 1, the member is an owner of the partition; 0 = it is none.
+    pub(crate) fn place_of(&self, member: MemberIndex, partition: Partition) -> u8 {
+        let mut owners = self.ring.owners(partition).iter();
+        let at = owners.position(|owner| *owner == member);
+        at.and_then(|at| u8::try_from(at + 1).ok()).unwrap_or(0)
     }
 
     /// Do cells tell the ballot of a conditional write?
@@ -265,10 +307,29 @@ impl Layout {
         owners[..copies].contains(&member) || self.arriving(partition).is_some_and(is_twin)
     }
 
-    /// The same of a record. One with fewer copies than the replication factor may have had more.
-    pub fn owns_record(&self, member: MemberIndex, raw_key: &[u8], copies: u8) -> bool {
+    /// Does the folder of this member drop the record, when it drops what other members own? One with
+    /// fewer copies than the replication factor may have had more. `seen` = the partitions in which
+    /// comparisons of this epoch saw a value that the member is no owner of.
+    ///
+    /// In these all old records go, also those with enough copies for the member: one of them may be
+    /// hidden by the record that goes, and must not come up. The first owners hold all of them, and bring
+    /// them again. No other partition loses anything.
+    pub fn drops(
+        &self,
+        member: MemberIndex,
+        raw_key: &[u8],
+        cell: &CellRef<'_>,
+        seen: &BTreeSet<Partition>,
+    ) -> bool {
         let partition = self.ring.partition(raw_key);
-        self.owns(member, partition, copies.max(self.topology.copies()))
+        let copies = self.topology.copies();
+        let is_foreign = !self.owns(member, partition, cell.copies.max(copies));
+        if !self.compares_more_copies() {
+            return is_foreign;
+        }
+        let is_old = || cell.age() <= self.horizons.floor() || cell.age() == u64::MAX;
+        let is_beyond = || !self.owns(member, partition, copies);
+        seen.contains(&partition) && (is_foreign || (is_beyond() && is_old()))
     }
 }
 

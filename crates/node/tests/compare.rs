@@ -9,7 +9,8 @@
 
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask};
-use dendra_base::{Cell, CellRef, Key, Prng, Space, Version};
+use dendra_base::{Cell, CellRef, ClusterVersion, Key, Prng, Space, Version};
+use dendra_node::compare::shared::SharedRecords;
 use dendra_node::compare::survey::Surveying;
 use dendra_node::limits::{
     COMPARE_AGAIN_US, COMPARE_BUSY_US, COMPARE_GRAIN, COMPARE_TRIES_MAX,
@@ -55,12 +56,21 @@ fn size(key: &Key, cell: &Cell) -> u64 {
     (key.as_stored().len() + cell.as_ref().encoded_len()) as u64
 }
 
+fn topology(members: usize, copies: u8) -> Arc<Topology> {
+    let urls = (0..members).map(|at| format!("http://h{at}:1").parse());
+    let listed = urls.collect::<Result<_, _>>().expect("members");
+    Arc::new(Topology::new("compare", listed, copies).expect("a topology"))
+}
+
 impl Cluster {
     fn new(members: usize, copies: u8, bytes_per_second: u64) -> Cluster {
-        let urls = (0..members).map(|at| format!("http://h{at}:1").parse());
-        let listed = urls.collect::<Result<_, _>>().expect("members");
-        let topology = Topology::new("compare", listed, copies).expect("a topology");
-        let layout = Arc::new(Layout::of_list(&Arc::new(topology)));
+        let layout = Layout::of_list(&topology(members, copies));
+        Cluster::laid_out(layout, bytes_per_second)
+    }
+
+    fn laid_out(layout: Layout, bytes_per_second: u64) -> Cluster {
+        let members = layout.topology().members().len();
+        let layout = Arc::new(layout);
         let site = |at: usize| {
             let me = MemberIndex(at as u8);
             let comparisons = Arc::<Comparisons>::default();
@@ -220,9 +230,10 @@ impl Cluster {
                     let result = Err(StoreFailure::DiskFull);
                     return Some((at, Event::Wrote { ticket, result }));
                 }
+                // An engine does not look at the record that is there.
+                let version = cell.version;
                 let held = site.store.get(&key).map(|held| held.version);
-                let version = held.map_or(cell.version, |held| held.max(cell.version));
-                if version == cell.version {
+                if held.is_none_or(|held| !held.is_newer_than(version)) {
                     site.store.insert(key, cell);
                 }
                 let result = Ok(StoreOutcome::Applied { version });
@@ -597,6 +608,72 @@ fn a_repair_that_fails_is_tried_again_and_the_comparison_is_not_full_before() {
     cluster.run(20 * SECOND_US);
     assert_eq!(cluster.sites[0].store, cluster.sites[1].store);
     assert!(cluster.is_full(0, 1) && cluster.is_full(1, 0));
+}
+
+/// The owners of a key, as many as there are members.
+fn owners(layout: &Layout, key: &Key) -> Vec<usize> {
+    let partition = layout.ring().partition(key.raw());
+    let owners = layout.ring().owners(partition).iter();
+    owners.map(|owner| owner.at()).collect()
+}
+
+#[test]
+fn a_newer_record_of_fewer_copies_goes_to_each_owner_of_an_older_one() {
+    const KEYS: u64 = 60;
+    let record_of = |version| {
+        let first = EpochRecord::founded(&topology(5, 3)).in_version(version);
+        Layout::of_record(&first).expect("its members")
+    };
+    for (cluster_version, is_there) in [
+        (ClusterVersion::MORE_COPIES, true),
+        (ClusterVersion::FOREGROUND, false),
+    ] {
+        let mut cluster = Cluster::laid_out(record_of(cluster_version), 1 << 30);
+        for number in 0..KEYS {
+            let (key, old) = record(number, 5, 5, false);
+            (0..5).for_each(|at| cluster.put(at, key.clone(), old.clone()));
+            // At one of the first owners alone: a delete, or a value; of three copies, or fewer.
+            let copies = 1 + (number % 3) as u8;
+            let (key, newer) = record(number, 9, copies, number % 2 == 0);
+            let holder = owners(&cluster.layout, &key)[(number % u64::from(copies)) as usize];
+            cluster.put(holder, key, newer);
+        }
+        cluster.connect();
+        cluster.run(300 * SECOND_US);
+        let mut everywhere = true;
+        for number in 0..KEYS {
+            let (key, newer) = record(number, 9, 3, number % 2 == 0);
+            for (place, at) in owners(&cluster.layout, &key).into_iter().enumerate() {
+                let cell = &cluster.sites[at].store[&key];
+                everywhere &= cell.version == newer.version;
+                if is_there {
+                    assert_eq!(cell.version, newer.version, "{key:?} at place {place}");
+                    assert_eq!(cell.kind, newer.kind);
+                    // A further owner holds it as the owner that it is.
+                    assert!(place < 3 || cell.copies == 5, "{key:?}: {cell:?}");
+                }
+            }
+        }
+        assert_eq!(everywhere, is_there, "older members do not know of it");
+        let pairs = cluster.pairs();
+        assert!(pairs.iter().all(|(a, b)| cluster.is_full(*a, *b)));
+    }
+}
+
+#[test]
+fn two_owners_beyond_the_factor_share_nothing() {
+    let first = EpochRecord::founded(&topology(5, 3));
+    let first = first.in_version(ClusterVersion::MORE_COPIES);
+    let layout = Layout::of_record(&first).expect("its members");
+    for number in 0..60 {
+        let (key, _) = record(number, 5, 5, false);
+        let owners = owners(&layout, &key);
+        for (a, b) in [(0, 1), (0, 3), (2, 4), (3, 4)] {
+            let [one, other] = [a, b].map(|place| MemberIndex(owners[place] as u8));
+            let shared = SharedRecords::of(&layout, one, other);
+            assert_eq!(shared.has(key.raw(), 5), a < 3, "{a} and {b}");
+        }
+    }
 }
 
 #[test]

@@ -2,12 +2,14 @@
 //!
 //! Not here: fences and loading (`twin/`), which moves a plan has (`../src/ring/plan/`).
 
+use dendra_base::{CellRef, ClusterVersion, Key, Version};
 use dendra_node::limits::MOVES_SIDE_BY_SIDE;
 use dendra_node::ring::plan::{WantedMember, WantedMembers, plan};
 use dendra_node::ring::table::MemberId;
 use dendra_node::topology::drive::{MoveArrived, next_step};
 use dendra_node::topology::record::{EpochMember, EpochRecord, MemberStatus, NewPlan};
 use dendra_node::{Layout, Member, Partition, Topology};
+use std::collections::BTreeSet;
 
 /// Copies of each record.
 const COPIES: usize = 3;
@@ -116,6 +118,65 @@ fn layouts_follow_their_records_and_know_when_each_partition_changed() {
     let last = epochs[epochs.len() - 2];
     assert!(changed.iter().any(|at| (first_epoch..last).contains(at)));
     assert!(changed.iter().any(|at| *at > first_epoch));
+}
+
+/// The same members with so many copies, as the first record of a chain.
+fn with_copies(copies: u8) -> EpochRecord {
+    let members = (0..5).map(place).collect();
+    let topology = Topology::new("layouts", members, copies).expect("members");
+    EpochRecord::founded(&topology).in_version(ClusterVersion::MORE_COPIES)
+}
+
+#[test]
+fn a_delete_needs_the_copies_of_a_former_factor_until_horizons_rise() {
+    let five = Layout::of_record(&with_copies(5)).expect("its members");
+    let lowered = with_copies(3);
+    let layout = five.next(&lowered).expect("its members");
+    assert_eq!(
+        (layout.topology().copies(), layout.copies_to_forget()),
+        (3, 5)
+    );
+    let still = layout.next(&lowered.rekeyed().expect("a generation"));
+    assert_eq!(still.expect("its members").copies_to_forget(), 5);
+    let risen = layout.next(&lowered.forgot(1 << 60).expect("a later floor"));
+    assert_eq!(risen.expect("its members").copies_to_forget(), 3);
+}
+
+#[test]
+fn a_drop_takes_all_old_records_of_a_partition_with_strays_and_no_others() {
+    const OLD: u64 = 1 << 59;
+    let layout = Layout::of_record(&with_copies(3)).expect("its members");
+    let risen = with_copies(3).forgot(OLD).expect("a later floor");
+    let layout = layout.next(&risen).expect("its members");
+    let raw = b"k";
+    let partition = layout.ring().partition(raw);
+    let owners = layout.ring().owners(partition).to_vec();
+    let drops = |place: usize, copies: u8, hlc: u64, seen: &BTreeSet<Partition>| {
+        let key = Key::user(raw);
+        let version = Version {
+            hlc,
+            origin: 1,
+            rmw: 0,
+        };
+        let mut cell = CellRef::value(key.as_stored(), version, b"v");
+        cell.copies = copies;
+        layout.drops(owners[place], raw, &cell, seen)
+    };
+    let (none, this) = (BTreeSet::new(), BTreeSet::from([partition]));
+    for (place, copies, hlc, is_dropped) in [
+        (0, 5, OLD, false),
+        (2, 1, OLD, false),
+        // Foreign, and what it may hide.
+        (3, 3, OLD + 1, true),
+        (3, 5, OLD, true),
+        // A client's write of this epoch.
+        (3, 5, OLD + 1, false),
+        (4, 4, OLD + 1, true),
+    ] {
+        assert!(!drops(place, copies, hlc, &none), "{place} {copies}");
+        let dropped = drops(place, copies, hlc, &this);
+        assert_eq!(dropped, is_dropped, "{place} {copies} {hlc}");
+    }
 }
 
 #[test]

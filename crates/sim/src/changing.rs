@@ -23,7 +23,7 @@ use crate::plan::{
 use dendra_base::Prng;
 
 /// Longer than any run.
-const FOR_EVER_US: u64 = 3_600_000_000;
+pub(crate) const FOR_EVER_US: u64 = 3_600_000_000;
 
 impl RunPlan {
     /// What `seed` means for a cluster whose members change.

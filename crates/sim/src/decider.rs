@@ -7,7 +7,8 @@
 
 use dendra_node::forgetting::{Confirmed, HeldBack};
 use dendra_node::step::{Effect, Event, Now};
-use dendra_node::{Fence, Hlc, Layout, MemberIndex};
+use dendra_node::{Fence, Hlc, Layout, MemberIndex, Partition};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Decisions of one event loop.
@@ -41,6 +42,11 @@ pub trait Decider {
     /// Does the member confirm its epoch, as its first loop sees it? `None` = it knows no horizons.
     fn confirms(&self) -> Option<Result<Confirmed, HeldBack>> {
         None
+    }
+
+    /// The partitions of records in this epoch that the member holds and is no owner of.
+    fn foreign_in(&self, _epoch: u64) -> BTreeSet<Partition> {
+        BTreeSet::new()
     }
 
     /// The records of other members were dropped: the copies are compared once more.

@@ -12,11 +12,15 @@
 //! 2. Bytes are damaged only where no member is replaced and each record has all its copies: one
 //!    copy of a record is lost at a time.
 //!
+//! A second plan is of records with more copies than the replication factor: keys that are written
+//! to more owners in a cluster of fixed members, or a factor that changes once, among joins and
+//! leaves.
+//!
 //! Not here: when horizons rise (crate `node`, `steward/rising.rs`).
 //! See: docs/decisions/0026-horizons.md.
 
 use crate::changes::{Changes, OperatorDeed, PlannedDeed};
-use crate::changing::{draw_clocks, draw_deed};
+use crate::changing::{FOR_EVER_US, draw_clocks, draw_deed};
 use crate::plan::{
     Fault, FaultKind, KeyClass, Planned, PlannedBase, PlannedKind, RunPlan, RunShape,
     draw_failing_reads, draw_faults, draw_scans, pick, skewed,
@@ -66,6 +70,90 @@ impl RunPlan {
             wrong_clocks: None,
             image: None,
             changes: Some(changes),
+        }
+    }
+}
+
+impl RunPlan {
+    /// The same for records with more copies than the replication factor.
+    pub fn draw_more_copies(seed: u64) -> RunPlan {
+        let stream = |name: &str| Prng::named(seed, &format!("more copies: {name}"));
+        let prng = &mut stream("more copies");
+        let mut shape = draw_shape(&mut stream("shape"));
+        shape.members = pick(prng, &[3, 4, 4, 5, 5, 6]);
+        shape.copies = pick(prng, &[1, 2, 3, 3, 3, 4]).min(shape.members - 1);
+        shape.unlucky = 0;
+        draw_clocks(&mut shape, prng);
+        let mut changes = draw_changes(&shape, &mut stream("changes"));
+        let is_fixed = prng.chance(1, 2);
+        if is_fixed {
+            let is_away = |planned: &PlannedDeed| planned.deed == OperatorDeed::Away;
+            changes.deeds.retain(is_away);
+        } else {
+            changes.deeds = draw_factor(&shape, prng);
+            // As in `changing.rs`: a position loads from its own old owner alone.
+            changes.load_patience_us = FOR_EVER_US;
+        }
+        let mut clients = draw_clients(&shape, &mut stream("clients"));
+        if is_fixed {
+            draw_wide(&mut shape, &mut clients, prng);
+        }
+        let mut faults = draw_faults(&shape, &mut stream("faults"));
+        faults.extend(draw_failing_reads(&shape, &mut stream("failing reads")));
+        faults.retain(|fault| !matches!(fault.kind, FaultKind::Rot { .. } | FaultKind::LostDisk));
+        faults.sort_by_key(|fault| fault.at_us);
+        let scans = draw_scans(&shape, &mut stream("scans"));
+        RunPlan {
+            seed,
+            shape,
+            clients,
+            scans,
+            faults,
+            wrong_clocks: None,
+            image: None,
+            changes: Some(changes),
+        }
+    }
+}
+
+/// The replication factor changes once, among other changes.
+fn draw_factor(shape: &RunShape, prng: &mut Prng) -> Vec<PlannedDeed> {
+    let kinds = [
+        OperatorDeed::Away,
+        OperatorDeed::Join,
+        OperatorDeed::Leave,
+        OperatorDeed::Reweigh,
+    ];
+    let count = prng.below(4);
+    let mut deeds: Vec<PlannedDeed> = (0..count)
+        .map(|_| draw_deed(&kinds, shape.chaos_us * 3 / 4, prng))
+        .collect();
+    deeds.push(draw_deed(
+        &[OperatorDeed::Copies],
+        shape.chaos_us * 3 / 4,
+        prng,
+    ));
+    deeds.sort_by_key(|planned| planned.at_us);
+    deeds
+}
+
+/// Most keys are written, read and deleted with any number of copies up to all members, by any
+/// number of answers.
+fn draw_wide(shape: &mut RunShape, clients: &mut [Vec<Planned>], prng: &mut Prng) {
+    for class in &mut shape.keys {
+        if *class == KeyClass::Strong && prng.chance(3, 4) {
+            *class = KeyClass::Weak;
+        }
+    }
+    for planned in clients.iter_mut().flatten() {
+        if shape.keys[planned.key] == KeyClass::Weak {
+            let from = if prng.chance(1, 2) {
+                shape.copies as u64
+            } else {
+                1 + prng.below(shape.members as u64)
+            };
+            planned.base = PlannedBase::Any;
+            planned.quorum = Some((1 + prng.below(from) as u8, from as u8));
         }
     }
 }
@@ -246,6 +334,8 @@ mod tests {
     fn a_seed_of_horizons_means_the_same_for_ever() {
         for seed in 0..20 {
             let drawn = [(); 2].map(|()| format!("{:?}", RunPlan::draw_forgetting(seed)));
+            assert_eq!(drawn[0], drawn[1]);
+            let drawn = [(); 2].map(|()| format!("{:?}", RunPlan::draw_more_copies(seed)));
             assert_eq!(drawn[0], drawn[1]);
         }
     }

@@ -90,7 +90,7 @@ impl Town {
         let first = first.expect("a record of few members");
         let first = match changes.forget_every_us {
             0 => first,
-            _ => first.in_version(ClusterVersion::FOREGROUND),
+            _ => first.in_version(ClusterVersion::MORE_COPIES),
         };
         let machine = |at: usize| TownMachine {
             url: url(at),

@@ -8,6 +8,7 @@
 //! --threads N          at once; the cores of the machine if not said
 //! --changing           clusters whose members change alone: all failures of --seeds, each in a line
 //! --forgetting         the same of clusters whose horizons rise; with --seed that one
+//! --more-copies        the same, of records with more copies than the replication factor
 //! --changes N          one long run with so many changes of the members; --members N founders
 //! ```
 //!
@@ -34,7 +35,7 @@ use std::time::{Duration, Instant};
 const USAGE: &str = "\
 usage: dendra-sim [--seed N [--trace]] [--seeds N] [--minutes N] [--from N] [--threads N]
        dendra-sim --changing [--seeds N] [--from N] [--threads N]
-       dendra-sim --forgetting [--seeds N] [--from N] [--threads N]
+       dendra-sim --forgetting | --more-copies [--seeds N] [--from N] [--threads N]
        dendra-sim --changes N [--members N] [--seed N]
 ";
 
@@ -50,7 +51,8 @@ struct Wanted {
     from: Option<u64>,
     threads: Option<u64>,
     is_changing: bool,
-    is_forgetting: bool,
+    /// In which world with horizons.
+    forgets: Option<SeedWorld>,
     changes: Option<u64>,
     members: Option<u64>,
 }
@@ -65,7 +67,8 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Wanted> {
             "--seeds" => wanted.seeds = Some(number()?),
             "--minutes" => wanted.minutes = Some(number()?),
             "--changing" => wanted.is_changing = true,
-            "--forgetting" => wanted.is_forgetting = true,
+            "--forgetting" => wanted.forgets = Some(SeedWorld::Forgetting),
+            "--more-copies" => wanted.forgets = Some(SeedWorld::MoreCopies),
             "--changes" => wanted.changes = Some(number()?),
             "--members" => wanted.members = Some(number()?.clamp(3, MEMBERS_MAX as u64)),
             "--from" => wanted.from = Some(number()?),
@@ -81,16 +84,16 @@ fn main() -> ExitCode {
         eprint!("{USAGE}");
         return ExitCode::from(2);
     };
-    let held = match (wanted.changes, wanted.seed) {
-        (Some(changes), seed) => {
+    let held = match (wanted.changes, wanted.seed, wanted.forgets) {
+        (Some(changes), seed, _) => {
             let members = wanted.members.unwrap_or(5);
             long(seed.unwrap_or(1), members as usize, changes as usize)
         }
-        (None, Some(seed)) if wanted.is_forgetting => one_forgetting(seed, wanted.is_traced),
-        (None, Some(seed)) => one(seed, wanted.is_traced),
-        (None, None) if wanted.is_changing => all_of(&wanted, SeedWorld::Changing),
-        (None, None) if wanted.is_forgetting => all_of(&wanted, SeedWorld::Forgetting),
-        (None, None) => many(&wanted),
+        (None, Some(seed), Some(world)) => one_forgetting(world, seed, wanted.is_traced),
+        (None, Some(seed), None) => one(seed, wanted.is_traced),
+        (None, None, _) if wanted.is_changing => all_of(&wanted, SeedWorld::Changing),
+        (None, None, Some(world)) => all_of(&wanted, world),
+        (None, None, None) => many(&wanted),
     };
     if held {
         ExitCode::SUCCESS
@@ -100,12 +103,12 @@ fn main() -> ExitCode {
 }
 
 /// One cluster whose horizons rise.
-fn one_forgetting(seed: u64, is_traced: bool) -> bool {
+fn one_forgetting(world: SeedWorld, seed: u64, is_traced: bool) -> bool {
     let tracing = match is_traced {
         true => Tracing::Printed,
         false => Tracing::Off,
     };
-    let report = run_plan(&RunPlan::draw_forgetting(seed), None, tracing);
+    let report = run_plan(&world.plan(seed), None, tracing);
     println!(
         "{} happenings, horizons rose {} times",
         report.happenings, report.risen

@@ -8,7 +8,10 @@
 use crate::decider::{Birth, Decider};
 use dendra_node::forgetting::{Confirmed, HeldBack};
 use dendra_node::step::{Effect, Event, Now};
-use dendra_node::{Comparisons, Foregrounds, HintRoom, MemberIndex, Node, NodeConfig, Walls};
+use dendra_node::{
+    Comparisons, Foregrounds, HintRoom, MemberIndex, Node, NodeConfig, Partition, Walls,
+};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Operations of clients that a loop takes: more than there are clients.
@@ -61,6 +64,10 @@ impl Decider for Real {
 
     fn confirms(&self) -> Option<Result<Confirmed, HeldBack>> {
         Some(self.node.confirms())
+    }
+
+    fn foreign_in(&self, epoch: u64) -> BTreeSet<Partition> {
+        self.comparisons.foreign_in(epoch)
     }
 
     fn dropped_strays(&self) {

@@ -37,6 +37,8 @@ pub enum SeedWorld {
     Changing,
     /// Horizons rise.
     Forgetting,
+    /// The same, and records have more copies than the replication factor.
+    MoreCopies,
 }
 
 impl SeedWorld {
@@ -46,6 +48,7 @@ impl SeedWorld {
             SeedWorld::Fixed => RunPlan::draw(seed),
             SeedWorld::Changing => RunPlan::draw_changing(seed),
             SeedWorld::Forgetting => RunPlan::draw_forgetting(seed),
+            SeedWorld::MoreCopies => RunPlan::draw_more_copies(seed),
         }
     }
 }

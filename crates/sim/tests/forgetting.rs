@@ -6,7 +6,7 @@
 //! ```
 
 use dendra_sim::plan::RunPlan;
-use dendra_sim::runner::run_plan;
+use dendra_sim::runner::{SeedWorld, run_plan};
 use dendra_sim::trace::Tracing;
 
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -16,11 +16,20 @@ fn number(name: &str, otherwise: u64) -> u64 {
 
 #[test]
 fn no_seed_breaks_a_promise_while_horizons_rise() {
+    search(SeedWorld::Forgetting, 150);
+}
+
+#[test]
+fn no_seed_breaks_a_promise_of_records_with_more_copies() {
+    search(SeedWorld::MoreCopies, 150);
+}
+
+fn search(world: SeedWorld, usual: u64) {
     let first = number("DENDRA_SIM_FIRST", 0);
-    let seeds = number("DENDRA_SIM_SEEDS", 150);
+    let seeds = number("DENDRA_SIM_SEEDS", usual);
     let (mut risen, mut purging) = (0, 0);
     for seed in first..first + seeds {
-        let report = run_plan(&RunPlan::draw_forgetting(seed), None, Tracing::Off);
+        let report = run_plan(&world.plan(seed), None, Tracing::Off);
         if let Some(first) = report.violations.first() {
             panic!("seed {seed}: {first}");
         }

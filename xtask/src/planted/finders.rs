@@ -5,7 +5,9 @@
 //! twin 6738               seed 6738 of the quick twin         otherwise its first seeds
 //! moving 33               the same while owners change        otherwise its first seeds
 //! forgetting 57           the same while members forget       otherwise its first seeds
+//! wide 57                 the same of records with more copies
 //! horizons 7              seed 7 of the simulator's horizons  otherwise its first seeds
+//! copies 7                the same of records with more copies
 //! steward 4               seed 4 of the stewards' search      otherwise its first seeds
 //! test PACKAGE TARGET     all tests of a file of tests
 //! ```
@@ -41,17 +43,21 @@ pub(crate) enum Search {
     Twin,
     Moving,
     Forgetting,
+    Wide,
     Horizons,
+    Copies,
     Steward,
 }
 
 impl Search {
-    const ALL: [Search; 6] = [
+    const ALL: [Search; 8] = [
         Search::Sim,
         Search::Twin,
         Search::Moving,
         Search::Forgetting,
+        Search::Wide,
         Search::Horizons,
+        Search::Copies,
         Search::Steward,
     ];
 
@@ -61,7 +67,9 @@ impl Search {
             Search::Twin => "twin",
             Search::Moving => "moving",
             Search::Forgetting => "forgetting",
+            Search::Wide => "wide",
             Search::Horizons => "horizons",
+            Search::Copies => "copies",
             Search::Steward => "steward",
         }
     }
@@ -97,6 +105,20 @@ impl Search {
                 "DENDRA_TWIN_FIRST",
                 "DENDRA_TWIN_SEEDS",
             ],
+            Search::Wide => [
+                "dendra-node",
+                "twin",
+                "no_seed_shows_a_fault_while_records_have_more_copies",
+                "DENDRA_TWIN_FIRST",
+                "DENDRA_TWIN_SEEDS",
+            ],
+            Search::Copies => [
+                "dendra-sim",
+                "forgetting",
+                "no_seed_breaks_a_promise_of_records_with_more_copies",
+                "DENDRA_SIM_FIRST",
+                "DENDRA_SIM_SEEDS",
+            ],
             Search::Horizons => [
                 "dendra-sim",
                 "forgetting",
@@ -119,8 +141,8 @@ impl Search {
         match self {
             Search::Sim => 6_000,
             Search::Twin | Search::Moving => 20_000,
-            Search::Forgetting => 4_000,
-            Search::Steward | Search::Horizons => 600,
+            Search::Forgetting | Search::Wide => 4_000,
+            Search::Steward | Search::Horizons | Search::Copies => 600,
         }
     }
 }
@@ -169,7 +191,7 @@ impl Finder {
             }),
             _ => Err(format!(
                 "`{words}` is no finder: sim SEED, twin SEED, moving SEED, forgetting SEED, \
-                 horizons SEED, steward SEED, test PACKAGE TARGET"
+                 wide SEED, horizons SEED, copies SEED, steward SEED, test PACKAGE TARGET"
             )),
         }
     }
@@ -404,7 +426,9 @@ mod tests {
             "twin 6738",
             "moving 33",
             "forgetting 57",
+            "wide 57",
             "horizons 7 Lost",
+            "copies 7 Lost",
             "steward 4",
             "test dendra-node rounds",
         ] {

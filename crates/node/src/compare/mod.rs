@@ -177,9 +177,11 @@ impl Comparer {
         self.walk = Some(CompareWalk {
             id: self.walks,
             peer,
-            shared: Arc::new(
-                SharedRecords::of(&desk.layout, desk.me, peer).seen_by(&desk.layout, desk.me),
-            ),
+            shared: Arc::new(SharedRecords::of(&desk.layout, desk.me, peer).seen_by(
+                &desk.layout,
+                desk.me,
+                peer,
+            )),
             space: Space::User,
             now_ms: turn.now.wall_ms,
             began_us: turn.now.mono_us,
@@ -264,7 +266,7 @@ impl Comparer {
                 under_way.busy = 0;
                 desk.comparisons.add_read(bytes);
                 desk.comparisons
-                    .note_strays(seen.strays, desk.layout.epoch());
+                    .note_strays(&seen.strays, desk.layout.epoch());
                 under_way.compare(desk, turn, part, grain, seen.ranges);
                 self.pay(turn, bytes);
             }
@@ -465,15 +467,31 @@ impl Comparer {
             (RepairStep::Send { key, cell }, Answer::Written(version)) => {
                 if version.is_newer_than(cell.version) {
                     // It had a newer one that its list did not show: a record of fewer copies.
-                    walk.add_step(RepairStep::Fetch { key });
+                    let over = cell.copies;
+                    walk.add_step(RepairStep::Fetch { key, over });
                 } else {
                     walk.report.sent += 1;
                     desk.comparisons.add_sent(walk.peer);
                 }
             }
-            (RepairStep::Fetch { key }, Answer::Cell(Some(cell))) if is_fit(desk, &key, &cell) => {
+            (RepairStep::Meet { .. }, Answer::Same) => {}
+            (RepairStep::Meet { key, cell }, Answer::Cell(theirs)) => {
+                match theirs.filter(|theirs| theirs.is_newer_than(&cell)) {
+                    None => walk.add_step(RepairStep::Send { key, cell }),
+                    Some(theirs) if is_fit(desk, &key, &theirs) => {
+                        moved = (key.len() + theirs.value.len()) as u64;
+                        let step = walk.keep(key, theirs, cell.copies, desk.hlc.last());
+                        walk.add_step(step);
+                    }
+                    Some(_) => walk.report.failed += 1,
+                }
+            }
+            (RepairStep::Fetch { key, over }, Answer::Cell(Some(cell)))
+                if is_fit(desk, &key, &cell) =>
+            {
                 moved = (key.len() + cell.value.len()) as u64;
-                walk.add_step(RepairStep::Keep { key, cell });
+                let step = walk.keep(key, cell, over, desk.hlc.last());
+                walk.add_step(step);
             }
             (
                 RepairStep::PromiseThere { .. } | RepairStep::PromiseHere { .. },

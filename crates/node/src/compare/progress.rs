@@ -7,9 +7,13 @@
 //! Not here: the comparison itself (`compare/mod.rs`).
 //! See: docs/operating.md.
 
+use super::survey::Strays;
 use crate::limits::MEMBERS_MAX;
 use crate::member::MemberIndex;
+use crate::ring::Partition;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Of one peer.
 #[derive(Debug, Default)]
@@ -34,6 +38,8 @@ pub struct Comparisons {
     pub(super) promises: AtomicU64,
     /// The last epoch in which this member saw a value that no owner may know of; 0 = none.
     stray_epoch: AtomicU64,
+    /// The partitions of such values that this member is no owner of, as they were seen in this epoch.
+    foreign: Mutex<(u64, BTreeSet<Partition>)>,
 }
 
 impl Default for Comparisons {
@@ -47,6 +53,7 @@ impl Default for Comparisons {
             left_out: AtomicU64::new(0),
             promises: AtomicU64::new(0),
             stray_epoch: AtomicU64::new(0),
+            foreign: Mutex::default(),
         }
     }
 }
@@ -107,10 +114,26 @@ impl Comparisons {
         self.peers[peer.at()].full_epoch.load(Ordering::Relaxed) == epoch
     }
 
-    /// So many values were seen here that no owner may know of.
-    pub(crate) fn note_strays(&self, strays: u64, epoch: u64) {
-        if strays > 0 {
-            self.stray_epoch.fetch_max(epoch, Ordering::Relaxed);
+    /// Values were seen here that no owner may know of.
+    pub(crate) fn note_strays(&self, strays: &Strays, epoch: u64) {
+        if !strays.are_there() {
+            return;
+        }
+        self.stray_epoch.fetch_max(epoch, Ordering::Relaxed);
+        let mut foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        if foreign.0 < epoch {
+            *foreign = (epoch, BTreeSet::new());
+        }
+        foreign.1.extend(&strays.foreign);
+    }
+
+    /// The partitions of which this member was seen to hold records in this epoch, without being an owner
+    /// of them.
+    pub fn foreign_in(&self, epoch: u64) -> BTreeSet<Partition> {
+        let foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        match foreign.0 == epoch {
+            true => foreign.1.clone(),
+            false => BTreeSet::new(),
         }
     }
 
@@ -118,6 +141,9 @@ impl Comparisons {
     /// beginning.
     pub fn dropped_strays(&self) {
         self.stray_epoch.store(0, Ordering::Relaxed);
+        let mut foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        *foreign = (0, BTreeSet::new());
+        drop(foreign);
         for peer in &self.peers {
             peer.full_epoch.store(0, Ordering::Relaxed);
         }

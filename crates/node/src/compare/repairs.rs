@@ -7,13 +7,14 @@
 //!
 //! Invariants
 //! 1. The newer version wins, in both directions; the rule is the merge rule and no other.
-//! 2. A record goes to a member that holds none only if that member is an owner of it.
+//! 2. A record goes to a member that holds none only if that member is an owner of it. It goes to each
+//!    member that holds an older one.
 //! 3. A record whose write may still be under way is left alone.
 //!
 //! Not here: carrying it out (`compare/mod.rs`).
 //! See: docs/decisions/0001-one-merge-rule.md.
 
-use super::shared::SharedRecords;
+use super::shared::{PairMember, SharedRecords};
 use crate::disputes::is_alike;
 use crate::limits::COMPARE_YOUNG_MS;
 use crate::replica::record::Record;
@@ -27,8 +28,11 @@ use std::cmp::Ordering;
 pub(super) enum RepairStep {
     /// The peer takes it.
     Send { key: Bytes, cell: Cell },
-    /// The peer is asked for it.
-    Fetch { key: Bytes },
+    /// The peer is asked for its record, which it does not list if it has fewer copies. Then the newer
+    /// one of the two goes to the other member.
+    Meet { key: Bytes, cell: Cell },
+    /// The peer is asked for it. The older record here has `over` copies.
+    Fetch { key: Bytes, over: u8 },
     /// The own store takes it.
     Keep { key: Bytes, cell: Cell },
     /// A promise is raised at the peer.
@@ -67,6 +71,7 @@ pub(super) fn of_records(
     peer: &[(Bytes, Cell)],
     shared: &SharedRecords,
     now_ms: u64,
+    clock: u64,
 ) -> Vec<RepairStep> {
     let mut steps = Vec::new();
     let is_young = |cell: &Cell| {
@@ -76,14 +81,28 @@ pub(super) fn of_records(
     };
     side_by_side(own, peer, |key, here, there| {
         let step = match (here, there) {
-            (Some(here), Some(there)) if there.is_newer_than(here) => fetch(key, there, is_young),
-            (Some(here), Some(there)) if here.is_newer_than(there) => send(key, here, is_young),
+            (Some(here), Some(there)) if there.is_newer_than(here) => {
+                fetch(key, there, here.copies, is_young)
+            }
+            (Some(here), Some(there)) if here.is_newer_than(there) => {
+                let over =
+                    |here: Cell| shared.over(here, there.copies, PairMember::Peer, key, clock);
+                send(key, here, over, is_young)
+            }
             (Some(here), Some(there)) => (!is_alike(here, there)).then(|| RepairStep::Dispute {
                 key: key.clone(),
                 version: here.version,
             }),
-            (Some(here), None) if shared.has(key, here.copies) => send(key, here, is_young),
-            (None, Some(there)) if shared.has(key, there.copies) => fetch(key, there, is_young),
+            (Some(here), None) if shared.has(key, here.copies) => {
+                let step = send(key, here, |here| here, is_young);
+                step.map(|step| match step {
+                    RepairStep::Send { key, cell } if shared.is_own_beyond(&key) => {
+                        RepairStep::Meet { key, cell }
+                    }
+                    step => step,
+                })
+            }
+            (None, Some(there)) if shared.has(key, there.copies) => fetch(key, there, 0, is_young),
             _ => None,
         };
         steps.extend(step);
@@ -91,15 +110,26 @@ pub(super) fn of_records(
     steps
 }
 
-fn send(key: &Bytes, cell: &Cell, is_young: impl Fn(&Cell) -> bool) -> Option<RepairStep> {
+fn send(
+    key: &Bytes,
+    cell: &Cell,
+    over: impl FnOnce(Cell) -> Cell,
+    is_young: impl Fn(&Cell) -> bool,
+) -> Option<RepairStep> {
     (!is_young(cell)).then(|| RepairStep::Send {
         key: key.clone(),
-        cell: cell.clone(),
+        cell: over(cell.clone()),
     })
 }
 
-fn fetch(key: &Bytes, cell: &Cell, is_young: impl Fn(&Cell) -> bool) -> Option<RepairStep> {
-    (!is_young(cell)).then(|| RepairStep::Fetch { key: key.clone() })
+fn fetch(
+    key: &Bytes,
+    cell: &Cell,
+    over: u8,
+    is_young: impl Fn(&Cell) -> bool,
+) -> Option<RepairStep> {
+    let key = key.clone();
+    (!is_young(cell)).then_some(RepairStep::Fetch { key, over })
 }
 
 /// Steps for records of the protocol: the higher promise of each key. `None` when one cannot be
@@ -191,10 +221,10 @@ mod tests {
             cell("k8", 8, b"older, of more copies", 3),
         ];
         let peer = peer.map(at_home);
-        let steps = of_records(&own, &peer, &shared(), NOW_MS);
+        let steps = of_records(&own, &peer, &shared(), NOW_MS, 0);
         let name = |step: &RepairStep| match step {
             RepairStep::Send { key, .. } => format!("send {key:?}"),
-            RepairStep::Fetch { key } => format!("fetch {key:?}"),
+            RepairStep::Fetch { key, .. } => format!("fetch {key:?}"),
             RepairStep::Dispute { key, .. } => format!("dispute {key:?}"),
             other => format!("{other:?}"),
         };
@@ -219,12 +249,12 @@ mod tests {
             (NOW_MS + COMPARE_YOUNG_MS, 1),
         ] {
             let one = [cell("k", wall_ms, b"v", 3)];
-            assert_eq!(of_records(&one, &[], &shared(), NOW_MS).len(), steps);
-            assert_eq!(of_records(&[], &one, &shared(), NOW_MS).len(), steps);
+            assert_eq!(of_records(&one, &[], &shared(), NOW_MS, 0).len(), steps);
+            assert_eq!(of_records(&[], &one, &shared(), NOW_MS, 0).len(), steps);
         }
         let mut successor = cell("k", NOW_MS, b"v", 3);
         successor.1.version.rmw = 1;
-        assert_eq!(of_records(&[successor], &[], &shared(), NOW_MS).len(), 1);
+        assert_eq!(of_records(&[successor], &[], &shared(), NOW_MS, 0).len(), 1);
     }
 
     #[test]

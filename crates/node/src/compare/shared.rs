@@ -4,7 +4,11 @@
 //! partition 17    a b c | d e        copies of a record   1  2  3  4  5
 //!                                    a and b share it     -  x  x  x  x
 //!                                    b and d share it     -  -  -  x  x
+//!                                    d and e share it     -  -  -  -  -
 //! ```
+//!
+//! Two owners beyond the replication factor share nothing: a copy goes to such an owner from one of the
+//! first owners alone. Those know of the newest delete, once all members have compared.
 //!
 //! Invariants
 //! 1. It is symmetric: of `a` and `b` it is the same as of `b` and `a`.
@@ -15,7 +19,7 @@
 
 use crate::layout::Layout;
 use crate::member::MemberIndex;
-use crate::ring::partition_of;
+use crate::ring::{Partition, partition_of};
 use crate::topology::record::horizons::Horizons;
 use dendra_base::{Cell, CellRef};
 use std::fmt;
@@ -31,10 +35,34 @@ pub struct SharedRecords {
     enough: u16,
     /// The replication factor: records of the protocol have so many copies.
     replicas: u8,
+    /// Deletes of records with fewer copies stay.
+    copies_to_forget: u8,
+    /// Are records with more copies than the replication factor compared in full?
+    has_more_copies: bool,
     horizons: Horizons,
     /// By partition: at which number of copies the member that looks becomes an owner; 0 = at none,
     /// empty = it is not known which of the two looks.
     own: Vec<u8>,
+    /// The same of the other one.
+    peer: Vec<u8>,
+}
+
+/// One of the two members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PairMember {
+    /// The one that looks.
+    Own,
+    /// The other one.
+    Peer,
+}
+
+/// A value that its holder is no owner of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stray {
+    /// The holder is beyond the replication factor, and the record has enough copies for it.
+    Wanted,
+    /// In this partition.
+    Foreign(Partition),
 }
 
 impl fmt::Debug for SharedRecords {
@@ -48,14 +76,17 @@ impl SharedRecords {
     /// The records that `a` and `b` share.
     pub fn of(layout: &Layout, a: MemberIndex, b: MemberIndex) -> SharedRecords {
         let ring = layout.ring();
+        let replicas = layout.topology().copies();
+        let has_more_copies = layout.compares_more_copies();
         let needed: Vec<u8> = ring
             .all()
             .map(|partition| {
-                let owners = ring.owners(partition);
-                let place = |member| owners.iter().position(|owner| *owner == member);
-                let last = place(a).zip(place(b)).map(|(a, b)| a.max(b));
-                last.and_then(|last| u8::try_from(last + 1).ok())
-                    .unwrap_or(0)
+                let places = [a, b].map(|member| layout.place_of(member, partition));
+                match (places[0].min(places[1]), places[0].max(places[1])) {
+                    (0, _) => 0,
+                    (first, _) if has_more_copies && first > replicas => 0,
+                    (_, last) => last,
+                }
             })
             .collect();
         let most = needed.iter().max().copied().unwrap_or(0);
@@ -67,37 +98,89 @@ impl SharedRecords {
                 false => u16::from(most),
             },
             needed,
-            replicas: layout.topology().copies(),
+            replicas,
+            copies_to_forget: layout.copies_to_forget(),
+            has_more_copies,
             horizons: *layout.horizons(),
             own: Vec::new(),
+            peer: Vec::new(),
         }
     }
 
-    /// The same, where `looks` is the one of the two that looks at its copies.
+    /// The same, where `looks` is the one of the two that looks at its copies, and `peer` the other one.
     /// Only horizons ask for it: before a cluster knows them no record pays for the answer.
-    pub(crate) fn seen_by(mut self, layout: &Layout, looks: MemberIndex) -> SharedRecords {
+    pub(crate) fn seen_by(
+        mut self,
+        layout: &Layout,
+        looks: MemberIndex,
+        peer: MemberIndex,
+    ) -> SharedRecords {
         if !layout.has_ages() {
             return self;
         }
-        let ring = layout.ring();
-        let place = |partition| {
-            let owners = ring.owners(partition);
-            let at = owners.iter().position(|owner| *owner == looks);
-            at.and_then(|at| u8::try_from(at + 1).ok()).unwrap_or(0)
+        let places = |member| {
+            let all = layout.ring().all();
+            all.map(move |partition| layout.place_of(member, partition))
         };
-        self.own = ring.all().map(place).collect();
+        self.own = places(looks).collect();
+        self.peer = places(peer).collect();
         self
     }
 
     /// Does the member that looks hold this value as none of the owners that confirm horizons? It may
     /// stand under a delete that they hold and this member does not.
-    pub(super) fn is_stray(&self, raw_key: &[u8], cell: &CellRef<'_>, now_ms: u64) -> bool {
+    ///
+    /// Where more copies are compared it does not, if the record has enough copies for this member.
+    pub(super) fn stray(&self, raw_key: &[u8], cell: &CellRef<'_>, now_ms: u64) -> Option<Stray> {
         if self.own.is_empty() || !cell.is_live(now_ms) {
-            return false;
+            return None;
         }
-        let partition = partition_of(&self.hash_key, self.partitions, raw_key);
+        let partition = self.partition(raw_key);
         let own = self.own[partition.at()];
-        cell.copies > self.replicas || own == 0 || own > self.replicas
+        if own == 0 || own > self.replicas.max(cell.copies) {
+            return Some(Stray::Foreign(partition));
+        }
+        let is_wanted = cell.copies > self.replicas && !self.has_more_copies;
+        is_wanted.then_some(Stray::Wanted)
+    }
+
+    /// Is the member that looks an owner beyond the replication factor, where more copies are compared?
+    pub(super) fn is_own_beyond(&self, raw_key: &[u8]) -> bool {
+        let own = self.own.get(self.partition(raw_key).at());
+        self.has_more_copies && own.is_some_and(|own| *own > self.replicas)
+    }
+
+    /// How a newer record comes to a member that holds an older one, of `older` copies. If that member is
+    /// no owner of the newer one, it gets as many copies as the older one has: then both are compared
+    /// with the same members from now on. A delete that has too few copies to be forgotten as yet is as
+    /// young as `clock` then: the owners that have not compared it must not meet it as an old one.
+    pub(super) fn over(
+        &self,
+        newer: Cell,
+        older: u8,
+        at: PairMember,
+        key: &[u8],
+        clock: u64,
+    ) -> Cell {
+        let places = match at {
+            PairMember::Own => &self.own,
+            PairMember::Peer => &self.peer,
+        };
+        let place = places.get(self.partition(key).at()).copied();
+        let is_beyond = place.is_some_and(|place| place > self.replicas.max(newer.copies));
+        if !self.has_more_copies || !is_beyond || older <= newer.copies {
+            return newer;
+        }
+        let is_kept = newer.copies < self.copies_to_forget;
+        let age = newer.as_ref().age();
+        Cell {
+            copies: older,
+            born: match is_kept && age != u64::MAX {
+                true => age.max(clock),
+                false => newer.born,
+            },
+            ..newer
+        }
     }
 
     /// Do both own a record of so many copies with this raw key?
@@ -121,7 +204,7 @@ impl SharedRecords {
 
     /// May one of them have purged this record of a client?
     pub(super) fn forgets(&self, cell: &CellRef<'_>, now_ms: u64) -> bool {
-        self.horizons.forgets(cell, self.replicas, now_ms)
+        self.horizons.forgets(cell, self.copies_to_forget, now_ms)
     }
 
     /// May one of them have purged this record of the protocol?
@@ -135,7 +218,82 @@ impl SharedRecords {
     }
 
     fn needed(&self, raw_key: &[u8]) -> u8 {
-        let partition = partition_of(&self.hash_key, self.partitions, raw_key);
-        self.needed[partition.at()]
+        self.needed[self.partition(raw_key).at()]
+    }
+
+    fn partition(&self, raw_key: &[u8]) -> Partition {
+        partition_of(&self.hash_key, self.partitions, raw_key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::record::EpochRecord;
+    use crate::topology::{Member, Topology};
+    use dendra_base::{ClusterVersion, Key, Version};
+
+    const RAW: &[u8] = b"k";
+    /// A value of clocks.
+    const CLOCK: u64 = 1_700_000_000_000 << 16;
+
+    fn layout(version: ClusterVersion) -> Layout {
+        let listed = (0..5).map(|at| Member::new(&format!("http://10.0.0.{at}:8080")));
+        let listed: Vec<Member> = listed.collect::<Result<_, _>>().expect("addresses");
+        let topology = Topology::new("t", listed, 3).expect("small");
+        let first = EpochRecord::founded(&topology).in_version(version);
+        Layout::of_record(&first).expect("its members")
+    }
+
+    /// As the owner at the first of two places sees it, counted from 1.
+    fn seen(version: ClusterVersion, own: usize, peer: usize) -> SharedRecords {
+        let layout = layout(version);
+        let partition = layout.ring().partition(RAW);
+        let owner = |place: usize| layout.ring().owners(partition)[place - 1];
+        let (own, peer) = (owner(own), owner(peer));
+        SharedRecords::of(&layout, own, peer).seen_by(&layout, own, peer)
+    }
+
+    fn cell(copies: u8) -> Cell {
+        let version = Version {
+            hlc: CLOCK,
+            origin: 1,
+            rmw: 0,
+        };
+        let mut cell = CellRef::value(Key::user(RAW).as_stored(), version, b"v").to_owned();
+        cell.copies = copies;
+        cell
+    }
+
+    #[test]
+    fn a_further_owner_takes_a_newer_record_with_the_copies_of_the_older_one() {
+        let shared = seen(ClusterVersion::MORE_COPIES, 4, 1);
+        let over = |copies, older, at| {
+            let newer = shared.over(cell(copies), older, at, RAW, CLOCK + 9);
+            (newer.copies, newer.as_ref().age())
+        };
+        assert_eq!(over(3, 5, PairMember::Own), (5, CLOCK));
+        assert_eq!(over(4, 5, PairMember::Own), (4, CLOCK), "it owns that one");
+        assert_eq!(over(3, 5, PairMember::Peer), (3, CLOCK), "a first owner");
+        // One that may not be forgotten yet is young from now on.
+        assert_eq!(over(2, 5, PairMember::Own), (5, CLOCK + 9));
+    }
+
+    #[test]
+    fn a_value_is_a_stray_behind_its_copies_and_the_factor() {
+        let stray = |version, own, copies| {
+            let shared = seen(version, own, 1);
+            shared.stray(RAW, &cell(copies).as_ref(), 0)
+        };
+        let partition = layout(ClusterVersion::MORE_COPIES).ring().partition(RAW);
+        let foreign = Some(Stray::Foreign(partition));
+        for (own, copies, found) in [(2, 1, None), (3, 5, None), (4, 4, None), (5, 4, foreign)] {
+            let now = stray(ClusterVersion::MORE_COPIES, own, copies);
+            assert_eq!(now, found, "{own} {copies}");
+            let before = stray(ClusterVersion::FOREGROUND, own, copies);
+            let wanted = (copies > 3).then_some(Stray::Wanted);
+            assert_eq!(before, found.or(wanted), "{own} {copies}");
+        }
+        assert_eq!(stray(ClusterVersion::MORE_COPIES, 4, 3), foreign);
     }
 }

@@ -18,13 +18,15 @@
 //! Not here: reading (the world drives a `Surveyor` with a scan of its store).
 //! See: docs/protocol.md, "Comparing copies".
 
-use super::shared::SharedRecords;
+use super::shared::{SharedRecords, Stray};
 use crate::limits::COMPARE_RANGE_BYTES;
 use crate::replica::record::Record;
+use crate::ring::Partition;
 use bytes::Bytes;
 use dendra_base::peer::COMPARE_RANGES_MAX;
 use dendra_base::{CellRef, Key, Space};
 use siphasher::sip::SipHasher13;
+use std::collections::BTreeSet;
 use std::hash::Hasher;
 use std::sync::Arc;
 
@@ -74,8 +76,25 @@ pub struct Surveyed {
     pub is_cut: bool,
     /// Keys and cells that were looked at.
     pub bytes: u64,
-    /// Values among them that this member holds and no owner may know of: they hold horizons back.
-    pub strays: u64,
+    /// Values among them that hold horizons back.
+    pub strays: Strays,
+}
+
+/// Values that a member holds and that it is no owner of: they may stand under a delete that it never
+/// gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Strays {
+    /// Has it some with more copies than the replication factor, in a cluster that does not compare them?
+    pub has_wanted: bool,
+    /// The partitions of the others.
+    pub foreign: BTreeSet<Partition>,
+}
+
+impl Strays {
+    /// Are there any?
+    pub fn are_there(&self) -> bool {
+        self.has_wanted || !self.foreign.is_empty()
+    }
 }
 
 /// Does a look go on?
@@ -102,7 +121,7 @@ impl Survey {
             is_over: false,
             is_cut: false,
             is_damaged: false,
-            strays: 0,
+            strays: Strays::default(),
         }
     }
 
@@ -128,7 +147,7 @@ pub struct Surveyor<'a> {
     is_over: bool,
     is_cut: bool,
     is_damaged: bool,
-    strays: u64,
+    strays: Strays,
 }
 
 impl Surveyor<'_> {
@@ -227,13 +246,19 @@ impl Surveyor<'_> {
         });
     }
 
-    /// Is it no record that one of the two may have purged? Counts strays on the way.
+    /// Is it no record that one of the two may have purged? Notes strays on the way.
     fn wants(&mut self, raw: &[u8], cell: &CellRef<'_>) -> bool {
         let (shared, now_ms) = (&self.look.shared, self.look.now_ms);
         if self.space == Space::Protocol.byte() {
             return !shared.forgets_record(cell);
         }
-        self.strays += u64::from(shared.is_stray(raw, cell, now_ms));
+        match shared.stray(raw, cell, now_ms) {
+            None => {}
+            Some(Stray::Wanted) => self.strays.has_wanted = true,
+            Some(Stray::Foreign(partition)) => {
+                self.strays.foreign.insert(partition);
+            }
+        }
         !shared.forgets(cell, now_ms)
     }
 

@@ -17,7 +17,7 @@
 
 use super::progress::CompareReport;
 use super::repairs::{RepairStep, of_promises, of_records};
-use super::shared::SharedRecords;
+use super::shared::{PairMember, SharedRecords};
 use super::survey::{RangesBy, Survey, SurveyRange};
 use crate::desk::{Desk, Order, Turn};
 use crate::ledger::NEVER;
@@ -308,11 +308,17 @@ impl CompareWalk {
         }
         let own = cells.into_iter();
         let own = own.map(|(key, cell)| (Bytes::copy_from_slice(key.raw()), cell));
-        let own = own.filter(|(key, cell)| self.shared.may_have(key, cell.copies));
-        let own: Vec<(Bytes, Cell)> = own.collect();
+        // A newer record of fewer copies is for a peer, too, that holds an older one.
+        let has_more_copies = desk.layout.compares_more_copies() && self.space == Space::User;
+        let is_shared =
+            |(key, cell): &(Bytes, Cell)| has_more_copies || self.shared.may_have(key, cell.copies);
+        let own: Vec<(Bytes, Cell)> = own.filter(is_shared).collect();
         let steps = match self.space {
             Space::Protocol => of_promises(&own, &listed, &self.shared),
-            _ => Some(of_records(&own, &listed, &self.shared, turn.now.wall_ms)),
+            _ => {
+                let (now_ms, clock) = (turn.now.wall_ms, desk.hlc.last());
+                Some(of_records(&own, &listed, &self.shared, now_ms, clock))
+            }
         };
         let mut steps = steps.unwrap_or_else(|| {
             self.leave_out(desk);
@@ -362,6 +368,12 @@ impl CompareWalk {
         Some((slot, step))
     }
 
+    /// The own store is to take this newer record of the peer over one of `over` copies.
+    pub(super) fn keep(&self, key: Bytes, cell: Cell, over: u8, clock: u64) -> RepairStep {
+        let cell = self.shared.over(cell, over, PairMember::Own, &key, clock);
+        RepairStep::Keep { key, cell }
+    }
+
     pub(super) fn add_step(&mut self, step: RepairStep) {
         if let CompareStage::Repairing { to_come, .. } = &mut self.stage {
             to_come.push(step);
@@ -401,7 +413,12 @@ impl CompareWalk {
                 self.ask(desk, turn, slot, Ask::Write { key, cell });
                 bytes
             }
-            RepairStep::Fetch { key } => {
+            RepairStep::Meet { key, cell } => {
+                let known = Some(cell.id());
+                self.ask(desk, turn, slot, Ask::Read { key, known });
+                0
+            }
+            RepairStep::Fetch { key, .. } => {
                 let known = None;
                 self.ask(desk, turn, slot, Ask::Read { key, known });
                 0

@@ -278,7 +278,22 @@ impl Op {
         let copies = &fetching.copies;
         let should = Places::first(self.span(desk, copies));
         let empty = fetching.tally.good().and(should);
-        empty.without(copies.holders()).or(copies.behind())
+        let behind = empty.without(copies.holders()).or(copies.behind());
+        behind.and(self.reach(desk, copies, fetching.tally.good()))
+    }
+
+    /// The owners that may get the cell which was read, when those at `answered` have answered.
+    ///
+    /// An old cell goes to owners beyond the replication factor only if one of the first owners showed
+    /// its copy, too: a delete above it may have come to the first owners alone.
+    fn reach(&self, desk: &Desk, copies: &Copies, answered: Places) -> Places {
+        let first = Places::first(desk.topology.copies());
+        let floor = desk.layout.horizons().floor();
+        let is_old = |cell: &Cell| cell.as_ref().age() <= floor;
+        let is_narrow = desk.layout.compares_more_copies()
+            && answered.and(first).is_empty()
+            && copies.best().is_some_and(is_old);
+        if is_narrow { first } else { self.everybody() }
     }
 
     /// Damaged copies that may be written over. All others must have answered, and at least one of
@@ -367,6 +382,7 @@ impl Op {
         if let Some(cell) = copies.best() {
             let mended = self.mendable(desk, answered, damaged);
             let wanted = Places::first(self.span(desk, &copies)).or(copies.behind());
+            let wanted = wanted.and(self.reach(desk, &copies, answered));
             let wanted = wanted.without(damaged).or(mended);
             for place in wanted.without(copies.holders()).iter() {
                 tally.ask(place);

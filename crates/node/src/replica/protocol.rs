@@ -158,7 +158,7 @@ fn promise(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<ProtocolJob>) {
     job.record
         .shed_value(job.stored.as_ref().map(|cell| cell.version));
     // A delete that another owner may have purged already is nothing, here as there.
-    let copies = desk.topology.copies();
+    let copies = desk.layout.copies_to_forget();
     let horizons = *desk.layout.horizons();
     job.stored
         .take_if(|cell| horizons.forgets_delete(cell, copies));

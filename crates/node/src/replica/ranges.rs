@@ -32,7 +32,11 @@ fn shared(desk: &Desk, requester: Requester) -> Option<Arc<SharedRecords>> {
         Recipient::Own(_) => None,
         Recipient::Peer(asker) => {
             let shared = SharedRecords::of(&desk.layout, asker.member, desk.me);
-            Some(Arc::new(shared.seen_by(&desk.layout, desk.me)))
+            Some(Arc::new(shared.seen_by(
+                &desk.layout,
+                desk.me,
+                asker.member,
+            )))
         }
     }
 }
@@ -90,7 +94,7 @@ pub(crate) fn surveyed(
         Ok(seen) => {
             desk.comparisons.add_read(seen.bytes);
             desk.comparisons
-                .note_strays(seen.strays, desk.layout.epoch());
+                .note_strays(&seen.strays, desk.layout.epoch());
             let pairs = (0u16..).zip(prints.iter().zip(&seen.ranges));
             let differing = pairs.filter(|(_, (asked, own))| **asked != own.print);
             let mut differing: Vec<u16> = differing.map(|(at, _)| at).collect();

@@ -175,8 +175,12 @@ impl Steward {
             history.learnt(before, record, *learnt_ms, None);
         }
         let mut records = start.records;
-        let (record, _) = records.pop().expect("a folder has a first epoch");
-        let layout = Arc::new(Layout::of_record(&record)?);
+        let layout = {
+            let (last, _) = records.last().expect("a folder has a first epoch");
+            let layout = Layout::of_record(last)?;
+            Arc::new(layout.behind(records.iter().map(|(record, _)| record)))
+        };
+        let (record, _) = records.pop().expect("it was there");
         let arrivals = Arrivals::of(&record);
         let chain = Chain::open(start.me, record, start.vote, start.rules, start.seed);
         Ok(Steward {

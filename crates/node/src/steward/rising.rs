@@ -9,8 +9,9 @@
 //! Invariants
 //! 1. News count for the epoch in which they were told, and for no other one. The last news of a
 //!    member counts: damage takes a confirmation back.
-//! 2. `DropStrays` is ordered once in an epoch: values with more copies than the replication factor
-//!    stay, and are not looked for again and again.
+//! 2. `DropStrays` is ordered once between two comparisons of all copies. In a cluster that does not
+//!    compare records with more copies than the replication factor, once in an epoch: such values stay,
+//!    and are not looked for again and again.
 //!
 //! Not here: when a member confirms (`forgetting.rs`), what floors mean
 //! (`topology/record/horizons.rs`).
@@ -40,6 +41,10 @@ impl Steward {
         }
         if record.in_force() < ClusterVersion::HORIZONS {
             return;
+        }
+        let has_more_copies = record.in_force() >= ClusterVersion::MORE_COPIES;
+        if has_more_copies && !matches!(news, Err(HeldBack::Strays)) {
+            self.strays_epoch = 0;
         }
         let before = self.own_forgets.replace((epoch, news));
         if before.map(|(epoch, news)| (epoch, news.map(|it| it.epoch)))

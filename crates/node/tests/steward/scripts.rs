@@ -784,6 +784,22 @@ fn members_of_an_earlier_version_tell_and_raise_nothing() {
 }
 
 #[test]
+fn strays_that_comparisons_find_behind_a_drop_are_dropped_again() {
+    for version in [ClusterVersion::HORIZONS, ClusterVersion::MORE_COPIES] {
+        let mut town = Town::forgetting(3, version);
+        let drops = 1 + usize::from(version >= ClusterVersion::MORE_COPIES);
+        (1..3).for_each(|number| town.forgets(number, None, CLOCK));
+        for _ in 0..2 {
+            town.forgets(0, Some(HeldBack::Strays), 0);
+            town.forgets(0, Some(HeldBack::Strays), 0);
+            town.forgets(0, Some(HeldBack::Comparison(MemberId(1))), 0);
+            (1..3).for_each(|number| town.forgets(number, None, CLOCK));
+        }
+        assert_eq!(town.houses[&MemberId(0)].dropped.len(), drops);
+    }
+}
+
+#[test]
 fn strays_are_dropped_once_nothing_else_holds_an_epoch_back() {
     let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
     let epoch = town.record(0).epoch();

@@ -78,18 +78,27 @@ fn no_seed_shows_a_fault_while_owners_change() {
 
 #[test]
 fn no_seed_shows_a_fault_while_members_forget() {
+    forget(Weather::Forgetting, 2_000);
+}
+
+#[test]
+fn no_seed_shows_a_fault_while_records_have_more_copies() {
+    forget(Weather::Wide, 1_500);
+}
+
+fn forget(weather: Weather, usual: u64) {
     let ground = Ground::new();
     let (first, seeds) = (
         number("DENDRA_TWIN_FIRST", 0),
-        number("DENDRA_TWIN_SEEDS", 2_000),
+        number("DENDRA_TWIN_SEEDS", usual),
     );
-    if let Some((seed, fault)) = first_fault(&ground, Weather::Forgetting, first, seeds) {
+    if let Some((seed, fault)) = first_fault(&ground, weather, first, seeds) {
         panic!("seed {seed}:\n{fault}");
     }
     if seeds < 200 {
         return;
     }
-    let runs = (first..first + 200).map(|seed| World::run(&ground, seed, Weather::Forgetting));
+    let runs = (first..first + 200).map(|seed| World::run(&ground, seed, weather));
     let (risen, purged, told, unknown) = runs.fold((0, 0, 0, 0), |sum, run| {
         (
             sum.0 + run.plans_ended,

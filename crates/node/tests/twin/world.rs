@@ -37,6 +37,8 @@ pub struct Ground {
     clusters: Vec<Cluster>,
     /// Those in which positions can move: more members than copies.
     moving: Vec<Cluster>,
+    /// Those in which a record may have more copies than the others.
+    wide: Vec<Cluster>,
 }
 
 /// How many of ten seeds get this cluster.
@@ -65,6 +67,12 @@ impl Ground {
                 cluster(2, 4, 2),
                 cluster(1, 3, 1),
             ],
+            wide: vec![
+                cluster(5, 4, 3),
+                cluster(2, 5, 3),
+                cluster(2, 3, 2),
+                cluster(1, 2, 1),
+            ],
         }
     }
 
@@ -72,6 +80,7 @@ impl Ground {
         let clusters = match weather {
             Weather::Fair | Weather::Foul | Weather::Forgetting => &self.clusters,
             Weather::Moving => &self.moving,
+            Weather::Wide => &self.wide,
         };
         let mut number = prng.below(clusters.iter().map(|(often, _, _)| often).sum());
         for (often, topology, ring) in clusters {
@@ -95,6 +104,14 @@ pub enum Weather {
     Moving,
     /// Anything that is drawn, while horizons rise and stores purge what they allow.
     Forgetting,
+    /// The same, and every second plain operation is one of one owner more than the others.
+    Wide,
+}
+
+impl Weather {
+    fn forgets(self) -> bool {
+        matches!(self, Weather::Forgetting | Weather::Wide)
+    }
 }
 
 /// What a run showed.
@@ -222,6 +239,7 @@ pub struct World {
     clients: Vec<Client>,
     ack: u32,
     copies: u32,
+    is_wide: bool,
     /// The shortest deadline.
     patience: u64,
     /// Clients speak to so many members.
@@ -249,7 +267,7 @@ impl World {
         let mut world = World::new(ground, seed, weather);
         // Comparisons go on for as long as the run does.
         let events_max = match weather {
-            Weather::Forgetting => 500_000,
+            Weather::Forgetting | Weather::Wide => 500_000,
             Weather::Fair | Weather::Foul | Weather::Moving => 50_000,
         };
         while let Some(Reverse((at, _, index))) = world.queue.pop() {
@@ -273,11 +291,11 @@ impl World {
         let foul = |drawn: u64| if is_foul { drawn } else { 0 };
         let epochs = match weather {
             Weather::Moving => Some(Epochs::founded(&topology)),
-            Weather::Forgetting => Some(Epochs::forgetting(&topology)),
+            Weather::Forgetting | Weather::Wide => Some(Epochs::forgetting(&topology)),
             Weather::Fair | Weather::Foul => None,
         };
         let members = topology.members().len();
-        let acts = (weather == Weather::Forgetting).then(|| Acts::draw(&mut prng, members));
+        let acts = weather.forgets().then(|| Acts::draw(&mut prng, members));
         let layout = match &epochs {
             Some(epochs) => epochs.first_layout(),
             None => Layout::of_ring(&topology, &ring),
@@ -309,7 +327,7 @@ impl World {
                 .map(|_| Client {
                     left: match weather {
                         Weather::Moving => 9,
-                        Weather::Forgetting => 12,
+                        Weather::Forgetting | Weather::Wide => 12,
                         Weather::Fair | Weather::Foul => 5,
                     },
                     ..Client::default()
@@ -317,6 +335,7 @@ impl World {
                 .collect(),
             ack: (copies / 2 + 1 + u32::from(prng.chance(1, 20))).min(copies),
             copies,
+            is_wide: weather == Weather::Wide,
             patience: if is_foul { 3_000 } else { 1_000_000 },
             doors,
             loss: foul([0, 0, 20, 100][prng.below(4) as usize]),

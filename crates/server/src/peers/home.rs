@@ -236,8 +236,8 @@ impl StewardHome {
                 }
             }
             StewardEffect::DropStrays { layout } => {
-                let me = self.agent.cluster.me;
-                self.horizons.drop_strays(&self.lane, me, layout);
+                let cluster = &self.agent.cluster;
+                self.horizons.drop_strays(&self.lane, cluster, layout);
             }
             StewardEffect::Removed { epoch } => {
                 let cluster = &self.agent.cluster;

@@ -17,9 +17,9 @@ use super::cluster::Cluster;
 use crate::event_loop::thread::EventLoop;
 use crate::limits::HORIZON_PATIENCE_US;
 use dendra_base::Space;
+use dendra_node::Layout;
 use dendra_node::steward::face::HorizonState;
 use dendra_node::topology::record::EpochChange;
-use dendra_node::{Layout, MemberIndex};
 use std::sync::Arc;
 
 /// See the module.
@@ -51,9 +51,10 @@ impl HorizonWatch {
         }
     }
 
-    /// Drops the records of clients of which `me` is no owner.
-    pub(super) fn drop_strays(&mut self, lane: &EventLoop, me: MemberIndex, layout: Arc<Layout>) {
-        let epoch = layout.epoch();
+    /// Drops the records of clients of which this member is no owner.
+    pub(super) fn drop_strays(&mut self, lane: &EventLoop, cluster: &Cluster, layout: Arc<Layout>) {
+        let (me, epoch) = (cluster.me, layout.epoch());
+        let seen = cluster.comparisons.foreign_in(epoch);
         tracing::info!(epoch, "records that other members own are dropped here");
         self.is_dropping = true;
         lane.shared
@@ -62,7 +63,7 @@ impl HorizonWatch {
                 let Some((space, raw_key)) = stored_key.split_first() else {
                     return false;
                 };
-                *space == Space::User.byte() && !layout.owns_record(me, raw_key, cell.copies)
+                *space == Space::User.byte() && layout.drops(me, raw_key, cell, &seen)
             }));
     }
 

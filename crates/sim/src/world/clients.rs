@@ -132,7 +132,7 @@ impl World<'_> {
         };
         let topology = home.topology();
         let (copies, nodes) = (topology.copies(), topology.live());
-        if self.plan.shape.keys[planned.key] == KeyClass::Weak && from <= copies {
+        if self.plan.shape.keys[planned.key] == KeyClass::Weak && from <= nodes {
             return (valid(ack, from, nodes), copies, nodes);
         }
         let least = copies / 2 + 1;

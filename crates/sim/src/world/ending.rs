@@ -494,7 +494,7 @@ impl<'a> World<'a> {
         let store = self.members[member].store.as_ref();
         let cell = store.map(|store| store.read(&Key::user(&key_name(key))));
         let horizons = self.newest().horizons();
-        let replicas = self.newest().topology().copies();
+        let replicas = self.newest().copies_to_forget();
         match cell {
             // Another owner may have purged it.
             Some(Ok(Some(cell))) if horizons.forgets(&cell.as_ref(), replicas, wall_ms) => {

@@ -45,7 +45,8 @@ impl World {
             operation: operation.clone(),
             life: self.sites[site].life,
         });
-        let quorum = Quorum::new(self.ack, self.copies, self.topology.len());
+        let (ack, from) = self.draw_quorum(&operation);
+        let quorum = Quorum::new(ack, from, self.topology.len());
         let quorum = quorum.expect("as many copies as there can be");
         let event = Event::Begin {
             client: client as u64,
@@ -55,6 +56,16 @@ impl World {
             deadline_us: deadline,
         };
         self.step(site, event);
+    }
+
+    /// How many answers of how many owners. With one owner more, so many that a majority of the others
+    /// is among them.
+    fn draw_quorum(&mut self, operation: &Operation) -> (u32, u32) {
+        let is_plain = operation.condition() == Condition::None;
+        match self.is_wide && is_plain && self.prng.chance(1, 2) {
+            true => (self.copies / 2 + 2, self.copies + 1),
+            false => (self.ack, self.copies),
+        }
     }
 
     fn draw(&mut self, client: usize) -> Operation {

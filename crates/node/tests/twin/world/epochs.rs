@@ -51,7 +51,7 @@ impl Epochs {
     /// Of a cluster that forgets.
     pub(super) fn forgetting(topology: &Topology) -> Epochs {
         let mut epochs = Epochs::founded(topology);
-        let finalized = epochs.last().finalized(ClusterVersion::HORIZONS);
+        let finalized = epochs.last().finalized(ClusterVersion::MORE_COPIES);
         epochs.records.push(finalized.expect("a later version"));
         epochs.confirmed = Some(vec![None; topology.members().len()]);
         epochs

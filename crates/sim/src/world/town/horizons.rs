@@ -53,7 +53,7 @@ impl World<'_> {
         if let Some(store) = &mut it.store {
             store.ends_dropping(true);
             if horizons.purge() > 0 {
-                store.raise_age_horizon(horizons.purge(), layout.topology().copies());
+                store.raise_age_horizon(horizons.purge(), layout.copies_to_forget());
             }
         }
     }
@@ -61,6 +61,7 @@ impl World<'_> {
     /// Drops the records of clients of which the member is no owner.
     pub(super) fn drop_strays(&mut self, member: usize, layout: Arc<Layout>) {
         let it = &mut self.members[member];
+        let seen = it.lanes[0].decider.foreign_in(layout.epoch());
         let me = it.home.as_ref().map(|home| home.steward.me().member);
         let me = me.and_then(|me| layout.index_of(me));
         let (Some(me), Some(store)) = (me, it.store.as_mut()) else {
@@ -71,7 +72,7 @@ impl World<'_> {
             let Some((space, raw_key)) = stored_key.split_first() else {
                 return false;
             };
-            *space == Space::User.byte() && !layout.owns_record(me, raw_key, cell.copies)
+            *space == Space::User.byte() && layout.drops(me, raw_key, cell, &seen)
         }));
     }
 
