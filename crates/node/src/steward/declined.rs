@@ -77,6 +77,13 @@ pub enum Declined {
         /// As asked for.
         wanted: u8,
     },
+    /// The number of copies was lowered, and not all copies were compared since.
+    CopiesNotCompared {
+        /// Copies of a record before that.
+        before: u8,
+        /// Copies of a record now.
+        now: u8,
+    },
     /// The joiner is of another cluster.
     OtherCluster {
         /// The name here.
@@ -162,6 +169,7 @@ impl Declined {
             Declined::OtherEpoch { .. } => "other-epoch",
             Declined::TooMany { .. } => "too-many-members",
             Declined::CopiesApart { .. } => "copies-apart",
+            Declined::CopiesNotCompared { .. } => "copies-not-compared",
             Declined::OtherCluster { .. } => "other-cluster",
             Declined::Returned { .. } => "removed",
             Declined::SameOrigin { .. } => "same-origin",
@@ -227,6 +235,12 @@ impl fmt::Display for Declined {
                 f,
                 "a plan changes the number of copies by one, and {wanted} is more than one from \
                  {now}; go there step by step, one plan after the other"
+            ),
+            Declined::CopiesNotCompared { before, now } => write!(
+                f,
+                "records had {before} copies, and not all were compared since there are {now}: with \
+                 fewer still a read may miss a write; wait until the horizons have risen once \
+                 (`dendra cluster status` says what holds them), then plan again"
             ),
             Declined::OtherCluster { ours, theirs } => write!(
                 f,

@@ -186,10 +186,12 @@ fn no_plan(record: &EpochRecord, why: NoPlan) -> Declined {
     Declined::NoPlan { why, url }
 }
 
-/// The plan for an operator's wish.
+/// The plan for an operator's wish. `copies_before` = the largest replication factor since all
+/// copies were compared ([`Layout::copies_to_forget`](crate::Layout::copies_to_forget)).
 pub(super) fn of_wish(
     record: &EpochRecord,
     wish: &PlanWish,
+    copies_before: u8,
     sight: &Sight<'_>,
 ) -> Result<Draft, Declined> {
     if *wish == PlanWish::default() {
@@ -235,6 +237,11 @@ pub(super) fn of_wish(
         if copies.abs_diff(now) > 1 {
             let wanted = copies;
             return Err(Declined::CopiesApart { now, wanted });
+        }
+        // A majority of five owners may be one of the first three and two others.
+        if copies < now && copies_before > now {
+            let before = copies_before;
+            return Err(Declined::CopiesNotCompared { before, now });
         }
         wanted.replication_factor = copies;
     }

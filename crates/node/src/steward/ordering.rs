@@ -81,7 +81,9 @@ impl Steward {
                 return Ok(Some(ClusterAnswer::Done { epoch }));
             }
             ClusterOrder::Plan(wish) => {
-                let draft = self.with_sight(|sight| draft::of_wish(&record, &wish, sight))?;
+                let before = self.layout.copies_to_forget();
+                let draft =
+                    self.with_sight(|sight| draft::of_wish(&record, &wish, before, sight))?;
                 let rate = self.load_bytes_per_second;
                 let plan = self.with_sight(|sight| draft.describe(&record, sight, rate));
                 self.drafts.retain(|other| other.id != draft.id);

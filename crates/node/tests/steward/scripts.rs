@@ -519,12 +519,19 @@ fn a_joiner_with_a_full_disk_ends_its_plan_with_a_reason() {
 
 #[test]
 fn a_replication_factor_shrinks_and_grows() {
-    let mut town = Town::found(5, 3);
+    let mut town = Town::forgetting(5, ClusterVersion::HORIZONS);
     for copies in [4, 5, 4, 3, 2, 3] {
         let wish = PlanWish {
             replication_factor: Some(copies),
             ..PlanWish::default()
         };
+        // The second plan in a row that lowers it.
+        if matches!(copies, 3 | 2) && town.record(0).replication_factor() > copies {
+            let why = town.declined(0, ClusterOrder::Plan(wish.clone()));
+            assert!(why.starts_with("copies-not-compared: "), "{why}");
+            (0..5).for_each(|number| town.forgets(number, None, CLOCK));
+            town.pass(2_000_000);
+        }
         let draft = town.plan(0, wish);
         town.done(0, ClusterOrder::Apply { draft: draft.id });
         town.pass(120_000_000);
