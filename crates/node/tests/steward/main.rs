@@ -13,6 +13,7 @@
 //! Not here: votes (`tests/chain`), clients' operations while positions move (`tests/twin`).
 
 mod progress;
+mod rising;
 mod scripts;
 mod search;
 mod town;

@@ -1,0 +1,236 @@
+//! Scripts: horizons that rise, and what holds them back.
+
+use crate::scripts::{all_at, remove};
+use crate::town::{Town, url};
+use dendra_base::ClusterVersion;
+use dendra_node::forgetting::HeldBack;
+use dendra_node::ring::table::MemberId;
+use dendra_node::steward::face::{ClusterAnswer, ClusterOrder};
+use dendra_node::topology::record::EpochChange;
+
+pub(crate) const CLOCK: u64 = 1 << 60;
+
+fn floor(town: &Town) -> u64 {
+    town.record(0).horizons().floor()
+}
+
+#[test]
+fn horizons_rise_when_all_members_have_confirmed_the_epoch() {
+    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    let epoch = town.record(0).epoch();
+    town.forgets(0, None, CLOCK + 7);
+    town.forgets(1, None, CLOCK + 9);
+    town.pass(10_000_000);
+    assert_eq!(town.record(0).epoch(), epoch, "one has not confirmed");
+    let held = town.status(0).horizons.held;
+    assert_eq!(held.len(), 1);
+    assert_eq!((&*held[0].url, held[0].code), (&*url(2), "silent"));
+    town.forgets(2, Some(HeldBack::Comparison(MemberId(1))), 0);
+    town.pass(6_000_000);
+    for number in 0..3 {
+        let held = town.status(number).horizons.held;
+        assert_eq!((&*held[0].url, held[0].code), (&*url(2), "comparing"));
+        assert!(held[0].why.contains(&url(1)), "{}", held[0].why);
+    }
+    town.forgets(2, None, CLOCK + 8);
+    town.pass(1_000_000);
+    assert!(all_at(&town, epoch + 1));
+    assert_eq!(town.record(2).change(), EpochChange::Forgot);
+    assert_eq!(floor(&town), CLOCK + 9, "the largest clock");
+    let state = town.status(1).horizons;
+    assert_eq!(state.floor_ms, Some((CLOCK + 9) >> 16));
+    assert_eq!(state.purge_ms, None, "one step of six");
+    town.pass(10_000_000);
+    assert!(all_at(&town, epoch + 1), "the next epoch begins anew");
+    for _ in 0..5 {
+        (0..3).for_each(|number| town.forgets(number, None, CLOCK + 9));
+        town.pass(2_000_000);
+    }
+    assert!(all_at(&town, epoch + 6));
+    assert_eq!(floor(&town), CLOCK + 14, "each floor is above the last one");
+    assert_eq!(town.record(0).horizons().purge(), CLOCK + 9);
+}
+
+#[test]
+fn no_horizon_rises_twice_within_the_interval_or_while_a_plan_is_under_way() {
+    let mut town = Town::forgetting(4, ClusterVersion::HORIZONS);
+    let epoch = town.record(0).epoch();
+    let confirm = |town: &mut Town| (0..4).for_each(|number| town.forgets(number, None, CLOCK));
+    confirm(&mut town);
+    town.pass(200_000);
+    assert!(all_at(&town, epoch + 1));
+    confirm(&mut town);
+    town.pass(400_000);
+    assert!(all_at(&town, epoch + 1), "too early");
+    town.pass(1_000_000);
+    assert!(all_at(&town, epoch + 2));
+    // A plan that was made before that is still good, and goes first.
+    let draft = town.plan(0, remove(3));
+    confirm(&mut town);
+    town.pass(1_500_000);
+    assert!(all_at(&town, epoch + 3));
+    town.is_loading = false;
+    town.done(0, ClusterOrder::Apply { draft: draft.id });
+    confirm(&mut town);
+    town.pass(5_000_000);
+    assert!(town.record(0).plan().is_some());
+    confirm(&mut town);
+    town.pass(5_000_000);
+    assert_eq!(floor(&town), CLOCK + 2, "three steps, and none since");
+    town.is_loading = true;
+    (0..4).for_each(|number| town.load(MemberId(number)));
+    town.pass(10_000_000);
+    assert!(town.record(0).plan().is_none());
+    let epoch = town.record(0).epoch();
+    (0..3).for_each(|number| town.forgets(number, None, CLOCK));
+    town.pass(2_000_000);
+    assert!(all_at(&town, epoch + 1));
+}
+
+#[test]
+fn another_member_raises_horizons_when_the_first_one_has_gone_or_does_not_want_to() {
+    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    town.stop(MemberId(0));
+    let house = town.houses.get_mut(&MemberId(0)).expect("a house");
+    house.forget_every_us = 0;
+    town.start(MemberId(0));
+    let epoch = town.record(0).epoch();
+    (0..3).for_each(|number| town.forgets(number, None, CLOCK));
+    town.pass(1_500_000);
+    assert!(all_at(&town, epoch), "the second one waits its turn");
+    town.pass(3_000_000);
+    assert!(all_at(&town, epoch + 1));
+    // All have confirmed, and then the first two are gone: without a majority nothing is chosen.
+    (0..3).for_each(|number| town.forgets(number, None, CLOCK));
+    town.stop(MemberId(0));
+    town.stop(MemberId(1));
+    town.pass(10_000_000);
+    assert_eq!(town.record(2).epoch(), epoch + 1);
+    let held = town.status(2).horizons.held;
+    assert_eq!(held.iter().filter(|it| it.code == "away").count(), 2);
+    town.start(MemberId(1));
+    town.pass(5_000_000);
+    assert_eq!(
+        town.record(2).epoch(),
+        epoch + 2,
+        "the word of the lost one counts"
+    );
+}
+
+#[test]
+fn damage_takes_a_confirmation_back() {
+    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    let epoch = town.record(0).epoch();
+    town.forgets(1, None, CLOCK);
+    town.forgets(2, None, CLOCK);
+    for (held, code) in [
+        (HeldBack::Damage, "damage"),
+        (HeldBack::Restore, "restoring"),
+    ] {
+        town.forgets(1, Some(held), 0);
+        town.forgets(0, None, CLOCK);
+        town.pass(6_000_000);
+        assert!(all_at(&town, epoch));
+        let status = town.status(2);
+        assert_eq!(status.horizons.held[0].code, code);
+        let restoring = status.members.iter().map(|it| it.is_restoring);
+        let expected = [false, code == "restoring", false].map(Some);
+        assert!(restoring.eq(expected), "{code}: {:?}", status.members);
+    }
+    town.forgets(1, None, CLOCK);
+    town.pass(1_000_000);
+    assert!(all_at(&town, epoch + 1));
+    let restoring = town.status(2).members[1].is_restoring;
+    assert_eq!(restoring, None, "it has not told about this epoch");
+}
+
+#[test]
+fn members_of_an_earlier_version_tell_and_raise_nothing() {
+    let mut town = Town::forgetting(3, ClusterVersion(4));
+    let epoch = town.record(0).epoch();
+    (0..3).for_each(|number| town.forgets(number, None, CLOCK));
+    town.pass(10_000_000);
+    assert!(all_at(&town, epoch));
+    let state = town.status(0).horizons;
+    assert!(!state.is_known && state.held.is_empty());
+    // The order raises the version, and horizons rise.
+    town.done(0, ClusterOrder::Finalize);
+    town.pass(1_000_000);
+    assert!(all_at(&town, epoch + 1));
+    (0..3).for_each(|number| town.forgets(number, None, CLOCK));
+    town.pass(2_000_000);
+    assert!(all_at(&town, epoch + 2));
+    assert_eq!(floor(&town), CLOCK);
+}
+
+#[test]
+fn strays_that_comparisons_find_behind_a_drop_are_dropped_again() {
+    for version in [ClusterVersion::HORIZONS, ClusterVersion::MORE_COPIES] {
+        let mut town = Town::forgetting(3, version);
+        let drops = 1 + usize::from(version >= ClusterVersion::MORE_COPIES);
+        (1..3).for_each(|number| town.forgets(number, None, CLOCK));
+        for _ in 0..2 {
+            town.forgets(0, Some(HeldBack::Strays), 0);
+            town.forgets(0, Some(HeldBack::Strays), 0);
+            town.forgets(0, Some(HeldBack::Comparison(MemberId(1))), 0);
+            (1..3).for_each(|number| town.forgets(number, None, CLOCK));
+        }
+        assert_eq!(town.houses[&MemberId(0)].dropped.len(), drops);
+    }
+}
+
+#[test]
+fn strays_are_dropped_once_nothing_else_holds_an_epoch_back() {
+    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    let epoch = town.record(0).epoch();
+    town.forgets(0, Some(HeldBack::Strays), 0);
+    town.forgets(1, Some(HeldBack::Hints), 0);
+    town.forgets(2, Some(HeldBack::Strays), 0);
+    town.forgets(0, Some(HeldBack::Strays), 0);
+    let dropped = |town: &Town, number| town.houses[&MemberId(number)].dropped.clone();
+    assert_eq!(dropped(&town, 0), []);
+    town.forgets(1, None, CLOCK);
+    for _ in 0..3 {
+        town.forgets(0, Some(HeldBack::Strays), 0);
+        town.forgets(1, None, CLOCK);
+        town.forgets(2, Some(HeldBack::Strays), 0);
+    }
+    let once = [epoch];
+    let all = [0, 1, 2].map(|number| dropped(&town, number));
+    assert_eq!(all, [once.to_vec(), vec![], once.to_vec()]);
+    town.pass(5_000_000);
+    assert!(all_at(&town, epoch), "strays still hold it back");
+    (0..3).for_each(|number| town.forgets(number, None, CLOCK));
+    town.pass(1_000_000);
+    assert!(all_at(&town, epoch + 1));
+}
+
+#[test]
+fn folders_keep_the_last_steps_alone_and_a_member_that_is_behind_learns_the_newest() {
+    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    let first = town.record(0).epoch();
+    for _ in 0..20 {
+        (0..3).for_each(|number| town.forgets(number, None, CLOCK));
+        town.pass(2_000_000);
+    }
+    assert!(all_at(&town, first + 20));
+    let epochs = |town: &Town| town.houses[&MemberId(2)].epochs();
+    let kept: Vec<u64> = (1..=first).chain(first + 13..=first + 20).collect();
+    assert_eq!(epochs(&town), kept);
+    // It confirms, and misses the step that follows.
+    town.forgets(2, None, CLOCK);
+    town.stop(MemberId(2));
+    (0..2).for_each(|number| town.forgets(number, None, CLOCK));
+    town.pass(3_000_000);
+    assert_eq!(town.record(0).epoch(), first + 21);
+    town.start(MemberId(2));
+    town.pass(6_000_000);
+    assert!(all_at(&town, first + 21));
+    let lines = town.order(2, ClusterOrder::History { entries: 100 });
+    let Some(ClusterAnswer::History(lines)) = lines else {
+        panic!("it answers");
+    };
+    let of_steps = lines.iter().filter(|it| it.change == EpochChange::Forgot);
+    assert_eq!(of_steps.count(), 8, "the others are seen for longer");
+    assert!(lines.iter().any(|it| it.change == EpochChange::Enrolled));
+}
