@@ -623,6 +623,7 @@ impl Engine {
                 .map(|l| (l.tables.len(), l.bytes()))
                 .collect(),
             table_records: view.tree.tables().map(|(_, t)| t.meta().records).sum(),
+            table_raw_bytes: view.tree.tables().map(|(_, t)| t.raw_bytes()).sum(),
             table_pinned_bytes: view.tree.pinned_bytes() as u64,
             memtable_bytes: view.memtable_bytes() as u64,
             memtables_sealed: view.sealed.len(),

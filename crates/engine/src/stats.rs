@@ -46,6 +46,8 @@ pub struct Stats {
     pub levels: Vec<(usize, u64)>,
     /// Records in all tables, shadowed ones and tombstones included.
     pub table_records: u64,
+    /// Bytes of their stored keys and encoded cells, before compression.
+    pub table_raw_bytes: u64,
     /// Bytes that open tables pin in memory.
     pub table_pinned_bytes: u64,
     /// Bytes in the active and the sealed memtables.

@@ -149,3 +149,19 @@ fn keys_that_are_never_used_twice_leave_nothing_behind() {
 fn keys_that_rise_leave_nothing_behind() {
     stays_at_one_size(Names::Rising);
 }
+
+#[test]
+fn tables_tell_their_bytes_before_compression() {
+    let mut folder = Folder::new();
+    let value = [b'v'; 100];
+    for number in 0..BATCH as u64 {
+        folder.write(&key(Names::Rising, number), Some(&value), Condition::Absent);
+    }
+    folder.engine.close(1).expect("the disk works");
+    let stats = folder.engine.stats();
+    let compressed: u64 = stats.levels.iter().map(|(_, bytes)| bytes).sum();
+    let values = (BATCH * value.len()) as u64;
+    assert!(compressed < values / 2, "{compressed}");
+    let raw = stats.table_raw_bytes;
+    assert!((values..values * 2).contains(&raw), "{raw}");
+}

@@ -12,9 +12,11 @@ use dendra_base::peer::{Answer, Ask};
 use dendra_base::{Cell, CellRef, Key, Prng, Space, Version};
 use dendra_node::compare::survey::Surveying;
 use dendra_node::limits::{
-    COMPARE_GRAIN, LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
+    COMPARE_AGAIN_US, COMPARE_BUSY_US, COMPARE_GRAIN, COMPARE_TRIES_MAX,
+    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
 };
 use dendra_node::step::{Asker, Effect, Event, Now, StoreFailure, StoreOutcome};
+use dendra_node::topology::record::EpochRecord;
 use dendra_node::{
     CompareReport, Comparisons, Fence, HintRoom, Hlc, Layout, MemberIndex, Node, NodeConfig,
     Topology, Walls,
@@ -33,6 +35,8 @@ struct Site {
     damaged: BTreeSet<Key>,
     /// Its next writes fail.
     fails: u32,
+    /// Its store has no room for the next looks.
+    busy: u32,
 }
 
 struct Cluster {
@@ -87,6 +91,7 @@ impl Cluster {
                 store: BTreeMap::new(),
                 damaged: BTreeSet::new(),
                 fails: 0,
+                busy: 0,
             }
         };
         Cluster {
@@ -232,6 +237,11 @@ impl Cluster {
             } => {
                 let result = site.page(&start, end.as_ref(), bytes);
                 (at, Event::Paged { ticket, result })
+            }
+            Effect::Survey { ticket, .. } if site.busy > 0 => {
+                site.busy -= 1;
+                let result = Err(StoreFailure::Busy);
+                (at, Event::Surveyed { ticket, result })
             }
             Effect::Survey { ticket, look, .. } => {
                 let mut looker = look.begin();
@@ -415,6 +425,37 @@ fn no_more_bytes_a_second_than_it_was_told() {
 }
 
 #[test]
+fn a_comparison_begins_anew_with_a_new_epoch() {
+    let mut cluster = Cluster::new(2, 2, 100_000);
+    for number in 1..10_000 {
+        let (key, cell) = record(number, 5, 2, false);
+        cluster.put(0, key.clone(), cell.clone());
+        cluster.put(1, key, cell);
+    }
+    let total: u64 = cluster.sites[0].store.iter().map(|(k, c)| size(k, c)).sum();
+    let needed_us = total * 10;
+    cluster.connect();
+    cluster.run(needed_us / 2);
+    // Half of the keys are compared. One of them differs from now on, and a new epoch begins.
+    let (key, cell) = record(0, 5, 2, false);
+    cluster.put(1, key.clone(), cell.clone());
+    let founded = EpochRecord::founded(cluster.layout.topology());
+    let ids = founded.members().iter().map(|member| member.id);
+    let nodes: Vec<_> = ids.map(|id| (id, u128::from(id.0) + 1)).collect();
+    let enrolled = founded.enrolled(&nodes).expect("all are new");
+    let layout = Arc::new(Layout::of_record(&enrolled).expect("it has its members"));
+    for at in 0..2 {
+        let layout = Arc::clone(&layout);
+        cluster.waiting.push_back((at, Event::Layout { layout }));
+    }
+    cluster.run(2 * SECOND_US + needed_us * 13 / 10);
+    assert!(!cluster.is_full(0, 1) && !cluster.is_full(1, 0));
+    cluster.run(5 * SECOND_US + needed_us * 16 / 10);
+    assert!(cluster.is_full(0, 1) && cluster.is_full(1, 0));
+    assert_eq!(cluster.sites[0].store.get(&key), Some(&cell));
+}
+
+#[test]
 fn what_cannot_be_read_is_left_out_and_the_rest_is_compared() {
     // 0 leads 2, and 1 leads 0: damage at one that leads, and at one that answers.
     for damaged in [0, 1] {
@@ -469,6 +510,73 @@ fn damage_at_the_member_that_answers_hides_one_range() {
     for number in lacking {
         let (key, _) = record(number, 5, 2, false);
         assert!(cluster.sites[1].store.contains_key(&key), "{number}");
+    }
+}
+
+#[test]
+fn damage_at_the_member_that_asks_hides_one_page() {
+    const LACKING: [u64; 2] = [15_000, 29_000];
+    let mut cluster = Cluster::new(2, 2, u64::MAX);
+    for number in 0..30_000 {
+        let (key, cell) = record(number, 5, 2, false);
+        cluster.put(1, key.clone(), cell.clone());
+        if !LACKING.contains(&number) {
+            cluster.put(0, key, cell);
+        }
+    }
+    let (bad, _) = record(10, 5, 2, false);
+    cluster.sites[1].damaged.insert(bad);
+    cluster.connect();
+    cluster.run(20 * SECOND_US);
+    for number in LACKING {
+        let (key, _) = record(number, 5, 2, false);
+        assert!(cluster.sites[0].store.contains_key(&key), "{number}");
+    }
+    assert!(!cluster.is_full(0, 1) && !cluster.is_full(1, 0));
+}
+
+#[test]
+fn a_store_that_is_busy_is_asked_again() {
+    for busy in 0..2 {
+        let mut cluster = Cluster::new(2, 2, u64::MAX);
+        for number in 0..1_000 {
+            let (key, cell) = record(number, 5, 2, false);
+            cluster.put(0, key.clone(), cell.clone());
+            cluster.put(1, key, cell);
+        }
+        let total: u64 = cluster.sites[0].store.iter().map(|(k, c)| size(k, c)).sum();
+        cluster.sites[busy].busy = COMPARE_TRIES_MAX;
+        cluster.connect();
+        let tries_us = u64::from(COMPARE_TRIES_MAX + 1) * COMPARE_BUSY_US;
+        cluster.run(SECOND_US + COMPARE_AGAIN_US + tries_us);
+        assert!(cluster.is_full(0, 1) && cluster.is_full(1, 0), "{busy}");
+        let read = cluster.sites[busy].comparisons.read_bytes();
+        assert_eq!(read, total, "{busy}");
+    }
+}
+
+#[test]
+fn the_bytes_of_a_repair_count_once() {
+    for holder in 0..2 {
+        let mut cluster = Cluster::new(2, 2, u64::MAX);
+        let mut total = 0;
+        for number in 0..50 {
+            let (key, _) = record(number, 5, 2, false);
+            let value = [b'v'; 10_000];
+            let mut cell = CellRef::value(key.as_stored(), version(5), &value).to_owned();
+            cell.copies = 2;
+            total += size(&key, &cell);
+            cluster.put(holder, key, cell);
+        }
+        cluster.connect();
+        cluster.run(10 * SECOND_US);
+        assert!(cluster.sites[0].store == cluster.sites[1].store, "{holder}");
+        let sites = cluster.sites.iter();
+        let moved: u64 = sites.map(|site| site.comparisons.moved_bytes()).sum();
+        assert!(
+            (total * 9 / 10..total * 11 / 10).contains(&moved),
+            "{moved} of {total}, {holder}"
+        );
     }
 }
 

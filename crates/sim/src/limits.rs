@@ -31,5 +31,9 @@ pub const HAPPENINGS_MAX: u64 = 2_000_000;
 /// each member learns each of them.
 pub const DEED_HAPPENINGS_MAX: u64 = 500_000;
 
+/// The same for each pair of members, where that is more: all of them ask each other for the time,
+/// and tell each other how far they are.
+pub const DEED_PAIR_HAPPENINGS: u64 = 600;
+
 /// Runs that making a failure small may take: a minute of them at most.
 pub const SHRINK_RUNS_MAX: u32 = 2_000;

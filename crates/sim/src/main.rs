@@ -17,6 +17,7 @@
 //!
 //! Not here: the parts of a run (`world/`).
 
+use dendra_node::limits::MEMBERS_MAX;
 use dendra_sim::check::linear::Searches;
 use dendra_sim::check::{Rule, Violation};
 use dendra_sim::members::MemberPlan;
@@ -66,7 +67,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Wanted> {
             "--changing" => wanted.is_changing = true,
             "--forgetting" => wanted.is_forgetting = true,
             "--changes" => wanted.changes = Some(number()?),
-            "--members" => wanted.members = Some(number()?.clamp(3, 30)),
+            "--members" => wanted.members = Some(number()?.clamp(3, MEMBERS_MAX as u64)),
             "--from" => wanted.from = Some(number()?),
             "--threads" => wanted.threads = Some(number()?.max(1)),
             _ => return None,

@@ -16,7 +16,7 @@
 //! See: docs/verification.md.
 
 use crate::changes::Changes;
-use crate::limits::{DEED_HAPPENINGS_MAX, HAPPENINGS_MAX};
+use crate::limits::{DEED_HAPPENINGS_MAX, DEED_PAIR_HAPPENINGS, HAPPENINGS_MAX};
 use crate::store::Crash;
 use dendra_base::Prng;
 use std::collections::BTreeSet;
@@ -463,7 +463,8 @@ impl RunPlan {
     /// A run with more happenings goes in circles.
     pub fn happenings_max(&self) -> u64 {
         let deeds = self.changes.as_ref().map_or(0, |c| c.deeds.len() as u64);
-        HAPPENINGS_MAX + deeds * DEED_HAPPENINGS_MAX
+        let pairs = (self.shape.members * self.shape.members) as u64;
+        HAPPENINGS_MAX + deeds * DEED_HAPPENINGS_MAX.max(pairs * DEED_PAIR_HAPPENINGS)
     }
 
     /// How many operations are planned.
@@ -910,13 +911,21 @@ fn draw_fault(kind: usize, shape: &RunShape, prng: &mut Prng) -> FaultKind {
     }
 }
 
+/// A bit for each member.
+fn draw_side(members: usize, prng: &mut Prng) -> u128 {
+    match members {
+        0..64 => u128::from(prng.below(1 << members)),
+        _ => u128::from(prng.next_u64()) << 64 | u128::from(prng.next_u64()),
+    }
+}
+
 fn draw_links(shape: &RunShape, prng: &mut Prng) -> CutLinks {
     let members = shape.members;
     let mut links = CutLinks::default();
     match prng.below(4) {
         // Two sides that do not hear each other.
         0 => {
-            let side = prng.below(1 << members);
+            let side = draw_side(members, prng);
             for from in 0..members {
                 for to in 0..members {
                     if (side >> from & 1) != (side >> to & 1) {

@@ -124,6 +124,11 @@ impl Table {
         (self.meta.expiring > 0).then_some(self.properties.expiry_ms_min)
     }
 
+    /// Bytes of its stored keys and encoded cells, before compression.
+    pub(crate) fn raw_bytes(&self) -> u64 {
+        self.properties.raw_bytes
+    }
+
     /// Memory it holds besides cached blocks.
     pub(crate) fn pinned_bytes(&self) -> usize {
         size_of::<Table>()

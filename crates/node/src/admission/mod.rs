@@ -37,7 +37,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Gate {
     limit: u64,
     used: AtomicU64,
-    refused: AtomicU64,
 }
 
 /// Room in a [`Gate`], given back when dropped. `G` is however the holder refers to the gate:
@@ -55,17 +54,12 @@ impl Gate {
         Gate {
             limit,
             used: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
         }
     }
 
-    /// Asks for room for `cost` units: a permit, or a refusal, which is counted.
+    /// Asks for room for `cost` units: a permit, or nothing.
     pub fn offer<G: Deref<Target = Gate>>(gate: G, cost: u64) -> Option<Permit<G>> {
-        if gate.take(cost) {
-            return Some(Permit { gate, cost });
-        }
-        gate.note_refusal();
-        None
+        gate.take(cost).then(|| Permit { gate, cost })
     }
 
     /// Units that may be under way at once.
@@ -76,11 +70,6 @@ impl Gate {
     /// Units under way, or leased by loops for requests to come.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
-    }
-
-    /// Offers that found no room.
-    pub fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
     }
 
     /// Relaxed: the counter guards no other memory, and the exchange itself is indivisible.
@@ -103,17 +92,6 @@ impl Gate {
     fn give_back(&self, cost: u64) {
         let before = self.used.fetch_sub(cost, Ordering::Relaxed);
         debug_assert!(before >= cost, "more room came back than was taken");
-    }
-
-    fn note_refusal(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl<G: Deref<Target = Gate>> Permit<G> {
-    /// Units that this permit holds.
-    pub fn cost(&self) -> u64 {
-        self.cost
     }
 }
 
@@ -160,13 +138,9 @@ impl<G: Deref<Target = Gate>> LocalGate<G> {
         }
     }
 
-    /// Asks for room for `cost` units: a permit, or a refusal, which is counted.
+    /// Asks for room for `cost` units: a permit, or nothing.
     pub fn offer<L: Deref<Target = LocalGate<G>>>(gate: L, cost: u64) -> Option<LocalPermit<L, G>> {
-        if gate.take(cost) {
-            return Some(LocalPermit { gate, cost });
-        }
-        gate.shared.note_refusal();
-        None
+        gate.take(cost).then(|| LocalPermit { gate, cost })
     }
 
     /// Units under way in this loop.

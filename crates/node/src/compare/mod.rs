@@ -529,3 +529,33 @@ fn leads(desk: &Desk, peer: MemberIndex) -> bool {
     };
     ((me.0 ^ peer.0) & 1 == 0) == (me.0 < peer.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_names_ranges_that_were_asked_for_in_their_order() {
+        let range = SurveyRange {
+            end: None,
+            print: 0,
+            records: 0,
+        };
+        let ranges = vec![range; 3];
+        let rows: [(u16, &[u16], bool); 9] = [
+            (3, &[], true),
+            (3, &[0, 2], true),
+            (2, &[0, 1], true),
+            (0, &[], false),
+            (4, &[], false),
+            (3, &[3], false),
+            (2, &[2], false),
+            (3, &[1, 0], false),
+            (3, &[1, 1], false),
+        ];
+        for (looked, differing, expected) in rows {
+            let sound = is_sound(&ranges, looked, differing);
+            assert_eq!(sound, expected, "{looked} {differing:?}");
+        }
+    }
+}

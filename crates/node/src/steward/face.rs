@@ -250,7 +250,8 @@ pub struct PlanState {
     pub bytes_per_second: u64,
     /// Milliseconds since 1970 when this member learnt of it.
     pub since_ms: u64,
-    /// How long it may still take, from the moves that were done so far.
+    /// How long it may still take, from the bytes that are left and their rate, or else from the
+    /// moves that were done so far.
     pub seconds_left: Option<u64>,
 }
 

@@ -85,7 +85,7 @@ pub type ForgetNews = Result<Confirmed, HeldBack<MemberId>>;
 /// The bytes that a member's store holds and loads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadGauges {
-    /// Bytes of clients' records.
+    /// Bytes of records in its store, before compression.
     pub stored_bytes: u64,
     /// Bytes loaded as a new owner since the process started.
     pub loaded_bytes: u64,

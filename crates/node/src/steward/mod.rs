@@ -37,6 +37,7 @@ mod draft_id;
 mod driving;
 pub mod face;
 mod history;
+mod loads;
 pub mod messages;
 mod ordering;
 mod orders;
@@ -56,6 +57,7 @@ use arrivals::Arrivals;
 use dendra_base::ClusterVersions;
 use draft::Draft;
 use history::History;
+use loads::PlanLoads;
 use messages::{ForgetNews, LoadGauges, StewardMessage, ThrottleOrder};
 use orders::PendingOrder;
 use peers::{PeerSights, full_since};
@@ -135,6 +137,7 @@ pub struct Steward {
     throttled: Option<ThrottleOrder>,
     side_by_side: usize,
     meter: LoadMeter,
+    loads: PlanLoads,
     /// The own disk is full since then.
     full_since_us: Option<u64>,
     progress_due_us: u64,
@@ -194,6 +197,7 @@ impl Steward {
             side_by_side: start.side_by_side.max(1),
             meter: LoadMeter::default(),
             full_since_us: None,
+            loads: PlanLoads::default(),
             progress_due_us: 0,
             wish_since: None,
             unenrolled_since_us: None,
@@ -224,6 +228,11 @@ impl Steward {
     /// This member and its folder.
     pub fn me(&self) -> ChainPeer {
         self.me
+    }
+
+    /// The plan under way.
+    fn plan_id(&self) -> Option<u64> {
+        self.record().plan().map(|plan| plan.id)
     }
 
     /// Is this a member, as far as is known here?
@@ -269,7 +278,11 @@ impl Steward {
             StewardEvent::Gauged {
                 stored_bytes,
                 loaded_bytes,
-            } => self.meter.gauged(now.mono_us, stored_bytes, loaded_bytes),
+            } => {
+                self.meter.gauged(now.mono_us, stored_bytes, loaded_bytes);
+                self.loads
+                    .told(self.plan_id(), self.me.member, loaded_bytes);
+            }
             StewardEvent::Forgets { news } => self.forgets(now, news, out),
             StewardEvent::DiskLooked { is_full } => {
                 self.full_since_us = full_since(self.full_since_us, is_full, now.mono_us);
@@ -328,6 +341,8 @@ impl Steward {
                 if self.knows(from) {
                     self.arrivals.told(from.member, progress.epoch);
                     self.peers.told(&record, from, &progress, now.mono_us);
+                    let loaded_bytes = progress.gauges.loaded_bytes;
+                    self.loads.told(self.plan_id(), from.member, loaded_bytes);
                     let record = Arc::clone(self.record());
                     self.arrivals.report(&record, from.member, progress.arrived);
                     self.is_news = true;

@@ -20,7 +20,7 @@ use super::draft::{self, Sight};
 use super::face::{ClusterAnswer, ClusterOrder, ClusterStatus};
 use super::messages::{EnrolAnswer, EnrolRequest, StewardMessage, ThrottleOrder};
 use super::orders::{OrderIntent, PendingOrder};
-use super::status::{self, MemberNews, PlanTimes};
+use super::status::{self, MemberNews, PlanTimes, StatusSights};
 use super::step::{OrderTicket, StewardEffect};
 use crate::limits::{CLUSTER_DRAFTS_MAX, CLUSTER_ORDER_US, CLUSTER_ORDERS_MAX};
 use crate::ring::table::MemberId;
@@ -349,14 +349,17 @@ impl Steward {
 
     fn status(&self, now: Now) -> ClusterStatus {
         let record = self.record();
-        let plan = record.plan().map(|plan| plan.id);
-        let since_ms = plan.and_then(|plan| self.history.learnt_ms(plan));
+        let since_ms = self.plan_id().and_then(|plan| self.history.learnt_ms(plan));
         let times = PlanTimes {
             now_ms: now.wall_ms,
             since_ms: since_ms.unwrap_or(now.wall_ms),
         };
         let asked = (self.me.member, self.load_bytes_per_second);
         let horizons = self.horizons();
-        status::status(record, asked, times, horizons, &|member| self.news(member))
+        let sights = StatusSights {
+            news: &|member| self.news(member),
+            loads: &self.loads,
+        };
+        status::status(record, asked, times, horizons, sights)
     }
 }

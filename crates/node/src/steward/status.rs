@@ -7,6 +7,7 @@
 
 use super::draft::{Sight, copy_bytes};
 use super::face::{ClusterStatus, HorizonState, MemberState, PlanState};
+use super::loads::PlanLoads;
 use super::messages::LoadGauges;
 use crate::limits::FULL_DISK_PATIENCE_US;
 use crate::ring::table::{MemberId, Move};
@@ -32,13 +33,20 @@ pub(super) struct PlanTimes {
     pub(super) since_ms: u64,
 }
 
+/// What members told.
+#[derive(Clone, Copy)]
+pub(super) struct StatusSights<'a> {
+    pub(super) news: &'a dyn Fn(MemberId) -> MemberNews,
+    pub(super) loads: &'a PlanLoads,
+}
+
 /// The state of the cluster.
 pub(super) fn status(
     record: &EpochRecord,
     (me, load_bytes_per_second_max): (MemberId, u64),
     times: PlanTimes,
     horizons: HorizonState,
-    news: &dyn Fn(MemberId) -> MemberNews,
+    sights: StatusSights<'_>,
 ) -> ClusterStatus {
     let moving: Vec<Move> = record
         .owners()
@@ -46,7 +54,7 @@ pub(super) fn status(
         .filter_map(|p| record.moving(p))
         .collect();
     let members = record.members().iter();
-    let members = members.map(|member| state(record, member, &moving, news(member.id)));
+    let members = members.map(|member| state(record, member, &moving, (sights.news)(member.id)));
     let members: Vec<MemberState> = members.collect();
     ClusterStatus {
         cluster: record.name().to_owned(),
@@ -59,7 +67,7 @@ pub(super) fn status(
         removed: record.removed().len(),
         plan: record
             .plan()
-            .map(|plan| plan_state(record, plan, &moving, times, (me, news))),
+            .map(|plan| plan_state(record, plan, &moving, times, (me, sights))),
         horizons,
         waits: waits(record, &members, &moving),
         load_bytes_per_second_max,
@@ -101,22 +109,21 @@ fn plan_state(
     plan: &PlanUnderWay,
     moving: &[Move],
     times: PlanTimes,
-    (me, news): (MemberId, &dyn Fn(MemberId) -> MemberNews),
+    (me, sights): (MemberId, StatusSights<'_>),
 ) -> PlanState {
-    let stored = |member| Some(news(member).gauges?.stored_bytes);
-    let sight = Sight {
-        me,
-        is_up: &|_| true,
-        stored: &stored,
+    let bytes_left = bytes_left(record, plan, moving, (me, sights));
+    let rate = |member: &EpochMember| {
+        let gauges = (sights.news)(member.id).gauges;
+        gauges.map_or(0, |gauges| gauges.bytes_per_second)
     };
-    let left = moving.iter().chain(plan.left());
-    let bytes_left = left.map(|step| copy_bytes(record, step, &sight)).sum();
-    let rate = |member: &EpochMember| news(member.id).gauges.map_or(0, |g| g.bytes_per_second);
+    let bytes_per_second: u64 = record.members().iter().map(rate).sum();
     let done = plan.begun.saturating_sub(moving.len());
     let moves = plan.moves.len();
     let elapsed_ms = times.now_ms.saturating_sub(times.since_ms);
-    let seconds_left = (done > 0 && elapsed_ms > 0)
+    let by_moves = (done > 0 && elapsed_ms > 0)
         .then(|| elapsed_ms.saturating_mul((moves - done) as u64) / done as u64 / 1_000);
+    let by_bytes = bytes_left.filter(|_| bytes_per_second > 0);
+    let by_bytes = by_bytes.map(|bytes| bytes.div_ceil(bytes_per_second));
     PlanState {
         id: plan.id,
         author: plan.author,
@@ -126,10 +133,39 @@ fn plan_state(
         done,
         moving: moving.len(),
         bytes_left,
-        bytes_per_second: record.members().iter().map(rate).sum(),
+        bytes_per_second,
         since_ms: times.since_ms,
-        seconds_left,
+        seconds_left: by_bytes.or(by_moves),
     }
+}
+
+/// About how many bytes are still to be copied. Positions move side by side and arrive together, so
+/// that a member's bytes tell more than its arrivals.
+fn bytes_left(
+    record: &EpochRecord,
+    plan: &PlanUnderWay,
+    moving: &[Move],
+    (me, sights): (MemberId, StatusSights<'_>),
+) -> Option<u64> {
+    let stored = |member| Some((sights.news)(member).gauges?.stored_bytes);
+    let sight = Sight {
+        me,
+        is_up: &|_| true,
+        stored: &stored,
+    };
+    let to = |member: MemberId| move |step: &&Move| step.moving.to == Some(member);
+    let bytes_of = |steps: &[Move], member: MemberId| -> Option<u64> {
+        let steps = steps.iter().filter(to(member));
+        steps.map(|step| copy_bytes(record, step, &sight)).sum()
+    };
+    let left_of = |member: &EpochMember| -> Option<u64> {
+        let begun = bytes_of(&plan.moves[..plan.begun], member.id)?;
+        let loaded = sights.loads.loaded(plan.id, member.id);
+        let under_way = begun.saturating_sub(loaded);
+        let under_way = under_way.min(bytes_of(moving, member.id)?);
+        Some(under_way + bytes_of(plan.left(), member.id)?)
+    };
+    record.members().iter().map(left_of).sum()
 }
 
 /// Why nothing goes on although something should.

@@ -12,6 +12,7 @@
 //!
 //! Not here: votes (`tests/chain`), clients' operations while positions move (`tests/twin`).
 
+mod progress;
 mod scripts;
 mod search;
 mod town;

@@ -137,9 +137,9 @@ impl StewardHome {
         }
         self.gauged_us = self.lane.now_us();
         let stats = self.lane.shared.engine.stats();
-        let tables: u64 = stats.levels.iter().map(|(_, bytes)| bytes).sum();
         let event = StewardEvent::Gauged {
-            stored_bytes: tables + stats.memtable_bytes,
+            // As loads count: before compression.
+            stored_bytes: stats.table_raw_bytes + stats.memtable_bytes,
             loaded_bytes: self.agent.loaded_bytes(),
         };
         self.step(event).await;
