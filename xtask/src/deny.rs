@@ -1,15 +1,18 @@
 //! Licences, bans, sources and duplicate versions: the rules of `deny.toml` that need no tool.
 //!
 //! ```text
-//! deny.toml ──────────────────────────────┐
-//!                                         ├─► findings, one sentence each
-//! cargo metadata --locked, this platform ─┘
+//! deny.toml ──────────────────────────────────────────────┐
+//!                                                         ├─► findings, one sentence each
+//! cargo metadata --locked, this platform, all features ───┤
+//! the same with the features that are on by default ──────┘   bans without exceptions
 //! ```
 //!
 //! Invariants
 //! 1. It needs no network: the step comes after one that has built the workspace.
 //! 2. An entry of `deny.toml` that matches no crate is a finding, too: lists do not rot.
 //! 3. A crate without a licence expression, or with one that cannot be read, is a finding.
+//! 4. A banned crate with `wrappers` may be there for these crates, in builds with a feature, and
+//!    is never a part of the default build.
 //!
 //! Not here: advisories and other platforms, which `cargo deny` checks in the hosted workflow.
 //! See: docs/decisions/0010-dependencies.md.
@@ -26,7 +29,8 @@ const FILE: &str = "deny.toml";
 #[derive(Debug, Default)]
 struct Rules {
     licences: BTreeSet<String>,
-    banned: BTreeSet<String>,
+    /// Each with the crates that may have it all the same.
+    banned: BTreeMap<String, BTreeSet<String>>,
     /// `name@version` that may stand beside another version of the same crate.
     skipped: BTreeSet<String>,
     registries: BTreeSet<String>,
@@ -40,13 +44,23 @@ struct Package {
     licence: Option<String>,
     /// `None` = a member of the workspace, or a path.
     source: Option<String>,
+    /// Names of the crates that depend on it.
+    parents: BTreeSet<String>,
 }
 
 /// Holds the dependency graph of this platform against `deny.toml`; true when every rule holds.
 pub(crate) fn run(root: &Path) -> bool {
-    let findings = match (read_rules(root), packages(root)) {
-        (Ok(rules), Ok(packages)) => check(&rules, &packages),
-        (rules, packages) => [rules.err(), packages.err()]
+    let findings = match (
+        read_rules(root),
+        packages(root, &["--all-features"]),
+        packages(root, &[]),
+    ) {
+        (Ok(rules), Ok(all), Ok(default)) => {
+            let mut findings = check(&rules, &all);
+            findings.extend(check_default(&rules, &default));
+            findings
+        }
+        (rules, all, default) => [rules.err(), all.err(), default.err()]
             .into_iter()
             .flatten()
             .collect(),
@@ -65,7 +79,9 @@ fn check(rules: &Rules, packages: &[Package]) -> Vec<String> {
     for package in packages {
         let (name, version) = (package.name.as_str(), package.version.as_str());
         versions.entry(name).or_default().insert(version);
-        if rules.banned.contains(name) {
+        if let Some(wrappers) = rules.banned.get(name)
+            && (wrappers.is_empty() || !package.parents.is_subset(wrappers))
+        {
             findings.push(format!("{name} {version}: banned in {FILE}"));
         }
         match package
@@ -102,6 +118,20 @@ fn check(rules: &Rules, packages: &[Package]) -> Vec<String> {
         }
     }
     findings
+}
+
+/// Bans have no exceptions in the default build.
+fn check_default(rules: &Rules, packages: &[Package]) -> Vec<String> {
+    let banned = packages
+        .iter()
+        .filter(|package| rules.banned.contains_key(&package.name));
+    let finding = |package: &Package| {
+        format!(
+            "{} {}: banned in {FILE}, and a part of the default build",
+            package.name, package.version
+        )
+    };
+    banned.map(finding).collect()
 }
 
 /// Crates of which more than one version is built, apart from those that the rules list.
@@ -234,7 +264,7 @@ fn read_rules(root: &Path) -> Result<Rules, String> {
 fn parse_rules(table: &Table) -> Result<Rules, String> {
     Ok(Rules {
         licences: list(table, "licenses", "allow")?,
-        banned: list(table, "bans", "deny")?,
+        banned: bans(table)?,
         skipped: list(table, "bans", "skip")?,
         registries: list(table, "sources", "allow-registry")?,
     })
@@ -252,12 +282,41 @@ fn list(table: &Table, section: &str, key: &str) -> Result<BTreeSet<String>, Str
     entries.iter().map(name).collect()
 }
 
-fn packages(root: &Path) -> Result<Vec<Package>, String> {
+/// Banned crates, each with its `wrappers`.
+fn bans(table: &Table) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
+    let mut bans = BTreeMap::new();
+    for name in list(table, "bans", "deny")? {
+        bans.insert(name, BTreeSet::new());
+    }
+    let entries = table.get("bans").and_then(|bans| bans.get("deny"));
+    for entry in entries
+        .and_then(toml::Value::as_array)
+        .into_iter()
+        .flatten()
+    {
+        let Some(wrappers) = entry.get("wrappers") else {
+            continue;
+        };
+        let name = entry.get("crate").and_then(toml::Value::as_str);
+        let wrappers = wrappers.as_array().map(|all| {
+            let names = all.iter().map(|one| one.as_str().map(str::to_owned));
+            names.collect::<Option<BTreeSet<_>>>()
+        });
+        let (Some(name), Some(Some(wrappers))) = (name, wrappers) else {
+            return Err(format!("{FILE}: `wrappers` is no list of names"));
+        };
+        bans.insert(name.to_owned(), wrappers);
+    }
+    Ok(bans)
+}
+
+fn packages(root: &Path, features: &[&str]) -> Result<Vec<Package>, String> {
     let host = host()?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["metadata", "--format-version", "1", "--locked", "--offline"])
         .args(["--filter-platform", &host])
+        .args(features)
         .current_dir(root)
         .output()
         .map_err(|error| format!("cargo metadata does not start: {error}"))?;
@@ -287,15 +346,34 @@ fn host() -> Result<String, String> {
 fn parse_packages(metadata: &Value) -> Option<Vec<Package>> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let packages = metadata["packages"].as_array()?.iter();
+    let mut parents = parents(metadata)?;
     let package = |package: &Value| {
         Some(Package {
             name: text(&package["name"])?,
             version: text(&package["version"])?,
             licence: text(&package["license"]),
             source: text(&package["source"]),
+            parents: parents.remove(package["id"].as_str()?).unwrap_or_default(),
         })
     };
     packages.map(package).collect()
+}
+
+/// The names of the crates that depend on each package, by its id.
+fn parents(metadata: &Value) -> Option<BTreeMap<String, BTreeSet<String>>> {
+    let mut names = BTreeMap::new();
+    for package in metadata["packages"].as_array()? {
+        names.insert(package["id"].as_str()?, package["name"].as_str()?);
+    }
+    let mut parents: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for node in metadata["resolve"]["nodes"].as_array()? {
+        let own = *names.get(node["id"].as_str()?)?;
+        for dependency in node["dependencies"].as_array()? {
+            let of = parents.entry(dependency.as_str()?.to_owned()).or_default();
+            of.insert(own.to_owned());
+        }
+    }
+    Some(parents)
 }
 
 #[cfg(test)]
@@ -306,7 +384,10 @@ mod tests {
         [licenses]
         allow = ["MIT", "Apache-2.0", "Apache-2.0 WITH LLVM-exception"]
         [bans]
-        deny = [{ crate = "cmake", reason = "not everywhere" }]
+        deny = [
+          { crate = "cmake", reason = "not everywhere" },
+          { crate = "sealed", wrappers = ["tls"], reason = "where there is no other way" },
+        ]
         skip = [{ crate = "syn@2.0.0", reason = "a while" }, "old@1.0.0"]
         [sources]
         allow-registry = ["https://index.example"]
@@ -318,6 +399,7 @@ mod tests {
             version: version.to_owned(),
             licence: Some(licence.to_owned()),
             source: Some("registry+https://index.example".to_owned()),
+            parents: BTreeSet::new(),
         }
     }
 
@@ -380,6 +462,36 @@ mod tests {
             assert_eq!(found.len(), 1, "{found:?}");
             assert!(found[0].contains(sentence), "{found:?}");
         }
+    }
+
+    #[test]
+    fn a_banned_crate_is_there_for_its_wrappers_alone_and_never_by_default() {
+        let table = RULES.parse().expect("the sample is TOML");
+        let rules = parse_rules(&table).expect("the sample has every list");
+        let of = |parents: &[&str]| Package {
+            parents: parents.iter().map(|&name| name.to_owned()).collect(),
+            ..package("sealed", "1.0.0", "MIT")
+        };
+        for (parents, count) in [(&["tls"][..], 0), (&["tls", "other"], 1)] {
+            let mut packages = good();
+            packages.push(of(parents));
+            assert_eq!(check(&rules, &packages).len(), count, "{parents:?}");
+        }
+        let found = check_default(&rules, &[of(&["tls"])]);
+        assert!(found[0].contains("the default build"), "{found:?}");
+        assert_eq!(check_default(&rules, &good()), [""; 0]);
+    }
+
+    #[test]
+    fn parents_are_named_for_each_package() {
+        let text = r#"{
+            "packages": [{"id": "1", "name": "tls", "version": "1"}, {"id": "2", "name": "sealed", "version": "1"}],
+            "resolve": {"nodes": [{"id": "1", "dependencies": ["2"]}, {"id": "2", "dependencies": []}]}
+        }"#;
+        let metadata = serde_json::from_str(text).expect("it is JSON");
+        let packages = parse_packages(&metadata).expect("it has the shape");
+        assert_eq!(packages[0].parents, BTreeSet::new());
+        assert_eq!(packages[1].parents, BTreeSet::from(["tls".to_owned()]));
     }
 
     #[test]

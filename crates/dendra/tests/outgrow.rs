@@ -460,13 +460,14 @@ mod etcd {
 
 #[cfg(feature = "cassandra")]
 mod cassandra {
-    use crate::support::cassandra::{Cassandra, QUICK};
+    use crate::support::cassandra::{ALL, Cassandra, QUICK};
     use crate::support::clients::under_foreign_load;
     use crate::support::front::{
-        Front, Papers, ask, check_conditions, check_contract, check_lost_front, check_papers,
-        check_refused, check_time_to_live, opens,
+        Front, Papers, ask, check_comes_back, check_conditions, check_contract, check_lost_front,
+        check_papers, check_refused, check_time_to_live, opens,
     };
     use crate::support::http::PATIENCE;
+    use crate::support::signal_process;
     use std::time::Instant;
 
     #[test]
@@ -552,13 +553,56 @@ mod cassandra {
     fn check_standstill(cassandra: &Cassandra, front: &Front) {
         cassandra.signal(2, "STOP");
         let patient = "Dendra-Timeout-Ms: 60000";
-        for n in 0..6 {
-            // One in three of them begins at the server that stands still, at either level.
-            let id = if n % 2 == 0 { "k" } else { "k&ack=1" };
-            let got = ask(&mut front.client(), "GET", id, &[patient], b"");
-            assert_eq!((got.status, &got.body[..]), (200, &b"one"[..]), "{got:?}");
+        // A linearizable read begins at the server that has the key first: each key has its own.
+        for n in 0..12 {
+            for id in ["k".to_owned(), "k&ack=1".to_owned(), format!("none-{n}")] {
+                let got = ask(&mut front.client(), "GET", &id, &[patient], b"");
+                let expected = if id.starts_with('k') { 200 } else { 404 };
+                assert_eq!(got.status, expected, "{id}: {got:?}");
+            }
         }
         cassandra.signal(2, "CONT");
+    }
+
+    #[test]
+    fn a_server_that_no_option_names_is_found_and_readiness_follows_the_engine() {
+        let Some(mut cassandra) = Cassandra::start(48, 2) else {
+            return;
+        };
+        let named = cassandra.store("found", 3);
+        let (first, _) = named.split_once(',').expect("there are two");
+        let front = Front::start(&format!("{first}/found"));
+        let mut client = front.client();
+        assert_eq!(ask(&mut client, "PUT", "k", &[], b"1").status, 201);
+        cassandra.join();
+        // The only server that is named goes away; the two others are a majority of three copies.
+        cassandra.kill(0);
+        let wait_for = |what: &str, is_so: &dyn Fn() -> bool| {
+            let deadline = Instant::now() + PATIENCE;
+            while !is_so() {
+                assert!(Instant::now() < deadline, "{what}");
+                std::thread::yield_now();
+            }
+        };
+        wait_for("writes go on", &|| {
+            ask(&mut front.client(), "PUT", "k", &[], b"2").status == 201
+        });
+        wait_for("it is ready", &|| front.admin("/readyz").0 == 200);
+        // Both servers have the record: the write was acknowledged by either. Then the one that
+        // came last is left alone.
+        cassandra.kill(1);
+        wait_for("it is not ready", &|| front.admin("/readyz").0 == 503);
+        let (_, said) = front.admin("/readyz");
+        assert!(said.starts_with("cassandra does not answer: "), "{said}");
+        wait_for("the last server answers", &|| {
+            let got = ask(&mut front.client(), "GET", "k&ack=1", &[], b"");
+            (got.status, &got.body[..]) == (200, b"2")
+        });
+        // The first one is the only one that starts without another one.
+        cassandra.revive_alone(0);
+        wait_for("it is ready again", &|| front.admin("/readyz").0 == 200);
+        let got = ask(&mut front.client(), "GET", "k", &[], b"");
+        assert_eq!((got.status, &got.body[..]), (200, &b"2"[..]));
     }
 
     #[test]
@@ -579,8 +623,12 @@ mod cassandra {
         let differs = "ask the data centre east (?dc=east), and this one asks";
         check_refused(&east, &[], 3, differs);
         check_refused(&format!("{west}?dc=west"), &[], 3, differs);
-        let elsewhere = "is in the data centre west, and ?dc=east asks those of east alone";
-        check_refused(&format!("{west}?dc=east"), &[], 3, elsewhere);
+        let nowhere = "no server is in the data centre north of ?dc=north; there are servers in: \
+            east, west";
+        check_refused(&format!("{east}?dc=north"), &[], 3, nowhere);
+        // A server elsewhere is as good as any to find those that decide.
+        let far = Front::start(&format!("{west}?dc=east"));
+        assert_eq!(ask(&mut far.client(), "GET", "k", &[], b"").body, b"1");
         let both = Front::start("cassandra://127.0.47.1,127.0.47.2/whole");
         let put = ask(&mut both.client(), "PUT", "k", &[], b"1");
         let receipt = "acks=2/2; level=linearizable; durability=sync";
@@ -590,11 +638,26 @@ mod cassandra {
         let hurry = "Dendra-Timeout-Ms: 3000";
         let put = ask(&mut both.client(), "PUT", "k", &[hurry], b"2");
         assert!(matches!(put.status, 503 | 504), "{put:?}");
-        for front in [front, start()] {
+        for front in [front, far, start()] {
             let mut client = front.client();
             assert_eq!(ask(&mut client, "PUT", "k", &[], b"2").status, 201);
             assert_eq!(ask(&mut client, "GET", "k", &[], b"").body, b"2");
         }
+        // The house moves: nothing asks any more, the other data centre has it all, the note goes.
+        cassandra.revive(1);
+        let put = ask(&mut start().client(), "PUT", "k", &[], b"3");
+        assert_eq!(put.status, 201);
+        cassandra.order(0, "DELETE FROM house.home WHERE one = 1", ALL);
+        let moved = Front::start(&format!("{west}?dc=west"));
+        let deadline = Instant::now() + PATIENCE;
+        while ask(&mut moved.client(), "GET", "k", &[], b"").body != b"3" {
+            assert!(Instant::now() < deadline, "the record does not arrive");
+            std::thread::yield_now();
+        }
+        let put = ask(&mut moved.client(), "PUT", "k", &[], b"4");
+        assert_eq!(put.status, 201);
+        let differs = "ask the data centre west (?dc=west), and this one asks";
+        check_refused(&format!("{east}?dc=east"), &[], 3, differs);
     }
 
     #[test]
@@ -625,6 +688,21 @@ mod cassandra {
             assert!(Instant::now() < deadline, "its first user does not come");
         }
         check_papers(&store, &papers, login, &papers.own_flags());
+        // A login that is of no use is in force as soon as it is read, and so is the next one.
+        let flags = [papers.flags(login), papers.own_flags()].concat();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let front = Front::start_with(&store, &flags);
+        let mut client = front.client();
+        assert_eq!(ask(&mut client, "PUT", "k", &[], b"1").status, 201);
+        papers.write("login", "cassandra:wrong");
+        signal_process(front.pid(), "HUP");
+        let deadline = Instant::now() + PATIENCE;
+        while ask(&mut client, "PUT", "k", &[], b"2").status == 201 {
+            assert!(Instant::now() < deadline, "the old login stays in force");
+        }
+        papers.write("login", login);
+        signal_process(front.pid(), "HUP");
+        check_comes_back(&front);
     }
 
     fn check_scans(front: &Front) {

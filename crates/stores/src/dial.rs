@@ -1,11 +1,18 @@
 //! How drivers reach servers: in clear, or sealed by their caller; and what they say of themselves.
 //!
+//! ```text
+//! a driver asks for a connection            dial ─► opened, and sealed by the caller       etcd
+//! a driver opens its connections itself     seal ─► what it seals them with                Cassandra
+//! ```
+//!
 //! Invariants
 //! 1. A password is shown nowhere.
 //! 2. A connection is used for new requests only while it was opened with what is shown now.
+//! 3. What a driver seals with checks the other side as a connection that was asked for does.
 //!
 //! Not here: TLS (crate `server`, `front/dial.rs`), files (there, `front/papers.rs`).
 
+use rustls::ClientConfig;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
@@ -15,18 +22,25 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 /// A connection to a server of an engine.
-pub trait EngineLink: AsyncRead + AsyncWrite + Send + Unpin {
-    /// Is there nothing to read, the end of the stream neither?
-    fn is_quiet(&self) -> bool;
-}
+pub trait EngineLink: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> EngineLink for T {}
 
 /// A connection that is being opened.
 pub type Dialing<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn EngineLink>>> + Send + 'a>>;
 
-/// Opens connections to `host:port`.
+/// Opens connections to `host:port`, or says with what they are sealed.
 pub trait EngineDial: Send + Sync + 'static {
     /// Opens one. Its caller has the deadline.
     fn dial<'a>(&'a self, server: &'a str) -> Dialing<'a>;
+
+    /// What a driver that opens connections itself seals them with, from now until the next
+    /// renewal; `None` = they are in clear. A server has to show a certificate for its address, or
+    /// for one of `servers`, each `host:port`: it may have been found by its address alone.
+    ///
+    /// # Errors
+    /// One of `servers` has a name that no certificate can hold.
+    fn seal(&self, servers: &[String]) -> io::Result<Option<Arc<ClientConfig>>>;
 }
 
 /// Connections in clear text.
@@ -41,12 +55,9 @@ impl EngineDial for ClearDial {
             Ok(Box::new(tcp) as Box<dyn EngineLink>)
         })
     }
-}
 
-impl EngineLink for TcpStream {
-    fn is_quiet(&self) -> bool {
-        let read = self.try_read(&mut [0]);
-        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    fn seal(&self, _servers: &[String]) -> io::Result<Option<Arc<ClientConfig>>> {
+        Ok(None)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! crate server ─► OuterStore ◄─┬─ etcd/       its HTTP/JSON gateway           feature `etcd`
-//!                         ├─ cassandra/  the native protocol, version 4     feature `cassandra`
+//!                         ├─ cassandra/  CQL, by the crate `scylla`      feature `cassandra`
 //!                         └─ map.rs      a map in memory, for tests
 //! place.rs   etcd://HOST:PORT,…/PREFIX ─► which driver, where
 //! store.rs   the trait and its nouns       envelope.rs   a record as bytes of a foreign value

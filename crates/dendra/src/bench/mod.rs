@@ -327,7 +327,7 @@ fn setup(args: &Bench) -> Result<Setup, String> {
         },
         tls: credentials
             .tls()
-            .map(|TlsClient(config)| Arc::clone(config)),
+            .map(|TlsClient(config, _)| Arc::clone(config)),
         workload_name: if ammo.is_some() {
             "ammo".to_owned()
         } else {

@@ -76,7 +76,7 @@ impl Credentials {
 
     /// Seals a connection where the URL says so.
     pub(crate) async fn seal(&self, tcp: TcpStream, base: &BaseUrl) -> Result<ByteStream, Trouble> {
-        let Some(TlsClient(config)) = &self.tls else {
+        let Some(TlsClient(config, _)) = &self.tls else {
             return Ok(ByteStream::Clear(tcp));
         };
         let name = dendra_server::tls::server_name(base.host()).map_err(Trouble::Unreachable)?;

@@ -228,6 +228,27 @@ impl Cassandra {
         }
     }
 
+    /// Starts one more server, which takes a part of the ring without the records that are there,
+    /// and waits until all servers see each other.
+    pub(crate) fn join(&mut self) {
+        let member = self.children.len();
+        self.centres.push(None);
+        let child = self.spawn(member);
+        self.children.push(Some(child));
+        self.wait_for(member);
+        let more = replication(self.children.len());
+        let text = format!("ALTER KEYSPACE meeting WITH replication = {more}");
+        // Refused as long as a server sees another one on its way into the ring.
+        self.insist(0, &text, ONE);
+        self.wait_until_whole();
+    }
+
+    /// Has a server carry out a statement.
+    pub(crate) fn order(&self, member: usize, text: &str, level: u16) {
+        let asked = CqlLink::open(&self.address(member)).ask(text, level);
+        assert_eq!(asked, RESULT, "{text}");
+    }
+
     /// Stops a server where it is, or lets it go on: `STOP`, `CONT`.
     pub(crate) fn signal(&self, member: usize, name: &str) {
         let child = self.children[member].as_ref().expect("it runs");
@@ -264,17 +285,21 @@ impl Cassandra {
 
     /// Every server takes a row at the level `ALL`: it sees all others, and they know the table.
     fn wait_until_whole(&self) {
-        let deadline = Instant::now() + MEETING;
         for member in 0..self.children.len() {
-            let mut link = CqlLink::open(&self.address(member));
-            let row = "INSERT INTO meeting.seen (k) VALUES (1)";
-            while link.ask(row, ALL) != RESULT {
-                assert!(
-                    Instant::now() < deadline,
-                    "server {member} of Cassandra does not see the others"
-                );
-                std::thread::park_timeout(Duration::from_millis(200));
-            }
+            self.insist(member, "INSERT INTO meeting.seen (k) VALUES (1)", ALL);
+        }
+    }
+
+    /// Asks a server again and again, until it sees the others and does it.
+    fn insist(&self, member: usize, text: &str, level: u16) {
+        let deadline = Instant::now() + MEETING;
+        let mut link = CqlLink::open(&self.address(member));
+        while link.ask(text, level) != RESULT {
+            assert!(
+                Instant::now() < deadline,
+                "server {member} of Cassandra does not see the others: {text}"
+            );
+            std::thread::park_timeout(Duration::from_millis(200));
         }
     }
 
@@ -295,15 +320,13 @@ impl Cassandra {
             "CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy'{}}}",
             copies.collect::<String>()
         );
-        let asked = CqlLink::open(&self.address(0)).ask(&text, ONE);
-        assert_eq!(asked, RESULT, "{name} is made");
+        self.order(0, &text, ONE);
     }
 
     /// The value of `--store` for a new keyspace with so many copies.
     pub(crate) fn store(&self, keyspace: &str, copies: usize) -> String {
         let text = self::keyspace(keyspace, copies);
-        let asked = CqlLink::open(&self.address(0)).ask(&text, ONE);
-        assert_eq!(asked, RESULT, "{keyspace} is made");
+        self.order(0, &text, ONE);
         let members = 0..self.children.len();
         let servers: Vec<_> = members.map(|member| self.address(member)).collect();
         format!("cassandra://{}/{keyspace}", servers.join(","))
@@ -311,13 +334,18 @@ impl Cassandra {
 }
 
 const ONE: u16 = 1;
-const ALL: u16 = 5;
+pub(crate) const ALL: u16 = 5;
 const RESULT: u8 = 8;
 
 fn keyspace(name: &str, copies: usize) -> String {
     format!(
-        "CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {copies}}}"
+        "CREATE KEYSPACE {name} WITH replication = {}",
+        replication(copies)
     )
+}
+
+fn replication(copies: usize) -> String {
+    format!("{{'class': 'SimpleStrategy', 'replication_factor': {copies}}}")
 }
 
 /// A connection to one server.

@@ -297,7 +297,12 @@ fn links(
 /// The TLS settings of a node's client: a CA that it trusts, and a pair of its own where the node
 /// asks for one.
 #[derive(Clone, Debug)]
-pub struct TlsClient(pub Arc<ClientConfig>);
+pub struct TlsClient(
+    /// All of it.
+    pub Arc<ClientConfig>,
+    /// How it checks the certificates of servers.
+    pub Arc<WebPkiServerVerifier>,
+);
 
 impl TlsClient {
     /// Trusts the certificates in `ca` alone; shows `pair`, a certificate and its key.
@@ -307,10 +312,13 @@ impl TlsClient {
     pub fn read(ca: &Path, own: Option<(&Path, &Path)>) -> Result<TlsClient, String> {
         let mut store = RootCertStore::empty();
         roots(ca, "the CA", &mut store)?;
+        let servers = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider())
+            .build()
+            .map_err(|bad| bad.to_string())?;
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(rustls::ALL_VERSIONS)
             .map_err(|bad| bad.to_string())?
-            .with_root_certificates(store);
+            .with_webpki_verifier(Arc::clone(&servers));
         let mut config = match own {
             None => builder.with_no_client_auth(),
             Some((cert, key)) => {
@@ -319,7 +327,7 @@ impl TlsClient {
             }
         };
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
-        Ok(TlsClient(Arc::new(config)))
+        Ok(TlsClient(Arc::new(config), servers))
     }
 }
 

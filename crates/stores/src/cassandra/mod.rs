@@ -19,11 +19,13 @@
 //! 3. A version is this front door's clock and a number drawn at its start: it never repeats.
 //! 4. All front doors of a keyspace let the same replicas decide: those of one data centre, or all.
 //!
-//! Not here: frames (`cql.rs`), statements (`statements.rs`), connections (`pool.rs`).
+//! Not here: connections, frames and the search for servers (the crate `scylla`), how it is asked
+//! (`session.rs`), statements (`statements.rs`).
 //! See: docs/stores.md.
 
-mod cql;
-mod pool;
+mod failures;
+mod routes;
+mod session;
 mod statements;
 
 use crate::clock::wall_ms;
@@ -35,17 +37,22 @@ use crate::store::{
     WriteEnd, rest_behind,
 };
 use bytes::Bytes;
-use cql::{CqlLevel, CqlRow, CqlTerms};
 use dendra_base::{Cell, Consistency, Durability, Key, Known, Version, cell::checksum};
-use pool::{CqlPool, CqlQuery, CqlTurn};
-use statements::{CqlOrder, CqlTexts};
-use std::collections::{BTreeMap, BTreeSet};
+use scylla::deserialize::row::DeserializeRow;
+use scylla::response::query_result::QueryResult;
+use scylla::serialize::row::SerializeRow;
+use scylla::statement::Consistency as CqlLevel;
+use scylla::value::{CqlValue, Row};
+use session::CqlServers;
+use statements::CqlOrder;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 
 /// Partitions of the list of keys. Stored: another number would lose keys.
-const BUCKETS: u64 = 64;
+const BUCKETS: i16 = 64;
 /// Keys of each bucket that a page looks at, at most and at least. With 4 of each about 48 keys are
 /// known to be the first ones, with 8 about 180, with 16 about 540.
 const KEYS_A_BUCKET: usize = 16;
@@ -54,6 +61,9 @@ const KEYS_A_BUCKET_MIN: usize = 4;
 const RECORDS_A_READ: usize = 4;
 const RECORDS_A_READ_MAX: usize = 64;
 const READ_BYTES: usize = 256 << 10;
+/// Reads of several records at once, of all scans: long values behind short ones make an answer of
+/// up to `RECORDS_A_READ_MAX` values, which the crate takes whole.
+const READS_OF_RECORDS_MAX: usize = 8;
 /// Records outlive their expiry by so much: clocks of front doors differ.
 const TTL_SPARE_S: u64 = 60;
 const TTL_S_MAX: u64 = 20 * 365 * 86_400;
@@ -77,35 +87,58 @@ const TABLES: [(&str, &str); 3] = [
 
 /// A keyspace of Cassandra.
 pub(crate) struct CassandraStore {
-    pool: CqlPool,
+    servers: CqlServers,
     /// The data centre whose replicas decide; `None` = those of all.
     home: Option<String>,
     keyspace: String,
-    texts: CqlTexts,
     /// All buckets, as a value.
-    buckets: Vec<u8>,
+    buckets: Vec<i16>,
+    reads_of_records: Semaphore,
     copies: AtomicU8,
     clock: AtomicU64,
     origin: u32,
 }
 
-/// Values of a statement that has none.
-const NONE: Vec<Vec<u8>> = Vec::new();
+/// Key, version and value of a row of `records`.
+type ShownRow = (Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>);
 
-fn bucket_of(key: &[u8]) -> u64 {
-    checksum(Key::user(key).as_stored(), b"") % BUCKETS
+fn bucket_of(key: &[u8]) -> i16 {
+    (checksum(Key::user(key).as_stored(), b"") % BUCKETS as u64) as i16
+}
+
+/// The rows of an answer; none, where it has no rows at all.
+fn rows<R>(answer: QueryResult) -> Result<Vec<R>, OuterFailure>
+where
+    R: for<'a> DeserializeRow<'a, 'a>,
+{
+    if !answer.is_rows() {
+        return Ok(Vec::new());
+    }
+    let strange = |error: &dyn std::error::Error| {
+        OuterFailure::Failed(format!("gives rows of another shape: {error}"))
+    };
+    let answer = answer.into_rows_result().map_err(|error| strange(&error))?;
+    let rows = answer.rows::<R>().map_err(|error| strange(&error))?;
+    rows.collect::<Result<_, _>>()
+        .map_err(|error| strange(&error))
+}
+
+fn first<R>(answer: QueryResult) -> Result<Option<R>, OuterFailure>
+where
+    R: for<'a> DeserializeRow<'a, 'a>,
+{
+    Ok(rows(answer)?.into_iter().next())
 }
 
 impl CassandraStore {
     /// Of `place`; nothing is connected yet.
     pub(crate) fn new(place: &StorePlace, access: &StoreAccess) -> CassandraStore {
-        let buckets: Vec<_> = (0..BUCKETS as u16).map(u16::to_be_bytes).collect();
         CassandraStore {
-            pool: CqlPool::new(&place.servers, place.home.as_deref(), access),
+            servers: CqlServers::new(place, access),
             home: place.home.clone(),
             keyspace: place.part.clone(),
-            texts: CqlTexts::new(&place.part),
-            buckets: statements::list(buckets.iter().map(|bucket| &bucket[..])),
+            buckets: (0..BUCKETS).collect(),
+            reads_of_records: Semaphore::new(READS_OF_RECORDS_MAX),
             copies: AtomicU8::new(1),
             clock: AtomicU64::new(0),
             // Zero stands for "no member" in a version.
@@ -127,74 +160,42 @@ impl CassandraStore {
         }
     }
 
-    /// Asks what a prepared statement asks.
-    async fn ask(
-        &self,
-        order: CqlOrder,
-        values: Vec<Vec<u8>>,
-        level: CqlLevel,
-        until: Instant,
-    ) -> Result<Vec<CqlRow>, OuterFailure> {
-        let query = self.query(order, values, level);
-        let asked = self
-            .pool
-            .ask(&query, CqlTurn::Next, Known::NotApplied, until);
-        asked.await
-    }
-
-    fn query(&self, order: CqlOrder, values: Vec<Vec<u8>>, level: CqlLevel) -> CqlQuery<'_> {
-        CqlQuery {
-            text: self.texts.of(order),
-            order: Some(order),
-            terms: self.terms(values, level),
-        }
-    }
-
-    fn terms(&self, values: Vec<Vec<u8>>, level: CqlLevel) -> CqlTerms {
-        let among = |level: CqlLevel| match self.home {
-            Some(_) => level.local(),
-            None => level,
-        };
-        CqlTerms {
-            values,
-            level: among(level),
-            serial: among(CqlLevel::Serial),
-        }
-    }
-
-    /// Sends a text at the level `ONE`, to the first server that is there.
-    async fn ask_first(
+    /// Sends a text at the level `ONE`, to the server that every front door would ask.
+    async fn ask_one(
         &self,
         text: &str,
-        values: Vec<Vec<u8>>,
+        values: impl SerializeRow + Sync,
         until: Instant,
-    ) -> Result<Vec<CqlRow>, OuterFailure> {
-        self.ask_once(text, values, CqlLevel::One, until).await
+    ) -> Result<QueryResult, OuterFailure> {
+        let asked = self
+            .servers
+            .ask_one_for_all(text, CqlLevel::One, values, until);
+        asked.await
     }
 
     /// A light-weight transaction: was it applied?
     async fn change(
         &self,
         order: CqlOrder,
-        values: Vec<Vec<u8>>,
+        values: impl SerializeRow + Sync,
         until: Instant,
     ) -> Result<bool, OuterFailure> {
-        let query = self.query(order, values, CqlLevel::Quorum);
-        let asked = self.pool.ask(&query, CqlTurn::Next, Known::Unknown, until);
-        let mut rows = asked.await?;
-        let applied = rows.first_mut().and_then(|row| row.take("[applied]"));
-        match applied.as_deref() {
-            Some([applied]) => Ok(*applied != 0),
-            _ => Err(OuterFailure::Unanswered(
-                Known::Unknown,
-                "the answer does not say whether it was applied".to_owned(),
-            )),
-        }
+        let answer = self.servers.change(order, values, until).await?;
+        // The columns behind the first one depend on the outcome, and on the engine.
+        let said = first::<Row>(answer).ok().flatten();
+        said.as_ref().and_then(is_applied).ok_or_else(|| {
+            let sentence = "the answer does not say whether it was applied".to_owned();
+            OuterFailure::Unanswered(Known::Unknown, sentence)
+        })
     }
 
     /// The record in a row; a row without one is what a deletion leaves.
-    fn cell(&self, row: &mut CqlRow) -> Result<Option<Cell>, OuterFailure> {
-        let (Some(version), Some(value)) = (row.take("version"), row.take("value")) else {
+    fn cell(
+        &self,
+        version: Option<Vec<u8>>,
+        value: Option<Vec<u8>>,
+    ) -> Result<Option<Cell>, OuterFailure> {
+        let (Some(version), Some(value)) = (version, value) else {
             return Ok(None);
         };
         let version = <[u8; Version::BYTES]>::try_from(version.as_slice());
@@ -213,9 +214,11 @@ impl CassandraStore {
         level: CqlLevel,
         until: Instant,
     ) -> Result<Option<Cell>, OuterFailure> {
-        let asked = self.ask(CqlOrder::Show, vec![key.to_vec()], level, until);
-        let mut rows = asked.await?;
-        rows.first_mut().map_or(Ok(None), |row| self.cell(row))
+        let asked = self.servers.ask(CqlOrder::Show, level, (&key[..],), until);
+        match first(asked.await?)? {
+            None => Ok(None),
+            Some((version, value)) => self.cell(version, value),
+        }
     }
 
     async fn write_over(
@@ -223,7 +226,7 @@ impl CassandraStore {
         write: &RecordWrite,
         until: Instant,
     ) -> Result<WriteEnd, OuterFailure> {
-        let key = write.key.to_vec();
+        let key = &write.key[..];
         loop {
             let seen = self.show_key(&write.key, CqlLevel::Serial, until).await?;
             let seen_version = seen.as_ref().map(|cell| cell.version);
@@ -233,29 +236,23 @@ impl CassandraStore {
                 return Ok(WriteEnd::Refused(live));
             }
             let version = self.version_above(seen_version);
-            let mine = version.to_bytes().to_vec();
-            let seen_bytes = seen_version.map(|seen| seen.to_bytes().to_vec());
-            let sealed = |value: &Bytes| envelope::seal(&write.key, value, write.expiry_ms);
-            let changed = match (&write.value, seen_bytes) {
+            let (mine, ttl_s) = (version.to_bytes(), ttl_s(write.expiry_ms));
+            let sealed = |value: &Bytes| envelope::seal(key, value, write.expiry_ms);
+            let changed = match (&write.value, seen_version.map(|seen| seen.to_bytes())) {
                 // There is nothing to delete, as of the read just now.
                 (None, None) => return Ok(WriteEnd::Applied(version)),
                 (None, Some(seen)) => {
-                    let values = vec![key.clone(), seen];
+                    let values = (key, &seen[..]);
                     self.change(CqlOrder::Delete, values, until).await
                 }
-                (Some(value), seen) => {
-                    let mut values = vec![ttl_s(write.expiry_ms), mine, sealed(value), key.clone()];
-                    let order = match seen {
-                        Some(seen) => {
-                            values.push(seen);
-                            CqlOrder::Replace
-                        }
-                        None => {
-                            self.list(&write.key, until).await?;
-                            CqlOrder::Create
-                        }
-                    };
-                    self.change(order, values, until).await
+                (Some(value), Some(seen)) => {
+                    let values = (ttl_s, &mine[..], sealed(value), key, &seen[..]);
+                    self.change(CqlOrder::Replace, values, until).await
+                }
+                (Some(value), None) => {
+                    self.list(key, until).await?;
+                    let values = (ttl_s, &mine[..], sealed(value), key);
+                    self.change(CqlOrder::Create, values, until).await
                 }
             };
             match changed {
@@ -287,20 +284,19 @@ impl CassandraStore {
     }
 
     /// Notes a key for scans. Once more is as good as once.
-    async fn list(&self, key: &Bytes, until: Instant) -> Result<(), OuterFailure> {
-        let bucket = (bucket_of(key) as u16).to_be_bytes().to_vec();
-        let values = vec![bucket, key.to_vec()];
-        let asked = self.ask(CqlOrder::List, values, CqlLevel::Quorum, until);
+    async fn list(&self, key: &[u8], until: Instant) -> Result<(), OuterFailure> {
+        let values = (bucket_of(key), key);
+        let asked = self
+            .servers
+            .ask(CqlOrder::List, CqlLevel::Quorum, values, until);
         asked.await.map(drop)
     }
 
     async fn shape(&self) -> Result<StoreShape, OuterFailure> {
         let until = Instant::now() + OPEN_TIMEOUT;
         let text = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
-        let name = self.keyspace.clone().into_bytes();
-        let mut rows = self.ask_first(text, vec![name], until).await?;
-        let replication = rows.first_mut().and_then(|row| row.take("replication"));
-        let replication = replication.as_deref().and_then(cql::text_map);
+        let asked = self.ask_one(text, (&self.keyspace,), until).await?;
+        let replication = first::<(BTreeMap<String, String>,)>(asked)?.map(|(own,)| own);
         let replication = replication.ok_or_else(|| {
             OuterFailure::Failed(format!(
                 "there is no keyspace {0}: CREATE KEYSPACE {0} WITH replication = \
@@ -320,8 +316,8 @@ impl CassandraStore {
         self.make_tables(until).await?;
         self.check_home(until).await?;
         let variant = self.said("paxos_variant", until).await;
-        let is_second = variant.is_some_and(|variant| variant.starts_with(b"v2"));
-        let outbids = &self.pool.do_reads_outbid;
+        let is_second = variant.is_some_and(|variant| variant.starts_with("v2"));
+        let outbids = &self.servers.do_reads_outbid;
         outbids.store(!is_second, Ordering::Relaxed);
         // An answer at SERIAL needs a majority: a store without one is not open.
         self.show_key(&Bytes::from_static(b"\0"), CqlLevel::Serial, until)
@@ -337,15 +333,14 @@ impl CassandraStore {
     /// Makes the tables that are not there, and waits until all servers know them.
     async fn make_tables(&self, until: Instant) -> Result<(), OuterFailure> {
         let text = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
-        let name = self.keyspace.clone().into_bytes();
-        let rows = self.ask_first(text, vec![name], until).await?.into_iter();
-        let names: Vec<_> = rows.filter_map(|mut row| row.take("table_name")).collect();
-        let there = |table: &str| names.iter().any(|name| name == table.as_bytes());
+        let asked = self.ask_one(text, (&self.keyspace,), until).await?;
+        let names = rows::<(String,)>(asked)?;
+        let there = |table: &str| names.iter().any(|(name,)| name == table);
         let missing = TABLES.iter().filter(|(table, _)| !there(table));
         let mut is_new = false;
         for (table, columns) in missing {
             let text = format!("CREATE TABLE IF NOT EXISTS KS.{table} {columns}");
-            self.ask_first(&text, NONE, until).await?;
+            self.ask_one(&text, (), until).await?;
             is_new = true;
         }
         if is_new {
@@ -354,19 +349,19 @@ impl CassandraStore {
         Ok(())
     }
 
-    /// Until all servers have the same tables: one that does not know a table yet fails its writes.
-    /// A server that is away has old ones, and is not waited for longer than `AGREEMENT`.
+    /// Until all servers have the same tables, those of other data centres, too: one that does not
+    /// know a table yet fails its writes. A server that is away has old ones, and is not waited for
+    /// longer than `AGREEMENT`.
     async fn wait_for_agreement(&self, until: Instant) -> Result<(), OuterFailure> {
         let longest = Instant::now() + AGREEMENT;
         loop {
-            let mut versions = BTreeSet::new();
+            let mut versions = Vec::new();
             for table in ["local", "peers"] {
                 let text = format!("SELECT schema_version FROM system.{table}");
-                let rows = self.ask_first(&text, NONE, until).await?;
-                let found = rows.into_iter();
-                versions.extend(found.filter_map(|mut row| row.take("schema_version")));
+                let found = rows::<Row>(self.ask_one(&text, (), until).await?)?;
+                versions.extend(found.into_iter().flat_map(|row| row.columns).flatten());
             }
-            if versions.len() <= 1 {
+            if versions.iter().all(|version| *version == versions[0]) {
                 return Ok(());
             }
             if longest <= Instant::now() {
@@ -382,19 +377,23 @@ impl CassandraStore {
     /// Transactions of one data centre and of all are blind to each other.
     async fn check_home(&self, until: Instant) -> Result<(), OuterFailure> {
         let own = self.home.clone().unwrap_or_default();
+        let ask = async |text, level, values: &[&str]| {
+            let asked = self.servers.ask_one_for_all(text, level, values, until);
+            asked.await
+        };
         let select = "SELECT dc FROM KS.home WHERE one = 1";
-        let level = self.terms(NONE, CqlLevel::Quorum).level;
-        let mut rows = self.ask_once(select, NONE, level, until).await?;
-        if rows.is_empty() {
+        let level = self.servers.among(CqlLevel::Quorum);
+        let mut noted = first::<(String,)>(ask(select, level, &[]).await?)?;
+        if noted.is_none() {
             let insert = "INSERT INTO KS.home (one, dc) VALUES (1, ?) IF NOT EXISTS";
-            let value = vec![own.clone().into_bytes()];
-            rows = self
-                .ask_once(insert, value, CqlLevel::Quorum, until)
-                .await?;
+            let inserted = ask(insert, CqlLevel::Quorum, &[&own]).await?;
+            // Otherwise another front door was the first one.
+            let was_first = first::<Row>(inserted)?.as_ref().and_then(is_applied);
+            if was_first != Some(true) {
+                noted = first(ask(select, CqlLevel::Serial, &[]).await?)?;
+            }
         }
-        // Behind an insertion there is none: this front door was the first one.
-        let noted = rows.first_mut().and_then(|row| row.take("dc"));
-        let noted = noted.map(|dc| String::from_utf8_lossy(&dc).into_owned());
+        let noted = noted.map(|(dc,)| dc);
         match noted {
             Some(noted) if noted != own => {
                 let (noted, own) = (asked_of(&noted), asked_of(&own));
@@ -409,35 +408,12 @@ impl CassandraStore {
         }
     }
 
-    /// Sends a text once, to the first server; a transaction is settled among all replicas.
-    async fn ask_once(
-        &self,
-        text: &str,
-        values: Vec<Vec<u8>>,
-        level: CqlLevel,
-        until: Instant,
-    ) -> Result<Vec<CqlRow>, OuterFailure> {
-        let query = CqlQuery {
-            text: &statements::in_keyspace(text, &self.keyspace),
-            order: None,
-            terms: CqlTerms {
-                values,
-                level,
-                serial: CqlLevel::Serial,
-            },
-        };
-        let asked = self
-            .pool
-            .ask(&query, CqlTurn::First, Known::NotApplied, until);
-        asked.await
-    }
-
     /// A setting of the server that is asked; an older one does not say.
-    async fn said(&self, name: &str, until: Instant) -> Option<Vec<u8>> {
+    async fn said(&self, name: &str, until: Instant) -> Option<String> {
         let text = "SELECT value FROM system_views.settings WHERE name = ?";
-        let asked = self.ask_first(text, vec![name.as_bytes().to_vec()], until);
-        match asked.await {
-            Ok(mut rows) => rows.first_mut()?.take("value"),
+        let asked = self.ask_one(text, (name,), until).await;
+        match asked.and_then(first::<(Option<String>,)>) {
+            Ok(said) => said?.0,
             Err(failure) => {
                 tracing::warn!(%failure, name, "the servers do not say this setting: the worse is assumed");
                 None
@@ -448,7 +424,7 @@ impl CassandraStore {
     /// When the servers sync their logs.
     async fn durability(&self, until: Instant) -> Durability {
         match self.said("commitlog_sync", until).await.as_deref() {
-            Some(b"batch" | b"group") => Durability::Sync,
+            Some("batch" | "group") => Durability::Sync,
             _ => Durability::Os,
         }
     }
@@ -462,20 +438,40 @@ impl CassandraStore {
         let range = &page.range;
         let each = keys_a_bucket(page.records_max);
         let order = CqlOrder::keys(range.end.is_some(), range.is_reverse);
-        let mut values = vec![self.buckets.clone(), range.start.to_vec()];
-        values.extend(range.end.as_ref().map(|end| end.to_vec()));
-        values.push((each as i32).to_be_bytes().to_vec());
-        let rows = self.ask(order, values, CqlLevel::Quorum, until).await?;
-        let mut known: BTreeMap<Vec<u8>, Vec<Bytes>> = BTreeMap::new();
-        for mut row in rows {
-            let (Some(bucket), Some(key)) = (row.take("bucket"), row.take("key")) else {
-                return Err(OuterFailure::Failed(
-                    "a row of keys lacks a column".to_owned(),
-                ));
-            };
+        let (buckets, start, limit) = (&self.buckets, &range.start[..], each as i32);
+        let answer = match &range.end {
+            Some(end) => {
+                let values = (buckets, start, &end[..], limit);
+                self.servers
+                    .ask(order, CqlLevel::Quorum, values, until)
+                    .await
+            }
+            None => {
+                let values = (buckets, start, limit);
+                self.servers
+                    .ask(order, CqlLevel::Quorum, values, until)
+                    .await
+            }
+        };
+        let mut known: BTreeMap<i16, Vec<Bytes>> = BTreeMap::new();
+        for (bucket, key) in rows::<(i16, Vec<u8>)>(answer?)? {
             known.entry(bucket).or_default().push(key.into());
         }
         Ok(merge(known, each, range.is_reverse))
+    }
+
+    /// The rows of some keys.
+    async fn show_records(
+        &self,
+        keys: Vec<&[u8]>,
+        until: Instant,
+    ) -> Result<Vec<ShownRow>, OuterFailure> {
+        let room = self.reads_of_records.acquire().await;
+        let _room = room.expect("it is never closed");
+        let asked = self
+            .servers
+            .ask(CqlOrder::ShowMany, CqlLevel::Quorum, (keys,), until);
+        rows(asked.await?)
     }
 
     async fn show(&self, page: PageRead) -> Result<ShownPage, OuterFailure> {
@@ -488,22 +484,20 @@ impl CassandraStore {
         while !left.is_empty() {
             let wanted = page.records_max.saturating_sub(records.len()).max(1);
             let (some, others) = left.split_at(most.min(wanted).min(left.len()));
-            let values = vec![statements::list(some.iter().map(|key| &key[..]))];
-            let asked = self.ask(CqlOrder::ShowMany, values, CqlLevel::Quorum, until);
-            let rows = match asked.await {
+            let values: Vec<&[u8]> = some.iter().map(|key| &key[..]).collect();
+            let shown = match self.show_records(values, until).await {
                 // Values may be longer than those before them: an answer has a bound.
                 Err(_) if some.len() > 1 => {
                     most = (some.len() / 4).max(1);
                     continue;
                 }
-                rows => rows?,
+                shown => shown?,
             };
             left = others;
             let bytes_before = bytes;
             let mut found = BTreeMap::new();
-            for mut row in rows {
-                let key = row.take("key");
-                if let (Some(key), Some(cell)) = (key, self.cell(&mut row)?) {
+            for (key, version, value) in shown {
+                if let Some(cell) = self.cell(version, value)? {
                     found.insert(key, cell);
                 }
             }
@@ -548,11 +542,7 @@ fn keys_a_bucket(records: usize) -> usize {
 
 /// The keys up to the first end of a bucket that may have more than `each`, in order; and are there
 /// more?
-fn merge(
-    known: BTreeMap<Vec<u8>, Vec<Bytes>>,
-    each: usize,
-    is_reverse: bool,
-) -> (Vec<Bytes>, bool) {
+fn merge(known: BTreeMap<i16, Vec<Bytes>>, each: usize, is_reverse: bool) -> (Vec<Bytes>, bool) {
     let open = known.values().filter(|keys| keys.len() >= each);
     let ends = open.filter_map(|keys| keys.last().cloned());
     let horizon = match is_reverse {
@@ -581,11 +571,18 @@ fn asked_of(dc: &str) -> String {
 }
 
 /// How long Cassandra keeps a record: a little longer than clients see it; 0 = for ever.
-fn ttl_s(expiry_ms: Option<u64>) -> Vec<u8> {
+fn ttl_s(expiry_ms: Option<u64>) -> i32 {
     let left_s = expiry_ms.map(|at| at.saturating_sub(wall_ms()).div_ceil(1_000) + TTL_SPARE_S);
     // It takes at most 20 years; a record that lasts longer is never taken away by itself.
-    let left_s = left_s.filter(|left_s| *left_s < TTL_S_MAX).unwrap_or(0);
-    (left_s as i32).to_be_bytes().to_vec()
+    left_s.filter(|left_s| *left_s < TTL_S_MAX).unwrap_or(0) as i32
+}
+
+/// The first column of the answer to a light-weight transaction: was it applied?
+fn is_applied(row: &Row) -> Option<bool> {
+    match row.columns.first()? {
+        Some(CqlValue::Boolean(is_applied)) => Some(*is_applied),
+        _ => None,
+    }
 }
 
 /// The copies of a keyspace in its data centre `home`, or in all of them.
@@ -640,12 +637,12 @@ mod tests {
         // Bucket 0 has even keys and is cut; bucket 1 has odd ones, and all of them.
         let even: Vec<_> = (0..KEYS_A_BUCKET).map(|n| key(2 * n)).collect();
         let odd: Vec<_> = (0..5).map(|n| key(1_000 * n + 1)).collect();
-        let known = BTreeMap::from([(vec![0], even.clone()), (vec![1], odd.clone())]);
+        let known = BTreeMap::from([(0, even.clone()), (1, odd.clone())]);
         let (keys, has_more) = merge(known, KEYS_A_BUCKET, false);
         let mut expected = even;
         expected.insert(1, odd[0].clone());
         assert_eq!((keys, has_more), (expected, true));
-        let known = BTreeMap::from([(vec![1], odd.iter().rev().cloned().collect())]);
+        let known = BTreeMap::from([(1, odd.iter().rev().cloned().collect())]);
         let (keys, has_more) = merge(known, KEYS_A_BUCKET, true);
         let back: Vec<_> = odd.into_iter().rev().collect();
         assert_eq!((keys, has_more), (back, false));

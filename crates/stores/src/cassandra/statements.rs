@@ -4,9 +4,7 @@
 //! 1. A statement's text is the same for every request: what differs is a value. So the number of
 //!    prepared statements is the number of `CqlOrder`s, here and in Cassandra.
 //!
-//! Not here: statements of the start, which are sent as text (`mod.rs`); their ids (`pool.rs`).
-
-use std::array;
+//! Not here: statements of the start, which are sent as text (`mod.rs`); levels (`session.rs`).
 
 /// A statement, by its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +58,7 @@ impl CqlOrder {
 
     /// Its text; `KS` stands for the keyspace. An update leaves no row behind whose cells have
     /// ended; an insertion would.
-    fn text(self) -> &'static str {
+    pub(super) fn text(self) -> &'static str {
         match self {
             CqlOrder::Show => "SELECT version, value FROM KS.records WHERE key = ?",
             CqlOrder::ShowMany => "SELECT key, version, value FROM KS.records WHERE key IN ?",
@@ -91,35 +89,9 @@ impl CqlOrder {
     }
 }
 
-/// The texts for one keyspace.
-#[derive(Debug)]
-pub(super) struct CqlTexts([String; CqlOrder::ALL.len()]);
-
-impl CqlTexts {
-    pub(super) fn new(keyspace: &str) -> CqlTexts {
-        CqlTexts(array::from_fn(|at| {
-            in_keyspace(CqlOrder::ALL[at].text(), keyspace)
-        }))
-    }
-
-    pub(super) fn of(&self, order: CqlOrder) -> &str {
-        &self.0[order as usize]
-    }
-}
-
 /// A text with `KS.` in it, for one keyspace.
 pub(super) fn in_keyspace(text: &str, keyspace: &str) -> String {
     text.replace("KS.", &format!("{keyspace}."))
-}
-
-/// A list, as a value.
-pub(super) fn list<'a>(items: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<u8> {
-    let mut out = (items.len() as i32).to_be_bytes().to_vec();
-    for item in items {
-        out.extend_from_slice(&(item.len() as i32).to_be_bytes());
-        out.extend_from_slice(item);
-    }
-    out
 }
 
 #[cfg(test)]
@@ -127,16 +99,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_order_finds_its_own_text() {
-        let texts = CqlTexts::new("house");
-        for order in CqlOrder::ALL {
-            let text = texts.of(order);
-            assert_eq!(text, order.text().replace("KS.", "house."), "{order:?}");
+    fn every_order_stands_at_its_own_place_and_names_the_keyspace() {
+        for (at, order) in CqlOrder::ALL.into_iter().enumerate() {
+            assert_eq!(order as usize, at, "{order:?}");
+            let text = in_keyspace(order.text(), "house");
             assert!(text.contains("house.") && !text.contains("KS"), "{text}");
         }
-        assert_eq!(
-            list([&b"a"[..], b""].into_iter()),
-            b"\0\0\0\x02\0\0\0\x01a\0\0\0\0"
-        );
     }
 }

@@ -230,7 +230,7 @@ impl S3Desk {
         socket.set_nodelay(true).map_err(|e| e.to_string())?;
         let stream = match &self.tls {
             None => ByteStream::Clear(socket),
-            Some(TlsClient(config)) => {
+            Some(TlsClient(config, _)) => {
                 let name = server_name(self.base.host())?;
                 let sealed = ByteStream::connect(socket, Arc::clone(config), name).await;
                 sealed.map_err(|e| format!("TLS: {e}"))?
