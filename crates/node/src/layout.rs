@@ -201,9 +201,15 @@ impl Layout {
         })
     }
 
-    /// The same, behind these epochs: those of the folder, the oldest first.
+    /// The same, behind these epochs: those of the folder, the oldest first. The folder of a member
+    /// that joined does not know the factors of before: until horizons rise it may have been any.
     pub(crate) fn behind<'a>(mut self, records: impl Iterator<Item = &'a EpochRecord>) -> Layout {
-        let mut most = 0;
+        let mut records = records.peekable();
+        let first = records.peek().map(|record| record.change());
+        let mut most = match first {
+            Some(EpochChange::Founded) => 0,
+            _ => u8::MAX,
+        };
         for record in records {
             let factor = record.replication_factor();
             most = match record.change() {

@@ -238,9 +238,9 @@ impl fmt::Display for Declined {
             ),
             Declined::CopiesNotCompared { before, now } => write!(
                 f,
-                "records had {before} copies, and not all were compared since there are {now}: with \
-                 fewer still a read may miss a write; wait until the horizons have risen once \
-                 (`dendra cluster status` says what holds them), then plan again"
+                "records may have had {before} copies, and not all were compared since there are \
+                 {now}: with fewer still a read may miss a write; wait until the horizons have risen \
+                 once (`dendra cluster status` says what holds them), then plan again"
             ),
             Declined::OtherCluster { ours, theirs } => write!(
                 f,

@@ -1,11 +1,11 @@
 //! Scripts: horizons that rise, and what holds them back.
 
 use crate::scripts::{all_at, remove};
-use crate::town::{Town, url};
+use crate::town::{Town, joiner, url};
 use dendra_base::ClusterVersion;
 use dendra_node::forgetting::HeldBack;
 use dendra_node::ring::table::MemberId;
-use dendra_node::steward::face::{ClusterAnswer, ClusterOrder};
+use dendra_node::steward::face::{ClusterAnswer, ClusterOrder, PlanWish};
 use dendra_node::topology::record::EpochChange;
 
 pub(crate) const CLOCK: u64 = 1 << 60;
@@ -233,4 +233,43 @@ fn folders_keep_the_last_steps_alone_and_a_member_that_is_behind_learns_the_newe
     let of_steps = lines.iter().filter(|it| it.change == EpochChange::Forgot);
     assert_eq!(of_steps.count(), 8, "the others are seen for longer");
     assert!(lines.iter().any(|it| it.change == EpochChange::Enrolled));
+}
+
+#[test]
+fn a_newcomer_takes_any_number_of_copies_for_possible_until_horizons_rise() {
+    let mut town = Town::forgetting(4, ClusterVersion::HORIZONS);
+    let late = town.join(1, &joiner(4)).0;
+    town.pass(10_000_000);
+    assert!(town.record(late).plan().is_none());
+    let order = || {
+        ClusterOrder::Plan(PlanWish {
+            replication_factor: Some(2),
+            ..PlanWish::default()
+        })
+    };
+    assert!(matches!(
+        town.order(0, order()),
+        Some(ClusterAnswer::Planned(_))
+    ));
+    let why = town.declined(late, order());
+    assert!(why.starts_with("copies-not-compared: "), "{why}");
+    // Its folder does not tell more after a restart.
+    town.stop(MemberId(late));
+    town.start(MemberId(late));
+    town.pass(2_000_000);
+    assert!(
+        town.declined(late, order())
+            .starts_with("copies-not-compared: ")
+    );
+    (0..5).for_each(|number| town.forgets(number, None, CLOCK));
+    town.pass(2_000_000);
+    for _ in 0..2 {
+        assert!(matches!(
+            town.order(late, order()),
+            Some(ClusterAnswer::Planned(_))
+        ));
+        town.stop(MemberId(late));
+        town.start(MemberId(late));
+        town.pass(2_000_000);
+    }
 }
