@@ -14,6 +14,7 @@
 
 mod support;
 
+use dendra_base::ClusterVersions;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused};
 use dendra_server::settings::PeerTransport;
 use dendra_wire::limits::PEER_FRAME_BYTES_MAX;
@@ -102,7 +103,10 @@ fn who_does_not_belong_hears_the_same_sentence_over_both_transports() {
             "another cluster" => theirs.cluster ^= 1,
             "another topology" => theirs.topology ^= 1,
             "no secret" => theirs.has_secret = false,
-            "versions" => (theirs.version_min, theirs.version_max) = (7, 9),
+            "versions" => {
+                let later = ClusterVersions::OWN.newest.0 + 1;
+                (theirs.version_min, theirs.version_max) = (later, later + 2);
+            }
             _ => {}
         }
         let line = match what {
