@@ -2,7 +2,7 @@
 //! among which they are done.
 //!
 //! ```text
-//! seed ─► RunShape, clients, walks, faults  as `plan.rs` draws them, for three to nine founders
+//! seed ─► RunShape, clients, walks, faults  as `plan/` draws them, for three to nine founders
 //!      ─► Changes                           partitions, budgets, and a list of (when, deed)
 //! ```
 //!
@@ -17,8 +17,8 @@
 
 use crate::changes::{Changes, MACHINES_MAX, OperatorDeed, PlannedDeed};
 use crate::plan::{
-    FaultKind, KeyClass, RunPlan, RunShape, StoreKind, draw_clients, draw_compares,
-    draw_failing_reads, draw_faults, draw_overloads, draw_scans, pick, skewed,
+    Fault, FaultKind, KeyClass, Planned, PlannedScan, RunPlan, RunShape, StoreKind, draw_clients,
+    draw_compares, draw_failing_reads, draw_faults, draw_overloads, draw_scans, pick, skewed,
 };
 use dendra_base::Prng;
 
@@ -43,9 +43,20 @@ impl RunPlan {
             clients.extend(burst);
         }
         faults.retain(|fault| !matches!(fault.kind, FaultKind::Rot { .. } | FaultKind::LostDisk));
-        faults.sort_by_key(|fault| fault.at_us);
         let scans = draw_scans(&shape, &mut stream("scans"));
         let changes = draw_changes(&shape, &mut stream("changes"));
+        RunPlan::of_changes(seed, shape, (clients, scans), faults, changes)
+    }
+
+    /// Of a cluster whose members change. Its clocks are right, and no folder is an image.
+    pub(crate) fn of_changes(
+        seed: u64,
+        shape: RunShape,
+        (clients, scans): (Vec<Vec<Planned>>, Vec<PlannedScan>),
+        mut faults: Vec<Fault>,
+        changes: Changes,
+    ) -> RunPlan {
+        faults.sort_by_key(|fault| fault.at_us);
         RunPlan {
             seed,
             shape,

@@ -49,7 +49,6 @@ impl RunPlan {
             FaultKind::LostDisk => false,
             _ => true,
         });
-        faults.sort_by_key(|fault| fault.at_us);
         let loses_copies = |fault: &Fault| {
             let kind = &fault.kind;
             matches!(
@@ -61,16 +60,7 @@ impl RunPlan {
             draw_weak(&mut shape, &mut clients, &mut stream("fewer copies"));
         }
         let scans = draw_scans(&shape, &mut stream("scans"));
-        RunPlan {
-            seed,
-            shape,
-            clients,
-            scans,
-            faults,
-            wrong_clocks: None,
-            image: None,
-            changes: Some(changes),
-        }
+        RunPlan::of_changes(seed, shape, (clients, scans), faults, changes)
     }
 }
 
@@ -101,18 +91,8 @@ impl RunPlan {
         let mut faults = draw_faults(&shape, &mut stream("faults"));
         faults.extend(draw_failing_reads(&shape, &mut stream("failing reads")));
         faults.retain(|fault| !matches!(fault.kind, FaultKind::Rot { .. } | FaultKind::LostDisk));
-        faults.sort_by_key(|fault| fault.at_us);
         let scans = draw_scans(&shape, &mut stream("scans"));
-        RunPlan {
-            seed,
-            shape,
-            clients,
-            scans,
-            faults,
-            wrong_clocks: None,
-            image: None,
-            changes: Some(changes),
-        }
+        RunPlan::of_changes(seed, shape, (clients, scans), faults, changes)
     }
 }
 

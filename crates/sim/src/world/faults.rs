@@ -9,7 +9,7 @@
 //! 1. A crash forgets everything but the disk; an image is drawn once and then is the disk.
 //! 2. Bytes are damaged or lost at one member only, and only where two others have copies.
 //!
-//! Not here: when faults come (`plan.rs`).
+//! Not here: when faults come (`plan/faults.rs`).
 
 use super::state::{Happening, World};
 use crate::check::Rule;

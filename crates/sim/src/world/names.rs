@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. Bytes that no client wrote have no number.
 //!
-//! Not here: which of them a run uses (`plan.rs`).
+//! Not here: which of them a run uses (`plan/mod.rs`).
 
 use bytes::Bytes;
 use dendra_node::step::ClientTicket;
