@@ -39,6 +39,7 @@ use dendra_base::{Cell, Key, Kind, Prng, Space, Version};
 use dendra_node::Layout;
 use dendra_node::step::StoreFailure;
 use dendra_node::topology::{Member as Listed, Topology};
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// Longer than any fault and any restart.
@@ -538,7 +539,8 @@ impl<'a> World<'a> {
             .iter()
             .filter_map(|&owner| self.members[owner].store.as_ref());
         let cells = stores.filter_map(|store| store.read(&key).ok().flatten());
-        let newest = cells.max_by_key(|cell| cell.version);
+        // An owner beyond the replication factor may have it with more copies than written.
+        let newest = cells.max_by_key(|cell| (cell.version, Reverse(cell.copies)));
         let copies = newest.map_or(1, |cell| usize::from(cell.copies));
         match self.town {
             // The table may have fewer now.
