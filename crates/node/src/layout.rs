@@ -67,8 +67,10 @@ pub struct Layout {
     changed: Vec<u64>,
     in_force: ClusterVersion,
     horizons: Horizons,
-    /// The largest replication factor since horizons rose last.
+    /// The largest replication factor since horizons rose last, as far as this process knows.
     copies_to_forget: u8,
+    /// The same, where this process does not know all of that time: as many as there can have been.
+    copies_to_purge: u8,
 }
 
 impl Layout {
@@ -90,6 +92,7 @@ impl Layout {
             in_force: ClusterVersions::OWN.oldest,
             horizons: Horizons::default(),
             copies_to_forget: topology.copies(),
+            copies_to_purge: topology.copies(),
         }
     }
 
@@ -129,6 +132,7 @@ impl Layout {
         let mut next = Layout::with_slots(record, slots, Some(self))?;
         if record.change() != EpochChange::Forgot {
             next.copies_to_forget = next.copies_to_forget.max(self.copies_to_forget);
+            next.copies_to_purge = next.copies_to_purge.max(self.copies_to_purge);
         }
         let old = |partition| (self.ring.owners(partition), self.arriving(partition));
         let stored = usize::from(record.owners().copies());
@@ -191,6 +195,7 @@ impl Layout {
         let is_moving = twins.iter().any(Option::is_some);
         Ok(Layout {
             copies_to_forget: topology.copies(),
+            copies_to_purge: topology.copies(),
             topology: Arc::new(topology),
             ring: Arc::new(ring),
             ids,
@@ -202,23 +207,24 @@ impl Layout {
     }
 
     /// The same, behind these epochs: those of the folder, the oldest first. The folder of a member
-    /// that joined does not know the factors of before: until horizons rise it may have been any.
+    /// that joined does not tell the factors of before.
     pub(crate) fn behind<'a>(mut self, records: impl Iterator<Item = &'a EpochRecord>) -> Layout {
         let mut records = records.peekable();
         let first = records.peek().map(|record| record.change());
-        let mut most = match first {
-            Some(EpochChange::Founded) => 0,
-            _ => u8::MAX,
-        };
+        let mut is_known = first == Some(EpochChange::Founded);
+        let mut most = 0;
         for record in records {
             let factor = record.replication_factor();
-            most = match record.change() {
-                EpochChange::Forgot => factor,
-                _ => factor.max(most),
-            };
+            let has_risen = record.change() == EpochChange::Forgot;
+            is_known |= has_risen;
+            most = if has_risen { factor } else { factor.max(most) };
         }
         let members = self.topology.live().max(1);
         self.copies_to_forget = self.copies_to_forget.max(most.min(members));
+        self.copies_to_purge = match is_known {
+            true => self.copies_to_forget,
+            false => members,
+        };
         self
     }
 
@@ -237,11 +243,19 @@ impl Layout {
         &self.horizons
     }
 
-    /// Deletes and ended values of records with fewer copies stay, whatever their age. It is the largest
-    /// replication factor since horizons rose last: an owner that a lower factor does not count may hold an
-    /// older value until all copies were compared once more.
+    /// A delete with fewer copies is never taken for one that may be gone: the largest replication
+    /// factor since horizons rose last. An owner that a lower factor does not count may hold an older
+    /// value, until all copies were compared once more.
     pub fn copies_to_forget(&self) -> u8 {
         self.copies_to_forget
+    }
+
+    /// The store of this member keeps deletes and ended values with fewer copies, whatever their age.
+    /// That is more than [`Layout::copies_to_forget`] in a member that joined since horizons rose last:
+    /// it does not know the former factors. It still compares and promises by the same number as the
+    /// other members.
+    pub fn copies_to_purge(&self) -> u8 {
+        self.copies_to_purge
     }
 
     /// Do comparisons bring the newer record to each owner that holds an older one, also to those beyond

@@ -344,6 +344,19 @@ fn record(number: u64, hlc: u64, copies: u8, is_dead: bool) -> (Key, Cell) {
     (key, cell)
 }
 
+/// Two members with the same records, and the bytes of one of them.
+fn two_alike(numbers: std::ops::Range<u64>, bytes_per_second: u64) -> (Cluster, u64) {
+    let mut cluster = Cluster::new(2, 2, bytes_per_second);
+    let mut total = 0;
+    for number in numbers {
+        let (key, cell) = record(number, 5, 2, false);
+        total += size(&key, &cell);
+        cluster.put(0, key.clone(), cell.clone());
+        cluster.put(1, key, cell);
+    }
+    (cluster, total)
+}
+
 /// A promise as docs/format/cluster.md has it.
 fn promise(number: u64, hlc: u64) -> (Key, Cell) {
     let key = Key::new(Space::Protocol, format!("key{number:09}").as_bytes());
@@ -420,13 +433,7 @@ fn an_empty_member_gets_everything_and_one_lost_record_costs_little() {
 
 #[test]
 fn no_more_bytes_a_second_than_it_was_told() {
-    let mut cluster = Cluster::new(2, 2, 100_000);
-    for number in 0..10_000 {
-        let (key, cell) = record(number, 5, 2, false);
-        cluster.put(0, key.clone(), cell.clone());
-        cluster.put(1, key, cell);
-    }
-    let total: u64 = cluster.sites[0].store.iter().map(|(k, c)| size(k, c)).sum();
+    let (mut cluster, total) = two_alike(0..10_000, 100_000);
     let needed_us = total * 10;
     cluster.connect();
     cluster.run(2 * SECOND_US + needed_us * 9 / 10);
@@ -437,13 +444,7 @@ fn no_more_bytes_a_second_than_it_was_told() {
 
 #[test]
 fn a_comparison_begins_anew_with_a_new_epoch() {
-    let mut cluster = Cluster::new(2, 2, 100_000);
-    for number in 1..10_000 {
-        let (key, cell) = record(number, 5, 2, false);
-        cluster.put(0, key.clone(), cell.clone());
-        cluster.put(1, key, cell);
-    }
-    let total: u64 = cluster.sites[0].store.iter().map(|(k, c)| size(k, c)).sum();
+    let (mut cluster, total) = two_alike(1..10_000, 100_000);
     let needed_us = total * 10;
     cluster.connect();
     cluster.run(needed_us / 2);
@@ -549,13 +550,7 @@ fn damage_at_the_member_that_asks_hides_one_page() {
 #[test]
 fn a_store_that_is_busy_is_asked_again() {
     for busy in 0..2 {
-        let mut cluster = Cluster::new(2, 2, u64::MAX);
-        for number in 0..1_000 {
-            let (key, cell) = record(number, 5, 2, false);
-            cluster.put(0, key.clone(), cell.clone());
-            cluster.put(1, key, cell);
-        }
-        let total: u64 = cluster.sites[0].store.iter().map(|(k, c)| size(k, c)).sum();
+        let (mut cluster, total) = two_alike(0..1_000, u64::MAX);
         cluster.sites[busy].busy = COMPARE_TRIES_MAX;
         cluster.connect();
         let tries_us = u64::from(COMPARE_TRIES_MAX + 1) * COMPARE_BUSY_US;

@@ -464,15 +464,10 @@ impl Comparer {
         };
         let mut moved = 0;
         match (step, answer) {
-            (RepairStep::Send { key, cell }, Answer::Written(version)) => {
-                if version.is_newer_than(cell.version) {
-                    // It had a newer one that its list did not show: a record of fewer copies.
-                    let over = cell.copies;
-                    walk.add_step(RepairStep::Fetch { key, over });
-                } else {
-                    walk.report.sent += 1;
-                    desk.comparisons.add_sent(walk.peer);
-                }
+            // Or it had a newer one that came meanwhile: the answer does not tell.
+            (RepairStep::Send { .. }, Answer::Written(_)) => {
+                walk.report.sent += 1;
+                desk.comparisons.add_sent(walk.peer);
             }
             (RepairStep::Meet { .. }, Answer::Same) => {}
             (RepairStep::Meet { key, cell }, Answer::Cell(theirs)) => {

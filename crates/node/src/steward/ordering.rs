@@ -81,7 +81,7 @@ impl Steward {
                 return Ok(Some(ClusterAnswer::Done { epoch }));
             }
             ClusterOrder::Plan(wish) => {
-                let before = self.layout.copies_to_forget();
+                let before = self.layout.copies_to_purge();
                 let draft =
                     self.with_sight(|sight| draft::of_wish(&record, &wish, before, sight))?;
                 let rate = self.load_bytes_per_second;

@@ -253,6 +253,12 @@ fn a_newcomer_takes_any_number_of_copies_for_possible_until_horizons_rise() {
     ));
     let why = town.declined(late, order());
     assert!(why.starts_with("copies-not-compared: "), "{why}");
+    let copies = |town: &Town, number: u32| {
+        let layout = town.steward(number).layout();
+        (layout.copies_to_forget(), layout.copies_to_purge())
+    };
+    // It compares as the others do, and its store keeps more.
+    assert_eq!((copies(&town, 0), copies(&town, late)), ((3, 3), (3, 5)));
     // Its folder does not tell more after a restart.
     town.stop(MemberId(late));
     town.start(MemberId(late));
@@ -263,6 +269,7 @@ fn a_newcomer_takes_any_number_of_copies_for_possible_until_horizons_rise() {
     );
     (0..5).for_each(|number| town.forgets(number, None, CLOCK));
     town.pass(2_000_000);
+    assert_eq!((copies(&town, 0), copies(&town, late)), ((3, 3), (3, 3)));
     for _ in 0..2 {
         assert!(matches!(
             town.order(late, order()),

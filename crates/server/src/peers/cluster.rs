@@ -226,7 +226,7 @@ fn forget(engine: &Engine, hlc: &Hlc, layout: &Layout) {
     let horizons = layout.horizons();
     hlc.observe(horizons.floor())
         .expect("the floor of an epoch is a value of clocks");
-    engine.raise_age_horizon(horizons.purge(), layout.copies_to_forget());
+    engine.raise_age_horizon(horizons.purge(), layout.copies_to_purge());
 }
 
 /// By which number versions of the first loop of a folder's node name it.

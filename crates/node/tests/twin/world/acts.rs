@@ -166,7 +166,7 @@ impl World {
             _ => prng.chance(taste.records, 8),
         };
         let horizons = at.layout.horizons();
-        let copies = at.layout.copies_to_forget();
+        let copies = at.layout.copies_to_purge();
         let (store, log) = (&mut at.store, &mut at.log);
         self.run.purged += purge(store, log, horizons, copies, now_ms, meets);
     }

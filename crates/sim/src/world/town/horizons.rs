@@ -53,7 +53,7 @@ impl World<'_> {
         if let Some(store) = &mut it.store {
             store.ends_dropping(true);
             if horizons.purge() > 0 {
-                store.raise_age_horizon(horizons.purge(), layout.copies_to_forget());
+                store.raise_age_horizon(horizons.purge(), layout.copies_to_purge());
             }
         }
     }
