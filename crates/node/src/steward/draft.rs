@@ -22,6 +22,7 @@ use crate::topology::Member;
 use crate::topology::record::{EpochMember, EpochRecord, MemberStatus, NewPlan};
 use crate::topology::why_not::WhyNot;
 use siphasher::sip::SipHasher13;
+use std::collections::BTreeMap;
 use std::hash::Hasher;
 
 /// Bits of a folder's id that name it in versions: see `Identity::origin` of the folder.
@@ -103,12 +104,13 @@ impl Draft {
             let member = self.record.member(member?)?;
             Some(member.place.url.clone())
         };
+        let bytes = PositionBytes::of(before, sight.stored);
         let step = |step: &Move| DraftStep {
             partition: step.partition.0,
             position: step.moving.position,
             from: url(step.moving.from),
             to: url(step.moving.to),
-            bytes: copy_bytes(before, step, sight),
+            bytes: bytes.of_copy(before, step),
         };
         let steps: Vec<DraftStep> = self.moves.moves().map(step).collect();
         let leaves = self.moves.leaves.iter();
@@ -132,18 +134,40 @@ impl Draft {
     }
 }
 
-/// About how many bytes a move copies: an even part of the bytes of its source, or of any owner of
-/// the partition. It is 0 when there is no new owner.
-pub(super) fn copy_bytes(record: &EpochRecord, step: &Move, sight: &Sight<'_>) -> Option<u64> {
-    if step.moving.to.is_none() {
-        return Some(0);
+/// About how many bytes one position of each member has: an even part of those that it holds.
+#[derive(Debug)]
+pub(super) struct PositionBytes(BTreeMap<MemberId, u64>);
+
+impl PositionBytes {
+    /// Of the members whose bytes are known.
+    pub(super) fn of(
+        record: &EpochRecord,
+        stored: impl Fn(MemberId) -> Option<u64>,
+    ) -> PositionBytes {
+        let mut positions: BTreeMap<MemberId, u64> = BTreeMap::new();
+        for partition in record.owners().all() {
+            for owner in record.owners().owners(partition) {
+                *positions.entry(*owner).or_default() += 1;
+            }
+        }
+        let members = record.members().iter().map(|member| member.id);
+        let each = members.filter_map(|member| {
+            let count = positions.get(&member).copied().unwrap_or(1);
+            Some((member, stored(member)? / count))
+        });
+        PositionBytes(each.collect())
     }
-    let owners = record.owners().owners(step.partition).iter().copied();
-    let mut sources = step.moving.from.into_iter().chain(owners);
-    sources.find_map(|source| {
-        let positions = record.owners().load(source, u8::MAX) as u64;
-        (sight.stored)(source).map(|bytes| bytes / positions.max(1))
-    })
+
+    /// How many a move copies: those of its source, or of any owner of the partition. It is 0 when
+    /// there is no new owner.
+    pub(super) fn of_copy(&self, record: &EpochRecord, step: &Move) -> Option<u64> {
+        if step.moving.to.is_none() {
+            return Some(0);
+        }
+        let owners = record.owners().owners(step.partition).iter().copied();
+        let mut sources = step.moving.from.into_iter().chain(owners);
+        sources.find_map(|source| self.0.get(&source).copied())
+    }
 }
 
 fn now(record: &EpochRecord) -> WantedMembers {
@@ -187,7 +211,7 @@ fn no_plan(record: &EpochRecord, why: NoPlan) -> Declined {
 }
 
 /// The plan for an operator's wish. `copies_before` = the largest replication factor since all
-/// copies were compared ([`Layout::copies_to_forget`](crate::Layout::copies_to_forget)).
+/// copies were compared ([`Layout::copies_to_purge`](crate::Layout::copies_to_purge)).
 pub(super) fn of_wish(
     record: &EpochRecord,
     wish: &PlanWish,

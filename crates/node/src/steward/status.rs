@@ -5,7 +5,7 @@
 //!
 //! Not here: the values (`face.rs`), text and JSON (crates `server` and `dendra`).
 
-use super::draft::{Sight, copy_bytes};
+use super::draft::PositionBytes;
 use super::face::{ClusterStatus, HorizonState, MemberState, PlanState};
 use super::loads::PlanLoads;
 use super::messages::LoadGauges;
@@ -67,7 +67,7 @@ pub(super) fn status(
         removed: record.removed().len(),
         plan: record
             .plan()
-            .map(|plan| plan_state(record, plan, &moving, times, (me, sights))),
+            .map(|plan| plan_state(record, plan, &moving, times, sights)),
         horizons,
         waits: waits(record, &members, &moving),
         load_bytes_per_second_max,
@@ -109,9 +109,9 @@ fn plan_state(
     plan: &PlanUnderWay,
     moving: &[Move],
     times: PlanTimes,
-    (me, sights): (MemberId, StatusSights<'_>),
+    sights: StatusSights<'_>,
 ) -> PlanState {
-    let bytes_left = bytes_left(record, plan, moving, (me, sights));
+    let bytes_left = bytes_left(record, plan, moving, sights);
     let rate = |member: &EpochMember| {
         let gauges = (sights.news)(member.id).gauges;
         gauges.map_or(0, |gauges| gauges.bytes_per_second)
@@ -122,7 +122,8 @@ fn plan_state(
     let elapsed_ms = times.now_ms.saturating_sub(times.since_ms);
     let by_moves = (done > 0 && elapsed_ms > 0)
         .then(|| elapsed_ms.saturating_mul((moves - done) as u64) / done as u64 / 1_000);
-    let by_bytes = bytes_left.filter(|_| bytes_per_second > 0);
+    // With no byte left something still moves: the estimate was too small.
+    let by_bytes = bytes_left.filter(|bytes| *bytes > 0 && bytes_per_second > 0);
     let by_bytes = by_bytes.map(|bytes| bytes.div_ceil(bytes_per_second));
     PlanState {
         id: plan.id,
@@ -145,18 +146,13 @@ fn bytes_left(
     record: &EpochRecord,
     plan: &PlanUnderWay,
     moving: &[Move],
-    (me, sights): (MemberId, StatusSights<'_>),
+    sights: StatusSights<'_>,
 ) -> Option<u64> {
     let stored = |member| Some((sights.news)(member).gauges?.stored_bytes);
-    let sight = Sight {
-        me,
-        is_up: &|_| true,
-        stored: &stored,
-    };
-    let to = |member: MemberId| move |step: &&Move| step.moving.to == Some(member);
+    let bytes = PositionBytes::of(record, stored);
     let bytes_of = |steps: &[Move], member: MemberId| -> Option<u64> {
-        let steps = steps.iter().filter(to(member));
-        steps.map(|step| copy_bytes(record, step, &sight)).sum()
+        let steps = steps.iter().filter(|step| step.moving.to == Some(member));
+        steps.map(|step| bytes.of_copy(record, step)).sum()
     };
     let left_of = |member: &EpochMember| -> Option<u64> {
         let begun = bytes_of(&plan.moves[..plan.begun], member.id)?;
