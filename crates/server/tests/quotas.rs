@@ -11,7 +11,7 @@ mod support;
 use dendra_server::Running;
 use dendra_server::settings::{RootToken, TlsSettings};
 use dendra_wire::rights::{Grant, Holder, Quota, TokenRole, TokenTable, hash_of};
-use support::certs::{Authority, CLIENT, MEMBER, Pair, Says, Sealed};
+use support::certs::{Authority, CLIENT, DAY_S, MEMBER, Pair, Says, Sealed};
 use support::{Answer, Client, Node, PATIENCE};
 
 fn token(letter: &str) -> String {
@@ -280,8 +280,8 @@ fn the_name_of_a_certificate_gives_the_rights_of_its_line() {
     );
     // The same name of another CA, and one that has ended, are not let in at all.
     let ended = Says {
-        from: -3,
-        until: -2,
+        from: -3 * DAY_S,
+        until: -2 * DAY_S,
         ..CLIENT
     };
     let ended = world.ca.sign("ended", ended);

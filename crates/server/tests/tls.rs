@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
-use support::certs::{Authority, CLIENT, MEMBER, Pair, Says, Sealed};
+use support::certs::{Authority, CLIENT, DAY_S, MEMBER, Pair, Says, Sealed};
 use support::guest::{GUEST, NODE, hello, topology};
 use support::{Client, Node, PATIENCE, reserved};
 
@@ -144,13 +144,13 @@ fn a_client_gets_in_with_a_certificate_of_the_ca_that_holds_now() {
     assert!(world.ask(&node, Some(&fine)).is_ok());
     assert!(world.ask(&node, None).is_err(), "no certificate");
     let expired = Says {
-        from: -3,
-        until: -2,
+        from: -3 * DAY_S,
+        until: -2 * DAY_S,
         ..CLIENT
     };
     let early = Says {
-        from: 2,
-        until: 3,
+        from: 2 * DAY_S,
+        until: 3 * DAY_S,
         ..CLIENT
     };
     for (what, pair) in [
@@ -202,8 +202,8 @@ fn a_pair_that_does_not_hold_now_never_takes_the_place_of_one_that_does() {
     let mut refused = 0;
     for (what, from, until) in [("ended", -3, -2), ("early", 2, 3), ("next", -1, 2)] {
         let says = Says {
-            from,
-            until,
+            from: from * DAY_S,
+            until: until * DAY_S,
             ..MEMBER
         };
         let pair = world.ca.sign(what, says);
@@ -216,6 +216,21 @@ fn a_pair_that_does_not_hold_now_never_takes_the_place_of_one_that_does() {
         wait_for(&node, what, u64::from(holds), refused);
         assert!(world.ask(&node, None).is_ok(), "{what}");
     }
+}
+
+#[test]
+fn a_pair_that_comes_too_early_is_in_force_from_when_it_holds() {
+    let world = World::new();
+    let node = world.node(|_| {});
+    let soon = Says { from: 4, ..MEMBER };
+    let pair = world.ca.sign("soon", soon);
+    std::fs::rename(&pair.key, &world.pair.key).expect("renamed");
+    wait_for(&node, "half of the pair is of no use", 0, 1);
+    std::fs::rename(&pair.cert, &world.pair.cert).expect("renamed");
+    // From now on no file changes.
+    let border = node.running().border();
+    assert!(border.wait(PATIENCE, |state| state.files_taken == 1));
+    assert!(world.ask(&node, None).is_ok());
 }
 
 #[test]
@@ -338,8 +353,8 @@ fn a_member_alone_is_let_in_as_one() {
             assert!(said.contains("peer-identity: "), "{what}: {said}");
         }
         let expired = Says {
-            from: -3,
-            until: -2,
+            from: -3 * DAY_S,
+            until: -2 * DAY_S,
             ..MEMBER
         };
         for (what, pair) in [

@@ -8,7 +8,8 @@
 //! Invariants
 //! 1. There is always a configuration of which every part was read whole and fits.
 //! 2. A session that is open stays as it is; the next handshake uses the current files.
-//! 3. A certificate that does not hold takes the place of one that holds never.
+//! 3. A certificate that does not hold now never replaces one that does. One that will hold is read
+//!    again when it does.
 //! 4. Files that are of no use are read again when they change once more, or at the next SIGHUP.
 //!
 //! Not here: reading the files (`files.rs`), the calls of `look` (`lifecycle/mod.rs`).
@@ -27,7 +28,7 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::UnixTime;
 use std::future::poll_fn;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
@@ -72,6 +73,8 @@ pub(crate) struct Tls {
     settings: TlsSettings,
     configs: ArcSwap<Configs>,
     seen: Mutex<Vec<FileMark>>,
+    /// From when the certificate in the file holds, in seconds since 1970; 0 = none is waited for.
+    holds_from_s: AtomicI64,
     /// When it was said last that a certificate ends soon.
     warned: Mutex<Option<Instant>>,
     watch: Arc<BorderWatch>,
@@ -105,6 +108,7 @@ impl Tls {
             settings: settings.clone(),
             configs: ArcSwap::from_pointee(files::read(settings)?),
             seen: Mutex::new(seen),
+            holds_from_s: AtomicI64::new(0),
             warned: Mutex::new(None),
             watch,
             gauges: TlsGauges::default(),
@@ -241,27 +245,33 @@ impl Tls {
             return Ok(read);
         };
         let cert = self.settings.cert.display();
-        Err(match next.until_s < now_s {
-            true => format!("the certificate {cert} has ended: put one there that holds"),
-            false => format!(
-                "the certificate {cert} does not hold yet, for another {} s: compare the clock of \
-                 the machine that made it, and send SIGHUP when it holds",
-                next.from_s - now_s
-            ),
-        })
+        if next.until_s < now_s {
+            return Err(format!(
+                "the certificate {cert} has ended: put one there that holds"
+            ));
+        }
+        self.holds_from_s.store(next.from_s, Ordering::Relaxed);
+        Err(format!(
+            "the certificate {cert} does not hold yet, for another {} s: it is read again then; if \
+             that is wrong, compare the clock of the machine that made it",
+            next.from_s - now_s
+        ))
     }
 
     /// Reads the files again, if they have changed or `is_asked`.
     pub(crate) fn look(&self, is_asked: bool) {
-        self.warn_of_end((clock::wall_ms() / 1_000) as i64);
+        let now_s = (clock::wall_ms() / 1_000) as i64;
+        self.warn_of_end(now_s);
         let now: Vec<FileMark> = self.settings.files().map(mark).collect();
         let mut seen = self.seen.lock().expect("no holder panics");
-        if *seen == now && !is_asked {
+        let holds_from_s = self.holds_from_s.load(Ordering::Relaxed);
+        let holds_now = holds_from_s > 0 && now_s >= holds_from_s;
+        if *seen == now && !is_asked && !holds_now {
             return;
         }
         *seen = now;
         drop(seen);
-        let now_s = (clock::wall_ms() / 1_000) as i64;
+        self.holds_from_s.store(0, Ordering::Relaxed);
         let read = files::read(&self.settings);
         match read.and_then(|configs| self.not_worse(configs, now_s)) {
             Ok(configs) => {

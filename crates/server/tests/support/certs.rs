@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-const DAY: Duration = Duration::from_secs(86_400);
+/// Seconds of a day.
+pub(crate) const DAY_S: i64 = 86_400;
 
 /// A CA with its files in a folder.
 pub(crate) struct Authority {
@@ -31,17 +32,17 @@ pub(crate) struct Authority {
 pub(crate) struct Says<'a> {
     pub(crate) name: &'a str,
     pub(crate) is_server: bool,
-    /// Days from now.
-    pub(crate) from: i32,
-    pub(crate) until: i32,
+    /// Seconds from now.
+    pub(crate) from: i64,
+    pub(crate) until: i64,
 }
 
 /// A member on this machine, as it should be.
 pub(crate) const MEMBER: Says<'_> = Says {
     name: "127.0.0.1",
     is_server: true,
-    from: -1,
-    until: 1,
+    from: -DAY_S,
+    until: DAY_S,
 };
 
 /// A client, as it should be.
@@ -63,9 +64,9 @@ fn pem(what: &str, der: &[u8]) -> String {
     format!("-----BEGIN {what}-----\n{text}\n-----END {what}-----\n")
 }
 
-fn at(days: i32) -> SystemTime {
-    let far = DAY * days.unsigned_abs();
-    match days < 0 {
+fn at(seconds: i64) -> SystemTime {
+    let far = Duration::from_secs(seconds.unsigned_abs());
+    match seconds < 0 {
         true => SystemTime::now() - far,
         false => SystemTime::now() + far,
     }
@@ -121,14 +122,14 @@ impl Authority {
             let facts = dendra_wire::certificate::CertificateFacts::read(&der).expect("one");
             RevokedCertParams {
                 serial_number: SerialNumber::from(facts.serial),
-                revocation_time: at(-1).into(),
+                revocation_time: at(-DAY_S).into(),
                 reason_code: None,
                 invalidity_date: None,
             }
         });
         let params = CertificateRevocationListParams {
-            this_update: at(-1).into(),
-            next_update: at(1).into(),
+            this_update: at(-DAY_S).into(),
+            next_update: at(DAY_S).into(),
             crl_number: SerialNumber::from(1_u64),
             issuing_distribution_point: None,
             revoked_certs: revoked.collect(),
