@@ -105,7 +105,7 @@ pub(crate) async fn token(verb: &TokenVerb, console: Console) -> ExitResult {
                 }
                 (None, Some(name)) => {
                     console.note(&format!(
-                        "{id}: clients that show a certificate with the name {name} have these rights on every node"
+                        "{id}: clients that show a certificate with the name {name} have these rights, on every node that reaches the others"
                     ));
                     Ok(Exit::OK)
                 }
@@ -131,7 +131,9 @@ pub(crate) async fn token(verb: &TokenVerb, console: Console) -> ExitResult {
                 table.without(id).ok_or_else(none)
             })
             .await?;
-            console.note(&format!("the token {id} is revoked, on every node"));
+            console.note(&format!(
+                "the token {id} is revoked, on every node that reaches the others"
+            ));
             Ok(Exit::OK)
         }
     }

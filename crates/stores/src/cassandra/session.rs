@@ -303,9 +303,11 @@ impl CqlSession {
     /// Is there more than one server to ask?
     fn has_others(&self) -> bool {
         let cluster = self.session.get_cluster_state();
-        let mut servers = cluster.get_nodes_info().iter();
-        servers.by_ref().any(|server| server.is_enabled())
-            && servers.any(|server| server.is_enabled())
+        let servers = cluster.get_nodes_info().iter();
+        servers
+            .filter(|server| server.is_enabled())
+            .nth(1)
+            .is_some()
     }
 
     async fn statement(
