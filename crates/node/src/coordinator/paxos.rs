@@ -24,7 +24,7 @@
 //! See: docs/protocol.md; Lamport, "The Part-Time Parliament"; Burke, Cheng, Lloyd, "Gryff", 2020.
 
 use super::copies::Copies;
-use super::proposer::{Fortune, OwnProposal, Promises, Proposer, is_plain, version_behind};
+use super::proposer::{OwnProposal, Promises, ProposalFate, Proposer, is_plain, version_behind};
 use super::stage::{Accepting, Clocking, Goal, Preparing, Stage, WaitFor};
 use super::{Intent, Op};
 use crate::desk::{Desk, Turn};
@@ -38,21 +38,21 @@ use dendra_base::{Cell, Version};
 impl Op {
     fn proposer(&self) -> &Proposer {
         match &self.intent {
-            Intent::Change(proposer) => proposer,
+            Intent::Conditional(proposer) => proposer,
             Intent::Get(_) | Intent::Write(_) => panic!("only conditional writes come here"),
         }
     }
 
     fn proposer_mut(&mut self) -> &mut Proposer {
         match &mut self.intent {
-            Intent::Change(proposer) => proposer,
+            Intent::Conditional(proposer) => proposer,
             Intent::Get(_) | Intent::Write(_) => panic!("only conditional writes come here"),
         }
     }
 
     /// A conditional write takes note of the newest of these copies.
     pub(super) fn saw(&mut self, copies: &Copies) {
-        if let Intent::Change(proposer) = &mut self.intent {
+        if let Intent::Conditional(proposer) = &mut self.intent {
             proposer.saw(copies.version());
         }
     }
@@ -64,7 +64,7 @@ impl Op {
             origin: desk.origin,
         };
         let proposer = self.proposer_mut();
-        proposer.before = desk.turns.came();
+        proposer.before = desk.write_queues.came();
         proposer.ballot = ballot;
         proposer.is_outbid = false;
         self.questions = 0;
@@ -74,7 +74,7 @@ impl Op {
     pub(super) fn send_prepare(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Stage {
         let mut tally = self.begin_round();
         let ballot = self.proposer().ballot;
-        for place in self.everybody().iter() {
+        for place in self.all_places().iter() {
             let key = self.key.clone();
             tally.ask(place);
             self.ask(desk, turn, place, Ask::Prepare { key, ballot });
@@ -127,13 +127,13 @@ impl Op {
             desk.follow(promised.hlc);
             let proposer = self.proposer_mut();
             proposer.is_outbid = true;
-            match proposer.fortune_of_outbid(line.as_ref()) {
-                Fortune::Won => return self.write_own(desk, turn),
-                Fortune::Lost => {
+            match proposer.fate_by_outbid(line.as_ref()) {
+                ProposalFate::Won => return self.write_own(desk, turn),
+                ProposalFate::Lost => {
                     proposer.own = None;
                     return self.back_off(desk, turn, &stage);
                 }
-                Fortune::Unknown => {}
+                ProposalFate::Unknown => {}
             }
             // The others may do; but this write does not wait long for owners that may never
             // answer.
@@ -229,8 +229,8 @@ impl Op {
             }
             let is_everywhere = copies.holders().len() >= self.majority();
             let is_covered = base != Version::ZERO && is_plain(base);
-            let fortune = match promises.fortune(&own, base) {
-                Fortune::Unknown if is_covered && !is_everywhere => {
+            let fortune = match promises.fate(&own, base) {
+                ProposalFate::Unknown if is_covered && !is_everywhere => {
                     // The version above it has to be held first: then the promises tell the fate of
                     // the own proposal.
                     let answered = tally.good();
@@ -243,20 +243,20 @@ impl Op {
                         Goal::Finish,
                     );
                 }
-                Fortune::Unknown if is_covered && promises.is_last(&own) => {
+                ProposalFate::Unknown if is_covered && promises.is_last(&own) => {
                     // No other proposal was accepted instead: a majority decides, below the version
                     // above it.
                     let proposal = self.proposer().proposal(&own);
                     return self.propose(desk, turn, proposal);
                 }
-                Fortune::Unknown if is_covered => promises.fortune_below(&own),
+                ProposalFate::Unknown if is_covered => promises.fate_below(&own),
                 fortune => fortune,
             };
             match fortune {
-                Fortune::Won => return self.write_own(desk, turn),
+                ProposalFate::Won => return self.write_own(desk, turn),
                 // Its version is a rival's, for ever: the own proposal never happened.
-                Fortune::Lost => self.proposer_mut().own = None,
-                Fortune::Unknown => {
+                ProposalFate::Lost => self.proposer_mut().own = None,
+                ProposalFate::Unknown => {
                     let answered = tally.good();
                     let outcome = Outcome::Overtaken {
                         got: answered.len(),
@@ -311,7 +311,7 @@ impl Op {
         let mut tally = self.begin_round();
         proposal.ballot = self.proposer().ballot;
         proposal.cell.born = born(desk, proposal.ballot);
-        for place in self.everybody().iter() {
+        for place in self.all_places().iter() {
             let (key, proposal) = (self.key.clone(), proposal.clone());
             tally.ask(place);
             self.ask(desk, turn, place, Ask::Accept { key, proposal });

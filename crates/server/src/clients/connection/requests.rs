@@ -1,23 +1,23 @@
 //! One request at the front of the buffer, and its answer when nothing has to wait.
 //!
 //! ```text
-//! bytes ─► parse_head ─► route ─┬─ GET, HEAD  ─► backend ─► answer, pending, or Next::Resume
-//!                               ├─ PUT        ─► body here? ─► backend, or Next::Body
+//! bytes ─► parse_head ─► route ─┬─ GET, HEAD  ─► backend ─► answer, pending, or NextWait::Resume
+//!                               ├─ PUT        ─► body here? ─► backend, or NextWait::Body
 //!                               ├─ DELETE     ─► backend
-//!                               ├─ scan       ─► Next::Scan
+//!                               ├─ scan       ─► NextWait::Scan
 //!                               └─ status     ─► answer
 //! ```
 //!
 //! Invariants
-//! 1. A request is consumed exactly once: when it is answered, begun, or handed on in `Next`.
+//! 1. A request is consumed exactly once: when it is answered, begun, or handed on in `NextWait`.
 //! 2. A refused write changed nothing, and is refused before its body is read.
 //! 3. No allocation between the parsed head and the formed answer of a read that need not wait.
 //!
 //! Not here: reading and writing the socket (`socket.rs`), bodies that are not whole (`body.rs`).
 //! See: docs/api.md, crate `wire`.
 
-use super::{Connection, Next, PendingScan};
-use crate::admin::metrics::{OpLabel, RefusalCause, Share};
+use super::{Connection, NextWait, PendingScan};
+use crate::admin::metrics::{CapacityShare, OpLabel, RefusalCause};
 use crate::admin::stages::{RequestStage, Watch};
 use crate::audit::{self, AuditEvent, AuditKind, Port};
 use crate::clients::answers::{self, Answers};
@@ -32,7 +32,7 @@ use crate::peers;
 use crate::rights::{LoginProof, Rights};
 use bytes::Bytes;
 use dendra_base::Key;
-use dendra_node::{Class, Entry};
+use dendra_node::{Admission, Class};
 use dendra_wire::hosts::Sender;
 use dendra_wire::http::response::{self, Style};
 use dendra_wire::http::{Body, Head, Limits, Parsed, parse_head};
@@ -46,22 +46,22 @@ use std::rc::Rc;
 const DATA_PATHS: &[u8] = b"/v0/entit";
 
 /// How much of the buffer is done with, and the event to wait for.
-type Step = (usize, Option<Next>);
+type FrontStep = (usize, Option<NextWait>);
 
 impl Connection {
     /// Handles the request at the front of `input`.
-    pub(super) fn handle_front(&mut self, input: &[u8]) -> Step {
+    pub(super) fn handle_front(&mut self, input: &[u8]) -> FrontStep {
         let waits = self.has_waiting();
         if input.is_empty() {
             return match waits {
                 true => self.those_in_front(),
-                false => (0, Some(Next::Read)),
+                false => (0, Some(NextWait::Read)),
             };
         }
         let watch = self.lane.watch();
         match parse_head(input, &Limits::USUAL) {
             Parsed::Incomplete if waits => self.those_in_front(),
-            Parsed::Incomplete => (0, Some(Next::Read)),
+            Parsed::Incomplete => (0, Some(NextWait::Read)),
             Parsed::Bad(_) if waits => self.those_in_front(),
             Parsed::Bad(refusal) => {
                 self.refuse_and_close(&refusal);
@@ -71,7 +71,7 @@ impl Connection {
         }
     }
 
-    fn handle_head(&mut self, head: &Head<'_>, rest: &[u8], mut watch: Watch) -> Step {
+    fn handle_head(&mut self, head: &Head<'_>, rest: &[u8], mut watch: Watch) -> FrontStep {
         let lane = Rc::clone(&self.lane);
         let sender = Sender::from(head);
         let hosts = &lane.shared.hosts;
@@ -176,7 +176,7 @@ impl Connection {
                     query: *scan,
                     watch,
                 };
-                (head.consumed, Some(Next::Scan(Box::new(scan))))
+                (head.consumed, Some(NextWait::Scan(Box::new(scan))))
             }
             Ok(Route::Tokens(_)) => unreachable!("it is an entity since the lines above"),
             Ok(Route::Status) => {
@@ -186,13 +186,14 @@ impl Connection {
             }
             Ok(Route::Peer) => {
                 let refusal = match peers::accept_link(&lane, &mut self.socket, head) {
-                    Ok(link) => return (head.consumed, Some(Next::Link(Box::new(link)))),
+                    Ok(link) => return (head.consumed, Some(NextWait::Link(Box::new(link)))),
                     Err(refusal) => refusal.closing(),
                 };
                 self.note_stranger("GET /v0/peer", &refusal);
                 self.refuse(head, &refusal)
             }
-            Ok(Route::PeerHello) => match peers::greet(&lane, &mut self.socket, head, style) {
+            Ok(Route::PeerHello) => match peers::answer_hello(&lane, &mut self.socket, head, style)
+            {
                 Ok(()) => {
                     self.end_if(style);
                     (head.consumed, None)
@@ -202,10 +203,11 @@ impl Connection {
                     self.refuse(head, &refusal)
                 }
             },
-            Ok(Route::PeerAsk) => match peers::hear(&lane, &mut self.socket, head, rest, style) {
+            Ok(Route::PeerAsk) => match peers::read_ask(&lane, &mut self.socket, head, rest, style)
+            {
                 Ok((taken, ask)) => {
                     self.socket.mark_as_peer();
-                    let next = Next::PeerAsk(Box::new(ask));
+                    let next = NextWait::PeerAsk(Box::new(ask));
                     (head.consumed + taken, Some(next))
                 }
                 Err(refusal) => self.refuse(head, &refusal),
@@ -221,7 +223,7 @@ impl Connection {
         head: &Head<'_>,
         route: Option<&Route>,
         stored_key: &[u8],
-    ) -> Option<Step> {
+    ) -> Option<FrontStep> {
         let proof = LoginProof::of(head.authorization, self.names.at(self.lane.wall_ms()));
         let source = self.socket.source();
         let used = match rights.judge(proof, route, stored_key) {
@@ -283,7 +285,7 @@ impl Connection {
     }
 
     /// Tells a browser what a page of this origin may send.
-    fn answer_preflight(&mut self, head: &Head<'_>) -> Step {
+    fn answer_preflight(&mut self, head: &Head<'_>) -> FrontStep {
         if self.has_waiting() {
             return self.those_in_front();
         }
@@ -306,7 +308,7 @@ impl Connection {
     }
 
     /// Forms a refusal and sees to the body that may follow its head. Requires: nothing pending.
-    fn refuse(&mut self, head: &Head<'_>, refusal: &Refusal) -> Step {
+    fn refuse(&mut self, head: &Head<'_>, refusal: &Refusal) -> FrontStep {
         // A client that waits for `100 Continue` may or may not send its body after a refusal. The
         // server cannot tell, so the connection ends.
         let skips = match head.body {
@@ -330,7 +332,7 @@ impl Connection {
         self.note_token_change(status);
         self.end_if(style);
         let next = match skips {
-            Some(Some(body)) if !self.is_closing => Some(Next::Discard(Box::new(body))),
+            Some(Some(body)) if !self.is_closing => Some(NextWait::Discard(Box::new(body))),
             Some(Some(_)) => {
                 self.linger = Linger::Body;
                 None
@@ -341,17 +343,17 @@ impl Connection {
     }
 
     /// Nothing was consumed; those in front go first.
-    fn those_in_front(&self) -> Step {
-        (0, Some(Next::Outcomes))
+    fn those_in_front(&self) -> FrontStep {
+        (0, Some(NextWait::Outcomes))
     }
 
     /// As `refuse`, for a refusal by a gate or a queue.
-    fn turn_away(&mut self, head: &Head<'_>, what: RefusalCause) -> Step {
+    fn turn_away(&mut self, head: &Head<'_>, what: RefusalCause) -> FrontStep {
         if self.has_waiting() {
             // When those in front are done there may be room.
             return self.those_in_front();
         }
-        if let Some(share) = Share::of(op_of(head)) {
+        if let Some(share) = CapacityShare::of(op_of(head)) {
             self.lane.metrics().refuse(share, what);
         }
         self.refuse(head, &status::refused(what))
@@ -383,9 +385,9 @@ impl Connection {
         terms: Terms,
         stored_key: &[u8],
         watch: Watch,
-    ) -> Step {
+    ) -> FrontStep {
         match self.backend.admit(&self.lane, Class::Write) {
-            Entry::Refused { refusal } => {
+            Admission::Refused { refusal } => {
                 // A body that did not come whole waits for its room when it has come.
                 let len = match head.body {
                     Body::Length(length) if length <= rest.len() as u64 => length as usize,
@@ -393,8 +395,8 @@ impl Connection {
                 };
                 return self.line_up_or_turn_away(head, refusal.into(), len, entity);
             }
-            Entry::Delayed { us } if !self.has_paused => return self.after_pause(us),
-            Entry::Delayed { .. } | Entry::Granted => {}
+            Admission::Delayed { us } if !self.has_paused => return self.after_pause(us),
+            Admission::Delayed { .. } | Admission::Granted => {}
         }
         let whole = match head.body {
             Body::None => Some(0),
@@ -451,7 +453,7 @@ impl Connection {
             expects_continue: head.expects_continue(),
             watch,
         };
-        (head.consumed, Some(Next::Body(Box::new(body))))
+        (head.consumed, Some(NextWait::Body(Box::new(body))))
     }
 
     fn delete(
@@ -461,13 +463,13 @@ impl Connection {
         terms: Terms,
         stored_key: &[u8],
         watch: Watch,
-    ) -> Step {
+    ) -> FrontStep {
         match self.backend.admit(&self.lane, Class::Delete) {
-            Entry::Refused { refusal } => {
+            Admission::Refused { refusal } => {
                 return self.line_up_or_turn_away(head, refusal.into(), 0, entity);
             }
-            Entry::Delayed { us } if !self.has_paused => return self.after_pause(us),
-            Entry::Delayed { .. } | Entry::Granted => {}
+            Admission::Delayed { us } if !self.has_paused => return self.after_pause(us),
+            Admission::Delayed { .. } | Admission::Granted => {}
         }
         let room = &mut Vec::new();
         match self.begin(entity, terms, stored_key, SentValue::None, room, watch) {
@@ -488,7 +490,7 @@ impl Connection {
         what: RefusalCause,
         value_len: usize,
         entity: &Entity,
-    ) -> Step {
+    ) -> FrontStep {
         let now_us = self.lane.now_us();
         let timeout_us = u64::from(entity.timeout_ms) * 1_000;
         let is_worth_waiting = matches!(what, RefusalCause::LogQueue | RefusalCause::Engine);
@@ -497,13 +499,13 @@ impl Connection {
             return self.turn_away(head, what);
         }
         self.in_line_until_us = Some(until_us);
-        (0, Some(Next::LogRoom(value_len, until_us)))
+        (0, Some(NextWait::LogRoom(value_len, until_us)))
     }
 
-    fn after_pause(&self, us: u64) -> Step {
+    fn after_pause(&self, us: u64) -> FrontStep {
         match self.has_waiting() {
             true => self.those_in_front(),
-            false => (0, Some(Next::Pause(us))),
+            false => (0, Some(NextWait::Pause(us))),
         }
     }
 
@@ -516,7 +518,7 @@ impl Connection {
         value: SentValue<'_>,
         room: &mut Vec<Room>,
         mut watch: Watch,
-    ) -> Result<Option<Next>, RefusalCause> {
+    ) -> Result<Option<NextWait>, RefusalCause> {
         let Connection {
             lane,
             seat,
@@ -569,7 +571,7 @@ impl Connection {
                 return Ok(None);
             }
             Begun::Blocks(held) => {
-                return Ok(Some(Next::Resume(Box::new(pending(held, watch)))));
+                return Ok(Some(NextWait::Resume(Box::new(pending(held, watch)))));
             }
         };
         watch.lap(&lane.metrics().stages, op, RequestStage::Form);
@@ -624,7 +626,7 @@ impl Connection {
             return Ok(());
         }
         if let Err(what) = self.begin_value(entity, terms, &key, value, watch).await? {
-            self.lane.metrics().refuse(Share::Writes, what);
+            self.lane.metrics().refuse(CapacityShare::Writes, what);
             let refusal = status::refused(what);
             let status = status::write_refusal(self.socket.out(), terms.style, &refusal);
             self.lane.finish(OpLabel::Put, status);
