@@ -35,6 +35,14 @@ use crate::tally::{Tally, Verdict};
 use dendra_base::peer::{Answer, Ask, Ballot, Proposal};
 use dendra_base::{Cell, Version};
 
+/// Can the promises prove which ballot chose the stored version that they show, and so which write
+/// stored it?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BaseProof {
+    Proven,
+    Open,
+}
+
 impl Op {
     fn proposer(&self) -> &Proposer {
         match &self.intent {
@@ -115,7 +123,7 @@ impl Op {
         }
     }
 
-    /// An owner neither promised nor accepted, in this stage.
+    /// An owner refused to promise or to accept, in this stage.
     fn not_served(
         &mut self,
         desk: &mut Desk,
@@ -135,8 +143,8 @@ impl Op {
                 }
                 ProposalFate::Unknown => {}
             }
-            // The others may do; but this write does not wait long for owners that may never
-            // answer.
+            // The other owners may still promise or accept. But this write does not wait long for
+            // owners that may never answer.
             self.alarm_us = self.alarm_us.min(turn.now.mono_us + BACK_OFF_US_MIN);
         }
         let verdict = stage.tally().map(|tally| tally.verdict(self.majority()));
@@ -188,16 +196,108 @@ impl Op {
         }
     }
 
-    /// Can the promises prove which ballot chose the stored version `base`, and so which write
-    /// stored it? Not if an owner promised before it accepted `base`. It may have accepted it under
-    /// a higher ballot than it promised. Another owner, without a part in that, may have shown the
+    /// Not proven if an owner promised before it accepted `base`. It may have accepted it under a
+    /// higher ballot than it promised. Another owner, which did not accept it, may have shown the
     /// stored version later.
-    fn is_told(&self, base: Version, holders: Places) -> bool {
-        holders.len() >= self.majority() || base <= self.proposer().seen
+    fn proof_of(&self, base: Version, holders: Places) -> BaseProof {
+        match holders.len() >= self.majority() || base <= self.proposer().seen {
+            true => BaseProof::Proven,
+            false => BaseProof::Open,
+        }
     }
 
-    /// A majority promised: what is the base, and what follows it?
+    /// A majority promised. The newest copy that they showed is the base. It decides the next step,
+    /// with the proposals that they accepted and the fate of the own proposal.
     fn decide(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, preparing: Preparing) -> Stage {
+        let base = preparing.copies.version();
+        // Before the base counts as seen: it must have been seen before the promises were asked for.
+        let proof = self.proof_of(base, preparing.copies.holders());
+        self.proposer_mut().saw(base);
+        // A proposal that a majority accepted is the one of the highest ballot, or an ancestor of
+        // it.
+        let promises = &preparing.promises;
+        let open = promises
+            .highest(|_| true)
+            .filter(|last| last.cell.version > base);
+        if let Some(open) = open {
+            return self.propose(desk, turn, open.clone());
+        }
+        match self.proposer().own.clone() {
+            Some(own) => self.judge_own(desk, turn, preparing, &own, proof),
+            None => self.judge_condition(desk, turn, preparing, proof),
+        }
+    }
+
+    /// The own proposal was sent under an earlier ballot, and the promises show none above their
+    /// base. Has it won? If it has lost, the condition is judged anew.
+    fn judge_own(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        preparing: Preparing,
+        own: &OwnProposal,
+        proof: BaseProof,
+    ) -> Stage {
+        let Preparing {
+            tally,
+            copies,
+            promises,
+            ballot: _,
+        } = &preparing;
+        let base = copies.version();
+        let is_first_now = own.base != Version::ZERO || base == Version::ZERO;
+        if own.version > base && is_first_now {
+            // No owner of a majority accepted it, and nothing newer came: it is proposed again.
+            let proposal = self.proposer().proposal(own);
+            return self.propose(desk, turn, proposal);
+        }
+        if proof == BaseProof::Open {
+            // The next promises are given behind its acceptance.
+            return self.prepare(desk, turn, preparing.tally);
+        }
+        let answered = tally.good();
+        let is_everywhere = copies.holders().len() >= self.majority();
+        let is_covered = base != Version::ZERO && is_plain(base);
+        let fate = match promises.fate(own, base) {
+            ProposalFate::Unknown if is_covered && !is_everywhere => {
+                // The version above it has to be held first: then the promises tell the fate of
+                // the own proposal.
+                let (copies, goal) = (preparing.copies, Goal::Finish);
+                return self.write_back(desk, turn, answered, copies, Places::NONE, goal);
+            }
+            ProposalFate::Unknown if is_covered && promises.is_last(own) => {
+                // No other proposal was accepted instead: a majority decides, below the version
+                // above it.
+                let proposal = self.proposer().proposal(own);
+                return self.propose(desk, turn, proposal);
+            }
+            ProposalFate::Unknown if is_covered => promises.fate_below(own),
+            fate => fate,
+        };
+        match fate {
+            ProposalFate::Won => self.write_own(desk, turn),
+            ProposalFate::Lost => {
+                // Its version is a rival's, for ever: the own proposal never happened.
+                self.proposer_mut().own = None;
+                self.judge_condition(desk, turn, preparing, proof)
+            }
+            ProposalFate::Unknown => {
+                let (got, from) = (answered.len(), self.quorum.from());
+                self.tell(turn, Outcome::Overtaken { got, from }, answered, None);
+                Stage::Settled(None)
+            }
+        }
+    }
+
+    /// No proposal of this operation can be chosen. If the condition holds of the base, a proposal
+    /// follows it; otherwise the client is refused.
+    fn judge_condition(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        preparing: Preparing,
+        proof: BaseProof,
+    ) -> Stage {
         let Preparing {
             ballot,
             tally,
@@ -205,68 +305,6 @@ impl Op {
             promises,
         } = preparing;
         let base = copies.version();
-        let is_told = self.is_told(base, copies.holders());
-        let proposer = self.proposer_mut();
-        proposer.saw(base);
-        // A proposal that a majority accepted is the one of the highest ballot, or an ancestor of
-        // it.
-        let open = promises
-            .highest(|_| true)
-            .filter(|last| last.cell.version > base);
-        if let Some(open) = open {
-            return self.propose(desk, turn, open.clone());
-        }
-        if let Some(own) = proposer.own.clone() {
-            let is_first_now = own.base != Version::ZERO || base == Version::ZERO;
-            if own.version > base && is_first_now {
-                // No owner of a majority accepted it, and nothing newer came: it is proposed again.
-                let proposal = proposer.proposal(&own);
-                return self.propose(desk, turn, proposal);
-            }
-            if !is_told {
-                // The next promises are given behind its acceptance.
-                return self.prepare(desk, turn, tally);
-            }
-            let is_everywhere = copies.holders().len() >= self.majority();
-            let is_covered = base != Version::ZERO && is_plain(base);
-            let fortune = match promises.fate(&own, base) {
-                ProposalFate::Unknown if is_covered && !is_everywhere => {
-                    // The version above it has to be held first: then the promises tell the fate of
-                    // the own proposal.
-                    let answered = tally.good();
-                    return self.write_back(
-                        desk,
-                        turn,
-                        answered,
-                        copies,
-                        Places::NONE,
-                        Goal::Finish,
-                    );
-                }
-                ProposalFate::Unknown if is_covered && promises.is_last(&own) => {
-                    // No other proposal was accepted instead: a majority decides, below the version
-                    // above it.
-                    let proposal = self.proposer().proposal(&own);
-                    return self.propose(desk, turn, proposal);
-                }
-                ProposalFate::Unknown if is_covered => promises.fate_below(&own),
-                fortune => fortune,
-            };
-            match fortune {
-                ProposalFate::Won => return self.write_own(desk, turn),
-                // Its version is a rival's, for ever: the own proposal never happened.
-                ProposalFate::Lost => self.proposer_mut().own = None,
-                ProposalFate::Unknown => {
-                    let answered = tally.good();
-                    let outcome = Outcome::Overtaken {
-                        got: answered.len(),
-                        from: self.quorum.from(),
-                    };
-                    self.tell(turn, outcome, answered, None);
-                    return Stage::Settled(None);
-                }
-            }
-        }
         let live = copies.live_version(turn.now.wall_ms);
         if !self.proposer().condition.holds(live) {
             let is_settled = copies.best().is_none() || self.is_held(desk, &copies);
@@ -277,8 +315,8 @@ impl Op {
             let answered = tally.good();
             return self.write_back(desk, turn, answered, copies, Places::NONE, Goal::Refuse);
         }
-        if !is_told && !is_plain(base) {
-            // The write that is built on has to be named: the next promises tell.
+        if proof == BaseProof::Open && !is_plain(base) {
+            // A proposal names the author of its base: the next promises tell it.
             return self.prepare(desk, turn, tally);
         }
         let proposer = self.proposer_mut();
@@ -375,8 +413,7 @@ impl Op {
     }
 }
 
-/// What a cell tells of its age that is chosen under this ballot: nothing, before all members know how
-/// to read it.
+/// `Cell::born` of a cell that is chosen under this ballot; 0 before all members know how to read it.
 fn born(desk: &Desk, ballot: Ballot) -> u64 {
     match desk.layout.has_ages() {
         true => ballot.hlc,
