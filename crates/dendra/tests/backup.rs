@@ -622,7 +622,7 @@ fn a_restore_goes_on_behind_a_kill_of_either_side_and_the_node_is_not_ready_mean
         let page: serde_json::Value = serde_json::from_slice(&page.body).expect("JSON");
         page["restore"]["pages"].as_u64()
     };
-    let mut child = dendra([
+    let child = dendra([
         "restore",
         "--admin",
         &empty.admin,
@@ -638,8 +638,7 @@ fn a_restore_goes_on_behind_a_kill_of_either_side_and_the_node_is_not_ready_mean
         assert!(Instant::now() < deadline, "the restore hangs");
         std::thread::yield_now();
     }
-    child.kill().expect("it is ours");
-    child.wait().expect("it is ours");
+    support::kill(child);
     support::kill_process(empty.pid());
     empty.reap();
     let empty = Node::start(other.path(), &[]);

@@ -20,6 +20,7 @@
 
 mod support;
 
+use dendra_sim::store::table_dump::TableDump;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -464,40 +465,15 @@ fn noise(number: usize) -> Vec<u8> {
 
 /// Offsets of the data blocks of a table that hold records of clients alone, if it has deletes.
 fn blocks_beside_deletes(folder: &Path, table: &str) -> Vec<u64> {
-    let dumped = run(dendra(["dump"]).arg(folder.join(table)));
+    let dumped = run(dendra(["dump", "--records", "1000000"]).arg(folder.join(table)));
     assert_eq!(dumped.code, Some(0), "{}", dumped.stderr);
-    let text = String::from_utf8_lossy(&dumped.stdout).into_owned();
-    let number = |line: &str, name: &str| {
-        let rest = line.strip_prefix(name)?.trim();
-        rest.parse::<u64>().ok()
-    };
-    let mut blocks = Vec::new();
-    for line in text.lines().map(str::trim) {
-        if number(line, "tombstones") == Some(0) {
-            return Vec::new();
-        }
-        let words: Vec<&str> = line.split_whitespace().collect();
-        if let [
-            "block",
-            _,
-            "bytes",
-            "at",
-            offset,
-            "newest",
-            _,
-            "up",
-            "to",
-            up_to,
-        ] = words[..]
-            && up_to.starts_with("\\x10")
-        {
-            let offset = offset.trim_end_matches(',');
-            blocks.push(offset.parse().expect("a number"));
-        }
+    let dump = TableDump::read(&String::from_utf8_lossy(&dumped.stdout)).expect("a dump");
+    if !dump.records.iter().any(|record| record.is_delete) {
+        return Vec::new();
     }
+    let blocks = dump.blocks.iter().filter(|block| block.is_of_clients());
     // The first one may begin with other records.
-    blocks.drain(..1.min(blocks.len()));
-    blocks
+    blocks.skip(1).map(|block| block.offset).collect()
 }
 
 /// Flips a bit in each table of a stopped member that has deletes; how many there were.

@@ -109,10 +109,9 @@ fn a_restore_goes_on_by_itself_behind_a_kill_of_the_node_and_again_behind_one_of
     let node = Node::start(data.path(), &[]);
     let admin = node.admin.clone();
     // Taken, and not durable: a second command sends it again, and the node takes it once.
-    let mut killed = start_restore(backups.path(), &admin);
+    let killed = start_restore(backups.path(), &admin);
     wait_for_tables(data.path(), 3 << 20);
-    killed.kill().expect("it is ours");
-    killed.wait().expect("it is ours");
+    support::kill(killed);
     let going_on = start_restore(backups.path(), &admin);
     wait_for_tables(data.path(), 5 << 20);
     let (listen, doors) = (node.address().to_string(), node.admin_address().to_string());
@@ -358,11 +357,6 @@ fn check_refused(address: SocketAddr) {
     }
 }
 
-fn kill(mut command: Child) {
-    command.kill().expect("it is ours");
-    command.wait().expect("it is ours");
-}
-
 /// Kills a member and starts it again with the same admin port.
 fn bounce(cluster: &mut Cluster, index: usize, admin: SocketAddr) {
     cluster.kill(index);
@@ -391,7 +385,7 @@ fn a_command_that_is_killed_at_a_step_of_the_end_leaves_no_key_missing_and_goes_
     let killed = start_restore(backups.path(), &urls);
     door.wait();
     cluster.listen.iter().for_each(|it| check_refused(*it));
-    kill(killed);
+    support::kill(killed);
 
     // Two members have ended and ask the third one, which has not.
     door.stop_at("/v0/restore/finish", false);
@@ -400,7 +394,7 @@ fn a_command_that_is_killed_at_a_step_of_the_end_leaves_no_key_missing_and_goes_
     admins[..2].iter().for_each(|it| wait_until_ready(*it));
     cluster.listen[..2].iter().for_each(|it| check_all(*it));
     check_refused(cluster.listen[2]);
-    kill(killed);
+    support::kill(killed);
     bounce(&mut cluster, 2, admins[2]);
     cluster.listen[..2].iter().for_each(|it| check_all(*it));
     check_refused(cluster.listen[2]);

@@ -165,7 +165,7 @@ impl Damage {
         note.offset = *offset;
         note.reason.clone_from(reason);
         note.failed_jobs += failed_jobs;
-        // KnownFlaw spots that wait for their repair need no other look.
+        // Known spots that wait for their repair need no other look.
         let is_news = note.spots.is_empty() || note.is_mendable();
         self.count(&notes);
         if is_news {

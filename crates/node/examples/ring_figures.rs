@@ -12,7 +12,7 @@
 //! Invariants
 //! 1. The same figures on every machine: names of clusters are numbered, and nothing else is drawn.
 //!
-//! Not here: the bounds that hold, which are tests (`src/ring/tests.rs`).
+//! Not here: the bounds that hold, which are tests (`src/ring/tests/`).
 //! See: docs/decisions/0014-balanced-rendezvous.md, docs/decisions/0024-tables-are-stored.md.
 
 use chains::{Chain, KINDS, Kind, Shape};

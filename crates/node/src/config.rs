@@ -35,8 +35,8 @@ pub struct NodeConfig {
     pub walls: Arc<Walls>,
     /// Room for hints that all loops of the member share.
     pub hints: Arc<HintRoom>,
-    /// Does this loop deliver the hints, load what moves to this member, and compare? Exactly one
-    /// of a member does.
+    /// Is this loop the keeper? It delivers hints, loads positions that move to this member,
+    /// compares copies and repairs. Exactly one loop of a member is.
     pub is_keeper: bool,
     /// How many bytes a second this member loads as a new owner, about.
     pub load_bytes_per_second: u64,
@@ -54,7 +54,8 @@ pub struct NodeConfig {
     /// How long this member waits before it repairs records that it has lost: no operation that is
     /// under way lasts longer.
     pub repair_wait_us: u64,
-    /// Does this loop ask the other members for their wall clocks? Exactly one of a member does.
+    /// Is this loop the watch? It asks the other members for their wall clocks. Exactly one loop
+    /// of a member is.
     pub is_watch: bool,
     /// For jitter and for ids: another one at each start, so that no id comes twice.
     pub seed: u64,

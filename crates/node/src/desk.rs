@@ -36,8 +36,8 @@ use crate::ring::{Partition, Ring};
 use crate::rounds::RoundStats;
 use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreTicket};
 use crate::topology::Topology;
-use crate::turns::Turns;
 use crate::walls::Walls;
+use crate::write_queues::WriteQueues;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Range, Readiness, Refused, Stamp};
 use dendra_base::{Cell, CellId, Guard, Key, Prng};
@@ -64,8 +64,8 @@ pub(crate) struct OwnAsk {
     pub(crate) purpose: Purpose,
     pub(crate) ask: Ask,
     pub(crate) deadline_us: u64,
-    /// How many effects stood in front of it. Those that it leads to go there: a world sees effects
-    /// in the order in which they were asked for.
+    /// How many effects there were before it. The effects of this question go there: a world sees
+    /// effects in the order in which they were asked for.
     pub(crate) at: usize,
 }
 
@@ -146,14 +146,14 @@ impl Order {
 
     /// Its answer is of no use any more.
     fn forget_requester(&mut self) {
-        let nobody = Recipient::Own(Purpose::Nobody);
+        let unneeded = Recipient::Own(Purpose::Unneeded);
         match self {
             Order::Read { requester, .. }
             | Order::Write { requester }
             | Order::Page { requester, .. }
             | Order::LoadPage { requester, .. }
             | Order::Survey { requester, .. }
-            | Order::ListPage { requester, .. } => requester.to = nobody,
+            | Order::ListPage { requester, .. } => requester.to = unneeded,
             Order::Protocol(job) => job.forget_requester(),
             Order::HintKept(_)
             | Order::HintGone { .. }
@@ -174,8 +174,8 @@ pub(crate) struct Desk {
     /// Of the layout.
     pub(crate) ring: Arc<Ring>,
     pub(crate) fence: Arc<Fence>,
-    /// Peers' questions of epochs that are not known here, for keys that this member does not own
-    /// as far as it knows.
+    /// Peers' questions of epochs that are not known here, about keys that this member does not own
+    /// in its own epoch. At most `EARLY_ASKS_MAX`.
     pub(crate) early: VecDeque<EarlyAsk>,
     /// The epoch that was last asked for, and when.
     learning: (u64, u64),
@@ -203,11 +203,10 @@ pub(crate) struct Desk {
     /// Questions to the own replica, until `node.rs` routes them: right behind the call that asked
     /// them.
     pub(crate) outbox: VecDeque<OwnAsk>,
-    /// The queues of conditional writes.
-    pub(crate) turns: Turns,
-    /// Operations that want a clock round with the next probe.
+    pub(crate) write_queues: WriteQueues,
+    /// Operations that ask for clocks with the next probe.
     pub(crate) unclocked: Vec<OpId>,
-    /// Operations whose version waits for its ceiling.
+    /// Operations with a version that waits for its ceiling.
     pub(crate) uncovered: Vec<OpId>,
     open_asks: Vec<u32>,
 }
@@ -238,7 +237,7 @@ impl Desk {
             orders: Ledger::new(prng.next_u64()),
             inbox: VecDeque::new(),
             outbox: VecDeque::new(),
-            turns: Turns::default(),
+            write_queues: WriteQueues::default(),
             unclocked: Vec::new(),
             uncovered: Vec::new(),
             open_asks: vec![0; MEMBERS_MAX],
@@ -351,7 +350,7 @@ impl Desk {
             | Purpose::Load { .. }
             | Purpose::Foreground { .. }
             | Purpose::Compare { .. }
-            | Purpose::Nobody => false,
+            | Purpose::Unneeded => false,
         };
         let asks = self.asks.iter().filter(|(_, ask)| is_over(&ask.purpose));
         let mut asks: Vec<(MemberIndex, AskId)> = asks.map(|(id, ask)| (ask.member, id)).collect();
@@ -441,7 +440,7 @@ impl Desk {
         }
     }
 
-    /// Is there room for another question of a peer?
+    /// May another question of a peer open an order to the store?
     pub(crate) fn has_room(&self) -> bool {
         self.orders.len() < REPLICA_JOBS_MAX
     }
@@ -489,7 +488,7 @@ impl Desk {
         };
         match requester.to {
             Recipient::Peer(asker) => turn.effects.push(Effect::Reply { asker, answer }),
-            Recipient::Own(Purpose::Nobody) => {}
+            Recipient::Own(Purpose::Unneeded) => {}
             Recipient::Own(purpose) => self.inbox.push_back((purpose, answer)),
         }
     }
@@ -502,7 +501,8 @@ impl Desk {
         })
     }
 
-    /// Another member knows a later epoch: the world is told, though not for each question.
+    /// Another member knows a later epoch: the world is told, at most once in `EPOCH_LEARN_US` for
+    /// the same epoch.
     pub(crate) fn learn(&mut self, turn: &mut Turn<'_>, member: MemberIndex, epoch: u64) {
         let (asked, due_us) = self.learning;
         let is_known = epoch <= self.layout.epoch();

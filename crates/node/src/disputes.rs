@@ -8,10 +8,10 @@
 //! choose    the cell that a majority of its owners holds; else a value before a tombstone, then the larger digest
 //! ```
 //!
-//! No write makes two cells of one version. There are four causes: a member that lies, a program
-//! between two members of a cluster without a secret, a bug, or memory that flips a bit in front of
-//! a checksum. The right cell is not known then. But without a decision the members would answer
-//! with different values for ever.
+//! No write makes two cells of one version. The causes are a member that lies, a bug, or memory
+//! that flips a bit before the checksum is made. In a cluster without a secret it may also be a
+//! program between two members. The right cell is not known then. But without a decision the
+//! members would answer with different values for ever.
 //!
 //! Invariants
 //! 1. The rule needs only the cells and their holders. So all coordinators that see the same choose
@@ -28,7 +28,8 @@ use dendra_base::peer::{Condition, Operation};
 use dendra_base::{Cell, CellId, Kind, Version};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The index of the cell that stays, of `votes`: each cell with how many of its `owners` owners were seen to hold it.
+/// The index of the cell that stays. `votes` has each cell, and how many of the record's `owners`
+/// owners were seen to hold it.
 ///
 /// # Panics
 /// When there is no cell.
@@ -46,21 +47,21 @@ pub(crate) fn is_alike(a: &Cell, b: &Cell) -> bool {
     a.id() == b.id() || has_ended(a, b) || has_ended(b, a)
 }
 
-/// The next step for a record.
+/// Work for a record of which copies differ.
 #[derive(Debug)]
-pub(crate) enum Todo {
-    /// All its copies are looked at.
+pub(crate) enum DisputeWork {
+    /// Read all its copies.
     Look(Bytes),
-    /// This cell takes the place of all of its version.
+    /// Write this cell over all others of its version.
     Write(Bytes, Cell),
 }
 
-impl Todo {
+impl DisputeWork {
     /// As an operation of this node.
     pub(crate) fn operation(self) -> (Bytes, Operation) {
         match self {
-            Todo::Look(key) => (key, Operation::Get),
-            Todo::Write(key, cell) => {
+            DisputeWork::Look(key) => (key, Operation::Get),
+            DisputeWork::Write(key, cell) => {
                 let condition = Condition::Matches(cell.version);
                 let operation = match cell.kind {
                     Kind::Tombstone => Operation::Delete { condition },
@@ -76,9 +77,9 @@ impl Todo {
     }
 }
 
-/// When a record was looked at, and settled, last.
+/// When a record was last looked at, and when it was last settled.
 #[derive(Clone, Copy, Debug, Default)]
-struct Last {
+struct LastLook {
     looked_us: Option<u64>,
     settled_us: Option<u64>,
 }
@@ -87,8 +88,8 @@ struct Last {
 #[derive(Debug, Default)]
 pub(crate) struct Disputes {
     so_far: u64,
-    recent: BTreeMap<Bytes, Last>,
-    todo: VecDeque<Todo>,
+    recent: BTreeMap<Bytes, LastLook>,
+    todo: VecDeque<DisputeWork>,
     seen: Vec<(Bytes, Version)>,
 }
 
@@ -101,7 +102,7 @@ impl Disputes {
             && is_over(last.settled_us, now_us)
         {
             last.looked_us = Some(now_us);
-            self.todo.push_back(Todo::Look(key.clone()));
+            self.todo.push_back(DisputeWork::Look(key.clone()));
         }
     }
 
@@ -112,11 +113,13 @@ impl Disputes {
             && is_over(last.settled_us, now_us)
         {
             last.settled_us = Some(now_us);
-            self.todo.push_back(Todo::Write(key.clone(), cell.clone()));
+            self.todo
+                .push_back(DisputeWork::Write(key.clone(), cell.clone()));
         }
     }
 
-    /// Of the records of all members, sorted by key and then by version, the newest first: one of each key.
+    /// Leaves one record of each key, of the records of all members. They are sorted by key, and
+    /// within a key by version, the newest first.
     pub(crate) fn dedup(&mut self, now_us: u64, records: &mut Vec<(Bytes, Cell)>, copies: u8) {
         let mut kept = 0;
         let mut at = 0;
@@ -155,7 +158,7 @@ impl Disputes {
     }
 
     /// When `key` was looked at last; `None` when too many others are.
-    fn last(&mut self, now_us: u64, key: &Bytes) -> Option<&mut Last> {
+    fn last(&mut self, now_us: u64, key: &Bytes) -> Option<&mut LastLook> {
         if self.recent.len() >= DISPUTES_MAX && !self.recent.contains_key(key) {
             self.recent.retain(|_, last| {
                 !is_over(last.looked_us, now_us) || !is_over(last.settled_us, now_us)
@@ -168,7 +171,7 @@ impl Disputes {
     }
 
     /// The next record to look at or to settle.
-    pub(crate) fn next(&mut self) -> Option<Todo> {
+    pub(crate) fn next(&mut self) -> Option<DisputeWork> {
         self.todo.pop_front()
     }
 
@@ -257,7 +260,7 @@ mod tests {
         let wanted: [(&[u8], &[u8]); 3] = [(b"a", b"x"), (b"b", b"y"), (b"c", b"x")];
         assert_eq!(shown.collect::<Vec<_>>(), wanted);
         assert_eq!(disputes.take_seen(), [(key(b"b"), version(3))]);
-        assert!(matches!(disputes.next(), Some(Todo::Look(found)) if found == key(b"b")));
+        assert!(matches!(disputes.next(), Some(DisputeWork::Look(found)) if found == key(b"b")));
         assert!(disputes.next().is_none());
     }
 

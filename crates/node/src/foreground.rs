@@ -11,7 +11,7 @@
 //! 2. A round counts for at most `FOREGROUND_ROUND_US_MAX`: one that waited for its deadline does
 //!    not hide hundreds of others.
 //!
-//! Not here: which rounds there are (`rounds.rs`), what a load makes of the sums (`pace/`).
+//! Not here: which rounds there are (`rounds.rs`), a load's use of the sums (`pace/`).
 //! See: docs/overload.md, "Background work".
 
 use crate::limits::FOREGROUND_ROUND_US_MAX;

@@ -1,5 +1,5 @@
-//! One member's confirmation that horizons may rise: nothing of an earlier epoch is left here, and its
-//! copies are those of the others.
+//! One member's confirmation that horizons may rise. It has nothing of an earlier epoch under way,
+//! and its copies are the same as those of the other members.
 //!
 //! ```text
 //! adopt(e) ─ what is under way now? ─► all of it ended ───────────┐
@@ -12,7 +12,7 @@
 //!    next epoch begins anew.
 //! 2. The clock is read behind all that: no ballot of an earlier epoch that was drawn here is above it.
 //!
-//! Not here: when an epoch raises the horizons, and what they mean (`topology/record/horizons.rs`).
+//! Not here: when an epoch raises the horizons, and their meaning (`topology/record/horizons.rs`).
 //! See: docs/decisions/0026-horizons.md.
 
 use crate::desk::Desk;
@@ -20,7 +20,8 @@ use crate::ledger::Ledger;
 use crate::member::MemberIndex;
 use std::fmt;
 
-/// A member has nothing older than this epoch, and its copies are those of the others.
+/// A member's confirmation: it has nothing older than this epoch under way, and its copies are the
+/// same as those of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirmed {
     /// The epoch.
@@ -29,7 +30,7 @@ pub struct Confirmed {
     pub clock: u64,
 }
 
-/// The floor of the epoch behind `epoch`, whose own floor is `floor`; `None` until each of its
+/// The floor of the epoch after `epoch`, which has `floor` as its own; `None` until each of its
 /// members has confirmed `epoch`. `members` has an entry for every member, also for one that is
 /// away.
 pub fn next_floor(
@@ -109,7 +110,7 @@ impl<M: fmt::Display> fmt::Display for HeldBack<M> {
     }
 }
 
-/// What one loop had under way when it adopted its epoch.
+/// The operations and orders that one loop had under way when it adopted its epoch.
 #[derive(Debug, Default)]
 pub(crate) struct Forgetting {
     ops: Vec<u64>,

@@ -5,7 +5,7 @@
 //! answer  ──► latency = 7/8 latency + 1/8 sample        spread likewise, of the distance to it
 //! no answer in time ──► counts as a sample as long as the wait
 //! hedge   ──► latency + 4 spread of the one that is asked, between 1 ms and 50 ms
-//! link lost, or its member heard of ──► expected for LINK_GRACE_US
+//! link lost, or its member opens one  ──► expected for LINK_GRACE_US
 //! ```
 //!
 //! Invariants
@@ -114,8 +114,8 @@ impl Health {
         peer.is_up = is_up;
     }
 
-    /// A member is there: if there is no link to it, there will be one.
-    pub(crate) fn heard(&mut self, member: MemberIndex, now_us: u64) {
+    /// A member is alive: if there is no link to it, one is about to come up.
+    pub(crate) fn alive(&mut self, member: MemberIndex, now_us: u64) {
         self.peers[member.at()].expected_until_us = now_us + LINK_GRACE_US;
     }
 
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_expected_for_a_while_when_its_link_is_lost_and_again_when_it_is_heard_of() {
+    fn a_member_is_expected_for_a_while_when_its_link_is_lost_and_again_when_it_opens_one() {
         const C: MemberIndex = MemberIndex(2);
         let all = [A, B, C];
         let mut health = Health::new(3);
@@ -289,7 +289,7 @@ mod tests {
         let later_us = until_us + LINK_GRACE_US;
         assert_eq!(health.links(&all, 3, until_us), lacking(1));
         assert_eq!(health.links(&all, 2, until_us), awaited(later_us, 1));
-        health.heard(B, until_us + 9);
+        health.alive(B, until_us + 9);
         assert_eq!(health.links(&all, 3, until_us + 9), awaited(later_us, 1));
         assert_eq!(
             health.links(&all, 2, until_us + 9),

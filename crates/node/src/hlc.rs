@@ -21,7 +21,7 @@
 //! 5. Crashes lead away from the wall clock by at most `CEILING_COUNT_MS` for each crash, and one
 //!    step.
 //! 6. No value is below `CLOCK_MIN`: smaller ones name records that were built on no record
-//!    (`coordinator/paxos.rs`). A machine whose wall clock shows an earlier time shows a wrong one.
+//!    (`coordinator/proposer.rs`). A wall clock that shows an earlier time is wrong.
 //! 7. No wall clock lifts a value to `CLOCK_END`: between the latest wall time and that end there
 //!    is room for 2^61 values.
 //!
@@ -48,7 +48,7 @@ const WALL_MS_MAX: u64 = 1 << 45;
 /// The smallest value of any clock.
 pub const CLOCK_MIN: u64 = WALL_MS_MIN << COUNTER_BITS;
 
-/// No clock shows this value, or a larger one: where it comes from is no member of ours.
+/// No clock shows this value, or a larger one: a sender that does is no member of the cluster.
 pub const CLOCK_END: u64 = WALL_MS_MAX << (COUNTER_BITS + 1);
 
 /// The first value of a wall millisecond.
@@ -161,8 +161,8 @@ impl Hlc {
     }
 
     /// The ceiling to persist now, when less than half a step is left below the last one asked
-    /// for. Says so to one caller only; that caller sees to it that it becomes durable, with the next log
-    /// write, and then tells [`Hlc::cover`].
+    /// for. Only one caller gets it. That caller makes it durable with the next log write, and then
+    /// calls [`Hlc::cover`].
     pub fn needs_ceiling(&self, now_ms: u64) -> Option<u64> {
         let above = |of_wall_ms: u64, of_count_ms: u64| {
             let of_wall = first_of(now_ms) + (of_wall_ms << COUNTER_BITS);

@@ -233,27 +233,27 @@ impl Layout {
         self.topology.epoch()
     }
 
-    /// The version in force: this member says and writes nothing that is newer.
+    /// The version in force: this member sends and writes no format that is newer.
     pub fn in_force(&self) -> ClusterVersion {
         self.in_force
     }
 
-    /// Up to which age the cluster forgets.
+    /// The ages up to which the cluster forgets.
     pub fn horizons(&self) -> &Horizons {
         &self.horizons
     }
 
-    /// A delete with fewer copies is never taken for one that may be gone: the largest replication
-    /// factor since horizons rose last. An owner that a lower factor does not count may hold an older
-    /// value, until all copies were compared once more.
+    /// The largest replication factor since horizons rose last. A delete with fewer copies is never
+    /// taken for one that may have been purged. An owner that a lower factor does not count may hold
+    /// an older value, until all copies were compared once more.
     pub fn copies_to_forget(&self) -> u8 {
         self.copies_to_forget
     }
 
-    /// The store of this member keeps deletes and ended values with fewer copies, whatever their age.
-    /// That is more than [`Layout::copies_to_forget`] in a member that joined since horizons rose last:
-    /// it does not know the former factors. It still compares and promises by the same number as the
-    /// other members.
+    /// The store of this member keeps deletes and ended values that have fewer copies, of any age.
+    /// It is more than [`Layout::copies_to_forget`] in a member that joined since horizons rose last:
+    /// that member does not know the former factors. It still compares and promises by the same
+    /// number as the other members.
     pub fn copies_to_purge(&self) -> u8 {
         self.copies_to_purge
     }
@@ -327,13 +327,13 @@ impl Layout {
         owners[..copies].contains(&member) || self.arriving(partition).is_some_and(is_twin)
     }
 
-    /// Does the folder of this member drop the record, when it drops what other members own? One with
-    /// fewer copies than the replication factor may have had more. `seen` = the partitions in which
-    /// comparisons of this epoch saw a value that the member is no owner of.
+    /// Is the record a stray that the folder of this member drops? One with fewer copies than the
+    /// replication factor may have had more. `seen` = the partitions in which comparisons of this
+    /// epoch saw a stray of the member.
     ///
-    /// In these all old records go, also those with enough copies for the member: one of them may be
-    /// hidden by the record that goes, and must not come up. The first owners hold all of them, and bring
-    /// them again. No other partition loses anything.
+    /// In these partitions all old records go, also those with enough copies for the member. The
+    /// record that goes may hide one of them, which must not become visible. The first owners hold
+    /// all of them, and bring them again. No other partition loses a record.
     pub fn drops(
         &self,
         member: MemberIndex,

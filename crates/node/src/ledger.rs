@@ -1,4 +1,4 @@
-//! A slab whose keys are never used twice, with a due time beside every entry.
+//! A slab with keys that are never used twice, and a due time beside every entry.
 //!
 //! ```text
 //! id     | count of insertions: 44 bits | slot: 20 bits |     an old id finds nothing, ever
@@ -31,7 +31,7 @@ pub(crate) struct Ledger<T> {
 }
 
 impl<T> Ledger<T> {
-    /// An empty ledger. Ids begin at `first`, so that a restarted node does not repeat the ids of
+    /// An empty ledger. Ids begin at `first`. A restarted node takes another one and repeats no id of
     /// its earlier life: answers to those may still be on their way.
     pub(crate) fn new(first: u64) -> Ledger<T> {
         Ledger {

@@ -4,20 +4,22 @@
 //! hlc.rs        Hlc                clock values that never go back, below a persisted ceiling
 //! walls.rs      Walls              which members' wall clocks agree
 //! plausible.rs                     whether a message's clock values are a clock's
-//! admission.rs  Gate, admit        which requests enter, which wait a little, which are refused
-//! standing.rs   Line               which request is begun next when the processor is short
-//! stacks.rs     AddressStacks      those requests by the address that they came from
+//! admission/    Gate, admit        which requests enter, which wait a little, which are refused
+//! standing/     Line               which request is begun next when the processor is short
+//! stacks/       AddressStacks      those requests by the address that they came from
 //! member.rs     MemberIndex        members by number
 //! outcome.rs    Outcome            the results that a client can get
 //! membership/   Membership         which process may be which member; a start until it is ready
-//! topology.rs   Topology, Member   the table that all nodes of a cluster agree on
-//! ring.rs       Ring, Partition    which members own which key
+//! topology/     Topology, Member   the table that all nodes of a cluster agree on
+//! ring/         Ring, Partition    which members own which key
+//! layout.rs     Layout, Fence      members and owners of one epoch, with positions that move
 //! steward/      Steward            changes of the members: orders, plans, epochs, for a process
-//! layout.rs     Layout, Fence      the same for one epoch, with positions that move
 //! step.rs       Event, Effect      the events that a node takes, and the effects that it orders
 //! config.rs     NodeConfig         the settings that a world gives a node when it makes one
 //! node.rs       Node               which machine an event is for
 //! coordinator/                     reads, writes, conditions: from the beginning to the outcome
+//! write_queues.rs WriteQueues      conditional writes of one key, one after the other
+//! disputes.rs   Disputes           two copies under one version that differ: noticed and settled
 //! replica/                         how a member answers for its own copies
 //! desk.rs, ledger.rs, places.rs    open questions and orders, and where they are kept
 //! tally.rs      Tally, Verdict     a round of questions to owners, counted
@@ -28,7 +30,8 @@
 //! compare/                         copies of two members, compared and repaired
 //! repair.rs     Repairer           records that this member has lost, from the other owners
 //! walk.rs       SourceWalk         the copies of another member, page by page
-//! hints.rs      HintRoom           writes kept for members that did not confirm them
+//! forgetting.rs Forgetting         does this member confirm its epoch, so that horizons may rise?
+//! hints/        Keeper, HintRoom   writes kept for members that did not confirm them
 //! health.rs     Health             which peer to ask first, and when to ask another one
 //! rounds.rs     RoundStats         how long each round took, for the metrics
 //! limits.rs                        the numbers of the above, with their reasons
@@ -75,11 +78,11 @@ pub mod step;
 pub mod steward;
 mod tally;
 pub mod topology;
-mod turns;
 mod walk;
 pub mod walls;
+mod write_queues;
 
-pub use admission::{Class, Entry, Gate, LocalGate, LocalPermit, Permit, RefusedBy, admit};
+pub use admission::{Admission, Class, Gate, LocalGate, LocalPermit, Permit, RefusedBy, admit};
 pub use compare::progress::{CompareReport, Comparisons};
 pub use config::NodeConfig;
 pub use foreground::Foregrounds;

@@ -11,7 +11,7 @@
 pub const WALL_APART_MS_MAX: u64 = 60_000;
 
 /// The reading of another member's wall clock counts for so long. A corrected clock is asked again
-/// long before; a member that is gone is no witness.
+/// long before; the clock of a member that is gone says nothing any more.
 pub const WALL_FRESH_US: u64 = 10_000_000;
 
 /// While a member confirms writes, the others note it so often: an image that is older is refused, whichever members died.
@@ -227,25 +227,25 @@ pub const EPOCH_VOTE_US: u64 = 500_000;
 /// up, and the next tick of its driver reads the state again.
 pub const EPOCH_BALLOTS_MAX: u32 = 8;
 
-/// Positions that move at once. One walk of a source serves all of them, and passes all data of that
-/// source: with as many as a cluster has partitions by default each source is read once. A write to
-/// a moving position goes to one more owner.
+/// Positions that move at once: as many as a cluster has partitions by default. One walk of a source
+/// passes all data of that source and serves all of them, so each source is read once. A write to a
+/// moving position goes to one more owner.
 pub const MOVES_SIDE_BY_SIDE: usize = 256;
 
 /// How long a member waits for each one in front of it before it carries a plan on itself. A
 /// proposal takes a fraction of it.
 pub const STEWARD_TURN_US: u64 = 2_000_000;
 
-/// How long the disk of a member may be full before the plan that moves copies to it is stopped: an
-/// operator who makes room at once is not overtaken.
+/// How long the disk of a member may be full before the plan that moves copies to it is stopped. An
+/// operator has this time to make room.
 pub const FULL_DISK_PATIENCE_US: u64 = 10_000_000;
 
-/// How often horizons rise at most unless told otherwise. What is deleted gives its space back
-/// behind six of these steps: in an hour. A step costs an epoch, and operations under way go one
-/// round again.
+/// How often horizons rise at most unless told otherwise. A deleted value gives its space back
+/// behind six of these steps: in an hour. A step costs an epoch, and operations under way repeat one
+/// round.
 pub const FORGET_EVERY_US_DEFAULT: u64 = 600_000_000;
 
-/// Epochs that only raised horizons, and whose records a folder keeps behind the newest one. One is
+/// How many records of epochs that only raised horizons a folder keeps behind the newest one. One is
 /// needed: each member had the epoch before a step durable when that step was chosen.
 pub const HORIZON_EPOCHS_KEPT: u64 = 8;
 
@@ -321,8 +321,8 @@ pub const BACK_OFF_OWN_US_MAX: u64 = 4_000;
 
 /// How long a conditional write waits behind another one of its key while nothing moves there. It
 /// is far above the time of a write with healthy members, and far inside a deadline of a second.
-/// Then it goes beside it, like writes of other coordinators.
-pub const TURN_US_MAX: u64 = 100_000;
+/// Then it leaves the queue and runs beside the other one, as writes of other coordinators do.
+pub const QUEUE_STILL_US_MAX: u64 = 100_000;
 
 /// Questions that a plain write puts to one owner: its clock, and the value. Each once.
 pub const WRITE_QUESTIONS_MAX: u32 = 2;
@@ -343,7 +343,7 @@ pub const HEDGE_US_MAX: u64 = 50_000;
 /// healthy cluster no timer should ring.
 pub const CLOCK_PATIENCE_US_MIN: u64 = 5_000;
 
-/// A member whose link was lost is expected back for so long, and operations that need it wait. A
+/// A lost link is expected back for so long, and operations that need its member wait. A
 /// reset connection, or the restart of its neighbour, is over by then. Half of the default deadline
 /// is left. From then on operations are refused at once.
 pub const LINK_GRACE_US: u64 = 500_000;
@@ -385,7 +385,7 @@ pub const ROUND_US_MAX: u64 = 100_000;
 /// And for at most so many calls of all sources: as many as there are connections.
 pub const ROUND_CALLS_MAX: usize = 16_384;
 
-/// How long a scan waits for members whose answer it can do without.
+/// How long a scan waits for the answers of members that it can do without.
 pub const SCAN_PATIENCE_US: u64 = 50_000;
 
 const _: () = assert!(BACK_OFF_US_MIN <= BACK_OFF_US_MAX && HEDGE_US_MIN <= HEDGE_US_MAX);

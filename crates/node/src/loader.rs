@@ -19,9 +19,8 @@
 //! 4. A walk of one source serves all partitions that can use it. No more walks are begun for a
 //!    partition than it needs.
 //!
-//! Not here: a walk page by page (`walk.rs`), how many pages clients can bear (`pace/`), which
-//! member owns which position (`layout.rs`), the answers of a source (`replica/`), the epoch that
-//! makes this member the owner (`topology/`).
+//! Not here: a walk page by page (`walk.rs`), how many pages clients can bear (`pace/`). Nor are
+//! owners of positions (`layout.rs`), answers of a source (`replica/`), or epochs (`topology/`).
 //! See: docs/protocol.md, "Changes of members".
 
 use crate::config::NodeConfig;
@@ -75,7 +74,7 @@ pub(crate) struct Loader {
     looks_so_far: u64,
     /// When the limit in bytes a second has paid for all that was loaded.
     paid_us: u64,
-    /// Sources whose stores cannot be read, and until when they are not asked.
+    /// Sources with stores that cannot be read, and until when they are not asked.
     unusable: BTreeMap<MemberIndex, u64>,
     /// Old owners without a link, and since when none was seen.
     away_since_us: BTreeMap<MemberIndex, u64>,
@@ -236,8 +235,8 @@ impl Loader {
         under_way.count()
     }
 
-    /// Asks all members how their clients fare. In a cluster whose version does not know the
-    /// question, this member goes by its own clients.
+    /// Asks all members how their clients fare. Before the cluster's version knows the question, this
+    /// member goes by its own clients.
     fn look_around(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         self.looks_so_far += 1;
         let look = self.looks_so_far;

@@ -7,9 +7,12 @@
 //! Answered, Link ──────► desk: which question? ─► coordinator, hints
 //! Surveyed ────────────► desk: which order?    ─► compare, replica
 //! desk's outbox ───────► replica: questions of this node's machines to its own copies
-//! Heard ───────────────► health
-//! Read, Wrote, Paged ──► desk: which order?    ─► coordinator, replica, hints
+//! Alive ───────────────► health
+//! Read, Wrote, Paged ──► desk: which order?    ─► coordinator, replica, hints, loader, compare
 //! Pressed ─────────────► desk: told with the next clocks
+//! Covered ─────────────► operations in stage `Cover`
+//! Layout ──────────────► all machines: a later epoch
+//! Lost, Throttle ──────► repair; loader
 //! Tick ────────────────► clients that hung up, alarms and deadlines, late questions, the probe
 //!                        for operations that wait for clocks, the ceiling
 //! ```
@@ -48,7 +51,7 @@ use crate::rounds::RoundStats;
 use crate::step::{
     AskId, ClientTicket, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
 };
-use crate::turns::Passed;
+use crate::write_queues::PassedWrite;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Refused};
 use dendra_base::{Cell, Quorum, Version};
@@ -65,15 +68,17 @@ pub struct Node {
     comparer: Comparer,
     repairer: Repairer,
     forgetting: Forgetting,
+    /// Does this loop ask the other members for their wall clocks?
     is_watch: bool,
     operations_max: usize,
+    /// Spare memory for the ids of due entries; empty between two ticks.
     late: Vec<u64>,
     /// Clients that hung up since the last tick.
     gone: Vec<ClientTicket>,
     /// When to look whether a ceiling is durable; `NEVER` when no operation waits for one.
     cover_us: u64,
     /// When to ask the others for their wall clocks; `NEVER` while there is no link, and on loops
-    /// that are not to.
+    /// that are not the watch.
     exchange_us: u64,
 }
 
@@ -147,10 +152,10 @@ impl Node {
                     }
                     self.keeper.link_up(&mut self.desk, turn, member);
                     self.comparer.link_up(turn, member);
-                    self.go_on_with(turn, member);
+                    self.link_up(turn, member);
                 }
             }
-            Event::Heard { member } => self.desk.health.heard(member, turn.now.mono_us),
+            Event::Alive { member } => self.desk.health.alive(member, turn.now.mono_us),
             Event::Read { ticket, result } => self.read(turn, ticket, result),
             Event::Wrote { ticket, result } => self.wrote(turn, ticket, result),
             Event::Paged { ticket, result } => match self.desk.orders.remove(ticket) {
@@ -220,12 +225,12 @@ impl Node {
         (due_us != NEVER).then_some(due_us)
     }
 
-    /// Operations under way, those included that only wait for the late.
+    /// Operations under way, those included that only linger or mend behind their outcome.
     pub fn operations(&self) -> usize {
         self.ops.len()
     }
 
-    /// Questions and orders whose operation or scan has ended, and that are open all the same.
+    /// Questions and orders that are open although their operation or scan has ended.
     pub fn orphans(&self) -> usize {
         let is_orphan = |purpose: &Purpose| match purpose {
             Purpose::Op { op, .. } => self.ops.find(*op).is_none(),
@@ -235,7 +240,7 @@ impl Node {
             | Purpose::Load { .. }
             | Purpose::Foreground { .. }
             | Purpose::Compare { .. }
-            | Purpose::Nobody => false,
+            | Purpose::Unneeded => false,
         };
         self.desk.purposes().filter(is_orphan).count()
     }
@@ -264,7 +269,7 @@ impl Node {
     /// Does this member confirm its epoch, so that horizons may rise? To be asked of its keeper.
     ///
     /// # Errors
-    /// What holds it back.
+    /// The reason why it does not.
     pub fn confirms(&self) -> Result<Confirmed, HeldBack> {
         let is_busy = self.loader.is_busy() || self.repairer.is_busy();
         self.forgetting.confirms(&self.desk, is_busy)
@@ -353,7 +358,7 @@ impl Node {
         for id in stale {
             self.with_scan(turn, id, |scan, desk, turn| {
                 scan.ask(desk, turn);
-                Scanning::Goes
+                Scanning::Continues
             });
         }
         for early in std::mem::take(&mut self.desk.early) {
@@ -365,20 +370,20 @@ impl Node {
         self.repairer.adopt(&mut self.desk, turn);
     }
 
-    /// The link to `member` is back. Operations that wait for links look whether there are enough,
-    /// and those that asked the member in vain ask it again.
-    fn go_on_with(&mut self, turn: &mut Turn<'_>, member: MemberIndex) {
+    /// The link to `member` is back. Operations that wait for links see whether there are enough
+    /// now, and those that asked the member in vain ask it again.
+    fn link_up(&mut self, turn: &mut Turn<'_>, member: MemberIndex) {
         let ops = self.ops.iter();
-        let without = ops.filter_map(|(id, op)| op.goes_without(&self.desk, member).then_some(id));
+        let without = ops.filter_map(|(id, op)| op.should_ask(&self.desk, member).then_some(id));
         for id in without.collect::<Vec<_>>() {
-            self.with_op(turn, id, |op, desk, turn| op.go_on_with(desk, turn, member));
+            self.with_op(turn, id, |op, desk, turn| op.link_up(desk, turn, member));
         }
         let scans = self.scans.iter();
-        let without = scans.filter_map(|(id, scan)| scan.goes_without(member).then_some(id));
+        let without = scans.filter_map(|(id, scan)| scan.should_ask(member).then_some(id));
         for id in without.collect::<Vec<_>>() {
             self.with_scan(turn, id, |scan, desk, turn| {
-                scan.go_on_with(desk, turn, member);
-                Scanning::Goes
+                scan.link_up(desk, turn, member);
+                Scanning::Continues
             });
         }
     }
@@ -505,7 +510,7 @@ impl Node {
             if age_us.is_none_or(|age_us| age_us >= pause_us / 2) {
                 let deadline_us = turn.now.mono_us + WALL_EXCHANGE_US;
                 self.desk
-                    .ask(turn, member, Purpose::Nobody, Ask::Clock, deadline_us);
+                    .ask(turn, member, Purpose::Unneeded, Ask::Clock, deadline_us);
             }
         }
     }
@@ -567,7 +572,7 @@ impl Node {
                 return scan.refuse(turn);
             }
             scan.ask(desk, turn);
-            Scanning::Goes
+            Scanning::Continues
         });
     }
 
@@ -582,7 +587,7 @@ impl Node {
             return;
         };
         match work(scan, &mut self.desk, turn) {
-            Scanning::Goes => {
+            Scanning::Continues => {
                 let due_us = scan.due_us();
                 self.scans.set_due(id, due_us);
             }
@@ -596,18 +601,18 @@ impl Node {
             while let Some((purpose, answer)) = self.desk.inbox.pop_front() {
                 self.route(turn, purpose, answer);
             }
-            match self.desk.turns.passed.pop_front() {
+            match self.desk.write_queues.passed.pop_front() {
                 Some(passed) => self.pass(turn, &passed),
                 None => return,
             }
         }
     }
 
-    /// A conditional write was told: those behind it are judged with it where that is right, and
-    /// the next one goes.
-    fn pass(&mut self, turn: &mut Turn<'_>, passed: &Passed) {
+    /// A conditional write got its outcome. Its precedent judges those behind it, and the next one
+    /// goes ahead.
+    fn pass(&mut self, turn: &mut Turn<'_>, passed: &PassedWrite) {
         let now_us = turn.now.mono_us;
-        let mut waiting = self.desk.turns.behind(&passed.key);
+        let mut waiting = self.desk.write_queues.behind(&passed.key);
         if let Some(precedent) = &passed.precedent {
             waiting.retain(|waiting| {
                 self.with_op(turn, waiting.op, |op, _, turn| {
@@ -618,7 +623,7 @@ impl Node {
         }
         if let Some(next) = waiting.pop_front() {
             let key = &passed.key;
-            self.desk.turns.go_ahead(key, waiting, now_us);
+            self.desk.write_queues.go_ahead(key, waiting, now_us);
             self.with_op(turn, next.op, |op, desk, turn| op.go_ahead(desk, turn));
         }
     }
@@ -656,11 +661,11 @@ impl Node {
                 self.comparer
                     .answered(&mut self.desk, turn, walk, slot, answer);
             }
-            Purpose::Nobody => {}
+            Purpose::Unneeded => {}
         }
     }
 
-    /// One clock serves all operations of the probe.
+    /// A member's clock counts for all operations of the probe.
     fn probe_answered(
         &mut self,
         turn: &mut Turn<'_>,

@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A place is below `MEMBERS_MAX`, which fits the bits.
 //!
-//! Not here: which member stands at a place (`ring.rs`).
+//! Not here: which member stands at a place (`ring/`).
 
 use crate::limits::MEMBERS_MAX;
 

@@ -11,7 +11,7 @@
 //! 1. A purpose holds ids and numbers alone. The operation that they name may be over when the
 //!    answer comes, and then the answer is dropped.
 //!
-//! Not here: the way of an answer (`node.rs`), its meaning (`coordinator/`, `hints.rs`).
+//! Not here: the way of an answer (`node.rs`), its meaning (`coordinator/`, `hints/`).
 //! See: docs/protocol.md.
 
 use crate::member::MemberIndex;
@@ -58,8 +58,8 @@ pub(crate) enum Purpose {
     Foreground { look: u64, member: MemberIndex },
     /// A comparison with a peer: slot 0 is its question about a range, the others are repairs.
     Compare { walk: u64, slot: u32 },
-    /// No machine waits: a repair that may fail.
-    Nobody,
+    /// No machine waits for the answer: a repair that may fail, a look at a wall clock, news.
+    Unneeded,
 }
 
 /// Where an answer of this member goes.

@@ -8,10 +8,10 @@
 //!          ceil(w / 2) of the w - 1 other owners. They meet each majority of the w owners.
 //! ```
 //!
-//! The world keeps the damaged block until it gets `Repaired`: reads of its keys are refused as
-//! damaged, so this member counts for none of them. But it confirmed those writes before. An
-//! operation that counted such a confirmation, and was under way while another owner was walked,
-//! could be missed. So the walks begin when each operation has ended that was under way when the
+//! The world keeps the damaged block until it gets `Repaired`. Reads of its keys are refused as
+//! damaged, so this member counts for none of them. But it had confirmed those writes. A walk of
+//! another owner could miss the write of an operation that is under way and counted such a
+//! confirmation. So the walks begin only when each operation has ended that was under way when the
 //! damage was found.
 //!
 //! Invariants
@@ -60,7 +60,7 @@ pub(crate) struct Repairer {
     /// The span and its walk.
     walk: Option<(u64, SourceWalk)>,
     walks: u64,
-    /// Sources whose stores cannot be read, and until when they are not asked.
+    /// Sources with stores that cannot be read, and until when they are not asked.
     unusable: BTreeMap<MemberIndex, u64>,
     due_us: u64,
 }

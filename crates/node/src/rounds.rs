@@ -23,7 +23,7 @@ pub const ROUND_BUCKETS_US: [u64; 18] = [
     1_000_000, 2_500_000, 5_000_000, 10_000_000, 60_000_000,
 ];
 
-/// A part of an operation in which others are waited for.
+/// A part of an operation in which it waits for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Round {
@@ -127,8 +127,8 @@ impl RoundStats {
         self.hedges
     }
 
-    /// Operations that put more questions to other members than one may: none, or there is a
-    /// mistake.
+    /// Operations that put more questions to other members than one may. Any number above zero is a
+    /// mistake in the code.
     pub fn wasteful(&self) -> u64 {
         self.wasteful
     }

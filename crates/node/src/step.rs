@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!              Begin Gone Scan        Asked Withdrawn    Answered Link        Read Wrote Paged …      Tick
-//! world ─────► clients                peers ask          peers answer Heard   the store answers       time, Pressed
+//! world ─────► clients                peers ask          peers answer Alive   the store answers       time, Pressed
 //!                                          step(now, event, &mut effects)
 //! world ◄───── Outcome ScanOutcome    Reply              Ask Withdraw         Read Write Page Cancel  due_us()
 //! ```
@@ -14,9 +14,8 @@
 //!    is gone. The order among different tickets is free.
 //! 3. `Wrote { Ok }` and the cells of `Read` are durable: the world shows nothing before its sync.
 //! 4. Messages may be lost, repeated, late and out of order; a lost link may or may not be told.
-//! 5. An operation whose client is `Gone` ends as `Abandoned` if it has sent no question of its own
-//!    that changes the key. A write that has sent one goes on to its outcome: its fate is as well
-//!    known as with a client.
+//! 5. When its client is `Gone`, an operation ends as `Abandoned` if it has sent no question of its
+//!    own that changes the key. A write that has sent one goes on to its outcome.
 //! 6. `Withdraw`, `Withdrawn` and `Cancel` only save work: each may be lost, or late, or may name
 //!    something that is done.
 //!
@@ -40,7 +39,8 @@ pub struct Now {
     pub mono_us: u64,
     /// Milliseconds since 1970 as this member believes; may jump both ways.
     pub wall_ms: u64,
-    /// Microseconds of that millisecond, 0 to 999: they order versions that two members of one machine make within it.
+    /// Microseconds of that millisecond, 0 to 999. They order versions that two members of one
+    /// machine make within the same millisecond.
     pub wall_part_us: u16,
 }
 
@@ -174,8 +174,9 @@ pub enum Event {
         /// Up or down.
         is_up: bool,
     },
-    /// A peer showed that it is there, by a link of its own: if there is none to it, one is about to come up.
-    Heard {
+    /// A peer opened a link of its own, so it is alive. If this member has no link to it, one is
+    /// about to come up.
+    Alive {
         /// The peer.
         member: MemberIndex,
     },
@@ -215,7 +216,7 @@ pub enum Event {
     /// The own store's answer to a write from now on. A node that got no such event believes that
     /// the store is ready.
     Pressed {
-        /// To a value and to a deletion.
+        /// The store's readiness, for values and for deletions.
         readiness: Readiness,
         /// It has so much to catch up with that loads rest.
         is_strained: bool,
@@ -249,7 +250,7 @@ pub enum Effect {
     Outcome {
         /// The client that waits.
         client: ClientTicket,
-        /// Which.
+        /// The result of its operation.
         outcome: Outcome,
         /// Replicas that answered: `acks=` of the receipt.
         acks: u8,
@@ -347,7 +348,7 @@ pub enum Effect {
     /// Another member knows an epoch that this loop does not. The world learns it from that member,
     /// unless this process knows it already, and sends `Layout`.
     Learn {
-        /// Knows it.
+        /// The member that knows it.
         member: MemberIndex,
         /// The epoch.
         epoch: u64,

@@ -17,7 +17,7 @@
 //! 3. A place is full only when each of its questions was refused for want of room.
 //!
 //! Not here: how many are needed, which answers count (`coordinator/`), the member at a place
-//! (`ring.rs`).
+//! (`ring/`).
 //! See: docs/protocol.md.
 
 use crate::places::Places;
@@ -82,17 +82,17 @@ impl Tally {
         self.all.without(self.asked)
     }
 
-    /// The places whose answer is open.
+    /// The places that were asked and have not answered.
     pub(crate) fn pending(&self) -> Places {
         self.pending
     }
 
-    /// The places whose answer counts.
+    /// The places that answered so that it counts.
     pub(crate) fn good(&self) -> Places {
         self.good
     }
 
-    /// The places whose answer counts, or may.
+    /// The places that answered so that it counts, or may still do so.
     pub(crate) fn hoped_for(&self) -> Places {
         self.good.or(self.pending)
     }

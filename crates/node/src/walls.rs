@@ -10,7 +10,7 @@
 //! 1. Wall clocks are compared with wall clocks alone. Every member moves the hybrid clock, so no
 //!    value of it is used here.
 //! 2. Other members' readings go on with the monotonic clock. A jump of the own wall clock is seen
-//!    in the turn in which it is read, a jump of another one with its next answer.
+//!    in the turn that reads it. A jump of another member's is seen with its next answer.
 //! 3. The own clock is doubted only while fresh answers leave no majority that could agree with it.
 //!    Silence makes no clock doubtful.
 //!
@@ -28,7 +28,7 @@ const SHOWN_MS_MAX: u64 = 1 << 60;
 
 /// The last reading of one member's wall clock.
 #[derive(Debug, Default)]
-struct Reading {
+struct WallReading {
     /// The wall clock, less the own monotonic one, in milliseconds.
     zero_ms: AtomicI64,
     /// When it was read, on the own monotonic clock, and one more; 0 = never.
@@ -41,17 +41,17 @@ struct Reading {
 #[derive(Debug)]
 pub struct Walls {
     me: MemberIndex,
-    readings: Box<[Reading]>,
+    readings: Box<[WallReading]>,
     /// How many members there are; readings are kept by index.
     members: AtomicUsize,
 }
 
 /// How the own wall clock stands among the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
-    /// Members whose fresh clock agrees with the own one, this one included.
+pub struct WallStanding {
+    /// Members with a fresh clock that agrees with the own one, this one included.
     pub near: u32,
-    /// Members whose fresh clock does not.
+    /// Members with a fresh clock that does not agree.
     pub far: u32,
     /// Is there no majority of all members that could agree with the own clock?
     pub is_doubted: bool,
@@ -69,7 +69,7 @@ impl Walls {
         Walls {
             me,
             readings: (0..MEMBERS_MAX.max(members))
-                .map(|_| Reading::default())
+                .map(|_| WallReading::default())
                 .collect(),
             members: AtomicUsize::new(members),
         }
@@ -111,10 +111,10 @@ impl Walls {
     }
 
     /// How the own wall clock stands now.
-    pub fn standing(&self, now: Now) -> Standing {
-        let mut it = Standing {
+    pub fn standing(&self, now: Now) -> WallStanding {
+        let mut it = WallStanding {
             near: 1,
-            ..Standing::default()
+            ..WallStanding::default()
         };
         for at in (0..self.readings.len()).filter(|at| *at != self.me.at()) {
             let member = MemberIndex(u8::try_from(at).expect("at most MEMBERS_MAX members"));

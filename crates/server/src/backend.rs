@@ -22,7 +22,7 @@
 use crate::admin::metrics::RefusalCause;
 use crate::admin::stages::Watch;
 use crate::clients::room::Rooms;
-use crate::clients::seat::{Due, Seat};
+use crate::clients::seat::{Seat, WakeReason};
 use crate::clients::socket::{End, Socket};
 use crate::clients::status::Terms;
 use crate::disk::alone::{Alone, StoreWalk};
@@ -33,7 +33,7 @@ use crate::event_loop::thread::EventLoop;
 use crate::front::{FrontBackend, FrontWalk};
 use crate::peers::{ClusterBackend, ClusterWalk};
 use dendra_base::CellRef;
-use dendra_node::{Class, Entry, Outcome};
+use dendra_node::{Admission, Class, Outcome};
 use dendra_wire::http::response::Style;
 use dendra_wire::route::{Entity, Scan as Query, Scope};
 use dendra_wire::{EntityOp, Refusal};
@@ -81,11 +81,11 @@ impl Backend {
     // The operations that it can carry out.
 
     /// The effect of the engine's pressure on a write of `class`.
-    pub(crate) fn admit(&self, lane: &EventLoop, class: Class) -> Entry {
-        let entry = lane.admit(class);
+    pub(crate) fn admit(&self, lane: &EventLoop, class: Class) -> Admission {
+        let admission = lane.admit(class);
         match self {
-            Backend::Alone(_) | Backend::Front(_) => entry,
-            Backend::Member(member) => member.admit(class, entry),
+            Backend::Alone(_) | Backend::Front(_) => admission,
+            Backend::Member(member) => member.admit(class, admission),
         }
     }
 
@@ -100,7 +100,7 @@ impl Backend {
         }
     }
 
-    /// Can it keep to what this operation asks for?
+    /// Can it keep the promises that this operation asks for?
     pub(crate) fn check(&self, entity: &Entity, terms: &Terms) -> Result<(), Refusal> {
         match self {
             Backend::Alone(_) => Ok(()),
@@ -172,7 +172,7 @@ impl Backend {
         &self,
         socket: &mut Socket,
         pending: &[PendingOperation],
-    ) -> Result<Result<(), Due>, End> {
+    ) -> Result<Result<(), WakeReason>, End> {
         match self {
             Backend::Alone(alone) => alone.wait(socket, pending).await,
             Backend::Member(member) => member.wait(socket, pending).await,
@@ -189,7 +189,7 @@ impl Backend {
         }
     }
 
-    /// The sentence about an outcome that it knows more about than the outcome says.
+    /// The sentence about an outcome, where the backend knows more than the outcome tells.
     pub(crate) fn explain(&self, failure: &Outcome) -> Option<Refusal> {
         match self {
             Backend::Alone(_) | Backend::Front(_) => None,

@@ -1,13 +1,13 @@
-//! What stands between a node and those that ask: TLS, tokens, the audit log.
+//! The border of a node: TLS, tokens and the audit log, between its ports and its clients.
 //!
 //! ```text
 //! Settings ─► Border { tls, rights, audit } ─► admin plane, loops
 //! ```
 //!
 //! Invariants
-//! 1. It is whole before the first client is accepted: what cannot be used ends the start.
+//! 1. It is whole before the first client is accepted: a file that cannot be used ends the start.
 //!
-//! Not here: TLS (`tls/`), tokens (`rights/`), the log (`audit/`), what changes there (`border_watch.rs`).
+//! Not here: TLS (`tls/`), tokens (`rights/`), the log (`audit/`), waits for changes (`border_watch.rs`).
 //! See: SECURITY.md.
 
 use crate::audit::Audit;
@@ -20,17 +20,17 @@ use std::sync::Arc;
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct Border {
-    /// What connections are sealed with; `None` = clear text.
+    /// The certificates and keys of connections; `None` = clear text.
     pub(crate) tls: Option<Arc<Tls>>,
-    /// Who may do what; `None` = everybody everything.
+    /// The tokens and their grants; `None` = every request is allowed.
     pub(crate) rights: Option<Arc<Rights>>,
-    /// Where it is written who did what.
+    /// The audit log; `None` = there is none.
     pub(crate) audit: Option<Arc<Audit>>,
     pub(crate) watch: Arc<BorderWatch>,
 }
 
 impl Border {
-    /// What the settings say.
+    /// The border that the settings describe.
     ///
     /// # Errors
     /// A sentence about the file that is of no use.

@@ -1,4 +1,4 @@
-//! What changes at the border of a node, for those that wait for it.
+//! Changes at the border of a node, counted, for threads that wait for one.
 //!
 //! ```text
 //! a table of tokens was read, certificates were read ─► note ─► counts, and those that wait look again
@@ -12,7 +12,7 @@
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-/// How often what happened at the border since the start.
+/// Counts of the changes at the border since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BorderState {
     /// The table of tokens was read.
@@ -25,7 +25,7 @@ pub struct BorderState {
     pub files_refused: u64,
 }
 
-/// Tells those that wait when something happened at the border.
+/// Wakes threads that wait for a change at the border.
 #[derive(Debug, Default)]
 pub struct BorderWatch {
     state: Mutex<BorderState>,
@@ -38,7 +38,7 @@ impl BorderWatch {
         self.told.notify_all();
     }
 
-    /// What happened until now.
+    /// The counts now.
     pub fn now(&self) -> BorderState {
         *self.state.lock().expect("no holder panics")
     }

@@ -67,8 +67,8 @@ pub const CALLS_A_TURN: usize = 4;
 pub const CALLS_A_TURN_LATE: usize = 32;
 /// See `CALLS_A_TURN_LATE`.
 pub const WAY_WAIT_US: u64 = 5_000;
-/// New connections that a loop takes in front of other work.
-pub const WELCOMES_A_TURN: usize = 8;
+/// New connections that a loop takes in a row, before other work has its turn.
+pub const CONNECTIONS_A_TURN: usize = 8;
 
 /// While a loop is near its capacity, chunks of scans get this share of one processor (a quarter).
 /// Behind each chunk, scans rest for three times as long as it took.
@@ -116,9 +116,8 @@ pub const SCRUB_BUSY_PAUSE: Duration = Duration::from_secs(2);
 
 /// Pieces of memory from this size on are mapped: a block with a value of a mebibyte that was compressed is one, too.
 pub const LARGE_BYTES: usize = 512 << 10;
-/// The freed pieces that are kept, for all threads together. It is room for a few values of a
-/// mebibyte for each thread that reads or sends them, or for one block with a value of the largest
-/// size.
+/// The freed pieces that are kept, for all threads together. For each thread that reads or sends
+/// values of a mebibyte it has room for a few of them. It also fits one block with the largest value.
 pub const LARGE_KEPT_BYTES_MAX: usize = 16 << 20;
 
 /// A buffer or value up to this size is not counted: it is part of the cost of a connection.
@@ -163,7 +162,7 @@ pub const GAUGE_US: u64 = 1_000_000;
 /// How long horizons may be held back before the log says so, and how often it says so again.
 pub const HORIZON_PATIENCE_US: u64 = 24 * 3_600 * 1_000_000;
 
-/// Links of a member that was removed stay open for so long, for it to hear of that.
+/// Links of a member that was removed stay open for so long: its removal has to reach it.
 pub const REMOVED_LINGER: Duration = Duration::from_secs(3);
 
 /// How long a joiner waits for an answer.
@@ -199,7 +198,8 @@ pub const RESTORE_PAGES_BYTES_MAX: usize = dendra_wire::restore::PAGES_AT_ONCE_B
 pub const RESTORE_ORDER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a page waits for flushes, compactions and room in the log's queue before it is refused.
 pub const RESTORE_PAGE_TIMEOUT: Duration = Duration::from_secs(5);
-/// So often at least what a restore has sent is made durable: a crash loses no more of its work.
+/// Records that a restore has sent are made durable at least this often: a crash loses no more of
+/// its work.
 pub const RESTORE_DURABLE_EVERY: Duration = Duration::from_secs(5);
 /// While it waits it looks this often.
 pub const RESTORE_LOOK: Duration = Duration::from_millis(5);
@@ -223,11 +223,11 @@ pub const ORDERS_INFLIGHT_MAX: usize = 8_192;
 /// Values of such orders that wait for room in the log's queue, all loops together. It is half a
 /// second of a disk that syncs 64 MiB a second. The node's deadlines go on meanwhile.
 pub const ORDERS_WAITING_BYTES_MAX: usize = 32 << 20;
-/// How often a connection whose operation the node works on looks whether its client is still
-/// there. The answer is usually there long before, and looking costs no system call.
+/// How often a connection checks whether its client is still there, while the node works on its
+/// operation. The answer usually comes long before, and a check costs no system call.
 pub const CLIENT_LOOK: Duration = SWEEP;
-/// A loop whose orders fill more than one part in so many of their bound tells the other members
-/// that it is behind. The orders that they have sent by then still fit.
+/// A loop tells the other members that it is behind when its orders fill more than one part in so
+/// many of their bound. The orders that they have sent by then still fit.
 pub const ORDERS_BEHIND_SHARE: usize = 2;
 /// One read from a link, and its buffer while frames are short.
 pub const LINK_READ_BYTES: usize = 64 << 10;
@@ -242,8 +242,9 @@ pub const LINK_OUT_BYTES_PAUSE: usize = 1 << 20;
 /// From the first packet of a link to the end of its handshake.
 pub const LINK_OPEN_TIMEOUT: Duration =
     Duration::from_micros(dendra_node::limits::LINK_OPEN_TIMEOUT_US);
-/// Links whose asker has not proven yet that it knows the secret, all loops together. A member proves within a round
-/// trip: ten thousand strangers a second that hold on leave it fifty milliseconds.
+/// Links of askers that have not proven yet that they know the secret, all loops together. A member
+/// proves it within a round trip. Ten thousand strangers a second that hold on leave it fifty
+/// milliseconds.
 pub const LINKS_UNPROVEN_MAX: usize = 512;
 /// TLS handshakes under way, all loops together. A client's takes a round trip or two. With a
 /// hundred a second that hold on, each has some seconds; with ten thousand, some tens of
@@ -255,11 +256,12 @@ pub const TLS_FILES_LOOK: Duration = Duration::from_secs(1);
 pub const LOGIN_FAILURES_MAX: u32 = 10;
 /// See `LOGIN_FAILURES_MAX`.
 pub const LOGIN_WINDOW: Duration = Duration::from_secs(60);
-/// Addresses whose unknown tokens are counted: 64 KiB.
+/// Addresses for which unknown tokens are counted: 64 KiB.
 pub const LOGIN_ADDRESSES_MAX: usize = 1_024;
-/// Of a quota's bytes that were used before they were known, at most so long is waited for.
+/// Some bytes of a quota are known only after they were used. A client waits at most this long until
+/// they are paid back.
 pub const QUOTA_DEBT: Duration = Duration::from_secs(60);
-/// Between two looks at what the keys of a token with a quota take.
+/// Between two looks at the bytes that the keys of a token with a quota take.
 pub const STORED_LOOK: Duration = Duration::from_secs(2);
 /// Events that wait for the audit log: ten seconds of failed logins.
 pub const AUDIT_QUEUE_LEN_MAX: usize = 1_024;
@@ -288,9 +290,9 @@ pub const HTTP_CONNECTIONS_MAX: usize = 32;
 /// Sweeps after which an unused one of them is closed: ten seconds, well before servers and
 /// intermediaries close it from their side.
 pub const HTTP_IDLE_SWEEPS_MAX: u32 = 100;
-/// Hellos over plain HTTP whose token did not come back yet. It does within milliseconds, and
-/// strangers can say a thousand of them before a peer's hello is pushed out.
-pub const SESSIONS_GREETED_MAX: usize = 1_024;
+/// Hellos over plain HTTP that wait for their token to come back. It comes within milliseconds, and
+/// strangers can send a thousand hellos before a peer's is pushed out.
+pub const SESSIONS_UNPROVEN_MAX: usize = 1_024;
 /// The node ends every operation at its deadline; the seat waits this much longer for it.
 pub const OUTCOME_GRACE: Duration = Duration::from_millis(200);
 /// Threads on which the driver of a front door runs: they wait for sockets, and pack and unpack.

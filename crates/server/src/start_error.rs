@@ -59,7 +59,7 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// A failed call of the system, while it did `what`.
+/// The error of a failed system call; `what` is the work that it was for.
 pub(crate) fn system(what: &str) -> impl Fn(io::Error) -> StartError + '_ {
     move |error| StartError::System {
         reason: format!("{what}: {error}"),

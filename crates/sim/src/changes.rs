@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A deed that is left out changes no other one: each has a draw of its own.
 //!
-//! Not here: what a seed means (`changing.rs`), how deeds are done (`world/town/`).
+//! Not here: the plan of a seed (`changing.rs`), how deeds are done (`world/town/`).
 
 /// How the members of a cluster change.
 #[derive(Clone, Debug)]
@@ -18,22 +18,22 @@ pub struct Changes {
     pub load_patience_us: u64,
     /// Horizons rise at most this often; 0 = never: the cluster keeps its deletes.
     pub forget_every_us: u64,
-    /// What the operator does.
+    /// The deeds of the operator, in the order of their times.
     pub deeds: Vec<PlannedDeed>,
 }
 
 /// A deed, and when it is tried first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedDeed {
-    /// When.
+    /// When it is tried first.
     pub at_us: u64,
-    /// What.
+    /// The deed.
     pub deed: OperatorDeed,
-    /// What else has to be chosen is chosen by this.
+    /// Decides all other choices: which member, which address, how many copies.
     pub draw: u64,
 }
 
-/// What an operator does.
+/// The kinds of an operator's deeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OperatorDeed {
     /// A further process joins.

@@ -1,5 +1,5 @@
-//! What a seed means for a cluster whose members change: the operator's deeds, and the troubles
-//! among which they are done.
+//! The plan of a seed for a cluster with members that change: the operator's deeds, and the faults
+//! beside them.
 //!
 //! ```text
 //! seed ─► RunShape, clients, walks, faults  as `plan/` draws them, for three to nine founders
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. It is a plan of its own for each seed, drawn from streams of its own: what the seed means
-//!    without changes stays.
+//! 1. It is a plan of its own for each seed, drawn from streams of its own. The seed's plan without
+//!    changes stays as it is.
 //! 2. At most one copy of a record is lost at a time, and only where a majority of three or more is
 //!    left.
 //!
@@ -17,7 +17,7 @@
 
 use crate::changes::{Changes, MACHINES_MAX, OperatorDeed, PlannedDeed};
 use crate::plan::{
-    Fault, FaultKind, KeyClass, Planned, PlannedScan, RunPlan, RunShape, StoreKind, draw_clients,
+    Fault, FaultKind, KeyClass, PlannedOp, PlannedScan, RunPlan, RunShape, StoreKind, draw_clients,
     draw_compares, draw_failing_reads, draw_faults, draw_overloads, draw_scans, pick, skewed,
 };
 use dendra_base::Prng;
@@ -26,7 +26,7 @@ use dendra_base::Prng;
 pub(crate) const FOR_EVER_US: u64 = 3_600_000_000;
 
 impl RunPlan {
-    /// What `seed` means for a cluster whose members change.
+    /// The plan of `seed` for a cluster with members that change.
     pub fn draw_changing(seed: u64) -> RunPlan {
         let stream = |name: &str| Prng::named(seed, &format!("changing: {name}"));
         let mut prng = stream("shape");
@@ -48,11 +48,12 @@ impl RunPlan {
         RunPlan::of_changes(seed, shape, (clients, scans), faults, changes)
     }
 
-    /// Of a cluster whose members change. Its clocks are right, and no folder is an image.
+    /// A plan for a cluster with members that change. Its clocks are right, and no folder is an
+    /// image.
     pub(crate) fn of_changes(
         seed: u64,
         shape: RunShape,
-        (clients, scans): (Vec<Vec<Planned>>, Vec<PlannedScan>),
+        (clients, scans): (Vec<Vec<PlannedOp>>, Vec<PlannedScan>),
         mut faults: Vec<Fault>,
         changes: Changes,
     ) -> RunPlan {
@@ -121,8 +122,8 @@ fn draw_shape(prng: &mut Prng) -> RunShape {
     let mut shape = RunShape::draw(prng);
     shape.members = pick(prng, &[3, 3, 3, 3, 4, 4, 5, 6, 7, 9]);
     shape.copies = pick(prng, &[1, 2, 3, 3, 3, 3, 3, 4, 5]).min(shape.members);
-    // Copies beyond those of the table have no twins: what fewer than a majority of its owners
-    // confirmed is not kept through a move.
+    // Copies beyond those of the table have no twins. A write that fewer than a majority of its
+    // owners confirmed may be lost in a move.
     for class in &mut shape.keys {
         if *class == KeyClass::Weak {
             *class = KeyClass::Strong;
@@ -151,8 +152,9 @@ fn draw_changes(shape: &RunShape, prng: &mut Prng) -> Changes {
             ],
         ));
     }
-    // What was written while the number of copies changed may be at fewer owners than a majority
-    // of the new number: each majority meets one, and a member that is replaced may be that one.
+    // A write from the time in which the number of copies changed may be at fewer owners than a
+    // majority of the new number. Each majority meets one owner with it, and a member that is
+    // replaced may be that one.
     let has_copies = kinds.contains(&OperatorDeed::Copies);
     if has_copies {
         kinds.retain(|deed| !matches!(deed, OperatorDeed::Wipe | OperatorDeed::Supersede));

@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A decider knows time and events from its arguments only.
 //!
-//! Not here: the real one (crate `node`), the world around it (`world.rs`).
+//! Not here: the real one (crate `node`), the world around it (`world/`).
 
 use dendra_node::forgetting::{Confirmed, HeldBack};
 use dendra_node::step::{Effect, Event, Now};
@@ -53,8 +53,8 @@ pub trait Decider {
     fn dropped_strays(&self) {}
 }
 
-/// A member that starts.
-pub struct Birth {
+/// A member that starts: all that its deciders are made with.
+pub struct DeciderSetup {
     /// Members and owners.
     pub layout: Arc<Layout>,
     /// The newest durable epoch, for all its loops.
@@ -77,9 +77,9 @@ pub struct Birth {
     pub load_bytes_per_second: u64,
     /// How long the old owner of a position may be away before others are asked.
     pub load_patience_us: u64,
-    /// For what is drawn inside.
+    /// The seed of the draws inside.
     pub seed: u64,
 }
 
 /// Makes the deciders of a member's loops.
-pub type Midwife = fn(&Birth) -> Vec<Box<dyn Decider>>;
+pub type MakeDeciders = fn(&DeciderSetup) -> Vec<Box<dyn Decider>>;

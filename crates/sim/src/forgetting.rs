@@ -1,5 +1,5 @@
-//! What a seed means for a cluster whose horizons rise: keys that are used for a while and then no
-//! more, and quiet between the operations.
+//! The plan of a seed for a cluster with rising horizons. Keys are used for a while and then no
+//! more, and there is quiet between the operations.
 //!
 //! ```text
 //! key      0 0 1 0 1 ··· 1 2 1 2 2 ······· 3 2 3 ··· 4 3 …    bursts, quiet, and hardly a key twice
@@ -9,11 +9,11 @@
 //!
 //! Invariants
 //! 1. It is a plan of its own for each seed, drawn from streams of its own.
-//! 2. Bytes are damaged only where no member is replaced and each record has all its copies: one
+//! 2. Bytes are damaged only where no member is replaced and each record has all its copies. So one
 //!    copy of a record is lost at a time.
 //!
-//! A second plan is of records with more copies than the replication factor: keys that are written
-//! to more owners in a cluster of fixed members, or a factor that changes once, among joins and
+//! A second plan has records with more copies than the replication factor. Either keys are written
+//! to more owners in a cluster of fixed members, or the factor changes once, among joins and
 //! leaves.
 //!
 //! Not here: when horizons rise (crate `node`, `steward/rising.rs`).
@@ -22,13 +22,13 @@
 use crate::changes::{Changes, OperatorDeed, PlannedDeed};
 use crate::changing::{FOR_EVER_US, draw_clocks, draw_deed};
 use crate::plan::{
-    Fault, FaultKind, KeyClass, Planned, PlannedBase, PlannedKind, RunPlan, RunShape,
+    Fault, FaultKind, KeyClass, PlannedCondition, PlannedKind, PlannedOp, RunPlan, RunShape,
     draw_failing_reads, draw_faults, draw_scans, pick, skewed,
 };
 use dendra_base::Prng;
 
 impl RunPlan {
-    /// What `seed` means for a cluster whose horizons rise.
+    /// The plan of `seed` for a cluster with rising horizons.
     pub fn draw_forgetting(seed: u64) -> RunPlan {
         let stream = |name: &str| Prng::named(seed, &format!("forgetting: {name}"));
         let mut shape = draw_shape(&mut stream("shape"));
@@ -41,7 +41,7 @@ impl RunPlan {
         let rot = draw_rot(&shape, &mut stream("rot under horizons"));
         if may_rot && !rot.is_empty() {
             faults.extend(rot);
-            // A delete stays above what it hides until its horizon has risen.
+            // A delete stays above the record that it hides until its horizon has risen.
             shape.level0_tables = Some(8);
         }
         faults.retain(|fault| match fault.kind {
@@ -119,7 +119,7 @@ fn draw_factor(shape: &RunShape, prng: &mut Prng) -> Vec<PlannedDeed> {
 
 /// Most keys are written, read and deleted with any number of copies up to all members, by any
 /// number of answers.
-fn draw_wide(shape: &mut RunShape, clients: &mut [Vec<Planned>], prng: &mut Prng) {
+fn draw_wide(shape: &mut RunShape, clients: &mut [Vec<PlannedOp>], prng: &mut Prng) {
     for class in &mut shape.keys {
         if *class == KeyClass::Strong && prng.chance(3, 4) {
             *class = KeyClass::Weak;
@@ -132,7 +132,7 @@ fn draw_wide(shape: &mut RunShape, clients: &mut [Vec<Planned>], prng: &mut Prng
             } else {
                 1 + prng.below(shape.members as u64)
             };
-            planned.base = PlannedBase::Any;
+            planned.base = PlannedCondition::Any;
             planned.quorum = Some((1 + prng.below(from) as u8, from as u8));
         }
     }
@@ -163,7 +163,7 @@ fn draw_shape(prng: &mut Prng) -> RunShape {
 
 /// In every second run some keys are written and deleted with fewer copies, by fewer answers. One
 /// that is lost may have been the only one.
-fn draw_weak(shape: &mut RunShape, clients: &mut [Vec<Planned>], prng: &mut Prng) {
+fn draw_weak(shape: &mut RunShape, clients: &mut [Vec<PlannedOp>], prng: &mut Prng) {
     if prng.chance(1, 2) {
         return;
     }
@@ -175,7 +175,7 @@ fn draw_weak(shape: &mut RunShape, clients: &mut [Vec<Planned>], prng: &mut Prng
     for planned in clients.iter_mut().flatten() {
         if shape.keys[planned.key] == KeyClass::Weak {
             let from = 1 + prng.below(shape.copies as u64) as u8;
-            planned.base = PlannedBase::Any;
+            planned.base = PlannedCondition::Any;
             planned.quorum = Some((1 + prng.below(u64::from(from)) as u8, from));
         }
     }
@@ -230,7 +230,7 @@ fn draw_changes(shape: &RunShape, prng: &mut Prng) -> Changes {
 }
 
 /// Bursts of operations on the keys of their time.
-fn draw_clients(shape: &RunShape, prng: &mut Prng) -> Vec<Vec<Planned>> {
+fn draw_clients(shape: &RunShape, prng: &mut Prng) -> Vec<Vec<PlannedOp>> {
     let clients = 2 + prng.below(3);
     let is_loyal = prng.chance(1, 2);
     let delete = 1 + prng.below(3);
@@ -265,7 +265,7 @@ fn draw_operation(
     delete: u64,
     think_us: u64,
     prng: &mut Prng,
-) -> Planned {
+) -> PlannedOp {
     let class = shape.keys[key];
     let kind = match prng.below(8 + delete) {
         0..3 => PlannedKind::Get,
@@ -276,23 +276,23 @@ fn draw_operation(
         KeyClass::Strong => pick(
             prng,
             &[
-                PlannedBase::Any,
-                PlannedBase::Any,
-                PlannedBase::Absent,
-                PlannedBase::Absent,
-                PlannedBase::MatchesLast,
-                PlannedBase::MatchesLast,
-                PlannedBase::Present,
+                PlannedCondition::Any,
+                PlannedCondition::Any,
+                PlannedCondition::Absent,
+                PlannedCondition::Absent,
+                PlannedCondition::MatchesLast,
+                PlannedCondition::MatchesLast,
+                PlannedCondition::Present,
             ],
         ),
-        KeyClass::Fleeting | KeyClass::Weak => PlannedBase::Any,
+        KeyClass::Fleeting | KeyClass::Weak => PlannedCondition::Any,
     };
     let timeout_us = if prng.chance(1, 4) {
         5_000_000
     } else {
         shape.timeout_us
     };
-    Planned {
+    PlannedOp {
         key,
         kind,
         base,

@@ -8,10 +8,10 @@
 //!
 //! Invariants
 //! 1. A value is written by one operation only and carries its number: bytes name their writer.
-//! 2. `ended_us` is when the client was told; an operation whose member crashed has `Unknown` and
-//!    the time of the crash.
+//! 2. `ended_us` is when the client was told. If the member crashed, the operation has `Unknown`
+//!    and the time of the crash.
 //!
-//! Not here: how values become bytes (`client.rs`), the rules (`check/`).
+//! Not here: how values become bytes (`world/names.rs`), the rules (`check/`).
 
 use bytes::Bytes;
 use dendra_base::Version;
@@ -21,7 +21,7 @@ pub type ValueId = u32;
 
 /// A value that a client saw, and the version by which conditions name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenValue {
     /// As in the `ETag`.
     pub version: Version,
     /// The value that was read or written under it.
@@ -30,7 +30,7 @@ pub struct Seen {
 
 /// The condition of a write, in the words of a client that saw values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Base {
+pub enum SeenCondition {
     /// None.
     Any,
     /// There is a value.
@@ -38,9 +38,9 @@ pub enum Base {
     /// There is none.
     Absent,
     /// The value is this one.
-    Matches(Seen),
+    Matches(SeenValue),
     /// The value is not this one.
-    Differs(Seen),
+    Differs(SeenValue),
 }
 
 /// The wish of a client.
@@ -53,12 +53,12 @@ pub enum Wish {
         /// Which.
         value: ValueId,
         /// The condition.
-        base: Base,
+        base: SeenCondition,
     },
     /// That there be no value.
     Delete {
         /// The condition.
-        base: Base,
+        base: SeenCondition,
     },
 }
 
@@ -72,9 +72,9 @@ impl Wish {
     }
 
     /// The condition; a read has none.
-    pub fn base(&self) -> Base {
+    pub fn base(&self) -> SeenCondition {
         match self {
-            Wish::Get => Base::Any,
+            Wish::Get => SeenCondition::Any,
             Wish::Put { base, .. } | Wish::Delete { base } => *base,
         }
     }
@@ -89,7 +89,7 @@ impl Wish {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientEnd {
     /// A value.
-    Found(Seen),
+    Found(SeenValue),
     /// There is none; the tombstone's version, if one was told.
     Missing(Option<Version>),
     /// Stored or deleted.
@@ -119,7 +119,7 @@ pub enum Promise {
 pub struct ClientOp {
     /// Its number, from 1; a put's value has the same.
     pub number: u32,
-    /// Whose.
+    /// The client.
     pub client: usize,
     /// Which key, by number.
     pub key: usize,
@@ -159,7 +159,7 @@ pub struct ScanPage {
     /// When it was shown.
     pub shown_us: u64,
     /// Keys and their values, in the order in which they were shown.
-    pub records: Vec<(usize, Seen)>,
+    pub records: Vec<(usize, SeenValue)>,
     /// The rest behind it; `None` = nothing.
     pub rest: Option<(Bytes, Option<Bytes>)>,
     /// `false`: too few members answered.

@@ -11,12 +11,12 @@
 /// will not end.
 pub const LINEAR_STATES_MAX: u64 = 400_000;
 
-/// Keys of a thousand whose search may end at [`LINEAR_STATES_MAX`]: more is a checker that looks
-/// away.
+/// The searches of so many keys of a thousand may end at [`LINEAR_STATES_MAX`]. With more undecided
+/// keys a run proves too little.
 pub const UNDECIDED_PERMILLE_MAX: u64 = 1;
 
 /// Messages and requests that wait for one slow loop. Beyond it a client is refused, as at the
-/// server's gate. A frame is lost, as with a link whose member does not read it.
+/// server's gate. A frame is lost, as on a link that its reader does not empty.
 pub const MAILBOX_LEN_MAX: usize = 16;
 
 /// A loop with so many in its mailbox tells the others that it is behind. So does a member with so
@@ -27,11 +27,11 @@ pub const BEHIND_LEN: usize = 6;
 /// one goes in circles.
 pub const HAPPENINGS_MAX: u64 = 2_000_000;
 
-/// What is added for each deed of an operator: a plan of a large cluster takes many epochs, and
-/// each member learns each of them.
+/// Further happenings for each deed of an operator: a plan of a large cluster takes many epochs,
+/// and each member learns each of them.
 pub const DEED_HAPPENINGS_MAX: u64 = 500_000;
 
-/// The same for each pair of members, where that is more: all of them ask each other for the time,
+/// The same for each pair of members, where that is more. All members ask each other for the time,
 /// and tell each other how far they are.
 pub const DEED_PAIR_HAPPENINGS: u64 = 600;
 

@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A machine is a folder; its number is never used again. A member has a number of the chain.
 //!
-//! Not here: what runs on a machine (`member.rs`), what happens to it (`world/town/`).
+//! Not here: the process on a machine (`member.rs`), the events of its life (`world/town/`).
 
 use crate::changes::Changes;
 use crate::plan::RunPlan;
@@ -15,7 +15,7 @@ use dendra_node::{Layout, Member as Listed};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a machine is to the cluster.
+/// The standing of a machine in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MachineStanding {
     /// A founder, or a process that was let in.

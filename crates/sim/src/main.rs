@@ -43,7 +43,7 @@ usage: dendra-sim [--seed N [--trace]] [--seeds N] [--minutes N] [--from N] [--t
 const PROGRESS: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
-struct Wanted {
+struct SeedOptions {
     seed: Option<u64>,
     is_traced: bool,
     seeds: Option<u64>,
@@ -57,8 +57,8 @@ struct Wanted {
     members: Option<u64>,
 }
 
-fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Wanted> {
-    let mut wanted = Wanted::default();
+fn parse(mut arguments: impl Iterator<Item = String>) -> Option<SeedOptions> {
+    let mut wanted = SeedOptions::default();
     while let Some(argument) = arguments.next() {
         let mut number = || arguments.next()?.parse().ok();
         match argument.as_str() {
@@ -102,7 +102,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One cluster whose horizons rise.
+/// One cluster with rising horizons.
 fn one_forgetting(world: SeedWorld, seed: u64, is_traced: bool) -> bool {
     let tracing = match is_traced {
         true => Tracing::Printed,
@@ -120,7 +120,7 @@ fn one_forgetting(world: SeedWorld, seed: u64, is_traced: bool) -> bool {
 }
 
 /// Clusters of one world, one after the other: every failure in a line.
-fn all_of(wanted: &Wanted, world: SeedWorld) -> bool {
+fn all_of(wanted: &SeedOptions, world: SeedWorld) -> bool {
     let (from, count) = (wanted.from.unwrap_or(0), wanted.seeds.unwrap_or(100));
     let (next, failed) = (AtomicU64::new(0), AtomicU64::new(0));
     let started = Instant::now();
@@ -212,7 +212,7 @@ fn one(seed: u64, is_traced: bool) -> bool {
     false
 }
 
-/// The seed's cluster whose members change, whether it is among those that run or not.
+/// The seed's cluster with members that change, also if the usual run of the seed has none.
 fn changing(seed: u64, tracing: Tracing) -> Option<Violation> {
     let plan = RunPlan::draw_changing(seed);
     println!("{:#?}\n{:#?}\n{:#?}", plan.shape, plan.changes, plan.faults);
@@ -256,7 +256,7 @@ fn fresh() -> u64 {
     since.map_or(0, |since| since.as_secs()) << 24
 }
 
-fn many(wanted: &Wanted) -> bool {
+fn many(wanted: &SeedOptions) -> bool {
     let from = wanted.from.unwrap_or_else(fresh);
     let count = wanted.seeds.unwrap_or(match wanted.minutes {
         Some(_) => u64::MAX - from,

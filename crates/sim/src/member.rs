@@ -10,7 +10,7 @@
 //!    was in flight survives or not.
 //! 2. The clocks are functions of the world's time: both run on while the member does not.
 //!
-//! Not here: messages, clients, faults (`world.rs`).
+//! Not here: messages, clients, faults (`world/`).
 
 use crate::decider::Decider;
 use crate::process_steward::ProcessSteward;
@@ -31,7 +31,7 @@ const WALL_MS: u64 = 1_767_225_600_000;
 const MONO_STEP_US: u64 = 7_777_777;
 
 /// The knowledge of a running member about itself and the others.
-pub(crate) struct Meets {
+pub(crate) struct MemberKnowledge {
     /// Its claim.
     pub(crate) claim: Peer,
     pub(crate) membership: Membership,
@@ -136,7 +136,7 @@ pub(crate) struct SimulatedMember {
     pub(crate) lanes: Vec<MemberLoop>,
     pub(crate) queue: Vec<PendingWrite>,
     pub(crate) in_flight: Vec<PendingWrite>,
-    /// Ceilings that wait for the next log write, and whose.
+    /// Ceilings that wait for the next log write: the loop that asked, and the value.
     pub(crate) covers: Vec<(usize, u64)>,
     pub(crate) covers_in_flight: Vec<(usize, u64)>,
     pub(crate) is_committing: bool,
@@ -159,8 +159,8 @@ pub(crate) struct SimulatedMember {
     /// The largest clock value of a version that it confirmed to another member, in all its lives.
     pub(crate) confirmed: u64,
     /// Its knowledge of itself and of the others, in runs with an image.
-    pub(crate) meets: Option<Meets>,
-    /// Its steward and what surrounds it, while it runs in a cluster whose members change.
+    pub(crate) knowledge: Option<MemberKnowledge>,
+    /// Its steward and the steward's events, while it runs in a cluster with members that change.
     pub(crate) home: Option<ProcessSteward>,
     /// Its store drops records of other members.
     pub(crate) is_dropping: bool,
@@ -193,7 +193,7 @@ impl SimulatedMember {
             ages: BTreeMap::new(),
             began_us: 0,
             confirmed: 0,
-            meets: None,
+            knowledge: None,
             home: None,
             is_dropping: false,
         }

@@ -1,7 +1,7 @@
-//! The steward of a process, and what waits for it.
+//! The steward of a process, and the events that wait for it.
 //!
 //! Invariants
-//! 1. What effects led to is told before what came meanwhile.
+//! 1. Events that its own effects led to come before all others.
 //!
 //! Not here: how its effects are carried out (`world/town/home.rs`).
 
@@ -14,7 +14,7 @@ use dendra_node::{Fence, Hlc, Layout, MemberIndex, Steward, Topology};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// The steward and what surrounds it.
+/// The steward, and the state around it that the server keeps in its home.
 pub(crate) struct ProcessSteward {
     pub(crate) steward: Steward,
     /// The newest durable epoch of the process.
@@ -24,9 +24,9 @@ pub(crate) struct ProcessSteward {
     pub(crate) hlc: Arc<Hlc>,
     pub(crate) origin: u32,
     pub(crate) places: PeerPlaces,
-    /// Removed members whose links were closed.
+    /// Removed members with links that were closed.
     pub(crate) closed: BTreeSet<MemberId>,
-    /// What effects led to: told before everything else.
+    /// Events that effects led to: the steward gets them before all others.
     pub(crate) follow_ups: VecDeque<StewardEvent>,
     pub(crate) events: VecDeque<StewardEvent>,
     pub(crate) effects: VecDeque<StewardEffect>,
@@ -75,7 +75,8 @@ impl ProcessSteward {
         self.layout.topology()
     }
 
-    /// The place of a member whose link is accepted: a removed one's is, until it is closed.
+    /// The place of a member, if its link is accepted. That of a removed one is, until it is
+    /// closed.
     pub(crate) fn accepts(&self, id: MemberId) -> Option<MemberIndex> {
         self.places.of(id).filter(|_| !self.closed.contains(&id))
     }

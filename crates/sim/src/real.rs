@@ -5,7 +5,7 @@
 //!
 //! Not here: decisions (crate `node`).
 
-use crate::decider::{Birth, Decider};
+use crate::decider::{Decider, DeciderSetup};
 use dendra_node::forgetting::{Confirmed, HeldBack};
 use dendra_node::step::{Effect, Event, Now};
 use dendra_node::{
@@ -20,13 +20,13 @@ const OPERATIONS_MAX: usize = 64;
 /// Longer than any operation of a plan, and than those that members begin themselves.
 const REPAIR_WAIT_US: u64 = 6_000_000;
 
-struct Real {
+struct RealNode {
     node: Node,
     hints: Arc<HintRoom>,
     comparisons: Arc<Comparisons>,
 }
 
-impl Decider for Real {
+impl Decider for RealNode {
     fn step(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
         self.node.step(now, event, effects);
     }
@@ -76,40 +76,40 @@ impl Decider for Real {
 }
 
 /// One node per loop.
-pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
-    let hints = Arc::new(HintRoom::new(birth.hint_bytes));
+pub fn nodes(setup: &DeciderSetup) -> Vec<Box<dyn Decider>> {
+    let hints = Arc::new(HintRoom::new(setup.hint_bytes));
     let comparisons = Arc::<Comparisons>::default();
     let foregrounds = Arc::<Foregrounds>::default();
     let walls = Arc::new(Walls::new(
-        birth.me,
-        usize::from(birth.layout.topology().live()),
+        setup.me,
+        usize::from(setup.layout.topology().live()),
     ));
     let node = |lane: usize| {
         Node::new(NodeConfig {
-            layout: Arc::clone(&birth.layout),
-            fence: Arc::clone(&birth.fence),
-            me: birth.me,
-            origin: birth.origin + lane as u32,
-            hlc: Arc::clone(&birth.hlc),
+            layout: Arc::clone(&setup.layout),
+            fence: Arc::clone(&setup.fence),
+            me: setup.me,
+            origin: setup.origin + lane as u32,
+            hlc: Arc::clone(&setup.hlc),
             walls: Arc::clone(&walls),
-            seed: birth.seed.wrapping_add(lane as u64),
+            seed: setup.seed.wrapping_add(lane as u64),
             operations_max: OPERATIONS_MAX,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
             hints: Arc::clone(&hints),
             is_keeper: lane == 0,
             is_watch: lane == 0,
-            load_bytes_per_second: birth.load_bytes_per_second,
-            load_patience_us: birth.load_patience_us,
+            load_bytes_per_second: setup.load_bytes_per_second,
+            load_patience_us: setup.load_patience_us,
             comparisons: Arc::clone(&comparisons),
             foregrounds: Arc::clone(&foregrounds),
-            compare_bytes_per_second: birth.compare_bytes_per_second,
-            compare_pause_us: birth.compare_pause_us,
+            compare_bytes_per_second: setup.compare_bytes_per_second,
+            compare_pause_us: setup.compare_pause_us,
             repair_wait_us: REPAIR_WAIT_US,
         })
     };
-    (0..birth.lanes)
+    (0..setup.lanes)
         .map(|lane| {
-            let real = Real {
+            let real = RealNode {
                 node: node(lane),
                 hints: Arc::clone(&hints),
                 comparisons: Arc::clone(&comparisons),

@@ -42,7 +42,7 @@ pub enum SeedWorld {
 }
 
 impl SeedWorld {
-    /// What a seed means there.
+    /// The plan of a seed there.
     pub fn plan(self, seed: u64) -> RunPlan {
         match self {
             SeedWorld::Fixed => RunPlan::draw(seed),
@@ -53,13 +53,13 @@ impl SeedWorld {
     }
 }
 
-/// One of so many seeds runs a cluster whose members change, beside the others.
+/// One of so many seeds runs a cluster with members that change, too.
 pub const CHANGING_SEEDS: u64 = 2;
 
 /// Runs a plan on the real node.
 pub fn run_plan(plan: &RunPlan, bug: Option<ShellBug>, tracing: Tracing) -> RunReport {
     let setup = RunSetup {
-        midwife: nodes,
+        make_deciders: nodes,
         bug,
         tracing,
     };
@@ -100,7 +100,7 @@ pub fn run_membership(seed: u64, tracing: Tracing) -> Option<Violation> {
 
 /// The result of one seed.
 #[derive(Debug)]
-pub struct Ran {
+pub struct SeedResult {
     /// The rule that it broke, if any.
     pub failure: Option<FailingSeed>,
     /// How thoroughly that was looked for.
@@ -108,7 +108,7 @@ pub struct Ran {
 }
 
 /// Runs one seed.
-pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> Ran {
+pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> SeedResult {
     let plan = RunPlan::draw(seed);
     let report = run_plan(&plan, bug, Tracing::Off);
     let mut searches = report.searches;
@@ -119,7 +119,7 @@ pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> Ran {
         violation,
         world: SeedWorld::Fixed,
     });
-    // Bugs of the shell are those of the world whose members stay.
+    // Bugs of the shell are planted in the world of fixed members alone.
     let failure = failure.or_else(|| {
         let is_next = seed.is_multiple_of(CHANGING_SEEDS) && bug.is_none();
         let report =
@@ -133,7 +133,7 @@ pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> Ran {
             world,
         })
     });
-    Ran { failure, searches }
+    SeedResult { failure, searches }
 }
 
 /// Makes the plan of a failed seed small.

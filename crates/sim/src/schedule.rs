@@ -4,7 +4,7 @@
 //! 1. Two happenings of one moment come in the order in which they were put in: no run depends on
 //!    an address or a hash.
 //!
-//! Not here: the effects of a happening (`world.rs`).
+//! Not here: the effects of a happening (`world/`).
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

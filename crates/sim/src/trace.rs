@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A line is a function of the run alone: no address, no wall clock, no order of a hash map.
 //!
-//! Not here: which events are worth a line (`world.rs`).
+//! Not here: which events are worth a line (`world/`).
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 

@@ -7,9 +7,11 @@
 use bytes::Bytes;
 use dendra_base::{Prng, Version};
 use dendra_sim::check::linear::{PendingRule, SearchVerdict, key_verdict};
-use dendra_sim::check::store::{Copy, check_convergence, check_key};
+use dendra_sim::check::store::{OwnerCopy, check_convergence, check_key};
 use dendra_sim::check::{Disks, Rule, linear, scans, versions};
-use dendra_sim::history::{Base, ClientEnd, ClientOp, ClientScan, Promise, ScanPage, Seen, Wish};
+use dendra_sim::history::{
+    ClientEnd, ClientOp, ClientScan, Promise, ScanPage, SeenCondition, SeenValue, Wish,
+};
 
 fn version(hlc: u64) -> Version {
     Version {
@@ -43,7 +45,7 @@ fn put(number: u32, begun: u64, ended: u64, end: ClientEnd) -> ClientOp {
         number,
         Wish::Put {
             value: number,
-            base: Base::Any,
+            base: SeenCondition::Any,
         },
         begun,
         ended,
@@ -51,12 +53,12 @@ fn put(number: u32, begun: u64, ended: u64, end: ClientEnd) -> ClientOp {
     )
 }
 
-fn swap(number: u32, base: Seen, begun: u64, ended: u64, end: ClientEnd) -> ClientOp {
+fn swap(number: u32, base: SeenValue, begun: u64, ended: u64, end: ClientEnd) -> ClientOp {
     op(
         number,
         Wish::Put {
             value: number,
-            base: Base::Matches(base),
+            base: SeenCondition::Matches(base),
         },
         begun,
         ended,
@@ -65,7 +67,15 @@ fn swap(number: u32, base: Seen, begun: u64, ended: u64, end: ClientEnd) -> Clie
 }
 
 fn delete(number: u32, begun: u64, ended: u64, end: ClientEnd) -> ClientOp {
-    op(number, Wish::Delete { base: Base::Any }, begun, ended, end)
+    op(
+        number,
+        Wish::Delete {
+            base: SeenCondition::Any,
+        },
+        begun,
+        ended,
+        end,
+    )
 }
 
 fn get(number: u32, begun: u64, ended: u64, end: ClientEnd) -> ClientOp {
@@ -73,7 +83,7 @@ fn get(number: u32, begun: u64, ended: u64, end: ClientEnd) -> ClientOp {
 }
 
 fn found(hlc: u64, value: u32) -> ClientEnd {
-    ClientEnd::Found(Seen {
+    ClientEnd::Found(SeenValue {
         version: version(hlc),
         value,
     })
@@ -108,7 +118,7 @@ fn each_is_blamed(bad: Bad, by: impl Fn(&[ClientOp]) -> Option<Rule>) {
 
 #[test]
 fn what_may_happen_is_not_blamed() {
-    let seen = Seen {
+    let seen = SeenValue {
         version: version(1),
         value: 1,
     };
@@ -153,7 +163,7 @@ fn what_may_happen_is_not_blamed() {
                     Wish::Get,
                     4,
                     5,
-                    ClientEnd::Found(Seen {
+                    ClientEnd::Found(SeenValue {
                         version: version(1).successor(),
                         value: 2,
                     }),
@@ -201,7 +211,7 @@ fn what_may_happen_is_not_blamed() {
 
 #[test]
 fn the_black_box_blames_what_no_order_explains() {
-    let seen = Seen {
+    let seen = SeenValue {
         version: version(1),
         value: 1,
     };
@@ -283,7 +293,7 @@ fn the_black_box_blames_what_no_order_explains() {
 
 #[test]
 fn versions_that_contradict_are_blamed() {
-    let seen = Seen {
+    let seen = SeenValue {
         version: version(1),
         value: 1,
     };
@@ -362,7 +372,7 @@ fn key_name(key: usize) -> Bytes {
 fn page(records: &[(usize, u64, u32)], rest: Option<usize>) -> ScanPage {
     let seen = |(key, hlc, value): &(usize, u64, u32)| {
         let (version, value) = (version(*hlc), *value);
-        (*key, Seen { version, value })
+        (*key, SeenValue { version, value })
     };
     ScanPage {
         start: key_name(0),
@@ -483,13 +493,13 @@ fn scans_show_what_was_told_once_and_in_order() {
 
 #[test]
 fn stores_are_held_against_what_was_told() {
-    let at = |hlc, value| Copy::Cell(version(hlc), value);
+    let at = |hlc, value| OwnerCopy::Cell(version(hlc), value);
     let acknowledged = put(1, 0, 1, written(5));
     let ops = [&acknowledged];
     assert!(
         check_key(
             0,
-            &[at(5, Some(1)), Copy::Nothing, Copy::Nothing],
+            &[at(5, Some(1)), OwnerCopy::Nothing, OwnerCopy::Nothing],
             &ops,
             Disks::Whole
         )
@@ -498,7 +508,7 @@ fn stores_are_held_against_what_was_told() {
     assert!(
         check_key(
             0,
-            &[at(6, None), Copy::Nothing, Copy::Nothing],
+            &[at(6, None), OwnerCopy::Nothing, OwnerCopy::Nothing],
             &ops,
             Disks::Whole
         )
@@ -506,7 +516,7 @@ fn stores_are_held_against_what_was_told() {
     );
     let lost = check_key(
         0,
-        &[Copy::Gone, Copy::Nothing, Copy::Nothing],
+        &[OwnerCopy::Gone, OwnerCopy::Nothing, OwnerCopy::Nothing],
         &ops,
         Disks::Whole,
     );
@@ -518,7 +528,7 @@ fn stores_are_held_against_what_was_told() {
     assert!(
         check_key(
             0,
-            &[Copy::Gone, Copy::Damaged, Copy::Nothing],
+            &[OwnerCopy::Gone, OwnerCopy::Damaged, OwnerCopy::Nothing],
             &ops,
             Disks::Whole
         )
@@ -527,7 +537,7 @@ fn stores_are_held_against_what_was_told() {
     let refused = put(1, 0, 1, ClientEnd::NotApplied);
     let seen = check_key(
         0,
-        &[at(5, Some(1)), Copy::Nothing, Copy::Nothing],
+        &[at(5, Some(1)), OwnerCopy::Nothing, OwnerCopy::Nothing],
         &[&refused],
         Disks::Whole,
     );
@@ -546,9 +556,9 @@ fn stores_are_held_against_what_was_told() {
         check_key(0, &mended, &ops, Disks::Damaged)[0].rule,
         Rule::Lost
     );
-    assert!(check_convergence(0, &[at(5, Some(1)), Copy::Gone, at(5, Some(1))]).is_none());
-    assert!(check_convergence(0, &[at(5, Some(1)), Copy::Nothing]).is_some());
-    assert!(check_convergence(0, &[at(5, Some(1)), Copy::Damaged]).is_some());
+    assert!(check_convergence(0, &[at(5, Some(1)), OwnerCopy::Gone, at(5, Some(1))]).is_none());
+    assert!(check_convergence(0, &[at(5, Some(1)), OwnerCopy::Nothing]).is_some());
+    assert!(check_convergence(0, &[at(5, Some(1)), OwnerCopy::Damaged]).is_some());
 }
 
 /// What a drawn history is like.
@@ -586,12 +596,12 @@ fn drawn_history(prng: &mut Prng, drawn: &Drawn) -> Vec<ClientOp> {
             state
         };
         let end_of_read =
-            |shown: Option<Seen>| shown.map_or(ClientEnd::Missing(None), ClientEnd::Found);
-        let write = |state: &mut Option<Seen>, before: &mut Option<Seen>, next| {
+            |shown: Option<SeenValue>| shown.map_or(ClientEnd::Missing(None), ClientEnd::Found);
+        let write = |state: &mut Option<SeenValue>, before: &mut Option<SeenValue>, next| {
             *before = *state;
             *state = next;
         };
-        let next = Some(Seen {
+        let next = Some(SeenValue {
             version: now,
             value: number,
         });
@@ -654,7 +664,7 @@ fn has_order(
             .map(|(_, op)| *op)
             .collect();
         let holds = match op.wish.base() {
-            Base::Matches(seen) => state == Some(seen.value),
+            SeenCondition::Matches(seen) => state == Some(seen.value),
             _ => true,
         };
         let after = match op.end {
@@ -755,7 +765,7 @@ fn a_history_of_many_thousand_operations_is_decided() {
 
 /// The same history after another one.
 fn later(ops: &[ClientOp], by_us: u64, numbers: u32) -> Vec<ClientOp> {
-    let seen = |seen: Seen| Seen {
+    let seen = |seen: SeenValue| SeenValue {
         version: version(seen.version.hlc + u64::from(numbers)),
         value: seen.value + numbers,
     };
@@ -770,7 +780,7 @@ fn later(ops: &[ClientOp], by_us: u64, numbers: u32) -> Vec<ClientOp> {
             Wish::Put { value, base } => Wish::Put {
                 value: value + numbers,
                 base: match base {
-                    Base::Matches(known) => Base::Matches(seen(known)),
+                    SeenCondition::Matches(known) => SeenCondition::Matches(seen(known)),
                     other => other,
                 },
             },
@@ -801,7 +811,7 @@ fn an_unknown_write_that_only_a_refusal_shows_is_found_among_thousands() {
     for seed in 0..5 {
         let part = |seed| drawn_history(&mut Prng::new(seed), &drawn);
         let create = |number, end| {
-            let base = Base::Absent;
+            let base = SeenCondition::Absent;
             let value = number;
             op(number, Wish::Put { value, base }, 0, 0, end)
         };

@@ -7,7 +7,7 @@ use dendra_base::{CellRef, Guard, Key, Quorum, Version};
 use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome};
 use dendra_node::{Hlc, Known, Outcome, RefusedBy};
 use dendra_sim::check::Rule;
-use dendra_sim::decider::{Birth, Decider};
+use dendra_sim::decider::{Decider, DeciderSetup};
 use dendra_sim::plan::{KeyClass, RunPlan};
 use dendra_sim::planted::ShellBug;
 use dendra_sim::trace::Tracing;
@@ -30,15 +30,15 @@ struct Waiting {
 }
 
 impl OneCopy {
-    fn deliver(midwife: &Birth) -> Vec<Box<dyn Decider>> {
+    fn deliver(setup: &DeciderSetup) -> Vec<Box<dyn Decider>> {
         let lane = |lane: usize| {
             Box::new(OneCopy {
-                hlc: Arc::clone(&midwife.hlc),
-                origin: midwife.origin + lane as u32,
+                hlc: Arc::clone(&setup.hlc),
+                origin: setup.origin + lane as u32,
                 open: BTreeMap::new(),
             })
         };
-        (0..midwife.lanes)
+        (0..setup.lanes)
             .map(|index| lane(index) as Box<dyn Decider>)
             .collect()
     }
@@ -172,7 +172,7 @@ impl Decider for OneCopy {
             | Event::Asked { .. }
             | Event::Answered { .. }
             | Event::Link { .. }
-            | Event::Heard { .. }
+            | Event::Alive { .. }
             | Event::Paged { .. }
             | Event::Surveyed { .. }
             | Event::Layout { .. }
@@ -215,7 +215,7 @@ fn plans() -> impl Iterator<Item = RunPlan> {
 
 fn run_with(plan: &RunPlan, bug: Option<ShellBug>) -> RunReport {
     let setup = RunSetup {
-        midwife: OneCopy::deliver,
+        make_deciders: OneCopy::deliver,
         bug,
         tracing: Tracing::Hashed,
     };

@@ -69,7 +69,7 @@ impl DumbStore {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// HeldRecords that are there, expired ones too.
+    /// Records that are there, expired ones too.
     pub fn len(&self) -> usize {
         self.held().cells.len()
     }

@@ -105,7 +105,7 @@ pub enum WriteEnd {
     Refused(Option<Cell>),
 }
 
-/// HeldRecords of a range.
+/// Records of a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownPage {
     /// Live records.

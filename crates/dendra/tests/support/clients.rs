@@ -19,7 +19,7 @@ use super::http::{Answer, Client, PATIENCE};
 use dendra_base::{Prng, Version};
 use dendra_sim::check::linear::{PendingRule, SearchVerdict, key_verdict};
 use dendra_sim::check::{Disks, versions};
-use dendra_sim::history::{Base, ClientEnd, ClientOp, Promise, Seen, Wish};
+use dendra_sim::history::{ClientEnd, ClientOp, Promise, SeenCondition, SeenValue, Wish};
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -74,7 +74,7 @@ impl Load {
             || nodes.find_map(|(member, address)| Some((*member, Client::open(*address).ok()?)));
         let (mut member, mut client) = open().expect("a node listens");
         let mut prng = Prng::new(own as u64);
-        let mut seen: Vec<Option<Seen>> = vec![None; KEYS];
+        let mut seen: Vec<Option<SeenValue>> = vec![None; KEYS];
         while !self.is_over.load(Ordering::SeqCst) {
             let key = prng.below(KEYS as u64) as usize;
             let number = self.numbers.fetch_add(1, Ordering::SeqCst) + 1;
@@ -84,10 +84,12 @@ impl Load {
             };
             let wish = match prng.below(16) {
                 0..8 => Wish::Get,
-                8..12 => put(Base::Any),
-                12..14 => put(seen[key].map_or(Base::Present, Base::Matches)),
-                14 => put(Base::Absent),
-                _ => Wish::Delete { base: Base::Any },
+                8..12 => put(SeenCondition::Any),
+                12..14 => put(seen[key].map_or(SeenCondition::Present, SeenCondition::Matches)),
+                14 => put(SeenCondition::Absent),
+                _ => Wish::Delete {
+                    base: SeenCondition::Any,
+                },
             };
             let begun_us = self.now_us();
             let answer = self.ask(&mut client, key, wish);
@@ -110,7 +112,7 @@ impl Load {
             match end {
                 ClientEnd::Found(found) => seen[key] = Some(found),
                 ClientEnd::Written(version) => {
-                    seen[key] = wish.leaves().map(|value| Seen { version, value });
+                    seen[key] = wish.leaves().map(|value| SeenValue { version, value });
                 }
                 _ => {}
             }
@@ -138,11 +140,11 @@ impl Load {
     fn ask(&self, client: &mut Client, key: usize, wish: Wish) -> Option<Answer> {
         let deadline = format!("Dendra-Timeout-Ms: {}", self.timeout_ms);
         let condition = match wish.base() {
-            Base::Any => None,
-            Base::Present => Some("If-Match: *".to_owned()),
-            Base::Absent => Some("If-None-Match: *".to_owned()),
-            Base::Matches(seen) => Some(format!("If-Match: \"{}\"", seen.version)),
-            Base::Differs(_) => unreachable!("no write has this condition over HTTP"),
+            SeenCondition::Any => None,
+            SeenCondition::Present => Some("If-Match: *".to_owned()),
+            SeenCondition::Absent => Some("If-None-Match: *".to_owned()),
+            SeenCondition::Matches(seen) => Some(format!("If-Match: \"{}\"", seen.version)),
+            SeenCondition::Differs(_) => unreachable!("no write has this condition over HTTP"),
         };
         let headers: Vec<&str> = std::iter::once(deadline.as_str())
             .chain(condition.as_deref())
@@ -169,7 +171,7 @@ fn end_of(answer: &Answer, wish: Wish) -> ClientEnd {
         (200, Wish::Get) => {
             let text = String::from_utf8_lossy(&answer.body);
             let value = text.parse().expect("values are numbers");
-            ClientEnd::Found(Seen {
+            ClientEnd::Found(SeenValue {
                 version: version(),
                 value,
             })
@@ -253,7 +255,7 @@ pub(crate) fn under_foreign_load(
 /// A conditional write that was overtaken in its second phase by another write of its key may have happened or not, and
 /// says so at once: with members in trouble or without.
 fn is_undecided(op: &ClientOp) -> bool {
-    op.end == ClientEnd::Unknown && op.wish.base() != Base::Any
+    op.end == ClientEnd::Unknown && op.wish.base() != SeenCondition::Any
 }
 
 fn took_us(op: &ClientOp) -> u64 {

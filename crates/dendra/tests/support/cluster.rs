@@ -282,9 +282,7 @@ impl Cluster {
 
     /// SIGKILL.
     pub(crate) fn kill(&mut self, index: usize) {
-        let mut child = self.children[index].take().expect("it runs");
-        child.kill().expect("it is ours");
-        child.wait().expect("it is ours");
+        super::kill(self.children[index].take().expect("it runs"));
     }
 
     pub(crate) fn log_of(&self, index: usize) -> String {

@@ -113,16 +113,9 @@ pub(crate) fn finish(child: Child) -> Run {
     }
 }
 
-/// Sends a signal by its name, as a person would.
+/// Sends a signal to a child by its name, as a person would.
 pub(crate) fn signal(child: &Child, name: &str) {
-    let status = Command::new("kill")
-        .args([format!("-{name}"), child.id().to_string()])
-        .status()
-        .expect("kill is installed");
-    assert!(status.success(), "the child is gone already");
-    if name == "STOP" {
-        wait_until_stopped(child.id());
-    }
+    signal_process(child.id(), name);
 }
 
 /// A signal is delivered thread by thread: until the last one has stopped, the process may still answer a client.
@@ -146,13 +139,22 @@ pub(crate) fn kill_process(pid: u32) {
     signal_process(pid, "KILL");
 }
 
-/// Sends a signal: `HUP`, `KILL`.
+/// Sends a signal: `HUP`, `KILL`. Behind `STOP` the process has stopped.
 pub(crate) fn signal_process(pid: u32, name: &str) {
     let status = Command::new("kill")
         .args([format!("-{name}"), pid.to_string()])
         .status()
         .expect("kill is installed");
     assert!(status.success(), "the process is gone already");
+    if name == "STOP" {
+        wait_until_stopped(pid);
+    }
+}
+
+/// Ends a child as a power loss would, and waits for its end.
+pub(crate) fn kill(mut child: Child) {
+    child.kill().expect("it is ours");
+    child.wait().expect("it is ours");
 }
 
 /// One request as the scripted node saw it.

@@ -282,9 +282,7 @@ impl Town {
     }
 
     pub(crate) fn kill(&mut self, at: usize) {
-        let mut child = self.sites[at].child.take().expect("it runs");
-        child.kill().expect("it is ours");
-        child.wait().expect("it is ours");
+        super::kill(self.sites[at].child.take().expect("it runs"));
     }
 
     #[track_caller]

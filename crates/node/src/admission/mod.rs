@@ -20,8 +20,8 @@
 //! 3. No request waits for a gate: there is room, or a refusal.
 //! 4. The delay grows without a jump from nothing to its maximum: no cliff before the stop.
 //!
-//! Not here: waiting out a delay, status codes (crate `server`); how pressure is computed (crate
-//! `engine`); the queue of the store pool, which has its own bound.
+//! Not here: waiting out a delay, status codes, the bounded queue of the store pool (crate
+//! `server`); how pressure is computed (crate `engine`).
 //! See: docs/overload.md.
 
 use crate::limits::{
@@ -39,8 +39,8 @@ pub struct Gate {
     used: AtomicU64,
 }
 
-/// Room in a [`Gate`], given back when dropped. `G` is however the holder refers to the gate:
-/// `&Gate` or `Arc<Gate>`.
+/// Room in a [`Gate`], given back when dropped. `G` is the holder's reference to the gate: `&Gate`
+/// or `Arc<Gate>`.
 #[derive(Debug)]
 #[must_use = "a permit that is dropped gives its room back at once"]
 pub struct Permit<G: Deref<Target = Gate>> {
@@ -226,19 +226,19 @@ pub enum Class {
     Write,
 }
 
-/// The answer to a newcomer.
+/// The answer to a request that wants to enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
-    /// Come in.
+pub enum Admission {
+    /// It enters.
     Granted,
-    /// Come in after a pause.
+    /// It enters after a pause.
     Delayed {
         /// Microseconds, at most `DELAY_US_MAX`.
         us: u64,
     },
-    /// Stay out; nothing was changed.
+    /// It does not enter; nothing was changed.
     Refused {
-        /// Why, and when to come again.
+        /// Why, and when the client may try again.
         refusal: RefusedBy,
     },
 }
@@ -278,16 +278,16 @@ impl RefusedBy {
     }
 }
 
-/// May a newcomer of `class` come in under this pressure?
-pub fn admit(pressure: Pressure, class: Class) -> Entry {
+/// May a request of `class` enter under this pressure?
+pub fn admit(pressure: Pressure, class: Class) -> Admission {
     let delayed = match delay_us(pressure.level) {
-        0 => Entry::Granted,
-        us => Entry::Delayed { us },
+        0 => Admission::Granted,
+        us => Admission::Delayed { us },
     };
-    let refused = |refusal| Entry::Refused { refusal };
+    let refused = |refusal| Admission::Refused { refusal };
     match (class, pressure.stop) {
-        (Class::Read, _) => Entry::Granted,
-        (Class::Delete, Some(Stop::DiskFull)) => Entry::Granted,
+        (Class::Read, _) => Admission::Granted,
+        (Class::Delete, Some(Stop::DiskFull)) => Admission::Granted,
         (Class::Write, Some(Stop::DiskFull))
         | (Class::Write | Class::Delete, Some(Stop::DiskAndMemoryFull)) => {
             refused(RefusedBy::DiskFull)

@@ -128,7 +128,7 @@ fn reads_always_pass() {
         Some(Stop::DiskFull),
     ] {
         for level in [0.0, 0.9, 1.0, 7.0, f64::NAN] {
-            assert_eq!(admit(under(level, stop), Class::Read), Entry::Granted);
+            assert_eq!(admit(under(level, stop), Class::Read), Admission::Granted);
         }
     }
 }
@@ -136,7 +136,7 @@ fn reads_always_pass() {
 #[test]
 fn a_stop_refuses_writes_and_says_why() {
     let refused = |stop, class| match admit(under(1.0, Some(stop)), class) {
-        Entry::Refused { refusal } => Some(refusal),
+        Admission::Refused { refusal } => Some(refusal),
         _ => None,
     };
     assert_eq!(
@@ -157,30 +157,30 @@ fn a_stop_refuses_writes_and_says_why() {
 
 #[test]
 fn a_full_disk_lets_deletes_pass_at_once() {
-    let entry = admit(under(1.0, Some(Stop::DiskFull)), Class::Delete);
-    assert_eq!(entry, Entry::Granted);
+    let admission = admit(under(1.0, Some(Stop::DiskFull)), Class::Delete);
+    assert_eq!(admission, Admission::Granted);
 }
 
 #[test]
 fn a_full_disk_refuses_deletes_too_once_memory_is_full() {
     for class in [Class::Write, Class::Delete] {
-        let entry = admit(under(1.0, Some(Stop::DiskAndMemoryFull)), class);
+        let admission = admit(under(1.0, Some(Stop::DiskAndMemoryFull)), class);
         let refusal = RefusedBy::DiskFull;
-        assert_eq!(entry, Entry::Refused { refusal });
+        assert_eq!(admission, Admission::Refused { refusal });
     }
 }
 
 #[test]
 fn a_calm_engine_delays_nobody() {
     for class in [Class::Read, Class::Scan, Class::Delete, Class::Write] {
-        assert_eq!(admit(under(0.5, None), class), Entry::Granted);
+        assert_eq!(admit(under(0.5, None), class), Admission::Granted);
     }
-    assert_eq!(admit(under(-1.0, None), Class::Write), Entry::Granted);
+    assert_eq!(admit(under(-1.0, None), Class::Write), Admission::Granted);
 }
 
 #[test]
 fn the_longest_delay_is_bounded_whatever_the_level_says() {
-    let longest = Entry::Delayed { us: DELAY_US_MAX };
+    let longest = Admission::Delayed { us: DELAY_US_MAX };
     for level in [1.0, 50.0, f64::INFINITY, f64::NAN] {
         assert_eq!(admit(under(level, None), Class::Write), longest);
     }

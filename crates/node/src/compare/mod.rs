@@ -50,7 +50,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use survey::{SurveyRange, Surveyed};
-use walk::{CompareStage, CompareWalk, CompareWork, Part, again, everything};
+use walk::{CompareStage, CompareWalk, CompareWork, SpacePart, again, everything};
 
 /// See the module.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl Comparer {
         self.due_us = until_us.max(resting_us);
     }
 
-    /// So many bytes were read or moved: their time has to pass.
+    /// So many bytes were read or moved: pauses until the limit of bytes a second allows more.
     fn pay(&mut self, turn: &Turn<'_>, bytes: u64) {
         let pause_us = bytes.saturating_mul(1_000_000) / self.bytes_per_second.max(1);
         if pause_us > 0 {
@@ -241,7 +241,7 @@ impl Comparer {
                 now_ms: walk.now_ms,
             };
             let deadline_us = now_us + COMPARE_ASK_US;
-            desk.ask(turn, walk.peer, Purpose::Nobody, news, deadline_us);
+            desk.ask(turn, walk.peer, Purpose::Unneeded, news, deadline_us);
         }
         self.go_on(desk, turn);
     }
@@ -285,7 +285,8 @@ impl Comparer {
         }
     }
 
-    /// A question had no answer, or the own store was too busy: again after a while, a few times.
+    /// A question had no answer, or the own store was too busy. The walk tries again after
+    /// `COMPARE_BUSY_US`, at most `COMPARE_TRIES_MAX` times.
     fn is_busy(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         let Some(walk) = &mut self.walk else {
             return;
@@ -326,7 +327,7 @@ impl Comparer {
             Err(StoreFailure::Damaged) => {
                 under_way.leave_out(desk);
                 if let Some(start) = next {
-                    let part = Part { start, ..part };
+                    let part = SpacePart { start, ..part };
                     under_way.stack.push(CompareWork::Exchange { part });
                 }
                 self.go_on(desk, turn);
@@ -384,7 +385,7 @@ impl Comparer {
                 under_way.page(desk, turn, part, records, next);
                 self.pay(turn, moved);
             }
-            // No answer of a member that keeps to the protocol.
+            // No member that keeps to the protocol answers so.
             _ => self.end_walk(desk, turn, false),
         }
     }
@@ -464,7 +465,7 @@ impl Comparer {
         };
         let mut moved = 0;
         match (step, answer) {
-            // Or it had a newer one that came meanwhile: the answer does not tell.
+            // The peer took it, or had got a newer one meanwhile: the answer does not tell which.
             (RepairStep::Send { .. }, Answer::Written(_)) => {
                 walk.report.sent += 1;
                 desk.comparisons.add_sent(walk.peer);

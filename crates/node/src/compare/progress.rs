@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Of one peer.
+/// The comparisons with one peer.
 #[derive(Debug, Default)]
 struct PeerComparison {
     /// When the last full comparison ended, on the monotonic clock; 0 = there was none.
@@ -36,9 +36,9 @@ pub struct Comparisons {
     pub(super) moved: AtomicU64,
     pub(super) left_out: AtomicU64,
     pub(super) promises: AtomicU64,
-    /// The last epoch in which this member saw a value that no owner may know of; 0 = none.
+    /// The last epoch in which this member saw a stray; 0 = none.
     stray_epoch: AtomicU64,
-    /// The partitions of such values that this member is no owner of, as they were seen in this epoch.
+    /// An epoch, and the partitions in which strays were seen in it.
     foreign: Mutex<(u64, BTreeSet<Partition>)>,
 }
 
@@ -114,7 +114,7 @@ impl Comparisons {
         self.peers[peer.at()].full_epoch.load(Ordering::Relaxed) == epoch
     }
 
-    /// Values were seen here that no owner may know of.
+    /// A look at own copies has found these strays.
     pub(crate) fn note_strays(&self, strays: &Strays, epoch: u64) {
         if !strays.are_there() {
             return;
@@ -170,7 +170,7 @@ impl Comparisons {
 /// The findings and repairs of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompareReport {
-    /// With which member.
+    /// The member that was compared with.
     pub peer: MemberIndex,
     /// Records that the peer took.
     pub sent: u64,

@@ -9,7 +9,7 @@
 //! 1. The newer version wins, in both directions; the rule is the merge rule and no other.
 //! 2. A record goes to a member that holds none only if that member is an owner of it. It goes to each
 //!    member that holds an older one.
-//! 3. A record whose write may still be under way is left alone.
+//! 3. No repair of a record while its write may still be under way (`COMPARE_YOUNG_MS`).
 //!
 //! Not here: carrying it out (`compare/mod.rs`).
 //! See: docs/decisions/0001-one-merge-rule.md.

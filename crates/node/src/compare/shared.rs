@@ -7,8 +7,8 @@
 //!                                    d and e share it     -  -  -  -  -
 //! ```
 //!
-//! Two owners beyond the replication factor share nothing: a copy goes to such an owner from one of the
-//! first owners alone. Those know of the newest delete, once all members have compared.
+//! Two owners beyond the replication factor share nothing. Such an owner gets copies from the first
+//! owners alone: those know the newest delete, once all members have compared.
 //!
 //! Invariants
 //! 1. It is symmetric: of `a` and `b` it is the same as of `b` and `a`.
@@ -40,10 +40,10 @@ pub struct SharedRecords {
     /// Are records with more copies than the replication factor compared in full?
     has_more_copies: bool,
     horizons: Horizons,
-    /// By partition: at which number of copies the member that looks becomes an owner; 0 = at none,
-    /// empty = it is not known which of the two looks.
+    /// By partition: from how many copies on the member that looks is an owner; 0 = never. Empty
+    /// until `seen_by` told which of the two looks.
     own: Vec<u8>,
-    /// The same of the other one.
+    /// The same, of the other member.
     peer: Vec<u8>,
 }
 
@@ -68,7 +68,11 @@ pub(super) enum Stray {
 impl fmt::Debug for SharedRecords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shared = self.needed.iter().filter(|needed| **needed > 0).count();
-        write!(f, "Shared({shared} of {} partitions)", self.partitions)
+        write!(
+            f,
+            "SharedRecords({shared} of {} partitions)",
+            self.partitions
+        )
     }
 }
 
@@ -107,8 +111,8 @@ impl SharedRecords {
         }
     }
 
-    /// The same, where `looks` is the one of the two that looks at its copies, and `peer` the other one.
-    /// Only horizons ask for it: before a cluster knows them no record pays for the answer.
+    /// The same, where `looks` is the member that looks at its copies, and `peer` the other one. Only
+    /// horizons need it: before a cluster knows them no record pays for the answer.
     pub(crate) fn seen_by(
         mut self,
         layout: &Layout,
@@ -127,10 +131,10 @@ impl SharedRecords {
         self
     }
 
-    /// Does the member that looks hold this value as none of the owners that confirm horizons? It may
-    /// stand under a delete that they hold and this member does not.
+    /// Is the value a stray: does the member that looks hold it without being one of the owners that
+    /// confirm horizons? They may hold a delete above it, and this member does not.
     ///
-    /// Where more copies are compared it does not, if the record has enough copies for this member.
+    /// Where more copies are compared it is none, if the record has enough copies for this member.
     pub(super) fn stray(&self, raw_key: &[u8], cell: &CellRef<'_>, now_ms: u64) -> Option<Stray> {
         if self.own.is_empty() || !cell.is_live(now_ms) {
             return None;
@@ -150,10 +154,12 @@ impl SharedRecords {
         self.has_more_copies && own.is_some_and(|own| *own > self.replicas)
     }
 
-    /// How a newer record comes to a member that holds an older one, of `older` copies. If that member is
-    /// no owner of the newer one, it gets as many copies as the older one has: then both are compared
-    /// with the same members from now on. A delete that has too few copies to be forgotten as yet is as
-    /// young as `clock` then: the owners that have not compared it must not meet it as an old one.
+    /// The form in which a newer record comes to a member that holds an older one, of `older` copies.
+    /// If that member is no owner of the newer one, the newer one is given as many copies. From then
+    /// on both are compared with the same members.
+    ///
+    /// A delete that had too few copies to be forgotten gets `clock` as its age. Owners that have
+    /// not compared it must not take it for an old one.
     pub(super) fn over(
         &self,
         newer: Cell,

@@ -46,7 +46,7 @@ pub struct Survey {
     pub start: Key,
     /// Stored key, exclusive; `None` = to the end of the space.
     pub end: Option<Key>,
-    /// Whose records.
+    /// The records to look at: those that the two members share.
     pub shared: Arc<SharedRecords>,
     /// The salt of fingerprints, and the time by which values end.
     pub now_ms: u64,
@@ -80,13 +80,14 @@ pub struct Surveyed {
     pub strays: Strays,
 }
 
-/// Values that a member holds and that it is no owner of: they may stand under a delete that it never
-/// gets.
+/// Values that a member holds and is no owner of. A delete above them may exist that this member
+/// never gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Strays {
-    /// Has it some with more copies than the replication factor, in a cluster that does not compare them?
+    /// Are there some with more copies than the replication factor, in a cluster that does not
+    /// compare them?
     pub has_wanted: bool,
-    /// The partitions of the others.
+    /// The partitions of all others.
     pub foreign: BTreeSet<Partition>,
 }
 
@@ -101,7 +102,7 @@ impl Strays {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surveying {
     /// With the next record.
-    Goes,
+    Continues,
     /// It has seen enough.
     Enough,
 }
@@ -194,7 +195,7 @@ impl Surveyor<'_> {
                 return self.end();
             }
         }
-        Surveying::Goes
+        Surveying::Continues
     }
 
     /// The scan is over: of the whole part, or because the look had seen enough.
@@ -246,7 +247,8 @@ impl Surveyor<'_> {
         });
     }
 
-    /// Is it no record that one of the two may have purged? Notes strays on the way.
+    /// Does the record count? Not if one of the two members may have purged it. Notes strays on the
+    /// way.
     fn wants(&mut self, raw: &[u8], cell: &CellRef<'_>) -> bool {
         let (shared, now_ms) = (&self.look.shared, self.look.now_ms);
         if self.space == Space::Protocol.byte() {
@@ -271,8 +273,8 @@ impl Surveyor<'_> {
         if !self.wants(raw, &cell) {
             return true;
         }
-        let mut what = [0; 26];
-        what[24..].copy_from_slice(&(raw.len() as u16).to_le_bytes());
+        let mut entry = [0; 26];
+        entry[24..].copy_from_slice(&(raw.len() as u16).to_le_bytes());
         if self.space == Space::Protocol.byte() {
             if !self.look.shared.has_promise(raw) {
                 return true;
@@ -280,22 +282,22 @@ impl Surveyor<'_> {
             let Some(record) = Record::decode(cell.value) else {
                 return false;
             };
-            what[..8].copy_from_slice(&record.promised.hlc.to_be_bytes());
-            what[8..12].copy_from_slice(&record.promised.origin.to_be_bytes());
+            entry[..8].copy_from_slice(&record.promised.hlc.to_be_bytes());
+            entry[8..12].copy_from_slice(&record.promised.origin.to_be_bytes());
         } else {
             if !self.look.shared.has(raw, cell.copies) {
                 return true;
             }
             let id = cell.id();
-            what[..16].copy_from_slice(&id.version.to_bytes());
+            entry[..16].copy_from_slice(&id.version.to_bytes());
             // An expired value counts like a tombstone.
             let digest = match cell.is_live(self.look.now_ms) {
                 true => id.digest,
                 false => 0,
             };
-            what[16..24].copy_from_slice(&digest.to_be_bytes());
+            entry[16..24].copy_from_slice(&digest.to_be_bytes());
         }
-        self.hasher.write(&what);
+        self.hasher.write(&entry);
         self.hasher.write(raw);
         self.records += 1;
         true

@@ -38,27 +38,27 @@ use std::sync::atomic::Ordering;
 
 /// A part of a space: raw keys, the end exclusive; `None` = to the end of the space.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct SpacePart {
     pub(super) start: Bytes,
     pub(super) end: Option<Bytes>,
 }
 
-impl Part {
+impl SpacePart {
     /// Is there something from `start` on?
     pub(super) fn has_behind(&self, start: &Bytes) -> bool {
         self.end.as_ref().is_none_or(|end| start < end)
     }
 }
 
-/// Something to do, on the stack of a walk.
+/// An entry of a walk's stack.
 #[derive(Clone, Debug)]
 pub(super) enum CompareWork {
     /// Compare it in ranges of so many records.
-    Span { part: Part, grain: u32 },
+    Span { part: SpacePart, grain: u32 },
     /// Its records differ.
-    Exchange { part: Part },
+    Exchange { part: SpacePart },
     /// The own copies cannot be read here.
-    Hop { part: Part },
+    Hop { part: SpacePart },
 }
 
 /// The question, or the order to the own store, that is under way.
@@ -67,26 +67,26 @@ pub(super) enum CompareStage {
     Idle,
     /// The own store looks.
     Looking {
-        part: Part,
+        part: SpacePart,
         grain: u32,
     },
     /// The peer compares.
     Comparing {
-        part: Part,
+        part: SpacePart,
         grain: u32,
         ranges: Vec<SurveyRange>,
     },
     /// The peer lists its records where this member cannot read.
     Hopping {
-        part: Part,
+        part: SpacePart,
     },
     /// The peer lists.
     Listing {
-        part: Part,
+        part: SpacePart,
     },
     /// The own store reads the same part.
     Paging {
-        part: Part,
+        part: SpacePart,
         listed: Vec<(Bytes, Cell)>,
         next: Option<Bytes>,
     },
@@ -109,7 +109,7 @@ pub(super) struct CompareWalk {
     pub(super) began_us: u64,
     pub(super) stack: Vec<CompareWork>,
     pub(super) stage: CompareStage,
-    /// Answers in a row that the peer or the own store was too busy for.
+    /// How often in a row the peer, or the own store, was too busy to answer.
     pub(super) busy: u32,
     pub(super) report: CompareReport,
 }
@@ -124,7 +124,7 @@ impl CompareWalk {
         let Some(start) = start else {
             return;
         };
-        let part = Part { start, end };
+        let part = SpacePart { start, end };
         if part.has_behind(&part.start) {
             self.stack.push(CompareWork::Span { part, grain });
         }
@@ -187,7 +187,7 @@ impl CompareWalk {
         desk.ask(turn, self.peer, purpose, ask, deadline_us);
     }
 
-    pub(super) fn list(&self, desk: &mut Desk, turn: &mut Turn<'_>, part: &Part) {
+    pub(super) fn list(&self, desk: &mut Desk, turn: &mut Turn<'_>, part: &SpacePart) {
         let ask = Ask::List {
             space: self.space,
             start: part.start.clone(),
@@ -202,7 +202,7 @@ impl CompareWalk {
         &mut self,
         desk: &mut Desk,
         turn: &mut Turn<'_>,
-        part: Part,
+        part: SpacePart,
         grain: u32,
         ranges: Vec<SurveyRange>,
     ) {
@@ -231,7 +231,7 @@ impl CompareWalk {
     /// The peer has compared the first `looked` ranges of a part.
     pub(super) fn compared(
         &mut self,
-        part: Part,
+        part: SpacePart,
         grain: u32,
         ranges: &[SurveyRange],
         looked: usize,
@@ -246,7 +246,7 @@ impl CompareWalk {
         };
         for at in differing.iter().rev().map(|at| usize::from(*at)) {
             let range = &ranges[at];
-            let whole = Part {
+            let whole = SpacePart {
                 start: start_of(at),
                 end: range.end.clone(),
             };
@@ -272,7 +272,7 @@ impl CompareWalk {
         &mut self,
         desk: &mut Desk,
         turn: &mut Turn<'_>,
-        part: Part,
+        part: SpacePart,
         listed: Vec<(Bytes, Cell)>,
         next: Option<Bytes>,
     ) {
@@ -295,7 +295,7 @@ impl CompareWalk {
         &mut self,
         desk: &mut Desk,
         turn: &Turn<'_>,
-        part: Part,
+        part: SpacePart,
         cells: Vec<(Key, Cell)>,
         own_next: Option<Bytes>,
         mut listed: Vec<(Bytes, Cell)>,
@@ -332,7 +332,7 @@ impl CompareWalk {
             _ => true,
         });
         if let Some(start) = reach.filter(|reach| part.has_behind(reach)) {
-            let part = Part { start, ..part };
+            let part = SpacePart { start, ..part };
             self.stack.push(CompareWork::Exchange { part });
         }
         steps.reverse();
@@ -457,12 +457,12 @@ impl CompareWalk {
 pub(super) fn everything() -> CompareWork {
     let (start, end) = (Bytes::new(), None);
     CompareWork::Span {
-        part: Part { start, end },
+        part: SpacePart { start, end },
         grain: COMPARE_GRAIN,
     }
 }
 
-/// The work whose question had no answer.
+/// The work of a stage that got no answer: it is to be done again.
 pub(super) fn again(stage: CompareStage) -> Option<CompareWork> {
     match stage {
         CompareStage::Looking { part, grain } | CompareStage::Comparing { part, grain, .. } => {

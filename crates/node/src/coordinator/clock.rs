@@ -359,7 +359,7 @@ impl Op {
         let hlc = match &self.intent {
             Intent::Get(_) => 0,
             Intent::Write(cell) => cell.version.hlc,
-            Intent::Change(proposer) => proposer.ballot.hlc,
+            Intent::Conditional(proposer) => proposer.ballot.hlc,
         };
         if !desk.hlc.is_covered(hlc) {
             desk.uncovered.push(self.id);
@@ -375,7 +375,7 @@ impl Op {
                 let cell = cell.clone();
                 self.write_plain(desk, turn, cell, &before)
             }
-            Intent::Change(_) => self.send_prepare(desk, turn),
+            Intent::Conditional(_) => self.send_prepare(desk, turn),
         }
     }
 }

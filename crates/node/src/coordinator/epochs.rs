@@ -15,7 +15,7 @@
 //! 2. A plain write keeps its version in every epoch, a conditional one its proposal.
 //! 3. A round has the owners of one epoch: when they change, the next round begins.
 //!
-//! Not here: the answers of an owner (`replica.rs`), layouts (`layout.rs`).
+//! Not here: the answers of an owner (`replica/`), layouts (`layout.rs`).
 //! See: docs/protocol.md, "Changes of members".
 
 use super::half::{Half, TWIN_PLACE};
@@ -223,7 +223,7 @@ impl Op {
     fn read_anew(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Stage {
         match self.intent {
             Intent::Get(breadth) => self.begin_read(desk, turn, breadth),
-            Intent::Write(_) | Intent::Change(_) => Stage::Waiting(WaitFor::Begin),
+            Intent::Write(_) | Intent::Conditional(_) => Stage::Waiting(WaitFor::Begin),
         }
     }
 

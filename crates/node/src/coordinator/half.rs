@@ -1,4 +1,5 @@
-//! The nouns of a position that moves, whose two owners are asked.
+//! A position that moves has two owners, and both are asked. Here is the name of the new one in
+//! questions, and the answer of the one that came first.
 //!
 //! Invariants
 //! 1. A half is of the round under way: the next question to the position forgets it.
@@ -11,7 +12,7 @@ use dendra_base::peer::{Answer, Ask};
 /// Names the new owner of the position that moves in a question's purpose: no place is as large.
 pub(crate) const TWIN_PLACE: u8 = MEMBERS_MAX as u8;
 
-/// The answer of one of two owners.
+/// The answer of one of the two owners, until the other one has answered, too.
 #[derive(Debug)]
 pub(crate) struct Half {
     /// Of the new owner?

@@ -12,8 +12,8 @@
 //! Invariants
 //! 1. An operation waits only while nothing of its own that changes the key has left. So it may
 //!    begin anew, and is applied at most once.
-//! 2. An owner that is asked again is asked the same: the cell under its one version, the ballot or
-//!    the proposal under the operation's own ballot.
+//! 2. An owner that is asked again gets the same question. A cell keeps its version, a ballot and a
+//!    proposal keep the operation's own ballot.
 //! 3. A wait ends at the deadline, or `LINK_GRACE_US` behind the last news of a missing owner.
 //!
 //! Not here: which owners are expected back (`health.rs`).
@@ -31,11 +31,11 @@ use dendra_base::Known;
 use dendra_base::peer::Ask;
 
 impl Op {
-    /// Owners that have to answer the whole operation.
+    /// How many owners have to answer, in the round of the operation that needs the most.
     fn owners_needed(&self) -> u8 {
         match self.intent {
             Intent::Get(_) | Intent::Write(_) => self.quorum.ack(),
-            Intent::Change(_) => self.quorum.ack().max(self.majority()),
+            Intent::Conditional(_) => self.quorum.ack().max(self.majority()),
         }
     }
 
@@ -47,7 +47,7 @@ impl Op {
         if full.is_empty() {
             return desk.health.links(owners, needed, now_us);
         }
-        let others = self.everybody().without(full);
+        let others = self.all_places().without(full);
         let others: Vec<MemberIndex> = others.iter().map(|at| owners[usize::from(at)]).collect();
         desk.health.links(&others, needed, now_us)
     }
@@ -91,7 +91,7 @@ impl Op {
 
     /// Should this operation ask `member` now that its link is back? It should if it waits for
     /// links, or asked that member in vain in the round under way.
-    pub(crate) fn goes_without(&self, desk: &Desk, member: MemberIndex) -> bool {
+    pub(crate) fn should_ask(&self, desk: &Desk, member: MemberIndex) -> bool {
         let Some(place) = self.place_or_twin_of(desk, member) else {
             return false;
         };
@@ -115,9 +115,9 @@ impl Op {
         }
     }
 
-    /// The link to `member` is back, and this operation goes without it: it gets the question that
+    /// The link to `member` is back, and this operation should ask it: it gets the question that
     /// the other owners got.
-    pub(crate) fn go_on_with(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, member: MemberIndex) {
+    pub(crate) fn link_up(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, member: MemberIndex) {
         let Some(place) = self.place_or_twin_of(desk, member) else {
             return;
         };

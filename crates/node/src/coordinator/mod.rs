@@ -29,7 +29,7 @@
 //! 3. An answer counts in the round that asked for it, once per place.
 //! 4. `Known::NotApplied` is said only while no question that can change the key has left.
 //!
-//! Not here: the answers of a member (`replica.rs`), questions on their way (`desk.rs`).
+//! Not here: the answers of a member (`replica/`), questions on their way (`desk.rs`).
 //! See: docs/protocol.md.
 
 pub(crate) mod clock;
@@ -72,7 +72,7 @@ pub(crate) enum Intent {
     /// is zero until stage `Clock` is over.
     Write(Cell),
     /// The same under a condition on the stored record.
-    Change(Box<Proposer>),
+    Conditional(Box<Proposer>),
 }
 
 /// How many copies a read looks at.
@@ -93,8 +93,8 @@ pub(crate) struct Op {
     /// The client that gets the outcome. `None` once it was told, when the client hung up, and for
     /// operations of this node.
     pub(crate) client: Option<ClientTicket>,
-    /// The same in every stage, but that a plain write's cell gets its version in `Clock`, and that a
-    /// proposer learns.
+    /// The same in every stage, with two exceptions. A plain write's cell gets its version in
+    /// `Clock`. A proposer notes the versions and ballots that it sees.
     pub(crate) intent: Intent,
     /// How many owners are addressed, and how many have to answer. A tally has as many places.
     pub(crate) quorum: Quorum,
@@ -142,7 +142,9 @@ impl Op {
             Condition::Present
             | Condition::Absent
             | Condition::Matches(_)
-            | Condition::Differs(_) => Intent::Change(Box::new(Proposer::new(condition, cell))),
+            | Condition::Differs(_) => {
+                Intent::Conditional(Box::new(Proposer::new(condition, cell)))
+            }
         };
         let intent = match operation {
             Operation::Get => Intent::Get(Breadth::Enough),
@@ -180,7 +182,7 @@ impl Op {
 
     /// The first question, or a reason to wait for it. `wait` is the wait that is over.
     pub(crate) fn begin(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, wait: WaitFor) -> Stage {
-        if let Some(stage) = self.wait_for_turn(desk, turn) {
+        if let Some(stage) = self.wait_in_queue(desk, turn) {
             return stage;
         }
         if let Some(stage) = self.check_wall(desk, turn, wait) {
@@ -192,7 +194,7 @@ impl Op {
         match self.intent {
             Intent::Get(breadth) => self.begin_read(desk, turn, breadth),
             Intent::Write(_) => self.begin_clock(desk, turn),
-            Intent::Change(_) => self.prepare(desk, turn, self.new_tally()),
+            Intent::Conditional(_) => self.prepare(desk, turn, self.new_tally()),
         }
     }
 
@@ -311,7 +313,7 @@ impl Op {
     pub(crate) fn known_if_failed(&self, stage: &Stage) -> Known {
         let may_be_stored = match &self.intent {
             Intent::Get(_) => false,
-            Intent::Change(proposer) => proposer.may_be_chosen(),
+            Intent::Conditional(proposer) => proposer.may_be_chosen(),
             Intent::Write(_) => matches!(stage, Stage::Write(_)),
         };
         if may_be_stored {
@@ -445,7 +447,7 @@ impl Op {
     }
 
     /// All places that the operation addresses.
-    pub(crate) fn everybody(&self) -> Places {
+    pub(crate) fn all_places(&self) -> Places {
         Places::first(self.quorum.from())
     }
 
@@ -463,7 +465,7 @@ impl Op {
     pub(crate) fn is_plain(&self) -> bool {
         match self.intent {
             Intent::Write(_) => true,
-            Intent::Get(_) | Intent::Change(_) => false,
+            Intent::Get(_) | Intent::Conditional(_) => false,
         }
     }
 
@@ -503,7 +505,7 @@ impl Op {
     /// Did this try ask no more than a client's request may cost?
     pub(crate) fn is_frugal(&self, desk: &Desk) -> bool {
         let of_owner = match self.intent {
-            Intent::Get(_) | Intent::Change(_) => TRY_QUESTIONS_MAX,
+            Intent::Get(_) | Intent::Conditional(_) => TRY_QUESTIONS_MAX,
             Intent::Write(_) => WRITE_QUESTIONS_MAX,
         };
         // Further owners change without a new try, so this member may have become one meanwhile.

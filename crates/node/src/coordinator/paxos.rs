@@ -24,7 +24,7 @@
 //! See: docs/protocol.md; Lamport, "The Part-Time Parliament"; Burke, Cheng, Lloyd, "Gryff", 2020.
 
 use super::copies::Copies;
-use super::proposer::{Fortune, OwnProposal, Promises, Proposer, is_plain, version_behind};
+use super::proposer::{OwnProposal, Promises, ProposalFate, Proposer, is_plain, version_behind};
 use super::stage::{Accepting, Clocking, Goal, Preparing, Stage, WaitFor};
 use super::{Intent, Op};
 use crate::desk::{Desk, Turn};
@@ -35,24 +35,32 @@ use crate::tally::{Tally, Verdict};
 use dendra_base::peer::{Answer, Ask, Ballot, Proposal};
 use dendra_base::{Cell, Version};
 
+/// Can the promises prove which ballot chose the stored version that they show, and so which write
+/// stored it?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BaseProof {
+    Proven,
+    Open,
+}
+
 impl Op {
     fn proposer(&self) -> &Proposer {
         match &self.intent {
-            Intent::Change(proposer) => proposer,
+            Intent::Conditional(proposer) => proposer,
             Intent::Get(_) | Intent::Write(_) => panic!("only conditional writes come here"),
         }
     }
 
     fn proposer_mut(&mut self) -> &mut Proposer {
         match &mut self.intent {
-            Intent::Change(proposer) => proposer,
+            Intent::Conditional(proposer) => proposer,
             Intent::Get(_) | Intent::Write(_) => panic!("only conditional writes come here"),
         }
     }
 
     /// A conditional write takes note of the newest of these copies.
     pub(super) fn saw(&mut self, copies: &Copies) {
-        if let Intent::Change(proposer) = &mut self.intent {
+        if let Intent::Conditional(proposer) = &mut self.intent {
             proposer.saw(copies.version());
         }
     }
@@ -64,7 +72,7 @@ impl Op {
             origin: desk.origin,
         };
         let proposer = self.proposer_mut();
-        proposer.before = desk.turns.came();
+        proposer.before = desk.write_queues.came();
         proposer.ballot = ballot;
         proposer.is_outbid = false;
         self.questions = 0;
@@ -74,7 +82,7 @@ impl Op {
     pub(super) fn send_prepare(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Stage {
         let mut tally = self.begin_round();
         let ballot = self.proposer().ballot;
-        for place in self.everybody().iter() {
+        for place in self.all_places().iter() {
             let key = self.key.clone();
             tally.ask(place);
             self.ask(desk, turn, place, Ask::Prepare { key, ballot });
@@ -115,7 +123,7 @@ impl Op {
         }
     }
 
-    /// An owner neither promised nor accepted, in this stage.
+    /// An owner refused to promise or to accept, in this stage.
     fn not_served(
         &mut self,
         desk: &mut Desk,
@@ -127,16 +135,16 @@ impl Op {
             desk.follow(promised.hlc);
             let proposer = self.proposer_mut();
             proposer.is_outbid = true;
-            match proposer.fortune_of_outbid(line.as_ref()) {
-                Fortune::Won => return self.write_own(desk, turn),
-                Fortune::Lost => {
+            match proposer.fate_by_outbid(line.as_ref()) {
+                ProposalFate::Won => return self.write_own(desk, turn),
+                ProposalFate::Lost => {
                     proposer.own = None;
                     return self.back_off(desk, turn, &stage);
                 }
-                Fortune::Unknown => {}
+                ProposalFate::Unknown => {}
             }
-            // The others may do; but this write does not wait long for owners that may never
-            // answer.
+            // The other owners may still promise or accept. But this write does not wait long for
+            // owners that may never answer.
             self.alarm_us = self.alarm_us.min(turn.now.mono_us + BACK_OFF_US_MIN);
         }
         let verdict = stage.tally().map(|tally| tally.verdict(self.majority()));
@@ -188,16 +196,108 @@ impl Op {
         }
     }
 
-    /// Can the promises prove which ballot chose the stored version `base`, and so which write
-    /// stored it? Not if an owner promised before it accepted `base`. It may have accepted it under
-    /// a higher ballot than it promised. Another owner, without a part in that, may have shown the
+    /// Not proven if an owner promised before it accepted `base`. It may have accepted it under a
+    /// higher ballot than it promised. Another owner, which did not accept it, may have shown the
     /// stored version later.
-    fn is_told(&self, base: Version, holders: Places) -> bool {
-        holders.len() >= self.majority() || base <= self.proposer().seen
+    fn proof_of(&self, base: Version, holders: Places) -> BaseProof {
+        match holders.len() >= self.majority() || base <= self.proposer().seen {
+            true => BaseProof::Proven,
+            false => BaseProof::Open,
+        }
     }
 
-    /// A majority promised: what is the base, and what follows it?
+    /// A majority promised. The newest copy that they showed is the base. It decides the next step,
+    /// with the proposals that they accepted and the fate of the own proposal.
     fn decide(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, preparing: Preparing) -> Stage {
+        let base = preparing.copies.version();
+        // Before the base counts as seen: it must have been seen before the promises were asked for.
+        let proof = self.proof_of(base, preparing.copies.holders());
+        self.proposer_mut().saw(base);
+        // A proposal that a majority accepted is the one of the highest ballot, or an ancestor of
+        // it.
+        let promises = &preparing.promises;
+        let open = promises
+            .highest(|_| true)
+            .filter(|last| last.cell.version > base);
+        if let Some(open) = open {
+            return self.propose(desk, turn, open.clone());
+        }
+        match self.proposer().own.clone() {
+            Some(own) => self.judge_own(desk, turn, preparing, &own, proof),
+            None => self.judge_condition(desk, turn, preparing, proof),
+        }
+    }
+
+    /// The own proposal was sent under an earlier ballot, and the promises show none above their
+    /// base. Has it won? If it has lost, the condition is judged anew.
+    fn judge_own(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        preparing: Preparing,
+        own: &OwnProposal,
+        proof: BaseProof,
+    ) -> Stage {
+        let Preparing {
+            tally,
+            copies,
+            promises,
+            ballot: _,
+        } = &preparing;
+        let base = copies.version();
+        let is_first_now = own.base != Version::ZERO || base == Version::ZERO;
+        if own.version > base && is_first_now {
+            // No owner of a majority accepted it, and nothing newer came: it is proposed again.
+            let proposal = self.proposer().proposal(own);
+            return self.propose(desk, turn, proposal);
+        }
+        if proof == BaseProof::Open {
+            // The next promises are given behind its acceptance.
+            return self.prepare(desk, turn, preparing.tally);
+        }
+        let answered = tally.good();
+        let is_everywhere = copies.holders().len() >= self.majority();
+        let is_covered = base != Version::ZERO && is_plain(base);
+        let fate = match promises.fate(own, base) {
+            ProposalFate::Unknown if is_covered && !is_everywhere => {
+                // The version above it has to be held first: then the promises tell the fate of
+                // the own proposal.
+                let (copies, goal) = (preparing.copies, Goal::Finish);
+                return self.write_back(desk, turn, answered, copies, Places::NONE, goal);
+            }
+            ProposalFate::Unknown if is_covered && promises.is_last(own) => {
+                // No other proposal was accepted instead: a majority decides, below the version
+                // above it.
+                let proposal = self.proposer().proposal(own);
+                return self.propose(desk, turn, proposal);
+            }
+            ProposalFate::Unknown if is_covered => promises.fate_below(own),
+            fate => fate,
+        };
+        match fate {
+            ProposalFate::Won => self.write_own(desk, turn),
+            ProposalFate::Lost => {
+                // Its version is a rival's, for ever: the own proposal never happened.
+                self.proposer_mut().own = None;
+                self.judge_condition(desk, turn, preparing, proof)
+            }
+            ProposalFate::Unknown => {
+                let (got, from) = (answered.len(), self.quorum.from());
+                self.tell(turn, Outcome::Overtaken { got, from }, answered, None);
+                Stage::Settled(None)
+            }
+        }
+    }
+
+    /// No proposal of this operation can be chosen. If the condition holds of the base, a proposal
+    /// follows it; otherwise the client is refused.
+    fn judge_condition(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        preparing: Preparing,
+        proof: BaseProof,
+    ) -> Stage {
         let Preparing {
             ballot,
             tally,
@@ -205,68 +305,6 @@ impl Op {
             promises,
         } = preparing;
         let base = copies.version();
-        let is_told = self.is_told(base, copies.holders());
-        let proposer = self.proposer_mut();
-        proposer.saw(base);
-        // A proposal that a majority accepted is the one of the highest ballot, or an ancestor of
-        // it.
-        let open = promises
-            .highest(|_| true)
-            .filter(|last| last.cell.version > base);
-        if let Some(open) = open {
-            return self.propose(desk, turn, open.clone());
-        }
-        if let Some(own) = proposer.own.clone() {
-            let is_first_now = own.base != Version::ZERO || base == Version::ZERO;
-            if own.version > base && is_first_now {
-                // No owner of a majority accepted it, and nothing newer came: it is proposed again.
-                let proposal = proposer.proposal(&own);
-                return self.propose(desk, turn, proposal);
-            }
-            if !is_told {
-                // The next promises are given behind its acceptance.
-                return self.prepare(desk, turn, tally);
-            }
-            let is_everywhere = copies.holders().len() >= self.majority();
-            let is_covered = base != Version::ZERO && is_plain(base);
-            let fortune = match promises.fortune(&own, base) {
-                Fortune::Unknown if is_covered && !is_everywhere => {
-                    // The version above it has to be held first: then the promises tell the fate of
-                    // the own proposal.
-                    let answered = tally.good();
-                    return self.write_back(
-                        desk,
-                        turn,
-                        answered,
-                        copies,
-                        Places::NONE,
-                        Goal::Finish,
-                    );
-                }
-                Fortune::Unknown if is_covered && promises.is_last(&own) => {
-                    // No other proposal was accepted instead: a majority decides, below the version
-                    // above it.
-                    let proposal = self.proposer().proposal(&own);
-                    return self.propose(desk, turn, proposal);
-                }
-                Fortune::Unknown if is_covered => promises.fortune_below(&own),
-                fortune => fortune,
-            };
-            match fortune {
-                Fortune::Won => return self.write_own(desk, turn),
-                // Its version is a rival's, for ever: the own proposal never happened.
-                Fortune::Lost => self.proposer_mut().own = None,
-                Fortune::Unknown => {
-                    let answered = tally.good();
-                    let outcome = Outcome::Overtaken {
-                        got: answered.len(),
-                        from: self.quorum.from(),
-                    };
-                    self.tell(turn, outcome, answered, None);
-                    return Stage::Settled(None);
-                }
-            }
-        }
         let live = copies.live_version(turn.now.wall_ms);
         if !self.proposer().condition.holds(live) {
             let is_settled = copies.best().is_none() || self.is_held(desk, &copies);
@@ -277,8 +315,8 @@ impl Op {
             let answered = tally.good();
             return self.write_back(desk, turn, answered, copies, Places::NONE, Goal::Refuse);
         }
-        if !is_told && !is_plain(base) {
-            // The write that is built on has to be named: the next promises tell.
+        if proof == BaseProof::Open && !is_plain(base) {
+            // A proposal names the author of its base: the next promises tell it.
             return self.prepare(desk, turn, tally);
         }
         let proposer = self.proposer_mut();
@@ -311,7 +349,7 @@ impl Op {
         let mut tally = self.begin_round();
         proposal.ballot = self.proposer().ballot;
         proposal.cell.born = born(desk, proposal.ballot);
-        for place in self.everybody().iter() {
+        for place in self.all_places().iter() {
             let (key, proposal) = (self.key.clone(), proposal.clone());
             tally.ask(place);
             self.ask(desk, turn, place, Ask::Accept { key, proposal });
@@ -375,8 +413,7 @@ impl Op {
     }
 }
 
-/// What a cell tells of its age that is chosen under this ballot: nothing, before all members know how
-/// to read it.
+/// `Cell::born` of a cell that is chosen under this ballot; 0 before all members know how to read it.
 fn born(desk: &Desk, ballot: Ballot) -> u64 {
     match desk.layout.has_ages() {
         true => ballot.hlc,

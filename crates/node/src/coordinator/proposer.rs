@@ -3,9 +3,9 @@
 //! ```text
 //! ballot ── a majority promised ─► own proposal (author = that ballot, successor of the base)
 //!        ── outbid ──────────────► another ballot, the same own proposal
-//! fortune   Won      the version that is stored names the own ballot as author or ancestor
-//!           Lost     it names another author for that version
-//!           Unknown  the proposals that were accepted do not tell
+//! fate   Won      the version that is stored names the own ballot as author or ancestor
+//!        Lost     it names another author for that version
+//!        Unknown  the proposals that were accepted do not tell
 //! ```
 //!
 //! Invariants
@@ -20,7 +20,7 @@
 
 use crate::hlc::{CLOCK_MIN, COUNTER_BITS};
 use crate::limits::ANCESTOR_AGE_MS;
-use crate::turns::TurnStanding;
+use crate::write_queues::QueueStanding;
 use dendra_base::peer::{ANCESTORS_MAX, Ballot, Condition, Lineage, Proposal};
 use dendra_base::{Cell, Version};
 
@@ -30,8 +30,8 @@ pub(crate) struct Proposer {
     pub(crate) condition: Condition,
     /// The client's value. Its version is zero: each proposal has one of its own.
     pub(crate) value: Cell,
-    /// Where it stands among the conditional writes of its key and loop.
-    pub(crate) standing: TurnStanding,
+    /// Its standing among the conditional writes of its key and loop.
+    pub(crate) standing: QueueStanding,
     /// Of the attempt under way; zero before the first one.
     pub(crate) ballot: Ballot,
     /// How many writes had come to this loop when `ballot` was drawn: those that wait share the
@@ -39,7 +39,7 @@ pub(crate) struct Proposer {
     pub(crate) before: u64,
     /// Did an owner say that it promised a higher ballot than this one?
     pub(crate) is_outbid: bool,
-    /// How often it rested.
+    /// How many pauses (`BackOff`) it made.
     pub(crate) attempt: u32,
     /// The newest version of which this write knows that it is stored, or accepted by a majority.
     /// In stage `Prepare`: when `ballot` was drawn.
@@ -63,7 +63,7 @@ pub(crate) struct OwnProposal {
 }
 
 impl OwnProposal {
-    /// Is it a first version that is its author's alone? Behind a horizon rivals on nothing propose the
+    /// Is it a first version that no rival can propose? Behind a horizon rivals on nothing propose the
     /// same version, as they do on a base.
     fn is_named_by_ballot(&self) -> bool {
         self.base == Version::ZERO && self.version.hlc < CLOCK_MIN
@@ -72,7 +72,7 @@ impl OwnProposal {
 
 /// The end of the own proposal, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fortune {
+pub(crate) enum ProposalFate {
     Won,
     Lost,
     Unknown,
@@ -83,7 +83,7 @@ impl Proposer {
         Proposer {
             condition,
             value,
-            standing: TurnStanding::New,
+            standing: QueueStanding::New,
             ballot: Ballot::ZERO,
             before: 0,
             is_outbid: false,
@@ -119,10 +119,10 @@ impl Proposer {
     /// The fate of the own proposal, as an owner tells it that refused a promise or an acceptance.
     /// `line` is the proposal that the owner accepted last. Only the proposals on which `line`
     /// builds are certain.
-    pub(crate) fn fortune_of_outbid(&self, line: Option<&Lineage>) -> Fortune {
+    pub(crate) fn fate_by_outbid(&self, line: Option<&Lineage>) -> ProposalFate {
         match (&self.own, line) {
-            (Some(own), Some(line)) => fortune_in_line(own, line.version, &line.ancestors),
-            (None, _) | (_, None) => Fortune::Unknown,
+            (Some(own), Some(line)) => fate_in_line(own, line.version, &line.ancestors),
+            (None, _) | (_, None) => ProposalFate::Unknown,
         }
     }
 }
@@ -156,20 +156,20 @@ impl Promises {
         passing.max_by_key(|p| p.ballot)
     }
 
-    /// What became of `own`, now that a majority knows `base`, its version or a newer one?
+    /// The fate of `own`, now that a majority knows `base`: its version or a newer one.
     ///
     /// The majority that accepted the base has one among the owners that promised. Of the proposals
     /// with its version the highest is the one that won, and names the authors before it.
     ///
-    /// Requires: they promised when the base had been accepted (`Op::is_told`).
-    pub(crate) fn fortune(&self, own: &OwnProposal, base: Version) -> Fortune {
+    /// Requires: they promised when the base had been accepted (`Op::proof_of`).
+    pub(crate) fn fate(&self, own: &OwnProposal, base: Version) -> ProposalFate {
         if own.is_named_by_ballot() {
-            return fortune_of_first(own.version, base);
+            return fate_of_first(own.version, base);
         }
         let Some(winner) = self.highest(|version| version == base) else {
-            return Fortune::Unknown;
+            return ProposalFate::Unknown;
         };
-        fortune_behind(own, winner)
+        fate_behind(own, winner)
     }
 
     /// Is `own` the proposal that was accepted last?
@@ -178,17 +178,15 @@ impl Promises {
         last.is_some_and(|last| last.author == own.author)
     }
 
-    /// What became of `own`, when all owners that promised hold a plain write above it? No proposal
+    /// The fate of `own`, when all owners that promised hold a plain write above it. No proposal
     /// below that write is finished any more. The accepted proposal of the highest ballot tells:
     /// had `own` been chosen, that proposal would be `own` itself or a later one built on it.
-    pub(crate) fn fortune_below(&self, own: &OwnProposal) -> Fortune {
+    pub(crate) fn fate_below(&self, own: &OwnProposal) -> ProposalFate {
         match self.highest(|_| true) {
-            None => Fortune::Lost,
-            Some(last) if last.cell.version < own.version => Fortune::Lost,
-            Some(last) if own.is_named_by_ballot() => {
-                fortune_of_first(own.version, last.cell.version)
-            }
-            Some(last) => fortune_behind(own, last),
+            None => ProposalFate::Lost,
+            Some(last) if last.cell.version < own.version => ProposalFate::Lost,
+            Some(last) if own.is_named_by_ballot() => fate_of_first(own.version, last.cell.version),
+            Some(last) => fate_behind(own, last),
         }
     }
 
@@ -206,8 +204,8 @@ impl Promises {
 
 /// The version of the own proposal on `base`.
 ///
-/// `void` stands for nothing where deletes may be gone: an owner that still has such a delete must take
-/// what is built on nothing for newer.
+/// `void` is the version of "no record" where deletes may have been purged. An owner that still has
+/// such a delete must take a version that is built on "no record" for newer.
 pub(crate) fn version_behind(base: Version, author: Ballot, void: Option<Version>) -> Version {
     match (base, void) {
         (Version::ZERO, None) => first_version(author),
@@ -216,7 +214,7 @@ pub(crate) fn version_behind(base: Version, author: Ballot, void: Option<Version
     }
 }
 
-/// Is the stored version `base` what a plain write left? Then no proposal is behind it.
+/// Is the stored version `base` that of a plain write? Then no proposal is behind it.
 pub(crate) fn is_plain(base: Version) -> bool {
     base == Version::ZERO || base.rmw == 0 && base.hlc >= CLOCK_MIN
 }
@@ -238,46 +236,45 @@ fn first_version(author: Ballot) -> Version {
     }
 }
 
-/// What became of a proposal on nothing, now that a majority knows `base`? There is one first
-/// version of a key: its own line is the proof that it won, and another one that it did not.
-fn fortune_of_first(own: Version, base: Version) -> Fortune {
+/// The fate of a proposal on nothing, now that a majority knows `base`. There is one first version
+/// of a key: its own line is the proof that it won, and another one that it did not.
+fn fate_of_first(own: Version, base: Version) -> ProposalFate {
     if base.hlc >= CLOCK_MIN {
         // A plain write came behind it, or in its place.
-        return Fortune::Unknown;
+        return ProposalFate::Unknown;
     }
     let place = |version: Version| u128::from(version.hlc) << u32::BITS | u128::from(version.rmw);
     let behind = place(base).checked_sub(place(own));
     match behind {
-        Some(behind) if base.origin == own.origin && behind < 1 << FIRST_BITS => Fortune::Won,
-        _ => Fortune::Lost,
+        Some(behind) if base.origin == own.origin && behind < 1 << FIRST_BITS => ProposalFate::Won,
+        _ => ProposalFate::Lost,
     }
 }
 
-/// What became of the own proposal, when `winner` is its rival, or was built behind it or its
-/// rival?
-fn fortune_behind(own: &OwnProposal, winner: &Proposal) -> Fortune {
+/// The fate of the own proposal, when `winner` is its rival, or was built on it or on its rival.
+fn fate_behind(own: &OwnProposal, winner: &Proposal) -> ProposalFate {
     let version = winner.cell.version;
     if version != own.version {
-        return fortune_in_line(own, version, &winner.ancestors);
+        return fate_in_line(own, version, &winner.ancestors);
     }
     match winner.author == own.author {
-        true => Fortune::Won,
-        false => Fortune::Lost,
+        true => ProposalFate::Won,
+        false => ProposalFate::Lost,
     }
 }
 
-/// What became of it, when `version` was proposed, chosen or not? All that a proposal builds on was
-/// chosen, and its ancestors name the authors.
-fn fortune_in_line(own: &OwnProposal, version: Version, ancestors: &[Ballot]) -> Fortune {
+/// The fate of the own proposal, when `version` was proposed, chosen or not. All that a proposal
+/// builds on was chosen, and its ancestors name the authors.
+fn fate_in_line(own: &OwnProposal, version: Version, ancestors: &[Ballot]) -> ProposalFate {
     let is_of_one_line = (own.version.hlc, own.version.origin) == (version.hlc, version.origin);
     if !is_of_one_line || version.rmw <= own.version.rmw {
-        return Fortune::Unknown;
+        return ProposalFate::Unknown;
     }
     let later = version.rmw - own.version.rmw;
     match ancestors.get(later as usize - 1) {
-        None => Fortune::Unknown,
-        Some(author) if *author == own.author => Fortune::Won,
-        Some(_) => Fortune::Lost,
+        None => ProposalFate::Unknown,
+        Some(author) if *author == own.author => ProposalFate::Won,
+        Some(_) => ProposalFate::Lost,
     }
 }
 
@@ -315,11 +312,11 @@ mod tests {
         fn who_built_on_nothing_knows_who_won(a in ballot(), b in ballot(), steps in 0u32..1000) {
             let (own, other) = (first_version(a), first_version(b));
             let later = (0..steps).fold(own, |version, _| version.successor());
-            prop_assert!(matches!(fortune_of_first(own, later), Fortune::Won));
-            let is_lost = matches!(fortune_of_first(own, other), Fortune::Lost);
+            prop_assert!(matches!(fate_of_first(own, later), ProposalFate::Won));
+            let is_lost = matches!(fate_of_first(own, other), ProposalFate::Lost);
             prop_assert_eq!(is_lost, a != b);
             let plain = Version { hlc: CLOCK_MIN, ..own };
-            prop_assert!(matches!(fortune_of_first(own, plain), Fortune::Unknown));
+            prop_assert!(matches!(fate_of_first(own, plain), ProposalFate::Unknown));
         }
     }
 }

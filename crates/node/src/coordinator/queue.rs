@@ -4,16 +4,16 @@
 //! ```text
 //! New ── the queue is empty ─► Ahead ── its outcome is told ─► a precedent for those behind
 //!     ── else ───────────────► Waits ── refused by the precedent, or Ahead in its turn
-//!                                    ── nothing moves for TURN_US_MAX ─► Beside
+//!                                    ── nothing moves for QUEUE_STILL_US_MAX ─► Beside
 //! ```
 //!
 //! Invariants
 //! 1. A precedent is for writes that came before the promises on which it rests were asked for. At
 //!    that moment, or later, the record was as it says, and those writes were under way.
-//! 2. A precedent only refuses. A write whose condition holds asks for promises of its own.
+//! 2. A precedent only refuses. If its condition holds, a write asks for promises of its own.
 //! 3. A cell that expires makes no precedent, nor does a quorum below a majority.
 //!
-//! Not here: the queues (`turns.rs`), promises (`paxos.rs`).
+//! Not here: the queues (`write_queues.rs`), promises (`paxos.rs`).
 //! See: docs/protocol.md.
 
 use super::stage::{Stage, WaitFor};
@@ -21,69 +21,69 @@ use super::{Intent, Op};
 use crate::desk::{Desk, Turn};
 use crate::places::Places;
 use crate::tally::Verdict;
-use crate::turns::{Passed, Precedent, TurnStanding};
+use crate::write_queues::{PassedWrite, Precedent, QueueStanding};
 use dendra_base::Cell;
 
 impl Op {
-    /// Puts a conditional write into the queue of its key; `None` when it is its turn. Plain
+    /// Puts a conditional write into the queue of its key; `None` when it is ahead. Other
     /// operations have no queue.
-    pub(super) fn wait_for_turn(&mut self, desk: &mut Desk, turn: &Turn<'_>) -> Option<Stage> {
-        let Intent::Change(proposer) = &mut self.intent else {
+    pub(super) fn wait_in_queue(&mut self, desk: &mut Desk, turn: &Turn<'_>) -> Option<Stage> {
+        let Intent::Conditional(proposer) = &mut self.intent else {
             return None;
         };
-        if proposer.standing != TurnStanding::New {
+        if proposer.standing != QueueStanding::New {
             return None;
         }
-        if desk.turns.join(&self.key, self.id, turn.now.mono_us) {
-            proposer.standing = TurnStanding::Ahead;
+        if desk.write_queues.join(&self.key, self.id, turn.now.mono_us) {
+            proposer.standing = QueueStanding::Ahead;
             return None;
         }
-        proposer.standing = TurnStanding::Waits;
-        self.alarm_us = desk.turns.patience_us(&self.key);
+        proposer.standing = QueueStanding::Waits;
+        self.alarm_us = desk.write_queues.patience_us(&self.key);
         Some(Stage::Waiting(WaitFor::Queue))
     }
 
-    /// It waited long: does anything move?
+    /// It waited long: did a write of the queue end since?
     pub(super) fn wait_on(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Stage {
-        let patience_us = desk.turns.patience_us(&self.key);
+        let patience_us = desk.write_queues.patience_us(&self.key);
         if patience_us > turn.now.mono_us {
             self.alarm_us = patience_us;
             return Stage::Waiting(WaitFor::Queue);
         }
-        desk.turns.leave(&self.key, self.id);
-        self.stand(TurnStanding::Beside);
+        desk.write_queues.leave(&self.key, self.id);
+        self.stand(QueueStanding::Beside);
         self.begin(desk, turn, WaitFor::Queue)
     }
 
     /// Its turn has come.
     pub(crate) fn go_ahead(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
-        self.stand(TurnStanding::Ahead);
+        self.stand(QueueStanding::Ahead);
         self.work(|op, _| op.begin(desk, turn, WaitFor::Queue));
     }
 
-    fn stand(&mut self, standing: TurnStanding) {
-        if let Intent::Change(proposer) = &mut self.intent {
+    fn stand(&mut self, standing: QueueStanding) {
+        if let Intent::Conditional(proposer) = &mut self.intent {
             proposer.standing = standing;
         }
     }
 
     /// Its outcome was told: the writes that wait behind it go on.
     pub(crate) fn leave_queue(&mut self, desk: &mut Desk) {
-        let Intent::Change(proposer) = &self.intent else {
+        let Intent::Conditional(proposer) = &self.intent else {
             return;
         };
         match proposer.standing {
-            TurnStanding::Waits => desk.turns.leave(&self.key, self.id),
-            TurnStanding::Ahead => {
-                let passed = Passed {
+            QueueStanding::Waits => desk.write_queues.leave(&self.key, self.id),
+            QueueStanding::Ahead => {
+                let passed = PassedWrite {
                     key: self.key.clone(),
                     precedent: self.take_precedent(),
                 };
-                desk.turns.passed.push_back(passed);
+                desk.write_queues.passed.push_back(passed);
             }
-            TurnStanding::New | TurnStanding::Beside => return,
+            QueueStanding::New | QueueStanding::Beside => return,
         }
-        self.stand(TurnStanding::Beside);
+        self.stand(QueueStanding::Beside);
     }
 
     /// The precedent for the writes behind: the refusal of this one, or the cell that it stored.
@@ -94,7 +94,7 @@ impl Op {
                 if writing.tally.verdict(self.quorum.ack()) != Verdict::Met {
                     return None;
                 }
-                let Intent::Change(proposer) = &self.intent else {
+                let Intent::Conditional(proposer) = &self.intent else {
                     return None;
                 };
                 let before = proposer.own.as_ref()?.before;
@@ -142,14 +142,14 @@ impl Op {
             .as_ref()
             .filter(|cell| cell.as_ref().is_live(turn.now.wall_ms))
             .map(|cell| cell.version);
-        let Intent::Change(proposer) = &mut self.intent else {
+        let Intent::Conditional(proposer) = &mut self.intent else {
             return;
         };
         if proposer.condition.holds(live) {
             return;
         }
-        // Out of the queue it goes with this answer.
-        proposer.standing = TurnStanding::Beside;
+        // The node has taken it out of the queue already.
+        proposer.standing = QueueStanding::Beside;
         let cell = precedent.cell.as_ref();
         self.tell_condition_failed(turn, cell, precedent.good);
         self.stage = Stage::Settled(None);

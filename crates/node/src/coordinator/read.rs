@@ -12,8 +12,8 @@
 //! Invariants
 //! 1. A strict read shows a version only when a majority holds it durably. So no later read shows
 //!    an older one.
-//! 2. A damaged copy is no answer. It is written over only if the intact answers include at least
-//!    one member of every possible majority: with fewer, the copy could lose a version.
+//! 2. A damaged copy is no answer. It is overwritten only if the intact answers include at least
+//!    one member of every possible majority. With fewer, the copy could lose a version.
 //! 3. A write-back keeps the version that was read. It goes to the copies that the record should
 //!    have, and to owners that are behind. A read at the default level brings a record with fewer
 //!    copies to a majority of all owners before it shows it. Other reads make no further copies.
@@ -55,7 +55,7 @@ impl Op {
             .filter(|at| self.twin_at(desk, *at).is_none());
         match (breadth, own_place) {
             (Breadth::All, _) => {
-                self.ask_copies(desk, turn, &mut fetching, self.everybody());
+                self.ask_copies(desk, turn, &mut fetching, self.all_places());
                 self.alarm_us = turn.now.mono_us + DISPUTE_PATIENCE_US;
                 Stage::Read(fetching)
             }
@@ -85,7 +85,7 @@ impl Op {
         }
     }
 
-    /// Answers that are wanted.
+    /// How many owners have to show their copies.
     fn reads_needed(&self) -> u8 {
         self.quorum.ack()
     }
@@ -93,7 +93,7 @@ impl Op {
     fn is_wide(&self) -> bool {
         match self.intent {
             Intent::Get(Breadth::All) => true,
-            Intent::Get(Breadth::Enough) | Intent::Write(_) | Intent::Change(_) => false,
+            Intent::Get(Breadth::Enough) | Intent::Write(_) | Intent::Conditional(_) => false,
         }
     }
 
@@ -128,7 +128,7 @@ impl Op {
     ) -> Stage {
         let waits_for_all = self.is_wide() || fetching.copies.is_disputed();
         if waits_for_all && fetching.tally.verdict(self.reads_needed()) == Verdict::Met {
-            // An owner that is silent has no say.
+            // An owner that has not answered does not count in the choice.
             self.settle_rivals(desk, turn, &mut fetching.copies);
             return self.conclude_read(desk, turn, fetching);
         }
@@ -236,7 +236,7 @@ impl Op {
         self.quorum.from() <= copies && places.and(Places::first(copies)).len() >= self.majority()
     }
 
-    /// How many of the owners that should hold the newest cell do, and how many must.
+    /// How many of the owners that should hold the newest cell hold it, and how many must.
     pub(super) fn held(&self, desk: &Desk, copies: &Copies) -> (u8, u8) {
         let span = self.span(desk, copies);
         let holders = copies.holders().and(Places::first(span));
@@ -284,8 +284,8 @@ impl Op {
 
     /// The owners that may get the cell which was read, when those at `answered` have answered.
     ///
-    /// An old cell goes to owners beyond the replication factor only if one of the first owners showed
-    /// its copy, too: a delete above it may have come to the first owners alone.
+    /// An old cell goes to owners beyond the replication factor only if one of the first owners
+    /// showed its copy, too. A delete above it may have come to the first owners alone.
     fn reach(&self, desk: &Desk, copies: &Copies, answered: Places) -> Places {
         let first = Places::first(desk.topology.copies());
         let floor = desk.layout.horizons().floor();
@@ -293,7 +293,7 @@ impl Op {
         let is_narrow = desk.layout.compares_more_copies()
             && answered.and(first).is_empty()
             && copies.best().is_some_and(is_old);
-        if is_narrow { first } else { self.everybody() }
+        if is_narrow { first } else { self.all_places() }
     }
 
     /// Damaged copies that may be written over. All others must have answered, and at least one of
@@ -301,7 +301,7 @@ impl Op {
     /// with the damage.
     fn mendable(&self, desk: &Desk, answered: Places, damaged: Places) -> Places {
         let from = self.quorum.from();
-        let is_sure = answered.or(damaged) == self.everybody()
+        let is_sure = answered.or(damaged) == self.all_places()
             && answered.len() + self.majority() > from
             && from >= desk.topology.copies();
         if is_sure { damaged } else { Places::NONE }
@@ -345,9 +345,9 @@ impl Op {
             let member = self.owners(desk)[usize::from(place)];
             let ask = write(&self.key, cell);
             if let Some(twin) = self.twin_at(desk, place) {
-                desk.ask(turn, twin, Purpose::Nobody, ask.clone(), self.deadline_us);
+                desk.ask(turn, twin, Purpose::Unneeded, ask.clone(), self.deadline_us);
             }
-            desk.ask(turn, member, Purpose::Nobody, ask, self.deadline_us);
+            desk.ask(turn, member, Purpose::Unneeded, ask, self.deadline_us);
         }
     }
 
@@ -418,8 +418,8 @@ impl Op {
         }
     }
 
-    /// Do enough owners hold what is written back, and have as many answered as the client asked
-    /// for?
+    /// Do enough owners hold the cell that is written back, and have as many answered as the client
+    /// asked for?
     fn verdict_of(&self, desk: &Desk, back: &WritingBack) -> Verdict {
         let holders = back.copies.holders();
         let has_answers = |holders: Places| match back.goal {

@@ -9,8 +9,8 @@
 //! Invariants
 //! 1. A key is shown once, with the newest cell of all answers, and only where all answers cover it.
 //! 2. Without a majority of the owners of every partition no page is shown. A shown page has every
-//!    record whose write was acknowledged at the default level before the page was asked for. A
-//!    link that is expected back is waited for, as operations wait (`links.rs`).
+//!    record that was acknowledged at the default level before the scan asked for the page. The
+//!    scan waits for a link that is expected back, as operations do (`links.rs`).
 //! 3. A page holds a record, or is the last one: parts without live records are walked over here.
 //! 4. Memory: one page per member, `SCANS_MAX` scans.
 //!
@@ -39,10 +39,12 @@ pub(crate) struct ScanOp {
     range: Range,
     bytes: u32,
     deadline_us: u64,
+    /// Until when the scan waits for members that it can do without, or, while `is_waiting`, for
+    /// links; `NEVER` behind it.
     patience_us: u64,
-    /// Pages asked for one after the other, until one has something to show.
+    /// Counts the pages that are asked for, one after the other, until one has a record to show.
     round: u32,
-    /// Nothing is asked: links that are expected back are waited for, until the patience is over.
+    /// No question is open: the scan waits for links that are expected back, until `patience_us`.
     pub(crate) is_waiting: bool,
     /// A member knows a later epoch: the page is asked for again once it is known here.
     pub(crate) is_stale: bool,
@@ -58,7 +60,7 @@ pub(crate) struct ScanOp {
 
 /// Why a page cannot be shown.
 struct Shortfall {
-    /// Until when links are expected back that would do.
+    /// Until when enough links are expected back; `None` = too few are.
     awaited_until_us: Option<u64>,
     failure: Outcome,
 }
@@ -66,7 +68,7 @@ struct Shortfall {
 /// Does a scan go on?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scanning {
-    Goes,
+    Continues,
     Over,
 }
 
@@ -140,13 +142,14 @@ impl ScanOp {
         desk.ask(turn, member, purpose, ask, self.deadline_us);
     }
 
-    /// Does this page wait for links, or go without this member?
-    pub(crate) fn goes_without(&self, member: MemberIndex) -> bool {
+    /// Should this scan ask `member` now that its link is back? It should if it waits for links, or
+    /// if that member neither answered nor has a question open.
+    pub(crate) fn should_ask(&self, member: MemberIndex) -> bool {
         self.is_waiting || !(self.pending.has(member.0) || self.answered.has(member.0))
     }
 
-    /// A link to a member that this page goes without has come up.
-    pub(crate) fn go_on_with(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, member: MemberIndex) {
+    /// The link to `member` is back, and this scan should ask it.
+    pub(crate) fn link_up(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, member: MemberIndex) {
         if self.is_waiting {
             return self.ask(desk, turn);
         }
@@ -164,7 +167,7 @@ impl ScanOp {
         answer: Answer,
     ) -> Scanning {
         if round != self.round || !self.pending.has(member.0) {
-            return Scanning::Goes;
+            return Scanning::Continues;
         }
         if let Answer::Refused(Refused::Stale { epoch }) = answer {
             if epoch > desk.layout.epoch() {
@@ -174,7 +177,7 @@ impl ScanOp {
                 // This member has learnt the epoch since it asked: all are asked in it.
                 self.ask(desk, turn);
             }
-            return Scanning::Goes;
+            return Scanning::Continues;
         }
         self.pending.remove(member.0);
         if let Answer::Refused(why) = answer {
@@ -194,7 +197,7 @@ impl ScanOp {
         if self.pending.is_empty() || (is_impatient && self.is_enough(desk)) {
             return self.conclude(desk, turn);
         }
-        Scanning::Goes
+        Scanning::Continues
     }
 
     /// Time went by: members that are late may not be needed.
@@ -203,7 +206,7 @@ impl ScanOp {
         if turn.now.mono_us >= self.deadline_us || self.is_waiting || self.is_enough(desk) {
             return self.conclude(desk, turn);
         }
-        Scanning::Goes
+        Scanning::Continues
     }
 
     /// Did a majority of the owners of every partition answer?
@@ -268,7 +271,7 @@ impl ScanOp {
                 self.is_waiting = true;
                 self.pending = Places::NONE;
                 self.patience_us = until_us;
-                return Scanning::Goes;
+                return Scanning::Continues;
             }
             let rest = Some(self.range.clone());
             return self.tell(turn, Vec::new(), rest, Some(short.failure));
@@ -278,7 +281,7 @@ impl ScanOp {
             Some(rest) if records.is_empty() && now_us < self.deadline_us => {
                 self.range = rest;
                 self.ask(desk, turn);
-                Scanning::Goes
+                Scanning::Continues
             }
             rest => self.tell(turn, records, rest, None),
         }
@@ -304,7 +307,7 @@ impl ScanOp {
                 break;
             }
             if bytes >= self.bytes as usize {
-                rest = Some(from(&self.range, key, shown.last()));
+                rest = Some(rest_from(&self.range, key, shown.last()));
                 break;
             }
             if cell.as_ref().is_live(turn.now.wall_ms) {
@@ -351,7 +354,7 @@ fn is_in(rest: &Range, key: &Bytes) -> bool {
 }
 
 /// The rest of a range from `key` on, or behind the last record that was shown.
-fn from(range: &Range, key: Bytes, last: Option<&(Bytes, Cell)>) -> Range {
+fn rest_from(range: &Range, key: Bytes, last: Option<&(Bytes, Cell)>) -> Range {
     match range.is_reverse {
         true => Range {
             end: last.map_or_else(|| range.end.clone(), |(last, _)| Some(last.clone())),

@@ -27,7 +27,7 @@ use super::proposer::Promises;
 use crate::places::Places;
 use crate::rounds::Round;
 use crate::tally::Tally;
-use crate::turns::Precedent;
+use crate::write_queues::Precedent;
 use dendra_base::peer::{Ballot, Proposal, Readiness};
 use dendra_base::{Cell, CellId, Kind};
 
@@ -75,8 +75,8 @@ pub(crate) enum WaitFor {
 /// A version, or a ballot, on its way.
 #[derive(Debug)]
 pub(crate) struct Clocking {
-    /// Good: in stage `Clock`, owners whose clocks count. In stage `Cover` the round that led to
-    /// the version or the ballot: a failure there is told by it.
+    /// Good: in stage `Clock`, owners with clocks that count. In stage `Cover` it is the tally of the
+    /// round that led to the version or the ballot; a failure there is told by it.
     pub(crate) tally: Tally,
     /// Readiness that owners told beside their clocks; empty for conditional writes.
     pub(crate) pressed: Pressed,
@@ -111,9 +111,10 @@ pub(crate) struct Fetching {
     /// Good: owners that showed their copy, or said that they have none.
     pub(crate) tally: Tally,
     pub(crate) copies: Copies,
-    /// Owners whose copy fails its checksum, and was not written over yet.
+    /// Owners with a copy that fails its checksum and was not overwritten yet.
     pub(crate) damaged: Places,
-    /// The own copy, once this member's store read it: other owners need not send the same bytes.
+    /// The own copy, once this member's store read it. Questions to other owners name it, so that
+    /// they need not send the same bytes.
     pub(crate) known: Option<CellId>,
 }
 
@@ -127,7 +128,7 @@ pub(crate) struct WritingBack {
     pub(crate) answered: Places,
     /// `best` is the cell that is written. Owners that confirm it join its holders.
     pub(crate) copies: Copies,
-    /// Owners whose copy failed its checksum in the round before; none for conditional writes.
+    /// Owners with a copy that failed its checksum in the round before; none for conditional writes.
     pub(crate) damaged: Places,
     pub(crate) goal: Goal,
 }
@@ -255,7 +256,7 @@ impl Stage {
         }
     }
 
-    /// Owners whose answer counts for the client, as `acks=` of a receipt tells them.
+    /// Owners that answered so that it counts for the client: `acks=` of a receipt.
     pub(crate) fn answered(&self) -> Places {
         match self {
             Stage::WriteBack(back) => back.answered,

@@ -20,7 +20,7 @@
 //!    asked as soon as they cannot, or are late, and at most once. The own copy is not spared: no
 //!    hint would be kept for it.
 //!
-//! Not here: hints (`hints.rs`), the version (`clock.rs`, `paxos.rs`).
+//! Not here: hints (`hints/`), the version (`clock.rs`, `paxos.rs`).
 //! See: docs/protocol.md.
 
 use super::stage::{Clocking, Stage, Writing};
@@ -46,7 +46,7 @@ impl Op {
     ) -> Stage {
         let answered = clocks.tally.good();
         let full = clocks.pressed.full;
-        if self.everybody().without(full).len() < self.quorum.ack() {
+        if self.all_places().without(full).len() < self.quorum.ack() {
             let refusal = RefusedBy::DiskFull;
             self.tell(turn, Outcome::Overloaded { refusal }, answered, None);
             return Stage::Settled(None);
@@ -66,7 +66,7 @@ impl Op {
         self.send_cell(desk, turn, tally, cell, spared)
     }
 
-    /// The other members that are behind, as many as the write can do without.
+    /// The owners to spare: other members that are behind, as many as the write can do without.
     fn spared(&self, desk: &Desk, unasked: Places, behind: Places) -> Places {
         let owners = self.owners(desk);
         let is_up = |place: &u8| desk.health.is_up(owners[usize::from(*place)]);

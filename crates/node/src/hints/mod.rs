@@ -9,14 +9,14 @@
 //!
 //! Invariants
 //! 1. A hint never counts as a copy: it makes repair quick, and nothing depends on it.
-//! 2. What hints hold is bounded; without room a hint is dropped and counted. The room counts what is
-//!    stored and what is on its way there, to the byte: every hint is written under the condition that
-//!    it replaces the hint that was counted for it. Until the hints of an earlier life are counted,
-//!    the room is not known: new hints are dropped, and none is delivered.
+//! 2. The bytes of hints are bounded; without room a hint is dropped and counted. The room counts
+//!    hints that are stored or on their way there, to the byte. So every hint is written under the
+//!    condition that it replaces the hint that was counted for it. Until the hints of an earlier life
+//!    are counted, the room is not known: new hints are dropped, and none is delivered.
 //! 3. A newer hint for the same key and member takes the place of an older one. A
 //!    hint is deleted only under the condition that it is the one that was delivered.
-//! 4. A hint goes without being delivered when its member was removed, has another address, or does
-//!    not own the key any more. Comparisons do what it was for.
+//! 4. A hint is deleted without being delivered when its member was removed, has another address, or
+//!    does not own the key any more. A comparison brings the record to its owners then.
 //! 5. One loop of a member delivers, one member after the other, a few writes at a time.
 //!
 //! Not here: which owners confirmed (`coordinator/write.rs`), the room itself (`hints/room.rs`).
@@ -162,20 +162,20 @@ struct Delivery {
     hint: Cell,
 }
 
-/// What a walk through hints is for.
+/// The purpose of a walk through hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WalkFor {
     /// To count those of all members: the first walk of a life.
     Count,
     /// To deliver those of this member.
     Member(MemberIndex),
-    /// To delete those of members that there are no more.
+    /// To delete those for members that were removed.
     Orphans,
 }
 
 /// One walk through hints.
 #[derive(Debug)]
-struct Walk {
+struct HintWalk {
     of: WalkFor,
     /// Bytes of the hints that were counted so far.
     counted: u64,
@@ -194,11 +194,11 @@ pub(crate) struct Keeper {
     is_keeper: bool,
     /// Members to walk for.
     wanted: Places,
-    /// There may be hints of members that there are no more.
+    /// There may be hints for members that were removed.
     has_orphans: bool,
-    /// The same a while later: one may have been on its way to the store.
+    /// The same, one `HINT_PAUSE_US` later: a hint may have been on its way to the store.
     has_late_orphans: bool,
-    walk: Option<Walk>,
+    walk: Option<HintWalk>,
     /// Names the walk in answers.
     walks: u32,
     /// When to look again for hints of members that have links; 0 = at once.
@@ -231,7 +231,7 @@ impl Keeper {
         }
     }
 
-    /// A link came up: whoever is there may have missed something.
+    /// A link came up: its member may have missed writes.
     pub(crate) fn link_up(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, member: MemberIndex) {
         if self.is_keeper && member != desk.me {
             self.wanted.insert(member.0);
@@ -282,7 +282,7 @@ impl Keeper {
             WalkFor::Count | WalkFor::Orphans => [0; MEMBER_BYTES],
         };
         self.walks = self.walks.wrapping_add(1);
-        self.walk = Some(Walk {
+        self.walk = Some(HintWalk {
             of,
             counted: 0,
             next: Some(Key::new(Space::Hint, &first)),
@@ -422,7 +422,7 @@ impl Keeper {
 fn deliver(
     desk: &mut Desk,
     turn: &mut Turn<'_>,
-    walk: &mut Walk,
+    walk: &mut HintWalk,
     walk_number: u32,
     delivery: Delivery,
 ) {
@@ -467,14 +467,14 @@ pub(crate) fn gone(desk: &Desk, bytes: u64, result: Result<StoreOutcome, StoreFa
     }
 }
 
-/// What the hints of all members are filed under.
+/// The labels of all members.
 fn labels(topology: &Topology) -> Vec<[u8; MEMBER_BYTES]> {
     let members = (0..topology.len()).map(MemberIndex);
     let members = members.filter(|member| topology.has(*member));
     members.map(|member| label(topology, member)).collect()
 }
 
-/// Is it the hint of a member that there is no more?
+/// Is it a hint for a member that was removed?
 fn is_orphan(labels: &[[u8; MEMBER_BYTES]], key: &Key) -> bool {
     let is_its = |label: &[u8; MEMBER_BYTES]| key.raw().starts_with(label);
     !labels.iter().any(is_its)

@@ -11,7 +11,7 @@
 //!    while `take` looks.
 //! 2. No room is given until `count` was told how much an earlier life left.
 //!
-//! Not here: which hints are kept and delivered (`hints.rs`).
+//! Not here: which hints are kept and delivered (`hints/mod.rs`).
 //! See: docs/overload.md.
 
 use dendra_base::{Cell, Key, Version};

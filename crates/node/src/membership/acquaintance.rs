@@ -14,7 +14,7 @@
 //! 3. A note never says more than the folder of the peer holds.
 //! 4. As long as links to one process of a peer are up, no other process is admitted.
 //!
-//! Not here: the rules of a claim (`identity.rs`); links, and the log of notes (crate `server`).
+//! Not here: the rules of a claim (`identity/`); links, and the log of notes (crate `server`).
 //! See: docs/operating.md, section "When a member's folder is lost".
 
 use super::identity::{ClaimVerdict, Peer, judge};
@@ -25,7 +25,7 @@ use crate::limits::PEER_NOTE_PAUSE_US;
 pub(super) struct Acquaintance {
     /// The process that was admitted last; its record is durable, but for a clock that rose since.
     noted: Option<Peer>,
-    /// The process whose note is being written.
+    /// The process with a note on its way to the disk.
     claimed: Option<Peer>,
     /// Own links to the peer that are up.
     links: u32,

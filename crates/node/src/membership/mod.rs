@@ -6,7 +6,7 @@
 //!        ▲         │                    │                                             │              │
 //!        └─ Reject ┴────────────────────┘       a later life is admitted, no link: ───┘   LinkDown ──┘
 //! mod.rs           Membership    the rules of a conversation
-//! identity.rs      Own, judge    records, and the rules of a claim
+//! identity/        OwnNote, judge records, and the rules of a claim
 //! acquaintance.rs  Acquaintance  one peer: its noted process, links, confirmations
 //! refusal.rs       NoLink        the meaning of a refusal for the process that is refused
 //! start.rs         MemberStart   from the first question until the node is ready

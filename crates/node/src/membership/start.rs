@@ -50,7 +50,7 @@ pub(super) struct MemberStart {
     loops: usize,
     /// Members that admit this process, and how many event loops they have.
     hosts: BTreeMap<MemberIndex, u16>,
-    /// By member: own event loops whose first try is over.
+    /// By member: own event loops that have tried once to link to it.
     tried: BTreeMap<MemberIndex, BTreeSet<u16>>,
     /// By member: its event loops that opened a link.
     heard: BTreeMap<MemberIndex, BTreeSet<u16>>,

@@ -81,7 +81,7 @@ pub enum MemberEvent {
     },
     /// A link that an event loop of a member opened was admitted.
     Heard {
-        /// Whose.
+        /// The member.
         member: MemberIndex,
         /// Its event loop.
         lane: u16,

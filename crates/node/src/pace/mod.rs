@@ -13,7 +13,7 @@
 //!
 //! A look is the sum of the foregrounds of all members: clients ask any of them. Two looks make the
 //! mean round of the stretch between them. Clean stretches are repeated for as long as clients ask,
-//! because their load changes. So a load compares what clients get with it and without it, on this
+//! because their load changes. So a load compares clients' rounds with it and without it, on this
 //! machine and now, and needs no target in microseconds.
 //!
 //! Invariants
@@ -37,7 +37,7 @@ use std::collections::BTreeMap;
 /// The foregrounds of all members that told them.
 pub(crate) type ForegroundLook = BTreeMap<MemberIndex, Foreground>;
 
-/// What a load does now.
+/// The activity of a load now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stretch {
     /// Nothing: there is no load.

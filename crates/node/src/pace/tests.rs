@@ -1,4 +1,4 @@
-//! Widths, stretches and rests, with clients that a load slows down by what it does.
+//! Widths, stretches and rests, with clients that become slower with each page under way.
 
 use super::*;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ struct Town {
     told: Foreground,
     /// Rounds a second.
     rate: u64,
-    /// Microseconds of a round without a load, and what a page under way adds to it all the time.
+    /// Microseconds of a round without a load, and those that each page under way adds to it.
     calm_us: u64,
     page_adds_us: u64,
     /// How long a page takes.
@@ -128,7 +128,7 @@ fn few_rounds_judge_nothing_until_there_are_enough() {
 }
 
 proptest! {
-    /// At any rate of clients a load goes on, and what it adds to their mean round stays small.
+    /// At any rate of clients a load goes on, and it adds little to their mean round.
     #[test]
     fn a_load_goes_on_and_clients_keep_their_times(
         rate in 1_000u64..20_000,

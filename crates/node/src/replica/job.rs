@@ -14,7 +14,7 @@ use bytes::Bytes;
 use dendra_base::peer::{Ballot, Proposal};
 use dendra_base::{Cell, Version};
 
-/// The fate of a question whose record cannot be read here.
+/// The fate of a question when its record cannot be read here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IfLost {
     /// The question is refused: the promise in the lost record still counts.
@@ -44,12 +44,12 @@ impl ProtocolQuestion {
     }
 }
 
-/// Which order to the store is under way.
+/// The order to the store that is under way.
 #[derive(Debug)]
-pub(super) enum At {
-    Record,
-    Stored,
-    Write,
+pub(super) enum StoreStep {
+    ReadRecord,
+    ReadStored,
+    WriteRecord,
 }
 
 /// One question under way.
@@ -59,7 +59,7 @@ pub(crate) struct ProtocolJob {
     pub(super) key: Bytes,
     pub(super) question: ProtocolQuestion,
     pub(super) deadline_us: u64,
-    pub(super) at: At,
+    pub(super) step: StoreStep,
     pub(super) tries: u8,
     pub(super) record: Record,
     /// Version of the record that was read.
@@ -75,6 +75,6 @@ impl ProtocolJob {
 
     /// The answer is of no use any more: it is not sent.
     pub(crate) fn forget_requester(&mut self) {
-        self.requester.to = Recipient::Own(Purpose::Nobody);
+        self.requester.to = Recipient::Own(Purpose::Unneeded);
     }
 }

@@ -12,11 +12,11 @@
 //!
 //! Invariants
 //! 1. Each answer tells only durable state, and a refusal tells nothing about the key.
-//! 2. A question is refused before any work if it is of another cluster, of an older topology, or
-//!    past its time, or if this member does not own the key.
+//! 2. A question is refused before any work if it is of another cluster or an older topology. So it
+//!    is if its time is over, or if this member does not own the key.
 //! 3. A cell of a peer that is longer than this member keeps, or that fails its checksum, is refused.
-//! 4. The clock is not below any version that is stored here: it observes a version before the
-//!    store gets it, even one far ahead of the wall clock. No version is refused for its time.
+//! 4. The clock is not below any version that is stored here. It observes a version before the store
+//!    gets it, even one far ahead of the wall clock. No version is refused for its time.
 //!
 //! Not here: which answers are enough (`coordinator/`), the store itself (the world).
 //! See: docs/protocol.md.

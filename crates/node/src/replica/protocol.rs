@@ -21,7 +21,7 @@
 //! Not here: whether enough members promised (`coordinator/paxos.rs`), the bytes (`record.rs`).
 //! See: docs/protocol.md.
 
-use super::job::{At, IfLost, ProtocolJob, ProtocolQuestion};
+use super::job::{IfLost, ProtocolJob, ProtocolQuestion, StoreStep};
 use super::record::Record;
 use crate::desk::{Desk, Order, Turn, refused};
 use crate::limits::PROTOCOL_TRIES_MAX;
@@ -46,7 +46,7 @@ pub(crate) fn begin(
         key,
         question,
         deadline_us,
-        at: At::Record,
+        step: StoreStep::ReadRecord,
         tries: 0,
         record: Record::default(),
         previous: None,
@@ -56,7 +56,7 @@ pub(crate) fn begin(
 }
 
 fn read_record(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<ProtocolJob>) {
-    job.at = At::Record;
+    job.step = StoreStep::ReadRecord;
     let (key, deadline_us) = (Key::new(Space::Protocol, &job.key), job.deadline_us);
     desk.read(turn, Order::Protocol(job), key, deadline_us);
 }
@@ -81,7 +81,7 @@ pub(crate) fn read(
             return;
         }
     };
-    if matches!(job.at, At::Stored) {
+    if matches!(job.step, StoreStep::ReadStored) {
         job.stored = cell;
         promise(desk, turn, job);
         return;
@@ -103,7 +103,7 @@ pub(crate) fn read(
     }
     match &job.question {
         ProtocolQuestion::Prepare { .. } => {
-            job.at = At::Stored;
+            job.step = StoreStep::ReadStored;
             let (key, deadline_us) = (Key::user(&job.key), job.deadline_us);
             desk.read(turn, Order::Protocol(job), key, deadline_us);
         }
@@ -128,8 +128,8 @@ pub(crate) fn read(
 /// The record, or the stored cell, cannot be read. Its promises count all the same, so no question
 /// is answered. But a repair, which has the promises of the other owners, writes the record anew.
 fn lost(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<ProtocolJob>) {
-    let record = match (&job.question, &job.at) {
-        (ProtocolQuestion::Adopt { record, if_lost }, At::Record)
+    let record = match (&job.question, &job.step) {
+        (ProtocolQuestion::Adopt { record, if_lost }, StoreStep::ReadRecord)
             if *if_lost == IfLost::WriteAnew =>
         {
             record
@@ -148,7 +148,7 @@ fn lost(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<ProtocolJob>) {
     };
     let key = Key::new(Space::Protocol, &job.key);
     let cell = aged(desk, record, record.to_cell(&key, Some(above), desk.origin));
-    job.at = At::Write;
+    job.step = StoreStep::WriteRecord;
     desk.write(turn, Order::Protocol(job), key, cell, Guard::Newest);
 }
 
@@ -202,7 +202,7 @@ fn write_record(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<ProtocolJob>,
     let cell = record.to_cell(&key, job.previous.max(gone), desk.origin);
     let cell = aged(desk, &record, cell);
     let guard = Guard::If(Condition::unchanged(job.previous));
-    job.at = At::Write;
+    job.step = StoreStep::WriteRecord;
     desk.write(turn, Order::Protocol(job), key, cell, guard);
 }
 

@@ -110,7 +110,7 @@ pub(crate) fn surveyed(
     desk.reply(turn, requester, answer);
 }
 
-/// What is in this range?
+/// Lists the records of a range for a peer.
 pub(super) fn list(
     desk: &mut Desk,
     turn: &mut Turn<'_>,

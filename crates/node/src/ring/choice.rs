@@ -53,34 +53,34 @@ pub(super) struct Problem<'a> {
 
 /// The cheapest way to pass a partition on from one member to another.
 #[derive(Clone, Copy)]
-struct Pass {
+struct PartitionPass {
     cost: i64,
     partition: usize,
 }
 
-const NO_PASS: Pass = Pass {
+const NO_PASS: PartitionPass = PartitionPass {
     cost: i64::MAX,
     partition: usize::MAX,
 };
 
-struct Choice<'a> {
+struct PassChoice<'a> {
     problem: &'a Problem<'a>,
     chosen: Vec<Members>,
     /// By member: its partitions.
     held: Vec<Vec<usize>>,
     /// From member `i` to member `j`, at `i * members + j`.
-    passes: Vec<Pass>,
+    passes: Vec<PartitionPass>,
 }
 
 /// Which members get each partition.
 pub(super) fn choose(problem: &Problem<'_>) -> Vec<Members> {
-    let mut choice = Choice::natural(problem);
+    let mut choice = PassChoice::natural(problem);
     // Every chain brings one member one step closer, so there are not more of them than copies. The
     // bound is for chains that had to be cut.
     let chains_max = 2 * problem.copies * problem.allowed.len();
     for _ in 0..chains_max {
-        let chain = choice.cheapest_chain(Wrong::TooMuch);
-        let Some(chain) = chain.or_else(|| choice.cheapest_chain(Wrong::TooLittle)) else {
+        let chain = choice.cheapest_chain(BrokenBound::TooMuch);
+        let Some(chain) = chain.or_else(|| choice.cheapest_chain(BrokenBound::TooLittle)) else {
             break;
         };
         choice.apply(&chain);
@@ -116,13 +116,13 @@ pub(super) fn dealt(
 
 /// Which bound does not hold.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wrong {
+enum BrokenBound {
     TooMuch,
     TooLittle,
 }
 
-impl<'a> Choice<'a> {
-    fn natural(problem: &'a Problem<'a>) -> Choice<'a> {
+impl<'a> PassChoice<'a> {
+    fn natural(problem: &'a Problem<'a>) -> PassChoice<'a> {
         let members = problem.costs.len();
         let mut held = vec![Vec::new(); members];
         let mut chosen = Vec::with_capacity(problem.allowed.len());
@@ -135,14 +135,14 @@ impl<'a> Choice<'a> {
             }
             chosen.push(set);
         }
-        let mut choice = Choice {
+        let mut choice = PassChoice {
             problem,
             chosen,
             held,
             passes: vec![NO_PASS; members * members],
         };
-        let is_needed = (0..members).any(|member| choice.has(member, Wrong::TooMuch))
-            || (0..members).any(|member| choice.has(member, Wrong::TooLittle));
+        let is_needed = (0..members).any(|member| choice.has(member, BrokenBound::TooMuch))
+            || (0..members).any(|member| choice.has(member, BrokenBound::TooLittle));
         if is_needed {
             for partition in 0..problem.allowed.len() {
                 choice.offer(partition);
@@ -151,11 +151,11 @@ impl<'a> Choice<'a> {
         choice
     }
 
-    fn has(&self, member: usize, wrong: Wrong) -> bool {
+    fn has(&self, member: usize, wrong: BrokenBound) -> bool {
         let (held, bounds) = (self.held[member].len(), &self.problem.bounds[member]);
         match wrong {
-            Wrong::TooMuch => held > *bounds.end(),
-            Wrong::TooLittle => held < *bounds.start(),
+            BrokenBound::TooMuch => held > *bounds.end(),
+            BrokenBound::TooLittle => held < *bounds.start(),
         }
     }
 
@@ -186,7 +186,7 @@ impl<'a> Choice<'a> {
                 let cost = self.cost(partition, giver, taker);
                 let pass = &mut self.passes[giver * members + taker];
                 if (cost, partition) < (pass.cost, pass.partition) {
-                    *pass = Pass { cost, partition };
+                    *pass = PartitionPass { cost, partition };
                 }
             }
         }
@@ -214,7 +214,7 @@ impl<'a> Choice<'a> {
                 let cost = self.cost(other, giver, taker);
                 let pass = &mut self.passes[giver * members + taker];
                 if (cost, other) < (pass.cost, pass.partition) {
-                    *pass = Pass {
+                    *pass = PartitionPass {
                         cost,
                         partition: other,
                     };
@@ -225,18 +225,20 @@ impl<'a> Choice<'a> {
 
     /// From members with something wrong to a member with room, or from members that can spare one
     /// to a member that lacks one.
-    fn cheapest_chain(&self, wrong: Wrong) -> Option<Vec<usize>> {
+    fn cheapest_chain(&self, wrong: BrokenBound) -> Option<Vec<usize>> {
         let members = self.held.len();
         if !(0..members).any(|member| self.has(member, wrong)) {
             return None;
         }
         let is_start = |member: usize| match wrong {
-            Wrong::TooMuch => self.has(member, Wrong::TooMuch),
-            Wrong::TooLittle => self.held[member].len() > *self.problem.bounds[member].start(),
+            BrokenBound::TooMuch => self.has(member, BrokenBound::TooMuch),
+            BrokenBound::TooLittle => {
+                self.held[member].len() > *self.problem.bounds[member].start()
+            }
         };
         let is_end = |member: usize| match wrong {
-            Wrong::TooMuch => self.held[member].len() < *self.problem.bounds[member].end(),
-            Wrong::TooLittle => self.has(member, Wrong::TooLittle),
+            BrokenBound::TooMuch => self.held[member].len() < *self.problem.bounds[member].end(),
+            BrokenBound::TooLittle => self.has(member, BrokenBound::TooLittle),
         };
         let mut cost = vec![i64::MAX; members];
         let mut before = vec![NOBODY; members];

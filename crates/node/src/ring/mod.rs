@@ -8,8 +8,9 @@
 //! shares.rs   how many copies each member should have
 //! choice.rs   the cheapest table that keeps the shares
 //!
-//! table.rs    OwnerTable   owners as they are stored, and changed step by step
-//! plan.rs     plan         which positions move when members change
+//! table/      OwnerTable   owners as they are stored, and changed step by step
+//! plan/       plan         which positions move when members change
+//! exchange/   fewest       the fewest copies that bring a table within its bounds
 //! ```
 //!
 //! Invariants
@@ -20,7 +21,7 @@
 //! 4. Up to the replication factor, each prefix of the rows gives every member its share, to within
 //!    5 % or one partition, whichever is more.
 //!
-//! Not here: agreeing on the topology (`topology.rs`), moving data when it changes.
+//! Not here: agreeing on the topology (`topology/`), moving data when it changes.
 //! See: docs/cli.md, "A cluster"; docs/decisions/0014-balanced-rendezvous.md.
 
 mod choice;
@@ -147,8 +148,8 @@ impl Ring {
         self.all().filter(|&p| first(p).contains(&member)).count()
     }
 
-    /// How many copies each member of `topology`, whose table this is, must get that it did not
-    /// have under `before`. They are the copies that a change of members moves.
+    /// How many copies each member must get that it did not have under `before`. They are the
+    /// copies that a change of members moves. `topology` is that of this table.
     pub fn arrivals(&self, topology: &Topology, before: (&Topology, &Ring)) -> Vec<usize> {
         let earlier: Vec<Option<MemberIndex>> = topology
             .members()
@@ -174,7 +175,7 @@ impl Ring {
     }
 }
 
-/// How many partitions a member may have whose share is `share`.
+/// How many partitions a member with this share may have.
 fn bounds(share: f64, partitions: u16) -> RangeInclusive<usize> {
     let slack = (share * TOLERANCE).max(1.0);
     let most = (share + slack).floor().min(f64::from(partitions));

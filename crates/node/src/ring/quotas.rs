@@ -84,7 +84,7 @@ fn rising_to(goal: u128, of: impl Fn(u128) -> u128) -> u128 {
 /// are 56, and must not be less.
 const ROUNDED: u64 = 2;
 
-/// How many partitions a member may have whose quota is `quota`: 5 % more or less, or one.
+/// How many partitions a member with this quota may have: 5 % more or less, or one.
 pub(super) fn bounds(quota: u64, partitions: usize) -> RangeInclusive<usize> {
     let slack = (quota / 20).max(ONE) + ROUNDED;
     let most = ((quota + slack) / ONE) as usize;

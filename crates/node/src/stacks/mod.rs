@@ -18,7 +18,7 @@
 //!    this round, at most `ROUND_CALLS_MAX`. A step is logarithmic in both. The end of a round
 //!    costs as much as its calls did.
 //!
-//! Not here: when requests wait, and how many are refused (`standing.rs`).
+//! Not here: when requests wait, and how many are refused (`standing/`).
 //! See: docs/overload.md, "When the processor is what runs out".
 
 use crate::limits::{ROUND_CALLS_MAX, ROUND_US_MAX};
@@ -45,24 +45,24 @@ impl AddressGroup {
     }
 }
 
-/// Where a request stands.
+/// The position of a request among all that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct StackPlace {
     came_us: u64,
     number: u64,
     source: AddressGroup,
 }
 
 /// In front of every place.
-const FIRST: Place = Place {
+const FIRST: StackPlace = StackPlace {
     came_us: 0,
     number: 0,
     source: AddressGroup(0),
 };
 
 /// Behind every place of `came_us` and before.
-fn end_of(came_us: u64) -> Place {
-    Place {
+fn end_of(came_us: u64) -> StackPlace {
+    StackPlace {
         came_us,
         number: u64::MAX,
         source: AddressGroup(u64::MAX),
@@ -78,7 +78,7 @@ pub(crate) enum Late {
 
 #[derive(Debug)]
 struct Stack<T> {
-    waiting: BTreeMap<Place, T>,
+    waiting: BTreeMap<StackPlace, T>,
     /// How often it was popped in this round.
     calls: u32,
     /// How many of `waiting` are beyond the target: the first ones.
@@ -96,17 +96,17 @@ impl<T> Default for Stack<T> {
 }
 
 impl<T> Stack<T> {
-    fn newest(&self) -> Option<Place> {
+    fn newest(&self) -> Option<StackPlace> {
         self.waiting.last_key_value().map(|(place, _)| *place)
     }
 
-    fn newest_late(&self, until: Place) -> Option<Place> {
+    fn newest_late(&self, until: StackPlace) -> Option<StackPlace> {
         let mut late = self.waiting.range(..until);
         late.next_back().map(|(place, _)| *place)
     }
 
     /// Where it stands among those that are popped next.
-    fn turn(&self) -> Option<(u32, Reverse<Place>)> {
+    fn turn(&self) -> Option<(u32, Reverse<StackPlace>)> {
         Some((self.calls, Reverse(self.newest()?)))
     }
 }
@@ -117,13 +117,13 @@ pub(crate) struct AddressStacks<T> {
     stacks: BTreeMap<AddressGroup, Stack<T>>,
     len: usize,
     next_number: u64,
-    /// Sources with requests, by whose turn it is.
-    turns: BTreeSet<(u32, Reverse<Place>)>,
+    /// Sources with requests, the next one to be called first.
+    turns: BTreeSet<(u32, Reverse<StackPlace>)>,
     /// Requests that are not beyond the target yet, and up to where they are.
-    fresh: BTreeSet<Place>,
-    late_until: Place,
+    fresh: BTreeSet<StackPlace>,
+    late_until: StackPlace,
     /// Sources with requests beyond the target: how many, and the newest of them.
-    late: BTreeSet<(usize, Place)>,
+    late: BTreeSet<(usize, StackPlace)>,
     /// Sources that were popped in this round.
     called: BTreeSet<AddressGroup>,
     round_calls: usize,
@@ -152,8 +152,8 @@ impl<T> AddressStacks<T> {
     }
 
     /// A request came. Requires: `now_us` does not go back.
-    pub(crate) fn push(&mut self, now_us: u64, source: AddressGroup, request: T) -> Place {
-        let place = Place {
+    pub(crate) fn push(&mut self, now_us: u64, source: AddressGroup, request: T) -> StackPlace {
+        let place = StackPlace {
             came_us: now_us,
             number: self.next_number,
             source,
@@ -169,11 +169,11 @@ impl<T> AddressStacks<T> {
     }
 
     /// Takes a request out, if it is in.
-    pub(crate) fn take(&mut self, place: Place) -> Option<T> {
+    pub(crate) fn take(&mut self, place: StackPlace) -> Option<T> {
         self.change(place.source, |stacks| stacks.remove(place))
     }
 
-    fn remove(&mut self, place: Place) -> Option<T> {
+    fn remove(&mut self, place: StackPlace) -> Option<T> {
         let stack = self.stacks.get_mut(&place.source)?;
         let request = stack.waiting.remove(&place)?;
         if !self.fresh.remove(&place) {
@@ -243,7 +243,7 @@ impl<T> AddressStacks<T> {
         &mut self,
         source: AddressGroup,
         change: impl FnOnce(&mut Stack<T>),
-        newest: Place,
+        newest: StackPlace,
     ) {
         let Some(stack) = self.stacks.get_mut(&source) else {
             return;

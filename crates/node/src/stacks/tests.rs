@@ -1,6 +1,6 @@
 //! AddressStacks beside a twin that looks at everything each time.
 //!
-//! Not here: when requests wait (`standing_tests.rs`).
+//! Not here: when requests wait (`standing/tests.rs`).
 
 use super::*;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// The same by looking at all of it.
 #[derive(Default)]
 struct Twin {
-    waiting: Vec<(Place, u32)>,
+    waiting: Vec<(StackPlace, u32)>,
     calls: HashMap<AddressGroup, u32>,
     calls_so_far: usize,
     round_ends_us: u64,
@@ -17,14 +17,14 @@ struct Twin {
 }
 
 impl Twin {
-    fn newest_of(&self, source: AddressGroup, until_us: u64) -> Option<Place> {
+    fn newest_of(&self, source: AddressGroup, until_us: u64) -> Option<StackPlace> {
         let of_it = self.waiting.iter().map(|(place, _)| *place);
         of_it
             .filter(|place| place.source == source && place.came_us < until_us)
             .max()
     }
 
-    fn take(&mut self, place: Place) -> Option<u32> {
+    fn take(&mut self, place: StackPlace) -> Option<u32> {
         let at = self.waiting.iter().position(|(one, _)| *one == place)?;
         Some(self.waiting.remove(at).1)
     }

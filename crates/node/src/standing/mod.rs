@@ -9,8 +9,8 @@
 //!             in the order of the sockets they would wait for less than half the target, for CALM_US ─► open
 //! ```
 //!
-//! A late loop that keeps the order of arrival serves only requests whose clients have given up.
-//! Taking the newest first, it serves as many as it can, each at once. A refusal costs a third of a
+//! A late loop that keeps the order of arrival serves only clients that have given up already. By
+//! taking the newest first it serves as many as it can, each at once. A refusal costs a third of a
 //! small read, so refusals are rationed. A request that is neither served nor refused is not even
 //! read: it stays in its socket.
 //!
@@ -25,10 +25,10 @@
 //!    costs the requests in it.
 //!
 //! Not here: how the lag is measured (the server's loops), gates of counts and bytes
-//! (`admission.rs`), the stacks (`stacks.rs`).
+//! (`admission/`), the stacks (`stacks/`).
 //! See: docs/overload.md, "When the processor is what runs out".
 
-pub use crate::stacks::{AddressGroup, Place};
+pub use crate::stacks::{AddressGroup, StackPlace};
 use crate::stacks::{AddressStacks, Late};
 
 /// How long the delay must stay above its target before the order changes: CoDel's interval. It is
@@ -64,7 +64,7 @@ pub enum Crowding {
 
 /// Did the order change?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum LineChange {
     /// From now on requests stand in line.
     Begins,
     /// From now on they do not.
@@ -128,7 +128,7 @@ impl<T> Line<T> {
     }
 
     /// A task that was woken at `now_us - lag_us` runs at `now_us`, or still waits then.
-    pub fn sample(&mut self, now_us: u64, lag_us: u64) -> Option<Change> {
+    pub fn sample(&mut self, now_us: u64, lag_us: u64) -> Option<LineChange> {
         let since_us = now_us.saturating_sub(self.sampled_us);
         if self.is_standing || self.target_us == 0 {
             return None;
@@ -156,21 +156,21 @@ impl<T> Line<T> {
         };
         self.window = (now_us, 0, 0);
         self.credit = 0;
-        Some(Change::Begins)
+        Some(LineChange::Begins)
     }
 
     /// A request came from `source`.
-    pub fn join(&mut self, now_us: u64, source: AddressGroup, request: T) -> Place {
+    pub fn join(&mut self, now_us: u64, source: AddressGroup, request: T) -> StackPlace {
         self.waiting.push(now_us, source, request)
     }
 
     /// A request goes, called or not.
-    pub fn leave(&mut self, place: Place) {
+    pub fn leave(&mut self, place: StackPlace) {
         let _gone = self.waiting.take(place);
     }
 
     /// Calls the next ones.
-    pub fn call(&mut self, now_us: u64, called: &mut Vec<(T, Called)>) -> Option<Change> {
+    pub fn call(&mut self, now_us: u64, called: &mut Vec<(T, Called)>) -> Option<LineChange> {
         self.window.2 = self.window.2.max(self.waiting.len() as u64);
         let before = called.len();
         for _ in 0..TURN {
@@ -197,7 +197,7 @@ impl<T> Line<T> {
         called.extend(rest.map(|request| (request, Called::Serve)));
         self.is_standing = false;
         self.alert_until_us = now_us + ALERT_US;
-        Some(Change::Ends)
+        Some(LineChange::Ends)
     }
 
     /// How long the last one would have waited, had all been called in the order in which they came?
@@ -225,8 +225,8 @@ impl<T> Line<T> {
         }
     }
 
-    /// Takes turns: a request whose client most likely still waits, then the oldest one. The oldest
-    /// one's client may have gone, but it must not wait for as long as the overload lasts.
+    /// Takes turns between a request with a client that most likely still waits, and the oldest one.
+    /// The client of the oldest may have gone, but it must not wait for as long as the overload lasts.
     fn next_refused(&mut self, now_us: u64) -> Option<T> {
         let which = match self.is_oldest_next {
             true => Late::Oldest,

@@ -52,7 +52,7 @@ fn a_delay_that_stands_begins_a_line_and_half_a_second_of_calm_ends_it() {
         let ends = |at: &u64| line.call(now_us + at, &mut called).is_some();
         let took_us = (0..500).map(|at| at * 10_000).find(ends).expect("it ends");
         now_us += took_us + 100_000;
-        assert_eq!(line.sample(now_us, TARGET_US + 1), Some(Change::Begins));
+        assert_eq!(line.sample(now_us, TARGET_US + 1), Some(LineChange::Begins));
         took_us
     };
     let bounds = |us: u64| us..us + 4 * WINDOW_US;
@@ -89,7 +89,7 @@ struct World {
 
 const SERVE_US: u64 = 20;
 const REFUSE_US: u64 = 7;
-/// The cost of a connection whose client has gone.
+/// The cost of a connection after its client has gone.
 const GONE_US: u64 = 5;
 
 impl World {

@@ -5,9 +5,8 @@
 //! a position is taken away     a majority of the partition's owners has the epoch in which it began
 //! ```
 //!
-//! Why the second one needs a majority of fences: a coordinator that knows an older row of five
-//! could find a majority among owners that were taken away since. Behind a majority of fences it
-//! finds none.
+//! A position that is taken away needs a majority of fences. Without them a coordinator that knows
+//! an older row of five owners could find a majority among owners that were taken away since.
 //!
 //! Invariants
 //! 1. Each report is of a move that is under way in the newest epoch, under its plan, from the
@@ -33,7 +32,8 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// With the newest epoch of a folder: when its moves began is not kept.
+    /// From the newest epoch of a folder. The folder does not tell when its moves began: they count
+    /// from this epoch on.
     pub(super) fn of(record: &EpochRecord) -> Arrivals {
         let moving = record.owners().all();
         let moving = moving.filter(|partition| record.moving(*partition).is_some());

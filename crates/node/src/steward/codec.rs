@@ -18,8 +18,9 @@
 //! A ballot is its round (8) and the number of the proposer (4). A record is its length (4) and
 //! bytes, a text its length (2) and UTF-8. A move is the plan (8), partition (2), position (1), old
 //! and new owner (4 each, `ffffffff` = none). A horizon is 0 and the clock (8) of a member that
-//! confirms the epoch, or what holds it back: 1 = operations under way, 2 = hints, 3 = damage,
-//! 4 = a comparison with a member (4), 5 = strays, 6 = a restore. Integers are little-endian.
+//! confirms the epoch, or the reason why it does not. Reasons: 1 = operations under way, 2 = hints,
+//! 3 = damage, 4 = a comparison with a member (4), 5 = strays, 6 = a restore. Integers are
+//! little-endian.
 //!
 //! Invariants
 //! 1. Reading makes no more than the bytes hold.
@@ -113,7 +114,7 @@ impl ThrottleOrder {
         out
     }
 
-    /// Reads what [`ThrottleOrder::encode`] wrote.
+    /// Reads the bytes of [`ThrottleOrder::encode`].
     pub fn decode(bytes: &[u8]) -> Option<ThrottleOrder> {
         let mut rest = bytes;
         let order = throttle(&mut rest).ok()?;

@@ -115,7 +115,7 @@ pub enum Declined {
     OlderRelease {
         /// Of that member.
         url: String,
-        /// What it knows.
+        /// The versions that its release knows.
         versions: ClusterVersions,
         /// The version that was to be in force.
         version: ClusterVersion,

@@ -63,7 +63,7 @@ impl PlanStart {
     }
 }
 
-/// The members' sizes and states, for a draft.
+/// The members as this one knows them: the input of a draft beside the wish.
 pub(super) struct Sight<'a> {
     /// Makes the plan.
     pub(super) me: MemberId,
@@ -139,7 +139,7 @@ impl Draft {
 pub(super) struct PositionBytes(BTreeMap<MemberId, u64>);
 
 impl PositionBytes {
-    /// Of the members whose bytes are known.
+    /// For the members that told how many bytes they hold.
     pub(super) fn of(
         record: &EpochRecord,
         stored: impl Fn(MemberId) -> Option<u64>,

@@ -181,7 +181,7 @@ impl Steward {
         out.push(StewardEffect::Send { to, message });
     }
 
-    /// Tells the member whose turn it is which moves arrived here, when that is news.
+    /// Tells the first member in line which moves arrived here, when that is news.
     pub(super) fn report(&self, out: &mut Vec<StewardEffect>) {
         let (record, me) = (self.record(), self.me.member);
         let is_fence = self.arrivals.wants_fence_of(record, me);

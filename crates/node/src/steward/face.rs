@@ -155,13 +155,13 @@ pub struct ClusterStatus {
     pub plan: Option<PlanState>,
     /// Up to when deletes and ended values are purged.
     pub horizons: HorizonState,
-    /// Why nothing goes on although something should.
+    /// Why a plan, or the enrolment of founders, does not go on; `None` when nothing is held up.
     pub waits: Option<String>,
     /// How many bytes a second the member that was asked loads at most.
     pub load_bytes_per_second_max: u64,
 }
 
-/// Up to when the cluster purges deletes and ended values, and what holds that back.
+/// Up to when the cluster purges deletes and ended values, and which members hold that back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HorizonState {
     /// Does the version in force know horizons?
@@ -170,7 +170,7 @@ pub struct HorizonState {
     pub every_us: u64,
     /// The newest floor, in milliseconds since 1970; `None` = they have not risen yet.
     pub floor_ms: Option<u64>,
-    /// What was deleted, or had ended, up to this time goes; milliseconds since 1970.
+    /// Values that were deleted, or had ended, up to this time are purged; milliseconds since 1970.
     pub purge_ms: Option<u64>,
     /// The members that do not confirm the newest epoch yet.
     pub held: Vec<HorizonHeld>,

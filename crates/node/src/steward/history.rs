@@ -20,8 +20,8 @@ pub(super) struct History {
 }
 
 impl History {
-    /// `after` was learnt; it follows `before`, if that is known. Returns the epochs whose records no
-    /// member needs any more.
+    /// `after` was learnt; it follows `before`, if that is known. Returns the epochs that no member
+    /// will ask for any more: their records may be dropped.
     pub(super) fn learnt(
         &mut self,
         before: Option<&EpochRecord>,

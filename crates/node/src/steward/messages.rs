@@ -79,7 +79,7 @@ pub struct MemberProgress {
     pub forgets: Option<ForgetNews>,
 }
 
-/// A member's confirmation of an epoch, so that horizons may rise, or what holds it back.
+/// A member's confirmation of an epoch, so that horizons may rise, or the reason why it has none.
 pub type ForgetNews = Result<Confirmed, HeldBack<MemberId>>;
 
 /// The bytes that a member's store holds and loads.
@@ -102,7 +102,7 @@ pub struct EnrolRequest {
     pub node: u128,
     /// Its address, share and zone.
     pub place: Member,
-    /// The address of the lost member whose place it takes.
+    /// The address of the lost member that it replaces.
     pub replaces: Option<String>,
 }
 

@@ -133,7 +133,7 @@ pub struct Steward {
     release: String,
     versions: ClusterVersions,
     load_bytes_per_second: u64,
-    /// What an operator ordered, for members that come later.
+    /// The last throttle order of an operator. A member that joins or comes back later is told it.
     throttled: Option<ThrottleOrder>,
     side_by_side: usize,
     meter: LoadMeter,
@@ -141,7 +141,7 @@ pub struct Steward {
     /// The own disk is full since then.
     full_since_us: Option<u64>,
     progress_due_us: u64,
-    /// Of this epoch something can be proposed since then.
+    /// An epoch, and since when (microseconds) this member could propose the next one.
     wish_since: Option<(u64, u64)>,
     /// Founders without a folder are waited for since then.
     unenrolled_since_us: Option<u64>,
@@ -152,7 +152,7 @@ pub struct Steward {
     epoch_since_us: Option<u64>,
     /// In which epoch the own strays were dropped; 0 = in none.
     strays_epoch: u64,
-    /// Something that `go_on` looks at has changed.
+    /// An input of `go_on` has changed.
     is_news: bool,
     /// This epoch, or an earlier one, removed this member.
     gone: Option<u64>,

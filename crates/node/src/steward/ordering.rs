@@ -258,7 +258,7 @@ impl Steward {
         }
     }
 
-    /// Orders whose time is over.
+    /// Declines orders that have waited for `CLUSTER_ORDER_US`.
     pub(super) fn expire_orders(&mut self, now: Now, out: &mut Vec<StewardEffect>) {
         let epoch = self.record().epoch();
         while self

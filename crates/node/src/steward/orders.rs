@@ -4,7 +4,7 @@ use super::draft::PlanStart;
 use super::step::OrderTicket;
 use crate::ring::table::MemberId;
 
-/// Which epoch it waits for.
+/// The change that it waits for.
 #[derive(Clone, Debug)]
 pub(super) enum OrderIntent {
     /// A plan that was made for an epoch with these members and owners.

@@ -22,9 +22,9 @@ pub(super) struct PeerSight {
     /// `None` until it told of them.
     pub(super) gauges: Option<LoadGauges>,
     pub(super) release: Option<String>,
-    /// What its process knows; `None` until a link came up.
+    /// The versions that its process knows; `None` until a link came up.
     pub(super) versions: Option<ClusterVersions>,
-    /// Its disk is full, as it tells since then.
+    /// Since when it tells that its disk is full.
     pub(super) full_since_us: Option<u64>,
     /// Its last news about horizons, and the epoch that they are about.
     pub(super) forgets: Option<(u64, ForgetNews)>,

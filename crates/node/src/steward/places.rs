@@ -1,10 +1,10 @@
-//! Where a process has its members: the indexes of all that it has known since it started.
+//! The index of each member that this process has known since it started.
 //!
 //! Invariants
-//! 1. A place has one member at a time. The place of a member that was removed is kept until
-//!    another member gets it: what is still said to the removed one goes there.
+//! 1. An index has one member at a time. That of a removed member is kept until another member gets
+//!    it: messages that are still sent to the removed one go there.
 //!
-//! Not here: which place a member gets (`layout.rs`).
+//! Not here: which index a member gets (`layout.rs`).
 
 use crate::layout::Layout;
 use crate::member::MemberIndex;
@@ -28,7 +28,7 @@ impl PeerPlaces {
         }
     }
 
-    /// The place of a member.
+    /// The index of a member.
     pub fn of(&self, id: MemberId) -> Option<MemberIndex> {
         self.by_id.get(&id).copied()
     }

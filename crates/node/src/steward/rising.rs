@@ -1,4 +1,5 @@
-//! The steward's part in horizons: it collects what members confirm, and proposes the next floor.
+//! The steward's part in horizons: it collects the confirmations of members, and proposes the next
+//! floor.
 //!
 //! ```text
 //! own loops ─► Forgetting ─┐
@@ -9,11 +10,11 @@
 //! Invariants
 //! 1. News count for the epoch in which they were told, and for no other one. The last news of a
 //!    member counts: damage takes a confirmation back.
-//! 2. `DropStrays` is ordered once between two comparisons of all copies. In a cluster that does not
-//!    compare records with more copies than the replication factor, once in an epoch: such values stay,
-//!    and are not looked for again and again.
+//! 2. `DropStrays` is ordered once between two comparisons of all copies. A
+//!    cluster that does not compare records with more copies than the replication factor orders it
+//!    once in an epoch, because such values stay.
 //!
-//! Not here: when a member confirms (`forgetting.rs`), what floors mean
+//! Not here: when a member confirms (`forgetting.rs`), the meaning of floors
 //! (`topology/record/horizons.rs`).
 //! See: docs/decisions/0026-horizons.md.
 

@@ -33,7 +33,7 @@ pub(super) struct PlanTimes {
     pub(super) since_ms: u64,
 }
 
-/// What members told.
+/// The last news of all members.
 #[derive(Clone, Copy)]
 pub(super) struct StatusSights<'a> {
     pub(super) news: &'a dyn Fn(MemberId) -> MemberNews,
@@ -164,7 +164,7 @@ fn bytes_left(
     record.members().iter().map(left_of).sum()
 }
 
-/// Why nothing goes on although something should.
+/// Why a plan, or the enrolment of founders, does not go on.
 fn waits(record: &EpochRecord, members: &[MemberState], moving: &[Move]) -> Option<String> {
     let voters: Vec<&MemberState> = members
         .iter()

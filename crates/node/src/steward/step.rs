@@ -44,7 +44,7 @@ pub enum StewardEvent {
         peer: ChainPeer,
         /// Which of the two.
         is_up: bool,
-        /// What its process knows, as its handshake said.
+        /// The versions that its process knows, as its handshake said.
         versions: ClusterVersions,
     },
     /// The note is durable, and all earlier ones.

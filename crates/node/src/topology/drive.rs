@@ -16,7 +16,7 @@
 //! 3. If every move arrives, the plan ends after at most two epochs for each of its moves.
 //!
 //! Not here: whether a position has arrived (the member that loads says so), agreeing on the step
-//! (`chain.rs`).
+//! (`chain/`).
 
 use super::record::EpochRecord;
 use crate::ring::Partition;

@@ -11,7 +11,7 @@
 //!    is looked up here and no address rewritten: `localhost` and `127.0.0.1` are two members, and
 //!    so are `[::1]` and `[0::1]`.
 //!
-//! Not here: lists and the rules between members (`topology.rs`).
+//! Not here: lists and the rules between members (`topology/`).
 //! See: docs/cli.md, "A cluster".
 
 use crate::limits::{HOST_BYTES_MAX, ZONE_BYTES_MAX};
@@ -25,7 +25,7 @@ pub struct Member {
     pub url: String,
     /// Its share of the data beside the others'; at least 1.
     pub weight: u16,
-    /// The name of a rack or a power feed whose members fail together; empty = itself alone.
+    /// The name of a rack or a power feed: its members fail together. Empty = itself alone.
     pub zone: String,
 }
 

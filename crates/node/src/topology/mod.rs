@@ -8,7 +8,7 @@
 //!
 //! record.rs       EpochRecord   the topology of a cluster whose members change: one epoch
 //! succession.rs   succeeds      which epoch may follow which
-//! chain.rs        Chain         a member's part in choosing the next one, and its fence
+//! chain/          Chain         a member's part in choosing the next one, and its fence
 //! drive.rs        next_step     from a plan under way to the next epoch
 //! ```
 //!
@@ -19,7 +19,7 @@
 //! 3. A `Topology` that exists has 1 to `MEMBERS_MAX` members, none twice, and 1 to that many copies.
 //!
 //! Not here: the table of owners (`ring.rs`), where the list comes from (crate `dendra`), a
-//! folder's record of it (`membership/identity.rs`).
+//! folder's record of it (`membership/identity/`).
 //! See: docs/cli.md, "A cluster".
 
 pub mod chain;

@@ -13,7 +13,7 @@
 //! 1. `succeeds(a, b)` is `Ok` exactly when one function of `record/changes.rs` makes `b` of `a`.
 //! 2. The owner of a position changes only out of an epoch in which the position moved.
 //!
-//! Not here: whether a new owner has loaded. No record shows that: the proposer vouches for it
+//! Not here: whether a new owner has loaded. No record shows that: the proposer guarantees it
 //! (`drive.rs`).
 //! See: docs/decisions/0025-epochs-by-our-own-paxos.md.
 

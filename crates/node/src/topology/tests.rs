@@ -1,4 +1,4 @@
-//! Which lists of members are valid, and the messages of two nodes whose lists differ.
+//! Which lists of members are valid, and the messages of two nodes with different lists.
 
 use super::*;
 use proptest::prelude::*;

@@ -498,7 +498,7 @@ impl Stage {
             }
             ["hear", at, of] => {
                 let member = MemberIndex(u8::try_from(site(of)).expect("few members"));
-                self.step(site(at), Event::Heard { member });
+                self.step(site(at), Event::Alive { member });
             }
             ["fill", at] => self.sites[site(at)].is_full = true,
             ["empty", at] => self.sites[site(at)].is_full = false,

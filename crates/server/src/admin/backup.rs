@@ -21,7 +21,7 @@
 //! See: docs/format/backup.md, docs/api.md, section "Admin plane".
 
 use crate::disk::checkpoints::{Checkpoint, NoCheckpoint};
-use crate::disk::import::{self, KeptPage, NotImported, RestoreState, Road};
+use crate::disk::import::{self, CommitPath, KeptPage, NotImported, RestoreState};
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, Shared};
 use crate::limits::{
@@ -359,8 +359,8 @@ async fn standing(State(desk): State<Arc<BackupDesk>>) -> Response {
 }
 
 /// Runs `work` with the way into the log.
-fn on_road<T>(shared: &Shared, work: impl FnOnce(&Road<'_>) -> T) -> T {
-    work(&Road {
+fn on_road<T>(shared: &Shared, work: impl FnOnce(&CommitPath<'_>) -> T) -> T {
+    work(&CommitPath {
         engine: &shared.engine,
         ring: &|| shared.bell.ring(),
         is_poisoned: &|| shared.phase.now() == Phase::Poisoned,
@@ -528,7 +528,7 @@ async fn finish(
     answer(finished.await, StatusCode::OK)
 }
 
-/// A step behind the last page, whose key is the body.
+/// A step behind the last page; its body is the last key.
 async fn at_the_end(
     desk: &BackupDesk,
     query: &HashMap<String, String>,

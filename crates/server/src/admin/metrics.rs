@@ -14,7 +14,7 @@
 //! 1. One writer: an addition is a plain load and store, never a locked instruction.
 //! 2. No allocation and no string is made on the path of a request.
 //!
-//! Not here: names and help texts for Prometheus (`exposition.rs`).
+//! Not here: names and help texts for Prometheus (`exposition/`).
 
 use crate::admin::stages::Stages;
 pub(crate) use crate::admin::tally::{BUCKETS_NS, Histogram, LoopCounter, OpLabel};
@@ -25,7 +25,7 @@ use dendra_node::{MemberIndex, PeerHealth, Round, RoundStats};
 /// Which share of the node a piece of work is done from: see docs/overload.md, "Classes and their shares".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Share {
+pub(crate) enum CapacityShare {
     /// Reads of one key.
     Points,
     Writes,
@@ -34,25 +34,30 @@ pub(crate) enum Share {
     Peers,
 }
 
-impl Share {
-    pub(crate) const ALL: [Share; 4] = [Share::Points, Share::Writes, Share::Scans, Share::Peers];
+impl CapacityShare {
+    pub(crate) const ALL: [CapacityShare; 4] = [
+        CapacityShare::Points,
+        CapacityShare::Writes,
+        CapacityShare::Scans,
+        CapacityShare::Peers,
+    ];
 
     /// Of a client's request; `None` when it asks for no data.
-    pub(crate) fn of(op: OpLabel) -> Option<Share> {
+    pub(crate) fn of(op: OpLabel) -> Option<CapacityShare> {
         match op {
-            OpLabel::Get => Some(Share::Points),
-            OpLabel::Put | OpLabel::Delete => Some(Share::Writes),
-            OpLabel::Scan => Some(Share::Scans),
+            OpLabel::Get => Some(CapacityShare::Points),
+            OpLabel::Put | OpLabel::Delete => Some(CapacityShare::Writes),
+            OpLabel::Scan => Some(CapacityShare::Scans),
             OpLabel::Status | OpLabel::Other => None,
         }
     }
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Share::Points => "points",
-            Share::Writes => "writes",
-            Share::Scans => "scans",
-            Share::Peers => "peers",
+            CapacityShare::Points => "points",
+            CapacityShare::Writes => "writes",
+            CapacityShare::Scans => "scans",
+            CapacityShare::Peers => "peers",
         }
     }
 }
@@ -189,9 +194,9 @@ pub(crate) struct LoopMetrics {
     pub(crate) requests: [[LoopCounter; CLASSES]; OpLabel::ALL.len()],
     pub(crate) latency: [Histogram; OpLabel::ALL.len()],
     pub(crate) stages: Stages,
-    pub(crate) refused: [[LoopCounter; RefusalCause::ALL.len()]; Share::ALL.len()],
+    pub(crate) refused: [[LoopCounter; RefusalCause::ALL.len()]; CapacityShare::ALL.len()],
     /// Requests and orders that nothing refused.
-    pub(crate) admitted: [LoopCounter; Share::ALL.len()],
+    pub(crate) admitted: [LoopCounter; CapacityShare::ALL.len()],
     /// Socket reads that returned bytes, and the bytes.
     pub(crate) reads: LoopCounter,
     pub(crate) read_bytes: LoopCounter,
@@ -208,10 +213,9 @@ pub(crate) struct LoopMetrics {
     pub(crate) standing_us: LoopCounter,
     pub(crate) is_standing: LoopCounter,
     pub(crate) standing: LoopCounter,
-    /// Connections whose client was gone when its request was called.
+    /// Connections of clients that were gone when their request was called.
     pub(crate) abandoned: LoopCounter,
-    /// Operations whose client hung up while they waited, and that ended early or went on without
-    /// it.
+    /// Operations that waited when their client hung up. They ended early, or went on without it.
     pub(crate) hung_up: LoopCounter,
     /// Orders of members that were cancelled before they were begun.
     pub(crate) cancelled: LoopCounter,
@@ -226,7 +230,7 @@ pub(crate) struct LoopMetrics {
     /// How often copies of one version were seen to differ, as of the last sweep.
     pub(crate) disputes: LoopCounter,
     pub(crate) peers: PeerTallies,
-    /// Values whose checksum did not fit on the way out.
+    /// Values that failed their checksum on the way out.
     pub(crate) damaged: LoopCounter,
 }
 
@@ -236,7 +240,7 @@ impl LoopMetrics {
         let class = usize::from(status / 100).clamp(1, CLASSES) - 1;
         self.requests[op as usize][class].add(1);
         self.latency[op as usize].note(took_ns, 1);
-        if let Some(share) = Share::of(op)
+        if let Some(share) = CapacityShare::of(op)
             && !matches!(status, 503 | 507)
         {
             self.admitted[share as usize].add(1);
@@ -244,15 +248,15 @@ impl LoopMetrics {
     }
 
     /// Notes one refusal.
-    pub(crate) fn refuse(&self, share: Share, gate: RefusalCause) {
+    pub(crate) fn refuse(&self, share: CapacityShare, gate: RefusalCause) {
         self.refused[share as usize][gate as usize].add(1);
     }
 
     /// Notes the result of a member's order.
     pub(crate) fn note_order(&self, offered: Result<(), RefusalCause>) {
         match offered {
-            Ok(()) => self.admitted[Share::Peers as usize].add(1),
-            Err(gate) => self.refuse(Share::Peers, gate),
+            Ok(()) => self.admitted[CapacityShare::Peers as usize].add(1),
+            Err(gate) => self.refuse(CapacityShare::Peers, gate),
         }
     }
 }
@@ -277,6 +281,6 @@ mod tests {
             .map(LoopCounter::read)
             .collect();
         assert_eq!(classes, [0, 1, 0, 1, 1]);
-        assert_eq!(metrics.admitted[Share::Points as usize].read(), 2);
+        assert_eq!(metrics.admitted[CapacityShare::Points as usize].read(), 2);
     }
 }

@@ -18,10 +18,10 @@
 //! 3. Where there are tokens, all but health and readiness takes one, and all but looking an admin's.
 //! 4. A call that changes something, and each profile, stands in the audit log with its outcome.
 //! 5. No connection lasts longer than `ADMIN_CONNECTION_TIME`, and a client that does not finish its head is dropped
-//!    sooner. When `ADMIN_CONNECTIONS_MAX` are there, the oldest one for which nothing is being computed makes room:
-//!    so a probe of health is answered beside any other client.
-//! 6. A request that names a foreign host, or that a browser marks as another site's, is answered before it is looked
-//!    at: a page must not take profiles of the machine that it is shown on.
+//!    sooner. At `ADMIN_CONNECTIONS_MAX` the oldest one without an answer in the making is closed for the next. So a
+//!    probe of health is answered beside any other client.
+//! 6. A request that names a foreign host, or that a browser marks as another site's, is refused before anything else.
+//!    Otherwise a page could take profiles of the machine that it is shown on.
 //!
 //! Not here: the data plane (`connection/`), which shares no thread with this.
 //! See: docs/api.md, section "Admin plane".
@@ -57,10 +57,10 @@ use dendra_wire::hosts::Sender;
 use dendra_wire::http::Field;
 use dendra_wire::rights::bearer;
 use dendra_wire::{Hosts, Refusal};
-use exposition::Numbers;
+use exposition::ScrapeSources;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use metrics::{RefusalCause, Share};
+use metrics::{CapacityShare, RefusalCause};
 use prometheus_client::registry::Registry;
 use std::collections::VecDeque;
 use std::io;
@@ -73,7 +73,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle as Task;
 
-struct Plane {
+struct AdminPlane {
     phase: Arc<PhaseCell>,
     shared: Arc<OnceLock<Arc<Shared>>>,
     registry: Registry,
@@ -101,11 +101,11 @@ pub(crate) fn start(
     };
     let addr = socket.local_addr().map_err(failed)?;
     let shared = Arc::new(OnceLock::new());
-    let numbers = Numbers {
+    let numbers = ScrapeSources {
         phase: Arc::clone(&phase),
         shared: Arc::clone(&shared),
     };
-    let plane = Arc::new(Plane {
+    let plane = Arc::new(AdminPlane {
         phase,
         shared: Arc::clone(&shared),
         registry: exposition::registry(numbers),
@@ -293,7 +293,11 @@ async fn serve(stream: ByteStream, router: Router) {
 }
 
 /// Is the request meant for this node, and not another site's page?
-async fn check_sender(State(plane): State<Arc<Plane>>, request: Request, next: Next) -> Response {
+async fn check_sender(
+    State(plane): State<Arc<AdminPlane>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let headers = request.headers();
     let authority = request.uri().authority().map(|it| it.as_str().as_bytes());
     let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
@@ -307,7 +311,7 @@ async fn check_sender(State(plane): State<Arc<Plane>>, request: Request, next: N
     let checked = checked.and_then(|()| check_token(&plane, &request));
     let checked = checked.and_then(|who| check_store(&plane, &request).map(|()| who));
     let mut answer = match checked {
-        Ok(who) => match Recorded::of(&plane, &request, who) {
+        Ok(who) => match AuditedCall::of(&plane, &request, who) {
             None => next.run(request).await,
             Some(recorded) => {
                 let answer = next.run(request).await;
@@ -325,7 +329,7 @@ async fn check_sender(State(plane): State<Arc<Plane>>, request: Request, next: N
 }
 
 /// A front door has no record of its own to be copied or replaced.
-fn check_store(plane: &Plane, request: &Request) -> Result<(), Refusal> {
+fn check_store(plane: &AdminPlane, request: &Request) -> Result<(), Refusal> {
     let path = request.uri().path();
     let is_of_records = path.starts_with("/v0/checkpoints") || path.starts_with("/v0/restore");
     let shared = plane.shared.get();
@@ -346,16 +350,16 @@ fn check_store(plane: &Plane, request: &Request) -> Result<(), Refusal> {
 }
 
 /// A call that goes into the audit log with its outcome.
-struct Recorded {
+struct AuditedCall {
     audit: Arc<Audit>,
     event: AuditEvent,
     /// Is it one of many of the same work, of which only failures are written?
     is_one_of_many: bool,
 }
 
-impl Recorded {
+impl AuditedCall {
     /// All that changes something, and profiles.
-    fn of(plane: &Plane, request: &Request, who: Option<String>) -> Option<Recorded> {
+    fn of(plane: &AdminPlane, request: &Request, who: Option<String>) -> Option<AuditedCall> {
         let audit = plane.border.audit.clone()?;
         let path = request.uri().path();
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -370,7 +374,7 @@ impl Recorded {
         let what = audit::what_of(request.method().as_str(), path);
         let who = who.unwrap_or_else(|| "-".to_owned());
         let event = AuditEvent::new(kind, what).by(who);
-        Some(Recorded {
+        Some(AuditedCall {
             audit,
             event: event.from(source_of(request), Port::Admin),
             is_one_of_many: path == "/v0/restore/page",
@@ -389,8 +393,9 @@ fn source_of(request: &Request) -> IpAddr {
     source.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
 }
 
-/// Once there are tokens, all but health and readiness takes one: whose it is, where it was asked for.
-fn check_token(plane: &Plane, request: &Request) -> Result<Option<String>, Refusal> {
+/// Once there are tokens, all but health and readiness takes one. Returns its name, where one was
+/// needed.
+fn check_token(plane: &AdminPlane, request: &Request) -> Result<Option<String>, Refusal> {
     let path = request.uri().path();
     let Some(rights) = &plane.border.rights else {
         return Ok(None);
@@ -410,7 +415,7 @@ fn check_token(plane: &Plane, request: &Request) -> Result<Option<String>, Refus
         path,
         "/" | "/page.js" | "/page.css" | "/metrics" | "/v0/status" | "/openapi.yaml"
     );
-    // Checkpoints hold every record: what is not named here takes an admin.
+    // Checkpoints hold every record: a path that is not named here takes an admin.
     let judged = rights.judge_admin(proof, !(is_read && looks));
     judged.map(Some).map_err(|denied| {
         let source = source_of(request);
@@ -470,8 +475,8 @@ fn refused(refusal: &Refusal) -> Response {
     answer
 }
 
-impl FromRef<Arc<Plane>> for StewardWay {
-    fn from_ref(plane: &Arc<Plane>) -> StewardWay {
+impl FromRef<Arc<AdminPlane>> for StewardWay {
+    fn from_ref(plane: &Arc<AdminPlane>) -> StewardWay {
         let cluster = plane
             .shared
             .get()
@@ -480,7 +485,7 @@ impl FromRef<Arc<Plane>> for StewardWay {
     }
 }
 
-fn router(plane: Arc<Plane>) -> Router {
+fn router(plane: Arc<AdminPlane>) -> Router {
     let backup = backup::routes(&plane.shared);
     Router::new()
         .route("/", get(index))
@@ -498,7 +503,7 @@ fn router(plane: Arc<Plane>) -> Router {
         .layer(middleware::from_fn_with_state(plane, check_sender))
 }
 
-async fn ready(State(plane): State<Arc<Plane>>) -> Response {
+async fn ready(State(plane): State<Arc<AdminPlane>>) -> Response {
     let phase = plane.phase.now();
     let of_no_use = plane.shared.get().and_then(|shared| shared.of_no_use());
     let (code, said) = match (phase, of_no_use) {
@@ -509,7 +514,7 @@ async fn ready(State(plane): State<Arc<Plane>>) -> Response {
     (code, format!("{said}\n")).into_response()
 }
 
-async fn metrics(State(plane): State<Arc<Plane>>) -> Response {
+async fn metrics(State(plane): State<Arc<AdminPlane>>) -> Response {
     match exposition::render(&plane.registry) {
         Ok(page) => ([(header::CONTENT_TYPE, exposition::CONTENT_TYPE)], page).into_response(),
         Err(error) => {
@@ -546,7 +551,7 @@ async fn style() -> Response {
     ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], style).into_response()
 }
 
-async fn status(State(plane): State<Arc<Plane>>) -> Response {
+async fn status(State(plane): State<Arc<AdminPlane>>) -> Response {
     let phase = plane.phase.now();
     let shared = plane.shared.get();
     let of_no_use = shared.and_then(|shared| shared.of_no_use());
@@ -733,7 +738,7 @@ fn queues(shared: &Shared) -> serde_json::Value {
 
 /// Requests of each class that were let in and refused since the start.
 fn classes(shared: &Shared) -> serde_json::Value {
-    let classes = Share::ALL.map(|share| {
+    let classes = CapacityShare::ALL.map(|share| {
         let refused = RefusalCause::ALL.map(|what| {
             let count = exposition::refused(shared, share, what);
             (what.as_str().to_owned(), serde_json::json!(count))

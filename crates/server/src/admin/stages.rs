@@ -17,7 +17,7 @@
 //! 3. One writer per `Stages`: a loop or a worker. They are summed at a scrape.
 //!
 //! Not here: the time of whole requests, which is measured on each of them (`metrics.rs`); names and
-//! help texts (`exposition.rs`).
+//! help texts (`exposition/`).
 //! See: docs/lab/profiles.md, section "Stages".
 
 use crate::admin::tally::{Histogram, OpLabel};
@@ -141,15 +141,15 @@ impl Watch {
 
 /// Draws the requests of one loop that are measured.
 #[derive(Debug)]
-pub(crate) struct Draw {
+pub(crate) struct SampleDraw {
     left: Cell<u32>,
     state: Cell<u32>,
 }
 
-impl Draw {
+impl SampleDraw {
     /// The draws of loop number `index`.
-    pub(crate) fn new(index: usize) -> Draw {
-        Draw {
+    pub(crate) fn new(index: usize) -> SampleDraw {
+        SampleDraw {
             left: Cell::new(0),
             // Any odd constant: the generator must not start at zero.
             state: Cell::new(0x9e37_79b9 ^ ((index as u32) << 1)),
@@ -175,7 +175,7 @@ impl Draw {
     }
 }
 
-/// Measured requests whose answers wait in a connection's output.
+/// Measured requests with answers that wait in a connection's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unsent([u16; OpLabel::ALL.len()]);
 
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn one_request_in_sixteen_is_drawn_and_not_in_step() {
-        let draw = Draw::new(3);
+        let draw = SampleDraw::new(3);
         let drawn: Vec<usize> = (0..160_000).filter(|_| draw.watch().is_on()).collect();
         assert!((9_000..=11_000).contains(&drawn.len()), "{}", drawn.len());
         let mut by_place = [0; 16];

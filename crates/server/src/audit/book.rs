@@ -11,7 +11,7 @@
 //! 2. Files are put aside by renaming: a reader finds a line in one of them.
 //! 3. The first failure is said in the node's log, and then the first success.
 //!
-//! Not here: what a line says (`mod.rs`).
+//! Not here: the content of a line (`mod.rs`).
 //! See: docs/operating.md, section "The audit log".
 
 use crate::event_loop::clock;
@@ -61,7 +61,7 @@ pub(super) trait AuditDisk {
     fn append(&mut self, line: &[u8]) -> io::Result<()>;
     /// Puts the file aside and begins a new one.
     fn rotate(&mut self) -> io::Result<()>;
-    /// What is appended survives a power cut.
+    /// Makes appended lines durable.
     fn sync(&mut self) -> io::Result<()>;
     /// Goes on in the file that has the name now.
     fn follow(&mut self) -> io::Result<()>;
@@ -72,7 +72,7 @@ pub(super) struct Book<D> {
     disk: D,
     file_bytes: u64,
     gauges: Arc<AuditGauges>,
-    /// Of what was lost, and left out, so much stands in the log.
+    /// How many lost lines, and lines left out, the log tells of already.
     lost_said: u64,
     left_out_said: u64,
     is_dirty: bool,
@@ -155,7 +155,8 @@ impl<D: AuditDisk> Book<D> {
         Ok(())
     }
 
-    /// Syncs what was written, and looks whether the file is still there: each `AUDIT_SYNC`.
+    /// Syncs the lines written so far, and goes on in a new file if the old one was moved away: each
+    /// `AUDIT_SYNC`.
     pub(super) fn look(&mut self) {
         if self.looked.elapsed() < limits::AUDIT_SYNC {
             return;
@@ -242,7 +243,7 @@ fn ends_with_line_feed(path: &Path, len: u64) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-/// What is not there is not in the way.
+/// A file that is missing is no failure here.
 fn unless_missing(done: io::Result<()>) -> io::Result<()> {
     match done {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -1,4 +1,5 @@
-//! The audit log: who did what, from where, and how it ended. Never a value, never a token.
+//! The audit log: each guarded call with its actor, its address and its result. Never a value, never
+//! a token.
 //!
 //! ```text
 //! loops, admin plane ─► note: try_send ─► at most AUDIT_QUEUE_LEN_MAX wait ─► thread "audit" ─► FILE
@@ -8,14 +9,14 @@
 //! ```
 //!
 //! Invariants
-//! 1. `note` never waits: what finds the queue full is lost and counted.
+//! 1. `note` never waits: an event that finds the queue full is lost and counted.
 //! 2. A loss stands in the log, too: the next line that is written comes behind one that counts it.
-//! 3. Text of a client reaches a line only as the name of a token or of a certificate, whose letters
-//!    were checked. Paths that are not ours are written as `other`.
+//! 3. Text of a client reaches a line only as the name of a token or of a certificate, with letters
+//!    that were checked. Paths that are not ours are written as `other`.
 //! 4. Failed logins are at most `AUDIT_FAILURES_PER_SECOND` lines a second: a flood of them does not
-//!    push out what else happened. Those beyond are counted, in the log as well.
+//!    push out other events. Those beyond are counted, in the log as well.
 //!
-//! Not here: the file (`book.rs`), who may do what (`rights/`).
+//! Not here: the file (`book.rs`), the rights of tokens (`rights/`).
 //! See: docs/operating.md, section "The audit log".
 
 mod book;
@@ -52,10 +53,10 @@ impl Port {
     }
 }
 
-/// What kind of thing happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AuditKind {
-    /// A client was not let in, or not to what it asked for.
+    /// A client was not let in, or not to the thing that it asked for.
     LoginFailed,
     /// A program was not let in as a member.
     MemberRefused,
@@ -98,7 +99,7 @@ pub(crate) struct AuditEvent {
     pub(crate) wall_ms: u64,
     /// The name of a token, `certificate:` and a name, or `-`.
     pub(crate) who: Cow<'static, str>,
-    /// Where it came from; `None` for what the node does by itself.
+    /// The address and port that the call came from; `None` for events of the node itself.
     pub(crate) from: Option<(IpAddr, Port)>,
     /// Method and path, without parameters.
     pub(crate) what: Cow<'static, str>,
@@ -106,7 +107,7 @@ pub(crate) struct AuditEvent {
     pub(crate) status: u16,
     /// The code word of a refusal.
     pub(crate) code: Option<Cow<'static, str>>,
-    /// Names of tokens, by what became of them.
+    /// Names of tokens, by their fate: added, changed, removed.
     pub(crate) tokens: Vec<(&'static str, Vec<String>)>,
 }
 
@@ -125,7 +126,7 @@ impl AuditEvent {
         }
     }
 
-    /// By whom.
+    /// With this actor.
     #[must_use]
     pub(crate) fn by(self, who: impl Into<Cow<'static, str>>) -> AuditEvent {
         let who = who.into();
@@ -256,7 +257,7 @@ impl Audit {
         self.note(AuditEvent::new(AuditKind::Stopped, "the node stops"));
         let thread = self.thread.lock().expect("no holder panics").take();
         let Some(thread) = thread else { return };
-        // The thread is there: it takes what waits, and then this.
+        // The thread lives: it takes the events that wait, and then this one.
         let told = self.letters.send(AuditLetter::Stop);
         if told.is_err() || thread.join().is_err() {
             tracing::error!("the audit log ended by a panic");
@@ -279,7 +280,7 @@ fn write_all(inbox: &Receiver<AuditLetter>, mut book: Book<impl AuditDisk>) {
     book.end();
 }
 
-/// Notes that a client was not let in, or not to what it asked for.
+/// Notes that a client was not let in, or not to the thing that it asked for.
 pub(crate) fn note_login(
     audit: Option<&Audit>,
     who: String,

@@ -14,7 +14,7 @@
 //! (`backend.rs`).
 //! See: docs/api.md.
 
-use crate::admin::metrics::{OpLabel, RefusalCause, Share};
+use crate::admin::metrics::{CapacityShare, OpLabel, RefusalCause};
 use crate::backend::Backend;
 use crate::clients::finished::Finished;
 use crate::clients::status::{self, Terms};
@@ -80,7 +80,7 @@ impl Answers<'_> {
         match finished {
             Some(Finished::Outcome { outcome, .. }) => self.fail_with(op, terms, outcome),
             Some(Finished::Refused(refused)) => {
-                if let Some(share) = Share::of(op) {
+                if let Some(share) = CapacityShare::of(op) {
                     self.lane.metrics().refuse(share, *refused);
                 }
                 status::write_refusal(self.out, terms.style, &status::refused(*refused))
@@ -107,7 +107,7 @@ impl Answers<'_> {
 
     fn fail_with(&mut self, op: OpLabel, terms: &Terms, outcome: &Outcome) -> u16 {
         if let Outcome::Overloaded { refusal } = outcome
-            && let Some(share) = Share::of(op)
+            && let Some(share) = CapacityShare::of(op)
         {
             self.lane.metrics().refuse(share, (*refusal).into());
         }
@@ -142,7 +142,8 @@ pub(crate) fn show(
         return status::write_refusal(out, terms.style, &Refusal::damaged());
     }
     if !has_room(lane, &cell) {
-        lane.metrics().refuse(Share::Points, RefusalCause::Bytes);
+        lane.metrics()
+            .refuse(CapacityShare::Points, RefusalCause::Bytes);
         return status::write_refusal(out, terms.style, &status::refused(RefusalCause::Bytes));
     }
     let found = Outcome::Found {
@@ -156,8 +157,8 @@ fn has_room(lane: &EventLoop, cell: &CellRef<'_>) -> bool {
     cell.value.len() <= limits::UNCOUNTED_BYTES_MAX || lane.has_room_for(cell.value.len())
 }
 
-/// A read whose condition does not hold: nothing new for the client, or not the version that it
-/// knows.
+/// The answer to a read with a condition that does not hold: nothing new for the client, or not the
+/// version that it knows.
 fn answer_condition(
     out: &mut Vec<u8>,
     condition: Condition,

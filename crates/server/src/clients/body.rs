@@ -17,7 +17,7 @@
 //! `wire`).
 //! See: docs/overload.md.
 
-use crate::admin::metrics::{RefusalCause, Share};
+use crate::admin::metrics::{CapacityShare, RefusalCause};
 use crate::admin::stages::Watch;
 use crate::clients::input::Input;
 use crate::clients::room::{Room, Rooms, Turnover};
@@ -43,7 +43,7 @@ pub(crate) enum BodyReader {
 
 /// Is the body over?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Taken {
+enum BodyProgress {
     All,
     More,
 }
@@ -60,11 +60,15 @@ impl BodyReader {
     }
 
     /// Takes the bytes of `input`, and gives data to `sink`.
-    fn take(&mut self, input: &mut Input, mut sink: impl FnMut(&[u8])) -> Result<Taken, Refusal> {
+    fn take(
+        &mut self,
+        input: &mut Input,
+        mut sink: impl FnMut(&[u8]),
+    ) -> Result<BodyProgress, Refusal> {
         loop {
             match self {
-                BodyReader::Length(0) => return Ok(Taken::All),
-                BodyReader::Length(_) if input.len() == 0 => return Ok(Taken::More),
+                BodyReader::Length(0) => return Ok(BodyProgress::All),
+                BodyReader::Length(_) if input.len() == 0 => return Ok(BodyProgress::More),
                 BodyReader::Length(left) => {
                     let n = usize::try_from(*left).map_or(input.len(), |n| n.min(input.len()));
                     sink(&input.data()[..n]);
@@ -74,7 +78,7 @@ impl BodyReader {
                 BodyReader::Chunked(decoder) => match decoder.decode(input.data())? {
                     ChunkItem::More { consumed } => {
                         input.consume(consumed);
-                        return Ok(Taken::More);
+                        return Ok(BodyProgress::More);
                     }
                     ChunkItem::Data { start, end } => {
                         sink(&input.data()[start..end]);
@@ -82,7 +86,7 @@ impl BodyReader {
                     }
                     ChunkItem::End { consumed } => {
                         input.consume(consumed);
-                        return Ok(Taken::All);
+                        return Ok(BodyProgress::All);
                     }
                 },
             }
@@ -130,9 +134,9 @@ impl Inflow {
         matches!(self.reader, BodyReader::Chunked { .. })
     }
 
-    /// Room that has to be there before what stands in `input` is taken, if any: all of a body
-    /// whose length is known,
-    /// as soon as its sender has shown that it sends; a chunked one as it grows.
+    /// The room that is still needed before the bytes in `input` can be taken; `None` = none. A body
+    /// of known length needs room for all of it, once its sender has shown that it sends. A chunked
+    /// one needs it as it grows.
     fn lacking(&self, input: &Input) -> Option<usize> {
         let arrived = self.value.len() + input.len();
         match &self.reader {
@@ -160,7 +164,7 @@ impl Inflow {
     }
 }
 
-/// A PUT whose body is still arriving.
+/// A PUT with a body that is still arriving.
 pub(crate) struct PendingBody {
     pub(crate) entity: Entity,
     pub(crate) terms: Terms,
@@ -171,12 +175,12 @@ pub(crate) struct PendingBody {
 }
 
 /// The pace that a body has to keep.
-struct Pace {
+struct BodyPace {
     began_us: u64,
     received: usize,
 }
 
-impl Pace {
+impl BodyPace {
     fn deadline_us(&self, body: Duration) -> u64 {
         let allowance_us =
             self.received as u64 * 1_000_000 / limits::BODY_BYTES_PER_SECOND_MIN as u64;
@@ -191,7 +195,7 @@ impl Inflow {
     pub(crate) async fn collect(mut self, socket: &mut Socket) -> Result<Collected, NoBody> {
         let lane = Rc::clone(socket.lane());
         let seat = Rc::clone(socket.seat());
-        let mut pace = Pace {
+        let mut pace = BodyPace {
             began_us: lane.now_us(),
             received: 0,
         };
@@ -200,7 +204,8 @@ impl Inflow {
         loop {
             if let Some(bytes) = self.lacking(socket.input()) {
                 let Some(rooms) = self.wait_for_room(socket, bytes, timeout).await else {
-                    lane.metrics().refuse(Share::Writes, RefusalCause::Bytes);
+                    lane.metrics()
+                        .refuse(CapacityShare::Writes, RefusalCause::Bytes);
                     return Err(NoBody::Refused(
                         status::refused(RefusalCause::Bytes).closing(),
                     ));
@@ -221,11 +226,11 @@ impl Inflow {
             let taken = reader.take(socket.input(), |data| value.extend_from_slice(data));
             pace.received = before - socket.unread_len();
             match taken {
-                Ok(Taken::All) => {
+                Ok(BodyProgress::All) => {
                     let (bytes, room) = (std::mem::take(value), std::mem::take(room));
                     return Ok(Collected { bytes, room });
                 }
-                Ok(Taken::More) => {}
+                Ok(BodyProgress::More) => {}
                 Err(refusal) => return Err(NoBody::Refused(refusal)),
             }
             let holds = !room.is_empty();
@@ -313,7 +318,7 @@ async fn stand_for_room(
 pub(crate) async fn discard(socket: &mut Socket, mut body: BodyReader) -> Result<(), End> {
     socket.flush().await?;
     let lane = Rc::clone(socket.lane());
-    let mut pace = Pace {
+    let mut pace = BodyPace {
         began_us: lane.now_us(),
         received: 0,
     };
@@ -322,8 +327,8 @@ pub(crate) async fn discard(socket: &mut Socket, mut body: BodyReader) -> Result
         let taken = body.take(socket.input(), |_| {});
         pace.received += before - socket.unread_len();
         match taken {
-            Ok(Taken::All) => return Ok(()),
-            Ok(Taken::More) => {}
+            Ok(BodyProgress::All) => return Ok(()),
+            Ok(BodyProgress::More) => {}
             // The request is answered already: all that is left to say is the end.
             Err(_) => return Err(End::Done),
         }

@@ -79,7 +79,7 @@ pub(crate) async fn enter(
     }
 }
 
-/// The result of `what`, if it comes in time and before the node drains.
+/// The result of a future, if it comes in time and before the node drains.
 async fn within<T>(
     lane: &EventLoop,
     seat: &Seat,

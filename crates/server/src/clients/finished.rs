@@ -30,7 +30,7 @@ pub(crate) enum Finished {
         outcome: Outcome,
         /// Replicas that answered.
         acks: u8,
-        /// The newest cell: of a read, or of a write whose condition does not hold.
+        /// The newest cell: of a read, or of a write that its condition refused.
         cell: Option<Cell>,
     },
     /// A queue, a gate or the disk of this node refused; nothing changed.

@@ -66,7 +66,7 @@ impl Input {
         }
     }
 
-    /// Does what is unread count as bytes under way?
+    /// Do the unread bytes count as bytes under way?
     pub(crate) fn is_large(&self) -> bool {
         self.len() > limits::UNCOUNTED_BYTES_MAX
     }

@@ -13,7 +13,7 @@
 //!    taken and few are kept by the kernel. One that gave up in the backlog is closed here.
 //! 4. Running out of descriptors pauses accepting and is said once, not once per attempt.
 //!
-//! Not here: what happens on a connection (`connection/`), when accepting pauses (`accept_pace.rs`).
+//! Not here: serving a connection (`connection/`), when accepting pauses (`accept_pace.rs`).
 //! See: docs/overload.md.
 
 use super::accept_pace::AcceptPace;

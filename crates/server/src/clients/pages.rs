@@ -1,4 +1,4 @@
-//! A scan whose records come in pages: what a page becomes, and where the next one begins.
+//! A scan with records that come in pages: a page as bytes, and the key where the next one begins.
 //!
 //! ```text
 //! query ─► rest ─► a backend's page ─► take: records into the buffer, the new rest, the end
@@ -8,7 +8,7 @@
 //! 1. `complete` is said exactly when the backend said so of its last page.
 //! 2. A limit that is reached names the key to go on from, in the direction of the scan.
 //!
-//! Not here: who makes pages (`peers/scan.rs`, `front/scan.rs`).
+//! Not here: making pages (`peers/scan.rs`, `front/scan.rs`).
 //! See: docs/api.md, section "Many keys".
 
 use crate::clients::finished::Finished;

@@ -9,12 +9,12 @@
 //! ```
 //!
 //! Invariants
-//! 1. Held and waiting bytes are counted by source address. The next in line is the one whose
-//!    source holds least, and among equals the one that came first.
+//! 1. Held and waiting bytes are counted by source address. The next in line is a request of the
+//!    source that holds least, and among equals the one that came first.
 //! 2. No request waits longer than it said, and a line holds at most as many bytes as its gate, or as was said.
 //! 3. While a request waits, or was refused a moment ago, room that moves too few bytes is taken back (`Turnover`).
 //!
-//! Not here: counting (crate `node`, `admission.rs`), the use of the bytes (`body.rs`, `alone.rs`,
+//! Not here: counting (crate `node`, `admission/`), the use of the bytes (`body.rs`, `alone.rs`,
 //! `socket.rs`).
 //! See: docs/overload.md.
 
@@ -269,16 +269,16 @@ impl Rooms {
         }
     }
 
-    fn forget(&self, address: IpAddr, what: impl FnOnce(&mut AddressShare)) {
+    fn forget(&self, address: IpAddr, change: impl FnOnce(&mut AddressShare)) {
         let mut sources = self.sources.borrow_mut();
         let source = sources.entry(address).or_default();
-        what(source);
+        change(source);
         if source.held == 0 && source.line.is_empty() {
             sources.remove(&address);
         }
     }
 
-    /// Whose turn it is.
+    /// The request that is next in line: its number, and its seat.
     fn front(&self) -> Option<(u64, Rc<Seat>)> {
         if self.waiting_bytes.get() == 0 {
             return None;
@@ -291,7 +291,7 @@ impl Rooms {
         Some((front.number, Rc::clone(&front.seat)))
     }
 
-    /// Wakes the one whose turn it is.
+    /// Wakes the request that is next in line.
     fn call(&self) {
         if let Some((_, seat)) = self.front() {
             seat.wake();

@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 
 /// Why a connection was woken without the event that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
+pub(crate) enum WakeReason {
     /// Its deadline passed.
     Deadline,
     /// The node drains: a connection between two requests closes.
@@ -45,7 +45,7 @@ pub(crate) struct Seat {
     waker: RefCell<Option<Waker>>,
     deadline_us: Cell<u64>,
     is_late: Cell<bool>,
-    told: Cell<Option<Due>>,
+    told: Cell<Option<WakeReason>>,
     round: Cell<u32>,
     /// The ends that are waited for together, in the order in which they were expected.
     finished: RefCell<Vec<Option<Finished>>>,
@@ -86,16 +86,16 @@ impl Seat {
     }
 
     /// Wakes the connection because something happened to the whole node.
-    pub(crate) fn tell(&self, due: Due) {
+    pub(crate) fn tell(&self, due: WakeReason) {
         self.told.set(Some(due));
         self.wake();
     }
 
     /// Has anything happened that ends the wait?
-    pub(crate) fn due(&self) -> Option<Due> {
+    pub(crate) fn due(&self) -> Option<WakeReason> {
         match self.told.get() {
-            Some(Due::Poisoned) => Some(Due::Poisoned),
-            _ if self.is_late.get() => Some(Due::Deadline),
+            Some(WakeReason::Poisoned) => Some(WakeReason::Poisoned),
+            _ if self.is_late.get() => Some(WakeReason::Deadline),
             told => told,
         }
     }
@@ -169,17 +169,17 @@ impl Seat {
     }
 
     /// Waits for everything that is expected; an early end says why.
-    pub(crate) async fn all(&self, until: Until) -> Result<(), Due> {
+    pub(crate) async fn all(&self, until: Until) -> Result<(), WakeReason> {
         poll_fn(|cx| {
             if self.missing.get() == 0 {
                 return Poll::Ready(Ok(()));
             }
             match (self.due(), until) {
-                (Some(due @ Due::Deadline), _)
-                | (Some(due @ Due::Poisoned), Until::DeadlineOrPoison) => {
+                (Some(due @ WakeReason::Deadline), _)
+                | (Some(due @ WakeReason::Poisoned), Until::DeadlineOrPoison) => {
                     return Poll::Ready(Err(due));
                 }
-                (Some(Due::Poisoned | Due::Drain) | None, _) => {}
+                (Some(WakeReason::Poisoned | WakeReason::Drain) | None, _) => {}
             }
             self.register(cx);
             Poll::Pending
@@ -200,7 +200,7 @@ impl Seat {
     }
 }
 
-/// A bell between tasks of one loop: ringing it twice before it is heard is ringing it once.
+/// A bell between tasks of one loop: two rings before its task wakes count as one.
 #[derive(Debug, Default)]
 pub(crate) struct LocalBell {
     is_rung: Cell<bool>,
@@ -256,8 +256,11 @@ mod tests {
     async fn a_failed_log_ends_the_wait_for_a_write_and_not_for_a_read() {
         let seat = Seat::default();
         seat.expect();
-        seat.tell(Due::Poisoned);
-        assert_eq!(seat.all(Until::DeadlineOrPoison).await, Err(Due::Poisoned));
+        seat.tell(WakeReason::Poisoned);
+        assert_eq!(
+            seat.all(Until::DeadlineOrPoison).await,
+            Err(WakeReason::Poisoned)
+        );
         let mut read = std::pin::pin!(seat.all(Until::Deadline));
         let mut cx = Context::from_waker(Waker::noop());
         assert!(read.as_mut().poll(&mut cx).is_pending());
@@ -272,7 +275,7 @@ mod tests {
         seat.check_deadline(99);
         assert_eq!(seat.due(), None);
         seat.check_deadline(100);
-        assert_eq!(seat.due(), Some(Due::Deadline));
+        assert_eq!(seat.due(), Some(WakeReason::Deadline));
         seat.arm(u64::MAX);
         assert_eq!(seat.due(), None);
     }
@@ -282,7 +285,7 @@ mod tests {
         let seat = Seat::default();
         seat.arm(0);
         seat.check_deadline(1);
-        seat.tell(Due::Poisoned);
-        assert_eq!(seat.due(), Some(Due::Poisoned));
+        seat.tell(WakeReason::Poisoned);
+        assert_eq!(seat.due(), Some(WakeReason::Poisoned));
     }
 }

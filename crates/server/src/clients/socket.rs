@@ -12,8 +12,8 @@
 //! Invariants
 //! 1. Every wait for the client has a deadline in the connection's seat.
 //! 2. While answers wait for the client to read, nothing more is read.
-//! 3. A look whether the client has gone costs no call to the system: the loop's poll of the
-//!    sockets has the news already.
+//! 3. To see whether the client has gone costs no call to the system: the loop's poll of the
+//!    sockets has noted it already.
 //! 4. A request that did not wait is not looked at: a client may close its sending side behind it.
 //!
 //! Not here: the meaning of the bytes, and the waits of a connection (`connection/`).
@@ -23,7 +23,7 @@ use crate::admin::metrics::OpLabel;
 use crate::admin::stages::{Unsent, Watch};
 use crate::clients::input::Input;
 use crate::clients::room::{Room, Turnover};
-use crate::clients::seat::{Due, Seat, Until};
+use crate::clients::seat::{Seat, Until, WakeReason};
 use crate::event_loop::clock;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
@@ -97,19 +97,19 @@ pub(crate) struct Socket {
     out: Vec<u8>,
     /// Room that `out` has already: a scan's, until it is written.
     out_room: Option<(Room, Room)>,
-    /// Measured requests whose answers are in `out`.
+    /// Measured requests with answers in `out`.
     unsent: Unsent,
     head_deadline_us: Option<u64>,
     /// The last bytes read stood in line for so long that their request is refused.
     is_called_to_refuse: bool,
-    /// A peer asks here: it stands in no line of clients.
+    /// Does a peer ask here? Then no read stands in a line of clients.
     is_of_peer: bool,
-    /// The member that the certificate of this connection is of.
+    /// The member to which the certificate of this connection belongs; `None` = none, or not checked.
     member: Option<MemberIndex>,
-    /// By what the bytes of its answers are counted, where a quota counts them.
+    /// The quota's count for the bytes of its answers; `None` = no quota counts them.
     used: Option<Arc<GrantUse>>,
-    /// Its next read comes behind those of others: it is new, its last read was a small part of a
-    /// request, or its client has gone.
+    /// Does its next read come behind those of others? It does if the connection is new, its last read
+    /// was a small part of a request, or its client has gone.
     gives_way: bool,
 }
 
@@ -199,7 +199,7 @@ impl Socket {
         self.is_of_peer = true;
     }
 
-    /// What is written from now on counts there, or nowhere.
+    /// Bytes that are written from now on count there, or nowhere.
     pub(crate) fn count_by(&mut self, used: Option<Arc<GrantUse>>) {
         self.used = used;
     }
@@ -621,7 +621,7 @@ impl Socket {
         last_us: u64,
         until: Until,
         gone: impl FnOnce() -> Gone,
-    ) -> Result<Result<(), Due>, End> {
+    ) -> Result<Result<(), WakeReason>, End> {
         let mut gone = Some(gone);
         loop {
             let look_us = self.deadline_us(limits::CLIENT_LOOK);
@@ -631,7 +631,7 @@ impl Socket {
             });
             let waited = self.seat.all(until).await;
             self.lane.refresh();
-            if waited != Err(Due::Deadline) || self.lane.now_us() >= last_us {
+            if waited != Err(WakeReason::Deadline) || self.lane.now_us() >= last_us {
                 return Ok(waited);
             }
             if gone.is_some()
@@ -650,7 +650,7 @@ impl Socket {
         &mut self,
         slot: u32,
         deadline_us: u64,
-    ) -> Result<Result<(), Due>, End> {
+    ) -> Result<Result<(), WakeReason>, End> {
         let (lane, seat) = (Rc::clone(&self.lane), Rc::clone(&self.seat));
         let take_back = move || {
             seat.next_round();

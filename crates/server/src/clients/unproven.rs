@@ -1,4 +1,4 @@
-//! Connections whose other side has not proven anything yet: few, small, and never in the way of those that have.
+//! Connections with another side that has proven nothing yet: few, small, and never in the way of those that have.
 //!
 //! ```text
 //! a link, 101 ─► enter ─► the asker's proof       ─► leave, the link is a member's

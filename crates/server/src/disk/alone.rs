@@ -20,11 +20,11 @@
 use crate::admin::metrics::{OpLabel, RefusalCause};
 use crate::admin::stages::{RequestStage, Watch};
 use crate::clients::finished::Finished;
-use crate::clients::seat::{Due, Seat, Until};
+use crate::clients::seat::{Seat, Until, WakeReason};
 use crate::clients::socket::{End, Socket};
 use crate::clients::status::Terms;
-use crate::disk::scan_job::{ScanJob, Stand};
-use crate::disk::work::Work;
+use crate::disk::scan_job::{ScanJob, ScanStand};
+use crate::disk::work::StoreWork;
 use crate::event_loop::handover::{
     Begun, ChunkTerms, Held, KeyRequest, NoChunk, PendingOperation, ScanChunk, SentValue, WalkEnd,
 };
@@ -34,7 +34,7 @@ use bytes::Bytes;
 use dendra_base::{CellRef, Key, Quorum};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{Error, Guard, Lookup};
-use dendra_node::{Class, Entry};
+use dendra_node::{Admission, Class};
 use dendra_wire::EntityOp;
 use dendra_wire::http::response::Style;
 use dendra_wire::route::Scan as Query;
@@ -82,7 +82,7 @@ impl Alone {
         read: &mut PendingOperation,
     ) -> Result<(), RefusalCause> {
         read.watch.restart();
-        let work = Work::Get(Key::user(&read.held.key));
+        let work = StoreWork::Get(Key::user(&read.held.key));
         let offered = lane.offer(seat, read.deadline_us, read.watch, work);
         let slot = offered.map_err(|(refused, _)| refused)?;
         read.held.number = slot.into();
@@ -94,7 +94,7 @@ impl Alone {
         self,
         socket: &mut Socket,
         pending: &[PendingOperation],
-    ) -> Result<Result<(), Due>, End> {
+    ) -> Result<Result<(), WakeReason>, End> {
         if let [read] = pending
             && read.op == OpLabel::Get
         {
@@ -210,7 +210,7 @@ impl StoreWalk {
             return Err(NoChunk::Ended(None));
         };
         scan.out = out;
-        if scan.stand == Stand::Open
+        if scan.stand == ScanStand::Open
             && let Err(no_chunk) = self.make(socket, turn).await
         {
             return self.cut(before, turn, no_chunk);
@@ -220,13 +220,13 @@ impl StoreWalk {
         };
         let has_records = scan.out.len() > before;
         let end = match &scan.stand {
-            Stand::Open => None,
-            Stand::Complete => Some(WalkEnd::Complete),
-            Stand::Cut(next) => Some(WalkEnd::Limited(next.clone())),
-            Stand::Damaged(_) if turn.is_first && !has_records => {
+            ScanStand::Open => None,
+            ScanStand::Complete => Some(WalkEnd::Complete),
+            ScanStand::Cut(next) => Some(WalkEnd::Limited(next.clone())),
+            ScanStand::Damaged(_) if turn.is_first && !has_records => {
                 return Err(NoChunk::ended(Finished::Damaged));
             }
-            Stand::Damaged(next) => {
+            ScanStand::Damaged(next) => {
                 socket.lane().metrics().damaged.add(1);
                 tracing::error!("a scan met a record that does not match its checksum");
                 Some(WalkEnd::Stopped(next.clone()))
@@ -261,7 +261,7 @@ impl StoreWalk {
         let lane = Rc::clone(socket.lane());
         loop {
             if !turn.is_first
-                && let Entry::Delayed { us } = lane.admit(Class::Scan)
+                && let Admission::Delayed { us } = lane.admit(Class::Scan)
             {
                 tokio::time::sleep(Duration::from_micros(us)).await;
                 lane.refresh();
@@ -317,11 +317,11 @@ impl StoreWalk {
         let mut watch = turn.watch;
         watch.restart();
         let lane = Rc::clone(socket.lane());
-        let work = Work::Chunk(scan);
+        let work = StoreWork::Chunk(scan);
         let slot = match lane.offer(socket.seat(), turn.deadline_us, watch, work) {
             Ok(slot) => slot,
             Err((refused, work)) => {
-                if let Work::Chunk(scan) = work {
+                if let StoreWork::Chunk(scan) = work {
                     self.scan = Some(scan);
                 }
                 return Err(NoChunk::ended(Finished::Refused(refused)));

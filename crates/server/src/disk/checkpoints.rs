@@ -82,7 +82,7 @@ struct HeldCheckpoints {
 }
 
 impl Checkpoints {
-    /// Of the node whose folder is `data`. Removes the checkpoints that a former process left.
+    /// The checkpoints of the folder `data`. Removes those that a former process left.
     pub(crate) fn new(data: &Path) -> Checkpoints {
         let root = data.join(FOLDER);
         remove(&root);

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! An allocator that is fast with many threads keeps freed pieces for the thread that made them.
-//! Values of mebibytes are made by one thread and freed by another, so each thread ends with a heap
-//! of its own: 670 MiB were resident where 234 MiB were in use. Only mapping them costs a fault for
-//! each page. So the last few are kept, for all threads together.
+//! Values of mebibytes are made by one thread and freed by another. So each thread ends with a heap
+//! of its own: 670 MiB were resident where 234 MiB were in use. Mapping alone would cost a fault for
+//! each page. So the last few pieces are kept, for all threads together.
 //!
 //! Invariants
 //! 1. The layout alone tells which side made a piece: both sides of the border agree on it.
@@ -47,7 +47,7 @@ const PAGE_BYTES: usize = 4 << 10;
 #[derive(Debug)]
 pub struct LargeApart<A> {
     below: A,
-    kept: Mutex<Kept>,
+    kept: Mutex<FreedPieces>,
 }
 
 impl<A> LargeApart<A> {
@@ -55,11 +55,11 @@ impl<A> LargeApart<A> {
     pub const fn over(below: A) -> LargeApart<A> {
         LargeApart {
             below,
-            kept: Mutex::new(Kept::new()),
+            kept: Mutex::new(FreedPieces::new()),
         }
     }
 
-    fn with_kept<R>(&self, act: impl FnOnce(&mut Kept) -> R) -> R {
+    fn with_kept<R>(&self, act: impl FnOnce(&mut FreedPieces) -> R) -> R {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         act(&mut kept)
     }
@@ -67,29 +67,29 @@ impl<A> LargeApart<A> {
 
 /// A mapping by its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
+struct MappedPiece {
     at: usize,
     bytes: usize,
 }
 
 /// Freed pieces, the oldest first.
 #[derive(Debug)]
-struct Kept {
-    pieces: [Piece; KEPT_LEN_MAX],
+struct FreedPieces {
+    pieces: [MappedPiece; KEPT_LEN_MAX],
     len: usize,
     bytes: usize,
 }
 
-impl Kept {
-    const fn new() -> Kept {
-        Kept {
-            pieces: [Piece { at: 0, bytes: 0 }; KEPT_LEN_MAX],
+impl FreedPieces {
+    const fn new() -> FreedPieces {
+        FreedPieces {
+            pieces: [MappedPiece { at: 0, bytes: 0 }; KEPT_LEN_MAX],
             len: 0,
             bytes: 0,
         }
     }
 
-    fn remove(&mut self, index: usize) -> Piece {
+    fn remove(&mut self, index: usize) -> MappedPiece {
         let piece = self.pieces[index];
         self.pieces.copy_within(index + 1..self.len, index);
         self.len -= 1;
@@ -98,7 +98,7 @@ impl Kept {
     }
 
     /// The last one of this size that was freed: its bytes are the nearest.
-    fn take(&mut self, bytes: usize) -> Option<Piece> {
+    fn take(&mut self, bytes: usize) -> Option<MappedPiece> {
         let all = &self.pieces[..self.len];
         let index = all.iter().rposition(|piece| piece.bytes == bytes)?;
         Some(self.remove(index))
@@ -106,7 +106,7 @@ impl Kept {
 
     /// Keeps `piece` when there is room for it, or returns the piece that has to go first: call
     /// again then.
-    fn keep(&mut self, piece: Piece) -> Option<Piece> {
+    fn keep(&mut self, piece: MappedPiece) -> Option<MappedPiece> {
         if piece.bytes > LARGE_KEPT_BYTES_MAX {
             return Some(piece);
         }
@@ -150,7 +150,7 @@ fn map(bytes: usize) -> *mut u8 {
 
 /// # Safety
 /// `piece` is a whole mapping of `map`, and no pointer to it is used any more.
-unsafe fn unmap(piece: Piece) {
+unsafe fn unmap(piece: MappedPiece) {
     let at: *mut libc::c_void = ptr::with_exposed_provenance_mut(piece.at);
     // SAFETY: as the caller promises. It fails only for a piece that is no mapping; no repair is
     // possible.
@@ -170,7 +170,7 @@ impl<A: GlobalAlloc> LargeApart<A> {
     /// # Safety
     /// `ptr` came from `alloc_large(bytes)`, and is not used any more.
     unsafe fn free_large(&self, ptr: *mut u8, bytes: usize) {
-        let piece = Piece {
+        let piece = MappedPiece {
             at: ptr.expose_provenance(),
             bytes: class(bytes),
         };
@@ -186,9 +186,9 @@ impl<A: GlobalAlloc> LargeApart<A> {
 }
 
 // SAFETY: a piece is made, changed and freed by one side, chosen by its layout alone (invariant 1).
-// Below the border every call is passed on. From there on a piece is a mapping of its class, which
-// has room for its size at the alignment of a page, and is handed out once (invariant 2). One that
-// crosses the border is a new one with the bytes that both have room for.
+// Below the border every call is passed on. From there on a piece is a mapping of its class. It has
+// room for its size at the alignment of a page, and is handed out once (invariant 2). A piece that
+// is resized across the border is a new one, with the bytes that both have room for.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeApart<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -293,7 +293,7 @@ mod tests {
         Layout::from_size_align(bytes, 8).expect("a size")
     }
 
-    /// A piece whose first and last byte are known.
+    /// A piece with a known first and last byte.
     struct Held {
         at: *mut u8,
         bytes: usize,
@@ -385,8 +385,8 @@ mod tests {
 
     #[test]
     fn the_last_one_freed_is_the_next_one_of_its_class_and_the_oldest_go() {
-        let mut kept = Kept::new();
-        let piece = |at, mib: usize| Piece {
+        let mut kept = FreedPieces::new();
+        let piece = |at, mib: usize| MappedPiece {
             at,
             bytes: mib << 20,
         };

@@ -50,7 +50,7 @@ pub(crate) fn leave(vfs: &dyn Vfs, last: u64, starts: u64) -> io::Result<()> {
     vfs.sync_folder()
 }
 
-/// Takes the value out of the folder whose last start was numbered `starts`.
+/// Takes the value out of the folder, if it was left by the start numbered `starts`.
 pub(crate) fn take(vfs: &dyn Vfs, starts: u64) -> io::Result<Option<u64>> {
     if !vfs.list()?.iter().any(|name| name == NAME) {
         return Ok(None);

@@ -8,13 +8,13 @@
 //!
 //! Invariants
 //! 1. The raised number of starts is in the log before a socket is opened, as durable as the
-//!    settings make any write. No peer hears a number that could come back.
+//!    settings make any write. No peer is told a number that could come back.
 //! 2. A node without a cluster writes nothing.
 //!
 //! Not here: the rules and the bytes (crate `node`), notes of a running node (`peers/notes.rs`).
 //! See: docs/format/notes.md.
 
-use crate::disk::versions::Versions;
+use crate::disk::versions::VersionClock;
 use crate::settings::ClusterSettings;
 use dendra_base::{CellRef, ClusterVersion, ClusterVersions, Key, Kind, Space, Version};
 use dendra_engine::vfs::Wait;
@@ -23,7 +23,7 @@ use dendra_engine::{
 };
 use dendra_node::limits::HISTORY_ENTRIES_MAX;
 use dendra_node::membership::identity::{
-    self, Content, Home, OWN_KEY, Own, Peer, THROTTLE_KEY, VOTE_KEY,
+    self, FolderContent, FolderMembership, OWN_KEY, OwnNote, Peer, THROTTLE_KEY, VOTE_KEY,
 };
 use dendra_node::ring::table::MemberId;
 use dendra_node::steward::messages::ThrottleOrder;
@@ -40,7 +40,7 @@ const HLC_COUNTER_BITS: u32 = 16;
 const LOOK_BYTES: usize = 64 << 10;
 
 /// Why a node cannot start on its folder: a sentence.
-type Reason = String;
+type NoteFault = String;
 
 /// The state of a folder at a start.
 #[derive(Debug)]
@@ -73,14 +73,14 @@ pub(crate) struct FolderMember {
 /// Checks that the folder is the one of this member, and counts the start.
 pub(crate) fn start(
     engine: &Engine,
-    versions: &Versions,
+    versions: &VersionClock,
     cluster: Option<&ClusterSettings>,
     wall_ms: u64,
-) -> Result<FolderHome, Reason> {
+) -> Result<FolderHome, NoteFault> {
     let key = Key::new(Space::Meta, OWN_KEY);
     let remembered = read(engine, &key)?;
     let Some(cluster) = cluster else {
-        return Own::start_alone(remembered.as_ref())
+        return OwnNote::start_alone(remembered.as_ref())
             .map(|()| FolderHome::Alone(0))
             .map_err(|stranger| stranger.to_string());
     };
@@ -116,8 +116,8 @@ pub(crate) fn start(
     let content = content(engine).map_err(|error| error.to_string())?;
     if let Some(join) = &cluster.join {
         return match (remembered, content) {
-            (None, Content::Empty) => Ok(FolderHome::Joins),
-            (None, Content::Records) => Err(format!(
+            (None, FolderContent::Empty) => Ok(FolderHome::Joins),
+            (None, FolderContent::Records) => Err(format!(
                 "the folder holds records of a node without a cluster, which the members of the cluster at {} would not find: \
                  join with an empty folder, and load the records through the cluster (dendra scan | dendra load)",
                 join.host
@@ -129,7 +129,7 @@ pub(crate) fn start(
             )),
         };
     }
-    let own = Own::start(
+    let own = OwnNote::start(
         remembered.as_ref(),
         node,
         &cluster.topology,
@@ -150,17 +150,17 @@ pub(crate) fn start(
 /// Notes that the folder is the member `id` of the cluster with this epoch, which it joins.
 pub(crate) fn joined(
     engine: &Engine,
-    versions: &Versions,
+    versions: &VersionClock,
     (id, record): (MemberId, EpochRecord),
     founding: String,
     wall_ms: u64,
-) -> Result<FolderHome, Reason> {
+) -> Result<FolderHome, NoteFault> {
     let url = record.member(id).map(|member| member.place.url.clone());
     check_version(std::slice::from_ref(&(record.clone(), wall_ms)), None)?;
-    let own = Own {
+    let own = OwnNote {
         node: engine.identity().node,
         boot: 1,
-        home: Home {
+        home: FolderMembership {
             cluster: record.name().to_owned(),
             url: url.ok_or("the epoch that it was told does not name it")?,
             fence: record.epoch(),
@@ -173,12 +173,12 @@ pub(crate) fn joined(
 /// The epoch is durable before the own record: a folder with the second one knows the first.
 fn keep(
     engine: &Engine,
-    versions: &Versions,
-    own: Own,
+    versions: &VersionClock,
+    own: OwnNote,
     id: MemberId,
     record: EpochRecord,
     wall_ms: u64,
-) -> Result<FolderHome, Reason> {
+) -> Result<FolderHome, NoteFault> {
     let key = epoch_key(record.epoch());
     let version = versions.next(engine, wall_ms);
     put(engine, &key, version, &record.encode(), wall_ms)
@@ -190,14 +190,14 @@ fn keep(
         id,
         founding: own.home.topology,
         records: vec![(record, wall_ms)],
-        // Of a folder whose epochs are damaged.
+        // In a folder with damaged epochs.
         vote: vote(engine)?,
         throttle: throttle(engine)?,
     })))
 }
 
 /// Does this release know the version in force, and the one that is being chosen?
-fn check_version(records: &[(EpochRecord, u64)], vote: Option<&VoteNote>) -> Result<(), Reason> {
+fn check_version(records: &[(EpochRecord, u64)], vote: Option<&VoteNote>) -> Result<(), NoteFault> {
     let accepted = vote.and_then(|vote| vote.accepted.as_ref());
     let accepted = accepted.map(|it| &*it.record);
     let newest = records.last().map(|(record, _)| record);
@@ -218,7 +218,7 @@ fn check_version(records: &[(EpochRecord, u64)], vote: Option<&VoteNote>) -> Res
 }
 
 /// Why a process cannot be a member: a sentence.
-pub(crate) fn outdated(cluster: &str, version: ClusterVersion) -> Reason {
+pub(crate) fn outdated(cluster: &str, version: ClusterVersion) -> NoteFault {
     format!(
         "version {version} of the cluster {cluster} is in force, and this release ({}) knows {}: start this member with a \
          release that knows it. The folder is good, and older releases cannot use it any more",
@@ -256,7 +256,7 @@ pub(crate) fn vote_key() -> Key {
 
 /// The newest epochs of the folder that can be read, the newest last. One that is damaged is learnt
 /// anew from the other members. `fence` was the newest at the start before this one.
-fn epochs(engine: &Engine, fence: u64) -> Result<Vec<(EpochRecord, u64)>, Reason> {
+fn epochs(engine: &Engine, fence: u64) -> Result<Vec<(EpochRecord, u64)>, NoteFault> {
     let first = fence.saturating_sub(HISTORY_ENTRIES_MAX as u64);
     let found = match epochs_from(engine, first, usize::MAX, HISTORY_ENTRIES_MAX) {
         Err(EpochsUnread::Store(Error::Damaged { .. })) => one_by_one(engine, first, fence)?,
@@ -270,7 +270,7 @@ fn one_by_one(
     engine: &Engine,
     first: u64,
     fence: u64,
-) -> Result<VecDeque<(EpochRecord, u64)>, Reason> {
+) -> Result<VecDeque<(EpochRecord, u64)>, NoteFault> {
     let mut found = VecDeque::new();
     for epoch in first.. {
         let key = epoch_key(epoch);
@@ -387,7 +387,7 @@ pub(crate) fn epochs_from(
 }
 
 /// The vote for the next epoch.
-fn vote(engine: &Engine) -> Result<Option<VoteNote>, Reason> {
+fn vote(engine: &Engine) -> Result<Option<VoteNote>, NoteFault> {
     let key = vote_key();
     let found = engine.get(key.as_stored(), Wait::Block, |cell| {
         cell.is_intact(key.as_stored())
@@ -413,7 +413,7 @@ pub(crate) fn throttle_key() -> Key {
 
 /// How fast members load, as an operator ordered last. An order that is damaged is none: the others
 /// tell theirs.
-fn throttle(engine: &Engine) -> Result<Option<ThrottleOrder>, Reason> {
+fn throttle(engine: &Engine) -> Result<Option<ThrottleOrder>, NoteFault> {
     let key = throttle_key();
     let found = engine.get(key.as_stored(), Wait::Block, |cell| {
         cell.is_intact(key.as_stored())
@@ -429,13 +429,13 @@ fn throttle(engine: &Engine) -> Result<Option<ThrottleOrder>, Reason> {
 }
 
 /// The number of the last start that is in the folder; 0 if there is none.
-pub(crate) fn starts(engine: &Engine) -> Result<u64, Reason> {
+pub(crate) fn starts(engine: &Engine) -> Result<u64, NoteFault> {
     let remembered = read(engine, &Key::new(Space::Meta, OWN_KEY))?;
     Ok(remembered.map_or(0, |own| own.boot))
 }
 
 /// The note about the member with this number, which is at `url`.
-pub(crate) fn peer(engine: &Engine, id: MemberId, url: &str) -> Result<Option<Peer>, Reason> {
+pub(crate) fn peer(engine: &Engine, id: MemberId, url: &str) -> Result<Option<Peer>, NoteFault> {
     let keys = [
         peer_key(id),
         Key::new(Space::Meta, &identity::peer_key_of_url(url)),
@@ -466,10 +466,10 @@ pub(crate) fn peer_key(id: MemberId) -> Key {
     Key::new(Space::Meta, &identity::peer_key(id))
 }
 
-fn read(engine: &Engine, key: &Key) -> Result<Option<Own>, Reason> {
+fn read(engine: &Engine, key: &Key) -> Result<Option<OwnNote>, NoteFault> {
     let found = engine.get(key.as_stored(), Wait::Block, |cell| {
         cell.is_intact(key.as_stored())
-            .then(|| Own::decode(cell.value))
+            .then(|| OwnNote::decode(cell.value))
             .flatten()
     });
     match found.map_err(|error| error.to_string())? {
@@ -484,16 +484,16 @@ fn read(engine: &Engine, key: &Key) -> Result<Option<Own>, Reason> {
 }
 
 /// Does the folder hold anything of clients, tombstones included?
-fn content(engine: &Engine) -> Result<Content, Error> {
+fn content(engine: &Engine) -> Result<FolderContent, Error> {
     let mut cursor = Cursor::new(
         Bound::Included(vec![Space::User.byte()]),
         Bound::Excluded(vec![Space::User.byte() + 1]),
         Direction::Forward,
         Show::All,
     );
-    let mut content = Content::Empty;
+    let mut content = FolderContent::Empty;
     engine.scan(&mut cursor, LOOK_BYTES, |_, _| {
-        content = Content::Records;
+        content = FolderContent::Records;
         Flow::Pause
     })?;
     Ok(content)
@@ -501,11 +501,11 @@ fn content(engine: &Engine) -> Result<Content, Error> {
 
 fn write(
     engine: &Engine,
-    versions: &Versions,
+    versions: &VersionClock,
     key: &Key,
-    own: &Own,
+    own: &OwnNote,
     wall_ms: u64,
-) -> Result<(), Reason> {
+) -> Result<(), NoteFault> {
     let version = versions.next(engine, wall_ms);
     put(engine, key, version, &own.encode(), wall_ms)
         .map_err(|reason| format!("the start could not be noted: {reason}"))
@@ -549,12 +549,12 @@ mod tests {
 
     const WALL_MS: u64 = 1_700_000_000_000;
 
-    fn opened(vfs: &MemVfs) -> (Engine, Versions) {
+    fn opened(vfs: &MemVfs) -> (Engine, VersionClock) {
         let identity = Identity { node: 7, origin: 7 };
         let options = Options::for_memory(16 << 20, 64 << 10);
         let engine =
             Engine::open(Arc::new(vfs.clone()), options, identity, WALL_MS).expect("it opens");
-        let versions = Versions::above(&engine, None, WALL_MS);
+        let versions = VersionClock::above(&engine, None, WALL_MS);
         (engine, versions)
     }
 
@@ -564,12 +564,12 @@ mod tests {
         ClusterSettings::new(topology, me).expect("a member")
     }
 
-    fn start_of(vfs: &MemVfs, cluster: Option<&ClusterSettings>) -> Result<u64, Reason> {
+    fn start_of(vfs: &MemVfs, cluster: Option<&ClusterSettings>) -> Result<u64, NoteFault> {
         let (engine, versions) = opened(vfs);
         starts_of(start(&engine, &versions, cluster, WALL_MS)?)
     }
 
-    fn starts_of(home: FolderHome) -> Result<u64, Reason> {
+    fn starts_of(home: FolderHome) -> Result<u64, NoteFault> {
         match home {
             FolderHome::Alone(starts) => Ok(starts),
             FolderHome::Member(member) => Ok(member.boot),

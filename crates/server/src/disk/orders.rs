@@ -11,7 +11,7 @@
 //!
 //! Not here: how an order is begun (`peers/store.rs`), the waits for it (`event_loop/thread/`).
 
-use crate::disk::work::{PoolAnswer, Work};
+use crate::disk::work::{PoolAnswer, StoreWork};
 use dendra_engine::WriteOutcome;
 use dendra_node::step::{Event, StoreFailure, StoreOutcome, StoreTicket};
 
@@ -62,12 +62,12 @@ pub(crate) enum Cancelled {
     Write,
 }
 
-impl From<&Work> for Cancelled {
-    fn from(work: &Work) -> Cancelled {
+impl From<&StoreWork> for Cancelled {
+    fn from(work: &StoreWork) -> Cancelled {
         match work {
-            Work::Get(_) => Cancelled::Read,
-            Work::Page(_) | Work::Chunk(_) => Cancelled::Page,
-            Work::Survey(_) => Cancelled::Survey,
+            StoreWork::Get(_) => Cancelled::Read,
+            StoreWork::Page(_) | StoreWork::Chunk(_) => Cancelled::Page,
+            StoreWork::Survey(_) => Cancelled::Survey,
         }
     }
 }

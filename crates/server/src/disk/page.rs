@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. A read stays within the space of its start.
-//! 2. A record whose bytes are not those that were written makes the whole page damaged.
+//! 2. A record that fails its checksum makes the whole page damaged.
 //!
 //! Not here: the queue (`store_pool.rs`), the comparison itself (crate `node`).
 
@@ -52,7 +52,7 @@ pub(crate) fn look(engine: &Engine, look: &Survey) -> Result<Surveyed, StoreFail
         let mut cursor = Cursor::new(low, high, Direction::Forward, Show::All);
         let scanned = engine.scan(&mut cursor, usize::MAX, |key, cell| {
             match looker.visit(key, cell) {
-                Surveying::Goes => Flow::Continue,
+                Surveying::Continues => Flow::Continue,
                 Surveying::Enough => Flow::Pause,
             }
         });

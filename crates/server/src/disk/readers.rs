@@ -14,7 +14,7 @@ use crate::admin::metrics::OpLabel;
 use crate::admin::profile;
 use crate::admin::stages::{RequestStage, Stages};
 use crate::disk::page::look;
-use crate::disk::work::{Job, PoolAnswer, Work};
+use crate::disk::work::{PoolAnswer, StoreJob, StoreWork};
 use crate::event_loop::clock;
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
@@ -43,8 +43,8 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>
         .collect()
 }
 
-fn answer(shared: &Shared, job: Job, stages: &Stages) {
-    let Job {
+fn answer(shared: &Shared, job: StoreJob, stages: &Stages) {
+    let StoreJob {
         lane,
         slot,
         deadline_us,
@@ -52,8 +52,8 @@ fn answer(shared: &Shared, job: Job, stages: &Stages) {
         work,
     } = job;
     let op = match work {
-        Work::Get(_) => OpLabel::Get,
-        Work::Chunk(_) | Work::Page(_) | Work::Survey(_) => OpLabel::Scan,
+        StoreWork::Get(_) => OpLabel::Get,
+        StoreWork::Chunk(_) | StoreWork::Page(_) | StoreWork::Survey(_) => OpLabel::Scan,
     };
     watch.lap(stages, op, RequestStage::Queue);
     let began_us = clock::monotonic_us();
@@ -91,11 +91,11 @@ enum Unanswered {
 }
 
 impl Unanswered {
-    fn of(work: &Work) -> Unanswered {
+    fn of(work: &StoreWork) -> Unanswered {
         match work {
-            Work::Get(_) | Work::Chunk(_) => Unanswered::Other,
-            Work::Page(_) => Unanswered::Page,
-            Work::Survey(_) => Unanswered::Survey,
+            StoreWork::Get(_) | StoreWork::Chunk(_) => Unanswered::Other,
+            StoreWork::Page(_) => Unanswered::Page,
+            StoreWork::Survey(_) => Unanswered::Survey,
         }
     }
 
@@ -116,18 +116,18 @@ impl Unanswered {
     }
 }
 
-fn run(engine: &Engine, work: Work) -> PoolAnswer {
+fn run(engine: &Engine, work: StoreWork) -> PoolAnswer {
     match work {
-        Work::Get(key) => read(engine, &key).unwrap_or_else(|error| {
+        StoreWork::Get(key) => read(engine, &key).unwrap_or_else(|error| {
             if note(&error) {
                 PoolAnswer::Damaged
             } else {
                 PoolAnswer::Failed
             }
         }),
-        Work::Page(page) => PoolAnswer::Page(page.fill(engine)),
-        Work::Survey(work) => PoolAnswer::Surveyed(look(engine, &work)),
-        Work::Chunk(mut scan) => match scan.fill(engine) {
+        StoreWork::Page(page) => PoolAnswer::Page(page.fill(engine)),
+        StoreWork::Survey(work) => PoolAnswer::Surveyed(look(engine, &work)),
+        StoreWork::Chunk(mut scan) => match scan.fill(engine) {
             Ok(()) => PoolAnswer::Chunk(scan),
             Err(error) => PoolAnswer::ChunkFailed(scan, note(&error)),
         },
@@ -157,14 +157,14 @@ mod tests {
 
     #[test]
     fn a_job_without_a_result_is_answered_in_its_own_kind() {
-        let page = Work::Page(Box::new(Page::for_tests()));
+        let page = StoreWork::Page(Box::new(Page::for_tests()));
         let failed = Unanswered::of(&page);
         let late = PoolAnswer::Page(Err(StoreFailure::Late));
         assert!(
             matches!((failed.as_late(), late), (PoolAnswer::Page(a), PoolAnswer::Page(b)) if a == b)
         );
         assert!(matches!(failed.as_failed(), PoolAnswer::Page(Err(_))));
-        let get = Unanswered::of(&Work::Get(Key::user(b"k")));
+        let get = Unanswered::of(&StoreWork::Get(Key::user(b"k")));
         assert!(matches!(get.as_late(), PoolAnswer::Late));
     }
 }

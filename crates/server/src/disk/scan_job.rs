@@ -22,9 +22,9 @@ use dendra_wire::route;
 use dendra_wire::route::Scan as Query;
 use std::ops::Bound;
 
-/// Where a scan stands between two chunks.
+/// The state of a scan between two chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stand {
+pub(crate) enum ScanStand {
     /// There may be more.
     Open,
     /// The range is exhausted.
@@ -51,7 +51,7 @@ pub(crate) struct ScanJob {
     pub(crate) needs: usize,
     /// Stored key of the last record shown.
     last_key: Vec<u8>,
-    pub(crate) stand: Stand,
+    pub(crate) stand: ScanStand,
 }
 
 impl ScanJob {
@@ -74,8 +74,8 @@ impl ScanJob {
             needs: 0,
             last_key: Vec::new(),
             stand: match query.is_empty() {
-                true => Stand::Complete,
-                false => Stand::Open,
+                true => ScanStand::Complete,
+                false => ScanStand::Open,
             },
         }
     }
@@ -113,11 +113,11 @@ impl ScanJob {
         *needs = 0;
         let progress = engine.scan(cursor, limits::SCAN_LOOK_BYTES, |key, cell| {
             if *left == Some(0) {
-                *stand = Stand::Cut(resume_key(*direction, key, last_key));
+                *stand = ScanStand::Cut(resume_key(*direction, key, last_key));
                 return Flow::Pause;
             }
             if !cell.is_intact(key) {
-                *stand = Stand::Damaged(key[1..].to_vec());
+                *stand = ScanStand::Damaged(key[1..].to_vec());
                 return Flow::Pause;
             }
             let len = records::record_len_max(*framing, *show, &key[1..], cell.value);
@@ -143,8 +143,8 @@ impl ScanJob {
                 Flow::Continue
             }
         })?;
-        if progress == Progress::Done && *stand == Stand::Open {
-            *stand = Stand::Complete;
+        if progress == Progress::Done && *stand == ScanStand::Open {
+            *stand = ScanStand::Complete;
         }
         Ok(())
     }

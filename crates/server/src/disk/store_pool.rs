@@ -19,7 +19,7 @@
 
 use crate::admin::profile::Lock;
 use crate::admin::stages::Stages;
-use crate::disk::work::{Job, Work};
+use crate::disk::work::{StoreJob, StoreWork};
 use crate::event_loop::clock;
 use crate::event_loop::overload::Overload;
 use crate::limits;
@@ -30,8 +30,8 @@ use std::time::Duration;
 
 #[derive(Debug, Default)]
 struct Queue {
-    points: VecDeque<Job>,
-    scans: VecDeque<Job>,
+    points: VecDeque<StoreJob>,
+    scans: VecDeque<StoreJob>,
     points_in_a_row: u32,
     /// Chunks that workers make now.
     scans_running: u32,
@@ -50,7 +50,8 @@ impl Queue {
         self.points.len() + self.scans.len()
     }
 
-    /// Must a scan that waits go on waiting, because the processor is what runs out? Then until when, at most.
+    /// Until when a scan that waits goes on waiting at most, because the loops lack the processor;
+    /// `None` = it need not wait.
     fn scans_held_until_us(&self, crowding: Crowding, now_us: u64) -> Option<u64> {
         if crowding == Crowding::None || self.is_closed {
             return None;
@@ -72,7 +73,7 @@ impl Queue {
         }
     }
 
-    fn pick(&mut self, may_scan: bool) -> Option<Job> {
+    fn pick(&mut self, may_scan: bool) -> Option<StoreJob> {
         let scan_is_due = self.points_in_a_row >= POINTS_IN_A_ROW_MAX || self.points.is_empty();
         if scan_is_due
             && may_scan
@@ -110,9 +111,12 @@ impl StorePool {
     }
 
     /// Queues `job`, or hands it back when there is no room.
-    pub(crate) fn offer(&self, job: Job) -> Result<(), Job> {
+    pub(crate) fn offer(&self, job: StoreJob) -> Result<(), StoreJob> {
         let mut queue = self.queue.hold();
-        let is_scan = matches!(job.work, Work::Chunk(_) | Work::Page(_) | Work::Survey(_));
+        let is_scan = matches!(
+            job.work,
+            StoreWork::Chunk(_) | StoreWork::Page(_) | StoreWork::Survey(_)
+        );
         let scans_max = self.queue_len_max.div_ceil(limits::SCAN_QUEUE_SHARE);
         if queue.is_closed
             || queue.len() >= self.queue_len_max
@@ -132,15 +136,15 @@ impl StorePool {
 
     /// Takes the jobs of loop `lane` at `slots` back that no worker has begun. Requires: `slots`
     /// ascend.
-    pub(crate) fn take_back(&self, lane: usize, slots: &[u32]) -> Vec<Job> {
-        let is_wanted = |job: &Job| job.lane == lane && slots.binary_search(&job.slot).is_ok();
+    pub(crate) fn take_back(&self, lane: usize, slots: &[u32]) -> Vec<StoreJob> {
+        let is_wanted = |job: &StoreJob| job.lane == lane && slots.binary_search(&job.slot).is_ok();
         let mut taken = Vec::new();
         let mut queue = self.queue.hold();
         let Queue { points, scans, .. } = &mut *queue;
         for jobs in [points, scans] {
             if jobs.iter().any(is_wanted) {
                 let (wanted, left) = std::mem::take(jobs).into_iter().partition(is_wanted);
-                let wanted: VecDeque<Job> = wanted;
+                let wanted: VecDeque<StoreJob> = wanted;
                 taken.extend(wanted);
                 *jobs = left;
             }
@@ -166,7 +170,7 @@ impl StorePool {
     }
 
     /// Waits for the next job; `None` when the pool is closed and empty.
-    pub(super) fn next(&self, overload: &Overload) -> Option<Job> {
+    pub(super) fn next(&self, overload: &Overload) -> Option<StoreJob> {
         let mut queue = self.queue.hold();
         loop {
             let held_until_us = match queue.scans.is_empty() {
@@ -212,19 +216,19 @@ mod tests {
     use crate::disk::scan_job::ScanJob;
     use dendra_base::Key;
 
-    fn point(slot: u32) -> Job {
-        Job {
+    fn point(slot: u32) -> StoreJob {
+        StoreJob {
             lane: 0,
             slot,
             deadline_us: u64::MAX,
             watch: Watch::OFF,
-            work: Work::Get(Key::user(b"k")),
+            work: StoreWork::Get(Key::user(b"k")),
         }
     }
 
-    fn chunk(slot: u32) -> Job {
-        Job {
-            work: Work::Chunk(Box::new(ScanJob::for_tests())),
+    fn chunk(slot: u32) -> StoreJob {
+        StoreJob {
+            work: StoreWork::Chunk(Box::new(ScanJob::for_tests())),
             ..point(slot)
         }
     }
@@ -246,7 +250,7 @@ mod tests {
             assert!(pool.offer(point(slot)).is_ok());
         }
         assert!(
-            pool.offer(Job {
+            pool.offer(StoreJob {
                 lane: 1,
                 ..point(2)
             })

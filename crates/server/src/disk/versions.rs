@@ -19,16 +19,16 @@ use dendra_node::{Hlc, Implausible};
 
 /// The clock of this node's versions.
 #[derive(Debug)]
-pub(crate) struct Versions {
+pub(crate) struct VersionClock {
     hlc: Hlc,
     origin: u32,
 }
 
-impl Versions {
+impl VersionClock {
     /// A clock above everything that `engine` may have handed out in an earlier life: above `last`, where that
     /// is known, or the engine's floor.
-    pub(crate) fn above(engine: &Engine, last: Option<u64>, wall_ms: u64) -> Versions {
-        Versions {
+    pub(crate) fn above(engine: &Engine, last: Option<u64>, wall_ms: u64) -> VersionClock {
+        VersionClock {
             hlc: Hlc::resume(last, engine.hlc_floor(), wall_ms),
             origin: engine.identity().origin,
         }

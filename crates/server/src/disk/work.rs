@@ -17,7 +17,7 @@ use dendra_node::step::{Paged, StoreFailure};
 
 /// The work for a worker.
 #[derive(Debug)]
-pub(crate) enum Work {
+pub(crate) enum StoreWork {
     /// Read one key from the disk.
     Get(Key),
     /// Fill the scan's buffer once.
@@ -30,7 +30,7 @@ pub(crate) enum Work {
 
 /// One piece of work, and the asker.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct StoreJob {
     /// Index of the event loop that asked.
     pub(crate) lane: usize,
     /// Where that loop waits for the answer.
@@ -40,7 +40,7 @@ pub(crate) struct Job {
     /// Runs since the job was offered, when its request is measured.
     pub(crate) watch: Watch,
     /// The work itself.
-    pub(crate) work: Work,
+    pub(crate) work: StoreWork,
 }
 
 /// The result of a job.
@@ -50,7 +50,7 @@ pub(crate) enum PoolAnswer {
     Cell(Option<Box<Cell>>),
     /// The scan with its next chunk.
     Chunk(Box<ScanJob>),
-    /// The scan without a further chunk, and whether damage was met.
+    /// The scan without a further chunk, and whether damage is the reason.
     ChunkFailed(Box<ScanJob>, bool),
     /// A part of a range, for the node.
     Page(Paged),

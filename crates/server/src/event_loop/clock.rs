@@ -7,8 +7,8 @@
 //!
 //! Invariants
 //! 1. Nothing else in this crate, and nothing in `engine` or `node`, reads a clock.
-//! 2. A `Tick` is a reading of both, handed down to all that happens in one turn of a loop.
-//! 3. `Tick::later` reads the wall clock again as soon as its last reading is `WALL_LAG_NS` old. Between two readings the wall
+//! 2. A `ClockReading` is a reading of both, handed down to all that happens in one turn of a loop.
+//! 3. `ClockReading::later` reads the wall clock again as soon as its last reading is `WALL_LAG_NS` old. Between two readings the wall
 //!    clock goes on with the monotonic one.
 //!
 //! Not here: timers (the runtime's, used by the sweep of a lane), the hybrid clock (crate `node`).
@@ -18,7 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Both clocks, read once for a turn of an event loop.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tick {
+pub(crate) struct ClockReading {
     /// Nanoseconds since some fixed point; never goes back.
     pub(crate) monotonic_ns: u64,
     /// Wall microseconds since 1970, when they were read.
@@ -31,7 +31,7 @@ pub(crate) struct Tick {
 /// microsecond in it. A loop comes by a hundred times in a millisecond.
 const WALL_LAG_NS: u64 = 1_000_000;
 
-impl Tick {
+impl ClockReading {
     /// Wall milliseconds since 1970.
     pub(crate) fn wall_ms(self) -> u64 {
         self.wall_now_us() / 1_000
@@ -52,19 +52,19 @@ impl Tick {
     }
 
     /// The same, and the monotonic clock was read again.
-    pub(crate) fn at(self, monotonic_ns: u64) -> Tick {
-        Tick {
+    pub(crate) fn at(self, monotonic_ns: u64) -> ClockReading {
+        ClockReading {
             monotonic_ns,
             ..self
         }
     }
 
     /// The clocks now.
-    pub(crate) fn later(self) -> Tick {
+    pub(crate) fn later(self) -> ClockReading {
         let now_ns = monotonic_ns();
         match now_ns.saturating_sub(self.wall_read_ns) < WALL_LAG_NS {
             true => self.at(now_ns),
-            false => Tick {
+            false => ClockReading {
                 monotonic_ns: now_ns,
                 wall_us: wall_us(),
                 wall_read_ns: now_ns,
@@ -74,9 +74,9 @@ impl Tick {
 }
 
 /// Reads both clocks.
-pub(crate) fn tick() -> Tick {
+pub(crate) fn tick() -> ClockReading {
     let now_ns = monotonic_ns();
-    Tick {
+    ClockReading {
         monotonic_ns: now_ns,
         wall_us: wall_us(),
         wall_read_ns: now_ns,
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn the_wall_clock_is_read_again_when_its_reading_is_old_and_not_before() {
         let now = tick();
-        let before = Tick { wall_us: 1, ..now };
+        let before = ClockReading { wall_us: 1, ..now };
         let soon = before.later();
         let gone_us = (soon.monotonic_ns - now.monotonic_ns) / 1_000;
         if soon.monotonic_ns - now.monotonic_ns < WALL_LAG_NS {
@@ -136,7 +136,7 @@ mod tests {
                 "a good reading is kept, and goes on"
             );
         }
-        let old = Tick {
+        let old = ClockReading {
             wall_read_ns: now.monotonic_ns - WALL_LAG_NS,
             ..before
         };

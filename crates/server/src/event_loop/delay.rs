@@ -13,7 +13,7 @@
 //! 2. A request that stands in line has not been read: its bytes wait in the socket, and hold no
 //!    room.
 //!
-//! Not here: which request is called next (`standing.rs` of crate `node`), all loops together
+//! Not here: which request is called next (crate `node`, `standing/`), all loops together
 //! (`overload.rs`).
 //! See: docs/overload.md, "When the processor is what runs out".
 
@@ -22,7 +22,7 @@ use crate::event_loop::clock;
 use crate::event_loop::giving_way::GivingWay;
 use crate::event_loop::shared::{LoopHandle, Shared};
 use dendra_node::Line;
-use dendra_node::standing::{AddressGroup, Called, Change, Crowding, Place, STANDING_US};
+use dendra_node::standing::{AddressGroup, Called, Crowding, LineChange, STANDING_US, StackPlace};
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -39,7 +39,7 @@ pub(crate) struct Delay {
     /// Of the loop.
     index: usize,
     giving_way: Rc<GivingWay>,
-    line: RefCell<Line<Rc<Standee>>>,
+    line: RefCell<Line<Rc<InLineEntry>>>,
     is_standing: Cell<bool>,
     crowding: Cell<Crowding>,
     /// Wakes the porter: a request stands in line.
@@ -52,7 +52,7 @@ pub(crate) struct Delay {
 }
 
 /// A connection in line.
-struct Standee {
+struct InLineEntry {
     seat: Rc<Seat>,
     called: Cell<Option<Called>>,
 }
@@ -60,8 +60,8 @@ struct Standee {
 /// A place in line, left when dropped.
 pub(crate) struct InLine<'a> {
     delay: &'a Delay,
-    place: Place,
-    standee: Rc<Standee>,
+    place: StackPlace,
+    standee: Rc<InLineEntry>,
 }
 
 impl InLine<'_> {
@@ -124,16 +124,16 @@ impl Delay {
         self.note(now_us, change);
     }
 
-    fn note(&self, now_us: u64, change: Option<Change>) {
+    fn note(&self, now_us: u64, change: Option<LineChange>) {
         let overload = &self.shared.overload;
         match change {
-            Some(Change::Begins) => {
+            Some(LineChange::Begins) => {
                 self.is_standing.set(true);
                 self.handle().metrics.is_standing.set(1);
                 self.porter.ring();
                 self.giving_way.call_all();
             }
-            Some(Change::Ends) => {
+            Some(LineChange::Ends) => {
                 self.is_standing.set(false);
                 self.handle().metrics.is_standing.set(0);
             }
@@ -157,7 +157,7 @@ impl Delay {
         if !self.is_standing() {
             return None;
         }
-        let standee = Rc::new(Standee {
+        let standee = Rc::new(InLineEntry {
             seat: Rc::clone(seat),
             called: Cell::new(None),
         });

@@ -22,7 +22,7 @@ use crate::disk::checkpoints::Checkpoints;
 use crate::disk::import::Import;
 use crate::disk::poke::Poke;
 use crate::disk::store_pool::StorePool;
-use crate::disk::versions::Versions;
+use crate::disk::versions::VersionClock;
 use crate::event_loop::mailbox::Mailbox;
 use crate::event_loop::overload::Overload;
 use crate::front::desk::FrontDesk;
@@ -167,16 +167,16 @@ pub(crate) struct Shared {
     pub(crate) tls: Option<Arc<Tls>>,
     /// The tokens and their grants; `None` = every request is allowed.
     pub(crate) rights: Option<Arc<Rights>>,
-    /// Where it is written who did what.
+    /// The audit log; `None` = there is none.
     pub(crate) audit: Option<Arc<Audit>>,
-    /// Tells what changes in the three.
+    /// Wakes threads that wait for a change in the three.
     pub(crate) watch: Arc<BorderWatch>,
     /// TLS handshakes under way.
     pub(crate) handshakes: Arc<UnprovenGauges>,
     /// The engine's folder, for the files that the server itself leaves in it.
     pub(crate) folder: Arc<dyn Vfs>,
     pub(crate) engine: Engine,
-    pub(crate) versions: Versions,
+    pub(crate) versions: VersionClock,
     pub(crate) lanes: Vec<LoopHandle>,
     /// Requests that wait for the log or the store pool.
     pub(crate) requests: Arc<Gate>,
@@ -211,7 +211,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Why this node is of no use although other members are there, or without the engine behind it.
+    /// Why this node serves no client although it runs. Other members shut it out, its clock is wrong,
+    /// or the engine behind it does not answer.
     pub(crate) fn of_no_use(&self) -> Option<String> {
         if self.import.is_under_way() {
             let why = "restoring: a restore is under way, and clients wait for its end";

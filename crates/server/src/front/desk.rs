@@ -21,7 +21,7 @@ use dendra_wire::rights::TokenTable;
 use std::collections::VecDeque;
 use tokio::sync::Notify;
 
-/// What an engine is asked.
+/// The work that an engine is asked for.
 #[derive(Debug)]
 pub(crate) enum FrontWork {
     Read(PointRead),
@@ -65,7 +65,7 @@ pub(crate) struct FrontDesk {
     bell: Notify,
     pub(crate) queue_len_max: usize,
     pub(crate) shape: StoreShape,
-    /// What is shown to the engine.
+    /// The files by which the engine knows this front door.
     pub(crate) papers: StorePapers,
     pub(crate) gauges: FrontGauges,
 }

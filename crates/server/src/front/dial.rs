@@ -6,10 +6,11 @@
 //! ```
 //!
 //! Invariants
-//! 1. A connection that is open stays as it is; the next one is sealed with what was given last.
-//! 2. A server whose certificate the CA did not sign, or that is for another name, is not spoken to.
+//! 1. A connection that is open stays as it is; the next one uses the newest files.
+//! 2. Nothing is sent to a server with a certificate that the CA did not sign, or that is for
+//!    another name.
 //!
-//! Not here: connections in clear (crate `stores`), what is said on them (its drivers).
+//! Not here: connections in clear, and the protocols on them (crate `stores`).
 
 use crate::tls::{ByteStream, TlsClient, server_name};
 use arc_swap::ArcSwap;
@@ -27,12 +28,12 @@ use tokio::net::TcpStream;
 pub struct SealedDial(ArcSwap<TlsClient>);
 
 impl SealedDial {
-    /// With what this client trusts and shows.
+    /// With the CA that this client trusts, and the certificate that it shows.
     pub fn new(client: &TlsClient) -> SealedDial {
         SealedDial(ArcSwap::from_pointee(engine_client(client)))
     }
 
-    /// From now on, with what this client trusts and shows.
+    /// The same from now on, with those of another client.
     pub fn renew(&self, client: &TlsClient) {
         self.0.store(Arc::new(engine_client(client)));
     }
@@ -70,8 +71,8 @@ impl EngineDial for SealedDial {
     }
 }
 
-/// Servers whose certificate the CA signed for their address, or for a name in `--store`: a driver
-/// that finds servers knows the others by their addresses alone.
+/// Checks certificates of servers. The CA has to sign one for the server's address, or for a name in
+/// `--store`. A driver that finds further servers knows their addresses alone.
 #[derive(Debug)]
 struct NamedServers {
     signed: Arc<WebPkiServerVerifier>,

@@ -1,4 +1,4 @@
-//! What a front door notes of its engine: how long it takes, how much is under way, whether it answers.
+//! A front door's numbers about its engine: times, operations under way, and whether it answers.
 //!
 //! Invariants
 //! 1. A time is noted under a lock: a histogram has one writer at a time.
@@ -10,7 +10,7 @@ use crate::admin::tally::Histogram;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// What an operation does, as a label.
+/// The kind of an operation, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum FrontKind {

@@ -18,7 +18,7 @@ use super::scan::FrontWalk;
 use crate::admin::metrics::RefusalCause;
 use crate::admin::stages::RequestStage;
 use crate::clients::finished::Finished;
-use crate::clients::seat::{Due, Until};
+use crate::clients::seat::{Until, WakeReason};
 use crate::clients::socket::{End, Gone, Socket};
 use crate::clients::status::Terms;
 use crate::event_loop::handover::{Held, KeyRequest, PendingOperation};
@@ -53,7 +53,7 @@ impl FrontBackend {
         self.desk.shape.copies / 2 + 1
     }
 
-    /// Can the engine promise what is asked for?
+    /// Can the engine keep the promises that this operation asks for?
     pub(crate) fn check(&self, entity: &Entity, terms: &Terms) -> Result<(), Refusal> {
         let (ack, from) = (entity.quorum.ack(), entity.quorum.from());
         if ack > self.majority() {
@@ -144,13 +144,13 @@ impl FrontBackend {
         Ok(Held::new(key, slot.into(), std::mem::take(room)))
     }
 
-    /// Waits for the ends of everything in `pending`. When the client has gone, what waits at the
-    /// desk is taken back.
+    /// Waits for the ends of everything in `pending`. When the client has gone, operations that wait
+    /// at the desk are taken back.
     pub(crate) async fn wait(
         &self,
         socket: &mut Socket,
         pending: &[PendingOperation],
-    ) -> Result<Result<(), Due>, End> {
+    ) -> Result<Result<(), WakeReason>, End> {
         let (lane, seat) = (Rc::clone(socket.lane()), Rc::clone(socket.seat()));
         let last_us = pending.iter().map(|waiting| waiting.deadline_us).max();
         let grace_us = limits::OUTCOME_GRACE.as_micros() as u64;

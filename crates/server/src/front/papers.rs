@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. What is in force was read whole and fits together.
+//! 1. The files in force were read whole and fit together.
 //! 2. A request under way stays on its connection; the next one goes over a new connection.
 //!
 //! Not here: the files of the node's own port (`tls/keeper.rs`), the calls of `look`

@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A scan holds one page, for any size of the answer, and room for it before it is asked for.
 //!
-//! Not here: what a page becomes (`clients/pages.rs`).
+//! Not here: the records of a page as bytes (`clients/pages.rs`).
 //! See: docs/stores.md, docs/api.md, section "Many keys".
 
 use super::desk::{FrontDesk, FrontWork, not_offered};
@@ -26,7 +26,7 @@ use std::time::Duration;
 pub(crate) struct FrontWalk {
     desk: Arc<FrontDesk>,
     pages: PageWalk,
-    /// Why the engine cannot do it at all.
+    /// Why the engine cannot do such a scan; given to the client instead of the first page.
     refusal: Option<Refusal>,
 }
 
@@ -94,7 +94,7 @@ impl FrontWalk {
             }
             Gone::Leave
         };
-        // An early end leaves the place empty, which is the same answer.
+        // A wait that ends early leaves the place empty: that is `None`, too.
         let _waited = socket.watch(last_us, Until::Deadline, take_back).await;
         let finished = seat.take(0);
         seat.next_round();

@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! 1. Every job that was taken is answered exactly once, also when the driver panics.
-//! 2. A write whose deadline passes under way is of unknown outcome; a read changed nothing.
+//! 2. A write that is under way at its deadline is of unknown outcome; a read changed nothing.
 //! 3. At most one look is under way.
 //!
 //! Not here: the queue (`desk.rs`), the engines (crate `stores`).
@@ -59,7 +59,7 @@ impl FrontThreads {
         })
     }
 
-    /// Carries out what comes to `desk`.
+    /// Carries out the work that comes to `desk`.
     pub(crate) fn serve(&self, desk: Arc<FrontDesk>, shared: &Arc<Shared>) {
         self.runtime
             .spawn(look_again(Arc::clone(&self.store), Arc::clone(&desk)));
@@ -87,7 +87,7 @@ impl FrontThreads {
         });
     }
 
-    /// Ends what is still under way. Requires: the loops have ended.
+    /// Ends the work that is still under way. Requires: the loops have ended.
     pub(crate) fn stop(self, desk: &FrontDesk) {
         desk.close();
         self.runtime.shutdown_timeout(limits::FRONT_STOP);

@@ -4,7 +4,7 @@
 //! 1. Threads end in the order in which they hand work on: doors, loops, pool, log, maintenance.
 //! 2. Every thread that was started is joined before `stop` returns.
 //!
-//! Not here: what is there before threads start (`start.rs`).
+//! Not here: the parts that exist before threads start (`start.rs`).
 
 use super::doors::open;
 use super::starting::Starting;
@@ -21,7 +21,7 @@ use crate::disk::wal_thread;
 use crate::event_loop::clock;
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::{Phase, Shared};
-use crate::event_loop::thread::{self, Floors};
+use crate::event_loop::thread::{self, LoopHooks};
 use crate::front::{FrontDesk, FrontThreads};
 use crate::limits;
 use crate::peers::{self, StartGate};
@@ -37,8 +37,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
-/// The work of the upper floors on an event loop.
-static FLOORS: Floors = Floors {
+/// Functions of the upper modules that an event loop calls.
+static HOOKS: LoopHooks = LoopHooks {
     serve: connection::spawn,
     turns: peers::turns,
     link: peers::link,
@@ -86,7 +86,7 @@ impl Running {
             threads.serve(Arc::clone(desk), shared);
         }
         let loops = (0..shared.lanes.len())
-            .map(|index| thread::spawn(shared, index, &FLOORS))
+            .map(|index| thread::spawn(shared, index, &HOOKS))
             .collect::<io::Result<_>>()
             .map_err(&no_thread)?;
         Ok(Running {

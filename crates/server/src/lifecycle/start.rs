@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. Addresses are taken before the folder is touched, and opened when it may serve.
 //!
-//! Not here: what runs, and its stop (`running.rs`), signals (`serving.rs`).
+//! Not here: a node that runs, and its stop (`running.rs`), signals (`serving.rs`).
 
 use super::doors::{Doors, open};
 use super::running::{Running, leave};
@@ -18,7 +18,7 @@ use crate::disk::last_clock;
 use crate::disk::notes::{self, FolderHome};
 use crate::disk::poke::Poke;
 use crate::disk::store_pool::StorePool;
-use crate::disk::versions::Versions;
+use crate::disk::versions::VersionClock;
 use crate::event_loop::clock;
 use crate::event_loop::overload::Overload;
 use crate::event_loop::shared::{LoopHandle, Shared};
@@ -51,7 +51,7 @@ impl Server {
     }
 
     /// Starts a front door of `store`, which keeps every record; the data folder is not touched.
-    /// `papers` are what `store` was made with.
+    /// `papers` are those that `store` was made with.
     ///
     /// # Errors
     /// As `start`; a store that cannot be opened counts as a folder.
@@ -130,7 +130,7 @@ impl Server {
             admin.attach(Arc::clone(&shared));
         }
         let met = match &shared.cluster {
-            Some(cluster) => starting.wait_for(peers::meet(cluster))?,
+            Some(cluster) => starting.wait_for(peers::ask_members(cluster))?,
             None => Ok(Ok(())),
         };
         if let Err(why) = met.map_err(system("the other members cannot be asked"))? {
@@ -248,7 +248,7 @@ fn open_engine(
         true => take_last_clock(&*vfs, &engine).map_err(in_folder)?,
         false => None,
     };
-    let versions = Versions::above(&engine, last, clock::wall_ms());
+    let versions = VersionClock::above(&engine, last, clock::wall_ms());
     let home = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
     let home = match (home, cluster) {
         (FolderHome::Joins, Some(cluster)) => {
@@ -282,7 +282,7 @@ fn open_engine(
         .map_err(in_folder)?;
     if cluster.is_none() {
         // One node holds the only copy of everything: no replica has to confirm a tombstone. In a
-        // cluster its horizons say what may go (`peers/cluster.rs`).
+        // cluster its horizons tell which ones may go (`peers/cluster.rs`).
         engine.raise_purge_horizon(dendra_base::Version::MAX);
     }
     let import = Import::open(&engine).map_err(in_folder)?;
@@ -337,7 +337,7 @@ fn open_engine(
 fn become_member(
     cluster: &ClusterSettings,
     engine: &Engine,
-    versions: &Versions,
+    versions: &VersionClock,
     tls: Option<&Tls>,
     starting: &Starting,
 ) -> Result<FolderHome, StartError> {

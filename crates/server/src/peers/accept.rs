@@ -18,7 +18,7 @@
 
 use super::agent::Agent;
 use super::cluster::{count, random};
-use super::conduit::{Broken, Conduit, LinkEnd, Seals};
+use super::conduit::{Conduit, LinkBreak, LinkEnd, Seals};
 use super::hello_maker::HelloMaker;
 use super::notes::learn;
 use super::secrets::Hellos;
@@ -43,9 +43,9 @@ use std::io;
 use std::rc::Rc;
 use tokio::io::AsyncReadExt;
 
-/// A hello that was read and judged, and the answer to it.
+/// A hello that was read and judged, with the own hello that answers it.
 #[derive(Debug)]
-pub(super) struct Met {
+pub(super) struct JudgedHello {
     pub(super) visitor: HelloMaker,
     /// The address that it says to have.
     pub(super) url: String,
@@ -56,7 +56,7 @@ pub(super) struct Met {
     pub(super) acceptor: String,
 }
 
-impl Met {
+impl JudgedHello {
     pub(super) fn hellos(&self) -> Hellos<'_> {
         Hellos {
             asker: &self.asker,
@@ -86,7 +86,7 @@ pub(super) fn read_hello(
     agent: &Agent,
     stream: &ByteStream,
     head: &Head<'_>,
-) -> Result<Met, Refusal> {
+) -> Result<JudgedHello, Refusal> {
     let Field::Once(line) = head.peer_hello else {
         return Err(unreadable("the line itself"));
     };
@@ -105,7 +105,7 @@ pub(super) fn read_hello(
         .cluster
         .check_identity(stream, &visitor, &theirs.url)?;
     let acceptor = own.to_string();
-    Ok(Met {
+    Ok(JudgedHello {
         visitor,
         url: theirs.url,
         claim,
@@ -115,12 +115,12 @@ pub(super) fn read_hello(
     })
 }
 
-/// A link whose `101` is formed.
+/// A link with a `101` that is formed and not sent yet.
 #[derive(Debug)]
-pub(crate) struct PendingLink(Met);
+pub(crate) struct PendingLink(JudgedHello);
 
 /// Judges a peer's hello and forms the answer: the link, or the refusal.
-pub(crate) fn meet(
+pub(crate) fn accept_link(
     lane: &EventLoop,
     socket: &mut Socket,
     head: &Head<'_>,
@@ -135,26 +135,26 @@ pub(crate) fn meet(
     Ok(PendingLink(met))
 }
 
-/// A link in the agent's list, however its task ends.
-struct Listed<'a> {
+/// Keeps a link in the agent's list while it lives, however its task ends.
+struct ListedLink<'a> {
     agent: &'a Agent,
     number: u64,
 }
 
-impl Drop for Listed<'_> {
+impl Drop for ListedLink<'_> {
     fn drop(&mut self) {
-        self.agent.drop_asker(self.number);
+        self.agent.drop_incoming(self.number);
     }
 }
 
-/// Serves a peer's link to its end. `rest` was read behind the request; `guest` is its place among the clients'
+/// Serves a peer's link to its end. `rest` was read behind the request; `guard` is its place among the clients'
 /// connections, which it gives back when it has proven itself.
-pub(crate) async fn serve<Guest>(
+pub(crate) async fn serve<Guard>(
     lane: Rc<EventLoop>,
     link: PendingLink,
     mut stream: ByteStream,
     rest: Vec<u8>,
-    guest: Guest,
+    guard: Guard,
 ) {
     let Some(agent) = lane.agent() else {
         return;
@@ -194,7 +194,7 @@ pub(crate) async fn serve<Guest>(
         return;
     };
     place.prove();
-    drop(guest);
+    drop(guard);
     let seals = Seals::new(&keys, LinkEnd::Answers);
     let conduit = Rc::new(Conduit::new(stream, &[], LinkEnd::Answers, seals));
     let probe = match introduce(&lane, &agent, &link, &conduit).await {
@@ -210,9 +210,9 @@ pub(crate) async fn serve<Guest>(
     let Some(member) = link.visitor.member() else {
         return;
     };
-    let number = agent.put_asker(member, link.lane, &conduit);
+    let number = agent.put_incoming(member, link.lane, &conduit);
     agent.cluster.heard(member, link.lane);
-    let _listed = Listed {
+    let _listed = ListedLink {
         agent: &agent,
         number,
     };
@@ -238,7 +238,7 @@ async fn first_frame(
 
 /// Why a proven asker has no link.
 enum NotLinked {
-    /// It wanted to know no more, or went away.
+    /// It asked for no link, or went away.
     Gone,
     /// It is told why.
     Refused(String),
@@ -248,7 +248,7 @@ enum NotLinked {
 async fn introduce(
     lane: &EventLoop,
     agent: &Agent,
-    link: &Met,
+    link: &JudgedHello,
     conduit: &Conduit,
 ) -> Result<u64, NotLinked> {
     let refused = |sentence| Err(NotLinked::Refused(sentence));
@@ -290,7 +290,7 @@ async fn questions(
     (member, claim): (MemberIndex, Peer),
     link: u64,
     conduit: &Rc<Conduit>,
-) -> Broken {
+) -> LinkBreak {
     let life = claim.life;
     let gauges = &agent.cluster.peers[member.at()];
     let age = RefCell::new(FrameAge::default());

@@ -47,8 +47,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The parts of the event loop below that a turn needs.
-pub(crate) trait Ground {
+/// The world of an agent: the parts of its event loop that a turn needs.
+pub(crate) trait AgentWorld {
     /// Reads the clocks.
     fn refresh(&self);
     /// Both clocks as of the last `refresh`.
@@ -57,7 +57,7 @@ pub(crate) trait Ground {
     fn readiness(&self) -> Readiness;
     /// Does the store have so much to catch up with that work that can wait does so?
     fn is_strained(&self) -> bool;
-    /// Commits what the turn wrote, if a loop does that itself: is more known now?
+    /// Commits the writes of the turn, if the loop commits itself. `true` when outcomes came of it.
     fn commit_at_once(&self) -> bool;
     /// Begins an order to the store; `Some` when it is done already.
     fn carry_out(&self, order: Effect) -> Option<Event>;
@@ -102,29 +102,29 @@ impl Link {
 }
 
 /// A request of a peer that waits for the node's answer.
-struct Visitor {
+struct PeerRequest {
     seat: Rc<Seat>,
     round: u32,
     place: u32,
 }
 
-/// A visitor in the agent's list, however its request ends.
-pub(crate) struct Visit {
+/// Keeps a peer's request in the agent's list while it lives, however that request ends.
+pub(crate) struct PeerRequestGuard {
     agent: Rc<Agent>,
     number: u64,
 }
 
-impl Visit {
+impl PeerRequestGuard {
     /// A place for the answer to the question of the request that waits in `seat`.
-    pub(crate) fn begin(agent: &Rc<Agent>, seat: &Rc<Seat>) -> Visit {
+    pub(crate) fn begin(agent: &Rc<Agent>, seat: &Rc<Seat>) -> PeerRequestGuard {
         let number = agent.next_asker();
-        let visitor = Visitor {
+        let request = PeerRequest {
             seat: Rc::clone(seat),
             round: seat.round(),
             place: seat.expect(),
         };
-        agent.visitors.borrow_mut().insert(number, visitor);
-        Visit {
+        agent.peer_requests.borrow_mut().insert(number, request);
+        PeerRequestGuard {
             agent: Rc::clone(agent),
             number,
         }
@@ -140,9 +140,9 @@ impl Visit {
     }
 }
 
-impl Drop for Visit {
+impl Drop for PeerRequestGuard {
     fn drop(&mut self) {
-        self.agent.visitors.borrow_mut().remove(&self.number);
+        self.agent.peer_requests.borrow_mut().remove(&self.number);
     }
 }
 
@@ -167,8 +167,8 @@ pub(crate) struct Agent {
     bell: LocalBell,
     /// Own links, by member.
     links: RefCell<Vec<Option<Link>>>,
-    askers: RefCell<HashMap<u64, IncomingLink>>,
-    visitors: RefCell<HashMap<u64, Visitor>>,
+    incoming: RefCell<HashMap<u64, IncomingLink>>,
+    peer_requests: RefCell<HashMap<u64, PeerRequest>>,
     askers_so_far: Cell<u64>,
     clients: RefCell<Slab<WaitingClient>>,
     /// The upper half of a ticket: one that is late names no client that came into the same place.
@@ -224,8 +224,8 @@ impl Agent {
             events: RefCell::default(),
             bell: LocalBell::default(),
             links: RefCell::new(vec![None; MEMBERS_MAX]),
-            askers: RefCell::default(),
-            visitors: RefCell::default(),
+            incoming: RefCell::default(),
+            peer_requests: RefCell::default(),
             askers_so_far: Cell::new(0),
             clients: RefCell::default(),
             tickets_so_far: Cell::new(0),
@@ -262,7 +262,7 @@ impl Agent {
     }
 
     /// Members and owners of a later epoch: the members that are new here. Links to those that were
-    /// removed are closed a little later, so that they hear of it.
+    /// removed are closed a little later, so that their removal reaches them.
     pub(crate) fn adopt(self: &Rc<Agent>, layout: &Arc<Layout>) -> Vec<MemberIndex> {
         if layout.epoch() <= self.layout.borrow().epoch() {
             return Vec::new();
@@ -296,7 +296,7 @@ impl Agent {
 
     /// Closes the links from and to a member, unless its place is another member's by now.
     fn close_links(&self, member: MemberIndex, id: MemberId) {
-        for asker in self.askers.borrow().values() {
+        for asker in self.incoming.borrow().values() {
             if (asker.member, asker.id) == (member, Some(id)) {
                 asker.conduit.close();
             }
@@ -401,16 +401,21 @@ impl Agent {
     }
 
     /// A peer's loop `lane` opened a link: its number. Replaces the one it had.
-    pub(crate) fn put_asker(&self, member: MemberIndex, lane: u16, conduit: &Rc<Conduit>) -> u64 {
+    pub(crate) fn put_incoming(
+        &self,
+        member: MemberIndex,
+        lane: u16,
+        conduit: &Rc<Conduit>,
+    ) -> u64 {
         let number = self.next_asker();
-        let mut askers = self.askers.borrow_mut();
+        let mut incoming = self.incoming.borrow_mut();
         let is_same = |asker: &IncomingLink| (asker.member, asker.lane) == (member, lane);
-        if let Some(before) = askers.values().find(|asker| is_same(asker)) {
+        if let Some(before) = incoming.values().find(|asker| is_same(asker)) {
             before.conduit.close();
         }
         let conduit = Rc::clone(conduit);
         let id = self.id_of(member);
-        askers.insert(
+        incoming.insert(
             number,
             IncomingLink {
                 member,
@@ -429,8 +434,8 @@ impl Agent {
     }
 
     /// A link that a peer opened has ended.
-    pub(crate) fn drop_asker(&self, number: u64) {
-        if let Some(asker) = self.askers.borrow_mut().remove(&number) {
+    pub(crate) fn drop_incoming(&self, number: u64) {
+        if let Some(asker) = self.incoming.borrow_mut().remove(&number) {
             asker.conduit.close();
         }
     }
@@ -464,7 +469,7 @@ impl Agent {
         }
     }
 
-    /// Says once that the own clock is wrong, and that it is right again.
+    /// Logs once that the own clock is wrong, and once that it is right again.
     fn look_at_clock(&self) {
         let wrong = self.cluster.wrong_clock();
         let was_doubted = self.is_doubted.replace(wrong.is_some());
@@ -562,7 +567,7 @@ impl Agent {
 
     // The turn.
 
-    fn turn(&self, lane: &impl Ground) {
+    fn turn(&self, lane: &impl AgentWorld) {
         lane.refresh();
         let now = lane.now();
         let (readiness, is_strained) = (lane.readiness(), lane.is_strained());
@@ -606,7 +611,7 @@ impl Agent {
         }
     }
 
-    fn carry_out(&self, lane: &impl Ground, now: Now, effect: Effect) {
+    fn carry_out(&self, lane: &impl AgentWorld, now: Now, effect: Effect) {
         match effect {
             Effect::Outcome {
                 client,
@@ -666,20 +671,20 @@ impl Agent {
     }
 
     fn reply(&self, asker: Asker, answer: Answer) {
-        let askers = self.askers.borrow();
+        let incoming = self.incoming.borrow();
         // Behind a link or a request that is gone no asker waits.
-        if let Some(accepted) = askers.get(&asker.link) {
+        if let Some(accepted) = incoming.get(&asker.link) {
             self.send(&accepted.conduit, |out, seal| {
                 peer::encode_answer(out, seal, asker.id, &answer);
             });
             return;
         }
-        let visitor = self.visitors.borrow_mut().remove(&asker.link);
-        if let Some(visitor) = visitor
-            && visitor.round == visitor.seat.round()
+        let request = self.peer_requests.borrow_mut().remove(&asker.link);
+        if let Some(request) = request
+            && request.round == request.seat.round()
         {
             let reply = Finished::Reply(Box::new(answer));
-            visitor.seat.put(visitor.place, reply);
+            request.seat.put(request.place, reply);
         }
     }
 
@@ -729,7 +734,7 @@ impl Agent {
 }
 
 /// Runs the turns of the loop's agent.
-pub(crate) async fn run(lane: Rc<impl Ground>, agent: Rc<Agent>) {
+pub(crate) async fn run(lane: Rc<impl AgentWorld>, agent: Rc<Agent>) {
     let start = tokio::time::Instant::now();
     let start_us = crate::event_loop::clock::monotonic_us();
     let sleep = tokio::time::sleep(limits::SWEEP);

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A response whose end is not certain is an error: its connection is of no use any more.
+//! 1. A response without a certain end is an error: its connection is of no use any more.
 //! 2. Room for a body grows with its bytes, not with its announced length, and no body is longer than
 //!    a frame.
 //!

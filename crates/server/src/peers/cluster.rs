@@ -57,7 +57,7 @@ use tokio::sync::watch;
 /// Counters about one peer, of all loops together.
 #[derive(Debug, Default)]
 pub(crate) struct PeerGauges {
-    /// Loops whose link to it is up.
+    /// Loops with a link to it.
     pub(crate) links: AtomicU64,
     /// Questions sent.
     pub(crate) asks: AtomicU64,
@@ -85,7 +85,7 @@ pub(crate) struct Cluster {
     founding: String,
     /// The newest durable epoch.
     newest: RwLock<NewestEpoch>,
-    /// Of members that were not met since they moved.
+    /// Of members that were not reached since they moved.
     former: FormerAddresses,
     /// The newest durable epoch, for all loops.
     pub(crate) fence: Arc<Fence>,
@@ -95,7 +95,7 @@ pub(crate) struct Cluster {
     pub(crate) walls: Arc<Walls>,
     pub(crate) peers: Vec<PeerGauges>,
     pub(crate) secrets: Secrets,
-    /// What links are sealed with.
+    /// The certificates of links between members; `None` = links in clear.
     pub(crate) tls: Option<Arc<Tls>>,
     node: u128,
     pub(crate) boot: u64,
@@ -116,9 +116,9 @@ pub(crate) struct Cluster {
     pub(crate) horizon_held: AtomicU64,
     /// How the own questions travel.
     pub(crate) transport: PeerTransport,
-    /// Of peers whose questions come over plain HTTP.
+    /// Of peers that ask over plain HTTP.
     pub(crate) sessions: Sessions,
-    /// Links whose asker has not proven itself.
+    /// Links of askers that have not proven themselves.
     pub(crate) unproven: Arc<UnprovenGauges>,
     membership: Mutex<Membership>,
     /// The admitted life of each member, as in `membership`.
@@ -157,7 +157,7 @@ pub(crate) enum StartGate {
 
 /// The orders of the membership machine to the caller that told it an event.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct EventOrders {
     pub(super) effects: Vec<MemberEffect>,
     /// For the note among them.
     pub(super) version: Option<Version>,
@@ -178,10 +178,10 @@ fn of_record(record: &EpochRecord, id: MemberId, noted: Option<Peer>) -> Option<
     }
 }
 
-impl Told {
+impl EventOrders {
     /// Of an event that was not told.
-    pub(super) fn nothing() -> Told {
-        Told {
+    pub(super) fn nothing() -> EventOrders {
+        EventOrders {
             effects: Vec::new(),
             version: None,
         }
@@ -235,7 +235,7 @@ pub(super) fn origin_of(identity: Identity) -> u32 {
 }
 
 impl Cluster {
-    /// The cluster of the member whose folder `engine` has open.
+    /// The cluster of the member to which the open folder of `engine` belongs.
     pub(crate) fn new(
         settings: &ClusterSettings,
         durability: Durability,
@@ -422,7 +422,7 @@ impl Cluster {
         (self.origin << LANE_BITS) | lane
     }
 
-    /// MemberEvent loops of this member.
+    /// Event loops of this member.
     pub(crate) fn loops(&self) -> u16 {
         self.loops
     }
@@ -434,13 +434,13 @@ impl Cluster {
         member.map_or_else(String::new, |member| member.url.clone())
     }
 
-    /// The url that a member had before its newest one, as long as it was not met there.
+    /// The url that a member had before its newest one, until it was reached there.
     pub(super) fn former_url(&self, member: MemberIndex) -> Option<String> {
         self.former.get(self.id_of(member)?)
     }
 
-    /// A member was met at this host and port.
-    pub(super) fn met_at(&self, member: MemberIndex, host: &str) {
+    /// A member was reached at this host and port.
+    pub(super) fn reached_at(&self, member: MemberIndex, host: &str) {
         let newest = self.newest();
         let members = newest.layout.topology().members();
         let is_newest = |url: &str| host_of(url) == host;
@@ -581,7 +581,7 @@ impl Cluster {
     }
 
     /// Tells the membership machine an event, on an event loop.
-    pub(super) fn tell(&self, lane: usize, event: MemberEvent) -> Told {
+    pub(super) fn tell(&self, lane: usize, event: MemberEvent) -> EventOrders {
         let mut effects = Vec::new();
         let mut membership = self.membership();
         membership.step(clock::monotonic_us(), event, &mut effects);
@@ -609,7 +609,7 @@ impl Cluster {
                 _ => {}
             }
         }
-        Told { effects, version }
+        EventOrders { effects, version }
     }
 
     /// When the machine wants a `Tick`.

@@ -57,7 +57,7 @@ impl Seals {
 
 /// Why a link ends, for the log.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum LinkBreak {
     /// The other side closed it.
     Ended,
     /// The system said so.
@@ -68,13 +68,13 @@ pub(crate) enum Broken {
     Closed,
 }
 
-impl std::fmt::Display for Broken {
+impl std::fmt::Display for LinkBreak {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Broken::Ended => f.write_str("the other side closed it"),
-            Broken::Io(error) => error.fmt(f),
-            Broken::Malformed(malformed) => malformed.fmt(f),
-            Broken::Closed => f.write_str("it was closed here"),
+            LinkBreak::Ended => f.write_str("the other side closed it"),
+            LinkBreak::Io(error) => error.fmt(f),
+            LinkBreak::Malformed(malformed) => malformed.fmt(f),
+            LinkBreak::Closed => f.write_str("it was closed here"),
         }
     }
 }
@@ -200,7 +200,7 @@ impl Conduit {
         &self,
         cx: &mut Context<'_>,
         mut on_message: impl FnMut(Message) -> Result<(), Malformed>,
-    ) -> Poll<Broken> {
+    ) -> Poll<LinkBreak> {
         let mut waker = self.waker.borrow_mut();
         if !waker
             .as_ref()
@@ -210,12 +210,12 @@ impl Conduit {
         }
         drop(waker);
         if let Err(malformed) = self.frames(&mut on_message) {
-            return Poll::Ready(Broken::Malformed(malformed));
+            return Poll::Ready(LinkBreak::Malformed(malformed));
         }
         let mut read_bytes = 0;
         loop {
             if self.is_closed.get() {
-                return Poll::Ready(Broken::Closed);
+                return Poll::Ready(LinkBreak::Closed);
             }
             if read_bytes >= limits::LINK_BYTES_A_TURN {
                 cx.waker().wake_by_ref();
@@ -224,11 +224,11 @@ impl Conduit {
             while self.is_blocked.get() {
                 match self.stream.poll_write_ready(cx) {
                     Poll::Pending => break,
-                    Poll::Ready(Err(error)) => return Poll::Ready(Broken::Io(error)),
+                    Poll::Ready(Err(error)) => return Poll::Ready(LinkBreak::Io(error)),
                     Poll::Ready(Ok(())) => match self.write() {
                         Ok(()) => self.is_blocked.set(false),
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                        Err(error) => return Poll::Ready(Broken::Io(error)),
+                        Err(error) => return Poll::Ready(LinkBreak::Io(error)),
                     },
                 }
             }
@@ -238,16 +238,16 @@ impl Conduit {
             }
             match self.stream.poll_read_ready(cx) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(error)) => return Poll::Ready(Broken::Io(error)),
+                Poll::Ready(Err(error)) => return Poll::Ready(LinkBreak::Io(error)),
                 Poll::Ready(Ok(())) => {}
             }
             match self.read() {
-                Ok(0) => return Poll::Ready(Broken::Ended),
+                Ok(0) => return Poll::Ready(LinkBreak::Ended),
                 Ok(n) => {
                     read_bytes += n;
                     self.silent_sweeps.set(0);
                     if let Err(malformed) = self.frames(&mut on_message) {
-                        return Poll::Ready(Broken::Malformed(malformed));
+                        return Poll::Ready(LinkBreak::Malformed(malformed));
                     }
                 }
                 Err(error)
@@ -255,7 +255,7 @@ impl Conduit {
                         error.kind(),
                         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
                     ) => {}
-                Err(error) => return Poll::Ready(Broken::Io(error)),
+                Err(error) => return Poll::Ready(LinkBreak::Io(error)),
             }
         }
     }
@@ -292,27 +292,27 @@ impl Conduit {
     }
 
     /// Waits for one message, as in a handshake.
-    pub(crate) async fn next_message(&self) -> Result<Message, Broken> {
+    pub(crate) async fn next_message(&self) -> Result<Message, LinkBreak> {
         let frame = self.next_frame().await?;
-        self.open(&frame).map_err(Broken::Malformed)
+        self.open(&frame).map_err(LinkBreak::Malformed)
     }
 
     /// Waits for one frame, as in a handshake.
-    async fn next_frame(&self) -> Result<Bytes, Broken> {
+    async fn next_frame(&self) -> Result<Bytes, LinkBreak> {
         loop {
             {
                 let mut input = self.input.borrow_mut();
-                match peer::frame_len(&input).map_err(Broken::Malformed)? {
+                match peer::frame_len(&input).map_err(LinkBreak::Malformed)? {
                     Some(len) if len <= input.len() => return Ok(input.split_to(len).freeze()),
                     _ => {}
                 }
             }
-            self.stream.readable().await.map_err(Broken::Io)?;
+            self.stream.readable().await.map_err(LinkBreak::Io)?;
             match self.read() {
-                Ok(0) => return Err(Broken::Ended),
+                Ok(0) => return Err(LinkBreak::Ended),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(Broken::Io(error)),
+                Err(error) => return Err(LinkBreak::Io(error)),
             }
         }
     }

@@ -1,17 +1,17 @@
-//! Where members were before their address was changed, until they are met at the new one.
+//! The former addresses of members that have moved, until they are reached at their new ones.
 //!
 //! ```text
-//! epoch n    h3:8080 ─┐ readdress                 a member that has not heard of it, and still
+//! epoch n    h3:8080 ─┐ readdress                 a member that does not know it yet, and still
 //! epoch n+1  h3b:8080 ┘ ─► former: h3:8080 ──►    listens at h3:8080, is called there
 //!                          met at h3b:8080 ──►    forgotten
 //! ```
 //!
-//! Messages to a member go over links that are opened to its address. A member that has not heard of
-//! its new address does not listen there, and would never hear of it.
+//! Messages to a member go over links that are opened to its address. A member that does not know
+//! its new address does not listen there, and would never learn it.
 //!
 //! Invariants
-//! 1. Of two moves that a member has not heard of, the address before the first one is kept.
-//! 2. An address is only a place to call: who answers there proves that it is the member.
+//! 1. Of two moves that a member does not know yet, the address before the first one is kept.
+//! 2. An address is only a place to call: the process there has to prove that it is the member.
 //!
 //! Not here: the order of a readdress (crate `node`, `steward/`), opening a link (`handshake.rs`).
 //! See: docs/operating.md, "Grow, shrink, replace".
@@ -26,7 +26,7 @@ use std::sync::{Mutex, MutexGuard};
 pub(super) struct FormerAddresses(Mutex<HashMap<MemberId, String>>);
 
 impl FormerAddresses {
-    /// What these epochs tell, the newest last.
+    /// The former addresses by these epochs, the newest last.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a EpochRecord>) -> FormerAddresses {
         let former = FormerAddresses::default();
         let mut before: Option<&EpochRecord> = None;
@@ -58,7 +58,7 @@ impl FormerAddresses {
         self.former().get(&member).cloned()
     }
 
-    /// The member was met at its newest address.
+    /// The member was reached at its newest address.
     pub(super) fn forget(&self, member: MemberId) {
         self.former().remove(&member);
     }
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!((former.get(a), former.get(c)), (None, None));
         former.forget(b);
         assert_eq!(former.get(b), None);
-        // It moves back before it has heard of the way there.
+        // It moves back before it has learnt the first move.
         let fourth = moved(&third, c, "http://c:2");
         former.follow(&third, &fourth);
         assert_eq!(former.get(c).as_deref(), Some("http://c:1"));

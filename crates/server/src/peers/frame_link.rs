@@ -13,7 +13,7 @@
 
 use super::agent::Agent;
 use super::cluster::Cluster;
-use super::conduit::{Broken, Conduit, LinkEnd, Seals};
+use super::conduit::{Conduit, LinkBreak, LinkEnd, Seals};
 use super::handshake::{self, Hailed, HelloWay, Recognised, Unwelcome, call, connect};
 use super::notes::learn;
 use crate::event_loop::thread::EventLoop;
@@ -145,8 +145,8 @@ pub(super) async fn open(
     member: MemberIndex,
 ) -> Result<(Conduit, Peer, ClusterVersions), NoLink> {
     let mut way = FrameWay::connect(&agent.cluster, member).await?;
-    let recognised = handshake::greet(&agent.cluster, agent.lane, member, &mut way).await?;
-    agent.cluster.met_at(member, &way.host);
+    let recognised = handshake::shake_hands(&agent.cluster, agent.lane, member, &mut way).await?;
+    agent.cluster.reached_at(member, &way.host);
     let (claim, versions) = (recognised.claim, recognised.versions);
     let seals = way.seals.expect("a hail brings them");
     let conduit = Conduit::new(way.stream, &way.rest, LinkEnd::Asks, seals);
@@ -172,7 +172,7 @@ pub(super) async fn answers(
     member: MemberIndex,
     life: u64,
     conduit: &Conduit,
-) -> Broken {
+) -> LinkBreak {
     poll_fn(|cx| {
         conduit
             .poll(cx, |message| match message {

@@ -67,7 +67,7 @@ pub(super) struct Hailed {
 
 /// The first half of a handshake, with one valid secret after the other: a member that would let this
 /// one in, and is let in. It notes nothing of this one before it is probed.
-pub(super) async fn greet(
+pub(super) async fn shake_hands(
     cluster: &Cluster,
     lane: usize,
     member: MemberIndex,
@@ -75,7 +75,7 @@ pub(super) async fn greet(
 ) -> Result<Recognised, NoLink> {
     let mut at = 0;
     loop {
-        match greet_with(cluster, (lane, member), at, way).await {
+        match shake_hands_with(cluster, (lane, member), at, way).await {
             Ok(recognised) => return Ok(recognised),
             Err(Unwelcome::OtherSecret(_)) if at + 1 < cluster.secrets.count() => {
                 at += 1;
@@ -87,7 +87,7 @@ pub(super) async fn greet(
 }
 
 /// With the secret number `at`.
-async fn greet_with(
+async fn shake_hands_with(
     cluster: &Cluster,
     (lane, member): (usize, MemberIndex),
     at: usize,

@@ -1,5 +1,5 @@
-//! Where the steward lives: a task of the first event loop, which tells it all that happens and
-//! carries out all that it wants.
+//! The steward's home: a task of the first event loop, which gives it all events and carries out all
+//! its effects.
 //!
 //! ```text
 //! door.rs, orders.rs, time ─► step ─► Send          own links of the first loop
@@ -199,7 +199,7 @@ impl StewardHome {
                 if let Some(why) = self.steward.why_stopped() {
                     tracing::warn!(epoch, why, "the plan under way is stopped");
                 }
-                // Positions may come back: what is loaded from now on stays.
+                // Positions may come back: records that are loaded from now on stay.
                 self.lane.shared.engine.keep_foreign();
                 self.horizons.adopted(self.lane.now_us(), change);
                 self.agent

@@ -17,15 +17,15 @@
 //! See: docs/peer.md, section "Over plain HTTP".
 
 use super::accept;
-use super::agent::{Agent, Visit};
+use super::agent::{Agent, PeerRequestGuard};
 use super::cluster::count;
 use super::hello_maker::HelloMaker;
 use super::notes::learn;
 use super::session::Session;
-use crate::admin::metrics::{OpLabel, RefusalCause, Share};
+use crate::admin::metrics::{CapacityShare, OpLabel, RefusalCause};
 use crate::clients::body::{BodyReader, Inflow, NoBody};
 use crate::clients::finished::Finished;
-use crate::clients::seat::{Due, Until};
+use crate::clients::seat::{Until, WakeReason};
 use crate::clients::socket::{End, Socket};
 use crate::clients::status;
 use crate::event_loop::thread::EventLoop;
@@ -44,7 +44,7 @@ use dendra_wire::peer::{self, Malformed, Message, Proof, Question, Role, hop};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A question of a peer whose token is known.
+/// A question of a peer, behind the check of its token.
 pub(crate) struct PendingAsk {
     token: Proof,
     session: Arc<Session>,
@@ -76,7 +76,7 @@ impl PendingAsk {
 }
 
 /// Answers a hello: the asker's token is known from here on.
-pub(crate) fn greet(
+pub(crate) fn answer_hello(
     lane: &EventLoop,
     socket: &mut Socket,
     head: &Head<'_>,
@@ -87,7 +87,7 @@ pub(crate) fn greet(
     for (token, keys) in agent.cluster.secrets.all(met.hellos()) {
         let visitor = (met.visitor.clone(), met.url.clone());
         let session = Session::new(visitor, met.claim, met.lane, keys);
-        agent.cluster.sessions.greet(&token, session);
+        agent.cluster.sessions.keep(&token, session);
     }
     hop::hello_answer(socket.out(), style, &met.acceptor);
     lane.finish(OpLabel::Other, 200);
@@ -96,7 +96,7 @@ pub(crate) fn greet(
 
 /// Looks at the token of a question and at the length of its frame; `rest` stands behind the
 /// head. Gives how much of it was taken.
-pub(crate) fn hear(
+pub(crate) fn read_ask(
     lane: &EventLoop,
     socket: &mut Socket,
     head: &Head<'_>,
@@ -141,7 +141,8 @@ pub(crate) fn hear(
             (frame.len(), FrameBody::Whole(Bytes::copy_from_slice(frame)))
         }
         Body::Length(length) if !lane.bytes.has_place(length as usize) => {
-            lane.metrics().refuse(Share::Peers, RefusalCause::Bytes);
+            lane.metrics()
+                .refuse(CapacityShare::Peers, RefusalCause::Bytes);
             return Err(status::refused(RefusalCause::Bytes));
         }
         Body::Length(length) => (0, arriving(BodyReader::of_length(length))),
@@ -194,7 +195,7 @@ pub(crate) async fn answer(socket: &mut Socket, pending: PendingAsk) -> Result<A
     };
     let _held = socket.hold_input();
     let _room = room;
-    let agent = lane.agent().expect("it was looked for in `hear`");
+    let agent = lane.agent().expect("it was looked for in `read_ask`");
     let answered = answer_frame(socket, &agent, &token, &session, &frame).await;
     lane.refresh();
     match answered {
@@ -320,7 +321,7 @@ async fn answer_frame(
         return Ok(out);
     }
     let left_us = u64::from(stamp.left_ms) * 1_000 + limits::OUTCOME_GRACE.as_micros() as u64;
-    let visit = Visit::begin(agent, seat);
+    let visit = PeerRequestGuard::begin(agent, seat);
     let asker = visit.asker(member, id);
     agent.post(Event::Asked { asker, stamp, ask });
     seat.arm(lane.now_us() + left_us);
@@ -333,7 +334,7 @@ async fn answer_frame(
             peer::encode_answer(&mut out, &mut seal, id, &answer);
             Ok(out)
         }
-        (_, Err(Due::Poisoned)) => Err(Refusal::not_serving(
+        (_, Err(WakeReason::Poisoned)) => Err(Refusal::not_serving(
             "the log failed and the node stops",
             limits::RETRY_AFTER_S,
         )

@@ -1,5 +1,5 @@
-//! The server's part in horizons: strays are dropped in the background, and what holds horizons back
-//! for long is said once a day.
+//! The server's part in horizons. Strays are dropped in the background. If members hold horizons
+//! back for long, the log names them once a day.
 //!
 //! ```text
 //! DropStrays ─► the engine drops them ─► nothing left ─► the copies are compared once more

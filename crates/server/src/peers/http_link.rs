@@ -113,8 +113,8 @@ pub(super) async fn open(
     member: MemberIndex,
 ) -> Result<(Pool, ByteStream, (Peer, ClusterVersions)), NoLink> {
     let mut way = HttpWay::connect(&agent.cluster, member).await?;
-    let recognised = handshake::greet(&agent.cluster, agent.lane, member, &mut way).await?;
-    agent.cluster.met_at(member, &way.host);
+    let recognised = handshake::shake_hands(&agent.cluster, agent.lane, member, &mut way).await?;
+    agent.cluster.reached_at(member, &way.host);
     let head = way.head.take().expect("a hail brings it");
     let Recognised {
         claim,
@@ -148,7 +148,7 @@ pub(super) async fn run(
     pool: &Rc<Pool>,
     first: Option<ByteStream>,
 ) -> String {
-    let worker = || Worker {
+    let worker = || ConnectionTask {
         lane: Rc::clone(lane),
         agent: Rc::clone(agent),
         member,
@@ -175,14 +175,14 @@ pub(super) async fn run(
 }
 
 /// The task of one connection.
-struct Worker {
+struct ConnectionTask {
     lane: Rc<EventLoop>,
     agent: Rc<Agent>,
     member: MemberIndex,
     pool: Rc<Pool>,
 }
 
-impl Worker {
+impl ConnectionTask {
     async fn serve(self, first: Option<ByteStream>) {
         let pool = &*self.pool;
         // The handshake went over it: the other side may have closed it since.
@@ -259,7 +259,7 @@ impl Worker {
     }
 
     fn deliver(&self, errand: &Errand, response: &Response) {
-        let Worker { agent, pool, .. } = self;
+        let ConnectionTask { agent, pool, .. } = self;
         let gauges = &agent.cluster.peers[self.member.at()];
         pool.done_with(errand);
         match response.status {

@@ -19,7 +19,7 @@
 //! See: docs/peer.md.
 
 use super::agent::{Agent, Link};
-use super::cluster::{Told, count};
+use super::cluster::{EventOrders, count};
 use super::notes::write_notes;
 use super::{frame_link, http_link};
 use crate::event_loop::thread::EventLoop;
@@ -61,7 +61,8 @@ pub(crate) async fn keep(lane: Rc<EventLoop>, agent: Rc<Agent>, member: MemberIn
         let opening = open(&lane, &agent, member);
         let opened = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, opening).await;
         let opened = opened.unwrap_or_else(|_| Err("it did not answer in time".into()));
-        let up = opened.and_then(|opened| Ok((Up::new(&agent, member, id, &opened)?, opened)));
+        let up =
+            opened.and_then(|opened| Ok((CountedLink::new(&agent, member, id, &opened)?, opened)));
         let reason = match up {
             Ok((up, opened)) => {
                 pause = limits::LINK_PAUSE_MIN;
@@ -96,7 +97,7 @@ pub(crate) async fn keep(lane: Rc<EventLoop>, agent: Rc<Agent>, member: MemberIn
             told = news.changed() => told.is_ok(),
         };
         if is_news {
-            agent.post(Event::Heard { member });
+            agent.post(Event::Alive { member });
         }
         pause = match is_news {
             true => limits::LINK_PAUSE_MIN,
@@ -135,22 +136,22 @@ fn no_link(lane: &EventLoop, agent: &Agent, member: MemberIndex, why: NoLink) ->
     true
 }
 
-/// A link whose handshake is over.
-struct Opened {
+/// A link behind its handshake.
+struct OpenLink {
     link: Link,
     /// The member's claim.
     claim: Peer,
-    /// What its release knows.
+    /// The versions that its release knows.
     versions: ClusterVersions,
-    /// What a link over plain HTTP begins with.
+    /// The connection with which a link over plain HTTP begins.
     first: Option<ByteStream>,
 }
 
-async fn open(lane: &EventLoop, agent: &Agent, member: MemberIndex) -> Result<Opened, NoLink> {
+async fn open(lane: &EventLoop, agent: &Agent, member: MemberIndex) -> Result<OpenLink, NoLink> {
     match agent.cluster.transport {
         PeerTransport::Frames => {
             let (conduit, claim, versions) = frame_link::open(lane, agent, member).await?;
-            Ok(Opened {
+            Ok(OpenLink {
                 link: Link::Frames(Rc::new(conduit)),
                 claim,
                 versions,
@@ -160,7 +161,7 @@ async fn open(lane: &EventLoop, agent: &Agent, member: MemberIndex) -> Result<Op
         PeerTransport::Http => {
             let (pool, first, known) = http_link::open(lane, agent, member).await?;
             let (claim, versions) = known;
-            Ok(Opened {
+            Ok(OpenLink {
                 link: Link::Http(Rc::new(pool)),
                 claim,
                 versions,
@@ -175,7 +176,7 @@ async fn run(
     lane: &Rc<EventLoop>,
     agent: &Rc<Agent>,
     member: MemberIndex,
-    opened: Opened,
+    opened: OpenLink,
 ) -> String {
     match opened.link {
         Link::Frames(conduit) => {
@@ -187,8 +188,8 @@ async fn run(
     }
 }
 
-/// The link as the machine, the agent and the gauges count it, however its task ends.
-struct Up<'a> {
+/// Counts a link at the machine, the agent and the gauges while it lives, however its task ends.
+struct CountedLink<'a> {
     agent: &'a Agent,
     member: MemberIndex,
     id: MemberId,
@@ -197,13 +198,13 @@ struct Up<'a> {
     is_over: bool,
 }
 
-impl<'a> Up<'a> {
+impl<'a> CountedLink<'a> {
     fn new(
         agent: &'a Agent,
         member: MemberIndex,
         id: MemberId,
-        opened: &Opened,
-    ) -> Result<Up<'a>, NoLink> {
+        opened: &OpenLink,
+    ) -> Result<CountedLink<'a>, NoLink> {
         if agent.id_of(member) != Some(id) {
             opened.link.close();
             return Err("it is no member any more".into());
@@ -221,7 +222,7 @@ impl<'a> Up<'a> {
         let gauges = &agent.cluster.peers[member.at()];
         gauges.links.fetch_add(1, Ordering::Relaxed);
         agent.put_link(member, opened.link.clone());
-        let up = Up {
+        let up = CountedLink {
             agent,
             member,
             id,
@@ -249,11 +250,11 @@ impl<'a> Up<'a> {
     }
 
     /// The link is lost: the notes to write.
-    fn end(mut self) -> Told {
+    fn end(mut self) -> EventOrders {
         self.go_down()
     }
 
-    fn go_down(&mut self) -> Told {
+    fn go_down(&mut self) -> EventOrders {
         self.is_over = true;
         let (agent, member) = (self.agent, self.member);
         let gauges = &agent.cluster.peers[member.at()];
@@ -262,7 +263,7 @@ impl<'a> Up<'a> {
         self.tell_steward(false);
         if agent.id_of(member).is_some_and(|id| id != self.id) {
             // Its place is another member's now.
-            return Told::nothing();
+            return EventOrders::nothing();
         }
         let confirmed = agent.take_confirmed(member);
         let event = MemberEvent::LinkDown { member, confirmed };
@@ -272,7 +273,7 @@ impl<'a> Up<'a> {
     }
 }
 
-impl Drop for Up<'_> {
+impl Drop for CountedLink<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             // The loop ends, and writes nothing more: `Stopping` asks for the notes again.

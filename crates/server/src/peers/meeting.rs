@@ -16,7 +16,7 @@
 
 use super::cluster::{Cluster, StartGate};
 use super::frame_link::FrameWay;
-use super::handshake::greet;
+use super::handshake::shake_hands;
 use super::http_link::HttpWay;
 use crate::event_loop::clock;
 use crate::limits;
@@ -30,7 +30,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Asks all other members at once, until the loops may open their links; or why the node ends.
-pub(crate) async fn meet(cluster: &Arc<Cluster>) -> io::Result<Result<(), Disowned>> {
+pub(crate) async fn ask_members(cluster: &Arc<Cluster>) -> io::Result<Result<(), Disowned>> {
     let mut asking = JoinSet::new();
     let mut pauses: HashMap<MemberIndex, Duration> = HashMap::new();
     let mut effects = cluster.tell(0, MemberEvent::StartAsked).effects;
@@ -74,11 +74,11 @@ async fn ask(
         let recognised = match cluster.transport {
             PeerTransport::Frames => {
                 let mut way = FrameWay::connect(&cluster, member).await?;
-                greet(&cluster, 0, member, &mut way).await?
+                shake_hands(&cluster, 0, member, &mut way).await?
             }
             PeerTransport::Http => {
                 let mut way = HttpWay::connect(&cluster, member).await?;
-                greet(&cluster, 0, member, &mut way).await?
+                shake_hands(&cluster, 0, member, &mut way).await?
             }
         };
         Ok(recognised.loops)

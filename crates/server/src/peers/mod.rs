@@ -12,7 +12,7 @@
 //! scan.rs      scans over the whole cluster            meeting.rs   a start asks and waits
 //! notes.rs     records about other members, to the log  mark.rs      the file `REFUSED`
 //! home.rs      the steward, on the first loop           door.rs      the ways to it
-//! horizons.rs  what holds horizons back, and strays   former.rs   members that have not heard of a move
+//! horizons.rs  horizons held back, and strays     former.rs   members that do not know their move yet
 //! join.rs      a process asks to become a member        hello_maker.rs   which process made a hello
 //! orders.rs    orders of operators, to the steward      secrets.rs   the secrets that are valid
 //! limits of all this: `limits.rs` of the crate
@@ -22,7 +22,7 @@
 //! 1. Every loop has its own node and its own link to every peer. An answer comes back to the loop
 //!    that asked, and no operation crosses a thread except to the disk.
 //! 2. A node by itself (no `--cluster`) has no agent: its requests never come here.
-//! 3. A peer that is down costs nobody a wait: its questions are refused here, at once.
+//! 3. No request waits for a peer that is down: questions to it are refused here, at once.
 //!
 //! Not here: decisions about requests and about members (crate `node`), bytes of frames (crate
 //! `wire`).
@@ -57,14 +57,14 @@ mod store;
 mod turns;
 mod waiting;
 
-pub(crate) use accept::{PendingLink, meet as accept_link, serve};
+pub(crate) use accept::{PendingLink, accept_link, serve};
 pub(crate) use agent::Agent;
 pub(crate) use cluster::{Cluster, PeerGauges, StartGate, random, routes};
 pub(crate) use home::settle;
-pub(crate) use hop::{Answered, PendingAsk, answer, greet, hear};
+pub(crate) use hop::{Answered, PendingAsk, answer, answer_hello, read_ask};
 pub(crate) use join::join;
 pub(crate) use mark::{MARK_NAME, MARK_NAME_NEW, mark, marked};
-pub(crate) use meeting::meet;
+pub(crate) use meeting::ask_members;
 pub(crate) use notes::note_at_stop;
 pub(crate) use operation::ClusterBackend;
 pub(crate) use orders::{NoSteward, Orders};

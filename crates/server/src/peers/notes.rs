@@ -16,7 +16,7 @@
 //! See: docs/format/notes.md.
 
 use super::agent::Agent;
-use super::cluster::{Cluster, Told};
+use super::cluster::{Cluster, EventOrders};
 use crate::clients::finished::Finished;
 use crate::clients::seat::{Seat, Until};
 use crate::disk::notes;
@@ -83,7 +83,7 @@ async fn write_note(
 }
 
 /// Writes the notes for which nothing waits. The machine asks for one that fails again later.
-pub(super) async fn write_notes(lane: &EventLoop, agent: &Agent, told: Told) {
+pub(super) async fn write_notes(lane: &EventLoop, agent: &Agent, told: EventOrders) {
     let cluster = &agent.cluster;
     for effect in told.effects {
         let MemberEffect::WriteNote(note) = effect else {

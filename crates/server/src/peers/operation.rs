@@ -17,7 +17,7 @@ use super::scan::ClusterWalk;
 use super::{Agent, waiting};
 use crate::admin::metrics::RefusalCause;
 use crate::admin::stages::RequestStage;
-use crate::clients::seat::Due;
+use crate::clients::seat::WakeReason;
 use crate::clients::socket::{End, Socket};
 use crate::clients::status::Terms;
 use crate::event_loop::handover::{Held, KeyRequest, PendingOperation};
@@ -26,7 +26,7 @@ use bytes::Bytes;
 use dendra_base::peer::{Condition, Operation, Refused as RefusedBy};
 use dendra_base::{BadQuorum, Consistency, Quorum};
 use dendra_node::step::Event;
-use dendra_node::{Class, Entry, Outcome, RefusedBy as NodeRefusal};
+use dendra_node::{Admission, Class, Outcome, RefusedBy as NodeRefusal};
 use dendra_wire::http::response::Style;
 use dendra_wire::route::{Entity, Scan as Query};
 use dendra_wire::{EntityOp, Refusal};
@@ -46,12 +46,12 @@ impl ClusterBackend {
 
     /// A full disk keeps no member from asking the others: its own copy is refused where it would
     /// be written.
-    pub(crate) fn admit(&self, class: Class, entry: Entry) -> Entry {
-        match entry {
-            Entry::Refused {
+    pub(crate) fn admit(&self, class: Class, admission: Admission) -> Admission {
+        match admission {
+            Admission::Refused {
                 refusal: NodeRefusal::DiskFull,
-            } if class == Class::Write => Entry::Granted,
-            entry => entry,
+            } if class == Class::Write => Admission::Granted,
+            admission => admission,
         }
     }
 
@@ -135,7 +135,7 @@ impl ClusterBackend {
         &self,
         socket: &mut Socket,
         pending: &[PendingOperation],
-    ) -> Result<Result<(), Due>, End> {
+    ) -> Result<Result<(), WakeReason>, End> {
         let last_us = pending.iter().map(|waiting| waiting.deadline_us).max();
         let clients = pending.iter().map(|waiting| waiting.held.number);
         waiting::wait(&self.agent, socket, clients, last_us.unwrap_or(u64::MAX)).await

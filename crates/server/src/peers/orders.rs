@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Every order gets one answer, or its asker hears that there is no steward.
+//! 1. Every order gets one answer, or its asker is told that there is no steward.
 //!
 //! Not here: the meaning of an order (crate `node`, `steward/`), its bytes (`admin/cluster/`).
 //! See: docs/operating.md.

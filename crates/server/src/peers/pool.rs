@@ -10,8 +10,8 @@
 //! 1. One question at a time on a connection: nothing is pipelined, intermediaries may not keep it.
 //! 2. At most `LINK_OUT_BYTES_MAX` of questions wait, and one question more. The agent has refused
 //!    those beyond it.
-//! 3. The other side may close an idle connection at any moment. So a question whose old connection
-//!    ended before a byte of its answer came is asked again; the protocol stands repeated
+//! 3. The other side may close an idle connection at any moment. If an old connection ends before
+//!    a byte of the answer came, the question is asked again: the protocol stands repeated
 //!    questions. If the connection was a new one, the link is lost.
 //! 4. A connection ends with the question that it cannot finish in time. While the other side
 //!    answers nothing, only a probe opens another one. Otherwise a peer that hangs would be dialled
@@ -186,14 +186,13 @@ impl Pool {
         self.bell.ring();
     }
 
-    /// The next errand of the queue whose answer is still needed.
+    /// The next errand of the queue that is not late.
     pub(super) fn next(&self, now_us: u64) -> Option<Errand> {
         self.forget_late(now_us);
         self.queue.borrow_mut().pop_front()
     }
 
-    /// Drops the errands at the head of the queue whose time is over. The node has counted them as
-    /// late.
+    /// Drops the late errands at the head of the queue. The node has counted them as late.
     fn forget_late(&self, now_us: u64) {
         let mut queue = self.queue.borrow_mut();
         while let Some(errand) = queue.pop_front_if(|errand| errand.deadline_us() <= now_us) {

@@ -11,8 +11,8 @@
 //! 3. The trailer says `complete` exactly when the node said so of every page.
 //! 4. The receipt says `eventual`: the scan does not wait until a majority holds the cells.
 //!
-//! Not here: merging and counting members (crate `node`), what a page becomes (`clients/pages.rs`),
-//! scans of one node's store (`alone.rs` of the crate).
+//! Not here: merging and counting members (crate `node`), the records of a page as bytes
+//! (`clients/pages.rs`), scans of one node's store (`disk/alone.rs`).
 //! See: docs/api.md, section "Many keys".
 
 use super::{Agent, waiting};
@@ -84,7 +84,7 @@ impl ClusterWalk {
             deadline_us: turn.deadline_us,
         });
         let clients = std::iter::once(client);
-        // An early end leaves the place empty, which is the same answer.
+        // A wait that ends early leaves the place empty: that is `None`, too.
         let _waited = waiting::wait(&self.agent, socket, clients, turn.deadline_us).await;
         let finished = seat.take(0);
         seat.next_round();

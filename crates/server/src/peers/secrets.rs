@@ -1,4 +1,4 @@
-//! The secrets of the cluster that are valid now, and what handshakes make of them.
+//! The secrets of the cluster that are valid now, and their use in handshakes.
 //!
 //! ```text
 //! each second: the file is read ─┬─ other lines, of use ─► in force for the next handshake
@@ -9,11 +9,11 @@
 //! ```
 //!
 //! Invariants
-//! 1. Two members with one secret in common have links, whatever the order of their lines.
-//! 2. A link that is open stays; the next handshake uses what is in force.
+//! 1. Two members with one secret in common have links, in any order of their lines.
+//! 2. A link that is open stays; the next handshake uses the secrets in force.
 //! 3. A node that began without a secret never has one, and one that began with one never has none.
 //!
-//! Not here: what a secret is (`settings/cluster.rs`), the bytes of a proof (crate `wire`).
+//! Not here: the form of a secret (`settings/cluster.rs`), the bytes of a proof (crate `wire`).
 //! See: docs/peer.md, section "Secret"; docs/operating.md, section "The secret of the cluster".
 
 use crate::settings::{ClusterSettings, Secret};

@@ -1,7 +1,7 @@
-//! Sessions of peers that ask over plain HTTP, shared by all loops: whose token is this?
+//! Sessions of peers that ask over plain HTTP, by their tokens; shared by all loops.
 //!
 //! ```text
-//! hello ─► greeted: token ─► session      the oldest makes room, beyond `SESSIONS_GREETED_MAX`
+//! hello ─► unproven: token ─► session     the oldest makes room, beyond `SESSIONS_UNPROVEN_MAX`
 //!             │ the token comes back: its sender knows the secret; and its member is let in, which is durable
 //!             └► settled: token ─► session     one for each loop of each peer: a newer one replaces it
 //! ```
@@ -37,7 +37,7 @@ pub(crate) struct Session {
     pub(super) lane: u16,
     /// The keys that authenticate its frames.
     pub(super) keys: SessionKeys,
-    /// Is what it says about itself durable here?
+    /// Is its claim durable here?
     is_learnt: AtomicBool,
     /// How long its questions are on their way.
     age: Mutex<FrameAge>,
@@ -62,7 +62,7 @@ impl Session {
         }
     }
 
-    /// Is what the peer says about itself durable here?
+    /// Is the peer's claim durable here?
     pub(crate) fn is_learnt(&self) -> bool {
         self.is_learnt.load(Ordering::Acquire)
     }
@@ -83,7 +83,7 @@ type Token = [u8; Proof::BYTES];
 
 #[derive(Default)]
 struct SessionTable {
-    greeted: VecDeque<(Token, Arc<Session>)>,
+    unproven: VecDeque<(Token, Arc<Session>)>,
     settled: HashMap<Token, Arc<Session>>,
 }
 
@@ -100,13 +100,13 @@ impl fmt::Debug for Sessions {
 
 impl Sessions {
     /// Keeps the session of a hello for the request that comes with `token`.
-    pub(crate) fn greet(&self, token: &Proof, session: Session) {
+    pub(crate) fn keep(&self, token: &Proof, session: Session) {
         let mut table = self.0.lock().expect("no holder panics");
-        if table.greeted.len() >= limits::SESSIONS_GREETED_MAX {
-            table.greeted.pop_front();
+        if table.unproven.len() >= limits::SESSIONS_UNPROVEN_MAX {
+            table.unproven.pop_front();
         }
         let session = Arc::new(session);
-        table.greeted.push_back((*token.as_bytes(), session));
+        table.unproven.push_back((*token.as_bytes(), session));
     }
 
     /// The session of a token.
@@ -117,7 +117,7 @@ impl Sessions {
             return Some(Arc::clone(session));
         }
         // Newest first: the process that has just said hello comes next.
-        let mut newest = table.greeted.iter().rev();
+        let mut newest = table.unproven.iter().rev();
         let found = newest.find(|(known, _)| known == token);
         found.map(|(_, session)| Arc::clone(session))
     }
@@ -126,8 +126,8 @@ impl Sessions {
     pub(crate) fn settle(&self, token: &Proof) {
         let mut table = self.0.lock().expect("no holder panics");
         let token = token.as_bytes();
-        let at = table.greeted.iter().rposition(|(known, _)| known == token);
-        let Some((token, session)) = at.and_then(|at| table.greeted.remove(at)) else {
+        let at = table.unproven.iter().rposition(|(known, _)| known == token);
+        let Some((token, session)) = at.and_then(|at| table.unproven.remove(at)) else {
             return;
         };
         table.settled.retain(|_, other| {
@@ -166,8 +166,8 @@ mod tests {
     fn a_token_is_known_after_its_hello_and_no_other_is() {
         let sessions = Sessions::default();
         assert!(sessions.find(&token(1)).is_none());
-        sessions.greet(&token(1), session(1, 0, 1));
-        let found = sessions.find(&token(1)).expect("it was greeted");
+        sessions.keep(&token(1), session(1, 0, 1));
+        let found = sessions.find(&token(1)).expect("it was kept");
         assert_eq!(found.visitor, HelloMaker::Member(MemberIndex(1)));
         assert!(sessions.find(&token(2)).is_none());
         sessions.settle(&token(1));
@@ -179,14 +179,14 @@ mod tests {
     fn a_loop_has_one_session_and_a_new_life_ends_all_of_the_one_before() {
         let sessions = Sessions::default();
         for (n, lane, boot) in [(1, 0, 1), (2, 1, 1), (3, 0, 1)] {
-            sessions.greet(&token(n), session(1, lane, boot));
+            sessions.keep(&token(n), session(1, lane, boot));
             sessions.settle(&token(n));
         }
         assert!(sessions.find(&token(1)).is_none(), "it was replaced");
         assert!(sessions.find(&token(2)).is_some(), "another loop");
-        sessions.greet(&token(4), session(2, 0, 7));
+        sessions.keep(&token(4), session(2, 0, 7));
         sessions.settle(&token(4));
-        sessions.greet(&token(5), session(1, 5, 2));
+        sessions.keep(&token(5), session(1, 5, 2));
         assert!(sessions.find(&token(5)).is_some());
         assert!(sessions.find(&token(3)).is_some(), "nobody was let in yet");
         sessions.settle(&token(5));
@@ -197,16 +197,16 @@ mod tests {
     #[test]
     fn hellos_of_strangers_are_bounded_and_replace_no_session() {
         let sessions = Sessions::default();
-        sessions.greet(&token(1), session(1, 0, 1));
+        sessions.keep(&token(1), session(1, 0, 1));
         sessions.settle(&token(1));
-        sessions.greet(&token(2), session(1, 1, 1));
-        for n in 0..limits::SESSIONS_GREETED_MAX {
+        sessions.keep(&token(2), session(1, 1, 1));
+        for n in 0..limits::SESSIONS_UNPROVEN_MAX {
             let mut bytes = [9; Proof::BYTES];
             bytes[..8].copy_from_slice(&n.to_le_bytes());
-            sessions.greet(&Proof::from(bytes), session(1, 0, 9));
+            sessions.keep(&Proof::from(bytes), session(1, 0, 9));
         }
         let table = sessions.0.lock().expect("no holder panics");
-        assert_eq!(table.greeted.len(), limits::SESSIONS_GREETED_MAX);
+        assert_eq!(table.unproven.len(), limits::SESSIONS_UNPROVEN_MAX);
         drop(table);
         assert!(sessions.find(&token(2)).is_none(), "the oldest made room");
         assert!(sessions.find(&token(1)).is_some(), "it was settled");

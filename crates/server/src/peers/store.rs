@@ -15,19 +15,19 @@
 //! Not here: the machines that order (crate `node`).
 //! See: docs/protocol.md, "Rules".
 
-use super::agent::Ground;
+use super::agent::AgentWorld;
 use crate::admin::metrics::RefusalCause;
 use crate::disk::page::Page;
-use crate::disk::work::Work;
+use crate::disk::work::StoreWork;
 use crate::event_loop::thread::{EventLoop, Target};
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, CellRef, Key, Kind, Space, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{Engine, Error, Guard, Lookup};
 use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreTicket};
-use dendra_node::{Class, Entry, RefusedBy};
+use dendra_node::{Admission, Class, RefusedBy};
 
-impl Ground for EventLoop {
+impl AgentWorld for EventLoop {
     fn refresh(&self) {
         EventLoop::refresh(self);
     }
@@ -90,7 +90,7 @@ fn carry_out(lane: &EventLoop, effect: Effect) -> Option<Event> {
                 bytes: bytes as usize,
             };
             let target = Target::Node(ticket);
-            let offered = lane.offer_order(target, deadline_us, Work::Page(Box::new(page)));
+            let offered = lane.offer_order(target, deadline_us, StoreWork::Page(Box::new(page)));
             lane.metrics().note_order(offered);
             offered.err().map(|_| Event::Paged {
                 ticket,
@@ -102,7 +102,8 @@ fn carry_out(lane: &EventLoop, effect: Effect) -> Option<Event> {
             look,
             deadline_us,
         } => {
-            let offered = lane.offer_order(Target::Node(ticket), deadline_us, Work::Survey(look));
+            let offered =
+                lane.offer_order(Target::Node(ticket), deadline_us, StoreWork::Survey(look));
             lane.metrics().note_order(offered);
             offered.err().map(|_| Event::Surveyed {
                 ticket,
@@ -153,7 +154,7 @@ fn read(lane: &EventLoop, ticket: StoreTicket, key: Key, deadline_us: u64) -> Op
 }
 
 fn pooled(lane: &EventLoop, ticket: StoreTicket, key: Key, deadline_us: u64) -> Option<Event> {
-    let offered = lane.offer_order(Target::Node(ticket), deadline_us, Work::Get(key));
+    let offered = lane.offer_order(Target::Node(ticket), deadline_us, StoreWork::Get(key));
     lane.metrics().note_order(offered);
     offered.err().map(|_| Event::Read {
         ticket,
@@ -189,7 +190,7 @@ fn write(
         Kind::Tombstone => Class::Delete,
     };
     // Behind an engine that has to catch up it waits in line.
-    if let Entry::Refused {
+    if let Admission::Refused {
         refusal: RefusedBy::DiskFull,
     } = lane.admit(class)
     {

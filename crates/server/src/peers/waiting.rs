@@ -5,7 +5,7 @@
 //! See: docs/overload.md, "Clients that hang up".
 
 use super::Agent;
-use crate::clients::seat::{Due, Until};
+use crate::clients::seat::{Until, WakeReason};
 use crate::clients::socket::{End, Gone, Socket};
 use crate::limits;
 use dendra_node::step::{ClientTicket, Event};
@@ -17,7 +17,7 @@ pub(super) async fn wait(
     socket: &mut Socket,
     clients: impl Iterator<Item = ClientTicket>,
     deadline_us: u64,
-) -> Result<Result<(), Due>, End> {
+) -> Result<Result<(), WakeReason>, End> {
     let (lane, seat) = (Rc::clone(socket.lane()), Rc::clone(socket.seat()));
     let abandon = || {
         // The places of the results are those in the list.

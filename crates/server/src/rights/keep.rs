@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. It is an operation as a client's, under the same gates: no second way to the records.
-//! 2. It ends within `TOKENS_DEADLINE`, so that a change is met by the next one.
+//! 2. It ends within `TOKENS_DEADLINE`, so that the next one sees a change.
 //!
 //! Not here: the content of a table (`mod.rs`).
 //! See: docs/api.md, section "Tokens".

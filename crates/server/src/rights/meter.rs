@@ -1,4 +1,4 @@
-//! How much the holders of a grant have used: rates of requests and bytes, and what is stored.
+//! How much the holders of a grant have used: rates of requests and bytes, and stored bytes.
 //!
 //! ```text
 //! due          the moment at which all that was let in would be paid for, at the rate
@@ -9,11 +9,11 @@
 //!
 //! Invariants
 //! 1. Over any time, requests are let in for that time at the rate and a second more.
-//! 2. What is charged afterwards is paid back before the next one is let in: at most
-//!    `QUOTA_DEBT`, so that a client is not shut out for long.
+//! 2. Bytes that are charged afterwards are paid back before the next request is let in. The debt is
+//!    at most `QUOTA_DEBT`, so that a client is not shut out for long.
 //! 3. One atomic number for each rate: loops share it without a lock.
 //!
-//! Not here: whose grant it is (`mod.rs`), how much is stored (`stored.rs`).
+//! Not here: the grant of a token (`mod.rs`), how much is stored (`stored.rs`).
 //! See: docs/api.md, section "Quotas".
 
 use crate::limits;
@@ -28,7 +28,7 @@ pub(crate) struct Meter {
     due_ns: AtomicU64,
 }
 
-/// What may be used at once.
+/// The time's worth of a rate that may be used at once.
 const BURST_NS: u64 = 1_000_000_000;
 
 impl Meter {
@@ -106,7 +106,7 @@ impl QuotaKind {
     }
 }
 
-/// What the holder of a grant with a quota has used on this node.
+/// The use of a grant with a quota on this node.
 #[derive(Debug)]
 pub(crate) struct GrantUse {
     pub(crate) id: String,
@@ -114,7 +114,7 @@ pub(crate) struct GrantUse {
     quota: Quota,
     requests: Option<Meter>,
     bytes: Option<Meter>,
-    /// What the keys of the grant take, at the last look.
+    /// Bytes that the keys of the grant take, at the last look.
     pub(crate) stored: AtomicU64,
     /// Values that were let in since.
     unseen: AtomicU64,
@@ -146,12 +146,12 @@ impl GrantUse {
         })
     }
 
-    /// Is it what the grant is counted by?
+    /// Does it count for this grant?
     pub(crate) fn is_of(&self, grant: &Grant) -> bool {
         (&self.id, &self.prefix, &self.quota) == (&grant.id, &grant.prefix, &grant.quota)
     }
 
-    /// What the grant may store.
+    /// The bytes that the grant may store.
     pub(crate) fn stored_max(&self) -> Option<u64> {
         self.quota.stored_bytes
     }
@@ -174,7 +174,7 @@ impl GrantUse {
                 return Err((QuotaKind::Stored, refusal));
             }
         }
-        // What is known afterwards was charged; a request itself costs nothing here.
+        // Bytes are charged when they are known; a request itself costs nothing here.
         if let Some(meter) = &self.bytes
             && let Err(wait_ns) = meter.admit(0, now_ns)
         {

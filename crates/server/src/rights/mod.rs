@@ -1,5 +1,4 @@
-//! Which token allows what: the operator's root token, and the table of tokens that the cluster
-//! keeps.
+//! The rights of tokens: the operator's root token, and the table of tokens that the cluster keeps.
 //!
 //! ```text
 //! Authorization ─► hash ─┬─ the root's ─► everything
@@ -14,10 +13,11 @@
 //!    has read the table, the root token alone opens.
 //! 2. A table that cannot be read leaves the one in force as it is.
 //! 3. A token that is known is never refused because others were not.
-//! 4. What a grant has used stays when the table changes, as long as its line does not.
-//! 5. A token that is shown decides, whatever the certificate says.
+//! 4. The use of a grant stays when the table changes, as long as its line does not.
+//! 5. A token that is shown decides, and the certificate does not count.
 //!
-//! Not here: the form of tables and tokens (crate `wire`, `rights.rs`), what was used (`meter.rs`, `stored.rs`).
+//! Not here: the form of tables and tokens (crate `wire`, `rights.rs`), counting their use
+//! (`meter.rs`, `stored.rs`).
 //! See: docs/api.md, sections "Tokens" and "Quotas"; SECURITY.md.
 
 mod keep;
@@ -49,7 +49,7 @@ pub(crate) struct RightsGauges {
     pub(crate) missing: AtomicU64,
     /// Requests with a token that is not known.
     pub(crate) unknown: AtomicU64,
-    /// Requests whose token does not allow the operation.
+    /// Requests with a token that does not allow the operation.
     pub(crate) forbidden: AtomicU64,
     /// Refused because of many unknown tokens from one address.
     pub(crate) too_many: AtomicU64,
@@ -61,14 +61,14 @@ pub(crate) enum Denied {
     Missing,
     /// Its token is not known.
     Unknown,
-    /// Whether its token is known is not known yet.
+    /// The node has not read the table of tokens yet.
     Unread,
     /// The token with this name does not allow that.
     Forbidden(String, Refusal),
 }
 
 impl Denied {
-    /// Whose token it is, where that is known.
+    /// The name of the token, where it is known.
     pub(crate) fn who(&self) -> String {
         match self {
             Denied::Forbidden(id, _) => id.clone(),
@@ -77,7 +77,7 @@ impl Denied {
     }
 }
 
-/// What a client shows.
+/// The credentials that a client shows.
 #[derive(Clone, Copy)]
 pub(crate) struct LoginProof<'a> {
     /// The token, if it sends any: `Err` = something that is none.
@@ -141,15 +141,15 @@ impl ShownNames {
     }
 }
 
-/// What is in force.
-struct InForce {
+/// The table in force.
+struct TableInForce {
     table: TokenTable,
     /// At the places of the table's grants.
     used: Vec<Option<Arc<GrantUse>>>,
 }
 
-impl InForce {
-    fn new(table: TokenTable, before: Option<&InForce>) -> InForce {
+impl TableInForce {
+    fn new(table: TokenTable, before: Option<&TableInForce>) -> TableInForce {
         let used = table.grants().iter().map(|grant| {
             let kept = before.and_then(|before| {
                 let mut used = before.used.iter().flatten();
@@ -157,7 +157,7 @@ impl InForce {
             });
             kept.or_else(|| GrantUse::of(grant).map(Arc::new))
         });
-        InForce {
+        TableInForce {
             used: used.collect(),
             table,
         }
@@ -219,7 +219,7 @@ struct Failures {
 pub(crate) struct Rights {
     root: Grant,
     /// `None` until it was read for the first time.
-    in_force: ArcSwapOption<InForce>,
+    in_force: ArcSwapOption<TableInForce>,
     failures: Mutex<HashMap<IpAddr, Failures>>,
     pub(crate) gauges: RightsGauges,
 }
@@ -243,7 +243,7 @@ impl Rights {
             return None;
         }
         let change = self.change_to(&table);
-        let after = InForce::new(table, before.as_deref());
+        let after = TableInForce::new(table, before.as_deref());
         self.in_force.store(Some(Arc::new(after)));
         // The first one may be empty.
         (change != TableChange::default()).then_some(change)
@@ -257,7 +257,7 @@ impl Rights {
         TableChange::between(before, table)
     }
 
-    /// What the holders of grants with a quota have used.
+    /// The use of all grants with a quota.
     pub(crate) fn limited(&self) -> Vec<Arc<GrantUse>> {
         match &*self.in_force.load() {
             Some(in_force) => in_force.used.iter().flatten().cloned().collect(),
@@ -265,7 +265,7 @@ impl Rights {
         }
     }
 
-    /// Calls `look` with what the proof allows, and what was used of it.
+    /// Calls `look` with the grant that the proof gives, and its use.
     fn with_grant<R>(
         &self,
         proof: LoginProof<'_>,
@@ -305,8 +305,8 @@ impl Rights {
         }
     }
 
-    /// May the holder of this do what the request asks for? Then what is counted, if there is a
-    /// quota. Without a route it is refused anyway, and the proof decides how.
+    /// Does the proof allow the request? Then the use to count it by, if there is a quota. A request
+    /// without a route is refused anyway, and the proof decides how.
     pub(crate) fn judge(
         &self,
         proof: LoginProof<'_>,

@@ -1,4 +1,4 @@
-//! What the keys of each grant with a quota take, looked at now and then.
+//! The bytes that the keys of each grant with a quota take, looked at now and then.
 //!
 //! ```text
 //! each STORED_LOOK, thread "flush": engine, bytes of the prefix ─► times members, by copies ─► GrantUse
@@ -8,7 +8,7 @@
 //! 1. A look reads no disk. It sees superseded values and tombstones, until they are compacted.
 //! 2. In a cluster it takes this member's share for that of all: keys are spread by their hashes.
 //!
-//! Not here: what is done with it (`meter.rs`).
+//! Not here: the limit itself (`meter.rs`).
 //! See: docs/api.md, section "Quotas".
 
 use super::Rights;
@@ -32,7 +32,7 @@ pub(crate) fn look(shared: &Shared, rights: &Rights) {
     }
 }
 
-/// What all members hold of it, each copy once.
+/// The bytes at all members together, each copy counted once.
 fn scaled(bytes: u64, shared: &Shared) -> u64 {
     let Some(cluster) = &shared.cluster else {
         return bytes;

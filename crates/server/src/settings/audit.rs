@@ -7,7 +7,7 @@
 //! Invariants
 //! 1. The log never takes more than `file_bytes` times `keep` and one, and a line more.
 //!
-//! Not here: what is written (`audit/`).
+//! Not here: the lines (`audit/`).
 //! See: docs/operating.md, section "The audit log".
 
 use std::path::PathBuf;

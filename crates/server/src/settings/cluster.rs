@@ -64,7 +64,7 @@ pub struct ClusterSettings {
 pub struct JoinSettings {
     /// `host:port` of any member of it.
     pub host: String,
-    /// The address of the lost member whose place it takes.
+    /// The address of the lost member that it replaces.
     pub replaces: Option<String>,
 }
 
@@ -103,8 +103,8 @@ impl ClusterSettings {
     }
 }
 
-/// What all members of a cluster know and nobody else: one line. While it is changed, two lines are
-/// valid, and a member shows that it knows the first one.
+/// The secret that all members of a cluster share: one line. While it is changed, two lines are
+/// valid, and a member proves that it knows the first one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Vec<Box<[u8]>>);
 
@@ -112,8 +112,8 @@ impl Secret {
     /// The lines of a file, without white space at their ends.
     ///
     /// # Errors
-    /// When it cannot be read, is too long to be one, or open to others than its owner; when a line is shorter than
-    /// `SECRET_BYTES_MIN`, or there are more than `SECRETS_MAX`.
+    /// When it cannot be read, is too long to be one, or open to others than its owner. When a line
+    /// is shorter than `SECRET_BYTES_MIN`, or there are more than `SECRETS_MAX`.
     pub fn read(path: &Path) -> Result<Secret, String> {
         let name = path.display();
         let most = SECRET_BYTES_MAX as u64;

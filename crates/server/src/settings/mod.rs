@@ -100,9 +100,9 @@ pub struct Settings {
     pub repair_wait: Duration,
     /// Hosts that requests may name beside addresses, `localhost` and the node's own names.
     pub allowed_hosts: Vec<HostRule>,
-    /// Sites whose pages may ask the data port.
+    /// Sites with pages that may ask the data port.
     pub allowed_origins: Vec<OriginRule>,
-    /// Where it is written who did what; `None` = nowhere.
+    /// The audit log; `None` = there is none.
     pub audit: Option<AuditSettings>,
     /// Which member of which cluster the node is; `None` = a node by itself.
     pub cluster: Option<ClusterSettings>,

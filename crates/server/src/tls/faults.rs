@@ -1,8 +1,8 @@
-//! What is wrong with a certificate, and how it is mended, in the words of a client.
+//! Faults of a certificate, and the way out of each, in the words of a client.
 //!
 //! Invariants
 //! 1. A sentence is made of certificates alone: of any other end of a session the request may have been applied.
-//! 2. Each names what the reader can do about it.
+//! 2. Each names the way out.
 //!
 //! Not here: the sentences about files (`files.rs`).
 
@@ -14,7 +14,7 @@ use std::io;
 pub fn certificate_fault(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let mut cause = Some(error);
     while let Some(found) = cause {
-        // An io::Error does not name what it wraps as its source.
+        // An io::Error does not name the error that it wraps as its source.
         let wrapped = found.downcast_ref::<io::Error>().and_then(|e| e.get_ref());
         let tls = match wrapped {
             Some(wrapped) => wrapped.downcast_ref::<Error>(),

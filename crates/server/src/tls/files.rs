@@ -81,7 +81,7 @@ pub fn certificates(path: &Path, what: &str) -> Result<Vec<CertificateDer<'stati
     )
 }
 
-/// What stands in a file, as PEM; `lacks` says what is missing from one that holds nothing of it.
+/// The items in a file, as PEM; `lacks` is the end of the sentence about a file without one.
 fn pem_items<T: PemObject>(path: &Path, what: &str, lacks: &str) -> Result<Vec<T>, String> {
     let name = path.display();
     let read = std::fs::File::open(path).and_then(|file| {
@@ -172,7 +172,7 @@ pub(crate) struct Configs {
     pub(crate) terms: Vec<FileTerm>,
 }
 
-/// How long what is in a file holds, in seconds of Unix time.
+/// The term of the certificate in a file, in seconds of Unix time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileTerm {
     /// `certificate`, `client-ca`, `peer-ca`.

@@ -212,7 +212,7 @@ impl Tls {
         self.configs.load().terms.clone()
     }
 
-    /// Warns of what ends soon, once a day.
+    /// Warns of certificates that end soon, once a day.
     fn warn_of_end(&self, now_s: i64) {
         let terms = self.terms();
         let Some(first) = terms.iter().min_by_key(|term| term.until_s) else {

@@ -202,7 +202,7 @@ impl SealedStream {
         }
     }
 
-    /// Does `what` until it no longer waits for the socket to take bytes.
+    /// Repeats `what` until it no longer waits for the socket to take bytes.
     fn poll_out<T>(
         &self,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! Is there an order of the operations on a key that explains what every client was told?
+//! Is there an order of the operations on a key that explains the answers to all clients?
 //!
 //! ```text
 //! search   state = (operations already placed, value the key has then); a state is visited once
@@ -22,7 +22,7 @@
 //! linearizability", 2017.
 
 use super::{Rule, Violation};
-use crate::history::{Base, ClientEnd, ClientOp, Promise, ValueId};
+use crate::history::{ClientEnd, ClientOp, Promise, SeenCondition, ValueId};
 use crate::limits::{LINEAR_STATES_MAX, UNDECIDED_PERMILLE_MAX};
 use dendra_base::Version;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -40,7 +40,7 @@ pub enum SearchVerdict {
 
 /// May an operation of unknown outcome take effect behind an acknowledged write that began after
 /// the client was told? On one member it may not. In a cluster it may: its version can come from a
-/// clock that is ahead and that the later write's majority has not heard of.
+/// clock that is ahead, unknown to the later write's majority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PendingRule {
     /// No.
@@ -184,7 +184,7 @@ fn seen_by(step: &HistoryStep) -> Option<ValueId> {
     }
 }
 
-/// A write whose value a read saw took effect before that read was answered.
+/// A write took effect before a read that saw its value was answered.
 fn settle(steps: &mut [HistoryStep]) {
     let mut seen_us: HashMap<ValueId, u64> = HashMap::new();
     for step in steps.iter() {
@@ -220,11 +220,11 @@ fn steps(ops: &[&ClientOp]) -> Vec<HistoryStep> {
 
 fn step(op: &ClientOp, values: &BTreeMap<Version, ValueId>) -> Option<HistoryStep> {
     let base = match op.wish.base() {
-        Base::Any => ExpectedValue::Any,
-        Base::Present => ExpectedValue::Present,
-        Base::Absent => ExpectedValue::Absent,
-        Base::Matches(seen) => ExpectedValue::Is(seen.value),
-        Base::Differs(seen) => ExpectedValue::Not(seen.value),
+        SeenCondition::Any => ExpectedValue::Any,
+        SeenCondition::Present => ExpectedValue::Present,
+        SeenCondition::Absent => ExpectedValue::Absent,
+        SeenCondition::Matches(seen) => ExpectedValue::Is(seen.value),
+        SeenCondition::Differs(seen) => ExpectedValue::Not(seen.value),
     };
     let mut step = HistoryStep {
         number: op.number,

@@ -12,7 +12,7 @@
 //! 1. A checker is a function of a history and of the stores' content; it never sees a message.
 //! 2. Each has handwritten histories that it must accept and others that it must not.
 //!
-//! Not here: promise 4 and bounds, which the world itself watches (`world.rs`).
+//! Not here: promise 4 and bounds, which the world itself watches (`world/mod.rs`).
 //! See: docs/verification.md.
 
 pub mod linear;

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A page is no read of the default level: it may show a cell that is on one copy only and never
-//!    will be on more. It is not older than any answer that a client got before.
+//! 1. A page is no read of the default level. It may show a cell that only one copy has or will
+//!    have. It is not older than any answer that a client got before.
 //! 2. Freshness is demanded of keys of the default level only.
 //!
 //! Not here: whether a healthy cluster may stop (`world/ending.rs`).
@@ -50,7 +50,7 @@ pub fn check(
     violations
 }
 
-/// Is the key in what a page was asked for and does not leave for the next one?
+/// Does the page cover the key: is it in the part that was asked for, and not in the rest?
 fn covers(scan: &ClientScan, page: &ScanPage, key: &Bytes) -> bool {
     let is_in = |start: &Bytes, end: &Option<Bytes>| {
         key >= start && end.as_ref().is_none_or(|end| key < end)

@@ -17,7 +17,7 @@ use dendra_base::Version;
 
 /// The cell of one owner of a key in the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Copy {
+pub enum OwnerCopy {
     /// The disk was lost for good, or the member does not run.
     Gone,
     /// Never written, or no longer known.
@@ -28,27 +28,32 @@ pub enum Copy {
     Cell(Version, Option<ValueId>),
 }
 
-impl Copy {
+impl OwnerCopy {
     /// The version, where there is one to be known.
     pub fn version(self) -> Option<Version> {
         match self {
-            Copy::Cell(version, _) => Some(version),
+            OwnerCopy::Cell(version, _) => Some(version),
             _ => None,
         }
     }
 }
 
 /// Checks one key: the copies of its owners in the ring's order, and the operations on it.
-pub fn check_key(key: usize, copies: &[Copy], ops: &[&ClientOp], disks: Disks) -> Vec<Violation> {
+pub fn check_key(
+    key: usize,
+    copies: &[OwnerCopy],
+    ops: &[&ClientOp],
+    disks: Disks,
+) -> Vec<Violation> {
     check_key_above(0, key, copies, ops, disks)
 }
 
-/// The same where deletes up to the clock value `purge` may be gone: of a write that is not younger
-/// no trace has to be left. The last reads tell whether its value should be there.
+/// The same where deletes up to the clock value `purge` may be gone. Then a write that is not
+/// younger need not have left a trace. The last reads tell whether its value should be there.
 pub fn check_key_above(
     purge: u64,
     key: usize,
-    copies: &[Copy],
+    copies: &[OwnerCopy],
     ops: &[&ClientOp],
     disks: Disks,
 ) -> Vec<Violation> {
@@ -64,7 +69,7 @@ pub fn check_key_above(
         let asked = &copies[..usize::from(op.from).min(copies.len())];
         let lost = asked
             .iter()
-            .filter(|c| matches!(c, Copy::Gone | Copy::Damaged))
+            .filter(|c| matches!(c, OwnerCopy::Gone | OwnerCopy::Damaged))
             .count();
         // Damage that was mended is not seen any more.
         let lost = match disks {
@@ -77,7 +82,7 @@ pub fn check_key_above(
         }
     }
     let values = copies.iter().filter_map(|copy| match copy {
-        Copy::Cell(version, Some(value)) => Some((*version, *value)),
+        OwnerCopy::Cell(version, Some(value)) => Some((*version, *value)),
         _ => None,
     });
     for (version, value) in values {
@@ -98,8 +103,8 @@ pub fn check_key_above(
 }
 
 /// Do all living owners hold the same cell?
-pub fn check_convergence(key: usize, copies: &[Copy]) -> Option<Violation> {
-    let mut living = copies.iter().filter(|copy| **copy != Copy::Gone);
+pub fn check_convergence(key: usize, copies: &[OwnerCopy]) -> Option<Violation> {
+    let mut living = copies.iter().filter(|copy| **copy != OwnerCopy::Gone);
     let first = living.next()?;
     let is_same = living.all(|copy| copy == first);
     (!is_same).then(|| Violation::new(Rule::Diverged, format!("key {key}: {copies:?}")))

@@ -18,7 +18,7 @@
 //! See: docs/protocol.md.
 
 use super::{Disks, Rule, Violation};
-use crate::history::{Base, ClientEnd, ClientOp, Promise, ValueId, Wish};
+use crate::history::{ClientEnd, ClientOp, Promise, SeenCondition, ValueId, Wish};
 use dendra_base::Version;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -174,7 +174,8 @@ fn vanished(ops: &[&ClientOp], default: &[&ClientOp], violations: &mut Vec<Viola
 
 fn successors(ops: &[&ClientOp], violations: &mut Vec<Violation>) {
     for op in ops {
-        let (ClientEnd::Written(version), Base::Matches(seen)) = (op.end, op.wish.base()) else {
+        let (ClientEnd::Written(version), SeenCondition::Matches(seen)) = (op.end, op.wish.base())
+        else {
             continue;
         };
         // On one copy the owner's log is the order, and a version only has to be later.

@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! 1. A step needs both processes, and hosts that reach each other. Without the process the
-//!    connection is closed; without the host its asker hears nothing for `LINK_OPEN_TIMEOUT_US`.
+//!    connection is closed; without the host its asker gets no answer for `LINK_OPEN_TIMEOUT_US`.
 //! 2. A frame counts only if its life is the admitted one at the side that gets it.
 //!
 //! Not here: processes (`mod.rs`), the rules (crate `node`, `membership/`).
@@ -21,7 +21,7 @@ use dendra_node::membership::{Maker, MemberEffect, MemberEvent, NoLink, NoteFor}
 
 /// Between two questions over a link.
 const TALK_US: u64 = 60_000;
-/// A link whose other side is silent is lost after this.
+/// A link is lost when its other side has been silent for this long.
 const SILENT_US: u64 = 3_000_000;
 
 impl MemberWorld {
@@ -57,7 +57,7 @@ impl MemberWorld {
         self.schedule.after(delay_us, MemberHappening::Step(dial));
     }
 
-    /// The asker hears nothing more.
+    /// The asker gets no further answer.
     fn fall_silent(&mut self, dial: Dial) {
         let at_us = dial.began_us + LINK_OPEN_TIMEOUT_US;
         let step = DialStep::Silent;

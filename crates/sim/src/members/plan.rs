@@ -34,7 +34,7 @@ pub enum Weather {
 pub enum Deed {
     /// The process of a member ends, and starts again.
     Restart {
-        /// Whose.
+        /// The member.
         member: usize,
         /// How long it is away.
         down_us: u64,
@@ -55,22 +55,22 @@ pub enum Deed {
     },
     /// An image is taken of the folder of a member.
     Snapshot {
-        /// Whose.
+        /// The member.
         member: usize,
     },
     /// A process starts on the image: on another host, beside the member.
     CopyBeside {
-        /// Whose.
+        /// The member.
         member: usize,
     },
     /// The member ends, and a process starts on its image in its place.
     CopyInPlace {
-        /// Whose.
+        /// The member.
         member: usize,
     },
     /// The member ends, and a process starts on an empty folder in its place.
     Wipe {
-        /// Whose.
+        /// The member.
         member: usize,
     },
     /// A stranger says to be a member that has started a trillion times.

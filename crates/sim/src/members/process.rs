@@ -100,11 +100,11 @@ pub(super) struct MemberProcess {
     pub(super) dialing: BTreeSet<(u16, usize)>,
     /// First tries that are over.
     pub(super) tried: BTreeSet<(u16, usize)>,
-    /// Event loops of members whose link was admitted.
+    /// Event loops of members with an admitted link to this process.
     pub(super) accepted: BTreeSet<(u16, usize)>,
     /// Members that admit its start.
     pub(super) hosts: BTreeSet<usize>,
-    /// Members whose last answer to its start was a refusal that counts.
+    /// Members that answered its start last with a refusal that counts.
     pub(super) refused_by: BTreeSet<usize>,
     /// Members that were asked before.
     pub(super) asked: BTreeSet<usize>,

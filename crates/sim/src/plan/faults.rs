@@ -35,19 +35,19 @@ impl CutLinks {
     }
 }
 
-/// What goes wrong.
+/// The kinds of faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// The power of one member fails after so many operations of its disk.
     PowerCut {
-        /// Whose.
+        /// The member.
         member: usize,
         /// Operations of the disk that still happen.
         after: u64,
     },
     /// The process of one member ends.
     Kill {
-        /// Whose.
+        /// The member.
         member: usize,
     },
     /// The power of all members fails.
@@ -64,7 +64,7 @@ pub enum FaultKind {
     },
     /// A wall clock jumps.
     Jump {
-        /// Whose.
+        /// The member.
         member: usize,
         /// How far.
         by_ms: i64,
@@ -72,37 +72,37 @@ pub enum FaultKind {
     /// A wall clock is wrong for a while, by more than any member believes, and then is right
     /// again.
     WrongClock {
-        /// Whose.
+        /// The member.
         member: usize,
         /// How far.
         by_ms: i64,
     },
     /// A disk becomes slow.
     SlowDisk {
-        /// Whose.
+        /// The member.
         member: usize,
         /// How many times slower.
         times: u64,
     },
     /// The next sync of the log fails.
     FailedSync {
-        /// Whose.
+        /// The member.
         member: usize,
     },
     /// A disk has no room.
     FullDisk {
-        /// Whose.
+        /// The member.
         member: usize,
     },
     /// A disk answers no read, and keeps its content.
     FailingReads {
-        /// Whose.
+        /// The member.
         member: usize,
     },
     /// A processor is slow: each event that a loop handles takes so long, and the others wait in
     /// its mailbox.
     SlowProcessor {
-        /// Whose.
+        /// The member.
         member: usize,
         /// For one event.
         event_us: u64,
@@ -168,7 +168,7 @@ pub struct WrongClocks {
 }
 
 impl WrongClocks {
-    /// The members whose clocks are wrong.
+    /// The members with wrong clocks.
     pub fn members(&self) -> impl Iterator<Item = usize> {
         let wrong = self.by_ms.iter().enumerate().filter(|(_, by)| **by != 0);
         wrong.map(|(member, _)| member)
@@ -208,8 +208,8 @@ pub(crate) fn draw_faults(shape: &RunShape, prng: &mut Prng) -> Vec<Fault> {
     faults
 }
 
-/// In some runs, disks that do not answer for a while: drawn by themselves, so that the rest of a
-/// seed means what it would mean without.
+/// In some runs, disks that do not answer for a while. They have a stream of their own, so that the
+/// rest of a seed's plan stays the same.
 pub(crate) fn draw_failing_reads(shape: &RunShape, prng: &mut Prng) -> Vec<Fault> {
     let count = if prng.chance(1, 5) {
         1 + prng.below(4)
@@ -285,7 +285,7 @@ pub(super) fn draw_wrong_clocks(
     (faults, (shape.copies >= 3).then_some(wrong))
 }
 
-/// One member whose clock is set back and that ends again and again: the test of a restart's
+/// One member that ends again and again while its clock is set back: the test of a restart's
 /// memory.
 fn draw_crash_loop(shape: &RunShape, prng: &mut Prng) -> Vec<Fault> {
     let member = prng.below(shape.members as u64) as usize;

@@ -42,7 +42,7 @@ pub enum PlannedKind {
 
 /// Which condition a planned write has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlannedBase {
+pub enum PlannedCondition {
     /// None.
     Any,
     /// There is a value.
@@ -57,13 +57,13 @@ pub enum PlannedBase {
 
 /// One operation as drawn.
 #[derive(Clone, Debug)]
-pub struct Planned {
+pub struct PlannedOp {
     /// Which key.
     pub key: usize,
     /// Read or write.
     pub kind: PlannedKind,
     /// The condition.
-    pub base: PlannedBase,
+    pub base: PlannedCondition,
     /// Answers and copies; `None` = the default.
     pub quorum: Option<(u8, u8)>,
     /// Which member is asked.
@@ -107,7 +107,7 @@ pub struct RunPlan {
     /// Options.
     pub shape: RunShape,
     /// The operations of each client.
-    pub clients: Vec<Vec<Planned>>,
+    pub clients: Vec<Vec<PlannedOp>>,
     /// Walks over many keys.
     pub scans: Vec<PlannedScan>,
     /// The faults.
@@ -123,7 +123,7 @@ pub struct RunPlan {
 /// An image of a disk, and the events before it comes back.
 #[derive(Clone, Debug)]
 pub struct PlannedImage {
-    /// Whose.
+    /// The member.
     pub member: usize,
     /// When it is made.
     pub taken_us: u64,
@@ -227,13 +227,13 @@ impl RunPlan {
     }
 }
 
-pub(crate) fn draw_clients(shape: &RunShape, prng: &mut Prng) -> Vec<Vec<Planned>> {
+pub(crate) fn draw_clients(shape: &RunShape, prng: &mut Prng) -> Vec<Vec<PlannedOp>> {
     let clients = 1 + prng.below(6);
     let total = match shape.store {
         StoreKind::Map => 20 + prng.below(80),
         StoreKind::Engine => 60 + prng.below(400),
     };
-    let weights = Weights {
+    let weights = KindWeights {
         get: 1 + prng.below(6),
         put: 1 + prng.below(6),
         delete: prng.below(3),
@@ -252,7 +252,7 @@ pub(crate) fn draw_clients(shape: &RunShape, prng: &mut Prng) -> Vec<Vec<Planned
         .collect()
 }
 
-struct Weights {
+struct KindWeights {
     get: u64,
     put: u64,
     delete: u64,
@@ -261,7 +261,12 @@ struct Weights {
     gives_up: bool,
 }
 
-fn draw_operation(shape: &RunShape, weights: &Weights, client: usize, prng: &mut Prng) -> Planned {
+fn draw_operation(
+    shape: &RunShape,
+    weights: &KindWeights,
+    client: usize,
+    prng: &mut Prng,
+) -> PlannedOp {
     let key = prng.below(shape.keys.len() as u64) as usize;
     let class = shape.keys[key];
     let drawn = prng.below(weights.get + weights.put + weights.delete);
@@ -289,16 +294,16 @@ fn draw_operation(shape: &RunShape, weights: &Weights, client: usize, prng: &mut
         pick(
             prng,
             &[
-                PlannedBase::Present,
-                PlannedBase::Absent,
-                PlannedBase::MatchesLast,
-                PlannedBase::MatchesLast,
-                PlannedBase::MatchesLast,
-                PlannedBase::DiffersLast,
+                PlannedCondition::Present,
+                PlannedCondition::Absent,
+                PlannedCondition::MatchesLast,
+                PlannedCondition::MatchesLast,
+                PlannedCondition::MatchesLast,
+                PlannedCondition::DiffersLast,
             ],
         )
     } else {
-        PlannedBase::Any
+        PlannedCondition::Any
     };
     let member = if weights.is_loyal && prng.chance(4, 5) {
         client % shape.members
@@ -306,7 +311,7 @@ fn draw_operation(shape: &RunShape, weights: &Weights, client: usize, prng: &mut
         prng.below(shape.members as u64) as usize
     };
     let gives_up = weights.gives_up && prng.chance(1, 8);
-    Planned {
+    PlannedOp {
         key,
         kind,
         base,
@@ -320,15 +325,18 @@ fn draw_operation(shape: &RunShape, weights: &Weights, client: usize, prng: &mut
     }
 }
 
-/// In some runs, processors that are slow for a while, and a burst of clients at each of them:
-/// drawn by themselves, so that the rest of a seed means what it would mean without.
-pub(crate) fn draw_overloads(shape: &RunShape, prng: &mut Prng) -> Vec<(Fault, Vec<Vec<Planned>>)> {
+/// In some runs, processors that are slow for a while, and a burst of clients at each of them. They
+/// have a stream of their own, so that the rest of a seed's plan stays the same.
+pub(crate) fn draw_overloads(
+    shape: &RunShape,
+    prng: &mut Prng,
+) -> Vec<(Fault, Vec<Vec<PlannedOp>>)> {
     let count = if prng.chance(1, 5) {
         1 + prng.below(3)
     } else {
         0
     };
-    let weights = Weights {
+    let weights = KindWeights {
         get: 2,
         put: 2,
         delete: 1,
@@ -349,7 +357,7 @@ pub(crate) fn draw_overloads(shape: &RunShape, prng: &mut Prng) -> Vec<(Fault, V
         };
         let clients = 2 + prng.below(22);
         let burst = (0..clients).map(|client| {
-            let mut todo: Vec<Planned> = (0..1 + prng.below(3))
+            let mut todo: Vec<PlannedOp> = (0..1 + prng.below(3))
                 .map(|_| draw_operation(shape, &weights, client as usize, prng))
                 .collect();
             for planned in &mut todo {

@@ -79,7 +79,7 @@ pub struct RunShape {
     /// Questions of a thousand beside which a stranger's comes: of another cluster, or by an older
     /// topology.
     pub stranger_permille: u64,
-    /// The member whose disk may fail for good.
+    /// The unlucky member: its disk alone may fail for good.
     pub unlucky: usize,
     /// When the weather gets calm at the latest.
     pub chaos_us: u64,

@@ -10,7 +10,8 @@
 //!
 //! Not here: the engine's own crash tests, which visit every operation (crates/engine/tests).
 
-use super::{Crash, Fate, PageRange, StoreWrite, Written};
+use super::table_dump::TableDump;
+use super::{Crash, Fate, PageRange, StoreWrite, WriteResult};
 use crate::plan::{RunShape, pick};
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key, Prng, Space};
@@ -168,8 +169,12 @@ impl EngineStore {
         Ok((records, rest))
     }
 
-    pub(super) fn commit(&mut self, writes: &[StoreWrite], now_ms: u64) -> (Fate, Vec<Written>) {
-        let mut results: Vec<Written> = vec![Err(StoreFailure::Busy); writes.len()];
+    pub(super) fn commit(
+        &mut self,
+        writes: &[StoreWrite],
+        now_ms: u64,
+    ) -> (Fate, Vec<WriteResult>) {
+        let mut results: Vec<WriteResult> = vec![Err(StoreFailure::Busy); writes.len()];
         let mut batch = Batch::new();
         for (at, write) in writes.iter().enumerate() {
             let guard = write.guard;
@@ -190,7 +195,7 @@ impl EngineStore {
         (fate, results)
     }
 
-    fn flush_queue(&mut self, results: &mut [Written]) -> Fate {
+    fn flush_queue(&mut self, results: &mut [WriteResult]) -> Fate {
         let mut done = Vec::new();
         let committed = self.engine.commit(&mut done);
         for (at, outcome) in done {
@@ -347,8 +352,8 @@ impl EngineStore {
         let purge = format!("{:016x}", purge + 1);
         let names = self.vfs.names();
         let tables = names.iter().filter(|name| name.ends_with(".tbl"));
-        let tables: Vec<(&String, Dumped)> = tables
-            .filter_map(|name| Some((name, Dumped::of(&self.vfs, name)?)))
+        let tables: Vec<(&String, TableDump)> = tables
+            .filter_map(|name| Some((name, dump_of(&self.vfs, name)?)))
             .collect();
         let mut blocks = Vec::new();
         for (at, (name, table)) in tables.iter().enumerate() {
@@ -395,65 +400,11 @@ impl EngineStore {
     }
 }
 
-/// A table as its dump has it: keys and versions as text, in their order.
-#[derive(Default)]
-struct Dumped {
-    blocks: Vec<DumpedBlock>,
-    records: Vec<DumpedRecord>,
-}
-
-struct DumpedBlock {
-    offset: u64,
-    bytes: u64,
-    up_to: String,
-}
-
-struct DumpedRecord {
-    key: String,
-    version: String,
-    is_delete: bool,
-}
-
-impl Dumped {
-    /// `None` of a table that cannot be read.
-    fn of(vfs: &MemVfs, name: &str) -> Option<Dumped> {
-        let mut text = Vec::new();
-        dump_file(vfs, name, usize::MAX, &mut text).ok()?;
-        let text = String::from_utf8_lossy(&text);
-        let mut dumped = Dumped::default();
-        for line in text.lines() {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            match words[..] {
-                [
-                    "block",
-                    bytes,
-                    "bytes",
-                    "at",
-                    offset,
-                    "newest",
-                    _,
-                    "up",
-                    "to",
-                    up_to,
-                ] => {
-                    dumped.blocks.push(DumpedBlock {
-                        offset: offset.trim_end_matches(',').parse().ok()?,
-                        bytes: bytes.parse().ok()?,
-                        up_to: up_to.to_owned(),
-                    });
-                }
-                [key, version, "copies", _, kind, ..] if key.starts_with("\\x10") => {
-                    dumped.records.push(DumpedRecord {
-                        key: key.to_owned(),
-                        version: version.to_owned(),
-                        is_delete: kind.starts_with("tombstone"),
-                    });
-                }
-                _ => {}
-            }
-        }
-        Some(dumped)
-    }
+/// The dump of a table; `None` of one that cannot be read.
+fn dump_of(vfs: &MemVfs, name: &str) -> Option<TableDump> {
+    let mut text = Vec::new();
+    dump_file(vfs, name, usize::MAX, &mut text).ok()?;
+    TableDump::read(&String::from_utf8_lossy(&text))
 }
 
 /// As the server tells its node.

@@ -9,7 +9,7 @@
 //!
 //! Not here: a disk. A commit is one step, and a crash comes before or after it.
 
-use super::{PageRange, StoreWrite, Written};
+use super::{PageRange, StoreWrite, WriteResult};
 use dendra_base::peer::Condition;
 use dendra_base::{Cell, Guard, Key, Prng, Space, Version};
 use dendra_engine::IsForeign;
@@ -49,7 +49,7 @@ impl MapStore {
         Ok(self.cells.get(key).cloned())
     }
 
-    /// What is on the disk while nothing runs on it.
+    /// The content of the disk while nothing runs on it.
     pub(crate) fn peek(&self, key: &Key) -> Result<Option<Cell>, StoreFailure> {
         self.read(key)
     }
@@ -69,7 +69,7 @@ impl MapStore {
             .retain(|key, cell| !is_foreign(key.as_stored(), &cell.as_ref()));
     }
 
-    /// Forgets some of what it may, each time others.
+    /// Purges some of the records that it may purge, each time others.
     pub(super) fn maintain(&mut self, now_ms: u64) {
         self.slices += 1;
         let (clock, copies) = self.horizon;
@@ -145,7 +145,7 @@ impl MapStore {
         }
     }
 
-    pub(super) fn commit(&mut self, writes: &[StoreWrite], now_ms: u64) -> Vec<Written> {
+    pub(super) fn commit(&mut self, writes: &[StoreWrite], now_ms: u64) -> Vec<WriteResult> {
         self.durable_ceiling = self.ceiling;
         writes
             .iter()
@@ -153,7 +153,7 @@ impl MapStore {
             .collect()
     }
 
-    fn write(&mut self, write: &StoreWrite, now_ms: u64) -> Written {
+    fn write(&mut self, write: &StoreWrite, now_ms: u64) -> WriteResult {
         let mut cell = write.cell.clone();
         let condition = match write.guard {
             Guard::Newest => None,

@@ -17,11 +17,12 @@
 
 mod engine;
 mod map;
+pub mod table_dump;
 mod terms;
 
 pub use engine::EngineStore;
 pub use map::MapStore;
-pub use terms::{Crash, Fate, PageRange, StoreWrite, Written};
+pub use terms::{Crash, Fate, PageRange, StoreWrite, WriteResult};
 
 use crate::plan::{RunShape, StoreKind};
 use dendra_base::peer::Readiness;
@@ -187,7 +188,7 @@ impl Store {
     }
 
     /// Writes all of `writes` with one sync. One result for each, unless the store died.
-    pub fn commit(&mut self, writes: &[StoreWrite], now_ms: u64) -> (Fate, Vec<Written>) {
+    pub fn commit(&mut self, writes: &[StoreWrite], now_ms: u64) -> (Fate, Vec<WriteResult>) {
         match self {
             Store::Engine(store) => store.commit(writes, now_ms),
             Store::Map(store) => (Fate::Alive, store.commit(writes, now_ms)),
@@ -291,8 +292,9 @@ impl Store {
         }
     }
 
-    /// Turns a bit over in the block of a client's delete that may go, above an older record of its
-    /// key in another table; true when there was one. A map holds one cell of each key.
+    /// Turns a bit over in the block of a client's delete that may be purged. Below it, in another
+    /// table, is an older record of its key. True when there was one; a map has one cell of each
+    /// key.
     pub fn rot_delete(&mut self, purge: u64, prng: &mut Prng) -> bool {
         match self {
             Store::Engine(store) => store.rot_delete(purge, prng),

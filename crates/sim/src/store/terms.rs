@@ -17,7 +17,7 @@ pub struct StoreWrite {
 }
 
 /// The outcome of one write.
-pub type Written = Result<StoreOutcome, StoreFailure>;
+pub type WriteResult = Result<StoreOutcome, StoreFailure>;
 
 /// Where a page begins and ends.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub struct PageRange {
     pub bytes: u32,
 }
 
-/// Is the store still alive after what was asked of it?
+/// Is the store still alive after an operation?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Yes.

@@ -14,9 +14,9 @@
 use super::names::{key_name, scan_of, value_bytes, value_number};
 use super::state::{Happening, World};
 use crate::check::Rule;
-use crate::history::{Base, ClientEnd, ClientOp, Promise, Seen, Wish};
+use crate::history::{ClientEnd, ClientOp, Promise, SeenCondition, SeenValue, Wish};
 use crate::member::OpenOperation;
-use crate::plan::{KeyClass, Planned, PlannedBase, PlannedKind, StoreKind};
+use crate::plan::{KeyClass, PlannedCondition, PlannedKind, PlannedOp, StoreKind};
 use dendra_base::peer::{Condition, Operation};
 use dendra_base::{Cell, Consistency, Kind, Quorum};
 use dendra_node::step::{ClientTicket, Event};
@@ -45,7 +45,7 @@ impl World<'_> {
         self.send_operation(client, member, &planned);
     }
 
-    fn send_operation(&mut self, client: usize, member: usize, planned: &Planned) {
+    fn send_operation(&mut self, client: usize, member: usize, planned: &PlannedOp) {
         let number = self.history.len() as u32 + 1;
         let (quorum, copies, nodes) = self.quorum(member, planned);
         let (ack, from) = (quorum.ack(), quorum.from());
@@ -54,11 +54,11 @@ impl World<'_> {
             Consistency::Eventual => Promise::Eventual,
         };
         let base = match (planned.base, self.clients[client].seen.get(&planned.key)) {
-            (PlannedBase::Present, _) => Base::Present,
-            (PlannedBase::Absent, _) => Base::Absent,
-            (PlannedBase::MatchesLast, Some(seen)) => Base::Matches(*seen),
-            (PlannedBase::DiffersLast, Some(seen)) => Base::Differs(*seen),
-            _ => Base::Any,
+            (PlannedCondition::Present, _) => SeenCondition::Present,
+            (PlannedCondition::Absent, _) => SeenCondition::Absent,
+            (PlannedCondition::MatchesLast, Some(seen)) => SeenCondition::Matches(*seen),
+            (PlannedCondition::DiffersLast, Some(seen)) => SeenCondition::Differs(*seen),
+            _ => SeenCondition::Any,
         };
         let wish = match planned.kind {
             PlannedKind::Get => Wish::Get,
@@ -80,8 +80,8 @@ impl World<'_> {
             from,
             promise,
             is_fleeting: self.plan.shape.keys[planned.key] == KeyClass::Fleeting,
-            // Flushes of the engine, and compactions up to a horizon, forget a value that has ended
-            // by the clock of any owner, not only of the member that is asked. Only a map that
+            // Flushes and compactions of an owner forget a value that has ended by the owner's own
+            // clock, which may be ahead of that of the member that is asked. Only a map that
             // forgets nothing can be held to the millisecond.
             expiry_ms: match &operation {
                 Operation::Put { expiry_ms, .. } if is_exact => *expiry_ms,
@@ -100,7 +100,7 @@ impl World<'_> {
         }
         let lane = self.prng.below(self.members[member].lanes.len() as u64) as usize;
         let deadline_us = now.mono_us + planned.timeout_us;
-        // A paused member has not heard of it yet, and cannot be late.
+        // A paused member has not got it yet, and cannot be late.
         let open = OpenOperation {
             deadline_us: u64::MAX,
             is_gone: false,
@@ -119,7 +119,7 @@ impl World<'_> {
 
     /// How many copies, how many answers; and the usual copies and the members, as the process that
     /// is asked knows them.
-    fn quorum(&self, member: usize, planned: &Planned) -> (Quorum, u8, u8) {
+    fn quorum(&self, member: usize, planned: &PlannedOp) -> (Quorum, u8, u8) {
         let (usual_ack, usual_from) = self.plan.shape.usual();
         let (ack, from) = planned.quorum.unwrap_or((usual_ack, usual_from));
         let valid = |ack: u8, from: u8, nodes| {
@@ -150,7 +150,9 @@ impl World<'_> {
         let (client, key) = (op.client, op.key);
         let seen = match (end, op.wish) {
             (ClientEnd::Found(seen), _) => Some(seen),
-            (ClientEnd::Written(version), Wish::Put { value, .. }) => Some(Seen { version, value }),
+            (ClientEnd::Written(version), Wish::Put { value, .. }) => {
+                Some(SeenValue { version, value })
+            }
             _ => None,
         };
         self.trace
@@ -209,7 +211,7 @@ impl World<'_> {
                 }
                 let value = value_number(&cell.value);
                 let value = value.ok_or_else(|| format!("bytes of no client: {:?}", cell.value))?;
-                ClientEnd::Found(Seen { version, value })
+                ClientEnd::Found(SeenValue { version, value })
             }
             // An expired value's version is no tombstone's.
             Outcome::Missing => ClientEnd::Missing(
@@ -261,7 +263,7 @@ impl World<'_> {
         }
     }
 
-    /// Behind a tick nothing is open whose deadline has passed.
+    /// Behind a tick no operation is open beyond its deadline.
     pub(super) fn check_deadlines(&mut self, member: usize, lane: usize) {
         let now = self.members[member].clock.now(self.now_us());
         let open = &self.lane(member, lane).open;
@@ -278,13 +280,13 @@ impl World<'_> {
     }
 }
 
-fn operation(wish: Wish, planned: &Planned, wall_ms: u64) -> Operation {
+fn operation(wish: Wish, planned: &PlannedOp, wall_ms: u64) -> Operation {
     let condition = match wish.base() {
-        Base::Any => Condition::None,
-        Base::Present => Condition::Present,
-        Base::Absent => Condition::Absent,
-        Base::Matches(seen) => Condition::Matches(seen.version),
-        Base::Differs(seen) => Condition::Differs(seen.version),
+        SeenCondition::Any => Condition::None,
+        SeenCondition::Present => Condition::Present,
+        SeenCondition::Absent => Condition::Absent,
+        SeenCondition::Matches(seen) => Condition::Matches(seen.version),
+        SeenCondition::Differs(seen) => Condition::Differs(seen.version),
     };
     match wish {
         Wish::Get => Operation::Get,

@@ -24,13 +24,13 @@ use super::meeting::IMAGES_US;
 use super::names::{key_name, value_number};
 use super::state::{Happening, Image, RunPhase, RunSetup, SimulatedClient, World};
 use crate::check::linear::{PendingRule, Searches};
-use crate::check::store::Copy;
+use crate::check::store::OwnerCopy;
 use crate::check::{self, Disks, Rule};
 use crate::history::{ClientEnd, ClientOp, Promise};
 use crate::machines::Town;
 use crate::member::{Clock, SimulatedMember};
 use crate::plan::{
-    Fault, FaultKind, KeyClass, Planned, PlannedBase, PlannedKind, PlannedScan, RunPlan,
+    Fault, FaultKind, KeyClass, PlannedCondition, PlannedKind, PlannedOp, PlannedScan, RunPlan,
 };
 use crate::schedule::Schedule;
 use crate::store::{Crash, Disk, PageRange, Store};
@@ -167,7 +167,7 @@ impl<'a> World<'a> {
             }
             RunPhase::Quiet if self.is_town_at_rest() => (RunPhase::Probes, CALM_US),
             RunPhase::Quiet => (RunPhase::Quiet, LOOK_US),
-            RunPhase::Wrong if self.is_anybody_ill() => (RunPhase::Probes, 1),
+            RunPhase::Wrong if self.has_ill_member() => (RunPhase::Probes, 1),
             RunPhase::Wrong => {
                 self.set_clocks();
                 (RunPhase::Others, CLOCKS_US)
@@ -182,13 +182,13 @@ impl<'a> World<'a> {
             }
             RunPhase::Probes => {
                 self.probe();
-                if self.meets() {
+                if self.has_image() {
                     (RunPhase::Images, LOOK_US)
                 } else {
                     (RunPhase::Settle, LOOK_US)
                 }
             }
-            RunPhase::Images if self.is_anybody_ill() => (RunPhase::Settle, 1),
+            RunPhase::Images if self.has_ill_member() => (RunPhase::Settle, 1),
             RunPhase::Images => {
                 self.begin_images();
                 (RunPhase::Settle, IMAGES_US)
@@ -215,8 +215,8 @@ impl<'a> World<'a> {
         self.schedule.after(after_us, Happening::Phase(next));
     }
 
-    /// A clock that is wrong beside a disk that is lost would be the second failure.
-    fn is_anybody_ill(&self) -> bool {
+    /// Is a member down for good, or damaged? A wrong clock beside that would be a second failure.
+    fn has_ill_member(&self) -> bool {
         let is_ill = |member: &SimulatedMember| !member.is_running() || member.is_rotten;
         self.cluster().iter().any(|&at| is_ill(&self.members[at]))
     }
@@ -258,7 +258,7 @@ impl<'a> World<'a> {
         is_then && (wrong.by_ms[op.member] != 0 || wrong.members().count() > 1)
     }
 
-    /// A member whose clock is surely wrong writes nothing, at any level.
+    /// A member with a clock that is surely wrong writes nothing, at any level.
     fn judge_wrong_clocks(&mut self) {
         let Some(wrong) = self.plan.wrong_clocks.as_ref() else {
             return;
@@ -282,12 +282,12 @@ impl<'a> World<'a> {
         &mut self,
         key: usize,
         kind: PlannedKind,
-        base: PlannedBase,
+        base: PlannedCondition,
         quorum: Option<(u8, u8)>,
         member: usize,
     ) {
         let client = key % self.clients.len();
-        self.clients[client].todo.push_back(Planned {
+        self.clients[client].todo.push_back(PlannedOp {
             key,
             kind,
             base,
@@ -309,19 +309,25 @@ impl<'a> World<'a> {
                 if !self.members[member].is_running() {
                     continue;
                 }
-                self.plan_probe(key, PlannedKind::Get, PlannedBase::Any, None, member);
-                self.plan_probe(key, PlannedKind::Put, PlannedBase::Any, None, member);
+                self.plan_probe(key, PlannedKind::Get, PlannedCondition::Any, None, member);
+                self.plan_probe(key, PlannedKind::Put, PlannedCondition::Any, None, member);
                 if *class == KeyClass::Strong {
                     self.plan_probe(
                         key,
                         PlannedKind::Put,
-                        PlannedBase::MatchesLast,
+                        PlannedCondition::MatchesLast,
                         None,
                         member,
                     );
-                    self.plan_probe(key, PlannedKind::Delete, PlannedBase::Present, None, member);
+                    self.plan_probe(
+                        key,
+                        PlannedKind::Delete,
+                        PlannedCondition::Present,
+                        None,
+                        member,
+                    );
                 }
-                self.plan_probe(key, PlannedKind::Get, PlannedBase::Any, None, member);
+                self.plan_probe(key, PlannedKind::Get, PlannedCondition::Any, None, member);
             }
         }
     }
@@ -341,7 +347,7 @@ impl<'a> World<'a> {
                 return;
             }
             let member = running[self.prng.below(running.len() as u64) as usize];
-            self.plan_probe(key, PlannedKind::Get, PlannedBase::Any, quorum, member);
+            self.plan_probe(key, PlannedKind::Get, PlannedCondition::Any, quorum, member);
         }
     }
 
@@ -464,7 +470,7 @@ impl<'a> World<'a> {
 
     /// A healthy cluster shows all of a range.
     fn judge_scans(&mut self) {
-        if self.is_anybody_ill() {
+        if self.has_ill_member() {
             return;
         }
         let reads_us = self.reads_us;
@@ -488,7 +494,7 @@ impl<'a> World<'a> {
 
     /// The copy as readers see it: a value behind its end is no value any more, whether a table has
     /// kept it or not.
-    fn copy_as_shown(&self, member: usize, key: usize) -> Copy {
+    fn copy_as_shown(&self, member: usize, key: usize) -> OwnerCopy {
         let now_us = self.now_us();
         let walls = self.members.iter().map(|m| m.clock.now(now_us).wall_ms);
         let wall_ms = walls.max().unwrap_or(0);
@@ -499,10 +505,10 @@ impl<'a> World<'a> {
         match cell {
             // Another owner may have purged it.
             Some(Ok(Some(cell))) if horizons.forgets(&cell.as_ref(), replicas, wall_ms) => {
-                Copy::Nothing
+                OwnerCopy::Nothing
             }
             Some(Ok(Some(cell))) if !cell.as_ref().is_live(wall_ms) => {
-                Copy::Cell(cell.version, None)
+                OwnerCopy::Cell(cell.version, None)
             }
             _ => self.copy(member, key),
         }
@@ -516,19 +522,19 @@ impl<'a> World<'a> {
         hidden.is_some() && hidden > newest
     }
 
-    fn copy(&self, member: usize, key: usize) -> Copy {
+    fn copy(&self, member: usize, key: usize) -> OwnerCopy {
         let Some(store) = &self.members[member].store else {
-            return Copy::Gone;
+            return OwnerCopy::Gone;
         };
         match store.read(&Key::user(&key_name(key))) {
-            Ok(None) => Copy::Nothing,
-            Ok(Some(cell)) if cell.kind == Kind::Tombstone => Copy::Cell(cell.version, None),
+            Ok(None) => OwnerCopy::Nothing,
+            Ok(Some(cell)) if cell.kind == Kind::Tombstone => OwnerCopy::Cell(cell.version, None),
             Ok(Some(cell)) => match value_number(&cell.value) {
-                Some(value) => Copy::Cell(cell.version, Some(value)),
-                None => Copy::Damaged,
+                Some(value) => OwnerCopy::Cell(cell.version, Some(value)),
+                None => OwnerCopy::Damaged,
             },
-            Err(StoreFailure::Damaged) => Copy::Damaged,
-            Err(_) => Copy::Gone,
+            Err(StoreFailure::Damaged) => OwnerCopy::Damaged,
+            Err(_) => OwnerCopy::Gone,
         }
     }
 
@@ -557,7 +563,8 @@ impl<'a> World<'a> {
         let is_whole = !cluster.iter().any(|&at| is_spoilt(&self.members[at]));
         for key in 0..self.plan.shape.keys.len() {
             let owners = self.owners(key);
-            let copies: Vec<Copy> = owners.iter().map(|&owner| self.copy(owner, key)).collect();
+            let copies: Vec<OwnerCopy> =
+                owners.iter().map(|&owner| self.copy(owner, key)).collect();
             let ops: Vec<&ClientOp> = self.history.iter().filter(|op| op.key == key).collect();
             let mut found = check::store::check_key_above(purge, key, &copies, &ops, self.disks());
             let was_read = ops.iter().any(|op| {
@@ -571,7 +578,7 @@ impl<'a> World<'a> {
                 let mended = wanted
                     .iter()
                     .filter(|&&owner| !self.is_beyond_repair(owner, key, newest));
-                let copies: Vec<Copy> = mended
+                let copies: Vec<OwnerCopy> = mended
                     .map(|&owner| self.copy_as_shown(owner, key))
                     .collect();
                 found.extend(check::store::check_convergence(key, &copies));
@@ -606,11 +613,11 @@ impl<'a> World<'a> {
     /// Its own copy gets no hint.
     fn judge_hinted(&mut self) {
         let is_spoilt = |member: &SimulatedMember| member.is_lost || member.is_rotten;
-        // New owners load what a majority has.
+        // New owners load only the records that a majority has.
         if self.members.iter().any(is_spoilt) || self.town.is_some() {
             return;
         }
-        let copies: Vec<Vec<(usize, Copy)>> = (0..self.plan.shape.keys.len())
+        let copies: Vec<Vec<(usize, OwnerCopy)>> = (0..self.plan.shape.keys.len())
             .map(|key| {
                 let owners = self.owners(key).into_iter();
                 owners.map(|owner| (owner, self.copy(owner, key))).collect()
@@ -646,7 +653,8 @@ impl<'a> World<'a> {
         for key in 0..self.plan.shape.keys.len() {
             let owners = self.owners(key);
             let wanted = &owners[..self.copies_wanted(&owners, key)];
-            let copies: Vec<Copy> = wanted.iter().map(|&o| self.copy_as_shown(o, key)).collect();
+            let copies: Vec<OwnerCopy> =
+                wanted.iter().map(|&o| self.copy_as_shown(o, key)).collect();
             found.extend(check::store::check_convergence(key, &copies));
             let promised: Vec<Option<Vec<u8>>> = owners
                 [..usize::from(self.newest().topology().copies())]
@@ -735,7 +743,7 @@ impl<'a> World<'a> {
 
     fn judge_leftovers(&mut self) {
         self.judge_hint_rooms();
-        // What is kept for a member that never comes back stays.
+        // Hints for a member that never comes back stay.
         let cluster = self.cluster();
         let is_whole = !cluster.iter().any(|&at| self.members[at].is_lost);
         for member in cluster {

@@ -13,7 +13,7 @@
 
 use super::state::{Happening, World};
 use crate::check::Rule;
-use crate::decider::Birth;
+use crate::decider::DeciderSetup;
 use crate::member::MemberLoop;
 use crate::plan::FaultKind;
 use crate::planted::ShellBug;
@@ -224,7 +224,7 @@ impl World<'_> {
         it.is_committing = false;
         it.links_up.clear();
         it.lost.clear();
-        it.meets = None;
+        it.knowledge = None;
         it.home = None;
         it.is_dropping = false;
         it.ages.clear();
@@ -286,8 +286,8 @@ impl World<'_> {
                 return;
             }
         };
-        // A peer refuses a member whose clock ends before its confirmations. That must not happen
-        // to a healthy one.
+        // A peer refuses a folder with a clock that ends before the member's confirmations. That
+        // must not happen to a healthy one.
         let (ends, confirmed) = (store.hlc_floor(), it.confirmed);
         let is_let_in = self.has_bug(ShellBug::OldImage)
             || self.has_bug(ShellBug::SameIdentityAfterWipe)
@@ -298,9 +298,9 @@ impl World<'_> {
                 format!("member {member} confirmed {confirmed:x} and comes back with a clock that ends at {ends:x}"),
             );
         }
-        let meets = if self.meets() {
+        let knowledge = if self.has_image() {
             match self.begin_life(member, &mut store, wall_ms) {
-                Ok(meets) => Some(meets),
+                Ok(knowledge) => Some(knowledge),
                 Err(why) => return self.does_not_start(member, incarnation, why),
             }
         } else {
@@ -331,7 +331,7 @@ impl World<'_> {
         let me = me.expect("a start is one of a member");
         let fence = Arc::new(Fence::at(&layout));
         let changes = self.plan.changes.as_ref();
-        let birth = Birth {
+        let setup = DeciderSetup {
             layout: Arc::clone(&layout),
             fence: Arc::clone(&fence),
             me,
@@ -346,12 +346,12 @@ impl World<'_> {
             compare_pause_us: self.plan.shape.compares.map_or(0, |(_, pause_us)| pause_us),
             seed: self.prng.next_u64(),
         };
-        let deciders = (self.setup.midwife)(&birth);
+        let deciders = (self.setup.make_deciders)(&setup);
         let it = &mut self.members[member];
         it.incarnation += 1;
         it.began_us = now_us;
         it.store = Some(store);
-        it.meets = meets;
+        it.knowledge = knowledge;
         it.lanes = deciders
             .into_iter()
             .map(|decider| MemberLoop {
@@ -379,7 +379,7 @@ impl World<'_> {
         if self.members[member].is_rotten {
             self.scrub_later(member);
         }
-        if self.meets() {
+        if self.has_image() {
             let first = Happening::Sweep {
                 member,
                 incarnation,

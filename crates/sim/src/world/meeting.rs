@@ -23,13 +23,13 @@
 
 use super::state::{Happening, World};
 use crate::check::Rule;
-use crate::member::Meets;
+use crate::member::MemberKnowledge;
 use crate::plan::Restarts;
 use crate::planted::ShellBug;
 use crate::store::{Crash, Fate, Store, StoreWrite};
 use dendra_base::peer::Answer;
 use dendra_base::{CellRef, Guard, Key, Space, Version};
-use dendra_node::membership::identity::{Content, OWN_KEY, Own, Peer, peer_key_of_url};
+use dendra_node::membership::identity::{FolderContent, OWN_KEY, OwnNote, Peer, peer_key_of_url};
 use dendra_node::membership::{Maker, MemberEffect, MemberEvent, NoLink, PeerNote};
 use dendra_node::{MemberIndex, Membership};
 
@@ -77,7 +77,8 @@ fn write_note(store: &mut Store, key: &Key, value: &[u8], hlc: u64, now_ms: u64)
 }
 
 impl World<'_> {
-    pub(super) fn meets(&self) -> bool {
+    /// Does an image of a disk come back in this run? Only then members judge each other's claims.
+    pub(super) fn has_image(&self) -> bool {
         self.image.is_some()
     }
 
@@ -116,7 +117,7 @@ impl World<'_> {
             }
         }
         match planned.restarts {
-            // The others know then what their notes say.
+            // The others know then the content of their notes.
             Restarts::AllAtOnce => self.put_image_in_place(2 * DOWN_US),
             Restarts::None | Restarts::OneByOne => {
                 self.schedule.after(IMAGE_US, Happening::Restore);
@@ -170,13 +171,13 @@ impl World<'_> {
         let it = &mut self.members[member];
         let mono_us = it.clock.now(now_us).mono_us;
         let mut effects = Vec::new();
-        if let Some(meets) = &mut it.meets {
-            meets.membership.step(mono_us, event, &mut effects);
+        if let Some(knowledge) = &mut it.knowledge {
+            knowledge.membership.step(mono_us, event, &mut effects);
         }
         effects
     }
 
-    /// A member has noted what it knew when the restarts began, seconds ago, if it lives on.
+    /// A member that lives on has noted all that it knew when the restarts began, seconds ago.
     fn judge_notes(&mut self) {
         let image = self.image.as_ref().expect("members meet");
         let late = image.due.iter().find(|(by, incarnation, of, news)| {
@@ -200,22 +201,22 @@ impl World<'_> {
         member: usize,
         store: &mut Store,
         wall_ms: u64,
-    ) -> Result<Meets, NotNow> {
+    ) -> Result<MemberKnowledge, NotNow> {
         let floor = store.hlc_floor();
         let key = Key::new(Space::Meta, OWN_KEY);
         let read = |store: &Store, key: &Key| store.read(key).map_err(|_| NotNow::Damaged);
         let remembered = match read(store, &key)? {
             None => None,
-            Some(cell) => Some(Own::decode(&cell.value).ok_or(NotNow::Damaged)?),
+            Some(cell) => Some(OwnNote::decode(&cell.value).ok_or(NotNow::Damaged)?),
         };
         let me = MemberIndex(member as u8);
         let node = member as u128 + 1;
-        let own = Own::start(
+        let own = OwnNote::start(
             remembered.as_ref(),
             node,
             &self.topology,
             me,
-            Content::Empty,
+            FolderContent::Empty,
         )
         .map_err(|stranger| NotNow::Refused(stranger.to_string()))?;
         let (fate, is_written) = write_note(store, &key, &own.encode(), floor + 1, wall_ms);
@@ -238,7 +239,7 @@ impl World<'_> {
         let heard = vec![0; known.len()];
         let mut membership = Membership::new(&self.topology, me, 1, known);
         self.meet(member, claim, &mut membership)?;
-        Ok(Meets {
+        Ok(MemberKnowledge {
             claim,
             membership,
             heard,
@@ -307,7 +308,7 @@ impl World<'_> {
     /// Does the question of a start reach this member?
     fn is_asked(&self, member: usize, other: usize) -> bool {
         let is_cut = self.is_cut(member, other) || self.is_cut(other, member);
-        !is_cut && self.members[other].meets.is_some()
+        !is_cut && self.members[other].knowledge.is_some()
     }
 
     /// A member does not start now: on an image its true folder comes back.
@@ -357,7 +358,11 @@ impl World<'_> {
 
     /// May this link come up? `peer` shows its claim, and that is noted first.
     pub(super) fn recognises(&mut self, member: usize, peer: usize) -> bool {
-        let Some(claim) = self.members[peer].meets.as_ref().map(|meets| meets.claim) else {
+        let Some(claim) = self.members[peer]
+            .knowledge
+            .as_ref()
+            .map(|knowledge| knowledge.claim)
+        else {
             return false;
         };
         let at = MemberIndex(peer as u8);
@@ -398,14 +403,14 @@ impl World<'_> {
         let is_forgotten = self.has_bug(ShellBug::NotesForgotten);
         let it = &mut self.members[member];
         let now_ms = it.clock.now(now_us).wall_ms;
-        let (Some(meets), Some(store)) = (&mut it.meets, &mut it.store) else {
+        let (Some(knowledge), Some(store)) = (&mut it.knowledge, &mut it.store) else {
             return false;
         };
-        meets.notes += 1;
+        knowledge.notes += 1;
         let (fate, is_written) = if is_forgotten {
             (Fate::Alive, true)
         } else {
-            write_note(store, &key, &news.encode(), meets.notes, now_ms)
+            write_note(store, &key, &news.encode(), knowledge.notes, now_ms)
         };
         if fate == Fate::Dead {
             self.ends_by_its_disk(member);
@@ -420,12 +425,12 @@ impl World<'_> {
 
     /// A link was lost: the confirmations over it are noted.
     pub(super) fn parts(&mut self, member: usize, peer: usize) {
-        let Some(meets) = &mut self.members[member].meets else {
+        let Some(knowledge) = &mut self.members[member].knowledge else {
             return;
         };
         let down = MemberEvent::LinkDown {
             member: MemberIndex(peer as u8),
-            confirmed: std::mem::take(&mut meets.heard[peer]),
+            confirmed: std::mem::take(&mut knowledge.heard[peer]),
         };
         self.tell_and_note(member, down);
     }
@@ -443,12 +448,12 @@ impl World<'_> {
     /// Looks whether there is something to note.
     pub(super) fn sweep(&mut self, member: usize, incarnation: u64) {
         for peer in 0..self.members.len() {
-            let Some(meets) = &mut self.members[member].meets else {
+            let Some(knowledge) = &mut self.members[member].knowledge else {
                 return;
             };
             let confirmed = MemberEvent::Confirmed {
                 member: MemberIndex(peer as u8),
-                clock: std::mem::take(&mut meets.heard[peer]),
+                clock: std::mem::take(&mut knowledge.heard[peer]),
             };
             self.tell_and_note(member, confirmed);
         }
@@ -467,8 +472,12 @@ impl World<'_> {
             Answer::Clock { kept, .. } => *kept,
             _ => 0,
         };
-        if let Some(meets) = self.members[member].meets.as_mut().filter(|_| is_linked) {
-            meets.heard[from] = meets.heard[from].max(kept);
+        if let Some(knowledge) = self.members[member]
+            .knowledge
+            .as_mut()
+            .filter(|_| is_linked)
+        {
+            knowledge.heard[from] = knowledge.heard[from].max(kept);
         }
     }
 }

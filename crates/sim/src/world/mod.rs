@@ -120,7 +120,7 @@ impl World<'_> {
         self.violations.push(violation);
     }
 
-    /// Whose happening it is, with the life it belongs to; `None` = the world's.
+    /// The member to which the happening belongs, and its life; `None` = the world's own.
     fn owner(happening: &Happening) -> Option<(usize, Option<u64>)> {
         match happening {
             Happening::Turn {

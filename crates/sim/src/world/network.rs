@@ -213,7 +213,8 @@ impl World<'_> {
         }
     }
 
-    /// As the server does it: the time on the way is taken off what is left, as far as it is known.
+    /// As the server does it: the time on the way is taken off the time left, as far as it is
+    /// known.
     fn question_arrives(&mut self, to: usize, from: usize, asker: Asker, question: Question) {
         let now_us = self.now_us();
         let it = &mut self.members[to];
@@ -276,11 +277,11 @@ impl World<'_> {
     pub(super) fn notice(&mut self, member: usize, peer: usize, is_up: bool) {
         let it = &self.members[member];
         let (was_up, incarnation) = (it.links_up.contains(&peer), it.incarnation);
-        // Meanwhile it may have changed again; what comes last is noticed.
+        // Meanwhile it may have changed again; the last state is noticed.
         if was_up == is_up || (is_up && !self.is_connected(member, peer)) {
             return;
         }
-        if is_up && self.meets() && !self.recognises(member, peer) {
+        if is_up && self.has_image() && !self.recognises(member, peer) {
             if self.members[member].incarnation == incarnation {
                 self.notice_later(member, peer);
             }
@@ -315,7 +316,7 @@ impl World<'_> {
             // A member to which it is linked hears of it.
             for lane in 0..self.members[peer].lanes.len() {
                 if let Some(member) = self.index_at(peer, lane, member) {
-                    self.give(peer, lane, Event::Heard { member });
+                    self.give(peer, lane, Event::Alive { member });
                 }
             }
         }

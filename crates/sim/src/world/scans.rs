@@ -9,7 +9,7 @@
 use super::names::{SCAN_TICKET, key_name, key_number, scan_of, value_number};
 use super::state::{Happening, WalkUnderWay, World};
 use crate::check::Rule;
-use crate::history::{ClientScan, ScanPage, Seen};
+use crate::history::{ClientScan, ScanPage, SeenValue};
 use crate::member::OpenOperation;
 use crate::plan::PlannedScan;
 use bytes::Bytes;
@@ -104,7 +104,7 @@ impl World<'_> {
                 return;
             };
             let version = cell.version;
-            seen.push((number, Seen { version, value }));
+            seen.push((number, SeenValue { version, value }));
         }
         self.trace.line(shown_us, || {
             format!("scan {scan}: {seen:?}, rest {rest:?}, complete {is_complete}")

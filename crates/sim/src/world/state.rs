@@ -14,11 +14,11 @@
 
 use crate::check::Violation;
 use crate::check::linear::Searches;
-use crate::decider::Midwife;
-use crate::history::{ClientOp, ClientScan, Seen};
+use crate::decider::MakeDeciders;
+use crate::history::{ClientOp, ClientScan, SeenValue};
 use crate::machines::Town;
 use crate::member::SimulatedMember;
-use crate::plan::{CutLinks, Planned, PlannedScan, RunPlan};
+use crate::plan::{CutLinks, PlannedOp, PlannedScan, RunPlan};
 use crate::planted::ShellBug;
 use crate::schedule::Schedule;
 use crate::store::Disk;
@@ -40,7 +40,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy)]
 pub struct RunSetup {
     /// Makes the parts that decide.
-    pub midwife: Midwife,
+    pub make_deciders: MakeDeciders,
     /// A mistake of the shell.
     pub bug: Option<ShellBug>,
     /// The use of the trace.
@@ -67,15 +67,15 @@ pub(crate) enum RunPhase {
 /// One client.
 #[derive(Debug, Default)]
 pub(crate) struct SimulatedClient {
-    pub(crate) todo: VecDeque<Planned>,
+    pub(crate) todo: VecDeque<PlannedOp>,
     /// The operation that it waits for.
     pub(crate) waits_for: Option<u32>,
     /// By key: the value that it saw last.
-    pub(super) seen: BTreeMap<usize, Seen>,
+    pub(super) seen: BTreeMap<usize, SeenValue>,
 }
 
 impl SimulatedClient {
-    pub(crate) fn new(todo: &[Planned]) -> SimulatedClient {
+    pub(crate) fn new(todo: &[PlannedOp]) -> SimulatedClient {
         SimulatedClient {
             todo: todo.iter().cloned().collect(),
             ..SimulatedClient::default()
@@ -180,7 +180,7 @@ pub(crate) enum Happening {
     Commit { member: usize, incarnation: u64 },
     /// A slice of background work.
     Slice { member: usize, incarnation: u64 },
-    /// A slice of a scrub, at a member on whose disk bits were flipped.
+    /// A slice of a scrub, at a member with flipped bits on its disk.
     Scrub { member: usize, incarnation: u64 },
     /// A member notices that a link came up or went down.
     Notice {
@@ -214,7 +214,7 @@ pub(crate) enum Happening {
     Look { member: usize, incarnation: u64 },
     /// A note of a steward that could not be written is tried again.
     NoteAgain { member: usize, incarnation: u64 },
-    /// CutLinks from a member that was removed are closed.
+    /// Links from a member that was removed are closed.
     Close {
         member: usize,
         gone: MemberId,
@@ -262,7 +262,7 @@ pub(crate) struct World<'a> {
     pub(super) history: Vec<ClientOp>,
     pub(super) walks: Vec<WalkUnderWay>,
     pub(super) scans: Vec<ClientScan>,
-    /// What cuts which links, by fault.
+    /// The links that are cut, by the number of the fault.
     pub(super) cuts: Vec<(usize, CutLinks)>,
     pub(super) phase: RunPhase,
     /// When the last reads began.

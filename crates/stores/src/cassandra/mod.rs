@@ -57,7 +57,7 @@ const BUCKETS: i16 = 64;
 /// known to be the first ones, with 8 about 180, with 16 about 540.
 const KEYS_A_BUCKET: usize = 16;
 const KEYS_A_BUCKET_MIN: usize = 4;
-/// HeldRecords that are read together at first, and at most; and about how many bytes of them.
+/// Records that are read together at first, and at most; and about how many bytes of them.
 const RECORDS_A_READ: usize = 4;
 const RECORDS_A_READ_MAX: usize = 64;
 const READ_BYTES: usize = 256 << 10;

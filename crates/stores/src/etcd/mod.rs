@@ -44,7 +44,7 @@ use tail::{TailSearch, TailStep, depth_of};
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Of a page: longer ones are asked for again with half the records.
 const PAGE_ANSWER_BYTES_MAX: usize = 512 << 10;
-/// HeldRecords of one page.
+/// Records of one page.
 const PAGE_RECORDS_MAX: usize = 1_024;
 const PAGE_RECORDS_FIRST: usize = 16;
 /// A lease outlives its record by so much: clocks of front doors differ.

@@ -2,10 +2,10 @@
 //! against its record.
 //!
 //! ```text
-//! key "self"         Own     node id, number of starts, home: cluster, url, topology, fence
-//! key "peer/#<n>"     Peer    node id, highest number of starts, life of that start, clock
+//! key "self"         OwnNote node id, number of starts, home: cluster, url, topology, fence
+//! key "peer/#<n>"    Peer    node id, highest number of starts, life of that start, clock
 //!
-//! at a start        Own::start(remembered, …)      -> the record to persist, or a refusal
+//! at a start        OwnNote::start(remembered, …)  -> the record to persist, or a refusal
 //! at a handshake    judge(url, claim, remembered)  -> known, to be persisted first, or refused
 //! ```
 //!
@@ -49,7 +49,7 @@ pub fn peer_key(member: MemberId) -> Vec<u8> {
     format!("peer/#{}", member.0).into_bytes()
 }
 
-/// Raw key of the same in folders of releases whose members had no numbers.
+/// Raw key of the same in folders of releases that did not number members.
 pub fn peer_key_of_url(url: &str) -> Vec<u8> {
     [b"peer/", url.as_bytes()].concat()
 }
@@ -75,18 +75,18 @@ const PEER_FORMAT: u8 = 3;
 
 /// A folder's record of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Own {
+pub struct OwnNote {
     /// Made with the folder, at random; never zero for a folder that exists.
     pub node: u128,
     /// How often a node was started on it as a member.
     pub boot: u64,
-    /// Where it belongs.
-    pub home: Home,
+    /// The member that it belongs to.
+    pub home: FolderMembership,
 }
 
-/// Where a folder belongs.
+/// The cluster, member and epoch to which a folder belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Home {
+pub struct FolderMembership {
     /// Name of the cluster.
     pub cluster: String,
     /// Url of the member.
@@ -144,7 +144,7 @@ pub enum NotTheSame {
         /// Starts as claimed.
         is: u64,
     },
-    /// A folder whose clock ends before the member's last confirmation.
+    /// The folder's clock ends before the member's last confirmation.
     Behind {
         /// Of the member.
         url: String,
@@ -160,7 +160,7 @@ pub enum NotTheSame {
         /// Starts as claimed.
         is: u64,
     },
-    /// Another process with this number of starts was met.
+    /// Another process with this number of starts has done a handshake.
     Twin {
         /// Of the member.
         url: String,
@@ -280,7 +280,7 @@ pub fn judge(url: &str, claim: Peer, remembered: Option<Peer>) -> ClaimVerdict {
 
 /// Does the folder hold records of clients?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum FolderContent {
     /// Not one.
     Empty,
     /// At least one, a tombstone perhaps.
@@ -289,25 +289,25 @@ pub enum Content {
 
 /// Why a folder is not opened. `Display` names both sides and the way out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stranger(String);
+pub struct NotItsFolder(String);
 
-impl fmt::Display for Stranger {
+impl fmt::Display for NotItsFolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Stranger {}
+impl std::error::Error for NotItsFolder {}
 
-impl Own {
+impl OwnNote {
     /// May a folder that remembers this be started without a cluster?
     ///
     /// # Errors
     /// When it belongs to one.
-    pub fn start_alone(remembered: Option<&Own>) -> Result<(), Stranger> {
+    pub fn start_alone(remembered: Option<&OwnNote>) -> Result<(), NotItsFolder> {
         match remembered {
             None => Ok(()),
-            Some(own) => Err(Stranger(format!(
+            Some(own) => Err(NotItsFolder(format!(
                 "the folder belongs to {} of the cluster {}, and no cluster is named: start it with --cluster and --self {}, \
                  or take another folder",
                 own.home.url, own.home.cluster, own.home.url
@@ -322,21 +322,21 @@ impl Own {
     /// When the folder belongs elsewhere, to another topology, or holds records that the members
     /// would not find.
     pub fn start(
-        remembered: Option<&Own>,
+        remembered: Option<&OwnNote>,
         node: u128,
         topology: &Topology,
         me: MemberIndex,
-        content: Content,
-    ) -> Result<Own, Stranger> {
-        let home = Home {
+        content: FolderContent,
+    ) -> Result<OwnNote, NotItsFolder> {
+        let home = FolderMembership {
             cluster: topology.name().to_owned(),
             url: topology.member(me).url.clone(),
             fence: topology.epoch(),
             topology: topology.describe(),
         };
         let Some(own) = remembered else {
-            if content == Content::Records && topology.len() > 1 {
-                return Err(Stranger(format!(
+            if content == FolderContent::Records && topology.len() > 1 {
+                return Err(NotItsFolder(format!(
                     "the folder was used by a node without a cluster and holds records, which the {} members of {} would not \
                      find where they look: start {} on an empty folder and load the records through the cluster (dendra scan | \
                      dendra load)",
@@ -345,14 +345,14 @@ impl Own {
                     home.url
                 )));
             }
-            return Ok(Own {
+            return Ok(OwnNote {
                 node,
                 boot: 1,
                 home,
             });
         };
         own.check(node, &home, topology)?;
-        Ok(Own {
+        Ok(OwnNote {
             boot: own.boot + 1,
             node,
             home,
@@ -370,12 +370,12 @@ impl Own {
         newest: &EpochRecord,
         cluster: Option<&str>,
         url: Option<&str>,
-    ) -> Result<(Own, MemberId), Stranger> {
+    ) -> Result<(OwnNote, MemberId), NotItsFolder> {
         if self.node != node {
             return Err(self.mixed(node));
         }
         if let Some(other) = cluster.filter(|name| *name != newest.name()) {
-            return Err(Stranger(format!(
+            return Err(NotItsFolder(format!(
                 "the folder belongs to the cluster {} and not to {other}: check --cluster-name, or take another folder",
                 newest.name()
             )));
@@ -387,7 +387,7 @@ impl Own {
             other => other == node,
         });
         let Some(own) = own else {
-            return Err(Stranger(format!(
+            return Err(NotItsFolder(format!(
                 "the folder of {} was removed from the cluster {} by epoch {} or an earlier one, and never comes back: it has \
                  forgotten what was written since; join with an empty folder",
                 self.home.url,
@@ -396,7 +396,7 @@ impl Own {
             )));
         };
         if let Some(url) = url.filter(|url| *url != own.place.url) {
-            return Err(Stranger(format!(
+            return Err(NotItsFolder(format!(
                 "the folder belongs to {} in epoch {} of the cluster {}, and not to {url}: check --self and --data; a member \
                  gets another address by an order to the others first (dendra cluster readdress {} {url})",
                 own.place.url,
@@ -405,43 +405,48 @@ impl Own {
                 own.place.url
             )));
         }
-        let home = Home {
+        let home = FolderMembership {
             cluster: newest.name().to_owned(),
             url: own.place.url.clone(),
             fence: newest.epoch(),
             topology: self.home.topology.clone(),
         };
         let boot = self.boot + 1;
-        Ok((Own { node, boot, home }, own.id))
+        Ok((OwnNote { node, boot, home }, own.id))
     }
 
-    fn mixed(&self, node: u128) -> Stranger {
-        Stranger(format!(
+    fn mixed(&self, node: u128) -> NotItsFolder {
+        NotItsFolder(format!(
             "the folder is of node {node:032x} and its notes are of node {:032x}: its files were mixed with those of another \
              folder; restore it from a copy",
             self.node
         ))
     }
 
-    fn check(&self, node: u128, home: &Home, topology: &Topology) -> Result<(), Stranger> {
+    fn check(
+        &self,
+        node: u128,
+        home: &FolderMembership,
+        topology: &Topology,
+    ) -> Result<(), NotItsFolder> {
         let was = &self.home;
         if self.node != node {
             return Err(self.mixed(node));
         }
         if was.cluster != home.cluster {
-            return Err(Stranger(format!(
+            return Err(NotItsFolder(format!(
                 "the folder belongs to the cluster {} and not to {}: check --cluster-name, or take another folder",
                 was.cluster, home.cluster
             )));
         }
         if was.url != home.url {
-            return Err(Stranger(format!(
+            return Err(NotItsFolder(format!(
                 "the folder belongs to {} and not to {}: check --self and --data, or take another folder",
                 was.url, home.url
             )));
         }
         if was.fence > home.fence {
-            return Err(Stranger(format!(
+            return Err(NotItsFolder(format!(
                 "the folder has taken part in epoch {} of the cluster {}, and the options name epoch {}: start the node with the \
                  members of that epoch",
                 was.fence, was.cluster, home.fence
@@ -449,7 +454,7 @@ impl Own {
         }
         let changed = topology.difference(&was.topology);
         match changed.filter(|_| was.fence == home.fence) {
-            Some(changed) => Err(Stranger(format!(
+            Some(changed) => Err(NotItsFolder(format!(
                 "the folder was filled under another topology of the cluster {} (here = the options, there = the folder): \
                  {changed}; nothing would be where the members look for it, so start the node with the former list",
                 was.cluster
@@ -473,13 +478,13 @@ impl Own {
     }
 
     /// Reads it back; `None` = the bytes are not this record.
-    pub fn decode(bytes: &[u8]) -> Option<Own> {
+    pub fn decode(bytes: &[u8]) -> Option<OwnNote> {
         let mut rest = bytes.strip_prefix(&[FORMAT])?;
         let rest = &mut rest;
-        let own = Own {
+        let own = OwnNote {
             node: u128::from_le_bytes(take(rest)?),
             boot: u64::from_le_bytes(take(rest)?),
-            home: Home {
+            home: FolderMembership {
                 fence: u64::from_le_bytes(take(rest)?),
                 cluster: text(rest)?,
                 url: text(rest)?,

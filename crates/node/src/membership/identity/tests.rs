@@ -14,8 +14,9 @@ fn three() -> Topology {
     topology("dendra", &["h1:1", "h2:1", "h3:1"], 3)
 }
 
-fn started() -> Own {
-    Own::start(None, NODE, &three(), MemberIndex(1), Content::Empty).expect("a new folder")
+fn started() -> OwnNote {
+    OwnNote::start(None, NODE, &three(), MemberIndex(1), FolderContent::Empty)
+        .expect("a new folder")
 }
 
 #[test]
@@ -24,9 +25,15 @@ fn a_new_folder_takes_its_home_and_every_start_counts() {
     assert_eq!((own.node, own.boot), (NODE, 1));
     assert_eq!(own.home.url, "http://h2:1");
     assert_eq!(own.home.fence, 1);
-    let again = Own::start(Some(&own), NODE, &three(), MemberIndex(1), Content::Records);
+    let again = OwnNote::start(
+        Some(&own),
+        NODE,
+        &three(),
+        MemberIndex(1),
+        FolderContent::Records,
+    );
     let again = again.expect("its own home");
-    assert_eq!(again, Own { boot: 2, ..own });
+    assert_eq!(again, OwnNote { boot: 2, ..own });
 }
 
 #[test]
@@ -47,8 +54,8 @@ fn what_is_learned_of_a_folder_has_the_clock_that_was_known() {
 #[test]
 fn a_folder_of_another_home_is_not_opened_and_both_sides_are_named() {
     let own = started();
-    let later = Own {
-        home: Home {
+    let later = OwnNote {
+        home: FolderMembership {
             fence: 4,
             ..own.home.clone()
         },
@@ -96,12 +103,12 @@ fn a_folder_of_another_home_is_not_opened_and_both_sides_are_named() {
         ),
         (&later, NODE, three(), 1, ["epoch 4", "name epoch 1"]),
     ] {
-        let refused = Own::start(
+        let refused = OwnNote::start(
             Some(own),
             node,
             &topology,
             MemberIndex(me),
-            Content::Records,
+            FolderContent::Records,
         );
         let sentence = refused.expect_err("a stranger").to_string();
         for part in parts {
@@ -112,34 +119,40 @@ fn a_folder_of_another_home_is_not_opened_and_both_sides_are_named() {
 
 #[test]
 fn a_later_epoch_may_change_everything_but_the_home() {
-    let own = Own {
-        home: Home {
+    let own = OwnNote {
+        home: FolderMembership {
             fence: 0,
             topology: "cluster=dendra epoch=0 members=http://h2:1".to_owned(),
             ..started().home
         },
         ..started()
     };
-    let next = Own::start(Some(&own), NODE, &three(), MemberIndex(1), Content::Records);
+    let next = OwnNote::start(
+        Some(&own),
+        NODE,
+        &three(),
+        MemberIndex(1),
+        FolderContent::Records,
+    );
     assert_eq!(next.expect("a later epoch").home, started().home);
 }
 
 #[test]
 fn records_of_a_node_by_itself_are_not_hidden_in_a_cluster() {
     let start = |topology: &Topology, content| {
-        Own::start(None, NODE, topology, MemberIndex(0), content).map_err(|e| e.to_string())
+        OwnNote::start(None, NODE, topology, MemberIndex(0), content).map_err(|e| e.to_string())
     };
-    let refused = start(&three(), Content::Records).expect_err("they would not be found");
+    let refused = start(&three(), FolderContent::Records).expect_err("they would not be found");
     assert!(refused.contains("dendra scan"), "{refused}");
-    assert!(start(&three(), Content::Empty).is_ok());
+    assert!(start(&three(), FolderContent::Empty).is_ok());
     let one = topology("dendra", &["h1:1"], 3);
-    assert!(start(&one, Content::Records).is_ok());
+    assert!(start(&one, FolderContent::Records).is_ok());
 }
 
 #[test]
 fn a_folder_of_a_cluster_is_not_started_alone() {
-    assert_eq!(Own::start_alone(None), Ok(()));
-    let refused = Own::start_alone(Some(&started())).expect_err("it has a home");
+    assert_eq!(OwnNote::start_alone(None), Ok(()));
+    let refused = OwnNote::start_alone(Some(&started())).expect_err("it has a home");
     assert!(
         refused.to_string().contains("--self http://h2:1"),
         "{refused}"
@@ -252,10 +265,10 @@ fn a_member_that_comes_back_with_less_than_it_confirmed_was_rolled_back() {
 /// Bytes that stand in folders: they may never change.
 #[test]
 fn records_have_the_documented_bytes() {
-    let own = Own {
+    let own = OwnNote {
         node: 0x0102,
         boot: 3,
-        home: Home {
+        home: FolderMembership {
             cluster: "c".to_owned(),
             url: "u".to_owned(),
             fence: 4,
@@ -294,11 +307,11 @@ proptest! {
         node: u128, boot: u64, life: u64, clock: u64, fence: u64, texts in proptest::array::uniform3("\\PC{0,20}"), cut in 0usize..200,
     ) {
         let [cluster, url, topology] = texts;
-        let own = Own { node, boot, home: Home { cluster, url, fence, topology } };
+        let own = OwnNote { node, boot, home: FolderMembership { cluster, url, fence, topology } };
         let bytes = own.encode();
-        prop_assert_eq!(Own::decode(&bytes[..cut.min(bytes.len() - 1)]), None);
-        prop_assert_eq!(Own::decode(&[&bytes[..], &[0]].concat()), None);
-        prop_assert_eq!(Own::decode(&bytes), Some(own));
+        prop_assert_eq!(OwnNote::decode(&bytes[..cut.min(bytes.len() - 1)]), None);
+        prop_assert_eq!(OwnNote::decode(&[&bytes[..], &[0]].concat()), None);
+        prop_assert_eq!(OwnNote::decode(&bytes), Some(own));
         let peer = Peer { node, boot, life, clock };
         prop_assert_eq!(Peer::decode(&peer.encode()), Some(peer));
         prop_assert_eq!(Peer::decode(&peer.encode()[..cut.min(40)]), None);
@@ -306,7 +319,7 @@ proptest! {
 
     #[test]
     fn foreign_bytes_are_never_read_beyond_their_end(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-        if let Some(own) = Own::decode(&bytes) {
+        if let Some(own) = OwnNote::decode(&bytes) {
             prop_assert_eq!(own.encode(), bytes.clone());
         }
         if let Some(peer) = Peer::decode(&bytes) {

@@ -21,7 +21,7 @@
 //! 2. Each circle that is taken makes the table cheaper, so that the steps come to an end.
 //! 3. Ties are broken by a fixed hash: the same input gives the same table everywhere.
 //!
-//! Not here: the bounds (`quotas.rs`), positions and their order (`plan.rs`).
+//! Not here: the bounds (`quotas.rs`), positions and their order (`plan/`).
 //! See: Ahuja, Magnanti and Orlin, "Network Flows", 1993, sections 9.6 and 14.3.
 
 mod passes;

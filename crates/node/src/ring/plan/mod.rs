@@ -6,7 +6,7 @@
 //!
 //! wanted     members with their zones, shares and bounds                      (wanted.rs)
 //! base       owners without the positions that are too many; those that stay members are kept
-//! exchange   the fewest new owners that restore zones and shares          (exchange.rs)
+//! exchange   the fewest new owners that restore zones and shares          (exchange/)
 //! positions  each new owner takes a free position of its partition        (positions.rs)
 //! rounds     one position of a partition at a time, sources and targets in turns
 //! ```
@@ -108,7 +108,7 @@ impl BaseRow {
     }
 }
 
-/// The plan from `table`, whose members are as `now` says, to the members as `wanted` says.
+/// The plan from `table`, with members as `now` says, to the members as `wanted` says.
 ///
 /// # Errors
 /// Each kind a sentence that names the way out.

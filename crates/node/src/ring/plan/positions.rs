@@ -15,7 +15,7 @@
 //! 1. No change adds a copy, or breaks the demands of zones or shares on all copies.
 //! 2. Every exchange makes the table more even, and each look at one has a bound.
 //!
-//! Not here: how many copies move, and between which members (`exchange.rs`).
+//! Not here: how many copies move, and between which members (`exchange/`).
 
 use super::wanted::{CopyLevel, Owners};
 use crate::ring::choice::{Members, each};
@@ -65,7 +65,7 @@ pub(super) struct Rows<'a> {
 
 /// Gives each new owner a position that its partition has free, then evens the first owners.
 pub(super) fn positions(rows: &Rows<'_>) -> NewOwners {
-    let mut evening = Evening::new(rows);
+    let mut evening = Balancing::new(rows);
     if rows.copies > 1 {
         evening.run();
     }
@@ -75,7 +75,7 @@ pub(super) fn positions(rows: &Rows<'_>) -> NewOwners {
     NewOwners(evening.changes)
 }
 
-struct Evening<'a> {
+struct Balancing<'a> {
     rows: &'a Rows<'a>,
     /// By partition: its owners in their order, afterwards.
     after: Vec<Vec<usize>>,
@@ -86,11 +86,11 @@ struct Evening<'a> {
     loads: Vec<Vec<i64>>,
 }
 
-impl<'a> Evening<'a> {
-    fn new(rows: &'a Rows<'a>) -> Evening<'a> {
+impl<'a> Balancing<'a> {
+    fn new(rows: &'a Rows<'a>) -> Balancing<'a> {
         let partitions = rows.before.len();
         let members = rows.owners.ids.len();
-        let mut evening = Evening {
+        let mut evening = Balancing {
             rows,
             after: Vec::with_capacity(partitions),
             changes: Vec::with_capacity(partitions),

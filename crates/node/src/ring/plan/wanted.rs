@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. The order in which members are listed is forgotten.
 //!
-//! Not here: whether there is a plan for them (`refusal.rs`), the plan itself (`plan.rs`).
+//! Not here: whether there is a plan for them (`refusal.rs`), the plan itself (`plan/`).
 
 use crate::ring::quotas::{bounds, quotas};
 use crate::ring::shares::Rounds;
@@ -35,12 +35,12 @@ pub struct WantedMembers {
     pub members: Vec<WantedMember>,
     /// Copies of a record. With fewer members than this there are as many copies as members.
     pub replication_factor: u8,
-    /// Members whose copies cannot be read any more.
+    /// Members with copies that cannot be read any more.
     pub lost: Vec<MemberId>,
 }
 
 impl WantedMembers {
-    /// The members of `topology`, whose numbers are `ids` in the order of its list.
+    /// The members of `topology`. `ids` are their numbers, in the order of its list.
     ///
     /// # Panics
     /// When there are not as many numbers as members.

@@ -19,7 +19,7 @@
 //! 4. An owner keeps its position until one in front of it is taken away: the first owners of a
 //!    record with fewer copies stay.
 //!
-//! Not here: which positions should move (`plan.rs`), the bytes (`table/codec.rs`), agreement on
+//! Not here: which positions should move (`plan/`), the bytes (`table/codec.rs`), agreement on
 //! the table, the meaning of a moving position for a quorum.
 //! See: docs/format/owners.md, docs/decisions/0024-tables-are-stored.md.
 

@@ -1,4 +1,4 @@
-//! Clusters whose names are numbered, for the tests of the ring and for its figures (`examples/ring_figures.rs`): both
+//! Clusters with numbered names, for the tests of the ring and for its figures (`examples/ring_figures.rs`): both
 //! say something of the same ones.
 
 use super::{Member, Topology};

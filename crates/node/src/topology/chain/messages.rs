@@ -11,7 +11,7 @@
 //! 2. `epoch` of a ballot's message is the epoch that is being chosen: one above the record of every
 //!    member that takes part.
 //!
-//! Not here: bytes on the wire, which members may send which message (`chain.rs`).
+//! Not here: bytes on the wire, which members may send which message (`chain/`).
 
 use crate::limits::{EPOCH_PAGE_BYTES_MAX, EPOCH_PAGE_RECORDS_MAX};
 use crate::ring::table::MemberId;
@@ -29,7 +29,7 @@ pub struct ChainPeer {
 }
 
 /// The order of rival proposals for one epoch. Unique: a proposer promises its own ballot, durably,
-/// before any other member hears it, and takes a higher one after a restart.
+/// before any other member gets it, and takes a higher one after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EpochBallot {
     /// Above every round that the proposer had promised.
@@ -133,7 +133,7 @@ impl ChainMessage {
     }
 }
 
-/// What a member's chain is told.
+/// The events that a member's chain takes.
 #[derive(Clone, Debug)]
 pub enum ChainEvent {
     /// Let the cluster choose this record.

@@ -15,8 +15,8 @@
 //! * A voter notes a promise or an acceptance durably before it answers. It has one number and one
 //!   folder, and a lost folder never comes back under that number, so it never forgets a vote.
 //! * Two ballots are never equal: see [`EpochBallot`].
-//! * A proposer takes the value that was accepted under the highest ballot among a majority of
-//!   promises, and its own only if there is none. Let `v` be chosen under ballot `b`: a majority
+//! * Of a majority of promises, a proposer takes the value that was accepted under the highest
+//!   ballot. It takes its own only if there is none. Let `v` be chosen under ballot `b`: a majority
 //!   accepted it. Every later ballot has a majority of promises, which has a voter in common with
 //!   that one. This voter accepted `v` before it promised, else it would have refused `b`. By
 //!   induction over the ballots above `b`, it tells `v`, and no other value is proposed.
@@ -27,8 +27,8 @@
 //! member are a prefix of one chain.
 //!
 //! Why changes of the voters are safe, of any number at a time. Configurations never overlap. The
-//! voters of `e + 1` vote only once `e` is chosen, and a vote for `e + 2` needs the record of `e +
-//! 1`. Raft's bug with single-server changes (Ongaro, 2015) needs two configurations that are both
+//! voters of `e + 1` vote only once `e` is chosen. A vote for `e + 2` needs the record of `e + 1`.
+//! Raft's bug with single-server changes (Ongaro, 2015) needs two configurations that are both
 //! in use before either is committed. Here the one before is always chosen first.
 //!
 //! Invariants
@@ -111,7 +111,7 @@ pub struct Chain {
     record: Arc<EpochRecord>,
     voters: Vec<ChainPeer>,
     fence: EpochFence,
-    /// The newest epoch whose note is under way; that of `record` when none is.
+    /// The newest epoch with a note under way to the disk; that of `record` when none is.
     newest: Arc<EpochRecord>,
     vote: VoteNote,
     proposal: Option<EpochProposal>,

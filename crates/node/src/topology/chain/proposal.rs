@@ -25,7 +25,7 @@ pub(super) struct EpochProposal {
     pub(super) found: Option<AcceptedRecord>,
     /// The record that is sent. Valid from the stage of acceptances on.
     pub(super) sent: Arc<EpochRecord>,
-    /// The highest round that was heard of.
+    /// The highest round that any answer named.
     pub(super) round: u64,
     pub(super) ballots: u32,
     pub(super) due_us: u64,

@@ -12,7 +12,7 @@
 //! 2. The own promise is durable before the ballot leaves.
 //! 3. A proposal ends when any record of its epoch is chosen, or after `EPOCH_BALLOTS_MAX` ballots.
 //!
-//! Not here: promises and acceptances of this member for others (`chain.rs`).
+//! Not here: promises and acceptances of this member for others (`chain/`).
 
 use super::messages::{AcceptedRecord, ChainEffect, ChainMessage, EpochBallot};
 use super::proposal::{EpochProposal, ProposalStage};

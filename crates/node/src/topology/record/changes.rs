@@ -86,7 +86,7 @@ impl EpochRecord {
         .checked()
     }
 
-    /// The first epoch of a cluster whose founders all know this version. Founders with other
+    /// The first epoch of a cluster, if all its founders know this version. Founders with other
     /// releases make another first epoch, and are refused by their hellos.
     ///
     /// # Panics
@@ -176,9 +176,9 @@ impl EpochRecord {
         if moves.len() > PLAN_MOVES_MAX {
             return Err(WhyNot::TooManyMoves { moves: moves.len() });
         }
-        // Fewer copies count from the first epoch of the plan on: a majority of the old number meets
-        // each majority of the positions that stay, and not each one of a row that lacks a position.
-        // More copies count from the last one on, when all have arrived.
+        // Fewer copies count from the first epoch of the plan on. A majority of the old number meets
+        // each majority of the positions that stay. It does not meet each one of a row that lacks a
+        // position. More copies count from the last epoch on, when all have arrived.
         next.replication_factor = self.replication_factor.min(new.replication_factor);
         next.plan = Some(PlanUnderWay {
             id: next.epoch,

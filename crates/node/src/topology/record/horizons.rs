@@ -7,19 +7,19 @@
 //!               floor              spent                         purge
 //! floor         every version and ballot that is drawn in this epoch is above it
 //! spent         no operation lives that drew a ballot up to it, and its writes are at all owners:
-//!               what was accepted under such a ballot is not finished any more
-//! purge         what is not younger goes
+//!               proposals accepted under such a ballot are not finished any more
+//! purge         deletes, ended values and promises that are not younger are purged
 //! ```
 //!
-//! An epoch raises them when each member has confirmed the one before: no operation, order or hint of
-//! an earlier epoch is left there, and all its copies were compared with all other members within
-//! that epoch. So, of a floor `F(n)`:
+//! An epoch raises them when each member has confirmed the one before. Such a member has no
+//! operation, order or hint of an earlier epoch. It has compared all its copies with all other
+//! members within the confirmed epoch. So, of a floor `F(n)`:
 //!
 //! * in `n` all operations end that drew a version up to it;
 //! * in `n+1` no frame of theirs is taken any more, and all owners get the newest of those cells;
 //! * from `n+2` on all promises show that cell. Ballots that were promised without it are not above
 //!   `F(n+3)`, for that one is drawn when `n+2` is in force everywhere;
-//! * in `n+5` what was accepted up to `F(n+3)` is spent. The cell may go.
+//! * in `n+5` all proposals that were accepted up to `F(n+3)` are spent. The cell may go.
 //!
 //! See: docs/decisions/0026-horizons.md.
 
@@ -43,7 +43,7 @@ impl Horizons {
         self.floors[0]
     }
 
-    /// What was accepted under a ballot up to it is not finished any more.
+    /// A proposal that was accepted under a ballot up to it is not finished any more.
     pub fn spent(&self) -> u64 {
         self.floors[SPENT]
     }

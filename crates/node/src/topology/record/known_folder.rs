@@ -1,4 +1,5 @@
-//! Which process knocks, as a record of an epoch has it: by its folder, else by its address.
+//! Which process asks for admission, as a record of an epoch has it: by its folder, else by its
+//! address.
 //!
 //! ```text
 //! folder was removed                 ─► Removed, for ever, under any address

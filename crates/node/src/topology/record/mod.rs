@@ -19,7 +19,7 @@
 //!    the plan's target.
 //! 5. Equal records have equal bytes.
 //!
-//! Not here: which record may follow which (`succession.rs`), agreeing on one (`chain.rs`).
+//! Not here: which record may follow which (`succession.rs`), agreeing on one (`chain/`).
 //! See: docs/format/epochs.md, docs/decisions/0025-epochs-by-our-own-paxos.md.
 
 mod changes;
@@ -40,7 +40,7 @@ use horizons::Horizons;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The version of a cluster whose records do not name one.
+/// The version of a cluster with records that do not name one.
 pub(super) const FIRST_VERSION: ClusterVersion = ClusterVersion(4);
 
 /// How far a member has come in its life.
@@ -125,7 +125,7 @@ pub enum EpochChange {
     Rekeyed,
     /// A later version is in force: all members run releases that know it.
     Finalized,
-    /// The horizons rose: what no copy can need any more may go.
+    /// The horizons rose: deletes that no copy can need any more may be purged.
     Forgot,
 }
 

@@ -1,7 +1,7 @@
 //! Metrics of the engine behind a front door.
 //!
 //! Invariants
-//! 1. A bound stands beside what it bounds.
+//! 1. Each bound stands beside the number that it bounds.
 //!
 //! Not here: the numbers themselves (`front/gauges.rs`).
 

@@ -9,14 +9,16 @@
 //! 2. Names end in their unit; counters in `_total`, which the encoder appends.
 //!
 //! Not here: a member's metrics of its cluster (`exposition/cluster.rs`), those of a front door
-//! (`exposition/front.rs`), the counters themselves (`metrics.rs`), the route (`admin.rs`).
+//! (`exposition/front.rs`), the counters themselves (`metrics.rs`), the route (`admin/mod.rs`).
 //! See: docs/overload.md.
 
 mod cluster;
 mod front;
 mod page;
 
-use crate::admin::metrics::{CLASSES, LoopCounter, LoopMetrics, OpLabel, RefusalCause, Share};
+use crate::admin::metrics::{
+    CLASSES, CapacityShare, LoopCounter, LoopMetrics, OpLabel, RefusalCause,
+};
 use crate::admin::stages::{REQUESTS_PER_SAMPLE, RequestStage};
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
@@ -32,19 +34,19 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 /// The sources of a scrape.
-pub(crate) struct Numbers {
+pub(crate) struct ScrapeSources {
     pub(crate) phase: Arc<PhaseCell>,
     pub(crate) shared: Arc<OnceLock<Arc<Shared>>>,
 }
 
-impl fmt::Debug for Numbers {
+impl fmt::Debug for ScrapeSources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Numbers")
     }
 }
 
 /// A registry that shows `numbers`.
-pub(crate) fn registry(numbers: Numbers) -> Registry {
+pub(crate) fn registry(numbers: ScrapeSources) -> Registry {
     let mut registry = Registry::with_prefix("dendra");
     registry.register_collector(Box::new(numbers));
     registry
@@ -61,7 +63,7 @@ pub(crate) fn render(registry: &Registry) -> Result<String, fmt::Error> {
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Requests of one class that one gate refused.
-pub(crate) fn refused(shared: &Shared, share: Share, what: RefusalCause) -> u64 {
+pub(crate) fn refused(shared: &Shared, share: CapacityShare, what: RefusalCause) -> u64 {
     sum(shared, |metrics| {
         &metrics.refused[share as usize][what as usize]
     })
@@ -75,11 +77,11 @@ pub(crate) fn standing_us(shared: &Shared) -> u64 {
 }
 
 /// Which of a loop's tallies.
-type Of = fn(&LoopMetrics) -> &LoopCounter;
+type CounterOf = fn(&LoopMetrics) -> &LoopCounter;
 
 const CLASS_NAMES: [&str; CLASSES] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-impl Collector for Numbers {
+impl Collector for ScrapeSources {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut page = MetricsPage(encoder);
         page.0
@@ -133,11 +135,11 @@ fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     });
     page.counters("requests", "Answers by operation and status class.", rows)?;
     let rows = RefusalCause::ALL.into_iter().map(|what| {
-        let value = Share::ALL.map(|share| refused(shared, share, what));
+        let value = CapacityShare::ALL.map(|share| refused(shared, share, what));
         ([("by", what.as_str())], value.into_iter().sum())
     });
     page.counters("refused", "Requests refused, by what refused them.", rows)?;
-    let rows = Share::ALL.into_iter().flat_map(|share| {
+    let rows = CapacityShare::ALL.into_iter().flat_map(|share| {
         RefusalCause::ALL.into_iter().map(move |what| {
             let labels = [("class", share.as_str()), ("by", what.as_str())];
             (labels, refused(shared, share, what))
@@ -148,7 +150,7 @@ fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         "Requests of clients and orders of members refused, by class and by what refused them.",
         rows,
     )?;
-    let rows = Share::ALL.into_iter().map(|share| {
+    let rows = CapacityShare::ALL.into_iter().map(|share| {
         let value = sum(shared, |metrics| &metrics.admitted[share as usize]);
         ([("class", share.as_str())], value)
     });
@@ -218,7 +220,7 @@ fn sockets(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         "Client connections by event loop.",
         rows,
     )?;
-    let counters: [(&str, &str, Of); 11] = [
+    let counters: [(&str, &str, CounterOf); 11] = [
         ("accepted", "Connections accepted.", |m| &m.accepted),
         ("timed_out", "Connections ended by a deadline.", |m| {
             &m.timed_out
@@ -362,7 +364,7 @@ fn door(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     )
 }
 
-/// What the holders of tokens with a quota have used here.
+/// The use of tokens with a quota on this node.
 fn quotas(page: &mut MetricsPage<'_>, rights: &Rights) -> fmt::Result {
     use std::sync::atomic::Ordering::Relaxed;
     let limited = rights.limited();

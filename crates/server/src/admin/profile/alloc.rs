@@ -67,8 +67,8 @@ fn note_watched(bytes: usize) {
     }
 }
 
-// SAFETY: every method passes its arguments on to `below`, whose implementation keeps the contract,
-// and returns its result. `note` neither touches that memory nor unwinds nor allocates (invariant
+// SAFETY: every method passes its arguments on to `below`, which keeps the contract, and returns its
+// result. `note` neither touches that memory nor unwinds nor allocates (invariant
 // 2).
 unsafe impl<A: GlobalAlloc> GlobalAlloc for SampledAlloc<A> {
     #[inline]

@@ -34,7 +34,7 @@ thread_local! {
     static STRIDE: Stride = const { Stride::new() };
 }
 
-/// A mutex whose holders never panic.
+/// A mutex with holders that never panic.
 #[derive(Debug, Default)]
 pub(crate) struct Lock<T>(Mutex<T>);
 

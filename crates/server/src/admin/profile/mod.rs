@@ -53,7 +53,7 @@ use std::time::{Duration, Instant};
 const SAMPLES_PER_SECOND: u32 = 97;
 /// How often the slots of timers are emptied: a thousandth of them fills between two looks.
 const LOOK: Duration = Duration::from_millis(50);
-/// The same for hooks, whose samples come as fast as memory is asked for and locks are waited for.
+/// The same for hooks: their samples come as fast as memory is asked for and locks are waited for.
 const LOOK_HOOKS: Duration = Duration::from_millis(10);
 /// Different stacks of one capture that are counted; the rest is counted as lost.
 const STACKS_MAX: usize = 1 << 16;

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 /// The formats that a request may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
+enum ProfileFormat {
     Folded,
     Svg,
 }
@@ -39,7 +39,7 @@ fn refusal(status: StatusCode, sentence: impl Into<String>) -> Response {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ProfileParameters {
     seconds: u64,
-    format: Format,
+    format: ProfileFormat,
     unit: Unit,
 }
 
@@ -48,7 +48,7 @@ fn parameters(
     query: &HashMap<String, String>,
 ) -> Result<ProfileParameters, String> {
     let units = measure.units();
-    let (mut seconds, mut format, mut unit) = (10, Format::Folded, units[0]);
+    let (mut seconds, mut format, mut unit) = (10, ProfileFormat::Folded, units[0]);
     for (name, value) in query {
         match (name.as_str(), value.as_str()) {
             ("seconds", value) => {
@@ -59,8 +59,8 @@ fn parameters(
                         "seconds is a whole number from 1 to {PROFILE_SECONDS_MAX}."
                     ))?;
             }
-            ("format", "folded") => format = Format::Folded,
-            ("format", "svg") => format = Format::Svg,
+            ("format", "folded") => format = ProfileFormat::Folded,
+            ("format", "svg") => format = ProfileFormat::Svg,
             ("format", _) => return Err("format is folded or svg.".to_owned()),
             ("unit", value) => {
                 let names: Vec<&str> = units.iter().map(|unit| unit.as_str()).collect();
@@ -110,8 +110,8 @@ pub(crate) async fn profile(
                 tracing::warn!(lost, "samples of a profile found no room");
             }
             let kind = match asked.format {
-                Format::Folded => "text/plain; charset=utf-8",
-                Format::Svg => "image/svg+xml",
+                ProfileFormat::Folded => "text/plain; charset=utf-8",
+                ProfileFormat::Svg => "image/svg+xml",
             };
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }
@@ -132,8 +132,8 @@ pub(crate) async fn profile(
 
 fn written(profile: &Profile, measure: Measure, asked: ProfileParameters) -> String {
     match asked.format {
-        Format::Folded => profile.stacks.to_folded(),
-        Format::Svg => {
+        ProfileFormat::Folded => profile.stacks.to_folded(),
+        ProfileFormat::Svg => {
             let title = format!("{} profile of {} s", measure.as_str(), asked.seconds);
             let look = Look {
                 id: "profile",
@@ -168,15 +168,15 @@ mod tests {
         };
         let cpu = |pairs: &[_]| parameters(Measure::Cpu, &query(pairs));
         let alloc = |pairs: &[_]| parameters(Measure::Alloc, &query(pairs));
-        assert_eq!(cpu(&[]), asked(10, Format::Folded, Unit::Samples));
+        assert_eq!(cpu(&[]), asked(10, ProfileFormat::Folded, Unit::Samples));
         assert_eq!(
             cpu(&[("seconds", "60"), ("format", "svg")]),
-            asked(60, Format::Svg, Unit::Samples)
+            asked(60, ProfileFormat::Svg, Unit::Samples)
         );
-        assert_eq!(alloc(&[]), asked(10, Format::Folded, Unit::Bytes));
+        assert_eq!(alloc(&[]), asked(10, ProfileFormat::Folded, Unit::Bytes));
         assert_eq!(
             alloc(&[("unit", "objects")]),
-            asked(10, Format::Folded, Unit::Objects)
+            asked(10, ProfileFormat::Folded, Unit::Objects)
         );
         let refused = alloc(&[("unit", "samples")]);
         assert_eq!(

@@ -34,8 +34,8 @@ const HOOKS: [&str; 7] = [
     "__rust",
 ];
 
-/// Inlined functions, known by their short names alone, whose only work is to call a hook, directly
-/// or through others.
+/// Inlined functions that only call a hook, directly or through others; known by their short names
+/// alone.
 const WAYS: [&str; 11] = [
     "hold",
     "alloc",

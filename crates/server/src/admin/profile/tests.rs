@@ -1,4 +1,4 @@
-//! Profiles of threads whose work is known. One process has one capture at a time, so these take turns.
+//! Profiles of threads with known work. One process has one capture at a time, so these take turns.
 //!
 //! ```text
 //! work      a fixed number of rounds, and a capture that lasts as long: never a fixed time

@@ -3,7 +3,7 @@
 //! ```text
 //!            ┌──────────────── fill ◄──────────────────┐
 //!            ▼                                         │
-//! step: all requests in the buffer ─► Next ─┬─ Read ───┘   flush first: one write per batch
+//! step: all requests in the buffer ► NextWait ┬─ Read ───┘   flush first: one write per batch
 //!                                           ├─ Outcomes    operations wait for their ends, together
 //!                                           ├─ Resume      a read waits for the disk, alone
 //!                                           ├─ Body, Discard, Scan, Pause
@@ -32,11 +32,11 @@ use crate::clients::answers::Answers;
 use crate::clients::body::{self, BodyReader, PendingBody};
 use crate::clients::doorway;
 use crate::clients::finished::Finished;
-use crate::clients::seat::{Due, Seat};
+use crate::clients::seat::{Seat, WakeReason};
 use crate::clients::socket::{End, Expecting, Linger, Socket};
 use crate::clients::status;
 use crate::event_loop::handover::PendingOperation;
-use crate::event_loop::thread::{EventLoop, Guest};
+use crate::event_loop::thread::{ConnectionGuard, EventLoop};
 use crate::limits;
 use crate::peers::{self, Answered, PendingAsk, PendingLink};
 use crate::rights::ShownNames;
@@ -50,8 +50,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// The event that a connection has to wait for before it can go on with its buffer.
-enum Next {
+/// The wait of a connection before it can go on with its buffer.
+enum NextWait {
     /// The rest of a head, or the next one.
     Read,
     /// The ends of the operations in `pending`.
@@ -60,7 +60,7 @@ enum Next {
     Flush,
     /// Room in the loop's batch for a value of so many bytes, until a moment in microseconds.
     LogRoom(usize, u64),
-    /// The engine: a newcomer is delayed by this many microseconds.
+    /// The engine: a new request is delayed by this many microseconds.
     Pause(u64),
     /// The rest of a body that will be stored.
     Body(Box<PendingBody>),
@@ -102,7 +102,7 @@ pub(crate) struct Connection {
     /// The answer formed last ends the connection.
     is_closing: bool,
     linger: Linger,
-    /// The newcomer in front has had its delay.
+    /// The request in front has had its delay.
     has_paused: bool,
     /// The names that its client's certificate gives it.
     names: ShownNames,
@@ -110,30 +110,31 @@ pub(crate) struct Connection {
     page: Option<&'static PageLines>,
     /// The quota has let the request in front in.
     is_admitted: bool,
-    /// The table of tokens is to be replaced: what the audit log says when it is, or is not.
+    /// The line for the audit log once the table of tokens is replaced, or is not; `None` unless
+    /// such a request is under way.
     token_change: Option<Box<AuditEvent>>,
     /// The write in front stands in line for the log or the engine, or has stood there, until then.
     in_line_until_us: Option<u64>,
 }
 
 /// Starts the task of one connection of a loop, to its end or to that of the link that it becomes.
-pub(crate) fn spawn(guest: Guest, seat: Rc<Seat>, source: IpAddr, stream: TcpStream) {
+pub(crate) fn spawn(guard: ConnectionGuard, seat: Rc<Seat>, source: IpAddr, stream: TcpStream) {
     tokio::task::spawn_local(async move {
-        let lane = Rc::clone(&guest.lane);
+        let lane = Rc::clone(&guard.lane);
         let stream = match &lane.shared.tls {
             None => ByteStream::Clear(stream),
             Some(tls) => match Box::pin(doorway::enter(&lane, &seat, source, tls, stream)).await {
                 Ok(stream) => stream,
-                Err(Some(stream)) => return lane.close(stream, guest),
+                Err(Some(stream)) => return lane.close(stream, guard),
                 Err(None) => return,
             },
         };
         match serve(Rc::clone(&lane), seat, source, stream).await {
             // Boxed: it is as large as all of a client's, and a client's should not reserve room for it.
             Ok((link, stream, rest)) => {
-                Box::pin(peers::serve(lane, link, stream, rest, guest)).await;
+                Box::pin(peers::serve(lane, link, stream, rest, guard)).await;
             }
-            Err(stream) => lane.close(stream, guest),
+            Err(stream) => lane.close(stream, guard),
         }
     });
 }
@@ -184,36 +185,36 @@ impl Connection {
         loop {
             let next = self.step();
             let done = match next {
-                Next::Read => self.read_on().await,
-                Next::Outcomes => self.wait().await,
-                Next::Flush => {
+                NextWait::Read => self.read_on().await,
+                NextWait::Outcomes => self.wait().await,
+                NextWait::Flush => {
                     let done = self.socket.flush().await;
                     // The next request did not take this long.
                     self.lane.refresh();
                     done
                 }
-                Next::Pause(us) => self.pause(us).await,
-                Next::Turn => {
+                NextWait::Pause(us) => self.pause(us).await,
+                NextWait::Turn => {
                     let _held = self.socket.hold_input();
                     tokio::task::yield_now().await;
                     self.lane.refresh();
                     Box::pin(self.socket.stand(Expecting::Body)).await
                 }
-                Next::LogRoom(bytes, until_us) => self.line_up(bytes, until_us).await,
+                NextWait::LogRoom(bytes, until_us) => self.line_up(bytes, until_us).await,
                 // The rare ways are boxed: an idle connection should not reserve room for them.
-                Next::Body(body) => Box::pin(self.receive(*body)).await,
-                Next::Discard(body) => Box::pin(body::discard(&mut self.socket, *body)).await,
-                Next::Resume(read) => Box::pin(self.resume(*read)).await,
-                Next::Scan(scan) => Box::pin(self.stream(*scan)).await,
-                Next::PeerAsk(ask) => Box::pin(self.answer_peer(*ask)).await,
-                Next::Link(link) => match self.socket.flush().await {
+                NextWait::Body(body) => Box::pin(self.receive(*body)).await,
+                NextWait::Discard(body) => Box::pin(body::discard(&mut self.socket, *body)).await,
+                NextWait::Resume(read) => Box::pin(self.resume(*read)).await,
+                NextWait::Scan(scan) => Box::pin(self.stream(*scan)).await,
+                NextWait::PeerAsk(ask) => Box::pin(self.answer_peer(*ask)).await,
+                NextWait::Link(link) => match self.socket.flush().await {
                     Ok(()) => {
                         self.link = Some(link);
                         Err(End::Done)
                     }
                     Err(end) => Err(end),
                 },
-                Next::Close => match self.socket.flush().await {
+                NextWait::Close => match self.socket.flush().await {
                     Ok(()) => Err(End::Done),
                     Err(end) => Err(end),
                 },
@@ -225,7 +226,7 @@ impl Connection {
     }
 
     /// Answers everything in the buffer that can be answered now.
-    fn step(&mut self) -> Next {
+    fn step(&mut self) -> NextWait {
         let flush_bytes = match self.lane.is_crowded() {
             false => limits::ANSWER_BYTES_FLUSH,
             true => limits::UNCOUNTED_BYTES_MAX,
@@ -235,13 +236,13 @@ impl Connection {
             if !self.pending.is_empty()
                 && (self.is_closing || self.pending.len() >= limits::PIPELINED_WRITES_MAX)
             {
-                return Next::Outcomes;
+                return NextWait::Outcomes;
             }
             if self.is_closing {
-                return Next::Close;
+                return NextWait::Close;
             }
             if self.socket.out_len() >= flush_bytes {
-                return Next::Flush;
+                return NextWait::Flush;
             }
             self.socket.prepare_out();
             // The buffer is taken out while its head is looked at, so that everything else of the
@@ -259,7 +260,7 @@ impl Connection {
                 return next;
             }
             if taken >= limits::REQUESTS_A_TURN && self.lane.delay.is_crowded(self.lane.now_us()) {
-                return Next::Turn;
+                return NextWait::Turn;
             }
         }
     }
@@ -357,8 +358,8 @@ impl Connection {
         seat.next_round();
         // It waits alone.
         self.note_token_change(last_status);
-        // The log failed: what comes next would hear the same.
-        self.is_closing |= waited == Err(Due::Poisoned);
+        // The log failed: the next request would get the same answer.
+        self.is_closing |= waited == Err(WakeReason::Poisoned);
         Ok(())
     }
 

@@ -1,23 +1,23 @@
 //! One request at the front of the buffer, and its answer when nothing has to wait.
 //!
 //! ```text
-//! bytes ─► parse_head ─► route ─┬─ GET, HEAD  ─► backend ─► answer, pending, or Next::Resume
-//!                               ├─ PUT        ─► body here? ─► backend, or Next::Body
+//! bytes ─► parse_head ─► route ─┬─ GET, HEAD  ─► backend ─► answer, pending, or NextWait::Resume
+//!                               ├─ PUT        ─► body here? ─► backend, or NextWait::Body
 //!                               ├─ DELETE     ─► backend
-//!                               ├─ scan       ─► Next::Scan
+//!                               ├─ scan       ─► NextWait::Scan
 //!                               └─ status     ─► answer
 //! ```
 //!
 //! Invariants
-//! 1. A request is consumed exactly once: when it is answered, begun, or handed on in `Next`.
+//! 1. A request is consumed exactly once: when it is answered, begun, or handed on in `NextWait`.
 //! 2. A refused write changed nothing, and is refused before its body is read.
 //! 3. No allocation between the parsed head and the formed answer of a read that need not wait.
 //!
 //! Not here: reading and writing the socket (`socket.rs`), bodies that are not whole (`body.rs`).
 //! See: docs/api.md, crate `wire`.
 
-use super::{Connection, Next, PendingScan};
-use crate::admin::metrics::{OpLabel, RefusalCause, Share};
+use super::{Connection, NextWait, PendingScan};
+use crate::admin::metrics::{CapacityShare, OpLabel, RefusalCause};
 use crate::admin::stages::{RequestStage, Watch};
 use crate::audit::{self, AuditEvent, AuditKind, Port};
 use crate::clients::answers::{self, Answers};
@@ -32,7 +32,7 @@ use crate::peers;
 use crate::rights::{LoginProof, Rights};
 use bytes::Bytes;
 use dendra_base::Key;
-use dendra_node::{Class, Entry};
+use dendra_node::{Admission, Class};
 use dendra_wire::hosts::Sender;
 use dendra_wire::http::response::{self, Style};
 use dendra_wire::http::{Body, Head, Limits, Parsed, parse_head};
@@ -45,23 +45,24 @@ use std::rc::Rc;
 /// `/v0/entity` and `/v0/entities`: requests of clients of the data, not of members or probes.
 const DATA_PATHS: &[u8] = b"/v0/entit";
 
-/// How much of the buffer is done with, and the event to wait for.
-type Step = (usize, Option<Next>);
+/// The result for the request in front: how much of the buffer is done with, and the wait before the
+/// next one.
+type FrontStep = (usize, Option<NextWait>);
 
 impl Connection {
     /// Handles the request at the front of `input`.
-    pub(super) fn handle_front(&mut self, input: &[u8]) -> Step {
+    pub(super) fn handle_front(&mut self, input: &[u8]) -> FrontStep {
         let waits = self.has_waiting();
         if input.is_empty() {
             return match waits {
                 true => self.those_in_front(),
-                false => (0, Some(Next::Read)),
+                false => (0, Some(NextWait::Read)),
             };
         }
         let watch = self.lane.watch();
         match parse_head(input, &Limits::USUAL) {
             Parsed::Incomplete if waits => self.those_in_front(),
-            Parsed::Incomplete => (0, Some(Next::Read)),
+            Parsed::Incomplete => (0, Some(NextWait::Read)),
             Parsed::Bad(_) if waits => self.those_in_front(),
             Parsed::Bad(refusal) => {
                 self.refuse_and_close(&refusal);
@@ -71,7 +72,7 @@ impl Connection {
         }
     }
 
-    fn handle_head(&mut self, head: &Head<'_>, rest: &[u8], mut watch: Watch) -> Step {
+    fn handle_head(&mut self, head: &Head<'_>, rest: &[u8], watch: Watch) -> FrontStep {
         let lane = Rc::clone(&self.lane);
         let sender = Sender::from(head);
         let hosts = &lane.shared.hosts;
@@ -79,7 +80,6 @@ impl Connection {
         self.page = None;
         match checked.and_then(|()| hosts.judge_page(&sender)) {
             Ok(page) => self.page = page,
-            Err(_) if self.has_waiting() => return self.those_in_front(),
             Err(refusal) => return self.refuse(head, &refusal),
         }
         if head.is_preflight && self.page.is_some() && head.body == Body::None {
@@ -127,9 +127,6 @@ impl Connection {
         }
         let is_of_data = matches!(routed, Ok(Route::Entity(_) | Route::Entities(_)));
         if is_of_data && lane.shared.import.is_under_way() {
-            if self.has_waiting() {
-                return self.those_in_front();
-            }
             let reason = "a restore is under way, and a part of the records is not here yet: \
                           repeat its command to end it, or start with an empty folder";
             return self.refuse(head, &Refusal::not_serving(reason, limits::RETRY_AFTER_S));
@@ -138,37 +135,62 @@ impl Connection {
             let reason = "the log failed and the node stops: send it again in a moment";
             return self.refuse(head, &Refusal::not_serving(reason, limits::RETRY_AFTER_S));
         }
-        let style = self.style(head);
-        let stages = &lane.metrics().stages;
         match routed {
-            Ok(Route::Entity(entity)) => {
-                let terms = self.backend.terms(&lane, style, &entity);
-                watch.lap(stages, op_of_entity(entity.op), RequestStage::Parse);
-                if let Err(refusal) = self.backend.check(&entity, &terms) {
-                    return match self.has_waiting() {
-                        true => self.those_in_front(),
-                        false => self.refuse(head, &refusal),
-                    };
-                }
-                match entity.op {
-                    EntityOp::Get | EntityOp::Head => {
-                        let room = &mut Vec::new();
-                        match self.begin(&entity, terms, stored_key, SentValue::None, room, watch) {
-                            Ok(next) => {
-                                self.end_if(style);
-                                (head.consumed, next)
-                            }
-                            Err(what) => self.turn_away(head, what),
-                        }
+            Ok(Route::Entity(entity)) => self.handle_entity(head, rest, &entity, stored_key, watch),
+            Ok(route) => self.handle_other(head, rest, route, watch),
+            Err(refusal) => self.refuse(head, &refusal),
+        }
+    }
+
+    /// A request about one key.
+    fn handle_entity(
+        &mut self,
+        head: &Head<'_>,
+        rest: &[u8],
+        entity: &Entity,
+        stored_key: &[u8],
+        mut watch: Watch,
+    ) -> FrontStep {
+        let lane = Rc::clone(&self.lane);
+        let style = self.style(head);
+        let terms = self.backend.terms(&lane, style, entity);
+        let stages = &lane.metrics().stages;
+        watch.lap(stages, op_of_entity(entity.op), RequestStage::Parse);
+        if let Err(refusal) = self.backend.check(entity, &terms) {
+            return self.refuse(head, &refusal);
+        }
+        match entity.op {
+            EntityOp::Get | EntityOp::Head => {
+                let room = &mut Vec::new();
+                match self.begin(entity, terms, stored_key, SentValue::None, room, watch) {
+                    Ok(next) => {
+                        self.end_if(style);
+                        (head.consumed, next)
                     }
-                    EntityOp::Put => self.put(head, rest, &entity, terms, stored_key, watch),
-                    EntityOp::Delete => self.delete(head, &entity, terms, stored_key, watch),
+                    Err(cause) => self.turn_away(head, cause),
                 }
             }
-            Ok(Route::Entities(mut scan)) => {
+            EntityOp::Put => self.put(head, rest, entity, terms, stored_key, watch),
+            EntityOp::Delete => self.delete(head, entity, terms, stored_key, watch),
+        }
+    }
+
+    /// A request about many keys or none: a scan, a probe, a peer.
+    fn handle_other(
+        &mut self,
+        head: &Head<'_>,
+        rest: &[u8],
+        route: Route,
+        mut watch: Watch,
+    ) -> FrontStep {
+        let lane = Rc::clone(&self.lane);
+        let style = self.style(head);
+        match route {
+            Route::Entity(_) | Route::Tokens(_) => unreachable!("`handle_head` has handled it"),
+            Route::Entities(mut scan) => {
                 scan.spare_reserved();
                 self.end_if(style);
-                watch.lap(stages, OpLabel::Scan, RequestStage::Parse);
+                watch.lap(&lane.metrics().stages, OpLabel::Scan, RequestStage::Parse);
                 let scan = PendingScan {
                     style,
                     began_ns: lane.now_ns(),
@@ -176,23 +198,22 @@ impl Connection {
                     query: *scan,
                     watch,
                 };
-                (head.consumed, Some(Next::Scan(Box::new(scan))))
+                (head.consumed, Some(NextWait::Scan(Box::new(scan))))
             }
-            Ok(Route::Tokens(_)) => unreachable!("it is an entity since the lines above"),
-            Ok(Route::Status) => {
+            Route::Status => {
                 self.answer_status(style);
                 self.end_if(style);
                 (head.consumed, None)
             }
-            Ok(Route::Peer) => {
-                let refusal = match peers::accept_link(&lane, &mut self.socket, head) {
-                    Ok(link) => return (head.consumed, Some(Next::Link(Box::new(link)))),
-                    Err(refusal) => refusal.closing(),
-                };
-                self.note_stranger("GET /v0/peer", &refusal);
-                self.refuse(head, &refusal)
-            }
-            Ok(Route::PeerHello) => match peers::greet(&lane, &mut self.socket, head, style) {
+            Route::Peer => match peers::accept_link(&lane, &mut self.socket, head) {
+                Ok(link) => (head.consumed, Some(NextWait::Link(Box::new(link)))),
+                Err(refusal) => {
+                    let refusal = refusal.closing();
+                    self.note_stranger("GET /v0/peer", &refusal);
+                    self.refuse(head, &refusal)
+                }
+            },
+            Route::PeerHello => match peers::answer_hello(&lane, &mut self.socket, head, style) {
                 Ok(()) => {
                     self.end_if(style);
                     (head.consumed, None)
@@ -202,26 +223,25 @@ impl Connection {
                     self.refuse(head, &refusal)
                 }
             },
-            Ok(Route::PeerAsk) => match peers::hear(&lane, &mut self.socket, head, rest, style) {
+            Route::PeerAsk => match peers::read_ask(&lane, &mut self.socket, head, rest, style) {
                 Ok((taken, ask)) => {
                     self.socket.mark_as_peer();
-                    let next = Next::PeerAsk(Box::new(ask));
+                    let next = NextWait::PeerAsk(Box::new(ask));
                     (head.consumed + taken, Some(next))
                 }
                 Err(refusal) => self.refuse(head, &refusal),
             },
-            Err(refusal) => self.refuse(head, &refusal),
         }
     }
 
-    /// May the client do that, as far as the table of tokens and its quota go? Else the answer.
+    /// Checks the client's token and quota. `None` = they allow the request.
     fn show_proof(
         &mut self,
         rights: &Rights,
         head: &Head<'_>,
         route: Option<&Route>,
         stored_key: &[u8],
-    ) -> Option<Step> {
+    ) -> Option<FrontStep> {
         let proof = LoginProof::of(head.authorization, self.names.at(self.lane.wall_ms()));
         let source = self.socket.source();
         let used = match rights.judge(proof, route, stored_key) {
@@ -242,7 +262,7 @@ impl Connection {
         {
             let body_bytes = match head.body {
                 Body::Length(bytes) => bytes,
-                // What comes in pieces counts when it has come.
+                // A chunked body counts when it has come.
                 Body::None | Body::Chunked => 0,
             };
             let stores = matches!(route, Some(Route::Entity(it)) if it.op == EntityOp::Put);
@@ -282,8 +302,8 @@ impl Connection {
         }
     }
 
-    /// Tells a browser what a page of this origin may send.
-    fn answer_preflight(&mut self, head: &Head<'_>) -> Step {
+    /// Tells a browser which requests a page of this origin may send.
+    fn answer_preflight(&mut self, head: &Head<'_>) -> FrontStep {
         if self.has_waiting() {
             return self.those_in_front();
         }
@@ -305,8 +325,12 @@ impl Connection {
         }
     }
 
-    /// Forms a refusal and sees to the body that may follow its head. Requires: nothing pending.
-    fn refuse(&mut self, head: &Head<'_>, refusal: &Refusal) -> Step {
+    /// Forms a refusal and sees to the body that may follow its head. While operations in front wait,
+    /// nothing happens: the request is looked at again behind them.
+    fn refuse(&mut self, head: &Head<'_>, refusal: &Refusal) -> FrontStep {
+        if self.has_waiting() {
+            return self.those_in_front();
+        }
         // A client that waits for `100 Continue` may or may not send its body after a refusal. The
         // server cannot tell, so the connection ends.
         let skips = match head.body {
@@ -330,7 +354,7 @@ impl Connection {
         self.note_token_change(status);
         self.end_if(style);
         let next = match skips {
-            Some(Some(body)) if !self.is_closing => Some(Next::Discard(Box::new(body))),
+            Some(Some(body)) if !self.is_closing => Some(NextWait::Discard(Box::new(body))),
             Some(Some(_)) => {
                 self.linger = Linger::Body;
                 None
@@ -340,21 +364,21 @@ impl Connection {
         (head.consumed, next)
     }
 
-    /// Nothing was consumed; those in front go first.
-    fn those_in_front(&self) -> Step {
-        (0, Some(Next::Outcomes))
+    /// Consumes nothing: the operations in front end first, then the request is looked at again.
+    fn those_in_front(&self) -> FrontStep {
+        (0, Some(NextWait::Outcomes))
     }
 
     /// As `refuse`, for a refusal by a gate or a queue.
-    fn turn_away(&mut self, head: &Head<'_>, what: RefusalCause) -> Step {
+    fn turn_away(&mut self, head: &Head<'_>, cause: RefusalCause) -> FrontStep {
         if self.has_waiting() {
             // When those in front are done there may be room.
             return self.those_in_front();
         }
-        if let Some(share) = Share::of(op_of(head)) {
-            self.lane.metrics().refuse(share, what);
+        if let Some(share) = CapacityShare::of(op_of(head)) {
+            self.lane.metrics().refuse(share, cause);
         }
-        self.refuse(head, &status::refused(what))
+        self.refuse(head, &status::refused(cause))
     }
 
     fn answer_status(&mut self, style: Style) {
@@ -383,9 +407,9 @@ impl Connection {
         terms: Terms,
         stored_key: &[u8],
         watch: Watch,
-    ) -> Step {
+    ) -> FrontStep {
         match self.backend.admit(&self.lane, Class::Write) {
-            Entry::Refused { refusal } => {
+            Admission::Refused { refusal } => {
                 // A body that did not come whole waits for its room when it has come.
                 let len = match head.body {
                     Body::Length(length) if length <= rest.len() as u64 => length as usize,
@@ -393,8 +417,8 @@ impl Connection {
                 };
                 return self.line_up_or_turn_away(head, refusal.into(), len, entity);
             }
-            Entry::Delayed { us } if !self.has_paused => return self.after_pause(us),
-            Entry::Delayed { .. } | Entry::Granted => {}
+            Admission::Delayed { us } if !self.has_paused => return self.after_pause(us),
+            Admission::Delayed { .. } | Admission::Granted => {}
         }
         let whole = match head.body {
             Body::None => Some(0),
@@ -405,10 +429,7 @@ impl Connection {
             if is_tokens(stored_key)
                 && let Err(refusal) = self.check_tokens(&rest[..value_len])
             {
-                return match self.has_waiting() {
-                    true => self.those_in_front(),
-                    false => self.refuse(head, &refusal),
-                };
+                return self.refuse(head, &refusal);
             }
             let value = SentValue::Unread(&rest[..value_len]);
             let room = &mut Vec::new();
@@ -417,7 +438,7 @@ impl Connection {
                     self.end_if(terms.style);
                     (head.consumed + value_len, next)
                 }
-                Err(what) => self.line_up_or_turn_away(head, what, value_len, entity),
+                Err(cause) => self.line_up_or_turn_away(head, cause, value_len, entity),
             };
         }
         if self.has_waiting() {
@@ -428,9 +449,8 @@ impl Connection {
         }
         let reader = match head.body {
             Body::Length(length) => {
-                // At most `value_bytes_max`: the route has checked. Its room is taken when it
-                // comes, but where a
-                // whole gate of others waits, it is not worth sending.
+                // At most `value_bytes_max`: the route has checked. Its room is taken when it comes.
+                // But it is not worth sending where as many bytes as the gate lets in wait already.
                 let bytes = length as usize;
                 let lane = &self.lane;
                 let share = self.backend.value_share(lane);
@@ -451,7 +471,7 @@ impl Connection {
             expects_continue: head.expects_continue(),
             watch,
         };
-        (head.consumed, Some(Next::Body(Box::new(body))))
+        (head.consumed, Some(NextWait::Body(Box::new(body))))
     }
 
     fn delete(
@@ -461,13 +481,13 @@ impl Connection {
         terms: Terms,
         stored_key: &[u8],
         watch: Watch,
-    ) -> Step {
+    ) -> FrontStep {
         match self.backend.admit(&self.lane, Class::Delete) {
-            Entry::Refused { refusal } => {
+            Admission::Refused { refusal } => {
                 return self.line_up_or_turn_away(head, refusal.into(), 0, entity);
             }
-            Entry::Delayed { us } if !self.has_paused => return self.after_pause(us),
-            Entry::Delayed { .. } | Entry::Granted => {}
+            Admission::Delayed { us } if !self.has_paused => return self.after_pause(us),
+            Admission::Delayed { .. } | Admission::Granted => {}
         }
         let room = &mut Vec::new();
         match self.begin(entity, terms, stored_key, SentValue::None, room, watch) {
@@ -475,39 +495,39 @@ impl Connection {
                 self.end_if(terms.style);
                 (head.consumed, next)
             }
-            Err(what) => self.line_up_or_turn_away(head, what, 0, entity),
+            Err(cause) => self.line_up_or_turn_away(head, cause, 0, entity),
         }
     }
 
     /// A write that finds the log's queue full, or the engine behind, waits in line until its
-    /// deadline; everything else
-    /// that is full refuses.
+    /// deadline. Any other full queue or gate refuses it at once.
     fn line_up_or_turn_away(
         &mut self,
         head: &Head<'_>,
-        what: RefusalCause,
+        cause: RefusalCause,
         value_len: usize,
         entity: &Entity,
-    ) -> Step {
+    ) -> FrontStep {
         let now_us = self.lane.now_us();
         let timeout_us = u64::from(entity.timeout_ms) * 1_000;
-        let is_worth_waiting = matches!(what, RefusalCause::LogQueue | RefusalCause::Engine);
+        let is_worth_waiting = matches!(cause, RefusalCause::LogQueue | RefusalCause::Engine);
         let until_us = self.in_line_until_us.unwrap_or(now_us + timeout_us);
         if !is_worth_waiting || self.has_waiting() || until_us <= now_us {
-            return self.turn_away(head, what);
+            return self.turn_away(head, cause);
         }
         self.in_line_until_us = Some(until_us);
-        (0, Some(Next::LogRoom(value_len, until_us)))
+        (0, Some(NextWait::LogRoom(value_len, until_us)))
     }
 
-    fn after_pause(&self, us: u64) -> Step {
+    fn after_pause(&self, us: u64) -> FrontStep {
         match self.has_waiting() {
             true => self.those_in_front(),
-            false => (0, Some(Next::Pause(us))),
+            false => (0, Some(NextWait::Pause(us))),
         }
     }
 
-    /// Begins an operation: its answer is formed, or it waits, or it is to be waited for at once.
+    /// Begins an operation. Its answer is formed (`None`), it waits with others (`None`), or it has to
+    /// be waited for at once.
     fn begin(
         &mut self,
         entity: &Entity,
@@ -516,7 +536,7 @@ impl Connection {
         value: SentValue<'_>,
         room: &mut Vec<Room>,
         mut watch: Watch,
-    ) -> Result<Option<Next>, RefusalCause> {
+    ) -> Result<Option<NextWait>, RefusalCause> {
         let Connection {
             lane,
             seat,
@@ -569,7 +589,7 @@ impl Connection {
                 return Ok(None);
             }
             Begun::Blocks(held) => {
-                return Ok(Some(Next::Resume(Box::new(pending(held, watch)))));
+                return Ok(Some(NextWait::Resume(Box::new(pending(held, watch)))));
             }
         };
         watch.lap(&lane.metrics().stages, op, RequestStage::Form);
@@ -623,9 +643,9 @@ impl Connection {
             self.end_if(terms.style);
             return Ok(());
         }
-        if let Err(what) = self.begin_value(entity, terms, &key, value, watch).await? {
-            self.lane.metrics().refuse(Share::Writes, what);
-            let refusal = status::refused(what);
+        if let Err(cause) = self.begin_value(entity, terms, &key, value, watch).await? {
+            self.lane.metrics().refuse(CapacityShare::Writes, cause);
+            let refusal = status::refused(cause);
             let status = status::write_refusal(self.socket.out(), terms.style, &refusal);
             self.lane.finish(OpLabel::Put, status);
             self.note_token_change(status);
@@ -634,8 +654,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Begins the write of a value that came: waits for the log rather than to have it sent once
-    /// more.
+    /// Begins the write of a value that came whole. If the log's queue is full it waits: otherwise the
+    /// client would have to send the value once more.
     async fn begin_value(
         &mut self,
         mut entity: Entity,
@@ -652,15 +672,15 @@ impl Connection {
         loop {
             let value = SentValue::Whole(&bytes);
             let begun = self.begin(&entity, terms, key.as_stored(), value, &mut room, watch);
-            let Err(what) = begun else {
+            let Err(cause) = begun else {
                 return Ok(Ok(()));
             };
-            if what != RefusalCause::LogQueue {
-                return Ok(Err(what));
+            if cause != RefusalCause::LogQueue {
+                return Ok(Err(cause));
             }
             let lane = Rc::clone(&self.lane);
             if !lane.wait_for_log(&self.seat, bytes.len(), until_us).await {
-                return Ok(Err(what));
+                return Ok(Err(cause));
             }
             lane.refresh();
             if self.socket.is_client_gone() {
@@ -674,7 +694,7 @@ impl Connection {
         }
     }
 
-    /// A table that no node could read, or that this one could not keep to, is not stored.
+    /// Refuses a table of tokens that no node could read, or that this one could not apply.
     fn check_tokens(&self, bytes: &[u8]) -> Result<(), Refusal> {
         if bytes.len() > TOKENS_BYTES_MAX {
             return Err(Refusal::value_too_large(TOKENS_BYTES_MAX as u64));

@@ -16,13 +16,13 @@
 //!    come in another order: one waits at most `RESTORE_ORDER_TIMEOUT` for those in front of it.
 //! 4. A record is written once, into a table. Its page waits for room at most
 //!    `RESTORE_PAGE_TIMEOUT`.
-//! 5. While one is under way no request of a client is begun here: an older record that comes later
+//! 5. While one is under way no request of a client is begun here. An older record that comes later
 //!    would undo a delete, and a key that is not here yet would be told as missing.
 //! 6. Questions of peers are answered from the tables, under way or not. Behind `settle` they hold
-//!    everything up to the noted position, also after a crash: so a member that has finished may ask
-//!    one that has only settled. The note has no mark for it: it is the position that says so.
+//!    everything up to the noted position, also after a crash. So a member that has finished may ask
+//!    one that has only settled. The position in the note tells it.
 //!
-//! Not here: HTTP and owners (`admin/restore.rs`), the bytes of a page (crate `wire`).
+//! Not here: HTTP and owners (`admin/backup.rs`), the bytes of a page (crate `wire`).
 //! See: docs/format/backup.md, docs/format/notes.md.
 
 use crate::limits::{
@@ -139,7 +139,7 @@ pub(crate) struct KeptPage<'a> {
     pub(crate) records: &'a [(&'a [u8], CellRef<'a>)],
 }
 
-/// The last restore, and what is not durable of it.
+/// The last restore, and the part of it that is not durable yet.
 #[derive(Default)]
 struct ImportDesk {
     noted: Option<RestoreState>,
@@ -148,7 +148,7 @@ struct ImportDesk {
     taken: Vec<u8>,
     /// Everything up to this key is in whole tables: at least the noted position.
     stored: Vec<u8>,
-    /// What this process took, and how much of it is in whole tables.
+    /// The records that this process took, and how many of them are in whole tables.
     taken_size: ImportSize,
     stored_size: ImportSize,
     /// When something that is durable was last noted.
@@ -156,7 +156,7 @@ struct ImportDesk {
 }
 
 impl ImportDesk {
-    /// The table that was open is lost: what it held is taken again.
+    /// The table that was open is lost: its records are taken again.
     fn fall_back(&mut self, engine: &Engine) {
         engine.abandon_ingest(&mut self.open);
         self.taken.clone_from(&self.stored);
@@ -189,7 +189,8 @@ pub(crate) struct RestoreProgress {
 /// State that the restores of one node share.
 pub(crate) struct Import {
     desk: Mutex<ImportDesk>,
-    /// As noted, for those who may not wait for the desk; `None` unless one is under way.
+    /// The progress as noted, for threads that may not wait for the desk; `None` unless a restore
+    /// is under way.
     shown: Mutex<Option<RestoreProgress>>,
     /// `taken` has changed, or which restore is under way.
     moved: Condvar,
@@ -199,8 +200,8 @@ pub(crate) struct Import {
     is_under_way: AtomicBool,
 }
 
-/// How a batch gets to the log: the node's own way.
-pub(crate) struct Road<'a> {
+/// The way of a batch to the log, the same as that of clients' writes.
+pub(crate) struct CommitPath<'a> {
     pub(crate) engine: &'a Engine,
     /// Wakes the log thread.
     pub(crate) ring: &'a dyn Fn(),
@@ -276,7 +277,7 @@ impl Import {
     /// called before anything is written.
     pub(crate) fn begin(
         &self,
-        road: &Road<'_>,
+        road: &CommitPath<'_>,
         id: u128,
         hlc: u64,
         raise: impl FnOnce() -> Result<(), String>,
@@ -311,9 +312,13 @@ impl Import {
         Ok(next)
     }
 
-    /// Takes the records of a page; what was taken already is not taken again. It is durable when
+    /// Takes the records of a page, apart from those that were taken already. They are durable when
     /// the note says so.
-    pub(crate) fn page(&self, road: &Road<'_>, page: &KeptPage<'_>) -> Result<(), NotImported> {
+    pub(crate) fn page(
+        &self,
+        road: &CommitPath<'_>,
+        page: &KeptPage<'_>,
+    ) -> Result<(), NotImported> {
         let deadline = Instant::now() + RESTORE_ORDER_TIMEOUT;
         let mut desk = self.desk_held();
         loop {
@@ -356,7 +361,7 @@ impl Import {
 
     fn add(
         &self,
-        road: &Road<'_>,
+        road: &CommitPath<'_>,
         desk: &mut ImportDesk,
         page: &KeptPage<'_>,
     ) -> Result<(), NotImported> {
@@ -387,7 +392,7 @@ impl Import {
 
     fn note_stored(
         &self,
-        road: &Road<'_>,
+        road: &CommitPath<'_>,
         desk: &mut ImportDesk,
         pages: u64,
     ) -> Result<(), NotImported> {
@@ -404,7 +409,7 @@ impl Import {
     /// peers. Clients are still refused. A second time, and behind `finish`, nothing happens.
     pub(crate) fn settle(
         &self,
-        road: &Road<'_>,
+        road: &CommitPath<'_>,
         id: u128,
         position: &[u8],
     ) -> Result<RestoreState, NotImported> {
@@ -413,7 +418,7 @@ impl Import {
 
     fn settle_held(
         &self,
-        road: &Road<'_>,
+        road: &CommitPath<'_>,
         desk: &mut ImportDesk,
         id: u128,
         position: &[u8],
@@ -438,11 +443,11 @@ impl Import {
         Ok(next)
     }
 
-    /// Lets clients in. What is not settled is settled before: releases that know no `settle` send
-    /// the end alone.
+    /// Lets clients in, and settles before if that was not asked for: releases that know no `settle`
+    /// send the end alone.
     pub(crate) fn finish(
         &self,
-        road: &Road<'_>,
+        road: &CommitPath<'_>,
         id: u128,
         position: &[u8],
     ) -> Result<RestoreState, NotImported> {
@@ -460,8 +465,9 @@ impl Import {
         Ok(next)
     }
 
-    /// Waits for an engine that has to catch up, as writes of clients do. What was taken stays.
-    fn wait_for_room(&self, road: &Road<'_>) -> Result<(), NotImported> {
+    /// Waits for an engine that has to catch up, as writes of clients do. Records that were taken
+    /// stay.
+    fn wait_for_room(&self, road: &CommitPath<'_>) -> Result<(), NotImported> {
         let deadline = Instant::now() + RESTORE_PAGE_TIMEOUT;
         let mut outcomes = self.outcomes.lock().expect("no holder panics");
         // Pages come faster than flushes: the engine's reserve has to be seen in time.
@@ -484,7 +490,7 @@ impl Import {
     /// one writer.
     fn note(
         &self,
-        road: &Road<'_>,
+        road: &CommitPath<'_>,
         desk: &mut ImportDesk,
         next: RestoreState,
     ) -> Result<(), NotImported> {
@@ -510,7 +516,7 @@ impl Import {
     }
 
     /// Hands a batch to the log, and waits until it is durable.
-    fn commit(&self, road: &Road<'_>, batch: &mut Batch) -> Result<(), NotImported> {
+    fn commit(&self, road: &CommitPath<'_>, batch: &mut Batch) -> Result<(), NotImported> {
         let deadline = Instant::now() + RESTORE_PAGE_TIMEOUT;
         let mut outcomes = self.outcomes.lock().expect("no holder panics");
         *outcomes = Outcomes {
@@ -564,7 +570,7 @@ impl Import {
 }
 
 /// Makes durable what was taken.
-fn store(road: &Road<'_>, desk: &mut ImportDesk) -> Result<(), NotImported> {
+fn store(road: &CommitPath<'_>, desk: &mut ImportDesk) -> Result<(), NotImported> {
     road.engine.finish_ingest(&mut desk.open).map_err(failed)?;
     desk.stored.clone_from(&desk.taken);
     desk.stored_size = desk.taken_size;

@@ -16,7 +16,7 @@ fn engine(vfs: &MemVfs) -> Engine {
 }
 
 /// Commits on the caller's thread, as the log thread does on its own.
-fn with_road<R>(engine: &Engine, import: &Import, then: impl FnOnce(&Road<'_>) -> R) -> R {
+fn with_road<R>(engine: &Engine, import: &Import, then: impl FnOnce(&CommitPath<'_>) -> R) -> R {
     std::thread::scope(|threads| {
         let ring = || {
             threads.spawn(|| {
@@ -28,7 +28,7 @@ fn with_road<R>(engine: &Engine, import: &Import, then: impl FnOnce(&Road<'_>) -
                 }
             });
         };
-        then(&Road {
+        then(&CommitPath {
             engine,
             ring: &ring,
             is_poisoned: &|| false,
@@ -219,7 +219,7 @@ fn a_page_waits_for_the_one_in_front_of_it() {
                     asks.send(()).expect("it is listened to");
                     false
                 };
-                let road = Road {
+                let road = CommitPath {
                     is_poisoned: &is_poisoned,
                     ..*road
                 };
@@ -243,7 +243,7 @@ fn a_page_that_waits_ends_when_the_log_fails() {
     let import = Import::open(&store).expect("nothing is there");
     with_road(&store, &import, |road| {
         import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
-        let road = Road {
+        let road = CommitPath {
             is_poisoned: &|| true,
             ..*road
         };

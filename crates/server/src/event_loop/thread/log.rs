@@ -220,7 +220,8 @@ impl EventLoop {
         self.call_first_in_log_line();
     }
 
-    /// Are flushes or compactions so far behind that no write is taken? Then this loop hears when they are not.
+    /// Are flushes or compactions so far behind that no write is taken? Then this loop is told when
+    /// they have caught up.
     fn is_engine_behind(&self) -> bool {
         let is_behind = || self.pressure.get().stop.is_some_and(Stop::is_behind);
         if !is_behind() {

@@ -12,7 +12,7 @@
 //! Invariants
 //! 1. Nothing here waits for a disk or a lock that is held across one.
 //! 2. A write that was pushed has a ticket until its outcome came, even when its connection is
-//!    gone. A ticket whose round is over is dropped in silence.
+//!    gone. A result for a round that is over is dropped in silence.
 //! 3. All writes of one turn of the loop are one submission.
 //! 4. Requests waiting and bytes held are counted here and never exceed this loop's share.
 //!
@@ -24,13 +24,13 @@ mod log;
 
 use crate::admin::metrics::{LoopMetrics, OpLabel, RefusalCause};
 use crate::admin::profile;
-use crate::admin::stages::{Draw, Watch};
+use crate::admin::stages::{SampleDraw, Watch};
 use crate::clients::room::{RoomPermit, Rooms};
-use crate::clients::seat::{Due, LocalBell, Seat};
+use crate::clients::seat::{LocalBell, Seat, WakeReason};
 use crate::clients::unproven::Unproven;
-use crate::disk::work::{Job, PoolAnswer, Work};
+use crate::disk::work::{PoolAnswer, StoreJob, StoreWork};
 use crate::disk::{orders, wal_thread};
-use crate::event_loop::clock::{self, Tick};
+use crate::event_loop::clock::{self, ClockReading};
 use crate::event_loop::delay::{self, Delay};
 use crate::event_loop::giving_way::{self, GivingWay};
 use crate::event_loop::mailbox::LoopEvent;
@@ -43,7 +43,7 @@ use dendra_base::Key;
 use dendra_base::peer::Readiness;
 use dendra_engine::{Batch, Guard, Pressure, WriteOutcome};
 use dendra_node::step::{Event, Now, StoreTicket};
-use dendra_node::{Class, Entry, Gate, Layout, LocalGate, MemberIndex, Topology};
+use dendra_node::{Admission, Class, Gate, Layout, LocalGate, MemberIndex, Topology};
 use dendra_wire::KeyBuf;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -75,19 +75,35 @@ pub(crate) enum Target {
     Cover(u64),
 }
 
+impl Target {
+    /// The next place of the seat, in its round now.
+    fn of(seat: &Rc<Seat>) -> Target {
+        Target::Seat {
+            seat: Rc::clone(seat),
+            round: seat.round(),
+            place: seat.next_place(),
+        }
+    }
+}
+
 /// One event loop, seen from its own thread.
 pub(crate) struct EventLoop {
     pub(crate) shared: Arc<Shared>,
     index: usize,
-    floors: &'static Floors,
-    tick: Cell<Tick>,
-    draw: Draw,
+    hooks: &'static LoopHooks,
+    tick: Cell<ClockReading>,
+    draw: SampleDraw,
+    /// Of all connections of the loop.
     seats: RefCell<Slab<Rc<Seat>>>,
+    /// Of all results that other threads owe to the loop.
     tickets: RefCell<Slab<Ticket>>,
+    /// The writes of this turn, until they are submitted together.
     batch: RefCell<Batch>,
     batch_bytes_max: usize,
     commit_due: LocalBell,
+    /// Scratch space for the outcomes of a commit that this loop makes itself.
     done: RefCell<Vec<(u64, WriteOutcome)>>,
+    /// The same, by loop.
     groups: RefCell<Vec<Vec<LoopEvent>>>,
     pressure: Cell<Pressure>,
     requests: Rc<LocalGate<Arc<Gate>>>,
@@ -110,7 +126,7 @@ pub(crate) struct EventLoop {
     spare_outputs: RefCell<Vec<Vec<u8>>>,
     /// The node of this loop, in a cluster of more than one.
     agent: Option<Rc<Agent>>,
-    /// A clock ceiling whose note found no room in the log's queue.
+    /// A clock ceiling that is still to be noted: the log's queue had no room for it.
     uncovered: Cell<Option<u64>>,
     /// The settings that decide about requests.
     routes: Cell<dendra_wire::RequestRules>,
@@ -118,14 +134,14 @@ pub(crate) struct EventLoop {
     pub(crate) key: RefCell<KeyBuf>,
     is_draining: Cell<bool>,
     is_poisoned: Cell<bool>,
-    /// Connections whose TLS handshake is under way.
+    /// Connections in the middle of their TLS handshake.
     pub(crate) handshakes: Unproven,
     /// How long requests wait for this loop.
     pub(crate) delay: Rc<Delay>,
     /// Reads that come behind those of other connections.
     pub(crate) giving_way: Rc<GivingWay>,
     /// Sockets that are to be closed; each is a connection of the gate until then.
-    ended_sockets: RefCell<Vec<(ByteStream, Guest)>>,
+    ended_sockets: RefCell<Vec<(ByteStream, ConnectionGuard)>>,
     close_due: LocalBell,
     /// Rung when the loop should end.
     ended: LocalBell,
@@ -153,10 +169,10 @@ impl WaitingOrder {
     }
 }
 
-/// The work of the floors above an event loop on it. It calls them, and names none of them.
-pub(crate) struct Floors {
+/// Functions of the modules above an event loop. The loop calls them, and imports none of them.
+pub(crate) struct LoopHooks {
     /// Starts the task of one connection.
-    pub(crate) serve: fn(Guest, Rc<Seat>, IpAddr, TcpStream),
+    pub(crate) serve: fn(ConnectionGuard, Rc<Seat>, IpAddr, TcpStream),
     /// Starts the turns of the loop's agent.
     pub(crate) turns: fn(&Rc<EventLoop>, Rc<Agent>),
     /// Starts the link to a member.
@@ -167,11 +183,11 @@ pub(crate) struct Floors {
     pub(crate) begin: fn(&Rc<EventLoop>),
 }
 
-/// Starts the event loop `index` of `shared`, under `floors`.
+/// Starts the event loop `index` of `shared`, under `hooks`.
 pub(crate) fn spawn(
     shared: &Arc<Shared>,
     index: usize,
-    floors: &'static Floors,
+    hooks: &'static LoopHooks,
 ) -> std::io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     std::thread::Builder::new()
@@ -182,9 +198,7 @@ pub(crate) fn spawn(
                 .enable_all()
                 .build_local(tokio::runtime::LocalOptions::default());
             match runtime {
-                Ok(runtime) => {
-                    runtime.block_on(run(Rc::new(EventLoop::new(shared, index, floors))))
-                }
+                Ok(runtime) => runtime.block_on(run(Rc::new(EventLoop::new(shared, index, hooks)))),
                 Err(error) => {
                     tracing::error!(%error, "an event loop could not start");
                     wal_thread::poison(&shared, "an event loop could not start");
@@ -203,9 +217,9 @@ async fn run(lane: Rc<EventLoop>) {
     tokio::task::spawn_local(giving_way::porter(Rc::clone(&lane.giving_way)));
     if let Some(agent) = lane.agent() {
         for member in agent.others() {
-            (lane.floors.link)(&lane, &agent, member);
+            (lane.hooks.link)(&lane, &agent, member);
         }
-        (lane.floors.turns)(&lane, agent);
+        (lane.hooks.turns)(&lane, agent);
     }
     lane.ended.rung().await;
     // They hold the loop that holds them.
@@ -227,10 +241,10 @@ async fn pump(lane: Rc<EventLoop>) {
         }
         // A few at a time: others have a turn in between.
         for (n, stream) in newcomers.drain(..).enumerate() {
-            if n > 0 && n % limits::WELCOMES_A_TURN == 0 {
+            if n > 0 && n % limits::CONNECTIONS_A_TURN == 0 {
                 tokio::task::yield_now().await;
             }
-            lane.welcome(stream);
+            lane.take_connection(stream);
         }
     }
 }
@@ -281,13 +295,13 @@ async fn sweep(lane: Rc<EventLoop>) {
             seat.check_deadline(now_us);
         }
         if let Some(agent) = &lane.agent {
-            (lane.floors.sweep)(&lane, agent);
+            (lane.hooks.sweep)(&lane, agent);
         }
     }
 }
 
 impl EventLoop {
-    fn new(shared: Arc<Shared>, index: usize, floors: &'static Floors) -> EventLoop {
+    fn new(shared: Arc<Shared>, index: usize, hooks: &'static LoopHooks) -> EventLoop {
         let loops = shared.lanes.len();
         let settings = &shared.settings;
         let options = settings.engine_options();
@@ -297,9 +311,9 @@ impl EventLoop {
         let giving_way = Rc::default();
         EventLoop {
             index,
-            floors,
+            hooks,
             tick: Cell::new(clock::tick()),
-            draw: Draw::new(index),
+            draw: SampleDraw::new(index),
             seats: RefCell::default(),
             tickets: RefCell::default(),
             batch: RefCell::default(),
@@ -411,7 +425,7 @@ impl EventLoop {
 
     fn handle_event(self: &Rc<EventLoop>, event: LoopEvent) {
         match event {
-            LoopEvent::Connection(stream) => self.welcome(stream),
+            LoopEvent::Connection(stream) => self.take_connection(stream),
             LoopEvent::Written { token, outcome } => {
                 self.take_outcome(wal_thread::token_slot(token), outcome);
             }
@@ -423,13 +437,13 @@ impl EventLoop {
             LoopEvent::Lost(spans) => Agent::lose(self.agent.as_deref(), spans),
             LoopEvent::Drain => {
                 self.is_draining.set(true);
-                self.tell_all(Due::Drain);
+                self.tell_all(WakeReason::Drain);
             }
             LoopEvent::Adopt(layout) => self.adopt(&layout),
-            LoopEvent::Begin => (self.floors.begin)(self),
+            LoopEvent::Begin => (self.hooks.begin)(self),
             LoopEvent::Poisoned => {
                 self.is_poisoned.set(true);
-                self.tell_all(Due::Poisoned);
+                self.tell_all(WakeReason::Poisoned);
             }
             LoopEvent::Stop => {
                 self.ended.ring();
@@ -442,7 +456,7 @@ impl EventLoop {
         let Some(agent) = self.agent() else { return };
         self.routes.set(routes(layout, self.routes.get()));
         for member in agent.adopt(layout) {
-            (self.floors.link)(self, &agent, member);
+            (self.hooks.link)(self, &agent, member);
         }
     }
 
@@ -451,13 +465,13 @@ impl EventLoop {
         self.routes.get()
     }
 
-    fn tell_all(&self, due: Due) {
+    fn tell_all(&self, due: WakeReason) {
         for (_, seat) in self.seats.borrow().iter() {
             seat.tell(due);
         }
     }
 
-    fn welcome(self: &Rc<EventLoop>, stream: std::net::TcpStream) {
+    fn take_connection(self: &Rc<EventLoop>, stream: std::net::TcpStream) {
         self.metrics().accepted.add(1);
         // A socket that is gone already has no address; it is found out at the first read.
         let source = stream.peer_addr().map_or(NO_SOURCE, |addr| addr.ip());
@@ -466,25 +480,25 @@ impl EventLoop {
                 let seat = Rc::new(Seat::default());
                 let number = self.seats.borrow_mut().insert(Rc::clone(&seat));
                 let lane = Rc::clone(self);
-                (self.floors.serve)(Guest { lane, number }, seat, source, stream);
+                (self.hooks.serve)(ConnectionGuard { lane, number }, seat, source, stream);
             }
-            Ok(_) => self.farewell(),
+            Ok(_) => self.note_ended(),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be watched and is dropped");
-                self.farewell();
+                self.note_ended();
             }
         }
     }
 
     /// Closes the socket of a connection that has ended: later, when others wait.
-    pub(crate) fn close(&self, stream: ByteStream, guest: Guest) {
+    pub(crate) fn close(&self, stream: ByteStream, guard: ConnectionGuard) {
         if !self.ended_sockets.borrow().is_empty() || self.delay.is_crowded(self.now_us()) {
-            self.ended_sockets.borrow_mut().push((stream, guest));
+            self.ended_sockets.borrow_mut().push((stream, guard));
             self.close_due.ring();
         }
     }
 
-    fn farewell(&self) {
+    fn note_ended(&self) {
         self.handle().connections.fetch_sub(1, Ordering::SeqCst);
         if self.shared.listener_waits.swap(false, Ordering::SeqCst) {
             self.shared.room.notify_waiters();
@@ -494,7 +508,7 @@ impl EventLoop {
     // Gates.
 
     /// The effect of the engine's pressure on a new request of `class`.
-    pub(crate) fn admit(&self, class: Class) -> Entry {
+    pub(crate) fn admit(&self, class: Class) -> Admission {
         dendra_node::admit(self.pressure.get(), class)
     }
 
@@ -577,17 +591,12 @@ impl EventLoop {
         seat: &Rc<Seat>,
         deadline_us: u64,
         watch: Watch,
-        work: Work,
-    ) -> Result<u32, (RefusalCause, Work)> {
+        work: StoreWork,
+    ) -> Result<u32, (RefusalCause, StoreWork)> {
         let Some(permit) = self.hold_request() else {
             return Err((RefusalCause::Requests, work));
         };
-        let target = Target::Seat {
-            seat: Rc::clone(seat),
-            round: seat.round(),
-            place: seat.next_place(),
-        };
-        let slot = self.ticket(target, permit);
+        let slot = self.ticket(Target::of(seat), permit);
         self.queue(slot, deadline_us, watch, work)?;
         seat.expect();
         Ok(slot)
@@ -613,12 +622,7 @@ impl EventLoop {
         work: FrontWork,
     ) -> Result<u32, RefusalCause> {
         let permit = self.hold_request().ok_or(RefusalCause::Requests)?;
-        let target = Target::Seat {
-            seat: Rc::clone(seat),
-            round: seat.round(),
-            place: seat.next_place(),
-        };
-        let slot = self.ticket(target, permit);
+        let slot = self.ticket(Target::of(seat), permit);
         let offered = desk.offer(FrontJob {
             lane: self.index,
             slot,
@@ -642,12 +646,12 @@ impl EventLoop {
         is_out
     }
 
-    /// Gives an order of the node to the store pool; `target` hears the answer.
+    /// Gives an order of the node to the store pool; `target` gets the answer.
     pub(crate) fn offer_order(
         &self,
         target: Target,
         deadline_us: u64,
-        work: Work,
+        work: StoreWork,
     ) -> Result<(), RefusalCause> {
         let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(RefusalCause::Requests)?;
         let slot = self.ticket(target, permit);
@@ -660,9 +664,9 @@ impl EventLoop {
         slot: u32,
         deadline_us: u64,
         watch: Watch,
-        work: Work,
-    ) -> Result<(), (RefusalCause, Work)> {
-        let job = Job {
+        work: StoreWork,
+    ) -> Result<(), (RefusalCause, StoreWork)> {
+        let job = StoreJob {
             lane: self.index,
             slot,
             deadline_us,
@@ -737,16 +741,16 @@ impl EventLoop {
     }
 }
 
-/// A connection as its loop counts it: its seat is cleared however the task ends.
-pub(crate) struct Guest {
+/// Counts a connection at its loop while it lives. Its seat is cleared however the task ends.
+pub(crate) struct ConnectionGuard {
     pub(crate) lane: Rc<EventLoop>,
     number: usize,
 }
 
-impl Drop for Guest {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let seat = self.lane.seats.borrow_mut().remove(self.number);
         seat.next_round();
-        self.lane.farewell();
+        self.lane.note_ended();
     }
 }

@@ -1,4 +1,4 @@
-//! The steward of one process: what is told to it, and how its effects are carried out.
+//! The steward of one process: its events, and how its effects are carried out.
 //!
 //! ```text
 //! frames, links, loops, orders, time ─► events ─► step ─► effects, in their order
@@ -38,7 +38,7 @@ use std::sync::Arc;
 pub(super) const LOOK_US: u64 = 100_000;
 /// Between two tries to write a note.
 const NOTE_AGAIN_US: u64 = 250_000;
-/// CutLinks from a removed member are closed after this.
+/// Links from a removed member are closed after this.
 const CLOSE_US: u64 = 3_000_000;
 /// Loops learn an epoch within this of each other.
 const ADOPT_US: u64 = 5_000;
@@ -377,7 +377,7 @@ impl World<'_> {
         self.links_changed();
     }
 
-    /// CutLinks from and to a member that was removed are closed.
+    /// Links from and to a member that was removed are closed.
     pub(in crate::world) fn close_links(&mut self, member: usize, gone: MemberId) {
         let Some(home) = self.home(member) else {
             return;

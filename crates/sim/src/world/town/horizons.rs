@@ -1,4 +1,4 @@
-//! Horizons of a process: what its loops confirm, what its store purges, and strays.
+//! Horizons of a process: the confirmations of its loops, the purges of its store, and strays.
 //!
 //! Invariants
 //! 1. A store purges up to a horizon only behind the fence of its epoch.

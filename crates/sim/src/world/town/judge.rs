@@ -1,9 +1,9 @@
-//! What must hold of epochs, and of copies while positions move.
+//! The rules for epochs, and for copies while positions move.
 //!
 //! ```text
 //! an epoch is durable somewhere     it follows the one before, and is the same everywhere
 //! a position settles                its new owner has loaded for this very move; of each record, so
-//!                                   many owners hold what was acknowledged that any majority meets one
+//!                                   many owners hold what was acknowledged that any majority knowledge one
 //! a write is acknowledged           as many positions as it says hold it, by its coordinator's epoch
 //! the end                           a process that was removed has ended, and its folder stays so
 //! ```
@@ -12,7 +12,7 @@
 //! 1. Stores are looked at directly, past every protocol. A lost disk, and one that cannot be read
 //!    now, may have held anything.
 //!
-//! Not here: what clients see (`check/`).
+//! Not here: the answers to clients (`check/`).
 
 use super::super::names::key_name;
 use super::super::state::World;
@@ -127,7 +127,8 @@ impl World<'_> {
         version.hlc <= self.newest().horizons().purge()
     }
 
-    /// Does a machine hold this version of a key, or a newer one? What cannot be known counts.
+    /// Does a machine hold this version of a key, or a newer one? If that cannot be known, it
+    /// counts.
     fn holds(&self, machine: usize, key: usize, version: Version) -> bool {
         let it = &self.members[machine];
         if it.is_lost {

@@ -1,4 +1,4 @@
-//! A cluster whose members change: machines that come and go, and the steward of each process.
+//! A cluster with members that change: machines that come and go, and the steward of each process.
 //!
 //! ```text
 //! mod.rs       who is which machine; members, links and layouts of each process
@@ -9,9 +9,9 @@
 //! judge.rs     what must hold of epochs, and of copies while positions move
 //! ```
 //!
-//! A machine is a folder and whatever process runs on it; its number is a place in `World::members`
-//! and never used again. A member has a number of the chain. The places of members differ from one
-//! process to another, as they do in the real world.
+//! A machine is a folder and the process on it, if there is one. Its number is a place in
+//! `World::members` and never used again. A member has a number of the chain. The places of members
+//! differ from one process to another, as they do in the real world.
 //!
 //! Invariants
 //! 1. Steward messages, epochs and enrolments travel as frames of the real wire.
@@ -90,7 +90,7 @@ impl World<'_> {
         }
     }
 
-    /// At which place a process has a machine whose link it accepted.
+    /// At which place a process has a machine that has an accepted link to it.
     pub(super) fn place_of(&self, member: usize, other: usize) -> Option<MemberIndex> {
         match &self.town {
             None => Some(MemberIndex(other as u8)),
@@ -168,7 +168,7 @@ impl World<'_> {
             layout: Arc::clone(layout),
         };
         self.give(member, lane, layout_event);
-        // CutLinks to members that the loop did not know.
+        // Links to members that the loop did not know.
         let linked: Vec<MemberIndex> = layout
             .members()
             .filter(|place| before.id_of(*place) != layout.id_of(*place))

@@ -1,4 +1,4 @@
-//! The operator of a changing cluster: deeds of the plan, and what is done until the cluster is at
+//! The operator of a changing cluster: deeds of the plan, and the steps that bring the cluster to
 //! rest when the weather is calm.
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //! 1. The disk of a member is lost only while no plan runs and each other member has its copies.
 //! 2. Every order gets one answer in its time, unless its member ends.
 //!
-//! Not here: which deeds (`changes.rs`), what orders mean (crate `node`, `steward/`).
+//! Not here: which deeds (`changes.rs`), the meaning of orders (crate `node`, `steward/`).
 
 use super::super::state::{Happening, World};
 use crate::changes::OperatorDeed;
@@ -43,7 +43,7 @@ const REST_US: u64 = 240_000_000;
 const CUTS: usize = 1 << 32;
 
 /// Was a deed done?
-enum Done {
+enum DeedResult {
     Yes,
     /// Not now.
     Later,
@@ -73,10 +73,10 @@ impl World<'_> {
         self.trace
             .line(at_us, || format!("DEED {number} {:?}", planned.deed));
         match self.try_deed(planned.deed, planned.draw, number) {
-            Done::Later => self
+            DeedResult::Later => self
                 .schedule
                 .after(DEED_AGAIN_US, Happening::Deed { number }),
-            Done::Yes | Done::Never => {}
+            DeedResult::Yes | DeedResult::Never => {}
         }
     }
 
@@ -84,7 +84,7 @@ impl World<'_> {
         Arc::clone(self.town.as_ref().expect("members change").record())
     }
 
-    fn try_deed(&mut self, deed: OperatorDeed, draw: u64, number: usize) -> Done {
+    fn try_deed(&mut self, deed: OperatorDeed, draw: u64, number: usize) -> DeedResult {
         let mut prng = Prng::new(draw);
         let prng = &mut prng;
         let record = self.record();
@@ -94,7 +94,7 @@ impl World<'_> {
         let is_busy = record.plan().is_some() || self.has_joiner();
         let wish = PlanWish::default();
         let order = match deed {
-            OperatorDeed::Cancel if record.plan().is_none() => return Done::Later,
+            OperatorDeed::Cancel if record.plan().is_none() => return DeedResult::Later,
             OperatorDeed::Cancel => ClusterOrder::Cancel,
             OperatorDeed::Throttle => ClusterOrder::Throttle {
                 bytes_per_second: [20, 4_000, 1 << 20][prng.below(3) as usize],
@@ -103,21 +103,21 @@ impl World<'_> {
             OperatorDeed::Away => {
                 let down_us = 3_000_000 + prng.below(20_000_000);
                 self.crash(one, Crash::Killed, down_us);
-                return Done::Yes;
+                return DeedResult::Yes;
             }
             OperatorDeed::Rekey => ClusterOrder::Rekey,
             OperatorDeed::Readdress => {
                 let to = format!("http://x{number}-{}:1", prng.below(1_000));
                 ClusterOrder::Readdress { from: url, to }
             }
-            _ if is_busy => return Done::Later,
+            _ if is_busy => return DeedResult::Later,
             OperatorDeed::Join => {
                 self.add_machine(None);
-                return Done::Yes;
+                return DeedResult::Yes;
             }
             OperatorDeed::Wipe => return self.wipe(one, &record),
             OperatorDeed::Supersede => return self.supersede(one, &record, number, prng),
-            OperatorDeed::Leave if members.len() <= 2 => return Done::Never,
+            OperatorDeed::Leave if members.len() <= 2 => return DeedResult::Never,
             OperatorDeed::Leave => ClusterOrder::Plan(PlanWish {
                 remove: vec![url],
                 ..wish
@@ -130,7 +130,7 @@ impl World<'_> {
                 let now = record.replication_factor();
                 let copies = if prng.chance(1, 2) { now + 1 } else { now - 1 };
                 if copies == 0 || usize::from(copies) > members.len() {
-                    return Done::Never;
+                    return DeedResult::Never;
                 }
                 ClusterOrder::Plan(PlanWish {
                     replication_factor: Some(copies),
@@ -140,9 +140,9 @@ impl World<'_> {
         };
         match self.someone(prng) {
             Some(at) => self.place_order(at, order),
-            None => return Done::Later,
+            None => return DeedResult::Later,
         }
-        Done::Yes
+        DeedResult::Yes
     }
 
     pub(super) fn url_of(&self, machine: usize) -> String {
@@ -186,12 +186,12 @@ impl World<'_> {
         all_run && is_enrolled && copies >= 3 && record.voters().len() >= 3
     }
 
-    fn wipe(&mut self, one: usize, record: &EpochRecord) -> Done {
+    fn wipe(&mut self, one: usize, record: &EpochRecord) -> DeedResult {
         if record.replication_factor() < 3 {
-            return Done::Never;
+            return DeedResult::Never;
         }
         if !self.may_lose(record) {
-            return Done::Later;
+            return DeedResult::Later;
         }
         self.crash(one, Crash::PowerLoss, 0);
         self.members[one].is_lost = true;
@@ -200,7 +200,7 @@ impl World<'_> {
             town.machines[one].is_superseded = true;
         }
         self.add_machine(Some(one));
-        Done::Yes
+        DeedResult::Yes
     }
 
     fn supersede(
@@ -209,12 +209,12 @@ impl World<'_> {
         record: &EpochRecord,
         number: usize,
         prng: &mut Prng,
-    ) -> Done {
+    ) -> DeedResult {
         if record.replication_factor() < 3 {
-            return Done::Never;
+            return DeedResult::Never;
         }
         if !self.may_lose(record) {
-            return Done::Later;
+            return DeedResult::Later;
         }
         let away_us = 4_000_000 + prng.below(12_000_000);
         if prng.chance(1, 2) {
@@ -232,7 +232,7 @@ impl World<'_> {
             town.machines[one].is_superseded = true;
         }
         self.add_machine(Some(one));
-        Done::Yes
+        DeedResult::Yes
     }
 
     /// Is the number of a fault that of a member's isolation?
@@ -240,17 +240,17 @@ impl World<'_> {
         number >= CUTS
     }
 
-    fn end_author(&mut self, prng: &mut Prng) -> Done {
+    fn end_author(&mut self, prng: &mut Prng) -> DeedResult {
         let record = self.record();
         let Some(plan) = record.plan() else {
-            return Done::Later;
+            return DeedResult::Later;
         };
         let town = self.town.as_ref().expect("members change");
         if let Some(author) = town.machine_of(plan.author) {
             let down_us = 4_000_000 + prng.below(10_000_000);
             self.crash(author, Crash::Killed, down_us);
         }
-        Done::Yes
+        DeedResult::Yes
     }
 
     fn place_order(&mut self, at: usize, order: ClusterOrder) {
@@ -301,7 +301,7 @@ impl World<'_> {
         }
     }
 
-    /// The weather is calm: who is away comes back, and the operator looks after what waits.
+    /// The weather is calm: members that are away come back, and the operator ends all that waits.
     pub(in crate::world) fn calm_town(&mut self) {
         let now_us = self.now_us();
         let Some(town) = &mut self.town else {
@@ -361,7 +361,7 @@ impl World<'_> {
         }
     }
 
-    /// A replacement whose plan was cancelled was removed, and another one begins.
+    /// A replacement was removed because its plan was cancelled: another one begins.
     fn replace_wiped(&mut self, record: &EpochRecord) {
         let town = self.town.as_ref().expect("members change");
         let is_member = |at: usize| {

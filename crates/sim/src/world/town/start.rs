@@ -1,11 +1,11 @@
-//! A process of a changing cluster starts: on the folder of a member, or on an empty one, on which
-//! it asks members until the newest epoch names it.
+//! A process of a changing cluster starts. It starts on the folder of a member, or on an empty one:
+//! then it asks members until the newest epoch names it.
 //!
 //! Invariants
 //! 1. A folder that the newest epoch it knows does not name never starts again.
 //! 2. The first epoch of a folder is durable before its own record.
 //!
-//! Not here: what surrounds the steward later (`home.rs`), whether a joiner may come in (crate
+//! Not here: the steward's later life (`home.rs`), whether a joiner may come in (crate
 //! `node`, `steward/`).
 //! See: crates/server/src/disk/notes.rs, crates/server/src/peers/join.rs.
 
@@ -18,7 +18,7 @@ use crate::store::{Disk, Fate, Store, StoreWrite};
 use bytes::Bytes;
 use dendra_base::{ClusterVersions, Key, Space};
 use dendra_node::Member as Listed;
-use dendra_node::membership::identity::{Home, OWN_KEY, Own, VOTE_KEY, epoch_key};
+use dendra_node::membership::identity::{FolderMembership, OWN_KEY, OwnNote, VOTE_KEY, epoch_key};
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::Event;
 use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest};
@@ -75,7 +75,7 @@ impl World<'_> {
         let (first, node) = (Arc::clone(&town.first), node_of(member));
         let url = town.machines[member].url.clone();
         let own = match read(store, OWN_KEY)? {
-            Some(bytes) => Own::decode(&bytes).ok_or(NoStart::Later)?,
+            Some(bytes) => OwnNote::decode(&bytes).ok_or(NoStart::Later)?,
             None => found(store, &first, node, &url, wall_ms)?,
         };
         let records = epochs(store, 0, usize::MAX).ok_or(NoStart::Later)?;
@@ -108,7 +108,7 @@ impl World<'_> {
         });
         let steward = steward.map_err(|bad| NoStart::Ended(bad.to_string()))?;
         let record = Arc::clone(steward.record());
-        // The note may have reached the disk although the process did not hear of it.
+        // The note may have reached the disk although the process was not told.
         self.check_epoch(member, &record);
         Ok(steward)
     }
@@ -291,8 +291,8 @@ impl World<'_> {
         }
     }
 
-    /// The operator tries again, unless the member that was to be replaced is back or gone, or the
-    /// plan that took the joiner in was cancelled before it heard of that.
+    /// The operator tries again, unless the member that was to be replaced is back or gone. Nor
+    /// does it if the plan that took the joiner in was cancelled before the joiner knew of it.
     fn joiner_is_refused(&mut self, joiner: usize) {
         let is_isolated = self.cuts.iter().any(|(cut, _)| World::is_isolation(*cut));
         let Some(town) = &mut self.town else {
@@ -347,11 +347,11 @@ impl World<'_> {
     }
 }
 
-fn own(node: u128, url: &str, record: &EpochRecord, boot: u64) -> Own {
-    Own {
+fn own(node: u128, url: &str, record: &EpochRecord, boot: u64) -> OwnNote {
+    OwnNote {
         node,
         boot,
-        home: Home {
+        home: FolderMembership {
             cluster: record.name().to_owned(),
             url: url.to_owned(),
             fence: record.epoch(),
@@ -367,7 +367,7 @@ fn found(
     node: u128,
     url: &str,
     wall_ms: u64,
-) -> Result<Own, NoStart> {
+) -> Result<OwnNote, NoStart> {
     let own = own(node, url, first, 0);
     let hlc = store.hlc_floor() + 1;
     let epoch = note(&epoch_key(first.epoch()), &first.encode(), hlc, 0);

@@ -14,7 +14,7 @@
 //! Not here: when a write joins and leaves (`coordinator/queue.rs`).
 //! See: docs/protocol.md.
 
-use crate::limits::TURN_US_MAX;
+use crate::limits::QUEUE_STILL_US_MAX;
 use crate::places::Places;
 use crate::purpose::OpId;
 use bytes::Bytes;
@@ -23,24 +23,24 @@ use std::collections::{HashMap, VecDeque};
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
-    queues: HashMap<Bytes, TurnQueue>,
+pub(crate) struct WriteQueues {
+    queues: HashMap<Bytes, KeyQueue>,
     /// How many writes have joined a queue: their numbers tell which came before a ballot.
     came: u64,
-    /// Writes whose outcome was told in this step, until the node has judged those behind them.
-    pub(crate) passed: VecDeque<Passed>,
+    /// Writes that got their outcome in this step, until the node has judged those behind them.
+    pub(crate) passed: VecDeque<PassedWrite>,
 }
 
 #[derive(Debug)]
-struct TurnQueue {
+struct KeyQueue {
     waiting: VecDeque<WaitingOp>,
     /// When a write of the queue last became the one ahead.
     moved_us: u64,
 }
 
-/// Where a conditional write stands among those of its key and loop.
+/// The standing of a conditional write among those of its key and loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TurnStanding {
+pub(crate) enum QueueStanding {
     /// It has not joined the queue.
     New,
     /// In the queue, behind another one.
@@ -59,9 +59,9 @@ pub(crate) struct WaitingOp {
     pub(crate) came: u64,
 }
 
-/// A write that was ahead, and whose outcome was told.
+/// A write that was ahead, behind its outcome: the next one of its key goes ahead.
 #[derive(Debug)]
-pub(crate) struct Passed {
+pub(crate) struct PassedWrite {
     pub(crate) key: Bytes,
     pub(crate) precedent: Option<Precedent>,
 }
@@ -80,13 +80,13 @@ pub(crate) struct Precedent {
     pub(crate) good: Places,
 }
 
-impl Turns {
+impl WriteQueues {
     /// How many writes have joined a queue so far.
     pub(crate) fn came(&self) -> u64 {
         self.came
     }
 
-    /// Takes an operation's turn, or a place in the queue; is it ahead?
+    /// Puts an operation ahead of its key's queue, or into the queue; is it ahead?
     pub(crate) fn join(&mut self, key: &Bytes, op: OpId, now_us: u64) -> bool {
         let came = self.came;
         self.came += 1;
@@ -94,7 +94,7 @@ impl Turns {
             queue.waiting.push_back(WaitingOp { op, came });
             return false;
         }
-        let queue = TurnQueue {
+        let queue = KeyQueue {
             waiting: VecDeque::new(),
             moved_us: now_us,
         };
@@ -105,7 +105,7 @@ impl Turns {
     /// Until when an operation waits although nothing moves.
     pub(crate) fn patience_us(&self, key: &Bytes) -> u64 {
         let moved_us = self.queues.get(key).map_or(0, |queue| queue.moved_us);
-        moved_us.saturating_add(TURN_US_MAX)
+        moved_us.saturating_add(QUEUE_STILL_US_MAX)
     }
 
     /// An operation waits no more.
@@ -125,7 +125,7 @@ impl Turns {
 
     /// One of the writes that waited is ahead of the others.
     pub(crate) fn go_ahead(&mut self, key: &Bytes, waiting: VecDeque<WaitingOp>, now_us: u64) {
-        let queue = TurnQueue {
+        let queue = KeyQueue {
             waiting,
             moved_us: now_us,
         };
