@@ -177,6 +177,19 @@ fn a_cancelled_plan_leaves_all_as_it_was_and_a_throttle_survives_restarts() {
         town.log_of(second)
             .contains("is under way; wait for its end")
     });
+    // A process that waits to be let in does not say that it is alone.
+    let log = town.log_of(second);
+    let address = log
+        .split_once(r#""admin plane","addr":""#)
+        .expect("a line")
+        .1;
+    let address = address.split_once('"').expect("an address").0;
+    let mut client = Client::open(address.parse().expect("an address")).expect("it listens");
+    let page = client
+        .request("GET", "/v0/cluster", &[], b"")
+        .expect("an answer");
+    let page: Value = serde_json::from_slice(&page.body).expect("JSON");
+    assert_eq!(page["error"], "starting", "{page}");
     town.kill(second);
     town.order(2, "cancel", &json!({}));
     town.wait_for_members(0, 3);
@@ -304,12 +317,31 @@ fn a_node_by_itself_becomes_a_cluster_of_one_which_others_join() {
         2,
         &["so it is not lost", "stop its process first"],
     );
-    let used = town.path("5");
+    // The admin port is no member, and a folder that ran by itself under an address is used, too.
+    let mut elsewhere = flags(&host);
+    let log = town.log_of(zero);
+    let admin = log.rsplit_once("admin on ").expect("a line").1;
+    elsewhere[1] = admin.lines().next().expect("an address").to_owned();
+    let lost = town.add(free_address(), elsewhere);
+    is_turned_away(
+        &mut town,
+        lost,
+        2,
+        &["no member answers there", "not its admin port"],
+    );
+    let single = town.add(free_address(), Vec::new());
+    town.wait_until_serving(single);
+    town.stop(single);
+    town.sites[single].flags = flags(&host);
+    town.start(single);
+    let parts = ["ran before", "join with an empty folder"];
+    is_turned_away(&mut town, single, 3, &parts);
+    let used = town.path("7");
     let node = Node::start(&used, &[]);
     assert_eq!(ask(node.address(), "PUT", "k", b"v").0, 201);
     assert_eq!(node.end("TERM").0, Some(0));
     let full = town.add(free_address(), flags(&host));
-    assert_eq!(full, 5);
+    assert_eq!(full, 7);
     is_turned_away(
         &mut town,
         full,
@@ -355,6 +387,16 @@ fn a_node_by_itself_becomes_a_cluster_of_one_which_others_join() {
     // A folder that joined once is no joiner any more, and needs no member to start.
     town.start(zero);
     town.wait_until_serving(zero);
+    // It was founded with one member, and has three: each start would say something wrong.
+    let said = town
+        .log_of(zero)
+        .matches("fewer members than --replication-factor")
+        .count();
+    assert_eq!(said, 1, "{}", town.log_of(zero));
+    town.stop(second);
+    town.start(second);
+    town.wait_until_serving(second);
+    assert!(town.log_of(second).contains("--join is not looked at"));
 }
 
 /// Damages the record of an epoch in the folder of a member that is stopped.

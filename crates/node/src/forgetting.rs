@@ -46,6 +46,9 @@ pub fn next_floor(
     Some(next)
 }
 
+/// The code of [`HeldBack::Damage`].
+pub(crate) const DAMAGE_CODE: &str = "damage";
+
 /// Why a member does not confirm an epoch yet. `M` names members: by their places in this process, or
 /// by their numbers where another process reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +85,7 @@ impl<M> HeldBack<M> {
         match self {
             HeldBack::UnderWay => "under-way",
             HeldBack::Hints => "hints",
-            HeldBack::Damage => "damage",
+            HeldBack::Damage => DAMAGE_CODE,
             HeldBack::Comparison(_) => "comparing",
             HeldBack::Strays => "strays",
             HeldBack::Restore => "restoring",

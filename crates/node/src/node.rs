@@ -351,11 +351,9 @@ impl Node {
         for id in ops {
             self.with_op(turn, id, |op, desk, turn| op.adopt(desk, turn, &before));
         }
-        let scans = self.scans.iter();
-        let stale: Vec<u64> = scans
-            .filter_map(|(id, scan)| scan.is_stale.then_some(id))
-            .collect();
-        for id in stale {
+        // The answers that came are of the owners before.
+        let scans: Vec<u64> = self.scans.iter().map(|(id, _)| id).collect();
+        for id in scans {
             self.with_scan(turn, id, |scan, desk, turn| {
                 scan.ask(desk, turn);
                 Scanning::Continues

@@ -40,10 +40,10 @@ fn a_folder_in_use_is_exit_3_and_says_so() {
     let node = Node::start();
     let error = refused(settings(&node.folder));
     assert_eq!(error.exit_code(), 3);
-    assert!(
-        error.to_string().contains("in use by another process"),
-        "{error}"
-    );
+    let sentence = error.to_string();
+    assert!(sentence.contains("in use by another process"), "{sentence}");
+    let folder = node.folder.path().display().to_string();
+    assert_eq!(sentence.matches(&folder).count(), 1, "{sentence}");
     assert_eq!(
         node.client().put("k", b"v").status,
         201,

@@ -57,7 +57,7 @@ pub(crate) async fn cluster(
         }
         ClusterVerb::Status { follow: true } => office.follow().await,
         ClusterVerb::Plan(flags) => {
-            let draft = office.order("plan", &wish(flags)).await?;
+            let draft = office.order("plan", &wish(flags)?).await?;
             office.show(&draft, words::draft)
         }
         ClusterVerb::Apply { plan, follow } => {
@@ -109,23 +109,28 @@ pub(crate) async fn remove(admin: &str, url: &str, console: Console) -> Result<S
 }
 
 /// The body of an order to plan.
-fn wish(flags: &PlanFlags) -> Value {
-    let weights: Map<String, Value> = flags
-        .weight
-        .iter()
-        .map(|(url, weight)| (url.clone(), json!(weight)))
-        .collect();
-    let zones: Map<String, Value> = flags
-        .zone
-        .iter()
-        .map(|(url, zone)| (url.clone(), json!(zone)))
-        .collect();
-    json!({
+fn wish(flags: &PlanFlags) -> Result<Value, Failure> {
+    Ok(json!({
         "remove": flags.remove,
-        "weights": weights,
-        "zones": zones,
+        "weights": by_url("--weight", &flags.weight)?,
+        "zones": by_url("--zone", &flags.zone)?,
         "replication_factor": flags.replication_factor,
-    })
+    }))
+}
+
+/// An object has room for one value of each member.
+fn by_url<T>(flag: &str, pairs: &[(String, T)]) -> Result<Map<String, Value>, Failure>
+where
+    T: Clone + Into<Value>,
+{
+    let mut values = Map::new();
+    for (url, value) in pairs {
+        if values.insert(url.clone(), value.clone().into()).is_some() {
+            let sentence = format!("{flag} names {url} twice: name it once");
+            return Err(Failure::usage(sentence));
+        }
+    }
+    Ok(values)
 }
 
 /// The admin port of a member.
@@ -213,7 +218,8 @@ fn read(answer: &WholeAnswer) -> Result<Value, (Exit, String)> {
     let said = page.as_ref().and_then(|page| page["message"].as_str());
     match (answer.status, page.is_some()) {
         (StatusCode::OK, true) => Ok(page.unwrap_or_default()),
-        (StatusCode::OK, false) | (StatusCode::NOT_FOUND, false) => Err((
+        // A data port says that it does not know the path.
+        (StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST, false) => Err((
             Exit::USAGE,
             "this is not the admin port of a member (its log says `admin plane`); give it with \
              --url"
@@ -257,7 +263,7 @@ mod tests {
             panic!("a plan");
         };
         assert_eq!(
-            wish(&plan),
+            wish(&plan).expect("each is named once"),
             json!({
                 "remove": ["http://a:1"],
                 "weights": { "http://b:1": 2 },
@@ -265,6 +271,26 @@ mod tests {
                 "replication_factor": 3,
             })
         );
+    }
+
+    #[test]
+    fn a_member_has_one_weight_and_one_zone() {
+        for (line, said) in [
+            (
+                "plan --weight http://b:1=2 --weight http://b:1=3",
+                "--weight names http://b:1 twice",
+            ),
+            (
+                "plan --zone http://b:1=y --zone http://b:1=z",
+                "--zone names http://b:1 twice",
+            ),
+        ] {
+            let ClusterVerb::Plan(plan) = flags(line).expect("each flag is fine").verb else {
+                panic!("a plan");
+            };
+            let failure = wish(&plan).expect_err("the last one would win");
+            assert!(failure.sentence.starts_with(said), "{}", failure.sentence);
+        }
     }
 
     #[test]
@@ -316,8 +342,14 @@ mod tests {
         let said = "plan again".to_owned();
         assert_eq!(answer(409, refusal), Err((Exit::FAILURE, said.clone())));
         assert_eq!(answer(503, refusal), Err((Exit::UNAVAILABLE, said)));
-        let (exit, sentence) = answer(404, "not found").expect_err("another port");
-        assert_eq!(exit, Exit::USAGE);
-        assert!(sentence.contains("--url"), "{sentence}");
+        // Of another program, and of the data port.
+        for (status, said) in [
+            (404, "not found"),
+            (400, "unknown-path: /v0/cluster is not here"),
+        ] {
+            let (exit, sentence) = answer(status, said).expect_err("another port");
+            assert_eq!(exit, Exit::USAGE);
+            assert!(sentence.contains("--url"), "{sentence}");
+        }
     }
 }

@@ -148,7 +148,6 @@ impl Effective {
         };
         let found = self.unlistened_self(cluster, &settings.listen);
         open.chain(found)
-            .chain(self.fewer_copies(cluster))
             .chain(self.open_to_strangers(settings).map(|address| {
                 format!(
                     "insecure-peers ({}) is on, and there is no cluster-secret-file: every program that reaches {address} can say that it is \
@@ -306,21 +305,6 @@ impl Effective {
         ))
     }
 
-    fn fewer_copies(&self, cluster: &ClusterSettings) -> Option<String> {
-        let topology = &cluster.topology;
-        let (asked, copies) = (topology.replication_factor(), topology.copies());
-        let has = match copies {
-            1 => "one member has one copy".to_owned(),
-            _ => format!("{copies} members has {copies} copies"),
-        };
-        (copies < asked && cluster.join.is_none()).then(|| {
-            format!(
-                "replication-factor ({}) is {asked}, and a cluster of {has} of a record, until it has more members",
-                self.setting("replication-factor").source
-            )
-        })
-    }
-
     /// Reads the secret that the options name.
     ///
     /// # Errors
@@ -404,15 +388,12 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_the_others_do_not_find_and_copies_that_there_cannot_be_are_doubted() {
+    fn a_port_that_the_others_do_not_find_is_doubted() {
         let doubts = |flags: &[(&'static str, &str)]| {
             let effective = effective(flags).expect("fine");
             effective.doubts(&effective.node_settings().expect("fine"))
         };
-        let (two, three) = (
-            ("cluster", "127.0.0.1:1,localhost:2"),
-            ("cluster", "127.0.0.1:1,localhost:2,[::1]:3"),
-        );
+        let three = ("cluster", "127.0.0.1:1,localhost:2,[::1]:3");
         let me = ("self", "localhost:2");
         let elsewhere = ("listen", "127.0.0.1:1,127.0.0.1:3");
         let here = ("listen", "127.0.0.1:1,127.0.0.1:2");
@@ -435,19 +416,8 @@ mod tests {
             found.len() == 1 && found[0].starts_with(sentence),
             "{found:?}"
         );
-        let found = doubts(&[two, me, here]);
-        let sentence = "replication-factor (default) is 3, and a cluster of 2 members has 2 copies of a record";
-        assert!(
-            found.len() == 1 && found[0].starts_with(sentence),
-            "{found:?}"
-        );
-        assert_eq!(
-            doubts(&[two, me, here, ("replication-factor", "2")]),
-            [""; 0]
-        );
         // No other member looks for one that is the only one.
-        let alone = [("self", "h2:2"), ("replication-factor", "1")];
-        assert_eq!(doubts(&alone), [""; 0]);
+        assert_eq!(doubts(&[("self", "h2:2")]), [""; 0]);
     }
 
     #[test]

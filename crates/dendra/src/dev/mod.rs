@@ -312,7 +312,14 @@ impl LocalCluster {
             DevOrder::Start(node) if self.members[node - 1].child.is_some() => {
                 Some(format!("node {node} runs already"))
             }
-            DevOrder::Start(node) | DevOrder::Remove(node) | DevOrder::Replace(node)
+            DevOrder::Kill(node)
+            | DevOrder::Pause(node)
+            | DevOrder::Resume(node)
+            | DevOrder::Start(node)
+            | DevOrder::Remove(node)
+            | DevOrder::Replace(node)
+            | DevOrder::Rot(node)
+            | DevOrder::Wipe(node)
                 if self.members[node - 1].addresses.life.has_left =>
             {
                 Some(format!("node {node} has left the cluster: add another one"))
@@ -416,5 +423,36 @@ impl LocalCluster {
 impl Drop for LocalCluster {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_has_left_takes_no_order() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let doors = addresses::doors(folder.path(), Some(1)).expect("free ports");
+        let console = Console {
+            is_quiet: true,
+            verbosity: 0,
+        };
+        let path = folder.path().to_owned();
+        let mut dev = LocalCluster::new(path, doors, Vec::new(), console).expect("a proxy");
+        dev.members[0].addresses.life.has_left = true;
+        for order in [
+            DevOrder::Kill(1),
+            DevOrder::Pause(1),
+            DevOrder::Resume(1),
+            DevOrder::Start(1),
+            DevOrder::Remove(1),
+            DevOrder::Replace(1),
+            DevOrder::Rot(1),
+            DevOrder::Wipe(1),
+        ] {
+            let said = dev.carry_out(&order);
+            assert!(said.starts_with("node 1 has left"), "{order}: {said}");
+        }
     }
 }

@@ -11,8 +11,10 @@
 //! 2. Without a majority of the owners of every partition no page is shown. A shown page has every
 //!    record that was acknowledged at the default level before the scan asked for the page. The
 //!    scan waits for a link that is expected back, as operations do (`links.rs`).
-//! 3. A page holds a record, or is the last one: parts without live records are walked over here.
-//! 4. Memory: one page per member, `SCANS_MAX` scans.
+//! 3. The answers behind a page are of one epoch. A position that moves counts once both of its
+//!    owners answered, as it does for reads (`epochs.rs`).
+//! 4. A page holds a record, or is the last one: parts without live records are walked over here.
+//! 5. Memory: one page per member, `SCANS_MAX` scans.
 //!
 //! Not here: one moment for all pages; it is not promised.
 //! See: docs/protocol.md.
@@ -26,6 +28,7 @@ use crate::member::MemberIndex;
 use crate::outcome::{Known, Outcome};
 use crate::places::Places;
 use crate::purpose::Purpose;
+use crate::ring::Partition;
 use crate::step::{ClientTicket, Effect};
 use bytes::Bytes;
 use dendra_base::Cell;
@@ -46,8 +49,6 @@ pub(crate) struct ScanOp {
     round: u32,
     /// No question is open: the scan waits for links that are expected back, until `patience_us`.
     pub(crate) is_waiting: bool,
-    /// A member knows a later epoch: the page is asked for again once it is known here.
-    pub(crate) is_stale: bool,
     /// Members that have not answered.
     pending: Places,
     answered: Places,
@@ -83,7 +84,6 @@ impl ScanOp {
             patience_us: NEVER,
             round: 0,
             is_waiting: false,
-            is_stale: false,
             pending: Places::NONE,
             answered: Places::NONE,
             records: Vec::new(),
@@ -119,7 +119,6 @@ impl ScanOp {
     pub(crate) fn ask(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         self.round = self.round.wrapping_add(1);
         self.is_waiting = false;
-        self.is_stale = false;
         self.answered = Places::NONE;
         self.pending = Places::first(desk.topology.len());
         self.records.clear();
@@ -171,7 +170,7 @@ impl ScanOp {
         }
         if let Answer::Refused(Refused::Stale { epoch }) = answer {
             if epoch > desk.layout.epoch() {
-                self.is_stale = true;
+                // The page is asked for again once the epoch is known here.
                 desk.learn(turn, member, epoch);
             } else {
                 // This member has learnt the epoch since it asked: all are asked in it.
@@ -211,23 +210,30 @@ impl ScanOp {
 
     /// Did a majority of the owners of every partition answer?
     fn is_enough(&self, desk: &Desk) -> bool {
-        let copies = usize::from(desk.topology.copies());
-        let has = |member: &&MemberIndex| self.answered.has(member.0);
+        let majority = usize::from(desk.topology.copies() / 2 + 1);
+        let mut partitions = desk.ring.all();
         self.answered.len() == desk.topology.len()
-            || desk.ring.all().all(|partition| {
-                let owners = &desk.ring.owners(partition)[..copies];
-                owners.iter().filter(has).count() > copies / 2
-            })
+            || partitions.all(|partition| self.answered_of(desk, partition) >= majority)
+    }
+
+    /// The positions of a partition that answered. One that moves needs both of its owners: the
+    /// next epoch may have begun, in which the new owner confirms writes without the old one.
+    fn answered_of(&self, desk: &Desk, partition: Partition) -> usize {
+        let copies = usize::from(desk.topology.copies());
+        let twin = desk.layout.twin(partition);
+        let has = |(place, member): &(u8, &MemberIndex)| {
+            let twin = twin.filter(|twin| twin.place == *place);
+            self.answered.has(member.0) && twin.is_none_or(|twin| self.answered.has(twin.member.0))
+        };
+        let owners = &desk.ring.owners(partition)[..copies];
+        (0..).zip(owners).filter(has).count()
     }
 
     /// The number of answers that lack for a majority, in the partition that lacks the most.
     fn shortfall(&self, desk: &Desk, now_us: u64) -> Shortfall {
         let copies = desk.topology.copies();
         let owners = |partition| &desk.ring.owners(partition)[..usize::from(copies)];
-        let answered = |partition| {
-            let here = owners(partition).iter();
-            here.filter(|member| self.answered.has(member.0)).count()
-        };
+        let answered = |partition| self.answered_of(desk, partition);
         let worst = desk.ring.all().min_by_key(|partition| answered(*partition));
         let worst = worst.expect("a ring has partitions");
         let needed = copies / 2 + 1;

@@ -36,8 +36,13 @@ pub enum Declined {
         /// As given.
         url: String,
     },
-    /// A member has this address already.
+    /// A joiner shows the address of a member, and another folder.
     IsMember {
+        /// Normalised.
+        url: String,
+    },
+    /// A member has the address that another one is to get.
+    AddressTaken {
         /// Normalised.
         url: String,
     },
@@ -161,7 +166,7 @@ impl Declined {
             },
             Declined::Member(_) => "bad-member",
             Declined::NotAMember { .. } => "not-a-member",
-            Declined::IsMember { .. } => "is-member",
+            Declined::IsMember { .. } | Declined::AddressTaken { .. } => "is-member",
             Declined::Answers { .. } => "member-answers",
             Declined::NothingAsked => "nothing-asked",
             Declined::Contradiction { .. } => "contradiction",
@@ -203,6 +208,10 @@ impl fmt::Display for Declined {
                 f,
                 "{url} is a member already, with another folder; if that folder is lost, stop its \
                  process and start this one with --replace {url}"
+            ),
+            Declined::AddressTaken { url } => write!(
+                f,
+                "{url} is the address of a member already; give one that no member has"
             ),
             Declined::Answers { url } => write!(
                 f,

@@ -22,7 +22,7 @@ use crate::topology::Member;
 use crate::topology::record::{EpochMember, EpochRecord, MemberStatus, NewPlan};
 use crate::topology::why_not::WhyNot;
 use siphasher::sip::SipHasher13;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
 
 /// Bits of a folder's id that name it in versions: see `Identity::origin` of the folder.
@@ -238,12 +238,24 @@ pub(super) fn of_wish(
         }
     }
     let mut shares: Vec<WantedMember> = Vec::new();
+    // One address can be written in several ways.
+    let once = |named: &mut BTreeSet<MemberId>, member: MemberId, url: &str| {
+        let is_first = named.insert(member);
+        let url = url.to_owned();
+        is_first
+            .then_some(())
+            .ok_or(Declined::Contradiction { url })
+    };
+    let mut named = BTreeSet::new();
     for (url, weight) in &wish.weights {
         let at = at(url, &wanted)?;
+        once(&mut named, wanted.members[at].id, url)?;
         wanted.members[at].weight = *weight;
     }
+    let mut named = BTreeSet::new();
     for (url, zone) in &wish.zones {
         let at = at(url, &wanted)?;
+        once(&mut named, wanted.members[at].id, url)?;
         let place = Member {
             zone: zone.clone(),
             ..Member::new(url)?

@@ -104,7 +104,7 @@ impl Steward {
                 let member = draft::member_at(&record, &from)?.id;
                 let to = Member::new(&to)?.url;
                 if draft::member_at(&record, &to).is_ok() {
-                    return Err(Declined::IsMember { url: to });
+                    return Err(Declined::AddressTaken { url: to });
                 }
                 OrderIntent::Readdress { member, to }
             }

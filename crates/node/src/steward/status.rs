@@ -9,6 +9,7 @@ use super::draft::PositionBytes;
 use super::face::{ClusterStatus, HorizonState, MemberState, PlanState};
 use super::loads::PlanLoads;
 use super::messages::LoadGauges;
+use crate::forgetting::DAMAGE_CODE;
 use crate::limits::FULL_DISK_PATIENCE_US;
 use crate::ring::table::{MemberId, Move};
 use crate::topology::record::{EpochMember, EpochRecord, MemberStatus, PlanUnderWay};
@@ -56,6 +57,7 @@ pub(super) fn status(
     let members = record.members().iter();
     let members = members.map(|member| state(record, member, &moving, (sights.news)(member.id)));
     let members: Vec<MemberState> = members.collect();
+    let waits = waits(record, &members, &moving, &horizons);
     ClusterStatus {
         cluster: record.name().to_owned(),
         epoch: record.epoch(),
@@ -69,7 +71,7 @@ pub(super) fn status(
             .plan()
             .map(|plan| plan_state(record, plan, &moving, times, sights)),
         horizons,
-        waits: waits(record, &members, &moving),
+        waits,
         load_bytes_per_second_max,
         members,
     }
@@ -165,7 +167,12 @@ fn bytes_left(
 }
 
 /// Why a plan, or the enrolment of founders, does not go on.
-fn waits(record: &EpochRecord, members: &[MemberState], moving: &[Move]) -> Option<String> {
+fn waits(
+    record: &EpochRecord,
+    members: &[MemberState],
+    moving: &[Move],
+    horizons: &HorizonState,
+) -> Option<String> {
     let voters: Vec<&MemberState> = members
         .iter()
         .filter(|member| member.status != MemberStatus::Joining)
@@ -201,6 +208,21 @@ fn waits(record: &EpochRecord, members: &[MemberState], moving: &[Move]) -> Opti
             full.url,
             full.arriving,
             FULL_DISK_PATIENCE_US / 1_000_000
+        ));
+    }
+    // A new owner says that of itself, too, while it loads.
+    let is_source = |url: &str| {
+        members
+            .iter()
+            .any(|one| one.url == url && one.arriving == 0)
+    };
+    let mut held = horizons.held.iter();
+    let damaged = held.find(|held| held.code == DAMAGE_CODE && is_source(&held.url));
+    if let Some(damaged) = damaged.filter(|_| moving.iter().any(|step| step.moving.to.is_some())) {
+        return Some(format!(
+            "{} repairs damaged records, and positions that load from it move once it has: its log \
+             names them",
+            damaged.url
         ));
     }
     let shrinking = moving.iter().filter(|step| step.moving.to.is_none());

@@ -280,3 +280,21 @@ fn a_newcomer_takes_any_number_of_copies_for_possible_until_horizons_rise() {
         town.pass(2_000_000);
     }
 }
+
+#[test]
+fn a_plan_names_a_member_whose_damage_it_waits_for() {
+    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    town.is_loading = false;
+    let late = town.join(1, &joiner(3));
+    town.pass(2_000_000);
+    town.forgets(late.0, Some(HeldBack::Damage), 0);
+    town.pass(2_000_000);
+    assert_eq!(town.status(0).waits, None, "it says so while it loads");
+    town.forgets(2, Some(HeldBack::Damage), 0);
+    town.pass(2_000_000);
+    let waits = town.status(0).waits.expect("it is said");
+    assert!(
+        waits.starts_with("http://h2:8080 repairs damaged"),
+        "{waits}"
+    );
+}

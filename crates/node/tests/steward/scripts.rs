@@ -268,6 +268,22 @@ fn each_refusal_has_a_code_and_a_sentence_with_the_way_out() {
         town.declined(0, plan(zone)),
         "bad-member: http://h0:8080 has the zone",
     );
+    // The same member, written in two ways.
+    let urls = [url(0), "H0:8080".to_owned()];
+    let weights = PlanWish {
+        weights: urls.clone().map(|url| (url, 2)).to_vec(),
+        ..PlanWish::default()
+    };
+    let zones = PlanWish {
+        zones: urls.map(|url| (url, "z".to_owned())).to_vec(),
+        ..PlanWish::default()
+    };
+    for wish in [weights, zones] {
+        starts(
+            town.declined(0, plan(wish)),
+            "contradiction: the order names H0:8080 twice",
+        );
+    }
     let draft = DraftId(7);
     starts(
         town.declined(0, ClusterOrder::Apply { draft }),
@@ -277,7 +293,7 @@ fn each_refusal_has_a_code_and_a_sentence_with_the_way_out() {
     let from = url(0);
     starts(
         town.declined(0, ClusterOrder::Readdress { from, to }),
-        "is-member: http://h1:8080 is a member already",
+        "is-member: http://h1:8080 is the address of a member already; give one",
     );
     let mut stranger = joiner(3);
     stranger.cluster = "village".to_owned();

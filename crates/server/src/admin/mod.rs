@@ -477,11 +477,11 @@ fn refused(refusal: &Refusal) -> Response {
 
 impl FromRef<Arc<AdminPlane>> for StewardWay {
     fn from_ref(plane: &Arc<AdminPlane>) -> StewardWay {
-        let cluster = plane
-            .shared
-            .get()
-            .and_then(|shared| shared.cluster.as_ref());
-        StewardWay(cluster.map(|cluster| cluster.orders.clone()))
+        match plane.shared.get().map(|shared| shared.cluster.as_ref()) {
+            None => StewardWay::Starting,
+            Some(None) => StewardWay::Alone,
+            Some(Some(cluster)) => StewardWay::Member(cluster.orders.clone()),
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use dendra_engine::vfs::Wait;
 use dendra_engine::{
     Batch, Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Progress, Show, WriteOutcome,
 };
+use dendra_node::Topology;
 use dendra_node::limits::HISTORY_ENTRIES_MAX;
 use dendra_node::membership::identity::{
     self, FolderContent, FolderMembership, OWN_KEY, OwnNote, Peer, THROTTLE_KEY, VOTE_KEY,
@@ -95,7 +96,7 @@ pub(crate) fn start(
         let (own, id) = own
             .resume(node, newest, name, url)
             .map_err(|stranger| stranger.to_string())?;
-        say_what_is_known(cluster, newest);
+        say_what_is_known(cluster, newest, id);
         write(engine, versions, &key, &own, wall_ms)?;
         return Ok(FolderHome::Member(Box::new(FolderMember {
             boot: own.boot,
@@ -123,9 +124,9 @@ pub(crate) fn start(
                 join.host
             )),
             (Some(own), _) => Err(format!(
-                "the folder belongs to {} of the cluster {} already, and knows none of its epochs: start it with --cluster, as \
-                 before, or join with an empty folder",
-                own.home.url, own.home.cluster
+                "the folder is that of {}, which ran before and knows no epoch of a cluster: start it as before, or join \
+                 with an empty folder, and load the records through the cluster (dendra scan | dendra load)",
+                own.home.url
             )),
         };
     }
@@ -141,10 +142,24 @@ pub(crate) fn start(
         write(engine, versions, &key, &own, wall_ms)?;
         return Ok(FolderHome::Alone(own.boot));
     }
+    say_what_is_founded(&cluster.topology);
     let newest = ClusterVersions::OWN.newest;
     let first = EpochRecord::founded(&cluster.topology).in_version(newest);
     let id = MemberId(u32::from(cluster.me.0));
     keep(engine, versions, own, id, first, wall_ms)
+}
+
+/// A cluster with fewer members than copies is possible, and perhaps not meant.
+fn say_what_is_founded(topology: &Topology) {
+    let (asked, copies) = (topology.replication_factor(), topology.copies());
+    if copies < asked {
+        tracing::warn!(
+            replication_factor = asked,
+            copies,
+            "the cluster that is founded here has fewer members than --replication-factor says: so many copies a record has, \
+             until there are more members"
+        );
+    }
 }
 
 /// Notes that the folder is the member `id` of the cluster with this epoch, which it joins.
@@ -227,8 +242,16 @@ pub(crate) fn outdated(cluster: &str, version: ClusterVersion) -> NoteFault {
     )
 }
 
-/// The list of `--cluster` only founds a cluster.
-fn say_what_is_known(cluster: &ClusterSettings, newest: &EpochRecord) {
+/// The list of `--cluster` only founds a cluster, and `--join` is for an empty folder.
+fn say_what_is_known(cluster: &ClusterSettings, newest: &EpochRecord, id: MemberId) {
+    if cluster.join.is_some() {
+        tracing::info!(
+            member = %id,
+            cluster = newest.name(),
+            epoch = newest.epoch(),
+            "the folder is a member's already: --join is not looked at"
+        );
+    }
     let mut listed: Vec<&str> = cluster.topology.members().iter().map(|m| &*m.url).collect();
     let mut known: Vec<&str> = newest.members().iter().map(|m| &*m.place.url).collect();
     listed.sort_unstable();

@@ -224,8 +224,11 @@ fn open_engine(
     let began_us = clock::monotonic_us();
     let proposed = proposed_identity().map_err(system("no randomness from the system"))?;
     let folder = vfs.describe();
-    let in_folder = |reason| StartError::Folder {
-        reason: format!("{folder}: {reason}"),
+    let in_folder = |reason: String| StartError::Folder {
+        reason: match reason.contains(&folder) {
+            true => reason,
+            false => format!("{folder}: {reason}"),
+        },
     };
     match peers::marked(&*vfs) {
         Ok(None) => {}
@@ -234,14 +237,13 @@ fn open_engine(
     }
     let options = settings.engine_options();
     let opened = Engine::open(Arc::clone(&vfs), options, proposed, clock::wall_ms());
-    let engine = opened.map_err(|error| StartError::Folder {
-        reason: match &error {
-            Error::Unusable { reason } => format!("{folder}: {reason}"),
-            Error::Damaged { .. } => format!(
-                "{folder}: {error}; run `dendra check` on the folder and restore it from a copy"
-            ),
-            other => format!("{folder}: {other}"),
-        },
+    let engine = opened.map_err(|error| {
+        in_folder(match &error {
+            Error::Damaged { .. } => {
+                format!("{error}; run `dendra check` on the folder and restore it from a copy")
+            }
+            other => other.to_string(),
+        })
     })?;
     let cluster = settings.cluster.as_ref();
     let last = match cluster.is_some() {

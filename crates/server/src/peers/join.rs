@@ -115,6 +115,11 @@ async fn ask(
         200 => {}
         // It starts, stops, or has no time.
         503 => return Err(NotEnrolled::Yet(met.said())),
+        404 => {
+            let why = "no member answers there: give --join the address where one serves clients, \
+                       and not its admin port";
+            return Err(NotEnrolled::Refused(why.to_owned()));
+        }
         status => {
             let said = met.said();
             return Err(NotEnrolled::Refused(format!(

@@ -40,9 +40,15 @@ use serde_json::{Value, json};
 /// Epochs that are shown unless more are asked for.
 const ENTRIES_DEFAULT: usize = 20;
 
-/// The way to the steward of this process; `None` for a node by itself, and before the folder is open.
+/// The way to the steward of this process.
 #[derive(Clone)]
-pub(super) struct StewardWay(pub(super) Option<Orders>);
+pub(super) enum StewardWay {
+    /// The folder is not open yet, or this node waits until a member lets it in.
+    Starting,
+    /// A node by itself has no steward.
+    Alone,
+    Member(Orders),
+}
 
 /// The paths of this file.
 pub(super) fn routes<Plane>() -> Router<Plane>
@@ -107,9 +113,17 @@ async fn order(
 }
 
 async fn carry_out(way: &StewardWay, order: ClusterOrder) -> Response {
-    let StewardWay(Some(orders)) = way else {
-        let message = "this node is alone: it was started without --cluster and without --join";
-        return refused(StatusCode::NOT_FOUND, "not-a-cluster", message);
+    let orders = match way {
+        StewardWay::Member(orders) => orders,
+        StewardWay::Alone => {
+            let message = "this node is alone: it was started without --cluster and without --join";
+            return refused(StatusCode::NOT_FOUND, "not-a-cluster", message);
+        }
+        StewardWay::Starting => {
+            let message =
+                "this node starts, and its log says what it waits for: ask another member";
+            return refused(StatusCode::SERVICE_UNAVAILABLE, "starting", message);
+        }
     };
     match orders.carry_out(order).await {
         Ok(ClusterAnswer::Declined(declined)) => {
