@@ -708,9 +708,17 @@ fn the_bytes_of_a_newer_record_of_fewer_copies_count_once() {
     }
     cluster.connect();
     cluster.run(300 * SECOND_US);
-    let moved: u64 = cluster.sites.iter().map(|site| site.comparisons.moved_bytes()).sum();
+    let moved: u64 = cluster
+        .sites
+        .iter()
+        .map(|site| site.comparisons.moved_bytes())
+        .sum();
     let said = moved as f64 / cluster.crossed as f64;
-    assert!((0.8..1.25).contains(&said), "{moved} of {}", cluster.crossed);
+    assert!(
+        (0.8..1.25).contains(&said),
+        "{moved} of {}",
+        cluster.crossed
+    );
 }
 
 #[test]
