@@ -48,6 +48,8 @@ struct Cluster {
     /// Looks at stores that are not told yet, while `are_looks_slow`.
     looked: VecDeque<(usize, Event)>,
     are_looks_slow: bool,
+    /// Lists that were asked for.
+    lists: u64,
     /// Bytes of all keys and values that crossed the network.
     crossed: usize,
     /// Messages, and after how many of them the link between the first two members is lost.
@@ -114,6 +116,7 @@ impl Cluster {
             waiting: VecDeque::new(),
             looked: VecDeque::new(),
             are_looks_slow: false,
+            lists: 0,
             crossed: 0,
             messages: 0,
             lost_after: u64::MAX,
@@ -188,6 +191,7 @@ impl Cluster {
                 if self.messages == self.lost_after {
                     self.link(0, 1, false);
                 }
+                self.lists += u64::from(matches!(ask, Ask::List { .. }));
                 self.crossed += match &ask {
                     Ask::Compare { ranges, start, .. } => {
                         let ends = ranges.iter().flat_map(|range| &range.end);
@@ -619,6 +623,29 @@ fn the_bytes_of_a_repair_count_once() {
             "{moved} of {total}, {holder}"
         );
     }
+}
+
+#[test]
+fn ranges_that_differ_beside_each_other_are_listed_together_and_lists_count() {
+    let mut cluster = Cluster::new(2, 2, u64::MAX);
+    let mut listed = 0;
+    for number in 0..20_000 {
+        let (key, cell) = record(number, 5, 2, false);
+        cluster.put(0, key.clone(), cell.clone());
+        if number % 40 == 0 {
+            continue;
+        }
+        listed += (key.raw().len() + 40) as u64;
+        cluster.put(1, key, cell);
+    }
+    cluster.connect();
+    cluster.run(20 * SECOND_US);
+    assert!(cluster.sites[0].store == cluster.sites[1].store);
+    let sites = cluster.sites.iter();
+    let moved: u64 = sites.map(|site| site.comparisons.moved_bytes()).sum();
+    assert!(moved > listed / 2, "{moved} of {listed}");
+    // One for each page, not for each range.
+    assert!(cluster.lists <= 10, "{}", cluster.lists);
 }
 
 #[test]
