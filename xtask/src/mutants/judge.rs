@@ -37,8 +37,8 @@ const SHORT: [(&str, &str); 7] = [
     // Else a case that a mutant failed would judge all others, too.
     ("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1"),
     ("DENDRA_TWIN_SEEDS", "200"),
-    ("DENDRA_CHAIN_SEEDS", "60"),
-    ("DENDRA_STEWARD_SEEDS", "20"),
+    ("DENDRA_CHAIN_SEEDS", "200"),
+    ("DENDRA_STEWARD_SEEDS", "60"),
     ("DENDRA_SIM_SEEDS", "40"),
 ];
 
