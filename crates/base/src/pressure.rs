@@ -11,6 +11,17 @@ pub struct Pressure {
     pub stop: Option<Stop>,
 }
 
+impl Pressure {
+    /// From this level on, work that can wait does so: the engine has enough to catch up with.
+    /// Of level 0 it is twice the number of tables at which a merge begins.
+    const STRAINED: f64 = 0.25;
+
+    /// Should work that can wait do so?
+    pub fn is_strained(&self) -> bool {
+        self.level >= Pressure::STRAINED || self.stop.is_some()
+    }
+}
+
 /// Why new values must be refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {

@@ -191,6 +191,8 @@ pub(crate) struct Desk {
     pub(crate) value_bytes_max: usize,
     /// The own store's answer to a write at this time; `Event::Pressed` sets it.
     pub(crate) readiness: Readiness,
+    /// The own store has so much to catch up with that loads rest; set with `readiness`.
+    pub(crate) is_strained: bool,
     pub(crate) disputes: Disputes,
     pub(crate) prng: Prng,
     pub(crate) health: Health,
@@ -228,6 +230,7 @@ impl Desk {
             foregrounds: config.foregrounds,
             value_bytes_max: config.value_bytes_max,
             readiness: Readiness::default(),
+            is_strained: false,
             disputes: Disputes::default(),
             health: Health::new(members),
             rounds: RoundStats::default(),

@@ -14,7 +14,8 @@
 //!    `ceil(n / 2)` other owners have all that a majority confirmed.
 //! 2. A partition has loaded when each record of the walks that it needs is durable here.
 //! 3. One walk of a source at a time, one page of a walk at a time, `LOAD_WRITES_MAX` writes of it
-//!    at a time. The pace bounds the pages, and a member's limit the bytes a second.
+//!    at a time. The pace bounds the pages, and a member's limit the bytes a second. While the own
+//!    store is strained there is a page in `PACE_REST_US_MAX`.
 //! 4. A walk of one source serves all partitions that can use it. No more walks are begun for a
 //!    partition than it needs.
 //!
@@ -26,7 +27,7 @@
 use crate::config::NodeConfig;
 use crate::desk::{Desk, Turn};
 use crate::ledger::NEVER;
-use crate::limits::{FOREGROUND_ASK_US, LOAD_CATCH_UP_US};
+use crate::limits::{FOREGROUND_ASK_US, LOAD_CATCH_UP_US, PACE_REST_US_MAX};
 use crate::member::MemberIndex;
 use crate::pace::{ForegroundLook, LoadPace};
 use crate::purpose::{Purpose, WalkId, Walker};
@@ -213,7 +214,11 @@ impl Loader {
         if self.pace.wants_look(now_us, self.under_way()) {
             self.look_around(desk, turn);
         }
-        while self.due_us == NEVER && self.under_way() < self.pace.pages_max() {
+        let pages_max = match desk.is_strained {
+            true => self.pace.pages_max().min(1),
+            false => self.pace.pages_max(),
+        };
+        while self.due_us == NEVER && self.under_way() < pages_max {
             let idle = self.walks.iter().position(|walk| !walk.is_under_way());
             let Some(at) = idle.or_else(|| self.begin_walk(desk, turn)) else {
                 return;
@@ -430,7 +435,12 @@ impl Loader {
                     let walk = self.walks.remove(at);
                     self.end_walk(desk, turn, walk);
                 }
-                let pause_us = self.pace.rest_us(took_us).max(self.pay(now_us, bytes));
+                let rest_us = match desk.is_strained {
+                    // Its merges come first. What is loaded now, clients would have to wait for.
+                    true => PACE_REST_US_MAX,
+                    false => self.pace.rest_us(took_us),
+                };
+                let pause_us = rest_us.max(self.pay(now_us, bytes));
                 if pause_us > 0 {
                     self.rest(now_us, pause_us);
                 }

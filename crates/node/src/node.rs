@@ -188,7 +188,10 @@ impl Node {
             Event::Layout { layout } => self.adopt(turn, layout),
             Event::Lost { spans } => self.repairer.lost(&mut self.desk, turn, spans),
             Event::Throttle { bytes_per_second } => self.loader.throttle(bytes_per_second),
-            Event::Pressed { readiness } => self.desk.readiness = readiness,
+            Event::Pressed {
+                readiness,
+                is_strained,
+            } => (self.desk.readiness, self.desk.is_strained) = (readiness, is_strained),
             Event::Tick => self.tick(turn),
         }
         self.empty_inbox(turn);

@@ -217,6 +217,8 @@ pub enum Event {
     Pressed {
         /// To a value and to a deletion.
         readiness: Readiness,
+        /// It has so much to catch up with that loads rest.
+        is_strained: bool,
     },
     /// All spans in which this member has lost records that are not repaired, whenever that changes.
     /// Reads and pages of these keys fail as damaged until `Repaired`.

@@ -771,7 +771,10 @@ fn a_comparison_rests_while_its_store_is_behind() {
         let (key, cell) = record(number, 5, 2, false);
         cluster.put(0, key, cell);
     }
-    let pressed = |readiness| Event::Pressed { readiness };
+    let pressed = |readiness| Event::Pressed {
+        readiness,
+        is_strained: false,
+    };
     for site in 0..2 {
         let behind = pressed(dendra_base::peer::Readiness::Behind);
         cluster.waiting.push_back((site, behind));

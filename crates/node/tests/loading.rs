@@ -3,7 +3,7 @@
 mod support;
 
 use bytes::Bytes;
-use dendra_base::peer::{Answer, Ask, Foreground};
+use dendra_base::peer::{Answer, Ask, Foreground, Readiness};
 use dendra_base::{Cell, CellRef, ClusterVersion, Key, Space, Version};
 use dendra_node::ring::Partition;
 use dendra_node::ring::plan::MovePlan;
@@ -303,4 +303,26 @@ fn an_order_bounds_the_bytes_of_a_load() {
     assert!((900 << 10..=1_100 << 10).contains(&bounded), "{bounded}");
     let free = of(1 << 30);
     assert!(free > 16 << 20, "{free}");
+}
+
+#[test]
+fn a_store_that_has_to_catch_up_gets_a_page_a_second() {
+    let (mut world, _) = World::new(1 << 40);
+    world.step(Event::Tick);
+    world.run(2_000_000);
+    let pressed = |is_strained| Event::Pressed {
+        readiness: Readiness::Ready,
+        is_strained,
+    };
+    world.step(pressed(true));
+    world.run(2_000_000);
+    let before = world.asked;
+    world.run(30_000_000);
+    let pages = world.asked - before;
+    assert!((20..=30).contains(&pages), "{pages} pages in 30 s");
+    world.step(pressed(false));
+    world.run(2_000_000);
+    let before = world.asked;
+    world.run(1_000_000);
+    assert!(world.asked - before > 500, "{} pages", world.asked - before);
 }

@@ -2,15 +2,16 @@
 
 mod support;
 
+#[path = "support/plans.rs"]
+mod plans;
+
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation, Readiness};
 use dendra_base::{Cell, CellRef, Key, Quorum, Version};
-use dendra_node::ring::plan::MovePlan;
 use dendra_node::ring::table::{MemberId, Move, Moving};
 use dendra_node::step::{Effect, Event, Now};
-use dendra_node::topology::drive::next_step;
-use dendra_node::topology::record::{EpochRecord, NewPlan};
-use dendra_node::{Hlc, Layout, Member, MemberIndex, Node, Topology};
+use dendra_node::topology::record::EpochRecord;
+use dendra_node::{Hlc, Layout, MemberIndex, Node};
 use std::sync::Arc;
 
 const WALL_MS: u64 = 1_700_000_000_000;
@@ -28,38 +29,19 @@ struct World {
 
 /// The epoch in which the position moves, its old owner and its new one.
 fn moving_epoch() -> (EpochRecord, MemberId, MemberId, MemberId) {
-    let members = ["h1:1", "h2:1", "h3:1"].map(|url| Member::new(url).expect("an address"));
-    let topology = Topology::new("dendra", members.to_vec(), 1).expect("a topology");
-    let founded = EpochRecord::founded(&topology);
-    let ids: Vec<MemberId> = founded.members().iter().map(|member| member.id).collect();
-    let nodes: Vec<_> = ids.iter().map(|id| (*id, u128::from(id.0) + 1)).collect();
-    let enrolled = founded.enrolled(&nodes).expect("all are new");
+    let enrolled = plans::enrolled(3, 1);
     let layout = Layout::of_record(&enrolled).expect("it has its members");
     let partition = layout.ring().partition(KEY);
     let old = enrolled.owners().owners(partition)[0];
-    let others: Vec<MemberId> = ids.into_iter().filter(|id| *id != old).collect();
+    let ids = enrolled.members().iter().map(|member| member.id);
+    let others: Vec<MemberId> = ids.filter(|id| *id != old).collect();
     let moving = Moving {
         position: 0,
         from: Some(old),
         to: Some(others[0]),
     };
-    let plan = NewPlan {
-        author: MemberId(0),
-        moves: MovePlan {
-            table: enrolled.owners().digest(),
-            copies: None,
-            joins: Vec::new(),
-            leaves: Vec::new(),
-            rounds: vec![vec![Move { partition, moving }]],
-            necessary: 1,
-        },
-        newcomers: Vec::new(),
-        shares: Vec::new(),
-        replication_factor: 1,
-    };
-    let planned = enrolled.planned(&plan).expect("a plan for this epoch");
-    let moving = next_step(&planned, &[], 1).expect("the plan begins");
-    (moving, old, others[0], others[1])
+    let record = plans::moving(&enrolled, Move { partition, moving });
+    (record, old, others[0], others[1])
 }
 
 impl World {

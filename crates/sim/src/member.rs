@@ -121,8 +121,8 @@ pub(crate) struct MemberLoop {
     pub(crate) busy_until_us: u64,
     /// Messages and requests that wait until it has time.
     pub(crate) waiting: usize,
-    /// The readiness of the store that the decider was told last.
-    pub(crate) readiness: Readiness,
+    /// What the decider was told last of the store: `Event::Pressed`.
+    pub(crate) pressed: (Readiness, bool),
 }
 
 /// One member of the cluster.

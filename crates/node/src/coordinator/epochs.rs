@@ -79,6 +79,11 @@ impl Op {
         if !(is_twin || place == twin.place) {
             return (!is_twin).then_some((place, answer));
         }
+        if let (Stage::Write(writing) | Stage::Lingering(writing), Answer::Written(_)) =
+            (&mut self.stage, &answer)
+        {
+            writing.is_at_new_owner |= is_twin;
+        }
         match self.half.take() {
             Some(half) if half.is_twin != is_twin => {
                 let (of_old, of_twin) = match is_twin {

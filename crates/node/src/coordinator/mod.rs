@@ -506,7 +506,9 @@ impl Op {
             Intent::Get(_) | Intent::Change(_) => TRY_QUESTIONS_MAX,
             Intent::Write(_) => WRITE_QUESTIONS_MAX,
         };
-        let others = self.quorum.from() - u8::from(self.own_place(desk).is_some());
+        // Further owners change without a new try, so this member may have become one meanwhile.
+        let is_stored = self.quorum.from() <= desk.topology.copies();
+        let others = self.quorum.from() - u8::from(is_stored && self.own_place(desk).is_some());
         self.questions <= of_owner * u32::from(others) + self.links_back
     }
 

@@ -101,6 +101,8 @@ pub(crate) struct Writing {
     /// Owners that are behind, and are not asked as long as the others can confirm the cell. In
     /// stage `Write` alone: behind the outcome they get a hint.
     pub(crate) spared: Places,
+    /// The new owner of the position that moves holds the cell, whether or not the old one does.
+    pub(crate) is_at_new_owner: bool,
 }
 
 /// Copies on their way here.

@@ -113,6 +113,7 @@ impl Op {
             tally,
             cell,
             spared,
+            is_at_new_owner: false,
         })
     }
 
@@ -210,17 +211,23 @@ impl Op {
         turn: &mut Turn<'_>,
         writing: Writing,
     ) -> Stage {
-        let Writing { tally, cell, .. } = writing;
+        let Writing {
+            tally,
+            cell,
+            is_at_new_owner,
+            ..
+        } = writing;
         if tally.verdict(self.quorum.ack()) == Verdict::Met {
             for place in tally.all().without(tally.good()).iter() {
-                let member = self.owners(desk)[usize::from(place)];
-                for owner in [Some(member), self.twin_at(desk, place)]
-                    .into_iter()
-                    .flatten()
-                {
-                    if owner != desk.me {
-                        hints::keep(desk, turn, owner, &self.key, &cell);
-                    }
+                let member = match self.twin_at(desk, place) {
+                    Some(_) if is_at_new_owner => continue,
+                    // The old owner is about to own nothing of it, and may be lost for good: a hint
+                    // of each write would be kept for it.
+                    Some(new_owner) => new_owner,
+                    None => self.owners(desk)[usize::from(place)],
+                };
+                if member != desk.me {
+                    hints::keep(desk, turn, member, &self.key, &cell);
                 }
             }
         }

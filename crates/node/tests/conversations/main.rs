@@ -510,7 +510,11 @@ impl Stage {
                     "full-of-all" => Readiness::DiskAndMemoryFull,
                     other => panic!("what is {other:?}?"),
                 };
-                self.step(site(at), Event::Pressed { readiness });
+                let pressed = Event::Pressed {
+                    readiness,
+                    is_strained: false,
+                };
+                self.step(site(at), pressed);
             }
             ["hold", at] => self.sites[site(at)].is_held = true,
             ["stall", at] => self.sites[site(at)].is_stalled = true,

@@ -55,6 +55,8 @@ pub(crate) trait Ground {
     fn now(&self) -> Now;
     /// How the store takes writes.
     fn readiness(&self) -> Readiness;
+    /// Does the store have so much to catch up with that work that can wait does so?
+    fn is_strained(&self) -> bool;
     /// Commits what the turn wrote, if a loop does that itself: is more known now?
     fn commit_at_once(&self) -> bool;
     /// Begins an order to the store; `Some` when it is done already.
@@ -173,8 +175,8 @@ pub(crate) struct Agent {
     tickets_so_far: Cell<u32>,
     dirty: RefCell<Vec<Rc<Conduit>>>,
     probes_so_far: Cell<u64>,
-    /// The readiness of the store that the node was told last.
-    readiness: Cell<Readiness>,
+    /// What the node was told last of the store: `Event::Pressed`.
+    pressed: Cell<(Readiness, bool)>,
     /// Did the own clock agree with no majority in the last sweep? Of the first loop only.
     is_doubted: Cell<bool>,
     /// By member: see `take_confirmed`.
@@ -229,7 +231,7 @@ impl Agent {
             tickets_so_far: Cell::new(0),
             dirty: RefCell::default(),
             probes_so_far: Cell::new(0),
-            readiness: Cell::default(),
+            pressed: Cell::default(),
             is_doubted: Cell::new(false),
             confirmed: vec![Cell::new(0); MEMBERS_MAX],
             unproven: Unproven::new(
@@ -563,9 +565,12 @@ impl Agent {
     fn turn(&self, lane: &impl Ground) {
         lane.refresh();
         let now = lane.now();
-        let readiness = lane.readiness();
-        if self.readiness.replace(readiness) != readiness {
-            let pressed = Event::Pressed { readiness };
+        let (readiness, is_strained) = (lane.readiness(), lane.is_strained());
+        if self.pressed.replace((readiness, is_strained)) != (readiness, is_strained) {
+            let pressed = Event::Pressed {
+                readiness,
+                is_strained,
+            };
             self.events.borrow_mut().push_front(pressed);
         }
         let mut effects = Vec::new();

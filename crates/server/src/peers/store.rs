@@ -40,6 +40,10 @@ impl Ground for EventLoop {
         EventLoop::readiness(self)
     }
 
+    fn is_strained(&self) -> bool {
+        EventLoop::is_strained(self)
+    }
+
     fn commit_at_once(&self) -> bool {
         EventLoop::commit_at_once(self)
     }

@@ -65,6 +65,11 @@ impl EngineStore {
         Readiness::of(self.engine.pressure().stop)
     }
 
+    /// Should work that can wait do so?
+    pub(super) fn is_strained(&self) -> bool {
+        self.engine.pressure().is_strained()
+    }
+
     pub(super) fn open(
         vfs: MemVfs,
         shape: &RunShape,

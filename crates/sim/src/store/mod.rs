@@ -267,6 +267,14 @@ impl Store {
         }
     }
 
+    /// Should work that can wait do so?
+    pub fn is_strained(&self) -> bool {
+        match self {
+            Store::Engine(store) => store.is_strained(),
+            Store::Map(_) => false,
+        }
+    }
+
     /// No fault is armed any more, and there is room.
     pub fn heal(&mut self) {
         match self {

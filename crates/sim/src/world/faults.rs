@@ -362,7 +362,7 @@ impl World<'_> {
                 open: BTreeMap::new(),
                 busy_until_us: 0,
                 waiting: 0,
-                readiness: Readiness::Ready,
+                pressed: (Readiness::Ready, false),
             })
             .collect();
         it.home =

@@ -315,12 +315,16 @@ impl World<'_> {
             None | Some(Readiness::Ready) if is_behind => Readiness::Behind,
             readiness => readiness.unwrap_or_default(),
         };
+        let is_strained = it.store.as_ref().is_some_and(Store::is_strained);
         let lane_of = &mut it.lanes[lane];
-        if lane_of.readiness == readiness {
+        if lane_of.pressed == (readiness, is_strained) {
             return;
         }
-        lane_of.readiness = readiness;
-        let event = Event::Pressed { readiness };
+        lane_of.pressed = (readiness, is_strained);
+        let event = Event::Pressed {
+            readiness,
+            is_strained,
+        };
         self.trace.line(self.schedule.now_us(), || {
             format!("m{member}.{lane} {event:?}")
         });

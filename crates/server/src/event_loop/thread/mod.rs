@@ -510,6 +510,11 @@ impl EventLoop {
         }
     }
 
+    /// Does the engine have so much to catch up with that work that can wait does so?
+    pub(crate) fn is_strained(&self) -> bool {
+        self.pressure.get().is_strained()
+    }
+
     /// Is half of the node's room for bytes in use? Then connections get small buffers.
     pub(crate) fn is_crowded(&self) -> bool {
         self.bytes.is_crowded()
