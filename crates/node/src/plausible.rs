@@ -69,3 +69,107 @@ pub(crate) fn is_answer(answer: &Answer) -> bool {
         | Answer::Refused(_) => true,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use dendra_base::peer::{Lineage, Readiness};
+    use dendra_base::{CellRef, Key};
+
+    fn version(hlc: u64) -> Version {
+        Version {
+            hlc,
+            origin: 1,
+            rmw: 0,
+        }
+    }
+
+    fn ballot(hlc: u64) -> Ballot {
+        Ballot { hlc, origin: 1 }
+    }
+
+    fn cell(hlc: u64) -> Cell {
+        let key = Key::user(b"k");
+        CellRef::value(key.as_stored(), version(hlc), b"v").to_owned()
+    }
+
+    /// Questions and answers with the clock value in one place each.
+    fn with(hlc: u64) -> (Vec<Ask>, Vec<Answer>) {
+        let key = Bytes::from_static(b"k");
+        let proposal = |of_ballot, of_cell| Proposal {
+            ballot: ballot(of_ballot),
+            author: ballot(1),
+            ancestors: Vec::new(),
+            cell: cell(of_cell),
+        };
+        let clock = |hlc, kept| Answer::Clock {
+            hlc,
+            wall_ms: 1,
+            kept,
+            readiness: Readiness::Ready,
+        };
+        let promised = |stored, accepted| Answer::Promised { stored, accepted };
+        let records = || vec![(key.clone(), cell(hlc))];
+        let asks = vec![
+            Ask::Write {
+                key: key.clone(),
+                cell: cell(hlc),
+            },
+            Ask::Prepare {
+                key: key.clone(),
+                ballot: ballot(hlc),
+            },
+            Ask::Accept {
+                key: key.clone(),
+                proposal: proposal(hlc, 1),
+            },
+            Ask::Accept {
+                key: key.clone(),
+                proposal: proposal(1, hlc),
+            },
+        ];
+        let answers = vec![
+            clock(hlc, 1),
+            clock(1, hlc),
+            Answer::Cell(Some(cell(hlc))),
+            Answer::Written(version(hlc)),
+            promised(Some(cell(hlc)), None),
+            promised(None, Some(proposal(hlc, 1))),
+            promised(None, Some(proposal(1, hlc))),
+            Answer::Outbid {
+                promised: ballot(hlc),
+                line: None,
+            },
+            Answer::Outbid {
+                promised: ballot(1),
+                line: Some(Lineage {
+                    version: version(hlc),
+                    ancestors: Vec::new(),
+                }),
+            },
+            Answer::Listed {
+                records: records(),
+                next: None,
+            },
+            Answer::Loaded {
+                records: records(),
+                next: None,
+            },
+        ];
+        (asks, answers)
+    }
+
+    #[test]
+    fn a_clock_value_that_no_clock_shows_is_seen_wherever_it_stands() {
+        for (hlc, expected) in [(CLOCK_END - 1, true), (CLOCK_END, false)] {
+            let (asks, answers) = with(hlc);
+            for ask in asks {
+                assert_eq!(is_ask(&ask), expected, "{ask:?}");
+            }
+            for answer in answers {
+                assert_eq!(is_answer(&answer), expected, "{answer:?}");
+            }
+        }
+    }
+}

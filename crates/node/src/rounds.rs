@@ -172,6 +172,14 @@ mod tests {
     }
 
     #[test]
+    fn what_no_operation_may_do_is_counted_if_one_does() {
+        let mut rounds = RoundStats::default();
+        rounds.note_wasteful();
+        rounds.note_wasteful();
+        assert_eq!((rounds.wasteful(), rounds.hedges()), (2, 0));
+    }
+
+    #[test]
     fn every_kind_of_round_has_its_place() {
         for (at, round) in Round::ALL.into_iter().enumerate() {
             assert_eq!(round as usize, at, "{}", round.as_str());

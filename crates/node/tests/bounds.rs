@@ -6,8 +6,8 @@ mod support;
 
 use bytes::Bytes;
 use dendra_base::Quorum;
-use dendra_base::peer::{Answer, Ask, Condition, Operation, Range, Refused, Stamp};
-use dendra_node::limits::{PEER_ASKS_MAX, REPLICA_JOBS_MAX, SCANS_MAX};
+use dendra_base::peer::{Answer, Ask, Condition, Operation, Range, Readiness, Refused, Stamp};
+use dendra_node::limits::{PEER_ASKS_MAX, REPLICA_JOBS_MAX, SCANS_MAX, WALL_EXCHANGE_US};
 use dendra_node::step::{Asker, Effect, Event, Now, StoreFailure};
 use dendra_node::{Hlc, Known, Layout, MemberIndex, Node, NodeConfig, Outcome, Topology};
 use std::sync::Arc;
@@ -255,5 +255,53 @@ fn a_cell_that_is_too_long_or_fails_its_checksum_is_not_stored() {
             .iter()
             .any(|effect| format!("{effect:?}") == format!("{refused:?}"));
         assert_eq!(is_refused, !is_taken, "{effects:?}");
+    }
+}
+
+/// A bound from below: the readings of the other wall clocks stay fresh without any operation.
+#[test]
+fn a_member_at_rest_asks_for_the_wall_clocks_of_others_once_a_pause() {
+    let layout = Arc::clone(&One::new(1).topology);
+    let layout = Arc::new(Layout::of_list(&layout));
+    let hlc = Arc::new(Hlc::new(0, 1_000));
+    let mut one = One::new(1);
+    one.node = Node::new(NodeConfig {
+        is_watch: true,
+        ..support::config(&layout, MemberIndex(0), hlc)
+    });
+    let member = MemberIndex(1);
+    one.step(Event::Link {
+        member,
+        is_up: true,
+    });
+    for pause in 0..10 {
+        let clock = |effect: &Effect| match effect {
+            Effect::Ask {
+                member: MemberIndex(1),
+                id,
+                ask: Ask::Clock,
+                ..
+            } => Some(*id),
+            _ => None,
+        };
+        let asked: Vec<_> = one.step(Event::Tick).iter().filter_map(clock).collect();
+        let [id] = asked[..] else {
+            panic!("pause {pause}: {asked:?}");
+        };
+        let answer = Answer::Clock {
+            hlc: 1,
+            wall_ms: one.now_us / 1_000,
+            kept: 0,
+            readiness: Readiness::Ready,
+        };
+        one.step(Event::Answered { member, id, answer });
+        // What was told a moment ago is not asked for again.
+        one.now_us += WALL_EXCHANGE_US / 4;
+        assert!(
+            one.step(Event::Tick)
+                .iter()
+                .all(|effect| clock(effect).is_none())
+        );
+        one.now_us += WALL_EXCHANGE_US * 3 / 4;
     }
 }

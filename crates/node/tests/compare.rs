@@ -45,6 +45,11 @@ struct Cluster {
     sites: Vec<Site>,
     now_us: u64,
     waiting: VecDeque<(usize, Event)>,
+    /// Looks at stores that are not told yet, while `are_looks_slow`.
+    looked: VecDeque<(usize, Event)>,
+    are_looks_slow: bool,
+    /// Lists that were asked for.
+    lists: u64,
     /// Bytes of all keys and values that crossed the network.
     crossed: usize,
     /// Messages, and after how many of them the link between the first two members is lost.
@@ -109,6 +114,9 @@ impl Cluster {
             layout,
             now_us: SECOND_US,
             waiting: VecDeque::new(),
+            looked: VecDeque::new(),
+            are_looks_slow: false,
+            lists: 0,
             crossed: 0,
             messages: 0,
             lost_after: u64::MAX,
@@ -183,6 +191,7 @@ impl Cluster {
                 if self.messages == self.lost_after {
                     self.link(0, 1, false);
                 }
+                self.lists += u64::from(matches!(ask, Ask::List { .. }));
                 self.crossed += match &ask {
                     Ask::Compare { ranges, start, .. } => {
                         let ends = ranges.iter().flat_map(|range| &range.end);
@@ -271,7 +280,12 @@ impl Cluster {
                     true => Err(StoreFailure::Damaged),
                     false => looker.finish().ok_or(StoreFailure::Damaged),
                 };
-                (at, Event::Surveyed { ticket, result })
+                let event = (at, Event::Surveyed { ticket, result });
+                if self.are_looks_slow {
+                    self.looked.push_back(event);
+                    return None;
+                }
+                event
             }
             Effect::Cover { hlc } => (at, Event::Covered { hlc }),
             _ => return None,
@@ -442,15 +456,8 @@ fn no_more_bytes_a_second_than_it_was_told() {
     assert!(cluster.is_full(0, 1) && cluster.is_full(1, 0));
 }
 
-#[test]
-fn a_comparison_begins_anew_with_a_new_epoch() {
-    let (mut cluster, total) = two_alike(1..10_000, 100_000);
-    let needed_us = total * 10;
-    cluster.connect();
-    cluster.run(needed_us / 2);
-    // Half of the keys are compared. One of them differs from now on, and a new epoch begins.
-    let (key, cell) = record(0, 5, 2, false);
-    cluster.put(1, key.clone(), cell.clone());
+/// A new epoch with the same members begins at the first two.
+fn begin_epoch(cluster: &mut Cluster) {
     let founded = EpochRecord::founded(cluster.layout.topology());
     let ids = founded.members().iter().map(|member| member.id);
     let nodes: Vec<_> = ids.map(|id| (id, u128::from(id.0) + 1)).collect();
@@ -460,6 +467,38 @@ fn a_comparison_begins_anew_with_a_new_epoch() {
         let layout = Arc::clone(&layout);
         cluster.waiting.push_back((at, Event::Layout { layout }));
     }
+}
+
+#[test]
+fn a_look_for_a_comparison_that_was_given_up_does_not_count() {
+    let (mut cluster, total) = two_alike(0..100, u64::MAX);
+    cluster.are_looks_slow = true;
+    cluster.connect();
+    cluster.run(4 * SECOND_US);
+    begin_epoch(&mut cluster);
+    cluster.run(8 * SECOND_US);
+    assert_eq!(cluster.looked.len(), 2, "one of each epoch");
+    let (at, late) = cluster.looked.pop_front().expect("there are two");
+    cluster.waiting.push_back((at, late));
+    cluster.run(9 * SECOND_US);
+    assert_eq!(cluster.sites[at].comparisons.read_bytes(), 0);
+    cluster.are_looks_slow = false;
+    cluster.waiting.append(&mut cluster.looked);
+    cluster.run(10 * SECOND_US);
+    assert_eq!(cluster.sites[at].comparisons.read_bytes(), total);
+    assert!(cluster.is_full(0, 1) && cluster.is_full(1, 0));
+}
+
+#[test]
+fn a_comparison_begins_anew_with_a_new_epoch() {
+    let (mut cluster, total) = two_alike(1..10_000, 100_000);
+    let needed_us = total * 10;
+    cluster.connect();
+    cluster.run(needed_us / 2);
+    // Half of the keys are compared. One of them differs from now on, and a new epoch begins.
+    let (key, cell) = record(0, 5, 2, false);
+    cluster.put(1, key.clone(), cell.clone());
+    begin_epoch(&mut cluster);
     cluster.run(2 * SECOND_US + needed_us * 13 / 10);
     assert!(!cluster.is_full(0, 1) && !cluster.is_full(1, 0));
     cluster.run(5 * SECOND_US + needed_us * 16 / 10);
@@ -587,6 +626,29 @@ fn the_bytes_of_a_repair_count_once() {
 }
 
 #[test]
+fn ranges_that_differ_beside_each_other_are_listed_together_and_lists_count() {
+    let mut cluster = Cluster::new(2, 2, u64::MAX);
+    let mut listed = 0;
+    for number in 0..20_000 {
+        let (key, cell) = record(number, 5, 2, false);
+        cluster.put(0, key.clone(), cell.clone());
+        if number % 40 == 0 {
+            continue;
+        }
+        listed += (key.raw().len() + 40) as u64;
+        cluster.put(1, key, cell);
+    }
+    cluster.connect();
+    cluster.run(20 * SECOND_US);
+    assert!(cluster.sites[0].store == cluster.sites[1].store);
+    let sites = cluster.sites.iter();
+    let moved: u64 = sites.map(|site| site.comparisons.moved_bytes()).sum();
+    assert!(moved > listed / 2, "{moved} of {listed}");
+    // One for each page, not for each range.
+    assert!(cluster.lists <= 10, "{}", cluster.lists);
+}
+
+#[test]
 fn a_repair_that_fails_is_tried_again_and_the_comparison_is_not_full_before() {
     let mut cluster = Cluster::new(2, 2, u64::MAX);
     for number in 0..100 {
@@ -653,6 +715,37 @@ fn a_newer_record_of_fewer_copies_goes_to_each_owner_of_an_older_one() {
         let pairs = cluster.pairs();
         assert!(pairs.iter().all(|(a, b)| cluster.is_full(*a, *b)));
     }
+}
+
+#[test]
+fn the_bytes_of_a_newer_record_of_fewer_copies_count_once() {
+    let first = EpochRecord::founded(&topology(5, 3));
+    let first = first.in_version(ClusterVersion::MORE_COPIES);
+    let layout = Layout::of_record(&first).expect("its members");
+    let mut cluster = Cluster::laid_out(layout, u64::MAX);
+    for number in 0..60 {
+        let (key, old) = record(number, 5, 5, false);
+        (0..5).for_each(|at| cluster.put(at, key.clone(), old.clone()));
+        let value = [b'v'; 10_000];
+        let mut newer = CellRef::value(key.as_stored(), version(9), &value).to_owned();
+        newer.copies = 3;
+        // The last of the first owners holds it: some further owners ask it, others are sent it.
+        let holder = owners(&cluster.layout, &key)[2];
+        cluster.put(holder, key, newer);
+    }
+    cluster.connect();
+    cluster.run(300 * SECOND_US);
+    let moved: u64 = cluster
+        .sites
+        .iter()
+        .map(|site| site.comparisons.moved_bytes())
+        .sum();
+    let said = moved as f64 / cluster.crossed as f64;
+    assert!(
+        (0.8..1.25).contains(&said),
+        "{moved} of {}",
+        cluster.crossed
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod support;
 mod plans;
 
 use bytes::Bytes;
-use dendra_base::peer::{Answer, Ask, Condition, Operation, Readiness};
+use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation, Readiness};
 use dendra_base::{Cell, CellRef, Key, Quorum, Version};
 use dendra_node::ring::table::{MemberId, Move, Moving};
 use dendra_node::step::{Effect, Event, Now};
@@ -23,6 +23,7 @@ struct World {
     hlc: Arc<Hlc>,
     old: MemberIndex,
     new: MemberIndex,
+    now_us: u64,
     effects: Vec<Effect>,
 }
 
@@ -56,6 +57,7 @@ impl World {
             hlc,
             old,
             new,
+            now_us: 1_000,
             effects: Vec::new(),
         }
     }
@@ -63,7 +65,7 @@ impl World {
     /// One event, and the tick that ends a turn. Clock ceilings are durable at once.
     fn step(&mut self, event: Event) {
         let now = Now {
-            mono_us: 1_000,
+            mono_us: self.now_us,
             wall_ms: WALL_MS,
             wall_part_us: 0,
         };
@@ -80,13 +82,18 @@ impl World {
         }
     }
 
+    fn pass(&mut self, us: u64) {
+        self.now_us += us;
+        self.step(Event::Tick);
+    }
+
     fn begin(&mut self, operation: Operation) {
         self.step(Event::Begin {
             client: 1,
             key: Bytes::from_static(KEY),
             operation,
             quorum: Quorum::new(1, 1, 3).expect("one of one"),
-            deadline_us: 1_000_000,
+            deadline_us: 10_000_000,
         });
     }
 
@@ -176,5 +183,38 @@ fn a_record_is_missing_only_when_both_owners_have_none() {
         let copy = has_new.then(|| cell(now + 1_000));
         world.answer(new, of_new, Answer::Cell(copy));
         assert_eq!(world.is_over(), !has_new, "a copy is written to both first");
+    }
+}
+
+#[test]
+fn a_conditional_write_goes_above_the_higher_promise_of_both_owners() {
+    for is_new_higher in [false, true] {
+        let mut world = World::new();
+        world.begin(Operation::Put {
+            value: Bytes::from_static(b"v"),
+            expiry_ms: None,
+            condition: Condition::Absent,
+        });
+        let (old, new, now) = (world.old, world.new, world.hlc.last());
+        let (of_old, of_new) = world.of_both();
+        let outbid = |hlc| Answer::Outbid {
+            promised: Ballot { hlc, origin: 9 },
+            line: None,
+        };
+        let (low, high) = (now + (1 << 20), now + (1 << 30));
+        let (at_old, at_new) = if is_new_higher {
+            (low, high)
+        } else {
+            (high, low)
+        };
+        world.answer(old, of_old, outbid(at_old));
+        world.answer(new, of_new, outbid(at_new));
+        world.pass(1_000_000);
+        let prepared = world.asked().into_iter().find_map(|(_, _, ask)| match ask {
+            Ask::Prepare { ballot, .. } => Some(ballot),
+            _ => None,
+        });
+        let ballot = prepared.expect("it tries again");
+        assert!(ballot.hlc > high, "{is_new_higher}");
     }
 }

@@ -14,7 +14,11 @@ use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Refused};
 use dendra_base::{Cell, CellRef, Guard, Key, Space, Version};
 use dendra_node::limits::REPAIR_PAUSE_US;
+use dendra_node::ring::plan::{WantedMember, WantedMembers, plan};
+use dendra_node::ring::table::MemberId;
 use dendra_node::step::{Effect, Event, LostSpan, Now, StoreFailure, StoreOutcome};
+use dendra_node::topology::drive::next_step;
+use dendra_node::topology::record::{EpochMember, EpochRecord, MemberStatus, NewPlan};
 use dendra_node::{Hlc, Layout, Member, MemberIndex, Node, NodeConfig, Topology};
 use std::sync::Arc;
 
@@ -36,18 +40,23 @@ impl World {
     fn of_copies(copies: u8) -> World {
         let members = ["h1:1", "h2:1", "h3:1"].map(|url| Member::new(url).expect("an address"));
         let topology = Topology::new("dendra", members.to_vec(), copies).expect("a topology");
-        let layout = Arc::new(Layout::of_list(&Arc::new(topology)));
+        World::of(Layout::of_list(&Arc::new(topology)), MemberIndex(0))
+    }
+
+    /// The member `me` of a cluster, with links to all others.
+    fn of(layout: Layout, me: MemberIndex) -> World {
+        let layout = Arc::new(layout);
         let node = Node::new(NodeConfig {
             is_keeper: true,
             repair_wait_us: WAIT_US,
-            ..support::config(&layout, MemberIndex(0), Arc::new(Hlc::new(0, WALL_MS)))
+            ..support::config(&layout, me, Arc::new(Hlc::new(0, WALL_MS)))
         });
         let mut world = World {
             node,
             mono_us: 1_000,
             effects: Vec::new(),
         };
-        for member in [1, 2].map(MemberIndex) {
+        for member in layout.members().filter(|member| *member != me) {
             world.step(Event::Link {
                 member,
                 is_up: true,
@@ -270,6 +279,69 @@ fn what_has_one_copy_is_never_said_to_be_repaired() {
     };
     assert!(repaired(2));
     assert!(!repaired(1));
+}
+
+/// The third member of a cluster with one copy, while its first partitions move to it.
+fn joiner() -> World {
+    let place = |number: u32| Member::new(&format!("http://h{number}:1")).expect("an address");
+    let topology = Topology::new("dendra", vec![place(0), place(1)], 1).expect("a topology");
+    let founded = EpochRecord::founded(&topology);
+    let nodes = founded
+        .members()
+        .iter()
+        .map(|it| (it.id, u128::from(it.id.0) + 1));
+    let record = founded
+        .enrolled(&nodes.collect::<Vec<_>>())
+        .expect("all are new");
+    let id = record.owners().next();
+    let wanted = |id| WantedMember {
+        id,
+        weight: 1,
+        zone: String::new(),
+    };
+    let now = WantedMembers {
+        members: record.members().iter().map(|it| wanted(it.id)).collect(),
+        replication_factor: 1,
+        lost: Vec::new(),
+    };
+    let mut after = now.clone();
+    after.members.push(wanted(id));
+    let new = NewPlan {
+        author: MemberId(0),
+        moves: plan(record.owners(), &now, &after).expect("a plan"),
+        newcomers: vec![EpochMember {
+            id,
+            node: 3,
+            status: MemberStatus::Joining,
+            place: place(2),
+        }],
+        shares: Vec::new(),
+        replication_factor: 1,
+    };
+    let planned = record.planned(&new).expect("nothing else is under way");
+    let moving = next_step(&planned, &[], 1).expect("the plan begins");
+    let layout = Layout::of_record(&moving).expect("its members");
+    let me = layout.index_of(id).expect("a member");
+    World::of(layout, me)
+}
+
+#[test]
+fn what_moves_to_a_joiner_as_the_only_copy_is_never_said_to_be_repaired() {
+    let mut world = joiner();
+    world.effects.clear();
+    world.lose(&Key::user(b"b"), &Key::user(b"d"));
+    // Pages that it loads because they move to it are none of the repair.
+    let mut walked = 0;
+    for _ in 0..20 {
+        world.pass(WAIT_US);
+        if let Some((member, id, _, start)) = world.page() {
+            walked += usize::from(start == b"b"[..]);
+            let (records, next) = (Vec::new(), None);
+            world.answer(member, id, Answer::Loaded { records, next });
+        }
+    }
+    assert_eq!(walked, 0);
+    assert!(!world.is_repaired());
 }
 
 #[test]

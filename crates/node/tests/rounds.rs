@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Readiness};
 use dendra_base::{Quorum, Version};
 use dendra_node::step::{Effect, Event, Now, StoreOutcome};
-use dendra_node::{Hlc, Layout, Member, MemberIndex, Node, Round, Topology};
+use dendra_node::{Foregrounds, Hlc, Layout, Member, MemberIndex, Node, Round, Topology};
 use std::sync::Arc;
 
 const WALL_MS: u64 = 1_700_000_000_000;
@@ -15,6 +15,7 @@ const WALL_MS: u64 = 1_700_000_000_000;
 struct World {
     node: Node,
     hlc: Arc<Hlc>,
+    foregrounds: Arc<Foregrounds>,
     effects: Vec<Effect>,
 }
 
@@ -24,10 +25,12 @@ impl World {
         let topology = Topology::new("dendra", members.to_vec(), 3).expect("a topology");
         let hlc = Arc::new(Hlc::new(0, WALL_MS));
         let layout = Arc::new(Layout::of_list(&Arc::new(topology)));
-        let node = Node::new(support::config(&layout, MemberIndex(0), Arc::clone(&hlc)));
+        let config = support::config(&layout, MemberIndex(0), Arc::clone(&hlc));
+        let foregrounds = Arc::clone(&config.foregrounds);
         World {
-            node,
+            node: Node::new(config),
             hlc,
+            foregrounds,
             effects: Vec::new(),
         }
     }
@@ -117,6 +120,9 @@ fn each_round_of_a_write_takes_from_its_questions_to_enough_answers() {
     let result = Ok(StoreOutcome::Applied { version });
     world.step(2_500, Event::Wrote { ticket, result });
     assert_eq!(world.seen(Round::Write), (1, 1_000));
+    // Of the rounds those count for a load that wait for members: not the one for the ceiling.
+    let foreground = world.foregrounds.sum();
+    assert_eq!((foreground.rounds, foreground.sum_us), (2, 1_400));
     // The third one may answer when it likes: it is not waited for.
     world.step(900_000, Event::Tick);
     world.step(1_100_000, Event::Tick);

@@ -235,6 +235,28 @@ impl Cluster {
     }
 }
 
+#[test]
+fn a_page_ends_with_the_record_that_fills_it() {
+    let writes: Vec<Held> = (0..30)
+        .map(|number| (number, Kind::Value(20), [true; 3]))
+        .collect();
+    let mut cluster = Cluster::new(&writes, None);
+    let mut next = Some(Range {
+        start: raw(0),
+        end: None,
+        is_reverse: false,
+        is_keys_only: false,
+    });
+    let mut pages = Vec::new();
+    while let Some(range) = next {
+        let (records, rest) = cluster.scan(range, 100);
+        pages.push(records.len());
+        next = rest;
+    }
+    // A key has 6 bytes.
+    assert_eq!(pages, [4, 4, 4, 4, 4, 4, 4, 2]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 

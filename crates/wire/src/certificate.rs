@@ -389,12 +389,20 @@ mod tests {
     }
 
     #[test]
+    fn a_tag_of_several_bytes_is_no_part() {
+        assert_eq!(Der(&[0x3f, 1, 7]).any(), None);
+        assert_eq!(Der(&[0x20, 1, 7]).any(), Some((0x20, &[7][..])));
+        assert_eq!(Der(&[0x00, 1, 7]).any(), Some((0x00, &[7][..])));
+    }
+
+    #[test]
     fn a_moment_has_one_form() {
         for (tag, text, expected) in [
             (UTC_TIME, "491231235959Z", Some(2_524_607_999)),
             (UTC_TIME, "500101000000Z", Some(-631_152_000)),
             (LONG_TIME, "20000229120000Z", Some(951_825_600)),
             (LONG_TIME, "000101000000Z", None),
+            (LONG_TIME, "2000022912000Z", None),
             (UTC_TIME, "20000229120000Z", None),
             (UTC_TIME, "4912312359Z", None),
             (UTC_TIME, "491231235959+0100", None),

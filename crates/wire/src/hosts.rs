@@ -311,10 +311,7 @@ fn is_address(host: &[u8]) -> bool {
     let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
     match host {
         [b'[', inner @ .., b']'] => text(inner).parse::<Ipv6Addr>().is_ok(),
-        [first, .., last] if first.is_ascii_digit() && last.is_ascii_digit() => {
-            text(host).parse::<Ipv4Addr>().is_ok()
-        }
-        _ => false,
+        _ => text(host).parse::<Ipv4Addr>().is_ok(),
     }
 }
 
@@ -345,6 +342,18 @@ mod tests {
 
     fn with_host(hosts: &Hosts, host: &str) -> u16 {
         status(hosts, &format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"))
+    }
+
+    #[test]
+    fn the_authority_of_a_url_is_what_stands_before_its_path() {
+        for url in [
+            "http://db1:8080",
+            "https://db1:8080/a/b",
+            "db1:8080",
+            "db1:8080/",
+        ] {
+            assert_eq!(authority_of_url(url), "db1:8080", "{url}");
+        }
     }
 
     #[test]

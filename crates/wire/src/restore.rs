@@ -275,6 +275,25 @@ mod tests {
     }
 
     #[test]
+    fn a_page_is_full_of_bytes_or_of_records() {
+        let large = vec![7; PAGE_BYTES / 4];
+        for (value, wanted) in [(&b""[..], PAGE_RECORDS_MAX), (&large, 4)] {
+            let mut writer = RestorePageWriter::new(7, 3, b"");
+            let mut count = 0;
+            while !writer.is_full() {
+                let raw = format!("{count:05}");
+                let key = Key::user(raw.as_bytes());
+                writer.push(
+                    raw.as_bytes(),
+                    &CellRef::value(key.as_stored(), Version::ZERO, value),
+                );
+                count += 1;
+            }
+            assert_eq!(count, wanted);
+        }
+    }
+
+    #[test]
     fn a_page_that_lost_or_changed_a_byte_is_none() {
         let bytes = page();
         for at in 0..bytes.len() {

@@ -648,6 +648,19 @@ mod tests {
     }
 
     #[test]
+    fn a_prefix_has_one_spelling() {
+        let line = |role: &str, prefix: &str| {
+            let hash = "0a".repeat(32);
+            read_line(&format!("app {role} {prefix} {hash}")).is_some()
+        };
+        assert!(line("read", "a") && line("read", "-") && line("read", "%FF"));
+        for prefix in ["%61", "%ff", ""] {
+            assert!(!line("read", prefix), "{prefix}");
+        }
+        assert!(line("admin", "-") && !line("admin", "a"));
+    }
+
+    #[test]
     fn a_token_has_one_form() {
         let token = format!("dendra_{}", "a".repeat(43));
         assert!(hash_of(token.as_bytes()).is_some());

@@ -1,8 +1,9 @@
 //! A sample of mutants: small changes of the hearts, each of which tests must notice.
 //!
 //! ```text
-//! cargo mutants --list ─► drawn by a seed ─► one copy with a switch a function ─► judge.rs
-//!                                            (planted/merge.rs), built once
+//! cargo mutants --list ─► drawn by a seed ─► one copy with a switch a function ─► judge.rs: by
+//!                                            (planted/merge.rs), built once        tests that
+//!                                                                                  reach it
 //! target/mutants/       the copy
 //! target/mutants-*.txt  caught, missed, unviable, unfit: the lists of the last run
 //! ```
@@ -17,12 +18,14 @@
 //! Not here: which files and changes count (`.cargo/mutants.toml`).
 //! See: docs/verification.md, section "Mutants".
 
+mod at_once;
 mod judge;
 mod listed;
 
 use crate::planted::copy;
 use crate::planted::finders::cargo_in;
 use crate::planted::merge::{Change, Merged, merge};
+use at_once::at_once;
 use judge::{Judges, Verdict};
 use listed::Mutant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +33,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Mutants of one sample, unless it is said otherwise.
@@ -38,9 +40,6 @@ const COUNT: usize = 300;
 
 /// How long a sample may take, unless it is said otherwise.
 const MINUTES: u64 = 60;
-
-/// Judged at once.
-const AT_ONCE: usize = 2;
 
 struct Wanted {
     seed: u64,
@@ -122,37 +121,18 @@ fn judge(root: &Path, wanted: &Wanted) -> Result<(), String> {
     let packages: BTreeSet<&str> = all.iter().map(|mutant| mutant.package.as_str()).collect();
     let judges = Judges::build(&copy, &packages)?;
 
-    let next = AtomicUsize::new(wanted.from);
     let shared = Mutex::new(found);
-    let failed: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                while Instant::now() < ends
-                    && let at = next.fetch_add(1, Ordering::Relaxed)
-                    && let Some(mutant) = all.get(at)
-                {
-                    let verdict = judges.judge(&mutant.package, number_at(at));
-                    let mut found = shared.lock().expect("no holder panics");
-                    match verdict {
-                        Ok(verdict) => {
-                            println!("{at} {verdict}: {}", mutant.name);
-                            found.add(&mutant.name, verdict);
-                        }
-                        Err(why) => failed.lock().expect("no holder panics").push(why),
-                    }
-                }
-            });
-        }
-    });
-    if let Some(why) = failed
-        .into_inner()
-        .expect("no holder panics")
-        .into_iter()
-        .next()
-    {
-        return Err(why);
-    }
+    at_once(|next| {
+        let at = wanted.from + next;
+        let Some(mutant) = all.get(at).filter(|_| Instant::now() < ends) else {
+            return Ok(false);
+        };
+        let verdict = judges.judge(number_at(at))?;
+        println!("{at} {verdict}: {}", mutant.name);
+        let mut found = shared.lock().expect("no holder panics");
+        found.add(&mutant.name, verdict);
+        Ok(true)
+    })?;
     let found = shared.into_inner().expect("no holder panics");
     found.keep(&root.join("target"))?;
     println!("{}", found.summary(drawn.len()));
@@ -310,6 +290,7 @@ impl Found {
                 self.caught.insert(name.to_owned(), by);
             }
             Verdict::Missed => self.missed.push(name.to_owned()),
+            Verdict::NotReached => self.missed.push(format!("{name} (not reached)")),
         }
     }
 
@@ -399,10 +380,12 @@ mod tests {
             found.add(name, Verdict::Caught { by });
         }
         found.add("f", Verdict::Missed);
-        let summary = found.summary(7);
+        found.add("g", Verdict::NotReached);
+        let summary = found.summary(8);
+        assert!(summary.contains("missed: g (not reached)\n"), "{summary}");
         assert!(
             summary.ends_with(
-                "mutants: 3 of 4 caught (75 %), 1 missed, 1 do not compile, \
+                "mutants: 3 of 5 caught (60 %), 2 missed, 1 do not compile, \
                  1 in constant functions, 1 not judged"
             ),
             "{summary}"

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! fn f(a: u8) -> u8 {                 fn f(a: u8) -> u8 {
-//!     a + 1                               match dendra_base::planted::bug() {
+//!     a + 1                               match dendra_base::planted::bug(&[7]) {
 //! }                                           7 => {
 //!              07: -    a + 1     ──►     a
 //!                  +    a                     }
@@ -117,9 +117,9 @@ impl Changes {
 
     fn apply(&self, path: &str, text: &str) -> MergedFile {
         let bug = if path.starts_with("crates/base/") {
-            "crate::planted::bug()"
+            "crate::planted::bug"
         } else {
-            "dendra_base::planted::bug()"
+            "dendra_base::planted::bug"
         };
         let lines: Vec<&str> = text.lines().collect();
         let mut out = MergedFile::default();
@@ -131,7 +131,8 @@ impl Changes {
             let mut starting = self.bodies.range((at, 0)..(at + 1, 0));
             if let Some(((from, to), changed)) = starting.next() {
                 let body = &lines[*from..*to];
-                out.push(0, &format!("match {bug} {{"));
+                let numbers: Vec<&u32> = changed.keys().collect();
+                out.push(0, &format!("match {bug}(&{numbers:?}) {{"));
                 for (number, edits) in changed {
                     out.push(*number, &format!("{number} => {{"));
                     for line in edited(body, *from, edits) {
@@ -320,7 +321,7 @@ fn last() {}
         let text = merged(vec![first, other]).expect("both apply");
         let switch = "\
 fn f(a: u8) -> u8 {
-match dendra_base::planted::bug() {
+match dendra_base::planted::bug(&[1, 2]) {
 1 => {
     let b = a;
     b

@@ -289,6 +289,50 @@ mod tests {
         (hlc, prop_oneof![any::<u32>(), 1u32..4]).prop_map(|(hlc, origin)| Ballot { hlc, origin })
     }
 
+    #[test]
+    fn the_last_proposal_below_a_plain_write_tells_what_became_of_the_own_one() {
+        let version = |rmw| Version {
+            hlc: CLOCK_MIN + 5,
+            origin: 1,
+            rmw,
+        };
+        let of = |hlc| Ballot { hlc, origin: 1 };
+        let (mine, other) = (of(70), of(80));
+        let own = OwnProposal {
+            author: mine,
+            ancestors: Vec::new(),
+            version: version(2),
+            base: version(1),
+            before: 0,
+        };
+        let key = dendra_base::Key::user(b"k");
+        let last = |version, author, ancestors: &[Ballot]| Proposal {
+            ballot: of(90),
+            author,
+            ancestors: ancestors.to_vec(),
+            cell: dendra_base::CellRef::value(key.as_stored(), version, b"v").to_owned(),
+        };
+        let another_line = Version {
+            hlc: CLOCK_MIN + 6,
+            ..version(0)
+        };
+        let rows = [
+            (None, Fortune::Lost),
+            (Some(last(version(1), other, &[])), Fortune::Lost),
+            (Some(last(version(2), mine, &[])), Fortune::Won),
+            (Some(last(version(2), other, &[])), Fortune::Lost),
+            (Some(last(version(3), other, &[mine])), Fortune::Won),
+            (Some(last(version(3), other, &[other])), Fortune::Lost),
+            (Some(last(version(3), other, &[])), Fortune::Unknown),
+            (Some(last(another_line, other, &[mine])), Fortune::Unknown),
+        ];
+        for (accepted, expected) in rows {
+            let mut promises = Promises::above(0);
+            promises.add(accepted.clone());
+            assert_eq!(promises.fortune_below(&own), expected, "{accepted:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn first_versions_are_unique_with_all_that_follows_them(

@@ -319,3 +319,24 @@ impl From<BadMember> for Declined {
         Declined::Member(bad)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_cannot_follow_has_a_code_for_each_way_out() {
+        let member = MemberId(3);
+        let rows = [
+            (WhyNot::PlanUnderWay { plan: 7 }, "plan-under-way"),
+            (WhyNot::NoPlan, "no-plan-under-way"),
+            (WhyNot::NotEnrolled { member }, "not-enrolled"),
+            (WhyNot::Returned { member }, "removed"),
+            (WhyNot::NoVoter { member }, "no-vote"),
+            (WhyNot::OtherTable, "cannot-follow"),
+        ];
+        for (why, code) in rows {
+            assert_eq!(Declined::CannotFollow(why).code(), code);
+        }
+    }
+}

@@ -127,3 +127,50 @@ pub enum EnrolAnswer {
         why: String,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::Topology;
+    use crate::topology::chain::{AcceptedRecord, EpochBallot};
+
+    #[test]
+    fn each_message_with_a_record_tells_the_version_of_the_cluster() {
+        let listed = vec!["http://h0:1".parse().expect("an address")];
+        let topology = Topology::new("versions", listed, 1).expect("a member");
+        let version = ClusterVersion::FOREGROUND;
+        let record = Arc::new(EpochRecord::founded(&topology).in_version(version));
+        let epoch = record.epoch();
+        let ballot = EpochBallot {
+            round: 1,
+            member: MemberId(0),
+        };
+        let of = |message| StewardMessage::Chain(message).cluster_version();
+        let accepted = |record| ChainMessage::Promise {
+            epoch,
+            ballot,
+            accepted: record,
+        };
+        let with = [
+            ChainMessage::Accept {
+                ballot,
+                record: Arc::clone(&record),
+            },
+            ChainMessage::Removed {
+                record: Arc::clone(&record),
+            },
+            accepted(Some(AcceptedRecord {
+                ballot,
+                record: Arc::clone(&record),
+            })),
+            ChainMessage::Chosen {
+                records: vec![record],
+            },
+        ];
+        for message in with {
+            assert_eq!(of(message.clone()), Some(version), "{message:?}");
+        }
+        assert_eq!(of(accepted(None)), None);
+        assert_eq!(of(ChainMessage::At { epoch }), None);
+    }
+}

@@ -101,3 +101,32 @@ impl PeerSights {
         self.of(member).is_some_and(|view| view.is_up)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::Topology;
+
+    fn record(members: u32) -> EpochRecord {
+        let urls = (0..members).map(|number| format!("http://h{number}:1").parse());
+        let listed = urls.collect::<Result<_, _>>().expect("addresses");
+        let topology = Topology::new("peers", listed, 1).expect("members");
+        let founded = EpochRecord::founded(&topology);
+        let nodes: Vec<_> = (0..members)
+            .map(|number| (MemberId(number), u128::from(number) + 1))
+            .collect();
+        founded.enrolled(&nodes).expect("all are new")
+    }
+
+    #[test]
+    fn a_member_is_known_until_the_epoch_behind_the_one_that_removed_it() {
+        let (all, fewer) = (record(3), record(2));
+        let (member, node) = (MemberId(2), 3);
+        let mut sights = PeerSights::default();
+        sights.reached(&all, ChainPeer { member, node }, true, ClusterVersions::OWN);
+        sights.adopt(&all, &fewer);
+        assert!(sights.is_up(member), "it is told of its removal");
+        sights.adopt(&fewer, &fewer);
+        assert!(!sights.is_up(member));
+    }
+}

@@ -3,7 +3,7 @@
 use crate::rising::CLOCK;
 use crate::town::{Town, joiner, node, url};
 use dendra_base::{ClusterVersion, ClusterVersions};
-use dendra_node::limits::{CLUSTER_ORDER_US, FULL_DISK_PATIENCE_US};
+use dendra_node::limits::{CLUSTER_ORDER_US, FULL_DISK_PATIENCE_US, PROGRESS_US, STEWARD_TURN_US};
 use dendra_node::ring::table::MemberId;
 use dendra_node::steward::face::{ClusterAnswer, ClusterOrder, DraftId, PlanWish};
 use dendra_node::steward::messages::EnrolAnswer;
@@ -123,6 +123,28 @@ fn a_plan_is_read_applied_and_removes_a_member_for_ever() {
 }
 
 #[test]
+fn the_author_alone_proposes_the_steps_of_its_plan_and_each_as_soon_as_it_may() {
+    let mut town = Town::found(4, 3);
+    let draft = town.plan(2, remove(3));
+    town.proposers.clear();
+    town.told.clear();
+    let began_us = town.now_us;
+    town.done(2, ClusterOrder::Apply { draft: draft.id });
+    while town.record(2).plan().is_some() {
+        town.pass(100_000);
+    }
+    // All moves arrive in the moment in which they begin.
+    let took_us = town.now_us - began_us;
+    assert!(took_us < STEWARD_TURN_US.min(PROGRESS_US), "{took_us} us");
+    assert_eq!(Vec::from_iter(town.proposers), [MemberId(2)]);
+    println!("{:?}", town.told);
+    // It collects what the others tell, and tells the one that goes alone.
+    let told = town.told.iter().filter(|(from, _)| *from == MemberId(2));
+    let told: Vec<MemberId> = told.map(|(_, to)| *to).collect();
+    assert_eq!(told, [MemberId(3)]);
+}
+
+#[test]
 fn a_lost_member_is_replaced_in_its_place_and_nothing_else_moves() {
     let mut town = Town::found(4, 3);
     let before = town.record(0).clone();
@@ -220,6 +242,8 @@ fn a_plan_is_cancelled_and_its_joiner_that_owns_nothing_is_refused() {
     town.is_loading = false;
     let new = town.join(0, &joiner(3));
     town.pass(1_000_000);
+    let waiting = town.enrol(1, joiner(4));
+    assert!(matches!(waiting, EnrolAnswer::Wait { .. }), "{waiting:?}");
     let declined = town.declined(1, ClusterOrder::Plan(remove(0)));
     assert!(
         declined.starts_with("plan-under-way: a plan is under way"),

@@ -16,7 +16,7 @@ use dendra_node::steward::step::{StewardEffect, StewardEvent};
 use dendra_node::topology::chain::{ChainMessage, ChainNote, ChainPeer, ChainRules, VoteNote};
 use dendra_node::topology::record::{EpochRecord, MemberStatus};
 use dendra_node::{Member, Steward, Topology};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 const TICK_US: u64 = EPOCH_VOTE_US / 5;
@@ -50,6 +50,10 @@ pub struct Town {
     tickets: u64,
     /// Do members load?
     pub is_loading: bool,
+    /// Members that have proposed an epoch.
+    pub proposers: BTreeSet<MemberId>,
+    /// Who has told whom of its progress.
+    pub told: BTreeSet<(MemberId, MemberId)>,
 }
 
 pub fn url(number: u32) -> String {
@@ -231,6 +235,15 @@ impl Town {
         let house = self.houses.get_mut(&member).expect("it acted");
         match effect {
             StewardEffect::Send { to, message } => {
+                match &message {
+                    StewardMessage::Chain(ChainMessage::Prepare { .. }) => {
+                        self.proposers.insert(member);
+                    }
+                    StewardMessage::Progress(_) => {
+                        self.told.insert((member, to));
+                    }
+                    _ => {}
+                }
                 // As it would travel.
                 let message = StewardMessage::decode(&message.encode()).expect("own bytes");
                 self.letters.push_back((member, to, message));

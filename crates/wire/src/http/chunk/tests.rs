@@ -119,6 +119,13 @@ fn extensions_and_trailers_are_bounded() {
         whole(long.as_bytes()).is_err(),
         "not even waited for its end"
     );
+    for (len, is_fine) in [
+        (CHUNK_LINE_BYTES_MAX - 17, true),
+        (CHUNK_LINE_BYTES_MAX - 16, false),
+    ] {
+        let one = format!("1;{}\r\na\r\n", "x".repeat(len));
+        assert_eq!(whole(one.as_bytes()).is_ok(), is_fine, "{len}");
+    }
     let trailers = |len: usize| format!("0\r\n{}\r\n", "X: y\r\n".repeat(len));
     assert!(matches!(
         whole(trailers(TRAILER_LINES_MAX).as_bytes()),

@@ -37,6 +37,17 @@ fn refusal(bytes: &[u8]) -> Refusal {
 }
 
 #[test]
+fn a_browser_that_asks_what_a_page_may_send_is_known_by_its_line() {
+    let request = |method: &str, line: &str| {
+        let text = format!("{method} /v0/entity?id=k HTTP/1.1\r\nHost: h\r\n{line}\r\n");
+        head(&text).is_preflight
+    };
+    let asks = "Access-Control-Request-Method: PUT\r\n";
+    assert!(request("OPTIONS", asks));
+    assert!(!request("OPTIONS", "") && !request("GET", asks));
+}
+
+#[test]
 fn a_plain_get_borrows_from_the_buffer() {
     let text = "GET /v0/entity?id=a%20b&ack=1 HTTP/1.1\r\nHost: localhost:8080\r\n\r\nrest";
     let head = head(text);

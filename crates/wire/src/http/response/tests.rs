@@ -1,6 +1,7 @@
 //! The bytes of each answer.
 
 use super::*;
+use crate::http::{Limits, Parsed, parse_head};
 use dendra_base::{Consistency, Durability};
 
 const VERSION: Version = Version {
@@ -36,6 +37,22 @@ fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut out = Vec::new();
     write(&mut out);
     String::from_utf8(out).expect("these answers are ASCII")
+}
+
+#[test]
+fn only_the_answer_to_head_has_no_body() {
+    for (method, omits_body) in [("HEAD", true), ("GET", false), ("PUT", false)] {
+        let text = format!("{method} /v0/records/k HTTP/1.1\r\nHost: h\r\n\r\n");
+        let Parsed::Head(head) = parse_head(text.as_bytes(), &Limits::USUAL) else {
+            panic!("{text:?} is a head");
+        };
+        assert_eq!(Style::of(&head).omits_body, omits_body, "{method}");
+    }
+}
+
+#[test]
+fn a_client_that_waits_is_told_to_send_its_body() {
+    assert_eq!(written(proceed), "HTTP/1.1 100 Continue\r\n\r\n");
 }
 
 #[test]
