@@ -317,19 +317,22 @@ mod tests {
             ..version(0)
         };
         let rows = [
-            (None, Fortune::Lost),
-            (Some(last(version(1), other, &[])), Fortune::Lost),
-            (Some(last(version(2), mine, &[])), Fortune::Won),
-            (Some(last(version(2), other, &[])), Fortune::Lost),
-            (Some(last(version(3), other, &[mine])), Fortune::Won),
-            (Some(last(version(3), other, &[other])), Fortune::Lost),
-            (Some(last(version(3), other, &[])), Fortune::Unknown),
-            (Some(last(another_line, other, &[mine])), Fortune::Unknown),
+            (None, ProposalFate::Lost),
+            (Some(last(version(1), other, &[])), ProposalFate::Lost),
+            (Some(last(version(2), mine, &[])), ProposalFate::Won),
+            (Some(last(version(2), other, &[])), ProposalFate::Lost),
+            (Some(last(version(3), other, &[mine])), ProposalFate::Won),
+            (Some(last(version(3), other, &[other])), ProposalFate::Lost),
+            (Some(last(version(3), other, &[])), ProposalFate::Unknown),
+            (
+                Some(last(another_line, other, &[mine])),
+                ProposalFate::Unknown,
+            ),
         ];
         for (accepted, expected) in rows {
             let mut promises = Promises::above(0);
             promises.add(accepted.clone());
-            assert_eq!(promises.fortune_below(&own), expected, "{accepted:?}");
+            assert_eq!(promises.fate_below(&own), expected, "{accepted:?}");
         }
     }
 
