@@ -4,7 +4,7 @@
 //! cargo mutants --list ─► drawn by a seed ─► one copy with a switch a function ─► judge.rs: by
 //!                                            (planted/merge.rs), built once        tests that
 //!                                                                                  reach it
-//! target/mutants/       the copy
+//! target/mutants/       the copy, and its builds: the planted bugs have packages of the same names
 //! target/mutants-*.txt  caught, missed, unviable, unfit: the lists of the last run
 //! ```
 //!
@@ -163,7 +163,7 @@ fn viable(root: &Path, mutants: &mut Vec<Mutant>, found: &mut Found) -> Result<P
             found.unfit.extend(taken_out(mutants, &numbers));
             continue;
         }
-        let copy = copy::write(root, "mutants", &merged)?;
+        let copy = copy::write(root, "mutants/copy", &merged)?;
         let wrong = wrong(&copy, &merged)?;
         if wrong.is_empty() {
             return Ok(copy);
