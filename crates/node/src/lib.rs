@@ -82,7 +82,9 @@ mod walk;
 pub mod walls;
 mod write_queues;
 
-pub use admission::{Admission, Class, Gate, LocalGate, LocalPermit, Permit, RefusedBy, admit};
+pub use admission::{
+    Admission, Class, Gate, LocalGate, LocalPermit, Permit, RefusedBy, WriteSizes, admit,
+};
 pub use compare::progress::{CompareReport, Comparisons};
 pub use config::NodeConfig;
 pub use foreground::Foregrounds;

@@ -62,6 +62,19 @@ pub const DELAY_LEVEL_MIN: f64 = 0.5;
 /// compaction room, and a write still ends far inside its default deadline of a second.
 pub const DELAY_US_MAX: u64 = 100_000;
 
+/// The same for a write that is larger than the mean of those before it. Its body is unread
+/// meanwhile, so that its deadline does not run.
+pub const DELAY_US_MAX_LARGE: u64 = 400_000;
+
+/// A shorter delay is none: timers have a resolution of a millisecond.
+pub const DELAY_US_MIN: u64 = 500;
+
+/// The mean size of writes follows so many of them: a second of a loop with work, at the least.
+pub const DELAY_MEAN_WRITES: f64 = 4_096.0;
+
+/// A smaller write counts as one of so many bytes.
+pub const DELAY_WRITE_BYTES_MIN: u64 = 128;
+
 /// Each event loop takes room from a node's gate in pieces of `limit / (loops * this)`. It keeps at
 /// most two pieces unused: at most a quarter of the limit is idle in the wrong place.
 pub const LEASES_PER_LOOP: u64 = 8;
