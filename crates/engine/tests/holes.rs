@@ -12,7 +12,7 @@
 //! Invariants
 //! 1. The repair writes what the other owners hold and nothing else.
 //!
-//! Not here: who repairs, and when (crate `node`, `repair.rs`).
+//! Not here: who repairs, and when (crate `node`, `repair/`).
 //! See: docs/decisions/0026-horizons.md.
 
 use dendra_base::{Cell, CellRef, Guard, Kind, Prng, Version};
