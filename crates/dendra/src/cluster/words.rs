@@ -232,6 +232,86 @@ pub(super) fn draft(page: &Value) -> Option<String> {
     Some(text)
 }
 
+/// What is lost when damage is repaired without the lost members.
+pub(super) fn loss(page: &Value) -> Option<String> {
+    let list = |field: &str| {
+        let words = page[field].as_array()?.iter().map(word);
+        Some(words.collect::<Vec<_>>().join(", "))
+    };
+    let (member, lost) = (word(&page["member"]), list("lost")?);
+    let ranges = page["ranges"].as_array()?;
+    let mut text = format!(
+        "{member} has damaged blocks, and their repair waits for {lost}: lost, and on the way out of \
+         the cluster. They can be filled from {} alone.\n\n",
+        list("sources")?
+    );
+    let mut rows = vec![["of", "from key", "to key"].map(str::to_owned)];
+    for range in ranges {
+        let from = bound(range, "from")?;
+        rows.push([word(&range["of"]), from, bound(range, "to")?]);
+    }
+    table(&mut text, &rows);
+    if let Some(further) = page["further_blocks"]
+        .as_u64()
+        .filter(|further| *further > 0)
+    {
+        writeln!(
+            text,
+            "{further} further blocks: give this order again for them"
+        )
+        .ok()?;
+    }
+    let partitions = page["partitions"].as_array()?;
+    let partitions: Option<Vec<u64>> = partitions.iter().map(Value::as_u64).collect();
+    let (partitions, of) = (partitions?, page["of_partitions"].as_u64()?);
+    let (count, runs) = (partitions.len(), runs(&partitions));
+    writeln!(text, "\nin {count} of {of} partitions: {runs}").ok()?;
+    writeln!(text, "\n{}", word(&page["means"])).ok()?;
+    writeln!(
+        text,
+        "\nIf the folder of {lost} still exists, start it instead: then nothing is lost.\n\
+         nothing has happened yet; accept the loss with\n  \
+         dendra cluster accept-loss {member} --confirm {}",
+        word(&page["confirm"])
+    )
+    .ok()?;
+    Some(text)
+}
+
+/// A bound of a range of keys: text, or bytes as base64; `-` = there is none.
+fn bound(range: &Value, name: &str) -> Option<String> {
+    let bytes = &range[format!("{name}_base64")];
+    match (&range[name], bytes) {
+        (_, Value::String(bytes)) => Some(format!("base64 {}", plain(bytes))),
+        (Value::String(text), _) if text.chars().all(|c| !c.is_control()) => {
+            Some(word(&range[name]))
+        }
+        (Value::String(text), _) => Some(text.escape_debug().to_string()),
+        (Value::Null, _) => Some("-".to_owned()),
+        _ => None,
+    }
+}
+
+/// Rising numbers as runs: `0-12, 14`.
+fn runs(numbers: &[u64]) -> String {
+    let runs = numbers.chunk_by(|one, next| one + 1 == *next);
+    let runs = runs.map(|run| match (run[0], run[run.len() - 1]) {
+        (first, last) if first == last => first.to_string(),
+        (first, last) => format!("{first}-{last}"),
+    });
+    runs.collect::<Vec<_>>().join(", ")
+}
+
+/// The answer to a confirmed loss.
+pub(super) fn accepted_loss(page: &Value) -> Option<String> {
+    page["epoch"].as_u64()?;
+    Some(
+        "done: the repair goes on with the owners that are left, at the earliest a minute after the \
+         damage was found; dendra cluster status --follow shows the plan\n"
+            .to_owned(),
+    )
+}
+
 /// The answer to an order.
 pub(super) fn done(page: &Value) -> Option<String> {
     let epoch = page["epoch"].as_u64()?;
@@ -267,6 +347,19 @@ pub(super) fn history(page: &Value) -> Option<String> {
     }
     let mut text = String::new();
     table(&mut text, &rows);
+    // A member of an older release tells none.
+    for loss in page["losses"].as_array().into_iter().flatten() {
+        let lost = loss["lost"].as_array()?.iter().map(word);
+        writeln!(
+            text,
+            "{}  a loss was accepted at epoch {}: {} damaged blocks repaired without {}",
+            date(loss["accepted_ms"].as_u64()?)?,
+            number(&loss["epoch"]),
+            number(&loss["blocks"]),
+            lost.collect::<Vec<_>>().join(", ")
+        )
+        .ok()?;
+    }
     Some(text)
 }
 

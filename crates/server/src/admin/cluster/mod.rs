@@ -9,6 +9,8 @@
 //! POST /v0/cluster/finalize              nothing
 //! POST /v0/cluster/readdress             {"from": URL, "to": URL}
 //! POST /v0/cluster/throttle              {"bytes_per_second": N}
+//! POST /v0/cluster/accept-loss           {"member": URL} ─► what may be lost, with an id
+//!                                        {"member": URL, "confirm": ID} ─► {"epoch": N}
 //! refused ─► {"error": CODE, "message": SENTENCE}
 //! ```
 //!
@@ -132,9 +134,12 @@ async fn carry_out(way: &StewardWay, order: ClusterOrder) -> Response {
         Ok(ClusterAnswer::Status(status)) => answer(StatusCode::OK, &page::status(&status)),
         Ok(ClusterAnswer::Planned(draft)) => answer(StatusCode::OK, &page::draft(&draft)),
         Ok(ClusterAnswer::Done { epoch }) => answer(StatusCode::OK, &json!({ "epoch": epoch })),
-        Ok(ClusterAnswer::History(entries)) => {
-            let entries: Vec<Value> = entries.iter().map(page::entry).collect();
-            answer(StatusCode::OK, &json!({ "epochs": entries }))
+        Ok(ClusterAnswer::Loss(draft)) => answer(StatusCode::OK, &page::loss(&draft)),
+        Ok(ClusterAnswer::History { epochs, losses }) => {
+            let epochs: Vec<Value> = epochs.iter().map(page::entry).collect();
+            let losses: Vec<Value> = losses.iter().map(page::accepted_loss).collect();
+            let page = json!({ "epochs": epochs, "losses": losses });
+            answer(StatusCode::OK, &page)
         }
         Err(NoSteward::Busy) => {
             let declined = Declined::Busy;
@@ -151,7 +156,7 @@ async fn carry_out(way: &StewardWay, order: ClusterOrder) -> Response {
 /// is no answer.
 fn status_of(declined: &Declined) -> StatusCode {
     match declined.code() {
-        "bad-member" | "nothing-asked" | "contradiction" | "not-a-member" => {
+        "bad-member" | "nothing-asked" | "contradiction" | "not-a-member" | "other-member" => {
             StatusCode::BAD_REQUEST
         }
         "busy" | "no-majority" => StatusCode::SERVICE_UNAVAILABLE,
