@@ -26,6 +26,7 @@
 mod body;
 mod page;
 
+use super::numbers;
 use crate::limits::ORDER_BYTES_MAX;
 use crate::peers::{NoSteward, Orders};
 use axum::Router;
@@ -73,7 +74,10 @@ async fn history(State(way): State<StewardWay>, request: Request) -> Response {
     let entries = match query.strip_prefix("entries=") {
         None if query.is_empty() => Some(ENTRIES_DEFAULT),
         None => None,
-        Some(number) => number.parse().ok().filter(|entries| *entries > 0),
+        Some(number) => {
+            let entries = numbers::whole(number).and_then(|number| usize::try_from(number).ok());
+            entries.filter(|entries| *entries > 0)
+        }
     };
     match entries {
         Some(entries) => carry_out(&way, ClusterOrder::History { entries }).await,
@@ -176,4 +180,27 @@ fn answer(status: StatusCode, page: &Value) -> Response {
         format!("{page:#}\n"),
     )
         .into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    #[tokio::test]
+    async fn a_history_is_asked_for_with_a_whole_number_of_entries() {
+        for (query, status) in [
+            ("", StatusCode::NOT_FOUND),
+            ("?entries=5", StatusCode::NOT_FOUND),
+            ("?entries=+5", StatusCode::BAD_REQUEST),
+            ("?entries=0", StatusCode::BAD_REQUEST),
+            ("?entries=", StatusCode::BAD_REQUEST),
+            ("?epochs=5", StatusCode::BAD_REQUEST),
+        ] {
+            let request = Request::get(format!("/v0/cluster/history{query}"));
+            let request = request.body(Body::empty()).expect("an address");
+            let answer = history(State(StewardWay::Alone), request).await;
+            assert_eq!(answer.status(), status, "{query:?}");
+        }
+    }
 }
