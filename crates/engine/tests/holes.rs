@@ -295,6 +295,7 @@ fn dropped(engine: &Engine, others: &Others) -> DamagedSpan {
     let again = engine.damaged_spans();
     assert_eq!(again.len(), 1);
     assert_ne!(again[0].id, spans[0].id, "it wants another repair");
+    assert_eq!(again[0].block(), spans[0].block(), "of one block");
     again[0].clone()
 }
 
