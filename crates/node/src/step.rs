@@ -365,8 +365,8 @@ pub enum Effect {
         /// The epoch.
         epoch: u64,
     },
-    /// The store holds again each version that a majority of the span's owners confirmed: the
-    /// damaged block may be dropped.
+    /// The store holds again each version that a majority of the span's owners confirmed, or all but
+    /// those of an accepted loss: the damaged block may be dropped.
     Repaired {
         /// Of the span.
         id: u64,

@@ -480,6 +480,34 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_names_ranges_partitions_and_the_line_that_accepts_it() {
+        let mut page = json!({
+            "confirm": "00000000000000ab", "epoch": 7, "member": "http://h3:1",
+            "lost": ["http://h2:1"], "sources": ["http://h1:1", "http://h4:1"],
+            "partitions": [0, 1, 2, 7, 9, 10], "of_partitions": 256, "further_blocks": 2,
+            "means": "Some writes\u{7} are gone.",
+            "ranges": [
+                { "of": "records", "from": "a", "to_base64": "/w==" },
+                { "of": "conditional-writes", "from": "k\u{1b}", "to": null },
+            ],
+        });
+        let text = loss(&page).expect("a loss");
+        for part in [
+            "http://h3:1 has damaged blocks, and their repair waits for http://h2:1:",
+            "filled from http://h1:1, http://h4:1 alone",
+            "records             a         base64 /w==\n",
+            "conditional-writes  k\\u{1b}   -\n",
+            "\n2 further blocks: ",
+            "\nin 6 of 256 partitions: 0-2, 7, 9-10\n\nSome writes are gone.\n",
+            "\n  dendra cluster accept-loss http://h3:1 --confirm 00000000000000ab\n",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in {text}");
+        }
+        page["ranges"][0]["from"] = json!(3);
+        assert_eq!(loss(&page), None, "of another shape");
+    }
+
+    #[test]
     fn a_member_into_which_a_backup_is_restored_is_shown_as_such() {
         let mut page = page(&Value::Null);
         for (restoring, shown) in [(json!(true), "restoring"), (Value::Null, "member")] {

@@ -208,3 +208,23 @@ fn word_of_change(change: EpochChange) -> &'static str {
         EpochChange::Forgot => "forgot",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_of_a_range_is_text_base64_or_nothing() {
+        let part = |space, start: &'static [u8], last: Option<&'static [u8]>| WalkPart {
+            space,
+            start: start.into(),
+            last: last.map(Into::into),
+        };
+        let text = part(Space::User, b"a", Some("é".as_bytes()));
+        let shown = json!({ "of": "records", "from": "a", "to": "é" });
+        assert_eq!(range(&text), shown);
+        let bytes = part(Space::Protocol, b"\xff", None);
+        let shown = json!({ "of": "conditional-writes", "from_base64": "/w==", "to": null });
+        assert_eq!(range(&bytes), shown);
+    }
+}
