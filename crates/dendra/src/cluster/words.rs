@@ -270,7 +270,7 @@ pub(super) fn loss(page: &Value) -> Option<String> {
     writeln!(
         text,
         "\nIf the folder of {lost} still exists, start it instead: then nothing is lost.\n\
-         nothing has happened yet; accept the loss with\n  \
+         nothing has happened yet; accept the loss at the same admin port with\n  \
          dendra cluster accept-loss {member} --confirm {}",
         word(&page["confirm"])
     )
