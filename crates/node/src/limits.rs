@@ -106,6 +106,13 @@ pub const PLAN_MOVES_MAX: usize = 1 << 18;
 /// dropped, and their senders repeat them: a member has one vote for one epoch at a time.
 pub const CHAIN_NOTES_MAX: usize = 64;
 
+/// Damaged blocks of which one order accepts the loss: so many are shown to an operator at once. The
+/// order is given again for more.
+pub const LOSS_BLOCKS_MAX: usize = 256;
+
+/// Accepted losses that a member remembers: 34 KiB of its folder.
+pub const LOSSES_KEPT_MAX: usize = 16;
+
 /// Epochs in one message to a member that is behind.
 pub const EPOCH_PAGE_RECORDS_MAX: usize = 32;
 
