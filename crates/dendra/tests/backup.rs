@@ -836,7 +836,7 @@ fn a_node_backs_itself_up_by_its_schedule_and_is_loud_when_it_cannot() {
             "{thread} yields to clients"
         );
     }
-    assert_eq!(niceness(node.pid(), "loop-0"), 0);
+    assert!(niceness(node.pid(), "loop-0") < 15);
     wait_for("old backups stay", || {
         let list = run(dendra(["backup", "list"]).arg(&to));
         // While the node prunes, a list finds the folder locked.

@@ -48,6 +48,9 @@ pub const PIPELINED_WRITES_MAX: usize = 256;
 /// Writes of one loop that wait for room in the log's queue before new ones are refused. Half of the
 /// log's own queue, so that a waiting batch fits as soon as the queue is empty.
 pub const LANE_BATCH_LEN_MAX: usize = 2_048;
+/// With durability `os` a loop writes a batch of so many bytes to the log itself: 0.2 ms. The log's own
+/// thread writes a longer one.
+pub const INLINE_COMMIT_BYTES_MAX: u64 = 256 << 10;
 /// One chunk of a scan: large enough to be one write, small enough for ten thousand readers.
 pub const SCAN_CHUNK_BYTES: usize = 64 << 10;
 /// Scans may hold this share of the room for bytes (a half), so that values always find some.

@@ -217,6 +217,24 @@ fn a_read_past_its_deadline_is_not_started() {
 }
 
 #[test]
+fn a_large_write_that_the_system_only_takes_does_not_hold_up_the_loop() {
+    let (node, valve) = cold_node(|settings| {
+        settings.loops = Some(1);
+        settings.durability = Durability::Os;
+    });
+    let mut other = node.client();
+    assert_eq!(other.put("small", b"v").status, 201);
+    valve.hold_writes_from(400_000);
+    let mut large = node.client();
+    let head = b"PUT /v0/entity?id=large HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500000\r\nDendra-Timeout-Ms: 60000\r\n\r\n";
+    large.send(&[&head[..], &[b'v'; 500_000]].concat());
+    valve.wait_for(1);
+    assert_eq!(other.value("small").status, 200);
+    valve.let_go();
+    assert_eq!(large.read("PUT").status, 201);
+}
+
+#[test]
 fn a_write_whose_sync_takes_too_long_is_unknown_and_may_still_happen() {
     let (node, valve) = cold_node(|settings| settings.loops = Some(1));
     valve.hold_syncs();

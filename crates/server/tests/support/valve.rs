@@ -1,7 +1,8 @@
-//! A folder whose reads and syncs a test can hold back: the slow disk on command.
+//! A folder whose reads, writes and syncs a test can hold back: the slow disk on command.
 //!
 //! ```text
 //! reads held   Wait::Never ─► WouldBlock     Wait::Block ─► waits until they are let go, or panics
+//! writes held                                long write  ─► waits until they are let go
 //! syncs held                                 sync        ─► waits until they are let go
 //! ```
 //!
@@ -15,6 +16,8 @@ use std::sync::{Arc, Condvar, Mutex};
 #[derive(Default)]
 struct State {
     holds_reads: bool,
+    /// Of at least so many bytes.
+    holds_writes: Option<usize>,
     holds_syncs: bool,
     panics_reads: bool,
     waiting: usize,
@@ -27,7 +30,7 @@ struct Gate {
 }
 
 impl Gate {
-    fn pass(&self, holds: fn(&State) -> bool) {
+    fn pass(&self, holds: impl Fn(&State) -> bool) {
         let mut state = self.state.lock().expect("no holder panics");
         if !holds(&state) {
             return;
@@ -92,6 +95,10 @@ impl Valve {
         });
     }
 
+    pub(crate) fn hold_writes_from(&self, bytes: usize) {
+        self.set(|state| state.holds_writes = Some(bytes));
+    }
+
     pub(crate) fn hold_syncs(&self) {
         self.set(|state| state.holds_syncs = true);
     }
@@ -100,6 +107,7 @@ impl Valve {
         self.set(|state| {
             state.holds_reads = false;
             state.panics_reads = false;
+            state.holds_writes = None;
             state.holds_syncs = false;
         });
     }
@@ -136,6 +144,8 @@ impl File for Held {
         self.below.read_at(buf, offset, wait)
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let is_held = |state: &State| state.holds_writes.is_some_and(|least| buf.len() >= least);
+        self.gate.pass(is_held);
         self.below.write_at(buf, offset)
     }
     fn sync(&self) -> io::Result<()> {

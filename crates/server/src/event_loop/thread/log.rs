@@ -269,7 +269,8 @@ impl EventLoop {
     }
 
     /// Commits this turn's batch here and now, if this loop commits itself. The outcomes of the
-    /// writes are told before it returns, unless other writes are in front of them. `false` when
+    /// writes are told before it returns, unless other writes are in front of them, or they are many
+    /// bytes. `false` when
     /// there was no batch to commit, or no room in the log's queue.
     pub(crate) fn commit_at_once(&self) -> bool {
         if self.shared.settings.durability != Durability::Os || self.batch.borrow().is_empty() {
@@ -279,7 +280,8 @@ impl EventLoop {
         self.batch.borrow().is_empty()
     }
 
-    /// Submits this turn's batch, and commits it here and now with durability `os`.
+    /// Submits this turn's batch. With durability `os` a batch of few bytes is committed here and
+    /// now; the log's own thread writes more, which would hold up the requests of this loop.
     pub(super) fn commit(&self) {
         let mut batch = self.batch.borrow_mut();
         if batch.is_empty() {
@@ -293,10 +295,12 @@ impl EventLoop {
                 self.push_orders_in_line();
                 self.call_first_in_log_line();
                 self.shared.poke.note_bytes(bytes);
-                match (self.shared.settings.durability, submitted) {
-                    (Durability::Os, Submitted::First) => self.commit_inline(count),
-                    (Durability::Sync, Submitted::First) => self.shared.bell.ring(),
-                    (_, Submitted::Behind) => {}
+                let is_quick = self.shared.settings.durability == Durability::Os
+                    && bytes <= limits::INLINE_COMMIT_BYTES_MAX;
+                match submitted {
+                    Submitted::First if is_quick => self.commit_inline(count),
+                    Submitted::First => self.shared.bell.ring(),
+                    Submitted::Behind => {}
                 }
             }
             Err(_full) => {
