@@ -31,6 +31,8 @@ impl ClusterVersion {
     /// From this one on records with more copies than the replication factor hold no horizon back:
     /// comparisons bring the newer record to each owner that holds an older one.
     pub const MORE_COPIES: ClusterVersion = ClusterVersion(7);
+    /// From this one on a lowered replication factor gives the space of its copies back.
+    pub const NARROWING: ClusterVersion = ClusterVersion(8);
 }
 
 impl fmt::Display for ClusterVersion {
@@ -52,7 +54,7 @@ impl ClusterVersions {
     /// Those of this release. A build with the feature `next-version` acts like the next release.
     pub const OWN: ClusterVersions = ClusterVersions {
         oldest: ClusterVersion(4),
-        newest: ClusterVersion(if cfg!(feature = "next-version") { 8 } else { 7 }),
+        newest: ClusterVersion(if cfg!(feature = "next-version") { 9 } else { 8 }),
     };
 
     /// Is it one of them?

@@ -98,6 +98,10 @@ pub(crate) enum Order {
     HintGone { bytes: u64 },
     /// A part of the hints is read.
     HintPage { walk: u32 },
+    /// A hint of a removed member is deleted.
+    OrphanGone { bytes: u64 },
+    /// A part of the hints is read, for those of removed members.
+    OrphanPage { pass: u32 },
     /// A part of a space is read for a new owner.
     LoadPage {
         requester: Requester,
@@ -137,6 +141,8 @@ impl Order {
             Order::HintKept(_)
             | Order::HintGone { .. }
             | Order::HintPage { .. }
+            | Order::OrphanGone { .. }
+            | Order::OrphanPage { .. }
             | Order::OwnSurvey { .. }
             | Order::OwnPage { .. }
             | Order::Fetched { .. }
@@ -158,6 +164,8 @@ impl Order {
             Order::HintKept(_)
             | Order::HintGone { .. }
             | Order::HintPage { .. }
+            | Order::OrphanGone { .. }
+            | Order::OrphanPage { .. }
             | Order::OwnSurvey { .. }
             | Order::OwnPage { .. }
             | Order::Fetched { .. }

@@ -34,6 +34,7 @@ use crate::member::MemberIndex;
 use crate::ring::table::{BadTable, MemberId};
 use crate::ring::{Partition, Ring};
 use crate::topology::record::horizons::Horizons;
+use crate::topology::record::narrowing::Narrowing;
 use crate::topology::record::{EpochChange, EpochMember, EpochRecord, MemberStatus};
 use crate::topology::{Member, Topology};
 use dendra_base::{CellRef, ClusterVersion, ClusterVersions};
@@ -69,6 +70,7 @@ pub struct Layout {
     changed: Vec<u64>,
     in_force: ClusterVersion,
     horizons: Horizons,
+    narrowing: Narrowing,
     /// The largest replication factor since horizons rose last, as far as this process knows.
     copies_to_forget: u8,
     /// The same, where this process does not know all of that time: as many as there can have been.
@@ -94,6 +96,7 @@ impl Layout {
             changed: Vec::new(),
             in_force: ClusterVersions::OWN.oldest,
             horizons: Horizons::default(),
+            narrowing: Narrowing::default(),
             copies_to_forget: topology.copies(),
             copies_to_purge: topology.copies(),
         }
@@ -212,6 +215,7 @@ impl Layout {
             changed: Vec::new(),
             in_force: record.in_force(),
             horizons: *record.horizons(),
+            narrowing: *record.narrowing(),
         })
     }
 
@@ -250,6 +254,27 @@ impl Layout {
     /// The ages up to which the cluster forgets.
     pub fn horizons(&self) -> &Horizons {
         &self.horizons
+    }
+
+    /// Which records have fewer copies than their cells say.
+    pub fn narrowing(&self) -> &Narrowing {
+        &self.narrowing
+    }
+
+    /// Is this a copy that the member gives back, because the replication factor was lowered?
+    pub(crate) fn gives_back(
+        &self,
+        member: MemberIndex,
+        partition: Partition,
+        cell: &CellRef<'_>,
+    ) -> bool {
+        let copies = self.copies_of(cell);
+        copies < cell.copies && !self.owns(member, partition, copies.max(self.topology.copies()))
+    }
+
+    /// How many copies the record has in this epoch.
+    pub fn copies_of(&self, cell: &CellRef<'_>) -> u8 {
+        self.narrowing.copies_of(cell)
     }
 
     /// The largest replication factor since horizons rose last. A delete with fewer copies is never

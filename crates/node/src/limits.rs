@@ -381,6 +381,14 @@ pub const HINT_PAGE_BYTES_MAX: u32 = 256 << 10;
 /// Deliveries of hints at once: a member that comes back has other things to do.
 pub const HINT_WINDOW_MAX: usize = 32;
 
+/// How much longer a member rests than it deletes hints of removed members. No client waits for
+/// these deletes, and all of them fall due at once: they get a sixteenth of the time.
+pub const HINT_ORPHANS_REST: u64 = 15;
+
+/// The shortest rest between two lots of such deletes: at most 1,600 a second, where a member keeps
+/// up to 250,000 hints of a kilobyte. An idle store takes 30,000 a second.
+pub const HINT_ORPHANS_REST_US_MIN: u64 = 20_000;
+
 /// How often a hint is tried again because another one for the same key and member came in between.
 /// Each try that fails means that another loop of this member got through; without more tries the hint is dropped.
 pub const HINT_TRIES_MAX: u8 = 4;

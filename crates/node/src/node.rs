@@ -167,6 +167,9 @@ impl Node {
                 Some(Order::HintPage { walk }) => {
                     self.keeper.paged(&mut self.desk, turn, walk, result);
                 }
+                Some(Order::OrphanPage { pass }) => {
+                    self.keeper.orphans_paged(&self.desk, turn, pass, result);
+                }
                 Some(Order::LoadPage {
                     requester,
                     partitions,
@@ -560,6 +563,9 @@ impl Node {
             }
             Some(Order::HintKept(keeping)) => hints::kept(&mut self.desk, turn, keeping, result),
             Some(Order::HintGone { bytes }) => hints::gone(&self.desk, bytes, result),
+            Some(Order::OrphanGone { bytes }) => {
+                self.keeper.orphan_gone(&self.desk, turn, bytes, result);
+            }
             Some(Order::Loaded { walk }) => {
                 let (desk, is_written) = (&mut self.desk, result.is_ok());
                 match walk.of {

@@ -201,7 +201,10 @@ impl SourceWalk {
     /// Does this member keep the record?
     fn is_wanted(&self, desk: &Desk, space: Space, key: &[u8], cell: &Cell) -> bool {
         let copies = match space {
-            Space::User => desk.topology.copies().max(cell.copies),
+            Space::User => {
+                let copies = desk.layout.copies_of(&cell.as_ref());
+                desk.topology.copies().max(copies)
+            }
             _ => desk.topology.copies(),
         };
         match self.id.of {

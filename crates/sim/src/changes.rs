@@ -48,6 +48,8 @@ pub enum OperatorDeed {
     Reweigh,
     /// Records have more copies, or fewer.
     Copies,
+    /// Records have fewer copies.
+    FewerCopies,
     /// The plan under way is stopped.
     Cancel,
     /// Members load at another rate.
@@ -63,7 +65,7 @@ pub enum OperatorDeed {
 }
 
 impl OperatorDeed {
-    /// Every one.
+    /// Every one that runs with changing members draw.
     pub const ALL: [OperatorDeed; 12] = [
         OperatorDeed::Join,
         OperatorDeed::Leave,

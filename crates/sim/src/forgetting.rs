@@ -14,7 +14,7 @@
 //!
 //! A second plan has records with more copies than the replication factor. Either keys are written
 //! to more owners in a cluster of fixed members, or the factor changes once, among joins and
-//! leaves.
+//! leaves. A third one has both: the factor falls while keys are written to more owners.
 //!
 //! Not here: when horizons rise (crate `node`, `steward/rising.rs`).
 //! See: docs/decisions/0026-horizons.md.
@@ -88,6 +88,35 @@ impl RunPlan {
         if is_fixed {
             draw_wide(&mut shape, &mut clients, prng);
         }
+        let mut faults = draw_faults(&shape, &mut stream("faults"));
+        faults.extend(draw_failing_reads(&shape, &mut stream("failing reads")));
+        faults.retain(|fault| !matches!(fault.kind, FaultKind::Rot { .. } | FaultKind::LostDisk));
+        let scans = draw_scans(&shape, &mut stream("scans"));
+        RunPlan::of_changes(seed, shape, (clients, scans), faults, changes)
+    }
+}
+
+impl RunPlan {
+    /// The same where the factor falls once, and clients ask for any number of copies before and
+    /// behind it.
+    pub fn draw_lowered(seed: u64) -> RunPlan {
+        let stream = |name: &str| Prng::named(seed, &format!("lowered: {name}"));
+        let prng = &mut stream("lowered");
+        let mut shape = draw_shape(&mut stream("shape"));
+        shape.members = pick(prng, &[3, 4, 4, 5, 5]);
+        shape.copies = pick(prng, &[2, 3, 3, 4]).min(shape.members);
+        shape.unlucky = 0;
+        draw_clocks(&mut shape, prng);
+        let mut changes = draw_changes(&shape, &mut stream("changes"));
+        let (early_us, away) = (shape.chaos_us / 2, [OperatorDeed::Away]);
+        let mut deeds: Vec<PlannedDeed> = (0..prng.below(3))
+            .map(|_| draw_deed(&away, shape.chaos_us * 3 / 4, prng))
+            .collect();
+        deeds.push(draw_deed(&[OperatorDeed::FewerCopies], early_us, prng));
+        deeds.sort_by_key(|planned| planned.at_us);
+        changes.deeds = deeds;
+        let mut clients = draw_clients(&shape, &mut stream("clients"));
+        draw_wide(&mut shape, &mut clients, prng);
         let mut faults = draw_faults(&shape, &mut stream("faults"));
         faults.extend(draw_failing_reads(&shape, &mut stream("failing reads")));
         faults.retain(|fault| !matches!(fault.kind, FaultKind::Rot { .. } | FaultKind::LostDisk));
@@ -316,6 +345,8 @@ mod tests {
             let drawn = [(); 2].map(|()| format!("{:?}", RunPlan::draw_forgetting(seed)));
             assert_eq!(drawn[0], drawn[1]);
             let drawn = [(); 2].map(|()| format!("{:?}", RunPlan::draw_more_copies(seed)));
+            assert_eq!(drawn[0], drawn[1]);
+            let drawn = [(); 2].map(|()| format!("{:?}", RunPlan::draw_lowered(seed)));
             assert_eq!(drawn[0], drawn[1]);
         }
     }

@@ -90,7 +90,7 @@ impl Town {
         let first = first.expect("a record of few members");
         let first = match changes.forget_every_us {
             0 => first,
-            _ => first.in_version(ClusterVersion::MORE_COPIES),
+            _ => first.in_version(ClusterVersion::NARROWING),
         };
         let machine = |at: usize| TownMachine {
             url: url(at),

@@ -9,6 +9,7 @@
 //! --changing           clusters whose members change alone: all failures of --seeds, each in a line
 //! --forgetting         the same of clusters whose horizons rise; with --seed that one
 //! --more-copies        the same, of records with more copies than the replication factor
+//! --lowered            the same, and the factor falls
 //! --changes N          one long run with so many changes of the members; --members N founders
 //! ```
 //!
@@ -35,7 +36,7 @@ use std::time::{Duration, Instant};
 const USAGE: &str = "\
 usage: dendra-sim [--seed N [--trace]] [--seeds N] [--minutes N] [--from N] [--threads N]
        dendra-sim --changing [--seeds N] [--from N] [--threads N]
-       dendra-sim --forgetting | --more-copies [--seeds N] [--from N] [--threads N]
+       dendra-sim --forgetting | --more-copies | --lowered [--seeds N] [--from N] [--threads N]
        dendra-sim --changes N [--members N] [--seed N]
 ";
 
@@ -69,6 +70,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<SeedOptions> {
             "--changing" => wanted.is_changing = true,
             "--forgetting" => wanted.forgets = Some(SeedWorld::Forgetting),
             "--more-copies" => wanted.forgets = Some(SeedWorld::MoreCopies),
+            "--lowered" => wanted.forgets = Some(SeedWorld::Lowered),
             "--changes" => wanted.changes = Some(number()?),
             "--members" => wanted.members = Some(number()?.clamp(3, MEMBERS_MAX as u64)),
             "--from" => wanted.from = Some(number()?),

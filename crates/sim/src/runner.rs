@@ -39,6 +39,8 @@ pub enum SeedWorld {
     Forgetting,
     /// The same, and records have more copies than the replication factor.
     MoreCopies,
+    /// The same, and the factor falls.
+    Lowered,
 }
 
 impl SeedWorld {
@@ -49,6 +51,7 @@ impl SeedWorld {
             SeedWorld::Changing => RunPlan::draw_changing(seed),
             SeedWorld::Forgetting => RunPlan::draw_forgetting(seed),
             SeedWorld::MoreCopies => RunPlan::draw_more_copies(seed),
+            SeedWorld::Lowered => RunPlan::draw_lowered(seed),
         }
     }
 }
@@ -80,6 +83,7 @@ pub fn run_plan(plan: &RunPlan, bug: Option<ShellBug>, tracing: Tracing) -> RunR
             plans: (0, 0),
             risen: 0,
             purges: false,
+            narrows: false,
             hash: 0,
         }
     })

@@ -16,18 +16,26 @@ fn number(name: &str, otherwise: u64) -> u64 {
 
 #[test]
 fn no_seed_breaks_a_promise_while_horizons_rise() {
-    search(SeedWorld::Forgetting, 150);
+    assert!(search(SeedWorld::Forgetting, 150).is_none_or(|share| share < 0.1));
 }
 
 #[test]
 fn no_seed_breaks_a_promise_of_records_with_more_copies() {
-    search(SeedWorld::MoreCopies, 150);
+    let narrowing = search(SeedWorld::MoreCopies, 150);
+    assert!(narrowing.is_none_or(|share| share > 0.05), "{narrowing:?}");
 }
 
-fn search(world: SeedWorld, usual: u64) {
+#[test]
+fn no_seed_breaks_a_promise_while_the_factor_falls() {
+    let narrowing = search(SeedWorld::Lowered, 60);
+    assert!(narrowing.is_none_or(|share| share > 0.9), "{narrowing:?}");
+}
+
+/// The share of clusters in which a lowered factor gave copies back, of many.
+fn search(world: SeedWorld, usual: u64) -> Option<f64> {
     let first = number("DENDRA_SIM_FIRST", 0);
     let seeds = number("DENDRA_SIM_SEEDS", usual);
-    let (mut risen, mut purging) = (0, 0);
+    let (mut risen, mut purging, mut narrowing) = (0, 0, 0);
     for seed in first..first + seeds {
         let report = run_plan(&world.plan(seed), None, Tracing::Off);
         if let Some(first) = report.violations.first() {
@@ -35,14 +43,19 @@ fn search(world: SeedWorld, usual: u64) {
         }
         risen += report.risen;
         purging += u64::from(report.purges);
+        narrowing += u64::from(report.narrows);
     }
-    println!("horizons rose {risen} times, {purging} of {seeds} clusters purge");
+    println!(
+        "horizons rose {risen} times, {purging} of {seeds} clusters purge, {narrowing} gave copies \
+         of a lowered factor back"
+    );
     if seeds >= 50 {
         assert!(
             risen > 10 * seeds && purging > seeds / 2,
             "{risen}, {purging}"
         );
     }
+    (seeds >= 50).then(|| narrowing as f64 / seeds as f64)
 }
 
 #[test]

@@ -46,11 +46,12 @@ pub(crate) enum Search {
     Wide,
     Horizons,
     Copies,
+    Lowered,
     Steward,
 }
 
 impl Search {
-    const ALL: [Search; 8] = [
+    const ALL: [Search; 9] = [
         Search::Sim,
         Search::Twin,
         Search::Moving,
@@ -58,6 +59,7 @@ impl Search {
         Search::Wide,
         Search::Horizons,
         Search::Copies,
+        Search::Lowered,
         Search::Steward,
     ];
 
@@ -70,6 +72,7 @@ impl Search {
             Search::Wide => "wide",
             Search::Horizons => "horizons",
             Search::Copies => "copies",
+            Search::Lowered => "lowered",
             Search::Steward => "steward",
         }
     }
@@ -119,6 +122,13 @@ impl Search {
                 "DENDRA_SIM_FIRST",
                 "DENDRA_SIM_SEEDS",
             ],
+            Search::Lowered => [
+                "dendra-sim",
+                "forgetting",
+                "no_seed_breaks_a_promise_while_the_factor_falls",
+                "DENDRA_SIM_FIRST",
+                "DENDRA_SIM_SEEDS",
+            ],
             Search::Horizons => [
                 "dendra-sim",
                 "forgetting",
@@ -142,7 +152,7 @@ impl Search {
             Search::Sim => 6_000,
             Search::Twin | Search::Moving => 20_000,
             Search::Forgetting | Search::Wide => 4_000,
-            Search::Steward | Search::Horizons | Search::Copies => 600,
+            Search::Steward | Search::Horizons | Search::Copies | Search::Lowered => 600,
         }
     }
 }
@@ -191,7 +201,8 @@ impl Finder {
             }),
             _ => Err(format!(
                 "`{words}` is no finder: sim SEED, twin SEED, moving SEED, forgetting SEED, \
-                 wide SEED, horizons SEED, copies SEED, steward SEED, test PACKAGE TARGET"
+                 wide SEED, horizons SEED, copies SEED, lowered SEED, steward SEED, \
+                 test PACKAGE TARGET"
             )),
         }
     }

@@ -476,7 +476,8 @@ impl Comparer {
                     None => walk.add_step(RepairStep::Send { key, cell }),
                     Some(theirs) if is_fit(desk, &key, &theirs) => {
                         moved = (key.len() + theirs.value.len()) as u64;
-                        let step = walk.keep(key, theirs, cell.copies, desk.hlc.last());
+                        let over = walk.copies_of(&cell);
+                        let step = walk.keep(key, theirs, over, desk.hlc.last());
                         walk.add_step(step);
                     }
                     Some(_) => walk.report.failed += 1,

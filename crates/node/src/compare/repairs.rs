@@ -74,6 +74,7 @@ pub(super) fn of_records(
     clock: u64,
 ) -> Vec<RepairStep> {
     let mut steps = Vec::new();
+    let copies_of = |cell: &Cell| shared.copies_of(&cell.as_ref());
     let is_young = |cell: &Cell| {
         // Successors have the clock value of their base, which says nothing about their own age.
         let apart_ms = cell.version.wall_ms().abs_diff(now_ms);
@@ -82,18 +83,18 @@ pub(super) fn of_records(
     side_by_side(own, peer, |key, here, there| {
         let step = match (here, there) {
             (Some(here), Some(there)) if there.is_newer_than(here) => {
-                fetch(key, there, here.copies, is_young)
+                fetch(key, there, copies_of(here), is_young)
             }
             (Some(here), Some(there)) if here.is_newer_than(there) => {
                 let over =
-                    |here: Cell| shared.over(here, there.copies, PairMember::Peer, key, clock);
+                    |here: Cell| shared.over(here, copies_of(there), PairMember::Peer, key, clock);
                 send(key, here, over, is_young)
             }
             (Some(here), Some(there)) => (!is_alike(here, there)).then(|| RepairStep::Dispute {
                 key: key.clone(),
                 version: here.version,
             }),
-            (Some(here), None) if shared.has(key, here.copies) => {
+            (Some(here), None) if shared.has(key, copies_of(here)) => {
                 let step = send(key, here, |here| here, is_young);
                 step.map(|step| match step {
                     RepairStep::Send { key, cell } if shared.is_own_beyond(&key) => {
@@ -102,7 +103,9 @@ pub(super) fn of_records(
                     step => step,
                 })
             }
-            (None, Some(there)) if shared.has(key, there.copies) => fetch(key, there, 0, is_young),
+            (None, Some(there)) if shared.has(key, copies_of(there)) => {
+                fetch(key, there, 0, is_young)
+            }
             _ => None,
         };
         steps.extend(step);

@@ -21,6 +21,7 @@ use crate::layout::Layout;
 use crate::member::MemberIndex;
 use crate::ring::{Partition, partition_of};
 use crate::topology::record::horizons::Horizons;
+use crate::topology::record::narrowing::Narrowing;
 use dendra_base::{Cell, CellRef};
 use std::fmt;
 
@@ -40,6 +41,7 @@ pub struct SharedRecords {
     /// Are records with more copies than the replication factor compared in full?
     has_more_copies: bool,
     horizons: Horizons,
+    narrowing: Narrowing,
     /// By partition: from how many copies on the member that looks is an owner; 0 = never. Empty
     /// until `seen_by` told which of the two looks.
     own: Vec<u8>,
@@ -106,6 +108,7 @@ impl SharedRecords {
             copies_to_forget: layout.copies_to_forget(),
             has_more_copies,
             horizons: *layout.horizons(),
+            narrowing: *layout.narrowing(),
             own: Vec::new(),
             peer: Vec::new(),
         }
@@ -141,11 +144,24 @@ impl SharedRecords {
         }
         let partition = self.partition(raw_key);
         let own = self.own[partition.at()];
-        if own == 0 || own > self.replicas.max(cell.copies) {
+        if own == 0 || own > self.replicas.max(self.copies_of(cell)) {
             return Some(Stray::Foreign(partition));
         }
         let is_wanted = cell.copies > self.replicas && !self.has_more_copies;
         is_wanted.then_some(Stray::Wanted)
+    }
+
+    /// How many copies the record has in this epoch.
+    pub(crate) fn copies_of(&self, cell: &CellRef<'_>) -> u8 {
+        self.narrowing.copies_of(cell)
+    }
+
+    /// Is this a copy that the member which looks gives back, because the replication factor was
+    /// lowered? It is of no use to the other one.
+    pub(super) fn gives_back(&self, raw_key: &[u8], cell: &CellRef<'_>) -> bool {
+        let copies = self.copies_of(cell);
+        let own = self.own.get(self.partition(raw_key).at()).copied();
+        copies < cell.copies && own.is_some_and(|own| own == 0 || own > self.replicas.max(copies))
     }
 
     /// Is the member that looks an owner beyond the replication factor, where more copies are compared?
@@ -173,7 +189,8 @@ impl SharedRecords {
             PairMember::Peer => &self.peer,
         };
         let place = places.get(self.partition(key).at()).copied();
-        let is_beyond = place.is_some_and(|place| place > self.replicas.max(newer.copies));
+        let is_beyond =
+            place.is_some_and(|place| place > self.replicas.max(self.copies_of(&newer.as_ref())));
         if !self.has_more_copies || !is_beyond || older <= newer.copies {
             return newer;
         }
@@ -283,6 +300,38 @@ mod tests {
         assert_eq!(over(3, 5, PairMember::Peer), (3, CLOCK), "a first owner");
         // One that may not be forgotten yet is young from now on.
         assert_eq!(over(2, 5, PairMember::Own), (5, CLOCK + 9));
+    }
+
+    #[test]
+    fn old_records_of_a_lowered_factor_are_strays_behind_it_and_are_not_shared() {
+        let mut shared = seen(ClusterVersion::NARROWING, 4, 1);
+        shared.narrowing = Narrowing::up_to(CLOCK, 3);
+        let (old, mut later, four) = (cell(5), cell(5), cell(4));
+        later.version.hlc = CLOCK + 1;
+        for (cell, is_back) in [(&old, true), (&later, false), (&four, true)] {
+            let cell = cell.as_ref();
+            assert_eq!(shared.stray(RAW, &cell, 0).is_some(), is_back, "{cell:?}");
+            assert_eq!(shared.gives_back(RAW, &cell), is_back, "{cell:?}");
+            assert_eq!(
+                shared.has(RAW, shared.copies_of(&cell)),
+                !is_back,
+                "{cell:?}"
+            );
+        }
+        // One with too few copies for its owner is a stray, but no copy that is taken back.
+        assert!(shared.stray(RAW, &cell(2).as_ref(), 0).is_some());
+        assert!(!shared.gives_back(RAW, &cell(2).as_ref()));
+        // What comes over a later record keeps the copies of that one, and no more.
+        let over = |older| {
+            shared
+                .over(cell(3), older, PairMember::Own, RAW, CLOCK)
+                .copies
+        };
+        assert_eq!((over(5), over(3)), (5, 3));
+        let mut first = seen(ClusterVersion::NARROWING, 3, 1);
+        first.narrowing = Narrowing::up_to(CLOCK, 3);
+        assert_eq!(first.stray(RAW, &old.as_ref(), 0), None, "a first owner");
+        assert!(first.has(RAW, first.copies_of(&old.as_ref())));
     }
 
     #[test]

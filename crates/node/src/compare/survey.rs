@@ -285,7 +285,7 @@ impl Surveyor<'_> {
             entry[..8].copy_from_slice(&record.promised.hlc.to_be_bytes());
             entry[8..12].copy_from_slice(&record.promised.origin.to_be_bytes());
         } else {
-            if !self.look.shared.has(raw, cell.copies) {
+            if !self.look.shared.has(raw, self.look.shared.copies_of(&cell)) {
                 return true;
             }
             let id = cell.id();

@@ -310,8 +310,13 @@ impl CompareWalk {
         let own = own.map(|(key, cell)| (Bytes::copy_from_slice(key.raw()), cell));
         // A newer record of fewer copies is for a peer, too, that holds an older one.
         let has_more_copies = desk.layout.compares_more_copies() && self.space == Space::User;
-        let is_shared =
-            |(key, cell): &(Bytes, Cell)| has_more_copies || self.shared.may_have(key, cell.copies);
+        let is_shared = |(key, cell): &(Bytes, Cell)| {
+            let copies = self.copies_of(cell);
+            match has_more_copies {
+                true => !self.shared.gives_back(key, &cell.as_ref()),
+                false => self.shared.may_have(key, copies),
+            }
+        };
         let own: Vec<(Bytes, Cell)> = own.filter(is_shared).collect();
         let steps = match self.space {
             Space::Protocol => of_promises(&own, &listed, &self.shared),
@@ -369,6 +374,11 @@ impl CompareWalk {
     }
 
     /// The own store is to take this newer record of the peer over one of `over` copies.
+    /// How many copies the record has in this epoch.
+    pub(super) fn copies_of(&self, cell: &Cell) -> u8 {
+        self.shared.copies_of(&cell.as_ref())
+    }
+
     pub(super) fn keep(&self, key: Bytes, cell: Cell, over: u8, clock: u64) -> RepairStep {
         let cell = self.shared.over(cell, over, PairMember::Own, &key, clock);
         RepairStep::Keep { key, cell }

@@ -218,7 +218,8 @@ impl Op {
         if is_default {
             return from;
         }
-        let wanted = copies.best().map_or(0, |cell| cell.copies);
+        let copies_of = |cell: &Cell| desk.layout.copies_of(&cell.as_ref());
+        let wanted = copies.best().map_or(0, copies_of);
         wanted.clamp(1, from)
     }
 
@@ -285,7 +286,8 @@ impl Op {
     /// The owners that may get the cell which was read, when those at `answered` have answered.
     ///
     /// An old cell goes to owners beyond the replication factor only if one of the first owners
-    /// showed its copy, too. A delete above it may have come to the first owners alone.
+    /// showed its copy, too. A delete above it may have come to the first owners alone. A cell whose
+    /// further copies were given back goes to first owners alone.
     fn reach(&self, desk: &Desk, copies: &Copies, answered: Places) -> Places {
         let first = Places::first(desk.topology.copies());
         let floor = desk.layout.horizons().floor();
@@ -293,7 +295,11 @@ impl Op {
         let is_narrow = desk.layout.compares_more_copies()
             && answered.and(first).is_empty()
             && copies.best().is_some_and(is_old);
-        if is_narrow { first } else { self.all_places() }
+        let is_given_back = |cell: &Cell| desk.layout.copies_of(&cell.as_ref()) < cell.copies;
+        match is_narrow || copies.best().is_some_and(is_given_back) {
+            true => first,
+            false => self.all_places(),
+        }
     }
 
     /// Damaged copies that may be written over. All others must have answered, and at least one of

@@ -5,6 +5,7 @@
 //!                        an older hint is there ─► read it ─► the newer one takes its place, its bytes are given back
 //! keeper: link up, or some seconds later ─► page by page ─► WRITE ─ Written ─► hint deleted, if it is still that one
 //!                                                               ─ refused ─► later
+//!         a member was removed ─► its hints are deleted, a few at a time
 //! ```
 //!
 //! Invariants
@@ -18,11 +19,15 @@
 //! 4. A hint is deleted without being delivered when its member was removed, has another address, or
 //!    does not own the key any more. A comparison brings the record to its owners then.
 //! 5. One loop of a member delivers, one member after the other, a few writes at a time.
+//!    Hints of removed members do not hold that up.
 //!
-//! Not here: which owners confirmed (`coordinator/write.rs`), the room itself (`hints/room.rs`).
+//! Not here: which owners confirmed (`coordinator/write.rs`), the room itself (`hints/room.rs`),
+//! hints of removed members (`hints/orphans.rs`).
 //! See: docs/format/cluster.md, docs/protocol.md, docs/overload.md.
 
+mod orphans;
 pub(crate) mod room;
+mod stored;
 
 pub use room::HintRoom;
 
@@ -41,26 +46,11 @@ use bytes::Bytes;
 use dendra_base::limits::KEY_BYTES_MAX;
 use dendra_base::peer::{Answer, Ask, Refused};
 use dendra_base::{Cell, CellRef, Condition, Guard, Key, Kind, Space};
+use orphans::Orphans;
 use room::Keeping;
-use siphasher::sip::SipHasher13;
 use std::collections::VecDeque;
-use std::hash::Hasher;
 use std::sync::atomic::Ordering;
-
-/// Bytes in front of the raw key: which member.
-const MEMBER_BYTES: usize = 8;
-
-/// The label under which a member's hints are stored: it survives changes of the member list.
-fn label(topology: &Topology, member: MemberIndex) -> [u8; MEMBER_BYTES] {
-    let mut hasher = SipHasher13::new_with_key(&topology.hash_key());
-    hasher.write(topology.member(member).url.as_bytes());
-    hasher.finish().to_be_bytes()
-}
-
-/// About how many bytes a hint takes.
-fn size(key: &Key, cell: &Cell) -> u64 {
-    (key.as_stored().len() + cell.as_ref().encoded_len()) as u64
-}
+use stored::{MEMBER_BYTES, following, is_orphan, label, labels, size};
 
 /// Keeps a write for a member that did not confirm it.
 pub(crate) fn keep(
@@ -169,8 +159,6 @@ enum WalkFor {
     Count,
     /// To deliver those of this member.
     Member(MemberIndex),
-    /// To delete those for members that were removed.
-    Orphans,
 }
 
 /// One walk through hints.
@@ -179,6 +167,8 @@ struct HintWalk {
     of: WalkFor,
     /// Bytes of the hints that were counted so far.
     counted: u64,
+    /// Some of these are for members that were removed.
+    has_orphans: bool,
     /// Where the next page begins; `None` = this was the last one.
     next: Option<Key>,
     waiting: VecDeque<Delivery>,
@@ -194,10 +184,7 @@ pub(crate) struct Keeper {
     is_keeper: bool,
     /// Members to walk for.
     wanted: Places,
-    /// There may be hints for members that were removed.
-    has_orphans: bool,
-    /// The same, one `HINT_PAUSE_US` later: a hint may have been on its way to the store.
-    has_late_orphans: bool,
+    orphans: Orphans,
     walk: Option<HintWalk>,
     /// Names the walk in answers.
     walks: u32,
@@ -210,8 +197,7 @@ impl Keeper {
         Keeper {
             is_keeper,
             wanted: Places::NONE,
-            has_orphans: false,
-            has_late_orphans: false,
+            orphans: Orphans::new(),
             walk: None,
             walks: 0,
             again_us: if is_keeper { 0 } else { NEVER },
@@ -220,14 +206,18 @@ impl Keeper {
 
     /// When to look again.
     pub(crate) fn due_us(&self) -> u64 {
-        self.again_us
+        match self.again_us {
+            // Hints are counted first.
+            0 => 0,
+            again_us => again_us.min(self.orphans.due_us()),
+        }
     }
 
     /// Members have changed; `before` are those of the epoch before.
     pub(crate) fn adopt(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, before: &Topology) {
         if self.is_keeper && before.members() != desk.topology.members() {
-            (self.has_orphans, self.has_late_orphans) = (true, true);
-            self.next_walk(desk, turn);
+            self.orphans.seek(turn.now.mono_us);
+            self.orphans.tick(desk, turn);
         }
     }
 
@@ -241,7 +231,11 @@ impl Keeper {
 
     /// Time went by: hints that were kept although there is a link are tried again.
     pub(crate) fn tick(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
-        if !self.is_keeper || turn.now.mono_us < self.again_us {
+        if !self.is_keeper {
+            return;
+        }
+        self.orphans.tick(desk, turn);
+        if turn.now.mono_us < self.again_us {
             return;
         }
         self.again_us = turn.now.mono_us + HINT_PAUSE_US;
@@ -254,7 +248,6 @@ impl Keeper {
         if desk.hints.bytes() == 0 {
             return;
         }
-        self.has_orphans |= std::mem::take(&mut self.has_late_orphans);
         let members = (0..desk.topology.len()).map(MemberIndex);
         for member in members.filter(|m| *m != desk.me && desk.health.is_up(*m)) {
             self.wanted.insert(member.0);
@@ -266,9 +259,6 @@ impl Keeper {
         if self.walk.is_some() || !desk.hints.is_counted() {
             return;
         }
-        if std::mem::take(&mut self.has_orphans) && desk.hints.bytes() > 0 {
-            return self.begin_walk(desk, turn, WalkFor::Orphans);
-        }
         let Some(member) = self.wanted.iter().next() else {
             return;
         };
@@ -279,13 +269,14 @@ impl Keeper {
     fn begin_walk(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, of: WalkFor) {
         let first = match of {
             WalkFor::Member(member) => label(&desk.topology, member),
-            WalkFor::Count | WalkFor::Orphans => [0; MEMBER_BYTES],
+            WalkFor::Count => [0; MEMBER_BYTES],
         };
         self.walks = self.walks.wrapping_add(1);
         self.walk = Some(HintWalk {
             of,
             counted: 0,
-            next: Some(Key::new(Space::Hint, &first)),
+            has_orphans: false,
+            next: Some(stored::start(first)),
             waiting: VecDeque::new(),
             under_way: Vec::new(),
             open: 0,
@@ -312,14 +303,14 @@ impl Keeper {
             Some(start) => {
                 let end = match walk.of {
                     WalkFor::Member(member) => following(&label(&desk.topology, member)),
-                    WalkFor::Count | WalkFor::Orphans => None,
+                    WalkFor::Count => None,
                 };
                 let deadline_us = turn.now.mono_us + HINT_TIMEOUT_US;
                 let ticket = desk.order(Order::HintPage { walk: self.walks });
                 turn.effects.push(Effect::Page {
                     ticket,
                     start,
-                    end: end.map(|end| Key::new(Space::Hint, &end)),
+                    end: end.map(stored::start),
                     is_reverse: false,
                     bytes: HINT_PAGE_BYTES_MAX,
                     deadline_us,
@@ -330,6 +321,9 @@ impl Keeper {
                 // Without an answer of the store there is no result: the count is begun again.
                 if walk.of == WalkFor::Count && !walk.is_refused {
                     desk.hints.count(walk.counted);
+                    if walk.has_orphans {
+                        self.orphans.seek(turn.now.mono_us);
+                    }
                 }
                 self.walk = None;
                 self.next_walk(desk, turn);
@@ -352,7 +346,7 @@ impl Keeper {
         match result {
             Ok((hints, next)) => {
                 walk.next = next;
-                let mut kept = hints
+                let kept = hints
                     .into_iter()
                     .filter(|(_, hint)| hint.kind == Kind::Value);
                 match walk.of {
@@ -363,25 +357,8 @@ impl Keeper {
                         let labels = labels(&desk.topology);
                         for (key, hint) in kept {
                             walk.counted += size(&key, &hint);
-                            self.has_orphans |= is_orphan(&labels, &key);
+                            walk.has_orphans |= is_orphan(&labels, &key);
                         }
-                    }
-                    WalkFor::Orphans => {
-                        let labels = labels(&desk.topology);
-                        // As many as may be under way; the page ends behind them.
-                        let mut room = HINT_WINDOW_MAX;
-                        let more = kept.find_map(|(key, hint)| {
-                            if !is_orphan(&labels, &key) {
-                                return None;
-                            }
-                            if room == 0 {
-                                return Some(key);
-                            }
-                            room -= 1;
-                            delete(desk, turn, &Delivery { key, hint });
-                            None
-                        });
-                        walk.next = more.or(walk.next.take());
                     }
                 }
             }
@@ -389,6 +366,22 @@ impl Keeper {
             Err(_) => walk.is_refused = true,
         }
         self.go_on(desk, turn);
+    }
+
+    /// The store read a page for the hints of removed members.
+    pub(crate) fn orphans_paged(&mut self, desk: &Desk, turn: &Turn<'_>, pass: u32, result: Paged) {
+        self.orphans.paged(desk, turn, pass, result);
+    }
+
+    /// The hint of a removed member is deleted, or was replaced.
+    pub(crate) fn orphan_gone(
+        &mut self,
+        desk: &Desk,
+        turn: &Turn<'_>,
+        bytes: u64,
+        result: Result<StoreOutcome, StoreFailure>,
+    ) {
+        self.orphans.gone(desk, turn, bytes, result);
     }
 
     /// A member answered the delivery of a hint.
@@ -454,48 +447,19 @@ fn deliver(
 /// Deletes a hint, unless a newer one took its place.
 fn delete(desk: &mut Desk, turn: &mut Turn<'_>, delivery: &Delivery) {
     let bytes = size(&delivery.key, &delivery.hint);
-    let (key, version) = (delivery.key.clone(), delivery.hint.version);
-    let cell = CellRef::tombstone(key.as_stored(), version.successor()).to_owned();
-    let guard = Guard::If(Condition::Matches(version));
-    desk.write(turn, Order::HintGone { bytes }, key, cell, guard);
+    let order = Order::HintGone { bytes };
+    stored::delete(
+        desk,
+        turn,
+        order,
+        delivery.key.clone(),
+        delivery.hint.version,
+    );
 }
 
 /// A hint is deleted, or was replaced.
 pub(crate) fn gone(desk: &Desk, bytes: u64, result: Result<StoreOutcome, StoreFailure>) {
     if let Ok(StoreOutcome::Applied { .. }) = result {
         desk.hints.give_back(bytes);
-    }
-}
-
-/// The labels of all members.
-fn labels(topology: &Topology) -> Vec<[u8; MEMBER_BYTES]> {
-    let members = (0..topology.len()).map(MemberIndex);
-    let members = members.filter(|member| topology.has(*member));
-    members.map(|member| label(topology, member)).collect()
-}
-
-/// Is it a hint for a member that was removed?
-fn is_orphan(labels: &[[u8; MEMBER_BYTES]], key: &Key) -> bool {
-    let is_its = |label: &[u8; MEMBER_BYTES]| key.raw().starts_with(label);
-    !labels.iter().any(is_its)
-}
-
-/// The first label behind one.
-fn following(label: &[u8; MEMBER_BYTES]) -> Option<[u8; MEMBER_BYTES]> {
-    let next = u64::from_be_bytes(*label).checked_add(1)?;
-    Some(next.to_be_bytes())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_labels_of_members_do_not_overlap() {
-        assert_eq!(
-            following(&[0, 0, 0, 0, 0, 0, 0, 255]),
-            Some([0, 0, 0, 0, 0, 0, 1, 0])
-        );
-        assert_eq!(following(&[255; 8]), None, "the end of the space");
     }
 }

@@ -126,7 +126,7 @@ fn check(desk: &Desk, requester: Requester, stamp: Stamp, ask: &Ask) -> Result<(
     let is_owner = match ask {
         // A read may be as wide as the cluster, and a member that holds nothing says so.
         Ask::Clock | Ask::Read { .. } | Ask::Page { .. } | Ask::Foreground => true,
-        Ask::Write { cell, .. } => owns(copies.max(cell.copies)),
+        Ask::Write { cell, .. } => owns(copies.max(desk.layout.copies_of(&cell.as_ref()))),
         Ask::Prepare { .. } | Ask::Accept { .. } => owns(copies),
         // A read behind the fence has all writes that were confirmed in front of it.
         Ask::Load { .. } => desk.fence.epoch() >= stamp.epoch,
@@ -318,7 +318,12 @@ pub(crate) fn paged(
                 }
                 (raw(&key), cell)
             };
-            let records = cells.into_iter().map(record).collect();
+            let cells = cells.into_iter();
+            let kept = cells.filter(|(key, cell)| {
+                desk.layout.narrowing().given_back().is_none()
+                    || !is_given_back(desk, desk.ring.partition(key.raw()), cell)
+            });
+            let records = kept.map(record).collect();
             let rest = next.map(|next| match range.is_reverse {
                 true => Range {
                     end: Some(raw(&next)),
@@ -335,6 +340,12 @@ pub(crate) fn paged(
     desk.reply(turn, requester, answer);
 }
 
+/// Is this a copy that no reader sees any more? It may be older than a delete which is gone: the
+/// drop of such copies takes one table after the other.
+fn is_given_back(desk: &Desk, partition: Partition, cell: &Cell) -> bool {
+    desk.layout.gives_back(desk.me, partition, &cell.as_ref())
+}
+
 /// The store read a copy.
 pub(crate) fn read(
     desk: &mut Desk,
@@ -343,6 +354,11 @@ pub(crate) fn read(
     known: Option<CellId>,
     result: Result<Option<Cell>, StoreFailure>,
 ) {
+    let is_kept = |cell: &Cell| {
+        let partition = requester.partition;
+        !partition.is_some_and(|partition| is_given_back(desk, partition, cell))
+    };
+    let result = result.map(|cell| cell.filter(is_kept));
     let answer = match result {
         Err(failure) => Answer::Refused(refused(failure)),
         Ok(Some(cell)) if known == Some(cell.id()) => Answer::Same,

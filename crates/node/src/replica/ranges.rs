@@ -169,7 +169,7 @@ pub(crate) fn size(key: &Key, cell: &Cell) -> u64 {
 /// A record as it is listed: `None` = not for this peer, `Some(None)` = not to be read.
 fn listed_as(shared: &SharedRecords, key: &Key, mut cell: Cell) -> Option<Option<(Bytes, Cell)>> {
     let raw = Bytes::copy_from_slice(key.raw());
-    if !shared.may_have(&raw, cell.copies) {
+    if !shared.may_have(&raw, shared.copies_of(&cell.as_ref())) {
         return None;
     }
     if key.as_stored()[0] != Space::Protocol.byte() {

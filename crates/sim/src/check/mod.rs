@@ -72,6 +72,8 @@ pub enum Rule {
     Leak,
     /// A damaged block is still there, although other owners could repair it.
     DamageLeft,
+    /// A member holds a value that it is no owner of, behind a lowered replication factor too.
+    Surplus,
     /// Two processes count as one member, one that must not counts, or one that must does not.
     Membership,
     /// Two records of one epoch, one that was skipped, a position that settled too early, or a

@@ -24,6 +24,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Checks a whole history.
 pub fn check(history: &[ClientOp], disks: Disks) -> Vec<Violation> {
+    check_lowered(history, disks, u8::MAX)
+}
+
+/// The same where the replication factor fell to `factor`. A read below the default level of more
+/// owners may miss records: the owners behind the factor have changed, and gave copies back.
+pub fn check_lowered(history: &[ClientOp], disks: Disks, factor: u8) -> Vec<Violation> {
     let mut violations = values(history);
     let keys: BTreeSet<usize> = history.iter().map(|op| op.key).collect();
     for key in keys {
@@ -33,7 +39,7 @@ pub fn check(history: &[ClientOp], disks: Disks) -> Vec<Violation> {
         order(&default, &mut violations);
         vanished(&ops, &default, &mut violations);
         successors(&ops, &mut violations);
-        quorums(&ops, disks, &mut violations);
+        quorums(&ops, (disks, factor), &mut violations);
         ends(&ops, &mut violations);
     }
     violations
@@ -189,7 +195,7 @@ fn successors(ops: &[&ClientOp], violations: &mut Vec<Violation>) {
     }
 }
 
-fn quorums(ops: &[&ClientOp], disks: Disks, violations: &mut Vec<Violation>) {
+fn quorums(ops: &[&ClientOp], (disks, factor): (Disks, u8), violations: &mut Vec<Violation>) {
     // A damaged copy is mended from the owners that a read addresses: further ones may hold a newer
     // version.
     let narrowest = ops.iter().map(|op| op.from).min().unwrap_or(0);
@@ -202,7 +208,9 @@ fn quorums(ops: &[&ClientOp], disks: Disks, violations: &mut Vec<Violation>) {
     });
     for (write, version) in writes {
         let later = ops.iter().filter(|read| {
+            let is_beyond = read.promise == Promise::Eventual && read.from > factor;
             read.wish == Wish::Get
+                && !is_beyond
                 && read.begun_us > write.ended_us
                 && u32::from(read.ack) + u32::from(write.ack) > u32::from(read.from.max(write.from))
         });

@@ -383,7 +383,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn owners(&self, key: usize) -> Vec<usize> {
+    pub(super) fn owners(&self, key: usize) -> Vec<usize> {
         let layout = self.newest();
         self.owners_in(layout, layout.ring().partition(&key_name(key)))
     }
@@ -391,8 +391,11 @@ impl<'a> World<'a> {
     /// The promises that the stores and the histories show in the end.
     pub(super) fn check_promises(&mut self) {
         if self.violations.is_empty() {
-            self.violations
-                .extend(check::versions::check(&self.history, self.disks()));
+            let factor = self.newest().topology().copies();
+            let has_fallen = usize::from(factor) < self.plan.shape.copies;
+            let factor = if has_fallen { factor } else { u8::MAX };
+            let found = check::versions::check_lowered(&self.history, self.disks(), factor);
+            self.violations.extend(found);
         }
         if self.violations.is_empty() {
             let keys = self.plan.shape.keys.len();
@@ -411,6 +414,7 @@ impl<'a> World<'a> {
             self.judge_stores();
             self.judge_leftovers();
             self.judge_damage();
+            self.judge_surplus();
         }
         for violation in &self.violations {
             self.trace

@@ -68,6 +68,8 @@ pub struct RunReport {
     pub risen: u64,
     /// Stores may purge something in the end.
     pub purges: bool,
+    /// A lowered replication factor gave copies back.
+    pub narrows: bool,
     /// Hash of the trace; 0 when it was off.
     pub hash: u64,
 }
@@ -92,6 +94,7 @@ pub fn run(plan: &RunPlan, setup: RunSetup) -> RunReport {
     }
     world.check_promises();
     let purges = world.newest().horizons().purge() > 0;
+    let narrows = world.newest().narrowing().given_back().is_some();
     RunReport {
         history: world.history,
         violations: world.violations,
@@ -100,6 +103,7 @@ pub fn run(plan: &RunPlan, setup: RunSetup) -> RunReport {
         plans: world.town.as_ref().map_or((0, 0), |town| town.plans),
         risen: world.town.as_ref().map_or(0, |town| town.risen),
         purges,
+        narrows,
         hash: world.trace.hash(),
     }
 }

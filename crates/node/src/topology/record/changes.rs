@@ -15,6 +15,7 @@
 //! Not here: when to do which (`drive.rs`), judging the records of others (`succession.rs`).
 
 use super::horizons::Horizons;
+use super::narrowing::Narrowing;
 use super::{
     BadRecord, EpochChange, EpochMember, EpochRecord, MemberStatus, PlanUnderWay, RemovedMember,
 };
@@ -82,6 +83,7 @@ impl EpochRecord {
             secrets: 1,
             in_force: ClusterVersions::OWN.oldest,
             horizons: Horizons::default(),
+            narrowing: Narrowing::default(),
         }
         .checked()
     }
@@ -105,6 +107,10 @@ impl EpochRecord {
             epoch: self.epoch + 1,
             previous: self.digest(),
             change,
+            narrowing: match change {
+                EpochChange::Forgot => self.narrowing,
+                _ => self.narrowing.interrupted(),
+            },
             ..self.clone()
         }
     }
@@ -180,6 +186,10 @@ impl EpochRecord {
         // each majority of the positions that stay. It does not meet each one of a row that lacks a
         // position. More copies count from the last epoch on, when all have arrived.
         next.replication_factor = self.replication_factor.min(new.replication_factor);
+        let is_lowered = next.replication_factor < self.replication_factor;
+        if is_lowered && self.in_force >= ClusterVersion::NARROWING {
+            next.narrowing = next.narrowing.lowered(self.replication_factor);
+        }
         next.plan = Some(PlanUnderWay {
             id: next.epoch,
             author: new.author,
@@ -348,6 +358,9 @@ impl EpochRecord {
         }
         let mut next = self.next(EpochChange::Forgot);
         next.horizons = self.horizons.risen(floor);
+        next.narrowing = self
+            .narrowing
+            .risen(&next.horizons, self.replication_factor);
         Ok(next.checked()?)
     }
 
@@ -359,6 +372,7 @@ impl EpochRecord {
                 previous: self.previous,
                 change: self.change,
                 horizons: self.horizons,
+                narrowing: self.narrowing,
                 ..other.clone()
             }
     }

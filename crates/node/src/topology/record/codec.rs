@@ -3,6 +3,7 @@
 #![doc = include_str!("../../../../../docs/format/epochs.md")]
 
 use super::horizons::{FLOORS, Horizons};
+use super::narrowing::Narrowing;
 use super::{BadRecord, EpochChange, EpochMember, EpochRecord, MemberStatus};
 use super::{FIRST_VERSION, PlanUnderWay, RemovedMember};
 use crate::limits::{CLUSTER_NAME_BYTES_MAX, HOST_BYTES_MAX, PLAN_MOVES_MAX};
@@ -22,13 +23,16 @@ const FORMAT_1: u8 = 1;
 const FORMAT_2: u8 = 2;
 /// With the horizons as well.
 const FORMAT_3: u8 = 3;
+/// With the horizons, which may all be 0, and copies that are given back.
+const FORMAT_4: u8 = 4;
 /// In place of a member of a move: there is none.
 const NONE: u8 = 0xff;
 const CHECKSUM_BYTES: usize = 8;
 /// `http://`, a host in brackets, a colon and a port.
 const URL_BYTES_MAX: usize = HOST_BYTES_MAX + 15;
 const HEAD_BYTES_MAX: usize =
-    1 + 2 + 8 * FLOORS + 8 + 8 + 16 + 1 + 1 + 4 + 1 + CLUSTER_NAME_BYTES_MAX;
+    1 + 2 + 8 * FLOORS + NARROWING_BYTES + 8 + 8 + 16 + 1 + 1 + 4 + 1 + CLUSTER_NAME_BYTES_MAX;
+const NARROWING_BYTES: usize = 8 + 1 + 1 + 1;
 const MEMBER_BYTES_MAX: usize = 4 + 16 + 1 + 2 + 2 + URL_BYTES_MAX + 1 + ZONE_BYTES_MAX;
 const REMOVED_BYTES: usize = 4 + 16 + 8;
 const PLAN_HEAD_BYTES: usize = 1 + 8 + 4 + 1 + 1 + 8 + 4 + 4;
@@ -84,11 +88,16 @@ impl EpochRecord {
     /// The record as bytes: equal records have equal bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        if self.horizons.floor() > 0 {
-            out.push(FORMAT_3);
+        let narrowing = Some(&self.narrowing).filter(|it| **it != Narrowing::default());
+        if self.horizons.floor() > 0 || narrowing.is_some() {
+            out.push(narrowing.map_or(FORMAT_3, |_| FORMAT_4));
             out.extend_from_slice(&self.in_force.0.to_le_bytes());
             for floor in self.horizons.floors {
                 out.extend_from_slice(&floor.to_le_bytes());
+            }
+            if let Some(narrowing) = narrowing {
+                out.extend_from_slice(&narrowing.age.to_le_bytes());
+                out.extend([narrowing.copies, narrowing.before, narrowing.steps_left]);
             }
         } else if self.in_force == FIRST_VERSION {
             out.push(FORMAT_1);
@@ -167,7 +176,7 @@ impl EpochRecord {
             return Err(BadRecord::Checksum);
         }
         let format = *body.first().ok_or(BadRecord::Length)?;
-        if !matches!(format, FORMAT_1 | FORMAT_2 | FORMAT_3) {
+        if !matches!(format, FORMAT_1 | FORMAT_2 | FORMAT_3 | FORMAT_4) {
             return Err(BadRecord::Format { format });
         }
         let mut rest = body.get(1..).ok_or(BadRecord::Length)?;
@@ -180,12 +189,20 @@ impl EpochRecord {
             return Err(BadRecord::Field { field: "version" });
         }
         let mut horizons = Horizons::default();
-        if format == FORMAT_3 {
+        if format == FORMAT_3 || format == FORMAT_4 {
             for floor in &mut horizons.floors {
                 *floor = u64::from_le_bytes(take(&mut rest)?);
             }
-            if horizons.floor() == 0 {
+            if format == FORMAT_3 && horizons.floor() == 0 {
                 return Err(BadRecord::Field { field: "horizons" });
+            }
+        }
+        let mut narrowing = Narrowing::default();
+        if format == FORMAT_4 {
+            narrowing.age = u64::from_le_bytes(take(&mut rest)?);
+            [narrowing.copies, narrowing.before, narrowing.steps_left] = take(&mut rest)?;
+            if narrowing == Narrowing::default() {
+                return Err(BadRecord::Field { field: "narrowing" });
             }
         }
         let cluster = u64::from_le_bytes(take(&mut rest)?);
@@ -236,6 +253,7 @@ impl EpochRecord {
             secrets,
             in_force: version,
             horizons,
+            narrowing,
         };
         if record.cluster() != cluster {
             return Err(BadRecord::Field { field: "cluster" });

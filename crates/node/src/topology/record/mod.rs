@@ -26,6 +26,7 @@ mod changes;
 mod codec;
 pub mod horizons;
 mod known_folder;
+pub mod narrowing;
 
 pub use changes::NewPlan;
 pub use known_folder::KnownFolder;
@@ -37,6 +38,7 @@ use crate::ring::Partition;
 use crate::ring::table::{BadTable, MemberId, Move, Moving, OwnerTable};
 use dendra_base::ClusterVersion;
 use horizons::Horizons;
+use narrowing::Narrowing;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -144,6 +146,7 @@ pub struct EpochRecord {
     pub(super) secrets: u32,
     pub(super) in_force: ClusterVersion,
     pub(super) horizons: Horizons,
+    pub(super) narrowing: Narrowing,
 }
 
 /// Why a value is no record. `Display` names the rule that does not hold.
@@ -180,7 +183,7 @@ impl fmt::Display for BadRecord {
         match self {
             BadRecord::Format { format } => write!(
                 f,
-                "the record of an epoch has the format {format}, and this release reads 1 and 2; \
+                "the record of an epoch has the format {format}, and this release reads 1 to 4; \
                  use the release that wrote it, or a newer one"
             ),
             BadRecord::Length => f.write_str("the record of an epoch has a wrong length"),
@@ -244,6 +247,11 @@ impl EpochRecord {
         let is_known = floors[0] == 0 || self.in_force >= ClusterVersion::HORIZONS;
         if !is_falling || !is_known {
             return Err(BadRecord::Field { field: "horizons" });
+        }
+        let is_known =
+            self.narrowing == Narrowing::default() || self.in_force >= ClusterVersion::NARROWING;
+        if !self.narrowing.is_sound() || !is_known {
+            return Err(BadRecord::Field { field: "narrowing" });
         }
         if !(1..=MEMBERS_MAX).contains(&usize::from(self.replication_factor)) {
             let field = "replication factor";
@@ -429,6 +437,11 @@ impl EpochRecord {
     /// Up to which age the cluster forgets.
     pub fn horizons(&self) -> &Horizons {
         &self.horizons
+    }
+
+    /// Which records have fewer copies than their cells say.
+    pub fn narrowing(&self) -> &Narrowing {
+        &self.narrowing
     }
 
     /// Members with this status, sorted by number.

@@ -4,7 +4,7 @@ use crate::topology::chain::{AcceptedRecord, EpochBallot, VoteNote};
 use crate::topology::drive::{MoveArrived, next_step};
 use crate::topology::succession::succeeds;
 use crate::topology::why_not::WhyNot;
-use dendra_base::{ClusterVersion, Prng};
+use dendra_base::{CellRef, ClusterVersion, Prng, Version};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -331,15 +331,15 @@ fn the_version_in_force_is_written_from_the_second_one_on_and_read_for_ever() {
 #[test]
 fn a_later_format_is_refused_with_the_way_out() {
     let body = &FIXTURE_2[..FIXTURE_2.len() - 8];
-    let later = [&[4], &body[1..]].concat();
+    let later = [&[5], &body[1..]].concat();
     let sealed = |body: &[u8]| [body, &codec::checksum(body).to_le_bytes()].concat();
     let refused = EpochRecord::decode(&sealed(&later));
-    assert_eq!(refused, Err(BadRecord::Format { format: 4 }));
+    assert_eq!(refused, Err(BadRecord::Format { format: 5 }));
     let sentence = refused.expect_err("refused").to_string();
     assert!(sentence.contains("or a newer one"), "{sentence}");
     // Damage is no later format.
     let mut bytes = FIXTURE_2.to_vec();
-    bytes[0] = 4;
+    bytes[0] = 5;
     assert_eq!(EpochRecord::decode(&bytes), Err(BadRecord::Checksum));
     // One record has one form: the first version has no second one.
     let body = FIXTURE_2[..FIXTURE_2.len() - 8].to_vec();
@@ -386,6 +386,108 @@ fn horizons_rise_in_the_third_format_and_never_below_its_version() {
     assert_eq!(bad.checked(), Err(BadRecord::Field { field }));
     let (_, planned) = replacing();
     assert!(planned.plan().is_some() && planned.forgot(9).is_err());
+}
+
+/// A plan for so many copies, to its end.
+fn with_copies(record: &EpochRecord, copies: u8) -> EpochRecord {
+    let now = wanted(record);
+    let then = WantedMembers {
+        replication_factor: copies,
+        ..now.clone()
+    };
+    let moves = plan(record.owners(), &now, &then).expect("a plan");
+    let new = NewPlan {
+        replication_factor: copies,
+        ..new_plan(record, moves)
+    };
+    let mut record = record.planned(&new).expect("it may begin");
+    while record.plan().is_some() {
+        let next = step(&record, 256).expect("all arrive");
+        assert_eq!(succeeds(&record, &next), Ok(()));
+        assert_eq!(EpochRecord::decode(&next.encode()).as_ref(), Ok(&next));
+        record = next;
+    }
+    record
+}
+
+/// So many steps of the horizons, ten apart.
+fn risen(record: &EpochRecord, steps: usize) -> EpochRecord {
+    let mut record = record.clone();
+    for _ in 0..steps {
+        let next = record
+            .forgot(record.horizons().floor() + 10)
+            .expect("above");
+        assert_eq!(succeeds(&record, &next), Ok(()));
+        assert_eq!(EpochRecord::decode(&next.encode()).as_ref(), Ok(&next));
+        record = next;
+    }
+    record
+}
+
+#[test]
+fn a_lowered_factor_gives_copies_back_behind_three_steps_in_a_row() {
+    let first = first_in(ClusterVersion::NARROWING);
+    let lowered = with_copies(&risen(&first, 4), 2);
+    assert_eq!((lowered.encode()[0], lowered.replication_factor()), (4, 2));
+    let after = |record: &EpochRecord| {
+        (
+            record.narrowing().steps_left(),
+            record.narrowing().given_back(),
+        )
+    };
+    assert_eq!(after(&lowered), (3, None));
+    assert_eq!(after(&risen(&lowered, 2)), (1, None));
+    // The first floor behind the plan, and not the newest.
+    let narrowed = risen(&lowered, 3);
+    assert_eq!(after(&narrowed), (0, Some((50, 2))));
+    assert_eq!(narrowed.horizons().floor(), 70);
+    // It does not rise with the horizons: what clients ask for later stays.
+    assert_eq!(after(&risen(&narrowed, 5)), (0, Some((50, 2))));
+    // Any other change begins the count anew.
+    let other = risen(&lowered, 2).rekeyed().expect("a change");
+    assert_eq!(after(&other), (3, None));
+    assert_eq!(after(&risen(&other, 3)), (0, Some((70, 2))));
+    // One that is raised again in front of the third step takes nothing back.
+    let raised = with_copies(&risen(&lowered, 2), 3);
+    assert_eq!(after(&risen(&raised, 3)), (0, None));
+    // The next lowering counts for more records.
+    let again = with_copies(&narrowed, 1);
+    assert_eq!(after(&again), (3, Some((50, 2))));
+    assert_eq!(after(&risen(&again, 3)), (0, Some((80, 1))));
+    // A cluster with an older member does not know it.
+    let older = first_in(ClusterVersion::MORE_COPIES);
+    assert_eq!(after(&risen(&with_copies(&older, 2), 3)), (0, None));
+    let bad = bent(&older, |bent| bent.narrowing = *narrowed.narrowing());
+    let field = "narrowing";
+    assert_eq!(bad.checked(), Err(BadRecord::Field { field }));
+    let bad = bent(&narrowed, |bent| bent.narrowing.copies = 0);
+    assert_eq!(bad.checked(), Err(BadRecord::Field { field }));
+}
+
+fn first_in(version: ClusterVersion) -> EpochRecord {
+    first().finalized(version).expect("later")
+}
+
+#[test]
+fn a_record_up_to_the_age_has_no_more_copies_than_the_factor() {
+    let first = first_in(ClusterVersion::NARROWING);
+    let mut record = risen(&with_copies(&first, 2), 3);
+    let clock = 1_700_000_000_000 << 16;
+    record.narrowing.age = clock;
+    let narrowed = |copies_now: u8, hlc: u64, rmw: u32| {
+        let version = Version {
+            hlc,
+            origin: 1,
+            rmw,
+        };
+        let mut cell = CellRef::value(b"k", version, b"v");
+        cell.copies = copies_now;
+        record.narrowing().copies_of(&cell)
+    };
+    assert_eq!(narrowed(3, clock, 0), 2);
+    assert_eq!(narrowed(1, clock, 0), 1);
+    assert_eq!(narrowed(3, clock + 1, 0), 3, "a client's later wish");
+    assert_eq!(narrowed(3, clock, 1), 3, "an age that is not known");
 }
 
 #[test]

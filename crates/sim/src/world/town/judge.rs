@@ -5,7 +5,8 @@
 //! a position settles                its new owner has loaded for this very move; of each record, so
 //!                                   many owners hold what was acknowledged that any majority knowledge one
 //! a write is acknowledged           as many positions as it says hold it, by its coordinator's epoch
-//! the end                           a process that was removed has ended, and its folder stays so
+//! the end                           a process that was removed has ended, and its folder stays so; no
+//!                                   member holds a value that it is no owner of
 //! ```
 //!
 //! Invariants
@@ -122,6 +123,49 @@ impl World<'_> {
         }
     }
 
+    /// Horizons rise, and all is well: no member holds a value behind its owners. A lowered
+    /// replication factor has given its copies back.
+    pub(in crate::world) fn judge_surplus(&mut self) {
+        let cluster = self.cluster();
+        let is_well = |at: &usize| {
+            let it = &self.members[*at];
+            it.is_running() && !it.is_lost && !it.is_rotten
+        };
+        if !self.forgets() || !cluster.iter().all(is_well) {
+            return;
+        }
+        let layout = Arc::clone(self.newest());
+        let steps_left = layout.narrowing().steps_left();
+        if steps_left > 0 {
+            let what = format!("a lowered factor waits for {steps_left} steps");
+            return self.violate(Rule::Surplus, what);
+        }
+        let factor = layout.topology().copies();
+        let now_us = self.now_us();
+        let walls = self.members.iter().map(|it| it.clock.now(now_us).wall_ms);
+        let wall_ms = walls.max().unwrap_or(0);
+        for key in 0..self.plan.shape.keys.len() {
+            let owners = self.owners(key);
+            for &member in &cluster {
+                let store = self.members[member].store.as_ref();
+                let cell = store.and_then(|store| store.read(&Key::user(&key_name(key))).ok());
+                let Some(cell) = cell.flatten().filter(|cell| cell.as_ref().is_live(wall_ms))
+                else {
+                    continue;
+                };
+                let copies = usize::from(layout.copies_of(&cell.as_ref()).max(factor));
+                if !owners[..copies.min(owners.len())].contains(&member) {
+                    let what = format!(
+                        "m{member} holds key {key} with {} copies, and its owners are {owners:?}: \
+                         {copies} count",
+                        cell.copies
+                    );
+                    self.violate(Rule::Surplus, what);
+                }
+            }
+        }
+    }
+
     /// May a delete of this version be gone? Its age is not below its version.
     pub(in crate::world) fn may_be_gone(&self, version: Version) -> bool {
         version.hlc <= self.newest().horizons().purge()
@@ -163,6 +207,11 @@ impl World<'_> {
         else {
             return;
         };
+        // A lowered factor has changed the owners behind it.
+        let factor = usize::from(layout.topology().copies());
+        if factor < self.plan.shape.copies && from > factor {
+            return;
+        }
         let partition = layout.ring().partition(&key_name(key));
         let twin = layout.twin(partition);
         let owners = self.owners_in(&layout, partition);

@@ -126,9 +126,10 @@ impl World<'_> {
                 weights: vec![(url, prng.below(4) as u16)],
                 ..wish
             }),
-            OperatorDeed::Copies => {
+            OperatorDeed::Copies | OperatorDeed::FewerCopies => {
                 let now = record.replication_factor();
-                let copies = if prng.chance(1, 2) { now + 1 } else { now - 1 };
+                let is_more = deed == OperatorDeed::Copies && prng.chance(1, 2);
+                let copies = if is_more { now + 1 } else { now - 1 };
                 if copies == 0 || usize::from(copies) > members.len() {
                     return DeedResult::Never;
                 }

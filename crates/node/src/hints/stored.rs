@@ -1,0 +1,82 @@
+//! A hint as it stands in the own store: its key, its bytes, and how it is deleted.
+//!
+//! ```text
+//! key     | Space::Hint | label of the member: 8 | raw key |
+//! value   the cell that the member did not confirm
+//! ```
+//!
+//! Not here: which hints are kept, delivered or deleted (`hints/mod.rs`, `hints/orphans.rs`).
+//! See: docs/format/cluster.md.
+
+use crate::desk::{Desk, Order, Turn};
+use crate::member::MemberIndex;
+use crate::topology::Topology;
+use dendra_base::{Cell, CellRef, Condition, Guard, Key, Space, Version};
+use siphasher::sip::SipHasher13;
+use std::hash::Hasher;
+
+/// Bytes in front of the raw key: which member.
+pub(super) const MEMBER_BYTES: usize = 8;
+
+/// The label under which a member's hints are stored: it survives changes of the member list.
+pub(super) fn label(topology: &Topology, member: MemberIndex) -> [u8; MEMBER_BYTES] {
+    let mut hasher = SipHasher13::new_with_key(&topology.hash_key());
+    hasher.write(topology.member(member).url.as_bytes());
+    hasher.finish().to_be_bytes()
+}
+
+/// The labels of all members.
+pub(super) fn labels(topology: &Topology) -> Vec<[u8; MEMBER_BYTES]> {
+    let members = (0..topology.len()).map(MemberIndex);
+    let members = members.filter(|member| topology.has(*member));
+    members.map(|member| label(topology, member)).collect()
+}
+
+/// The first label behind one.
+pub(super) fn following(label: &[u8; MEMBER_BYTES]) -> Option<[u8; MEMBER_BYTES]> {
+    let next = u64::from_be_bytes(*label).checked_add(1)?;
+    Some(next.to_be_bytes())
+}
+
+/// The first key behind a label, or of all hints.
+pub(super) fn start(label: [u8; MEMBER_BYTES]) -> Key {
+    Key::new(Space::Hint, &label)
+}
+
+/// Is it a hint for a member that was removed? `labels` are those of all members.
+pub(super) fn is_orphan(labels: &[[u8; MEMBER_BYTES]], key: &Key) -> bool {
+    let is_its = |label: &[u8; MEMBER_BYTES]| key.raw().starts_with(label);
+    !labels.iter().any(is_its)
+}
+
+/// How many bytes of the room a hint takes.
+pub(super) fn size(key: &Key, hint: &Cell) -> u64 {
+    (key.as_stored().len() + hint.as_ref().encoded_len()) as u64
+}
+
+/// Orders the deletion of a hint of this version, unless a newer one took its place.
+pub(super) fn delete(
+    desk: &mut Desk,
+    turn: &mut Turn<'_>,
+    order: Order,
+    key: Key,
+    version: Version,
+) {
+    let cell = CellRef::tombstone(key.as_stored(), version.successor()).to_owned();
+    let guard = Guard::If(Condition::Matches(version));
+    desk.write(turn, order, key, cell, guard);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_labels_of_members_do_not_overlap() {
+        assert_eq!(
+            following(&[0, 0, 0, 0, 0, 0, 0, 255]),
+            Some([0, 0, 0, 0, 0, 0, 1, 0])
+        );
+        assert_eq!(following(&[255; 8]), None, "the end of the space");
+    }
+}
