@@ -21,6 +21,7 @@ pub(crate) mod marks;
 mod stream;
 
 pub use faults::certificate_fault;
+pub(crate) use faults::link_fault;
 pub use files::{TlsClient, certificates, check_signed, private, server_name};
 pub(crate) use keeper::{Opening, Tls, clear_text};
 pub use rustls::pki_types::CertificateDer;
