@@ -72,7 +72,7 @@ usage: dendra-studies <task> [--seconds N] [--binary FILE] [--out FOLDER] [--dat
   study-outgrow       YCSB A to F: three members, etcd, Cassandra; report under docs/lab
       [--keys N] [--connections N] [--stores members,etcd,cassandra] [--workloads a,b,…] [--paxos v1|v2]
   study-overload      beyond the knee of a share of a core, as root; report under docs/lab
-      [--share 0.25|off] [--connections N,…] [--timeouts 100ms,…] [--parts NAME,…]
+      [--share 0.25|off] [--connections N,…] [--timeouts 100ms,…] [--parts NAME,…] [--rounds N]
   yardsticks          beside nginx, redis, hyper and the floor; report under docs/lab
       [--rows get,put-os,put-sync,tail,big] [--rounds N] [--connections N] [--keys N]
       [--big-keys N] [--serve OPTION,…]

@@ -13,7 +13,7 @@
 //! See: docs/lab/README.md.
 
 /// Median, smallest and largest of some numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Spread {
     /// Half are below; the mean of the middle two for an even count.
     pub(crate) median: f64,
@@ -24,6 +24,15 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
+    /// Of one sample.
+    pub(crate) fn alone(sample: f64) -> Spread {
+        Spread {
+            median: sample,
+            min: sample,
+            max: sample,
+        }
+    }
+
     /// Of `samples`; `None` when there are none.
     pub(crate) fn of(samples: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut sorted: Vec<f64> = samples.into_iter().collect();

@@ -533,6 +533,9 @@ fn a_backup_that_is_killed_at_any_moment_goes_on_where_it_was() {
             std::thread::yield_now();
         }
         if child.try_wait().expect("it is ours").is_none() {
+            if stage == 2 {
+                assert_eq!(niceness(child.id(), "dendra"), 15, "it yields to a node");
+            }
             child.kill().expect("it is ours");
             kills += 1;
         }
@@ -791,6 +794,20 @@ fn metric(node: &Node, name: &str) -> Option<f64> {
     line.rsplit(' ').next()?.parse().ok()
 }
 
+/// Of the first thread of a process with this name; a higher one yields to others.
+fn niceness(pid: u32, name: &str) -> i32 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let of_one = |thread: std::io::Result<fs::DirEntry>| {
+        let stat = fs::read_to_string(thread.ok()?.path().join("stat")).ok()?;
+        let (head, fields) = stat.rsplit_once(')')?;
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let is_it = head.split_once('(')?.1 == name;
+        is_it.then(|| fields[16].parse().expect("proc(5), field 19"))
+    };
+    let found = threads.into_iter().find_map(of_one);
+    found.unwrap_or_else(|| panic!("{pid} has no thread {name}"))
+}
+
 fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -812,6 +829,14 @@ fn a_node_backs_itself_up_by_its_schedule_and_is_loud_when_it_cannot() {
     let soon = made() + 4.0;
     wait_for("no backup is made", || made() >= soon);
     assert!(metric(&node, "dendra_backup_age_seconds").is_some());
+    for thread in ["checkpoints-0", "checkpoints-1", "backups"] {
+        assert_eq!(
+            niceness(node.pid(), thread),
+            15,
+            "{thread} yields to clients"
+        );
+    }
+    assert_eq!(niceness(node.pid(), "loop-0"), 0);
     wait_for("old backups stay", || {
         let list = run(dendra(["backup", "list"]).arg(&to));
         // While the node prunes, a list finds the folder locked.

@@ -10,6 +10,7 @@
 //!
 //! Invariants
 //! 1. A row's peak is the most that this server did with as many clients: at its knee, or in the row's own run.
+//!    Of several rounds the median counts, for the peak as for the row.
 //! 2. A row that cannot be measured is in the report with the reason, and the others are measured.
 //! 3. Nothing is judged but Dendra.
 //! 4. The storm is the last part: its node is held to no share.
@@ -35,7 +36,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// Options of this study.
-pub(super) const OPTIONS: [&str; 4] = ["--share", "--connections", "--timeouts", "--parts"];
+pub(super) const OPTIONS: [&str; 5] = [
+    "--share",
+    "--connections",
+    "--timeouts",
+    "--parts",
+    "--rounds",
+];
 
 /// Records of 100 bytes.
 const KEYS: u32 = 10_000;
@@ -224,6 +231,10 @@ pub(super) fn run(place: &Place) -> Held {
         ("generator", generator.to_owned()),
         ("records", format!("{KEYS} of 100 bytes, found in memory")),
         ("step", format!("{} s", seconds(place))),
+        (
+            "rounds",
+            place.options.count("--rounds", 1, 1..=99)?.to_string(),
+        ),
         ("dendra", version(&place.binary, "--version")),
     ];
     let question = "A server is offered twice and five times what it can do. How much of its work still reaches a client in time, how \
@@ -233,7 +244,7 @@ pub(super) fn run(place: &Place) -> Held {
         "\nThe knee is the highest rate that held {OBJECTIVE}. Each row is one run of an open loop: the knee, 0.9 of it (calm), {FACTORS} of it, each with calm behind \
          it for as long as a client waits and a step more. A client that has waited for its timeout closes its connection and opens another one, at most 1,000 of them a \
          second; the generator has no more requests under way than there are clients, and gives a free one to the request that is due last. \"Peak\" is the most that was done in \
-         time with as many clients. The p99 of what was done as asked is that of the server, from the send, beside the same at calm. Refused, given up (sent, no answer in \
+         time with as many clients. Of several rounds each figure is the median, and the share of the peak has the least and the largest beside it; the peak is that of one factor, or the knee. The p99 of what was done as asked is that of the server, from the send, beside the same at calm. Refused, given up (sent, no answer in \
          time) and unsent (no client was free in time) are shares of what was planned."
     ));
     let mut goals = Goals::default();
@@ -549,36 +560,53 @@ fn table(
     known: &[Known],
     timeouts_ms: &[u32],
 ) -> Result<(), String> {
+    let rounds = place.options.count("--rounds", 1, 1..=99)?;
+    let of_clients = |&(clients, knee)| {
+        timeouts_ms
+            .iter()
+            .map(move |&ms| Row::new(clients, ms, knee))
+    };
+    let mut rows: Vec<Row> = known.iter().flat_map(of_clients).collect();
+    // Round by round, so that a slow minute of the machine does not meet one row alone.
+    for _ in 0..rounds {
+        for row in &mut rows {
+            row.measure(place, subject)?;
+        }
+    }
     let mut reasons = Vec::new();
     report.table(&HEADS);
-    for &(clients, knee) in known {
-        for &timeout_ms in timeouts_ms {
-            for server in &subject.servers {
-                server.forget_peak()?;
+    for row in rows {
+        let at = format!("{}, {}", row.clients, patience(row.timeout_ms));
+        reasons.extend(
+            row.reasons
+                .iter()
+                .map(|reason| format!("{at} is invalid: {reason}")),
+        );
+        for step in Step::medians(&row.steps, row.knee) {
+            step.show(
+                report,
+                row.clients,
+                row.timeout_ms,
+                &row.memory,
+                goals.is_some(),
+            );
+            if let Some(goals) = goals.as_deref_mut() {
+                goals.add(
+                    subject.name,
+                    row.clients,
+                    row.timeout_ms,
+                    &step,
+                    &row.memory,
+                );
             }
-            match beyond(place, subject, clients, timeout_ms, knee) {
-                Ok(run) => {
-                    let memory = memory(subject, clients)?;
-                    if let Some(reason) = run["verdict"]["reason"].as_str() {
-                        let row = format!("{clients}, {}", patience(timeout_ms));
-                        reasons.push(format!("{row} is invalid: {reason}"));
-                    }
-                    for step in Step::all(&run, knee) {
-                        step.show(report, clients, timeout_ms, &memory, goals.is_some());
-                        if let Some(goals) = goals.as_deref_mut() {
-                            goals.add(subject.name, clients, timeout_ms, &step, &memory);
-                        }
-                    }
-                }
-                Err(sentence) => {
-                    let mut row = vec![String::new(); HEADS.len()];
-                    row[0] = format!("{clients}, {}", patience(timeout_ms));
-                    row[1] = format!("**no figure**: {sentence}");
-                    report.row(&row);
-                    if let Some(goals) = goals.as_deref_mut() {
-                        goals.broken += 1;
-                    }
-                }
+        }
+        for sentence in row.broken {
+            let mut cells = vec![String::new(); HEADS.len()];
+            cells[0].clone_from(&at);
+            cells[1] = format!("**no figure**: {sentence}");
+            report.row(&cells);
+            if let Some(goals) = goals.as_deref_mut() {
+                goals.broken += 1;
             }
         }
     }
@@ -589,6 +617,49 @@ fn table(
         report.line(format_args!("* {reason}"));
     }
     Ok(())
+}
+
+/// One number of clients with one patience, and all that its rounds gave.
+struct Row {
+    clients: u32,
+    timeout_ms: u32,
+    knee: f64,
+    /// Of each round one step for each factor.
+    steps: Vec<Vec<Step>>,
+    /// The largest of all rounds.
+    memory: Memory,
+    reasons: Vec<String>,
+    broken: Vec<String>,
+}
+
+impl Row {
+    fn new(clients: u32, timeout_ms: u32, knee: f64) -> Row {
+        Row {
+            clients,
+            timeout_ms,
+            knee,
+            steps: Vec::new(),
+            memory: Memory::default(),
+            reasons: Vec::new(),
+            broken: Vec::new(),
+        }
+    }
+
+    fn measure(&mut self, place: &Place, subject: &Subject<'_>) -> Result<(), String> {
+        for server in &subject.servers {
+            server.forget_peak()?;
+        }
+        match beyond(place, subject, self.clients, self.timeout_ms, self.knee) {
+            Ok(run) => {
+                self.memory = memory(subject, self.clients)?.or_more(&self.memory);
+                self.reasons
+                    .extend(run["verdict"]["reason"].as_str().map(str::to_owned));
+                self.steps.push(Step::all(&run, self.knee));
+            }
+            Err(sentence) => self.broken.push(sentence),
+        }
+        Ok(())
+    }
 }
 
 struct Knee {

@@ -49,8 +49,20 @@ use take::TakeOrder;
 
 pub(crate) use pace::{RATE_MIN, TransferPace};
 
+/// As the node's threads that read for a backup: below all that clients wait for.
+const NICE: i32 = 15;
+
+/// Lets everything else on this machine go first, as often a node is there. For this thread and
+/// those that it starts.
+fn yield_to_others() {
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        tracing::debug!(%error, "the backup keeps its priority");
+    }
+}
+
 /// `dendra backup`
 pub(crate) async fn backup(args: &Backup, console: Console) -> ExitResult {
+    yield_to_others();
     match &args.verb {
         Some(BackupVerb::List {
             destination,

@@ -57,6 +57,7 @@ pub(crate) fn start(schedule: BackupSchedule, own_admin: SocketAddr, gauge: Arc<
     let spawned = std::thread::Builder::new()
         .name("backups".to_owned())
         .spawn(move || {
+            super::yield_to_others();
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build();

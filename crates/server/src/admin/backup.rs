@@ -13,13 +13,15 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing that waits for the disk runs on the admin thread.
+//! 1. Nothing that waits for the disk runs on the admin thread. Parts of a checkpoint are read by
+//!    threads that yield to all others: a backup is never urgent.
 //! 2. A member keeps a record if it is one of its owners, and says nothing of the others.
 //! 3. Pages in memory are bounded: `RESTORE_PAGES_BYTES_MAX`, each at most `PAGE_BYTES_MAX`.
 //!
 //! Not here: checkpoints (`disk/checkpoints.rs`), the way into the store (`disk/import/`).
 //! See: docs/format/backup.md, docs/api.md, section "Admin plane".
 
+use crate::disk::checkpoint_readers::CheckpointReaders;
 use crate::disk::checkpoints::{Checkpoint, NoCheckpoint};
 use crate::disk::import::{self, CommitPath, KeptPage, NotImported, RestoreState};
 use crate::event_loop::clock;
@@ -49,6 +51,7 @@ type ServedNode = Arc<OnceLock<Arc<Shared>>>;
 struct BackupDesk {
     node: ServedNode,
     pages: Semaphore,
+    readers: CheckpointReaders,
 }
 
 /// A refusal: one sentence that names the way out.
@@ -59,6 +62,7 @@ pub(super) fn routes(node: &ServedNode) -> Router {
     let desk = Arc::new(BackupDesk {
         node: Arc::clone(node),
         pages: Semaphore::new(RESTORE_PAGES_BYTES_MAX),
+        readers: CheckpointReaders::default(),
     });
     Router::new()
         .route("/v0/checkpoints", post(make))
@@ -251,11 +255,10 @@ async fn read(
     };
     let part = match asked() {
         Ok((shared, id, offset, bytes)) => {
-            blocking(move || {
-                let part = shared.checkpoints.read(id, &file, offset, bytes);
-                part.map_err(no_checkpoint)
-            })
-            .await
+            let read = move || shared.checkpoints.read(id, &file, offset, bytes);
+            let part = desk.readers.run(read).await;
+            part.unwrap_or_else(|e| Err(NoCheckpoint::Failed(e.to_string())))
+                .map_err(no_checkpoint)
         }
         Err(refused) => Err(refused),
     };

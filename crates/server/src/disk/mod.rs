@@ -17,6 +17,7 @@
 
 pub(crate) mod alone;
 pub(crate) mod bell;
+pub(crate) mod checkpoint_readers;
 pub(crate) mod checkpoints;
 pub mod folder;
 pub(crate) mod import;

@@ -246,3 +246,16 @@ fn a_removed_member_is_told_whenever_it_comes_and_remembers() {
     assert!(again.is_removed());
     assert!(open(2, last).is_removed());
 }
+
+#[test]
+fn of_two_epochs_the_member_that_is_behind_learns_at_once() {
+    let mut chain = open(0, replaced()[1].clone());
+    let at = |epoch| ChainMessage::At { epoch };
+    let to = MemberId(1);
+    let mut answers = |epoch| told(&mut chain, peer(1), at(epoch));
+    let message = at(2);
+    assert_eq!(answers(1), [ChainEffect::Send { to, message }]);
+    assert_eq!(answers(2), []);
+    let message = ChainMessage::Learn { from: 3 };
+    assert_eq!(answers(3), [ChainEffect::Send { to, message }]);
+}
