@@ -1,5 +1,5 @@
-//! Any bytes as a certificate of a client: names that a table of tokens may have, or a reason. And as a
-//! list of revoked certificates, and as a key.
+//! Any bytes as a certificate of a client: names that a table of tokens may have, or a reason.
+//! And as a list of revoked certificates, and as a key.
 #![no_main]
 
 use dendra_wire::certificate::{CertificateFacts, RevocationListParts, public_key};

@@ -192,8 +192,9 @@ pub const CHECKPOINTS_MAX: usize = 4;
 pub const CHECKPOINT_LEASE: Duration = Duration::from_secs(60);
 /// One part of a checkpoint's file: the memory that a request holds.
 pub const CHECKPOINT_READ_BYTES_MAX: usize = 1 << 20;
-/// Threads that read checkpoints, and parts that wait for them. The asker of one more waits.
+/// Threads that read checkpoints.
 pub const CHECKPOINT_READERS: usize = 2;
+/// Parts of checkpoints that wait for these threads. The asker of one more waits.
 pub const CHECKPOINT_READS_MAX: usize = 4;
 /// Pages of a restore in memory at once, in bytes: one is written, others arrive or wait behind it.
 pub const RESTORE_PAGES_BYTES_MAX: usize = dendra_wire::restore::PAGES_AT_ONCE_BYTES;
