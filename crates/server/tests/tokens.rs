@@ -273,9 +273,12 @@ fn the_clusters_own_keys_are_out_of_reach_and_a_table_that_is_none_is_not_stored
         assert!(!found.text().contains("dendra-tokens"), "{scan}");
     }
     let condition = format!("{}If-Match: {}\r\n", bearer("r"), made.etag());
+    let as_root = table(&[grant("boot", "b", TokenRole::Read, b"")]);
+    let as_root = as_root.to_text().replace("boot", "root");
     for body in [
         &b"nonsense"[..],
         b"dendra-tokens 1\na read - 00\n",
+        as_root.as_bytes(),
         &vec![b'x'; 65 << 10],
     ] {
         let answer = client.ask("PUT", "/v0/tokens", &condition, body);

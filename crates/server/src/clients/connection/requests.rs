@@ -740,6 +740,7 @@ impl Connection {
             return Err(Refusal::value_too_large(TOKENS_BYTES_MAX as u64));
         }
         let parsed = TokenTable::parse(bytes);
+        let parsed = parsed.and_then(|table| table.check_names().map(|()| table));
         let table = parsed.map_err(|sentence| Refusal::new(400, "bad-tokens", sentence))?;
         let desk = self.lane.shared.front.as_ref();
         desk.map_or(Ok(()), |desk| desk.check_table(&table))
