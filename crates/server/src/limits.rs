@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-/// Threads of the store pool: enough to keep a disk of queue depth 4 busy while two cores serve.
+/// Threads of the store pool for points, and for scans: enough to keep a disk of queue depth 4 busy while two cores serve.
 pub const WORKERS_DEFAULT: usize = 4;
 /// More threads than any disk has use for.
 pub const WORKERS_MAX: usize = 256;
@@ -52,6 +52,9 @@ pub const LANE_BATCH_LEN_MAX: usize = 2_048;
 pub const SCAN_CHUNK_BYTES: usize = 64 << 10;
 /// Scans may hold this share of the room for bytes (a half), so that values always find some.
 pub const SCAN_BYTES_SHARE: usize = 2;
+/// So many times as much may stand in line for that room: a scan that waits holds nothing, and clients
+/// that scan again as soon as they are refused cost more than those that wait.
+pub const SCAN_LINE_ROOMS: usize = 16;
 /// Values of more than 4 KiB, with a body of their own, that a member has begun to write, all loops
 /// together. Owners on slow machines store as much within a part of a request's deadline. On fast
 /// machines it is more than a network takes in the time of a write.
@@ -194,7 +197,7 @@ pub const CHECKPOINT_LEASE: Duration = Duration::from_secs(60);
 pub const CHECKPOINT_READ_BYTES_MAX: usize = 1 << 20;
 /// Threads that read checkpoints.
 pub const CHECKPOINT_READERS: usize = 2;
-/// Parts of checkpoints that wait for these threads. The asker of one more waits.
+/// Parts of checkpoints that wait for these threads. The asker of one more waits for a place.
 pub const CHECKPOINT_READS_MAX: usize = 4;
 /// Pages of a restore in memory at once, in bytes: one is written, others arrive or wait behind it.
 pub const RESTORE_PAGES_BYTES_MAX: usize = dendra_wire::restore::PAGES_AT_ONCE_BYTES;

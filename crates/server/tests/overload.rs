@@ -14,6 +14,7 @@ use dendra_engine::Durability;
 use dendra_engine::vfs::Vfs;
 use dendra_engine::vfs::faulty::{Call, CallFailure, FaultyVfs, Repeat};
 use dendra_engine::vfs::mem::MemVfs;
+use dendra_server::limits::{SCAN_BYTES_SHARE, SCAN_CHUNK_BYTES};
 use dendra_server::{Phase, Settings, Timeouts};
 use std::io::Write;
 use std::sync::Arc;
@@ -60,6 +61,34 @@ fn a_read_that_would_block_goes_to_the_pool_and_does_not_hold_up_the_loop() {
     valve.let_go();
     assert_eq!(waiting.read("GET").body, vec![b'v'; 10_000]);
     assert!(node.metric("dendra_pooled_reads_total") >= 1.0);
+}
+
+#[test]
+fn more_scans_than_there_is_room_for_wait_in_line_and_are_not_refused() {
+    const ROOM: usize = 2 << 20;
+    let (node, valve) = cold_node(|settings| {
+        settings.loops = Some(1);
+        settings.value_bytes_max = ROOM / 2;
+        settings.body_bytes_inflight_max = ROOM;
+    });
+    let fit = ROOM / SCAN_BYTES_SHARE / SCAN_CHUNK_BYTES;
+    valve.hold_reads();
+    let mut scanning: Vec<_> = (0..3 * fit).map(|_| node.client()).collect();
+    for (n, client) in scanning.iter_mut().enumerate() {
+        client.send(
+            b"GET /v0/entities?start=k HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\n\r\n",
+        );
+        if n == 0 {
+            valve.wait_for(1);
+        }
+    }
+    // The loop has read them all behind this.
+    assert_eq!(node.client().put("fresh", b"v").status, 201);
+    valve.let_go();
+    for client in &mut scanning {
+        let answer = client.read("GET");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
 }
 
 #[test]
@@ -135,25 +164,27 @@ fn a_read_whose_client_has_gone_leaves_the_store_queue() {
     valve.hold_reads();
     let ask =
         b"GET /v0/entity?id=k00 HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\n\r\n";
-    let mut working = node.client();
-    working.send(ask);
-    valve.wait_for(1);
-    let mut gone = node.client();
+    let scan =
+        b"GET /v0/entities?start=k HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\n\r\n";
+    // Scans have a thread of their own: one does not wait for the other.
+    let (mut reads, mut scans) = (node.client(), node.client());
+    reads.send(ask);
+    scans.send(scan);
+    valve.wait_for(2);
+    let (mut gone, mut scanning) = (node.client(), node.client());
     gone.send(ask);
-    let mut scanning = node.client();
-    scanning.send(
-        b"GET /v0/entities?start=k HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\n\r\n",
-    );
+    scanning.send(scan);
     node.wait_for_metric("dendra_store_queue_points ", 1.0);
     node.wait_for_metric("dendra_store_queue_scans ", 1.0);
     drop((gone, scanning));
-    // The only worker does not go on meanwhile.
+    // The only two threads do not go on meanwhile.
     node.wait_for_metric("dendra_store_queue_points ", 0.0);
     node.wait_for_metric("dendra_store_queue_scans ", 0.0);
     node.wait_for_metric("dendra_abandoned_requests_total", 2.0);
-    node.wait_for_metric("dendra_connections ", 1.0);
+    node.wait_for_metric("dendra_connections ", 2.0);
     valve.let_go();
-    assert_eq!(working.read("GET").status, 200);
+    assert_eq!(reads.read("GET").status, 200);
+    assert_eq!(scans.read("GET").status, 200);
     node.wait_for_metric("dendra_requests_inflight ", 0.0);
 }
 

@@ -8,6 +8,7 @@ mod support;
 use dendra_base::Prng;
 use dendra_engine::vfs::MemVfs;
 use dendra_wire::http::records::{Decoded, decode_record, split_plain};
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -215,4 +216,34 @@ fn a_scan_that_meets_damage_shows_all_records_in_front_of_where_it_says_to_go_on
     ];
     let trailer = answer.trailer.expect("the connection is whole");
     assert!(ends.contains(&trailer), "{trailer} behind {}", shown.len());
+}
+
+/// Names of threads of this process, without their numbers, and how nice they are: 19 yields most.
+fn niceness() -> BTreeSet<(String, String)> {
+    let threads = std::fs::read_dir("/proc/self/task").expect("Linux");
+    let of_one = |thread: std::io::Result<std::fs::DirEntry>| {
+        // A thread may end meanwhile.
+        let stat = std::fs::read_to_string(thread.ok()?.path().join("stat")).ok()?;
+        let (head, fields) = stat.rsplit_once(')')?;
+        let name = head.split_once('(')?.1;
+        let kind = name.trim_end_matches(|c: char| c == '-' || c.is_ascii_digit());
+        let nice = fields.split_whitespace().nth(16)?;
+        Some((kind.to_owned(), nice.to_owned()))
+    };
+    let all = threads.filter_map(of_one);
+    all.filter(|(kind, _)| ["scan", "store", "loop"].contains(&kind.as_str()))
+        .collect()
+}
+
+#[test]
+fn threads_that_scan_leave_the_processor_to_loops_and_reads_of_one_key() {
+    let _node = Node::start();
+    let pairs = [("loop", "0"), ("scan", "10"), ("store", "0")];
+    let expected = pairs.map(|(kind, nice)| (kind.to_owned(), nice.to_owned()));
+    let deadline = Instant::now() + PATIENCE;
+    // Threads of other tests' nodes are just about to start now and then.
+    while niceness() != BTreeSet::from(expected.clone()) {
+        assert!(Instant::now() < deadline, "{:?}", niceness());
+        std::thread::yield_now();
+    }
 }

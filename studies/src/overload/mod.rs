@@ -292,7 +292,8 @@ fn raised_files() -> Result<u64, String> {
 fn promised_bytes(place: &Place, memory_mib: usize) -> f64 {
     const BYTES_GATE_MIB: usize = 64;
     const KEPT_MIB: usize = 16;
-    const WORKERS: usize = 4;
+    /// Four of points and four of scans.
+    const WORKERS: usize = 8;
     let loops = place.cores().len().saturating_sub(1).max(1);
     (memory_mib + BYTES_GATE_MIB + KEPT_MIB + 2 * (loops + WORKERS)) as f64 * MIB
 }

@@ -300,7 +300,7 @@ pub(crate) static OPTIONS: [Spec; 59] = [
         shape: "N",
         kind: OptionKind::Count { min: 1, max: 256 },
         fallback: Fallback::Fixed("4"),
-        help: "Threads of the store pool, for reads that must wait for the disk and for scans",
+        help: "Threads of the store pool for reads that must wait for the disk, and as many for scans",
     },
     Spec {
         key: "queue",

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! StorePool::next ─► late? Late │ engine, Wait::Block ─► mailbox of the asking loop
+//! store-0, store-1, …: reads of one key        scan-0, scan-1, … (nice 10): ranges
 //! ```
 //!
 //! Invariants
@@ -14,6 +15,7 @@ use crate::admin::metrics::OpLabel;
 use crate::admin::profile;
 use crate::admin::stages::{RequestStage, Stages};
 use crate::disk::page::look;
+use crate::disk::store_pool::ReadClass;
 use crate::disk::work::{PoolAnswer, StoreJob, StoreWork};
 use crate::event_loop::clock;
 use crate::event_loop::mailbox::LoopEvent;
@@ -26,19 +28,32 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Starts the workers of `shared.pool`.
+/// Of the threads that scan. What a scan leaves of the processor is what points, writes and loops
+/// need; compactions have the same.
+const SCAN_NICE: i32 = 10;
+
+/// Starts the workers of `shared.pool`, half of them for scans.
 pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>> {
-    (0..shared.pool.stages.len())
+    let half = shared.pool.stages.len() / 2;
+    (0..2 * half)
         .map(|n| {
             let shared = Arc::clone(shared);
-            std::thread::Builder::new()
-                .name(format!("store-{n}"))
-                .spawn(move || {
-                    let _seat = profile::register(profile::ThreadKind::Worker);
-                    while let Some(job) = shared.pool.next(&shared.overload) {
-                        answer(&shared, job, &shared.pool.stages[n]);
-                    }
-                })
+            let (class, name) = match n < half {
+                true => (ReadClass::Points, format!("store-{n}")),
+                false => (ReadClass::Scans, format!("scan-{}", n - half)),
+            };
+            std::thread::Builder::new().name(name).spawn(move || {
+                let _seat = profile::register(profile::ThreadKind::Worker);
+                if class == ReadClass::Scans
+                    && let Err(error) = rustix::process::setpriority_process(None, SCAN_NICE)
+                {
+                    // On Linux this is the calling thread's own priority.
+                    tracing::debug!(%error, "scans keep the usual priority");
+                }
+                while let Some(job) = shared.pool.next(class, &shared.overload) {
+                    answer(&shared, job, &shared.pool.stages[n]);
+                }
+            })
         })
         .collect()
 }

@@ -1,8 +1,8 @@
 //! The bounded queue of reads that would block.
 //!
 //! ```text
-//! loop ─► offer ─► points [job job]  ─┐
-//!                  scans  [job]      ─┴─► worker: engine, Wait::Block ─► mailbox of the asking loop
+//! loop ─► offer ─► points [job job] ─► worker        ─┐
+//!                  scans  [job]     ─► scan worker   ─┴─► engine, Wait::Block ─► mailbox of the asking loop
 //! full ─► refused at once (503)           late at dequeue ─► PoolAnswer::Late, work not started
 //! a loop is near its target ─► one chunk at a time, then a rest of three times its duration
 //! ```
@@ -10,7 +10,8 @@
 //! Invariants
 //! 1. `points` and `scans` together hold at most `queue_len_max` jobs, scans at most a half of it:
 //!    readers of whole ranges cannot shut out point reads.
-//! 2. Four point reads pass for one scan chunk when both wait.
+//! 2. A point read waits for no scan: each queue has as many threads of its own. Those of scans
+//!    yield the processor to loops and workers (`readers.rs`).
 //! 3. While a loop is near its target, chunks of scans take at most one part in `SCAN_TIME_SHARE`
 //!    of the time of one processor. At least one is begun in `SCAN_REST_MAX`.
 //!
@@ -28,11 +29,28 @@ use std::collections::VecDeque;
 use std::sync::Condvar;
 use std::time::Duration;
 
+/// A kind of reads, with a queue and threads of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadClass {
+    /// Of one key.
+    Points,
+    /// Of a range, also for comparisons and loads.
+    Scans,
+}
+
+impl ReadClass {
+    fn of(work: &StoreWork) -> ReadClass {
+        match work {
+            StoreWork::Get(_) => ReadClass::Points,
+            StoreWork::Chunk(_) | StoreWork::Page(_) | StoreWork::Survey(_) => ReadClass::Scans,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Queue {
     points: VecDeque<StoreJob>,
     scans: VecDeque<StoreJob>,
-    points_in_a_row: u32,
     /// Chunks that workers make now.
     scans_running: u32,
     /// Until then no chunk is begun, while a loop is near its target.
@@ -41,9 +59,6 @@ struct Queue {
     scan_rests: u64,
     is_closed: bool,
 }
-
-/// Point reads that pass a waiting scan before it has its turn.
-const POINTS_IN_A_ROW_MAX: u32 = 4;
 
 impl Queue {
     fn len(&self) -> usize {
@@ -73,18 +88,9 @@ impl Queue {
         }
     }
 
-    fn pick(&mut self, may_scan: bool) -> Option<StoreJob> {
-        let scan_is_due = self.points_in_a_row >= POINTS_IN_A_ROW_MAX || self.points.is_empty();
-        if scan_is_due
-            && may_scan
-            && let Some(job) = self.scans.pop_front()
-        {
-            self.points_in_a_row = 0;
-            self.scans_running += 1;
-            return Some(job);
-        }
-        let job = self.points.pop_front()?;
-        self.points_in_a_row = self.points_in_a_row.saturating_add(1);
+    fn begin_scan(&mut self) -> Option<StoreJob> {
+        let job = self.scans.pop_front()?;
+        self.scans_running += 1;
         Some(job)
     }
 }
@@ -93,44 +99,44 @@ impl Queue {
 #[derive(Debug)]
 pub(crate) struct StorePool {
     queue: Lock<Queue>,
-    bell: Condvar,
+    points_bell: Condvar,
+    scans_bell: Condvar,
     queue_len_max: usize,
-    /// The times that each worker measured.
+    /// The times that each worker measured: those of points, then those of scans.
     pub(crate) stages: Box<[Stages]>,
 }
 
 impl StorePool {
-    /// A pool that queues at most `queue_len_max` jobs for `workers`; `readers::spawn` gives it threads.
+    /// A pool that queues at most `queue_len_max` jobs for `workers` of points and as many of scans;
+    /// `readers::spawn` gives it threads.
     pub(crate) fn new(queue_len_max: usize, workers: usize) -> StorePool {
         StorePool {
             queue: Lock::new(Queue::default()),
-            bell: Condvar::new(),
+            points_bell: Condvar::new(),
+            scans_bell: Condvar::new(),
             queue_len_max,
-            stages: (0..workers).map(|_| Stages::default()).collect(),
+            stages: (0..2 * workers).map(|_| Stages::default()).collect(),
         }
     }
 
     /// Queues `job`, or hands it back when there is no room.
     pub(crate) fn offer(&self, job: StoreJob) -> Result<(), StoreJob> {
         let mut queue = self.queue.hold();
-        let is_scan = matches!(
-            job.work,
-            StoreWork::Chunk(_) | StoreWork::Page(_) | StoreWork::Survey(_)
-        );
+        let class = ReadClass::of(&job.work);
         let scans_max = self.queue_len_max.div_ceil(limits::SCAN_QUEUE_SHARE);
         if queue.is_closed
             || queue.len() >= self.queue_len_max
-            || (is_scan && queue.scans.len() >= scans_max)
+            || (class == ReadClass::Scans && queue.scans.len() >= scans_max)
         {
             return Err(job);
         }
-        if is_scan {
-            queue.scans.push_back(job);
-        } else {
-            queue.points.push_back(job);
-        }
+        let (jobs, bell) = match class {
+            ReadClass::Points => (&mut queue.points, &self.points_bell),
+            ReadClass::Scans => (&mut queue.scans, &self.scans_bell),
+        };
+        jobs.push_back(job);
         drop(queue);
-        self.bell.notify_one();
+        bell.notify_one();
         Ok(())
     }
 
@@ -166,29 +172,48 @@ impl StorePool {
     /// Lets the workers finish their queue and end.
     pub(crate) fn close(&self) {
         self.queue.hold().is_closed = true;
-        self.bell.notify_all();
+        self.points_bell.notify_all();
+        self.scans_bell.notify_all();
     }
 
-    /// Waits for the next job; `None` when the pool is closed and empty.
-    pub(super) fn next(&self, overload: &Overload) -> Option<StoreJob> {
+    /// Waits for the next job of a class; `None` when the pool is closed and has none left.
+    pub(super) fn next(&self, class: ReadClass, overload: &Overload) -> Option<StoreJob> {
+        match class {
+            ReadClass::Points => self.next_point(),
+            ReadClass::Scans => self.next_scan(overload),
+        }
+    }
+
+    fn next_point(&self) -> Option<StoreJob> {
+        let mut queue = self.queue.hold();
+        loop {
+            let job = queue.points.pop_front();
+            if job.is_some() || queue.is_closed {
+                return job;
+            }
+            queue = self.points_bell.wait(queue).expect("no holder panics");
+        }
+    }
+
+    fn next_scan(&self, overload: &Overload) -> Option<StoreJob> {
         let mut queue = self.queue.hold();
         loop {
             let held_until_us = match queue.scans.is_empty() {
                 true => None,
                 false => queue.scans_held_until_us(overload.crowding(), clock::monotonic_us()),
             };
-            if let Some(job) = queue.pick(held_until_us.is_none()) {
-                return Some(job);
-            }
-            if queue.is_closed {
-                return None;
-            }
             queue = match held_until_us {
-                None => self.bell.wait(queue).expect("no holder panics"),
+                None => {
+                    let job = queue.begin_scan();
+                    if job.is_some() || queue.is_closed {
+                        return job;
+                    }
+                    self.scans_bell.wait(queue).expect("no holder panics")
+                }
                 Some(until_us) => {
                     let rest_us = until_us.saturating_sub(clock::monotonic_us());
                     let rest = Duration::from_micros(rest_us);
-                    let waited = self.bell.wait_timeout(queue, rest);
+                    let waited = self.scans_bell.wait_timeout(queue, rest);
                     waited.expect("no holder panics").0
                 }
             };
@@ -204,7 +229,7 @@ impl StorePool {
         let is_waited_for = !queue.scans.is_empty();
         drop(queue);
         if is_waited_for {
-            self.bell.notify_one();
+            self.scans_bell.notify_one();
         }
     }
 }
@@ -262,9 +287,11 @@ mod tests {
         assert_eq!(slots, [0, 2, 7]);
         pool.close();
         let overload = Overload::default();
-        let next = || pool.next(&overload).map(|job| (job.lane, job.slot));
+        let next = || pool.next(ReadClass::Points, &overload);
+        let next = || next().map(|job| (job.lane, job.slot));
         let left: Vec<(usize, u32)> = std::iter::from_fn(next).collect();
         assert_eq!(left, [(0, 1), (0, 3), (1, 2)]);
+        assert!(pool.next(ReadClass::Scans, &overload).is_none());
     }
 
     #[test]
@@ -277,45 +304,40 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_scan_has_its_turn_after_four_point_reads() {
+    fn each_class_has_its_threads_and_takes_nothing_of_the_other() {
         let pool = StorePool::new(64, 0);
         assert!(pool.offer(chunk(100)).is_ok());
-        for slot in 0..6 {
-            assert!(pool.offer(point(slot)).is_ok());
-        }
+        assert!(pool.offer(point(1)).is_ok());
+        assert!(pool.offer(chunk(101)).is_ok());
         pool.close();
         let overload = Overload::default();
-        let order: Vec<u32> =
-            std::iter::from_fn(|| pool.next(&overload).map(|job| job.slot)).collect();
-        assert_eq!(order, [0, 1, 2, 3, 100, 4, 5]);
+        let left = |class| -> Vec<u32> {
+            let next = || pool.next(class, &overload).map(|job| job.slot);
+            std::iter::from_fn(next).collect()
+        };
+        assert_eq!(left(ReadClass::Points), [1]);
+        assert_eq!(left(ReadClass::Scans), [100, 101]);
     }
 
     #[test]
-    fn near_the_target_scans_take_a_quarter_of_the_time_and_points_go_on() {
+    fn near_the_target_scans_take_a_quarter_of_the_time() {
         let mut queue = Queue::default();
         for slot in 0..100 {
             queue.scans.push_back(chunk(slot));
         }
-        queue.points.push_back(point(1_000));
         let (mut now_us, mut worked_us) = (0, 0);
         let share = limits::SCAN_TIME_SHARE;
         while now_us < 100_000 {
-            let held = queue.scans_held_until_us(Crowding::Near, now_us);
-            match (queue.pick(held.is_none()), held) {
-                (Some(job), _) if job.slot == 1_000 => {}
-                (Some(_), _) => {
-                    let beside = queue.scans_held_until_us(Crowding::Near, now_us);
-                    assert!(beside.is_some(), "one chunk at a time");
-                    now_us += 2_000;
-                    worked_us += 2_000;
-                    queue.end_scan(Crowding::Near, now_us, 2_000);
-                    queue.points.push_back(point(1_000));
-                    let held = queue.scans_held_until_us(Crowding::Near, now_us);
-                    let picked = queue.pick(held.is_none());
-                    assert_eq!(picked.map(|job| job.slot), Some(1_000), "points rest never");
-                }
-                (None, held) => now_us = held.expect("why else"),
+            if let Some(until_us) = queue.scans_held_until_us(Crowding::Near, now_us) {
+                now_us = until_us;
+                continue;
             }
+            assert!(queue.begin_scan().is_some());
+            let beside = queue.scans_held_until_us(Crowding::Near, now_us);
+            assert!(beside.is_some(), "one chunk at a time");
+            now_us += 2_000;
+            worked_us += 2_000;
+            queue.end_scan(Crowding::Near, now_us, 2_000);
         }
         assert_eq!(worked_us * share, now_us);
         assert_eq!(queue.scans_held_until_us(Crowding::None, now_us - 1), None);

@@ -306,9 +306,10 @@ fn open_engine(
         cluster,
         front,
         bytes: Arc::new(RoomBudget::new(settings.body_bytes_inflight_max)),
-        scan_bytes: Arc::new(RoomBudget::new(
-            settings.body_bytes_inflight_max / limits::SCAN_BYTES_SHARE,
-        )),
+        scan_bytes: {
+            let bytes = settings.body_bytes_inflight_max / limits::SCAN_BYTES_SHARE;
+            Arc::new(RoomBudget::new(bytes).with_line(bytes * limits::SCAN_LINE_ROOMS))
+        },
         value_bytes: Arc::new(
             RoomBudget::new(limits::MEMBER_VALUE_BYTES_MAX.min(settings.body_bytes_inflight_max))
                 .with_line(settings.body_bytes_inflight_max),
