@@ -78,6 +78,18 @@ impl DamagedSpan {
         table::file_name(self.table)
     }
 
+    /// Names the damaged block and the span: the same while the block waits for its repair, and
+    /// while its hole does. Tables have no id twice.
+    pub fn block(&self) -> u64 {
+        let mut bytes = Vec::new();
+        for number in [self.table, self.offset, self.first.len() as u64] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.extend_from_slice(&self.first);
+        bytes.extend_from_slice(&self.last);
+        xxhash_rust::xxh3::xxh3_64(&bytes)
+    }
+
     pub(crate) fn id_of(table: u64, offset: u64, state: [u64; 2]) -> u64 {
         let numbers = [table, offset, state[0], state[1]];
         let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();

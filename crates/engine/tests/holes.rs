@@ -12,7 +12,7 @@
 //! Invariants
 //! 1. The repair writes what the other owners hold and nothing else.
 //!
-//! Not here: who repairs, and when (crate `node`, `repair.rs`).
+//! Not here: who repairs, and when (crate `node`, `repair/`).
 //! See: docs/decisions/0026-horizons.md.
 
 use dendra_base::{Cell, CellRef, Guard, Kind, Prng, Version};
@@ -295,6 +295,7 @@ fn dropped(engine: &Engine, others: &Others) -> DamagedSpan {
     let again = engine.damaged_spans();
     assert_eq!(again.len(), 1);
     assert_ne!(again[0].id, spans[0].id, "it wants another repair");
+    assert_eq!(again[0].block(), spans[0].block(), "of one block");
     again[0].clone()
 }
 

@@ -34,7 +34,7 @@ use crate::member::MemberIndex;
 use crate::ring::table::{BadTable, MemberId};
 use crate::ring::{Partition, Ring};
 use crate::topology::record::horizons::Horizons;
-use crate::topology::record::{EpochChange, EpochRecord};
+use crate::topology::record::{EpochChange, EpochMember, EpochRecord, MemberStatus};
 use crate::topology::{Member, Topology};
 use dendra_base::{CellRef, ClusterVersion, ClusterVersions};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,6 +60,8 @@ pub struct Layout {
     ring: Arc<Ring>,
     /// By member index: its number for ever; `None` = the place of a member that was removed.
     ids: Vec<Option<MemberId>>,
+    /// Members that the plan under way takes away; none once it is cancelled.
+    leaving: Vec<MemberIndex>,
     /// By partition; empty while nothing moves.
     twins: Vec<Option<Twin>>,
     /// Since which epoch each partition has these owners, as far as this process knows; empty =
@@ -87,6 +89,7 @@ impl Layout {
                 .map(|id| Some(MemberId(id)))
                 .collect(),
             topology: Arc::clone(topology),
+            leaving: Vec::new(),
             twins: Vec::new(),
             changed: Vec::new(),
             in_force: ClusterVersions::OWN.oldest,
@@ -192,6 +195,11 @@ impl Layout {
             })
         };
         let twins: Vec<Option<Twin>> = record.owners().all().map(twin).collect();
+        let members = record.members().iter();
+        let goes_on = record.plan().is_some_and(|plan| !plan.is_cancelled);
+        let leaving = members.filter(|member| goes_on && member.status == MemberStatus::Leaving);
+        let place = |member: &EpochMember| Some(MemberIndex(u8::try_from(index(member.id)?).ok()?));
+        let leaving = leaving.filter_map(place).collect();
         let is_moving = twins.iter().any(Option::is_some);
         Ok(Layout {
             copies_to_forget: topology.copies(),
@@ -199,6 +207,7 @@ impl Layout {
             topology: Arc::new(topology),
             ring: Arc::new(ring),
             ids,
+            leaving,
             twins: if is_moving { twins } else { Vec::new() },
             changed: Vec::new(),
             in_force: record.in_force(),
@@ -311,6 +320,11 @@ impl Layout {
     /// The number of the member with this index; `None` for one that was removed.
     pub fn id_of(&self, member: MemberIndex) -> Option<MemberId> {
         *self.ids.get(member.at())?
+    }
+
+    /// Does a plan take this member away: removed, or replaced by another one?
+    pub fn leaves(&self, member: MemberIndex) -> bool {
+        self.leaving.contains(&member)
     }
 
     /// All members by their indexes.

@@ -28,7 +28,7 @@
 //! pace/         LoadPace           how many pages of a load clients can bear
 //! foreground.rs Foregrounds        how clients of all loops fare
 //! compare/                         copies of two members, compared and repaired
-//! repair.rs     Repairer           records that this member has lost, from the other owners
+//! repair/       Repairer           records that this member has lost, from the other owners
 //! walk.rs       SourceWalk         the copies of another member, page by page
 //! forgetting.rs Forgetting         does this member confirm its epoch, so that horizons may rise?
 //! hints/        Keeper, HintRoom   writes kept for members that did not confirm them
@@ -68,7 +68,7 @@ mod pace;
 mod places;
 mod plausible;
 mod purpose;
-mod repair;
+pub mod repair;
 mod replica;
 pub mod ring;
 pub mod rounds;
@@ -82,7 +82,9 @@ mod walk;
 pub mod walls;
 mod write_queues;
 
-pub use admission::{Admission, Class, Gate, LocalGate, LocalPermit, Permit, RefusedBy, admit};
+pub use admission::{
+    Admission, Class, Gate, LocalGate, LocalPermit, Permit, RefusedBy, WriteSizes, admit,
+};
 pub use compare::progress::{CompareReport, Comparisons};
 pub use config::NodeConfig;
 pub use foreground::Foregrounds;
@@ -99,4 +101,5 @@ pub use rounds::{Round, RoundStats};
 pub use standing::Line;
 pub use steward::Steward;
 pub use topology::{BadMember, BadTopology, Member, Topology};
+pub use walk::WalkPart;
 pub use walls::Walls;

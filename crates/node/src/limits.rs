@@ -62,6 +62,19 @@ pub const DELAY_LEVEL_MIN: f64 = 0.5;
 /// compaction room, and a write still ends far inside its default deadline of a second.
 pub const DELAY_US_MAX: u64 = 100_000;
 
+/// The same for a write that is larger than the mean of those before it. Its body is unread
+/// meanwhile, so that its deadline does not run.
+pub const DELAY_US_MAX_LARGE: u64 = 400_000;
+
+/// A shorter delay is none: timers have a resolution of a millisecond.
+pub const DELAY_US_MIN: u64 = 500;
+
+/// The mean size of writes follows so many of them: a second of a loop with work, at the least.
+pub const DELAY_MEAN_WRITES: f64 = 4_096.0;
+
+/// A smaller write counts as one of so many bytes.
+pub const DELAY_WRITE_BYTES_MIN: u64 = 128;
+
 /// Each event loop takes room from a node's gate in pieces of `limit / (loops * this)`. It keeps at
 /// most two pieces unused: at most a quarter of the limit is idle in the wrong place.
 pub const LEASES_PER_LOOP: u64 = 8;
@@ -92,6 +105,13 @@ pub const PLAN_MOVES_MAX: usize = 1 << 18;
 /// Notes of the chain of epochs that one member has under way to its disk. Beyond it messages are
 /// dropped, and their senders repeat them: a member has one vote for one epoch at a time.
 pub const CHAIN_NOTES_MAX: usize = 64;
+
+/// Damaged blocks of which one order accepts the loss: so many are shown to an operator at once. The
+/// order is given again for more.
+pub const LOSS_BLOCKS_MAX: usize = 256;
+
+/// Accepted losses that a member remembers: 34 KiB of its folder.
+pub const LOSSES_KEPT_MAX: usize = 16;
 
 /// Epochs in one message to a member that is behind.
 pub const EPOCH_PAGE_RECORDS_MAX: usize = 32;

@@ -12,7 +12,8 @@
 //! Pressed ─────────────► desk: told with the next clocks
 //! Covered ─────────────► operations in stage `Cover`
 //! Layout ──────────────► all machines: a later epoch
-//! Lost, Throttle ──────► repair; loader
+//! Lost, AcceptLoss ────► repair
+//! Throttle ────────────► loader
 //! Tick ────────────────► clients that hung up, alarms and deadlines, late questions, the probe
 //!                        for operations that wait for clocks, the ceiling
 //! ```
@@ -46,6 +47,7 @@ use crate::member::MemberIndex;
 use crate::plausible;
 use crate::purpose::{OpId, Purpose, Walker};
 use crate::repair::Repairer;
+use crate::repair::loss::{NoLoss, RepairLoss};
 use crate::replica;
 use crate::rounds::RoundStats;
 use crate::step::{
@@ -192,6 +194,10 @@ impl Node {
             }
             Event::Layout { layout } => self.adopt(turn, layout),
             Event::Lost { spans } => self.repairer.lost(&mut self.desk, turn, spans),
+            Event::AcceptLoss { blocks, without } => {
+                self.repairer
+                    .accept_loss(&mut self.desk, turn, &blocks, &without);
+            }
             Event::Throttle { bytes_per_second } => self.loader.throttle(bytes_per_second),
             Event::Pressed {
                 readiness,
@@ -273,6 +279,14 @@ impl Node {
     pub fn confirms(&self) -> Result<Confirmed, HeldBack> {
         let is_busy = self.loader.is_busy() || self.repairer.is_busy();
         self.forgetting.confirms(&self.desk, is_busy)
+    }
+
+    /// The loss without which damage of this member cannot be repaired. To be asked of its keeper.
+    ///
+    /// # Errors
+    /// Why there is no loss to accept.
+    pub fn loss(&self) -> Result<RepairLoss, NoLoss> {
+        self.repairer.loss(&self.desk)
     }
 
     /// Bytes that this loop loaded as a new owner so far.

@@ -27,6 +27,7 @@ use crate::layout::Layout;
 use crate::member::MemberIndex;
 use crate::outcome::Outcome;
 use crate::ring::Partition;
+use crate::ring::table::MemberId;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Range, Readiness, Stamp};
 use dendra_base::{Cell, Guard, Key, Quorum, Version};
@@ -102,6 +103,9 @@ pub enum StoreOutcome {
 pub struct LostSpan {
     /// The world's mark; comes back with `Repaired`.
     pub id: u64,
+    /// The world's mark of the damaged block: the same in both stages of its repair, and of no other
+    /// block or span.
+    pub block: u64,
     /// The first stored key.
     pub first: Bytes,
     /// The last stored key.
@@ -226,6 +230,14 @@ pub enum Event {
     Lost {
         /// The spans.
         spans: Vec<LostSpan>,
+    },
+    /// An operator accepts that records are lost. The spans of these blocks are repaired without the
+    /// named members, for as long as a plan takes those away and they do not answer.
+    AcceptLoss {
+        /// As in `LostSpan`.
+        blocks: Vec<u64>,
+        /// The lost members.
+        without: Vec<MemberId>,
     },
     /// A later epoch is durable at this member, and its fence is advanced (`Fence::advance`). All
     /// loops get each layout, in the order of the epochs; one may be left out.
@@ -353,8 +365,8 @@ pub enum Effect {
         /// The epoch.
         epoch: u64,
     },
-    /// The store holds again each version that a majority of the span's owners confirmed: the
-    /// damaged block may be dropped.
+    /// The store holds again each version that a majority of the span's owners confirmed, or all but
+    /// those of an accepted loss: the damaged block may be dropped.
     Repaired {
         /// Of the span.
         id: u64,

@@ -13,7 +13,7 @@
 //! 3. Nothing is written that the source cannot have meant: a cell that fails its checksum, or a
 //!    record that cannot be read, ends the walk.
 //!
-//! Not here: which sources are walked, and when enough are (`loader.rs`, `repair.rs`), the answers
+//! Not here: which sources are walked, and when enough are (`loader.rs`, `repair/`), the answers
 //! of a source (`replica/`).
 //! See: docs/protocol.md, "Changes of members", "Damage".
 
@@ -34,10 +34,13 @@ use std::collections::VecDeque;
 
 /// A part of a space: raw keys, both ends included; `None` = to the end of the space.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WalkPart {
-    pub(crate) space: Space,
-    pub(crate) start: Bytes,
-    pub(crate) last: Option<Bytes>,
+pub struct WalkPart {
+    /// The space.
+    pub space: Space,
+    /// The first raw key; empty = from the beginning of the space.
+    pub start: Bytes,
+    /// The last raw key; `None` = to the end of the space.
+    pub last: Option<Bytes>,
 }
 
 impl WalkPart {

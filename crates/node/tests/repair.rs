@@ -85,6 +85,7 @@ impl World {
     fn lose(&mut self, first: &Key, last: &Key) {
         let span = LostSpan {
             id: 17,
+            block: 5,
             first: Bytes::copy_from_slice(first.as_stored()),
             last: Bytes::copy_from_slice(last.as_stored()),
         };

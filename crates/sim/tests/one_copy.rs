@@ -178,6 +178,7 @@ impl Decider for OneCopy {
             | Event::Layout { .. }
             | Event::Lost { .. }
             | Event::Throttle { .. }
+            | Event::AcceptLoss { .. }
             | Event::Pressed { .. }
             | Event::Withdrawn { .. } => {}
         }

@@ -63,6 +63,14 @@ pub(crate) enum ClusterVerb {
         /// Its next address
         to: String,
     },
+    /// Show what is lost when damage is repaired without a lost member; with --confirm, accept it
+    AcceptLoss {
+        /// The member with the damage; --url is its admin port
+        member: String,
+        /// The id that the same order printed without this option
+        #[arg(long, value_name = "ID")]
+        confirm: Option<String>,
+    },
     /// Use all that the new release can; afterwards no older release can start on these folders
     Finalize,
     /// Bound what each member loads a second, until the next such order

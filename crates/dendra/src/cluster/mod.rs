@@ -5,6 +5,7 @@
 //! plan    --remove URL …      POST /v0/cluster/plan       the moves it would make, and the id for apply
 //! apply   PLAN [--follow]     POST /v0/cluster/apply
 //! cancel  readdress  throttle POST /v0/cluster/…
+//! accept-loss URL [--confirm ID]   POST /v0/cluster/accept-loss   what may be lost, and the id
 //! finalize                    POST /v0/cluster/finalize
 //! history                     GET  /v0/cluster/history
 //! ```
@@ -80,6 +81,14 @@ pub(crate) async fn cluster(
             let body = json!({ "from": from, "to": to });
             let done = office.order("readdress", &body).await?;
             office.show(&done, words::done)
+        }
+        ClusterVerb::AcceptLoss { member, confirm } => {
+            let body = json!({ "member": member, "confirm": confirm });
+            let page = office.order("accept-loss", &body).await?;
+            match confirm {
+                None => office.show(&page, words::loss),
+                Some(_) => office.show(&page, words::accepted_loss),
+            }
         }
         ClusterVerb::Finalize => {
             let done = office.order("finalize", &json!({})).await?;
@@ -305,6 +314,8 @@ mod tests {
             "throttle 5k",
             "history --entries 0",
             "apply",
+            "accept-loss",
+            "accept-loss http://a:1 --confirm",
         ] {
             assert!(flags(line).is_err(), "{line}");
         }

@@ -31,7 +31,7 @@
 //!    have it. The hole stays then, and the member has to be replaced.
 //!
 //! Not here: the state of a drop (`state.rs`), its steps (`tend.rs`), what is written over a hole
-//! and when it is repaired (crate `node`, `repair.rs`).
+//! and when it is repaired (crate `node`, `repair/`).
 //! See: docs/decisions/0026-horizons.md, docs/format/manifest.md.
 
 pub(crate) mod state;

@@ -72,7 +72,7 @@ const MOVE_BYTES: usize = 8 + 2 + 1 + 4 + 4;
 const SENTENCE_BYTES_MAX: usize = 4_096;
 
 /// A value of this page that cannot be read.
-type Unreadable = &'static str;
+pub(super) type Unreadable = &'static str;
 
 impl StewardMessage {
     /// The message as bytes.
@@ -419,7 +419,7 @@ fn progress(rest: &mut &[u8]) -> Result<MemberProgress, Unreadable> {
     })
 }
 
-fn put_u64(out: &mut Vec<u8>, number: u64) {
+pub(super) fn put_u64(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
@@ -435,7 +435,7 @@ fn put_record(out: &mut Vec<u8>, record: &EpochRecord) {
 }
 
 /// Sentences are cut; addresses, names and zones are shorter.
-fn put_text(out: &mut Vec<u8>, text: &str) {
+pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
     let mut len = text.len().min(SENTENCE_BYTES_MAX);
     while !text.is_char_boundary(len) {
         len -= 1;
@@ -444,11 +444,11 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(&text.as_bytes()[..len]);
 }
 
-fn u64_of(rest: &mut &[u8]) -> Result<u64, Unreadable> {
+pub(super) fn u64_of(rest: &mut &[u8]) -> Result<u64, Unreadable> {
     Ok(u64::from_le_bytes(take(rest)?))
 }
 
-fn member(rest: &mut &[u8]) -> Result<MemberId, Unreadable> {
+pub(super) fn member(rest: &mut &[u8]) -> Result<MemberId, Unreadable> {
     Ok(MemberId(u32::from_le_bytes(take(rest)?)))
 }
 
@@ -465,7 +465,7 @@ fn record(rest: &mut &[u8]) -> Result<Arc<EpochRecord>, Unreadable> {
     record.map(Arc::new).map_err(|_| "the record of an epoch")
 }
 
-fn text(rest: &mut &[u8]) -> Result<String, Unreadable> {
+pub(super) fn text(rest: &mut &[u8]) -> Result<String, Unreadable> {
     let length = usize::from(u16::from_le_bytes(take(rest)?));
     let text = std::str::from_utf8(part(rest, length)?);
     text.map(str::to_owned).map_err(|_| "a text")
@@ -477,13 +477,13 @@ fn part<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], Unreadable> 
     Ok(head)
 }
 
-fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Unreadable> {
+pub(super) fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Unreadable> {
     let (head, rest) = bytes.split_first_chunk().ok_or("the length")?;
     *bytes = rest;
     Ok(*head)
 }
 
-fn ended(rest: &[u8]) -> Result<(), Unreadable> {
+pub(super) fn ended(rest: &[u8]) -> Result<(), Unreadable> {
     match rest.is_empty() {
         true => Ok(()),
         false => Err("the length"),

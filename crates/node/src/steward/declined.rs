@@ -9,6 +9,7 @@
 //! (`topology/why_not.rs`).
 
 use crate::limits::MEMBERS_MAX;
+use crate::repair::loss::NoLoss;
 use crate::ring::plan::NoPlan;
 use crate::ring::table::MemberId;
 use crate::steward::draft_id::DraftId;
@@ -130,6 +131,25 @@ pub enum Declined {
         /// Of that member.
         url: String,
     },
+    /// Another member was asked than the damaged one.
+    OtherMember {
+        /// Of the damaged one.
+        url: String,
+    },
+    /// There is no loss to accept.
+    NoLoss {
+        /// Of the asked member.
+        url: String,
+        /// The reason.
+        why: NoLoss,
+        /// The address of the member that the reason names, if it names one.
+        other: Option<String>,
+    },
+    /// What may be lost is not what the confirmation names.
+    OtherLoss {
+        /// The confirmation.
+        id: DraftId,
+    },
     /// This member was removed, or has no vote yet.
     NoVote {
         /// This member.
@@ -182,6 +202,16 @@ impl Declined {
             Declined::NewestVersion { .. } => "newest-version",
             Declined::OlderRelease { .. } => "older-release",
             Declined::Away { .. } => "member-away",
+            Declined::OtherMember { .. } => "other-member",
+            Declined::NoLoss { why, .. } => match why {
+                NoLoss::NoDamage => "no-damage",
+                NoLoss::NotNeeded => "not-needed",
+                NoLoss::Accepted => "loss-accepted",
+                NoLoss::Away { .. } => "member-away",
+                NoLoss::Unreadable { .. } => "unreadable-copies",
+                NoLoss::NoCopy => "no-copy-left",
+            },
+            Declined::OtherLoss { .. } => "other-loss",
             Declined::NoVote { .. } => "no-vote",
             Declined::Busy => "busy",
             Declined::NoMajority { .. } => "no-majority",
@@ -288,6 +318,51 @@ impl fmt::Display for Declined {
                 f,
                 "{url} cannot be reached from here, and an older release could not start again \
                  afterwards; start that member with the new release, or remove it, first"
+            ),
+            Declined::OtherMember { url } => write!(
+                f,
+                "only {url} knows its damage: give the order at the admin port of that member"
+            ),
+            Declined::NoLoss { url, why, other } => {
+                let other = other.as_deref().unwrap_or("another owner");
+                match why {
+                    NoLoss::NoDamage => write!(
+                        f,
+                        "no damaged block of {url} waits for another owner; damage counts when two \
+                         scrubs have found it, and the log of {url} names it then"
+                    ),
+                    NoLoss::NotNeeded => write!(
+                        f,
+                        "{url} repairs its damage without a loss: enough owners answer; wait for it"
+                    ),
+                    NoLoss::Accepted => write!(
+                        f,
+                        "the loss was accepted, and {url} repairs its damage; a repair begins a \
+                         minute after the damage was found"
+                    ),
+                    NoLoss::Away { .. } => write!(
+                        f,
+                        "{other} does not answer and may come back with its copies: start it; if its \
+                         folder is lost, replace it (dendra serve --join … --replace {other}), and \
+                         give this order again"
+                    ),
+                    NoLoss::Unreadable { .. } => write!(
+                        f,
+                        "{other} cannot read its copies of these ranges either, and they have no \
+                         other owner that is left; wait if it repairs them, else restore a backup \
+                         into a new cluster"
+                    ),
+                    NoLoss::NoCopy => write!(
+                        f,
+                        "no copy is left of the damaged ranges of {url}, so that nothing can fill \
+                         them; restore a backup into a new cluster"
+                    ),
+                }
+            }
+            Declined::OtherLoss { id } => write!(
+                f,
+                "what may be lost now is not what {id} names: give the order without a confirmation, \
+                 read it, and confirm that"
             ),
             Declined::NoVote { member } => write!(
                 f,

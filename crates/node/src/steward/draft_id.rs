@@ -1,8 +1,8 @@
-//! The name of a plan that was made and not applied.
+//! The name of an order's effects that were shown and not carried out: of a plan, or a loss.
 
 use std::fmt;
 
-/// Names a plan that was made and not applied: 64 bits of all that it would do.
+/// Names a plan, or a loss, that was shown and not carried out: 64 bits of all that it would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DraftId(pub u64);
 

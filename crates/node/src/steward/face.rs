@@ -7,6 +7,8 @@
 //! Cancel, Readdress, Rekey       ─► Done
 //! Finalize                       ─► Done       releases before this one cannot start any more
 //! Throttle                       ─► Done       all members that can be reached are told
+//! AcceptLoss(member)             ─► Loss       what may be lost; nothing happens
+//! AcceptLoss(member, its id)     ─► Done       the asked member repairs without lost owners
 //! History                        ─► History
 //! any                            ─► Declined   a sentence with the way out, and a code
 //! ```
@@ -21,9 +23,11 @@
 use super::declined::Declined;
 use crate::ring::table::MemberId;
 use crate::topology::record::{EpochChange, MemberStatus};
+use crate::walk::WalkPart;
 
 use dendra_base::{ClusterVersion, ClusterVersions};
 
+pub use super::accepted_loss::AcceptedLoss;
 pub use super::draft_id::DraftId;
 
 /// The orders that an operator can give to any member.
@@ -55,6 +59,13 @@ pub enum ClusterOrder {
     Throttle {
         /// At least 1.
         bytes_per_second: u64,
+    },
+    /// Repair the damage of the asked member although owners of the records are lost.
+    AcceptLoss {
+        /// The address of the asked member.
+        member: String,
+        /// As the answer without it said: what may be lost is still the same. `None` = tell it.
+        confirm: Option<DraftId>,
     },
     /// The newest epochs that this member knows.
     History {
@@ -88,8 +99,15 @@ pub enum ClusterAnswer {
         /// The epoch that did it; for `Throttle` the newest epoch.
         epoch: u64,
     },
-    /// To `History`: the newest epoch first.
-    History(Vec<HistoryEntry>),
+    /// To `AcceptLoss` without a confirmation.
+    Loss(Box<LossDraft>),
+    /// To `History`.
+    History {
+        /// The newest epoch first.
+        epochs: Vec<HistoryEntry>,
+        /// Losses that were accepted at the asked member, the newest first.
+        losses: Vec<AcceptedLoss>,
+    },
     /// It is not done.
     Declined(Declined),
 }
@@ -128,6 +146,29 @@ pub struct DraftStep {
     pub to: Option<String>,
     /// About how many bytes.
     pub bytes: Option<u64>,
+}
+
+/// Damage that can be repaired only without lost owners, and what that costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LossDraft {
+    /// The confirmation names it.
+    pub id: DraftId,
+    /// The newest epoch.
+    pub epoch: u64,
+    /// Address of the damaged member.
+    pub member: String,
+    /// Addresses of the lost owners.
+    pub lost: Vec<String>,
+    /// Addresses of the owners from which the ranges are filled.
+    pub sources: Vec<String>,
+    /// The partitions with copies at a lost owner.
+    pub partitions: Vec<u16>,
+    /// Of so many.
+    pub of_partitions: u16,
+    /// Between which keys records are lost.
+    pub ranges: Vec<WalkPart>,
+    /// Further damaged blocks: the order is given again for them.
+    pub further: usize,
 }
 
 /// How the cluster is, as one member knows it.

@@ -29,6 +29,7 @@
 //! copying (`loader.rs`), links and notes (crate `server`).
 //! Test: crates/node/tests/steward. See: docs/protocol.md, "Changes of members".
 
+mod accepted_loss;
 mod arrivals;
 mod codec;
 pub mod declined;
@@ -38,6 +39,7 @@ mod driving;
 pub mod face;
 mod history;
 mod loads;
+mod losses;
 pub mod messages;
 mod ordering;
 mod orders;
@@ -48,11 +50,13 @@ mod status;
 pub mod step;
 
 use crate::layout::Layout;
+use crate::repair::loss::{NoLoss, RepairLoss};
 use crate::ring::table::BadTable;
 use crate::step::Now;
 use crate::topology::chain::{Chain, ChainEffect, ChainEvent, ChainMessage};
 use crate::topology::chain::{ChainPeer, ChainRules, VoteNote};
 use crate::topology::record::EpochRecord;
+use accepted_loss::AcceptedLoss;
 use arrivals::Arrivals;
 use dendra_base::ClusterVersions;
 use draft::Draft;
@@ -152,6 +156,10 @@ pub struct Steward {
     epoch_since_us: Option<u64>,
     /// In which epoch the own strays were dropped; 0 = in none.
     strays_epoch: u64,
+    /// The loss that the first loop told last.
+    loss: Result<RepairLoss, NoLoss>,
+    /// Losses that were accepted here, the oldest first.
+    losses: Vec<AcceptedLoss>,
     /// An input of `go_on` has changed.
     is_news: bool,
     /// This epoch, or an earlier one, removed this member.
@@ -209,6 +217,8 @@ impl Steward {
             own_forgets: None,
             epoch_since_us: None,
             strays_epoch: 0,
+            loss: Err(NoLoss::NoDamage),
+            losses: Vec::new(),
             is_news: true,
             is_gone_told: false,
         })
@@ -291,6 +301,7 @@ impl Steward {
             StewardEvent::DiskLooked { is_full } => {
                 self.full_since_us = full_since(self.full_since_us, is_full, now.mono_us);
             }
+            StewardEvent::Damaged { loss } => self.loss = loss,
             StewardEvent::Ordered { ticket, order } => self.ordered(now, ticket, order, out),
             StewardEvent::Enrol { ticket, request } => {
                 let answer = self.enrol(now, &request);

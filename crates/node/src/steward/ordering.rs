@@ -1,7 +1,7 @@
 //! Orders of operators and requests of joiners: from their arrival to their answer.
 //!
 //! ```text
-//! Ordered ─┬─ Status, Plan, Throttle, History ────────────────────────────► Answer
+//! Ordered ─┬─ Status, Plan, Throttle, AcceptLoss, History ────────────────► Answer
 //!          └─ Apply, Cancel, Readdress, Rekey, Finalize ─► queue ─► proposed ─ adopted ─► Done
 //!                                                  ▲          │ another was chosen, or none
 //!                                                  └──────────┘     CLUSTER_ORDER_US ─► Declined
@@ -63,7 +63,11 @@ impl Steward {
                 return Ok(Some(ClusterAnswer::Status(Box::new(self.status(now)))));
             }
             ClusterOrder::History { entries } => {
-                return Ok(Some(ClusterAnswer::History(self.history.newest(entries))));
+                let losses = self.losses.iter().rev().take(entries);
+                return Ok(Some(ClusterAnswer::History {
+                    epochs: self.history.newest(entries),
+                    losses: losses.cloned().collect(),
+                }));
             }
             ClusterOrder::Throttle { bytes_per_second } => {
                 // Later than the last one, also if this wall clock is behind.
@@ -79,6 +83,9 @@ impl Steward {
                     out.push(StewardEffect::Send { to, message });
                 }
                 return Ok(Some(ClusterAnswer::Done { epoch }));
+            }
+            ClusterOrder::AcceptLoss { member, confirm } => {
+                return self.accept_loss(now, &member, confirm, out).map(Some);
             }
             ClusterOrder::Plan(wish) => {
                 let before = self.layout.copies_to_purge();

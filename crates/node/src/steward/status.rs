@@ -219,10 +219,20 @@ fn waits(
     let mut held = horizons.held.iter();
     let damaged = held.find(|held| held.code == DAMAGE_CODE && is_source(&held.url));
     if let Some(damaged) = damaged.filter(|_| moving.iter().any(|step| step.moving.to.is_some())) {
+        let (url, mut members) = (&damaged.url, members.iter());
+        let is_lost =
+            |member: &&MemberState| member.status == MemberStatus::Leaving && !member.is_up;
+        let lost = members.find(is_lost).map(|lost| {
+            format!(
+                "; if that repair waits for {}, `dendra cluster accept-loss {url}` at the admin port \
+                 of {url} shows what it costs to go on without it",
+                lost.url
+            )
+        });
         return Some(format!(
-            "{} repairs damaged records, and positions that load from it move once it has: its log \
-             names them",
-            damaged.url
+            "{url} repairs damaged records, and positions that load from it move once it has: its \
+             log names them{}",
+            lost.unwrap_or_default()
         ));
     }
     let shrinking = moving.iter().filter(|step| step.moving.to.is_none());

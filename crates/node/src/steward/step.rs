@@ -3,8 +3,8 @@
 //! ```text
 //!            Received Reached     Persisted    Loaded Gauged       Ordered Enrol        Tick
 //! world ───► other members        the log      loops, the store    operator, joiner     time
-//!                                              (Forgets: the loops)
-//! world ◄─── Send SendEpochs      Persist      Adopt Throttle      Answer EnrolAnswer   Removed Outdated …
+//!                                              (Forgets: the loops; Damaged: the first one)
+//! world ◄─── Send SendEpochs      Persist      Adopt Throttle …    Answer EnrolAnswer   Removed Outdated …
 //! ```
 //!
 //! Invariants
@@ -15,13 +15,15 @@
 //!
 //! Not here: the meaning of the events (`mod.rs`), bytes (`codec.rs`).
 
-use super::face::{ClusterAnswer, ClusterOrder};
+use super::face::{AcceptedLoss, ClusterAnswer, ClusterOrder};
 use super::messages::{EnrolAnswer, EnrolRequest, ForgetNews, StewardMessage};
 use crate::layout::Layout;
+use crate::repair::loss::{NoLoss, RepairLoss};
 use crate::ring::Partition;
 use crate::ring::table::MemberId;
 use crate::topology::chain::{ChainNote, ChainPeer};
 use crate::topology::record::EpochRecord;
+use crate::walk::WalkPart;
 use dendra_base::{ClusterVersion, ClusterVersions};
 use std::sync::Arc;
 
@@ -84,6 +86,11 @@ pub enum StewardEvent {
     Forgets {
         /// `Node::confirms` of the first loop, members by their numbers.
         news: ForgetNews,
+    },
+    /// `Node::loss` of the first loop, right in front of an order to accept it.
+    Damaged {
+        /// As the loop said.
+        loss: Result<RepairLoss, NoLoss>,
     },
     /// An operator orders.
     Ordered {
@@ -165,6 +172,13 @@ pub enum StewardEffect {
     Throttle {
         /// At least 1.
         bytes_per_second: u64,
+    },
+    /// Note all of `Steward::losses`, then tell the first loop that this one was accepted.
+    AcceptLoss {
+        /// The loss.
+        loss: AcceptedLoss,
+        /// Its ranges, for the log.
+        ranges: Vec<WalkPart>,
     },
     /// Drop all records of clients of which this member is no owner in this layout. Their owners
     /// hold them, and have compared them in this epoch. To be given up when a later epoch is

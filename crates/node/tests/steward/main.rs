@@ -12,6 +12,7 @@
 //!
 //! Not here: votes (`tests/chain`), clients' operations while positions move (`tests/twin`).
 
+mod losses;
 mod progress;
 mod rising;
 mod scripts;

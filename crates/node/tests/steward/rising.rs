@@ -227,7 +227,7 @@ fn folders_keep_the_last_steps_alone_and_a_member_that_is_behind_learns_the_newe
     town.pass(6_000_000);
     assert!(all_at(&town, first + 21));
     let lines = town.order(2, ClusterOrder::History { entries: 100 });
-    let Some(ClusterAnswer::History(lines)) = lines else {
+    let Some(ClusterAnswer::History { epochs: lines, .. }) = lines else {
         panic!("it answers");
     };
     let of_steps = lines.iter().filter(|it| it.change == EpochChange::Forgot);

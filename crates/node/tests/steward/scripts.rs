@@ -545,7 +545,10 @@ fn a_joiner_with_a_full_disk_ends_its_plan_with_a_reason() {
     assert!(is_old, "no copy was lost: {before:x}");
     for number in 0..3 {
         let order = ClusterOrder::History { entries: 100 };
-        let Some(ClusterAnswer::History(entries)) = town.order(number, order) else {
+        let Some(ClusterAnswer::History {
+            epochs: entries, ..
+        }) = town.order(number, order)
+        else {
             panic!("a history");
         };
         let cancelled = entries.iter().find(|e| e.change == EpochChange::Cancelled);
@@ -651,16 +654,18 @@ fn history_tells_what_each_epoch_did() {
     let mut town = Town::found(3, 3);
     town.join(0, &joiner(3));
     town.pass(10_000_000);
-    let Some(ClusterAnswer::History(entries)) =
-        town.order(3, ClusterOrder::History { entries: 100 })
+    let Some(ClusterAnswer::History {
+        epochs: entries, ..
+    }) = town.order(3, ClusterOrder::History { entries: 100 })
     else {
         panic!("a history");
     };
     // The joiner begins with an epoch that names it.
     assert!(entries.last().is_some_and(|e| e.epoch >= 3));
     assert_eq!(entries[0].change, EpochChange::Finished);
-    let Some(ClusterAnswer::History(entries)) =
-        town.order(0, ClusterOrder::History { entries: 100 })
+    let Some(ClusterAnswer::History {
+        epochs: entries, ..
+    }) = town.order(0, ClusterOrder::History { entries: 100 })
     else {
         panic!("a history");
     };

@@ -625,7 +625,9 @@ impl Search {
             }
             StewardEffect::NoLayout { epoch } => self.fail(format!("no layout of {epoch}")),
             StewardEffect::DropEpoch { epoch } => drop(machine.epochs.remove(&epoch)),
-            StewardEffect::Throttle { .. } | StewardEffect::DropStrays { .. } => {}
+            StewardEffect::Throttle { .. }
+            | StewardEffect::AcceptLoss { .. }
+            | StewardEffect::DropStrays { .. } => {}
             StewardEffect::Outdated { version } => panic!("{id}: all know version {version}"),
         }
     }

@@ -10,7 +10,9 @@ use dendra_node::limits::{EPOCH_VOTE_US, LOAD_BYTES_PER_SECOND_DEFAULT, MOVES_SI
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::Now;
 use dendra_node::steward::StewardStart;
-use dendra_node::steward::face::{ClusterAnswer, ClusterOrder, ClusterStatus, PlanDraft, PlanWish};
+use dendra_node::steward::face::{
+    AcceptedLoss, ClusterAnswer, ClusterOrder, ClusterStatus, PlanDraft, PlanWish,
+};
 use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest, StewardMessage, ThrottleOrder};
 use dendra_node::steward::step::{StewardEffect, StewardEvent};
 use dendra_node::topology::chain::{ChainMessage, ChainNote, ChainPeer, ChainRules, VoteNote};
@@ -28,6 +30,8 @@ pub struct House {
     vote: Option<VoteNote>,
     pub was_removed: bool,
     pub throttle: Option<u64>,
+    /// Losses that its loops were told of.
+    pub accepted: Vec<AcceptedLoss>,
     /// What its process knows.
     pub versions: ClusterVersions,
     /// The version for which it is too old.
@@ -115,6 +119,7 @@ impl Town {
             vote: None,
             was_removed: false,
             throttle: None,
+            accepted: Vec::new(),
             versions: ClusterVersions::OWN,
             outdated: None,
             forget_every_us: 0,
@@ -285,6 +290,7 @@ impl Town {
             StewardEffect::Throttle { bytes_per_second } => {
                 house.throttle = Some(bytes_per_second);
             }
+            StewardEffect::AcceptLoss { loss, .. } => house.accepted.push(loss),
             other => panic!("{member}: {other:?}"),
         }
     }

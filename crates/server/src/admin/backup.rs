@@ -21,6 +21,7 @@
 //! Not here: checkpoints (`disk/checkpoints.rs`), the way into the store (`disk/import/`).
 //! See: docs/format/backup.md, docs/api.md, section "Admin plane".
 
+use super::numbers;
 use crate::disk::checkpoint_readers::CheckpointReaders;
 use crate::disk::checkpoints::{Checkpoint, NoCheckpoint};
 use crate::disk::import::{self, CommitPath, KeptPage, NotImported, RestoreState};
@@ -140,13 +141,13 @@ fn unusable(sentence: impl Into<String>) -> NoAnswer {
 /// A number in hexadecimal, as ids and clocks are written.
 fn hexadecimal(query: &HashMap<String, String>, name: &str) -> Result<u128, NoAnswer> {
     let text = query.get(name).map(String::as_str);
-    let number = text.and_then(|text| u128::from_str_radix(text, 16).ok());
+    let number = text.and_then(numbers::hexadecimal);
     number.ok_or_else(|| unusable(format!("{name} is a hexadecimal number.")))
 }
 
 fn number(query: &HashMap<String, String>, name: &str) -> Result<u64, NoAnswer> {
     let text = query.get(name).map(String::as_str);
-    let number = text.and_then(|text| text.parse().ok());
+    let number = text.and_then(numbers::whole);
     number.ok_or_else(|| unusable(format!("{name} is a whole number.")))
 }
 

@@ -31,6 +31,7 @@ pub(crate) mod backup_gauge;
 mod cluster;
 pub(crate) mod exposition;
 pub(crate) mod metrics;
+mod numbers;
 pub(crate) mod profile;
 pub(crate) mod stages;
 pub(crate) mod tally;

@@ -338,6 +338,7 @@ pub(crate) fn what_of(method: &str, path: &str) -> String {
                 "readdress",
                 "throttle",
                 "finalize",
+                "accept-loss",
             ],
         ),
         ("/debug/profile/", &["cpu", "wall", "alloc", "lock"]),

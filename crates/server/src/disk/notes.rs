@@ -24,9 +24,11 @@ use dendra_engine::{
 use dendra_node::Topology;
 use dendra_node::limits::HISTORY_ENTRIES_MAX;
 use dendra_node::membership::identity::{
-    self, FolderContent, FolderMembership, OWN_KEY, OwnNote, Peer, THROTTLE_KEY, VOTE_KEY,
+    self, FolderContent, FolderMembership, LOSSES_KEY, OWN_KEY, OwnNote, Peer, THROTTLE_KEY,
+    VOTE_KEY,
 };
 use dendra_node::ring::table::MemberId;
+use dendra_node::steward::face::AcceptedLoss;
 use dendra_node::steward::messages::ThrottleOrder;
 use dendra_node::topology::chain::VoteNote;
 use dendra_node::topology::record::{BadRecord, EpochRecord};
@@ -69,6 +71,8 @@ pub(crate) struct FolderMember {
     pub(crate) vote: Option<VoteNote>,
     /// How fast members load, as an operator ordered last.
     pub(crate) throttle: Option<ThrottleOrder>,
+    /// Losses that operators accepted at this member, the oldest first.
+    pub(crate) losses: Vec<AcceptedLoss>,
 }
 
 /// Checks that the folder is the one of this member, and counts the start.
@@ -104,6 +108,7 @@ pub(crate) fn start(
             founding: own.home.topology,
             vote,
             throttle: throttle(engine)?,
+            losses: losses(engine)?,
             records,
         })));
     }
@@ -208,6 +213,7 @@ fn keep(
         // In a folder with damaged epochs.
         vote: vote(engine)?,
         throttle: throttle(engine)?,
+        losses: losses(engine)?,
     })))
 }
 
@@ -446,6 +452,28 @@ fn throttle(engine: &Engine) -> Result<Option<ThrottleOrder>, NoteFault> {
     match found {
         Ok(Lookup::Cell(found)) => Ok(found),
         Ok(Lookup::Nothing) | Err(Error::Damaged { .. }) => Ok(None),
+        Ok(Lookup::WouldBlock) => unreachable!("a read that may wait does not give up"),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Where accepted losses are.
+pub(crate) fn losses_key() -> Key {
+    Key::new(Space::Meta, LOSSES_KEY)
+}
+
+/// The losses that operators accepted here. Of a note that is damaged, or of a later release, none:
+/// the order is given again.
+fn losses(engine: &Engine) -> Result<Vec<AcceptedLoss>, NoteFault> {
+    let key = losses_key();
+    let found = engine.get(key.as_stored(), Wait::Block, |cell| {
+        cell.is_intact(key.as_stored())
+            .then(|| AcceptedLoss::decode_all(cell.value))
+            .flatten()
+    });
+    match found {
+        Ok(Lookup::Cell(found)) => Ok(found.unwrap_or_default()),
+        Ok(Lookup::Nothing) | Err(Error::Damaged { .. }) => Ok(Vec::new()),
         Ok(Lookup::WouldBlock) => unreachable!("a read that may wait does not give up"),
         Err(error) => Err(error.to_string()),
     }

@@ -131,6 +131,7 @@ impl ScrubLog {
         self.spans = spans;
         let lost = self.spans.iter().map(|span| LostSpan {
             id: span.id,
+            block: span.block(),
             first: span.first.clone().into(),
             last: span.last.clone().into(),
         });

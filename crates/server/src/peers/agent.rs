@@ -34,6 +34,7 @@ use dendra_base::peer::{Answer, Ask, Readiness, Refused, Stamp};
 use dendra_engine::Engine;
 use dendra_node::forgetting::{Confirmed, HeldBack};
 use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, MEMBERS_MAX};
+use dendra_node::repair::loss::{NoLoss, RepairLoss};
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::{Asker, ClientTicket, Effect, Event, LostSpan, Now, StoreTicket};
 use dendra_node::steward::step::StewardEvent;
@@ -350,6 +351,11 @@ impl Agent {
     /// Does this member confirm its epoch? Of the first loop, which keeps hints and compares.
     pub(super) fn confirms(&self) -> Result<Confirmed, HeldBack> {
         self.node.borrow().confirms()
+    }
+
+    /// The loss without which damage of this member cannot be repaired. Of the first loop.
+    pub(super) fn loss(&self) -> Result<RepairLoss, NoLoss> {
+        self.node.borrow().loss()
     }
 
     /// Tells the node of a member, if this is one, between which keys its folder has lost records.

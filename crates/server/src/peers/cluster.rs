@@ -114,6 +114,8 @@ pub(crate) struct Cluster {
     forget_every_us: u64,
     /// Members that held the horizons back when the first loop looked last; 0 = none.
     pub(crate) horizon_held: AtomicU64,
+    /// Losses that operators accepted here since the start.
+    pub(crate) losses_accepted: AtomicU64,
     /// How the own questions travel.
     pub(crate) transport: PeerTransport,
     /// Of peers that ask over plain HTTP.
@@ -276,6 +278,7 @@ impl Cluster {
         if let Some(order) = folder.throttle {
             steward.resume_throttle(order);
         }
+        steward.resume_losses(folder.losses);
         let (record, layout) = (Arc::clone(steward.record()), Arc::clone(steward.layout()));
         let topology = Arc::clone(layout.topology());
         let me = layout
@@ -321,6 +324,7 @@ impl Cluster {
             compare_bytes_per_second: settings.compare_bytes_per_second,
             forget_every_us: settings.forget_every_us,
             horizon_held: AtomicU64::new(0),
+            losses_accepted: AtomicU64::new(0),
             transport: settings.transport,
             sessions: Sessions::default(),
             unproven: Arc::default(),

@@ -6,6 +6,7 @@
 //!                                   ─► Persist       log, durable ─► Persisted
 //!                                   ─► SendEpochs    read in a thread that may wait ─► a link
 //!                                   ─► Adopt         fence, `Cluster`, then every loop's mailbox
+//!                                   ─► AcceptLoss    log, durable ─► the first loop
 //!                                   ─► DropStrays    engine, in the background ─► compared once more
 //!                                   ─► Answer, EnrolAnswer, Throttle, Removed
 //! ```
@@ -36,12 +37,12 @@ use dendra_node::limits::EPOCH_PAGE_RECORDS_MAX;
 use dendra_node::membership::Disowned;
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::Event;
-use dendra_node::steward::face::ClusterAnswer;
+use dendra_node::steward::face::{AcceptedLoss, ClusterAnswer, ClusterOrder};
 use dendra_node::steward::messages::{EnrolAnswer, StewardMessage};
 use dendra_node::steward::places::PeerPlaces;
 use dendra_node::steward::step::{StewardEffect, StewardEvent};
 use dendra_node::topology::chain::{ChainMessage, ChainNote};
-use dendra_node::{Outcome, Steward};
+use dendra_node::{Outcome, Steward, WalkPart};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -93,6 +94,9 @@ impl StewardHome {
             let bytes_per_second = order.bytes_per_second;
             self.agent.post(Event::Throttle { bytes_per_second });
         }
+        for loss in self.steward.losses_in_force() {
+            self.agent.post(loss.event());
+        }
         let cluster = Arc::clone(&self.agent.cluster);
         let mut ticks = tokio::time::interval(limits::SWEEP);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -112,6 +116,10 @@ impl StewardHome {
                     }
                 },
                 Some(OrderCall { order, answer }) = ordered.recv() => {
+                    if matches!(order, ClusterOrder::AcceptLoss { .. }) {
+                        let loss = self.agent.loss();
+                        self.step(StewardEvent::Damaged { loss }).await;
+                    }
                     let ticket = self.ticket();
                     self.answers.insert(ticket, answer);
                     self.step(StewardEvent::Ordered { ticket, order }).await;
@@ -235,6 +243,9 @@ impl StewardHome {
                     );
                 }
             }
+            StewardEffect::AcceptLoss { loss, ranges } => {
+                self.accept_loss(&loss, &ranges).await;
+            }
             StewardEffect::DropStrays { layout } => {
                 let cluster = &self.agent.cluster;
                 self.horizons.drop_strays(&self.lane, cluster, layout);
@@ -274,6 +285,39 @@ impl StewardHome {
             ),
         }
         None
+    }
+
+    /// An operator accepted a loss. It is noted before the repair goes by it.
+    async fn accept_loss(&self, loss: &AcceptedLoss, ranges: &[WalkPart]) {
+        let bytes = AcceptedLoss::encode_all(self.steward.losses());
+        if let Err(reason) = self.write(&notes::losses_key(), &bytes).await {
+            tracing::warn!(
+                reason,
+                "an accepted loss could not be noted: behind a restart the order is given again"
+            );
+        }
+        let urls = loss.without.iter().map(|(_, url)| url.as_str());
+        let without = urls.collect::<Vec<_>>().join(" ");
+        let (id, epoch, partitions) = (loss.id, loss.epoch, loss.partitions);
+        tracing::warn!(
+            %id,
+            epoch,
+            without,
+            partitions,
+            "an operator accepted a loss: these ranges are repaired without lost members"
+        );
+        for range in ranges {
+            let (space, from) = (range.space, range.start.escape_ascii());
+            let to = range
+                .last
+                .as_deref()
+                .map(|last| last.escape_ascii().to_string());
+            let to = to.unwrap_or_else(|| "the end".to_owned());
+            tracing::warn!(%id, ?space, %from, to, "records of this range may be lost");
+        }
+        let accepted = &self.agent.cluster.losses_accepted;
+        accepted.fetch_add(1, Ordering::Relaxed);
+        self.agent.post(loss.event());
     }
 
     fn send(&self, to: MemberId, message: &StewardMessage) {

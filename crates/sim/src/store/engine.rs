@@ -263,6 +263,7 @@ impl EngineStore {
         let spans = self.engine.damaged_spans().into_iter();
         let lost = spans.map(|span| LostSpan {
             id: span.id,
+            block: span.block(),
             first: span.first.into(),
             last: span.last.into(),
         });

@@ -68,6 +68,9 @@ pub const VOTE_KEY: &[u8] = b"vote";
 /// Raw key, in the same space, of the last order to load slower or faster.
 pub const THROTTLE_KEY: &[u8] = b"throttle";
 
+/// Raw key, in the same space, of the losses that operators accepted at this member.
+pub const LOSSES_KEY: &[u8] = b"losses";
+
 const FORMAT: u8 = 1;
 
 /// The format of a peer's record. Formats 1 and 2 end before the life and before the clock.

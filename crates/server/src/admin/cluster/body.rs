@@ -10,7 +10,7 @@ use dendra_node::steward::face::{ClusterOrder, DraftId, PlanWish};
 use serde_json::{Map, Value};
 
 /// The orders that have a body.
-pub(super) const ORDERS: [&str; 7] = [
+pub(super) const ORDERS: [&str; 8] = [
     "plan",
     "apply",
     "cancel",
@@ -18,6 +18,7 @@ pub(super) const ORDERS: [&str; 7] = [
     "rekey",
     "throttle",
     "finalize",
+    "accept-loss",
 ];
 
 /// Why a body is no order.
@@ -53,9 +54,8 @@ pub(super) fn order(name: &str, bytes: &[u8]) -> Result<ClusterOrder, BadBody> {
             )?,
         }),
         "apply" => {
-            let read = |value: &Value| value.as_str().and_then(DraftId::parse);
             let shape = "the id of a plan: 16 hexadecimal digits";
-            match fields.one("plan", shape, read)? {
+            match fields.one("plan", shape, draft_id)? {
                 Some(draft) => ClusterOrder::Apply { draft },
                 None => return bad(format!("\"plan\" is missing: give {shape}")),
             }
@@ -72,12 +72,24 @@ pub(super) fn order(name: &str, bytes: &[u8]) -> Result<ClusterOrder, BadBody> {
                 None => return bad(format!("\"bytes_per_second\" is missing: give {shape}")),
             }
         }
+        "accept-loss" => ClusterOrder::AcceptLoss {
+            member: fields.text("member")?,
+            confirm: fields.one(
+                "confirm",
+                "the id of a loss that was shown: 16 hexadecimal digits",
+                draft_id,
+            )?,
+        },
         "rekey" => ClusterOrder::Rekey,
         "finalize" => ClusterOrder::Finalize,
         _ => ClusterOrder::Cancel,
     };
     fields.end(name)?;
     Ok(order)
+}
+
+fn draft_id(value: &Value) -> Option<DraftId> {
+    value.as_str().and_then(DraftId::parse)
 }
 
 /// Fields of a body that were not read yet.
@@ -188,6 +200,19 @@ mod tests {
             order("apply", apply.as_bytes()),
             Ok(ClusterOrder::Apply { draft })
         );
+        let (member, confirm) = ("http://a:1".to_owned(), Some(draft));
+        assert_eq!(
+            order("accept-loss", br#"{"member": "http://a:1"}"#),
+            Ok(ClusterOrder::AcceptLoss {
+                member: member.clone(),
+                confirm: None
+            })
+        );
+        let accept = format!(r#"{{"member": "http://a:1", "confirm": "{draft}"}}"#);
+        assert_eq!(
+            order("accept-loss", accept.as_bytes()),
+            Ok(ClusterOrder::AcceptLoss { member, confirm })
+        );
         assert_eq!(order("cancel", b" \n"), Ok(ClusterOrder::Cancel));
         assert_eq!(order("rekey", b"{}"), Ok(ClusterOrder::Rekey));
         assert_eq!(order("finalize", b""), Ok(ClusterOrder::Finalize));
@@ -233,6 +258,12 @@ mod tests {
                 "readdress",
                 r#"{"from": "http://a:1"}"#,
                 "\"to\" is missing",
+            ),
+            ("accept-loss", "{}", "\"member\" is missing"),
+            (
+                "accept-loss",
+                r#"{"member": "http://a:1", "confirm": "yes"}"#,
+                "16 hexadecimal",
             ),
             ("throttle", r#"{"bytes_per_second": 0}"#, "above 0"),
             ("cancel", r#"{"plan": "x"}"#, "has no field \"plan\""),

@@ -9,6 +9,8 @@
 //! POST /v0/cluster/finalize              nothing
 //! POST /v0/cluster/readdress             {"from": URL, "to": URL}
 //! POST /v0/cluster/throttle              {"bytes_per_second": N}
+//! POST /v0/cluster/accept-loss           {"member": URL} ─► what may be lost, with an id
+//!                                        {"member": URL, "confirm": ID} ─► {"epoch": N}
 //! refused ─► {"error": CODE, "message": SENTENCE}
 //! ```
 //!
@@ -24,6 +26,7 @@
 mod body;
 mod page;
 
+use super::numbers;
 use crate::limits::ORDER_BYTES_MAX;
 use crate::peers::{NoSteward, Orders};
 use axum::Router;
@@ -71,7 +74,10 @@ async fn history(State(way): State<StewardWay>, request: Request) -> Response {
     let entries = match query.strip_prefix("entries=") {
         None if query.is_empty() => Some(ENTRIES_DEFAULT),
         None => None,
-        Some(number) => number.parse().ok().filter(|entries| *entries > 0),
+        Some(number) => {
+            let entries = numbers::whole(number).and_then(|number| usize::try_from(number).ok());
+            entries.filter(|entries| *entries > 0)
+        }
     };
     match entries {
         Some(entries) => carry_out(&way, ClusterOrder::History { entries }).await,
@@ -132,9 +138,12 @@ async fn carry_out(way: &StewardWay, order: ClusterOrder) -> Response {
         Ok(ClusterAnswer::Status(status)) => answer(StatusCode::OK, &page::status(&status)),
         Ok(ClusterAnswer::Planned(draft)) => answer(StatusCode::OK, &page::draft(&draft)),
         Ok(ClusterAnswer::Done { epoch }) => answer(StatusCode::OK, &json!({ "epoch": epoch })),
-        Ok(ClusterAnswer::History(entries)) => {
-            let entries: Vec<Value> = entries.iter().map(page::entry).collect();
-            answer(StatusCode::OK, &json!({ "epochs": entries }))
+        Ok(ClusterAnswer::Loss(draft)) => answer(StatusCode::OK, &page::loss(&draft)),
+        Ok(ClusterAnswer::History { epochs, losses }) => {
+            let epochs: Vec<Value> = epochs.iter().map(page::entry).collect();
+            let losses: Vec<Value> = losses.iter().map(page::accepted_loss).collect();
+            let page = json!({ "epochs": epochs, "losses": losses });
+            answer(StatusCode::OK, &page)
         }
         Err(NoSteward::Busy) => {
             let declined = Declined::Busy;
@@ -151,7 +160,7 @@ async fn carry_out(way: &StewardWay, order: ClusterOrder) -> Response {
 /// is no answer.
 fn status_of(declined: &Declined) -> StatusCode {
     match declined.code() {
-        "bad-member" | "nothing-asked" | "contradiction" | "not-a-member" => {
+        "bad-member" | "nothing-asked" | "contradiction" | "not-a-member" | "other-member" => {
             StatusCode::BAD_REQUEST
         }
         "busy" | "no-majority" => StatusCode::SERVICE_UNAVAILABLE,
@@ -171,4 +180,27 @@ fn answer(status: StatusCode, page: &Value) -> Response {
         format!("{page:#}\n"),
     )
         .into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    #[tokio::test]
+    async fn a_history_is_asked_for_with_a_whole_number_of_entries() {
+        for (query, status) in [
+            ("", StatusCode::NOT_FOUND),
+            ("?entries=5", StatusCode::NOT_FOUND),
+            ("?entries=+5", StatusCode::BAD_REQUEST),
+            ("?entries=0", StatusCode::BAD_REQUEST),
+            ("?entries=", StatusCode::BAD_REQUEST),
+            ("?epochs=5", StatusCode::BAD_REQUEST),
+        ] {
+            let request = Request::get(format!("/v0/cluster/history{query}"));
+            let request = request.body(Body::empty()).expect("an address");
+            let answer = history(State(StewardWay::Alone), request).await;
+            assert_eq!(answer.status(), status, "{query:?}");
+        }
+    }
 }

@@ -6,11 +6,16 @@
 //! Not here: authorisation, statuses (`mod.rs`).
 //! See: docs/openapi.yaml.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use dendra_base::Space;
+use dendra_node::WalkPart;
 use dendra_node::steward::face::{
-    ClusterStatus, DraftStep, HistoryEntry, HorizonState, MemberState, PlanDraft, PlanState,
+    AcceptedLoss, ClusterStatus, DraftStep, HistoryEntry, HorizonState, LossDraft, MemberState,
+    PlanDraft, PlanState,
 };
 use dendra_node::topology::record::{EpochChange, MemberStatus};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// The answer to `GET /v0/cluster`.
 pub(super) fn status(status: &ClusterStatus) -> Value {
@@ -116,6 +121,56 @@ fn step(step: &DraftStep) -> Value {
     })
 }
 
+/// The answer to a loss that nothing accepts yet.
+pub(super) fn loss(draft: &LossDraft) -> Value {
+    json!({
+        "confirm": draft.id.to_string(),
+        "epoch": draft.epoch,
+        "member": draft.member,
+        "lost": draft.lost,
+        "sources": draft.sources,
+        "partitions": draft.partitions,
+        "of_partitions": draft.of_partitions,
+        "ranges": draft.ranges.iter().map(range).collect::<Vec<_>>(),
+        "further_blocks": draft.further,
+        "means": draft.means(),
+    })
+}
+
+/// A range of clients' keys. A bound that is no text is base64.
+fn range(range: &WalkPart) -> Value {
+    let of = match range.space {
+        Space::Protocol => "conditional-writes",
+        Space::Meta | Space::Hint | Space::User => "records",
+    };
+    let mut page = Map::from_iter([("of".to_owned(), of.into())]);
+    let bounds = [("from", Some(&range.start)), ("to", range.last.as_ref())];
+    for (name, bound) in bounds {
+        match bound.map(|bound| (std::str::from_utf8(bound), bound)) {
+            None => page.insert(name.to_owned(), Value::Null),
+            Some((Ok(text), _)) => page.insert(name.to_owned(), text.into()),
+            Some((Err(_), bound)) => {
+                page.insert(format!("{name}_base64"), STANDARD.encode(bound).into())
+            }
+        };
+    }
+    Value::Object(page)
+}
+
+/// A loss that was accepted.
+pub(super) fn accepted_loss(loss: &AcceptedLoss) -> Value {
+    let lost = loss.without.iter().map(|(_, url)| url.as_str());
+    json!({
+        "confirm": loss.id.to_string(),
+        "accepted_ms": loss.accepted_ms,
+        "epoch": loss.epoch,
+        "plan": loss.plan,
+        "lost": lost.collect::<Vec<_>>(),
+        "partitions": loss.partitions,
+        "blocks": loss.blocks.len(),
+    })
+}
+
 /// One epoch of the past.
 pub(super) fn entry(entry: &HistoryEntry) -> Value {
     json!({
@@ -151,5 +206,25 @@ fn word_of_change(change: EpochChange) -> &'static str {
         EpochChange::Rekeyed => "rekeyed",
         EpochChange::Finalized => "finalized",
         EpochChange::Forgot => "forgot",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_of_a_range_is_text_base64_or_nothing() {
+        let part = |space, start: &'static [u8], last: Option<&'static [u8]>| WalkPart {
+            space,
+            start: start.into(),
+            last: last.map(Into::into),
+        };
+        let text = part(Space::User, b"a", Some("é".as_bytes()));
+        let shown = json!({ "of": "records", "from": "a", "to": "é" });
+        assert_eq!(range(&text), shown);
+        let bytes = part(Space::Protocol, b"\xff", None);
+        let shown = json!({ "of": "conditional-writes", "from_base64": "/w==", "to": null });
+        assert_eq!(range(&bytes), shown);
     }
 }

@@ -108,6 +108,13 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             .horizon_held
             .load(std::sync::atomic::Ordering::Relaxed),
     )?;
+    page.counter(
+        "losses_accepted",
+        "Orders since the start to repair damage without lost members.",
+        cluster
+            .losses_accepted
+            .load(std::sync::atomic::Ordering::Relaxed),
+    )?;
     page.gauge(
         "cluster_secrets",
         "Secrets of the cluster that are valid here: two while the secret is changed, none without one.",

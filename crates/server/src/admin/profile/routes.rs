@@ -16,6 +16,7 @@
 //! See: docs/api.md, section "Admin plane".
 
 use super::{Measure, NoProfile, Profile, Unit, capture};
+use crate::admin::numbers;
 use crate::limits::PROFILE_SECONDS_MAX;
 use axum::extract::{Path, Query};
 use axum::http::{StatusCode, header};
@@ -52,7 +53,7 @@ fn parameters(
     for (name, value) in query {
         match (name.as_str(), value.as_str()) {
             ("seconds", value) => {
-                let given = value.parse::<u64>().ok();
+                let given = numbers::whole(value);
                 seconds = given
                     .filter(|seconds| (1..=PROFILE_SECONDS_MAX).contains(seconds))
                     .ok_or(format!(

@@ -435,6 +435,11 @@ impl Connection {
         stored_key: &[u8],
         watch: Watch,
     ) -> FrontStep {
+        let body_bytes = match head.body {
+            Body::Length(length) => Some(length),
+            Body::None => Some(0),
+            Body::Chunked => None,
+        };
         match self.backend.admit(&self.lane, Class::Write) {
             Admission::Refused { refusal } => {
                 // A body that did not come whole waits for its room when it has come.
@@ -444,8 +449,12 @@ impl Connection {
                 };
                 return self.line_up_or_turn_away(head, refusal.into(), len, entity);
             }
-            Admission::Delayed { us } if !self.has_paused => return self.after_pause(us),
-            Admission::Delayed { .. } | Admission::Granted => {}
+            Admission::Delayed { us } if self.waits_for(us, body_bytes) => {
+                return self.after_pause(self.lane.delay_us(us, body_bytes));
+            }
+            Admission::Delayed { .. } | Admission::Granted => {
+                self.lane.note_write_size(body_bytes);
+            }
         }
         let whole = match head.body {
             Body::None => Some(0),
@@ -518,8 +527,10 @@ impl Connection {
             Admission::Refused { refusal } => {
                 return self.line_up_or_turn_away(head, refusal.into(), 0, entity);
             }
-            Admission::Delayed { us } if !self.has_paused => return self.after_pause(us),
-            Admission::Delayed { .. } | Admission::Granted => {}
+            Admission::Delayed { us } if self.waits_for(us, Some(0)) => {
+                return self.after_pause(self.lane.delay_us(us, Some(0)));
+            }
+            Admission::Delayed { .. } | Admission::Granted => self.lane.note_write_size(Some(0)),
         }
         let room = &mut Vec::new();
         match self.begin(entity, terms, stored_key, SentValue::None, room, watch) {
@@ -549,6 +560,11 @@ impl Connection {
         }
         self.in_line_until_us = Some(until_us);
         (0, Some(NextWait::LogRoom(value_len, until_us)))
+    }
+
+    /// Does a write of `bytes` wait, where one of the mean size waits for `us`?
+    fn waits_for(&self, us: u64, bytes: Option<u64>) -> bool {
+        !self.has_paused && self.lane.delay_us(us, bytes) > 0
     }
 
     fn after_pause(&self, us: u64) -> FrontStep {

@@ -43,7 +43,7 @@ use dendra_base::Key;
 use dendra_base::peer::Readiness;
 use dendra_engine::{Batch, Guard, Pressure, WriteOutcome};
 use dendra_node::step::{Event, Now, StoreTicket};
-use dendra_node::{Admission, Class, Gate, Layout, LocalGate, MemberIndex, Topology};
+use dendra_node::{Admission, Class, Gate, Layout, LocalGate, MemberIndex, Topology, WriteSizes};
 use dendra_wire::KeyBuf;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -106,6 +106,7 @@ pub(crate) struct EventLoop {
     /// The same, by loop.
     groups: RefCell<Vec<Vec<LoopEvent>>>,
     pressure: Cell<Pressure>,
+    write_sizes: RefCell<WriteSizes>,
     requests: Rc<LocalGate<Arc<Gate>>>,
     /// Room for orders of the node: peers do not pass the clients' gate.
     orders: Rc<LocalGate<Arc<Gate>>>,
@@ -322,6 +323,7 @@ impl EventLoop {
             done: RefCell::default(),
             groups: RefCell::new((0..loops).map(|_| Vec::new()).collect()),
             pressure: Cell::new(shared.engine.pressure()),
+            write_sizes: RefCell::default(),
             requests: Rc::new(LocalGate::new(Arc::clone(&shared.requests), loops)),
             orders: Rc::new(LocalGate::new(Arc::clone(&shared.orders), loops)),
             bytes: Rc::new(Rooms::new(&shared.bytes, loops)),
@@ -510,6 +512,19 @@ impl EventLoop {
     /// The effect of the engine's pressure on a new request of `class`.
     pub(crate) fn admit(&self, class: Class) -> Admission {
         dendra_node::admit(self.pressure.get(), class)
+    }
+
+    /// The delay of a write of `bytes` where one of the mean size waits for `us`; an unknown size
+    /// counts as the mean.
+    pub(crate) fn delay_us(&self, us: u64, bytes: Option<u64>) -> u64 {
+        bytes.map_or(us, |bytes| self.write_sizes.borrow().delay_us(us, bytes))
+    }
+
+    /// A client's write of `bytes` is let in.
+    pub(crate) fn note_write_size(&self, bytes: Option<u64>) {
+        if let Some(bytes) = bytes {
+            self.write_sizes.borrow_mut().note(bytes);
+        }
     }
 
     /// This loop's answer to a member's write that reached it now: the same one as in

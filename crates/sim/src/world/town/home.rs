@@ -155,6 +155,9 @@ impl World<'_> {
             StewardEffect::Throttle { bytes_per_second } => {
                 self.give_later(member, 0, 0, Event::Throttle { bytes_per_second });
             }
+            StewardEffect::AcceptLoss { loss, .. } => {
+                self.give_later(member, 0, 0, loss.event());
+            }
             // A folder may keep it.
             StewardEffect::DropEpoch { .. } => {}
             StewardEffect::DropStrays { layout } => self.drop_strays(member, layout),

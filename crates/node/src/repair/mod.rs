@@ -6,6 +6,7 @@
 //!
 //! enough   for each partition and each number of copies w of which this member keeps records:
 //!          ceil(w / 2) of the w - 1 other owners. They meet each majority of the w owners.
+//!          Of a block with an accepted loss: all others that are not lost, if those are fewer.
 //! ```
 //!
 //! The world keeps the damaged block until it gets `Repaired`. Reads of its keys are refused as
@@ -22,9 +23,14 @@
 //!    load.
 //! 4. A change of the members begins all repairs anew.
 //! 5. With a replication factor of one nothing is ever repaired: the span stays damaged.
+//! 6. Nothing is repaired from fewer owners than enough, unless an operator accepted the loss for
+//!    this block and these members (`loss.rs`). It ends with the plan that takes the members away.
 //!
 //! Not here: a walk page by page (`walk.rs`), finding damage and dropping it (crate `engine`).
 //! See: docs/protocol.md, "Damage".
+
+mod enough;
+pub mod loss;
 
 use crate::config::NodeConfig;
 use crate::desk::{Desk, Turn};
@@ -32,17 +38,19 @@ use crate::ledger::NEVER;
 use crate::limits::REPAIR_PAUSE_US;
 use crate::member::MemberIndex;
 use crate::purpose::{WalkId, Walker};
-use crate::ring::Partition;
+use crate::ring::table::MemberId;
 use crate::step::{Effect, LostSpan};
 use crate::walk::{SourceWalk, WalkPart, Walked};
 use bytes::Bytes;
 use dendra_base::Space;
 use dendra_base::peer::Answer;
+use enough::{has_the_only_copies, missing};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A span under repair.
 #[derive(Debug)]
 struct Repair {
+    block: u64,
     parts: VecDeque<WalkPart>,
     since_us: u64,
     /// Sources that were walked to their ends.
@@ -62,6 +70,10 @@ pub(crate) struct Repairer {
     walks: u64,
     /// Sources with stores that cannot be read, and until when they are not asked.
     unusable: BTreeMap<MemberIndex, u64>,
+    /// Sources of which the last page could not be read.
+    unreadable: BTreeSet<MemberIndex>,
+    /// By block: members that an operator gave up for its repair. They may have come back since.
+    accepted: BTreeMap<u64, BTreeSet<MemberId>>,
     due_us: u64,
 }
 
@@ -76,6 +88,8 @@ impl Repairer {
             walk: None,
             walks: 0,
             unusable: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
+            accepted: BTreeMap::new(),
             due_us: NEVER,
         }
     }
@@ -103,6 +117,7 @@ impl Repairer {
                 continue;
             };
             self.repairs.entry(span.id).or_insert_with(|| Repair {
+                block: span.block,
                 parts,
                 since_us: turn.now.mono_us,
                 walked: BTreeSet::new(),
@@ -112,9 +127,41 @@ impl Repairer {
         self.look(desk, turn);
     }
 
+    /// An operator accepts that these blocks are repaired without these members. Members that no
+    /// plan takes away are left out.
+    pub(crate) fn accept_loss(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        blocks: &[u64],
+        without: &[MemberId],
+    ) {
+        for block in blocks {
+            self.accepted.entry(*block).or_default().extend(without);
+        }
+        self.forget_ended_plans(desk);
+        self.look(desk, turn);
+    }
+
+    /// A loss is accepted under a plan, and ends with it.
+    fn forget_ended_plans(&mut self, desk: &Desk) {
+        let layout = &desk.layout;
+        let leaves = |id: MemberId| {
+            layout
+                .index_of(id)
+                .is_some_and(|member| layout.leaves(member))
+        };
+        self.accepted.retain(|_, without| {
+            without.retain(|id| leaves(*id));
+            !without.is_empty()
+        });
+    }
+
     /// The desk has another layout: the pages walked so far may be of other owners.
     pub(crate) fn adopt(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         self.walk = None;
+        self.unreadable.clear();
+        self.forget_ended_plans(desk);
         for repair in self.repairs.values_mut() {
             repair.walked.clear();
         }
@@ -154,6 +201,7 @@ impl Repairer {
         let now_us = turn.now.mono_us;
         self.unusable.retain(|_, until_us| now_us < *until_us);
         let mut next_us = NEVER;
+        let no_member = BTreeSet::new();
         let mut told = Vec::new();
         for (id, repair) in &mut self.repairs {
             if repair.is_told {
@@ -164,7 +212,8 @@ impl Repairer {
                 next_us = next_us.min(due_us);
                 continue;
             }
-            let missing = missing(desk, &repair.walked);
+            let without = self.accepted.get(&repair.block).unwrap_or(&no_member);
+            let missing = missing(desk, &repair.walked, without);
             // A span without keys of clients or promises has nothing to be walked for.
             if missing.is_empty() || repair.parts.is_empty() {
                 repair.is_told = true;
@@ -228,6 +277,9 @@ impl Repairer {
             Walked::Waits => {}
             Walked::Refused | Walked::Unreadable => {
                 if let Some((_, walk)) = self.walk.take() {
+                    if walked == Walked::Unreadable {
+                        self.unreadable.insert(walk.source);
+                    }
                     // Others may be asked meanwhile.
                     self.unusable.insert(walk.source, now_us + REPAIR_PAUSE_US);
                 }
@@ -242,6 +294,9 @@ impl Repairer {
                     true => bytes.saturating_mul(1_000_000) / self.bytes_per_second,
                     false => REPAIR_PAUSE_US,
                 };
+                if let Some((_, walk)) = &self.walk {
+                    self.unreadable.remove(&walk.source);
+                }
                 if is_last
                     && let Some((span, walk)) = self.walk.take()
                     && let Some(repair) = self.repairs.get_mut(&span)
@@ -255,41 +310,6 @@ impl Repairer {
             }
         }
     }
-}
-
-/// Are there records that this member alone keeps, of the usual number of copies?
-fn has_the_only_copies(desk: &Desk) -> bool {
-    let mut all = desk.ring.all();
-    desk.topology.copies() == 1 && all.any(|partition| place(desk, partition) == Some(0))
-}
-
-/// Members of which a walk is missing; empty = enough were walked.
-fn missing(desk: &Desk, walked: &BTreeSet<MemberIndex>) -> BTreeSet<MemberIndex> {
-    let mut missing = BTreeSet::new();
-    for partition in desk.ring.all() {
-        let Some(place) = place(desk, partition) else {
-            continue;
-        };
-        let row = desk.ring.owners(partition);
-        let least = usize::from(desk.topology.copies()).min(row.len());
-        for copies in least.max(place + 1)..=row.len() {
-            let others = (0..copies).filter(|at| *at != place).map(|at| row[at]);
-            let count = others.clone().filter(|other| walked.contains(other));
-            if count.count() < copies.div_ceil(2) {
-                missing.extend(others.filter(|other| !walked.contains(other)));
-            }
-        }
-    }
-    missing
-}
-
-/// At which place this member is an owner of the partition, of any number of copies.
-fn place(desk: &Desk, partition: Partition) -> Option<usize> {
-    let arriving = desk.layout.arriving(partition);
-    let twin = arriving.filter(|twin| twin.member == desk.me);
-    let row = desk.ring.owners(partition);
-    let stored = row.iter().position(|owner| *owner == desk.me);
-    twin.map(|twin| usize::from(twin.place)).or(stored)
 }
 
 /// The parts to walk for the span; `None` when it holds notes of the node itself. Hints are left
@@ -329,6 +349,7 @@ mod tests {
     fn span(first: &'static [u8], last: &'static [u8]) -> LostSpan {
         LostSpan {
             id: 1,
+            block: 1,
             first: Bytes::from_static(first),
             last: Bytes::from_static(last),
         }

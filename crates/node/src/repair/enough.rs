@@ -1,0 +1,89 @@
+//! Which owners a repair still has to walk.
+//!
+//! ```text
+//! partition 17, three copies     h3 (damaged, this member)   h1   h2
+//!   enough                                                   h1 and h2
+//!   h2 lost, a loss accepted                                 h1
+//! ```
+//!
+//! Invariants
+//! 1. Without an accepted loss the walked owners meet each majority of the `w` owners, for each
+//!    number of copies `w` of which this member keeps records.
+//! 2. A member is given up only while a plan takes it away, and while it does not answer.
+//! 3. When all other owners of a row are given up, no walk is enough.
+//!
+//! Not here: the walks (`mod.rs`), which loss can be accepted (`loss.rs`).
+
+use crate::desk::Desk;
+use crate::member::MemberIndex;
+use crate::ring::Partition;
+use crate::ring::table::MemberId;
+use std::collections::BTreeSet;
+
+/// Members of which a walk is missing; empty = enough were walked. `without` = the members that an
+/// operator gave up for this span.
+pub(super) fn missing(
+    desk: &Desk,
+    walked: &BTreeSet<MemberIndex>,
+    without: &BTreeSet<MemberId>,
+) -> BTreeSet<MemberIndex> {
+    let mut missing = BTreeSet::new();
+    for partition in desk.ring.all() {
+        missing.append(&mut missing_in(desk, partition, walked, without));
+    }
+    missing
+}
+
+/// The same, of one partition.
+pub(super) fn missing_in(
+    desk: &Desk,
+    partition: Partition,
+    walked: &BTreeSet<MemberIndex>,
+    without: &BTreeSet<MemberId>,
+) -> BTreeSet<MemberIndex> {
+    let mut missing = BTreeSet::new();
+    let Some(place) = place(desk, partition) else {
+        return missing;
+    };
+    let is_given_up = |member: &MemberIndex| {
+        let id = desk.layout.id_of(*member);
+        id.is_some_and(|id| without.contains(&id)) && is_lost(desk, *member)
+    };
+    let row = desk.ring.owners(partition);
+    let least = usize::from(desk.topology.copies()).min(row.len());
+    for copies in least.max(place + 1)..=row.len() {
+        let others = (0..copies).filter(|at| *at != place).map(|at| row[at]);
+        let kept = others.clone().filter(|other| !is_given_up(other));
+        let has_left = kept.clone().next().is_some();
+        let has_all_left = has_left && kept.clone().all(|other| walked.contains(&other));
+        let count = others.clone().filter(|other| walked.contains(other));
+        if count.count() < copies.div_ceil(2) && !has_all_left {
+            let is_wanted = |other: &MemberIndex| !walked.contains(other);
+            match has_left {
+                true => missing.extend(kept.filter(is_wanted)),
+                false => missing.extend(others.filter(is_wanted)),
+            }
+        }
+    }
+    missing
+}
+
+/// Does a plan take the member away, and does it not answer?
+pub(super) fn is_lost(desk: &Desk, member: MemberIndex) -> bool {
+    desk.layout.leaves(member) && !desk.health.is_up(member)
+}
+
+/// Are there records that this member alone keeps, of the usual number of copies?
+pub(super) fn has_the_only_copies(desk: &Desk) -> bool {
+    let mut all = desk.ring.all();
+    desk.topology.copies() == 1 && all.any(|partition| place(desk, partition) == Some(0))
+}
+
+/// At which place this member is an owner of the partition, of any number of copies.
+fn place(desk: &Desk, partition: Partition) -> Option<usize> {
+    let arriving = desk.layout.arriving(partition);
+    let twin = arriving.filter(|twin| twin.member == desk.me);
+    let row = desk.ring.owners(partition);
+    let stored = row.iter().position(|owner| *owner == desk.me);
+    twin.map(|twin| usize::from(twin.place)).or(stored)
+}

@@ -1,0 +1,141 @@
+//! A loss that an operator can accept: damage that no repair can end, because an owner is lost.
+//!
+//! ```text
+//! h1 whole      h2 lost, h4 is put in its place      h3 damaged
+//! h4 loads from h1 and h3 ─► waits for the repair of h3 ─► waits for h2, or for h4
+//!                                          └─ accepted ─► h3 is filled from h1 alone
+//! ```
+//!
+//! Invariants
+//! 1. A loss names lost members only: a plan takes them away, and they do not answer.
+//! 2. There is no loss to accept while each owner that is left may do: one that is away must come
+//!    back, or be replaced, first.
+//!
+//! Not here: repairs with and without a loss (`mod.rs`), the operator's order (`steward/losses.rs`).
+//! See: docs/protocol.md, "Damage", docs/decisions/0044-a-loss-is-accepted.md.
+
+use super::enough::{has_the_only_copies, is_lost, missing, missing_in};
+use super::{Repair, Repairer};
+use crate::desk::Desk;
+use crate::limits::LOSS_BLOCKS_MAX;
+use crate::member::MemberIndex;
+use crate::ring::Partition;
+use crate::ring::table::MemberId;
+use crate::walk::WalkPart;
+use std::collections::BTreeSet;
+
+/// Damage that can be repaired only without lost members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RepairLoss {
+    /// Marks of the damaged blocks: at most `LOSS_BLOCKS_MAX`.
+    pub blocks: Vec<u64>,
+    /// Between which keys they lie.
+    pub ranges: Vec<WalkPart>,
+    /// Blocks beyond those.
+    pub further: usize,
+    /// Partitions with copies at a lost member.
+    pub partitions: BTreeSet<Partition>,
+    /// The lost members.
+    pub without: BTreeSet<MemberId>,
+    /// The owners that are left. The ranges are filled from them.
+    pub sources: BTreeSet<MemberId>,
+}
+
+/// Why there is no loss to accept. Of several damaged blocks the last of these counts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NoLoss {
+    /// No block is damaged that other owners could repair.
+    NoDamage,
+    /// Each damaged block is repaired from enough owners, all of which answer.
+    NotNeeded,
+    /// It was accepted, and the repair is under way.
+    Accepted,
+    /// This owner does not answer, and no plan takes it away.
+    Away {
+        /// Its number.
+        member: MemberId,
+    },
+    /// The copies of this owner cannot be read either.
+    Unreadable {
+        /// Its number.
+        member: MemberId,
+    },
+    /// All other owners are lost, or there never was another one.
+    NoCopy,
+}
+
+impl Repairer {
+    /// See [`crate::Node::loss`].
+    pub(crate) fn loss(&self, desk: &Desk) -> Result<RepairLoss, NoLoss> {
+        let mut loss = RepairLoss::default();
+        let mut none = NoLoss::NoDamage;
+        let open = |repair: &&Repair| !repair.is_told && !repair.parts.is_empty();
+        for repair in self.repairs.values().filter(open) {
+            match self.loss_of(desk, repair, &mut loss) {
+                Ok(()) if loss.blocks.len() == LOSS_BLOCKS_MAX => loss.further += 1,
+                Ok(()) => {
+                    loss.blocks.push(repair.block);
+                    loss.ranges.extend(repair.parts.iter().cloned());
+                }
+                Err(why) => none = none.max(why),
+            }
+        }
+        match loss.blocks.is_empty() {
+            true => Err(none),
+            false => Ok(loss),
+        }
+    }
+
+    /// Adds the partitions and members of a damaged block that needs a loss.
+    fn loss_of(&self, desk: &Desk, repair: &Repair, loss: &mut RepairLoss) -> Result<(), NoLoss> {
+        if has_the_only_copies(desk) {
+            return Err(NoLoss::NoCopy);
+        }
+        let id = |member: MemberIndex| desk.layout.id_of(member);
+        let with = |is_usable: &dyn Fn(MemberIndex) -> bool| {
+            let usable = desk.layout.members().filter(|member| is_usable(*member));
+            let walked = repair.walked.iter().copied();
+            usable.chain(walked).collect::<BTreeSet<MemberIndex>>()
+        };
+        let stays = with(&|member| !is_lost(desk, member));
+        let up = with(&|member| desk.health.is_up(member));
+        let readable =
+            with(&|member| desk.health.is_up(member) && !self.unreadable.contains(&member));
+        let (no_member, unwalked) = (BTreeSet::new(), BTreeSet::new());
+        let is_away = |walked, without| missing(desk, walked, without).into_iter().find_map(id);
+        if missing(desk, &stays, &no_member).is_empty() {
+            let away = is_away(&up, &no_member);
+            return Err(away.map_or(NoLoss::NotNeeded, |member| NoLoss::Away { member }));
+        }
+        let accepted = self.accepted.get(&repair.block).unwrap_or(&no_member);
+        if missing(desk, &stays, accepted).is_empty() {
+            return Err(NoLoss::Accepted);
+        }
+        let members = desk.layout.members();
+        let lost = members.filter(|member| is_lost(desk, *member));
+        let lost: BTreeSet<MemberId> = lost.filter_map(id).collect();
+        if !missing(desk, &stays, &lost).is_empty() {
+            return Err(NoLoss::NoCopy);
+        }
+        if let Some(member) = is_away(&up, &lost) {
+            return Err(NoLoss::Away { member });
+        }
+        if let Some(member) = is_away(&readable, &lost) {
+            return Err(NoLoss::Unreadable { member });
+        }
+        for partition in desk.ring.all() {
+            let without = missing_in(desk, partition, &stays, &no_member);
+            if !without.is_empty() {
+                loss.partitions.insert(partition);
+                loss.without.extend(without.into_iter().filter_map(id));
+                // Members beyond the usual number of copies are walked, too, and hold little of it.
+                let copies = usize::from(desk.topology.copies());
+                let owners = desk.ring.owners(partition).iter().take(copies);
+                let sources = missing_in(desk, partition, &unwalked, &lost);
+                let sources = owners.copied().filter(|owner| sources.contains(owner));
+                loss.sources.extend(sources.filter_map(id));
+            }
+        }
+        Ok(())
+    }
+}
