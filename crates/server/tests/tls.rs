@@ -253,6 +253,43 @@ fn a_certificate_that_was_taken_back_opens_nothing_and_its_neighbours_do() {
 }
 
 #[test]
+fn two_cas_of_one_name_have_a_list_each_and_two_lists_of_one_ca_are_refused() {
+    let world = World::new();
+    let other = Authority::new(&world.folder.path().join("other"));
+    let both = |name: &str, files: [&Path; 2]| {
+        let path = world.folder.path().join(name);
+        let beside = world.folder.path().join("beside");
+        let read = files.map(|file| std::fs::read(file).expect("it is there"));
+        std::fs::write(&beside, read.concat()).expect("written");
+        std::fs::rename(&beside, &path).expect("renamed");
+        path
+    };
+    let pairs = [&world.ca, &other].map(|ca| (ca.sign("kept", CLIENT), ca.sign("lost", CLIENT)));
+    let list = both(
+        "lists",
+        [&world.ca.revoke(&[]), &other.revoke(&[&pairs[1].1])],
+    );
+    let node = world.node(|tls| {
+        tls.client_ca = Some(both("cas", [&world.ca.ca, &other.ca]));
+        tls.revoked = Some(list);
+    });
+    let gets_in = |pair: &Pair| world.ask(&node, Some(pair)).is_ok();
+    let [(kept, lost), (kept_there, lost_there)] = &pairs;
+    assert!(gets_in(kept) && gets_in(lost), "the first list is empty");
+    assert!(gets_in(kept_there), "the other CA's list is its own");
+    assert!(!gets_in(lost_there));
+    let old = world.folder.path().join("old");
+    std::fs::copy(world.ca.revoke(&[]), &old).expect("copied");
+    both("lists", [&old, &world.ca.revoke(&[lost])]);
+    wait_for(&node, "two lists of one CA are of no use", 0, 1);
+    assert!(!gets_in(lost_there), "the old lists stay");
+    both("lists", [&world.ca.revoke(&[lost]), &other.revoke(&[])]);
+    wait_for(&node, "one list of each", 1, 1);
+    assert!(!gets_in(lost) && gets_in(lost_there));
+    assert!(gets_in(kept) && gets_in(kept_there));
+}
+
+#[test]
 fn days_that_are_left_are_a_metric_and_the_earliest_of_a_file_counts() {
     let world = World::new();
     let node = world.node(|tls| tls.client_ca = Some(world.ca.ca.clone()));

@@ -189,6 +189,53 @@ fn each_token_opens_what_it_is_for_and_one_that_was_revoked_nothing() {
 }
 
 #[test]
+fn a_scan_and_a_value_under_way_end_with_the_right_to_them() {
+    const VALUE_BYTES: usize = 512 << 10;
+    const KEYS: usize = 64; // 32 MiB: more than the sockets of both sides hold
+    let node = node();
+    let mut client = node.client();
+    let all = [
+        grant("reader", "a", TokenRole::Read, b""),
+        grant("writer", "b", TokenRole::Write, b""),
+    ];
+    let (made, _) = until_in_force(node.running(), || {
+        set(&mut client, "If-None-Match: *", &table(&all))
+    });
+    for n in 0..KEYS {
+        let request = format!("PUT /v0/entity?id={n:02}");
+        let stored = as_holder(&mut client, "b", &request, &vec![b'x'; VALUE_BYTES]);
+        assert_eq!(stored.status, 201);
+    }
+    let head = |request: &str, letter: &str, more: &str| {
+        let token = bearer(letter);
+        format!("{request} HTTP/1.1\r\nHost: localhost\r\n{token}{more}\r\n").into_bytes()
+    };
+    // It reads nothing of the answer until the token is of no use.
+    let mut scan = node.client();
+    scan.send(&head("GET /v0/entities?start=%00", "a", ""));
+    let begun = scan.stream.peek(&mut [0]).expect("an answer begins");
+    assert_eq!(begun, 1);
+    let mut value = node.client();
+    let lines = "Expect: 100-continue\r\nContent-Length: 2\r\n";
+    value.send(&head("PUT /v0/entity?id=late", "b", lines));
+    assert_eq!(value.read("PUT").status, 100);
+    let condition = format!("If-Match: {}", made.etag());
+    let (replaced, _) = until_in_force(node.running(), || {
+        set(&mut client, &condition, &table(&[])).status
+    });
+    assert_eq!(replaced, 201);
+    value.send(b"vv");
+    assert_eq!(value.read("PUT").status, 401);
+    let cut = scan.read("GET");
+    assert_eq!(cut.status, 200);
+    let end = cut.trailer.unwrap_or_default();
+    assert!(end.starts_with("stopped; next="), "{end}");
+    assert!(cut.chunks.len() < KEYS);
+    let late = as_holder(&mut client, "r", "GET /v0/entity?id=late", b"");
+    assert_eq!(late.status, 404, "not stored");
+}
+
+#[test]
 fn the_clusters_own_keys_are_out_of_reach_and_a_table_that_is_none_is_not_stored() {
     let node = node();
     let mut client = node.client();
@@ -226,9 +273,12 @@ fn the_clusters_own_keys_are_out_of_reach_and_a_table_that_is_none_is_not_stored
         assert!(!found.text().contains("dendra-tokens"), "{scan}");
     }
     let condition = format!("{}If-Match: {}\r\n", bearer("r"), made.etag());
+    let as_root = table(&[grant("boot", "b", TokenRole::Read, b"")]);
+    let as_root = as_root.to_text().replace("boot", "root");
     for body in [
         &b"nonsense"[..],
         b"dendra-tokens 1\na read - 00\n",
+        as_root.as_bytes(),
         &vec![b'x'; 65 << 10],
     ] {
         let answer = client.ask("PUT", "/v0/tokens", &condition, body);

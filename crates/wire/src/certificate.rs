@@ -1,9 +1,11 @@
-//! What a certificate says of its holder: names, and how long it holds.
+//! What a certificate says of its holder: names, and how long it holds; and who signed a list of
+//! revoked ones.
 //!
 //! ```text
 //! Certificate  SEQUENCE { tbs SEQUENCE { [0] version, serial, algorithm, issuer,
 //!                SEQUENCE { from, until }, subject, key, …, [3] extensions }, algorithm, signature }
 //! subject      SEQUENCE of SET of SEQUENCE { 2.5.4.3, "app" }            the common name
+//! list         SEQUENCE { tbs SEQUENCE { version, algorithm, issuer, … }, algorithm, signature }
 //! extension    SEQUENCE { 2.5.29.17, OCTET STRING { SEQUENCE of name } } email [1], DNS [2], URI [6], address [7]
 //! ```
 //!
@@ -15,7 +17,7 @@
 //! 3. At most `CERTIFICATE_NAMES_MAX` names are kept: common name first, then the others in order.
 //!
 //! Not here: verification (rustls), what a name allows (`rights.rs`).
-//! See: RFC 5280, sections 4.1 and 4.2.1.6; X.690.
+//! See: RFC 5280, sections 4.1, 4.2.1.6 and 5.1; X.690.
 
 use crate::limits::CERTIFICATE_NAMES_MAX;
 use crate::rights::is_certificate_name;
@@ -26,6 +28,7 @@ const OTHER_NAMES: &[u8] = &[0x55, 0x1d, 17];
 
 const BOOLEAN: u8 = 0x01;
 const INTEGER: u8 = 0x02;
+const BITS: u8 = 0x03;
 const OCTETS: u8 = 0x04;
 const OID: u8 = 0x06;
 const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
@@ -90,9 +93,55 @@ impl<'a> Der<'a> {
         }
     }
 
+    /// The next part, which is a whole number of bytes.
+    fn next_bits(&mut self) -> Option<&'a [u8]> {
+        match self.next(BITS)?.split_first()? {
+            (0, bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+}
+
+/// The parts of a list of revoked certificates that say whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RevocationListParts<'a> {
+    /// The name of the CA that signed it: the content of that SEQUENCE.
+    pub issuer: &'a [u8],
+    /// The bytes that are signed.
+    pub signed: &'a [u8],
+    /// The content of the SEQUENCE that names the algorithm.
+    pub algorithm: &'a [u8],
+    /// The bits of the signature, in whole bytes.
+    pub signature: &'a [u8],
+}
+
+impl<'a> RevocationListParts<'a> {
+    /// Reads a list in DER; `None` = it is none.
+    pub fn read(der: &'a [u8]) -> Option<RevocationListParts<'a>> {
+        let mut outer = Der(der);
+        let mut whole = Der(outer.next(SEQUENCE).filter(|_| outer.is_empty())?);
+        let from = whole.0;
+        let mut tbs = Der(whole.next(SEQUENCE)?);
+        let signed = &from[..from.len() - whole.0.len()];
+        tbs.next(INTEGER);
+        tbs.next(SEQUENCE)?;
+        Some(RevocationListParts {
+            issuer: tbs.next(SEQUENCE)?,
+            signed,
+            algorithm: whole.next(SEQUENCE)?,
+            signature: whole.next_bits().filter(|_| whole.is_empty())?,
+        })
+    }
+}
+
+/// The algorithm and the bits of a public key, of the content of its SEQUENCE; `None` = it is none.
+pub fn public_key(content: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut parts = Der(content);
+    Some((parts.next(SEQUENCE)?, parts.next_bits()?))
 }
 
 impl CertificateFacts {
@@ -318,6 +367,31 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_revoked_certificates_says_who_signed_which_bytes() {
+        let tbs = [
+            part(INTEGER, &[1]),
+            part(SEQUENCE, b"alg"),
+            part(SEQUENCE, b"a CA"),
+            part(UTC_TIME, b"700101000000Z"),
+        ];
+        let tbs = part(SEQUENCE, &tbs.concat());
+        let end = [part(SEQUENCE, b"alg"), part(BITS, b"\0sig")].concat();
+        let list = part(SEQUENCE, &[tbs.clone(), end].concat());
+        let expected = RevocationListParts {
+            issuer: b"a CA",
+            signed: &tbs,
+            algorithm: b"alg",
+            signature: b"sig",
+        };
+        assert_eq!(RevocationListParts::read(&list), Some(expected));
+        for cut in 0..list.len() {
+            assert_eq!(RevocationListParts::read(&list[..cut]), None, "{cut}");
+        }
+        let odd = [part(SEQUENCE, b"alg"), part(BITS, b"\x01bits")].concat();
+        assert_eq!(public_key(&odd), None, "bits that are no bytes");
+    }
+
+    #[test]
     fn names_hosts_and_times_are_read() {
         let subject = subject(&[(&[0x55, 4, 10], 0x0c, b"org"), (COMMON_NAME, 0x0c, b"app")]);
         let more = extensions(&[
@@ -418,6 +492,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _read = CertificateFacts::read(&bytes);
+            let _read = (RevocationListParts::read(&bytes), public_key(&bytes));
         }
 
         #[test]

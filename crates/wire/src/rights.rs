@@ -45,6 +45,8 @@ const TITLE_2: &str = "dendra-tokens 2";
 const CERTIFICATE_MARK: &str = "cert:";
 /// The largest number of a limit: fifteen digits.
 const LIMIT_MAX: u64 = 999_999_999_999_999;
+/// The root token, in logs.
+const ROOT_ID: &str = "root";
 /// How every token begins.
 pub const TOKEN_MARK: &str = "dendra_";
 /// Letters of base64url for 256 bits.
@@ -140,7 +142,7 @@ pub struct Grant {
 impl Grant {
     /// Everything.
     pub fn of_root(hash: TokenHash) -> Grant {
-        Grant::of_token("root", TokenRole::Admin, b"", hash)
+        Grant::of_token(ROOT_ID, TokenRole::Admin, b"", hash)
     }
 
     /// Of a token, without limits.
@@ -293,6 +295,19 @@ impl TokenTable {
         }
     }
 
+    /// Refuses a table that nodes could read and should not be given.
+    ///
+    /// # Errors
+    /// A sentence: a token has the name of the root token, and logs could not tell them apart.
+    pub fn check_names(&self) -> Result<(), String> {
+        if self.grants.iter().any(|grant| grant.id == ROOT_ID) {
+            return Err(format!(
+                "`{ROOT_ID}` is the root token in logs: take another name"
+            ));
+        }
+        Ok(())
+    }
+
     /// The bytes that `parse` reads.
     pub fn to_text(&self) -> String {
         let is_second = self.grants.iter().any(Grant::is_of_second);
@@ -381,6 +396,18 @@ impl TokenTable {
                 grant.id
             ));
         }
+        if !is_token_id(&grant.id) {
+            return Err(format!(
+                "{:?} is no name of a token: write up to {TOKEN_ID_BYTES_MAX} letters, digits, and - _ .",
+                grant.id
+            ));
+        }
+        if grant.prefix.len() > KEY_BYTES_MAX {
+            return Err(format!(
+                "the prefix has {} bytes, and no key has more than {KEY_BYTES_MAX}: name a shorter one",
+                grant.prefix.len()
+            ));
+        }
         if grant.role == TokenRole::Admin && !grant.prefix.is_empty() {
             return Err("an admin's token is for all keys: leave the prefix away".to_owned());
         }
@@ -401,7 +428,8 @@ impl TokenTable {
         }
         let mut grants = self.grants.clone();
         grants.push(grant);
-        TokenTable::parse(TokenTable { grants }.to_text().as_bytes())
+        let table = TokenTable::parse(TokenTable { grants }.to_text().as_bytes())?;
+        table.check_names().map(|()| table)
     }
 
     /// The table without the token of this name; `None` when there is none.
@@ -428,14 +456,17 @@ fn spelt(prefix: &[u8]) -> String {
     }
 }
 
+fn is_token_id(id: &str) -> bool {
+    let is_letter = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    (1..=TOKEN_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(is_letter)
+}
+
 fn read_line(line: &str) -> Option<Grant> {
     let mut words = line.split(' ');
     let (id, role) = (words.next()?, TokenRole::parse(words.next()?)?);
     let (prefix, holder) = (words.next()?, words.next()?);
     let quota = read_quota(words)?;
-    let is_letter = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    let is_name = (1..=TOKEN_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(is_letter);
-    if !is_name {
+    if !is_token_id(id) {
         return None;
     }
     let prefix = match prefix {
@@ -589,7 +620,13 @@ mod tests {
             "the name is taken"
         );
         assert!(table.with(grant("d", TokenRole::Admin, b"x")).is_err());
-        assert!(table.with(grant("d e", TokenRole::Read, b"")).is_err());
+        let refused = |grant| table.with(grant).expect_err("not in a table");
+        for (id, words) in [("d e", "is no name of a token"), ("root", "take another")] {
+            let sentence = refused(grant(id, TokenRole::Read, b""));
+            assert!(sentence.contains(words), "{sentence}");
+        }
+        let sentence = refused(grant("d", TokenRole::Read, &[b'k'; KEY_BYTES_MAX + 1]));
+        assert!(sentence.contains("name a shorter one"), "{sentence}");
         assert_eq!(TokenTable::parse(table.to_text().as_bytes()), Ok(table));
     }
 

@@ -78,8 +78,7 @@ async fn run(schedule: &BackupSchedule, own_admin: &str, gauge: &BackupGauge) {
     let every_ms = u64::try_from(schedule.every.as_millis()).unwrap_or(u64::MAX);
     let mut due_ms = last_ms.map_or(started_ms, |last_ms| last_ms.saturating_add(every_ms));
     loop {
-        let wait = Duration::from_millis(due_ms.saturating_sub(now_ms()));
-        tokio::time::sleep(wait).await;
+        tokio::time::sleep(wait(schedule.every, due_ms, now_ms())).await;
         let began_ms = now_ms();
         match once(schedule, own_admin).await {
             Ok(()) => {
@@ -100,6 +99,12 @@ async fn run(schedule: &BackupSchedule, own_admin: &str, gauge: &BackupGauge) {
             }
         }
     }
+}
+
+/// How long to wait for a moment, at most from one backup to the next: a backup that was made while
+/// the clock was ahead stops no later one.
+fn wait(every: Duration, due_ms: u64, now_ms: u64) -> Duration {
+    every.min(Duration::from_millis(due_ms.saturating_sub(now_ms)))
 }
 
 /// When the newest good backup of the folder began.
@@ -147,4 +152,18 @@ async fn once(schedule: &BackupSchedule, own_admin: &str) -> Result<(), Failure>
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backup_from_the_future_stops_no_later_one() {
+        let every = Duration::from_secs(60);
+        assert_eq!(wait(every, 61_000, 60_000), Duration::from_secs(1));
+        assert_eq!(wait(every, 60_000, 61_000), Duration::ZERO);
+        let in_a_year_ms = 365 * 86_400_000;
+        assert_eq!(wait(every, in_a_year_ms, 60_000), every);
+    }
 }

@@ -165,7 +165,7 @@ fn no_checkpoint(why: NoCheckpoint) -> NoAnswer {
         NoCheckpoint::Unknown => (
             StatusCode::NOT_FOUND,
             format!(
-                "there is no such checkpoint any more: one that is not read for {} s is removed, and all of them on a full disk",
+                "there is no such checkpoint any more: one that is not read for {} s is removed, and all of them on a full disk; a backup that is begun again goes on where it was",
                 CHECKPOINT_LEASE.as_secs()
             ),
         ),

@@ -43,7 +43,7 @@ use crate::event_loop::shared::{Phase, PhaseCell, Shared};
 use crate::front::desk::FrontDesk;
 use crate::limits;
 use crate::peers::Cluster;
-use crate::rights::{LoginProof, ShownNames};
+use crate::rights::{LoginProof, ShownNames, ShownToken};
 use crate::start_error::StartError;
 use crate::tls::{ByteStream, Opening};
 use axum::Router;
@@ -405,10 +405,11 @@ fn check_token(plane: &AdminPlane, request: &Request) -> Result<Option<String>, 
         return Ok(None);
     }
     let value = request.headers().get(header::AUTHORIZATION);
-    let token = value.map(|value| token_of(value.as_bytes()));
     let names = request.extensions().get::<Arc<ShownNames>>();
     let proof = LoginProof {
-        token: token.as_ref().map(|token| token.as_deref().ok_or(())),
+        token: value.map_or(ShownToken::Absent, |value| {
+            ShownToken::of(token_of(value.as_bytes()).as_deref())
+        }),
         names: names.map_or(&[][..], |names| names.at(clock::wall_ms())),
     };
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);

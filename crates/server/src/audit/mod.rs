@@ -13,8 +13,9 @@
 //! 2. A loss stands in the log, too: the next line that is written comes behind one that counts it.
 //! 3. Text of a client reaches a line only as the name of a token or of a certificate, with letters
 //!    that were checked. Paths that are not ours are written as `other`.
-//! 4. Failed logins are at most `AUDIT_FAILURES_PER_SECOND` lines a second: a flood of them does not
-//!    push out other events. Those beyond are counted, in the log as well.
+//! 4. Failed logins are at most `AUDIT_FAILURES_PER_SECOND` lines a second: a flood of them takes no
+//!    other event's place in the queue. Those beyond are counted, in the log as well. In the files
+//!    such a flood pushes older lines out, as any lines do.
 //!
 //! Not here: the file (`book.rs`), the rights of tokens (`rights/`).
 //! See: docs/operating.md, section "The audit log".

@@ -25,6 +25,7 @@ use crate::clients::socket::{End, Expecting, Socket};
 use crate::clients::status::{self, Terms};
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
+use crate::rights::StandingLogin;
 use dendra_base::Key;
 use dendra_wire::Refusal;
 use dendra_wire::http::{ChunkDecoder, ChunkItem};
@@ -166,6 +167,8 @@ impl Inflow {
 
 /// A PUT with a body that is still arriving.
 pub(crate) struct PendingBody {
+    /// To be judged again when the body is here; `None` where every request is allowed.
+    pub(crate) login: Option<StandingLogin>,
     pub(crate) entity: Entity,
     pub(crate) terms: Terms,
     pub(crate) key: Key,

@@ -13,7 +13,7 @@
 //! See: docs/peer.md, section "Over plain HTTP"; RFC 9112.
 
 use crate::limits;
-use crate::tls::ByteStream;
+use crate::tls::{ByteStream, link_fault};
 use bytes::{Buf, Bytes, BytesMut};
 use dendra_wire::client::{AnswerBody, Asked, ParsedAnswer, parse_answer};
 use dendra_wire::http::{ChunkDecoder, ChunkItem};
@@ -70,7 +70,7 @@ impl Carrier {
             self.out = Vec::new();
         }
         self.out.clear();
-        sent.map_err(|error| error.to_string())?;
+        sent.map_err(|error| link_fault(&error))?;
         self.response().await
     }
 
@@ -98,7 +98,7 @@ impl Carrier {
                 self.has_begun = true;
                 Ok(())
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(link_fault(&error)),
         }
     }
 

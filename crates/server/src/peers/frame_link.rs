@@ -17,7 +17,7 @@ use super::conduit::{Conduit, LinkBreak, LinkEnd, Seals};
 use super::handshake::{self, Hailed, HelloWay, Recognised, Unwelcome, call, connect};
 use super::notes::learn;
 use crate::event_loop::thread::EventLoop;
-use crate::tls::ByteStream;
+use crate::tls::{ByteStream, link_fault};
 use bytes::{Buf, Bytes, BytesMut};
 use dendra_base::ClusterVersions;
 use dendra_node::MemberIndex;
@@ -59,8 +59,9 @@ impl FrameWay {
 
     async fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
         let sent = self.stream.write_all(bytes).await;
-        sent.map_err(|error| error.to_string())?;
-        self.stream.flush().await.map_err(|error| error.to_string())
+        sent.map_err(|error| link_fault(&error))?;
+        let flushed = self.stream.flush().await;
+        flushed.map_err(|error| link_fault(&error))
     }
 }
 
@@ -71,7 +72,7 @@ impl HelloWay for FrameWay {
         self.send(&request).await?;
         loop {
             let n = self.stream.read_buf(&mut self.rest).await;
-            if n.map_err(|error| error.to_string())? == 0 {
+            if n.map_err(|error| link_fault(&error))? == 0 {
                 return Err("it closed the connection instead of an answer".into());
             }
             let head = &self.rest;
@@ -132,7 +133,7 @@ async fn short_frame(stream: &mut ByteStream, rest: &mut BytesMut) -> Result<Byt
         }
         rest.reserve(SHORT_FRAME_BYTES_MAX);
         let read = stream.read_buf(rest).await;
-        if read.map_err(|error| error.to_string())? == 0 {
+        if read.map_err(|error| link_fault(&error))? == 0 {
             return Err("it closed the connection instead of an answer to a proof".to_owned());
         }
     }

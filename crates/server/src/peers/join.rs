@@ -90,7 +90,7 @@ pub(crate) async fn join(
                 ));
             }
             Err(NotEnrolled::Yet(why)) if why != said => {
-                tracing::info!(host = join.host, why, "this node waits to be let in");
+                tracing::warn!(host = join.host, why, "this node waits to be let in");
                 said = why;
             }
             Err(NotEnrolled::Yet(_)) => {}

@@ -15,6 +15,7 @@
 //! 3. A token that is known is never refused because others were not.
 //! 4. The use of a grant stays when the table changes, as long as its line does not.
 //! 5. A token that is shown decides, and the certificate does not count.
+//! 6. A request that lasts is judged again: a scan before each chunk, a write when its value is here.
 //!
 //! Not here: the form of tables and tokens (crate `wire`, `rights.rs`), counting their use
 //! (`meter.rs`, `stored.rs`).
@@ -77,24 +78,73 @@ impl Denied {
     }
 }
 
+/// The token that a client shows, by its hash.
+#[derive(Clone, Copy)]
+pub(crate) enum ShownToken {
+    /// It sends none.
+    Absent,
+    /// It sends something that is no token.
+    Malformed,
+    /// The hash of a token, known or not.
+    Hash(TokenHash),
+}
+
+impl ShownToken {
+    /// Of these bytes.
+    pub(crate) fn of(token: Option<&[u8]>) -> ShownToken {
+        match token.and_then(hash_of) {
+            Some(hash) => ShownToken::Hash(hash),
+            None => ShownToken::Malformed,
+        }
+    }
+
+    /// Of a request with this `Authorization`.
+    pub(crate) fn of_header(authorization: Field<'_>) -> ShownToken {
+        match authorization {
+            Field::Absent => ShownToken::Absent,
+            Field::Once(value) => ShownToken::of(bearer(value)),
+            Field::Repeated => ShownToken::Malformed,
+        }
+    }
+}
+
 /// The credentials that a client shows.
 #[derive(Clone, Copy)]
 pub(crate) struct LoginProof<'a> {
-    /// The token, if it sends any: `Err` = something that is none.
-    pub(crate) token: Option<Result<&'a [u8], ()>>,
+    pub(crate) token: ShownToken,
     /// The names of its certificate, if that holds now.
     pub(crate) names: &'a [String],
 }
 
 impl<'a> LoginProof<'a> {
     /// Of a request with this `Authorization` on a connection with these names.
-    pub(crate) fn of(authorization: Field<'a>, names: &'a [String]) -> LoginProof<'a> {
-        let token = match authorization {
-            Field::Absent => None,
-            Field::Once(value) => Some(bearer(value).ok_or(())),
-            Field::Repeated => Some(Err(())),
-        };
+    pub(crate) fn of(authorization: Field<'_>, names: &'a [String]) -> LoginProof<'a> {
+        let token = ShownToken::of_header(authorization);
         LoginProof { token, names }
+    }
+}
+
+/// A request that was let in and lasts, to be judged again: tokens are revoked, and certificates
+/// end, while values come and scans stream.
+pub(crate) struct StandingLogin {
+    token: ShownToken,
+    route: Route,
+}
+
+impl StandingLogin {
+    /// Of a request with this `Authorization`.
+    pub(crate) fn of(authorization: Field<'_>, route: Route) -> StandingLogin {
+        let token = ShownToken::of_header(authorization);
+        StandingLogin { token, route }
+    }
+
+    /// Method and path, as the audit log has them.
+    pub(crate) fn what(&self) -> &'static str {
+        match &self.route {
+            Route::Entities(_) => "GET /v0/entities",
+            Route::Tokens(_) => "PUT /v0/tokens",
+            _ => "PUT /v0/entity",
+        }
     }
 }
 
@@ -272,15 +322,13 @@ impl Rights {
         look: impl FnOnce(&Grant, Option<&Arc<GrantUse>>) -> R,
     ) -> Result<R, Denied> {
         let hash = match proof.token {
-            Some(token) => {
-                let hash = token.ok().and_then(hash_of).ok_or(Denied::Unknown)?;
-                if is_same(self.root_hash(), &hash) {
-                    return Ok(look(&self.root, None));
-                }
-                Some(hash)
+            ShownToken::Hash(hash) if is_same(self.root_hash(), &hash) => {
+                return Ok(look(&self.root, None));
             }
-            None if proof.names.is_empty() => return Err(Denied::Missing),
-            None => None,
+            ShownToken::Hash(hash) => Some(hash),
+            ShownToken::Malformed => return Err(Denied::Unknown),
+            ShownToken::Absent if proof.names.is_empty() => return Err(Denied::Missing),
+            ShownToken::Absent => None,
         };
         let in_force = self.in_force.load();
         let in_force = in_force.as_ref().ok_or(Denied::Unread)?;
@@ -320,6 +368,18 @@ impl Rights {
                 Err(refusal) => Err(Denied::Forbidden(grant.id.clone(), refusal)),
             }
         })?
+    }
+
+    /// Is a request that lasts still allowed, with the names that the client's certificate has now?
+    pub(crate) fn judge_again(
+        &self,
+        login: &StandingLogin,
+        names: &[String],
+        stored_key: &[u8],
+    ) -> Result<(), Denied> {
+        let token = login.token;
+        let judged = self.judge(LoginProof { token, names }, Some(&login.route), stored_key);
+        judged.map(|_used| ())
     }
 
     /// May the holder of this look at the admin port, or with `is_more` do anything there? Then its

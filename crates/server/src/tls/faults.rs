@@ -1,4 +1,4 @@
-//! Faults of a certificate, and the way out of each, in the words of a client.
+//! Faults of a certificate, and the way out of each, in the words of a client and of a member.
 //!
 //! Invariants
 //! 1. A sentence is made of certificates alone: of any other end of a session the request may have been applied.
@@ -12,6 +12,23 @@ use std::io;
 /// The sentence about a session that was not made because of a certificate; `None` when `error`
 /// has another cause. Nothing that the client sent was looked at then.
 pub fn certificate_fault(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    fault_of(error, sentence_of)
+}
+
+/// The sentence about a connection between members that broke.
+pub(crate) fn link_fault(error: &io::Error) -> String {
+    let fault = fault_of(error, |tls| match tls {
+        Error::InvalidCertificate(bad) => Some(their_member(bad)),
+        Error::AlertReceived(alert) => our_member(*alert),
+        _ => None,
+    });
+    fault.unwrap_or_else(|| error.to_string())
+}
+
+fn fault_of(
+    error: &(dyn std::error::Error + 'static),
+    sentence: impl Fn(&Error) -> Option<String>,
+) -> Option<String> {
     let mut cause = Some(error);
     while let Some(found) = cause {
         // An io::Error does not name the error that it wraps as its source.
@@ -20,7 +37,7 @@ pub fn certificate_fault(error: &(dyn std::error::Error + 'static)) -> Option<St
             Some(wrapped) => wrapped.downcast_ref::<Error>(),
             None => found.downcast_ref::<Error>(),
         };
-        if let Some(sentence) = tls.and_then(sentence_of) {
+        if let Some(sentence) = tls.and_then(&sentence) {
             return Some(sentence);
         }
         cause = found.source();
@@ -58,6 +75,52 @@ fn theirs(bad: &CertificateError) -> String {
     format!("the node's certificate is refused ({bad}): {remedy}")
 }
 
+/// The other member's certificate is not good for this one.
+fn their_member(bad: &CertificateError) -> String {
+    let remedy = match bad {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "put a new one there (dendra cert FOLDER --member HOST --renew), or set the clock of \
+             this machine"
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "compare the clocks of both machines"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "make one with the host of its URL (dendra cert FOLDER --member HOST --renew)"
+        }
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "another CA signed it: have the file of --tls-peer-ca here hold that CA, too"
+        }
+        _ => "put another one there",
+    };
+    format!("its certificate is refused here ({bad}): {remedy}")
+}
+
+/// The other member does not take this one's certificate, or misses one.
+fn our_member(alert: AlertDescription) -> Option<String> {
+    let sentence = match alert {
+        AlertDescription::CertificateRequired => {
+            "it wants a certificate: start this member with --tls-peer-ca"
+        }
+        AlertDescription::CertificateExpired => {
+            "it refuses this member's certificate: it has ended, or does not hold yet there"
+        }
+        AlertDescription::CertificateRevoked => {
+            "it refuses this member's certificate: it was taken back"
+        }
+        AlertDescription::BadCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::DecryptError
+        | AlertDescription::UnknownCA
+        | AlertDescription::UnsupportedCertificate => {
+            "it refuses this member's certificate: have the file of --tls-peer-ca there hold the \
+             CA that signed it, too"
+        }
+        _ => return None,
+    };
+    Some(sentence.to_owned())
+}
+
 /// The other side does not take this client's certificate, or misses one.
 fn ours(alert: AlertDescription) -> Option<String> {
     let sentence = match alert {
@@ -89,6 +152,29 @@ mod tests {
 
     fn told(error: Error) -> Option<String> {
         certificate_fault(&io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    #[test]
+    fn a_member_is_told_on_which_side_to_change_what() {
+        let told = |error| link_fault(&io::Error::new(io::ErrorKind::InvalidData, error));
+        for (bad, remedy) in [
+            (CertificateError::Expired, "--renew"),
+            (CertificateError::NotValidForName, "the host of its URL"),
+            (CertificateError::BadSignature, "--tls-peer-ca here"),
+            (CertificateError::UnknownIssuer, "--tls-peer-ca here"),
+        ] {
+            let sentence = told(Error::InvalidCertificate(bad));
+            assert!(sentence.contains(remedy), "{sentence}");
+        }
+        for (alert, remedy) in [
+            (AlertDescription::DecryptError, "--tls-peer-ca there"),
+            (AlertDescription::UnknownCA, "--tls-peer-ca there"),
+            (AlertDescription::CertificateRequired, "start this member"),
+        ] {
+            let sentence = told(Error::AlertReceived(alert));
+            assert!(sentence.contains(remedy), "{sentence}");
+        }
+        assert_eq!(link_fault(&io::Error::other("gone")), "gone");
     }
 
     #[test]

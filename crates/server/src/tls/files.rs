@@ -14,6 +14,7 @@
 //! Not here: when files are read again (`keeper.rs`).
 //! See: docs/operating.md, section "Certificates".
 
+use super::authorities::{ClientAuthorities, MemberAuthorities};
 use crate::settings::TlsSettings;
 use dendra_wire::certificate::CertificateFacts;
 use rustls::client::WebPkiServerVerifier;
@@ -86,11 +87,16 @@ fn pem_items<T: PemObject>(path: &Path, what: &str, lacks: &str) -> Result<Vec<T
     let name = path.display();
     let read = std::fs::File::open(path).and_then(|file| {
         let mut bytes = Vec::new();
-        file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
         Ok(bytes)
     });
     let bytes =
         read.map_err(|e| format!("{what}, {name}, cannot be read ({e}): check its path"))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!(
+            "{what}, {name}, has more than {FILE_BYTES_MAX} bytes, so it is something else: check its path"
+        ));
+    }
     let found: Result<Vec<T>, _> = T::pem_slice_iter(&bytes).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
@@ -205,7 +211,7 @@ fn revoked(path: Option<&Path>) -> Result<Vec<CertificateRevocationListDer<'stat
 pub(crate) struct LinkConfigs {
     pub(crate) client: Arc<ClientConfig>,
     /// Is a certificate one of a member?
-    pub(crate) members: Arc<WebPkiServerVerifier>,
+    pub(crate) members: Arc<MemberAuthorities>,
 }
 
 /// Reads all files that `settings` names.
@@ -222,7 +228,7 @@ pub(crate) fn read(settings: &TlsSettings) -> Result<Configs, String> {
         .map(|path| {
             let mut store = RootCertStore::empty();
             roots(path, "the CA of the members", &mut store)?;
-            links(store, &own, &revoked).map_err(|bad| unusable(&bad))
+            links(&store, &own, &revoked).map_err(|bad| unusable(&bad))
         })
         .transpose()?;
     // A member is a client, too: it shows its certificate where clients show theirs.
@@ -239,15 +245,9 @@ pub(crate) fn read(settings: &TlsSettings) -> Result<Configs, String> {
     let builder = match store.is_empty() {
         true => builder.with_no_client_auth(),
         false => {
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider())
-                .with_crls(revoked)
-                .only_check_end_entity_revocation()
-                .allow_unknown_revocation_status();
-            let verifier = match settings.client_ca {
-                Some(_) => verifier,
-                None => verifier.allow_unauthenticated(),
-            };
-            builder.with_client_cert_verifier(verifier.build().map_err(|bad| unusable(&bad))?)
+            let is_mandatory = settings.client_ca.is_some();
+            let clients = ClientAuthorities::new(&store, &revoked, &provider(), is_mandatory);
+            builder.with_client_cert_verifier(Arc::new(clients.map_err(|bad| unusable(&bad))?))
         }
     };
     let mut server = builder.with_cert_resolver(own);
@@ -271,21 +271,18 @@ pub(crate) fn read(settings: &TlsSettings) -> Result<Configs, String> {
 }
 
 fn links(
-    store: RootCertStore,
+    store: &RootCertStore,
     own: &Arc<OnePair>,
     revoked: &[CertificateRevocationListDer<'static>],
 ) -> Result<LinkConfigs, String> {
-    let members = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider())
-        .with_crls(revoked.iter().cloned())
-        .only_check_end_entity_revocation()
-        .allow_unknown_revocation_status()
-        .build()
-        .map_err(|bad| bad.to_string())?;
+    let members = Arc::new(MemberAuthorities::new(store, revoked, &provider())?);
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(rustls::ALL_VERSIONS)
         .map_err(|bad| bad.to_string())?;
+    // rustls calls each verifier that is not its own dangerous: this one asks several of its own.
     let mut client = builder
-        .with_webpki_verifier(Arc::clone(&members))
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::clone(&members) as Arc<_>)
         .with_client_cert_resolver(Arc::clone(own) as Arc<_>);
     client.alpn_protocols = vec![PROTOCOL.to_vec()];
     Ok(LinkConfigs {

@@ -15,6 +15,7 @@
 //! Not here: reading the files (`files.rs`), the calls of `look` (`lifecycle/mod.rs`).
 //! See: docs/operating.md, section "Certificates".
 
+use super::faults::link_fault;
 use super::files::{self, Configs, FileTerm, LinkConfigs, OWN_FILE, server_name};
 use super::marks::{FileMark, mark};
 use super::stream::ByteStream;
@@ -180,7 +181,7 @@ impl Tls {
         };
         let name = server_name(host)?;
         let sealed = ByteStream::connect(tcp, links.client, name).await;
-        sealed.map_err(|error| format!("tls: {error}"))
+        sealed.map_err(|error| format!("tls: {}", link_fault(&error)))
     }
 
     /// Does the other side of `stream` show a certificate of the member at `host`?

@@ -3,7 +3,7 @@
 //! ```text
 //! files.rs   PEM files ─► configurations of rustls       keeper.rs   the ones in force, renewed on a change
 //! stream.rs  one connection: bytes in, bytes out           marks.rs    has a file changed?
-//! faults.rs  what a client is told about a certificate
+//! faults.rs  what a client is told about a certificate         authorities.rs   several CAs and their lists
 //! ```
 //!
 //! Invariants
@@ -13,6 +13,7 @@
 //! Not here: which connections get in (`clients/doorway.rs`), deadlines.
 //! See: SECURITY.md, docs/operating.md, docs/decisions/0030-the-door.md.
 
+mod authorities;
 mod faults;
 mod files;
 mod keeper;
@@ -20,6 +21,7 @@ pub(crate) mod marks;
 mod stream;
 
 pub use faults::certificate_fault;
+pub(crate) use faults::link_fault;
 pub use files::{TlsClient, certificates, check_signed, private, server_name};
 pub(crate) use keeper::{Opening, Tls, clear_text};
 pub use rustls::pki_types::CertificateDer;

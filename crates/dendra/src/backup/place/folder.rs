@@ -17,7 +17,6 @@ use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 const LOCK: &str = "LOCK";
 const FOLDERS: [&str; 2] = ["objects", "backups"];
@@ -27,7 +26,6 @@ const FOLDERS: [&str; 2] = ["objects", "backups"];
 pub(crate) struct FolderPlace {
     path: PathBuf,
     _lock: Option<File>,
-    next_new: AtomicU64,
 }
 
 impl FolderPlace {
@@ -54,7 +52,6 @@ impl FolderPlace {
         Ok(FolderPlace {
             path: path.to_owned(),
             _lock: None,
-            next_new: AtomicU64::new(0),
         })
     }
 
@@ -97,7 +94,6 @@ impl FolderPlace {
         Ok(FolderPlace {
             path: path.to_owned(),
             _lock: Some(lock),
-            next_new: AtomicU64::new(0),
         })
     }
 }
@@ -112,9 +108,7 @@ impl BackupPlace for FolderPlace {
     }
 
     fn draft(&self) -> io::Result<FileDraft> {
-        let number = self.next_new.fetch_add(1, Ordering::Relaxed);
-        let name = format!("new-{}-{number}", std::process::id());
-        FileDraft::new(self.path.join("objects").join(name))
+        FileDraft::new(&self.path.join("objects"), "new")
     }
 
     fn publish(&self, draft: FileDraft, name: &str) -> io::Result<()> {
@@ -182,6 +176,22 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::io::Write;
+
+    #[test]
+    fn drafts_of_two_processes_that_are_alike_do_not_meet() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let places = [(); 2].map(|()| FolderPlace::found(folder.path()).expect("it is empty"));
+        let drafts = places.each_ref().map(|place| place.draft());
+        for (number, (place, draft)) in places.iter().zip(drafts).enumerate() {
+            let mut draft = draft.expect("a draft");
+            draft.file.write_all(&[number as u8]).expect("written");
+            place
+                .publish(draft, &format!("objects/{number}"))
+                .expect("published");
+        }
+        let read = |name| fs::read(folder.path().join(name)).expect("it is there");
+        assert_eq!((read("objects/0"), read("objects/1")), (vec![0], vec![1]));
+    }
 
     #[test]
     fn a_repository_that_another_backup_founds_meanwhile_is_no_other_folder() {

@@ -12,11 +12,12 @@
 
 use crate::exit::Failure;
 pub(crate) use dendra_archive::object::StoredBytes;
+use dendra_archive::seal::random;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The file that marks a repository.
 pub(crate) const MARK: &str = "dendra-backups";
@@ -38,12 +39,11 @@ pub(crate) struct FileDraft {
 }
 
 impl FileDraft {
-    pub(crate) fn new(path: PathBuf) -> io::Result<FileDraft> {
-        // One of a killed process that had this number.
-        match std::fs::remove_file(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
+    /// A new one in `folder`. Its name is drawn: processes of two containers, or machines, that
+    /// share the folder may have the same number.
+    pub(crate) fn new(folder: &Path, stem: &str) -> io::Result<FileDraft> {
+        let drawn = u128::from_be_bytes(random()?);
+        let path = folder.join(format!("{stem}-{drawn:032x}"));
         let file = File::options()
             .read(true)
             .write(true)
@@ -51,6 +51,13 @@ impl FileDraft {
             .mode(0o600)
             .open(&path)?;
         Ok(FileDraft { file, path })
+    }
+
+    /// One without a name in the folder, so that a killed process leaves nothing there.
+    pub(crate) fn unnamed(folder: &Path, stem: &str) -> io::Result<FileDraft> {
+        let draft = FileDraft::new(folder, stem)?;
+        std::fs::remove_file(&draft.path)?;
+        Ok(draft)
     }
 }
 

@@ -39,7 +39,7 @@ use crate::event_loop::handover::PendingOperation;
 use crate::event_loop::thread::{ConnectionGuard, EventLoop};
 use crate::limits;
 use crate::peers::{self, Answered, PendingAsk, PendingLink};
-use crate::rights::ShownNames;
+use crate::rights::{ShownNames, StandingLogin};
 use crate::tls::ByteStream;
 use dendra_wire::Refusal;
 use dendra_wire::http::ConnectionFate as Persistence;
@@ -82,6 +82,7 @@ enum NextWait {
 
 /// A scan that was asked for.
 struct PendingScan {
+    login: Option<StandingLogin>,
     query: Query,
     style: Style,
     began_ns: u64,

@@ -29,7 +29,7 @@ use crate::event_loop::handover::{Begun, Held, KeyRequest, PendingOperation, Sen
 use crate::event_loop::shared::Phase;
 use crate::limits;
 use crate::peers;
-use crate::rights::{LoginProof, Rights};
+use crate::rights::{Denied, LoginProof, Rights, StandingLogin};
 use bytes::Bytes;
 use dendra_base::Key;
 use dendra_node::{Admission, Class};
@@ -192,6 +192,7 @@ impl Connection {
                 self.end_if(style);
                 watch.lap(&lane.metrics().stages, OpLabel::Scan, RequestStage::Parse);
                 let scan = PendingScan {
+                    login: self.standing(head, || Route::Entities(scan.clone())),
                     style,
                     began_ns: lane.now_ns(),
                     deadline_us: lane.now_us() + u64::from(scan.timeout_ms) * 1_000,
@@ -248,11 +249,7 @@ impl Connection {
             Ok(used) => used,
             Err(_) if self.has_waiting() => return Some(self.those_in_front()),
             Err(denied) => {
-                let who = denied.who();
-                let refusal = rights.refuse(denied, source, self.lane.now_us());
-                let audit = self.lane.shared.audit.as_deref();
-                let from = (source, Port::Data);
-                audit::note_login(audit, who, from, || what_of(head), &refusal);
+                let refusal = self.deny(rights, denied, || what_of(head));
                 self.socket.count_by(None);
                 return Some(self.refuse(head, &refusal));
             }
@@ -289,6 +286,36 @@ impl Connection {
             self.token_change = Some(Box::new(event));
         }
         None
+    }
+
+    /// The refusal of a request without the right to it, counted and in the audit log.
+    fn deny(&self, rights: &Rights, denied: Denied, what: impl FnOnce() -> String) -> Refusal {
+        let source = self.socket.source();
+        let who = denied.who();
+        let refusal = rights.refuse(denied, source, self.lane.now_us());
+        let audit = self.lane.shared.audit.as_deref();
+        audit::note_login(audit, who, (source, Port::Data), what, &refusal);
+        refusal
+    }
+
+    /// The right of a request that will last; `None` where every request is allowed.
+    fn standing(&self, head: &Head<'_>, route: impl FnOnce() -> Route) -> Option<StandingLogin> {
+        let rights = self.lane.shared.rights.as_ref();
+        rights.map(|_| StandingLogin::of(head.authorization, route()))
+    }
+
+    /// Refuses a request that lasts, when its client lost the right to it meanwhile.
+    pub(super) fn judge_again(
+        &self,
+        login: Option<&StandingLogin>,
+        stored_key: &[u8],
+    ) -> Result<(), Refusal> {
+        let (Some(login), Some(rights)) = (login, &self.lane.shared.rights) else {
+            return Ok(());
+        };
+        let names = self.names.at(self.lane.wall_ms());
+        let judged = rights.judge_again(login, names, stored_key);
+        judged.map_err(|denied| self.deny(rights, denied, || login.what().to_owned()))
     }
 
     /// Notes that a program was not let in as a member.
@@ -472,7 +499,12 @@ impl Connection {
             }
             Body::Chunked | Body::None => BodyReader::chunked(self.lane.routes().value_bytes_max),
         };
+        let login = self.standing(head, || match is_tokens(stored_key) {
+            true => Route::Tokens(*entity),
+            false => Route::Entity(*entity),
+        });
         let body = PendingBody {
+            login,
             entity: *entity,
             terms,
             key: Key::user(&stored_key[1..]),
@@ -620,6 +652,7 @@ impl Connection {
     /// Reads the rest of a body and begins the write.
     pub(super) async fn receive(&mut self, body: PendingBody) -> Result<(), End> {
         let PendingBody {
+            login,
             entity,
             terms,
             key,
@@ -650,13 +683,20 @@ impl Connection {
         }
         // Waiting for the client is no stage of ours.
         watch.restart();
-        if is_tokens(key.as_stored())
-            && let Err(refusal) = self.check_tokens(&value.bytes)
-        {
-            let status = status::write_refusal(self.socket.out(), terms.style, &refusal);
+        let checked = self.judge_again(login.as_ref(), key.as_stored());
+        let checked = checked.and_then(|()| match is_tokens(key.as_stored()) {
+            true => self.check_tokens(&value.bytes),
+            false => Ok(()),
+        });
+        if let Err(refusal) = checked {
+            let style = match refusal.close {
+                true => terms.style.closing(),
+                false => terms.style,
+            };
+            let status = status::write_refusal(self.socket.out(), style, &refusal);
             self.lane.finish(OpLabel::Put, status);
             self.note_token_change(status);
-            self.end_if(terms.style);
+            self.end_if(style);
             return Ok(());
         }
         if let Err(cause) = self.begin_value(entity, terms, &key, value, watch).await? {
@@ -716,6 +756,7 @@ impl Connection {
             return Err(Refusal::value_too_large(TOKENS_BYTES_MAX as u64));
         }
         let parsed = TokenTable::parse(bytes);
+        let parsed = parsed.and_then(|table| table.check_names().map(|()| table));
         let table = parsed.map_err(|sentence| Refusal::new(400, "bad-tokens", sentence))?;
         let desk = self.lane.shared.front.as_ref();
         desk.map_or(Ok(()), |desk| desk.check_table(&table))

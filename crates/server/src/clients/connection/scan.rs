@@ -11,7 +11,9 @@
 //!    made, and is held until the socket has it.
 //! 2. The head is sent with the first chunk that may open the answer, so that a failure before has
 //!    a status.
-//! 3. The trailer says `complete` exactly when nothing of the range is left out.
+//! 3. A client that lost the right to the range gets no further chunk: the scan ends as one that
+//!    was cut.
+//! 4. The trailer says `complete` exactly when nothing of the range is left out.
 //!
 //! Not here: how chunks are made (`alone.rs`, `peers/scan.rs`), framing (crate `wire`,
 //! `http::records`).
@@ -30,6 +32,7 @@ impl Connection {
         self.socket.flush().await?;
         let _held = self.socket.hold_input();
         let PendingScan {
+            login,
             query,
             style,
             began_ns,
@@ -89,8 +92,9 @@ impl Connection {
                 return Ok(());
             }
             self.socket.flush().await?;
-            if self.lane.is_draining() {
-                self.is_closing = true;
+            let is_draining = self.lane.is_draining();
+            if is_draining || self.judge_again(login.as_ref(), b"").is_err() {
+                self.is_closing |= is_draining;
                 let next = walk.next_key().unwrap_or_default();
                 let end = ScanEnd::Stopped { next: &next };
                 response::scan_end(self.socket.out(), query.framing, end);

@@ -28,9 +28,8 @@ use crate::exit::{Exit, Failure};
 use bytes::Bytes;
 use client::{S3Answer, S3Ask, S3Client, Sent};
 use sign::{SigningKey, sha256, sha256_of};
-use std::io;
+use std::io::{self, Seek};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -51,7 +50,6 @@ const TAIL_BYTES: u64 = 64 << 10;
 pub(crate) struct S3Place {
     bucket: Bucket,
     in_use: Option<InUse>,
-    next_new: AtomicU64,
 }
 
 /// A part of a bucket.
@@ -244,7 +242,6 @@ impl S3Place {
         Ok(S3Place {
             bucket: Bucket::of(path)?,
             in_use: None,
-            next_new: AtomicU64::new(0),
         })
     }
 
@@ -394,13 +391,12 @@ impl BackupPlace for S3Place {
     }
 
     fn draft(&self) -> io::Result<FileDraft> {
-        let number = self.next_new.fetch_add(1, Ordering::Relaxed);
-        let name = format!("dendra-backup-{}-{number}", std::process::id());
-        FileDraft::new(std::env::temp_dir().join(name))
+        FileDraft::unnamed(&std::env::temp_dir(), "dendra-backup")
     }
 
     fn publish(&self, draft: FileDraft, name: &str) -> io::Result<()> {
-        let file = std::fs::File::open(&draft.path)?;
+        let mut file = draft.file.try_clone()?;
+        file.rewind()?;
         let hash = sha256_of(&file)?;
         let length = file.metadata()?.len();
         self.bucket
