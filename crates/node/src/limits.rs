@@ -62,14 +62,15 @@ pub const DELAY_LEVEL_MIN: f64 = 0.5;
 /// compaction room, and a write still ends far inside its default deadline of a second.
 pub const DELAY_US_MAX: u64 = 100_000;
 
-/// The same for a write that is larger than the mean of those before it. Its body is unread
-/// meanwhile, so that its deadline does not run.
+/// The same for a write that is larger than the mean of those before it. A body that did not come
+/// with its head is unread meanwhile, and its deadline does not run; for one that did, this is still
+/// far inside the default deadline.
 pub const DELAY_US_MAX_LARGE: u64 = 400_000;
 
 /// A shorter delay is none: timers have a resolution of a millisecond.
 pub const DELAY_US_MIN: u64 = 500;
 
-/// The mean size of writes follows so many of them: a second of a loop with work, at the least.
+/// The mean size of writes follows so many of them: one large value among them moves it little.
 pub const DELAY_MEAN_WRITES: f64 = 4_096.0;
 
 /// A smaller write counts as one of so many bytes.

@@ -276,7 +276,7 @@ fn there_is_no_loss_while_the_missing_owner_may_come_back_or_answers() {
     assert_eq!(world.node.loss(), Err(NoLoss::NoDamage));
     world.lose(&[(17, 5)]);
     let away = NoLoss::Away { member: LOST };
-    assert_eq!(world.node.loss(), Err(away), "nobody replaces it");
+    assert_eq!(world.node.loss(), Err(away), "no plan replaces it");
     world.accept(&[5]);
     world.walk(&[]);
     assert_eq!(

@@ -10,7 +10,8 @@
 
 use std::time::Duration;
 
-/// Threads of the store pool for points, and for scans: enough to keep a disk of queue depth 4 busy while two cores serve.
+/// Threads of the store pool for reads of one key, and as many for scans: enough to keep a disk of
+/// queue depth 4 busy while two cores serve.
 pub const WORKERS_DEFAULT: usize = 4;
 /// More threads than any disk has use for.
 pub const WORKERS_MAX: usize = 256;

@@ -88,11 +88,7 @@ impl RunPlan {
         if is_fixed {
             draw_wide(&mut shape, &mut clients, prng);
         }
-        let mut faults = draw_faults(&shape, &mut stream("faults"));
-        faults.extend(draw_failing_reads(&shape, &mut stream("failing reads")));
-        faults.retain(|fault| !matches!(fault.kind, FaultKind::Rot { .. } | FaultKind::LostDisk));
-        let scans = draw_scans(&shape, &mut stream("scans"));
-        RunPlan::of_changes(seed, shape, (clients, scans), faults, changes)
+        RunPlan::of_whole_disks(seed, shape, clients, changes, stream)
     }
 }
 
@@ -117,6 +113,17 @@ impl RunPlan {
         changes.deeds = deeds;
         let mut clients = draw_clients(&shape, &mut stream("clients"));
         draw_wide(&mut shape, &mut clients, prng);
+        RunPlan::of_whole_disks(seed, shape, clients, changes, stream)
+    }
+
+    /// With the usual faults but those that take records away from a disk.
+    fn of_whole_disks(
+        seed: u64,
+        shape: RunShape,
+        clients: Vec<Vec<PlannedOp>>,
+        changes: Changes,
+        stream: impl Fn(&str) -> Prng,
+    ) -> RunPlan {
         let mut faults = draw_faults(&shape, &mut stream("faults"));
         faults.extend(draw_failing_reads(&shape, &mut stream("failing reads")));
         faults.retain(|fault| !matches!(fault.kind, FaultKind::Rot { .. } | FaultKind::LostDisk));

@@ -18,7 +18,8 @@
 //! 1. The costs of a gate's permits together never exceed its limit, also when loops lease from it.
 //! 2. A permit's cost comes back exactly once, when it is dropped.
 //! 3. No request waits for a gate: there is room, or a refusal.
-//! 4. The delay follows the bytes of a write (`sizes.rs`), and grows without a jump from nothing to its maximum: no cliff before the stop.
+//! 4. The delay grows without a jump from nothing to its maximum: no cliff before the stop. It
+//!    follows the bytes of a write (`sizes.rs`).
 //!
 //! Not here: waiting out a delay, status codes, the bounded queue of the store pool (crate
 //! `server`); how pressure is computed (crate `engine`).

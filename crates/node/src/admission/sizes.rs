@@ -30,11 +30,6 @@ pub struct WriteSizes {
 }
 
 impl WriteSizes {
-    /// None yet.
-    pub fn new() -> WriteSizes {
-        WriteSizes::default()
-    }
-
     /// A write of `bytes` was let in.
     pub fn note(&mut self, bytes: u64) {
         self.writes = (self.writes + 1.0).min(DELAY_MEAN_WRITES);
@@ -70,7 +65,7 @@ mod tests {
     use super::*;
 
     fn after(writes: impl IntoIterator<Item = u64>) -> WriteSizes {
-        let mut sizes = WriteSizes::new();
+        let mut sizes = WriteSizes::default();
         for bytes in writes {
             sizes.note(bytes);
         }
@@ -85,7 +80,7 @@ mod tests {
                 assert_eq!(sizes.delay_us(us, bytes), us);
             }
         }
-        assert_eq!(WriteSizes::new().delay_us(25_000, 1 << 20), 25_000);
+        assert_eq!(WriteSizes::default().delay_us(25_000, 1 << 20), 25_000);
     }
 
     #[test]

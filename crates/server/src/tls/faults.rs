@@ -53,9 +53,9 @@ fn sentence_of(error: &Error) -> Option<String> {
     }
 }
 
-/// The other side's certificate is not good for this client.
-fn theirs(bad: &CertificateError) -> String {
-    let remedy = match bad {
+/// For a certificate that holds at another time, or has another fault.
+fn remedy_by_time(bad: &CertificateError) -> &'static str {
+    match bad {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "put a new one there (dendra cert FOLDER --member HOST --renew), or set the clock of \
              this machine"
@@ -63,6 +63,13 @@ fn theirs(bad: &CertificateError) -> String {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "compare the clocks of both machines"
         }
+        _ => "put another one there",
+    }
+}
+
+/// The other side's certificate is not good for this client.
+fn theirs(bad: &CertificateError) -> String {
+    let remedy = match bad {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             "use such a name in the URL, or make a certificate that has both (dendra cert FOLDER \
              --member HOST,OTHER --renew)"
@@ -70,7 +77,7 @@ fn theirs(bad: &CertificateError) -> String {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "another CA signed it: name that one with --ca"
         }
-        _ => "put another one there",
+        _ => remedy_by_time(bad),
     };
     format!("the node's certificate is refused ({bad}): {remedy}")
 }
@@ -78,20 +85,13 @@ fn theirs(bad: &CertificateError) -> String {
 /// The other member's certificate is not good for this one.
 fn their_member(bad: &CertificateError) -> String {
     let remedy = match bad {
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "put a new one there (dendra cert FOLDER --member HOST --renew), or set the clock of \
-             this machine"
-        }
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "compare the clocks of both machines"
-        }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             "make one with the host of its URL (dendra cert FOLDER --member HOST --renew)"
         }
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "another CA signed it: have the file of --tls-peer-ca here hold that CA, too"
         }
-        _ => "put another one there",
+        _ => remedy_by_time(bad),
     };
     format!("its certificate is refused here ({bad}): {remedy}")
 }

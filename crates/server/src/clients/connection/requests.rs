@@ -449,11 +449,10 @@ impl Connection {
                 };
                 return self.line_up_or_turn_away(head, refusal.into(), len, entity);
             }
-            Admission::Delayed { us } if self.waits_for(us, body_bytes) => {
-                return self.after_pause(self.lane.delay_us(us, body_bytes));
-            }
-            Admission::Delayed { .. } | Admission::Granted => {
-                self.lane.note_write_size(body_bytes);
+            admission => {
+                if let Some(us) = self.pause_us(admission, body_bytes) {
+                    return self.after_pause(us);
+                }
             }
         }
         let whole = match head.body {
@@ -527,10 +526,11 @@ impl Connection {
             Admission::Refused { refusal } => {
                 return self.line_up_or_turn_away(head, refusal.into(), 0, entity);
             }
-            Admission::Delayed { us } if self.waits_for(us, Some(0)) => {
-                return self.after_pause(self.lane.delay_us(us, Some(0)));
+            admission => {
+                if let Some(us) = self.pause_us(admission, Some(0)) {
+                    return self.after_pause(us);
+                }
             }
-            Admission::Delayed { .. } | Admission::Granted => self.lane.note_write_size(Some(0)),
         }
         let room = &mut Vec::new();
         match self.begin(entity, terms, stored_key, SentValue::None, room, watch) {
@@ -562,9 +562,16 @@ impl Connection {
         (0, Some(NextWait::LogRoom(value_len, until_us)))
     }
 
-    /// Does a write of `bytes` wait, where one of the mean size waits for `us`?
-    fn waits_for(&self, us: u64, bytes: Option<u64>) -> bool {
-        !self.has_paused && self.lane.delay_us(us, bytes) > 0
+    /// How long a write of `bytes` waits before it is let in; `None` = it is let in.
+    fn pause_us(&self, admission: Admission, bytes: Option<u64>) -> Option<u64> {
+        let us = match admission {
+            Admission::Delayed { us } if !self.has_paused => self.lane.delay_us(us, bytes),
+            _ => 0,
+        };
+        if us == 0 {
+            self.lane.note_write_size(bytes);
+        }
+        (us > 0).then_some(us)
     }
 
     fn after_pause(&self, us: u64) -> FrontStep {

@@ -270,8 +270,7 @@ impl EventLoop {
 
     /// Commits this turn's batch here and now, if this loop commits itself. The outcomes of the
     /// writes are told before it returns, unless other writes are in front of them, or they are many
-    /// bytes. `false` when
-    /// there was no batch to commit, or no room in the log's queue.
+    /// bytes. `false` when there was no batch to commit, or no room in the log's queue.
     pub(crate) fn commit_at_once(&self) -> bool {
         if self.shared.settings.durability != Durability::Os || self.batch.borrow().is_empty() {
             return false;
