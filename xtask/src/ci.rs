@@ -144,12 +144,14 @@ const DOCS: [&str; 3] = ["doc", "--workspace", "--no-deps"];
 const TESTS: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
 /// Tests that wait minutes for timers of a cluster and need little of a core: they run beside all
 /// others.
-const WAITING: [&str; 7] = [
+const WAITING: [&str; 9] = [
     "test",
     "--workspace",
     "--no-fail-fast",
     "--test",
     "forget",
+    "--test",
+    "loss",
     "--test",
     "rot",
 ];
