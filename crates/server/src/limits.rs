@@ -278,6 +278,10 @@ pub const STORED_LOOK: Duration = Duration::from_secs(2);
 pub const AUDIT_QUEUE_LEN_MAX: usize = 1_024;
 /// Failed logins that the audit log takes a second; those beyond are counted there.
 pub const AUDIT_FAILURES_PER_SECOND: u64 = 100;
+/// Of them, in the long run: with lines of 170 bytes files of the usual size last four days.
+pub const AUDIT_FLOOD_PER_SECOND: u64 = 2;
+/// So much of the long run's share may come at once: a thousand lines.
+pub const AUDIT_FLOOD_BURST: Duration = Duration::from_secs(500);
 /// How often the audit log is synced.
 pub const AUDIT_SYNC: Duration = Duration::from_secs(1);
 /// Between two readings of the table of tokens: a change is in force everywhere within a second.

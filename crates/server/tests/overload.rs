@@ -16,11 +16,12 @@ use dendra_engine::vfs::faulty::{Call, CallFailure, FaultyVfs, Repeat};
 use dendra_engine::vfs::mem::MemVfs;
 use dendra_server::limits::{SCAN_BYTES_SHARE, SCAN_CHUNK_BYTES};
 use dendra_server::{Phase, Settings, Timeouts};
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::valve::Valve;
-use support::{Answer, Node, PATIENCE};
+use support::{Answer, Client, Node, PATIENCE};
 
 /// A node whose values are in tables and in no cache, with a valve in front of its disk.
 fn cold_node(change: impl Fn(&mut Settings)) -> (Node, Valve) {
@@ -391,6 +392,27 @@ fn connections_beyond_the_limit_wait_in_the_backlog_until_one_closes() {
         .set_read_timeout(Some(PATIENCE))
         .expect("a timeout can be set");
     assert_eq!(third.read("GET").status, 200);
+}
+
+#[test]
+fn an_address_with_too_many_connections_gets_no_more_and_others_do() {
+    let node = Node::with(|settings| settings.connections_per_address_max = 2);
+    let mut first = node.client();
+    assert_eq!(first.get("/v0/status").status, 200);
+    let second = node.client();
+    let mut third = node.client();
+    // The node closes it; a byte that was sent may turn that into a reset.
+    let closed = third.stream.read(&mut [0; 1]);
+    assert_eq!(closed.expect("the end of the stream"), 0);
+    node.wait_for_metric("dendra_connections_over_address_bound_total", 1.0);
+    assert_eq!(first.get("/v0/status").status, 200);
+    let neighbour = Ipv4Addr::new(127, 0, 0, 2);
+    let mut other = Client::connect_from(neighbour, node.running().addr());
+    assert_eq!(other.get("/v0/status").status, 200);
+    // One that ends makes room.
+    drop(second);
+    node.wait_for_metric("dendra_connections ", 2.0);
+    assert_eq!(node.client().get("/v0/status").status, 200);
 }
 
 #[test]

@@ -61,6 +61,7 @@ impl Effective {
         settings.value_bytes_max = self.size("value-bytes-max");
         settings.loops = Some(self.size("loops")).filter(|loops| *loops > 0);
         settings.connections_max = self.size("connections-max");
+        settings.connections_per_address_max = self.size("connections-per-address-max");
         settings.requests_inflight_max = self.size("requests-inflight-max");
         settings.body_bytes_inflight_max = self.size("body-bytes-inflight-max");
         let timeout = |key| Duration::from_millis(self.number(key));
@@ -261,6 +262,7 @@ mod tests {
             ("value-bytes-max", "2MiB"),
             ("loops", "3"),
             ("connections-max", "11"),
+            ("connections-per-address-max", "10"),
             ("requests-inflight-max", "12"),
             ("body-bytes-inflight-max", "16MiB"),
             ("head-timeout-ms", "21"),
@@ -315,6 +317,7 @@ mod tests {
         expected.value_bytes_max = 2 << 20;
         expected.loops = Some(3);
         (expected.connections_max, expected.requests_inflight_max) = (11, 12);
+        expected.connections_per_address_max = 10;
         expected.body_bytes_inflight_max = 16 << 20;
         expected.timeouts = Timeouts {
             head: Duration::from_millis(21),

@@ -137,7 +137,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 59] = [
+pub(crate) static OPTIONS: [Spec; 60] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -403,6 +403,16 @@ pub(crate) static OPTIONS: [Spec; 59] = [
         },
         fallback: Fallback::Fixed("16384"),
         help: "Connections of clients at once; above it nothing is accepted until one closes",
+    },
+    Spec {
+        key: "connections-per-address-max",
+        shape: "N",
+        kind: OptionKind::Count {
+            min: 0,
+            max: 1_048_576,
+        },
+        fallback: Fallback::Fixed("0"),
+        help: "Connections of one client's address (of IPv6, one /64) at once; more are closed; 0 = no bound",
     },
     Spec {
         key: "requests-inflight-max",

@@ -47,7 +47,7 @@ pub(crate) struct AuditGauges {
     pub(crate) written: AtomicU64,
     /// Events that are not: the queue was full, or the disk took no line.
     pub(crate) lost: AtomicU64,
-    /// Failed logins beyond `AUDIT_FAILURES_PER_SECOND`.
+    /// Failed logins beyond `AUDIT_FAILURES_PER_SECOND` or `AUDIT_FLOOD_PER_SECOND`.
     pub(crate) left_out: AtomicU64,
     /// Files that were put aside.
     pub(crate) rotated: AtomicU64,

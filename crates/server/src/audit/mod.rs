@@ -14,8 +14,9 @@
 //! 3. Text of a client reaches a line only as the name of a token or of a certificate, with letters
 //!    that were checked. Paths that are not ours are written as `other`.
 //! 4. Failed logins are at most `AUDIT_FAILURES_PER_SECOND` lines a second: a flood of them takes no
-//!    other event's place in the queue. Those beyond are counted, in the log as well. In the files
-//!    such a flood pushes older lines out, as any lines do.
+//!    other event's place in the queue. In the long run they are at most `AUDIT_FLOOD_PER_SECOND`:
+//!    a flood that lasts pushes older lines out of the files only after days. Those beyond are
+//!    counted, in the log as well.
 //!
 //! Not here: the file (`book.rs`), the rights of tokens (`rights/`).
 //! See: docs/operating.md, section "The audit log".
@@ -196,6 +197,7 @@ enum AuditLetter {
 pub(crate) struct Audit {
     letters: SyncSender<AuditLetter>,
     failures: Meter,
+    flood: Meter,
     pub(crate) gauges: Arc<AuditGauges>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -226,6 +228,7 @@ impl Audit {
         let audit = Audit {
             letters,
             failures: Meter::new(limits::AUDIT_FAILURES_PER_SECOND),
+            flood: Meter::with_burst(limits::AUDIT_FLOOD_PER_SECOND, limits::AUDIT_FLOOD_BURST),
             gauges,
             thread: Mutex::new(Some(thread)),
         };
@@ -246,7 +249,12 @@ impl Audit {
 
     /// Is there room for one more failure in the log? One that finds none is counted.
     pub(crate) fn takes_failure(&self) -> bool {
-        let takes = self.failures.admit(1, clock::monotonic_ns()).is_ok();
+        self.takes_failure_at(clock::monotonic_ns())
+    }
+
+    fn takes_failure_at(&self, now_ns: u64) -> bool {
+        let meters = [&self.failures, &self.flood];
+        let takes = meters.iter().all(|it| it.admit(1, now_ns).is_ok());
         if !takes {
             self.gauges.left_out.fetch_add(1, Ordering::Relaxed);
         }
@@ -484,5 +492,20 @@ mod tests {
         );
         audit.stop();
         assert!(disk.text().contains("\"event\":\"left-out\""));
+    }
+
+    #[test]
+    fn a_flood_that_lasts_writes_few_lines() {
+        let disk = FillingDisk::new(1 << 20);
+        let audit = Audit::start_on(disk, u64::MAX).expect("a thread");
+        let second_ns = 1_000_000_000;
+        // A day of ten failed logins a second.
+        let day = 24 * 60 * 60;
+        let tries = (0..day * 10).map(|n| second_ns + n * second_ns / 10);
+        let taken = tries.filter(|at| audit.takes_failure_at(*at)).count() as u64;
+        let burst = limits::AUDIT_FLOOD_PER_SECOND * limits::AUDIT_FLOOD_BURST.as_secs();
+        let lasting = limits::AUDIT_FLOOD_PER_SECOND * day;
+        assert!((lasting..=lasting + burst).contains(&taken), "{taken}");
+        audit.stop();
     }
 }

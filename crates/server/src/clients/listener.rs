@@ -244,13 +244,20 @@ fn hand_over(shared: &Shared, stream: TcpStream) {
         tracing::debug!(%error, "a connection was lost before it began");
         return;
     }
+    // A socket that is gone already has no address.
+    let Ok(from) = stream.peer_addr() else {
+        return;
+    };
+    let Some(place) = shared.addresses.enter(from.ip(), Instant::now()) else {
+        return;
+    };
     let lane = shared
         .lanes
         .iter()
         .min_by_key(|lane| lane.connections.load(Ordering::SeqCst))
         .expect("there is at least one loop");
     lane.connections.fetch_add(1, Ordering::SeqCst);
-    lane.mailbox.post(LoopEvent::Connection(stream));
+    lane.mailbox.post(LoopEvent::Connection(stream, place));
 }
 
 #[cfg(test)]

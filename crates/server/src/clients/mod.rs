@@ -7,13 +7,14 @@
 //! seat.rs        where a connection waits        finished.rs   how an operation ended
 //! answers.rs     from there to an answer         status.rs     outcome to HTTP
 //! doorway.rs     TLS before the first request    unproven.rs   handshakes under way
-//! accept_pace.rs pauses and backlogs of it
+//! accept_pace.rs pauses and backlogs          address_gate.rs  connections of each address
 //! ```
 //!
 //! Not here: carrying out an operation (`backend.rs`), bytes of HTTP (crate `wire`).
 //! See: ARCHITECTURE.md, docs/overload.md.
 
 mod accept_pace;
+pub(crate) mod address_gate;
 pub(crate) mod answers;
 pub(crate) mod body;
 pub(crate) mod connection;

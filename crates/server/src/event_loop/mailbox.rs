@@ -15,6 +15,7 @@
 //! See: docs/overload.md.
 
 use crate::admin::profile::Lock;
+use crate::clients::address_gate::AddressPlace;
 use crate::disk::work::PoolAnswer;
 use dendra_engine::WriteOutcome;
 use dendra_node::Layout;
@@ -26,7 +27,7 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(crate) enum LoopEvent {
     /// A client connected.
-    Connection(std::net::TcpStream),
+    Connection(std::net::TcpStream, AddressPlace),
     /// A write is decided.
     Written {
         /// As given to the engine.

@@ -15,6 +15,7 @@ use crate::admin::backup_gauge::BackupGauge;
 use crate::admin::metrics::LoopMetrics;
 use crate::audit::Audit;
 use crate::border_watch::BorderWatch;
+use crate::clients::address_gate::AddressGate;
 use crate::clients::room::RoomBudget;
 use crate::clients::unproven::UnprovenGauges;
 use crate::disk::bell::Bell;
@@ -171,6 +172,8 @@ pub(crate) struct Shared {
     pub(crate) audit: Option<Arc<Audit>>,
     /// Wakes threads that wait for a change in the three.
     pub(crate) watch: Arc<BorderWatch>,
+    /// The connections of each address.
+    pub(crate) addresses: Arc<AddressGate>,
     /// TLS handshakes under way.
     pub(crate) handshakes: Arc<UnprovenGauges>,
     /// The engine's folder, for the files that the server itself leaves in it.

@@ -10,6 +10,7 @@ use super::running::{Running, leave};
 use super::starting::Starting;
 use crate::admin;
 use crate::border::Border;
+use crate::clients::address_gate::AddressGate;
 use crate::clients::room::RoomBudget;
 use crate::disk::bell::Bell;
 use crate::disk::checkpoints::Checkpoints;
@@ -331,6 +332,7 @@ fn open_engine(
         rights: border.rights,
         audit: border.audit,
         watch: border.watch,
+        addresses: Arc::new(AddressGate::new(settings.connections_per_address_max)),
         handshakes: Arc::default(),
         settings,
     })

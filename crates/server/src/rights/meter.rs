@@ -20,28 +20,35 @@ use crate::limits;
 use dendra_wire::Refusal;
 use dendra_wire::rights::{Grant, Quota};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Meter {
     per_second: u64,
+    burst_ns: u64,
     due_ns: AtomicU64,
 }
 
-/// The time's worth of a rate that may be used at once.
-const BURST_NS: u64 = 1_000_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
 
 impl Meter {
-    /// So many a second.
+    /// So many a second, and as many at once.
     pub(crate) fn new(per_second: u64) -> Meter {
+        Meter::with_burst(per_second, Duration::from_secs(1))
+    }
+
+    /// So many a second, and at once as many as come in `burst`.
+    pub(crate) fn with_burst(per_second: u64, burst: Duration) -> Meter {
         Meter {
             per_second: per_second.max(1),
+            burst_ns: burst.as_nanos() as u64,
             due_ns: AtomicU64::new(0),
         }
     }
 
     fn cost_ns(&self, n: u64) -> u64 {
-        let cost = u128::from(n) * u128::from(BURST_NS) / u128::from(self.per_second);
+        let cost = u128::from(n) * u128::from(SECOND_NS) / u128::from(self.per_second);
         u64::try_from(cost).unwrap_or(u64::MAX)
     }
 
@@ -52,8 +59,8 @@ impl Meter {
         loop {
             let ahead_ns = due_ns.saturating_sub(now_ns);
             let after_ns = ahead_ns.saturating_add(cost_ns);
-            if after_ns > BURST_NS {
-                return Err(after_ns - BURST_NS);
+            if after_ns > self.burst_ns {
+                return Err(after_ns - self.burst_ns);
             }
             match self.due_ns.compare_exchange_weak(
                 due_ns,

@@ -83,6 +83,8 @@ pub struct Settings {
     pub drain_ms: u64,
     /// Client connections at once.
     pub connections_max: usize,
+    /// Of them, those of one address. Zero: as many as come.
+    pub connections_per_address_max: usize,
     /// Requests that may wait for the store or the log at once.
     pub requests_inflight_max: usize,
     /// Bytes of bodies that are still arriving and of answers that are still leaving, at once.
@@ -128,6 +130,7 @@ impl Settings {
             value_bytes_max: base_limits::VALUE_BYTES_MAX_DEFAULT,
             drain_ms: limits::DRAIN_MS_DEFAULT,
             connections_max: limits::CONNECTIONS_MAX_DEFAULT,
+            connections_per_address_max: 0,
             requests_inflight_max: limits::REQUESTS_INFLIGHT_MAX_DEFAULT,
             body_bytes_inflight_max: limits::BODY_BYTES_INFLIGHT_MAX_DEFAULT,
             timeouts: Timeouts::default(),

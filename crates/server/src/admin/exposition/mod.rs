@@ -211,6 +211,11 @@ fn sockets(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         "Client connections at which accepting stops.",
         shared.settings.connections_max as u64,
     )?;
+    page.counter(
+        "connections_over_address_bound",
+        "Connections closed because their address had as many as it may have.",
+        shared.addresses.refused(),
+    )?;
     let rows = shared.lanes.iter().enumerate().map(|(index, lane)| {
         let connections = lane.connections.load(std::sync::atomic::Ordering::Relaxed);
         ([("loop", index.to_string())], connections as u64)

@@ -25,6 +25,7 @@ mod log;
 use crate::admin::metrics::{LoopMetrics, OpLabel, RefusalCause};
 use crate::admin::profile;
 use crate::admin::stages::{SampleDraw, Watch};
+use crate::clients::address_gate::AddressPlace;
 use crate::clients::room::{RoomPermit, Rooms};
 use crate::clients::seat::{LocalBell, Seat, WakeReason};
 use crate::clients::unproven::Unproven;
@@ -236,16 +237,16 @@ async fn pump(lane: Rc<EventLoop>) {
         lane.refresh();
         for event in events.drain(..) {
             match event {
-                LoopEvent::Connection(stream) => newcomers.push(stream),
+                LoopEvent::Connection(stream, place) => newcomers.push((stream, place)),
                 event => lane.handle_event(event),
             }
         }
         // A few at a time: others have a turn in between.
-        for (n, stream) in newcomers.drain(..).enumerate() {
+        for (n, (stream, place)) in newcomers.drain(..).enumerate() {
             if n > 0 && n % limits::CONNECTIONS_A_TURN == 0 {
                 tokio::task::yield_now().await;
             }
-            lane.take_connection(stream);
+            lane.take_connection(stream, place);
         }
     }
 }
@@ -427,7 +428,7 @@ impl EventLoop {
 
     fn handle_event(self: &Rc<EventLoop>, event: LoopEvent) {
         match event {
-            LoopEvent::Connection(stream) => self.take_connection(stream),
+            LoopEvent::Connection(stream, place) => self.take_connection(stream, place),
             LoopEvent::Written { token, outcome } => {
                 self.take_outcome(wal_thread::token_slot(token), outcome);
             }
@@ -473,7 +474,7 @@ impl EventLoop {
         }
     }
 
-    fn take_connection(self: &Rc<EventLoop>, stream: std::net::TcpStream) {
+    fn take_connection(self: &Rc<EventLoop>, stream: std::net::TcpStream, place: AddressPlace) {
         self.metrics().accepted.add(1);
         // A socket that is gone already has no address; it is found out at the first read.
         let source = stream.peer_addr().map_or(NO_SOURCE, |addr| addr.ip());
@@ -482,7 +483,12 @@ impl EventLoop {
                 let seat = Rc::new(Seat::default());
                 let number = self.seats.borrow_mut().insert(Rc::clone(&seat));
                 let lane = Rc::clone(self);
-                (self.hooks.serve)(ConnectionGuard { lane, number }, seat, source, stream);
+                let guard = ConnectionGuard {
+                    lane,
+                    number,
+                    _place: place,
+                };
+                (self.hooks.serve)(guard, seat, source, stream);
             }
             Ok(_) => self.note_ended(),
             Err(error) => {
@@ -760,6 +766,7 @@ impl EventLoop {
 pub(crate) struct ConnectionGuard {
     pub(crate) lane: Rc<EventLoop>,
     number: usize,
+    _place: AddressPlace,
 }
 
 impl Drop for ConnectionGuard {
