@@ -14,7 +14,8 @@
 //! Invariants
 //! 1. What is packed was started with nothing beside it (`bare.rs`), unless the machine allows no
 //!    empty root; then the last line says so.
-//! 2. The same commit on the same machine gives the same archive: times are the commit's.
+//! 2. No file of it holds a path of the machine that built it.
+//! 3. The same commit on the same machine gives the same archive: times are the commit's.
 //!
 //! Not here: tags and signatures (docs/releasing.md).
 //! See: docs/releasing.md.
@@ -29,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Flags of every build (`.cargo/config.toml`), which the environment's would replace.
-const RUSTFLAGS: &str = "-C force-frame-pointers=yes -C target-feature=+crt-static";
+const RUSTFLAGS: [&str; 2] = ["-Cforce-frame-pointers=yes", "-Ctarget-feature=+crt-static"];
 
 /// Builds, packs and checks; true when all of it held.
 pub(crate) fn run(root: &Path) -> bool {
@@ -70,6 +71,9 @@ fn dist(root: &Path) -> Result<(), String> {
     let symbols = place.join(format!("{name}.debug"));
     split(&built, &program, &symbols)?;
     check_static(&program)?;
+    let paths = BuildPaths::of(root)?;
+    paths.check(&program)?;
+    paths.check(&symbols)?;
     for file in ["README.md", "LICENSE", "CHANGELOG.md"] {
         let from = root.join(file);
         fs::copy(&from, folder.join(file)).map_err(failed(&from))?;
@@ -110,10 +114,14 @@ fn dist(root: &Path) -> Result<(), String> {
 
 fn build(root: &Path, target: &str) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let paths = BuildPaths::of(root)?;
+    let flags = RUSTFLAGS.map(str::to_owned).into_iter();
+    let flags: Vec<String> = flags.chain(paths.flags("--remap-path-prefix=")).collect();
     let status = Command::new(cargo)
         .args(["build", "--release", "--locked", "--package", "dendra"])
         .args(["--target", target])
-        .env("RUSTFLAGS", RUSTFLAGS)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
+        .env("CFLAGS", paths.flags("-ffile-prefix-map=").join(" "))
         .current_dir(root)
         .status()
         .map_err(|e| format!("cargo does not start: {e}"))?;
@@ -124,6 +132,41 @@ fn build(root: &Path, target: &str) -> Result<PathBuf, String> {
         ));
     }
     Ok(root.join("target").join(target).join("release/dendra"))
+}
+
+/// Folders of the building machine, and what a program says in their place.
+struct BuildPaths([(String, &'static str); 2]);
+
+impl BuildPaths {
+    fn of(root: &Path) -> Result<BuildPaths, String> {
+        let home = std::env::var("CARGO_HOME").or_else(|_| {
+            let home = std::env::var("HOME").map_err(|_| "HOME is not set".to_owned())?;
+            Ok::<String, String>(format!("{home}/.cargo"))
+        })?;
+        let root = root.to_str().ok_or("the path of the tree is no text")?;
+        Ok(BuildPaths([(root.to_owned(), "dendra"), (home, "cargo")]))
+    }
+
+    /// The flags that have a compiler write the other words.
+    fn flags(&self, flag: &str) -> Vec<String> {
+        let BuildPaths(paths) = self;
+        let flags = paths.iter().map(|(from, to)| format!("{flag}{from}={to}"));
+        flags.collect()
+    }
+
+    /// None of them is in the file.
+    fn check(&self, file: &Path) -> Result<(), String> {
+        let bytes = fs::read(file).map_err(failed(file))?;
+        let BuildPaths(paths) = self;
+        for (from, _) in paths {
+            // A longer name that begins so is another folder.
+            let held = [from.as_bytes(), b"/"].concat();
+            if bytes.windows(held.len()).any(|part| part == held) {
+                return Err(format!("{} holds the path {from}", file.display()));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Debug symbols go into a file of their own, which the program names.
