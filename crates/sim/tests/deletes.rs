@@ -4,7 +4,7 @@
 //! DENDRA_SIM_FIRST=17 DENDRA_SIM_SEEDS=1 cargo test -p dendra-sim --test deletes    one seed
 //! ```
 
-use dendra_sim::plan::RunPlan;
+use dendra_sim::plan::{KeyClass, RunPlan};
 use dendra_sim::world::seasons::{DeletesReport, SeasonSize, SoakEnd, soak_deletes};
 
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -13,13 +13,17 @@ fn number(name: &str, otherwise: u64) -> u64 {
 }
 
 fn soak(seed: u64, writes: u64) -> DeletesReport {
+    soak_of(&RunPlan::draw_deletes(seed), writes)
+}
+
+fn soak_of(plan: &RunPlan, writes: u64) -> DeletesReport {
     let end = SoakEnd {
         size: SeasonSize::SMALL,
         writes,
         is_over: &|| false,
         tell: &|_| {},
     };
-    soak_deletes(&RunPlan::draw_deletes(seed), &end)
+    soak_deletes(plan, &end)
 }
 
 #[test]
@@ -34,6 +38,20 @@ fn no_deleted_record_comes_back_after_months_away() {
         assert!(report.days_away > 20 * report.seasons / 2, "{report:?}");
         assert!(report.writes() >= 3_000 && report.risen > 0, "{report:?}");
         assert!(report.searches.are_enough(), "{report:?}");
+    }
+}
+
+/// The way out of docs/operating.md: a season ends with deletes at the default level.
+#[test]
+fn a_delete_of_fewer_copies_goes_once_the_key_is_deleted_at_the_default_level() {
+    for seed in 0..4 {
+        let mut plan = RunPlan::draw_deletes(seed);
+        plan.shape.keys = vec![KeyClass::Weak];
+        let report = soak_of(&plan, 1_500);
+        if let Some(violation) = &report.violation {
+            panic!("seed {seed}, season {}: {violation}", report.seasons + 1);
+        }
+        assert!(report.writes() >= 1_500 && report.risen > 0, "{report:?}");
     }
 }
 

@@ -33,7 +33,7 @@ pub struct MapStore {
 }
 
 /// A larger store looks for records to purge so much more seldom: a slice costs the same.
-const SLICE_CELLS: u64 = 256;
+const SLICE_CELLS: u64 = 32;
 
 impl MapStore {
     pub(super) fn hlc_floor(&self) -> u64 {

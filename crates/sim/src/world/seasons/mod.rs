@@ -24,8 +24,8 @@ use super::state::{Happening, RunPhase, RunSetup, SimulatedClient, World};
 use crate::check::linear::Searches;
 use crate::check::{Rule, Violation};
 use crate::deletes::DAY_US;
-use crate::history::{ClientEnd, ClientOp, Wish};
-use crate::plan::{PlannedCondition, PlannedKind, PlannedOp, RunPlan};
+use crate::history::{ClientEnd, ClientOp, SeenCondition, Wish};
+use crate::plan::{KeyClass, PlannedCondition, PlannedKind, PlannedOp, RunPlan};
 use crate::real::nodes;
 use crate::store::Crash;
 use crate::trace::Tracing;
@@ -295,11 +295,13 @@ impl World<'_> {
             PlannedKind::Delete if is_conditional => PlannedCondition::Present,
             _ => PlannedCondition::Any,
         };
+        let is_narrow = kind == PlannedKind::Delete && self.class_of(key) == KeyClass::Weak;
+        let is_narrow = is_narrow && base == PlannedCondition::Any && self.prng.chance(1, 4);
         let planned = PlannedOp {
             key,
             kind,
             base,
-            quorum: None,
+            quorum: is_narrow.then_some((1, 1)),
             member: self.prng.below(self.members.len() as u64) as usize,
             think_us: self.prng.below(1_000),
             timeout_us: self.plan.shape.timeout_us,
@@ -399,17 +401,24 @@ impl World<'_> {
         }
     }
 
-    /// Keys of the season without an acknowledged delete behind all their creations.
+    /// Keys of the season without an acknowledged delete of all copies behind all their creations,
+    /// and behind all deletes of fewer copies: those stay until such a one is above them.
     fn unsettled(&self, keys: &SoakKeys) -> Vec<usize> {
-        // By key: when its last creation was over, and when its last acknowledged delete began.
+        // By key: when the last write was over that such a delete must follow, and when the last
+        // such delete began.
         let mut ends: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
         let writes = self.history.iter().filter(|op| op.wish.is_write());
         for op in writes.filter(|op| !keys.kept.contains_key(&op.key)) {
             let (created_us, deleted_us) = ends.entry(op.key).or_default();
+            let is_narrow = usize::from(op.from) < self.plan.shape.copies;
             match (op.wish, op.end) {
                 (_, ClientEnd::NotApplied | ClientEnd::Refused { .. }) => {}
                 (Wish::Put { .. }, _) => *created_us = op.ended_us.max(*created_us),
-                (Wish::Delete { .. }, ClientEnd::Written(_)) => {
+                (Wish::Delete { .. }, _) if is_narrow => *created_us = op.ended_us.max(*created_us),
+                // A conditional one stands behind its base: that may be below a narrow delete.
+                (Wish::Delete { base }, ClientEnd::Written(_))
+                    if base == SeenCondition::Any || self.class_of(op.key) != KeyClass::Weak =>
+                {
                     *deleted_us = op.begun_us.max(*deleted_us);
                 }
                 _ => {}

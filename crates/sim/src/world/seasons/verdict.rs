@@ -45,7 +45,11 @@ impl World<'_> {
             } else {
                 Rule::Leak
             };
-            let what = format!("m{at} still has {key:?}: {cell:?}");
+            let name = Bytes::copy_from_slice(key.raw());
+            let ops = self.history.iter();
+            let ops = ops.filter(|op| Some(op.key) == key_number(&name) && op.wish.is_write());
+            let ops: Vec<&ClientOp> = ops.collect();
+            let what = format!("m{at} still has {key:?}: {cell:?}, behind {ops:?}");
             Some(Violation::new(rule, what))
         };
         let stores = self.members.iter().enumerate();
