@@ -1,5 +1,8 @@
 //! The verdict on a season: its answers, and the stores at its end.
 //!
+//! Invariants
+//! 1. Stores are looked at past every protocol; answers are judged by the checkers of all runs.
+//!
 //! Not here: the course of a season (`mod.rs`), the rules for answers (`check/`).
 
 use super::{DeletesReport, SoakKeys};
