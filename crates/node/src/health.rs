@@ -16,7 +16,7 @@
 //! Not here: retries (there are none), quorums.
 //! See: Jacobson, "Congestion Avoidance and Control", 1988, for the estimate.
 
-use crate::limits::{HEDGE_US_MAX, HEDGE_US_MIN, LINK_GRACE_US};
+use crate::limits::{HEDGE_US_MAX, HEDGE_US_MIN, LINK_GRACE_US, LINKS_SETTLE_US};
 use crate::member::MemberIndex;
 
 /// The links and response times of one member.
@@ -25,6 +25,10 @@ struct MemberHealth {
     is_up: bool,
     /// Until when a link is hoped for, while there is none.
     expected_until_us: u64,
+    /// Since when this process knows whether there is a link; `None` = it was not told yet.
+    told_us: Option<u64>,
+    /// Was there a link in this life of the process?
+    was_up: bool,
     /// Did it ever answer, or was late? Otherwise the numbers are those of a fresh link.
     is_measured: bool,
     latency_us: u64,
@@ -69,6 +73,8 @@ impl Health {
         let fresh = MemberHealth {
             is_up: true,
             expected_until_us: 0,
+            told_us: None,
+            was_up: false,
             is_measured: false,
             latency_us: HEDGE_US_MIN,
             spread_us: HEDGE_US_MIN,
@@ -83,6 +89,7 @@ impl Health {
         let fresh = Health::new(1).peers[0];
         let fresh = MemberHealth {
             is_up: false,
+            told_us: Some(0),
             ..fresh
         };
         if members > self.peers.len() {
@@ -112,6 +119,15 @@ impl Health {
             peer.expected_until_us = now_us + LINK_GRACE_US;
         }
         peer.is_up = is_up;
+        peer.was_up |= is_up;
+        peer.told_us.get_or_insert(now_us);
+    }
+
+    /// Does a missing link say that the member does not answer? Right after a start it says nothing.
+    pub(crate) fn is_settled(&self, member: MemberIndex, now_us: u64) -> bool {
+        let peer = &self.peers[member.at()];
+        let told = peer.told_us;
+        told.is_some_and(|told_us| peer.was_up || now_us >= told_us + LINKS_SETTLE_US)
     }
 
     /// A member is alive: if there is no link to it, one is about to come up.

@@ -369,6 +369,10 @@ pub const CLOCK_PATIENCE_US_MIN: u64 = 5_000;
 /// is left. From then on operations are refused at once.
 pub const LINK_GRACE_US: u64 = 500_000;
 
+/// Behind a start of this process, a member to which no link came up in this time does not answer.
+/// A link is tried several times until then.
+pub const LINKS_SETTLE_US: u64 = 10_000_000;
+
 /// How often a version that waits for its ceiling looks whether another loop had it persisted.
 pub const COVER_POLL_US: u64 = 1_000;
 

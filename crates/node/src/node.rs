@@ -288,8 +288,8 @@ impl Node {
     ///
     /// # Errors
     /// Why there is no loss to accept.
-    pub fn loss(&self) -> Result<RepairLoss, NoLoss> {
-        self.repairer.loss(&self.desk)
+    pub fn loss(&self, now: Now) -> Result<RepairLoss, NoLoss> {
+        self.repairer.loss(&self.desk, now.mono_us)
     }
 
     /// Bytes that this loop loaded as a new owner so far.

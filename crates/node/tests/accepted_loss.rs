@@ -13,8 +13,8 @@ mod support;
 use bytes::Bytes;
 use dendra_base::Key;
 use dendra_base::peer::{Answer, Ask, Refused};
-use dendra_node::limits::{LOSS_BLOCKS_MAX, REPAIR_PAUSE_US};
-use dendra_node::repair::loss::NoLoss;
+use dendra_node::limits::{LINKS_SETTLE_US, LOSS_BLOCKS_MAX, REPAIR_PAUSE_US};
+use dendra_node::repair::loss::{NoLoss, RepairLoss};
 use dendra_node::ring::plan::replacement;
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::{Effect, Event, LostSpan, Now};
@@ -81,34 +81,50 @@ impl World {
     }
 
     fn of(record: EpochRecord) -> World {
+        let mut world = World::just_started(record);
+        for member in [H1, H2, H4] {
+            if world.layout.id_of(member).is_some() {
+                world.link(member, true);
+            }
+        }
+        world.link(H2, false);
+        world.effects.clear();
+        world
+    }
+
+    /// No link was tried yet.
+    fn just_started(record: EpochRecord) -> World {
         let layout = Arc::new(Layout::of_record(&record).expect("its members"));
         let node = Node::new(NodeConfig {
             is_keeper: true,
             repair_wait_us: WAIT_US,
             ..support::config(&layout, H3, Arc::new(Hlc::new(0, WALL_MS)))
         });
-        let mut world = World {
+        World {
             node,
             record,
             mono_us: 1_000,
             effects: Vec::new(),
-            layout: Arc::clone(&layout),
-        };
-        for member in layout.members().filter(|it| *it != H3) {
-            world.link(member, member != H2);
+            layout,
         }
-        world.effects.clear();
-        world
     }
 
     fn step(&mut self, event: Event) {
-        let now = Now {
+        let now = self.now();
+        self.node.step(now, event, &mut self.effects);
+        self.node.step(now, Event::Tick, &mut self.effects);
+    }
+
+    fn now(&self) -> Now {
+        Now {
             mono_us: self.mono_us,
             wall_ms: WALL_MS,
             wall_part_us: 0,
-        };
-        self.node.step(now, event, &mut self.effects);
-        self.node.step(now, Event::Tick, &mut self.effects);
+        }
+    }
+
+    fn loss(&self) -> Result<RepairLoss, NoLoss> {
+        self.node.loss(self.now())
     }
 
     fn pass(&mut self, us: u64) {
@@ -200,7 +216,7 @@ fn a_repair_that_waits_for_a_lost_member_ends_without_it_once_that_is_accepted()
     world.lose(&[(17, 5)]);
     assert_eq!(world.walk(&[]), [H1, H4].into());
     assert_eq!(world.repaired(), [] as [u64; 0], "one of two owners");
-    let loss = world.node.loss().expect("nothing else ends it");
+    let loss = world.loss().expect("nothing else ends it");
     assert_eq!(loss.blocks, [5]);
     assert_eq!(loss.without, [LOST].into());
     assert_eq!(loss.sources, [MemberId(0)].into(), "h4 has loaded nothing");
@@ -219,9 +235,9 @@ fn a_repair_that_waits_for_a_lost_member_ends_without_it_once_that_is_accepted()
 fn an_accepted_loss_waits_for_the_operations_under_way_and_for_the_owner_that_is_left() {
     let mut world = World::new();
     world.lose(&[(17, 5)]);
-    assert!(world.node.loss().is_ok(), "it may be accepted at once");
+    assert!(world.loss().is_ok(), "it may be accepted at once");
     world.accept(&[5]);
-    assert_eq!(world.node.loss(), Err(NoLoss::Accepted));
+    assert_eq!(world.loss(), Err(NoLoss::Accepted));
     world.pass(WAIT_US - 10);
     assert_eq!((world.page(), world.repaired()), (None, Vec::new()));
     world.walk(&[H1]);
@@ -232,7 +248,7 @@ fn an_accepted_loss_waits_for_the_operations_under_way_and_for_the_owner_that_is
     world.accept(&[5]);
     world.walk(&[]);
     assert_eq!(world.repaired(), [] as [u64; 0]);
-    assert_eq!(world.node.loss(), Err(NoLoss::NoDamage));
+    assert_eq!(world.loss(), Err(NoLoss::NoDamage));
 }
 
 #[test]
@@ -256,13 +272,13 @@ fn a_lost_member_that_comes_back_is_walked_in_spite_of_the_order() {
 fn a_block_that_is_damaged_later_and_another_span_of_the_same_block_are_told_apart() {
     let mut world = World::new();
     world.lose(&[(17, 5)]);
-    let shown = world.node.loss().expect("a loss");
+    let shown = world.loss().expect("a loss");
     // Between the show and the order the damage grows.
     world.lose(&[(17, 5), (18, 6)]);
     world.accept(&shown.blocks);
     world.walk(&[]);
     assert_eq!(world.repaired(), [17]);
-    let loss = world.node.loss().expect("the other block waits");
+    let loss = world.loss().expect("the other block waits");
     assert_eq!(loss.blocks, [6]);
     // The second stage of the accepted block has another id.
     world.lose(&[(18, 6), (19, 5)]);
@@ -273,10 +289,10 @@ fn a_block_that_is_damaged_later_and_another_span_of_the_same_block_are_told_apa
 #[test]
 fn there_is_no_loss_while_the_missing_owner_may_come_back_or_answers() {
     let mut world = World::of(founded(3));
-    assert_eq!(world.node.loss(), Err(NoLoss::NoDamage));
+    assert_eq!(world.loss(), Err(NoLoss::NoDamage));
     world.lose(&[(17, 5)]);
     let away = NoLoss::Away { member: LOST };
-    assert_eq!(world.node.loss(), Err(away), "no plan replaces it");
+    assert_eq!(world.loss(), Err(away), "no plan replaces it");
     world.accept(&[5]);
     world.walk(&[]);
     assert_eq!(
@@ -291,18 +307,14 @@ fn there_is_no_loss_while_the_missing_owner_may_come_back_or_answers() {
     let mut world = World::new();
     world.lose(&[(17, 5)]);
     world.link(H2, true);
-    assert_eq!(world.node.loss(), Err(NoLoss::NotNeeded));
+    assert_eq!(world.loss(), Err(NoLoss::NotNeeded));
     world.link(H2, false);
-    assert!(world.node.loss().is_ok());
+    assert!(world.loss().is_ok());
     world.link(H4, false);
     let away = NoLoss::Away {
         member: MemberId(3),
     };
-    assert_eq!(
-        world.node.loss(),
-        Err(away),
-        "some records have four copies"
-    );
+    assert_eq!(world.loss(), Err(away), "some records have four copies");
 }
 
 #[test]
@@ -315,14 +327,14 @@ fn an_accepted_loss_ends_with_its_plan() {
     world.walk(&[]);
     assert_eq!(world.repaired(), [] as [u64; 0]);
     let away = NoLoss::Away { member: LOST };
-    assert_eq!(world.node.loss(), Err(away));
+    assert_eq!(world.loss(), Err(away));
 }
 
 #[test]
 fn without_a_copy_that_can_be_read_nothing_can_be_accepted() {
     let mut world = World::of(replacing(&founded(2)));
     world.lose(&[(17, 5)]);
-    assert_eq!(world.node.loss(), Err(NoLoss::NoCopy), "of two copies");
+    assert_eq!(world.loss(), Err(NoLoss::NoCopy), "of two copies");
     world.accept(&[5]);
     world.walk(&[]);
     assert_eq!(world.repaired(), [] as [u64; 0]);
@@ -333,9 +345,9 @@ fn without_a_copy_that_can_be_read_nothing_can_be_accepted() {
     let unreadable = NoLoss::Unreadable {
         member: MemberId(0),
     };
-    assert_eq!(world.node.loss(), Err(unreadable));
+    assert_eq!(world.loss(), Err(unreadable));
     world.walk(&[]);
-    assert!(world.node.loss().is_ok(), "it has repaired its own damage");
+    assert!(world.loss().is_ok(), "it has repaired its own damage");
 }
 
 #[test]
@@ -343,9 +355,51 @@ fn one_order_names_a_bounded_number_of_blocks() {
     let mut world = World::new();
     let many: Vec<(u64, u64)> = (0..LOSS_BLOCKS_MAX as u64 + 3).map(|n| (n, n)).collect();
     world.lose(&many);
-    let loss = world.node.loss().expect("a loss");
+    let loss = world.loss().expect("a loss");
     assert_eq!((loss.blocks.len(), loss.further), (LOSS_BLOCKS_MAX, 3));
     world.accept(&loss.blocks);
-    let rest = world.node.loss().expect("the rest");
+    let rest = world.loss().expect("the rest");
     assert_eq!((rest.blocks.len(), rest.further), (3, 0));
+}
+
+#[test]
+fn right_after_a_start_it_is_not_known_whether_there_is_a_loss() {
+    let mut world = World::just_started(replacing(&founded(3)));
+    assert_eq!(world.loss(), Err(NoLoss::NoDamage));
+    world.lose(&[(17, 5)]);
+    assert_eq!(world.loss(), Err(NoLoss::NotKnown), "no loop was told");
+    // As a process begins: no link is up yet.
+    for member in [H1, H2, H4] {
+        world.link(member, false);
+    }
+    assert_eq!(world.loss(), Err(NoLoss::NotKnown));
+    world.link(H1, true);
+    world.link(H4, true);
+    assert_eq!(world.loss(), Err(NoLoss::NotKnown), "h2 may be slow");
+    world.pass(LINKS_SETTLE_US);
+    assert!(world.loss().is_ok(), "h2 had time to answer");
+}
+
+#[test]
+fn two_members_with_damage_in_the_same_keys_are_told_to_replace_one_of_them() {
+    let mut world = World::of(founded(3));
+    world.link(H2, true);
+    world.lose(&[(17, 5)]);
+    assert_eq!(world.loss(), Err(NoLoss::NotNeeded));
+    assert_eq!(world.walk(&[H1]), [H2].into());
+    assert_eq!(world.repaired(), [] as [u64; 0], "one of two owners");
+    let member = MemberId(0);
+    assert_eq!(world.loss(), Err(NoLoss::DamagedToo { member }));
+    // The other one is replaced, and has an empty disk.
+    let mut world = World::new();
+    world.lose(&[(17, 5)]);
+    assert_eq!(world.walk(&[]), [H1, H4].into());
+    assert_eq!(
+        world.repaired(),
+        [] as [u64; 0],
+        "it waits for the replaced one"
+    );
+    let loss = world.loss().expect("one of the two was replaced");
+    world.accept(&loss.blocks);
+    assert_eq!(world.repaired(), [17]);
 }

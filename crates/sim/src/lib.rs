@@ -31,6 +31,7 @@ pub mod changes;
 mod changing;
 pub mod check;
 pub mod decider;
+pub mod deletes;
 mod forgetting;
 pub mod history;
 pub mod limits;

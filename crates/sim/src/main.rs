@@ -10,6 +10,7 @@
 //! --forgetting         the same of clusters whose horizons rise; with --seed that one
 //! --more-copies        the same, of records with more copies than the replication factor
 //! --lowered            the same, and the factor falls
+//! --soak-deletes N     so many deletes and creations in one cluster, with members away for months
 //! --changes N          one long run with so many changes of the members; --members N founders
 //! ```
 //!
@@ -28,6 +29,7 @@ use dendra_sim::runner::{
     FailingSeed, SeedWorld, command, run_membership, run_plan, run_seed, shrink_seed,
 };
 use dendra_sim::trace::Tracing;
+use dendra_sim::world::seasons::{DeletesReport, SeasonSize, SoakEnd, soak_deletes};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,6 +40,7 @@ usage: dendra-sim [--seed N [--trace]] [--seeds N] [--minutes N] [--from N] [--t
        dendra-sim --changing [--seeds N] [--from N] [--threads N]
        dendra-sim --forgetting | --more-copies | --lowered [--seeds N] [--from N] [--threads N]
        dendra-sim --changes N [--members N] [--seed N]
+       dendra-sim --soak-deletes N [--seed N] [--minutes N]
 ";
 
 /// How often a search says how far it is.
@@ -55,6 +58,8 @@ struct SeedOptions {
     /// In which world with horizons.
     forgets: Option<SeedWorld>,
     changes: Option<u64>,
+    /// So many deletes and creations.
+    deletes: Option<u64>,
     members: Option<u64>,
 }
 
@@ -71,6 +76,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<SeedOptions> {
             "--forgetting" => wanted.forgets = Some(SeedWorld::Forgetting),
             "--more-copies" => wanted.forgets = Some(SeedWorld::MoreCopies),
             "--lowered" => wanted.forgets = Some(SeedWorld::Lowered),
+            "--soak-deletes" => wanted.deletes = Some(number()?),
             "--changes" => wanted.changes = Some(number()?),
             "--members" => wanted.members = Some(number()?.clamp(3, MEMBERS_MAX as u64)),
             "--from" => wanted.from = Some(number()?),
@@ -87,6 +93,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let held = match (wanted.changes, wanted.seed, wanted.forgets) {
+        _ if wanted.deletes.is_some() => soak_of_deletes(&wanted),
         (Some(changes), seed, _) => {
             let members = wanted.members.unwrap_or(5);
             long(seed.unwrap_or(1), members as usize, changes as usize)
@@ -171,6 +178,44 @@ fn long(seed: u64, members: usize, changes: usize) -> bool {
         println!("{violation}");
     }
     report.violations.is_empty()
+}
+
+/// One cluster for simulated years, in which keys are created and deleted.
+fn soak_of_deletes(wanted: &SeedOptions) -> bool {
+    let seed = wanted.seed.unwrap_or(1);
+    let plan = RunPlan::draw_deletes(seed);
+    let started = Instant::now();
+    let minutes = wanted.minutes.unwrap_or(0);
+    let is_over = || minutes > 0 && started.elapsed() > Duration::from_secs(60 * minutes);
+    let said = Mutex::new(started);
+    let say = |report: &DeletesReport| {
+        println!("{:.0} s: {report:?}", started.elapsed().as_secs_f64());
+    };
+    let tell = |report: &DeletesReport| {
+        let mut said = said.lock().expect("no holder panics");
+        if said.elapsed() > PROGRESS {
+            *said = Instant::now();
+            say(report);
+        }
+    };
+    println!("seed {seed}: {:?}", plan.shape);
+    let report = soak_deletes(
+        &plan,
+        &SoakEnd {
+            size: SeasonSize::LARGE,
+            writes: wanted.deletes.unwrap_or(0),
+            is_over: &is_over,
+            tell: &tell,
+        },
+    );
+    say(&report);
+    let writes = report.writes();
+    println!("seed {seed}: {writes} deletes and creations");
+    match report.violation {
+        Some(violation) => println!("FAILED in season {}: {violation}", report.seasons + 1),
+        None => return report.searches.are_enough(),
+    }
+    false
 }
 
 /// One seed, with all it has to say.

@@ -80,8 +80,13 @@ impl<T> Schedule<T> {
     /// Takes the next happening, and it is its time now.
     pub fn take(&mut self) -> Option<T> {
         let entry = self.heap.pop()?;
-        self.now_us = entry.at_us;
+        self.now_us = entry.at_us.max(self.now_us);
         Some(entry.what)
+    }
+
+    /// Time goes on and nothing happens: all that is due meanwhile comes late, at the new time.
+    pub fn skip(&mut self, by_us: u64) {
+        self.now_us += by_us;
     }
 
     /// How many happenings were put in so far.
@@ -106,5 +111,13 @@ mod tests {
         schedule.at(1, "late");
         schedule.take();
         assert_eq!(schedule.now_us(), 5, "time never goes back");
+        schedule.after(1, "due in the skip");
+        schedule.after(20, "behind it");
+        schedule.skip(10);
+        let taken = [(); 2].map(|()| (schedule.take(), schedule.now_us()));
+        assert_eq!(
+            taken,
+            [(Some("due in the skip"), 15), (Some("behind it"), 25)]
+        );
     }
 }

@@ -99,6 +99,16 @@ fn horizon(page: &Value) -> Option<String> {
     if page["every_seconds"] == 0 {
         text += "the member that was asked does not raise the horizon (--forget-every-s 0)\n";
     }
+    // An older release does not tell.
+    match page["narrowing_steps_left"].as_u64().unwrap_or(0) {
+        0 => {}
+        1 => text += "the lowered replication factor gives its copies back with the next step\n",
+        steps => writeln!(
+            text,
+            "the lowered replication factor gives its copies back behind {steps} more steps"
+        )
+        .ok()?,
+    }
     for held in page["held"].as_array()? {
         let (url, code) = (word(&held["url"]), word(&held["code"]));
         writeln!(
@@ -537,6 +547,21 @@ mod tests {
             ),
             "{text}"
         );
+        for (steps, shown) in [
+            (
+                3,
+                "\nthe lowered replication factor gives its copies back behind 3 more steps\n",
+            ),
+            (
+                1,
+                "\nthe lowered replication factor gives its copies back with the next step\n",
+            ),
+        ] {
+            page["horizons"]["narrowing_steps_left"] = json!(steps);
+            let text = status(&page).expect("a status");
+            assert!(text.contains(shown), "{text}");
+        }
+        page["horizons"]["narrowing_steps_left"] = json!(0);
         page["horizons"]["purge_ms"] = json!(1_763_000_000_000_u64);
         page["horizons"]["every_seconds"] = json!(0);
         page["horizons"]["held"] = json!([]);
@@ -546,6 +571,7 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("(--forget-every-s 0)\n"), "{text}");
+        assert!(!text.contains("lowered"), "{text}");
     }
 
     #[test]

@@ -8,7 +8,9 @@
 //!
 //! Invariants
 //! 1. A loss names lost members only: a plan takes them away, and they do not answer.
-//! 2. There is no loss to accept while each owner that is left may do: one that is away must come
+//! 2. Right after a start it is not known which members answer: no loss is shown until each was
+//!    reached once, or had time for it.
+//! 3. There is no loss to accept while each owner that is left may do: one that is away must come
 //!    back, or be replaced, first.
 //!
 //! Not here: repairs with and without a loss (`mod.rs`), the operator's order (`steward/losses.rs`).
@@ -50,6 +52,11 @@ pub enum NoLoss {
     NotNeeded,
     /// It was accepted, and the repair is under way.
     Accepted,
+    /// No member is lost, and this owner cannot read its copies either: each waits for the other.
+    DamagedToo {
+        /// Its number.
+        member: MemberId,
+    },
     /// This owner does not answer, and no plan takes it away.
     Away {
         /// Its number.
@@ -62,14 +69,21 @@ pub enum NoLoss {
     },
     /// All other owners are lost, or there never was another one.
     NoCopy,
+    /// This member started a moment ago, and has not reached each other one yet.
+    NotKnown,
 }
 
 impl Repairer {
     /// See [`crate::Node::loss`].
-    pub(crate) fn loss(&self, desk: &Desk) -> Result<RepairLoss, NoLoss> {
+    pub(crate) fn loss(&self, desk: &Desk, now_us: u64) -> Result<RepairLoss, NoLoss> {
         let mut loss = RepairLoss::default();
         let mut none = NoLoss::NoDamage;
         let open = |repair: &&Repair| !repair.is_told && !repair.parts.is_empty();
+        let mut others = desk.layout.members().filter(|member| *member != desk.me);
+        let is_settled = others.all(|member| desk.health.is_settled(member, now_us));
+        if !is_settled && self.repairs.values().any(|repair| open(&repair)) {
+            return Err(NoLoss::NotKnown);
+        }
         for repair in self.repairs.values().filter(open) {
             match self.loss_of(desk, repair, &mut loss) {
                 Ok(()) if loss.blocks.len() == LOSS_BLOCKS_MAX => loss.further += 1,
@@ -104,8 +118,10 @@ impl Repairer {
         let (no_member, unwalked) = (BTreeSet::new(), BTreeSet::new());
         let is_away = |walked, without| missing(desk, walked, without).into_iter().find_map(id);
         if missing(desk, &stays, &no_member).is_empty() {
-            let away = is_away(&up, &no_member);
-            return Err(away.map_or(NoLoss::NotNeeded, |member| NoLoss::Away { member }));
+            let away = is_away(&up, &no_member).map(|member| NoLoss::Away { member });
+            let damaged = is_away(&readable, &no_member);
+            let damaged = damaged.map(|member| NoLoss::DamagedToo { member });
+            return Err(away.or(damaged).unwrap_or(NoLoss::NotNeeded));
         }
         let accepted = self.accepted.get(&repair.block).unwrap_or(&no_member);
         if missing(desk, &stays, accepted).is_empty() {

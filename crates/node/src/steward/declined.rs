@@ -8,7 +8,7 @@
 //! Not here: why no plan can be made (`ring/plan/refusal.rs`), why a record cannot follow
 //! (`topology/why_not.rs`).
 
-use crate::limits::MEMBERS_MAX;
+use crate::limits::{LINKS_SETTLE_US, MEMBERS_MAX};
 use crate::repair::loss::NoLoss;
 use crate::ring::plan::NoPlan;
 use crate::ring::table::MemberId;
@@ -210,6 +210,8 @@ impl Declined {
                 NoLoss::Away { .. } => "member-away",
                 NoLoss::Unreadable { .. } => "unreadable-copies",
                 NoLoss::NoCopy => "no-copy-left",
+                NoLoss::DamagedToo { .. } => "damaged-too",
+                NoLoss::NotKnown => "not-known-yet",
             },
             Declined::OtherLoss { .. } => "other-loss",
             Declined::NoVote { .. } => "no-vote",
@@ -351,6 +353,18 @@ impl fmt::Display for Declined {
                         "{other} cannot read its copies of these ranges either, and they have no \
                          other owner that is left; wait if it repairs them, else restore a backup \
                          into a new cluster"
+                    ),
+                    NoLoss::DamagedToo { .. } => write!(
+                        f,
+                        "{other} cannot read its copies of these ranges either, and each of the two \
+                         waits for the other: stop {other}, replace it (dendra serve --join … \
+                         --replace {other}), and give this order again"
+                    ),
+                    NoLoss::NotKnown => write!(
+                        f,
+                        "{url} started a moment ago, and does not know yet which members answer: \
+                         give this order again in {} s",
+                        LINKS_SETTLE_US / 1_000_000
                     ),
                     NoLoss::NoCopy => write!(
                         f,

@@ -213,6 +213,8 @@ pub struct HorizonState {
     pub floor_ms: Option<u64>,
     /// Values that were deleted, or had ended, up to this time are purged; milliseconds since 1970.
     pub purge_ms: Option<u64>,
+    /// Steps of the horizons until a lowered replication factor gives copies back; 0 = none waits.
+    pub narrowing_steps_left: u8,
     /// The members that do not confirm the newest epoch yet.
     pub held: Vec<HorizonHeld>,
 }

@@ -138,8 +138,14 @@ impl Steward {
 
     fn no_loss(&self, url: String, why: &NoLoss) -> Declined {
         let other = match why {
-            NoLoss::Away { member } | NoLoss::Unreadable { member } => Some(self.url_of(*member)),
-            NoLoss::NoDamage | NoLoss::NotNeeded | NoLoss::Accepted | NoLoss::NoCopy => None,
+            NoLoss::Away { member }
+            | NoLoss::Unreadable { member }
+            | NoLoss::DamagedToo { member } => Some(self.url_of(*member)),
+            NoLoss::NoDamage
+            | NoLoss::NotNeeded
+            | NoLoss::Accepted
+            | NoLoss::NoCopy
+            | NoLoss::NotKnown => None,
         };
         Declined::NoLoss {
             url,

@@ -122,6 +122,7 @@ impl Steward {
             every_us: self.forget_every_us,
             floor_ms: date_ms(horizons.floor()),
             purge_ms: date_ms(horizons.purge()),
+            narrowing_steps_left: record.narrowing().steps_left(),
             held: self.held_back(record),
         }
     }

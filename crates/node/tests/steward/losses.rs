@@ -160,9 +160,14 @@ fn an_order_without_need_is_refused_with_its_reason() {
         (NoLoss::Away { member }, "member-away"),
         (NoLoss::Unreadable { member }, "unreadable-copies"),
         (NoLoss::NoCopy, "no-copy-left"),
+        (NoLoss::DamagedToo { member }, "damaged-too"),
+        (NoLoss::NotKnown, "not-known-yet"),
     ];
     for (why, expected) in rows {
-        let names_other = matches!(why, NoLoss::Away { .. } | NoLoss::Unreadable { .. });
+        let names_other = matches!(
+            why,
+            NoLoss::Away { .. } | NoLoss::Unreadable { .. } | NoLoss::DamagedToo { .. }
+        );
         let ClusterAnswer::Declined(declined) = order(&mut town, Err(why), None) else {
             panic!("{expected}");
         };

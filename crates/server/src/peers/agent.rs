@@ -354,8 +354,8 @@ impl Agent {
     }
 
     /// The loss without which damage of this member cannot be repaired. Of the first loop.
-    pub(super) fn loss(&self) -> Result<RepairLoss, NoLoss> {
-        self.node.borrow().loss()
+    pub(super) fn loss(&self, now: Now) -> Result<RepairLoss, NoLoss> {
+        self.node.borrow().loss(now)
     }
 
     /// Tells the node of a member, if this is one, between which keys its folder has lost records.

@@ -117,7 +117,7 @@ impl StewardHome {
                 },
                 Some(OrderCall { order, answer }) = ordered.recv() => {
                     if matches!(order, ClusterOrder::AcceptLoss { .. }) {
-                        let loss = self.agent.loss();
+                        let loss = self.agent.loss(self.lane.now());
                         self.step(StewardEvent::Damaged { loss }).await;
                     }
                     let ticket = self.ticket();

@@ -60,6 +60,8 @@ pub enum Rule {
     ScanBlind,
     /// An acknowledged write is not there in the end.
     Lost,
+    /// A deleted record is back.
+    Resurrected,
     /// Replicas differ after everything was repaired.
     Diverged,
     /// An operation got no outcome, or two, or one after its deadline.

@@ -20,7 +20,7 @@
 use super::{Disks, Rule, Violation};
 use crate::history::{ClientEnd, ClientOp, Promise, SeenCondition, ValueId, Wish};
 use dendra_base::Version;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Checks a whole history.
 pub fn check(history: &[ClientOp], disks: Disks) -> Vec<Violation> {
@@ -31,9 +31,11 @@ pub fn check(history: &[ClientOp], disks: Disks) -> Vec<Violation> {
 /// owners may miss records: the owners behind the factor have changed, and gave copies back.
 pub fn check_lowered(history: &[ClientOp], disks: Disks, factor: u8) -> Vec<Violation> {
     let mut violations = values(history);
-    let keys: BTreeSet<usize> = history.iter().map(|op| op.key).collect();
-    for key in keys {
-        let ops: Vec<&ClientOp> = history.iter().filter(|op| op.key == key).collect();
+    let mut keys: BTreeMap<usize, Vec<&ClientOp>> = BTreeMap::new();
+    for op in history {
+        keys.entry(op.key).or_default().push(op);
+    }
+    for ops in keys.into_values() {
         let at_default = |op: &&&ClientOp| op.promise == Promise::Linearizable;
         let default: Vec<&ClientOp> = ops.iter().filter(at_default).copied().collect();
         order(&default, &mut violations);

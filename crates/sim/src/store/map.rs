@@ -11,7 +11,7 @@
 
 use super::{PageRange, StoreWrite, WriteResult};
 use dendra_base::peer::Condition;
-use dendra_base::{Cell, Guard, Key, Prng, Space, Version};
+use dendra_base::{Cell, Guard, Key, Kind, Prng, Space, Version};
 use dendra_engine::IsForeign;
 use dendra_node::step::{Paged, StoreFailure, StoreOutcome};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +31,9 @@ pub struct MapStore {
     horizon: (u64, u8),
     slices: u64,
 }
+
+/// A larger store looks for records to purge so much more seldom: a slice costs the same.
+const SLICE_CELLS: u64 = 32;
 
 impl MapStore {
     pub(super) fn hlc_floor(&self) -> u64 {
@@ -72,6 +75,15 @@ impl MapStore {
     /// Purges some of the records that it may purge, each time others.
     pub(super) fn maintain(&mut self, now_ms: u64) {
         self.slices += 1;
+        let every = 1 + self.cells.len() as u64 / SLICE_CELLS;
+        if !self.slices.is_multiple_of(every) {
+            return;
+        }
+        self.sweep(now_ms);
+    }
+
+    /// The same however large the store is.
+    pub(crate) fn sweep(&mut self, now_ms: u64) {
         let (clock, copies) = self.horizon;
         if clock == 0 || self.fails_reads {
             return;
@@ -143,6 +155,31 @@ impl MapStore {
             seen += key.as_stored().len() + cell.as_ref().encoded_len();
             records.push((key.clone(), cell.clone()));
         }
+    }
+
+    /// All cells of a space.
+    pub(crate) fn cells(&self, space: Space) -> impl Iterator<Item = (&Key, &Cell)> {
+        let is_there = move |(key, _): &(&Key, &Cell)| key.as_stored()[0] == space.byte();
+        let from = Bound::Included(Key::new(space, b""));
+        let range = self.cells.range((from, Bound::Unbounded));
+        range.take_while(is_there)
+    }
+
+    /// Deletes of hints go, as with a compaction of the engine: no other store has an older one.
+    pub(crate) fn drop_delivered(&mut self) {
+        let is_dead = |cell: &Cell| cell.kind == Kind::Tombstone;
+        let hints = self.cells(Space::Hint);
+        let dead: Vec<Key> = hints
+            .filter(|(_, cell)| is_dead(cell))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in dead {
+            self.cells.remove(&key);
+        }
+    }
+
+    pub(super) fn records(&self) -> usize {
+        self.cells.len()
     }
 
     pub(super) fn commit(&mut self, writes: &[StoreWrite], now_ms: u64) -> Vec<WriteResult> {

@@ -26,7 +26,7 @@ pub use terms::{Crash, Fate, PageRange, StoreWrite, WriteResult};
 
 use crate::plan::{RunShape, StoreKind};
 use dendra_base::peer::Readiness;
-use dendra_base::{Cell, Key, Prng, Version};
+use dendra_base::{Cell, Key, Prng, Space, Version};
 use dendra_engine::vfs::MemVfs;
 use dendra_engine::{Identity, IsForeign};
 use dendra_node::compare::survey::{Survey, Surveyed, Surveying};
@@ -99,6 +99,31 @@ impl Store {
         match self {
             Store::Engine(store) => store.read(key),
             Store::Map(store) => store.read(key),
+        }
+    }
+
+    /// All cells of a space, where the store is a map.
+    pub(crate) fn cells(&self, space: Space) -> impl Iterator<Item = (&Key, &Cell)> {
+        let cells = match self {
+            Store::Engine(_) => None,
+            Store::Map(store) => Some(store.cells(space)),
+        };
+        cells.into_iter().flatten()
+    }
+
+    /// A map drops the deletes of hints, and some of all that a horizon allows.
+    pub(crate) fn sweep(&mut self, now_ms: u64) {
+        if let Store::Map(store) = self {
+            store.drop_delivered();
+            store.sweep(now_ms);
+        }
+    }
+
+    /// How many records a map has.
+    pub(crate) fn records(&self) -> usize {
+        match self {
+            Store::Engine(_) => 0,
+            Store::Map(store) => store.records(),
         }
     }
 

@@ -45,8 +45,28 @@ impl World<'_> {
         self.send_operation(client, member, &planned);
     }
 
+    /// The number of the next operation.
+    fn next_number(&self) -> u32 {
+        self.forgotten_ops + self.history.len() as u32 + 1
+    }
+
+    /// An operation that the history still has.
+    pub(super) fn op(&self, number: u32) -> &ClientOp {
+        &self.history[(number - self.forgotten_ops) as usize - 1]
+    }
+
+    fn op_mut(&mut self, number: u32) -> &mut ClientOp {
+        &mut self.history[(number - self.forgotten_ops) as usize - 1]
+    }
+
+    /// The class of a key; a soak has more keys than its plan names, all of the first one's class.
+    pub(super) fn class_of(&self, key: usize) -> KeyClass {
+        let keys = &self.plan.shape.keys;
+        *keys.get(key).unwrap_or(&keys[0])
+    }
+
     fn send_operation(&mut self, client: usize, member: usize, planned: &PlannedOp) {
-        let number = self.history.len() as u32 + 1;
+        let number = self.next_number();
         let (quorum, copies, nodes) = self.quorum(member, planned);
         let (ack, from) = (quorum.ack(), quorum.from());
         let promise = match quorum.level(copies, nodes) {
@@ -79,7 +99,7 @@ impl World<'_> {
             ack,
             from,
             promise,
-            is_fleeting: self.plan.shape.keys[planned.key] == KeyClass::Fleeting,
+            is_fleeting: self.class_of(planned.key) == KeyClass::Fleeting,
             // Flushes and compactions of an owner forget a value that has ended by the owner's own
             // clock, which may be ahead of that of the member that is asked. Only a map that
             // forgets nothing can be held to the millisecond.
@@ -132,7 +152,7 @@ impl World<'_> {
         };
         let topology = home.topology();
         let (copies, nodes) = (topology.copies(), topology.live());
-        if self.plan.shape.keys[planned.key] == KeyClass::Weak && from <= nodes {
+        if self.class_of(planned.key) == KeyClass::Weak && from <= nodes {
             return (valid(ack, from, nodes), copies, nodes);
         }
         let least = copies / 2 + 1;
@@ -143,8 +163,10 @@ impl World<'_> {
     /// The client of operation `number` is told, and begins the next after a while.
     pub(super) fn client_learns(&mut self, number: u32, end: ClientEnd) {
         let now_us = self.now_us();
-        let op = &mut self.history[number as usize - 1];
-        op.wall_ms.1 = self.members[op.member].clock.now(now_us).wall_ms;
+        let member = self.op(number).member;
+        let wall_ms = self.members[member].clock.now(now_us).wall_ms;
+        let op = self.op_mut(number);
+        op.wall_ms.1 = wall_ms;
         op.ended_us = now_us;
         op.end = end;
         let (client, key) = (op.client, op.key);
@@ -183,7 +205,7 @@ impl World<'_> {
         if open.is_gone {
             if outcome == Outcome::Abandoned {
                 // Its client learnt nothing, and the checkers hold the member to it.
-                self.history[ticket as usize - 1].end = ClientEnd::NotApplied;
+                self.op_mut(ticket as u32).end = ClientEnd::NotApplied;
             }
             return;
         }
@@ -239,7 +261,7 @@ impl World<'_> {
     }
 
     pub(super) fn client_hangs_up(&mut self, number: u32) {
-        let op = &self.history[number as usize - 1];
+        let op = self.op(number);
         let (client, member) = (op.client, op.member);
         if self.clients[client].waits_for != Some(number) {
             return;

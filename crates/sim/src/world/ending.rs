@@ -98,6 +98,7 @@ impl<'a> World<'a> {
             members,
             clients: Vec::new(),
             history: Vec::new(),
+            forgotten_ops: 0,
             walks: Vec::new(),
             scans: Vec::new(),
             cuts: Vec::new(),
@@ -526,7 +527,7 @@ impl<'a> World<'a> {
         hidden.is_some() && hidden > newest
     }
 
-    fn copy(&self, member: usize, key: usize) -> OwnerCopy {
+    pub(super) fn copy(&self, member: usize, key: usize) -> OwnerCopy {
         let Some(store) = &self.members[member].store else {
             return OwnerCopy::Gone;
         };

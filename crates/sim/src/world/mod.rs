@@ -10,6 +10,7 @@
 //! meeting.rs   identities: starts, notes, images of disks
 //! overload.rs  slow processors: mailboxes, and refusals there
 //! faults.rs    crashes, restarts, cuts, clocks, damage
+//! seasons/     a soak of deletes: one world for simulated years
 //! town/        members that come and go: stewards, the operator
 //! ending.rs    calm, liveness, the last reads, the verdict
 //! ```
@@ -29,6 +30,7 @@ mod names;
 mod network;
 mod overload;
 mod scans;
+pub mod seasons;
 mod state;
 mod town;
 

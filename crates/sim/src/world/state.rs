@@ -260,6 +260,8 @@ pub(crate) struct World<'a> {
     pub(super) members: Vec<SimulatedMember>,
     pub(super) clients: Vec<SimulatedClient>,
     pub(super) history: Vec<ClientOp>,
+    /// Operations before those, which a soak has judged and dropped.
+    pub(super) forgotten_ops: u32,
     pub(super) walks: Vec<WalkUnderWay>,
     pub(super) scans: Vec<ClientScan>,
     /// The links that are cut, by the number of the fault.

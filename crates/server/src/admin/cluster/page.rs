@@ -54,6 +54,7 @@ fn horizons(state: &HorizonState) -> Value {
         "every_seconds": state.every_us / 1_000_000,
         "floor_ms": state.floor_ms,
         "purge_ms": state.purge_ms,
+        "narrowing_steps_left": state.narrowing_steps_left,
         "held": held.collect::<Vec<_>>(),
     })
 }

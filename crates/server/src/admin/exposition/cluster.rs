@@ -108,6 +108,11 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             .horizon_held
             .load(std::sync::atomic::Ordering::Relaxed),
     )?;
+    page.gauge(
+        "narrowing_steps_left",
+        "Steps of the horizons until a lowered replication factor gives its copies back; 0 = none waits.",
+        u64::from(layout.narrowing().steps_left()),
+    )?;
     page.counter(
         "losses_accepted",
         "Orders since the start to repair damage without lost members.",

@@ -194,7 +194,7 @@ impl World<'_> {
         if self.town.is_none() {
             return;
         }
-        let op: &ClientOp = &self.history[number as usize - 1];
+        let op: &ClientOp = self.op(number);
         let ClientEnd::Written(version) = op.end else {
             return;
         };
@@ -226,7 +226,7 @@ impl World<'_> {
             let what = format!(
                 "{holders} of {owners:?} (twin {twin:?}, epoch {}) hold {:?}",
                 layout.epoch(),
-                self.history[number as usize - 1]
+                self.op(number)
             );
             self.violate(Rule::Unheld, what);
         }
