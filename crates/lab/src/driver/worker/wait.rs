@@ -76,10 +76,10 @@ impl DriverWorker<'_> {
         }
         if self.may_nap() {
             self.look(events, now_ns, 0)?;
-            return match events.is_empty() {
-                true => doze(NAP_NS_BEYOND),
-                false => Ok(()),
-            };
+            if events.is_empty() {
+                doze(NAP_NS_BEYOND)?;
+            }
+            return Ok(());
         }
         // A request that becomes due while no connection is free waits for an answer anyway; one
         // that is due already is behind its plan.
