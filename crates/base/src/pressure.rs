@@ -7,6 +7,9 @@
 pub struct Pressure {
     /// 0.0 = calm, 1.0 = at the limit. Admission delays or refuses as it grows.
     pub level: f64,
+    /// The share of the memtables' room that is used, or will be soon; above 1.0 it is overdrawn. A
+    /// flush gives a third of it back.
+    pub memory: f64,
     /// Set when new values must be refused.
     pub stop: Option<Stop>,
 }

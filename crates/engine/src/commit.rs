@@ -41,6 +41,8 @@ pub(crate) struct Log {
     pub(crate) active_since: u64,
     /// Taken from the queue and not yet written.
     pub(crate) pending: Batch,
+    /// Bytes of `pending` when it was taken from the queue.
+    pub(crate) taken_bytes: usize,
     /// One per op of `pending`, while a commit runs.
     outcomes: Vec<WriteOutcome>,
     /// The newest version that was given to a write whose guard held, or raised because of one.
@@ -88,6 +90,7 @@ impl Log {
             writer,
             inserter,
             pending: Batch::new(),
+            taken_bytes: 0,
             outcomes: Vec::new(),
             // Versions of this process are above all of the processes before it.
             fence: Version::ZERO,

@@ -44,7 +44,7 @@ use crate::wal::{LogWriter, Spare};
 use crate::{Error, Result, recover};
 use arc_swap::ArcSwap;
 use dendra_base::{CellRef, Durability, Pressure, Version};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 
 /// The manifest and its content, changed together.
@@ -62,6 +62,8 @@ pub struct Engine {
     view: ArcSwap<View>,
     view_change: Mutex<()>,
     queue: CommitQueue,
+    /// Of batches that were submitted, until their writes are in the memtable or refused.
+    submitted_bytes: AtomicUsize,
     log: Mutex<Log>,
     pub(crate) segments: Segments,
     pub(crate) ledger: Mutex<ManifestState>,
@@ -158,6 +160,7 @@ impl Engine {
             view: ArcSwap::from_pointee(view),
             view_change: Mutex::new(()),
             queue: CommitQueue::new(options.commit_queue_len_max, options.commit_queue_bytes_max),
+            submitted_bytes: AtomicUsize::new(0),
             log: Mutex::new(Log::new(writer, inserter)),
             segments: Segments::new(opened.folder.log_floor),
             hlc_floor: opened.folder.hlc_ceiling,
@@ -319,7 +322,14 @@ impl Engine {
 
     /// Moves `batch` into the commit queue; it is empty afterwards, or untouched when refused.
     pub fn submit(&self, batch: &mut Batch) -> std::result::Result<Submitted, NotTaken> {
-        self.queue.submit(batch)
+        let bytes = batch.bytes().len();
+        // Before the batch is there: the commit that takes it gives them back.
+        self.submitted_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let submitted = self.queue.submit(batch);
+        if submitted.is_err() {
+            self.submitted_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        submitted
     }
 
     /// Commits everything queued: one log write, one sync if so configured, then visible. Appends
@@ -375,6 +385,7 @@ impl Engine {
         self.check_poison()?;
         if log.pending.is_empty() {
             self.queue.take(&mut log.pending);
+            log.taken_bytes = log.pending.bytes().len();
         }
         if log.pending.is_empty() {
             return Ok(true);
@@ -388,6 +399,7 @@ impl Engine {
                 Ok(None) => return Ok(false),
                 Err(error) => {
                     log.give_up(&error, done);
+                    self.give_submitted_back(log);
                     return Err(error);
                 }
             }
@@ -397,8 +409,14 @@ impl Engine {
             self.write(log, count)?;
         }
         log.report(done);
+        self.give_submitted_back(log);
         self.seal_when_full(log);
         Ok(true)
+    }
+
+    fn give_submitted_back(&self, log: &mut Log) {
+        let bytes = std::mem::take(&mut log.taken_bytes);
+        self.submitted_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     fn write(&self, log: &mut Log, count: u32) -> Result<()> {
@@ -602,7 +620,7 @@ impl Engine {
         let aside = self.damage.set_aside();
         let level0 = view.tree.levels[0].tables.iter();
         let counts = PressureParts {
-            memtable_bytes: view.memtable_bytes(),
+            memtable_bytes: view.memtable_bytes() + self.submitted_bytes.load(Ordering::Relaxed),
             memtables_sealed: view.sealed.len(),
             active_bytes: view.active.bytes(),
             level0_tables: level0.filter(|t| !aside.contains(&t.meta().id)).count(),

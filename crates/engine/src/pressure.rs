@@ -24,6 +24,7 @@ const CALM_SHARE: f64 = 0.6;
 /// The parts of the pressure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PressureParts {
+    /// With those of submitted batches, which will be in a memtable soon.
     pub(crate) memtable_bytes: usize,
     pub(crate) memtables_sealed: usize,
     pub(crate) active_bytes: usize,
@@ -33,7 +34,8 @@ pub(crate) struct PressureParts {
 
 pub(crate) fn of(counts: PressureParts, options: &Options) -> Pressure {
     let room = (options.memtable_bytes * (SEALED_MAX + 1)) as f64;
-    let memory = (counts.memtable_bytes as f64 / room - CALM_SHARE) / (1.0 - CALM_SHARE);
+    let used = counts.memtable_bytes as f64 / room;
+    let memory = (used - CALM_SHARE) / (1.0 - CALM_SHARE);
     let behind = counts
         .level0_tables
         .saturating_sub(options.level0_tables_trigger) as f64
@@ -53,6 +55,7 @@ pub(crate) fn of(counts: PressureParts, options: &Options) -> Pressure {
     };
     Pressure {
         level: memory.max(behind).clamp(0.0, 1.0),
+        memory: used,
         stop,
     }
 }
@@ -77,13 +80,9 @@ mod tests {
 
     #[test]
     fn pressure_rises_smoothly_before_it_stops() {
-        assert_eq!(
-            pressure(1.0, 0, 0),
-            Pressure {
-                level: 0.0,
-                stop: None
-            }
-        );
+        let calm = pressure(1.0, 0, 0);
+        assert_eq!((calm.level, calm.stop), (0.0, None));
+        assert!((0.33..0.34).contains(&calm.memory), "{calm:?}");
         let half = pressure(2.4, 2, 0);
         assert!(half.level > 0.4 && half.level < 0.6, "{half:?}");
         assert_eq!(half.stop, None);

@@ -56,6 +56,13 @@ pub const SLEPT_ANSWERS_MAX: u64 = 8;
 /// Once an answer was longer than this, none is slept through: the kernel's default takes 64 KiB unread.
 pub const SLEPT_ANSWER_BYTES_MAX: u64 = 16 << 10;
 
+/// Beyond the knee, where requests are due and no connection is free, the generator looks for answers so
+/// often, nanoseconds, and none wakes it: a server on another core would pay for the wake.
+pub const NAP_NS_BEYOND: u64 = 50_000;
+
+/// So many requests in flight at least: a server has work for longer than such a nap.
+pub const NAP_IN_FLIGHT_MIN: u64 = 64;
+
 /// A request that left later than this, with a connection free, missed its instant: microseconds.
 pub const SEND_LAG_LIMIT_US: f64 = 1_000.0;
 

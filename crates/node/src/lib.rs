@@ -83,7 +83,8 @@ pub mod walls;
 mod write_queues;
 
 pub use admission::{
-    Admission, Class, Gate, LocalGate, LocalPermit, Permit, RefusedBy, WriteSizes, admit,
+    Admission, Class, Gate, LocalGate, LocalPermit, Permit, RefusedBy, WriteLine, WriteRoom,
+    WriteSize, WriteSizes, admit,
 };
 pub use compare::progress::{CompareReport, Comparisons};
 pub use config::NodeConfig;

@@ -73,6 +73,13 @@ pub const DELAY_US_MIN: u64 = 500;
 /// The mean size of writes follows so many of them: one large value among them moves it little.
 pub const DELAY_MEAN_WRITES: f64 = 4_096.0;
 
+/// From this share of the memtables' room on large writes wait: the rest is for the others. Of three
+/// memtables of 32 MiB it is 8 MiB: as long as one is flushed, 40,000 writes a second of a kilobyte.
+pub const RESERVE_SHARE: f64 = 0.92;
+
+/// A write of more than so many times the mean size is large.
+pub const LARGE_FACTOR: f64 = 2.0;
+
 /// A smaller write counts as one of so many bytes.
 pub const DELAY_WRITE_BYTES_MIN: u64 = 128;
 
@@ -452,6 +459,7 @@ const _: () = assert!(
     "a member's index is one byte"
 );
 const _: () = assert!(DELAY_LEVEL_MIN >= 0.0 && DELAY_LEVEL_MIN < 1.0);
+const _: () = assert!(RESERVE_SHARE > 0.5 && RESERVE_SHARE < 1.0);
 const _: () = assert!(
     LEASES_PER_LOOP >= 2,
     "idle leases must leave room for a request"

@@ -17,7 +17,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 use support::other::{self, Other, Resident};
 use support::valve::Valve;
-use support::{Client, Node};
+use support::{Answer, Client, Node};
 
 const MIB: usize = 1 << 20;
 
@@ -40,12 +40,15 @@ fn narrow_node() -> Node {
     })
 }
 
+fn head(id: &str) -> String {
+    format!(
+        "PUT /v0/entity?id={id} HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: {MIB}\r\n\r\n"
+    )
+}
+
 /// Begins a PUT of a mebibyte with so many bytes of it.
 fn begin(client: &mut Client, id: &str, bytes: usize) {
-    let head = format!(
-        "PUT /v0/entity?id={id} HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: {MIB}\r\n\r\n"
-    );
-    client.send(head.as_bytes());
+    client.send(head(id).as_bytes());
     client.send(&vec![b'x'; bytes]);
 }
 
@@ -144,27 +147,81 @@ fn values_that_came_wait_for_the_log_and_a_whole_gate_of_waiters_refuses_before_
     assert_eq!(node.metric("dendra_refused_total{by=\"log_queue\"}"), 0.0);
 }
 
+/// Values of a mebibyte of which some wait for the log when all were read.
+const LARGE: usize = 8;
+
 #[test]
-fn small_writes_wait_for_the_log_behind_large_ones() {
+fn a_small_write_goes_in_front_of_large_ones_that_wait_for_the_log() {
     let (node, valve) = Valve::before(MemVfs::new(), |disk| Node::on(disk, be_patient));
     valve.hold_syncs();
-    std::thread::scope(|threads| {
-        for n in 0..8 {
-            let mut client = node.client();
-            threads.spawn(move || {
-                assert_eq!(client.put(&format!("k{n}"), &vec![b'x'; MIB]).status, 201);
-            });
-        }
-        node.wait_until_metric("dendra_bytes_inflight ", (5 * MIB) as f64);
-        let small = threads.spawn(|| {
-            let mut client = node.client();
-            assert_eq!(client.put("small", b"v").status, 201);
-            assert_eq!(client.delete("small").status, 202);
-        });
-        node.wait_for_metric("dendra_connections ", 9.0);
+    let (small, large) = std::thread::scope(|threads| {
+        let large: Vec<_> = (0..LARGE)
+            .map(|n| {
+                let mut client = node.client();
+                threads.spawn(move || {
+                    begin(&mut client, &format!("k{n}"), MIB);
+                    client.read("PUT")
+                })
+            })
+            .collect();
+        let head_len = head("k0").len();
+        let read = (LARGE * (head_len + MIB)) as f64;
+        node.wait_for_metric("dendra_socket_read_bytes_total", read);
+        let mut client = node.client();
+        let put = b"PUT /v0/entity?id=small HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: 1\r\n\r\nv";
+        client.send(put);
+        node.wait_until_metric("dendra_socket_read_bytes_total", read + put.len() as f64);
         valve.let_go();
-        small.join().expect("it was served");
+        let small = client.read("PUT");
+        let large: Vec<_> = large
+            .into_iter()
+            .map(|it| it.join().expect("it was served"))
+            .collect();
+        (small, large)
     });
+    assert_eq!(small.status, 201);
+    // A write gets its version when it goes to the log: those that stood in line have later ones.
+    let large: Vec<_> = large.iter().map(Answer::etag).collect();
+    let later = large.iter().filter(|it| **it > small.etag());
+    assert!(later.count() >= LARGE / 2, "{} {large:?}", small.etag());
+    assert_eq!(node.client().delete("small").status, 202);
+}
+
+#[test]
+fn large_values_leave_small_ones_room_while_a_flush_is_behind() {
+    let (node, valve) = Valve::before(MemVfs::new(), |disk| {
+        Node::on(disk, |settings| {
+            be_patient(settings);
+            settings.durability = dendra_engine::Durability::Os;
+            settings.memory_bytes = 40 * MIB;
+        })
+    });
+    let mut client = node.client();
+    for n in 0..2_000 {
+        assert_eq!(client.put(&format!("k{n}"), b"v").status, 201);
+    }
+    // The tables are synced, the log is not with this durability.
+    valve.hold_syncs();
+    let large = vec![b'x'; 32 << 10];
+    let with_deadline = |client: &mut Client, n: usize| {
+        let headers = "Dendra-Timeout-Ms: 1000\r\n";
+        client.ask("PUT", &format!("/v0/entity?id=large{n}"), headers, &large)
+    };
+    let refused = (0..2_000)
+        .map(|n| with_deadline(&mut client, n))
+        .find(|it| it.status != 201);
+    let refused = refused.expect("memory is bounded");
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert_eq!(
+        refused.header("Dendra-Receipt"),
+        Some("outcome=not-applied")
+    );
+    for n in 0..20 {
+        assert_eq!(client.put(&format!("small{n}"), b"v").status, 201, "{n}");
+    }
+    assert!(node.metric("dendra_engine_pressure ") < 1.0);
+    valve.let_go();
+    assert_eq!(client.put("large", &large).status, 201);
 }
 
 #[test]

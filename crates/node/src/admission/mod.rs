@@ -19,14 +19,16 @@
 //! 2. A permit's cost comes back exactly once, when it is dropped.
 //! 3. No request waits for a gate: there is room, or a refusal.
 //! 4. The delay grows without a jump from nothing to its maximum: no cliff before the stop. It
-//!    follows the bytes of a write (`sizes.rs`).
+//!    follows the bytes of a write (`sizes.rs`), as the order of those that wait does (`line.rs`).
 //!
 //! Not here: waiting out a delay, status codes, the bounded queue of the store pool (crate
 //! `server`); how pressure is computed (crate `engine`).
 //! See: docs/overload.md.
 
+pub mod line;
 mod sizes;
 
+pub use line::{WriteLine, WriteRoom, WriteSize};
 pub use sizes::WriteSizes;
 
 use crate::limits::{

@@ -18,6 +18,7 @@
 
 use crate::limits::{
     DELAY_MEAN_WRITES, DELAY_US_MAX, DELAY_US_MAX_LARGE, DELAY_US_MIN, DELAY_WRITE_BYTES_MIN,
+    LARGE_FACTOR,
 };
 
 /// The sizes of the last writes that were let in on one loop.
@@ -34,6 +35,11 @@ impl WriteSizes {
     pub fn note(&mut self, bytes: u64) {
         self.writes = (self.writes + 1.0).min(DELAY_MEAN_WRITES);
         self.mean += (counted(bytes) - self.mean) / self.writes;
+    }
+
+    /// Is a write of `bytes` large beside the others? Where all are of one size none is.
+    pub fn is_large(&self, bytes: u64) -> bool {
+        self.mean > 0.0 && counted(bytes) > LARGE_FACTOR * self.mean
     }
 
     /// The delay of a write of `bytes` where one of the mean size waits for `us`; 0 where a timer

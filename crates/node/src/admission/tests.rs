@@ -6,7 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 fn under(level: f64, stop: Option<Stop>) -> Pressure {
-    Pressure { level, stop }
+    Pressure {
+        level,
+        memory: level,
+        stop,
+    }
 }
 
 #[test]

@@ -335,10 +335,14 @@ impl Socket {
     /// Waits for bytes, and then until connections that send whole requests had their turn.
     async fn give_way(&mut self, stage: Expecting) -> Result<(), End> {
         self.wait_for_bytes(stage).await?;
-        if stage == Expecting::Idle && self.lane.delay.is_standing() {
+        let now_us = clock::monotonic_us();
+        let place = if self.is_client_gone() {
+            self.lane.giving_way.join_end(&self.seat, now_us)
+        } else if stage == Expecting::Idle && self.lane.delay.is_standing() {
             return Ok(());
-        }
-        let place = self.lane.giving_way.join(&self.seat, clock::monotonic_us());
+        } else {
+            self.lane.giving_way.join(&self.seat, now_us)
+        };
         poll_fn(|cx| match place.is_called() {
             true => Poll::Ready(Ok(())),
             false => self.idle(cx, stage),

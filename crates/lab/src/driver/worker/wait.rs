@@ -4,13 +4,14 @@
 //! answers tell when they came ─► sleep to the instant, whatever comes; look now and then      one wake a request
 //! they do not                 ─► poll: an answer or the instant, which is first               two
 //! no connection is free       ─► poll: an answer                                              one
+//! and many requests are due   ─► sleep for a moment, look                                     none an answer
 //! either                      ─► spin the last microseconds
 //! the plan says so            ─► poll without a rest
 //! ```
 //!
 //! Invariants
 //! 1. No part waits for an answer that is slept through. A request does not, for there are free
-//!    connections. Nor does the second half of an operation, or of a request that is longer than
+//!    connections; beyond the knee it waits for one anyway, and for `NAP_NS_BEYOND` more. Nor does the second half of an operation, or of a request that is longer than
 //!    the socket. Nor does the server, for answers so short fit the socket. An answer that ends
 //!    with the connection has no stamp, and is not slept through.
 //! 2. An instant at which a request can leave is never slept through.
@@ -20,11 +21,15 @@
 use super::looks::EVENTS;
 use super::{DriverWorker, system};
 use crate::driver::plan::{DriveError, Idle};
-use crate::limits::{SLEPT_ANSWER_BYTES_MAX, SLEPT_ANSWERS_MAX, SLEPT_NS_MAX, SPIN_NS};
+use crate::limits::{
+    NAP_IN_FLIGHT_MIN, NAP_NS_BEYOND, SLEPT_ANSWER_BYTES_MAX, SLEPT_ANSWERS_MAX, SLEPT_NS_MAX,
+    SPIN_NS,
+};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event};
 use rustix::io::Errno;
 use rustix::thread::{NanosleepRelativeResult, nanosleep};
+use std::collections::VecDeque;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -36,6 +41,21 @@ fn timespec(ns: u64) -> Timespec {
         tv_sec: (ns / SECOND_NS) as i64,
         tv_nsec: (ns % SECOND_NS) as i64,
     }
+}
+
+/// Sleeps for so long. A signal ends a sleep: then the next look is early, and nothing else.
+fn doze(ns: u64) -> Result<(), DriveError> {
+    match nanosleep(&timespec(ns)) {
+        NanosleepRelativeResult::Err(errno) => Err(system(errno)),
+        _ => Ok(()),
+    }
+}
+
+/// Do requests wait for a connection at each target? `waiting` and `free`: how many, by target.
+fn is_beyond(waiting: impl Iterator<Item = usize>, free: impl Iterator<Item = usize>) -> bool {
+    waiting
+        .zip(free)
+        .all(|(waiting, free)| waiting > 0 && free == 0)
 }
 
 impl DriverWorker<'_> {
@@ -51,6 +71,13 @@ impl DriverWorker<'_> {
             self.look(events, now_ns, 0)?;
             if events.is_empty() {
                 self.spun_ns += self.now_ns() - now_ns;
+            }
+            return Ok(());
+        }
+        if self.may_nap() {
+            self.look(events, now_ns, 0)?;
+            if events.is_empty() {
+                doze(NAP_NS_BEYOND)?;
             }
             return Ok(());
         }
@@ -81,10 +108,7 @@ impl DriverWorker<'_> {
             }
             let asleep_ns = self.now_ns();
             if events.is_empty() && sleep_ns > 0 {
-                // A signal ends a sleep: then the next look is early, and nothing else.
-                if let NanosleepRelativeResult::Err(errno) = nanosleep(&timespec(sleep_ns)) {
-                    return Err(system(errno));
-                }
+                doze(sleep_ns)?;
             }
             asleep_ns
         } else {
@@ -112,18 +136,27 @@ impl DriverWorker<'_> {
 
     /// May answers that come meanwhile wait?
     fn may_sleep_through(&self) -> bool {
-        let has_room = || {
-            let targets = self.queues.iter().zip(&self.free);
-            targets
-                .clone()
-                .all(|(queue, free)| queue.is_empty() && !free.is_empty())
-        };
+        let mut targets = self.queues.iter().zip(&self.free);
+        self.may_answers_wait() && targets.all(|(queue, free)| queue.is_empty() && !free.is_empty())
+    }
+
+    /// May answers wait for a moment, because requests wait for a connection for much longer?
+    fn may_nap(&self) -> bool {
+        self.in_flight >= NAP_IN_FLIGHT_MIN
+            && self.may_answers_wait()
+            && is_beyond(
+                self.queues.iter().map(VecDeque::len),
+                self.free.iter().map(VecDeque::len),
+            )
+    }
+
+    /// Nothing but the time of the reader depends on when they are read.
+    fn may_answers_wait(&self) -> bool {
         // A stamp is that of the last byte: with several answers in one read it would be that of the last one.
         self.is_stamped
             && self.plan.pipeline == 1
             && self.answer_bytes_max <= SLEPT_ANSWER_BYTES_MAX
             && !self.reads_at_once
-            && has_room()
     }
 
     /// Would answers be slept through for too long, or too many of them?
@@ -174,5 +207,25 @@ impl DriverWorker<'_> {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(system(errno)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_wait_where_requests_wait_for_a_connection_of_each_target() {
+        let is_beyond = |waiting: &[usize], free: &[usize]| {
+            is_beyond(waiting.iter().copied(), free.iter().copied())
+        };
+        assert!(is_beyond(&[1], &[0]));
+        assert!(is_beyond(&[5, 1], &[0, 0]));
+        assert!(
+            !is_beyond(&[0], &[0]),
+            "the next answer frees a connection for no request"
+        );
+        assert!(!is_beyond(&[5, 0], &[0, 3]));
+        assert!(!is_beyond(&[5, 1], &[0, 1]));
     }
 }

@@ -498,6 +498,7 @@ impl Connection {
             }
             Body::Chunked | Body::None => BodyReader::chunked(self.lane.routes().value_bytes_max),
         };
+        self.forgo_if_called();
         let login = self.standing(head, || match is_tokens(stored_key) {
             true => Route::Tokens(*entity),
             false => Route::Entity(*entity),
@@ -553,9 +554,8 @@ impl Connection {
     ) -> FrontStep {
         let now_us = self.lane.now_us();
         let timeout_us = u64::from(entity.timeout_ms) * 1_000;
-        let is_worth_waiting = matches!(cause, RefusalCause::LogQueue | RefusalCause::Engine);
         let until_us = self.in_line_until_us.unwrap_or(now_us + timeout_us);
-        if !is_worth_waiting || self.has_waiting() || until_us <= now_us {
+        if !is_worth_waiting(cause) || self.has_waiting() || until_us <= now_us {
             return self.turn_away(head, cause);
         }
         self.in_line_until_us = Some(until_us);
@@ -574,7 +574,15 @@ impl Connection {
         (us > 0).then_some(us)
     }
 
+    /// It was called out of the line for the log, but pushes no write now: the next one is called.
+    fn forgo_if_called(&self) {
+        if self.in_line_until_us.is_some() {
+            self.lane.forgo_log();
+        }
+    }
+
     fn after_pause(&self, us: u64) -> FrontStep {
+        self.forgo_if_called();
         match self.has_waiting() {
             true => self.those_in_front(),
             false => (0, Some(NextWait::Pause(us))),
@@ -738,7 +746,7 @@ impl Connection {
             let Err(cause) = begun else {
                 return Ok(Ok(()));
             };
-            if cause != RefusalCause::LogQueue {
+            if !is_worth_waiting(cause) {
                 return Ok(Err(cause));
             }
             let lane = Rc::clone(&self.lane);
@@ -768,6 +776,11 @@ impl Connection {
         let desk = self.lane.shared.front.as_ref();
         desk.map_or(Ok(()), |desk| desk.check_table(&table))
     }
+}
+
+/// Does what refuses a write pass by itself, within its deadline as a rule?
+fn is_worth_waiting(cause: RefusalCause) -> bool {
+    matches!(cause, RefusalCause::LogQueue | RefusalCause::Engine)
 }
 
 /// Does the path want a token where there are tokens? Members have their own proof, and a probe may ask whether it is

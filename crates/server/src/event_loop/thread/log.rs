@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A write that waits in line comes before each later one, however small that is.
+//! 1. A write that waits in line comes before each later one of its size. Of different sizes those that wait get
+//!    equal bytes (crate `node`, `admission/line.rs`).
 //! 2. A ticket is taken before its write enters the batch, and given back with the outcome.
 //!
 //! Not here: the log thread (`disk/wal_thread.rs`), the turn that commits (`mod.rs`).
@@ -21,9 +22,10 @@ use crate::disk::{orders, wal_thread};
 use crate::event_loop::mailbox::LoopEvent;
 use crate::limits;
 use dendra_base::{CellRef, Key};
-use dendra_engine::{Batch, Durability, Error, Guard, Stop, Submitted, WriteOutcome};
-use dendra_node::LocalGate;
+use dendra_engine::{Batch, Durability, Error, Guard, Submitted, WriteOutcome};
+use dendra_node::admission::line::{BatchState, WritePlace};
 use dendra_node::step::{Event, StoreTicket};
+use dendra_node::{LocalGate, WriteRoom, WriteSize};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -32,12 +34,12 @@ use std::task::Poll;
 /// A place in the line for the log, left when dropped.
 struct LogPlace<'a> {
     lane: &'a EventLoop,
-    number: u64,
+    place: WritePlace,
 }
 
 impl Drop for LogPlace<'_> {
     fn drop(&mut self) {
-        self.lane.log_line.borrow_mut().remove(&self.number);
+        let _size = self.lane.log_line.borrow_mut().leave(self.place);
         self.lane.call_first_in_log_line();
     }
 }
@@ -70,7 +72,7 @@ impl EventLoop {
         cell: &CellRef<'_>,
         guard: Guard,
     ) -> Result<(), RefusalCause> {
-        self.make_batch_room(stored_key, cell)?;
+        self.make_order_room(stored_key, cell)?;
         let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(RefusalCause::Requests)?;
         self.push(self.ticket(target, permit), stored_key, cell, guard);
         Ok(())
@@ -180,14 +182,13 @@ impl EventLoop {
         until_us: u64,
     ) -> bool {
         let bytes = value_len + RECORD_HEAD_BYTES_MAX;
-        let number = self.next_in_log_line.get();
-        self.next_in_log_line.set(number + 1);
-        self.log_line.borrow_mut().insert(number, Rc::clone(seat));
-        let place = LogPlace { lane: self, number };
+        let size = self.size_of_write(value_len);
+        let place = self.log_line.borrow_mut().join(size, Rc::clone(seat));
+        let in_line = LogPlace { lane: self, place };
         seat.arm(until_us);
         let is_there = poll_fn(|cx| {
-            let first = self.log_line.borrow().keys().next().copied();
-            if first == Some(number) && !self.is_engine_behind() && self.find_batch_room(bytes) {
+            if self.is_next_in_log_line(place, size) && self.find_batch_room(bytes) {
+                self.log_line.borrow_mut().go(place);
                 return Poll::Ready(true);
             }
             if seat.is_late() || self.is_poisoned() {
@@ -197,7 +198,7 @@ impl EventLoop {
             Poll::Pending
         })
         .await;
-        drop(place);
+        drop(in_line);
         self.is_called.set(is_there);
         is_there
     }
@@ -209,9 +210,19 @@ impl EventLoop {
     }
 
     fn call_first_in_log_line(&self) {
-        if let Some(seat) = self.log_line.borrow().values().next() {
+        let line = self.log_line.borrow();
+        if !line.is_empty()
+            && let Some((_, seat)) = line.next(self.write_room())
+        {
             seat.wake();
         }
+    }
+
+    fn is_next_in_log_line(&self, place: WritePlace, size: WriteSize) -> bool {
+        let room = self.room_for(size);
+        let line = self.log_line.borrow();
+        let next = line.next(room);
+        next.is_some_and(|(next, _)| next == place)
     }
 
     /// There may be room, or an engine that is not behind.
@@ -220,19 +231,33 @@ impl EventLoop {
         self.call_first_in_log_line();
     }
 
-    /// Are flushes or compactions so far behind that no write is taken? Then this loop is told when
-    /// they have caught up.
+    /// Are flushes or compactions so far behind that no write is taken?
     fn is_engine_behind(&self) -> bool {
-        let is_behind = || self.pressure.get().stop.is_some_and(Stop::is_behind);
-        if !is_behind() {
-            return false;
+        self.write_room() == WriteRoom::Stopped
+    }
+
+    /// The engine's room for writes. While there is not room for all, this loop is told when there is
+    /// more of it.
+    fn write_room(&self) -> WriteRoom {
+        let room = WriteRoom::of(self.pressure.get());
+        if room == WriteRoom::Open {
+            return room;
         }
         // The flag first: if they catch up behind this look, they find it.
         self.handle()
             .waits_for_engine
             .store(true, Ordering::Release);
         self.pressure.set(self.shared.engine.pressure());
-        is_behind()
+        WriteRoom::of(self.pressure.get())
+    }
+
+    /// As it is this moment for a large write: the bytes in front of it count, those in this loop's batch, too.
+    fn room_for(&self, size: WriteSize) -> WriteRoom {
+        if size.is_large {
+            self.commit();
+            self.pressure.set(self.shared.engine.pressure());
+        }
+        self.write_room()
     }
 
     fn find_batch_room(&self, record_bytes: usize) -> bool {
@@ -244,18 +269,53 @@ impl EventLoop {
     }
 
     fn make_batch_room(&self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<(), RefusalCause> {
+        let is_called = self.is_called.take();
+        let size = self.size_of_write(cell.value.len());
+        // When the log's queue is full, too, the client waits or is refused.
+        let found = self.find_room_for(stored_key, cell, || is_called || self.may_pass(size));
+        if found.is_ok() && !is_called {
+            self.log_line.borrow_mut().passed(size);
+        }
+        let is_by_engine = match self.write_room() {
+            WriteRoom::Open => false,
+            WriteRoom::Reserve => size.is_large,
+            WriteRoom::Stopped => true,
+        };
+        found.map_err(|cause| match cause {
+            RefusalCause::LogQueue if is_by_engine => RefusalCause::Engine,
+            cause => cause,
+        })
+    }
+
+    /// May a write that comes now go in front of those that wait?
+    fn may_pass(&self, size: WriteSize) -> bool {
+        let batch = match self.batch.borrow().is_empty() {
+            true => BatchState::Empty,
+            false => BatchState::Begun,
+        };
+        let room = self.room_for(size);
+        self.log_line.borrow().may_pass(size, room, batch)
+    }
+
+    /// No order begins a batch in front of the writes that wait for one.
+    fn make_order_room(&self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<(), RefusalCause> {
+        self.find_room_for(stored_key, cell, || {
+            self.log_line.borrow().is_empty() || !self.batch.borrow().is_empty()
+        })
+    }
+
+    fn find_room_for(
+        &self,
+        stored_key: &[u8],
+        cell: &CellRef<'_>,
+        may_go: impl FnOnce() -> bool,
+    ) -> Result<(), RefusalCause> {
         if let Err(unfit) = Batch::check(stored_key, cell) {
             tracing::warn!(%unfit, "refused a record");
             return Err(RefusalCause::Unfit);
         }
         let record_bytes = stored_key.len() + cell.encoded_len() + 64;
-        let is_called = self.is_called.take();
-        let is_next = |lane: &EventLoop| {
-            is_called || lane.log_line.borrow().is_empty() || !lane.batch.borrow().is_empty()
-        };
-        // No write begins a batch in front of those that wait for one. When the log's queue is
-        // full, too, the client waits or is refused.
-        match is_next(self) && self.find_batch_room(record_bytes) && is_next(self) {
+        match may_go() && self.find_batch_room(record_bytes) {
             true => Ok(()),
             false => Err(RefusalCause::LogQueue),
         }

@@ -44,11 +44,14 @@ use dendra_base::Key;
 use dendra_base::peer::Readiness;
 use dendra_engine::{Batch, Guard, Pressure, WriteOutcome};
 use dendra_node::step::{Event, Now, StoreTicket};
-use dendra_node::{Admission, Class, Gate, Layout, LocalGate, MemberIndex, Topology, WriteSizes};
+use dendra_node::{
+    Admission, Class, Gate, Layout, LocalGate, MemberIndex, Topology, WriteLine, WriteSize,
+    WriteSizes,
+};
 use dendra_wire::KeyBuf;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -120,8 +123,7 @@ pub(crate) struct EventLoop {
     order_line: RefCell<VecDeque<WaitingOrder>>,
     order_line_bytes: Cell<usize>,
     /// Writes of clients that wait for room in this loop's batch, or until the engine is behind no longer.
-    log_line: RefCell<BTreeMap<u64, Rc<Seat>>>,
-    next_in_log_line: Cell<u64>,
+    log_line: RefCell<WriteLine<Rc<Seat>>>,
     /// The first of them was called, and its write comes next.
     is_called: Cell<bool>,
     spare_inputs: RefCell<Vec<Vec<u8>>>,
@@ -334,7 +336,6 @@ impl EventLoop {
             order_line: RefCell::default(),
             order_line_bytes: Cell::new(0),
             log_line: RefCell::default(),
-            next_in_log_line: Cell::new(0),
             is_called: Cell::new(false),
             agent: shared.cluster.as_ref().map(|cluster| {
                 Rc::new(Agent::new(cluster, index, settings, clock::monotonic_us()))
@@ -524,6 +525,13 @@ impl EventLoop {
     /// counts as the mean.
     pub(crate) fn delay_us(&self, us: u64, bytes: Option<u64>) -> u64 {
         bytes.map_or(us, |bytes| self.write_sizes.borrow().delay_us(us, bytes))
+    }
+
+    /// The size of a client's write with a value of `bytes`, beside those of the last time.
+    fn size_of_write(&self, bytes: usize) -> WriteSize {
+        let bytes = bytes as u64;
+        let is_large = self.write_sizes.borrow().is_large(bytes);
+        WriteSize { bytes, is_large }
     }
 
     /// A client's write of `bytes` is let in.
