@@ -120,13 +120,11 @@ fn open_with_room(
         give_spares_back(vfs, &mut names)?;
     }
     let named = manifest::current(vfs, &names)?;
-    let mut kept = match is_short {
-        true => {
-            kept::note::remove(vfs)?;
-            KeptNote::default()
-        }
-        false => kept::of_folder(vfs, &names, named),
-    };
+    let mut kept = kept::of_folder(vfs, &names, named);
+    if is_short {
+        kept::note::remove(vfs)?;
+        kept = KeptNote::default();
+    }
     let mut folder = match named {
         Some(id) => manifest::replay(vfs, id)?,
         None => new_folder(vfs, &names, proposed)?,
@@ -181,8 +179,8 @@ fn open_with_room(
     })
 }
 
-/// Goes on keeping tables under the manifest of this start. What is on the disk until then names the
-/// one before: a crash in between keeps nothing.
+/// Goes on keeping tables under the manifest of this start. What is on the disk until then names
+/// the one before: a crash in between keeps nothing.
 fn keep_on(vfs: &dyn Vfs, mut kept: KeptNote, manifest: u64) -> Result<KeptNote> {
     if kept.marks.is_empty() {
         return Ok(KeptNote::default());

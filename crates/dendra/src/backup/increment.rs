@@ -228,7 +228,7 @@ mod tests {
             let why = judged(held).expect_err(words);
             assert!(why.contains(words), "{why}");
         };
-        full(&[one.clone()], "other members");
+        full(std::slice::from_ref(&one), "other members");
         full(&[one.clone(), answer(3, (3, 10))], "other members");
         let mut moved = [one.clone(), two.clone()];
         moved[0].place.cluster = cluster(9, &["a", "c"]);

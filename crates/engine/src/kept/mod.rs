@@ -3,34 +3,32 @@
 //! ```text
 //! checkpoint ─► mark m ─┬─ flush, ingest ─► tables in the manifest, and in KEPT     (KEPT first)
 //!                       ├─ compaction: replaces tables; a kept one stays as a file
-//! checkpoint since m ◄──┴─ the tables behind m, and mark n        backup has n ─► m goes, and its tables
+//! checkpoint since m ◄──┴─ the tables behind m, and mark n    backup has n ─► m and its tables go
 //! ```
 //!
 //! Invariants
 //! 1. A table that brings new records is in `KEPT` before the manifest names it, as long as there
 //!    is a mark. A crash in between leaves a table more, and its records are in the log.
-//! 2. The tables of a checkpoint with mark `m`, and all tables behind `m`, hold each record that the
-//!    folder has, or a newer one of its key. They also hold what the folder has dropped since, with
+//! 2. The tables of a checkpoint with mark `m`, and all tables behind `m`, hold each record that
+//!    the folder has, or a newer one of its key. They also hold what the folder has dropped since, with
 //!    all newer records that came: so no delete is missing above an older value.
 //! 3. What would break the second one ends all marks, durably, before it takes effect: damage that
 //!    is mended, holes, a drop of foreign records.
 //! 4. Kept tables are bounded, in bytes and in number, and go first when the disk is full.
 //! 5. `KEPT` is written and read with the ledger held.
 //!
-//! Not here: the bytes of `KEPT` (`note.rs`), the use of the tables (crate `dendra`, `backup`).
+//! Not here: the steps with the ledger held (`tend.rs`), the bytes of `KEPT` (`note.rs`), the use
+//! of the tables (crate `dendra`, `backup`).
 //! See: docs/decisions/0046-incremental-backups.md.
 
 pub(crate) mod note;
+mod tend;
 
-use crate::engine::{Engine, ManifestState};
 use crate::table;
-use crate::tree::edit::{Edit, Fact};
 use crate::vfs::Vfs;
 use crate::waits::hold;
-use crate::{Error, Result};
 use note::{KeptNote, KeptTable, Mark};
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -38,8 +36,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const MARKS_MAX: usize = 8;
 /// Kept tables at a time: a restore opens all of them at once.
 const TABLES_MAX: usize = 1_024;
-/// Of the bytes of all tables kept ones may take one part in so many.
-const SHARE: u64 = 10;
 
 /// What a checkpoint is asked for, beside its tables.
 #[derive(Clone, Debug)]
@@ -136,8 +132,8 @@ impl KeptNote {
         &self.tables[(mark.position - self.first) as usize..]
     }
 
-    /// This note with a new mark behind all tables. An asker that has `since` needs nothing in front
-    /// of it, and none of the marks that it was given behind it and lost.
+    /// This note with a new mark behind all tables. An asker that has `since` needs nothing in
+    /// front of it, and none of the marks that it was given behind it and lost.
     fn with_mark(&self, since: Option<&Mark>, id: u128) -> KeptNote {
         let mut next = self.clone();
         if let Some(since) = since {
@@ -176,144 +172,11 @@ impl KeptNote {
 pub(crate) fn of_folder(vfs: &dyn Vfs, names: &[String], named: Option<u64>) -> KeptNote {
     let note = note::load(vfs);
     let is_there = |table: &KeptTable| names.contains(&table::file_name(table.id));
-    match named == Some(note.manifest) && note.tables.iter().all(is_there) {
-        true => note,
-        false => KeptNote::default(),
+    if named == Some(note.manifest) && note.tables.iter().all(is_there) {
+        note
+    } else {
+        KeptNote::default()
     }
-}
-
-impl Engine {
-    /// What `edit` means for the marks, on the disk before it takes effect. Requires: the ledger is
-    /// held.
-    pub(crate) fn keep_for_backups(&self, ledger: &ManifestState, edit: &Edit) -> Result<()> {
-        if self.kept.is_idle() {
-            self.kept.wants_end.store(false, Ordering::Release);
-            return Ok(());
-        }
-        let is_hole = |fact: &Fact| matches!(fact, Fact::Hole(_) | Fact::HoleGone { .. });
-        let is_over = self.kept.wants_end.swap(false, Ordering::AcqRel);
-        if is_over || edit.facts.iter().any(is_hole) {
-            return self.end_marks(ledger);
-        }
-        let added = new_tables(edit);
-        if added.is_empty() {
-            return Ok(());
-        }
-        let live: u64 = ledger.folder.levels.iter().flatten().map(|m| m.bytes).sum();
-        let bytes_max = self.options.kept_bytes_min.max(live / SHARE);
-        let next = self.kept.note().with_tables(&added, bytes_max);
-        self.put_in_force(ledger, next)
-    }
-
-    fn end_marks(&self, ledger: &ManifestState) -> Result<()> {
-        self.put_in_force(ledger, KeptNote::default())
-    }
-
-    fn put_in_force(&self, ledger: &ManifestState, mut next: KeptNote) -> Result<()> {
-        next.manifest = ledger.manifest.id();
-        if next.marks.is_empty() || note::save(&*self.vfs, &next).is_err() {
-            // Full lists do without it, and this edit does not.
-            if let Err(error) = note::remove(&*self.vfs) {
-                self.kept.end_soon();
-                return Err(error);
-            }
-            next = KeptNote::default();
-        }
-        self.forget_kept(ledger, next);
-        Ok(())
-    }
-
-    fn forget_kept(&self, ledger: &ManifestState, next: KeptNote) {
-        let live: BTreeSet<u64> = ledger
-            .folder
-            .levels
-            .iter()
-            .flatten()
-            .map(|m| m.id)
-            .collect();
-        for id in self.kept.replace(next) {
-            if !live.contains(&id) {
-                self.garbage.add(table::file_name(id));
-            }
-        }
-    }
-
-    /// The manifest in force has another name now.
-    pub(crate) fn kept_follow(&self, ledger: &ManifestState) {
-        if self.kept.is_idle() {
-            return;
-        }
-        let mut next = self.kept.note();
-        next.manifest = ledger.manifest.id();
-        // What is on the disk names the former manifest: it keeps nothing.
-        match note::save(&*self.vfs, &next) {
-            Ok(()) => self.forget_kept(ledger, next),
-            Err(_) => self.kept.end_soon(),
-        }
-    }
-
-    /// Gives the room of kept tables back when the disk is full.
-    pub(crate) fn keep_less_on_a_full_disk(&self) -> Result<()> {
-        let is_full = self.is_disk_full.load(Ordering::Relaxed);
-        if !is_full || self.kept.is_idle() {
-            return Ok(());
-        }
-        self.end_marks(&hold(&self.ledger))
-    }
-
-    /// Links the tables behind the mark that `order` names into `path`, beside `live` ones, and
-    /// gives a new mark. `None` where a list of tables since now would not be enough.
-    pub(crate) fn mark(
-        &self,
-        ledger: &ManifestState,
-        order: &MarkOrder,
-        live: &BTreeSet<u64>,
-        path: &Path,
-    ) -> Result<Option<Marked>> {
-        if self.kept.wants_end.swap(false, Ordering::AcqRel) {
-            self.end_marks(ledger)?;
-        }
-        if self.foreign.now().is_some() || !ledger.folder.holes.is_empty() {
-            return Ok(None);
-        }
-        let before = self.kept.note();
-        let since = before.find(&order.since);
-        let mut marked = Marked {
-            since: since.map(|mark| mark.id),
-            tables: Vec::new(),
-            replaced: BTreeSet::new(),
-        };
-        for kept in since.map_or(&[][..], |mark| before.tables_behind(mark)) {
-            let name = table::file_name(kept.id);
-            if !live.contains(&kept.id) {
-                let linked = self.vfs.link_into(&name, path);
-                linked.map_err(|e| Error::io(format!("linking {name} for a backup"), e))?;
-                marked.replaced.insert(name.clone());
-            }
-            marked.tables.push(name);
-        }
-        let mut next = before.with_mark(since, order.mark);
-        next.manifest = ledger.manifest.id();
-        note::save(&*self.vfs, &next)?;
-        self.forget_kept(ledger, next);
-        Ok(Some(marked))
-    }
-}
-
-/// Tables that bring new records: no other table goes for them.
-fn new_tables(edit: &Edit) -> Vec<KeptTable> {
-    let replaces = |fact: &Fact| matches!(fact, Fact::RemoveTable { .. });
-    if edit.facts.iter().any(replaces) {
-        return Vec::new();
-    }
-    let added = edit.facts.iter().filter_map(|fact| match fact {
-        Fact::AddTable { meta, .. } => Some(KeptTable {
-            id: meta.id,
-            bytes: meta.bytes,
-        }),
-        _ => None,
-    });
-    added.collect()
 }
 
 #[cfg(test)]
