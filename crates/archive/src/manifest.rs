@@ -1,7 +1,7 @@
 //! The manifest of a backup: everything that it consists of, each file with its checksum.
 //!
 //! ```text
-//! { "format": 1, "id": …, "began_ms": …, "cut_ms": …, "hlc": …, "cluster": …, "nodes": [ … ] }
+//! { "format": 1 or 2, "id": …, "began_ms": …, "cut_ms": …, "hlc": …, "cluster": …, "nodes": [ … ] }
 //! checksum <xxh3-128 of all bytes in front of this line, 32 hexadecimal digits>
 //! ```
 //!
@@ -11,6 +11,7 @@
 //! Invariants
 //! 1. A manifest without its last line, or with another checksum, is refused as a whole.
 //! 2. Unknown fields are passed over; a later format is refused.
+//! 3. A manifest with kept tables has format 2: a program that would pass over them refuses it.
 //!
 //! Not here: where it is kept (crate `dendra`), objects (`object.rs`).
 //! See: docs/format/backup.md.
@@ -20,7 +21,10 @@ use serde_json::{Value, json};
 use std::io;
 use xxhash_rust::xxh3::xxh3_128;
 
+/// All tables are those of one checkpoint of each node.
 const FORMAT: u64 = 1;
+/// Some nodes have tables that were written since that checkpoint.
+const FORMAT_KEPT: u64 = 2;
 const SEALED_MAGIC: [u8; 8] = *b"DNDRSEAL";
 const SEALED_FORMAT: u32 = 1;
 /// Magic, format, the key's id, the salt.
@@ -53,8 +57,20 @@ pub struct BackupNode {
     pub node: u128,
     /// No version of it had a larger clock value when its checkpoint was made.
     pub hlc: u64,
-    /// Its checkpoint.
+    /// Its checkpoint; of an incremental backup that of the last full one.
     pub files: Vec<BackupFile>,
+    /// Tables that its flushes wrote since that checkpoint, in order.
+    pub kept: Vec<BackupFile>,
+    /// The mark of its last checkpoint: the next backup asks for what was written since. `None` if
+    /// it gave none.
+    pub mark: Option<u128>,
+}
+
+impl BackupNode {
+    /// All files that a restore reads.
+    pub fn all_files(&self) -> impl Iterator<Item = &BackupFile> {
+        self.files.iter().chain(&self.kept)
+    }
 }
 
 /// The cluster that a backup is of.
@@ -104,7 +120,12 @@ impl BackupManifest {
         let of = |node| std::iter::repeat(node);
         self.nodes
             .iter()
-            .flat_map(move |node| of(node).zip(&node.files))
+            .flat_map(move |node| of(node).zip(node.all_files()))
+    }
+
+    /// Is any node's list one of a former checkpoint and of tables since?
+    pub fn is_incremental(&self) -> bool {
+        self.nodes.iter().any(|node| !node.kept.is_empty())
     }
 
     /// The members of which it has nothing.
@@ -128,8 +149,9 @@ impl BackupManifest {
                 "members": cluster.members,
             })
         });
+        let is_incremental = self.is_incremental();
         let page = json!({
-            "format": FORMAT,
+            "format": if is_incremental { FORMAT_KEPT } else { FORMAT },
             "dendra": env!("CARGO_PKG_VERSION"),
             "id": self.id,
             "began_ms": self.began_ms,
@@ -206,10 +228,10 @@ impl BackupManifest {
         }
         let page: Value = serde_json::from_str(page).map_err(|e| e.to_string())?;
         match page["format"].as_u64() {
-            Some(FORMAT) => {}
+            Some(FORMAT | FORMAT_KEPT) => {}
             other => {
                 return Err(format!(
-                    "it has format {}, and this program reads {FORMAT}: use a newer one",
+                    "it has format {}, and this program reads {FORMAT_KEPT}: use a newer one",
                     other.map_or("none".to_owned(), |format| format.to_string())
                 ));
             }
@@ -219,23 +241,24 @@ impl BackupManifest {
 }
 
 fn node_to_json(node: &BackupNode) -> Value {
-    let files: Vec<Value> = node
-        .files
-        .iter()
-        .map(|file| {
+    let listed = |files: &[BackupFile]| -> Vec<Value> {
+        let listed = files.iter().map(|file| {
             json!({
                 "name": file.name,
                 "bytes": file.bytes,
                 "object": format!("{:032x}", file.object),
                 "checksum": format!("{:032x}", file.checksum),
             })
-        })
-        .collect();
+        });
+        listed.collect()
+    };
     json!({
         "url": node.url,
         "node": format!("{:032x}", node.node),
         "hlc": format!("{:x}", node.hlc),
-        "files": files,
+        "files": listed(&node.files),
+        "kept": listed(&node.kept),
+        "mark": node.mark.map(|mark| format!("{mark:032x}")),
     })
 }
 
@@ -281,12 +304,23 @@ fn read(page: &Value) -> Option<BackupManifest> {
         })
     };
     let node = |node: &Value| {
-        let files = node["files"].as_array()?;
+        let listed = |files: &Value| files.as_array()?.iter().map(file).collect::<Option<_>>();
+        // A release before them wrote neither tables nor a mark.
+        let kept = match &node["kept"] {
+            Value::Null => Vec::new(),
+            kept => listed(kept)?,
+        };
+        let mark = match &node["mark"] {
+            Value::Null => None,
+            mark => Some(digits(mark)?),
+        };
         Some(BackupNode {
             url: text(&node["url"])?,
             node: digits(&node["node"])?,
             hlc: clock(&node["hlc"])?,
-            files: files.iter().map(file).collect::<Option<_>>()?,
+            files: listed(&node["files"])?,
+            kept,
+            mark,
         })
     };
     let nodes = page["nodes"].as_array()?;
@@ -328,6 +362,8 @@ mod tests {
                     object: 5,
                     checksum: 6,
                 }],
+                kept: Vec::new(),
+                mark: None,
             }],
             moved_bytes: 34,
             moved_stored_bytes: 99,
@@ -341,6 +377,40 @@ mod tests {
         assert_eq!(read.as_ref(), Ok(&manifest));
         assert_eq!(manifest.missing(), ["http://h2:1"]);
         assert_eq!(manifest.bytes(), 34);
+    }
+
+    #[test]
+    fn a_manifest_with_tables_since_a_checkpoint_is_refused_by_a_program_that_does_not_know_them() {
+        let mut manifest = manifest();
+        manifest.nodes[0].mark = Some(77);
+        let full = String::from_utf8(manifest.encode()).expect("text");
+        assert!(full.contains("\"format\": 1,"), "older programs read it");
+        manifest.nodes[0].kept.push(BackupFile {
+            name: "0000000000000009.tbl".to_owned(),
+            bytes: 10,
+            object: 8,
+            checksum: 9,
+        });
+        let text = String::from_utf8(manifest.encode()).expect("text");
+        assert!(text.contains("\"format\": 2,"), "they refuse it");
+        assert_eq!(manifest.bytes(), 44);
+        assert_eq!(BackupManifest::decode(text.as_bytes()), Ok(manifest));
+    }
+
+    #[test]
+    fn a_manifest_of_before_marks_is_read() {
+        let manifest = manifest();
+        let text = String::from_utf8(manifest.encode()).expect("text");
+        let lines = text.lines().filter(|line| {
+            let known = ["\"kept\"", "\"mark\"", "checksum "];
+            !known.iter().any(|it| line.trim_start().starts_with(it))
+        });
+        let page: String = lines.map(|line| format!("{line}\n")).collect();
+        // A comma is left behind the last field of an object, or the fields stand in another order.
+        let page: Value = serde_json::from_str(&page).expect("an object");
+        let mut text = format!("{page:#}\n");
+        text.push_str(&format!("checksum {:032x}\n", xxh3_128(text.as_bytes())));
+        assert_eq!(BackupManifest::decode(text.as_bytes()), Ok(manifest));
     }
 
     #[test]

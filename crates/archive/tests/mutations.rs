@@ -34,6 +34,8 @@ fn manifest() -> BackupManifest {
         node: u128::from(number),
         hlc: number,
         files: (1..3).map(file).collect(),
+        kept: (3..5).map(file).collect(),
+        mark: Some(u128::from(number) << 66),
     };
     BackupManifest {
         id: "20260102T030405Z-00c0ffee".to_owned(),

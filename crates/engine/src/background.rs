@@ -18,6 +18,7 @@
 use crate::compact::pick::{Plan, PlanReason, pick, pick_foreign, pick_purge, pick_settle};
 use crate::compact::run::{MergeJob, Purge};
 use crate::engine::Engine;
+use crate::kept::{MarkOrder, Marked};
 use crate::lanes::{Maintained, Quiet};
 use crate::pressure::SEALED_MAX;
 use crate::recover::replacement;
@@ -40,6 +41,7 @@ const QUIET_MS: u64 = 10_000;
 impl Engine {
     pub(crate) fn maintain_flush(&self, now_ms: u64, budget_bytes: usize) -> Result<Maintained> {
         self.look_at_disk()?;
+        self.keep_less_on_a_full_disk()?;
         // A flush frees memory and, soon after, log segments: it goes before making new ones.
         let did_flush = self.step_flush(now_ms, budget_bytes)?;
         let floor = hold(&self.ledger).folder.log_floor;
@@ -169,7 +171,7 @@ impl Engine {
     }
 
     pub(crate) fn maintain_compact(&self, now_ms: u64, budget_bytes: usize) -> Result<Maintained> {
-        let collected = self.garbage.collect(&*self.vfs);
+        let collected = self.garbage.collect(&*self.vfs, &self.kept);
         if self.step_compact(now_ms, budget_bytes)? {
             // A file that cannot be removed is reported when there is nothing better to do.
             return Ok(Maintained::More);
@@ -321,6 +323,10 @@ impl Engine {
     fn install_compaction(&self, job: &MergeJob) -> Result<()> {
         let added = job.finish(&*self.vfs)?;
         let plan = job.plan();
+        if matches!(plan.reason, PlanReason::Mend { .. }) {
+            // An earlier backup has the damage, and all tables are needed to be rid of it.
+            self.kept.end_soon();
+        }
         let replaced: Vec<Arc<Table>> = self
             .view()
             .tree
@@ -363,22 +369,29 @@ impl Engine {
     }
 
     /// Links every live table into `target` and gives it a manifest and an empty log of its own.
-    pub(crate) fn link_into(&self, target: &dyn Vfs, path: &std::path::Path) -> Result<()> {
+    pub(crate) fn link_into(
+        &self,
+        target: &dyn Vfs,
+        path: &std::path::Path,
+        order: Option<&MarkOrder>,
+    ) -> Result<Option<Marked>> {
         // Holding the ledger keeps every table it names on disk until all are linked.
         let ledger = hold(&self.ledger);
         let mut folder = ledger.folder.clone();
         let ids: BTreeSet<u64> = folder.levels.iter().flatten().map(|m| m.id).collect();
-        for id in ids {
-            let name = table::file_name(id);
+        for id in &ids {
+            let name = table::file_name(*id);
             let linked = self.vfs.link_into(&name, path);
             linked.map_err(|e| Error::io(format!("linking {name} into {}", path.display()), e))?;
         }
+        let mark = |order| self.mark(&ledger, order, &ids, path);
+        let marked = order.map(mark).transpose()?.flatten();
         folder.log_floor = 1;
         let ceiling = self.hlc_ceiling.load(Ordering::Acquire);
         folder.hlc_ceiling = folder.hlc_ceiling.max(ceiling);
         wal::prepare(target, folder.log_floor, self.options.segment_bytes)?;
         Manifest::create(target, self.next_file_id(), &folder.snapshot())?;
-        Ok(())
+        Ok(marked)
     }
 }
 
@@ -436,12 +449,18 @@ mod tests {
             match engine.close(1) {
                 Ok(()) => break,
                 Err(Error::Poisoned { .. }) => {
-                    engine.garbage.collect(&vfs).expect("removing works");
+                    engine
+                        .garbage
+                        .collect(&vfs, &engine.kept)
+                        .expect("removing works");
                     assert_eq!(tables(), 1, "sync {nth} is the manifest's");
                     kept += 1;
                 }
                 Err(_) => {
-                    engine.garbage.collect(&vfs).expect("removing works");
+                    engine
+                        .garbage
+                        .collect(&vfs, &engine.kept)
+                        .expect("removing works");
                     assert_eq!(tables(), 0, "sync {nth} leaves nothing behind");
                     dropped += 1;
                 }

@@ -26,6 +26,7 @@ use crate::foreign::{Foreign, IsForeign};
 use crate::garbage::Garbage;
 use crate::hole::{self, state::Holes};
 use crate::identity::Identity;
+use crate::kept::{Kept, MarkOrder, Marked};
 use crate::lanes::{Lanes, Maintained, Maintenance};
 use crate::memtable::Memtable;
 use crate::options::Options;
@@ -78,6 +79,7 @@ pub struct Engine {
     pub(crate) ages: Ages,
     pub(crate) foreign: Foreign,
     pub(crate) holes: Holes,
+    pub(crate) kept: Kept,
     /// The age horizon rose: what it covers may be in the active memtable.
     pub(crate) wants_seal: AtomicBool,
     pub(crate) is_disk_full: AtomicBool,
@@ -178,6 +180,7 @@ impl Engine {
             ages: Ages::default(),
             foreign: Foreign::default(),
             holes,
+            kept: Kept::new(opened.kept),
             wants_seal: AtomicBool::new(false),
             is_disk_full: AtomicBool::new(false),
             disk_free_bytes: AtomicU64::new(0),
@@ -237,6 +240,8 @@ impl Engine {
     /// record again later has it as if for the first time. Replaces the order before.
     pub fn drop_foreign(&self, is_foreign: Arc<IsForeign>) {
         self.foreign.begin(is_foreign);
+        // A list of tables since an earlier moment would bring back what goes now.
+        self.kept.end_soon();
     }
 
     /// Ends that order, done or not. What is committed from now on stays.
@@ -522,6 +527,7 @@ impl Engine {
     pub(crate) fn install(&self, edit: Edit, change: impl FnOnce(&mut View)) -> Result<()> {
         self.check_poison()?;
         let mut ledger = hold(&self.ledger);
+        self.keep_for_backups(&ledger, &edit)?;
         match ledger.manifest.append(&edit) {
             Err(error @ Error::Poisoned { .. }) => return Err(self.poisoned_by(&error)),
             Err(error) => return Err(error),
@@ -544,6 +550,7 @@ impl Engine {
             Ok(next) => {
                 let old = std::mem::replace(&mut ledger.manifest, next);
                 self.garbage.add(manifest::file_name(old.id()));
+                self.kept_follow(ledger);
                 Ok(())
             }
             // Nothing is lost: the old one goes on, and the next edit tries again.
@@ -634,6 +641,7 @@ impl Engine {
         let view = self.view.load();
         let c = &self.counters;
         let cache = self.cache.counts();
+        let (kept_tables, kept_bytes) = self.kept.size();
         Stats {
             levels: view
                 .tree
@@ -662,6 +670,8 @@ impl Engine {
             compactions: c.compactions.value(),
             compaction_read_bytes: c.compaction_read_bytes.value(),
             compaction_write_bytes: c.compaction_write_bytes.value(),
+            kept_tables,
+            kept_bytes,
             damaged_reads: c.damaged_reads.value(),
             tables_damaged: self.damage.list().len(),
             tables_set_aside: self.damage.set_aside().len(),
@@ -680,7 +690,23 @@ impl Engine {
     /// of hard links. Blocks; writes go on meanwhile and may or may not be in it.
     pub fn checkpoint(&self, target: &dyn Vfs, path: &std::path::Path, now_ms: u64) -> Result<()> {
         self.flush_all(now_ms)?;
-        self.link_into(target, path)
+        self.link_into(target, path, None).map(|_| ())
+    }
+
+    /// The same, and a mark of this moment: until the mark is void, a later checkpoint can tell
+    /// which tables brought new records since. `None` when no mark can be given now.
+    ///
+    /// # Errors
+    /// As those of `checkpoint`; or the mark could not be noted.
+    pub fn checkpoint_since(
+        &self,
+        target: &dyn Vfs,
+        path: &std::path::Path,
+        now_ms: u64,
+        order: &MarkOrder,
+    ) -> Result<Option<Marked>> {
+        self.flush_all(now_ms)?;
+        self.link_into(target, path, Some(order))
     }
 
     /// Seals the active memtable and goes on in a new log segment, so that a flush of everything

@@ -1,5 +1,6 @@
 //! Files that wait for their removal: replaced tables and manifests.
 
+use crate::kept::Kept;
 use crate::table::{self, Table};
 use crate::vfs::Vfs;
 use crate::waits::hold;
@@ -23,8 +24,9 @@ impl Garbage {
         hold(&self.tables).push(table);
     }
 
-    /// Removes files that no reader needs; true when there was one.
-    pub(crate) fn collect(&self, vfs: &dyn Vfs) -> Result<bool> {
+    /// Removes files that no reader needs; true when there was one. Those that are kept for backups
+    /// stay: they come here again when they are not.
+    pub(crate) fn collect(&self, vfs: &dyn Vfs, kept: &Kept) -> Result<bool> {
         let mut names = hold(&self.names);
         hold(&self.tables).retain(|table| {
             let is_held = Arc::strong_count(table) > 1;
@@ -33,6 +35,7 @@ impl Garbage {
             }
             is_held
         });
+        names.retain(|name| !kept.holds(name));
         let found = !names.is_empty();
         let mut failure = None;
         names.retain(|name| match vfs.remove(name) {

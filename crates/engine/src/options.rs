@@ -70,6 +70,9 @@ pub struct Options {
     pub level_fanout: u64,
     /// Disk room below which new values are refused; deletes go on.
     pub reserve_bytes: u64,
+    /// Bytes that tables kept for incremental backups may always have; more of them in a store of
+    /// more than ten times as many.
+    pub kept_bytes_min: u64,
 }
 
 impl Options {
@@ -107,6 +110,8 @@ impl Options {
             level_fanout: 8,
             // The memtables can still be flushed, also by a restart, and one table compacted.
             reserve_bytes: (3 * memtable_bytes + 2 * segment_bytes + table_bytes) as u64,
+            // Four of the largest memtables.
+            kept_bytes_min: 256 << 20,
         }
     }
 
@@ -132,6 +137,7 @@ impl Options {
             level1_bytes: 32 << 10,
             level_fanout: 4,
             reserve_bytes: 0,
+            kept_bytes_min: 256 << 10,
         }
     }
 

@@ -21,6 +21,8 @@
 use crate::batch::LogRecord;
 use crate::compact::run::MergeJob;
 use crate::identity::Identity;
+use crate::kept;
+use crate::kept::note::{KEPT, KEPT_NEW, KeptNote, KeptTable};
 use crate::memtable::{Inserter, Memtable};
 use crate::options::Options;
 use crate::scrub::note::{SCRUB, SCRUB_NEW};
@@ -46,10 +48,20 @@ pub(crate) struct Recovered {
     pub(crate) spare: Spare,
     /// Where the log that was replayed ends.
     pub(crate) log_end: Lsn,
+    /// What is kept for backups.
+    pub(crate) kept: KeptNote,
 }
 
 /// Names that a start which was interrupted may leave beside manifests and log segments.
-const OTHER_NAMES: [&str; 5] = ["LOCK", "CURRENT.new", SCRUB, SCRUB_NEW, "lost+found"];
+const OTHER_NAMES: [&str; 7] = [
+    "LOCK",
+    "CURRENT.new",
+    SCRUB,
+    SCRUB_NEW,
+    KEPT,
+    KEPT_NEW,
+    "lost+found",
+];
 
 /// The records of the log, turned into tables.
 struct Replayed {
@@ -108,6 +120,11 @@ fn open_with_room(
         give_spares_back(vfs, &mut names)?;
     }
     let named = manifest::current(vfs, &names)?;
+    let mut kept = kept::of_folder(vfs, &names, named);
+    if is_short {
+        kept::note::remove(vfs)?;
+        kept = KeptNote::default();
+    }
     let mut folder = match named {
         Some(id) => manifest::replay(vfs, id)?,
         None => new_folder(vfs, &names, proposed)?,
@@ -138,12 +155,18 @@ fn open_with_room(
     };
     let spare = wal::prepare(vfs, segment, segment_bytes)?;
     replayed.install_in(&mut folder);
+    let from_log = replayed.tables.iter().map(|table| KeptTable {
+        id: table.meta().id,
+        bytes: table.meta().bytes,
+    });
+    kept.tables.extend(from_log);
     tree = tree.replace(&[], replayed.tables.into_iter().map(|t| (0, t)).collect());
     folder.log_floor = segment;
     folder.hlc_ceiling = folder.hlc_ceiling.max(replayed.hlc).max(newest_hlc(&tree));
     let manifest = Manifest::create(vfs, next_file, &folder.snapshot())?;
     next_file += 1;
-    remove_unnamed(vfs, &folder, Some(manifest.id()))?;
+    let kept = keep_on(vfs, kept, manifest.id())?;
+    remove_unnamed(vfs, &folder, Some(manifest.id()), &kept)?;
     Ok(Recovered {
         folder,
         tree,
@@ -152,7 +175,21 @@ fn open_with_room(
         next_file,
         spare,
         log_end: replayed.end,
+        kept,
     })
+}
+
+/// Goes on keeping tables under the manifest of this start. What is on the disk until then names
+/// the one before: a crash in between keeps nothing.
+fn keep_on(vfs: &dyn Vfs, mut kept: KeptNote, manifest: u64) -> Result<KeptNote> {
+    if kept.marks.is_empty() {
+        return Ok(KeptNote::default());
+    }
+    kept.manifest = manifest;
+    match kept::note::save(vfs, &kept) {
+        Ok(()) => Ok(kept),
+        Err(_) => kept::note::remove(vfs).map(|()| KeptNote::default()),
+    }
 }
 
 /// Removes log segments that were made ahead of use and never used. With their room a start on a
@@ -407,14 +444,14 @@ impl LogRecovery<'_> {
         })?;
         folder.hlc_ceiling = folder.hlc_ceiling.max(hlc).max(checked.hlc_ceiling);
         // The files of a start that was interrupted take room, too.
-        remove_unnamed(self.vfs, folder, named)?;
+        remove_unnamed(self.vfs, folder, named, &KeptNote::default())?;
         self.replay(next_file, |replay, next| {
             replay.flush()?;
             install(&replay.tables, &mut replay.installed, folder);
             folder.log_floor = next;
             let manifest = Manifest::create(self.vfs, *replay.next_file, &folder.snapshot())?;
             *replay.next_file += 1;
-            remove_unnamed(self.vfs, folder, Some(manifest.id()))
+            remove_unnamed(self.vfs, folder, Some(manifest.id()), &KeptNote::default())
         })
     }
 }
@@ -427,8 +464,15 @@ fn hlc_of(record: &LogRecord<'_>) -> Result<u64> {
 }
 
 /// Removes files that the manifest in force, and the folder's state in it, do not need.
-fn remove_unnamed(vfs: &dyn Vfs, folder: &Folder, manifest: Option<u64>) -> Result<()> {
-    let live: BTreeSet<u64> = folder.levels.iter().flatten().map(|m| m.id).collect();
+fn remove_unnamed(
+    vfs: &dyn Vfs,
+    folder: &Folder,
+    manifest: Option<u64>,
+    kept: &KeptNote,
+) -> Result<()> {
+    let live = folder.levels.iter().flatten().map(|m| m.id);
+    let kept = kept.tables.iter().map(|table| table.id);
+    let live: BTreeSet<u64> = live.chain(kept).collect();
     for name in vfs
         .list()
         .map_err(|e| Error::io("listing the data folder", e))?

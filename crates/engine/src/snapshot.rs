@@ -1,7 +1,8 @@
 //! Reads a checkpoint: the tables that its manifest lists, without a log and without a write.
 //!
 //! ```text
-//! CURRENT ─► manifest ─► tables ─► scan         the log of a checkpoint is empty, and is not looked at
+//! CURRENT ─► manifest ─► tables ─┬─► scan       the log of a checkpoint is empty, and is not looked at
+//! kept tables, as one finds them ┘
 //! ```
 //!
 //! Invariants
@@ -15,6 +16,7 @@ use crate::identity::Identity;
 use crate::memtable::Memtable;
 use crate::recover;
 use crate::scan::{Cursor, Flow, Progress};
+use crate::table::Table;
 use crate::tree::manifest;
 use crate::vfs::Vfs;
 use crate::view::View;
@@ -39,6 +41,15 @@ impl Snapshot {
     /// # Errors
     /// The folder is not a checkpoint, is damaged, or cannot be read.
     pub fn open(vfs: &dyn Vfs) -> Result<Snapshot> {
+        Snapshot::open_with(vfs, &[])
+    }
+
+    /// The same with more tables, which its manifest does not name: those that the node's flushes
+    /// wrote since. Of each key the newest record counts, wherever it is.
+    ///
+    /// # Errors
+    /// As those of `open`.
+    pub fn open_with(vfs: &dyn Vfs, kept: &[String]) -> Result<Snapshot> {
         let names = vfs
             .list()
             .map_err(|e| Error::io("listing the checkpoint", e))?;
@@ -47,6 +58,9 @@ impl Snapshot {
         };
         let folder = manifest::replay(vfs, id)?;
         let tree = recover::open_tables(vfs, &folder, &names)?;
+        let kept = kept.iter().map(|name| Table::open_kept(vfs, name));
+        let kept = kept.map(|table| Ok((0, Arc::new(table?))));
+        let tree = tree.replace(&[], kept.collect::<Result<_>>()?);
         let identity = folder.identity.expect("replay sets it");
         let hlc = folder.hlc_ceiling.max(recover::newest_hlc(&tree));
         let cache = Arc::new(BlockCache::new(CACHE_BYTES));

@@ -80,6 +80,10 @@ pub struct Stats {
     pub flush_bytes: u64,
     /// Bytes of tables that were written from ordered records, as a restore does.
     pub ingest_bytes: u64,
+    /// Tables that are kept for the next incremental backup, those that are live included.
+    pub kept_tables: usize,
+    /// Their bytes.
+    pub kept_bytes: u64,
     /// Compactions done, moves included.
     pub compactions: u64,
     /// Bytes of keys and values read by compactions.

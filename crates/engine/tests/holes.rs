@@ -492,3 +492,32 @@ fn promises_of_a_spent_age_go_with_the_span_and_younger_ones_stay() {
     assert_eq!(counts[..2], [None, Some(1)]);
     assert_eq!(counts.last(), Some(&Some(2)));
 }
+
+/// The mark that holds, and whether another one was given.
+fn mark(vfs: &MemVfs, engine: &Engine, since: u128) -> (Option<u128>, bool) {
+    let path = std::path::PathBuf::from(format!("checkpoint-{}", vfs.operations()));
+    let order = dendra_engine::MarkOrder {
+        since: vec![since],
+        mark: since + 1,
+    };
+    let marked = engine.checkpoint_since(&MemVfs::new(), &path, 1, &order);
+    let marked = marked.expect("memory does not fail");
+    let holds = marked.as_ref().and_then(|marked| marked.since);
+    (holds, marked.is_some())
+}
+
+#[test]
+fn a_hole_ends_the_marks_of_backups_and_none_is_given_while_there_is_one() {
+    let (vfs, others) = damaged();
+    let engine = open(&vfs).expect("damage in a block keeps no folder closed");
+    engine.raise_age_horizon(HORIZON, COPIES);
+    assert_eq!(mark(&vfs, &engine, 1), (None, true));
+    assert_eq!(mark(&vfs, &engine, 2), (Some(2), true));
+    let span = dropped(&engine, &others);
+    assert_eq!(mark(&vfs, &engine, 3), (None, false));
+    fetch(&engine, &others, &span).expect("memory does not fail");
+    engine.repaired(&span);
+    mend(&engine, &others).expect("memory does not fail");
+    assert_eq!(mark(&vfs, &engine, 4), (None, true));
+    assert_eq!(mark(&vfs, &engine, 5), (Some(5), true));
+}

@@ -312,7 +312,7 @@ fn open_node(
     prefix: &[u8],
     behind: &[u8],
 ) -> Result<NodeWalk, String> {
-    let files = node.files.iter();
+    let files = node.all_files();
     let vfs = ArchiveVfs {
         repository: Arc::clone(repository),
         files: files.map(|file| (file.name.clone(), file.object)).collect(),
@@ -322,7 +322,8 @@ fn open_node(
             scratch: FrameScratch::new().map_err(|e| e.to_string())?,
         })),
     };
-    let snapshot = Snapshot::open(&vfs).map_err(|e| in_words(&node.url, &e))?;
+    let kept: Vec<String> = node.kept.iter().map(|file| file.name.clone()).collect();
+    let snapshot = Snapshot::open_with(&vfs, &kept).map_err(|e| in_words(&node.url, &e))?;
     let stored = |raw: &[u8]| [&[Space::User.byte()], raw].concat();
     let start = match behind.is_empty() {
         true => Bound::Included(stored(prefix)),

@@ -303,6 +303,8 @@ fn run(seed: u64, wrong: Wrong) -> Result<(), String> {
             node,
             hlc: *hlc,
             files: files(folder.path(), node, &repository),
+            kept: Vec::new(),
+            mark: None,
         });
         held.push(HeldCheckpoint {
             id: String::new(),
@@ -313,6 +315,7 @@ fn run(seed: u64, wrong: Wrong) -> Result<(), String> {
                 cluster: cluster.clone(),
             },
             files: Vec::new(),
+            increment: None,
         });
     }
     let quiet = Console {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! admin ports ─► take.rs ─► repository.rs, crate archive ─► archive.rs ─┬─► restore.rs, sending.rs ─► admin ports
-//!    nodes.rs    pace.rs       a folder of backups                               └─► verify.rs
+//!    nodes.rs    pace.rs, increment.rs   a folder of backups                     └─► verify.rs
 //! serve.rs ─► schedule.rs ─► take.rs, prune.rs
 //! ```
 //!
@@ -16,6 +16,7 @@
 mod archive;
 #[cfg(test)]
 mod cut;
+mod increment;
 mod key;
 mod nodes;
 mod pace;
@@ -92,7 +93,11 @@ async fn take_command(destination: &Path, args: &Backup, console: Console) -> Ex
         bytes_per_second: args.bytes_per_second,
         allow_missing: args.allow_missing,
     };
-    let manifest = take::take(&order, console).await?;
+    let taken = take::take(&order, console).await?;
+    let manifest = taken.manifest;
+    if let Some(why) = &taken.full_because {
+        console.note(&format!("all tables are listed anew: {why}"));
+    }
     console.note(&summary(&manifest, started.elapsed().as_secs_f64()));
     if args.verify {
         let repository = Repository::open(destination, RepositoryUse::Shared, key)?;
@@ -107,7 +112,11 @@ async fn take_command(destination: &Path, args: &Backup, console: Console) -> Ex
         }
     }
     let line = match args.json {
-        true => format!("{}\n", manifest_line(&manifest)),
+        true => {
+            let mut line = manifest_line(&manifest);
+            line["full_because"] = json!(taken.full_because);
+            format!("{line}\n")
+        }
         false => format!("{}\n", manifest.id),
     };
     ops::print(line.as_bytes())?;
@@ -145,6 +154,7 @@ fn manifest_line(manifest: &BackupManifest) -> serde_json::Value {
         "cluster": manifest.cluster.as_ref().map(|cluster| &cluster.name),
         "nodes": manifest.nodes.iter().map(|node| &node.url).collect::<Vec<_>>(),
         "missing": manifest.missing(),
+        "incremental": manifest.is_incremental(),
         "bytes": manifest.bytes(),
         "moved_bytes": manifest.moved_bytes,
         "moved_stored_bytes": manifest.moved_stored_bytes,

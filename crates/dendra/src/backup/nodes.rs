@@ -52,6 +52,27 @@ pub(crate) struct HeldCheckpoint {
     pub(crate) hlc: u64,
     pub(crate) place: NodePlace,
     pub(crate) files: Vec<HeldFile>,
+    /// `None`: the node has a release that knows no marks.
+    pub(crate) increment: Option<HeldIncrement>,
+}
+
+/// What a node wrote since a mark.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldIncrement {
+    /// The mark of this checkpoint, if it has one.
+    pub(crate) mark: Option<u128>,
+    /// The mark that holds, of those that were asked for.
+    pub(crate) since: Option<u128>,
+    /// The tables behind it.
+    pub(crate) files: Vec<HeldFile>,
+}
+
+/// A mark in an answer; the outer `None` when it is unreadable.
+fn mark(value: &Value) -> Option<Option<u128>> {
+    match value {
+        Value::Null => Some(None),
+        mark => manifest::digits(mark).map(Some),
+    }
 }
 
 /// Which member of which cluster a node is.
@@ -241,11 +262,12 @@ impl AdminNode {
 
     // Backup.
 
-    /// Makes a checkpoint. Asked once: each call makes another one.
-    pub(crate) async fn checkpoint(&self) -> Result<HeldCheckpoint, Failure> {
-        let answer = self
-            .once(Method::POST, "/v0/checkpoints", Bytes::new())
-            .await;
+    /// Makes a checkpoint, and asks for the tables since that of these marks which is the node's.
+    /// Asked once: each call makes another one.
+    pub(crate) async fn checkpoint(&self, since: &[u128]) -> Result<HeldCheckpoint, Failure> {
+        let since: Vec<String> = since.iter().map(|mark| format!("{mark:032x}")).collect();
+        let path = format!("/v0/checkpoints?since={}", since.join(","));
+        let answer = self.once(Method::POST, &path, Bytes::new()).await;
         let answer = answer.map_err(|trouble| self.failure(&trouble))?;
         if !answer.status.is_success() {
             return Err(self.refused(&answer));
@@ -258,14 +280,25 @@ impl AdminNode {
                 content: manifest::digits(&file["content"])?,
             })
         };
+        let listed = |files: &Value| files.as_array()?.iter().map(file).collect::<Option<_>>();
+        let increment = |page: &Value| {
+            Some(HeldIncrement {
+                mark: mark(&page["mark"])?,
+                since: mark(&page["since"])?,
+                files: listed(&page["files"])?,
+            })
+        };
         let read = || {
-            let files = page["files"].as_array()?;
             Some(HeldCheckpoint {
                 id: page["id"].as_str()?.to_owned(),
                 node: manifest::digits(&page["node"])?,
                 hlc: u64::try_from(manifest::digits(&page["hlc"])?).ok()?,
                 place: self.place(&page)?,
-                files: files.iter().map(file).collect::<Option<_>>()?,
+                files: listed(&page["files"])?,
+                increment: match &page["increment"] {
+                    Value::Null => None,
+                    it => Some(increment(it)?),
+                },
             })
         };
         read().ok_or_else(|| self.unreadable())

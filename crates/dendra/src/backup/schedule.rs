@@ -135,11 +135,13 @@ async fn once(schedule: &BackupSchedule, own_admin: &str) -> Result<(), Failure>
         bytes_per_second: schedule.bytes_per_second,
         allow_missing: false,
     };
-    let manifest = take(&order, quiet).await?;
+    let taken = take(&order, quiet).await?;
+    let manifest = &taken.manifest;
     tracing::info!(
         id = manifest.id,
         bytes = manifest.bytes(),
         moved_bytes = manifest.moved_bytes,
+        full_because = taken.full_because.as_deref(),
         "a backup is made"
     );
     if schedule.keep > 0 {

@@ -1,7 +1,8 @@
 //! `dendra backup DESTINATION`: one backup of a running node or cluster.
 //!
 //! ```text
-//! began ─► a checkpoint on every node ─► cut ─► files that the repository lacks ─► manifest ─► release
+//! began ─► a checkpoint on every node ─► cut ─► lists: full, or since the backup before
+//!       ─► files that the repository lacks ─► manifest ─► release
 //! ```
 //!
 //! Invariants
@@ -11,9 +12,11 @@
 //! 3. The manifest is written after everything that it names is durable; until then an interrupted
 //!    backup has left objects, and the next one takes them.
 //!
-//! Not here: the content of a checkpoint (crate `engine`), how it is read back (`archive.rs`).
+//! Not here: which of the two lists (`increment.rs`), the content of a checkpoint (crate `engine`),
+//! how it is read back (`archive.rs`).
 //! See: docs/format/backup.md.
 
+use super::increment::{self, Lists};
 use super::key;
 use super::nodes::{
     AdminNode, EpochPatience, HeldCheckpoint, HeldFile, NodePlace, missing_members,
@@ -76,17 +79,23 @@ struct CopyWork {
     moved: Moved,
 }
 
-/// Takes a backup, and returns its manifest.
-pub(crate) async fn take(
-    order: &TakeOrder<'_>,
-    console: Console,
-) -> Result<BackupManifest, Failure> {
+/// A backup that was taken.
+pub(crate) struct Taken {
+    pub(crate) manifest: BackupManifest,
+    /// Why all tables of all nodes are in it anew; `None`: it goes on from the backup before.
+    pub(crate) full_because: Option<String>,
+}
+
+/// Takes a backup.
+pub(crate) async fn take(order: &TakeOrder<'_>, console: Console) -> Result<Taken, Failure> {
     let nodes = AdminNode::all(order.admin, order.access, console)?;
     let repository = Repository::create(order.destination, order.key.cloned())?;
+    let former = increment::former(&repository).map_err(|e| destination(&repository, &e))?;
+    let marks = increment::marks(&former);
     let began_ms = now_ms();
     let patience = EpochPatience::new();
     let held = loop {
-        let held = checkpoints(&nodes, order.allow_missing, console).await?;
+        let held = checkpoints(&nodes, &marks, order.allow_missing, console).await?;
         let places: Vec<&NodePlace> = held.iter().map(|(_, it)| &it.place).collect();
         if !patience.asks_again(&places).await {
             break held;
@@ -97,10 +106,12 @@ pub(crate) async fn take(
     let copied = async {
         let checkpoints: Vec<&HeldCheckpoint> = held.iter().map(|(_, it)| it).collect();
         check_members(&checkpoints, order.allow_missing, console)?;
-        copy(&held, repository, order, console).await
+        let lists = increment::lists(former, &checkpoints);
+        let lists = with_all_objects(lists, &repository, &held).await?;
+        copy(&held, lists, repository, order, console).await
     }
     .await;
-    let (files, work) = match copied {
+    let (nodes, full_because, work) = match copied {
         Ok(copied) => copied,
         Err(failure) => {
             release(&held).await;
@@ -114,23 +125,35 @@ pub(crate) async fn take(
         cut_ms,
         hlc: held.iter().map(|(_, it)| it.hlc).max().unwrap_or(0),
         cluster: held[0].1.place.cluster.clone(),
-        nodes: held
-            .iter()
-            .zip(files)
-            .map(|((_, it), files)| BackupNode {
-                url: it.place.url.clone(),
-                node: it.node,
-                hlc: it.hlc,
-                files,
-            })
-            .collect(),
+        nodes,
         moved_bytes: work.moved.bytes.get(),
         moved_stored_bytes: work.moved.stored_bytes.get(),
     };
     let added = work.repository.add(&manifest);
     added.map_err(|e| destination(&work.repository, &e))?;
     work.bar.finish_and_clear();
-    Ok(manifest)
+    Ok(Taken {
+        manifest,
+        full_because,
+    })
+}
+
+/// Full lists in the place of some that name an object which is gone or cut.
+async fn with_all_objects(
+    lists: Lists,
+    repository: &Repository,
+    held: &[(&AdminNode, HeldCheckpoint)],
+) -> Result<Lists, Failure> {
+    let Lists::Since(nodes) = &lists else {
+        return Ok(lists);
+    };
+    let are_there = increment::are_there(repository, nodes, held).await?;
+    match are_there.map_err(|e| destination(repository, &e))? {
+        true => Ok(lists),
+        false => Ok(Lists::Full(
+            "the backup before lacks some of its objects".to_owned(),
+        )),
+    }
 }
 
 /// The time and a random number: names are in order, and no two are alike.
@@ -147,12 +170,13 @@ fn backup_id(began_ms: u64) -> Result<String, Failure> {
 }
 
 /// Makes a checkpoint on each node, all at once: the cut is as short as the slowest one.
-async fn checkpoints(
-    nodes: &[AdminNode],
+async fn checkpoints<'a>(
+    nodes: &'a [AdminNode],
+    since: &[u128],
     allow_missing: bool,
     console: Console,
-) -> Result<Vec<(&AdminNode, HeldCheckpoint)>, Failure> {
-    let made = join_all(nodes.iter().map(AdminNode::checkpoint)).await;
+) -> Result<Vec<(&'a AdminNode, HeldCheckpoint)>, Failure> {
+    let made = join_all(nodes.iter().map(|node| node.checkpoint(since))).await;
     let mut held = Vec::new();
     let mut failure = None;
     for (node, made) in nodes.iter().zip(made) {
@@ -253,14 +277,24 @@ fn destination(repository: &Repository, error: &io::Error) -> Failure {
     Failure::new(Exit::FAILURE, format!("{name}: {error}; {way_out}"))
 }
 
-/// Copies the files that the repository lacks, of each checkpoint, with their checksums.
+/// The files of a checkpoint that such a list takes.
+fn listed<'a>(lists: &Lists, held: &'a HeldCheckpoint) -> &'a [HeldFile] {
+    match (lists, &held.increment) {
+        (Lists::Since(_), Some(increment)) => &increment.files,
+        _ => &held.files,
+    }
+}
+
+/// Copies the files that the repository lacks, of each checkpoint, with their checksums: the nodes
+/// of the manifest, and why their lists are full.
 async fn copy(
     held: &[(&AdminNode, HeldCheckpoint)],
+    lists: Lists,
     repository: Repository,
     order: &TakeOrder<'_>,
     console: Console,
-) -> Result<(Vec<Vec<BackupFile>>, CopyWork), Failure> {
-    let bytes = held.iter().flat_map(|(_, it)| &it.files);
+) -> Result<(Vec<BackupNode>, Option<String>, CopyWork), Failure> {
+    let bytes = held.iter().flat_map(|(_, it)| listed(&lists, it));
     let bar = progress::bar(bytes.map(|file| file.bytes).sum(), console);
     let work = CopyWork {
         repository: Arc::new(repository),
@@ -268,24 +302,56 @@ async fn copy(
         bar,
         moved: Moved::default(),
     };
-    let copies = join_all(held.iter().map(|(node, it)| copy_node(node, it, &work))).await;
+    let copies = held
+        .iter()
+        .map(|(node, it)| copy_node(node, it, listed(&lists, it), &work));
+    let copies = join_all(copies).await;
     let copied: Result<Vec<_>, Failure> = copies.into_iter().collect();
     if copied.is_err() {
         work.bar.abandon();
     }
-    Ok((copied?, work))
+    let files = copied?;
+    let held = held.iter().map(|(_, it)| it);
+    let (nodes, full_because) = match lists {
+        Lists::Full(why) => {
+            let nodes = held
+                .zip(files)
+                .map(|(it, files)| backup_node(it, files, Vec::new()));
+            (nodes.collect(), Some(why))
+        }
+        Lists::Since(former) => {
+            let nodes = held.zip(files).zip(former).map(|((it, new), former)| {
+                let kept = former.kept.into_iter().chain(new);
+                backup_node(it, former.files, kept.collect())
+            });
+            (nodes.collect(), None)
+        }
+    };
+    Ok((nodes, full_because, work))
+}
+
+fn backup_node(held: &HeldCheckpoint, files: Vec<BackupFile>, kept: Vec<BackupFile>) -> BackupNode {
+    BackupNode {
+        url: held.place.url.clone(),
+        node: held.node,
+        hlc: held.hlc,
+        files,
+        kept,
+        mark: held.increment.as_ref().and_then(|it| it.mark),
+    }
 }
 
 /// Copies the files of one node, some at once, and keeps its checkpoint alive.
 async fn copy_node(
     node: &AdminNode,
     held: &HeldCheckpoint,
+    files: &[HeldFile],
     work: &CopyWork,
 ) -> Result<Vec<BackupFile>, Failure> {
     let next = Cell::new(0);
-    let done: Vec<Cell<Option<BackupFile>>> = held.files.iter().map(|_| Cell::new(None)).collect();
+    let done: Vec<Cell<Option<BackupFile>>> = files.iter().map(|_| Cell::new(None)).collect();
     let run = || async {
-        while let Some(file) = held.files.get(next.get()) {
+        while let Some(file) = files.get(next.get()) {
             let at = next.replace(next.get() + 1);
             let sum = copy_file(node, &held.id, file, work).await?;
             done[at].set(Some(BackupFile {

@@ -16,6 +16,8 @@
 //! See: docs/format/folder.md.
 
 use crate::identity::Identity;
+use crate::kept;
+use crate::kept::note::{KEPT, KEPT_NEW};
 use crate::scrub::note::{SCRUB, SCRUB_NEW};
 use crate::table::{self, Table, TableMeta};
 use crate::tree::edit::Folder;
@@ -25,6 +27,9 @@ use crate::{Error, Result, recover, wal};
 use dendra_base::CellRef;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// Files that are always in order here.
+const OWN_NAMES: [&str; 6] = ["LOCK", SCRUB, SCRUB_NEW, KEPT, KEPT_NEW, manifest::CURRENT];
 
 /// One damaged spot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -319,8 +324,12 @@ impl FolderCheck<'_> {
     }
 
     fn leftovers(&mut self, folder: &Folder, names: &[String]) {
-        let live: BTreeSet<u64> = folder.levels.iter().flatten().map(|meta| meta.id).collect();
         let manifest = self.report.summary.manifest.clone();
+        let named = manifest.as_deref().and_then(manifest::id_of);
+        let kept = kept::of_folder(self.vfs, names, named);
+        let live = folder.levels.iter().flatten().map(|meta| meta.id);
+        let kept = kept.tables.iter().map(|table| table.id);
+        let live: BTreeSet<u64> = live.chain(kept).collect();
         for name in names {
             let is_needless = if let Some(id) = table::id_of_file_name(name) {
                 !live.contains(&id)
@@ -328,7 +337,7 @@ impl FolderCheck<'_> {
                 id < folder.log_floor
             } else if manifest::id_of(name).is_some() {
                 Some(name) != manifest.as_ref()
-            } else if ["LOCK", SCRUB, SCRUB_NEW, manifest::CURRENT].contains(&name.as_str()) {
+            } else if OWN_NAMES.contains(&name.as_str()) {
                 false
             } else {
                 self.report.foreign.push(name.clone());

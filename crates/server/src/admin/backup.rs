@@ -1,7 +1,7 @@
 //! The admin routes of `dendra backup` and `dendra restore`.
 //!
 //! ```text
-//! POST   /v0/checkpoints                                 201: a checkpoint, its files, this node's place
+//! POST   /v0/checkpoints?since=                          201: a checkpoint, its files, this node's place
 //! GET    /v0/checkpoints/{id}/{file}?offset=&bytes=      200: a part of a file
 //! DELETE /v0/checkpoints/{id}                            204
 //! GET    /v0/restore                                     200: how far a restore is, is the store empty
@@ -23,7 +23,7 @@
 
 use super::numbers;
 use crate::disk::checkpoint_readers::CheckpointReaders;
-use crate::disk::checkpoints::{Checkpoint, NoCheckpoint};
+use crate::disk::checkpoints::{Checkpoint, CheckpointFile, NoCheckpoint};
 use crate::disk::import::{self, CommitPath, KeptPage, NotImported, RestoreState};
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, Shared};
@@ -177,11 +177,26 @@ fn no_checkpoint(why: NoCheckpoint) -> NoAnswer {
     }
 }
 
-async fn make(State(desk): State<Arc<BackupDesk>>) -> Response {
-    let made = match serving(&desk) {
-        Ok(shared) => {
+/// The marks in `since=`, with commas; none is a list, too. `None` without the word.
+fn marks(query: &HashMap<String, String>) -> Result<Option<Vec<u128>>, NoAnswer> {
+    let Some(list) = query.get("since") else {
+        return Ok(None);
+    };
+    let marks = list.split(',').filter(|mark| !mark.is_empty());
+    let marks: Option<Vec<u128>> = marks.map(numbers::hexadecimal).collect();
+    let sentence = || unusable("since is marks of earlier checkpoints, with commas.");
+    marks.map(Some).ok_or_else(sentence)
+}
+
+async fn make(
+    State(desk): State<Arc<BackupDesk>>,
+    Query(query): Query<HashMap<String, String>>,
+) -> Response {
+    let asked = || Ok((serving(&desk)?, marks(&query)?));
+    let made = match asked() {
+        Ok((shared, since)) => {
             blocking(move || {
-                let made = shared.checkpoints.make(&shared.engine);
+                let made = shared.checkpoints.make(&shared.engine, since);
                 let made = made.map_err(no_checkpoint)?;
                 Ok(described(&shared, &made))
             })
@@ -193,17 +208,13 @@ async fn make(State(desk): State<Arc<BackupDesk>>) -> Response {
 }
 
 fn described(shared: &Shared, made: &Checkpoint) -> Value {
-    let files: Vec<Value> = made
-        .files
-        .iter()
-        .map(|file| {
-            json!({
-                "name": file.name,
-                "bytes": file.bytes,
-                "content": format!("{:032x}", file.content),
-            })
+    let increment = made.increment.as_ref().map(|it| {
+        json!({
+            "mark": it.mark.map(|mark| format!("{mark:032x}")),
+            "since": it.since.map(|mark| format!("{mark:032x}")),
+            "files": listed(&it.files),
         })
-        .collect();
+    });
     json!({
         "id": format!("{:032x}", made.id),
         "lease_seconds": CHECKPOINT_LEASE.as_secs(),
@@ -211,8 +222,20 @@ fn described(shared: &Shared, made: &Checkpoint) -> Value {
         "hlc": format!("{:x}", last_hlc(shared)),
         "wall_ms": clock::wall_ms(),
         "cluster": place(shared),
-        "files": files,
+        "files": listed(&made.files),
+        "increment": increment,
     })
+}
+
+fn listed(files: &[CheckpointFile]) -> Vec<Value> {
+    let listed = files.iter().map(|file| {
+        json!({
+            "name": file.name,
+            "bytes": file.bytes,
+            "content": format!("{:032x}", file.content),
+        })
+    });
+    listed.collect()
 }
 
 /// No version of this node has a larger clock value now.

@@ -705,6 +705,7 @@ fn engine(shared: &Shared) -> serde_json::Value {
         "cache_bytes": stats.cache_bytes,
         "log_segments": stats.log_segments,
         "disk_free_bytes": stats.disk_free_bytes,
+        "kept_bytes": stats.kept_bytes,
         "damaged_reads": stats.damaged_reads,
         "damaged_tables": damaged,
         "scrub": {

@@ -20,7 +20,7 @@ use crate::limits::{CHECKPOINT_LEASE, CHECKPOINT_READ_BYTES_MAX, CHECKPOINTS_MAX
 use crate::peers;
 use dendra_engine::vfs::os::OsVfs;
 use dendra_engine::vfs::{Vfs, Wait};
-use dendra_engine::{Engine, Error};
+use dendra_engine::{Engine, Error, MarkOrder, Marked};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
@@ -51,7 +51,20 @@ pub(crate) struct Checkpoint {
     pub(crate) id: u128,
     /// In order of their names.
     pub(crate) files: Vec<CheckpointFile>,
+    /// What an incremental backup takes instead of them; `None` if it was not asked for.
+    pub(crate) increment: Option<Increment>,
     touched_us: u64,
+}
+
+/// The tables that brought new records since an earlier checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Increment {
+    /// The mark of this checkpoint; `None` = none can be given now.
+    pub(crate) mark: Option<u128>,
+    /// The mark of the earlier checkpoint; `None` = none of those asked for holds.
+    pub(crate) since: Option<u128>,
+    /// In the order in which they were written.
+    pub(crate) files: Vec<CheckpointFile>,
 }
 
 /// Why there is no checkpoint, or nothing of it.
@@ -100,8 +113,13 @@ impl Checkpoints {
         self.root.join(format!("{id:032x}"))
     }
 
-    /// Makes one. Blocks on the disk: the memtables become tables first.
-    pub(crate) fn make(&self, engine: &Engine) -> Result<Checkpoint, NoCheckpoint> {
+    /// Makes one, with a mark of its own if the asker names the marks that it has (or that it has
+    /// none). Blocks on the disk: the memtables become tables first.
+    pub(crate) fn make(
+        &self,
+        engine: &Engine,
+        since: Option<Vec<u128>>,
+    ) -> Result<Checkpoint, NoCheckpoint> {
         {
             let mut held = self.held();
             if held.list.len() + held.making >= CHECKPOINTS_MAX {
@@ -109,7 +127,7 @@ impl Checkpoints {
             }
             held.making += 1;
         }
-        let made = self.make_one(engine);
+        let made = self.make_one(engine, since);
         let mut held = self.held();
         held.making -= 1;
         match made {
@@ -121,19 +139,28 @@ impl Checkpoints {
         }
     }
 
-    fn make_one(&self, engine: &Engine) -> Result<Checkpoint, String> {
-        let id = u128::from_le_bytes(peers::random().map_err(|e| e.to_string())?);
+    fn make_one(&self, engine: &Engine, since: Option<Vec<u128>>) -> Result<Checkpoint, String> {
+        let random = || peers::random().map_err(|e| e.to_string());
+        let id = u128::from_le_bytes(random()?);
+        let mark = u128::from_le_bytes(random()?);
+        let order = since.map(|since| MarkOrder { since, mark });
         let folder = self.folder(id);
         let made = OsVfs::open(&folder)
             .map_err(|e| Error::io(format!("making {}", folder.display()), e))
             .and_then(|target| {
-                engine.checkpoint(&target, &folder, clock::wall_ms())?;
-                describe(engine.identity().node, &target)
+                let now_ms = clock::wall_ms();
+                let marked = match &order {
+                    Some(order) => engine.checkpoint_since(&target, &folder, now_ms, order)?,
+                    None => engine.checkpoint(&target, &folder, now_ms).map(|()| None)?,
+                };
+                let files = describe(engine.identity().node, &target)?;
+                Ok(split(files, order.map(|_| marked), mark))
             });
         match made {
-            Ok(files) => Ok(Checkpoint {
+            Ok((files, increment)) => Ok(Checkpoint {
                 id,
                 files,
+                increment,
                 touched_us: clock::monotonic_us(),
             }),
             Err(error) => {
@@ -156,7 +183,9 @@ impl Checkpoints {
             let found = held.list.iter_mut().find(|one| one.id == id);
             let found = found.ok_or(NoCheckpoint::Unknown)?;
             found.touched_us = clock::monotonic_us();
-            let file = found.files.iter().find(|file| file.name == name);
+            let increment = found.increment.iter().flat_map(|it| &it.files);
+            let mut files = found.files.iter().chain(increment);
+            let file = files.find(|file| file.name == name);
             file.cloned().ok_or(NoCheckpoint::NoSuchPart)?
         };
         let left = file.bytes.checked_sub(offset);
@@ -235,6 +264,26 @@ fn remove(folder: &Path) {
     }
 }
 
+/// The files of a checkpoint, and those of the increment. A table that is live is in both.
+fn split(
+    files: Vec<CheckpointFile>,
+    marked: Option<Option<Marked>>,
+    mark: u128,
+) -> (Vec<CheckpointFile>, Option<Increment>) {
+    let Some(Some(marked)) = marked else {
+        return (files, marked.map(|_| Increment::default()));
+    };
+    let named = |name: &String| files.iter().find(|file| file.name == *name).cloned();
+    let increment = Increment {
+        mark: Some(mark),
+        since: marked.since,
+        files: marked.tables.iter().filter_map(named).collect(),
+    };
+    let is_live = |file: &CheckpointFile| !marked.replaced.contains(&file.name);
+    let files = files.into_iter().filter(is_live).collect();
+    (files, Some(increment))
+}
+
 /// Its files, without the lock and the empty log.
 fn describe(node: u128, checkpoint: &OsVfs) -> Result<Vec<CheckpointFile>, Error> {
     let failed = |e| Error::io("reading the checkpoint", e);
@@ -303,9 +352,9 @@ mod tests {
         let engine = engine(data.path());
         let checkpoints = Checkpoints::new(data.path());
         write(&engine, b"a", 1 << 60);
-        let first = checkpoints.make(&engine).expect("there is room");
+        let first = checkpoints.make(&engine, None).expect("there is room");
         write(&engine, b"b", 2 << 60);
-        let second = checkpoints.make(&engine).expect("there is room");
+        let second = checkpoints.make(&engine, None).expect("there is room");
         let tables = |one: &Checkpoint| -> Vec<CheckpointFile> {
             let files = one.files.iter().filter(|f| f.name.ends_with(".tbl"));
             files.cloned().collect()
@@ -332,14 +381,50 @@ mod tests {
     }
 
     #[test]
+    fn an_increment_names_what_was_written_since_the_mark_also_behind_a_merge() {
+        let data = tempfile::tempdir().expect("a folder");
+        let engine = engine(data.path());
+        let checkpoints = Checkpoints::new(data.path());
+        let make = |since| checkpoints.make(&engine, since).expect("there is room");
+        write(&engine, b"a", 1 << 60);
+        assert_eq!(make(None).increment, None);
+        let first = make(Some(Vec::new())).increment.expect("it was asked for");
+        assert_eq!((first.since, first.files.len()), (None, 0));
+        write(&engine, b"a", 2 << 60);
+        engine.close(1).expect("the disk works");
+        for late_ms in [1, 20_000, 40_000] {
+            let merge = || engine.maintain(dendra_engine::Maintenance::Compact, late_ms, 1 << 20);
+            while merge().expect("the disk works") == dendra_engine::Maintained::More {}
+        }
+        let second = make(Some(vec![7, first.mark.expect("one is given")]));
+        let tables = |files: &[CheckpointFile]| -> Vec<String> {
+            let names = files.iter().map(|file| file.name.clone());
+            names.filter(|name| name.ends_with(".tbl")).collect()
+        };
+        let live = tables(&second.files);
+        let increment = second.increment.expect("it was asked for");
+        assert_eq!(increment.since, first.mark);
+        let [file] = &increment.files[..] else {
+            panic!("one flush: {increment:?}");
+        };
+        assert_eq!(live.len(), 1);
+        assert!(!live.contains(&file.name), "a merge replaced it");
+        let part = checkpoints.read(second.id, &file.name, 0, 100);
+        assert_eq!(part.expect("it is held").len(), 100);
+        let third = make(Some(vec![7])).increment.expect("it was asked for");
+        assert_eq!((third.since, third.files.len()), (None, 0));
+        assert_ne!(third.mark, increment.mark);
+    }
+
+    #[test]
     fn nothing_is_held_for_ever_nor_beyond_the_bound_nor_on_a_full_disk() {
         let data = tempfile::tempdir().expect("a folder");
         let engine = engine(data.path());
         let checkpoints = Checkpoints::new(data.path());
         for _ in 0..CHECKPOINTS_MAX {
-            checkpoints.make(&engine).expect("there is room");
+            checkpoints.make(&engine, None).expect("there is room");
         }
-        let refused = checkpoints.make(&engine);
+        let refused = checkpoints.make(&engine, None);
         assert!(matches!(refused, Err(NoCheckpoint::TooMany)));
         let lease_us = CHECKPOINT_LEASE.as_micros() as u64;
         let touched: Vec<u64> = {
@@ -356,7 +441,7 @@ mod tests {
         assert_eq!(checkpoints.len(), 0);
         let left = std::fs::read_dir(data.path().join(FOLDER)).expect("the folder stays");
         assert_eq!(left.count(), 0);
-        checkpoints.make(&engine).expect("there is room");
+        checkpoints.make(&engine, None).expect("there is room");
         drop(Checkpoints::new(data.path()));
         assert!(!data.path().join(FOLDER).exists(), "a start clears it");
     }

@@ -519,6 +519,11 @@ fn engine(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             stats.disk_free_bytes,
         ),
         (
+            "engine_kept_bytes",
+            "Bytes of tables that the next incremental backup reads, live ones included.",
+            stats.kept_bytes,
+        ),
+        (
             "engine_tables_damaged",
             "Live tables in which damage was met since the start.",
             stats.tables_damaged as u64,

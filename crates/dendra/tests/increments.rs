@@ -1,0 +1,215 @@
+//! Incremental backups against real processes: how much moves behind merges, and what comes back.
+//!
+//! ```text
+//! full ─► 1 % written anew, some deleted ─► backup ─► … merges … ─► backup ─► prune ─► restore
+//! ```
+//!
+//! Invariants
+//! 1. A backup is judged by what a restore of it shows, not by its lists alone.
+//!
+//! Not here: which tables a node keeps, and crashes (crate `engine`, `tests/kept.rs`).
+//! See: docs/decisions/0046-incremental-backups.md.
+
+mod support;
+
+use dendra_base::Prng;
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Instant;
+use support::cluster::Cluster;
+use support::http::{Client, PATIENCE};
+use support::{Node, Run, dendra, run};
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+fn ok(run: Run) -> Run {
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    run
+}
+
+fn client(address: SocketAddr) -> Client {
+    Client::open(address).expect("it listens")
+}
+
+/// A backup: what `--json` says of it.
+fn backup(admin: &str, to: &Path) -> serde_json::Value {
+    let mut command = dendra(["backup", "--json", "--admin", admin]);
+    let taken = ok(run(command.arg(to)));
+    serde_json::from_slice(&taken.stdout).expect("an object")
+}
+
+fn moved(page: &serde_json::Value) -> u64 {
+    page["moved_bytes"].as_u64().expect("a number")
+}
+
+fn metric(address: SocketAddr, name: &str) -> f64 {
+    let page = client(address).request("GET", "/metrics", &[], b"");
+    let page = String::from_utf8(page.expect("a page").body).expect("text");
+    let line = page.lines().find(|line| line.starts_with(name));
+    let number = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+    number.unwrap_or_else(|| panic!("no {name}"))
+}
+
+fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Keys and their values, as clients were told; deleted ones have none.
+type Told = BTreeMap<String, Option<Vec<u8>>>;
+
+struct Writer {
+    prng: Prng,
+    told: Told,
+}
+
+impl Writer {
+    fn new() -> Writer {
+        Writer {
+            prng: Prng::new(7),
+            told: Told::new(),
+        }
+    }
+
+    fn put(&mut self, client: &mut Client, key: &str) {
+        let mut value = vec![0; 1_000];
+        self.prng.fill(&mut value);
+        let answer = client.ask("PUT", key, &[], &value).expect("it is there");
+        assert_eq!(answer.status, 201, "PUT {key}");
+        self.told.insert(key.to_owned(), Some(value));
+    }
+
+    /// Writes so many random keys anew, and deletes as many that are named.
+    fn change(&mut self, client: &mut Client, writes: u64, deletes: &[u64]) {
+        for _ in 0..writes {
+            let key = name(self.prng.below(KEYS));
+            if self.told[&key].is_some() {
+                self.put(client, &key);
+            }
+        }
+        for number in deletes {
+            let key = name(*number);
+            let gone = client.ask("DELETE", &key, &[], b"").expect("it is there");
+            assert_eq!(gone.status, 202, "DELETE {key}");
+            self.told.insert(key, None);
+        }
+    }
+
+    fn check(&self, address: SocketAddr) {
+        let mut client = client(address);
+        for (key, told) in &self.told {
+            let answer = client.ask("GET", key, &[], b"").expect("it is there");
+            let shown = (answer.status == 200).then_some(answer.body);
+            assert!(shown == *told, "{key}: {}", answer.status);
+        }
+    }
+}
+
+const KEYS: u64 = 3_000;
+
+fn name(number: u64) -> String {
+    format!("key-{number:05}")
+}
+
+fn filled(address: SocketAddr) -> Writer {
+    let mut writer = Writer::new();
+    let mut client = client(address);
+    for number in 0..KEYS {
+        writer.put(&mut client, &name(number * 7 % KEYS));
+    }
+    writer
+}
+
+fn restored_is(backups: &Path, writer: &Writer) {
+    let data = folder();
+    let node = Node::start(data.path(), &[]);
+    let restore = run(dendra(["restore", "--admin", &node.admin]).arg(backups));
+    ok(restore);
+    writer.check(node.address());
+}
+
+#[test]
+fn one_in_a_hundred_of_changes_moves_little_whatever_is_merged_and_all_comes_back() {
+    let (data, backups) = (folder(), folder());
+    let node = Node::start(data.path(), &["--durability", "os"]);
+    let mut writer = filled(node.address());
+    let first = backup(&node.admin, backups.path());
+    let all = moved(&first);
+    assert!(first["full_because"].is_string() && all > KEYS * 1_000);
+    let admin = node.admin_address();
+    let merged = |name: &str| metric(admin, name);
+    let before = merged("dendra_engine_compaction_write_bytes");
+    for round in 0..8 {
+        let goal = merged("dendra_engine_compactions") + 1.0;
+        let gone = [round * 3, round * 3 + 1, 2_000 + round];
+        writer.change(&mut client(node.address()), KEYS / 100, &gone);
+        let page = backup(&node.admin, backups.path());
+        assert_eq!(page["full_because"], serde_json::Value::Null, "{round}");
+        assert!(page["incremental"] == true);
+        let share = moved(&page) as f64 / all as f64;
+        assert!(share <= 0.03, "round {round}: {share}");
+        // Four tables of level 0 are merged with all others.
+        if round % 4 == 3 {
+            let is_merged = || merged("dendra_engine_compactions") >= goal;
+            wait_for("a merge", is_merged);
+        }
+    }
+    let written = merged("dendra_engine_compaction_write_bytes") - before;
+    assert!(written > all as f64, "{written} bytes were merged");
+    assert!(merged("dendra_engine_kept_bytes") > 0.0);
+    // Merges alone move nothing.
+    assert_eq!(moved(&backup(&node.admin, backups.path())), 0);
+    let prune = ["backup", "prune", "--keep", "1"];
+    ok(run(dendra(prune).arg(backups.path())));
+    let verify = ok(run(dendra(["backup", "verify"]).arg(backups.path())));
+    assert!(verify.stderr.contains("whole"), "{}", verify.stderr);
+    restored_is(backups.path(), &writer);
+}
+
+#[test]
+fn members_go_on_together_also_behind_a_kill_and_begin_anew_together() {
+    let backups = folder();
+    let mut cluster = Cluster::start_with_admin(&["--durability", "os"]);
+    let ports = |cluster: &Cluster| {
+        let urls = cluster.admin_urls();
+        urls.join(",")
+    };
+    let mut writer = filled(cluster.listen[0]);
+    let all = moved(&backup(&ports(&cluster), backups.path()));
+    let round = |cluster: &Cluster, writer: &mut Writer, number: u64| {
+        let mut client = client(cluster.listen[0]);
+        writer.change(&mut client, KEYS / 100, &[number * 2, 2_000 + number]);
+        backup(&ports(cluster), backups.path())
+    };
+    let page = round(&cluster, &mut writer, 0);
+    assert_eq!(page["full_because"], serde_json::Value::Null);
+    assert!(moved(&page) * 100 <= all * 3, "{page} of {all}");
+    // What was only in its log is in a table that its next start makes.
+    cluster.kill(2);
+    writer.change(&mut client(cluster.listen[0]), 10, &[100]);
+    cluster.restart_until_ready(2);
+    cluster.wait_for_all_links();
+    let page = round(&cluster, &mut writer, 1);
+    assert_eq!(page["full_because"], serde_json::Value::Null);
+    // One member has lost its mark: all begin anew.
+    cluster.kill(1);
+    fs::remove_file(cluster.folder.path().join("1").join("KEPT")).expect("it has a mark");
+    cluster.restart_until_ready(1);
+    cluster.wait_for_all_links();
+    let page = round(&cluster, &mut writer, 2);
+    let why = page["full_because"].as_str().expect("it is full");
+    assert!(why.contains("does not know any more"), "{why}");
+    assert!(page["incremental"] == false);
+    let page = round(&cluster, &mut writer, 3);
+    assert_eq!(page["full_because"], serde_json::Value::Null);
+    let verify = ok(run(dendra(["backup", "verify"]).arg(backups.path())));
+    assert!(verify.stderr.contains("whole"), "{}", verify.stderr);
+    restored_is(backups.path(), &writer);
+}
