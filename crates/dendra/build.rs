@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. The build never fails for want of git, and asks again when a source, the manifest or HEAD changed.
-//! 2. No variable here begins with `DENDRA_`: `cargo run` hands them on, and a program that is started refuses options
-//!    that it does not know.
+//! 1. The build never fails for want of git, and asks again when a source, the manifest or HEAD
+//!    changed.
+//! 2. No variable here begins with `DENDRA_`: `cargo run` hands them on, and a program that is
+//!    started refuses options that it does not know.
 //!
 //! Not here: who prints it (`src/bench.rs`).
 
@@ -21,7 +22,8 @@ fn main() {
     for source in ["crates", "Cargo.toml", "Cargo.lock"] {
         println!("cargo:rerun-if-changed={}", root.join(source).display());
     }
-    // In a worktree these are elsewhere, and git knows where; a file that is not there would run this always.
+    // In a worktree these are elsewhere, and git knows where; a file that is not there would run
+    // this always.
     for name in ["HEAD", "logs/HEAD"] {
         let path = git(root, &["rev-parse", "--git-path", name]);
         let path = path.map(|path| root.join(PathBuf::from(path)));

@@ -1,4 +1,5 @@
-//! `make lab-check`: is the instrument right? Beside oha and k6, before a frozen server, and in its own cost.
+//! `make lab-check`: is the instrument right? Beside oha and k6, before a frozen server, and in its
+//! own cost.
 //!
 //! ```text
 //! agreement    same rate, same slow server:   rate, p50, p99 of ours within 5 % of oha and of k6
@@ -7,7 +8,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. True only when every row was measured and held. A tool that is missing is a row that did not hold.
+//! 1. True only when every row was measured and held. A tool that is missing is a row that did not
+//!    hold.
 //! 2. The node is thawed whatever happens between.
 //!
 //! Not here: how tools are run and read (`foreign.rs`).
@@ -224,7 +226,8 @@ fn frozen(
         ("ours, closed loop", ours(&closed), Expected::Hidden),
     ];
     for tool in tools {
-        // Every request that is due in the pause needs a user of k6; wrk gets few, as people give it.
+        // Every request that is due in the pause needs a user of k6; wrk gets few, as people give
+        // it.
         let connections = match tool.tool {
             Tool::Wrk => 8,
             Tool::Oha => 64,

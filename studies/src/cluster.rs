@@ -1,4 +1,5 @@
-//! `make study-cluster`: what a hop costs, what a quorum costs, and whether the goals of the cluster hold.
+//! `make study-cluster`: what a hop costs, what a quorum costs, and whether the goals of the
+//! cluster hold.
 //!
 //! ```text
 //! two      all records on the second member: asked there a request is local, asked at the first it
@@ -10,9 +11,9 @@
 //!
 //! Invariants
 //! 1. All members share the cores that one node has for itself: rates compare as rates for a core.
-//! 2. Closed loops, 64 connections unless it is said otherwise: the rate is what the servers' cores can do, not a
-//!    plan. Latencies without a queue come from open loops at half of that rate.
-//!    A rate says something where the servers' cores were busy; CPU for a request does so anyway.
+//! 2. Closed loops, 64 connections unless it is said otherwise: the rate is what the servers' cores
+//!    can do, not a plan. Latencies without a queue come from open loops at half of that rate. A
+//!    rate says something where the servers' cores were busy; CPU for a request does so anyway.
 //! 3. What is compared was measured in turn, so that a machine that changes its speed changes both:
 //!    a ratio is the middle one of the ratios of neighbours.
 //! 4. That a request needs the hop is counted: questions between members for a request.
@@ -497,8 +498,8 @@ fn sum_of(page: &str, name: &str) -> f64 {
         .sum()
 }
 
-/// Waits until a node gets an answer from as many members as `replicas` says, on each of its loops: a
-/// connection goes to the loop with the fewest.
+/// Waits until a node gets an answer from as many members as `replicas` says, on each of its loops:
+/// a connection goes to the loop with the fewest.
 pub(super) fn wait_for_answers(url: &str, replicas: &str) -> Result<(), String> {
     let address = url.trim_start_matches("http://");
     let until = Instant::now() + PATIENCE;

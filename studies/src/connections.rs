@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. One node, one folder for all rows of an operation; GETs find their keys in memory or page cache.
+//! 1. One node, one folder for all rows of an operation; GETs find their keys in memory or page
+//!    cache.
 //!
 //! Not here: reads that block (`pool.rs`).
 //! See: docs/lab/profiles.md.

@@ -1,4 +1,5 @@
-//! What the generator itself costs, beside wrk: CPU and waits for a request, requests a second from one core.
+//! What the generator itself costs, beside wrk: CPU and waits for a request, requests a second from
+//! one core.
 //!
 //! ```text
 //! same rate   wrk in a closed loop against a slow server ─► its rate ─► ours at that rate, open loop      in turn
@@ -7,9 +8,11 @@
 //! ```
 //!
 //! Invariants
-//! 1. CPU is that of the whole process in user and kernel mode; in an open loop ours is that of its driving threads
-//!    without what they spin away on purpose in front of an instant, and the whole stands beside it.
-//! 2. The same rate is the same load: where the closed loop sends in bursts, the row is shown and not judged.
+//! 1. CPU is that of the whole process in user and kernel mode; in an open loop ours is that of its
+//!    driving threads without what they spin away on purpose in front of an instant, and the whole
+//!    stands beside it.
+//! 2. The same rate is the same load: where the closed loop sends in bursts, the row is shown and
+//!    not judged.
 //!
 //! Not here: whether the latencies are right (`check.rs`).
 
@@ -33,7 +36,8 @@ const RATE_MIN: f64 = 100_000.0;
 /// Runs of each at the same rate; the middle pair counts.
 const TURNS: usize = 7;
 
-/// Connections of an open loop that is to find a free one at each instant, where a closed one has 64 busy ones.
+/// Connections of an open loop that is to find a free one at each instant, where a closed one has
+/// 64 busy ones.
 const CONNECTIONS_OPEN: u32 = 256;
 
 /// What a generator did.
@@ -215,7 +219,8 @@ pub(super) fn part(
     Ok(is_cheap && is_fast)
 }
 
-/// CPU of one sleep to the next of some instants, 160 µs apart, microseconds: no plan with even instants costs less.
+/// CPU of one sleep to the next of some instants, 160 µs apart, microseconds: no plan with even
+/// instants costs less.
 fn sleep_cpu_us(place: &Place) -> Result<f64, String> {
     const SLEEPS: u32 = 2_000;
     let sleeps = || -> nix::Result<i64> {

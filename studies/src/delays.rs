@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. The delays are long beside what any generator needs to wake up: differences are the generator's.
+//! 1. The delays are long beside what any generator needs to wake up: differences are the
+//!    generator's.
 //! 2. Its threads run on the cores of servers, like those of any other server.
 //! 3. At most `CONNECTIONS_MAX` connections; later ones are closed at once.
 //!

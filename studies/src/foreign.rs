@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. What is installed goes into `target/lab/tools`, except Debian's packages; nothing else is changed.
+//! 1. What is installed goes into `target/lab/tools`, except Debian's packages; nothing else is
+//!    changed.
 //! 2. A tool that cannot be had is named with what would install it.
 //!
 //! Not here: what is compared (`check.rs`).

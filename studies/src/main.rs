@@ -1,4 +1,5 @@
-//! Measurements with the release binary: `make bench`, the check of the instrument, the yardsticks, the studies.
+//! Measurements with the release binary: `make bench`, the check of the instrument, the yardsticks,
+//! the studies.
 //!
 //! ```text
 //! place.rs   folders, cores, programs          node.rs    servers as processes (proc.rs: /proc)

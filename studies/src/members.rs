@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Data, rates and bytes are read from the members or counted by the generator; a bound is judged
-//!    on one run, because a replacement of gigabytes takes minutes.
+//! 1. Data, rates and bytes are read from the members or counted by the generator; a bound is
+//!    judged on one run, because a replacement of gigabytes takes minutes.
 //! 2. The load of calm, and of the time with a member lost, is the load of the replacement.
 //!
 //! Not here: whether anything is lost meanwhile (tests of the binary), tables of up to 100 members

@@ -76,7 +76,8 @@ impl Server {
         Server::telling(place, &mut command, data)
     }
 
-    /// A program that tells its addresses as `dendra serve` does; what else it says goes into a file beside `data`.
+    /// A program that tells its addresses as `dendra serve` does; what else it says goes into a
+    /// file beside `data`.
     pub(super) fn telling(
         place: &Place,
         command: &mut Command,

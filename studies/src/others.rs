@@ -1,4 +1,5 @@
-//! `make lab-others`: other stores over HTTP, measured by templates with the same instrument on the same machine.
+//! `make lab-others`: other stores over HTTP, measured by templates with the same instrument on the
+//! same machine.
 //!
 //! ```text
 //! dendra          its own routes                       PUT, GET
@@ -7,7 +8,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Each server with everything it needs (redis behind webdis, too) has the server's cores alone while measured.
+//! 1. Each server with everything it needs (redis behind webdis, too) has the server's cores alone
+//!    while measured.
 //! 2. A program that is not installed is named with what installs it, and its rows are missing.
 //!
 //! Not here: CPU for a request beside them (`yardsticks/`).

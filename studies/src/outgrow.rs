@@ -1,4 +1,5 @@
-//! `make study-outgrow`: YCSB A to F against three members, three servers of etcd, three of Cassandra.
+//! `make study-outgrow`: YCSB A to F against three members, three servers of etcd, three of
+//! Cassandra.
 //!
 //! ```text
 //! dendra bench ─► three members

@@ -8,7 +8,8 @@
 //! Invariants
 //! 1. The folder is `target/lab/<task>` and begins empty.
 //! 2. A child has its cores before its first instruction: it inherits them.
-//! 3. While the servers' side is held to a share, every server that is started is a member of its group.
+//! 3. While the servers' side is held to a share, every server that is started is a member of its
+//!    group.
 //!
 //! Not here: what runs there (`node.rs`, `run.rs`), how a share is held (`share.rs`).
 

@@ -10,8 +10,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. All configurations read the same tables: one load, then one node after the other on its folder.
-//! 2. The rates are shares of what one configuration did in a closed loop here and now, and are in the report.
+//! 1. All configurations read the same tables: one load, then one node after the other on its
+//!    folder.
+//! 2. The rates are shares of what one configuration did in a closed loop here and now, and are in
+//!    the report.
 //! 3. A sentence at the end rests on valid runs, or says that it cannot.
 //!
 //! Not here: the pool (`crates/server`).
@@ -36,7 +38,8 @@ const MEMORY: &str = "50331648";
 /// More than the longest queue and all workers, so that the queue can be full.
 const CONNECTIONS: u32 = 1536;
 
-/// Of the closed loops: fewer than the longest queue, so that nothing is refused while a rate is found.
+/// Of the closed loops: fewer than the longest queue, so that nothing is refused while a rate is
+/// found.
 const CLOSED: u32 = 256;
 
 /// How long a node may compact after the load.

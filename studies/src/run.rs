@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Invariants
-//! 1. A run that is void (exit 6), or found no rate (exit 1), gives figures with the reason; any other failure
-//!    is an error. A record of an earlier run is never taken for this one's.
+//! 1. A run that is void (exit 6), or found no rate (exit 1), gives figures with the reason; any
+//!    other failure is an error. A record of an earlier run is never taken for this one's.
 //! 2. Every run has a seed of its own, counted from 1 by the task.
-//! 3. A void run is made again, `ATTEMPTS` times in all, and counted. Void is what the generator says of
-//!    itself, whatever the server did: no figure is chosen among several.
+//! 3. A void run is made again, `ATTEMPTS` times in all, and counted. Void is what the generator
+//!    says of itself, whatever the server did: no figure is chosen among several.
 //!
 //! Not here: what the fields mean.
 //! See: docs/lab/run-json.md.
@@ -41,7 +41,8 @@ pub(super) struct Bench<'a> {
 pub(super) struct Figures {
     /// Planned requests a second; zero in a closed loop.
     pub(super) planned_rate: f64,
-    /// Requests a second that did what was asked while the load lasted; what came late is not in it.
+    /// Requests a second that did what was asked while the load lasted; what came late is not in
+    /// it.
     pub(super) goodput: f64,
     /// Requests that were answered, however.
     pub(super) answered: f64,
@@ -127,8 +128,8 @@ impl<'a> Bench<'a> {
         self.while_running(|| Ok(())).map(|(figures, ())| figures)
     }
 
-    /// Runs it to its end, and does `work` at the same time, from the moment it was started: what `work`
-    /// reads there counts from the beginning of the run whose figures are returned.
+    /// Runs it to its end, and does `work` at the same time, from the moment it was started: what
+    /// `work` reads there counts from the beginning of the run whose figures are returned.
     pub(super) fn while_running<T>(
         self,
         mut work: impl FnMut() -> Result<T, String>,
@@ -172,7 +173,8 @@ impl<'a> Bench<'a> {
         let worked = work();
         let output = child.wait_with_output().map_err(|e| e.to_string())?;
         let worked = worked?;
-        // 1: no rate held the objective, which is a figure; anything else that failed left no record.
+        // 1: no rate held the objective, which is a figure; anything else that failed left no
+        // record.
         let is_told = matches!(output.status.code(), Some(0 | 1 | 6))
             && self.folder.join("run.json").is_file();
         if !is_told {
@@ -282,8 +284,11 @@ mod tests {
             {"kind": "preload", "counts": {"planned": 9, "ok": 9}, "ops": []},
             {"kind": "measure", "rate": 50.0, "length_s": 2.0,
              "counts": {"planned": 100, "ok": 60, "answered": 90, "refused": 30, "timeouts": 10, "misses": 6},
-             "ops": [{"seconds": [{"ok": 20}, {"ok": 30}, {"ok": 10}], "response": {"percentiles_us": {"p50": 1.5, "p99": 2.5, "p99.9": 3.5}, "max_us": 4.0}},
-                     {"response": {"percentiles_us": {"p50": 1.0, "p99": 2.0, "p99.9": 3.0}, "max_us": 3.0}}],
+             "ops": [
+                {"seconds": [{"ok": 20}, {"ok": 30}, {"ok": 10}],
+                 "response": {"max_us": 4.0, "percentiles_us": {"p50": 1.5, "p99": 2.5, "p99.9": 3.5}}},
+                {"response": {"max_us": 3.0, "percentiles_us": {"p50": 1.0, "p99": 2.0, "p99.9": 3.0}}},
+             ],
              "generator": {"cpu_us_per_request": 2.0, "busiest_share": 0.5}}]});
         let figures = Figures::of(&run);
         assert_eq!(

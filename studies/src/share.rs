@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. A process is in the group before its first instruction: it inherits the group from the shell whose
-//!    place and id it takes.
-//! 2. The group goes when this process does, however that ends: the guard is a process of its own, which
-//!    Ctrl-C does not end, and reads a pipe that only this process holds.
+//! 1. A process is in the group before its first instruction: it inherits the group from the shell
+//!    whose place and id it takes.
+//! 2. The group goes when this process does, however that ends: the guard is a process of its own,
+//!    which Ctrl-C does not end, and reads a pipe that only this process holds.
 //!
 //! Not here: which cores (`place.rs`).
 //! See: cgroups(7); the kernel's `sched-bwc` and `cgroup-v2`.
@@ -28,7 +28,8 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// The quota is given anew each time that so much time has passed, microseconds.
 pub(super) const PERIOD_US: u64 = 10_000;
 
-/// The largest weights: beside other programs of the machine a group gets all that its quota lets it have.
+/// The largest weights: beside other programs of the machine a group gets all that its quota lets
+/// it have.
 const WEIGHT_V1: &str = "262144";
 const WEIGHT_V2: &str = "10000";
 
@@ -38,8 +39,8 @@ const QUOTA_US_MIN: u64 = 1_000;
 /// Joins the group of the first word, then becomes the rest.
 const JOIN: &str = r#"echo $$ > "$0/cgroup.procs" && exec "$@""#;
 
-/// Waits for the end of its input, then ends what is in the group and removes it. What was ended needs a
-/// moment to leave the group; ten seconds are more than that.
+/// Waits for the end of its input, then ends what is in the group and removes it. What was ended
+/// needs a moment to leave the group; ten seconds are more than that.
 const GUARD: &str = r#"trap '' INT TERM HUP
 cat > /dev/null
 for try in $(seq 100); do

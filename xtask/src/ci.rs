@@ -335,8 +335,8 @@ fn streamed(mut command: Command, mut see: impl FnMut(&str)) -> std::io::Result<
     Ok(child.wait()?.success())
 }
 
-/// The name in `test a::name ... FAILED`; a test that printed without a newline has its verdict on a line without its
-/// name, and is counted only.
+/// The name in `test a::name ... FAILED`; a test that printed without a newline has its verdict on
+/// a line without its name, and is counted only.
 fn parse_failed(line: &str) -> Option<&str> {
     let (name, verdict) = line.strip_prefix("test ")?.split_once(" ... ")?;
     verdict.trim_end().ends_with("FAILED").then_some(name)

@@ -20,7 +20,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// A line that the node is to say, or an answer, comes within this time. The binary is built already.
+/// A line that the node is to say, or an answer, comes within this time. The binary is built
+/// already.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// `make`, and what it started.

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A key has mode 0600 from its first byte on, and no file is replaced unless --renew says so. The CA never is.
+//! 1. A key has mode 0600 from its first byte on, and no file is replaced unless --renew says so.
+//!    The CA never is.
 //! 2. A client's certificate is of no use to a member: it does not say that it may serve.
 //! 3. A pair is whole or not there: each file is renamed into its place, the key first.
 //!

@@ -108,7 +108,8 @@ pub(crate) enum Command {
         #[command(flatten)]
         access: AccessArgs,
     },
-    /// Run a cluster on this machine, and hurt it: dev kill 2, dev cut 1 2, dev heal, dev add, dev replace 2
+    /// Run a cluster on this machine, and hurt it: dev kill 2, dev cut 1 2, dev heal, dev add, dev
+    /// replace 2
     Dev(DevArgs),
     /// Show who owns what in a cluster, and what a change of its members would move
     Ring(RingArgs),

@@ -1,4 +1,5 @@
-//! The node's own certificate, made anew before it ends, where the node has the CA: `--tls-renew-with`.
+//! The node's own certificate, made anew before it ends, where the node has the CA:
+//! `--tls-renew-with`.
 //!
 //! ```text
 //! each LOOK: the certificate in the file ─► a third of its time is left ─► a new key, the same names, as long a time
@@ -6,7 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A start is refused when the CA did not sign the certificate: others would not know the new one.
+//! 1. A start is refused when the CA did not sign the certificate: others would not know the new
+//!    one.
 //! 2. The names stay: which hosts a member has is the operator's to say.
 //! 3. A failure is an error in the log, and tried again at the next look.
 //!

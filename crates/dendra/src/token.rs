@@ -8,10 +8,13 @@
 //! ```
 //!
 //! Invariants
-//! 1. A token is made here and leaves this machine only in requests of its holder: the cluster gets its hash.
+//! 1. A token is made here and leaves this machine only in requests of its holder: the cluster gets
+//!    its hash.
 //! 2. A change is made on the table that was read, or not at all.
-//! 3. A file of a token has mode 0600 from its first byte on, and is made before the cluster knows the token.
-//! 4. A change ends when every node that reaches the table has it in force: the next command may rely on it.
+//! 3. A file of a token has mode 0600 from its first byte on, and is made before the cluster knows
+//!    the token.
+//! 4. A change ends when every node that reaches the table has it in force: the next command may
+//!    rely on it.
 //!
 //! Not here: the form of the table (crate `wire`, `rights.rs`).
 //! See: docs/cli.md, section "Tokens"; docs/api.md, section "Tokens".

@@ -1,4 +1,5 @@
-//! `dendra backup` and `dendra restore` against real processes: what comes back, and what is said of what does not.
+//! `dendra backup` and `dendra restore` against real processes: what comes back, and what is said
+//! of what does not.
 //!
 //! ```text
 //! writers ─► node, or three ─► backup ─► wiped ─► restore into one, into three ─► every byte, every ETag
@@ -449,7 +450,8 @@ fn damage_is_named_and_never_restored() {
         fs::write(&path, &whole).expect("there is room");
     }
     assert!(ok(verify(backups.path())).stderr.contains("whole"));
-    // A damaged object is written anew by the next backup, where it can be seen without reading all of it.
+    // A damaged object is written anew by the next backup, where it can be seen without reading all
+    // of it.
     let all = objects(backups.path());
     let first = all
         .iter()

@@ -137,8 +137,9 @@ fn a_search_that_the_generator_ends_says_so_and_keeps_its_course() {
     let url = server(FOUND);
     let flags = "--find-max --slo p99<1s --rate 10000000 --duration 100ms --warmup 0s --timeout 100ms \
                  --connections 4 --out";
-    // To plan so many takes longer than there is. On a machine that is busy elsewhere the server may be slower still,
-    // and then it is the bottleneck, rightly, and a lower rate may hold: one attempt of some finds the generator.
+    // To plan so many takes longer than there is. On a machine that is busy elsewhere the server
+    // may be slower still, and then it is the bottleneck, rightly, and a lower rate may hold: one
+    // attempt of some finds the generator.
     for attempt in 0..5 {
         let out = folder.path().join(attempt.to_string());
         let words = ["bench", &url].into_iter().chain(flags.split_whitespace());

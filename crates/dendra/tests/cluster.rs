@@ -1,4 +1,5 @@
-//! What a cluster promises while one of three is killed or frozen, and while two do not hear each other.
+//! What a cluster promises while one of three is killed or frozen, and while two do not hear each
+//! other.
 //!
 //! ```text
 //! clients ─► node 1, node 2, node 3        links between them ─► proxies: cut, stall, delay
@@ -6,20 +7,23 @@
 //! ```
 //!
 //! Invariants
-//! 1. Histories are linearizable, by both checkers of the simulator, in every attempt on every machine.
-//! 2. While two members do not hear each other every operation is carried out: clients wait for a minute there, so that
-//!    what is said of it is said of the cluster and not of the machine.
-//! 3. "No operation fails that has a second, and the 99th percentile is back within `BACK_FACTOR` times two seconds
-//!    later" are claims about time. A machine that is busy with other things spoils them in bursts, so a phase is many
-//!    short windows, and of their 99th percentiles the middle one counts; what it is compared with are the windows of
-//!    the same clients before the fault and after it. Nothing else runs meanwhile, and each claim is tried up to
-//!    `ATTEMPTS` times, with its figures printed. A member that is asked and waited for makes it a hundred.
-//! 4. Phases end after so many operations; the two seconds are the only time. The deadline of an operation is kept by
-//!    the node that has it, on its own clock: what it could not do in time it says so, and that is a failure here.
+//! 1. Histories are linearizable, by both checkers of the simulator, in every attempt on every
+//!    machine.
+//! 2. While two members do not hear each other every operation is carried out: clients wait for a
+//!    minute there, so that what is said of it is said of the cluster and not of the machine.
+//! 3. "No operation fails that has a second, and the 99th percentile is back within `BACK_FACTOR`
+//!    times two seconds later" are claims about time. A machine that is busy with other things
+//!    spoils them in bursts, so a phase is many short windows, and of their 99th percentiles the
+//!    middle one counts; what it is compared with are the windows of the same clients before the
+//!    fault and after it. Nothing else runs meanwhile, and each claim is tried up to `ATTEMPTS`
+//!    times, with its figures printed. A member that is asked and waited for makes it a hundred.
+//! 4. Phases end after so many operations; the two seconds are the only time. The deadline of an
+//!    operation is kept by the node that has it, on its own clock: what it could not do in time it
+//!    says so, and that is a failure here.
 //! 5. Copies count once the kernel has them: what a disk makes of a sync is not asked here.
 //!
-//! Not here: every schedule of messages (crate `sim`), one node (`node.rs`, `kill.rs`), `dendra dev` (`dev.rs`).
-//! See: docs/verification.md.
+//! Not here: every schedule of messages (crate `sim`), one node (`node.rs`, `kill.rs`), `dendra
+//! dev` (`dev.rs`). See: docs/verification.md.
 
 mod support;
 
@@ -44,7 +48,8 @@ const BACK_US: u64 = 2_000_000;
 const BACK_FACTOR: u64 = 2;
 /// Windows of a phase that is measured: a burst of other work on the machine spoils a few of them.
 const WINDOWS: usize = 15;
-/// Operations of a window: some tens of milliseconds, and four of them are above the 99th percentile.
+/// Operations of a window: some tens of milliseconds, and four of them are above the 99th
+/// percentile.
 const WINDOW_OPERATIONS: u64 = 400;
 /// Operations before the first window: links, logs and estimates are fresh.
 const WARM_OPERATIONS: u64 = 2_000;
@@ -145,12 +150,14 @@ fn windows(load: &Load) -> Vec<Range<u64>> {
     (0..WINDOWS).map(|_| window()).collect()
 }
 
-/// Lets nothing about time begin while the caller holds it. What a test that failed leaves behind is no reason to stop.
+/// Lets nothing about time begin while the caller holds it. What a test that failed leaves behind
+/// is no reason to stop.
 fn beside_others() -> RwLockReadGuard<'static, ()> {
     QUIET.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has `fault` happen to node 3 and mends it, under clients of the two others; says what was not as promised.
+/// Has `fault` happen to node 3 and mends it, under clients of the two others; says what was not as
+/// promised.
 fn try_one_in_trouble(
     cluster: &mut Cluster,
     name: &str,
@@ -338,8 +345,8 @@ fn millisecond(etag: Option<&String>) -> u64 {
     u64::from_str_radix(hlc, 16).expect("a clock value") >> 16
 }
 
-/// A copy of a disk in use, and the member is not started again before the copy takes its place: nothing but what it
-/// confirmed meanwhile tells the two apart.
+/// A copy of a disk in use, and the member is not started again before the copy takes its place:
+/// nothing but what it confirmed meanwhile tells the two apart.
 fn an_image_of_a_running_disk_is_refused(transport: &[&str]) {
     let _others = beside_others();
     let mut cluster = Cluster::start(transport);
@@ -357,7 +364,8 @@ fn an_image_of_a_running_disk_is_refused(transport: &[&str]) {
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("rolled-back: the folder of"), "{said}");
     assert!(said.contains("ms past the end of the clock"), "{said}");
-    // Who was started again has not forgotten it: the last of its loops that lost the member made a note, then said so.
+    // Who was started again has not forgotten it: the last of its loops that lost the member made a
+    // note, then said so.
     let loops = std::thread::available_parallelism().map_or(1, |n| n.get());
     let deadline = Instant::now() + PATIENCE;
     while cluster.log_of(0).matches("the link was lost").count() < loops {
@@ -394,8 +402,8 @@ fn write_for(cluster: &Cluster, ms: u64) {
     }
 }
 
-/// An image of member 2 while it runs, and five seconds of writes behind it: two more than its clock is ahead, of
-/// which the last one may not be noted yet.
+/// An image of member 2 while it runs, and five seconds of writes behind it: two more than its
+/// clock is ahead, of which the last one may not be noted yet.
 fn with_an_image() -> Cluster {
     let cluster = Cluster::start(&[]);
     cluster.wait_for_all_links();
@@ -481,7 +489,8 @@ fn quick_clean_restarts_take_nothing_of_the_clock_and_need_no_wait() {
         signal(cluster.child(2), "TERM");
         assert_eq!(cluster.wait_for_end(2), Some(0));
         cluster.restart_until_ready(2);
-        // A write of the member that was restarted, and then one of another member: the later one is the newer one.
+        // A write of the member that was restarted, and then one of another member: the later one
+        // is the newer one.
         let target = format!("restarted-{round}");
         let put = |node: usize| {
             let mut client = Client::open(cluster.listen[node]).expect("it listens");
@@ -496,8 +505,8 @@ fn quick_clean_restarts_take_nothing_of_the_clock_and_need_no_wait() {
     }
 }
 
-/// A restart of a member when the one before says that it serves takes nothing from clients. A node says so with a
-/// warning when it has waited for the others for a second: then it is tried again.
+/// A restart of a member when the one before says that it serves takes nothing from clients. A node
+/// says so with a warning when it has waited for the others for a second: then it is tried again.
 fn members_are_restarted_one_after_the_other(transport: &[&str]) {
     let _others = beside_others();
     let is_kept = (0..ATTEMPTS).any(|n| {
@@ -533,8 +542,8 @@ fn members_are_restarted_one_after_the_other_and_nothing_is_refused_over_plain_h
     members_are_restarted_one_after_the_other(&HTTP);
 }
 
-/// How late bytes are that are sent while the ones before them are held up: the first and the last of them, by a proxy
-/// that is told to hold them up for `delay`.
+/// How late bytes are that are sent while the ones before them are held up: the first and the last
+/// of them, by a proxy that is told to hold them up for `delay`.
 fn lateness(delay: Duration) -> (Duration, Duration) {
     let listen = || TcpListener::bind("127.0.0.1:0").expect("a free port");
     let (door, behind) = (listen(), listen());
@@ -703,7 +712,8 @@ fn two_processes_are_not_one_member(transport: &[&str]) {
     let (code, said) = copy.wait_for_end();
     assert_eq!(code, Some(0), "{said}");
     cluster.wait_for_all_links();
-    // In its place, started as often as it, and started more often: its clock ends before that of the member.
+    // In its place, started as often as it, and started more often: its clock ends before that of
+    // the member.
     cluster.kill(2);
     for copy in ["image", "copy"] {
         let (code, said) = Copy::start(&cluster, copy).wait_for_end();

@@ -1,4 +1,5 @@
-//! `dendra conform`: a node and every member of a cluster keep the contract, and a store that does not is found.
+//! `dendra conform`: a node and every member of a cluster keep the contract, and a store that does
+//! not is found.
 //!
 //! ```text
 //! dendra conform ─► node                        every case passes

@@ -1,11 +1,13 @@
-//! `dendra copy` between real processes: while clients write, through kills, and against strangers' writes.
+//! `dendra copy` between real processes: while clients write, through kills, and against strangers'
+//! writes.
 //!
 //! ```text
 //! writers ─► FROM: a node, or three members ─► dendra copy (killed, resumed) ─► TO: three members, or a node
 //! ```
 //!
 //! Invariants
-//! 1. What a test says of the copy it reads from the stores themselves, and not from what the copy prints alone.
+//! 1. What a test says of the copy it reads from the stores themselves, and not from what the copy
+//!    prints alone.
 //! 2. Nothing waits for a time: a copy that must be caught in the middle is slow by its own flag.
 //!
 //! Not here: one index, one state (unit tests of `../src/copy`).

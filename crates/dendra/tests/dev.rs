@@ -1,5 +1,5 @@
-//! `dendra dev` from outside: three nodes come up, every order does to them what it says, and all of them end; a folder
-//! that is started again has its values.
+//! `dendra dev` from outside: three nodes come up, every order does to them what it says, and all
+//! of them end; a folder that is started again has its values.
 //!
 //! ```text
 //! dendra dev --nodes 3 --folder F ─► addresses on stderr ─► clients of each node
@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. What an order did is seen by answers: of a majority, which one lost link or node cannot prevent, and of all three
-//!    copies, which it does.
-//! 2. A fault that shows as silence is waited for by the node's own deadline; nothing here waits for a time, and the one
-//!    time that is compared is the one that bytes were held back.
+//! 1. What an order did is seen by answers: of a majority, which one lost link or node cannot
+//!    prevent, and of all three copies, which it does.
+//! 2. A fault that shows as silence is waited for by the node's own deadline; nothing here waits
+//!    for a time, and the one time that is compared is the one that bytes were held back.
 //!
 //! Not here: what is promised meanwhile (`cluster.rs`), reading orders (`../src/dev/control.rs`).
 //! See: docs/cli.md.
@@ -34,7 +34,8 @@ const ALL: &str = "/v0/entity?id=k&ack=3&from=3";
 /// Milliseconds by which a slow link is slow, each way.
 const SLOW_MS: u64 = 300;
 
-/// Ports are free between the moment they were found and the start of a node: another cluster could find them, too.
+/// Ports are free between the moment they were found and the start of a node: another cluster could
+/// find them, too.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 struct Dev {
@@ -132,7 +133,8 @@ impl Dev {
         let said = loop {
             match launch(self.folder.path(), &[]) {
                 Ok(said) => break said,
-                // Its ports were free, and then a connection of another process had one for a while.
+                // Its ports were free, and then a connection of another process had one for a
+                // while.
                 Err(run) => assert!(
                     run.stderr.contains("is taken") && Instant::now() < deadline,
                     "{}",
@@ -209,7 +211,8 @@ impl Dev {
         }
     }
 
-    /// Two nodes do not hear each other: each of them lacks one copy, the third has all, and no node lacks a majority.
+    /// Two nodes do not hear each other: each of them lacks one copy, the third has all, and no
+    /// node lacks a majority.
     fn assert_apart(&self, a: usize, b: usize, third: usize) {
         for node in [a, b] {
             // At once when the link is known to be lost, in its time when it hangs.
@@ -220,7 +223,8 @@ impl Dev {
         assert_eq!(self.ask(third, ALL), 200);
     }
 
-    /// Waits until all three answer, whichever loop of a node is asked: a connection goes to the loop with the fewest.
+    /// Waits until all three answer, whichever loop of a node is asked: a connection goes to the
+    /// loop with the fewest.
     fn wait_for_all_links(&self, status: u16) {
         let deadline = Instant::now() + PATIENCE;
         for node in 1..=3 {
@@ -366,7 +370,8 @@ fn a_folder_whose_addresses_are_taken_or_lost_is_refused_in_a_sentence() {
         assert_eq!(run.code, Some(code), "{}", run.stderr);
         assert!(run.stderr.contains(words), "{}", run.stderr);
     };
-    // The first one that is tried. Another process that has it for a while does as well as this test.
+    // The first one that is tried. Another process that has it for a while does as well as this
+    // test.
     let address = dev.known[0].strip_prefix("http://").expect("a URL");
     let taken = TcpListener::bind(address);
     let (_, port) = address.rsplit_once(':').expect("a port");

@@ -14,9 +14,9 @@
 //! Invariants
 //! 1. Nothing waits for a time: each wait is for a state, and none gives up before `PATIENCE`.
 //!
-//! Not here: the rules (crate `node`, `tests/twin`), proposals (crate `node`, `tests/steward`), what a
-//! folder purges (crate `engine`, `ages.rs`, `foreign.rs`).
-//! See: docs/decisions/0026-horizons.md, docs/operating.md.
+//! Not here: the rules (crate `node`, `tests/twin`), proposals (crate `node`, `tests/steward`),
+//! what a folder purges (crate `engine`, `ages.rs`, `foreign.rs`). See:
+//! docs/decisions/0026-horizons.md, docs/operating.md.
 
 mod support;
 
@@ -168,7 +168,8 @@ fn keys_that_are_never_used_twice_give_their_space_back() {
         let put = client.request("PUT", &target, &[], &value(number));
         assert_eq!(put.expect("an answer").status, 201);
     });
-    // A clean stop makes tables of all of it: a delete, a promise and an accepted value of each key.
+    // A clean stop makes tables of all of it: a delete, a promise and an accepted value of each
+    // key.
     (0..3).for_each(|at| town.stop(at));
     let peak: Vec<u64> = (0..3).map(|at| table_bytes(&town, at)).collect();
     assert!(peak.iter().all(|bytes| *bytes > 120_000), "{peak:?}");

@@ -1,4 +1,5 @@
-//! Everything that release 0.1.0 stores, opened by this tree: folders, votes, hints, tokens, backups.
+//! Everything that release 0.1.0 stores, opened by this tree: folders, votes, hints, tokens,
+//! backups.
 //!
 //! ```text
 //! fixtures/0.1.0/alone       a data folder after SIGKILL: log, tables, manifest

@@ -1,5 +1,5 @@
-//! A cluster of `dendra dev` grows from three nodes to five and shrinks again, and loses a disk, while
-//! clients work and `dendra bench` loads it.
+//! A cluster of `dendra dev` grows from three nodes to five and shrinks again, and loses a disk,
+//! while clients work and `dendra bench` loads it.
 //!
 //! ```text
 //! bench, in the background ─────────────────────────────────────────────────────────────►
@@ -11,8 +11,8 @@
 //! 2. The 99th percentile of each part is printed beside its value in calm; no bound is asserted,
 //!    because other tests share the machine. `make study-members` measures it.
 //!
-//! Not here: rotten blocks (`rot.rs`), every schedule (crates `node` and `sim`), orders to single processes (`members.rs`).
-//! See: docs/operating.md, "Wipe a disk, and watch the cluster heal".
+//! Not here: rotten blocks (`rot.rs`), every schedule (crates `node` and `sim`), orders to single
+//! processes (`members.rs`). See: docs/operating.md, "Wipe a disk, and watch the cluster heal".
 
 mod support;
 

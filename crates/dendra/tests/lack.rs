@@ -1,13 +1,16 @@
-//! What clients hear when too few members can be had, and that answers of level `linearizable` do not contradict.
+//! What clients hear when too few members can be had, and that answers of level `linearizable` do
+//! not contradict.
 //!
 //! ```text
 //! cut, silent, frozen, killed ─► every kind of request ─► 504, and its outcome ─► mended ─► was it true?
 //! ```
 //!
 //! Invariants
-//! 1. The same lack is the same status, however the others went away: `503` is for a node that is too busy.
+//! 1. The same lack is the same status, however the others went away: `503` is for a node that is
+//!    too busy.
 //! 2. What was told is compared with what all three copies hold afterwards.
-//! 3. Nothing waits for a time. "At once" means long before the deadline: `SOON` is for machines that are busy.
+//! 3. Nothing waits for a time. "At once" means long before the deadline: `SOON` is for machines
+//!    that are busy.
 //!
 //! Not here: one of three in trouble (`cluster.rs`), every schedule of messages (crate `sim`).
 //! See: docs/api.md, docs/verification.md.
@@ -24,9 +27,11 @@ use support::signal;
 const SOON: Duration = Duration::from_secs(15);
 /// The deadline of who asks before a lack can be known.
 const BRIEF: &str = "Dendra-Timeout-Ms: 400";
-/// Enough for a round of two that are there, and over before a link to the third is lost by its silence.
+/// Enough for a round of two that are there, and over before a link to the third is lost by its
+/// silence.
 const BELOW_SILENCE: &str = "Dendra-Timeout-Ms: 1500";
-/// Records whose first owner is any of the three: that none has the third one is less likely than 1 in 100,000.
+/// Records whose first owner is any of the three: that none has the third one is less likely than 1
+/// in 100,000.
 const RECORDS: usize = 32;
 
 const HTTP: [&str; 4] = ["--durability", "os", "--peer-transport", "http"];
@@ -65,7 +70,8 @@ fn body_of(method: &str) -> &'static [u8] {
     if method == "PUT" { b"new" } else { b"" }
 }
 
-/// Member 0 has none of the others. What it says is checked from the first moment on, until it knows that they are away.
+/// Member 0 has none of the others. What it says is checked from the first moment on, until it
+/// knows that they are away.
 fn hears_504(client: &mut Client, name: &str, version: &str) {
     let deadline = Instant::now() + PATIENCE;
     for (method, target, condition) in every_kind(name, version) {

@@ -1,5 +1,5 @@
-//! Two failures at once: a disk is lost and replaced, and a block of another member is damaged. Each
-//! waits for the other, until an operator accepts the loss.
+//! Two failures at once: a disk is lost and replaced, and a block of another member is damaged.
+//! Each waits for the other, until an operator accepts the loss.
 //!
 //! ```text
 //! dev rot 3, dev wipe 2, dev replace 2 ─► the plan waits ─► accept-loss ─► shown ─► --confirm

@@ -1,5 +1,5 @@
-//! Members of a cluster of real processes come and go while clients write, and no acknowledged write
-//! is lost.
+//! Members of a cluster of real processes come and go while clients write, and no acknowledged
+//! write is lost.
 //!
 //! ```text
 //! writers ─► founders …    join ─► plan ─► finished    remove ─► exit 3    wipe, join --replace
@@ -9,9 +9,9 @@
 //! Invariants
 //! 1. Nothing waits for a time: each wait is for a state, and none gives up before `PATIENCE`.
 //!
-//! Not here: other changes, and what is refused (`changes.rs`), schedules of messages (crate `node`,
-//! `tests/chain`, `tests/steward`, `tests/twin`).
-//! See: docs/operating.md, "Grow, shrink, replace".
+//! Not here: other changes, and what is refused (`changes.rs`), schedules of messages (crate
+//! `node`, `tests/chain`, `tests/steward`, `tests/twin`). See: docs/operating.md, "Grow, shrink,
+//! replace".
 
 mod support;
 

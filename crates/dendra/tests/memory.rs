@@ -1,4 +1,5 @@
-//! What a whole process holds, with the allocator that the program has, while clients do what costs most.
+//! What a whole process holds, with the allocator that the program has, while clients do what costs
+//! most.
 //!
 //! ```text
 //! promised = --memory + room for bytes + a batch of each loop + a block of each worker + freed pieces kept
@@ -78,8 +79,8 @@ fn a_thousand_slow_readers_of_the_largest_values_stay_within_what_is_promised() 
         let answer = client.ask("PUT", "probe", &[], &value);
         assert_eq!(answer.map(|answer| answer.status), Some(201));
     }
-    // Readers that hold room and do not read make way, which ends their connections: each of them has a part of its
-    // answer, a refusal or that end, some time.
+    // Readers that hold room and do not read make way, which ends their connections: each of them
+    // has a part of its answer, a refusal or that end, some time.
     for reader in &mut readers {
         let mut status = [0; 12];
         match reader.read_exact(&mut status) {

@@ -680,7 +680,8 @@ mod cassandra {
             papers.file("ca.crt")
         );
         cassandra.revive_alone(0);
-        // Cassandra makes its first user a moment after it listens, and says so in no way that lasts.
+        // Cassandra makes its first user a moment after it listens, and says so in no way that
+        // lasts.
         let login = "cassandra:cassandra";
         let flags = [papers.flags(login), papers.own_flags()].concat();
         let deadline = Instant::now() + PATIENCE;

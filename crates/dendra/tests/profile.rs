@@ -1,4 +1,5 @@
-//! Profiles of a real node that works: every kind of thread is there, all measures at once, one of each at a time.
+//! Profiles of a real node that works: every kind of thread is there, all measures at once, one of
+//! each at a time.
 
 mod support;
 
@@ -68,7 +69,8 @@ fn missing(node: &Node) -> Result<(), String> {
         (&wall, "loop", "epoll_wait"),
         (&wall, "worker", "dendra_server::disk::store_pool::"),
         (&wall, "wal", "dendra_server::disk::wal_thread::"),
-        // Of the server's `maintenance` or the engine's `maintain`: what is inlined has no path in its name.
+        // Of the server's `maintenance` or the engine's `maintain`: what is inlined has no path in
+        // its name.
         (&wall, "flush", "maint"),
         (&wall, "compact", "maint"),
         (&wall, "admin", ""),

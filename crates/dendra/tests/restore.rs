@@ -10,7 +10,8 @@
 //! Invariants
 //! 1. A moment for a kill is told by the bytes of tables in the node's folder, or by the step that
 //!    an admin port was asked for, not by time.
-//! 2. Where steps of the end are tested a record has one copy: a member that lacks it has to ask its owner.
+//! 2. Where steps of the end are tested a record has one copy: a member that lacks it has to ask
+//!    its owner.
 //!
 //! Not here: what a backup contains, and its other ends (`backup.rs`).
 //! See: docs/format/backup.md, docs/decisions/0042-a-restore-writes-tables.md.

@@ -1,5 +1,5 @@
-//! Renders the page of a made-up run, an invalid one and a comparison into a folder, to be looked at:
-//! `cargo run -p dendra-lab --example report_sample -- FOLDER`.
+//! Renders the page of a made-up run, an invalid one and a comparison into a folder, to be looked
+//! at: `cargo run -p dendra-lab --example report_sample -- FOLDER`.
 
 #[path = "../tests/sample/mod.rs"]
 mod sample;

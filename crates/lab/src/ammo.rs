@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A row that cannot be read ends the reading with its number and the reason: nothing is skipped.
+//! 1. A row that cannot be read ends the reading with its number and the reason: nothing is
+//!    skipped.
 //! 2. Times, where there are some, are in every row and never go back.
 //!
 //! Not here: sending; a log has no bodies, so its writes get random values.
@@ -84,7 +85,8 @@ impl AmmoFormat {
 }
 
 impl Ammo {
-    /// Reads `text`; rows without a value write `value_bytes` random bytes. The error is a sentence.
+    /// Reads `text`; rows without a value write `value_bytes` random bytes. The error is a
+    /// sentence.
     ///
     /// # Errors
     /// The sentence, with the number of the line.
@@ -220,8 +222,8 @@ impl Ammo {
         self.arena.get(range.clone()).unwrap_or_default()
     }
 
-    /// The instants of the rows, nanoseconds, `speed` times as fast; none when they have no times. Rows of
-    /// the same second, as logs have them, are spread over it.
+    /// The instants of the rows, nanoseconds, `speed` times as fast; none when they have no times.
+    /// Rows of the same second, as logs have them, are spread over it.
     pub fn instants(&self, speed: f64) -> Option<Vec<u64>> {
         if !self.is_timed {
             return None;

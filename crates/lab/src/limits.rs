@@ -41,7 +41,8 @@ pub const NAP_MS_MAX: u64 = 20;
 /// of a machine of its own is late by this.
 pub const SPIN_NS: u64 = 4_000;
 
-/// The same, at most: virtual machines wake a thread tens of microseconds late, and the generator learns how many.
+/// The same, at most: virtual machines wake a thread tens of microseconds late, and the generator
+/// learns how many.
 pub const SPIN_NS_MAX: u64 = 60_000;
 
 /// A generator whose answers tell when they came sleeps through them for at most this long,
@@ -53,11 +54,13 @@ pub const SLEPT_NS_MAX: u64 = 1_000_000;
 /// front of no instant.
 pub const SLEPT_ANSWERS_MAX: u64 = 8;
 
-/// Once an answer was longer than this, none is slept through: the kernel's default takes 64 KiB unread.
+/// Once an answer was longer than this, none is slept through: the kernel's default takes 64 KiB
+/// unread.
 pub const SLEPT_ANSWER_BYTES_MAX: u64 = 16 << 10;
 
-/// Beyond the knee, where requests are due and no connection is free, the generator looks for answers so
-/// often, nanoseconds, and none wakes it: a server on another core would pay for the wake.
+/// Beyond the knee, where requests are due and no connection is free, the generator looks for
+/// answers so often, nanoseconds, and none wakes it: a server on another core would pay for the
+/// wake.
 pub const NAP_NS_BEYOND: u64 = 50_000;
 
 /// So many requests in flight at least: a server has work for longer than such a nap.
@@ -86,7 +89,8 @@ pub const CALM_SHARE: f64 = 0.9;
 /// it can do is not kept busy with them, and the system does not run out of ports.
 pub const RECONNECTS_PER_SECOND_MAX: u64 = 1_000;
 
-/// How long the first connections may take, milliseconds: a first packet that was lost is sent again after 1, 3 and 7 s.
+/// How long the first connections may take, milliseconds: a first packet that was lost is sent
+/// again after 1, 3 and 7 s.
 pub const CONNECT_MS_MAX: u64 = 10_000;
 
 /// The first connections that one thread opens at once; the next ones follow as these are open.

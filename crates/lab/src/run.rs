@@ -1,4 +1,5 @@
-//! `run.json`: everything one run of the lab saw, as values that a page, a diff or a script can read.
+//! `run.json`: everything one run of the lab saw, as values that a page, a diff or a script can
+//! read.
 //!
 //! ```text
 //! Run ─┬─ tool, command, machine, settings, workload, targets      what was asked, where
@@ -80,7 +81,8 @@ pub struct Tool {
     pub name: String,
     /// Version of the program.
     pub version: String,
-    /// Commit it was built from, ending in `+` when the sources differed from it; `unknown` without git.
+    /// Commit it was built from, ending in `+` when the sources differed from it; `unknown` without
+    /// git.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
 }
@@ -251,7 +253,8 @@ pub struct Counts {
     pub timeouts: u64,
     /// The connection broke under it, or carried something that is no answer.
     pub broken: u64,
-    /// Due, but no connection was free before it was given up: the target took no more, or was gone.
+    /// Due, but no connection was free before it was given up: the target took no more, or was
+    /// gone.
     pub unsent: u64,
     /// Bytes of requests, heads included.
     pub sent_bytes: u64,
@@ -275,7 +278,8 @@ pub struct OpResult {
     /// Second by second since the start of the phase; the last ones may lie behind its end.
     pub seconds: Vec<Second>,
     /// From the planned instant to the last byte of the answer: `ok` answers, and what was given up
-    /// (`timeouts`, `unsent`) with the time it had waited by then. In a closed loop this is `service`.
+    /// (`timeouts`, `unsent`) with the time it had waited by then. In a closed loop this is
+    /// `service`.
     pub response: Latency,
     /// Of `response`, those that were given up: subtracted from it, what did as asked is left.
     #[serde(default)]
@@ -331,11 +335,11 @@ pub struct Latency {
     pub max_us: f64,
     /// Percentiles by name: `p50`, `p75`, `p90`, `p99`, `p99.9`, `p99.99`.
     pub percentiles_us: BTreeMap<String, f64>,
-    /// The whole histogram: HdrHistogram V2, compressed, base64; three digits, nanoseconds. Empty when
-    /// there are no times.
+    /// The whole histogram: HdrHistogram V2, compressed, base64; three digits, nanoseconds. Empty
+    /// when there are no times.
     pub hdr: String,
-    /// A heat map: for each second of the phase, by planned instant, how many times fell in each bucket of
-    /// [`heat_bound_us`]. Trailing empty buckets are left out.
+    /// A heat map: for each second of the phase, by planned instant, how many times fell in each
+    /// bucket of [`heat_bound_us`]. Trailing empty buckets are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heat: Vec<Vec<u64>>,
 }
@@ -441,8 +445,9 @@ pub struct SearchCourse {
     pub knee_low: f64,
     /// The lowest rate above it that did not; null when no rate that was tried failed.
     pub knee_high: Option<f64>,
-    /// The rate at which the generator was the bottleneck, when the search ended for that: the knee is
-    /// then not lower than `knee_low`, and nothing more is known. Absent when the search came to its end.
+    /// The rate at which the generator was the bottleneck, when the search ended for that: the knee
+    /// is then not lower than `knee_low`, and nothing more is known. Absent when the search came to
+    /// its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generator_limit: Option<f64>,
     /// The answer in one sentence.
@@ -492,7 +497,8 @@ pub enum SearchWhy {
 pub struct OverloadCourse {
     /// The rate that is multiplied: the knee, or the rate that was given.
     pub base_rate: f64,
-    /// The rate before and behind each step, a share of `base_rate`; zero in older records, where it was `base_rate`.
+    /// The rate before and behind each step, a share of `base_rate`; zero in older records, where
+    /// it was `base_rate`.
     #[serde(default)]
     pub calm_rate: f64,
     /// Index in [`Run::phases`] of the calm phase before the first step.
@@ -519,8 +525,8 @@ pub struct OverloadStep {
     pub rate: f64,
     /// Index in [`Run::phases`].
     pub phase: usize,
-    /// Index of the phase after it, at the calm rate: as long as a step and the timeout together, since a request of
-    /// the step lives for the timeout.
+    /// Index of the phase after it, at the calm rate: as long as a step and the timeout together,
+    /// since a request of the step lives for the timeout.
     pub recovery_phase: usize,
     /// Requests a second that did what was asked while the step lasted ([`Run::goodput`]).
     pub goodput: f64,
@@ -530,7 +536,8 @@ pub struct OverloadStep {
     pub lost_share: f64,
     /// Response time of those that did what was asked, 99th percentile.
     pub accepted_p99_us: f64,
-    /// Service time of the same, 99th percentile: from the send, without what they waited for a connection.
+    /// Service time of the same, 99th percentile: from the send, without what they waited for a
+    /// connection.
     #[serde(default)]
     pub service_p99_us: f64,
     /// Seconds from the end of the overload until a second was as good as before it; null when
@@ -549,7 +556,8 @@ pub struct TargetProfile {
     pub start_s: f64,
     /// How long it took.
     pub length_s: f64,
-    /// Folded stacks, one a line: `thread;outer;inner COUNT`. The first frame is the kind of thread.
+    /// Folded stacks, one a line: `thread;outer;inner COUNT`. The first frame is the kind of
+    /// thread.
     pub folded: String,
 }
 
@@ -615,9 +623,9 @@ impl Run {
         serde_json::from_slice(text).map_err(ReadError::Shape)
     }
 
-    /// Requests a second that did as asked while phase `index` lasted: in its whole seconds, when it has some, and
-    /// whichever phase they were due in. What is answered behind its end counts there: a backlog that is worked off
-    /// later is no work of this phase.
+    /// Requests a second that did as asked while phase `index` lasted: in its whole seconds, when
+    /// it has some, and whichever phase they were due in. What is answered behind its end counts
+    /// there: a backlog that is worked off later is no work of this phase.
     pub fn goodput(&self, index: usize) -> f64 {
         let Some(phase) = self.phases.get(index) else {
             return 0.0;
@@ -643,8 +651,8 @@ impl Run {
         ok as f64 / whole
     }
 
-    /// The phase that the headline figures come from: the measured one, else the last run at the rate
-    /// that a search found, else the last one that measures something.
+    /// The phase that the headline figures come from: the measured one, else the last run at the
+    /// rate that a search found, else the last one that measures something.
     pub fn headline(&self) -> Option<&PhaseResult> {
         let measured = self.phases.iter().find(|p| p.kind == PhaseKind::Measure);
         let found = || {

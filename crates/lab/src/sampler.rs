@@ -1,4 +1,5 @@
-//! Asks a target about itself while it is measured: `/metrics` once a second, profiles at the plateau.
+//! Asks a target about itself while it is measured: `/metrics` once a second, profiles at the
+//! plateau.
 //!
 //! ```text
 //! GET admin/metrics        ─► series by name, with labels          once a second

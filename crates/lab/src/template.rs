@@ -43,7 +43,8 @@ pub fn places() -> String {
     PLACES.map(|(name, _)| name).join(", ")
 }
 
-/// The first thing in braces in the path and query `target` that is no place. In bodies braces are themselves.
+/// The first thing in braces in the path and query `target` that is no place. In bodies braces are
+/// themselves.
 pub fn unknown_place(target: &str) -> Option<&str> {
     let mut rest = target;
     while let Some(at) = rest.find('{') {

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A phase is void for the generator's own faults only: a server that is slow, refuses or dies is a
-//!    result.
+//! 1. A phase is void for the generator's own faults only: a server that is slow, refuses or dies
+//!    is a result.
 //!
 //! Not here: measuring the lag (`driver/`), exit codes (crate `dendra`).
 //! See: docs/lab/run-json.md.
@@ -40,8 +40,8 @@ pub fn of(mode: Mode, sent: u64, generator: &Generator) -> Validity {
     Validity::Valid
 }
 
-/// The verdict on a run: that of its worst phase among those that are measured. A step of a search may be
-/// void, and is tried again; the search is void as a whole when it ended for the generator.
+/// The verdict on a run: that of its worst phase among those that are measured. A step of a search
+/// may be void, and is tried again; the search is void as a whole when it ended for the generator.
 pub fn judge_run(phases: &[PhaseResult], search: Option<&SearchCourse>) -> Validity {
     if let Some(search) = search.filter(|search| search.generator_limit.is_some()) {
         return Validity::Invalid {
@@ -81,9 +81,9 @@ pub fn has_successes(run: &Run) -> bool {
     measured.any(|phase| phase.counts.ok > 0)
 }
 
-/// Was the target gone at the end of the run? Then requests found no connection to leave on, and nothing was answered in
-/// the last second in which some were due, or behind it. A search connects anew for each step, and is cut when it finds
-/// no target.
+/// Was the target gone at the end of the run? Then requests found no connection to leave on, and
+/// nothing was answered in the last second in which some were due, or behind it. A search connects
+/// anew for each step, and is cut when it finds no target.
 pub fn went_away(run: &Run) -> bool {
     if run.search.is_some() {
         return false;

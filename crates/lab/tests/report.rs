@@ -1,5 +1,5 @@
-//! The page of a run, checked as a reader's browser would: every drawing is well-formed, nothing of a
-//! hostile run becomes markup, and a run that lacks parts still gives a page.
+//! The page of a run, checked as a reader's browser would: every drawing is well-formed, nothing of
+//! a hostile run becomes markup, and a run that lacks parts still gives a page.
 //!
 //! Not here: how the page looks (`make report-look`).
 
@@ -9,7 +9,8 @@ use dendra_lab::report::{Side, render_compare, render_run, render_sides, say_sid
 use dendra_lab::run::{Counts, Mode, OpResult, PhaseKind, Run, Second, Validity};
 use sample::{Taste, latency, run};
 
-/// Checks that `xml` is one well-formed element: tags nest, attributes are quoted, entities are known.
+/// Checks that `xml` is one well-formed element: tags nest, attributes are quoted, entities are
+/// known.
 fn check(xml: &str) -> Result<(), String> {
     let mut open: Vec<String> = Vec::new();
     let mut rest = xml;

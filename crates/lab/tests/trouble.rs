@@ -212,8 +212,8 @@ fn the_search_finds_the_rate_that_connections_and_delay_allow() {
     let mut setup = setup(server.url(), 60.0, 0.25);
     setup.connections = 2;
     setup.find_max = Some("p99<60ms,errors<1%".parse().expect("it is an objective"));
-    // One that is busy elsewhere makes the server slow, or the generator late, which it says: it gets two
-    // attempts to show the lower end.
+    // One that is busy elsewhere makes the server slow, or the generator late, which it says: it
+    // gets two attempts to show the lower end.
     for _ in 0..2 {
         let run = run(&setup);
         let search = run.search.as_ref().expect("it was searched");
@@ -239,8 +239,9 @@ fn a_generator_that_cannot_keep_up_ends_the_search_and_blames_nobody_else() {
     setup.timeout = Duration::from_millis(100);
     setup.find_max = Some("p99<1s".parse().expect("it is an objective"));
     setup.overload = vec![2.0];
-    // On a machine that is busy elsewhere the generator waits for the server, which then is the bottleneck: it gets
-    // some attempts to find itself too slow. Nothing holds that rate in any of them.
+    // On a machine that is busy elsewhere the generator waits for the server, which then is the
+    // bottleneck: it gets some attempts to find itself too slow. Nothing holds that rate in any of
+    // them.
     for _ in 0..5 {
         let run = run(&setup);
         let search = run.search.as_ref().expect("it was searched");
@@ -286,7 +287,8 @@ fn an_overload_is_shown_with_what_follows_it() {
     let behind = &run.phases[step.recovery_phase];
     assert_eq!((behind.rate, behind.length_s), (180.0, 2.0));
     assert!(overload.peak_goodput >= step.goodput, "{overload:?}");
-    // A free connection goes to the request that is due last: half of those that were done waited for no other one.
+    // A free connection goes to the request that is due last: half of those that were done waited
+    // for no other one.
     let op = &phase.ops[0];
     let mut done = histogram(&op.response).expect("some were done");
     let given_up = histogram(&op.given_up).expect("some were given up");

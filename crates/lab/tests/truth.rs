@@ -7,10 +7,13 @@
 //! ```
 //!
 //! Invariants
-//! 1. On any machine no time is shown that is shorter than what the server really took, at any percentile.
-//! 2. That nothing is shown much longer can only be seen while the machine lets all threads run: such a claim is tried
-//!    a few times, and judged in the end by what plain clients saw beside it, whom the same machine held up.
-//! 3. Nothing else is said about time but what a plan, a delay or a number of connections makes impossible.
+//! 1. On any machine no time is shown that is shorter than what the server really took, at any
+//!    percentile.
+//! 2. That nothing is shown much longer can only be seen while the machine lets all threads run:
+//!    such a claim is tried a few times, and judged in the end by what plain clients saw beside it,
+//!    whom the same machine held up.
+//! 3. Nothing else is said about time but what a plan, a delay or a number of connections makes
+//!    impossible.
 //!
 //! Not here: targets in trouble (`trouble.rs`).
 
@@ -37,10 +40,12 @@ fn a_server_frozen_for_one_second_shows_it_in_the_tail() {
         assert_eq!((phase.counts.planned, phase.counts.ok), (3000, 3000));
         let response = &phase.ops[0].response.percentiles_us;
         let service = &phase.ops[0].service.percentiles_us;
-        // A third of the requests were due while it stood still, evenly over the second: they waited for its end.
+        // A third of the requests were due while it stood still, evenly over the second: they
+        // waited for its end.
         assert!(response["p99.9"] >= 900.0 * MS, "{response:?}");
         assert!(response["p90"] >= 600.0 * MS, "{response:?}");
-        // From the send, only the 64 that were in flight saw it: this is what a closed loop would report.
+        // From the send, only the 64 that were in flight saw it: this is what a closed loop would
+        // report.
         let is_blind = service["p90"] < response["p90"] / 2.0;
         let both = || format!("{service:?} beside {response:?}");
         is_blind.then_some(()).ok_or_else(both)
@@ -128,8 +133,8 @@ const RATE_WITH_GAPS: f64 = 1200.0;
 /// Times that something is tried for which the machine must give both sides their cores at once.
 const ATTEMPTS: usize = 12;
 
-/// Median of what was seen from the send, microseconds, where a gap between two requests is many times what an answer
-/// takes.
+/// Median of what was seen from the send, microseconds, where a gap between two requests is many
+/// times what an answer takes.
 fn service_p50_us(operation: RequestKind, reply: &Reply) -> f64 {
     let reply = reply.clone();
     let server = FakeServer::start(move |_| reply.clone());
@@ -182,7 +187,8 @@ fn a_generator_that_cannot_keep_up_voids_its_run() {
         let phase = run.headline().expect("it was measured");
         assert!(phase.counts.is_whole(), "{:?}", phase.counts);
         assert_eq!(phase.counts.planned, 2_500_000);
-        // Where the machine gives the server less than the generator, it is the server that cannot keep up.
+        // Where the machine gives the server less than the generator, it is the server that cannot
+        // keep up.
         match &run.verdict {
             Validity::Invalid { reason }
                 if reason.starts_with("the generator was the bottleneck") =>

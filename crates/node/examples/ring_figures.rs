@@ -43,7 +43,8 @@ fn owners<'a>(topology: &'a Topology, ring: &'a Ring, copies: usize) -> Vec<Vec<
     ring.all().map(of).collect()
 }
 
-/// Average and worst over some clusters of what joins and leaves move beyond the share, in per cent of the share.
+/// Average and worst over some clusters of what joins and leaves move beyond the share, in per cent
+/// of the share.
 fn extra(members: usize, partitions: u16, copies: u8) -> (f64, f64) {
     let seeds = if members > 20 { 3 } else { 24 };
     let of = |seed: u64| {

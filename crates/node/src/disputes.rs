@@ -39,7 +39,8 @@ pub(crate) fn choose(votes: impl Iterator<Item = (CellId, u8)>, owners: u8) -> u
     best.expect("there are two cells at least").0
 }
 
-/// Do two cells of one version say the same? A table may have made a tombstone of a value that expired.
+/// Do two cells of one version say the same? A table may have made a tombstone of a value that
+/// expired.
 pub(crate) fn is_alike(a: &Cell, b: &Cell) -> bool {
     let has_ended = |gone: &Cell, value: &Cell| {
         gone.kind == Kind::Tombstone && value.expiry_ms.is_some() && gone.version == value.version

@@ -8,9 +8,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. Everything counts from the moment at which all loops of the member have adopted the epoch. The
-//!    next epoch begins anew.
-//! 2. The clock is read behind all that: no ballot of an earlier epoch that was drawn here is above it.
+//! 1. Everything counts from the moment at which all loops of the member have adopted the epoch.
+//!    The next epoch begins anew.
+//! 2. The clock is read behind all that: no ballot of an earlier epoch that was drawn here is above
+//!    it.
 //!
 //! Not here: when an epoch raises the horizons, and their meaning (`topology/record/horizons.rs`).
 //! See: docs/decisions/0026-horizons.md.
@@ -49,8 +50,8 @@ pub fn next_floor(
 /// The code of [`HeldBack::Damage`].
 pub(crate) const DAMAGE_CODE: &str = "damage";
 
-/// Why a member does not confirm an epoch yet. `M` names members: by their places in this process, or
-/// by their numbers where another process reads it.
+/// Why a member does not confirm an epoch yet. `M` names members: by their places in this process,
+/// or by their numbers where another process reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldBack<M = MemberIndex> {
     /// A loop has something of an earlier epoch under way.

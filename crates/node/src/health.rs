@@ -123,7 +123,8 @@ impl Health {
         peer.told_us.get_or_insert(now_us);
     }
 
-    /// Does a missing link say that the member does not answer? Right after a start it says nothing.
+    /// Does a missing link say that the member does not answer? Right after a start it says
+    /// nothing.
     pub(crate) fn is_settled(&self, member: MemberIndex, now_us: u64) -> bool {
         let peer = &self.peers[member.at()];
         let told = peer.told_us;

@@ -189,7 +189,8 @@ impl Hlc {
         self.ceiling.load(Ordering::Relaxed)
     }
 
-    /// May `hlc` leave the node by itself? If not, it leaves with the write that raises the ceiling.
+    /// May `hlc` leave the node by itself? If not, it leaves with the write that raises the
+    /// ceiling.
     pub fn is_covered(&self, hlc: u64) -> bool {
         hlc <= self.ceiling.load(Ordering::Relaxed)
     }

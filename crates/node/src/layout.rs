@@ -10,9 +10,9 @@
 //! A position that moves has answered only when both owners have: the old one and its twin. Each
 //! position is one logical replica through the move.
 //!
-//! * Until the twin has loaded, the old owner holds all that the position ever confirmed. Behind that
-//!   the next epoch may have begun, in which the twin confirms alone. So the position shows a clock
-//!   or a copy once both have.
+//! * Until the twin has loaded, the old owner holds all that the position ever confirmed. Behind
+//!   that the next epoch may have begun, in which the twin confirms alone. So the position shows a
+//!   clock or a copy once both have.
 //! * The position confirms a write, a promise or an acceptance once both have. A cell that it shows
 //!   is held only if both hold it. So a read counts it as a holder only behind a write to both.
 //! * The twin loads from the old owner behind its fence. Then it holds all that the old owner
@@ -278,22 +278,22 @@ impl Layout {
     }
 
     /// The largest replication factor since horizons rose last. A delete with fewer copies is never
-    /// taken for one that may have been purged. An owner that a lower factor does not count may hold
-    /// an older value, until all copies were compared once more.
+    /// taken for one that may have been purged. An owner that a lower factor does not count may
+    /// hold an older value, until all copies were compared once more.
     pub fn copies_to_forget(&self) -> u8 {
         self.copies_to_forget
     }
 
     /// The store of this member keeps deletes and ended values that have fewer copies, of any age.
-    /// It is more than [`Layout::copies_to_forget`] in a member that joined since horizons rose last:
-    /// that member does not know the former factors. It still compares and promises by the same
-    /// number as the other members.
+    /// It is more than [`Layout::copies_to_forget`] in a member that joined since horizons rose
+    /// last: that member does not know the former factors. It still compares and promises by the
+    /// same number as the other members.
     pub fn copies_to_purge(&self) -> u8 {
         self.copies_to_purge
     }
 
-    /// Do comparisons bring the newer record to each owner that holds an older one, also to those beyond
-    /// the replication factor?
+    /// Do comparisons bring the newer record to each owner that holds an older one, also to those
+    /// beyond the replication factor?
     pub fn compares_more_copies(&self) -> bool {
         self.in_force >= ClusterVersion::MORE_COPIES
     }

@@ -31,8 +31,8 @@ pub(crate) struct Ledger<T> {
 }
 
 impl<T> Ledger<T> {
-    /// An empty ledger. Ids begin at `first`. A restarted node takes another one and repeats no id of
-    /// its earlier life: answers to those may still be on their way.
+    /// An empty ledger. Ids begin at `first`. A restarted node takes another one and repeats no id
+    /// of its earlier life: answers to those may still be on their way.
     pub(crate) fn new(first: u64) -> Ledger<T> {
         Ledger {
             slots: Vec::new(),

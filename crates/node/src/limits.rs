@@ -14,7 +14,8 @@ pub const WALL_APART_MS_MAX: u64 = 60_000;
 /// long before; the clock of a member that is gone says nothing any more.
 pub const WALL_FRESH_US: u64 = 10_000_000;
 
-/// While a member confirms writes, the others note it so often: an image that is older is refused, whichever members died.
+/// While a member confirms writes, the others note it so often: an image that is older is refused,
+/// whichever members died.
 pub const PEER_NOTE_PAUSE_US: u64 = 1_000_000;
 
 /// How often each other member is asked for its wall clock, unless a write has asked it already.
@@ -63,8 +64,8 @@ pub const DELAY_LEVEL_MIN: f64 = 0.5;
 pub const DELAY_US_MAX: u64 = 100_000;
 
 /// The same for a write that is larger than the mean of those before it. A body that did not come
-/// with its head is unread meanwhile, and its deadline does not run; for one that did, this is still
-/// far inside the default deadline.
+/// with its head is unread meanwhile, and its deadline does not run; for one that did, this is
+/// still far inside the default deadline.
 pub const DELAY_US_MAX_LARGE: u64 = 400_000;
 
 /// A shorter delay is none: timers have a resolution of a millisecond.
@@ -73,8 +74,9 @@ pub const DELAY_US_MIN: u64 = 500;
 /// The mean size of writes follows so many of them: one large value among them moves it little.
 pub const DELAY_MEAN_WRITES: f64 = 4_096.0;
 
-/// From this share of the memtables' room on large writes wait: the rest is for the others. Of three
-/// memtables of 32 MiB it is 8 MiB: as long as one is flushed, 40,000 writes a second of a kilobyte.
+/// From this share of the memtables' room on large writes wait: the rest is for the others. Of
+/// three memtables of 32 MiB it is 8 MiB: as long as one is flushed, 40,000 writes a second of a
+/// kilobyte.
 pub const RESERVE_SHARE: f64 = 0.92;
 
 /// A write of more than so many times the mean size is large.
@@ -102,8 +104,8 @@ pub const MEMBERS_MAX: usize = 100;
 /// that come in their place.
 pub const TABLE_MEMBERS_MAX: usize = 2 * MEMBERS_MAX;
 
-/// Members that a cluster can remove in its life, each refused for ever: one a day for eleven years.
-/// They take 112 KiB of the record of each epoch.
+/// Members that a cluster can remove in its life, each refused for ever: one a day for eleven
+/// years. They take 112 KiB of the record of each epoch.
 pub const REMOVED_MEMBERS_MAX: usize = 4_096;
 
 /// Moves of one plan: sixteen positions of each of 16384 partitions. They take 1.3 MB of the record
@@ -114,8 +116,8 @@ pub const PLAN_MOVES_MAX: usize = 1 << 18;
 /// dropped, and their senders repeat them: a member has one vote for one epoch at a time.
 pub const CHAIN_NOTES_MAX: usize = 64;
 
-/// Damaged blocks of which one order accepts the loss: so many are shown to an operator at once. The
-/// order is given again for more.
+/// Damaged blocks of which one order accepts the loss: so many are shown to an operator at once.
+/// The order is given again for more.
 pub const LOSS_BLOCKS_MAX: usize = 256;
 
 /// Accepted losses that a member remembers: 34 KiB of its folder.
@@ -255,9 +257,9 @@ pub const EPOCH_VOTE_US: u64 = 500_000;
 /// up, and the next tick of its driver reads the state again.
 pub const EPOCH_BALLOTS_MAX: u32 = 8;
 
-/// Positions that move at once: as many as a cluster has partitions by default. One walk of a source
-/// passes all data of that source and serves all of them, so each source is read once. A write to a
-/// moving position goes to one more owner.
+/// Positions that move at once: as many as a cluster has partitions by default. One walk of a
+/// source passes all data of that source and serves all of them, so each source is read once. A
+/// write to a moving position goes to one more owner.
 pub const MOVES_SIDE_BY_SIDE: usize = 256;
 
 /// How long a member waits for each one in front of it before it carries a plan on itself. A
@@ -269,12 +271,12 @@ pub const STEWARD_TURN_US: u64 = 2_000_000;
 pub const FULL_DISK_PATIENCE_US: u64 = 10_000_000;
 
 /// How often horizons rise at most unless told otherwise. A deleted value gives its space back
-/// behind six of these steps: in an hour. A step costs an epoch, and operations under way repeat one
-/// round.
+/// behind six of these steps: in an hour. A step costs an epoch, and operations under way repeat
+/// one round.
 pub const FORGET_EVERY_US_DEFAULT: u64 = 600_000_000;
 
-/// How many records of epochs that only raised horizons a folder keeps behind the newest one. One is
-/// needed: each member had the epoch before a step durable when that step was chosen.
+/// How many records of epochs that only raised horizons a folder keeps behind the newest one. One
+/// is needed: each member had the epoch before a step durable when that step was chosen.
 pub const HORIZON_EPOCHS_KEPT: u64 = 8;
 
 /// How often members tell each other how far they are while a plan runs.
@@ -297,8 +299,8 @@ pub const CLUSTER_ORDER_US: u64 = 30_000_000;
 /// Plans that one member keeps until one is applied; the oldest is forgotten first.
 pub const CLUSTER_DRAFTS_MAX: usize = 16;
 
-/// Epochs of which a member keeps a line in memory. The folder keeps them all, but for old ones that
-/// only raised horizons.
+/// Epochs of which a member keeps a line in memory. The folder keeps them all, but for old ones
+/// that only raised horizons.
 pub const HISTORY_ENTRIES_MAX: usize = 1_024;
 
 /// Longest name of a release in a member's progress.
@@ -316,8 +318,8 @@ pub const HOST_BYTES_MAX: usize = 253;
 /// Operations of clients that one loop has under way: more than the request gate lets in.
 pub const OPERATIONS_MAX: usize = 16_384;
 
-/// Questions to one peer that are open on one loop: half as many as there may be operations, each with
-/// one question to each owner. Beyond that the peer is not keeping up.
+/// Questions to one peer that are open on one loop: half as many as there may be operations, each
+/// with one question to each owner. Beyond that the peer is not keeping up.
 pub const PEER_ASKS_MAX: u32 = 8_192;
 
 /// Questions of all peers that one loop works on. A store that is slower than its peers ask answers
@@ -402,7 +404,8 @@ pub const HINT_ORPHANS_REST: u64 = 15;
 pub const HINT_ORPHANS_REST_US_MIN: u64 = 20_000;
 
 /// How often a hint is tried again because another one for the same key and member came in between.
-/// Each try that fails means that another loop of this member got through; without more tries the hint is dropped.
+/// Each try that fails means that another loop of this member got through; without more tries the
+/// hint is dropped.
 pub const HINT_TRIES_MAX: u8 = 4;
 
 /// Between two looks for hints of members that have links: hints that were refused, or answered

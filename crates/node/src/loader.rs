@@ -235,8 +235,8 @@ impl Loader {
         under_way.count()
     }
 
-    /// Asks all members how their clients fare. Before the cluster's version knows the question, this
-    /// member goes by its own clients.
+    /// Asks all members how their clients fare. Before the cluster's version knows the question,
+    /// this member goes by its own clients.
     fn look_around(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         self.looks_so_far += 1;
         let look = self.looks_so_far;

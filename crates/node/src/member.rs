@@ -1,10 +1,11 @@
 //! Members by number.
 //!
 //! Invariants
-//! 1. A number is a place in the sorted member list of one topology, dense from 0, and means nothing
-//!    in another one.
+//! 1. A number is a place in the sorted member list of one topology, dense from 0, and means
+//!    nothing in another one.
 //!
-//! Not here: the list itself (`topology/`), a member's persistent identity (`membership/identity/`).
+//! Not here: the list itself (`topology/`), a member's persistent identity
+//! (`membership/identity/`).
 
 use std::fmt;
 

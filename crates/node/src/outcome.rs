@@ -80,7 +80,8 @@ pub enum Outcome {
         /// One to which there is no link.
         missing: MemberIndex,
     },
-    /// Fewer replicas answered than had to, in time or before it was clear that there would not be enough.
+    /// Fewer replicas answered than had to, in time or before it was clear that there would not be
+    /// enough.
     NotEnough {
         /// Replicas that answered, in the round that failed.
         got: u8,

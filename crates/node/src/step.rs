@@ -103,8 +103,8 @@ pub enum StoreOutcome {
 pub struct LostSpan {
     /// The world's mark; comes back with `Repaired`.
     pub id: u64,
-    /// The world's mark of the damaged block: the same in both stages of its repair, and of no other
-    /// block or span.
+    /// The world's mark of the damaged block: the same in both stages of its repair, and of no
+    /// other block or span.
     pub block: u64,
     /// The first stored key.
     pub first: Bytes,
@@ -225,14 +225,14 @@ pub enum Event {
         /// It has so much to catch up with that loads rest.
         is_strained: bool,
     },
-    /// All spans in which this member has lost records that are not repaired, whenever that changes.
-    /// Reads and pages of these keys fail as damaged until `Repaired`.
+    /// All spans in which this member has lost records that are not repaired, whenever that
+    /// changes. Reads and pages of these keys fail as damaged until `Repaired`.
     Lost {
         /// The spans.
         spans: Vec<LostSpan>,
     },
-    /// An operator accepts that records are lost. The spans of these blocks are repaired without the
-    /// named members, for as long as a plan takes those away and they do not answer.
+    /// An operator accepts that records are lost. The spans of these blocks are repaired without
+    /// the named members, for as long as a plan takes those away and they do not answer.
     AcceptLoss {
         /// As in `LostSpan`.
         blocks: Vec<u64>,
@@ -365,8 +365,8 @@ pub enum Effect {
         /// The epoch.
         epoch: u64,
     },
-    /// The store holds again each version that a majority of the span's owners confirmed, or all but
-    /// those of an accepted loss: the damaged block may be dropped.
+    /// The store holds again each version that a majority of the span's owners confirmed, or all
+    /// but those of an accepted loss: the damaged block may be dropped.
     Repaired {
         /// Of the span.
         id: u64,

@@ -55,7 +55,8 @@ pub struct WallStanding {
     pub far: u32,
     /// Is there no majority of all members that could agree with the own clock?
     pub is_doubted: bool,
-    /// Of the clocks that do not agree the nearest: how far the own one is ahead of it, in milliseconds.
+    /// Of the clocks that do not agree the nearest: how far the own one is ahead of it, in
+    /// milliseconds.
     pub ahead_ms: i64,
 }
 
@@ -102,7 +103,8 @@ impl Walls {
         }
     }
 
-    /// How far the own wall clock is ahead of that of `member`; `None` when nothing fresh is known of it.
+    /// How far the own wall clock is ahead of that of `member`; `None` when nothing fresh is known
+    /// of it.
     pub fn ahead_ms(&self, member: MemberIndex, now: Now) -> Option<i64> {
         self.age_us(member, now)
             .filter(|age_us| *age_us <= WALL_FRESH_US)?;

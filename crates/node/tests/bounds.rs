@@ -1,4 +1,5 @@
-//! Every bound of a node is reached once: what comes too much is refused, and later ones come in again.
+//! Every bound of a node is reached once: what comes too much is refused, and later ones come in
+//! again.
 //!
 //! See: docs/overload.md.
 
@@ -148,8 +149,8 @@ fn questions_of_peers_beyond_the_bound_hear_busy_until_the_store_answers() {
 #[test]
 fn a_peer_with_too_many_open_questions_counts_as_not_answering() {
     let mut one = One::new(usize::MAX);
-    // Each write asks one peer for the time, in a turn of its own, and the other one when there is no room for
-    // another question to the first. No peer answers.
+    // Each write asks one peer for the time, in a turn of its own, and the other one when there is
+    // no room for another question to the first. No peer answers.
     let mut asked = 0;
     for client in 0..2 * u64::from(PEER_ASKS_MAX) {
         assert_eq!(outcomes(&one.begin(client, One::put())), []);

@@ -1,4 +1,5 @@
-//! The cost of TLS and of tokens: processor time of an event loop for each request and each handshake.
+//! The cost of TLS and of tokens: processor time of an event loop for each request and each
+//! handshake.
 //!
 //! ```text
 //! four nodes in one process, one loop each: clear, token, tls, tls and token
@@ -7,8 +8,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. The nodes are measured in turn, in each round in another order: what the machine does besides meets all of them.
-//! 2. Each pair of a certificate and its key has files of its own: a node reads files again when they change.
+//! 1. The nodes are measured in turn, in each round in another order: what the machine does besides
+//!    meets all of them.
+//! 2. Each pair of a certificate and its key has files of its own: a node reads files again when
+//!    they change.
 //!
 //! Run: `cargo run --release -p dendra-server --example door_cost`
 //!

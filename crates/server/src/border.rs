@@ -7,8 +7,8 @@
 //! Invariants
 //! 1. It is whole before the first client is accepted: a file that cannot be used ends the start.
 //!
-//! Not here: TLS (`tls/`), tokens (`rights/`), the log (`audit/`), waits for changes (`border_watch.rs`).
-//! See: SECURITY.md.
+//! Not here: TLS (`tls/`), tokens (`rights/`), the log (`audit/`), waits for changes
+//! (`border_watch.rs`). See: SECURITY.md.
 
 use crate::audit::Audit;
 use crate::border_watch::BorderWatch;

@@ -19,8 +19,8 @@
 //! 1. An event loop never waits for a disk or for another thread.
 //! 2. Every queue is bounded. docs/overload.md tells the effect of a full one.
 //!
-//! Not here: decisions (crate `node`), bytes of HTTP (crate `wire`), bytes on disk (crate `engine`).
-//! See: docs/api.md, docs/overload.md, ARCHITECTURE.md.
+//! Not here: decisions (crate `node`), bytes of HTTP (crate `wire`), bytes on disk (crate
+//! `engine`). See: docs/api.md, docs/overload.md, ARCHITECTURE.md.
 
 mod admin;
 mod audit;

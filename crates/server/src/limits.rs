@@ -24,7 +24,8 @@ pub const STORE_QUEUE_LEN_MAX_LIMIT: usize = 1 << 16;
 pub const SCAN_QUEUE_SHARE: usize = 2;
 /// The engine's memory: fits the smallest machine that is worth a database.
 pub const MEMORY_BYTES_DEFAULT: usize = 256 << 20;
-/// Long enough for every deadline in flight at its default, short enough for an orchestrator's 30 s.
+/// Long enough for every deadline in flight at its default, short enough for an orchestrator's 30
+/// s.
 pub const DRAIN_MS_DEFAULT: u64 = 5_000;
 /// Connections at once: an idle one costs about a kilobyte here and a few in the kernel.
 pub const CONNECTIONS_MAX_DEFAULT: usize = 16_384;
@@ -46,18 +47,18 @@ pub const ANSWER_BYTES_FLUSH: usize = 64 << 10;
 /// Writes of one connection that may wait for one commit: keeps a single pipelining client from
 /// taking the whole gate.
 pub const PIPELINED_WRITES_MAX: usize = 256;
-/// Writes of one loop that wait for room in the log's queue before new ones are refused. Half of the
-/// log's own queue, so that a waiting batch fits as soon as the queue is empty.
+/// Writes of one loop that wait for room in the log's queue before new ones are refused. Half of
+/// the log's own queue, so that a waiting batch fits as soon as the queue is empty.
 pub const LANE_BATCH_LEN_MAX: usize = 2_048;
-/// With durability `os` a loop writes a batch of so many bytes to the log itself: 0.2 ms. The log's own
-/// thread writes a longer one.
+/// With durability `os` a loop writes a batch of so many bytes to the log itself: 0.2 ms. The log's
+/// own thread writes a longer one.
 pub const INLINE_COMMIT_BYTES_MAX: u64 = 256 << 10;
 /// One chunk of a scan: large enough to be one write, small enough for ten thousand readers.
 pub const SCAN_CHUNK_BYTES: usize = 64 << 10;
 /// Scans may hold this share of the room for bytes (a half), so that values always find some.
 pub const SCAN_BYTES_SHARE: usize = 2;
-/// So many times as much may stand in line for that room: a scan that waits holds nothing, and clients
-/// that scan again as soon as they are refused cost more than those that wait.
+/// So many times as much may stand in line for that room: a scan that waits holds nothing, and
+/// clients that scan again as soon as they are refused cost more than those that wait.
 pub const SCAN_LINE_ROOMS: usize = 16;
 /// Values of more than 4 KiB, with a body of their own, that a member has begun to write, all loops
 /// together. Owners on slow machines store as much within a part of a request's deadline. On fast
@@ -67,10 +68,11 @@ pub const MEMBER_VALUE_BYTES_MAX: usize = 8 << 20;
 /// millisecond of decoding. So a scan over tombstones does not hold a worker.
 pub const SCAN_LOOK_BYTES: usize = 256 << 10;
 
-/// Reads of connections that give way, called at once: about a tenth of a millisecond of work. Behind them the loop looks
-/// at its sockets, which costs a hundredth of it.
+/// Reads of connections that give way, called at once: about a tenth of a millisecond of work.
+/// Behind them the loop looks at its sockets, which costs a hundredth of it.
 pub const CALLS_A_TURN: usize = 4;
-/// As many at once when the first of them has waited for this long: turns of the loop are long then.
+/// As many at once when the first of them has waited for this long: turns of the loop are long
+/// then.
 pub const CALLS_A_TURN_LATE: usize = 32;
 /// See `CALLS_A_TURN_LATE`.
 pub const WAY_WAIT_US: u64 = 5_000;
@@ -121,10 +123,12 @@ pub const SCRUB_IDLE: Duration = Duration::from_secs(1);
 /// While the engine is behind, a scrub rests for so long between two slices.
 pub const SCRUB_BUSY_PAUSE: Duration = Duration::from_secs(2);
 
-/// Pieces of memory from this size on are mapped: a block with a value of a mebibyte that was compressed is one, too.
+/// Pieces of memory from this size on are mapped: a block with a value of a mebibyte that was
+/// compressed is one, too.
 pub const LARGE_BYTES: usize = 512 << 10;
 /// The freed pieces that are kept, for all threads together. For each thread that reads or sends
-/// values of a mebibyte it has room for a few of them. It also fits one block with the largest value.
+/// values of a mebibyte it has room for a few of them. It also fits one block with the largest
+/// value.
 pub const LARGE_KEPT_BYTES_MAX: usize = 16 << 20;
 
 /// A buffer or value up to this size is not counted: it is part of the cost of a connection.
@@ -143,14 +147,16 @@ pub const RETRY_AFTER_DISK_FULL_S: u32 = 30;
 
 /// Requests of one connection that are answered in a row while others wait for the loop.
 pub const REQUESTS_A_TURN: usize = 32;
-/// Sockets of connections that have ended, which a loop closes in a row while others wait: 7 us each.
+/// Sockets of connections that have ended, which a loop closes in a row while others wait: 7 us
+/// each.
 pub const CLOSES_A_TURN: usize = 4;
 /// How long a request may wait before its loop begins, in milliseconds. Clients do not notice it; a
 /// process waits for less than this for a processor that it shares.
 pub const QUEUE_DELAY_TARGET_MS_DEFAULT: u64 = 30;
 /// The longest that may be asked for.
 pub const QUEUE_DELAY_TARGET_MS_MAX: u64 = 10_000;
-/// So many connections are accepted in a row, then none for `ACCEPT_PAUSE`: a storm of them leaves the loops time.
+/// So many connections are accepted in a row, then none for `ACCEPT_PAUSE`: a storm of them leaves
+/// the loops time.
 pub const ACCEPTS_IN_A_ROW: u32 = 32;
 /// See `ACCEPTS_IN_A_ROW`.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(1);
@@ -185,7 +191,8 @@ pub const ORDER_BYTES_MAX: usize = 64 << 10;
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// From the first byte of an admin request to the end of its head.
 pub const ADMIN_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an admin connection lasts: longer than the longest profile. A client that comes back connects again.
+/// How long an admin connection lasts: longer than the longest profile. A client that comes back
+/// connects again.
 pub const ADMIN_CONNECTION_TIME: Duration = Duration::from_secs(120);
 /// For the answer that is under way when that is over.
 pub const ADMIN_LAST_ANSWER_TIME: Duration = Duration::from_secs(PROFILE_SECONDS_MAX + 10);
@@ -194,8 +201,8 @@ pub const PROFILE_SECONDS_MAX: u64 = 60;
 
 /// Checkpoints that backups hold at once: each keeps replaced tables on the disk.
 pub const CHECKPOINTS_MAX: usize = 4;
-/// A checkpoint that is not read for so long is removed: the backup that made it was killed. Longer than a backup waits
-/// for a slow destination, or for its own throttle.
+/// A checkpoint that is not read for so long is removed: the backup that made it was killed. Longer
+/// than a backup waits for a slow destination, or for its own throttle.
 pub const CHECKPOINT_LEASE: Duration = Duration::from_secs(60);
 /// One part of a checkpoint's file: the memory that a request holds.
 pub const CHECKPOINT_READ_BYTES_MAX: usize = 1 << 20;
@@ -215,8 +222,8 @@ pub const RESTORE_DURABLE_EVERY: Duration = Duration::from_secs(5);
 /// While it waits it looks this often.
 pub const RESTORE_LOOK: Duration = Duration::from_millis(5);
 
-/// Shortest secret of a cluster. One listener on one handshake tries some millions a second: eight letters fall in
-/// hours, sixteen random bytes never.
+/// Shortest secret of a cluster. One listener on one handshake tries some millions a second: eight
+/// letters fall in hours, sixteen random bytes never.
 pub const SECRET_BYTES_MIN: usize = 16;
 /// Largest secret of a cluster: a longer file is something else.
 pub const SECRET_BYTES_MAX: usize = 4 << 10;
@@ -263,14 +270,15 @@ pub const LINKS_UNPROVEN_MAX: usize = 512;
 pub const HANDSHAKES_MAX: usize = 512;
 /// How often the files of certificates and keys are looked at.
 pub const TLS_FILES_LOOK: Duration = Duration::from_secs(1);
-/// Unknown tokens from one address within `LOGIN_WINDOW`: a program with a wrong token is told so ten times.
+/// Unknown tokens from one address within `LOGIN_WINDOW`: a program with a wrong token is told so
+/// ten times.
 pub const LOGIN_FAILURES_MAX: u32 = 10;
 /// See `LOGIN_FAILURES_MAX`.
 pub const LOGIN_WINDOW: Duration = Duration::from_secs(60);
 /// Addresses for which unknown tokens are counted: 64 KiB.
 pub const LOGIN_ADDRESSES_MAX: usize = 1_024;
-/// Some bytes of a quota are known only after they were used. A client waits at most this long until
-/// they are paid back.
+/// Some bytes of a quota are known only after they were used. A client waits at most this long
+/// until they are paid back.
 pub const QUOTA_DEBT: Duration = Duration::from_secs(60);
 /// Between two looks at the bytes that the keys of a token with a quota take.
 pub const STORED_LOOK: Duration = Duration::from_secs(2);
@@ -296,8 +304,8 @@ pub const LINK_PAUSE_MIN: Duration = Duration::from_millis(20);
 pub const LINK_PAUSE_MAX: Duration = Duration::from_millis(250);
 /// Sweeps without a byte after which a link is probed.
 pub const LINK_PROBE_SWEEPS: u32 = 2;
-/// Sweeps without a byte, probes in between, after which a link is lost: three seconds. The node asks
-/// around a slow peer long before; this is for one that is gone without a word.
+/// Sweeps without a byte, probes in between, after which a link is lost: three seconds. The node
+/// asks around a slow peer long before; this is for one that is gone without a word.
 pub const LINK_SILENT_SWEEPS_MAX: u32 = 30;
 /// Connections of one loop to one peer over plain HTTP. Each carries one question at a time: at a
 /// millisecond for each these are 32,000 a second.

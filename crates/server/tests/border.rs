@@ -1,4 +1,5 @@
-//! Who may ask a node, on both ports: hosts that are not its own, pages of other sites, clients that do not read.
+//! Who may ask a node, on both ports: hosts that are not its own, pages of other sites, clients
+//! that do not read.
 //!
 //! Invariants
 //! 1. Every request here is one that a browser, a proxy or a plain socket can send.

@@ -8,8 +8,8 @@
 //! Invariants
 //! 1. Nothing waits for a time: each wait is for a state.
 //!
-//! Not here: the rule (crate `node`, `tests/steward`), joiners with room (crate `dendra`, `members.rs`).
-//! See: docs/operating.md, "Grow, shrink, replace".
+//! Not here: the rule (crate `node`, `tests/steward`), joiners with room (crate `dendra`,
+//! `members.rs`). See: docs/operating.md, "Grow, shrink, replace".
 
 mod support;
 

@@ -2,8 +2,8 @@
 //! there afterwards.
 //!
 //! Invariants
-//! 1. What must not be waited for takes ten minutes, longer than a test's patience: how long a stop takes is
-//!    printed, and no machine is too slow for it.
+//! 1. What must not be waited for takes ten minutes, longer than a test's patience: how long a stop
+//!    takes is printed, and no machine is too slow for it.
 //!
 //! Not here: signals, which need a process (crate `dendra`).
 //! See: docs/api.md, section "Exit codes and signals".

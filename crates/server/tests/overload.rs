@@ -2,8 +2,10 @@
 //! without end, never a lost or a half-done write.
 //!
 //! Invariants
-//! 1. Slowness is made by a valve in front of the disk or by a client that stops, never by sleeping.
-//! 2. A timeout that is short here is one that has to pass: no client that must be served can meet it.
+//! 1. Slowness is made by a valve in front of the disk or by a client that stops, never by
+//!    sleeping.
+//! 2. A timeout that is short here is one that has to pass: no client that must be served can meet
+//!    it.
 //!
 //! Not here: a reader that stops inside a scan (`scans.rs`).
 //! See: docs/overload.md.

@@ -1,5 +1,5 @@
-//! Members over plain HTTP, with a member on the other side that a test plays: what is let in, what is
-//! refused, and what an asker does when connections and tokens are lost.
+//! Members over plain HTTP, with a member on the other side that a test plays: what is let in, what
+//! is refused, and what an asker does when connections and tokens are lost.
 //!
 //! ```text
 //! Guest (the test) ── hello, token, questions ─► a node                  who may ask what
@@ -7,10 +7,11 @@
 //! ```
 //!
 //! Invariants
-//! 1. Ports are the system's choice, and nothing waits by sleeping: a wait ends with what it waits for.
+//! 1. Ports are the system's choice, and nothing waits by sleeping: a wait ends with what it waits
+//!    for.
 //!
-//! Not here: clusters of real processes (crate `dendra`, `tests/cluster.rs`), frames as bytes (crate `wire`).
-//! See: docs/peer.md, section "Over plain HTTP".
+//! Not here: clusters of real processes (crate `dendra`, `tests/cluster.rs`), frames as bytes
+//! (crate `wire`). See: docs/peer.md, section "Over plain HTTP".
 
 mod support;
 
@@ -39,9 +40,13 @@ fn a_member_shakes_hands_and_asks_by_plain_requests() {
     let welcome = token.hail(&mut client);
     assert_eq!(token.decoded(welcome.body), Ok(Message::Welcome));
     let clock = answer_to(&mut client, &token, &question(1, Ask::Clock));
-    assert!(
-        matches!(clock, Answer::Clock { hlc, wall_ms, kept, .. } if hlc > 0 && wall_ms > 0 && kept > 0)
-    );
+    let Answer::Clock {
+        hlc, wall_ms, kept, ..
+    } = clock
+    else {
+        panic!("{clock:?} is no clock");
+    };
+    assert!(hlc > 0 && wall_ms > 0 && kept > 0);
     // Whichever connection, however framed, however large.
     let mut other = node.client();
     let value = vec![7; 100_000];
@@ -581,8 +586,8 @@ fn a_refusal_is_believed_from_a_member_only_over_plain_http() {
     a_refusal_is_believed_from_a_member_only(PeerTransport::Http);
 }
 
-/// Asks the node for a key of which both members must answer, until it says 404: how often it did not, for a link that
-/// was not there or an answer that did not come.
+/// Asks the node for a key of which both members must answer, until it says 404: how often it did
+/// not, for a link that was not there or an answer that did not come.
 fn ask_both(node: &Node) -> usize {
     let mut client = node.client();
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -599,8 +604,8 @@ fn ask_both(node: &Node) -> usize {
     unreachable!("numbers do not end");
 }
 
-/// Has `deed` done to a question until one was done as `counts` says: a probe that is under way, or a
-/// machine that stands still, may send a question another way than it is meant to go.
+/// Has `deed` done to a question until one was done as `counts` says: a probe that is under way, or
+/// a machine that stands still, may send a question another way than it is meant to go.
 fn until(node: &Node, host: &Host, deed: Deed, counts: impl Fn(usize, &[Done], usize) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -659,8 +664,8 @@ fn an_answer_of_an_intermediary_costs_one_question_and_not_the_link() {
     });
 }
 
-/// Is an operation that finds no link carried out when its member had shown that it is there, and lets the node in a
-/// moment later?
+/// Is an operation that finds no link carried out when its member had shown that it is there, and
+/// lets the node in a moment later?
 fn waits_for_who_was_heard_of() -> bool {
     let host = Host::start();
     let not_yet = Refusing {

@@ -1,8 +1,8 @@
 //! Room for bytes: who holds it, who waits for it, and who has to give it back.
 //!
 //! Invariants
-//! 1. What has to last is made by a valve in front of the disk or by clients that stop, and all timeouts are long: the
-//!    only clock that ends a connection here is that of the node's turnover.
+//! 1. What has to last is made by a valve in front of the disk or by clients that stop, and all
+//!    timeouts are long: the only clock that ends a connection here is that of the node's turnover.
 //!
 //! Not here: gates of requests and queues (`overload.rs`).
 //! See: docs/overload.md.
@@ -108,8 +108,8 @@ fn a_reader_that_does_not_use_its_room_gives_it_back_when_others_wait() {
 
 #[test]
 fn values_that_came_wait_for_the_log_and_a_whole_gate_of_waiters_refuses_before_the_body() {
-    // One value is being written, one in the log's queue, one in the loop's batch, two hold the gate while they wait
-    // for the log, and two wait for the gate.
+    // One value is being written, one in the log's queue, one in the loop's batch, two hold the
+    // gate while they wait for the log, and two wait for the gate.
     const FIT: usize = 7;
     let (node, valve) = Valve::before(MemVfs::new(), |disk| {
         Node::on(disk, |settings| {
@@ -369,7 +369,8 @@ fn slow_scans_of_large_values_stay_within_the_memory_that_was_promised() {
             settings.memory_bytes = MEMORY;
             settings.value_bytes_max = VALUE;
             settings.loops = Some(2);
-            // On a busy machine a delay would stand, and scans would rest and be refused for it: that is tested elsewhere.
+            // On a busy machine a delay would stand, and scans would rest and be refused for it:
+            // that is tested elsewhere.
             settings.queue_delay_target = Duration::ZERO;
         });
     }
@@ -381,7 +382,8 @@ fn slow_scans_of_large_values_stay_within_the_memory_that_was_promised() {
         assert_eq!(client.put(&format!("k{n}"), &vec![b'v'; VALUE]).status, 201);
     }
     let (readers, served) = slow_readers(&other);
-    // The rest is what docs/overload.md says: the gate, batches of two loops, a block for each thread that reads.
+    // The rest is what docs/overload.md says: the gate, batches of two loops, a block for each
+    // thread that reads.
     let rest =
         limits::BODY_BYTES_INFLIGHT_MAX_DEFAULT + (VALUE + MIB) * (1 + limits::WORKERS_DEFAULT);
     let most = other.memory_bytes(Resident::Most);

@@ -5,8 +5,9 @@
 //! node can be looked at without the clients'.
 //!
 //! Invariants
-//! 1. The slow half that is inside of its head is not ended while the test runs: a test that waited for one of them would
-//!    wait for ten minutes, and the worker's own patience is shorter than that. Nothing else is said about time.
+//! 1. The slow half that is inside of its head is not ended while the test runs: a test that waited
+//!    for one of them would wait for ten minutes, and the worker's own patience is shorter than
+//!    that. Nothing else is said about time.
 //!
 //! Not here: what ends slow clients (`overload.rs`).
 //! See: docs/overload.md.

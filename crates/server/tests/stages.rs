@@ -1,7 +1,8 @@
 //! Where the time of a request went, as `/metrics` tells it: waits are at the stage that waited.
 //!
 //! Invariants
-//! 1. The first request of a loop is measured, so a test with one loop and one request knows what it sees.
+//! 1. The first request of a loop is measured, so a test with one loop and one request knows what
+//!    it sees.
 //! 2. Slowness is made by a valve in front of the disk, never by sleeping.
 //! 3. A time is at least what was waited for on purpose, and at most what the test itself saw pass.
 //!
@@ -133,7 +134,8 @@ fn a_read_that_waits_for_the_disk_waits_in_the_engine_and_the_one_behind_it_in_t
     let mut first = node.client();
     first.send(get);
     valve.wait_for(1);
-    // Draws are at most 31 requests apart: among these one is measured, and all wait behind the first.
+    // Draws are at most 31 requests apart: among these one is measured, and all wait behind the
+    // first.
     let mut others: Vec<_> = (0..32).map(|_| node.client()).collect();
     for other in &mut others {
         other.send(get);

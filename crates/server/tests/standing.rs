@@ -1,5 +1,6 @@
-//! What happens when more requests arrive than one event loop serves in time: the newest are served first, the oldest
-//! are refused sparingly, those whose clients have gone are not begun, and it ends.
+//! What happens when more requests arrive than one event loop serves in time: the newest are served
+//! first, the oldest are refused sparingly, those whose clients have gone are not begun, and it
+//! ends.
 //!
 //! Invariants
 //! 1. The target is so small that any delay is above it; how many stand in line is real.
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 use support::{Answer, Client, Node, PATIENCE};
 
 const CLIENTS: usize = 200;
-/// Requests that each client sends at once, so that the loop has work for longer than a client needs to send it.
+/// Requests that each client sends at once, so that the loop has work for longer than a client
+/// needs to send it.
 const PIPELINED: usize = 50;
 /// No loop is that quick: whatever is asked for longer than 100 ms stands in line.
 const TARGET: Duration = Duration::from_micros(1);
@@ -186,16 +188,16 @@ fn what_clients_have_given_up_is_not_begun() {
     );
 }
 
-/// Tries a comparison of times at most fifteen times: a busy machine can spoil some of them. The tests
-/// of this file that compare times run one after the other.
+/// Tries a comparison of times at most fifteen times: a busy machine can spoil some of them. The
+/// tests of this file that compare times run one after the other.
 fn holds_once(mut holds: impl FnMut() -> bool) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     assert!((0..15).any(|_| holds()), "none of fifteen tries held");
 }
 
-/// How many of a crowd's connections are served in front of one client that asks in their midst, in hundredths. Their
-/// answers are long, so that more of them stand in line than are called at once.
+/// How many of a crowd's connections are served in front of one client that asks in their midst, in
+/// hundredths. Their answers are long, so that more of them stand in line than are called at once.
 fn rank_among_a_crowd(crowd: &mut [Client], client: &mut Client) -> usize {
     let gets = b"GET /v0/entity?id=long HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(31);
     let put = b"PUT /v0/entity?id=c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nv";
@@ -219,7 +221,8 @@ fn rank_among_a_crowd(crowd: &mut [Client], client: &mut Client) -> usize {
     first.filter(|is_first| *is_first).count() * 100 / CLIENTS
 }
 
-/// The same, while requests stand in line: on a busy machine the line may end before the test is there.
+/// The same, while requests stand in line: on a busy machine the line may end before the test is
+/// there.
 fn rank_in_line(node: &Node, crowd: &mut [Client], client: &mut Client) -> usize {
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {

@@ -5,10 +5,11 @@
 //! ```
 //!
 //! Invariants
-//! 1. Ports are the system's choice, and nothing waits by sleeping: a wait ends with what it waits for.
+//! 1. Ports are the system's choice, and nothing waits by sleeping: a wait ends with what it waits
+//!    for.
 //!
-//! Not here: handshakes of members (`peers.rs`), clusters of real processes (crate `dendra`, `tests/cluster.rs`).
-//! See: docs/peer.md, docs/overload.md.
+//! Not here: handshakes of members (`peers.rs`), clusters of real processes (crate `dendra`,
+//! `tests/cluster.rs`). See: docs/peer.md, docs/overload.md.
 
 mod support;
 

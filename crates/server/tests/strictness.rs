@@ -1,7 +1,8 @@
 //! Bytes that no honest client sends, and bytes that honest clients send in odd pieces.
 //!
 //! Invariants
-//! 1. After broken framing the connection ends: the server does not guess where the next request starts.
+//! 1. After broken framing the connection ends: the server does not guess where the next request
+//!    starts.
 //!
 //! Not here: the parser's own tests (crate `wire`), slow clients (`overload.rs`).
 

@@ -1,4 +1,5 @@
-//! The door: sessions, certificates of every kind of fault, their renewal, and members that show theirs.
+//! The door: sessions, certificates of every kind of fault, their renewal, and members that show
+//! theirs.
 //!
 //! ```text
 //! Sealed (the test) ── TLS ─► a node          who gets in, and what the others are told

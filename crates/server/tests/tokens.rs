@@ -1,10 +1,11 @@
 //! Tokens: who gets in with which, and how soon a change is in force.
 //!
 //! Invariants
-//! 1. Waits end with what they wait for, and at most a second after a change where a second is promised.
+//! 1. Waits end with what they wait for, and at most a second after a change where a second is
+//!    promised.
 //!
-//! Not here: the form of the table (crate `wire`), `dendra token` (crate `dendra`, `tests/token.rs`).
-//! See: docs/api.md, section "Tokens".
+//! Not here: the form of the table (crate `wire`), `dendra token` (crate `dendra`,
+//! `tests/token.rs`). See: docs/api.md, section "Tokens".
 
 mod support;
 
@@ -48,7 +49,8 @@ fn set(client: &mut Client, condition: &str, table: &TokenTable) -> Answer {
     client.ask("PUT", "/v0/tokens", &lines, table.to_text().as_bytes())
 }
 
-/// Waits until the node has another table in force than when `what` was done, and says how long it took.
+/// Waits until the node has another table in force than when `what` was done, and says how long it
+/// took.
 fn until_in_force<R>(running: &Running, what: impl FnOnce() -> R) -> (R, Duration) {
     let before = running.border().now().token_changes;
     let began = Instant::now();

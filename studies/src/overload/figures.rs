@@ -113,7 +113,8 @@ impl Step {
         steps.map_or(Vec::new(), |steps| steps.iter().map(of).collect())
     }
 
-    /// One step for each factor: the medians of several rounds. One void step of them makes it void.
+    /// One step for each factor: the medians of several rounds. One void step of them makes it
+    /// void.
     pub(super) fn medians(rounds: &[Vec<Step>], knee: f64) -> Vec<Step> {
         let [first, _, ..] = rounds else {
             return rounds.concat();
@@ -122,7 +123,8 @@ impl Step {
         let of = |at: usize, what: &dyn Fn(&Step) -> f64| {
             middle(rounds.iter().filter_map(|steps| steps.get(at)).map(what))
         };
-        // The largest of a round is luck where several factors do the same: one factor is the peak of all rounds.
+        // The largest of a round is luck where several factors do the same: one factor is the peak
+        // of all rounds.
         let goodput = |at: usize| of(at, &|step| step.goodput);
         let best = (0..count).max_by(|&a, &b| goodput(a).total_cmp(&goodput(b)));
         let best = best.filter(|&at| goodput(at) > knee);

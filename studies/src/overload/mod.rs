@@ -1,4 +1,5 @@
-//! `make study-overload`: what is left of a server that is offered twice and five times what it can do.
+//! `make study-overload`: what is left of a server that is offered twice and five times what it can
+//! do.
 //!
 //! ```text
 //! servers held to a share of a core (share.rs)
@@ -9,14 +10,14 @@
 //! ```
 //!
 //! Invariants
-//! 1. A row's peak is the most that this server did with as many clients: at its knee, or in the row's own run.
-//!    Of several rounds the median counts, for the peak as for the row.
+//! 1. A row's peak is the most that this server did with as many clients: at its knee, or in the
+//!    row's own run. Of several rounds the median counts, for the peak as for the row.
 //! 2. A row that cannot be measured is in the report with the reason, and the others are measured.
 //! 3. Nothing is judged but Dendra.
 //! 4. The storm is the last part: its node is held to no share.
 //!
-//! Not here: driving (`crates/lab`), rows and goals (`overload/figures.rs`), the group (`share.rs`).
-//! See: docs/lab/README.md, docs/overload.md.
+//! Not here: driving (`crates/lab`), rows and goals (`overload/figures.rs`), the group
+//! (`share.rs`). See: docs/lab/README.md, docs/overload.md.
 
 mod figures;
 mod storm;
@@ -50,7 +51,8 @@ const KEYS: u32 = 10_000;
 /// What a search waits for an answer: long beside its objective, and short beside a step.
 const SEARCH_TIMEOUT: &str = "500ms";
 
-/// What has to hold at the knee. A share is given in pieces of 10 ms, so that a few of them must fit.
+/// What has to hold at the knee. A share is given in pieces of 10 ms, so that a few of them must
+/// fit.
 const OBJECTIVE: &str = "p99<50ms,errors<0.1%";
 
 /// Multiples of the knee.
@@ -194,7 +196,8 @@ struct Subject<'a> {
     asked: usize,
     /// What is asked: flags.
     asks: &'a str,
-    /// What `--memory` and the gates beside it promise for all processes, without connections; none: nothing is promised.
+    /// What `--memory` and the gates beside it promise for all processes, without connections;
+    /// none: nothing is promised.
     promised_bytes: Option<f64>,
 }
 
@@ -287,8 +290,9 @@ fn raised_files() -> Result<u64, String> {
     Ok(hard)
 }
 
-/// What docs/overload.md, "Memory", promises of a node with default options beside its connections: memory of the
-/// engine, bytes that come and leave, a batch of each loop and a block of each worker with its stack, pieces kept.
+/// What docs/overload.md, "Memory", promises of a node with default options beside its connections:
+/// memory of the engine, bytes that come and leave, a batch of each loop and a block of each worker
+/// with its stack, pieces kept.
 fn promised_bytes(place: &Place, memory_mib: usize) -> f64 {
     const BYTES_GATE_MIB: usize = 64;
     const KEPT_MIB: usize = 16;
@@ -428,7 +432,8 @@ fn redis(
     )
 }
 
-/// One of three members is stopped before the knee is looked for: what counts is the cluster without it.
+/// One of three members is stopped before the knee is looked for: what counts is the cluster
+/// without it.
 fn frozen(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(), String> {
     report.line(
         "\n## One of three members stopped\n\nHalf GET, half PUT, three copies, `--durability sync`; the members have the share together, the two that work are asked. The third one is \
@@ -458,7 +463,8 @@ fn frozen(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(), S
     )
 }
 
-/// A node that holds a GiB: its knee at rest, and then what it does while that GiB is written again and compacted.
+/// A node that holds a GiB: its knee at rest, and then what it does while that GiB is written again
+/// and compacted.
 fn compaction(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(), String> {
     report.line(
         "\n## While 1 GiB is compacted\n\nHalf GET, half PUT, `--durability sync`, of 10,000 records of 100 bytes beside 65,536 of 16 KiB. The knee is that of the full node, at rest, \
@@ -703,7 +709,8 @@ fn folder(place: &Place) -> PathBuf {
 }
 
 fn knee(place: &Place, subject: &Subject<'_>, clients: u32) -> Result<Knee, String> {
-    // Below what so many clients get that ask one request behind the other, and above half of it: a short way.
+    // Below what so many clients get that ask one request behind the other, and above half of it: a
+    // short way.
     let closed = bench(place, subject, clients).with("--closed --warmup 200ms --duration 1s");
     let closed = closed.attempts(1).run()?;
     let start = (closed.goodput * 0.7).max(1.0);

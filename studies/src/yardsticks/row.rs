@@ -64,8 +64,8 @@ impl<'a> Plan<'a> {
         self.place.folder.join(folder)
     }
 
-    /// A closed loop of a generator that never sleeps: a server's answers would have to wake it, and
-    /// the interrupt to another core would be booked on the server.
+    /// A closed loop of a generator that never sleeps: a server's answers would have to wake it,
+    /// and the interrupt to another core would be booked on the server.
     pub(super) fn closed(&self, asks: &str) -> Load {
         let connections = self.connections;
         Load::Bench(format!(

@@ -7,7 +7,8 @@
 //! Invariants
 //! 1. Cost = CPU time of all threads of the server, user and system, flush and compaction included,
 //!    divided by the answers of the same stretch.
-//! 2. Instructions and cycles are of the same threads and the same stretch, where the machine counts.
+//! 2. Instructions and cycles are of the same threads and the same stretch, where the machine
+//!    counts.
 //! 3. A window says how quiet the machine was: time that the host took, and CPU that neither the
 //!    server nor the generator used.
 //!

@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 /// An answer that takes longer than this is a failure of the demonstration.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Between a refusal and the next try: shorter than the second that `Retry-After` asks of many clients.
+/// Between a refusal and the next try: shorter than the second that `Retry-After` asks of many
+/// clients.
 const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 
 /// A running node.
@@ -172,8 +173,8 @@ impl Connection {
         sent.map_err(|e| format!("{method} {}: {e}", key.escape_ascii()))
     }
 
-    /// Sends a request and reads the answer: status and body. What was refused for the load (503: nothing
-    /// was applied) is asked again, until the node's time is over.
+    /// Sends a request and reads the answer: status and body. What was refused for the load (503:
+    /// nothing was applied) is asked again, until the node's time is over.
     pub(super) fn ask(&mut self, method: &str, key: &[u8]) -> Result<(u16, Vec<u8>), String> {
         let until = Instant::now() + PATIENCE;
         loop {

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Every package that is built into the program is named; tools of the build and of tests are not.
+//! 1. Every package that is built into the program is named; tools of the build and of tests are
+//!    not.
 //! 2. Equal trees give equal bytes: no time, no random number.
 //!
 //! Not here: what is packed (`mod.rs`).

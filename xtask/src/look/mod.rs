@@ -1,4 +1,5 @@
-//! `make report-look`: the pages of the lab in a real browser, looked at by a program and left as pictures.
+//! `make report-look`: the pages of the lab in a real browser, looked at by a program and left as
+//! pictures.
 //!
 //! ```text
 //! page.html ─► + probe ─► chromium --dump-dom ─► what went wrong: errors, empty or clipped drawings, texts over texts

@@ -131,8 +131,8 @@ fn paths(tree: &Tree, path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Lines of prose that are too long. Tables, code blocks, and lines without a space to break them at
-/// are as long as they must be.
+/// Lines of prose that are too long. Tables, code blocks, and lines without a space to break them
+/// at are as long as they must be.
 fn widths(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut in_block = false;

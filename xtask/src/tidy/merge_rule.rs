@@ -10,9 +10,8 @@
 //! 1. Every comparison of a version with something else is listed in `ALLOWED`, with its reason.
 //! 2. An entry of `ALLOWED` that no line needs is itself a finding: the list only shrinks.
 //!
-//! Not here: the rule itself (`crates/base/src/version.rs`); the simulator, whose checkers judge by a
-//! comparison of their own.
-//! See: docs/decisions/0001-one-merge-rule.md.
+//! Not here: the rule itself (`crates/base/src/version.rs`); the simulator, whose checkers judge by
+//! a comparison of their own. See: docs/decisions/0001-one-merge-rule.md.
 
 use super::finding::Finding;
 use crate::source::{Source, line_of};

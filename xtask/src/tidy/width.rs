@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. `WIDE` only shrinks: a crate on it whose lines all fit is a finding, too.
+//! 1. No file is excepted.
 //!
 //! Not here: the layout of code (rustfmt), lines of Markdown (`documents.rs`).
 //! See: docs/style.md.
@@ -19,35 +19,13 @@ const RULE: &str = "width";
 /// As in `rustfmt.toml`.
 const COLUMNS_MAX: usize = 100;
 
-/// Crates with lines that are still too wide.
-const WIDE: [&str; 6] = [
-    "crates/dendra",
-    "crates/lab",
-    "crates/node",
-    "crates/server",
-    "studies",
-    "xtask",
-];
-
-/// Lines that are too wide, and crates on the list that have none.
+/// Lines that are too wide.
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut wide = Vec::new();
     for source in sources {
-        let folder = source.crate_folder();
         for line in wide_lines(source) {
-            wide.push(folder);
-            if !WIDE.contains(&folder) {
-                let message = format!("wider than {COLUMNS_MAX} columns: break the line");
-                findings.push(Finding::new(&source.path, line + 1, RULE, message));
-            }
-        }
-    }
-    for folder in WIDE {
-        let is_there = sources.iter().any(|source| source.crate_folder() == folder);
-        if is_there && !wide.contains(&folder) {
-            let message = "all its lines fit: take it off the list in width.rs";
-            findings.push(Finding::new(folder, 0, RULE, message));
+            let message = format!("wider than {COLUMNS_MAX} columns: break the line");
+            findings.push(Finding::new(&source.path, line + 1, RULE, message));
         }
     }
     findings
@@ -116,14 +94,5 @@ mod tests {
         assert_eq!(wide(&format!("// https://x.org/{long}\n")), [0; 0]);
         assert_eq!(wide(&format!("f(\"{long}\");\n")), [0; 0]);
         assert_eq!(wide(&format!("f(\"a\\\n{long}\");\n")), [0; 0]);
-    }
-
-    #[test]
-    fn a_listed_crate_must_leave_the_list_with_its_last_wide_line() {
-        let long = "word ".repeat(20);
-        let wide = Source::new("crates/node/src/a.rs", &format!("// {long}\n"));
-        assert_eq!(check(&[wide]).len(), 0);
-        let narrow = Source::new("crates/node/src/a.rs", "// word\n");
-        assert_eq!(check(&[narrow]).len(), 1);
     }
 }

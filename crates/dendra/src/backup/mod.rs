@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Exit 0 of `backup` means that the manifest is durable; of `verify`, that all could be restored.
+//! 1. Exit 0 of `backup` means that the manifest is durable; of `verify`, that all could be
+//!    restored.
 //! 2. Data (lists, findings) goes to stdout, all else to stderr.
 //!
 //! Not here: the node's side (crate `server`), bytes of manifests and objects (crate `archive`).

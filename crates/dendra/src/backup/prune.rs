@@ -1,8 +1,8 @@
 //! `dendra backup prune`: removes old backups, and the objects that no other backup needs.
 //!
 //! Invariants
-//! 1. A manifest goes before its objects: an interrupted prune leaves objects without a backup, never
-//!    a backup without objects.
+//! 1. A manifest goes before its objects: an interrupted prune leaves objects without a backup,
+//!    never a backup without objects.
 //! 2. While any manifest cannot be read nothing is removed: it may need any object.
 //! 3. The newest backup stays, with any flags.
 //!

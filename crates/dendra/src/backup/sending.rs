@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. Pages are sent in their order, each when its share of `PAGES_AT_ONCE_BYTES` is free: that much
-//!    memory, and what is read ahead.
-//! 2. A member refuses a page that lacks one in front of it. While such a one is under way, the page
-//!    is sent again; else the member lost something, and the round ends.
+//! 1. Pages are sent in their order, each when its share of `PAGES_AT_ONCE_BYTES` is free: that
+//!    much memory, and what is read ahead.
+//! 2. A member refuses a page that lacks one in front of it. While such a one is under way, the
+//!    page is sent again; else the member lost something, and the round ends.
 //! 3. A restore counts a record once, even if several rounds send it.
 //!
 //! Not here: rounds, and where they begin (`restore.rs`).

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. One run that cannot be read ends it before anything is written: a comparison has all its sides.
+//! 1. One run that cannot be read ends it before anything is written: a comparison has all its
+//!    sides.
 //! 2. A folder of runs is one side in the order of the names inside.
 //!
 //! Not here: figures, judgement, drawing (crate `lab`).

@@ -13,12 +13,18 @@
 
 use super::values::{self, Mix, UrlTemplate};
 use crate::access::AccessArgs;
+use clap::builder::RangedI64ValueParser;
 use clap::{Args, Subcommand};
 use dendra_base::workload::{Distribution, Sizes};
 use dendra_lab::schedule::Shape;
 use dendra_lab::slo::Slo;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// A number of at least one.
+fn up_to(most: u32) -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(most))
+}
 
 /// `dendra bench`
 #[derive(Debug, Args)]
@@ -57,7 +63,8 @@ pub(crate) struct Bench {
     #[arg(long)]
     #[arg(help_heading = "What to ask")]
     pub(crate) ordered_keys: bool,
-    /// Bytes of a value: 100, 4KiB, 10..1000, or lognormal:MEDIAN,SIGMA,MAX [default: 100; YCSB: 1000]
+    /// Bytes of a value: 100, 4KiB, 10..1000, or lognormal:MEDIAN,SIGMA,MAX [default: 100; YCSB:
+    /// 1000]
     #[arg(long, value_name = "SIZE", value_parser = values::sizes)]
     #[arg(help_heading = "What to ask")]
     pub(crate) value_bytes: Option<Sizes>,
@@ -95,7 +102,8 @@ pub(crate) struct Bench {
     #[arg(long)]
     #[arg(help_heading = "When to ask it")]
     pub(crate) poisson: bool,
-    /// Each connection waits for its answer before the next request: finds a throughput, hides stalls
+    /// Each connection waits for its answer before the next request: finds a throughput, hides
+    /// stalls
     #[arg(long, conflicts_with_all = ["rate", "poisson", "find_max", "overload"])]
     #[arg(help_heading = "When to ask it")]
     pub(crate) closed: bool,
@@ -107,24 +115,25 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::seconds)]
     #[arg(help_heading = "When to ask it")]
     pub(crate) warmup: f64,
-    /// Connections, all targets together. Beyond saturation (--find-max, --overload) each stands for
-    /// a client that waits: with too few of them the store never sees more than that many at once
+    /// Connections, all targets together. Beyond saturation (--find-max, --overload) each stands
+    /// for a client that waits: with too few of them the store never sees more than that many at
+    /// once
     #[arg(short, long, value_name = "N", default_value_t = 64)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(dendra_lab::limits::CONNECTIONS_MAX)))]
+    #[arg(value_parser = up_to(dendra_lab::limits::CONNECTIONS_MAX))]
     #[arg(help_heading = "With how much at once")]
     pub(crate) connections: u32,
     /// Threads of the generator; each can send about 100,000 requests a second
     #[arg(short, long, value_name = "N", default_value_t = 1)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(dendra_lab::limits::THREADS_MAX)))]
+    #[arg(value_parser = up_to(dendra_lab::limits::THREADS_MAX))]
     #[arg(help_heading = "With how much at once")]
     pub(crate) threads: u32,
     /// Requests in flight on one connection
     #[arg(long, value_name = "N", default_value_t = 1)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(dendra_lab::limits::PIPELINE_MAX)))]
+    #[arg(value_parser = up_to(dendra_lab::limits::PIPELINE_MAX))]
     #[arg(help_heading = "With how much at once")]
     pub(crate) pipeline: u32,
-    /// Never sleep: no answer has to wake the generator, which a server on another core would pay for.
-    /// Takes all of --threads cores
+    /// Never sleep: no answer has to wake the generator, which a server on another core would pay
+    /// for. Takes all of --threads cores
     #[arg(long)]
     #[arg(help_heading = "With how much at once")]
     pub(crate) spin: bool,
@@ -132,13 +141,13 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::timeout)]
     #[arg(help_heading = "With how much at once")]
     pub(crate) timeout: Duration,
-    /// Find the highest rate that holds --slo, from --rate upwards: doubles, bisects, repeats. Give it
-    /// many connections (256 or more): what waits for a free one never reaches the store
+    /// Find the highest rate that holds --slo, from --rate upwards: doubles, bisects, repeats. Give
+    /// it many connections (256 or more): what waits for a free one never reaches the store
     #[arg(long, requires = "slo")]
     #[arg(help_heading = "Where it ends: saturation and beyond")]
     pub(crate) find_max: bool,
-    /// What has to hold: p99<10ms,errors<0.1%. A percentile is one of all planned requests: what was not
-    /// done took longer than any bound
+    /// What has to hold: p99<10ms,errors<0.1%. A percentile is one of all planned requests: what
+    /// was not done took longer than any bound
     #[arg(long, value_name = "TERMS", requires = "find_max")]
     #[arg(help_heading = "Where it ends: saturation and beyond")]
     pub(crate) slo: Option<Slo>,
@@ -179,12 +188,13 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "FOLDER")]
     #[arg(help_heading = "What to keep")]
     pub(crate) out: Option<PathBuf>,
-    /// Admin port of each URL, in their order: its /metrics go into the record [with --profile and one
-    /// URL: port 9080 of its host]
+    /// Admin port of each URL, in their order: its /metrics go into the record [with --profile and
+    /// one URL: port 9080 of its host]
     #[arg(long, value_name = "URL")]
     #[arg(help_heading = "What to keep")]
     pub(crate) admin: Vec<String>,
-    /// Profiles to take from --admin, while the same load runs once more behind the measurement: cpu,wall,alloc,lock
+    /// Profiles to take from --admin, while the same load runs once more behind the measurement:
+    /// cpu,wall,alloc,lock
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     #[arg(value_parser = ["cpu", "alloc", "lock", "wall"], hide_possible_values = true)]
     #[arg(help_heading = "What to keep")]

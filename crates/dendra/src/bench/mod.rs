@@ -82,7 +82,8 @@ fn exit_of(run: &Run, was_interrupted: bool) -> ExitResult {
             "the run was cut; what it saw until then is there",
         ));
     }
-    // Before anything that blames the target: a generator without a processor hears no answers either.
+    // Before anything that blames the target: a generator without a processor hears no answers
+    // either.
     let is_limited = |search: &SearchCourse| search.generator_limit.is_some();
     if run.search.as_ref().is_some_and(is_limited) {
         return Err(Failure::new(Exit::INVALID, run.verdict.to_string()));
@@ -198,8 +199,8 @@ fn record(setup: &Setup, run: &Run, file: std::fs::File) -> std::io::Result<()> 
     out.flush()
 }
 
-/// The first Ctrl-C asks the run to end, the second one ends the process. The value tells them from a run
-/// that ended by itself.
+/// The first Ctrl-C asks the run to end, the second one ends the process. The value tells them from
+/// a run that ended by itself.
 fn stop_on_interrupt(stop: &Arc<StopFlag>) -> Result<Arc<StopFlag>, Failure> {
     let signalled = Arc::new(StopFlag::default());
     let (ask, mark) = (stop.clone(), signalled.clone());

@@ -6,8 +6,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. An https:// URL without a CA is refused before anything is sent, and http:// is never spoken in its place.
-//! 2. A token comes from a file or a variable, never from a flag: other users see flags. It is shown nowhere.
+//! 1. An https:// URL without a CA is refused before anything is sent, and http:// is never spoken
+//!    in its place.
+//! 2. A token comes from a file or a variable, never from a flag: other users see flags. It is
+//!    shown nowhere.
 //!
 //! Not here: sessions (crate `server`, `tls/`).
 //! See: docs/cli.md.

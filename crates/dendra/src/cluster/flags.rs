@@ -1,7 +1,8 @@
 //! The flags of `dendra cluster`.
 //!
 //! Invariants
-//! 1. A flag that names a member and a value is read here, once: `URL=VALUE`, split at the last `=`.
+//! 1. A flag that names a member and a value is read here, once: `URL=VALUE`, split at the last
+//!    `=`.
 //!
 //! Not here: what the orders do (`mod.rs`).
 //! See: docs/cli.md, "Changing members".

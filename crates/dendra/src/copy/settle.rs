@@ -1,4 +1,5 @@
-//! One key: what has to be done so that TO holds it as FROM does, and never over a stranger's write.
+//! One key: what has to be done so that TO holds it as FROM does, and never over a stranger's
+//! write.
 //!
 //! ```text
 //! FROM has it   as copied               keep

@@ -10,8 +10,8 @@
 //! 1. `state.json` names only bytes of an index that were synced before it.
 //! 2. Before a page is begun, its last key is in `state.json`: after a crash the keys up to there
 //!    may have been written at TO by the copy without an entry, and no others.
-//! 3. A page that an error ends leaves its entries (`loose`), and only the keys of which it does not
-//!    know the outcome (`doubtful`).
+//! 3. A page that an error ends leaves its entries (`loose`), and only the keys of which it does
+//!    not know the outcome (`doubtful`).
 //! 4. A folder of another copy is refused.
 //!
 //! Not here: the entries (`index.rs`).

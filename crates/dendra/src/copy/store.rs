@@ -1,4 +1,5 @@
-//! One store that speaks the contract: a node, or several members of a cluster, asked with patience.
+//! One store that speaks the contract: a node, or several members of a cluster, asked with
+//! patience.
 //!
 //! ```text
 //! ask ─► a member ─► answer

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A node's folder knows its member by `self`: a folder that nodes ran in has the file, whole, or is refused.
+//! 1. A node's folder knows its member by `self`: a folder that nodes ran in has the file, whole,
+//!    or is refused.
 //! 2. A node that starts finds its ports free: all of them were bound before the first node starts.
 //!
 //! Not here: the servers behind the addresses (`mod.rs`, `proxy.rs`).
@@ -112,7 +113,8 @@ impl ReservedAddresses {
     }
 }
 
-/// The doors of the cluster in `folder`: those that it had before, or free ones that it has from now on.
+/// The doors of the cluster in `folder`: those that it had before, or free ones that it has from
+/// now on.
 pub(super) fn doors(folder: &Path, nodes: Option<u8>) -> Result<Vec<ReservedAddresses>, Failure> {
     let path = folder.join(FILE_NAME);
     let Some(remembered) = read(&path)? else {

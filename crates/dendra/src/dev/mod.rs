@@ -11,8 +11,8 @@
 //! 2. A folder that was named is kept, a temporary one is removed.
 //! 3. Members know each other by the proxies' addresses; clients talk to the nodes themselves. A
 //!    folder that is started again has the addresses that it had (`addresses.rs`).
-//! 4. A node that came later, or whose folder was replaced, joins through a node that runs. One that
-//!    left is not started again.
+//! 4. A node that came later, or whose folder was replaced, joins through a node that runs. One
+//!    that left is not started again.
 //!
 //! Not here: the nodes themselves (crate `server`).
 //! See: docs/cli.md.

@@ -152,7 +152,8 @@ impl Faults {
         self.changed.notify_all();
     }
 
-    /// Knows of a connection, whose `sides` end with a cut; its number. `None` when it is to end at once.
+    /// Knows of a connection, whose `sides` end with a cut; its number. `None` when it is to end at
+    /// once.
     fn opened(
         &self,
         from: usize,
@@ -206,7 +207,8 @@ impl Faults {
     }
 }
 
-/// Pieces of up to 64 KiB that one direction of a connection keeps while they are late; then its sender waits.
+/// Pieces of up to 64 KiB that one direction of a connection keeps while they are late; then its
+/// sender waits.
 const PIECES_MAX: usize = 64;
 
 /// How often a proxy that waits for connections looks whether everything is over.
@@ -346,7 +348,8 @@ fn both_ways(
     Ok(())
 }
 
-/// Which member opened this connection, by the url in its hello, or by the name under which it asks.
+/// Which member opened this connection, by the url in its hello, or by the name under which it
+/// asks.
 fn asker(head: &[u8], urls: &[String]) -> Option<usize> {
     let text = String::from_utf8_lossy(head);
     let url = match text.split_once("User-Agent: dendra-peer/1 (") {

@@ -63,8 +63,8 @@ impl Screen {
         self.say("Ctrl-C ends the cluster");
     }
 
-    /// One line about all nodes, when it differs from the last one. `last` is the order that was carried out
-    /// last.
+    /// One line about all nodes, when it differs from the last one. `last` is the order that was
+    /// carried out last.
     pub(super) fn draw(&mut self, members: &[DevNode], faults: &Faults, last: Option<&str>) {
         self.counted.resize(members.len(), None);
         let mut parts = Vec::new();

@@ -8,8 +8,8 @@
 //!
 //! Invariants
 //! 1. A value is the number of the operation that wrote it: a read names its writer.
-//! 2. Times are of one clock, around the whole request: the effect lies in between, and an answer that did not come
-//!    is `Unknown`.
+//! 2. Times are of one clock, around the whole request: the effect lies in between, and an answer
+//!    that did not come is `Unknown`.
 //! 3. A load ends after so many operations, never after a time.
 //!
 //! Not here: what must hold of a history, and why (crate `dendra-sim`, `check/`).
@@ -194,7 +194,8 @@ pub(crate) struct Told {
     said: Vec<String>,
 }
 
-/// Runs `trouble` while clients of nodes `on` work, each at one until its connection breaks, with deadlines of `timeout_ms`; checks all that they were told.
+/// Runs `trouble` while clients of nodes `on` work, each at one until its connection breaks, with
+/// deadlines of `timeout_ms`; checks all that they were told.
 pub(crate) fn under_load(
     name: &str,
     on: &[(usize, SocketAddr)],
@@ -252,8 +253,8 @@ pub(crate) fn under_foreign_load(
     told
 }
 
-/// A conditional write that was overtaken in its second phase by another write of its key may have happened or not, and
-/// says so at once: with members in trouble or without.
+/// A conditional write that was overtaken in its second phase by another write of its key may have
+/// happened or not, and says so at once: with members in trouble or without.
 fn is_undecided(op: &ClientOp) -> bool {
     op.end == ClientEnd::Unknown && op.wish.base() != SeenCondition::Any
 }
@@ -275,7 +276,8 @@ fn line(took_us: &mut [u64]) -> String {
 }
 
 impl Told {
-    /// Operations that were not carried out as far as their clients know, but for conditional writes that met others.
+    /// Operations that were not carried out as far as their clients know, but for conditional
+    /// writes that met others.
     pub(crate) fn failed(&self) -> usize {
         let failed = |op: &&ClientOp| !op.is_done() && !is_undecided(op);
         self.history.iter().filter(failed).count()

@@ -5,11 +5,14 @@
 //! ```
 //!
 //! Invariants
-//! 1. Members know each other by the proxies' addresses: `faults` hold between members and never for a test.
-//! 2. A node that is up has answered for a majority; a test that needs all links waits for them (`wait_for_all_links`).
+//! 1. Members know each other by the proxies' addresses: `faults` hold between members and never
+//!    for a test.
+//! 2. A node that is up has answered for a majority; a test that needs all links waits for them
+//!    (`wait_for_all_links`).
 //! 3. Nothing waits for a time, and nothing gives up before `PATIENCE`.
 //!
-//! Not here: what clients do (`clients.rs`), `dendra dev`, which has a cluster of its own (`../dev.rs`).
+//! Not here: what clients do (`clients.rs`), `dendra dev`, which has a cluster of its own
+//! (`../dev.rs`).
 
 use super::http::{Client, PATIENCE};
 use super::proxy::{Faults, Proxy};
@@ -81,7 +84,8 @@ impl Cluster {
         cluster
     }
 
-    /// All members have one, so that every test is one of frames with keys; `dendra dev` goes without.
+    /// All members have one, so that every test is one of frames with keys; `dendra dev` goes
+    /// without.
     fn write_secret(&self) {
         let mut file = std::fs::File::options()
             .write(true)
@@ -117,7 +121,8 @@ impl Cluster {
         self.children[index] = Some(child);
     }
 
-    /// A process on the folder `name` that says it is the member `index`; it is the caller's. Its log is `name.log`.
+    /// A process on the folder `name` that says it is the member `index`; it is the caller's. Its
+    /// log is `name.log`.
     pub(crate) fn start_as(&self, index: usize, name: &str, listen: SocketAddr) -> Child {
         let log = self.folder.path().join(format!("{name}.log"));
         let log = std::fs::File::options()
@@ -220,7 +225,8 @@ impl Cluster {
         }
     }
 
-    /// Waits until all three answer, whichever loop of a node is asked: a connection goes to the loop with the fewest.
+    /// Waits until all three answer, whichever loop of a node is asked: a connection goes to the
+    /// loop with the fewest.
     pub(crate) fn wait_for_all_links(&self) {
         let deadline = Instant::now() + PATIENCE;
         for address in &self.listen {

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nodes count from 1, as in orders. Where each is found is in `dev.addresses`, also of those that
-//!    came later.
+//! 1. Nodes count from 1, as in orders. Where each is found is in `dev.addresses`, also of those
+//!    that came later.
 //!
 //! Not here: what the orders do (`../../src/dev/`).
 

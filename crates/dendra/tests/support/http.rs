@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A request has a deadline of a minute, unless a header says another one, and the client waits longer than that:
-//!    nothing fails because the machine is busy.
+//! 1. A request has a deadline of a minute, unless a header says another one, and the client waits
+//!    longer than that: nothing fails because the machine is busy.
 //! 2. A connection that breaks is `None`, never a panic: tests kill nodes.
 //!
 //! Not here: many clients at once (`clients.rs`), the CLI's own client (`../../src/client/`).
@@ -108,7 +108,8 @@ impl Client {
         (length > 0).then(|| line.trim_end().to_owned())
     }
 
-    /// The receipt in the head of an answer, for a scan whose trailer takes its place: the connection is of no use then.
+    /// The receipt in the head of an answer, for a scan whose trailer takes its place: the
+    /// connection is of no use then.
     pub(crate) fn head_receipt(mut self) -> Option<String> {
         loop {
             let line = self.line()?;

@@ -10,9 +10,9 @@
 //! 2. A process that starts once takes a port of the system's choice; one that must have the same
 //!    port again takes one of `free_port`. Nothing waits by sleeping.
 //!
-//! Not here: the cases (`../*.rs`); a client without the CLI (`http.rs`), three nodes (`cluster.rs`),
-//! processes that come and go (`town.rs`), many clients and the checkers (`clients.rs`).
-//! See: docs/cli.md.
+//! Not here: the cases (`../*.rs`); a client without the CLI (`http.rs`), three nodes
+//! (`cluster.rs`), processes that come and go (`town.rs`), many clients and the checkers
+//! (`clients.rs`). See: docs/cli.md.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -118,7 +118,8 @@ pub(crate) fn signal(child: &Child, name: &str) {
     signal_process(child.id(), name);
 }
 
-/// A signal is delivered thread by thread: until the last one has stopped, the process may still answer a client.
+/// A signal is delivered thread by thread: until the last one has stopped, the process may still
+/// answer a client.
 fn wait_until_stopped(pid: u32) {
     let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
         let stat = std::fs::read_to_string(task.expect("a task").path().join("stat"));
@@ -283,7 +284,8 @@ fn read_request(reader: &mut impl BufRead) -> Option<Request> {
     })
 }
 
-/// Reads what a child says from now on, to its end: otherwise the pipe would fill, and the child would wait for it.
+/// Reads what a child says from now on, to its end: otherwise the pipe would fill, and the child
+/// would wait for it.
 pub(crate) fn read_on(mut stderr: BufReader<ChildStderr>) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut rest = String::new();
@@ -376,7 +378,8 @@ impl Node {
         address.parse().expect("the node says where it listens")
     }
 
-    /// A client command against this node, whose requests have a minute: nothing fails because the machine is busy.
+    /// A client command against this node, whose requests have a minute: nothing fails because the
+    /// machine is busy.
     pub(crate) fn command<A: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = A>,

@@ -238,8 +238,8 @@ impl Town {
         members.find(|member| member["url"] == url).cloned()
     }
 
-    /// Waits until `at` has the newest epoch of all, no plan is under way, and what it says about the
-    /// cluster is so.
+    /// Waits until `at` has the newest epoch of all, no plan is under way, and what it says about
+    /// the cluster is so.
     #[track_caller]
     pub(crate) fn wait_for_rest(&mut self, at: usize, is_so: impl Fn(&Value) -> bool) {
         self.wait_until(at, |town| {
@@ -377,7 +377,8 @@ impl Told {
         }
     }
 
-    /// Does `work` while `WRITERS` write through `doors`; ends when the last of them has its answer.
+    /// Does `work` while `WRITERS` write through `doors`; ends when the last of them has its
+    /// answer.
     pub(crate) fn under_load<T>(&self, doors: &[SocketAddr], work: impl FnOnce() -> T) -> T {
         std::thread::scope(|scope| {
             for writer in 0..WRITERS {

@@ -7,7 +7,8 @@
 //!
 //! Invariants
 //! 1. A delay of the reader, or between its two clock readings, makes nothing arrive earlier.
-//! 2. A read without a stamp is no error: not every kernel gives one, and not for the first segments.
+//! 2. A read without a stamp is no error: not every kernel gives one, and not for the first
+//!    segments.
 //!
 //! Not here: the largest possible age (`worker/receive.rs`).
 //! See: socket(7), SO_TIMESTAMPNS.

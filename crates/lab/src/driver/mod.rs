@@ -11,8 +11,8 @@
 //! Invariants
 //! 1. In an open loop, the time and the target of a request were fixed before the first one was
 //!    sent.
-//! 2. A request that finds no connection waits, bounded in number and time, and counts. The order in which
-//!    they are served is the plan's ([`QueueOrder`]).
+//! 2. A request that finds no connection waits, bounded in number and time, and counts. The order
+//!    in which they are served is the plan's ([`QueueOrder`]).
 //! 3. All threads share one time zero, after all connections were made.
 //!
 //! Not here: the meaning of the figures (`verdict.rs`, `experiment/`).
@@ -99,8 +99,8 @@ impl DriverPlan {
                 handles.push(spawned);
             }
             if handles.iter().any(Result::is_err) {
-                // The threads that did start wait at a barrier that will never fill: the process is out
-                // of threads, and ends.
+                // The threads that did start wait at a barrier that will never fill: the process is
+                // out of threads, and ends.
                 let error = handles.into_iter().find_map(Result::err);
                 panic!("the system gave no thread: {error:?}");
             }

@@ -11,7 +11,8 @@
 //! time left for an answer.
 //!
 //! Invariants
-//! 1. A request that is sent when it is due is never hopeless, and half of the timeout is always enough.
+//! 1. A request that is sent when it is due is never hopeless, and half of the timeout is always
+//!    enough.
 //!
 //! Not here: the record of such a request (`worker/`).
 //! See: docs/overload.md, section "The lab".

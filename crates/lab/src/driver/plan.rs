@@ -40,10 +40,12 @@ pub enum ArrivalProcess {
 
 /// Which request gets a connection that becomes free while several wait for one.
 ///
-/// The target sees the same either way: as many clients as there are connections, each of which asks again at once.
+/// The target sees the same either way: as many clients as there are connections, each of which
+/// asks again at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueOrder {
-    /// The one that has waited longest, as in a pool of connections: nothing is late that need not be.
+    /// The one that has waited longest, as in a pool of connections: nothing is late that need not
+    /// be.
     OldestFirst,
     /// The one that became due last. Beyond saturation those that wait for longer are clients that
     /// found no place. In the other order each request would wait for its timeout here, and its

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A moment of an answer is that of its last sealed byte: opening it is the generator's own time.
+//! 1. A moment of an answer is that of its last sealed byte: opening it is the generator's own
+//!    time.
 //! 2. The other side's certificate is always checked.
 //!
 //! Not here: sockets and their states (`connection.rs`), files of certificates (crate `server`).

@@ -8,7 +8,8 @@
 //! Each further try is more work for a store that has too much of it.
 //!
 //! Invariants
-//! 1. For `n` records at most `1.5 n + AGAIN_BURST` writes are sent, however long the store refuses.
+//! 1. For `n` records at most `1.5 n + AGAIN_BURST` writes are sent, however long the store
+//!    refuses.
 //!
 //! Not here: sending (`experiment.rs`). What is measured is sent once.
 //! See: docs/cli.md, "Trying again".
@@ -40,7 +41,8 @@ impl Again {
         }
     }
 
-    /// Of so many that were refused, how many are written again, and the pause in front of it; `None` when none is.
+    /// Of so many that were refused, how many are written again, and the pause in front of it;
+    /// `None` when none is.
     pub(super) fn take(&mut self, refused: u64) -> Option<(u64, Duration)> {
         let taken = refused.min(self.left);
         if taken == 0 {

@@ -30,7 +30,8 @@ impl PhaseNews {
         }
     }
 
-    /// A line about the phase that ended, if one did since the last look: planned, answered, errors so far.
+    /// A line about the phase that ended, if one did since the last look: planned, answered, errors
+    /// so far.
     pub(super) fn passed(&mut self, at_s: f64, now: [u64; 3]) -> Option<String> {
         let (name, _) = self.ends.pop_front_if(|(_, end_s)| at_s >= *end_s)?;
         let length_s = (at_s - self.begun_s).max(1e-9);

@@ -510,7 +510,8 @@ impl Experiment<'_> {
         }
     }
 
-    /// Drives a plan while the watcher is told; adds its phases to the run under these names and kinds.
+    /// Drives a plan while the watcher is told; adds its phases to the run under these names and
+    /// kinds.
     fn drive(
         &mut self,
         plan: &DriverPlan,
@@ -765,7 +766,8 @@ impl Experiment<'_> {
         outcome
     }
 
-    /// The highest rate that holds the objective in all its runs. Its course is in the run, however it ends.
+    /// The highest rate that holds the objective in all its runs. Its course is in the run, however
+    /// it ends.
     fn find_max(&mut self, slo: &Slo) -> Result<f64, SetupError> {
         let start = self.run.settings.rate;
         let mut course = Course::new(&slo.to_string(), start, RATE_MAX);

@@ -23,7 +23,8 @@ use crate::schedule::Shape;
 use crate::summary::all_operations;
 
 impl Experiment<'_> {
-    /// The calm rate, then each factor of the base rate followed by the calm one again, without a gap.
+    /// The calm rate, then each factor of the base rate followed by the calm one again, without a
+    /// gap.
     pub(super) fn overload(&mut self, base_rate: f64) -> Result<(), SetupError> {
         let setup = self.setup;
         let calm_rate = base_rate * CALM_SHARE;

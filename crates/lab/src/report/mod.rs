@@ -15,7 +15,8 @@
 //!
 //! Invariants
 //! 1. The page asks no server for anything: styles, script and drawings are inside.
-//! 2. Every text of a run is escaped where it enters the page; a hostile server cannot write markup.
+//! 2. Every text of a run is escaped where it enters the page; a hostile server cannot write
+//!    markup.
 //! 3. An invalid or cut run says so before its first figure.
 //! 4. A run that lacks a part gives a page that lacks that part, never an error.
 //!

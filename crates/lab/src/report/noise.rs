@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. With fewer than `REPEATS_MIN` runs on a side there is no verdict: nothing is known of the noise.
+//! 1. With fewer than `REPEATS_MIN` runs on a side there is no verdict: nothing is known of the
+//!    noise.
 //! 2. The verdict does not change when the sides change places.
 //!
 //! Not here: which figures are compared (`compare.rs`).

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. The last line of each comparison is its verdict; it says `unknown` when the repeats are too few.
+//! 1. The last line of each comparison is its verdict; it says `unknown` when the repeats are too
+//!    few.
 //! 2. Control characters of a run never reach the terminal.
 //!
 //! Not here: the page (`compare.rs`), the rule (`noise.rs`).

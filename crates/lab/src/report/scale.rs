@@ -50,7 +50,8 @@ impl Scale {
         Scale::Linear { low, high }
     }
 
-    /// For latencies between `low` and `high`: linear from zero when they are close, else by decades.
+    /// For latencies between `low` and `high`: linear from zero when they are close, else by
+    /// decades.
     pub(crate) fn for_latency_us(low: f64, high: f64) -> Scale {
         let high = if high.is_finite() && high > 0.0 {
             high

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. An invalid run is called invalid before anything else, and its figures are not called a result.
+//! 1. An invalid run is called invalid before anything else, and its figures are not called a
+//!    result.
 //! 2. Refused, failed, lost and missed requests stand beside the latencies of those that were done.
 //!
 //! Not here: drawings (`latency.rs`, `timeline.rs`).

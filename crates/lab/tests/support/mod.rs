@@ -9,8 +9,8 @@
 //!
 //! Invariants
 //! 1. Ports are the system's choice; a server ends with its value.
-//! 2. A time of the server lies inside of what any client can see of it: it begins behind the read of the request, and
-//!    ends in front of the write of the answer.
+//! 2. A time of the server lies inside of what any client can see of it: it begins behind the read
+//!    of the request, and ends in front of the write of the answer.
 //!
 //! Not here: the cases (`../*.rs`).
 
@@ -217,8 +217,9 @@ impl Shared {
 /// In front of how long an answer took, in nanoseconds.
 const TOOK: &str = "X-Took-Ns: ";
 
-/// Does `work` while so many clients ask a server with this script, each one request behind the other; how much longer
-/// each of them waited than the server took, sorted. They are plain threads that block: what they see is the machine.
+/// Does `work` while so many clients ask a server with this script, each one request behind the
+/// other; how much longer each of them waited than the server took, sorted. They are plain threads
+/// that block: what they see is the machine.
 pub fn excesses<T>(
     script: impl Fn(u64) -> Reply + Send + Sync + 'static,
     clients: usize,
@@ -297,8 +298,8 @@ fn request(bytes: &[u8]) -> Option<(String, usize)> {
     (bytes.len() >= end + length).then_some((head, end + length))
 }
 
-/// A short run of `get` at `rate` against `url`. Nothing is given up: what a test says of an answer holds however late
-/// the machine lets it be.
+/// A short run of `get` at `rate` against `url`. Nothing is given up: what a test says of an answer
+/// holds however late the machine lets it be.
 pub fn setup(url: String, rate: f64, duration_s: f64) -> Setup {
     Setup {
         urls: vec![url],

@@ -9,27 +9,28 @@
 //!          Stopped    none
 //! ```
 //!
-//! Self-clocked fair queueing: in the order of their arrival 64 writes of a MB were 64 MB in front of
-//! each small one. The reserve is what the engine has left just before it stops. Large writes leave it
-//! to the others, so that a flush of what they wrote does not hold up writes of a kilobyte.
+//! Self-clocked fair queueing: in the order of their arrival 64 writes of a MB were 64 MB in front
+//! of each small one. The reserve is what the engine has left just before it stops. Large writes
+//! leave it to the others, so that a flush of what they wrote does not hold up writes of a
+//! kilobyte.
 //!
 //! Invariants
 //! 1. Between two writes of a class that wait, each other class gets at most as many bytes as the
 //!    later one has, and one write more.
 //! 2. A class that had nothing in line has saved nothing up.
-//! 3. In the reserve a large write goes only in turn with small ones that wait behind it. Each flush opens
-//!    the room for all, so none waits for ever.
+//! 3. In the reserve a large write goes only in turn with small ones that wait behind it. Each
+//!    flush opens the room for all, so none waits for ever.
 //! 4. The line holds one entry for each write that waits, and twenty numbers.
 //!
-//! Not here: when a write has to wait, and for how long at most (the server's loops); which write is
-//! large (`sizes.rs`).
-//! See: docs/overload.md, "Pressure of the engine".
+//! Not here: when a write has to wait, and for how long at most (the server's loops); which write
+//! is large (`sizes.rs`). See: docs/overload.md, "Pressure of the engine".
 
 use crate::limits::{DELAY_WRITE_BYTES_MIN, RESERVE_SHARE};
 use dendra_base::{Pressure, Stop};
 use std::collections::BTreeMap;
 
-/// Classes of sizes: up to 4 KiB, then each up to four times as much, the last one for all above 1 MiB.
+/// Classes of sizes: up to 4 KiB, then each up to four times as much, the last one for all above 1
+/// MiB.
 const CLASSES: usize = 6;
 /// The first class ends at two to the power of this.
 const CLASS_BITS_MIN: u32 = 12;
@@ -46,8 +47,8 @@ pub enum WriteRoom {
 }
 
 impl WriteRoom {
-    /// Under this pressure. A full disk is no matter of waiting. Level 0 that is behind has no reserve: a
-    /// merge takes seconds, a flush a fraction of one.
+    /// Under this pressure. A full disk is no matter of waiting. Level 0 that is behind has no
+    /// reserve: a merge takes seconds, a flush a fraction of one.
     pub fn of(pressure: Pressure) -> WriteRoom {
         if pressure.stop.is_some_and(Stop::is_behind) {
             WriteRoom::Stopped
@@ -59,7 +60,8 @@ impl WriteRoom {
     }
 }
 
-/// Has the batch of the loop a write already? One more small write in it is no new one in front of the line.
+/// Has the batch of the loop a write already? One more small write in it is no new one in front of
+/// the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchState {
     /// It has.
@@ -167,7 +169,8 @@ impl<T> WriteLine<T> {
         Some(size)
     }
 
-    /// May a write that comes now go without waiting? If it does, [`passed`](WriteLine::passed) follows.
+    /// May a write that comes now go without waiting? If it does, [`passed`](WriteLine::passed)
+    /// follows.
     pub fn may_pass(&self, size: WriteSize, room: WriteRoom, batch: BatchState) -> bool {
         match size.is_large {
             true => self.waiting.is_empty() && room == WriteRoom::Open,

@@ -219,7 +219,7 @@ proptest! {
         let gate = Gate::new(limit);
         {
             let doors: Vec<LocalGate<&Gate>> = (0..3).map(|_| LocalGate::new(&gate, 3)).collect();
-            let mut held: Vec<Vec<(u64, LocalPermit<_, _>)>> = vec![Vec::new(), Vec::new(), Vec::new()];
+            let mut held: [Vec<(u64, LocalPermit<_, _>)>; 3] = Default::default();
             for (door, cost, what) in steps {
                 if what == 0 {
                     doors[door].release_idle();

@@ -127,8 +127,8 @@ impl Comparisons {
         foreign.1.extend(&strays.foreign);
     }
 
-    /// The partitions of which this member was seen to hold records in this epoch, without being an owner
-    /// of them.
+    /// The partitions of which this member was seen to hold records in this epoch, without being an
+    /// owner of them.
     pub fn foreign_in(&self, epoch: u64) -> BTreeSet<Partition> {
         let foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         match foreign.0 == epoch {

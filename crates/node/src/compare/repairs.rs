@@ -7,8 +7,8 @@
 //!
 //! Invariants
 //! 1. The newer version wins, in both directions; the rule is the merge rule and no other.
-//! 2. A record goes to a member that holds none only if that member is an owner of it. It goes to each
-//!    member that holds an older one.
+//! 2. A record goes to a member that holds none only if that member is an owner of it. It goes to
+//!    each member that holds an older one.
 //! 3. No repair of a record while its write may still be under way (`COMPARE_YOUNG_MS`).
 //!
 //! Not here: carrying it out (`compare/mod.rs`).
@@ -28,8 +28,8 @@ use std::cmp::Ordering;
 pub(super) enum RepairStep {
     /// The peer takes it.
     Send { key: Bytes, cell: Cell },
-    /// The peer is asked for its record, which it does not list if it has fewer copies. Then the newer
-    /// one of the two goes to the other member.
+    /// The peer is asked for its record, which it does not list if it has fewer copies. Then the
+    /// newer one of the two goes to the other member.
     Meet { key: Bytes, cell: Cell },
     /// The peer is asked for it. The older record here has `over` copies.
     Fetch { key: Bytes, over: u8 },

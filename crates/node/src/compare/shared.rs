@@ -114,8 +114,8 @@ impl SharedRecords {
         }
     }
 
-    /// The same, where `looks` is the member that looks at its copies, and `peer` the other one. Only
-    /// horizons need it: before a cluster knows them no record pays for the answer.
+    /// The same, where `looks` is the member that looks at its copies, and `peer` the other one.
+    /// Only horizons need it: before a cluster knows them no record pays for the answer.
     pub(crate) fn seen_by(
         mut self,
         layout: &Layout,
@@ -134,8 +134,8 @@ impl SharedRecords {
         self
     }
 
-    /// Is the value a stray: does the member that looks hold it without being one of the owners that
-    /// confirm horizons? They may hold a delete above it, and this member does not.
+    /// Is the value a stray: does the member that looks hold it without being one of the owners
+    /// that confirm horizons? They may hold a delete above it, and this member does not.
     ///
     /// Where more copies are compared it is none, if the record has enough copies for this member.
     pub(super) fn stray(&self, raw_key: &[u8], cell: &CellRef<'_>, now_ms: u64) -> Option<Stray> {
@@ -164,15 +164,16 @@ impl SharedRecords {
         copies < cell.copies && own.is_some_and(|own| own == 0 || own > self.replicas.max(copies))
     }
 
-    /// Is the member that looks an owner beyond the replication factor, where more copies are compared?
+    /// Is the member that looks an owner beyond the replication factor, where more copies are
+    /// compared?
     pub(super) fn is_own_beyond(&self, raw_key: &[u8]) -> bool {
         let own = self.own.get(self.partition(raw_key).at());
         self.has_more_copies && own.is_some_and(|own| *own > self.replicas)
     }
 
-    /// The form in which a newer record comes to a member that holds an older one, of `older` copies.
-    /// If that member is no owner of the newer one, the newer one is given as many copies. From then
-    /// on both are compared with the same members.
+    /// The form in which a newer record comes to a member that holds an older one, of `older`
+    /// copies. If that member is no owner of the newer one, the newer one is given as many copies.
+    /// From then on both are compared with the same members.
     ///
     /// A delete that had too few copies to be forgotten gets `clock` as its age. Owners that have
     /// not compared it must not take it for an old one.

@@ -385,7 +385,8 @@ mod tests {
             prop_assert!(!asked.ranges.is_empty() && !asked.is_cut);
             let ends = asked.ranges.iter().map(|range| range.end.clone()).collect();
             let mut other = look(RangesBy::Ends(ends), u64::MAX);
-            other.end = asked.ranges.last().and_then(|last| last.end.as_ref().map(|end| Key::user(end)));
+            let last = asked.ranges.last().and_then(|last| last.end.as_ref());
+            other.end = last.map(|end| Key::user(end));
             let answered = run(&other, &theirs);
             prop_assert_eq!(answered.ranges.len(), asked.ranges.len());
             let mut start = Bytes::new();

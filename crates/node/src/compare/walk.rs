@@ -9,8 +9,8 @@
 //! Invariants
 //! 1. One question, or one order to the own store, is under way at a time; of repairs at most
 //!    `COMPARE_STEPS_MAX`.
-//! 2. The stack is in key order, the next part on top. It holds the ranges of one page, those of one
-//!    split range, and the rest.
+//! 2. The stack is in key order, the next part on top. It holds the ranges of one page, those of
+//!    one split range, and the rest.
 //!
 //! Not here: when a walk goes on, and its limits (`compare/mod.rs`).
 //! See: docs/protocol.md, "Comparing copies".

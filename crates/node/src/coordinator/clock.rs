@@ -227,8 +227,8 @@ impl Op {
         Stage::Clock(clocking)
     }
 
-    /// The owner at `place` showed its clock, or refused. Counts only in stage `Clock`. Of a position
-    /// that moves both owners have to.
+    /// The owner at `place` showed its clock, or refused. Counts only in stage `Clock`. Of a
+    /// position that moves both owners have to.
     pub(crate) fn clock_answered(
         &mut self,
         desk: &mut Desk,

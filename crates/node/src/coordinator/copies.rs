@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A place that showed a copy is a holder, behind, or among the rivals. A place in doubt counts as
-//!    behind: it is written to before it holds anything.
+//! 1. A place that showed a copy is a holder, behind, or among the rivals. A place in doubt counts
+//!    as behind: it is written to before it holds anything.
 //! 2. Rivals have the version of the best cell. Without a best cell there are no rivals.
 //!
 //! Not here: how many holders are enough (`read.rs`), the rule between rivals (`disputes.rs`).

@@ -210,7 +210,8 @@ impl Op {
     /// with the proposals that they accepted and the fate of the own proposal.
     fn decide(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, preparing: Preparing) -> Stage {
         let base = preparing.copies.version();
-        // Before the base counts as seen: it must have been seen before the promises were asked for.
+        // Before the base counts as seen: it must have been seen before the promises were asked
+        // for.
         let proof = self.proof_of(base, preparing.copies.holders());
         self.proposer_mut().saw(base);
         // A proposal that a majority accepted is the one of the highest ballot, or an ancestor of
@@ -413,7 +414,8 @@ impl Op {
     }
 }
 
-/// `Cell::born` of a cell that is chosen under this ballot; 0 before all members know how to read it.
+/// `Cell::born` of a cell that is chosen under this ballot; 0 before all members know how to read
+/// it.
 fn born(desk: &Desk, ballot: Ballot) -> u64 {
     match desk.layout.has_ages() {
         true => ballot.hlc,

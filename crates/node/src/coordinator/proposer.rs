@@ -63,8 +63,8 @@ pub(crate) struct OwnProposal {
 }
 
 impl OwnProposal {
-    /// Is it a first version that no rival can propose? Behind a horizon rivals on nothing propose the
-    /// same version, as they do on a base.
+    /// Is it a first version that no rival can propose? Behind a horizon rivals on nothing propose
+    /// the same version, as they do on a base.
     fn is_named_by_ballot(&self) -> bool {
         self.base == Version::ZERO && self.version.hlc < CLOCK_MIN
     }

@@ -286,8 +286,8 @@ impl Op {
     /// The owners that may get the cell which was read, when those at `answered` have answered.
     ///
     /// An old cell goes to owners beyond the replication factor only if one of the first owners
-    /// showed its copy, too. A delete above it may have come to the first owners alone. A cell whose
-    /// further copies were given back goes to first owners alone.
+    /// showed its copy, too. A delete above it may have come to the first owners alone. A cell
+    /// whose further copies were given back goes to first owners alone.
     fn reach(&self, desk: &Desk, copies: &Copies, answered: Places) -> Places {
         let first = Places::first(desk.topology.copies());
         let floor = desk.layout.horizons().floor();

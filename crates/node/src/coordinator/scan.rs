@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A key is shown once, with the newest cell of all answers, and only where all answers cover it.
+//! 1. A key is shown once, with the newest cell of all answers, and only where all answers cover
+//!    it.
 //! 2. Without a majority of the owners of every partition no page is shown. A shown page has every
 //!    record that was acknowledged at the default level before the scan asked for the page. The
 //!    scan waits for a link that is expected back, as operations do (`links.rs`).

@@ -75,8 +75,8 @@ pub(crate) enum WaitFor {
 /// A version, or a ballot, on its way.
 #[derive(Debug)]
 pub(crate) struct Clocking {
-    /// Good: in stage `Clock`, owners with clocks that count. In stage `Cover` it is the tally of the
-    /// round that led to the version or the ballot; a failure there is told by it.
+    /// Good: in stage `Clock`, owners with clocks that count. In stage `Cover` it is the tally of
+    /// the round that led to the version or the ballot; a failure there is told by it.
     pub(crate) tally: Tally,
     /// Readiness that owners told beside their clocks; empty for conditional writes.
     pub(crate) pressed: Pressed,
@@ -128,7 +128,8 @@ pub(crate) struct WritingBack {
     pub(crate) answered: Places,
     /// `best` is the cell that is written. Owners that confirm it join its holders.
     pub(crate) copies: Copies,
-    /// Owners with a copy that failed its checksum in the round before; none for conditional writes.
+    /// Owners with a copy that failed its checksum in the round before; none for conditional
+    /// writes.
     pub(crate) damaged: Places,
     pub(crate) goal: Goal,
 }

@@ -12,12 +12,12 @@
 //! 1. A hint never counts as a copy: it makes repair quick, and nothing depends on it.
 //! 2. The bytes of hints are bounded; without room a hint is dropped and counted. The room counts
 //!    hints that are stored or on their way there, to the byte. So every hint is written under the
-//!    condition that it replaces the hint that was counted for it. Until the hints of an earlier life
-//!    are counted, the room is not known: new hints are dropped, and none is delivered.
+//!    condition that it replaces the hint that was counted for it. Until the hints of an earlier
+//!    life are counted, the room is not known: new hints are dropped, and none is delivered.
 //! 3. A newer hint for the same key and member takes the place of an older one. A
 //!    hint is deleted only under the condition that it is the one that was delivered.
-//! 4. A hint is deleted without being delivered when its member was removed, has another address, or
-//!    does not own the key any more. A comparison brings the record to its owners then.
+//! 4. A hint is deleted without being delivered when its member was removed, has another address,
+//!    or does not own the key any more. A comparison brings the record to its owners then.
 //! 5. One loop of a member delivers, one member after the other, a few writes at a time.
 //!    Hints of removed members do not hold that up.
 //!

@@ -14,8 +14,8 @@
 //!    of `HINT_ORPHANS_REST` times as long as it took, at most `PACE_REST_US_MAX`. While the own
 //!    store is strained the rest is always that long.
 //! 2. Each page is read once in a pass. In memory are the keys of one page, no values.
-//! 3. A second pass begins when the first has ended: a hint may have been on its way to the store. A
-//!    pass in which the store refused something is repeated.
+//! 3. A second pass begins when the first has ended: a hint may have been on its way to the store.
+//!    A pass in which the store refused something is repeated.
 //! 4. A pass begins anew when members change: an address may have a member again.
 //!
 //! Not here: hints of members (`hints/mod.rs`), the room that a deleted hint gives back

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. The effects of an event are for the caller that told it: no effect has to find a waiting task.
+//! 1. The effects of an event are for the caller that told it: no effect has to find a waiting
+//!    task.
 //! 2. A note that fails is not reported. Nothing rests on it then.
 //!
 //! Not here: the rules (`mod.rs`).
@@ -56,7 +57,8 @@ pub enum MemberEvent {
         /// The highest clock value that the member confirmed over it; 0 = none.
         confirmed: u64,
     },
-    /// A sweep of an event loop: the highest clock value that a member confirmed since the last one.
+    /// A sweep of an event loop: the highest clock value that a member confirmed since the last
+    /// one.
     Confirmed {
         /// Which member.
         member: MemberIndex,

@@ -13,8 +13,9 @@
 //! 3. There is no loss to accept while each owner that is left may do: one that is away must come
 //!    back, or be replaced, first.
 //!
-//! Not here: repairs with and without a loss (`mod.rs`), the operator's order (`steward/losses.rs`).
-//! See: docs/protocol.md, "Damage", docs/decisions/0044-a-loss-is-accepted.md.
+//! Not here: repairs with and without a loss (`mod.rs`), the operator's order
+//! (`steward/losses.rs`). See: docs/protocol.md, "Damage",
+//! docs/decisions/0044-a-loss-is-accepted.md.
 
 use super::enough::{has_the_only_copies, is_lost, missing, missing_in};
 use super::{Repair, Repairer};

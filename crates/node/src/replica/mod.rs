@@ -14,9 +14,10 @@
 //! 1. Each answer tells only durable state, and a refusal tells nothing about the key.
 //! 2. A question is refused before any work if it is of another cluster or an older topology. So it
 //!    is if its time is over, or if this member does not own the key.
-//! 3. A cell of a peer that is longer than this member keeps, or that fails its checksum, is refused.
-//! 4. The clock is not below any version that is stored here. It observes a version before the store
-//!    gets it, even one far ahead of the wall clock. No version is refused for its time.
+//! 3. A cell of a peer that is longer than this member keeps, or that fails its checksum, is
+//!    refused.
+//! 4. The clock is not below any version that is stored here. It observes a version before the
+//!    store gets it, even one far ahead of the wall clock. No version is refused for its time.
 //!
 //! Not here: which answers are enough (`coordinator/`), the store itself (the world).
 //! See: docs/protocol.md.
@@ -147,7 +148,8 @@ fn check(desk: &Desk, requester: Requester, stamp: Stamp, ask: &Ask) -> Result<(
     }
 }
 
-/// May this cell be stored? Its maker has looked, but this is another process, with a bound of its own.
+/// May this cell be stored? Its maker has looked, but this is another process, with a bound of its
+/// own.
 pub(crate) fn is_fit(desk: &Desk, key: &[u8], cell: &Cell) -> bool {
     let stored_key = Key::user(key);
     cell.value.len() <= desk.value_bytes_max && cell.as_ref().is_intact(stored_key.as_stored())

@@ -192,8 +192,8 @@ fn aged(desk: &Desk, record: &Record, mut cell: Cell) -> Cell {
 
 fn write_record(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<ProtocolJob>, record: Record) {
     let key = Key::new(Space::Protocol, &job.key);
-    // Above all records of the key that may be gone: a compaction has purged the newest of them, perhaps,
-    // and not yet an older one.
+    // Above all records of the key that may be gone: a compaction has purged the newest of them,
+    // perhaps, and not yet an older one.
     let purge = desk.layout.horizons().purge();
     let gone = (purge > 0).then_some(Version {
         hlc: purge,

@@ -11,7 +11,8 @@
 //! cheapest table changes little; there is no history to remember.
 //!
 //! Invariants
-//! 1. Every partition keeps its number of members, all of them allowed, and the rounds over the zones.
+//! 1. Every partition keeps its number of members, all of them allowed, and the rounds over the
+//!    zones.
 //! 2. A member outside its bounds came closer to them or stayed, and no member left its bounds.
 //!
 //! Not here: the bounds (`shares.rs`), the costs (`costs.rs`).
@@ -353,7 +354,10 @@ mod tests {
     proptest! {
         #[test]
         fn no_table_within_the_bounds_is_cheaper(
-            costs in proptest::collection::vec(proptest::collection::vec(0i64..1000, PARTITIONS), MEMBERS),
+            costs in proptest::collection::vec(
+                proptest::collection::vec(0i64..1000, PARTITIONS),
+                MEMBERS,
+            ),
             copies in 1usize..3, is_paired: bool, slack in 0usize..2,
         ) {
             let zones: &[usize] = if is_paired { &[0, 0, 1, 2] } else { &[0, 1, 2, 3] };

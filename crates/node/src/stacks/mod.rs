@@ -25,7 +25,8 @@ use crate::limits::{ROUND_CALLS_MAX, ROUND_US_MAX};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where requests come from: an IPv4 address, or the first half of an IPv6 address, which one site has for itself.
+/// Where requests come from: an IPv4 address, or the first half of an IPv6 address, which one site
+/// has for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressGroup(u64);
 
@@ -199,8 +200,8 @@ impl<T> AddressStacks<T> {
         })
     }
 
-    /// One of the source with the most that came before `until_us`, and of those sources the one with the newest or the
-    /// oldest such request.
+    /// One of the source with the most that came before `until_us`, and of those sources the one
+    /// with the newest or the oldest such request.
     pub(crate) fn pop_late(&mut self, until_us: u64, which: Late) -> Option<T> {
         self.age(until_us);
         let (most, newest) = *self.late.last()?;
@@ -232,7 +233,8 @@ impl<T> AddressStacks<T> {
         let fresh = self.fresh.split_off(&until);
         let aged = std::mem::replace(&mut self.fresh, fresh);
         for place in &aged {
-            // Where its source stood among the late ones is computed with the boundary of that time.
+            // Where its source stood among the late ones is computed with the boundary of that
+            // time.
             self.change_late(place.source, |stack| stack.late += 1, *place);
         }
         self.late_until = until;

@@ -89,7 +89,10 @@ proptest! {
                     next += 1;
                 },
                 2 | 3 => prop_assert_eq!(stacks.pop(now_us), twin.pop(now_us)),
-                4 => prop_assert_eq!(stacks.pop_late(until_us, late), twin.pop_late(until_us, late)),
+                4 => {
+                    let popped = stacks.pop_late(until_us, late);
+                    prop_assert_eq!(popped, twin.pop_late(until_us, late));
+                }
                 _ => if let Some(place) = places.get(ago_us as usize % places.len().max(1)) {
                     prop_assert_eq!(stacks.take(*place), twin.take(*place));
                 }

@@ -17,7 +17,8 @@
 //! Invariants
 //! 1. The order changes only after the delay stood above its target for `STANDING_US`, in several
 //!    samples. A burst, or a process that was stopped for a moment, does not change it.
-//! 2. Of `SERVED_PER_REFUSAL` + 1 requests that are called, at most one is refused, however many wait.
+//! 2. Of `SERVED_PER_REFUSAL` + 1 requests that are called, at most one is refused, however many
+//!    wait.
 //! 3. Every request that joined is called once, unless it leaves; an open line is empty.
 //! 4. A source that waits is called as often in a round as any other. One with a single connection
 //!    waits for one call of each other source, not for their connections.
@@ -34,9 +35,11 @@ use crate::stacks::{AddressStacks, Late};
 /// How long the delay must stay above its target before the order changes: CoDel's interval. It is
 /// longer than a burst of requests, and shorter than a client's patience.
 pub const STANDING_US: u64 = 100_000;
-/// So many requests are called at once: less than a millisecond of work, so that newer ones are seen soon.
+/// So many requests are called at once: less than a millisecond of work, so that newer ones are
+/// seen soon.
 pub const TURN: usize = 32;
-/// At most one request is refused for so many that are served: a twentieth of the time, when a refusal costs a third.
+/// At most one request is refused for so many that are served: a twentieth of the time, when a
+/// refusal costs a third.
 pub const SERVED_PER_REFUSAL: usize = 8;
 /// So many samples in a row at least: one alone may be a process that was stopped.
 const SAMPLES_MIN: u32 = 2;
@@ -200,7 +203,8 @@ impl<T> Line<T> {
         Some(LineChange::Ends)
     }
 
-    /// How long the last one would have waited, had all been called in the order in which they came?
+    /// How long the last one would have waited, had all been called in the order in which they
+    /// came?
     fn close_window(&mut self, now_us: u64) {
         let (from_us, served, waited) = self.window;
         let took_us = now_us.saturating_sub(from_us);
@@ -225,8 +229,9 @@ impl<T> Line<T> {
         }
     }
 
-    /// Takes turns between a request with a client that most likely still waits, and the oldest one.
-    /// The client of the oldest may have gone, but it must not wait for as long as the overload lasts.
+    /// Takes turns between a request with a client that most likely still waits, and the oldest
+    /// one. The client of the oldest may have gone, but it must not wait for as long as the
+    /// overload lasts.
     fn next_refused(&mut self, now_us: u64) -> Option<T> {
         let which = match self.is_oldest_next {
             true => Late::Oldest,
@@ -248,8 +253,8 @@ impl<T> Line<T> {
         self.waiting.len() == 0
     }
 
-    /// How long a request waits for its loop; while they stand in line, how long it would wait in the order of the
-    /// sockets. 0 once there was nothing for a while.
+    /// How long a request waits for its loop; while they stand in line, how long it would wait in
+    /// the order of the sockets. 0 once there was nothing for a while.
     pub fn delay_us(&self, now_us: u64) -> u64 {
         match now_us.saturating_sub(self.sampled_us) > QUIET_US {
             true => 0,

@@ -71,8 +71,9 @@ fn without_a_target_nothing_stands_in_line() {
     }
 }
 
-/// One loop and its clients: requests arrive at random, each in a socket of its own. A client that waited for its
-/// patience closes the socket; the loop notices when it calls the request, and not in the run queue.
+/// One loop and its clients: requests arrive at random, each in a socket of its own. A client that
+/// waited for its patience closes the socket; the loop notices when it calls the request, and not
+/// in the run queue.
 struct World {
     prng: Prng,
     now_us: u64,

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! 1. At most `HISTORY_ENTRIES_MAX` of them are kept.
-//! 2. Of epochs that only raised horizons the last few are kept, here and in the folder. When such an
-//!    epoch is chosen, each member has the one before: none asks for an earlier record.
+//! 2. Of epochs that only raised horizons the last few are kept, here and in the folder. When such
+//!    an epoch is chosen, each member has the one before: none asks for an earlier record.
 //!
 //! Not here: records (`topology/record/mod.rs`).
 

@@ -7,9 +7,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. An id names the plan under way, the damaged member, each block, the lost members and the owners
-//!    that are left. So no confirmation is good for other damage, or under another plan.
-//! 2. The order goes to the damaged member itself, and changes no epoch: no other member takes part.
+//! 1. An id names the plan under way, the damaged member, each block, the lost members and the
+//!    owners that are left. So no confirmation is good for other damage, or under another plan.
+//! 2. The order goes to the damaged member itself, and changes no epoch: no other member takes
+//!    part.
 //! 3. A confirmed loss is remembered in the folder, at most `LOSSES_KEPT_MAX` of them. Behind a
 //!    restart it is still in force, until its plan ends.
 //!

@@ -74,8 +74,8 @@ pub struct MemberProgress {
     pub release: String,
     /// Its disk has no room for values.
     pub is_disk_full: bool,
-    /// Does it confirm this epoch? `None` before `ClusterVersion::HORIZONS`: earlier releases do not
-    /// read it.
+    /// Does it confirm this epoch? `None` before `ClusterVersion::HORIZONS`: earlier releases do
+    /// not read it.
     pub forgets: Option<ForgetNews>,
 }
 

@@ -74,8 +74,8 @@ use step::{StewardEffect, StewardEvent};
 pub struct StewardStart {
     /// This member and its folder.
     pub me: ChainPeer,
-    /// Epochs of the folder, the newest last, with the wall clock (milliseconds since 1970) at which
-    /// each was learnt. At least one.
+    /// Epochs of the folder, the newest last, with the wall clock (milliseconds since 1970) at
+    /// which each was learnt. At least one.
     pub records: Vec<(EpochRecord, u64)>,
     /// The last vote of the folder.
     pub vote: Option<VoteNote>,
@@ -152,7 +152,8 @@ pub struct Steward {
     forget_every_us: u64,
     /// The own loops' last news about horizons, and the epoch in which they were told.
     own_forgets: Option<(u64, ForgetNews)>,
-    /// Since when the newest epoch is known here, on the monotonic clock; `None` until that is asked.
+    /// Since when the newest epoch is known here, on the monotonic clock; `None` until that is
+    /// asked.
     epoch_since_us: Option<u64>,
     /// In which epoch the own strays were dropped; 0 = in none.
     strays_epoch: u64,

@@ -10,7 +10,8 @@
 //!
 //! Invariants
 //! 1. An order is answered once. A joiner is answered at once, and asks again.
-//! 2. A plan is begun only in the epoch that it was made for, or behind it while only horizons rose.
+//! 2. A plan is begun only in the epoch that it was made for, or behind it while only horizons
+//!    rose.
 //!
 //! Not here: plans (`draft.rs`), the state for operators (`status.rs`).
 

@@ -1,4 +1,5 @@
-//! From a plan to epochs: the next step of a plan under way, from the record and from progress alone.
+//! From a plan to epochs: the next step of a plan under way, from the record and from progress
+//! alone.
 //!
 //! ```text
 //! planned ─► moved: begin up to `side_by_side` moves, in the order of the plan

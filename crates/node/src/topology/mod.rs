@@ -16,7 +16,8 @@
 //! 1. The order in which members were named is forgotten: they are sorted by URL.
 //! 2. Two topologies are equal exactly when their descriptions are, and a description is one line
 //!    of printable ASCII.
-//! 3. A `Topology` that exists has 1 to `MEMBERS_MAX` members, none twice, and 1 to that many copies.
+//! 3. A `Topology` that exists has 1 to `MEMBERS_MAX` members, none twice, and 1 to that many
+//!    copies.
 //!
 //! Not here: the table of owners (`ring.rs`), where the list comes from (crate `dendra`), a
 //! folder's record of it (`membership/identity/`).

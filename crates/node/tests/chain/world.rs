@@ -1,5 +1,5 @@
-//! A made-up world around chains: a network that loses, repeats and turns messages round, disks that
-//! lose notes that were not synced, members that crash, are cut off, and are lost for ever.
+//! A made-up world around chains: a network that loses, repeats and turns messages round, disks
+//! that lose notes that were not synced, members that crash, are cut off, and are lost for ever.
 //!
 //! ```text
 //! foul   messages lost, late, twice; crashes; cuts; operators with different plans    FOUL_US

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Messages wait until they are delivered; stores work at once unless they are held. Versions are
-//! called v1, v2 … in the order in which they appear (v1.1 follows v1), ballots b1, b2 …. `purge` makes as if
-//! a key had never been, everywhere; `room` tells what hints hold; `press` tells a member what its
-//! store would say; `stall` lets reads wait, and `hang-up` takes a client away.
+//! called v1, v2 … in the order in which they appear (v1.1 follows v1), ballots b1, b2 …. `purge`
+//! makes as if a key had never been, everywhere; `room` tells what hints hold; `press` tells a
+//! member what its store would say; `stall` lets reads wait, and `hang-up` takes a client away.
 //!
 //! Invariants
 //! 1. A script that is not what happens fails, with both sides.

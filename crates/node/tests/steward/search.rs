@@ -1,6 +1,6 @@
-//! A search for schedules in which changes of the members get stuck or go wrong: a network that loses
-//! and turns round, disks that lose notes, members that crash, hang and are lost, operators that
-//! order at random, joiners that come at any moment.
+//! A search for schedules in which changes of the members get stuck or go wrong: a network that
+//! loses and turns round, disks that lose notes, members that crash, hang and are lost, operators
+//! that order at random, joiners that come at any moment.
 //!
 //! ```text
 //! foul   losses, crashes, orders, joiners             FOUL_US

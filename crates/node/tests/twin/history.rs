@@ -6,8 +6,8 @@
 //! states   the versions that were seen, the first one = nothing was ever stored
 //! ```
 //!
-//! The search takes an entry that may be first among those that are left, applies it to the state, and
-//! goes on; what was tried once is not tried again (Wing and Gong; Lowe).
+//! The search takes an entry that may be first among those that are left, applies it to the state,
+//! and goes on; what was tried once is not tried again (Wing and Gong; Lowe).
 
 use dendra_base::Version;
 use std::collections::{BTreeMap, HashSet};

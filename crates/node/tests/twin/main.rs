@@ -127,7 +127,7 @@ fn in_fair_weather_everything_succeeds() {
         unknown += run.unknown;
     }
     println!("{unknown} unknown of {}", 15 * seeds);
-    // Plain and conditional writes of three clients on one key: who rested while others built on what
-    // may have been its own proposal cannot always be told: one in a thousand.
+    // Plain and conditional writes of three clients on one key: who rested while others built on
+    // what may have been its own proposal cannot always be told: one in a thousand.
     assert!(unknown * 500 < 15 * seeds, "{unknown} of {}", 15 * seeds);
 }

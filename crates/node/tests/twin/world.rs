@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Not here: what clients want and see (`world/clients.rs`), stores (`world/store.rs`), acts of a
-//! world that forgets (`world/acts.rs`); files, frames, many keys: the large simulator has them. This one is for quick answers.
+//! world that forgets (`world/acts.rs`); files, frames, many keys: the large simulator has them.
+//! This one is for quick answers.
 
 mod acts;
 mod clients;

@@ -22,7 +22,8 @@ use dendra_node::limits::MEMBERS_MAX;
 use dendra_node::rounds::{ROUND_BUCKETS_US, RoundTimes};
 use dendra_node::{MemberIndex, PeerHealth, Round, RoundStats};
 
-/// Which share of the node a piece of work is done from: see docs/overload.md, "Classes and their shares".
+/// Which share of the node a piece of work is done from: see docs/overload.md, "Classes and their
+/// shares".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum CapacityShare {
@@ -209,7 +210,8 @@ pub(crate) struct LoopMetrics {
     /// Requests that wait and bytes that are held, as of the last sweep: within 100 ms.
     pub(crate) requests_held: LoopCounter,
     pub(crate) bytes_held: LoopCounter,
-    /// How long requests wait for the loop, whether they stand in line, and how many: as of the last sweep.
+    /// How long requests wait for the loop, whether they stand in line, and how many: as of the
+    /// last sweep.
     pub(crate) standing_us: LoopCounter,
     pub(crate) is_standing: LoopCounter,
     pub(crate) standing: LoopCounter,

@@ -15,13 +15,15 @@
 //! Invariants
 //! 1. It answers from the first moment of a start, before the folder is open.
 //! 2. Nothing here changes the node, apart from orders about members and a restore.
-//! 3. Where there are tokens, all but health and readiness takes one, and all but looking an admin's.
+//! 3. Where there are tokens, all but health and readiness takes one, and all but looking an
+//!    admin's.
 //! 4. A call that changes something, and each profile, stands in the audit log with its outcome.
-//! 5. No connection lasts longer than `ADMIN_CONNECTION_TIME`, and a client that does not finish its head is dropped
-//!    sooner. At `ADMIN_CONNECTIONS_MAX` the oldest one without an answer in the making is closed for the next. So a
-//!    probe of health is answered beside any other client.
-//! 6. A request that names a foreign host, or that a browser marks as another site's, is refused before anything else.
-//!    Otherwise a page could take profiles of the machine that it is shown on.
+//! 5. No connection lasts longer than `ADMIN_CONNECTION_TIME`, and a client that does not finish
+//!    its head is dropped sooner. At `ADMIN_CONNECTIONS_MAX` the oldest one without an answer in
+//!    the making is closed for the next. So a probe of health is answered beside any other client.
+//! 6. A request that names a foreign host, or that a browser marks as another site's, is refused
+//!    before anything else. Otherwise a page could take profiles of the machine that it is shown
+//!    on.
 //!
 //! Not here: the data plane (`connection/`), which shares no thread with this.
 //! See: docs/api.md, section "Admin plane".
@@ -272,7 +274,8 @@ async fn enter(tcp: TcpStream, source: IpAddr, border: Border, router: Router) {
     }
 }
 
-/// Serves one connection: for a while, then to the end of the answer that is under way, then no longer.
+/// Serves one connection: for a while, then to the end of the answer that is under way, then no
+/// longer.
 async fn serve(stream: ByteStream, router: Router) {
     let service = TowerToHyperService::new(router);
     // Without a timer the head's deadline would be silently off.

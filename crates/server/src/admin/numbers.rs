@@ -1,4 +1,5 @@
-//! Numbers in the query of an address: digits only. The parsers of the standard library take a sign.
+//! Numbers in the query of an address: digits only. The parsers of the standard library take a
+//! sign.
 
 /// A whole number.
 pub(super) fn whole(text: &str) -> Option<u64> {

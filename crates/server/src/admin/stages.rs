@@ -11,14 +11,14 @@
 //! A stage is noted by `Watch::lap`: the time since the last lap of the same request.
 //!
 //! Invariants
-//! 1. A request that is not drawn costs one decrement and a few branches, and no reading of a clock.
+//! 1. A request that is not drawn costs one decrement and a few branches, and no reading of a
+//!    clock.
 //! 2. Draws are 1 to 31 requests apart at random: a rhythm in the traffic does not choose the
 //!    samples.
 //! 3. One writer per `Stages`: a loop or a worker. They are summed at a scrape.
 //!
-//! Not here: the time of whole requests, which is measured on each of them (`metrics.rs`); names and
-//! help texts (`exposition/`).
-//! See: docs/lab/profiles.md, section "Stages".
+//! Not here: the time of whole requests, which is measured on each of them (`metrics.rs`); names
+//! and help texts (`exposition/`). See: docs/lab/profiles.md, section "Stages".
 
 use crate::admin::tally::{Histogram, OpLabel};
 use crate::event_loop::clock;

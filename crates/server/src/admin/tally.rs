@@ -63,8 +63,8 @@ impl OpLabel {
     }
 }
 
-/// Upper bounds of the buckets, in nanoseconds; one more bucket holds the rest. A read from memory is
-/// answered in two microseconds, and its stages take a part of that.
+/// Upper bounds of the buckets, in nanoseconds; one more bucket holds the rest. A read from memory
+/// is answered in two microseconds, and its stages take a part of that.
 pub(crate) const BUCKETS_NS: [u64; 24] = [
     250,
     500,

@@ -155,8 +155,8 @@ impl<D: AuditDisk> Book<D> {
         Ok(())
     }
 
-    /// Syncs the lines written so far, and goes on in a new file if the old one was moved away: each
-    /// `AUDIT_SYNC`.
+    /// Syncs the lines written so far, and goes on in a new file if the old one was moved away:
+    /// each `AUDIT_SYNC`.
     pub(super) fn look(&mut self) {
         if self.looked.elapsed() < limits::AUDIT_SYNC {
             return;

@@ -1,5 +1,5 @@
-//! The audit log: each guarded call with its actor, its address and its result. Never a value, never
-//! a token.
+//! The audit log: each guarded call with its actor, its address and its result. Never a value,
+//! never a token.
 //!
 //! ```text
 //! loops, admin plane ─► note: try_send ─► at most AUDIT_QUEUE_LEN_MAX wait ─► thread "audit" ─► FILE
@@ -13,10 +13,10 @@
 //! 2. A loss stands in the log, too: the next line that is written comes behind one that counts it.
 //! 3. Text of a client reaches a line only as the name of a token or of a certificate, with letters
 //!    that were checked. Paths that are not ours are written as `other`.
-//! 4. Failed logins are at most `AUDIT_FAILURES_PER_SECOND` lines a second: a flood of them takes no
-//!    other event's place in the queue. In the long run they are at most `AUDIT_FLOOD_PER_SECOND`:
-//!    a flood that lasts pushes older lines out of the files only after days. Those beyond are
-//!    counted, in the log as well.
+//! 4. Failed logins are at most `AUDIT_FAILURES_PER_SECOND` lines a second: a flood of them takes
+//!    no other event's place in the queue. In the long run they are at most
+//!    `AUDIT_FLOOD_PER_SECOND`: a flood that lasts pushes older lines out of the files only after
+//!    days. Those beyond are counted, in the log as well.
 //!
 //! Not here: the file (`book.rs`), the rights of tokens (`rights/`).
 //! See: docs/operating.md, section "The audit log".

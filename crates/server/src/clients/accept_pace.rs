@@ -9,9 +9,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. A storm is taken in pieces; the nearer the loops are to their target, the longer the pause behind each.
-//! 2. The backlog is short while a loop is near its target, and for [`STALE_FOR`] behind a connection that had given up
-//!    in it.
+//! 1. A storm is taken in pieces; the nearer the loops are to their target, the longer the pause
+//!    behind each.
+//! 2. The backlog is short while a loop is near its target, and for [`STALE_FOR`] behind a
+//!    connection that had given up in it.
 //!
 //! Not here: sockets (`listener.rs`), how near the loops are (`event_loop/delay.rs`).
 //! See: docs/overload.md.

@@ -135,9 +135,9 @@ impl Inflow {
         matches!(self.reader, BodyReader::Chunked { .. })
     }
 
-    /// The room that is still needed before the bytes in `input` can be taken; `None` = none. A body
-    /// of known length needs room for all of it, once its sender has shown that it sends. A chunked
-    /// one needs it as it grows.
+    /// The room that is still needed before the bytes in `input` can be taken; `None` = none. A
+    /// body of known length needs room for all of it, once its sender has shown that it sends. A
+    /// chunked one needs it as it grows.
     fn lacking(&self, input: &Input) -> Option<usize> {
         let arrived = self.value.len() + input.len();
         match &self.reader {

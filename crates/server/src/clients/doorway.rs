@@ -8,7 +8,8 @@
 //!
 //! Invariants
 //! 1. The connection counts at the gate of connections all the while.
-//! 2. A loop has at most its share of `HANDSHAKES_MAX` handshakes under way: a new one ends the oldest.
+//! 2. A loop has at most its share of `HANDSHAKES_MAX` handshakes under way: a new one ends the
+//!    oldest.
 //! 3. Nothing that came in clear is looked at beyond its first byte, but for the change-over.
 //!
 //! Not here: sessions and certificates (`tls/`), the admin port (`admin/`).

@@ -11,8 +11,10 @@
 //! Invariants
 //! 1. Held and waiting bytes are counted by source address. The next in line is a request of the
 //!    source that holds least, and among equals the one that came first.
-//! 2. No request waits longer than it said, and a line holds at most as many bytes as its gate, or as was said.
-//! 3. While a request waits, or was refused a moment ago, room that moves too few bytes is taken back (`Turnover`).
+//! 2. No request waits longer than it said, and a line holds at most as many bytes as its gate, or
+//!    as was said.
+//! 3. While a request waits, or was refused a moment ago, room that moves too few bytes is taken
+//!    back (`Turnover`).
 //!
 //! Not here: counting (crate `node`, `admission/`), the use of the bytes (`body.rs`, `alone.rs`,
 //! `socket.rs`).

@@ -104,12 +104,13 @@ pub(crate) struct Socket {
     is_called_to_refuse: bool,
     /// Does a peer ask here? Then no read stands in a line of clients.
     is_of_peer: bool,
-    /// The member to which the certificate of this connection belongs; `None` = none, or not checked.
+    /// The member to which the certificate of this connection belongs; `None` = none, or not
+    /// checked.
     member: Option<MemberIndex>,
     /// The quota's count for the bytes of its answers; `None` = no quota counts them.
     used: Option<Arc<GrantUse>>,
-    /// Does its next read come behind those of others? It does if the connection is new, its last read
-    /// was a small part of a request, or its client has gone.
+    /// Does its next read come behind those of others? It does if the connection is new, its last
+    /// read was a small part of a request, or its client has gone.
     gives_way: bool,
 }
 

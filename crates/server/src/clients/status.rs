@@ -9,8 +9,8 @@
 //! Invariants
 //! 1. An answer is counted where it is formed: once, under its operation and its status.
 //!
-//! Not here: the bytes themselves (crate `wire`, `http::response`), refusals of unreadable requests.
-//! See: docs/api.md.
+//! Not here: the bytes themselves (crate `wire`, `http::response`), refusals of unreadable
+//! requests. See: docs/api.md.
 
 use crate::admin::metrics::RefusalCause;
 use crate::limits;
@@ -48,8 +48,8 @@ impl Terms {
         }
     }
 
-    /// The terms of a scan: where there are others it shows the newest that was told, and nothing waits until a majority
-    /// holds that.
+    /// The terms of a scan: where there are others it shows the newest that was told, and nothing
+    /// waits until a majority holds that.
     pub(crate) fn of_scan(mut self, nodes: u8) -> Terms {
         if nodes > 1 {
             self.receipt.level = Consistency::Eventual;
@@ -166,7 +166,8 @@ fn abandoned() -> Refusal {
     )
 }
 
-/// When a client that was refused should come again: each of a row at another second, so that all of them do not.
+/// When a client that was refused should come again: each of a row at another second, so that all
+/// of them do not.
 fn retry_after_s() -> u32 {
     thread_local! {
         static NEXT: Cell<u32> = const { Cell::new(0) };

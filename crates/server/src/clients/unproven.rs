@@ -1,4 +1,5 @@
-//! Connections with another side that has proven nothing yet: few, small, and never in the way of those that have.
+//! Connections with another side that has proven nothing yet: few, small, and never in the way of
+//! those that have.
 //!
 //! ```text
 //! a link, 101 ─► enter ─► the asker's proof       ─► leave, the link is a member's
@@ -10,7 +11,8 @@
 //! 1. A loop has at most its share of `LINKS_UNPROVEN_MAX` links and of `HANDSHAKES_MAX`
 //!    handshakes. A proof takes a round trip or two, so the oldest one is most likely a stranger's:
 //!    it makes room. So a member is let in beside any number of strangers.
-//! 2. Such a connection keeps its place in the gate of connections, so that descriptors of the engine are none of its.
+//! 2. Such a connection keeps its place in the gate of connections, so that descriptors of the
+//!    engine are none of its.
 //! 3. A link holds no buffer: exactly the bytes of a proof are read (`peers/accept.rs`).
 //!
 //! Not here: the bytes of a proof (crate `wire`), hellos over plain HTTP (`peers/session.rs`).

@@ -9,7 +9,8 @@
 //! Invariants
 //! 1. A checkpoint keeps replaced tables on the disk, so none outlives its reader by more than
 //!    `CHECKPOINT_LEASE`, and there are at most `CHECKPOINTS_MAX`.
-//! 2. Its files never change: a table is immutable, and nothing else is shared with the live folder.
+//! 2. Its files never change: a table is immutable, and nothing else is shared with the live
+//!    folder.
 //! 3. Two files with one content name have the same bytes.
 //!
 //! Not here: HTTP (`admin/backup.rs`), the content of a checkpoint (crate `engine`).

@@ -8,8 +8,8 @@
 //!
 //! An allocator that is fast with many threads keeps freed pieces for the thread that made them.
 //! Values of mebibytes are made by one thread and freed by another. So each thread ends with a heap
-//! of its own: 670 MiB were resident where 234 MiB were in use. Mapping alone would cost a fault for
-//! each page. So the last few pieces are kept, for all threads together.
+//! of its own: 670 MiB were resident where 234 MiB were in use. Mapping alone would cost a fault
+//! for each page. So the last few pieces are kept, for all threads together.
 //!
 //! Invariants
 //! 1. The layout alone tells which side made a piece: both sides of the border agree on it.

@@ -1,4 +1,5 @@
-//! Where the hybrid clock ended at a clean stop, so that the next start need not begin at its ceiling.
+//! Where the hybrid clock ended at a clean stop, so that the next start need not begin at its
+//! ceiling.
 //!
 //! ```text
 //! stop   all loops ended, folder closed ─► CLOCK.new, synced ─► CLOCK, folder synced
@@ -8,7 +9,8 @@
 //! Invariants
 //! 1. No life has used a value above the one in the file. Before a life that goes on from it hands
 //!    out a value, the file is gone, durably.
-//! 2. A file that is of another start, damaged, or cannot be removed counts as none: the clock begins above its ceiling.
+//! 2. A file that is of another start, damaged, or cannot be removed counts as none: the clock
+//!    begins above its ceiling.
 //!
 //! Not here: the ceiling (crate `engine`), the clock (crate `node`).
 //! See: docs/format/folder.md.

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Each order leads to one event of its own kind: an answer of another kind counts as not applied.
+//! 1. Each order leads to one event of its own kind: an answer of another kind counts as not
+//!    applied.
 //!
 //! Not here: how an order is begun (`peers/store.rs`), the waits for it (`event_loop/thread/`).
 

@@ -15,8 +15,8 @@
 //! 3. While a loop is near its target, chunks of scans take at most one part in `SCAN_TIME_SHARE`
 //!    of the time of one processor. At least one is begun in `SCAN_REST_MAX`.
 //!
-//! Not here: the threads (`readers.rs`), reads that do not block (`alone.rs` asks the engine itself).
-//! See: docs/overload.md.
+//! Not here: the threads (`readers.rs`), reads that do not block (`alone.rs` asks the engine
+//! itself). See: docs/overload.md.
 
 use crate::admin::profile::Lock;
 use crate::admin::stages::Stages;
@@ -107,8 +107,8 @@ pub(crate) struct StorePool {
 }
 
 impl StorePool {
-    /// A pool that queues at most `queue_len_max` jobs for `workers` of points and as many of scans;
-    /// `readers::spawn` gives it threads.
+    /// A pool that queues at most `queue_len_max` jobs for `workers` of points and as many of
+    /// scans; `readers::spawn` gives it threads.
     pub(crate) fn new(queue_len_max: usize, workers: usize) -> StorePool {
         StorePool {
             queue: Lock::new(Queue::default()),

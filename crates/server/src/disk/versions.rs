@@ -25,8 +25,8 @@ pub(crate) struct VersionClock {
 }
 
 impl VersionClock {
-    /// A clock above everything that `engine` may have handed out in an earlier life: above `last`, where that
-    /// is known, or the engine's floor.
+    /// A clock above everything that `engine` may have handed out in an earlier life: above `last`,
+    /// where that is known, or the engine's floor.
     pub(crate) fn above(engine: &Engine, last: Option<u64>, wall_ms: u64) -> VersionClock {
         VersionClock {
             hlc: Hlc::resume(last, engine.hlc_floor(), wall_ms),

@@ -8,8 +8,8 @@
 //! Invariants
 //! 1. Nothing else in this crate, and nothing in `engine` or `node`, reads a clock.
 //! 2. A `ClockReading` is a reading of both, handed down to all that happens in one turn of a loop.
-//! 3. `ClockReading::later` reads the wall clock again as soon as its last reading is `WALL_LAG_NS` old. Between two readings the wall
-//!    clock goes on with the monotonic one.
+//! 3. `ClockReading::later` reads the wall clock again as soon as its last reading is `WALL_LAG_NS`
+//!    old. Between two readings the wall clock goes on with the monotonic one.
 //!
 //! Not here: timers (the runtime's, used by the sweep of a lane), the hybrid clock (crate `node`).
 

@@ -1,4 +1,5 @@
-//! How long requests wait for their event loop, and the line in which they stand when that is too long.
+//! How long requests wait for their event loop, and the line in which they stand when that is too
+//! long.
 //!
 //! ```text
 //! open      bytes were read ─► look ─ once a millisecond ─► ring ─► run queue of the loop ─► probe: its lag ─► Line
@@ -30,7 +31,8 @@ use std::sync::Arc;
 
 /// The least time between two probes of one loop.
 const PROBE_US: u64 = 1_000;
-/// Work for one connection in front of others is cut into pieces once the probe has waited for this long.
+/// Work for one connection in front of others is cut into pieces once the probe has waited for this
+/// long.
 const CROWDED_US: u64 = 2_000;
 
 /// One loop's.
@@ -151,8 +153,8 @@ impl Delay {
         self.is_standing.get()
     }
 
-    /// A request of the connection in `seat`, from `source`, is there to be read. `None` when there is no line (any
-    /// more).
+    /// A request of the connection in `seat`, from `source`, is there to be read. `None` when there
+    /// is no line (any more).
     pub(crate) fn stand(&self, seat: &Rc<Seat>, source: IpAddr, now_us: u64) -> Option<InLine<'_>> {
         if !self.is_standing() {
             return None;

@@ -7,18 +7,19 @@
 //! any other     bytes are there ─► read                               ╲─► a look at the sockets ─► …
 //! ```
 //!
-//! Ten thousand new connections send their first requests together, and ten thousand slow ones a byte each. In the
-//! order of the sockets a request of a connection that works would wait for all of them. It waits for one piece.
+//! Ten thousand new connections send their first requests together, and ten thousand slow ones a
+//! byte each. In the order of the sockets a request of a connection that works would wait for all
+//! of them. It waits for one piece.
 //!
 //! Invariants
 //! 1. Each turn of the loop takes some, so they go on however much else there is.
-//! 2. A place is called once, unless its connection leaves. There is one for each connection at most, and those that
-//!    were left.
-//! 3. The first one's wait counts as delay of the loop (`delay.rs`): waiting reads are not hidden. Ends have time:
-//!    they are no delay, and however long they wait, a turn takes no more of them.
+//! 2. A place is called once, unless its connection leaves. There is one for each connection at
+//!    most, and those that were left.
+//! 3. The first one's wait counts as delay of the loop (`delay.rs`): waiting reads are not hidden.
+//!    Ends have time: they are no delay, and however long they wait, a turn takes no more of them.
 //!
-//! Not here: the order when the delay stands (`delay.rs`), which connections give way (`clients/socket.rs`).
-//! See: docs/overload.md, "When the processor is what runs out".
+//! Not here: the order when the delay stands (`delay.rs`), which connections give way
+//! (`clients/socket.rs`). See: docs/overload.md, "When the processor is what runs out".
 
 use crate::clients::seat::{LocalBell, Seat};
 use crate::event_loop::clock;
@@ -100,7 +101,8 @@ impl GivingWay {
         call(&self.ends, limits::CALLS_A_TURN);
     }
 
-    /// How many are called next. Where turns of the loop are long a few of them would take too long.
+    /// How many are called next. Where turns of the loop are long a few of them would take too
+    /// long.
     fn calls(&self, now_us: u64) -> usize {
         match self.waited_us(now_us) > limits::WAY_WAIT_US {
             true => limits::CALLS_A_TURN_LATE,

@@ -81,7 +81,8 @@ impl Phase {
 #[derive(Debug)]
 pub(crate) struct PhaseCell {
     phase: AtomicU8,
-    /// Told when the node has to end by itself: it is poisoned, or another member disowns its folder.
+    /// Told when the node has to end by itself: it is poisoned, or another member disowns its
+    /// folder.
     pub(crate) ended: Notify,
     /// Did a signal ask to stop?
     asked: watch::Sender<bool>,
@@ -214,8 +215,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Why this node serves no client although it runs. Other members shut it out, its clock is wrong,
-    /// or the engine behind it does not answer.
+    /// Why this node serves no client although it runs. Other members shut it out, its clock is
+    /// wrong, or the engine behind it does not answer.
     pub(crate) fn of_no_use(&self) -> Option<String> {
         if self.import.is_under_way() {
             let why = "restoring: a restore is under way, and clients wait for its end";

@@ -71,8 +71,8 @@ impl EngineDial for SealedDial {
     }
 }
 
-/// Checks certificates of servers. The CA has to sign one for the server's address, or for a name in
-/// `--store`. A driver that finds further servers knows their addresses alone.
+/// Checks certificates of servers. The CA has to sign one for the server's address, or for a name
+/// in `--store`. A driver that finds further servers knows their addresses alone.
 #[derive(Debug)]
 struct NamedServers {
     signed: Arc<WebPkiServerVerifier>,

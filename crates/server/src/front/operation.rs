@@ -144,8 +144,8 @@ impl FrontBackend {
         Ok(Held::new(key, slot.into(), std::mem::take(room)))
     }
 
-    /// Waits for the ends of everything in `pending`. When the client has gone, operations that wait
-    /// at the desk are taken back.
+    /// Waits for the ends of everything in `pending`. When the client has gone, operations that
+    /// wait at the desk are taken back.
     pub(crate) async fn wait(
         &self,
         socket: &mut Socket,

@@ -19,7 +19,8 @@ pub(super) struct Doors {
 
 impl Doors {
     pub(super) fn bind(settings: &Settings) -> Result<Doors, StartError> {
-        // Those with a number first: a free port that the system chooses must not be one that is asked for.
+        // Those with a number first: a free port that the system chooses must not be one that is
+        // asked for.
         let is_numbered = |addr: &SocketAddr| addr.port() != 0;
         let mut admin = settings
             .admin

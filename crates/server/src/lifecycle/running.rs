@@ -233,7 +233,8 @@ impl Running {
         closed
     }
 
-    /// All threads that use the clock have ended. Without the file the next start begins at the ceiling.
+    /// All threads that use the clock have ended. Without the file the next start begins at the
+    /// ceiling.
     fn leave_last_clock(&self) {
         let Some(cluster) = &self.shared.cluster else {
             return;

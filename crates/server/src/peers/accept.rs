@@ -10,7 +10,8 @@
 //! 1. No question is looked at before the secret is proven. Before that, no bytes made with the
 //!    secret leave, and a hello is neither judged against the member's record nor noted.
 //! 2. A peer's loop has one link to a loop of ours: a newer one replaces it, as after a restart.
-//! 3. Links are none of the clients' connections: from the proof on they hold no permit and no place in their gate.
+//! 3. Links are none of the clients' connections: from the proof on they hold no permit and no
+//!    place in their gate.
 //! 4. The age of a question is taken off the time it has left; one without time left is late.
 //!
 //! Not here: links that this node opens (`link.rs`), questions over plain HTTP (`hop.rs`).
@@ -147,8 +148,8 @@ impl Drop for ListedLink<'_> {
     }
 }
 
-/// Serves a peer's link to its end. `rest` was read behind the request; `guard` is its place among the clients'
-/// connections, which it gives back when it has proven itself.
+/// Serves a peer's link to its end. `rest` was read behind the request; `guard` is its place among
+/// the clients' connections, which it gives back when it has proven itself.
 pub(crate) async fn serve<Guard>(
     lane: Rc<EventLoop>,
     link: PendingLink,

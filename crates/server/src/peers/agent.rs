@@ -11,7 +11,8 @@
 //!
 //! Invariants
 //! 1. The node is stepped in one place (`turn`), never inside of another step.
-//! 2. All frames of a round to one link are one write. A round looks for news once, and never waits.
+//! 2. All frames of a round to one link are one write. A round looks for news once, and never
+//!    waits.
 //! 3. A question for which there is no link, or no room, is answered here at once: `Busy`.
 //! 4. The number of a link, or of a request that asks, is never used again: an answer cannot go to
 //!    one that came later.
@@ -343,7 +344,8 @@ impl Agent {
         self.post(Event::Answered { member, id, answer });
     }
 
-    /// The largest clock value of a version that a peer confirmed to this loop since the last time this was asked.
+    /// The largest clock value of a version that a peer confirmed to this loop since the last time
+    /// this was asked.
     pub(super) fn take_confirmed(&self, member: MemberIndex) -> u64 {
         self.confirmed[member.at()].take()
     }

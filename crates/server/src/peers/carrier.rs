@@ -6,8 +6,8 @@
 //!
 //! Invariants
 //! 1. A response without a certain end is an error: its connection is of no use any more.
-//! 2. Room for a body grows with its bytes, not with its announced length, and no body is longer than
-//!    a frame.
+//! 2. Room for a body grows with its bytes, not with its announced length, and no body is longer
+//!    than a frame.
 //!
 //! Not here: which question goes over which connection (`pool.rs`).
 //! See: docs/peer.md, section "Over plain HTTP"; RFC 9112.

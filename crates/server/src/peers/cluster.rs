@@ -1,5 +1,5 @@
-//! The values that all event loops of a member share: the newest epoch, clock, identity, the membership
-//! machine, and counters.
+//! The values that all event loops of a member share: the newest epoch, clock, identity, the
+//! membership machine, and counters.
 //!
 //! ```text
 //! folder, settings ─► Cluster ─┬─ hello, judge_hello, secrets                 the bytes of a handshake
@@ -198,7 +198,8 @@ pub(super) fn host_of(url: &str) -> &str {
 /// Bits of an origin that name the loop.
 const LANE_BITS: u32 = 8;
 
-/// Bytes from the operating system that cannot be guessed. They take no descriptor: strangers can ask for many.
+/// Bytes from the operating system that cannot be guessed. They take no descriptor: strangers can
+/// ask for many.
 pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;
@@ -222,8 +223,8 @@ pub(crate) fn routes(
     }
 }
 
-/// The clock is above the floor of this epoch, and the folder purges up to its horizon. Requires: the
-/// fence is at this epoch, so that no answer from before leaves any more.
+/// The clock is above the floor of this epoch, and the folder purges up to its horizon. Requires:
+/// the fence is at this epoch, so that no answer from before leaves any more.
 fn forget(engine: &Engine, hlc: &Hlc, layout: &Layout) {
     let horizons = layout.horizons();
     hlc.observe(horizons.floor())
@@ -530,8 +531,8 @@ impl Cluster {
         }
     }
 
-    /// Which process says `theirs`, and is it of this cluster as this node knows it? The hello is not
-    /// proven yet, so nothing is asked about the member itself.
+    /// Which process says `theirs`, and is it of this cluster as this node knows it? The hello is
+    /// not proven yet, so nothing is asked about the member itself.
     pub(crate) fn judge_hello(
         &self,
         own: &Hello,
@@ -659,7 +660,8 @@ impl Cluster {
         }
     }
 
-    /// Does a connection to this node come from `member`? Without TLS between members the secret says so, later.
+    /// Does a connection to this node come from `member`? Without TLS between members the secret
+    /// says so, later.
     ///
     /// # Errors
     /// 403: its certificate is not the member's.

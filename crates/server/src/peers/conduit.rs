@@ -11,9 +11,10 @@
 //! 2. Room for a frame that arrives grows with its bytes, not with its announced length.
 //! 3. A closed conduit sends and reads no more. A frame that fails its checksum ends the link. With
 //!    a secret that is every frame that was changed, left out, repeated or moved on its way.
-//! 4. A link that never falls silent gives its loop's other tasks a turn behind each `LINK_BYTES_A_TURN`.
-//! 5. Of the two ends of a link at most one stops reading: the one that answers. If the asking end did, too, then
-//!    two ends with much to say would wait for each other.
+//! 4. A link that never falls silent gives its loop's other tasks a turn behind each
+//!    `LINK_BYTES_A_TURN`.
+//! 5. Of the two ends of a link at most one stops reading: the one that answers. If the asking end
+//!    did, too, then two ends with much to say would wait for each other.
 //!
 //! Not here: the content of the frames (`link.rs`, `accept.rs`).
 //! See: docs/peer.md, docs/overload.md.

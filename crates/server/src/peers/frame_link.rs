@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Before the other side has proven itself, at most `SHORT_FRAME_BYTES_MAX` bytes of a frame are read.
+//! 1. Before the other side has proven itself, at most `SHORT_FRAME_BYTES_MAX` bytes of a frame are
+//!    read.
 //!
 //! Not here: when a link is opened (`link.rs`), frames that leave (`conduit.rs`), links of others
 //! (`accept.rs`).
@@ -121,7 +122,8 @@ impl HelloWay for FrameWay {
     }
 }
 
-/// The first frame of the other side, which has not proven itself yet: a welcome, or a farewell at most.
+/// The first frame of the other side, which has not proven itself yet: a welcome, or a farewell at
+/// most.
 async fn short_frame(stream: &mut ByteStream, rest: &mut BytesMut) -> Result<Bytes, String> {
     loop {
         match peer::frame_len(rest).map_err(|malformed| malformed.to_string())? {

@@ -65,8 +65,8 @@ pub(super) struct Hailed {
     pub(super) said: Result<Message, Malformed>,
 }
 
-/// The first half of a handshake, with one valid secret after the other: a member that would let this
-/// one in, and is let in. It notes nothing of this one before it is probed.
+/// The first half of a handshake, with one valid secret after the other: a member that would let
+/// this one in, and is let in. It notes nothing of this one before it is probed.
 pub(super) async fn shake_hands(
     cluster: &Cluster,
     lane: usize,
@@ -159,8 +159,8 @@ pub(super) struct Recognised {
     pub(super) keys: SessionKeys,
 }
 
-/// Is the acceptor's hello that of the member which is meant, and is that one let in here? The proof is
-/// of the secret number `at`.
+/// Is the acceptor's hello that of the member which is meant, and is that one let in here? The
+/// proof is of the secret number `at`.
 fn recognise(
     cluster: &Cluster,
     member: MemberIndex,

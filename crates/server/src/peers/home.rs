@@ -1,5 +1,5 @@
-//! The steward's home: a task of the first event loop, which gives it all events and carries out all
-//! its effects.
+//! The steward's home: a task of the first event loop, which gives it all events and carries out
+//! all its effects.
 //!
 //! ```text
 //! door.rs, orders.rs, time ─► step ─► Send          own links of the first loop

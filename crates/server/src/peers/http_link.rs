@@ -286,7 +286,8 @@ impl ConnectionTask {
         match peer::decode(&response.body, &mut checking) {
             Ok(Message::Answer { id, answer }) if errand.id == Some(id) => {
                 let answer = match answer {
-                    // The first time it may have been stored: "there is no room" would say that it is not there.
+                    // The first time it may have been stored: "there is no room" would say that it
+                    // is not there.
                     Answer::Refused(Refused::DiskFull) if errand.is_again => {
                         Answer::Refused(Refused::Busy)
                     }

@@ -10,8 +10,9 @@
 //! Invariants
 //! 1. The node gets `Link` up after the handshake and down when the link is lost; between the two
 //!    there is no question on its way.
-//! 2. A peer from which nothing came for `LINK_SILENT_SWEEPS_MAX` sweeps, although it was probed, is
-//!    lost. Sweeps and not time, so that a node that was stopped itself does not blame the others.
+//! 2. A peer from which nothing came for `LINK_SILENT_SWEEPS_MAX` sweeps, although it was probed,
+//!    is lost. Sweeps and not time, so that a node that was stopped itself does not blame the
+//!    others.
 //! 3. While there is no link, questions are refused, not queued.
 //!
 //! Not here: links that others opened (`accept.rs`), how a link carries questions (`frame_link.rs`,

@@ -17,8 +17,8 @@
 //!    answers nothing, only a probe opens another one. Otherwise a peer that hangs would be dialled
 //!    a thousand times a second.
 //!
-//! Not here: the tasks of the connections (`http_link.rs`), requests and responses as bytes (`carrier.rs`).
-//! See: docs/peer.md, section "Over plain HTTP".
+//! Not here: the tasks of the connections (`http_link.rs`), requests and responses as bytes
+//! (`carrier.rs`). See: docs/peer.md, section "Over plain HTTP".
 
 use crate::clients::seat::LocalBell;
 use crate::limits;

@@ -72,7 +72,8 @@ impl Session {
         self.is_learnt.store(true, Ordering::Release);
     }
 
-    /// How long a question took that was sent at `sent_ms` of its clock and read at `now_ms` of ours.
+    /// How long a question took that was sent at `sent_ms` of its clock and read at `now_ms` of
+    /// ours.
     pub(crate) fn age_ms(&self, sent_ms: u32, now_ms: u64) -> u32 {
         let mut age = self.age.lock().expect("no holder panics");
         age.of(sent_ms, now_ms)

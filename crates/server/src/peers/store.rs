@@ -206,7 +206,8 @@ fn write(
     }
 }
 
-/// A note of the clock: its record is only there so that a log write comes, and carries the ceiling.
+/// A note of the clock: its record is only there so that a log write comes, and carries the
+/// ceiling.
 pub(crate) fn cover(lane: &EventLoop, hlc: u64) {
     lane.shared.engine.raise_hlc_ceiling(hlc);
     let key = Key::new(Space::Meta, b"clock");

@@ -1,4 +1,5 @@
-//! The table of tokens, read again and again as any record: a change is in force everywhere within a second.
+//! The table of tokens, read again and again as any record: a change is in force everywhere within
+//! a second.
 //!
 //! ```text
 //! each TOKENS_LOOK, on the first loop: a read at the default level ─┬─ a table ─► in force

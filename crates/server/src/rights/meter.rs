@@ -9,8 +9,8 @@
 //!
 //! Invariants
 //! 1. Over any time, requests are let in for that time at the rate and a second more.
-//! 2. Bytes that are charged afterwards are paid back before the next request is let in. The debt is
-//!    at most `QUOTA_DEBT`, so that a client is not shut out for long.
+//! 2. Bytes that are charged afterwards are paid back before the next request is let in. The debt
+//!    is at most `QUOTA_DEBT`, so that a client is not shut out for long.
 //! 3. One atomic number for each rate: loops share it without a lock.
 //!
 //! Not here: the grant of a token (`mod.rs`), how much is stored (`stored.rs`).

@@ -15,7 +15,8 @@
 //! 3. A token that is known is never refused because others were not.
 //! 4. The use of a grant stays when the table changes, as long as its line does not.
 //! 5. A token that is shown decides, and the certificate does not count.
-//! 6. A request that lasts is judged again: a scan before each chunk, a write when its value is here.
+//! 6. A request that lasts is judged again: a scan before each chunk, a write when its value is
+//!    here.
 //!
 //! Not here: the form of tables and tokens (crate `wire`, `rights.rs`), counting their use
 //! (`meter.rs`, `stored.rs`).
@@ -353,8 +354,8 @@ impl Rights {
         }
     }
 
-    /// Does the proof allow the request? Then the use to count it by, if there is a quota. A request
-    /// without a route is refused anyway, and the proof decides how.
+    /// Does the proof allow the request? Then the use to count it by, if there is a quota. A
+    /// request without a route is refused anyway, and the proof decides how.
     pub(crate) fn judge(
         &self,
         proof: LoginProof<'_>,

@@ -53,7 +53,8 @@ pub struct ClusterSettings {
     pub forget_every_us: u64,
     /// Was the name of the cluster said, or is it the usual one?
     pub is_named: bool,
-    /// A folder that belongs to no cluster yet joins this one; `topology` is of this node alone then.
+    /// A folder that belongs to no cluster yet joins this one; `topology` is of this node alone
+    /// then.
     pub join: Option<JoinSettings>,
     /// The node knows its own address alone: it founds nothing, and no process can join it.
     pub is_single: bool,
@@ -133,8 +134,8 @@ impl Secret {
         })
     }
 
-    /// Its lines without white space at their ends; `None` when one has fewer than `SECRET_BYTES_MIN` bytes, or there
-    /// are none, or more than `SECRETS_MAX`.
+    /// Its lines without white space at their ends; `None` when one has fewer than
+    /// `SECRET_BYTES_MIN` bytes, or there are none, or more than `SECRETS_MAX`.
     pub fn new(bytes: &[u8]) -> Option<Secret> {
         let lines: Vec<Box<[u8]>> = lines(bytes).map(Box::from).collect();
         let is_one = (1..=SECRETS_MAX).contains(&lines.len());

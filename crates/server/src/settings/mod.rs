@@ -7,7 +7,8 @@
 //!
 //! Invariants
 //! 1. `check` refuses settings that the node cannot honour; it adjusts none in silence.
-//! 2. A field is a plain value: where it came from (flag, environment, file) is the binary's business.
+//! 2. A field is a plain value: where it came from (flag, environment, file) is the binary's
+//!    business.
 //!
 //! Not here: parsing and precedence (crate `dendra`), bounds that are no settings (`limits.rs`).
 //! See: docs/overload.md.
@@ -39,7 +40,8 @@ pub struct Timeouts {
     pub head: Duration,
     /// Between the end of one answer and the first byte of the next request.
     pub idle: Duration,
-    /// For a body, before the allowance that grows with its length (`limits::BODY_BYTES_PER_SECOND_MIN`).
+    /// For a body, before the allowance that grows with its length
+    /// (`limits::BODY_BYTES_PER_SECOND_MIN`).
     pub body: Duration,
     /// Without any progress while an answer waits for the client to read.
     pub write: Duration,
@@ -147,7 +149,8 @@ impl Settings {
         }
     }
 
-    /// The hosts that the node answers for: the machine's name and that of its own URL are among them.
+    /// The hosts that the node answers for: the machine's name and that of its own URL are among
+    /// them.
     pub(crate) fn hosts(&self) -> Hosts {
         let machine = rustix::system::uname()
             .nodename()

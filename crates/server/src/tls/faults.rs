@@ -1,7 +1,8 @@
 //! Faults of a certificate, and the way out of each, in the words of a client and of a member.
 //!
 //! Invariants
-//! 1. A sentence is made of certificates alone: of any other end of a session the request may have been applied.
+//! 1. A sentence is made of certificates alone: of any other end of a session the request may have
+//!    been applied.
 //! 2. Each names the way out.
 //!
 //! Not here: the sentences about files (`files.rs`).

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A pair that does not fit, and a file that is not whole, is an error and never a configuration.
+//! 1. A pair that does not fit, and a file that is not whole, is an error and never a
+//!    configuration.
 //! 2. A file of a key or a secret that others than its owner may open is refused.
 //! 3. The other side's certificate is always checked: there is no option against it.
 //!
@@ -252,7 +253,8 @@ pub(crate) fn read(settings: &TlsSettings) -> Result<Configs, String> {
     };
     let mut server = builder.with_cert_resolver(own);
     server.alpn_protocols = vec![PROTOCOL.to_vec()];
-    // New keys of tickets with each configuration: a session does not outlive the CA that let it in.
+    // New keys of tickets with each configuration: a session does not outlive the CA that let it
+    // in.
     server.ticketer = ring::Ticketer::new().map_err(|bad| unusable(&bad))?;
     let files = [
         (OWN_FILE, Some(&settings.cert)),

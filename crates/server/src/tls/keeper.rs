@@ -88,7 +88,8 @@ impl FileTerm {
         u64::try_from((self.until_s - now_s) / DAY_S).unwrap_or(0)
     }
 
-    /// Is it time for another one? When a quarter is left of a short term, and a month of a long one.
+    /// Is it time for another one? When a quarter is left of a short term, and a month of a long
+    /// one.
     fn is_short(&self, now_s: i64) -> bool {
         self.until_s - now_s < ((self.until_s - self.from_s) / 4).min(30 * DAY_S)
     }
@@ -171,7 +172,8 @@ impl Tls {
         self.configs.load().links.clone()
     }
 
-    /// Seals a connection to the member at `host`, or leaves it in clear where links are not sealed.
+    /// Seals a connection to the member at `host`, or leaves it in clear where links are not
+    /// sealed.
     ///
     /// # Errors
     /// A sentence: the other side is not that member, or does not take this one.

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. The provider of the cryptography is named at each configuration (ring): no global one is installed.
+//! 1. The provider of the cryptography is named at each configuration (ring): no global one is
+//!    installed.
 //! 2. Nothing here falls back to clear text.
 //!
 //! Not here: which connections get in (`clients/doorway.rs`), deadlines.

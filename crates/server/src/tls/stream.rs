@@ -1,4 +1,5 @@
-//! The bytes of one connection: a socket in clear, or a TLS session over one. The same calls for both.
+//! The bytes of one connection: a socket in clear, or a TLS session over one. The same calls for
+//! both.
 //!
 //! ```text
 //! Clear   poll_read, try_write … ─► the socket
@@ -9,9 +10,10 @@
 //!
 //! Invariants
 //! 1. A connection in clear pays one `match` for each call.
-//! 2. At most `SEALED_BYTES_MAX` bytes are sealed and not sent: `try_write` takes more only when they have left. Behind the
-//!    last `try_write`, `try_flush` says whether all of it left.
-//! 3. A session that ends without the other side's word (`close_notify`) is an error, not an end: bytes may have been cut off.
+//! 2. At most `SEALED_BYTES_MAX` bytes are sealed and not sent: `try_write` takes more only when
+//!    they have left. Behind the last `try_write`, `try_flush` says whether all of it left.
+//! 3. A session that ends without the other side's word (`close_notify`) is an error, not an end:
+//!    bytes may have been cut off.
 //!
 //! Not here: deadlines and bounds on sessions (`clients/doorway.rs`), configurations (`files.rs`).
 //! See: RFC 8446.
@@ -63,7 +65,8 @@ impl Read for Inward<'_> {
         } = self.0;
         let n = tcp.try_read(buf)?;
         if 0 < n && n < buf.len() {
-            // That was all: the next look waits for news, and need not ask the system whether there are any.
+            // That was all: the next look waits for news, and need not ask the system whether there
+            // are any.
             let nothing = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
             let _is_noted = tcp.try_io(Interest::READABLE, nothing);
             is_drained.set(true);
@@ -241,7 +244,8 @@ impl SealedStream {
 }
 
 impl ByteStream {
-    /// The server's side of a session, behind its handshake. The socket comes back when there is none.
+    /// The server's side of a session, behind its handshake. The socket comes back when there is
+    /// none.
     ///
     /// # Errors
     /// The other side speaks no TLS, or none that `config` takes, or went away.
@@ -299,7 +303,8 @@ impl ByteStream {
         matches!(self, ByteStream::Tls(_))
     }
 
-    /// Calls `look` with the certificates that the other side showed, its own first; with none in clear.
+    /// Calls `look` with the certificates that the other side showed, its own first; with none in
+    /// clear.
     pub fn with_certificates<R>(&self, look: impl FnOnce(&[CertificateDer<'static>]) -> R) -> R {
         match self {
             ByteStream::Clear(_) => look(&[]),

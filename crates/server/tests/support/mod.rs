@@ -3,8 +3,8 @@
 //! Invariants
 //! 1. Port 0 and a folder of its own: tests run side by side.
 //! 2. Every read has a timeout: a test that hangs fails.
-//! 3. A request has the longest of deadlines unless the test says another one: what a test says about an answer holds
-//!    however long the machine takes for it.
+//! 3. A request has the longest of deadlines unless the test says another one: what a test says
+//!    about an answer holds however long the machine takes for it.
 //!
 //! Not here: what the bytes should be (the tests).
 

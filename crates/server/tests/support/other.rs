@@ -1,5 +1,5 @@
-//! A node in a process of its own, which is the test that asks for it once more: its memory can be looked at without
-//! the clients', and both have descriptors enough.
+//! A node in a process of its own, which is the test that asks for it once more: its memory can be
+//! looked at without the clients', and both have descriptors enough.
 //!
 //! Not here: nodes in the test's own process (`mod.rs`).
 

@@ -29,8 +29,8 @@ pub(crate) struct FolderPlace {
 }
 
 impl FolderPlace {
-    /// A new repository in a folder that is empty or missing. It has no lock yet, and no mark, unless
-    /// another backup began in it at the same moment.
+    /// A new repository in a folder that is empty or missing. It has no lock yet, and no mark,
+    /// unless another backup began in it at the same moment.
     pub(crate) fn found(path: &Path) -> Result<FolderPlace, Failure> {
         let failed = |e: io::Error| Failure::output(&path.display().to_string(), &e);
         fs::create_dir_all(path).map_err(failed)?;

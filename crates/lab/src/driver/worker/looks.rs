@@ -83,7 +83,8 @@ mod tests {
         // A lateness that leaves no time to sleep is doubted until it does.
         (0..1000).for_each(|_| lateness.doubt());
         assert!(lateness.spin_ns() < 20_000);
-        // A machine that is later than that is not waited for by spinning, and one that is never late is not either.
+        // A machine that is later than that is not waited for by spinning, and one that is never
+        // late is not either.
         (0..4000).for_each(|_| lateness.learn(1_000_000, 100_000));
         assert_eq!(lateness.spin_ns(), SPIN_NS_MAX);
         (0..4000).for_each(|_| lateness.learn(100_000, 100_000));

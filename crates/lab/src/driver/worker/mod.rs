@@ -11,8 +11,8 @@
 //! 2. A connection is in `free` at most once, and only while it is open and has room.
 //! 3. Nothing here blocks but the wait, and that one at most until the next instant.
 //!
-//! Not here: reading answers (`worker/receive.rs`), sleeping (`worker/wait.rs`), sockets (`connection.rs`).
-//! See: docs/lab/run-json.md.
+//! Not here: reading answers (`worker/receive.rs`), sleeping (`worker/wait.rs`), sockets
+//! (`connection.rs`). See: docs/lab/run-json.md.
 
 mod looks;
 mod receive;
@@ -94,8 +94,8 @@ pub(super) struct DriverWorker<'a> {
     read_ns: u64,
     /// The longest answer so far.
     answer_bytes_max: u64,
-    /// Is there anything that waits for a read: operations that write then, requests longer than the socket, answers
-    /// that end with their connection?
+    /// Is there anything that waits for a read: operations that write then, requests longer than
+    /// the socket, answers that end with their connection?
     reads_at_once: bool,
     sample: Sample,
 }
@@ -116,8 +116,8 @@ fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * SECOND_NS + time.tv_nsec as u64
 }
 
-/// Time that this thread was ready to run and another one had the processor; zero where the kernel does
-/// not say.
+/// Time that this thread was ready to run and another one had the processor; zero where the kernel
+/// does not say.
 fn thread_starved_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let field = text.split_ascii_whitespace().nth(1);
@@ -202,8 +202,9 @@ impl<'a> DriverWorker<'a> {
         Ok(worker)
     }
 
-    /// Opens every connection, a few at a time: a burst of thousands would wait for the kernel to send lost first packets
-    /// again, and the run would begin without them. The target that takes none at all is down.
+    /// Opens every connection, a few at a time: a burst of thousands would wait for the kernel to
+    /// send lost first packets again, and the run would begin without them. The target that takes
+    /// none at all is down.
     fn connect_all(&mut self) -> Result<(), DriveError> {
         let mut first_error: Vec<Option<String>> = vec![None; self.free.len()];
         let mut tried = vec![false; self.free.len()];
@@ -368,7 +369,8 @@ impl<'a> DriverWorker<'a> {
                 return Some(due_ns);
             }
             taken += 1;
-            // Numbers of one thread are a stride apart: without the division some targets would get none.
+            // Numbers of one thread are a stride apart: without the division some targets would get
+            // none.
             let target = (index / self.step) as usize % self.queues.len();
             self.plan_one(target, index, due_ns, now_ns);
             for _ in 0..self.step {
@@ -378,7 +380,8 @@ impl<'a> DriverWorker<'a> {
         None
     }
 
-    /// In a closed loop: as many requests as there is room for, so that all of one connection are one write.
+    /// In a closed loop: as many requests as there is room for, so that all of one connection are
+    /// one write.
     fn take_free(&mut self, now_ns: u64) -> Option<u64> {
         let ArrivalProcess::Closed(count_max) = self.plan.pace else {
             return None;
@@ -491,7 +494,8 @@ impl<'a> DriverWorker<'a> {
         }
     }
 
-    /// Does a connection with room head the list of this target? Those that were closed since leave it.
+    /// Does a connection with room head the list of this target? Those that were closed since leave
+    /// it.
     fn has_free(&mut self, target: usize) -> bool {
         while let Some(&slot) = self.free[target].front() {
             let connection = &mut self.connections[slot as usize];
@@ -504,8 +508,8 @@ impl<'a> DriverWorker<'a> {
         false
     }
 
-    /// Renders a request into the buffer of a free connection. Requires: `has_free(target)`, and the key of
-    /// `ask` in `self.key`.
+    /// Renders a request into the buffer of a free connection. Requires: `has_free(target)`, and
+    /// the key of `ask` in `self.key`.
     fn send_free(&mut self, target: usize, waiting: WaitingRequest, ask: &RequestSpec) {
         let slot = self.free[target]
             .pop_front()

@@ -12,8 +12,8 @@
 //!    no lag of a request that waits for room.
 //! 3. An answer without a request, or whose length is in doubt, ends its connection.
 //!
-//! Not here: sending, timeouts (`worker/`), stamps of the kernel (`arrival.rs`), the shape of answers (`answer.rs`).
-//! See: RFC 9112, section 9.
+//! Not here: sending, timeouts (`worker/`), stamps of the kernel (`arrival.rs`), the shape of
+//! answers (`answer.rs`). See: RFC 9112, section 9.
 
 use super::{DriverWorker, reads_first};
 use crate::driver::answer::{FoundAnswer, Whole};
@@ -32,7 +32,8 @@ fn is_refusal(status: u16) -> bool {
     status >= 400 && !matches!(status, 404 | 412)
 }
 
-/// The status of an answer that ends with `bytes`, and the first line of its body where that is text.
+/// The status of an answer that ends with `bytes`, and the first line of its body where that is
+/// text.
 fn quote(bytes: &[u8], whole: Whole) -> String {
     let status = whole.status;
     let body = usize::try_from(whole.body_bytes).ok();

@@ -1,4 +1,5 @@
-//! The waiting half of a thread of the driver: until the next instant, until something comes, or both.
+//! The waiting half of a thread of the driver: until the next instant, until something comes, or
+//! both.
 //!
 //! ```text
 //! answers tell when they came ─► sleep to the instant, whatever comes; look now and then      one wake a request
@@ -11,9 +12,10 @@
 //!
 //! Invariants
 //! 1. No part waits for an answer that is slept through. A request does not, for there are free
-//!    connections; beyond the knee it waits for one anyway, and for `NAP_NS_BEYOND` more. Nor does the second half of an operation, or of a request that is longer than
-//!    the socket. Nor does the server, for answers so short fit the socket. An answer that ends
-//!    with the connection has no stamp, and is not slept through.
+//!    connections; beyond the knee it waits for one anyway, and for `NAP_NS_BEYOND` more. Nor does
+//!    the second half of an operation, or of a request that is longer than the socket. Nor does the
+//!    server, for answers so short fit the socket. An answer that ends with the connection has no
+//!    stamp, and is not slept through.
 //! 2. An instant at which a request can leave is never slept through.
 //!
 //! Not here: the use of the bytes that came (`receive.rs`).
@@ -152,7 +154,8 @@ impl DriverWorker<'_> {
 
     /// Nothing but the time of the reader depends on when they are read.
     fn may_answers_wait(&self) -> bool {
-        // A stamp is that of the last byte: with several answers in one read it would be that of the last one.
+        // A stamp is that of the last byte: with several answers in one read it would be that of
+        // the last one.
         self.is_stamped
             && self.plan.pipeline == 1
             && self.answer_bytes_max <= SLEPT_ANSWER_BYTES_MAX

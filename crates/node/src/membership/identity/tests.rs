@@ -304,7 +304,8 @@ fn records_have_the_documented_bytes() {
 proptest! {
     #[test]
     fn records_read_back_and_nothing_else_is_one(
-        node: u128, boot: u64, life: u64, clock: u64, fence: u64, texts in proptest::array::uniform3("\\PC{0,20}"), cut in 0usize..200,
+        node: u128, boot: u64, life: u64, clock: u64, fence: u64,
+        texts in proptest::array::uniform3("\\PC{0,20}"), cut in 0usize..200,
     ) {
         let [cluster, url, topology] = texts;
         let own = OwnNote { node, boot, home: FolderMembership { cluster, url, fence, topology } };
@@ -318,7 +319,9 @@ proptest! {
     }
 
     #[test]
-    fn foreign_bytes_are_never_read_beyond_their_end(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+    fn foreign_bytes_are_never_read_beyond_their_end(
+        bytes in proptest::collection::vec(any::<u8>(), 0..80),
+    ) {
         if let Some(own) = OwnNote::decode(&bytes) {
             prop_assert_eq!(own.encode(), bytes.clone());
         }

@@ -5,9 +5,9 @@
 //!                  └ no: it is found when the kept ones are used up, by a look at all
 //! ```
 //!
-//! One look at all partitions serves as many passes as there is room for. Looking for each pass took
-//! eight seconds for 16,384 partitions on three members. Many members have many pairs with few passes
-//! each, so that there is less room for each pair then.
+//! One look at all partitions serves as many passes as there is room for. Looking for each pass
+//! took eight seconds for 16,384 partitions on three members. Many members have many pairs with few
+//! passes each, so that there is less room for each pair then.
 //!
 //! Invariants
 //! 1. No pass that is left out is better than one that is kept.

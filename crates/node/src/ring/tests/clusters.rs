@@ -1,5 +1,5 @@
-//! Clusters with numbered names, for the tests of the ring and for its figures (`examples/ring_figures.rs`): both
-//! say something of the same ones.
+//! Clusters with numbered names, for the tests of the ring and for its figures
+//! (`examples/ring_figures.rs`): both say something of the same ones.
 
 use super::{Member, Topology};
 

@@ -25,8 +25,8 @@ use crate::topology::record::EpochRecord;
 pub enum FenceVerdict {
     /// It may.
     Admit,
-    /// The partition has changed since. The asker adopts this epoch, and repeats the same phase with
-    /// the same version.
+    /// The partition has changed since. The asker adopts this epoch, and repeats the same phase
+    /// with the same version.
     Stale {
         /// The fence.
         epoch: u64,

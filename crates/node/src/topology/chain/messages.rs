@@ -8,8 +8,8 @@
 //!
 //! Invariants
 //! 1. Every message may be lost, or arrive twice, late and out of order.
-//! 2. `epoch` of a ballot's message is the epoch that is being chosen: one above the record of every
-//!    member that takes part.
+//! 2. `epoch` of a ballot's message is the epoch that is being chosen: one above the record of
+//!    every member that takes part.
 //!
 //! Not here: bytes on the wire, which members may send which message (`chain/`).
 
@@ -118,8 +118,8 @@ pub enum ChainMessage {
 }
 
 impl ChainMessage {
-    /// The page of stored epochs that `SendEpochs` asks for, of `records` in their order: as many as
-    /// one message may have. `None` without a record.
+    /// The page of stored epochs that `SendEpochs` asks for, of `records` in their order: as many
+    /// as one message may have. `None` without a record.
     pub fn page(records: impl IntoIterator<Item = EpochRecord>) -> Option<ChainMessage> {
         let (mut page, mut bytes) = (Vec::new(), 0);
         for record in records.into_iter().take(EPOCH_PAGE_RECORDS_MAX) {

@@ -8,9 +8,9 @@
 //! At, Learn, Chosen ─────────────────────────► checked ─► note durable ─► adopted = the fence
 //! ```
 //!
-//! Why no epoch has two values. For epoch `e + 1` the voters are those that the record of `e` names.
-//! By induction there is one record of `e`, so all members agree on the voters of `e + 1`. They run
-//! one instance of Paxos for it (Lamport, "Paxos Made Simple", 2001, section 2.2):
+//! Why no epoch has two values. For epoch `e + 1` the voters are those that the record of `e`
+//! names. By induction there is one record of `e`, so all members agree on the voters of `e + 1`.
+//! They run one instance of Paxos for it (Lamport, "Paxos Made Simple", 2001, section 2.2):
 //!
 //! * A voter notes a promise or an acceptance durably before it answers. It has one number and one
 //!   folder, and a lost folder never comes back under that number, so it never forgets a vote.
@@ -124,8 +124,8 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// The chain that the folder of `me` remembers: its newest epoch and its last vote. A new member
-    /// begins with the epoch that names it as joining.
+    /// The chain that the folder of `me` remembers: its newest epoch and its last vote. A new
+    /// member begins with the epoch that names it as joining.
     pub fn open(
         me: ChainPeer,
         record: EpochRecord,
@@ -280,7 +280,8 @@ impl Chain {
         }
     }
 
-    /// Does this member vote for `epoch` now, asked by `from`? If one of the two is behind, it learns.
+    /// Does this member vote for `epoch` now, asked by `from`? If one of the two is behind, it
+    /// learns.
     fn takes_part(&mut self, from: ChainPeer, epoch: u64, out: &mut Vec<ChainEffect>) -> bool {
         self.compare(from, epoch.saturating_sub(1), out);
         let is_steady = self.newest.epoch() == self.record.epoch();
@@ -339,7 +340,8 @@ impl Chain {
         self.cast(ballot, Some(record), then, out);
     }
 
-    /// Votes: the promise, and the record if there is one. `false` when there is no room for a note.
+    /// Votes: the promise, and the record if there is one. `false` when there is no room for a
+    /// note.
     fn cast(
         &mut self,
         ballot: EpochBallot,

@@ -182,9 +182,9 @@ impl EpochRecord {
         if moves.len() > PLAN_MOVES_MAX {
             return Err(WhyNot::TooManyMoves { moves: moves.len() });
         }
-        // Fewer copies count from the first epoch of the plan on. A majority of the old number meets
-        // each majority of the positions that stay. It does not meet each one of a row that lacks a
-        // position. More copies count from the last epoch on, when all have arrived.
+        // Fewer copies count from the first epoch of the plan on. A majority of the old number
+        // meets each majority of the positions that stay. It does not meet each one of a row that
+        // lacks a position. More copies count from the last epoch on, when all have arrived.
         next.replication_factor = self.replication_factor.min(new.replication_factor);
         let is_lowered = next.replication_factor < self.replication_factor;
         if is_lowered && self.in_force >= ClusterVersion::NARROWING {
@@ -347,8 +347,8 @@ impl EpochRecord {
     /// clock of any of them behind its confirmation.
     ///
     /// # Errors
-    /// While a plan is under way, or when the version in force knows no horizons, or when `floor` is
-    /// not above the present one.
+    /// While a plan is under way, or when the version in force knows no horizons, or when `floor`
+    /// is not above the present one.
     pub fn forgot(&self, floor: u64) -> Result<EpochRecord, WhyNot> {
         if let Some(plan) = &self.plan {
             return Err(WhyNot::PlanUnderWay { plan: plan.id });

@@ -8,7 +8,8 @@
 //! neither                            ─► Stranger
 //! ```
 //!
-//! Not here: whether the process is the one that was known (`membership/`), its proof of the secret.
+//! Not here: whether the process is the one that was known (`membership/`), its proof of the
+//! secret.
 
 use super::EpochRecord;
 use crate::ring::table::MemberId;

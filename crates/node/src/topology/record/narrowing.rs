@@ -1,4 +1,5 @@
-//! Copies that a lowered replication factor gives back: which records have fewer than their cells say.
+//! Copies that a lowered replication factor gives back: which records have fewer than their cells
+//! say.
 //!
 //! ```text
 //! factor     4 ─► 3
@@ -12,8 +13,8 @@
 //! owners of it no more, and drop it as they drop what they hold behind a change of the owners.
 //!
 //! Invariants
-//! 1. The age was a floor two steps before. So no operation lives that drew such an age, and each of
-//!    the first owners has each of these records, or a newer one.
+//! 1. The age was a floor two steps before. So no operation lives that drew such an age, and each
+//!    of the first owners has each of these records, or a newer one.
 //! 2. Any other change of the record begins the count of steps anew: there are three in a row.
 //! 3. It is kept for ever. A later one takes its place, for all records up to a later age.
 //!

@@ -541,7 +541,8 @@ proptest! {
                 (true, _) => step(&record, side_by_side),
                 (false, Ok(moves)) => {
                     let mut new = new_plan(&record, moves);
-                    new.shares = then.members.into_iter().filter(|m| record.member(m.id).is_some()).collect();
+                    let stays = |share: &WantedMember| record.member(share.id).is_some();
+                    new.shares = then.members.into_iter().filter(stays).collect();
                     Some(record.planned(&new).expect("it may begin"))
                 }
                 (false, Err(_)) => record.rekeyed().ok(),

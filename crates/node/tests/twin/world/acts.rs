@@ -54,8 +54,8 @@ pub(super) struct Acts {
     narrow: u64,
     thin: u64,
     late: u64,
-    /// Of the whole run: the longest time until a member hears of an epoch, between two comparisons,
-    /// and between two links that go down.
+    /// Of the whole run: the longest time until a member hears of an epoch, between two
+    /// comparisons, and between two links that go down.
     late_us: u64,
     pub(super) compare_pause_us: u64,
     flap_us: u64,

@@ -58,8 +58,8 @@ impl World {
         self.step(site, event);
     }
 
-    /// How many answers of how many owners. With one owner more, so many that a majority of the others
-    /// is among them.
+    /// How many answers of how many owners. With one owner more, so many that a majority of the
+    /// others is among them.
     fn draw_quorum(&mut self, operation: &Operation) -> (u32, u32) {
         let is_plain = operation.condition() == Condition::None;
         match self.is_wide && is_plain && self.prng.chance(1, 2) {

@@ -1,7 +1,8 @@
 //! Stores of the twin: lists of cells with one rule for each guard.
 //!
-//! Of a promise some older records stay below the newest, as they do in tables and logs of the engine:
-//! they come up again when a compaction meets the newer ones alone, or when a start reads the log.
+//! Of a promise some older records stay below the newest, as they do in tables and logs of the
+//! engine: they come up again when a compaction meets the newer ones alone, or when a start reads
+//! the log.
 //!
 //! Not here: when a write's turn comes (`world.rs`).
 
@@ -69,8 +70,8 @@ fn look_is_damaged(store: &[Stored], key: &Key) -> bool {
         .any(|stored| stored.key == *key && stored.is_damaged)
 }
 
-/// A compaction: of the records that the horizons let go it drops those that it `meets`. Promises are
-/// left in the `log` for a while.
+/// A compaction: of the records that the horizons let go it drops those that it `meets`. Promises
+/// are left in the `log` for a while.
 pub(super) fn purge(
     store: &mut Vec<Stored>,
     log: &mut Vec<Stored>,

@@ -88,7 +88,8 @@ pub(crate) fn sum(shared: &Shared, of: impl Fn(&LoopMetrics) -> &LoopCounter) ->
     lanes.map(|lane| of(&lane.metrics).read()).sum()
 }
 
-/// Buckets by their upper bounds, in seconds, and behind them the one for the rest: Prometheus knows it by its bound.
+/// Buckets by their upper bounds, in seconds, and behind them the one for the rest: Prometheus
+/// knows it by its bound.
 pub(super) fn buckets(
     bounds: impl Iterator<Item = f64>,
     count_of: impl Fn(usize) -> u64,

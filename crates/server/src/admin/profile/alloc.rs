@@ -8,7 +8,8 @@
 //! Invariants
 //! 1. Every call reaches the allocator below unchanged, and its result is returned unchanged.
 //! 2. The work beside it does not allocate, lock, unwind or panic: it cannot call itself.
-//! 3. Threads that are not on the roster are passed on and not counted, the capturing thread among them.
+//! 3. Threads that are not on the roster are passed on and not counted, the capturing thread among
+//!    them.
 //!
 //! Not here: which bytes are marked (`stride.rs`), the walk (`stack.rs`), the slots (`slots.rs`).
 //! See: docs/lab/profiles.md.
@@ -67,9 +68,8 @@ fn note_watched(bytes: usize) {
     }
 }
 
-// SAFETY: every method passes its arguments on to `below`, which keeps the contract, and returns its
-// result. `note` neither touches that memory nor unwinds nor allocates (invariant
-// 2).
+// SAFETY: every method passes its arguments on to `below`, which keeps the contract, and returns
+// its result. `note` neither touches that memory nor unwinds nor allocates (invariant 2).
 unsafe impl<A: GlobalAlloc> GlobalAlloc for SampledAlloc<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -5,13 +5,14 @@
 //! /proc/self/maps  where the file's first byte is in memory ─► the number to subtract from an address
 //! ```
 //!
-//! Line tables alone know `next` where the symbol table knows `dendra_server::disk::store_pool::StorePool::next`.
+//! Line tables alone know `next` where the symbol table knows
+//! `dendra_server::disk::store_pool::StorePool::next`.
 //!
 //! Invariants
 //! 1. Any file gives a table: damaged or stripped ones give an empty one.
 //!
-//! Not here: inlined functions, which have no symbol (`symbols.rs` takes them from the line tables).
-//! See: docs/decisions/0010-dependencies.md.
+//! Not here: inlined functions, which have no symbol (`symbols.rs` takes them from the line
+//! tables). See: docs/decisions/0010-dependencies.md.
 
 use dendra_flame::clean_name;
 use object::{Object, ObjectKind, ObjectSymbol, SymbolKind};

@@ -1,4 +1,5 @@
-//! Stacks as they are kept: the kind of thread, then addresses from the innermost function outwards.
+//! Stacks as they are kept: the kind of thread, then addresses from the innermost function
+//! outwards.
 //!
 //! Not here: how a stack is walked (`stack.rs`), the room of a capture (`slots.rs`).
 

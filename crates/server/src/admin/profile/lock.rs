@@ -14,9 +14,8 @@
 //! 3. A capture counts the part of each wait that lies within it, and no moment twice. A wait may
 //!    have begun before it, and may go on behind it, or for ever.
 //!
-//! Not here: locks of the engine, which have `watched` as their observer (crate `engine`, `waits.rs`);
-//! locks of the runtime and of other libraries.
-//! See: docs/lab/profiles.md.
+//! Not here: locks of the engine, which have `watched` as their observer (crate `engine`,
+//! `waits.rs`); locks of the runtime and of other libraries. See: docs/lab/profiles.md.
 
 use super::frames::FRAMES_MAX;
 use super::measure::Measure;
@@ -27,7 +26,8 @@ use super::stride::Stride;
 use crate::event_loop::clock;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-/// A sample for so many nanoseconds that a thread waited, on average: waits of a millisecond are all seen.
+/// A sample for so many nanoseconds that a thread waited, on average: waits of a millisecond are
+/// all seen.
 pub(crate) const NS_PER_SAMPLE: u64 = 100_000;
 
 thread_local! {

@@ -1,4 +1,5 @@
-//! Profiles of the running node: which code its threads run in, wait in, allocate in, and contend in.
+//! Profiles of the running node: which code its threads run in, wait in, allocate in, and contend
+//! in.
 //!
 //! ```text
 //! register(ThreadKind) ── each thread, once ─► roster: thread, kind, bounds of its stack
@@ -16,8 +17,8 @@
 //!    kilobyte. An allocation loads one pointer that is null. A thread that has to wait for a lock
 //!    notes since when, and where.
 //! 2. One capture of each measure at a time in a process; a second one is refused with a sentence.
-//! 3. Handler and hooks touch the stack of their own thread and preallocated slots, nothing else: they do not
-//!    allocate, lock or unwind.
+//! 3. Handler and hooks touch the stack of their own thread and preallocated slots, nothing else:
+//!    they do not allocate, lock or unwind.
 //!
 //! Not here: flame graphs (`crates/flame`), the routes (`routes.rs`).
 //! See: docs/lab/profiles.md.
@@ -128,7 +129,8 @@ pub(crate) fn capture(
     capture_while(measure, unit, &mut left)
 }
 
-/// The same until `left` says that no time is left; it is asked again after at most as long as it said.
+/// The same until `left` says that no time is left; it is asked again after at most as long as it
+/// said.
 fn capture_while(
     measure: Measure,
     unit: Unit,

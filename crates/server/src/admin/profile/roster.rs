@@ -73,9 +73,17 @@ pub(crate) struct OwnThread {
     pub(crate) stack_end: usize,
 }
 
+impl OwnThread {
+    /// Of a thread that is not on the roster.
+    const UNKNOWN: OwnThread = OwnThread {
+        kind: ThreadKind::Admin,
+        stack_end: 0,
+    };
+}
+
 thread_local! {
     // `const` and without a destructor: reading it is a load, never an allocation.
-    static OWN: Cell<OwnThread> = const { Cell::new(OwnThread { kind: ThreadKind::Admin, stack_end: 0 }) };
+    static OWN: Cell<OwnThread> = const { Cell::new(OwnThread::UNKNOWN) };
     // Not for signal handlers: it has a destructor.
     static WAITING: RefCell<Option<Arc<Waiting>>> = const { RefCell::new(None) };
 }
@@ -151,7 +159,8 @@ impl Drop for RosterPlace {
 /// One past the highest byte of the calling thread's stack.
 fn stack_end() -> Option<usize> {
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
-    // SAFETY: pthread_self names a live thread, ours; the attributes are written when it returns zero.
+    // SAFETY: pthread_self names a live thread, ours; the attributes are written when it returns
+    // zero.
     if unsafe { libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) } != 0 {
         return None;
     }

@@ -1,4 +1,5 @@
-//! Captures: where samples come from. Signals and the timers that send them, and hooks in our own code.
+//! Captures: where samples come from. Signals and the timers that send them, and hooks in our own
+//! code.
 //!
 //! ```text
 //! start   slots published ─► cpu, wall: handler installed ─► cpu: one timer a thread
@@ -10,10 +11,10 @@
 //!
 //! Invariants
 //! 1. Off, a hook is one load of a null pointer, and there is no timer.
-//! 2. Slots are freed only after the last handler or hook that could see them has left: `INSIDE` counts them, and
-//!    both sides are sequentially consistent.
-//! 3. The handler stays installed after the first capture: a late signal finds no slots and returns,
-//!    where the default action would end the process.
+//! 2. Slots are freed only after the last handler or hook that could see them has left: `INSIDE`
+//!    counts them, and both sides are sequentially consistent.
+//! 3. The handler stays installed after the first capture: a late signal finds no slots and
+//!    returns, where the default action would end the process.
 //!
 //! Not here: the walk (`stack.rs`), names of addresses (`symbols.rs`).
 //! See: signal-safety(7), timer_create(2).
@@ -46,7 +47,8 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Samples every thread on the roster from now on. Requires: no other sampler of this measure lives.
+    /// Samples every thread on the roster from now on. Requires: no other sampler of this measure
+    /// lives.
     pub(crate) fn start(measure: Measure, per_second: u32) -> io::Result<Sampler> {
         if matches!(measure, Measure::Cpu | Measure::Wall) {
             install()?;
@@ -75,8 +77,9 @@ impl Sampler {
     pub(crate) fn tick(&self) {
         let roster = ROSTER.lock().expect("no holder panics");
         for member in roster.iter() {
-            // SAFETY: plain numbers. The thread lives: it leaves the roster, under this lock, before it ends.
-            // A failure can only mean a full signal queue, and then a sample is missing.
+            // SAFETY: plain numbers. The thread lives: it leaves the roster, under this lock,
+            // before it ends. A failure can only mean a full signal queue, and then a sample is
+            // missing.
             unsafe {
                 libc::syscall(
                     libc::SYS_tgkill,
@@ -134,7 +137,8 @@ fn install() -> io::Result<()> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_signal;
     action.sa_sigaction = handler as usize;
-    // Interrupted calls go on by themselves where the kernel can; no second stack: the bounds are of the first.
+    // Interrupted calls go on by themselves where the kernel can; no second stack: the bounds are
+    // of the first.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
     // SAFETY: the action is whole, and the handler is async-signal-safe by its own argument.
     if unsafe { libc::sigaction(libc::SIGPROF, &raw const action, std::ptr::null_mut()) } != 0 {
@@ -145,8 +149,8 @@ fn install() -> io::Result<()> {
 
 /// A timer on the CPU clock of `thread` that signals this thread.
 fn timer(thread: libc::pid_t, per_second: u32) -> io::Result<libc::timer_t> {
-    // The clock of another thread of this process: CPUCLOCK_PERTHREAD | CPUCLOCK_SCHED below the inverted id, as
-    // pthread_getcpuclockid(3) makes it.
+    // The clock of another thread of this process: CPUCLOCK_PERTHREAD | CPUCLOCK_SCHED below the
+    // inverted id, as pthread_getcpuclockid(3) makes it.
     let clock = (!thread << 3) | 6;
     // SAFETY: all zeroes is a valid `sigevent`.
     let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
@@ -221,8 +225,8 @@ pub(crate) fn is_on(measure: Measure) -> bool {
     !SLOTS[measure as usize].load(Ordering::Relaxed).is_null()
 }
 
-/// Gives `leave` the slots of the capture of `measure`, when one runs; it does not end before `leave` does. Does not
-/// allocate, lock or panic if `leave` does not.
+/// Gives `leave` the slots of the capture of `measure`, when one runs; it does not end before
+/// `leave` does. Does not allocate, lock or panic if `leave` does not.
 #[inline(always)]
 pub(crate) fn in_capture(measure: Measure, leave: impl FnOnce(&Slots)) {
     INSIDE.fetch_add(1, Ordering::SeqCst);
@@ -234,8 +238,8 @@ pub(crate) fn in_capture(measure: Measure, leave: impl FnOnce(&Slots)) {
     INSIDE.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// Leaves `amount` and the caller's stack in the capture of `measure`, when one runs and the calling thread is on
-/// the roster. Does not allocate, lock or panic.
+/// Leaves `amount` and the caller's stack in the capture of `measure`, when one runs and the
+/// calling thread is on the roster. Does not allocate, lock or panic.
 #[inline(never)]
 pub(crate) fn leave_here(measure: Measure, amount: u64) {
     let own = roster::own();

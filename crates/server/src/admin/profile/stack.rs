@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Only words between `floor` and the end of the own stack are read: they are mapped while the thread runs.
+//! 1. Only words between `floor` and the end of the own stack are read: they are mapped while the
+//!    thread runs.
 //! 2. Frame pointers must be aligned and grow, so every walk ends.
 //! 3. Nothing here allocates, locks, unwinds or calls into the C library.
 //!
@@ -18,8 +19,8 @@ use super::roster::OwnThread;
 
 const WORD: usize = size_of::<usize>();
 
-/// Fills `frames` with the kind of thread, `pc` and the return addresses. Requires: the thread that owns the
-/// stack stands still in the caller, and `floor` is its stack pointer or lies above it.
+/// Fills `frames` with the kind of thread, `pc` and the return addresses. Requires: the thread that
+/// owns the stack stands still in the caller, and `floor` is its stack pointer or lies above it.
 pub(crate) fn walk(
     frames: &mut Frames,
     own: OwnThread,
@@ -42,8 +43,8 @@ pub(crate) fn walk(
     length
 }
 
-/// The calling thread's own stack, without the frame of the caller: its first address is where the caller was
-/// called.
+/// The calling thread's own stack, without the frame of the caller: its first address is where the
+/// caller was called.
 #[inline(always)]
 pub(crate) fn walk_here(frames: &mut Frames, own: OwnThread) -> usize {
     let fp = frame_pointer();

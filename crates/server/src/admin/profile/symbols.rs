@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Reading the program's debug information is a good part of a second of work: it yields to requests.
+//! 1. Reading the program's debug information is a good part of a second of work: it yields to
+//!    requests.
 //! 2. A return address is looked up one byte before itself: it finds the call, not the next
 //!    instruction.
 //! 3. Inlined functions are frames of their own when the line tables tell them.

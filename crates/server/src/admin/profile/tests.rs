@@ -54,8 +54,8 @@ fn wait_on_purpose(end: &mpsc::Receiver<()>) -> bool {
     black_box(end.recv().is_ok())
 }
 
-/// Runs `work` beside one thread that burns and one that waits, both on the roster. `work` can see how much CPU time
-/// the first one has had.
+/// Runs `work` beside one thread that burns and one that waits, both on the roster. `work` can see
+/// how much CPU time the first one has had.
 fn beside_both<T>(work: impl FnOnce(&AtomicU64) -> T) -> T {
     let _turn = turn();
     let (stop, cpu_ns) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -206,8 +206,8 @@ fn allocate_on_purpose(bytes: usize) -> Vec<u8> {
     black_box(vec![1; black_box(bytes)])
 }
 
-/// Runs `work` on a thread of kind `kind` while a capture of `measure` is taken, which begins before it and ends after
-/// it.
+/// Runs `work` on a thread of kind `kind` while a capture of `measure` is taken, which begins
+/// before it and ends after it.
 fn while_captured(
     measure: Measure,
     unit: Unit,
@@ -365,8 +365,8 @@ fn is_asleep(state: &std::path::Path) -> bool {
     behind.starts_with('S')
 }
 
-/// Returns when the thread whose state this is sleeps at the lock that it took a step towards. Requires: between its sign
-/// and the lock there is nothing else to sleep at.
+/// Returns when the thread whose state this is sleeps at the lock that it took a step towards.
+/// Requires: between its sign and the lock there is nothing else to sleep at.
 fn until_asleep(is_coming: &AtomicBool, state: &std::path::Path) {
     let deadline = Instant::now() + PATIENCE;
     while !is_coming.load(Ordering::SeqCst) || !is_asleep(state) {

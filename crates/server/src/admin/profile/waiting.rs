@@ -1,4 +1,5 @@
-//! A wait that still goes on, where others can see it: up to when it was counted, and at which stack.
+//! A wait that still goes on, where others can see it: up to when it was counted, and at which
+//! stack.
 //!
 //! ```text
 //! waiter    begin(now, stack) ─► uncounted since ──────────────────► end ─► since when it is uncounted
@@ -6,7 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Every moment of a wait is handed out once: `claim` moves `since` on by compare-and-swap, `end` takes it away.
+//! 1. Every moment of a wait is handed out once: `claim` moves `since` on by compare-and-swap,
+//!    `end` takes it away.
 //! 2. A stack comes with its own wait: a claim that the end of the wait overtook gives nothing.
 //! 3. The waiter never waits for a reader, and takes no lock.
 //!
@@ -15,7 +17,8 @@
 use super::frames::{Frames, KeptStack};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// The wait of one thread. Requires: only this thread calls `begin` and `end`, and its clock goes on between two waits.
+/// The wait of one thread. Requires: only this thread calls `begin` and `end`, and its clock goes
+/// on between two waits.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     /// Zero: it does not wait.

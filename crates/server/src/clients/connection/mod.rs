@@ -131,7 +131,8 @@ pub(crate) fn spawn(guard: ConnectionGuard, seat: Rc<Seat>, source: IpAddr, stre
             },
         };
         match serve(Rc::clone(&lane), seat, source, stream).await {
-            // Boxed: it is as large as all of a client's, and a client's should not reserve room for it.
+            // Boxed: it is as large as all of a client's, and a client's should not reserve room
+            // for it.
             Ok((link, stream, rest)) => {
                 Box::pin(peers::serve(lane, link, stream, rest, guard)).await;
             }

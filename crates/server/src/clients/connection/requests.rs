@@ -45,8 +45,8 @@ use std::rc::Rc;
 /// `/v0/entity` and `/v0/entities`: requests of clients of the data, not of members or probes.
 const DATA_PATHS: &[u8] = b"/v0/entit";
 
-/// The result for the request in front: how much of the buffer is done with, and the wait before the
-/// next one.
+/// The result for the request in front: how much of the buffer is done with, and the wait before
+/// the next one.
 type FrontStep = (usize, Option<NextWait>);
 
 impl Connection {
@@ -352,8 +352,8 @@ impl Connection {
         }
     }
 
-    /// Forms a refusal and sees to the body that may follow its head. While operations in front wait,
-    /// nothing happens: the request is looked at again behind them.
+    /// Forms a refusal and sees to the body that may follow its head. While operations in front
+    /// wait, nothing happens: the request is looked at again behind them.
     fn refuse(&mut self, head: &Head<'_>, refusal: &Refusal) -> FrontStep {
         if self.has_waiting() {
             return self.those_in_front();
@@ -484,8 +484,9 @@ impl Connection {
         }
         let reader = match head.body {
             Body::Length(length) => {
-                // At most `value_bytes_max`: the route has checked. Its room is taken when it comes.
-                // But it is not worth sending where as many bytes as the gate lets in wait already.
+                // At most `value_bytes_max`: the route has checked. Its room is taken when it
+                // comes. But it is not worth sending where as many bytes as the gate lets in wait
+                // already.
                 let bytes = length as usize;
                 let lane = &self.lane;
                 let share = self.backend.value_share(lane);
@@ -589,8 +590,8 @@ impl Connection {
         }
     }
 
-    /// Begins an operation. Its answer is formed (`None`), it waits with others (`None`), or it has to
-    /// be waited for at once.
+    /// Begins an operation. Its answer is formed (`None`), it waits with others (`None`), or it has
+    /// to be waited for at once.
     fn begin(
         &mut self,
         entity: &Entity,
@@ -725,8 +726,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Begins the write of a value that came whole. If the log's queue is full it waits: otherwise the
-    /// client would have to send the value once more.
+    /// Begins the write of a value that came whole. If the log's queue is full it waits: otherwise
+    /// the client would have to send the value once more.
     async fn begin_value(
         &mut self,
         mut entity: Entity,
@@ -783,8 +784,8 @@ fn is_worth_waiting(cause: RefusalCause) -> bool {
     matches!(cause, RefusalCause::LogQueue | RefusalCause::Engine)
 }
 
-/// Does the path want a token where there are tokens? Members have their own proof, and a probe may ask whether it is
-/// ready.
+/// Does the path want a token where there are tokens? Members have their own proof, and a probe may
+/// ask whether it is ready.
 fn is_guarded(path: &[u8]) -> bool {
     path != b"/v0/status" && !path.starts_with(b"/v0/peer")
 }

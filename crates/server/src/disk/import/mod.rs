@@ -19,8 +19,8 @@
 //! 5. While one is under way no request of a client is begun here. An older record that comes later
 //!    would undo a delete, and a key that is not here yet would be told as missing.
 //! 6. Questions of peers are answered from the tables, under way or not. Behind `settle` they hold
-//!    everything up to the noted position, also after a crash. So a member that has finished may ask
-//!    one that has only settled. The position in the note tells it.
+//!    everything up to the noted position, also after a crash. So a member that has finished may
+//!    ask one that has only settled. The position in the note tells it.
 //!
 //! Not here: HTTP and owners (`admin/backup.rs`), the bytes of a page (crate `wire`).
 //! See: docs/format/backup.md, docs/format/notes.md.
@@ -443,8 +443,8 @@ impl Import {
         Ok(next)
     }
 
-    /// Lets clients in, and settles before if that was not asked for: releases that know no `settle`
-    /// send the end alone.
+    /// Lets clients in, and settles before if that was not asked for: releases that know no
+    /// `settle` send the end alone.
     pub(crate) fn finish(
         &self,
         road: &CommitPath<'_>,

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A write that waits in line comes before each later one of its size. Of different sizes those that wait get
-//!    equal bytes (crate `node`, `admission/line.rs`).
+//! 1. A write that waits in line comes before each later one of its size. Of different sizes those
+//!    that wait get equal bytes (crate `node`, `admission/line.rs`).
 //! 2. A ticket is taken before its write enters the batch, and given back with the outcome.
 //!
 //! Not here: the log thread (`disk/wal_thread.rs`), the turn that commits (`mod.rs`).
@@ -45,7 +45,8 @@ impl Drop for LogPlace<'_> {
 }
 
 impl EventLoop {
-    /// Puts a write into this turn's batch; its outcome comes to `seat`, in the order of the pushes.
+    /// Puts a write into this turn's batch; its outcome comes to `seat`, in the order of the
+    /// pushes.
     pub(crate) fn push_write(
         &self,
         seat: &Rc<Seat>,
@@ -236,8 +237,8 @@ impl EventLoop {
         self.write_room() == WriteRoom::Stopped
     }
 
-    /// The engine's room for writes. While there is not room for all, this loop is told when there is
-    /// more of it.
+    /// The engine's room for writes. While there is not room for all, this loop is told when there
+    /// is more of it.
     fn write_room(&self) -> WriteRoom {
         let room = WriteRoom::of(self.pressure.get());
         if room == WriteRoom::Open {
@@ -251,7 +252,8 @@ impl EventLoop {
         WriteRoom::of(self.pressure.get())
     }
 
-    /// As it is this moment for a large write: the bytes in front of it count, those in this loop's batch, too.
+    /// As it is this moment for a large write: the bytes in front of it count, those in this loop's
+    /// batch, too.
     fn room_for(&self, size: WriteSize) -> WriteRoom {
         if size.is_large {
             self.commit();
@@ -329,8 +331,8 @@ impl EventLoop {
     }
 
     /// Commits this turn's batch here and now, if this loop commits itself. The outcomes of the
-    /// writes are told before it returns, unless other writes are in front of them, or they are many
-    /// bytes. `false` when there was no batch to commit, or no room in the log's queue.
+    /// writes are told before it returns, unless other writes are in front of them, or they are
+    /// many bytes. `false` when there was no batch to commit, or no room in the log's queue.
     pub(crate) fn commit_at_once(&self) -> bool {
         if self.shared.settings.durability != Durability::Os || self.batch.borrow().is_empty() {
             return false;

@@ -122,7 +122,8 @@ pub(crate) struct EventLoop {
     /// Orders of the node that wait for room in this loop's batch, and their bytes.
     order_line: RefCell<VecDeque<WaitingOrder>>,
     order_line_bytes: Cell<usize>,
-    /// Writes of clients that wait for room in this loop's batch, or until the engine is behind no longer.
+    /// Writes of clients that wait for room in this loop's batch, or until the engine is behind no
+    /// longer.
     log_line: RefCell<WriteLine<Rc<Seat>>>,
     /// The first of them was called, and its write comes next.
     is_called: Cell<bool>,
@@ -260,7 +261,8 @@ async fn commit_when_due(lane: Rc<EventLoop>) {
     }
 }
 
-/// Closes a few sockets at a time: ten thousand at once are a tenth of a second of work, which requests do not wait for.
+/// Closes a few sockets at a time: ten thousand at once are a tenth of a second of work, which
+/// requests do not wait for.
 async fn close_when_due(lane: Rc<EventLoop>) {
     loop {
         lane.close_due.rung().await;
@@ -614,7 +616,8 @@ impl EventLoop {
 
     // Reads that would block.
 
-    /// Gives `work` to the store pool, where it waits under the slot that is returned; its answer comes to `seat`.
+    /// Gives `work` to the store pool, where it waits under the slot that is returned; its answer
+    /// comes to `seat`.
     pub(crate) fn offer(
         &self,
         seat: &Rc<Seat>,

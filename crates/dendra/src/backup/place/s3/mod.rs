@@ -5,10 +5,10 @@
 //! PREFIX/locks/shared-<random>, alone-<random>     this place is in use; put again every minute
 //! ```
 //!
-//! A bucket has no locks. So a use puts its own name first, and lists the others' afterwards: of two
-//! that exclude each other at least one sees the other, and gives way. A name that was not put again
-//! for ten minutes, by the clock of the storage, is of a process that died. A backup asks before its
-//! manifest whether its own name is still there.
+//! A bucket has no locks. So a use puts its own name first, and lists the others' afterwards: of
+//! two that exclude each other at least one sees the other, and gives way. A name that was not put
+//! again for ten minutes, by the clock of the storage, is of a process that died. A backup asks
+//! before its manifest whether its own name is still there.
 //!
 //! Invariants
 //! 1. A file is put by one request, with the SHA-256 of its bytes: the storage refuses other bytes.
