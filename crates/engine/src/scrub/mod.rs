@@ -25,7 +25,7 @@ pub(crate) mod state;
 use crate::Result;
 use crate::engine::Engine;
 use crate::lanes::Maintained;
-use crate::table::{ScrubRead, Table};
+use crate::table::{Flaw, ScrubRead, Table};
 use crate::tree::Tree;
 use crate::waits::hold;
 use note::ScrubNote;
@@ -172,8 +172,7 @@ impl Engine {
             bytes += read;
             state.read_bytes += read;
             if is_over && let Some(looking) = state.looking.take() {
-                let found = self.damage.scrubbed(table.meta(), looking.spots);
-                hold(&self.scrub.stats).spots_found += found.confirmed;
+                self.note_scrubbed(table, looking.spots);
                 if !looking.is_suspect {
                     state.note.next = (looking.id + 1, 0);
                 }
@@ -195,6 +194,19 @@ impl Engine {
         })
     }
 
+    /// All of a table was read, and this was found.
+    fn note_scrubbed(&self, table: &Table, spots: Vec<Flaw>) {
+        let id = table.meta().id;
+        let found = self.damage.scrubbed(table.meta(), spots);
+        // A compaction that replaced the table meanwhile has forgotten its damage already. One that
+        // replaces it from here on forgets what was noted just now.
+        if self.view().tree.tables().any(|(_, t)| t.meta().id == id) {
+            hold(&self.scrub.stats).spots_found += found.confirmed;
+        } else {
+            self.damage.forget(&[id]);
+        }
+    }
+
     /// Notes where the scrub stands, for a process that is about to end: the next one goes on
     /// there.
     pub fn note_scrub(&self) -> Result<()> {
@@ -214,5 +226,62 @@ impl Engine {
         let mut stats = hold(&self.scrub.stats);
         stats.began_ms = if note.limit == 0 { 0 } else { note.began_ms };
         (stats.full_began_ms, stats.full_ended_ms) = note.full_ms;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::KeySpan;
+    use crate::vfs::mem::MemVfs;
+    use crate::{Batch, Guard, Identity, Maintenance, Options};
+    use dendra_base::{CellRef, Version};
+
+    fn write_and_flush(engine: &Engine, hlc: u64) {
+        let version = Version {
+            hlc,
+            origin: 1,
+            rmw: 0,
+        };
+        let mut batch = Batch::new();
+        let cell = CellRef::value(b"\x10k", version, b"v");
+        let pushed = batch.push(hlc, b"\x10k", &cell, Guard::Newest, 1);
+        pushed.expect("the record fits");
+        engine.submit(&mut batch).expect("the queue is empty");
+        engine.commit(&mut Vec::new()).expect("memory works");
+        engine.flush_all(1).expect("memory works");
+    }
+
+    #[test]
+    fn damage_of_a_table_that_was_replaced_while_it_was_read_is_forgotten() {
+        let mut options = Options::for_tests();
+        options.level0_tables_trigger = 2;
+        let identity = Identity { node: 1, origin: 1 };
+        let vfs = Arc::new(MemVfs::new());
+        let engine = Engine::open(vfs, options, identity, 1).expect("a new folder");
+        write_and_flush(&engine, 1);
+        let tree = Arc::clone(&engine.view().tree);
+        let (_, table) = tree.tables().next().expect("a table");
+        let damage = || Flaw {
+            offset: 0,
+            span: Some(KeySpan {
+                first: b"\x10k".to_vec(),
+                last: b"\x10k".to_vec(),
+            }),
+            reason: "a bit is turned over".to_owned(),
+        };
+        for _ in 0..2 {
+            engine.note_scrubbed(table, vec![damage()]);
+        }
+        assert_eq!(engine.damaged_spans().len(), 1, "while it is there");
+        engine.damage.forget(&[table.meta().id]);
+        write_and_flush(&engine, 2);
+        let maintain = || engine.maintain(Maintenance::Compact, 1, 1 << 20);
+        while maintain().expect("memory works") == Maintained::More {}
+        for _ in 0..2 {
+            engine.note_scrubbed(table, vec![damage()]);
+        }
+        assert_eq!(engine.damaged_spans().len(), 0, "a table that is gone");
+        assert_eq!(engine.stats().scrub.spots_found, 1);
     }
 }
