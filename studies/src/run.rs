@@ -9,8 +9,8 @@
 //! 1. A run that is void (exit 6), or found no rate (exit 1), gives figures with the reason; any
 //!    other failure is an error. A record of an earlier run is never taken for this one's.
 //! 2. Every run has a seed of its own, counted from 1 by the task.
-//! 3. A void run is made again, `ATTEMPTS` times in all, and counted. Void is what the generator
-//!    says of itself, whatever the server did: no figure is chosen among several.
+//! 3. A void run is made again, `ATTEMPTS` times in all, and counted. The generator alone says
+//!    that a run is void, and the server's figures do not count: none is chosen among several.
 //!
 //! Not here: what the fields mean.
 //! See: docs/lab/run-json.md.

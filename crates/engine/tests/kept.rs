@@ -1,5 +1,5 @@
-//! Checkpoints since a mark: a chain of them holds what the folder held at each, whatever merges
-//! and crashes came between.
+//! Checkpoints since a mark: a chain of them holds all that the folder held at each. Merges and
+//! crashes in between change nothing.
 //!
 //! ```text
 //! checkpoint ─► all tables      writes, merges, starts ─► checkpoint since ─► a few tables more ─► …
