@@ -12,16 +12,15 @@
 
 mod support;
 
-use dendra_base::{CellRef, Version};
+use dendra_base::Version;
 use dendra_engine::check::check_folder;
 use dendra_engine::vfs::Wait;
 use dendra_engine::vfs::faulty::FaultyVfs;
 use dendra_engine::vfs::mem::MemVfs;
-use dendra_engine::{
-    Batch, Direction, Engine, Error, Guard, Lookup, Maintained, Maintenance, Options,
-};
+use dendra_engine::{Direction, Engine, Error, Lookup, Maintained, Maintenance, Options};
 use std::ops::Bound;
 use std::sync::Arc;
+use support::steps::write;
 use support::{IDENTITY, World, live_part};
 
 fn options() -> Options {
@@ -259,19 +258,7 @@ fn a_folder_in_use_is_refused() {
 
 fn put(engine: &Engine, n: u64, hlc: u64) {
     let key = format!("\x10key-{n:05}").into_bytes();
-    let version = Version {
-        hlc,
-        origin: 7,
-        rmw: 0,
-    };
-    let value = hlc.to_be_bytes();
-    let cell = CellRef::value(&key, version, &value);
-    let mut batch = Batch::new();
-    batch
-        .push(0, &key, &cell, Guard::Newest, 1)
-        .expect("the record fits");
-    engine.submit(&mut batch).expect("the queue is empty");
-    engine.commit(&mut Vec::new()).expect("the disk works");
+    write(engine, &key, hlc, Some(&hlc.to_be_bytes()));
 }
 
 /// Runs both lanes until they are idle; the errors of the compactions.

@@ -16,13 +16,14 @@ mod support;
 use dendra_base::{CellRef, Direction, Prng, Version};
 use dendra_engine::vfs::mem::MemVfs;
 use dendra_engine::{
-    Batch, Cursor, Engine, Error, Flow, Guard, Maintained, Maintenance, MarkOrder, Marked, Options,
-    Progress, Show, Snapshot,
+    Cursor, Engine, Error, Flow, Maintained, Maintenance, MarkOrder, Marked, Options, Progress,
+    Show, Snapshot,
 };
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
+use support::steps::write;
 use support::{IDENTITY, World};
 
 /// What earlier checkpoints left elsewhere.
@@ -143,20 +144,9 @@ fn open(vfs: &MemVfs, options: &Options) -> Engine {
 
 fn put(engine: &Engine, n: u64, hlc: u64) {
     let key = format!("\x10key-{n:05}").into_bytes();
-    let version = Version {
-        hlc,
-        origin: 7,
-        rmw: 0,
-    };
     let mut value = vec![0; 100];
     Prng::new(hlc).fill(&mut value);
-    let cell = CellRef::value(&key, version, &value);
-    let mut batch = Batch::new();
-    batch
-        .push(0, &key, &cell, Guard::Newest, 1)
-        .expect("it fits");
-    engine.submit(&mut batch).expect("the queue is empty");
-    engine.commit(&mut Vec::new()).expect("the disk works");
+    write(engine, &key, hlc, Some(&value));
 }
 
 /// Flushes and merges until nothing is left to do, also what a quiet store does.
