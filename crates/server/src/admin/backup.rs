@@ -262,19 +262,13 @@ fn place(shared: &Shared) -> Value {
     })
 }
 
-/// The number in a path: hexadecimal digits, and nothing else.
-fn checkpoint_id(text: &str) -> Option<u128> {
-    let is_bare = text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    u128::from_str_radix(text, 16).ok().filter(|_| is_bare)
-}
-
 async fn read(
     State(desk): State<Arc<BackupDesk>>,
     Path((id, file)): Path<(String, String)>,
     Query(query): Query<HashMap<String, String>>,
 ) -> Response {
     let asked = || -> Result<_, NoAnswer> {
-        let id = checkpoint_id(&id).ok_or_else(|| no_checkpoint(NoCheckpoint::Unknown))?;
+        let id = numbers::hexadecimal(&id).ok_or_else(|| no_checkpoint(NoCheckpoint::Unknown))?;
         let bytes = usize::try_from(number(&query, "bytes")?).unwrap_or(usize::MAX);
         if bytes > CHECKPOINT_READ_BYTES_MAX {
             let sentence = format!("bytes is at most {CHECKPOINT_READ_BYTES_MAX}.");
@@ -298,7 +292,7 @@ async fn read(
 }
 
 async fn release(State(desk): State<Arc<BackupDesk>>, Path(id): Path<String>) -> Response {
-    let released = match (serving(&desk), checkpoint_id(&id)) {
+    let released = match (serving(&desk), numbers::hexadecimal(&id)) {
         (Ok(shared), Some(id)) => {
             blocking(move || shared.checkpoints.release(id).map_err(no_checkpoint)).await
         }
@@ -576,17 +570,4 @@ async fn at_the_end(
         Ok(state_page(&shared, Some(&state), false))
     })
     .await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_id_of_a_checkpoint_is_bare_hexadecimal_digits() {
-        assert_eq!(checkpoint_id("00aF"), Some(0xaf));
-        for other in ["", "+af", "-1", "0x1", "af ", &"f".repeat(33)] {
-            assert_eq!(checkpoint_id(other), None, "{other:?}");
-        }
-    }
 }
