@@ -486,7 +486,8 @@ fn backups_that_go_on_over_a_horizon_bring_no_deleted_key_back_and_lose_no_new_o
         keep(client, &format!("gone-{number}"), number);
         keep(client, &format!("again-{number}"), number);
         // So the lists since stay below half of the full ones.
-        let ballast: Vec<u8> = (0..20).flat_map(|_| noise(number)).collect();
+        let parts = 20 * number..20 * (number + 1);
+        let ballast: Vec<u8> = parts.flat_map(noise).collect();
         let put = client.ask("PUT", &format!("ballast-{number}"), &[PATIENT], &ballast);
         is_told(&put.expect("an answer"), 201, "ballast");
     });

@@ -34,7 +34,7 @@ use addresses::{Addresses, ReservedAddresses, default_folder};
 use control::{DevOrder, Ordered};
 use member::{DevNode, NodeState, url_of};
 use proxy::{Faults, LinkFault};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -356,7 +356,13 @@ impl LocalCluster {
                 "it does not run; `dendra dev start` starts it",
             ));
         };
-        kill_process(Pid::from_child(child), signal)?;
+        let pid = Pid::from_child(child);
+        kill_process(pid, signal)?;
+        if state == NodeState::Paused {
+            // Its threads stop one after the other. An order that is carried out means all of them.
+            let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            rustix::io::retry_on_intr(|| waitid(WaitId::Pid(pid), options))?;
+        }
         member.state = state;
         if state == NodeState::Down {
             child.wait()?;
