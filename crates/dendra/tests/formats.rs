@@ -25,7 +25,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use support::http::{Client, PATIENCE};
+use support::http::{Client, PATIENCE, wait_until_ready};
 use support::{Node, dendra, run};
 
 /// Files that others than their owner may open are refused, and git does not keep that.
@@ -234,6 +234,7 @@ fn members_of_the_first_release_go_on() {
     let nodes = cluster(folder.path());
     let app = bearer(folder.path(), "app");
     for node in &nodes {
+        wait_until_ready(node.admin_address());
         holds(node.address(), &told, &[&app]);
     }
     goes_on(nodes[2].address(), &told, &[&app]);

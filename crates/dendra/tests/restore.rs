@@ -27,7 +27,7 @@ use std::process::{Child, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Instant, SystemTime};
 use support::cluster::Cluster;
-use support::http::{Client, PATIENCE};
+use support::http::{Client, PATIENCE, wait_until_ready};
 use support::{Node, Reply, Request, Run, ScriptedNode, answer, dendra, run};
 
 /// Values of this size, so many of them: some pages, and less than a table.
@@ -335,14 +335,6 @@ fn wait_for_statuses(admin: SocketAddr, of: &Cluster, expected: [&str; 3]) {
             return;
         }
         assert!(Instant::now() < deadline, "{text}");
-        std::thread::yield_now();
-    }
-}
-
-fn wait_until_ready(admin: SocketAddr) {
-    let deadline = Instant::now() + PATIENCE;
-    while told(admin, "/readyz").0 != 200 {
-        assert!(Instant::now() < deadline, "it is never ready");
         std::thread::yield_now();
     }
 }

@@ -13,7 +13,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest wait for an event that comes for certain: after that the test has hung. A repair
 /// begins 65 s after the damage was seen, and a busy machine needs a multiple of the rest.
@@ -164,5 +164,23 @@ impl Client {
                 trailer => trailer.clone_into(&mut answer.receipt),
             }
         }
+    }
+}
+
+/// Waits until the node at this admin port serves clients: a member listens before it has met the
+/// others.
+pub(crate) fn wait_until_ready(admin: SocketAddr) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut client = Client::open(admin).expect("it listens");
+        let told = client
+            .request("GET", "/readyz", &[], b"")
+            .expect("an answer");
+        if told.status == 200 {
+            return;
+        }
+        let why = String::from_utf8_lossy(&told.body).into_owned();
+        assert!(Instant::now() < deadline, "it is never ready: {why}");
+        std::thread::yield_now();
     }
 }
