@@ -12,6 +12,7 @@
 //! connections.rs   make study-connections   1 to 1024 connections
 //! cluster.rs       make study-cluster       what a hop and a quorum cost
 //! members.rs       make study-members       members come and go; a cluster at rest; 20 members
+//! space.rs         make study-space         keys that come and go, and the size of the folders
 //! outgrow.rs       make study-outgrow       YCSB A to F, beside etcd and Cassandra
 //! overload/        make study-overload      beyond the knee of a share of a core (share.rs)
 //! yardsticks/      make yardsticks          beside nginx, redis, hyper (hyper_map.rs), the floor (echo.rs)
@@ -47,6 +48,7 @@ mod proc;
 mod report;
 mod run;
 mod share;
+mod space;
 mod stats;
 mod tables;
 mod yardsticks;
@@ -69,7 +71,9 @@ usage: dendra-studies <task> [--seconds N] [--binary FILE] [--out FOLDER] [--dat
   study-connections   1 to 1024 connections; report under docs/lab
   study-cluster       what a hop and a quorum cost; report under docs/lab
   study-members       members come and go, copies are compared, 3 to 20 members; report under docs/lab
-      [--keys N] [--compare-keys N] [--members N] [--parts idle,replace,join,compare,scale]
+      [--keys N] [--compare-keys N] [--members N] [--parts idle,replace,night,join,compare,scale]
+  study-space         keys that come and go, and the size of the folders; report under docs/lab
+      [--keys N] [--members 1,3]
   study-outgrow       YCSB A to F: three members, etcd, Cassandra; report under docs/lab
       [--keys N] [--connections N] [--stores members,etcd,cassandra] [--workloads a,b,…] [--paxos v1|v2]
   study-overload      beyond the knee of a share of a core, as root; report under docs/lab
@@ -91,6 +95,7 @@ fn task(name: &str) -> Option<Task> {
         "study-connections" => (connections::run, &[]),
         "study-cluster" => (cluster::run, &[]),
         "study-members" => (members::run, &members::OPTIONS),
+        "study-space" => (space::run, &space::OPTIONS),
         "study-outgrow" => (outgrow::run, &outgrow::OPTIONS),
         "study-overload" => (overload::run, &overload::OPTIONS),
         "yardsticks" => (yardsticks::run, &yardsticks::OPTIONS),

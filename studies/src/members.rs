@@ -3,6 +3,7 @@
 //! ```text
 //! idle      three members with data, no client          CPU of each member in a minute
 //! replace   one of them is lost, a new one takes over   p99 at half of the knee, beside calm
+//! night     the same without clients                    bytes a second, beside the budget
 //! join      a fourth one comes                          bytes loaded, beside the plan's
 //! compare   two members with equal copies               bytes read and sent, beside the copies'
 //! scale     3, 5, 10, 20 members                        links, threads, memory, CPU at rest
@@ -46,6 +47,9 @@ const PLAN_MAX: Duration = Duration::from_secs(1_200);
 const LOOK: Duration = Duration::from_millis(250);
 const MIB: f64 = 1_048_576.0;
 
+/// What a member loads in a second at most, by default (docs/operating.md).
+const BUDGET_MIB: f64 = 64.0;
+
 /// Measures all parts.
 pub(super) fn run(place: &Place) -> Held {
     let parts = place.options.own.get("--parts").map(String::as_str);
@@ -75,13 +79,19 @@ pub(super) fn run(place: &Place) -> Held {
     ];
     let mut report = Report::new(place, "Members come and go", question, &facts)?;
     let mut goals = Goals::default();
-    if wants("replace") || wants("idle") || wants("join") {
+    if ["replace", "idle", "night", "join"]
+        .iter()
+        .any(|part| wants(part))
+    {
         let mut town = Town::load(place, &mut report, keys)?;
         if wants("idle") {
             town.idle(&mut report, &mut goals)?;
         }
         if wants("replace") {
             town.replace(&mut report, &mut goals)?;
+        }
+        if wants("night") {
+            town.night(&mut report, &mut goals)?;
         }
         if wants("join") {
             town.join(&mut report, &mut goals)?;
@@ -344,11 +354,8 @@ impl Town<'_> {
             .ok_or_else(|| "no such epoch".to_owned())
     }
 
-    /// A fourth member, without load.
-    fn join(&mut self, report: &mut Report, goals: &mut Goals) -> Result<(), String> {
-        report.line("\n## A fourth member joins, without load");
-        let host = self.members[0].url.clone();
-        let new = joiner(self.place, "fourth", &host, &[])?;
+    /// Waits until the plan has ended: how many seconds it took.
+    fn planned(&self) -> Result<f64, String> {
         let begun = Instant::now();
         while !is_at_rest(&self.members[0])? {
             if begun.elapsed() > PLAN_MAX {
@@ -356,7 +363,42 @@ impl Town<'_> {
             }
             std::thread::sleep(LOOK);
         }
-        let took_s = self.learnt(&["planned", "finished"])?;
+        self.learnt(&["planned", "finished"])
+    }
+
+    /// A member and its disk are lost, and another one takes its place while no client asks.
+    fn night(&mut self, report: &mut Report, goals: &mut Goals) -> Result<(), String> {
+        report.line("\n## A member is lost and replaced, without load");
+        let lost = self.members.pop().ok_or("there are three")?;
+        let url = lost.url.clone();
+        drop(lost);
+        let data = self.place.folder.join("member-2");
+        std::fs::remove_dir_all(&data).map_err(|error| format!("{}: {error}", data.display()))?;
+        let host = self.members[0].url.clone();
+        let new = joiner(self.place, "by-night", &host, &["--replace", &url])?;
+        let took_s = self.planned()?;
+        let loaded = loaded(&new)?;
+        let rate = loaded / MIB / took_s;
+        report.line(format_args!(
+            "\n{:.2} GB of one member's data in {took_s:.0} s: {:.2} GB were loaded, {rate:.1} MiB/s.",
+            self.bytes() / 1e9,
+            loaded / 1e9,
+        ));
+        goals.add(
+            "rate of loading without clients, beside the budget".to_owned(),
+            vec![rate / BUDGET_MIB],
+            Bound::AtLeast(0.9),
+        );
+        self.members.push(new);
+        Ok(())
+    }
+
+    /// A fourth member, without load.
+    fn join(&mut self, report: &mut Report, goals: &mut Goals) -> Result<(), String> {
+        report.line("\n## A fourth member joins, without load");
+        let host = self.members[0].url.clone();
+        let new = joiner(self.place, "fourth", &host, &[])?;
+        let took_s = self.planned()?;
         let status = admin(&new, "GET", "/v0/cluster", "")?;
         let members = status["members"].as_array().ok_or("no members")?;
         let last = members.last().ok_or("no members")?;
