@@ -3,7 +3,7 @@
 
 STUDIES = $(CARGO) run --quiet --release --package dendra-studies --
 
-.PHONY: bench report-look lab-check lab-others lab-others-setup study-pool study-connections study-cluster study-members study-outgrow study-overload yardsticks yardsticks-setup
+.PHONY: bench report-look lab-check lab-others lab-others-setup study-pool study-connections study-cluster study-members study-space study-outgrow study-overload yardsticks yardsticks-setup
 
 ## bench: measure PUT and GET of a fresh node in two minutes; pages in runs/
 bench:
@@ -43,6 +43,10 @@ study-cluster:
 ## study-members: members come and go, a cluster at rest, 3 to 20 members; report in docs/lab
 study-members:
 	$(STUDIES) study-members $(LAB)
+
+## study-space: keys that come and go, and the size of the folders; report in docs/lab
+study-space:
+	$(STUDIES) study-space $(LAB)
 
 ## study-outgrow: YCSB A to F, three members beside etcd and Cassandra; report in docs/lab
 study-outgrow:
