@@ -25,7 +25,7 @@ use dendra_base::{CellRef, Key};
 use dendra_engine::{Batch, Durability, Error, Guard, Submitted, WriteOutcome};
 use dendra_node::admission::line::{BatchState, WritePlace};
 use dendra_node::step::{Event, StoreTicket};
-use dendra_node::{LocalGate, WriteRoom, WriteSize};
+use dendra_node::{LocalGate, WriteLine, WriteRoom, WriteSize};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -41,6 +41,26 @@ impl Drop for LogPlace<'_> {
     fn drop(&mut self) {
         let _size = self.lane.log_line.borrow_mut().leave(self.place);
         self.lane.call_first_in_log_line();
+    }
+}
+
+/// The write of `seat` waits in `line` from now on. A small one that joins in the reserve may let a
+/// large one in front of it go, which nothing else would wake.
+fn join(
+    line: &mut WriteLine<Rc<Seat>>,
+    size: WriteSize,
+    seat: &Rc<Seat>,
+    room: WriteRoom,
+) -> WritePlace {
+    let place = line.join(size, Rc::clone(seat));
+    call_first(line, room);
+    place
+}
+
+/// Wakes the connection whose write goes next, if one may go.
+fn call_first(line: &WriteLine<Rc<Seat>>, room: WriteRoom) {
+    if let Some((_, seat)) = line.next(room) {
+        seat.wake();
     }
 }
 
@@ -184,7 +204,8 @@ impl EventLoop {
     ) -> bool {
         let bytes = value_len + RECORD_HEAD_BYTES_MAX;
         let size = self.size_of_write(value_len);
-        let place = self.log_line.borrow_mut().join(size, Rc::clone(seat));
+        let room = self.write_room();
+        let place = join(&mut self.log_line.borrow_mut(), size, seat, room);
         let in_line = LogPlace { lane: self, place };
         seat.arm(until_us);
         let is_there = poll_fn(|cx| {
@@ -212,10 +233,8 @@ impl EventLoop {
 
     fn call_first_in_log_line(&self) {
         let line = self.log_line.borrow();
-        if !line.is_empty()
-            && let Some((_, seat)) = line.next(self.write_room())
-        {
-            seat.wake();
+        if !line.is_empty() {
+            call_first(&line, self.write_room());
         }
     }
 
@@ -408,5 +427,45 @@ impl EventLoop {
                 _ => self.cover_later(hlc),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::{Context, Wake, Waker};
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Wakes>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A connection that waits, and how often it was woken.
+    fn waiting() -> (Rc<Seat>, Arc<Wakes>) {
+        let (seat, wakes) = (Rc::new(Seat::default()), Arc::<Wakes>::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        seat.register(&Context::from_waker(&waker));
+        (seat, wakes)
+    }
+
+    #[test]
+    fn a_small_write_that_joins_in_the_reserve_wakes_the_large_one_that_may_go_now() {
+        let size = |bytes, is_large| WriteSize { bytes, is_large };
+        let (large, small) = (size(1 << 20, true), size(1_000, false));
+        let mut line = WriteLine::default();
+        let ((first, first_wakes), (second, _)) = (waiting(), waiting());
+        join(&mut line, large, &first, WriteRoom::Reserve);
+        while line.may_pass(small, WriteRoom::Reserve, BatchState::Empty) {
+            line.passed(small);
+        }
+        assert_eq!(first_wakes.0.load(Ordering::Relaxed), 0, "it may not go");
+        join(&mut line, small, &second, WriteRoom::Reserve);
+        assert_eq!(first_wakes.0.load(Ordering::Relaxed), 1);
     }
 }
