@@ -178,6 +178,12 @@ impl<T> WriteLine<T> {
         }
     }
 
+    /// Does a large write that waits leave the reserve to one that comes now? Then the reserve bounds
+    /// that one, and it needs no delay. Where all are of one size none leaves it, and all have one.
+    pub fn leaves_room(&self, size: WriteSize, room: WriteRoom) -> bool {
+        room == WriteRoom::Reserve && !size.is_large && self.small < self.waiting.len()
+    }
+
     /// A write went without waiting: it counts as if it had waited.
     pub fn passed(&mut self, size: WriteSize) {
         let Some((first, _)) = self.waiting.first_key_value() else {
@@ -372,6 +378,25 @@ mod tests {
             let apart = most.zip(least).map(|(most, least)| most - least);
             assert!(apart.is_some_and(|apart| apart <= 10_000_000), "{sent:?}");
         }
+    }
+
+    #[test]
+    fn a_large_write_that_waits_leaves_the_reserve_to_small_ones() {
+        let mut line = WriteLine::default();
+        line.join(SMALL, 1);
+        assert!(
+            !line.leaves_room(SMALL, WriteRoom::Reserve),
+            "all are small"
+        );
+        let place = line.join(LARGE, 2);
+        assert!(line.leaves_room(SMALL, WriteRoom::Reserve));
+        assert!(
+            !line.leaves_room(SMALL, WriteRoom::Open),
+            "it waits for none"
+        );
+        assert!(!line.leaves_room(LARGE, WriteRoom::Reserve));
+        line.leave(place);
+        assert!(!line.leaves_room(SMALL, WriteRoom::Reserve));
     }
 
     #[test]

@@ -21,9 +21,11 @@
 //! the crate), carrying out operations (`backend.rs`).
 //! See: docs/api.md, docs/overload.md.
 
+mod in_front;
 mod requests;
 mod scan;
 
+use self::in_front::RequestInFront;
 use crate::admin::metrics::OpLabel;
 use crate::admin::stages::{RequestStage, Watch};
 use crate::audit::AuditEvent;
@@ -103,19 +105,14 @@ pub(crate) struct Connection {
     /// The answer formed last ends the connection.
     is_closing: bool,
     linger: Linger,
-    /// The request in front has had its delay.
-    has_paused: bool,
+    in_front: RequestInFront,
     /// The names that its client's certificate gives it.
     names: ShownNames,
     /// A page of an origin that may ask sent the request in front.
     page: Option<&'static PageLines>,
-    /// The quota has let the request in front in.
-    is_admitted: bool,
     /// The line for the audit log once the table of tokens is replaced, or is not; `None` unless
     /// such a request is under way.
     token_change: Option<Box<AuditEvent>>,
-    /// The write in front stands in line for the log or the engine, or has stood there, until then.
-    in_line_until_us: Option<u64>,
 }
 
 /// Starts the task of one connection of a loop, to its end or to that of the link that it becomes.
@@ -159,7 +156,6 @@ async fn serve(
         backend: Backend::of(&lane),
         names,
         page: None,
-        is_admitted: false,
         token_change: None,
         lane,
         seat,
@@ -167,8 +163,7 @@ async fn serve(
         link: None,
         is_closing: false,
         linger: Linger::No,
-        has_paused: false,
-        in_line_until_us: None,
+        in_front: RequestInFront::default(),
     };
     let end = connection.run().await;
     // The client went away before it was told: nothing is known here of how it ended.
@@ -253,9 +248,7 @@ impl Connection {
             let (consumed, next) = self.handle_front(input.data());
             self.socket.put_input(input, consumed);
             if consumed > 0 {
-                self.has_paused = false;
-                self.is_admitted = false;
-                self.in_line_until_us = None;
+                self.in_front = RequestInFront::default();
                 taken += 1;
             }
             if let Some(next) = next {
@@ -301,7 +294,7 @@ impl Connection {
         // that it holds back.
         tokio::time::sleep(Duration::from_micros(us)).await;
         self.lane.refresh();
-        self.has_paused = true;
+        self.in_front.has_paused = true;
         self.socket.expect_client()
     }
 

@@ -255,7 +255,7 @@ impl Connection {
             }
         };
         if let Some(used) = &used
-            && !self.is_admitted
+            && !self.in_front.is_admitted
         {
             let body_bytes = match head.body {
                 Body::Length(bytes) => bytes,
@@ -273,7 +273,7 @@ impl Connection {
                 self.socket.count_by(None);
                 return Some(self.refuse(head, &refusal));
             }
-            self.is_admitted = true;
+            self.in_front.is_admitted = true;
             used.charge(head.consumed as u64 + body_bytes, self.lane.now_ns());
         }
         self.socket.count_by(used);
@@ -555,21 +555,21 @@ impl Connection {
     ) -> FrontStep {
         let now_us = self.lane.now_us();
         let timeout_us = u64::from(entity.timeout_ms) * 1_000;
-        let until_us = self.in_line_until_us.unwrap_or(now_us + timeout_us);
+        let until_us = self.in_front.in_line_until_us.unwrap_or(now_us + timeout_us);
         if !is_worth_waiting(cause) || self.has_waiting() || until_us <= now_us {
             return self.turn_away(head, cause);
         }
-        self.in_line_until_us = Some(until_us);
+        self.in_front.in_line_until_us = Some(until_us);
         (0, Some(NextWait::LogRoom(value_len, until_us)))
     }
 
     /// How long a write of `bytes` waits before it is let in; `None` = it is let in.
-    fn pause_us(&self, admission: Admission, bytes: Option<u64>) -> Option<u64> {
+    fn pause_us(&mut self, admission: Admission, bytes: Option<u64>) -> Option<u64> {
         let us = match admission {
-            Admission::Delayed { us } if !self.has_paused => self.lane.delay_us(us, bytes),
+            Admission::Delayed { us } if !self.in_front.has_paused => self.lane.delay_us(us, bytes),
             _ => 0,
         };
-        if us == 0 {
+        if us == 0 && self.in_front.is_to_be_sized() {
             self.lane.note_write_size(bytes);
         }
         (us > 0).then_some(us)
@@ -577,7 +577,7 @@ impl Connection {
 
     /// It was called out of the line for the log, but pushes no write now: the next one is called.
     fn forgo_if_called(&self) {
-        if self.in_line_until_us.is_some() {
+        if self.in_front.in_line_until_us.is_some() {
             self.lane.forgo_log();
         }
     }

@@ -45,8 +45,8 @@ use dendra_base::peer::Readiness;
 use dendra_engine::{Batch, Guard, Pressure, WriteOutcome};
 use dendra_node::step::{Event, Now, StoreTicket};
 use dendra_node::{
-    Admission, Class, Gate, Layout, LocalGate, MemberIndex, Topology, WriteLine, WriteSize,
-    WriteSizes,
+    Admission, Class, Gate, Layout, LocalGate, MemberIndex, Topology, WriteLine, WriteRoom,
+    WriteSize, WriteSizes,
 };
 use dendra_wire::KeyBuf;
 use slab::Slab;
@@ -524,16 +524,21 @@ impl EventLoop {
     }
 
     /// The delay of a write of `bytes` where one of the mean size waits for `us`; an unknown size
-    /// counts as the mean.
+    /// counts as the mean. Large writes that wait leave the reserve to the others: it bounds those,
+    /// and only they make up the mean by then.
     pub(crate) fn delay_us(&self, us: u64, bytes: Option<u64>) -> u64 {
-        bytes.map_or(us, |bytes| self.write_sizes.borrow().delay_us(us, bytes))
+        let Some(bytes) = bytes else { return us };
+        let sizes = self.write_sizes.borrow();
+        let (size, room) = (sizes.size_of(bytes), WriteRoom::of(self.pressure.get()));
+        match self.log_line.borrow().leaves_room(size, room) {
+            true => 0,
+            false => sizes.delay_us(us, bytes),
+        }
     }
 
     /// The size of a client's write with a value of `bytes`, beside those of the last time.
     fn size_of_write(&self, bytes: usize) -> WriteSize {
-        let bytes = bytes as u64;
-        let is_large = self.write_sizes.borrow().is_large(bytes);
-        WriteSize { bytes, is_large }
+        self.write_sizes.borrow().size_of(bytes as u64)
     }
 
     /// A client's write of `bytes` is let in.
