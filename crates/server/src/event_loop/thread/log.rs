@@ -44,6 +44,19 @@ impl Drop for LogPlace<'_> {
     }
 }
 
+/// Can the engine ever store such a record?
+fn check(stored_key: &[u8], cell: &CellRef<'_>) -> Result<(), RefusalCause> {
+    Batch::check(stored_key, cell).map_err(|unfit| {
+        tracing::warn!(%unfit, "refused a record");
+        RefusalCause::Unfit
+    })
+}
+
+/// The room that a record takes in a batch, or a little more.
+fn record_bytes(stored_key: &[u8], cell: &CellRef<'_>) -> usize {
+    stored_key.len() + cell.encoded_len() + 64
+}
+
 /// The write of `seat` waits in `line` from now on. A small one that joins in the reserve may let a
 /// large one in front of it go, which nothing else would wake.
 fn join(
@@ -93,7 +106,12 @@ impl EventLoop {
         cell: &CellRef<'_>,
         guard: Guard,
     ) -> Result<(), RefusalCause> {
-        self.make_order_room(stored_key, cell)?;
+        // Clients in line are not in front of it: in a cluster each of their writes becomes an order
+        // itself when it is called.
+        check(stored_key, cell)?;
+        if !self.find_batch_room(record_bytes(stored_key, cell)) {
+            return Err(RefusalCause::LogQueue);
+        }
         let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(RefusalCause::Requests)?;
         self.push(self.ticket(target, permit), stored_key, cell, guard);
         Ok(())
@@ -292,19 +310,24 @@ impl EventLoop {
     fn make_batch_room(&self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<(), RefusalCause> {
         let is_called = self.is_called.take();
         let size = self.size_of_write(cell.value.len());
+        check(stored_key, cell)?;
         // When the log's queue is full, too, the client waits or is refused.
-        let found = self.find_room_for(stored_key, cell, || is_called || self.may_pass(size));
-        if found.is_ok() && !is_called {
-            self.log_line.borrow_mut().passed(size);
+        if (is_called || self.may_pass(size))
+            && self.find_batch_room(record_bytes(stored_key, cell))
+        {
+            if !is_called {
+                self.log_line.borrow_mut().passed(size);
+            }
+            return Ok(());
         }
         let is_by_engine = match self.write_room() {
             WriteRoom::Open => false,
             WriteRoom::Reserve => size.is_large,
             WriteRoom::Stopped => true,
         };
-        found.map_err(|cause| match cause {
-            RefusalCause::LogQueue if is_by_engine => RefusalCause::Engine,
-            cause => cause,
+        Err(match is_by_engine {
+            true => RefusalCause::Engine,
+            false => RefusalCause::LogQueue,
         })
     }
 
@@ -316,30 +339,6 @@ impl EventLoop {
         };
         let room = self.room_for(size);
         self.log_line.borrow().may_pass(size, room, batch)
-    }
-
-    /// No order begins a batch in front of the writes that wait for one.
-    fn make_order_room(&self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<(), RefusalCause> {
-        self.find_room_for(stored_key, cell, || {
-            self.log_line.borrow().is_empty() || !self.batch.borrow().is_empty()
-        })
-    }
-
-    fn find_room_for(
-        &self,
-        stored_key: &[u8],
-        cell: &CellRef<'_>,
-        may_go: impl FnOnce() -> bool,
-    ) -> Result<(), RefusalCause> {
-        if let Err(unfit) = Batch::check(stored_key, cell) {
-            tracing::warn!(%unfit, "refused a record");
-            return Err(RefusalCause::Unfit);
-        }
-        let record_bytes = stored_key.len() + cell.encoded_len() + 64;
-        match may_go() && self.find_batch_room(record_bytes) {
-            true => Ok(()),
-            false => Err(RefusalCause::LogQueue),
-        }
     }
 
     fn has_batch_room(&self, record_bytes: usize) -> bool {
