@@ -241,6 +241,9 @@ pub const ORDERS_INFLIGHT_MAX: usize = 8_192;
 /// Values of such orders that wait for room in the log's queue, all loops together. It is half a
 /// second of a disk that syncs 64 MiB a second. The node's deadlines go on meanwhile.
 pub const ORDERS_WAITING_BYTES_MAX: usize = 32 << 20;
+/// One part in so many of that is for orders that are not large: a few megabytes of large ones do
+/// not make a member refuse a write of a kilobyte as busy.
+pub const ORDERS_SMALL_SHARE: usize = 8;
 /// How often a connection checks whether its client is still there, while the node works on its
 /// operation. The answer usually comes long before, and a check costs no system call.
 pub const CLIENT_LOOK: Duration = SWEEP;

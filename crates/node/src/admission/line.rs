@@ -92,7 +92,7 @@ struct Entry<T> {
     write: T,
 }
 
-/// The writes of one event loop that wait.
+/// The writes of one event loop that wait: those of clients, or the orders of members.
 #[derive(Debug)]
 pub struct WriteLine<T> {
     waiting: BTreeMap<WritePlace, Entry<T>>,
@@ -148,16 +148,24 @@ impl<T> WriteLine<T> {
         may_go.then_some((*place, &first.write))
     }
 
-    /// The write at `place` goes.
-    pub fn go(&mut self, place: WritePlace) {
-        if self.leave(place).is_some() && !self.waiting.is_empty() {
+    /// The writes that wait, in the order in which they would go.
+    pub fn iter(&self) -> impl Iterator<Item = (WritePlace, &T)> {
+        let waiting = self.waiting.iter();
+        waiting.map(|(place, entry)| (*place, &entry.write))
+    }
+
+    /// The write at `place` goes. `None` when it has left.
+    pub fn go(&mut self, place: WritePlace) -> Option<T> {
+        let write = self.leave(place)?;
+        if !self.waiting.is_empty() {
             self.clock = self.clock.max(place.tag);
         }
+        Some(write)
     }
 
     /// The write at `place` leaves; it went, or does not wait any more.
-    pub fn leave(&mut self, place: WritePlace) -> Option<WriteSize> {
-        let size = self.waiting.remove(&place)?.size;
+    pub fn leave(&mut self, place: WritePlace) -> Option<T> {
+        let Entry { size, write } = self.waiting.remove(&place)?;
         let (last, count) = &mut self.classes[class(size)];
         *count -= 1;
         if *count == 0 {
@@ -166,7 +174,7 @@ impl<T> WriteLine<T> {
         }
         self.small -= usize::from(!size.is_large);
         self.forget_if_empty();
-        Some(size)
+        Some(write)
     }
 
     /// May a write that comes now go without waiting? If it does, [`passed`](WriteLine::passed)
@@ -240,7 +248,7 @@ mod tests {
 
     fn go_next<T: Copy>(line: &mut WriteLine<T>, room: WriteRoom) -> Option<T> {
         let (place, write) = line.next(room).map(|(place, write)| (place, *write))?;
-        line.go(place);
+        assert_eq!(line.go(place).map(|_| ()), Some(()));
         Some(write)
     }
 

@@ -8,8 +8,13 @@
 //!
 //! Invariants
 //! 1. A write that waits in line comes before each later one of its size. Of different sizes those
-//!    that wait get equal bytes (crate `node`, `admission/line.rs`).
+//!    that wait get equal bytes (crate `node`, `admission/line.rs`). So do orders, in their line.
 //! 2. A ticket is taken before its write enters the batch, and given back with the outcome.
+//! 3. Two orders of one key may reach the log in any order. `Guard::Newest` keeps the newer version
+//!    in each of them. A condition is judged in the log, against the cell in front of it there: an
+//!    order that was overtaken fails and its machine reads again (promises, hints). Orders of other
+//!    loops for the same key were never in line here, so that no machine counts on an order between
+//!    two of them. One that needs it waits for the first one's event.
 //!
 //! Not here: the log thread (`disk/wal_thread.rs`), the turn that commits (`mod.rs`).
 //! See: docs/overload.md.
@@ -39,7 +44,7 @@ struct LogPlace<'a> {
 
 impl Drop for LogPlace<'_> {
     fn drop(&mut self) {
-        let _size = self.lane.log_line.borrow_mut().leave(self.place);
+        let _seat = self.lane.log_line.borrow_mut().leave(self.place);
         self.lane.call_first_in_log_line();
     }
 }
@@ -117,8 +122,8 @@ impl EventLoop {
         Ok(())
     }
 
-    /// As `push_order`, but an order waits if the log's queue is full or the engine is behind. A
-    /// write that reached its owners is not refused because many came at the same time.
+    /// As `push_order`, but an order waits if the log's queue is full or the engine has no room for
+    /// it. A write that reached its owners is not refused because many came at the same time.
     pub(crate) fn push_order_in_line(
         &self,
         target: Target,
@@ -127,18 +132,16 @@ impl EventLoop {
         guard: Guard,
     ) -> Result<(), RefusalCause> {
         let record_bytes = RECORD_HEAD_BYTES_MAX + cell.value.len();
-        let waiting = self.order_line_bytes.get();
-        if waiting == 0 && !self.is_engine_behind() && self.find_batch_room(record_bytes) {
+        let size = self.size_of_order(cell.value.len());
+        if self.may_order_pass(size) && self.find_batch_room(record_bytes) {
+            self.order_line.borrow_mut().passed(size);
             return self.push_order(target, key.as_stored(), &cell.as_ref(), guard);
         }
-        let most = limits::ORDERS_WAITING_BYTES_MAX / self.shared.lanes.len();
-        if waiting > 0 && waiting + record_bytes > most {
+        let waiting = self.order_line_bytes.get();
+        if waiting > 0 && waiting + record_bytes > self.order_bytes_max(size) {
             return Err(RefusalCause::LogQueue);
         }
-        if let Err(unfit) = Batch::check(key.as_stored(), &cell.as_ref()) {
-            tracing::warn!(%unfit, "refused a record");
-            return Err(RefusalCause::Unfit);
-        }
+        check(key.as_stored(), &cell.as_ref())?;
         let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(RefusalCause::Requests)?;
         let order = WaitingOrder {
             slot: self.ticket(target, permit),
@@ -147,18 +150,41 @@ impl EventLoop {
             guard,
         };
         self.order_line_bytes.set(waiting + order.bytes());
-        self.order_line.borrow_mut().push_back(order);
+        let _place = self.order_line.borrow_mut().join(size, order);
+        // In the reserve a small one may let a large one in front of it go.
+        self.push_orders_in_line();
         Ok(())
+    }
+
+    /// The size of an order that has just come, beside those before it.
+    fn size_of_order(&self, bytes: usize) -> WriteSize {
+        let mut sizes = self.order_sizes.borrow_mut();
+        sizes.note(bytes as u64);
+        sizes.size_of(bytes as u64)
+    }
+
+    /// May an order that comes now go in front of those that wait?
+    fn may_order_pass(&self, size: WriteSize) -> bool {
+        if size.is_large {
+            self.pressure.set(self.shared.engine.pressure());
+        }
+        let room = self.write_room();
+        let line = self.order_line.borrow();
+        room != WriteRoom::Stopped && line.may_pass(size, room, self.batch_state())
+    }
+
+    /// The bytes in line up to which an order of this size joins it.
+    fn order_bytes_max(&self, size: WriteSize) -> usize {
+        let most = limits::ORDERS_WAITING_BYTES_MAX / self.shared.lanes.len();
+        match size.is_large {
+            true => most - most / limits::ORDERS_SMALL_SHARE,
+            false => most,
+        }
     }
 
     /// Orders in line go into the batch, as far as it has room.
     fn push_orders_in_line(&self) {
-        let mut line = self.order_line.borrow_mut();
-        while let Some(order) = line.pop_front() {
-            if self.is_engine_behind() || !self.has_batch_room(order.bytes()) {
-                line.push_front(order);
-                return;
-            }
+        while let Some(order) = self.take_order_in_line() {
             let waiting = self.order_line_bytes.get() - order.bytes();
             self.order_line_bytes.set(waiting);
             self.push(
@@ -167,6 +193,21 @@ impl EventLoop {
                 &order.cell.as_ref(),
                 order.guard,
             );
+        }
+    }
+
+    /// The order that goes next, if it may go and the batch has room for it.
+    fn take_order_in_line(&self) -> Option<WaitingOrder> {
+        let mut line = self.order_line.borrow_mut();
+        if line.is_empty() {
+            return None;
+        }
+        // As it is this moment: the bytes of those that went before count.
+        self.pressure.set(self.shared.engine.pressure());
+        let (place, order) = line.next(self.write_room())?;
+        match self.has_batch_room(order.bytes()) {
+            true => line.go(place),
+            false => None,
         }
     }
 
@@ -181,15 +222,16 @@ impl EventLoop {
         let slots: Vec<u32> = wanted.map(|(slot, _)| slot as u32).collect();
         drop(open);
         let mut taken: Vec<(u32, Cancelled)> = Vec::new();
-        self.order_line.borrow_mut().retain(|order| {
-            let is_left = slots.binary_search(&order.slot).is_err();
-            if !is_left {
-                let bytes = &self.order_line_bytes;
-                bytes.set(bytes.get() - order.bytes());
-                taken.push((order.slot, Cancelled::Write));
-            }
-            is_left
-        });
+        let mut line = self.order_line.borrow_mut();
+        let is_named = |order: &WaitingOrder| slots.binary_search(&order.slot).is_ok();
+        let named = line.iter().filter(|(_, order)| is_named(order));
+        let places: Vec<WritePlace> = named.map(|(place, _)| place).collect();
+        for order in places.into_iter().filter_map(|place| line.leave(place)) {
+            let bytes = &self.order_line_bytes;
+            bytes.set(bytes.get() - order.bytes());
+            taken.push((order.slot, Cancelled::Write));
+        }
+        drop(line);
         let jobs = self.shared.pool.take_back(self.index, &slots);
         taken.extend(
             jobs.iter()
@@ -228,7 +270,7 @@ impl EventLoop {
         seat.arm(until_us);
         let is_there = poll_fn(|cx| {
             if self.is_next_in_log_line(place, size) && self.find_batch_room(bytes) {
-                self.log_line.borrow_mut().go(place);
+                let _seat = self.log_line.borrow_mut().go(place);
                 return Poll::Ready(true);
             }
             if seat.is_late() || self.is_poisoned() {
@@ -267,11 +309,6 @@ impl EventLoop {
     pub(super) fn call_those_in_line(&self) {
         self.push_orders_in_line();
         self.call_first_in_log_line();
-    }
-
-    /// Are flushes or compactions so far behind that no write is taken?
-    fn is_engine_behind(&self) -> bool {
-        self.write_room() == WriteRoom::Stopped
     }
 
     /// The engine's room for writes. While there is not room for all, this loop is told when there
@@ -333,12 +370,16 @@ impl EventLoop {
 
     /// May a write that comes now go in front of those that wait?
     fn may_pass(&self, size: WriteSize) -> bool {
-        let batch = match self.batch.borrow().is_empty() {
-            true => BatchState::Empty,
-            false => BatchState::Begun,
-        };
+        let batch = self.batch_state();
         let room = self.room_for(size);
         self.log_line.borrow().may_pass(size, room, batch)
+    }
+
+    fn batch_state(&self) -> BatchState {
+        match self.batch.borrow().is_empty() {
+            true => BatchState::Empty,
+            false => BatchState::Begun,
+        }
     }
 
     fn has_batch_room(&self, record_bytes: usize) -> bool {

@@ -51,7 +51,6 @@ use dendra_node::{
 use dendra_wire::KeyBuf;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -120,8 +119,10 @@ pub(crate) struct EventLoop {
     /// Unwanted bytes that may still be read before the next sweep.
     discard_left: Cell<usize>,
     /// Orders of the node that wait for room in this loop's batch, and their bytes.
-    order_line: RefCell<VecDeque<WaitingOrder>>,
+    order_line: RefCell<WriteLine<WaitingOrder>>,
     order_line_bytes: Cell<usize>,
+    /// The sizes of the last orders that came, those that wait included.
+    order_sizes: RefCell<WriteSizes>,
     /// Writes of clients that wait for room in this loop's batch, or until the engine is behind no
     /// longer.
     log_line: RefCell<WriteLine<Rc<Seat>>>,
@@ -337,6 +338,7 @@ impl EventLoop {
             discard_left: Cell::new(limits::DISCARD_BYTES_PER_SWEEP),
             order_line: RefCell::default(),
             order_line_bytes: Cell::new(0),
+            order_sizes: RefCell::default(),
             log_line: RefCell::default(),
             is_called: Cell::new(false),
             agent: shared.cluster.as_ref().map(|cluster| {
@@ -530,7 +532,9 @@ impl EventLoop {
         let Some(bytes) = bytes else { return us };
         let sizes = self.write_sizes.borrow();
         let (size, room) = (sizes.size_of(bytes), WriteRoom::of(self.pressure.get()));
-        match self.log_line.borrow().leaves_room(size, room) {
+        let is_left_to_it = self.log_line.borrow().leaves_room(size, room)
+            || self.order_line.borrow().leaves_room(size, room);
+        match is_left_to_it {
             true => 0,
             false => sizes.delay_us(us, bytes),
         }
