@@ -225,6 +225,37 @@ fn large_values_leave_small_ones_room_while_a_flush_is_behind() {
 }
 
 #[test]
+fn a_pause_counts_towards_the_deadline_of_a_write() {
+    let (node, valve) = Valve::before(MemVfs::new(), |disk| {
+        Node::on(disk, |settings| {
+            be_patient(settings);
+            settings.durability = dendra_engine::Durability::Os;
+            settings.memory_bytes = 40 * MIB;
+        })
+    });
+    // No memtable is flushed, and the pause grows with each write.
+    valve.hold_syncs();
+    let mut client = node.client();
+    let value = vec![b'x'; 32 << 10];
+    let mut put = |n: usize| {
+        let target = format!("/v0/entity?id=k{n}");
+        client.ask("PUT", &target, "Dendra-Timeout-Ms: 20\r\n", &value)
+    };
+    let refused = (0..2_000).map(&mut put).find(|it| it.status == 503);
+    let refused = refused.expect("memory is bounded");
+    assert!(
+        refused.text().starts_with("deadline-in-queue"),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(
+        refused.header("Dendra-Receipt"),
+        Some("outcome=not-applied")
+    );
+    valve.let_go();
+}
+
+#[test]
 fn a_write_whose_client_has_gone_while_it_waits_for_the_log_is_not_begun() {
     let (node, valve) = Valve::before(MemVfs::new(), |disk| Node::on(disk, be_patient));
     valve.hold_syncs();

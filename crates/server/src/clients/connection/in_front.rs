@@ -1,27 +1,56 @@
-//! The request in front of a connection, from the first look at it until it is consumed.
+//! The request in front of a connection, from the first look at it until it is begun.
 //!
 //! ```text
-//! looked at ─► pause ─► looked at ─► line for the log ─► looked at … ─► consumed: all of this is new
+//! stands in the loop's line ─► looked at ─► pause ─► looked at ─► line for the log ─► looked at … ─► consumed
+//!                            └─ a body that did not come with its head: its last byte ─► line for the log ─► begun
 //! ```
 //!
 //! Invariants
 //! 1. Whatever it waits for, it pauses once and is counted among the sizes of writes once.
+//! 2. Its deadline is counted from where its last byte was here, as far as the loop knows: no wait
+//!    in a line moves it.
 //!
 //! Not here: the waits themselves (`mod.rs`), the length of a pause (crate `node`, `admission/`).
+//! See: docs/api.md, "Deadlines and overload".
 
-/// What has happened to the request in front.
+use crate::admin::metrics::RefusalCause;
+
+/// What has happened to the request in front. Nothing, until the first look at it.
 #[derive(Debug, Default)]
 pub(super) struct RequestInFront {
+    /// When its last byte was here, in microseconds. `None` before the first look.
+    came_us: Option<u64>,
     /// It has had its delay.
     pub(super) has_paused: bool,
     /// The quota has let it in.
     pub(super) is_admitted: bool,
-    /// It stands in line for the log or the engine, or has stood there, until then.
-    pub(super) in_line_until_us: Option<u64>,
+    /// It stands in line for the log or the engine, or has stood there: because of this.
+    pub(super) in_line_by: Option<RefusalCause>,
     is_sized: bool,
 }
 
 impl RequestInFront {
+    /// A request whose body did not come with its head, and is here now.
+    pub(super) fn with_body(now_us: u64) -> RequestInFront {
+        RequestInFront {
+            came_us: Some(now_us),
+            ..RequestInFront::default()
+        }
+    }
+
+    /// The loop looks at it. Before the first look it stood in the loop's line since `stood_us`, if
+    /// at all.
+    pub(super) fn look(&mut self, now_us: u64, stood_us: Option<u64>) {
+        let came_us = stood_us.map_or(now_us, |stood_us| stood_us.min(now_us));
+        self.came_us.get_or_insert(came_us);
+    }
+
+    /// The end of its time. Requires: it was looked at.
+    pub(super) fn deadline_us(&self, timeout_ms: u32) -> u64 {
+        let came_us = self.came_us.expect("it was looked at");
+        came_us + u64::from(timeout_ms) * 1_000
+    }
+
     /// Is it let in for the first time? It may be looked at again behind the line for the log.
     pub(super) fn is_to_be_sized(&mut self) -> bool {
         !std::mem::replace(&mut self.is_sized, true)
@@ -37,5 +66,17 @@ mod tests {
         let mut request = RequestInFront::default();
         let counted = (0..3).filter(|_| request.is_to_be_sized()).count();
         assert_eq!(counted, 1);
+    }
+
+    #[test]
+    fn no_wait_moves_the_deadline() {
+        let mut request = RequestInFront::default();
+        request.look(5_000, None);
+        request.look(900_000, Some(800_000));
+        assert_eq!(request.deadline_us(50), 55_000);
+        let mut stood = RequestInFront::default();
+        stood.look(4_000_000, Some(1_000));
+        assert_eq!(stood.deadline_us(50), 51_000, "it was in the loop's line");
+        assert_eq!(RequestInFront::with_body(7_000).deadline_us(1), 8_000);
     }
 }

@@ -199,7 +199,11 @@ impl Connection {
                 }
                 NextWait::LogRoom(bytes, until_us) => self.line_up(bytes, until_us).await,
                 // The rare ways are boxed: an idle connection should not reserve room for them.
-                NextWait::Body(body) => Box::pin(self.receive(*body)).await,
+                NextWait::Body(body) => {
+                    let done = Box::pin(self.receive(*body)).await;
+                    self.in_front = RequestInFront::default();
+                    done
+                }
                 NextWait::Discard(body) => Box::pin(body::discard(&mut self.socket, *body)).await,
                 NextWait::Resume(read) => Box::pin(self.resume(*read)).await,
                 NextWait::Scan(scan) => Box::pin(self.stream(*scan)).await,

@@ -16,6 +16,7 @@
 //! Not here: reading and writing the socket (`socket.rs`), bodies that are not whole (`body.rs`).
 //! See: docs/api.md, crate `wire`.
 
+use super::in_front::RequestInFront;
 use super::{Connection, NextWait, PendingScan};
 use crate::admin::metrics::{CapacityShare, OpLabel, RefusalCause};
 use crate::admin::stages::{RequestStage, Watch};
@@ -74,6 +75,8 @@ impl Connection {
 
     fn handle_head(&mut self, head: &Head<'_>, rest: &[u8], watch: Watch) -> FrontStep {
         let lane = Rc::clone(&self.lane);
+        let stood_us = self.socket.take_stood_us();
+        self.in_front.look(lane.now_us(), stood_us);
         let sender = Sender::from(head);
         let hosts = &lane.shared.hosts;
         let checked = hosts.check_host(&sender);
@@ -135,6 +138,16 @@ impl Connection {
             let reason = "the log failed and the node stops: send it again in a moment";
             return self.refuse(head, &Refusal::not_serving(reason, limits::RETRY_AFTER_S));
         }
+        let timeout_ms = match &routed {
+            Ok(Route::Entity(entity)) => Some(entity.timeout_ms),
+            Ok(Route::Entities(scan)) => Some(scan.timeout_ms),
+            _ => None,
+        };
+        if timeout_ms.is_some_and(|ms| self.is_late(ms, whole_len(head, rest).is_some())) {
+            self.forgo_if_called();
+            let cause = self.in_front.in_line_by.unwrap_or(RefusalCause::Deadline);
+            return self.turn_away(head, cause);
+        }
         match routed {
             Ok(Route::Entity(entity)) => self.handle_entity(head, rest, &entity, stored_key, watch),
             Ok(route) => self.handle_other(head, rest, route, watch),
@@ -195,7 +208,7 @@ impl Connection {
                     login: self.standing(head, || Route::Entities(scan.clone())),
                     style,
                     began_ns: lane.now_ns(),
-                    deadline_us: lane.now_us() + u64::from(scan.timeout_ms) * 1_000,
+                    deadline_us: self.in_front.deadline_us(scan.timeout_ms),
                     query: *scan,
                     watch,
                 };
@@ -408,6 +421,13 @@ impl Connection {
         self.refuse(head, &status::refused(cause))
     }
 
+    /// Is the time of the request in front over? Where its body did not come with its head, it begins
+    /// with the body's last byte. But in line for the log it runs all the same.
+    fn is_late(&self, timeout_ms: u32, is_whole: bool) -> bool {
+        let runs = is_whole || self.in_front.in_line_by.is_some();
+        runs && self.in_front.deadline_us(timeout_ms) <= self.lane.now_us()
+    }
+
     fn answer_status(&mut self, style: Style) {
         let phase = self.lane.phase();
         let is_restoring = self.lane.shared.import.is_under_way();
@@ -440,26 +460,19 @@ impl Connection {
             Body::None => Some(0),
             Body::Chunked => None,
         };
+        let whole = whole_len(head, rest);
         match self.backend.admit(&self.lane, Class::Write) {
             Admission::Refused { refusal } => {
                 // A body that did not come whole waits for its room when it has come.
-                let len = match head.body {
-                    Body::Length(length) if length <= rest.len() as u64 => length as usize,
-                    Body::Length(_) | Body::Chunked | Body::None => 0,
-                };
+                let len = whole.unwrap_or(0);
                 return self.line_up_or_turn_away(head, refusal.into(), len, entity);
             }
             admission => {
                 if let Some(us) = self.pause_us(admission, body_bytes) {
-                    return self.after_pause(us);
+                    return self.after_pause(us, whole.map(|_| entity.timeout_ms));
                 }
             }
         }
-        let whole = match head.body {
-            Body::None => Some(0),
-            Body::Length(length) => usize::try_from(length).ok().filter(|n| *n <= rest.len()),
-            Body::Chunked => None,
-        };
         if let Some(value_len) = whole {
             if is_tokens(stored_key)
                 && let Err(refusal) = self.check_tokens(&rest[..value_len])
@@ -530,7 +543,7 @@ impl Connection {
             }
             admission => {
                 if let Some(us) = self.pause_us(admission, Some(0)) {
-                    return self.after_pause(us);
+                    return self.after_pause(us, Some(entity.timeout_ms));
                 }
             }
         }
@@ -553,13 +566,11 @@ impl Connection {
         value_len: usize,
         entity: &Entity,
     ) -> FrontStep {
-        let now_us = self.lane.now_us();
-        let timeout_us = u64::from(entity.timeout_ms) * 1_000;
-        let until_us = self.in_front.in_line_until_us.unwrap_or(now_us + timeout_us);
-        if !is_worth_waiting(cause) || self.has_waiting() || until_us <= now_us {
+        if !is_worth_waiting(cause) || self.has_waiting() {
             return self.turn_away(head, cause);
         }
-        self.in_front.in_line_until_us = Some(until_us);
+        self.in_front.in_line_by = Some(cause);
+        let until_us = self.in_front.deadline_us(entity.timeout_ms);
         (0, Some(NextWait::LogRoom(value_len, until_us)))
     }
 
@@ -577,16 +588,20 @@ impl Connection {
 
     /// It was called out of the line for the log, but pushes no write now: the next one is called.
     fn forgo_if_called(&self) {
-        if self.in_front.in_line_until_us.is_some() {
+        if self.in_front.in_line_by.is_some() {
             self.lane.forgo_log();
         }
     }
 
-    fn after_pause(&self, us: u64) -> FrontStep {
+    /// A write is looked at again behind its pause, at its deadline at the latest. `None` = its time
+    /// does not run yet: its body is unread.
+    fn after_pause(&self, us: u64, timeout_ms: Option<u32>) -> FrontStep {
         self.forgo_if_called();
+        let deadline_us = timeout_ms.map(|ms| self.in_front.deadline_us(ms));
+        let left_us = deadline_us.map_or(us, |at| at.saturating_sub(self.lane.now_us()));
         match self.has_waiting() {
             true => self.those_in_front(),
-            false => (0, Some(NextWait::Pause(us))),
+            false => (0, Some(NextWait::Pause(us.min(left_us)))),
         }
     }
 
@@ -606,10 +621,11 @@ impl Connection {
             seat,
             backend,
             socket,
+            in_front,
             ..
         } = self;
         let op = op_of_entity(entity.op);
-        let deadline_us = lane.now_us() + u64::from(entity.timeout_ms) * 1_000;
+        let deadline_us = in_front.deadline_us(entity.timeout_ms);
         let request = KeyRequest {
             seat,
             source: socket.source(),
@@ -694,6 +710,7 @@ impl Connection {
             }
             Err(NoBody::Ended(end)) => return Err(end),
         };
+        self.in_front = RequestInFront::with_body(self.lane.now_us());
         if is_chunked {
             self.socket.count_bytes(value.bytes.len());
         }
@@ -730,7 +747,7 @@ impl Connection {
     /// the client would have to send the value once more.
     async fn begin_value(
         &mut self,
-        mut entity: Entity,
+        entity: Entity,
         terms: Terms,
         key: &Key,
         value: Collected,
@@ -738,9 +755,7 @@ impl Connection {
     ) -> Result<Result<(), RefusalCause>, End> {
         let Collected { bytes, mut room } = value;
         let bytes = Bytes::from(bytes);
-        let came_us = self.lane.now_us();
-        let timeout_ms = entity.timeout_ms;
-        let until_us = came_us + u64::from(timeout_ms) * 1_000;
+        let until_us = self.in_front.deadline_us(entity.timeout_ms);
         loop {
             let value = SentValue::Whole(&bytes);
             let begun = self.begin(&entity, terms, key.as_stored(), value, &mut room, watch);
@@ -760,9 +775,10 @@ impl Connection {
                 lane.metrics().abandoned.add(1);
                 return Err(End::HungUp);
             }
-            let waited_ms = (lane.now_us() - came_us) / 1_000;
-            let left_ms = u64::from(timeout_ms).saturating_sub(waited_ms);
-            entity.timeout_ms = (left_ms as u32).max(1);
+            if lane.now_us() >= until_us {
+                lane.forgo_log();
+                return Ok(Err(cause));
+            }
         }
     }
 
@@ -776,6 +792,15 @@ impl Connection {
         let table = parsed.map_err(|sentence| Refusal::new(400, "bad-tokens", sentence))?;
         let desk = self.lane.shared.front.as_ref();
         desk.map_or(Ok(()), |desk| desk.check_table(&table))
+    }
+}
+
+/// The length of a body that came with its head, if it came.
+fn whole_len(head: &Head<'_>, rest: &[u8]) -> Option<usize> {
+    match head.body {
+        Body::None => Some(0),
+        Body::Length(length) => usize::try_from(length).ok().filter(|n| *n <= rest.len()),
+        Body::Chunked => None,
     }
 }
 
