@@ -36,6 +36,7 @@ fn a_small_write_of_a_member_goes_in_front_of_large_ones_that_wait_for_the_log()
     }
     link.ask(SMALL, write(b"small", b"v"));
     node.wait_for_metric(admitted, before + 9.0);
+    node.wait_until_metric("dendra_writes_in_line{of=\"members\"}", 2.0);
     valve.let_go();
     let answers: Vec<(u64, Answer)> = (0..9).map(|_| link.answer()).collect();
     for (id, answer) in &answers {

@@ -171,6 +171,7 @@ fn a_small_write_goes_in_front_of_large_ones_that_wait_for_the_log() {
         let put = b"PUT /v0/entity?id=small HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: 1\r\n\r\nv";
         client.send(put);
         node.wait_until_metric("dendra_socket_read_bytes_total", read + put.len() as f64);
+        node.wait_until_metric("dendra_writes_in_line{of=\"clients\"}", 2.0);
         valve.let_go();
         let small = client.read("PUT");
         let large: Vec<_> = large
@@ -224,8 +225,8 @@ fn large_values_leave_small_ones_room_while_a_flush_is_behind() {
     assert_eq!(client.put("large", &large).status, 201);
 }
 
-#[test]
-fn a_pause_counts_towards_the_deadline_of_a_write() {
+/// A node of which no memtable is flushed: the pause grows with each write.
+fn pressed_node() -> (Node, Valve) {
     let (node, valve) = Valve::before(MemVfs::new(), |disk| {
         Node::on(disk, |settings| {
             be_patient(settings);
@@ -233,8 +234,30 @@ fn a_pause_counts_towards_the_deadline_of_a_write() {
             settings.memory_bytes = 40 * MIB;
         })
     });
-    // No memtable is flushed, and the pause grows with each write.
+    // The log is not synced with this durability; the tables are.
     valve.hold_syncs();
+    (node, valve)
+}
+
+#[test]
+fn the_latency_of_a_write_has_its_pause() {
+    let (node, valve) = pressed_node();
+    let mut client = node.client();
+    let value = vec![b'x'; 32 << 10];
+    let pauses = "dendra_write_pause_seconds_count";
+    let wrote = (0..2_000).map(|n| client.put(&format!("k{n}"), &value).status);
+    let until = wrote.take_while(|status| *status == 201);
+    let enough = until.take_while(|_| node.metric(pauses) < 20.0).count();
+    assert!(enough < 2_000, "none paused");
+    let paused_s = node.metric("dendra_write_pause_seconds_sum");
+    let took_s = node.metric("dendra_request_seconds_sum{op=\"put\"}");
+    assert!(paused_s > 0.01 && took_s >= paused_s, "{took_s} {paused_s}");
+    valve.let_go();
+}
+
+#[test]
+fn a_pause_counts_towards_the_deadline_of_a_write() {
+    let (node, valve) = pressed_node();
     let mut client = node.client();
     let value = vec![b'x'; 32 << 10];
     let mut put = |n: usize| {
@@ -286,15 +309,7 @@ fn a_write_whose_client_has_gone_while_it_waits_for_the_log_is_not_begun() {
 
 #[test]
 fn writes_wait_for_flushes_that_are_behind_and_hear_it_at_their_deadline() {
-    let (node, valve) = Valve::before(MemVfs::new(), |disk| {
-        Node::on(disk, |settings| {
-            be_patient(settings);
-            settings.durability = dendra_engine::Durability::Os;
-            settings.memory_bytes = 40 * MIB;
-        })
-    });
-    // The log is not synced with this durability; the tables are.
-    valve.hold_syncs();
+    let (node, valve) = pressed_node();
     let mut client = node.client();
     let short = |client: &mut Client, id: &str| {
         let head = format!(

@@ -123,6 +123,11 @@ impl<T> WriteLine<T> {
         self.waiting.is_empty()
     }
 
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// A write waits from now on.
     pub fn join(&mut self, size: WriteSize, write: T) -> WritePlace {
         let place = WritePlace {

@@ -3,6 +3,7 @@
 //! ```text
 //! requests   [operation][status class]      count
 //! latency    [operation][bucket]            from the loop's first look at a request to its formed answer
+//! pauses     [bucket]                       of writes under pressure
 //! stages     [operation][stage][bucket]     of some requests, part by part: `stages.rs`
 //! refused    [share][reason]                 count
 //! admitted   [share]                         count
@@ -207,6 +208,12 @@ pub(crate) struct LoopMetrics {
     /// Connections taken over, and closed because a deadline passed.
     pub(crate) accepted: LoopCounter,
     pub(crate) timed_out: LoopCounter,
+    /// How long writes paused under the engine's pressure: each that did.
+    pub(crate) write_pauses: Histogram,
+    /// Writes of clients, and members' orders, that wait in line for the log or the engine, as of
+    /// the last sweep.
+    pub(crate) log_line: LoopCounter,
+    pub(crate) order_line: LoopCounter,
     /// Requests that wait and bytes that are held, as of the last sweep: within 100 ms.
     pub(crate) requests_held: LoopCounter,
     pub(crate) bytes_held: LoopCounter,

@@ -37,6 +37,7 @@ use crate::clients::finished::Finished;
 use crate::clients::seat::{Seat, WakeReason};
 use crate::clients::socket::{End, Expecting, Linger, Socket};
 use crate::clients::status;
+use crate::event_loop::clock;
 use crate::event_loop::handover::PendingOperation;
 use crate::event_loop::thread::{ConnectionGuard, EventLoop};
 use crate::limits;
@@ -294,10 +295,13 @@ impl Connection {
     async fn pause(&mut self, us: u64) -> Result<(), End> {
         self.socket.flush().await?;
         let _held = self.socket.hold_input();
-        // Only under pressure, and then at most 100 ms: a timer here costs less than the request
+        // Only under pressure, and then at most 400 ms: a timer here costs less than the request
         // that it holds back.
+        let began_ns = clock::monotonic_ns();
         tokio::time::sleep(Duration::from_micros(us)).await;
         self.lane.refresh();
+        let paused_ns = self.lane.now_ns().saturating_sub(began_ns);
+        self.lane.metrics().write_pauses.note(paused_ns, 1);
         self.in_front.has_paused = true;
         self.socket.expect_client()
     }

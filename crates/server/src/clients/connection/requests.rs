@@ -76,7 +76,7 @@ impl Connection {
     fn handle_head(&mut self, head: &Head<'_>, rest: &[u8], watch: Watch) -> FrontStep {
         let lane = Rc::clone(&self.lane);
         let stood_us = self.socket.take_stood_us();
-        self.in_front.look(lane.now_us(), stood_us);
+        self.in_front.look(lane.now_ns(), stood_us);
         let sender = Sender::from(head);
         let hosts = &lane.shared.hosts;
         let checked = hosts.check_host(&sender);
@@ -207,7 +207,7 @@ impl Connection {
                 let scan = PendingScan {
                     login: self.standing(head, || Route::Entities(scan.clone())),
                     style,
-                    began_ns: lane.now_ns(),
+                    began_ns: self.in_front.began_ns(),
                     deadline_us: self.in_front.deadline_us(scan.timeout_ms),
                     query: *scan,
                     watch,
@@ -390,7 +390,8 @@ impl Connection {
         }
         let op = op_of(head);
         let status = status::write_refusal(self.socket.out(), style, refusal);
-        self.lane.finish(op, status);
+        let began_ns = self.in_front.began_ns();
+        self.lane.finish_since(op, status, began_ns);
         self.note_token_change(status);
         self.end_if(style);
         let next = match skips {
@@ -524,6 +525,7 @@ impl Connection {
             key: Key::user(&stored_key[1..]),
             body: Inflow::new(reader, self.backend.value_share(&self.lane).cloned()),
             expects_continue: head.expects_continue(),
+            waited_ns: self.lane.now_ns() - self.in_front.began_ns(),
             watch,
         };
         (head.consumed, Some(NextWait::Body(Box::new(body))))
@@ -644,7 +646,7 @@ impl Connection {
             terms,
             condition,
             wants_current: entity.wants_current,
-            began_ns: lane.now_ns(),
+            began_ns: in_front.began_ns(),
             deadline_us,
             watch,
             held,
@@ -673,7 +675,7 @@ impl Connection {
             }
         };
         watch.lap(&lane.metrics().stages, op, RequestStage::Form);
-        lane.finish(op, status);
+        lane.finish_since(op, status, in_front.began_ns());
         socket.add_unsent(op, watch);
         self.note_token_change(status);
         Ok(None)
@@ -690,6 +692,7 @@ impl Connection {
             key,
             body,
             expects_continue,
+            waited_ns,
             mut watch,
         } = body;
         if expects_continue && self.socket.unread_len() == 0 {
@@ -710,7 +713,7 @@ impl Connection {
             }
             Err(NoBody::Ended(end)) => return Err(end),
         };
-        self.in_front = RequestInFront::with_body(self.lane.now_us());
+        self.in_front = RequestInFront::with_body(self.lane.now_ns(), waited_ns);
         if is_chunked {
             self.socket.count_bytes(value.bytes.len());
         }
@@ -727,7 +730,7 @@ impl Connection {
                 false => terms.style,
             };
             let status = status::write_refusal(self.socket.out(), style, &refusal);
-            self.lane.finish(OpLabel::Put, status);
+            self.finish_put(status);
             self.note_token_change(status);
             self.end_if(style);
             return Ok(());
@@ -736,11 +739,17 @@ impl Connection {
             self.lane.metrics().refuse(CapacityShare::Writes, cause);
             let refusal = status::refused(cause);
             let status = status::write_refusal(self.socket.out(), terms.style, &refusal);
-            self.lane.finish(OpLabel::Put, status);
+            self.finish_put(status);
             self.note_token_change(status);
         }
         self.end_if(terms.style);
         Ok(())
+    }
+
+    /// Counts a write whose body did not come with its head, and which is answered now.
+    fn finish_put(&self, status: u16) {
+        let began_ns = self.in_front.began_ns();
+        self.lane.finish_since(OpLabel::Put, status, began_ns);
     }
 
     /// Begins the write of a value that came whole. If the log's queue is full it waits: otherwise

@@ -291,6 +291,10 @@ async fn sweep(lane: Rc<EventLoop>) {
         lane.metrics()
             .bytes_waiting
             .set(lane.bytes.waiting() + lane.scan_bytes.waiting() + lane.value_bytes.waiting());
+        let in_line = lane.log_line.borrow().len();
+        lane.metrics().log_line.set(in_line as u64);
+        let in_line = lane.order_line.borrow().len();
+        lane.metrics().order_line.set(in_line as u64);
         lane.discard_left.set(limits::DISCARD_BYTES_PER_SWEEP);
         lane.bytes.sweep();
         lane.scan_bytes.sweep();
