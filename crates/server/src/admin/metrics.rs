@@ -86,10 +86,12 @@ pub(crate) enum RefusalCause {
     Unfit,
     /// Newer requests came all the time, more than the processor serves.
     Delay,
+    /// Its connection has no place: the member, or its address here, has as many as it may have.
+    Connections,
 }
 
 impl RefusalCause {
-    pub(crate) const ALL: [RefusalCause; 9] = [
+    pub(crate) const ALL: [RefusalCause; 10] = [
         RefusalCause::Requests,
         RefusalCause::Bytes,
         RefusalCause::StoreQueue,
@@ -99,6 +101,7 @@ impl RefusalCause {
         RefusalCause::Deadline,
         RefusalCause::Unfit,
         RefusalCause::Delay,
+        RefusalCause::Connections,
     ];
 
     pub(crate) fn as_str(self) -> &'static str {
@@ -112,6 +115,7 @@ impl RefusalCause {
             RefusalCause::Deadline => "deadline",
             RefusalCause::Unfit => "unfit",
             RefusalCause::Delay => "delay",
+            RefusalCause::Connections => "connections",
         }
     }
 }

@@ -220,9 +220,14 @@ fn sockets(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         "Client connections at which accepting stops.",
         shared.settings.connections_max as u64,
     )?;
+    page.gauge(
+        "connections_beyond",
+        "Of them those without a place among the clients': only members may ask there.",
+        shared.gate.beyond(),
+    )?;
     page.counter(
         "connections_over_address_bound",
-        "Connections closed because their address had as many as it may have.",
+        "Connections without a place because their address had as many as it may have.",
         shared.addresses.refused(),
     )?;
     let rows = shared.lanes.iter().enumerate().map(|(index, lane)| {

@@ -109,6 +109,8 @@ pub(crate) struct Connection {
     in_front: RequestInFront,
     /// The names that its client's certificate gives it.
     names: ShownNames,
+    /// Its mark among the connections beyond the gate; `None` = it has a place among the clients'.
+    beyond: Option<u64>,
     /// A page of an origin that may ask sent the request in front.
     page: Option<&'static PageLines>,
     /// The line for the audit log once the table of tokens is replaced, or is not; `None` unless
@@ -120,23 +122,62 @@ pub(crate) struct Connection {
 pub(crate) fn spawn(guard: ConnectionGuard, seat: Rc<Seat>, source: IpAddr, stream: TcpStream) {
     tokio::task::spawn_local(async move {
         let lane = Rc::clone(&guard.lane);
-        let stream = match &lane.shared.tls {
-            None => ByteStream::Clear(stream),
-            Some(tls) => match Box::pin(doorway::enter(&lane, &seat, source, tls, stream)).await {
-                Ok(stream) => stream,
-                Err(Some(stream)) => return lane.close(stream, guard),
-                Err(None) => return,
-            },
+        // Boxed, what few have: each is as large as all of a client's, and a client's should not
+        // reserve room for it.
+        let link = match guard.is_beyond() {
+            false => live(guard, seat, source, stream, None).await,
+            true => Box::pin(live_beyond(guard, seat, source, stream)).await,
         };
-        match serve(Rc::clone(&lane), seat, source, stream).await {
-            // Boxed: it is as large as all of a client's, and a client's should not reserve room
-            // for it.
-            Ok((link, stream, rest)) => {
-                Box::pin(peers::serve(lane, link, stream, rest, guard)).await;
-            }
-            Err(stream) => lane.close(stream, guard),
+        if let Some((link, stream, rest, guard)) = link {
+            Box::pin(peers::serve(lane, link, stream, rest, guard)).await;
         }
     });
+}
+
+/// A connection that has become a link of a peer, with the bytes that were read behind its request.
+type OpenedLink = (PendingLink, ByteStream, Vec<u8>, ConnectionGuard);
+
+/// As `live`, for a connection beyond the gate: the oldest that has proven nothing makes room.
+async fn live_beyond(
+    guard: ConnectionGuard,
+    seat: Rc<Seat>,
+    source: IpAddr,
+    stream: TcpStream,
+) -> Option<OpenedLink> {
+    let lane = Rc::clone(&guard.lane);
+    let place = lane.beyond.enter();
+    let living = live(guard, seat, source, stream, Some(place.number()));
+    place.unless_evicted(living).await.ok().flatten()
+}
+
+/// The life of a connection to its end, or to where it becomes a link.
+async fn live(
+    guard: ConnectionGuard,
+    seat: Rc<Seat>,
+    source: IpAddr,
+    stream: TcpStream,
+    beyond: Option<u64>,
+) -> Option<OpenedLink> {
+    let lane = Rc::clone(&guard.lane);
+    let stream = match &lane.shared.tls {
+        None => ByteStream::Clear(stream),
+        Some(tls) => match Box::pin(doorway::enter(&lane, &seat, source, tls, stream)).await {
+            Ok(stream) => stream,
+            Err(stream) => {
+                if let Some(stream) = stream {
+                    lane.close(stream, guard);
+                }
+                return None;
+            }
+        },
+    };
+    match serve(Rc::clone(&lane), seat, source, stream, beyond).await {
+        Ok((link, stream, rest)) => Some((link, stream, rest, guard)),
+        Err(stream) => {
+            lane.close(stream, guard);
+            None
+        }
+    }
 }
 
 /// Serves one connection to where it becomes a peer's link. Returns the link, the socket and the
@@ -147,6 +188,7 @@ async fn serve(
     seat: Rc<Seat>,
     source: IpAddr,
     stream: ByteStream,
+    beyond: Option<u64>,
 ) -> Result<(PendingLink, ByteStream, Vec<u8>), ByteStream> {
     let names = match lane.shared.rights {
         Some(_) => ShownNames::of(&stream),
@@ -156,6 +198,7 @@ async fn serve(
         socket: Socket::new(Rc::clone(&lane), Rc::clone(&seat), source, stream),
         backend: Backend::of(&lane),
         names,
+        beyond,
         page: None,
         token_change: None,
         lane,

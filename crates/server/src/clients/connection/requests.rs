@@ -45,6 +45,8 @@ use std::rc::Rc;
 
 /// `/v0/entity` and `/v0/entities`: requests of clients of the data, not of members or probes.
 const DATA_PATHS: &[u8] = b"/v0/entit";
+/// Links and questions of members.
+const PEER_PATHS: &[u8] = b"/v0/peer";
 
 /// The result for the request in front: how much of the buffer is done with, and the wait before
 /// the next one.
@@ -77,6 +79,9 @@ impl Connection {
         let lane = Rc::clone(&self.lane);
         let stood_us = self.socket.take_stood_us();
         self.in_front.look(lane.now_ns(), stood_us);
+        if self.beyond.is_some() && !head.path.starts_with(PEER_PATHS) {
+            return self.turn_away_beyond(head);
+        }
         let sender = Sender::from(head);
         let hosts = &lane.shared.hosts;
         let checked = hosts.check_host(&sender);
@@ -240,6 +245,9 @@ impl Connection {
             Route::PeerAsk => match peers::read_ask(&lane, &mut self.socket, head, rest, style) {
                 Ok((taken, ask)) => {
                     self.socket.mark_as_peer();
+                    if let Some(number) = self.beyond {
+                        lane.beyond.prove(number);
+                    }
                     let next = NextWait::PeerAsk(Box::new(ask));
                     (head.consumed + taken, Some(next))
                 }
@@ -427,6 +435,15 @@ impl Connection {
     fn is_late(&self, timeout_ms: u32, is_whole: bool) -> bool {
         let runs = is_whole || self.in_front.in_line_by.is_some();
         runs && self.in_front.deadline_us(timeout_ms) <= self.lane.now_us()
+    }
+
+    /// The connection has no place among the clients': it ends behind the refusal.
+    fn turn_away_beyond(&mut self, head: &Head<'_>) -> FrontStep {
+        let cause = RefusalCause::Connections;
+        if let Some(share) = CapacityShare::of(op_of(head)) {
+            self.lane.metrics().refuse(share, cause);
+        }
+        self.refuse(head, &status::refused(cause).closing())
     }
 
     fn answer_status(&mut self, style: Style) {
@@ -821,7 +838,7 @@ fn is_worth_waiting(cause: RefusalCause) -> bool {
 /// Does the path want a token where there are tokens? Members have their own proof, and a probe may
 /// ask whether it is ready.
 fn is_guarded(path: &[u8]) -> bool {
-    path != b"/v0/status" && !path.starts_with(b"/v0/peer")
+    path != b"/v0/status" && !path.starts_with(PEER_PATHS)
 }
 
 /// On a node without tokens every client could make a table. It would open the nodes that ask for

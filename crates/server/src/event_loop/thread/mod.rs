@@ -25,7 +25,7 @@ mod log;
 use crate::admin::metrics::{LoopMetrics, OpLabel, RefusalCause};
 use crate::admin::profile;
 use crate::admin::stages::{SampleDraw, Watch};
-use crate::clients::address_gate::AddressPlace;
+use crate::clients::connection_gate::ConnectionPlace;
 use crate::clients::room::{RoomPermit, Rooms};
 use crate::clients::seat::{LocalBell, Seat, WakeReason};
 use crate::clients::unproven::Unproven;
@@ -142,6 +142,8 @@ pub(crate) struct EventLoop {
     is_poisoned: Cell<bool>,
     /// Connections in the middle of their TLS handshake.
     pub(crate) handshakes: Unproven,
+    /// Connections beyond the gate whose other side is not known to be a member.
+    pub(crate) beyond: Unproven,
     /// How long requests wait for this loop.
     pub(crate) delay: Rc<Delay>,
     /// Reads that come behind those of other connections.
@@ -361,6 +363,11 @@ impl EventLoop {
             is_draining: Cell::new(false),
             is_poisoned: Cell::new(false),
             handshakes: Unproven::new(limits::HANDSHAKES_MAX, loops, &shared.handshakes),
+            beyond: Unproven::new(
+                limits::CONNECTIONS_BEYOND_UNPROVEN_MAX,
+                loops,
+                &Arc::default(),
+            ),
             delay: Rc::new(Delay::new(&shared, index, &giving_way)),
             giving_way,
             ended_sockets: RefCell::default(),
@@ -483,7 +490,7 @@ impl EventLoop {
         }
     }
 
-    fn take_connection(self: &Rc<EventLoop>, stream: std::net::TcpStream, place: AddressPlace) {
+    fn take_connection(self: &Rc<EventLoop>, stream: std::net::TcpStream, place: ConnectionPlace) {
         self.metrics().accepted.add(1);
         // A socket that is gone already has no address; it is found out at the first read.
         let source = stream.peer_addr().map_or(NO_SOURCE, |addr| addr.ip());
@@ -495,13 +502,17 @@ impl EventLoop {
                 let guard = ConnectionGuard {
                     lane,
                     number,
-                    _place: place,
+                    place: Some(place),
                 };
                 (self.hooks.serve)(guard, seat, source, stream);
             }
-            Ok(_) => self.note_ended(),
+            Ok(_) => {
+                drop(place);
+                self.note_ended();
+            }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be watched and is dropped");
+                drop(place);
                 self.note_ended();
             }
         }
@@ -790,13 +801,23 @@ impl EventLoop {
 pub(crate) struct ConnectionGuard {
     pub(crate) lane: Rc<EventLoop>,
     number: usize,
-    _place: AddressPlace,
+    /// `None` only while it is dropped.
+    place: Option<ConnectionPlace>,
+}
+
+impl ConnectionGuard {
+    /// Has it no place among the clients'? Then only a member may ask on it.
+    pub(crate) fn is_beyond(&self) -> bool {
+        self.place.as_ref().is_some_and(ConnectionPlace::is_beyond)
+    }
 }
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let seat = self.lane.seats.borrow_mut().remove(self.number);
         seat.next_round();
+        // The listener that is told finds the place free.
+        drop(self.place.take());
         self.lane.note_ended();
     }
 }
