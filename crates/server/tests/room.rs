@@ -217,11 +217,26 @@ fn large_values_leave_small_ones_room_while_a_flush_is_behind() {
         refused.header("Dendra-Receipt"),
         Some("outcome=not-applied")
     );
+    let in_line = "dendra_writes_in_line{of=\"clients\"}";
+    node.wait_for_metric(in_line, 0.0);
+    // While a large one waits for the reserve, the small ones have no pause, either.
+    let mut waits = node.client();
+    let head = format!(
+        "PUT /v0/entity?id=waits HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: {}\r\n\r\n",
+        large.len()
+    );
+    waits.send(head.as_bytes());
+    waits.send(&large);
+    node.wait_for_metric(in_line, 1.0);
+    let pauses = "dendra_write_pause_seconds_count";
+    let before = node.metric(pauses);
     for n in 0..20 {
         assert_eq!(client.put(&format!("small{n}"), b"v").status, 201, "{n}");
     }
+    assert_eq!(node.metric(pauses), before);
     assert!(node.metric("dendra_engine_pressure ") < 1.0);
     valve.let_go();
+    assert_eq!(waits.read("PUT").status, 201);
     assert_eq!(client.put("large", &large).status, 201);
 }
 
@@ -240,7 +255,7 @@ fn pressed_node() -> (Node, Valve) {
 }
 
 #[test]
-fn the_latency_of_a_write_has_its_pause() {
+fn the_pause_of_a_write_follows_its_bytes_and_is_in_its_latency() {
     let (node, valve) = pressed_node();
     let mut client = node.client();
     let value = vec![b'x'; 32 << 10];
@@ -252,6 +267,14 @@ fn the_latency_of_a_write_has_its_pause() {
     let paused_s = node.metric("dendra_write_pause_seconds_sum");
     let took_s = node.metric("dendra_request_seconds_sum{op=\"put\"}");
     assert!(paused_s > 0.01 && took_s >= paused_s, "{took_s} {paused_s}");
+    // A write of few bytes beside them has none.
+    let before = node.metric(pauses);
+    for n in 0..20 {
+        assert_eq!(client.put(&format!("small{n}"), b"v").status, 201);
+    }
+    assert_eq!(node.metric(pauses), before);
+    assert_eq!(client.put("large", &value).status, 201);
+    assert_eq!(node.metric(pauses), before + 1.0);
     valve.let_go();
 }
 
