@@ -241,6 +241,9 @@ pub const ORDERS_INFLIGHT_MAX: usize = 8_192;
 /// Values of such orders that wait for room in the log's queue, all loops together. It is half a
 /// second of a disk that syncs 64 MiB a second. The node's deadlines go on meanwhile.
 pub const ORDERS_WAITING_BYTES_MAX: usize = 32 << 20;
+/// One part in so many of that is for orders that are not large: a few megabytes of large ones do
+/// not make a member refuse a write of a kilobyte as busy.
+pub const ORDERS_SMALL_SHARE: usize = 8;
 /// How often a connection checks whether its client is still there, while the node works on its
 /// operation. The answer usually comes long before, and a check costs no system call.
 pub const CLIENT_LOOK: Duration = SWEEP;
@@ -264,6 +267,13 @@ pub const LINK_OPEN_TIMEOUT: Duration =
 /// proves it within a round trip. Ten thousand strangers a second that hold on leave it fifty
 /// milliseconds.
 pub const LINKS_UNPROVEN_MAX: usize = 512;
+/// Connections of a member beyond `connections_max`, all loops together. Only members may ask on
+/// them: a link has a place among the clients' connections until it has proven itself, and a full
+/// gate must not lock it out.
+pub const CONNECTIONS_BEYOND_MAX: usize = LINKS_UNPROVEN_MAX;
+/// Those of them that have not proven themselves. Fewer than there are places, so that the oldest
+/// ends while the listener still accepts.
+pub const CONNECTIONS_BEYOND_UNPROVEN_MAX: usize = CONNECTIONS_BEYOND_MAX / 2;
 /// TLS handshakes under way, all loops together. A client's takes a round trip or two. With a
 /// hundred a second that hold on, each has some seconds; with ten thousand, some tens of
 /// milliseconds.
@@ -342,6 +352,7 @@ const _: () = assert!(
     "a repair begins when each operation is over that was under way when the damage was found"
 );
 const _: () = assert!(LARGE_KEPT_BYTES_MAX > dendra_base::limits::VALUE_BYTES_MAX_LIMIT);
+const _: () = assert!(CONNECTIONS_BEYOND_UNPROVEN_MAX < CONNECTIONS_BEYOND_MAX);
 const _: () = assert!(LINK_PROBE_SWEEPS < LINK_SILENT_SWEEPS_MAX);
 const _: () = assert!(LINK_OUT_BYTES_MAX / 2 >= 2 * dendra_base::limits::VALUE_BYTES_MAX_LIMIT);
 const _: () = assert!(STORE_QUEUE_LEN_MAX_DEFAULT <= STORE_QUEUE_LEN_MAX_LIMIT);

@@ -16,12 +16,10 @@ use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Range};
 use dendra_engine::vfs::{MemVfs, Vfs};
 use dendra_server::settings::Settings;
-use dendra_wire::peer::{
-    Message, Question, encode_ask, encode_probe, encode_proof, encode_withdraw,
-};
+use dendra_wire::peer::{Message, encode_probe, encode_withdraw};
 use std::sync::Arc;
 use support::Node;
-use support::asker::{question, read, write};
+use support::asker::{read, write};
 use support::guest::node_on_with;
 use support::link::Opened;
 use support::valve::Valve;
@@ -35,38 +33,15 @@ fn slow(settings: &mut Settings) {
     settings.workers = 1;
 }
 
-/// The test's link to a node that reads its disk with one worker.
-fn link(node: &Node, nonce: u8) -> Opened {
-    let mut link = Opened::new(node, nonce);
-    link.say(|out, seal, proof| {
-        encode_proof(out, proof);
-        encode_probe(out, seal, 7);
-    });
-    assert_eq!(link.message(), Some(Message::Alive { id: 7 }));
-    link
-}
-
-fn say(link: &mut Opened, id: u64, ask: Ask) {
-    let question: Question = question(id, ask);
-    link.say(|out, seal, _| encode_ask(out, seal, &question));
-}
-
-fn answer(link: &mut Opened) -> (u64, Answer) {
-    match link.message() {
-        Some(Message::Answer { id, answer }) => (id, answer),
-        other => panic!("{other:?} is no answer"),
-    }
-}
-
 /// A node whose values are in tables and in no cache, with a valve in front of its disk.
 fn cold_member() -> (Node, Valve) {
     let disk = MemVfs::new();
     let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
     let node = node_on_with(vfs, slow);
-    let mut first = link(&node, 1);
+    let mut first = Opened::proven(&node, 1);
     for (id, key) in KEYS.into_iter().chain(OTHERS).enumerate() {
-        say(&mut first, id as u64, write(key, &VALUE));
-        let (_, written) = answer(&mut first);
+        first.ask(id as u64, write(key, &VALUE));
+        let (_, written) = first.answer();
         assert!(matches!(written, Answer::Written(_)), "{written:?}");
     }
     drop(first);
@@ -74,15 +49,15 @@ fn cold_member() -> (Node, Valve) {
     node.stop();
     let (node, valve) = Valve::before(disk, |disk| node_on_with(disk, slow));
     // A node counts its hints once, by the same worker: behind this page it has.
-    let mut second = link(&node, 9);
+    let mut second = Opened::proven(&node, 9);
     let range = Range {
         start: Bytes::new(),
         end: Some(Bytes::from_static(b"\0")),
         is_reverse: false,
         is_keys_only: true,
     };
-    say(&mut second, 1, Ask::Page { range, bytes: 1 });
-    let (_, page) = answer(&mut second);
+    second.ask(1, Ask::Page { range, bytes: 1 });
+    let (_, page) = second.answer();
     assert!(matches!(page, Answer::Page { .. }), "{page:?}");
     (node, valve)
 }
@@ -90,12 +65,12 @@ fn cold_member() -> (Node, Valve) {
 #[test]
 fn a_read_that_was_withdrawn_while_it_waits_for_the_disk_is_not_done() {
     let (node, valve) = cold_member();
-    let mut link = link(&node, 2);
+    let mut link = Opened::proven(&node, 2);
     valve.hold_reads();
-    say(&mut link, 1, read(KEYS[0]));
+    link.ask(1, read(KEYS[0]));
     valve.wait_for(1);
-    say(&mut link, 2, read(KEYS[1]));
-    say(&mut link, 3, read(KEYS[2]));
+    link.ask(2, read(KEYS[1]));
+    link.ask(3, read(KEYS[2]));
     node.wait_for_metric("dendra_store_queue_points ", 2.0);
     // Reads without a request, and those that a worker has begun, are too late.
     link.say(|out, seal, _| encode_withdraw(out, seal, &[2, 99, 1]));
@@ -104,7 +79,7 @@ fn a_read_that_was_withdrawn_while_it_waits_for_the_disk_is_not_done() {
     valve.let_go();
     // The two withdrawn questions have no answer. The probe behind them has one, so theirs would
     // have come before it.
-    let (id, found) = answer(&mut link);
+    let (id, found) = link.answer();
     assert!(matches!(found, Answer::Cell(Some(_))), "{found:?}");
     assert_eq!(id, 3);
     link.say(|out, seal, _| encode_probe(out, seal, 8));

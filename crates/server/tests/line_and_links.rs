@@ -16,11 +16,10 @@ mod support;
 
 use dendra_base::peer::Answer as PeerAnswer;
 use dendra_engine::vfs::MemVfs;
-use dendra_wire::peer::{Message, encode_alive, encode_ask, encode_probe, encode_proof};
 use rustix::net::{RecvFlags, recv};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support::asker::{question, read, write};
+use support::asker::{read, write};
 use support::guest::node_on_with;
 use support::link::Opened;
 use support::{Client, Node, PATIENCE};
@@ -67,7 +66,7 @@ impl Asker<'_> {
     fn send(&mut self) {
         match self {
             Asker::Member(link) => {
-                link.say(|out, seal, _| encode_ask(out, seal, &question(1, read(b"k"))));
+                link.ask(1, read(b"k"));
             }
             Asker::Client(client) => client.send(GET),
         }
@@ -76,24 +75,13 @@ impl Asker<'_> {
     fn hear(&mut self) {
         match self {
             Asker::Member(link) => {
-                let answer = answer(link);
+                let (_, answer) = link.answer();
                 assert!(matches!(answer, PeerAnswer::Cell(Some(_))), "{answer:?}");
             }
             Asker::Client(client) => {
                 let status = client.read("GET").status;
                 assert!([400, 503].contains(&status), "{status}");
             }
-        }
-    }
-}
-
-/// What comes behind the node's own questions whether the link lives.
-fn answer(link: &mut Opened) -> PeerAnswer {
-    loop {
-        match link.message() {
-            Some(Message::Answer { answer, .. }) => return answer,
-            Some(Message::Probe { id }) => link.say(|out, seal, _| encode_alive(out, seal, id)),
-            other => panic!("{other:?} is no answer"),
         }
     }
 }
@@ -121,15 +109,9 @@ fn a_question_of_a_member_does_not_wait_for_a_crowd_of_clients() {
     let node = node_on_with(Arc::new(MemVfs::new()), |settings| {
         settings.queue_delay_target = TARGET;
     });
-    let mut link = Opened::new(&node, 1);
-    link.say(|out, seal, proof| {
-        encode_proof(out, proof);
-        encode_probe(out, seal, 7);
-    });
-    assert_eq!(link.message(), Some(Message::Alive { id: 7 }));
-    let value = write(b"k", &[7; 2_000]);
-    link.say(|out, seal, _| encode_ask(out, seal, &question(1, value)));
-    let written = answer(&mut link);
+    let mut link = Opened::proven(&node, 1);
+    link.ask(1, write(b"k", &[7; 2_000]));
+    let (_, written) = link.answer();
     assert!(matches!(written, PeerAnswer::Written(_)), "{written:?}");
     let mut crowd: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();
     let mut alike = node.client();
@@ -138,8 +120,8 @@ fn a_question_of_a_member_does_not_wait_for_a_crowd_of_clients() {
         for _ in 0..7 {
             counts[0].push(in_front(&node, &mut crowd, Asker::Member(&mut link)));
             // It still lives.
-            link.say(|out, seal, _| encode_ask(out, seal, &question(2, read(b"k"))));
-            assert!(matches!(answer(&mut link), PeerAnswer::Cell(Some(_))));
+            link.ask(2, read(b"k"));
+            assert!(matches!(link.answer(), (2, PeerAnswer::Cell(Some(_)))));
             counts[1].push(in_front(&node, &mut crowd, Asker::Client(&mut alike)));
         }
         let [member, client] = counts.map(|mut counts| {

@@ -171,6 +171,7 @@ fn a_small_write_goes_in_front_of_large_ones_that_wait_for_the_log() {
         let put = b"PUT /v0/entity?id=small HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: 1\r\n\r\nv";
         client.send(put);
         node.wait_until_metric("dendra_socket_read_bytes_total", read + put.len() as f64);
+        node.wait_until_metric("dendra_writes_in_line{of=\"clients\"}", 2.0);
         valve.let_go();
         let small = client.read("PUT");
         let large: Vec<_> = large
@@ -216,12 +217,88 @@ fn large_values_leave_small_ones_room_while_a_flush_is_behind() {
         refused.header("Dendra-Receipt"),
         Some("outcome=not-applied")
     );
+    let in_line = "dendra_writes_in_line{of=\"clients\"}";
+    node.wait_for_metric(in_line, 0.0);
+    // While a large one waits for the reserve, the small ones have no pause, either.
+    let mut waits = node.client();
+    let head = format!(
+        "PUT /v0/entity?id=waits HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: {}\r\n\r\n",
+        large.len()
+    );
+    waits.send(head.as_bytes());
+    waits.send(&large);
+    node.wait_for_metric(in_line, 1.0);
+    let pauses = "dendra_write_pause_seconds_count";
+    let before = node.metric(pauses);
     for n in 0..20 {
         assert_eq!(client.put(&format!("small{n}"), b"v").status, 201, "{n}");
     }
+    assert_eq!(node.metric(pauses), before);
     assert!(node.metric("dendra_engine_pressure ") < 1.0);
     valve.let_go();
+    assert_eq!(waits.read("PUT").status, 201);
     assert_eq!(client.put("large", &large).status, 201);
+}
+
+/// A node of which no memtable is flushed: the pause grows with each write.
+fn pressed_node() -> (Node, Valve) {
+    let (node, valve) = Valve::before(MemVfs::new(), |disk| {
+        Node::on(disk, |settings| {
+            be_patient(settings);
+            settings.durability = dendra_engine::Durability::Os;
+            settings.memory_bytes = 40 * MIB;
+        })
+    });
+    // The log is not synced with this durability; the tables are.
+    valve.hold_syncs();
+    (node, valve)
+}
+
+#[test]
+fn the_pause_of_a_write_follows_its_bytes_and_is_in_its_latency() {
+    let (node, valve) = pressed_node();
+    let mut client = node.client();
+    let value = vec![b'x'; 32 << 10];
+    let pauses = "dendra_write_pause_seconds_count";
+    let wrote = (0..2_000).map(|n| client.put(&format!("k{n}"), &value).status);
+    let until = wrote.take_while(|status| *status == 201);
+    let enough = until.take_while(|_| node.metric(pauses) < 20.0).count();
+    assert!(enough < 2_000, "none paused");
+    let paused_s = node.metric("dendra_write_pause_seconds_sum");
+    let took_s = node.metric("dendra_request_seconds_sum{op=\"put\"}");
+    assert!(paused_s > 0.01 && took_s >= paused_s, "{took_s} {paused_s}");
+    // A write of few bytes beside them has none.
+    let before = node.metric(pauses);
+    for n in 0..20 {
+        assert_eq!(client.put(&format!("small{n}"), b"v").status, 201);
+    }
+    assert_eq!(node.metric(pauses), before);
+    assert_eq!(client.put("large", &value).status, 201);
+    assert_eq!(node.metric(pauses), before + 1.0);
+    valve.let_go();
+}
+
+#[test]
+fn a_pause_counts_towards_the_deadline_of_a_write() {
+    let (node, valve) = pressed_node();
+    let mut client = node.client();
+    let value = vec![b'x'; 32 << 10];
+    let mut put = |n: usize| {
+        let target = format!("/v0/entity?id=k{n}");
+        client.ask("PUT", &target, "Dendra-Timeout-Ms: 20\r\n", &value)
+    };
+    let refused = (0..2_000).map(&mut put).find(|it| it.status == 503);
+    let refused = refused.expect("memory is bounded");
+    assert!(
+        refused.text().starts_with("deadline-in-queue"),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(
+        refused.header("Dendra-Receipt"),
+        Some("outcome=not-applied")
+    );
+    valve.let_go();
 }
 
 #[test]
@@ -255,15 +332,7 @@ fn a_write_whose_client_has_gone_while_it_waits_for_the_log_is_not_begun() {
 
 #[test]
 fn writes_wait_for_flushes_that_are_behind_and_hear_it_at_their_deadline() {
-    let (node, valve) = Valve::before(MemVfs::new(), |disk| {
-        Node::on(disk, |settings| {
-            be_patient(settings);
-            settings.durability = dendra_engine::Durability::Os;
-            settings.memory_bytes = 40 * MIB;
-        })
-    });
-    // The log is not synced with this durability; the tables are.
-    valve.hold_syncs();
+    let (node, valve) = pressed_node();
     let mut client = node.client();
     let short = |client: &mut Client, id: &str| {
         let head = format!(

@@ -14,16 +14,23 @@
 mod support;
 
 use dendra_base::peer::{Answer, Ask, Stamp};
-use dendra_server::limits::LINKS_UNPROVEN_MAX;
-use dendra_server::settings::PeerTransport;
+use dendra_engine::vfs::MemVfs;
+use dendra_server::limits::{CONNECTIONS_BEYOND_MAX, LINKS_UNPROVEN_MAX};
+use dendra_server::settings::{PeerTransport, Settings};
 use dendra_wire::peer::{
     Hello, Message, PROOF_FRAME_BYTES, Proof, Question, Seal, decode, encode_ask, encode_hail,
     encode_probe, encode_proof,
 };
+use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Instant;
-use support::PATIENCE;
-use support::guest::{GUEST, hello, node, node_with, topology};
+use support::asker::greet;
+use support::guest::{GUEST, SECRET, hello, node, node_on_with, node_with, topology};
 use support::link::Opened;
+use support::{Client, Node, PATIENCE};
+
+/// Connections of clients that a member's gate has room for.
+const FULL: usize = 4;
 
 #[test]
 fn a_first_frame_that_says_it_is_longer_than_a_proof_is_not_waited_for() {
@@ -86,6 +93,66 @@ fn a_member_gets_past_any_number_of_links_without_a_proof() {
     // The oldest ones made room, without a word.
     assert_eq!(links[0].frame(), None);
     assert!(node.metric("dendra_peer_links_unproven_ended_total") >= 8.0);
+}
+
+/// A member's gate that idle clients fill, and these clients.
+fn full_node(change: impl FnOnce(&mut Settings)) -> (Node, Vec<Client>) {
+    let node = node_on_with(Arc::new(MemVfs::new()), change);
+    let mut clients: Vec<Client> = (0..FULL).map(|_| node.client()).collect();
+    for client in &mut clients {
+        assert_eq!(client.get("/v0/status").status, 200);
+    }
+    (node, clients)
+}
+
+/// Is a client turned away that comes now, and its connection closed?
+fn is_turned_away(node: &Node) -> bool {
+    let mut client = node.client();
+    let answer = client.put("k", b"v");
+    assert!(
+        answer.text().contains("as many connections"),
+        "{}",
+        answer.text()
+    );
+    answer.status == 503 && client.is_closed()
+}
+
+fn a_member_gets_past(node: &Node, clients: &mut [Client]) {
+    assert!(is_turned_away(node));
+    let link = Opened::proven(node, 1);
+    // Idle strangers hold no place beyond the gate for as long as they like, either.
+    let idle: Vec<Client> = (0..CONNECTIONS_BEYOND_MAX).map(|_| node.client()).collect();
+    let mut other = Opened::proven(node, 2);
+    // The clients inside notice nothing, and what the member asks is answered.
+    for client in clients {
+        assert_eq!(client.get("/v0/status").status, 200);
+    }
+    other.ask(1, Ask::Clock);
+    let (_, clock) = other.answer();
+    assert!(matches!(clock, Answer::Clock { .. }), "{clock:?}");
+    let session = greet(&mut node.client(), &hello(GUEST, 3), SECRET);
+    assert_eq!(session.hail(&mut node.client()).status, 200);
+    drop((link, idle));
+    node.wait_for_metric("dendra_connections_beyond ", 0.0);
+}
+
+#[test]
+fn a_member_gets_past_a_gate_that_clients_fill() {
+    let (node, mut clients) = full_node(|settings| settings.connections_max = FULL);
+    a_member_gets_past(&node, &mut clients);
+    // A client that leaves makes room for another one.
+    drop(clients.pop());
+    node.wait_for_metric("dendra_connections ", (FULL - 1) as f64);
+    assert_eq!(node.client().get("/v0/status").status, 200);
+}
+
+#[test]
+fn a_member_gets_past_clients_that_fill_the_bound_of_its_address() {
+    let (node, mut clients) = full_node(|settings| settings.connections_per_address_max = FULL);
+    a_member_gets_past(&node, &mut clients);
+    let neighbour = Ipv4Addr::new(127, 0, 0, 2);
+    let mut other = Client::connect_from(neighbour, node.running().addr());
+    assert_eq!(other.get("/v0/status").status, 200);
 }
 
 #[test]

@@ -92,7 +92,7 @@ struct Entry<T> {
     write: T,
 }
 
-/// The writes of one event loop that wait.
+/// The writes of one event loop that wait: those of clients, or the orders of members.
 #[derive(Debug)]
 pub struct WriteLine<T> {
     waiting: BTreeMap<WritePlace, Entry<T>>,
@@ -123,6 +123,11 @@ impl<T> WriteLine<T> {
         self.waiting.is_empty()
     }
 
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// A write waits from now on.
     pub fn join(&mut self, size: WriteSize, write: T) -> WritePlace {
         let place = WritePlace {
@@ -148,16 +153,24 @@ impl<T> WriteLine<T> {
         may_go.then_some((*place, &first.write))
     }
 
-    /// The write at `place` goes.
-    pub fn go(&mut self, place: WritePlace) {
-        if self.leave(place).is_some() && !self.waiting.is_empty() {
+    /// The writes that wait, in the order in which they would go.
+    pub fn iter(&self) -> impl Iterator<Item = (WritePlace, &T)> {
+        let waiting = self.waiting.iter();
+        waiting.map(|(place, entry)| (*place, &entry.write))
+    }
+
+    /// The write at `place` goes. `None` when it has left.
+    pub fn go(&mut self, place: WritePlace) -> Option<T> {
+        let write = self.leave(place)?;
+        if !self.waiting.is_empty() {
             self.clock = self.clock.max(place.tag);
         }
+        Some(write)
     }
 
     /// The write at `place` leaves; it went, or does not wait any more.
-    pub fn leave(&mut self, place: WritePlace) -> Option<WriteSize> {
-        let size = self.waiting.remove(&place)?.size;
+    pub fn leave(&mut self, place: WritePlace) -> Option<T> {
+        let Entry { size, write } = self.waiting.remove(&place)?;
         let (last, count) = &mut self.classes[class(size)];
         *count -= 1;
         if *count == 0 {
@@ -166,7 +179,7 @@ impl<T> WriteLine<T> {
         }
         self.small -= usize::from(!size.is_large);
         self.forget_if_empty();
-        Some(size)
+        Some(write)
     }
 
     /// May a write that comes now go without waiting? If it does, [`passed`](WriteLine::passed)
@@ -176,6 +189,12 @@ impl<T> WriteLine<T> {
             true => self.waiting.is_empty() && room == WriteRoom::Open,
             false => batch == BatchState::Begun || self.is_first(size, room),
         }
+    }
+
+    /// Does a large write that waits leave the reserve to one that comes now? Then the reserve bounds
+    /// that one, and it needs no delay. Where all are of one size none leaves it, and all have one.
+    pub fn leaves_room(&self, size: WriteSize, room: WriteRoom) -> bool {
+        room == WriteRoom::Reserve && !size.is_large && self.small < self.waiting.len()
     }
 
     /// A write went without waiting: it counts as if it had waited.
@@ -234,7 +253,7 @@ mod tests {
 
     fn go_next<T: Copy>(line: &mut WriteLine<T>, room: WriteRoom) -> Option<T> {
         let (place, write) = line.next(room).map(|(place, write)| (place, *write))?;
-        line.go(place);
+        assert_eq!(line.go(place).map(|_| ()), Some(()));
         Some(write)
     }
 
@@ -372,6 +391,25 @@ mod tests {
             let apart = most.zip(least).map(|(most, least)| most - least);
             assert!(apart.is_some_and(|apart| apart <= 10_000_000), "{sent:?}");
         }
+    }
+
+    #[test]
+    fn a_large_write_that_waits_leaves_the_reserve_to_small_ones() {
+        let mut line = WriteLine::default();
+        line.join(SMALL, 1);
+        assert!(
+            !line.leaves_room(SMALL, WriteRoom::Reserve),
+            "all are small"
+        );
+        let place = line.join(LARGE, 2);
+        assert!(line.leaves_room(SMALL, WriteRoom::Reserve));
+        assert!(
+            !line.leaves_room(SMALL, WriteRoom::Open),
+            "it waits for none"
+        );
+        assert!(!line.leaves_room(LARGE, WriteRoom::Reserve));
+        line.leave(place);
+        assert!(!line.leaves_room(SMALL, WriteRoom::Reserve));
     }
 
     #[test]

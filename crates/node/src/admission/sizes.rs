@@ -13,9 +13,11 @@
 //! 1. Writes of one size wait for what `admit` says.
 //! 2. No delay is longer than `DELAY_US_MAX`, that of writes above the mean `DELAY_US_MAX_LARGE`.
 //!
-//! Not here: the delay at a level (`mod.rs`).
+//! Not here: the delay at a level (`mod.rs`); writes without a delay while large ones leave them
+//! the reserve (`line.rs`).
 //! See: docs/overload.md, "Pressure of the engine".
 
+use super::WriteSize;
 use crate::limits::{
     DELAY_MEAN_WRITES, DELAY_US_MAX, DELAY_US_MAX_LARGE, DELAY_US_MIN, DELAY_WRITE_BYTES_MIN,
     LARGE_FACTOR,
@@ -40,6 +42,12 @@ impl WriteSizes {
     /// Is a write of `bytes` large beside the others? Where all are of one size none is.
     pub fn is_large(&self, bytes: u64) -> bool {
         self.mean > 0.0 && counted(bytes) > LARGE_FACTOR * self.mean
+    }
+
+    /// A write of `bytes` beside the others.
+    pub fn size_of(&self, bytes: u64) -> WriteSize {
+        let is_large = self.is_large(bytes);
+        WriteSize { bytes, is_large }
     }
 
     /// The delay of a write of `bytes` where one of the mean size waits for `us`; 0 where a timer

@@ -3,6 +3,7 @@
 //! ```text
 //! requests   [operation][status class]      count
 //! latency    [operation][bucket]            from the loop's first look at a request to its formed answer
+//! pauses     [bucket]                       of writes under pressure
 //! stages     [operation][stage][bucket]     of some requests, part by part: `stages.rs`
 //! refused    [share][reason]                 count
 //! admitted   [share]                         count
@@ -85,10 +86,12 @@ pub(crate) enum RefusalCause {
     Unfit,
     /// Newer requests came all the time, more than the processor serves.
     Delay,
+    /// Its connection has no place: the member, or its address here, has as many as it may have.
+    Connections,
 }
 
 impl RefusalCause {
-    pub(crate) const ALL: [RefusalCause; 9] = [
+    pub(crate) const ALL: [RefusalCause; 10] = [
         RefusalCause::Requests,
         RefusalCause::Bytes,
         RefusalCause::StoreQueue,
@@ -98,6 +101,7 @@ impl RefusalCause {
         RefusalCause::Deadline,
         RefusalCause::Unfit,
         RefusalCause::Delay,
+        RefusalCause::Connections,
     ];
 
     pub(crate) fn as_str(self) -> &'static str {
@@ -111,6 +115,7 @@ impl RefusalCause {
             RefusalCause::Deadline => "deadline",
             RefusalCause::Unfit => "unfit",
             RefusalCause::Delay => "delay",
+            RefusalCause::Connections => "connections",
         }
     }
 }
@@ -207,6 +212,12 @@ pub(crate) struct LoopMetrics {
     /// Connections taken over, and closed because a deadline passed.
     pub(crate) accepted: LoopCounter,
     pub(crate) timed_out: LoopCounter,
+    /// How long writes paused under the engine's pressure: each that did.
+    pub(crate) write_pauses: Histogram,
+    /// Writes of clients, and members' orders, that wait in line for the log or the engine, as of
+    /// the last sweep.
+    pub(crate) log_line: LoopCounter,
+    pub(crate) order_line: LoopCounter,
     /// Requests that wait and bytes that are held, as of the last sweep: within 100 ms.
     pub(crate) requests_held: LoopCounter,
     pub(crate) bytes_held: LoopCounter,

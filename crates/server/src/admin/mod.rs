@@ -739,6 +739,10 @@ fn queues(shared: &Shared) -> serde_json::Value {
         },
         "classes": classes(shared),
         "store": { "points": points, "scans": scans, "max": shared.settings.queue },
+        "writes_in_line": {
+            "clients": exposition::sum(shared, |m| &m.log_line),
+            "members": exposition::sum(shared, |m| &m.order_line),
+        },
     })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! accepted ─► enter(address) ─► a place, kept with the connection ─► leave
-//!                  │ at the bound: the connection is closed, counted, and named in the log
+//!                  │ at the bound: the connection has no place, is counted, and named in the log
 //! ```
 //!
 //! Invariants
@@ -10,7 +10,7 @@
 //! 2. An address without a connection takes no room.
 //! 3. Without a bound nothing is counted.
 //!
-//! Not here: the gate of all connections (`listener.rs`).
+//! Not here: the gate of all connections (`connection_gate.rs`).
 //! See: docs/overload.md.
 
 use crate::admin::profile::Lock;
@@ -46,7 +46,7 @@ impl AddressGate {
         }
     }
 
-    /// Connections that were closed because their address had too many.
+    /// Connections that had no place because their address had too many.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -76,7 +76,7 @@ impl AddressGate {
             tracing::warn!(
                 %address,
                 most = self.most,
-                "a connection was closed: its address has as many as --connections-per-address-max allows"
+                "a connection has no place among the clients': its address has as many as --connections-per-address-max allows"
             );
         }
         None

@@ -174,6 +174,8 @@ pub(crate) struct PendingBody {
     pub(crate) key: Key,
     pub(crate) body: Inflow,
     pub(crate) expects_continue: bool,
+    /// It waited for so long in front of its body: in a pause, in line for the log.
+    pub(crate) waited_ns: u64,
     pub(crate) watch: Watch,
 }
 

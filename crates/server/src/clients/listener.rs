@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! kernel backlog ─► accept ─► least loaded loop ─► its mailbox
-//!      ▲ the only queue         EMFILE, or connections_max reached: pause, the backlog keeps them
+//!      ▲ the only queue         EMFILE, or the gate is full: pause, the backlog keeps them
 //! ```
 //!
 //! Invariants
 //! 1. A connection is counted on its loop before it is posted. So two that are accepted in a row do
 //!    not both take the loop that looked emptiest.
-//! 2. `connections_max` is never exceeded: above it nothing is accepted.
+//! 2. `connections_max` is never exceeded by clients. Above it a node by itself accepts nothing; a
+//!    member accepts some more on which only members may ask (`connection_gate.rs`).
 //! 3. A storm of connections is taken in small pieces. When a loop is near its capacity, few are
 //!    taken and few are kept by the kernel. One that gave up in the backlog is closed here.
 //! 4. Running out of descriptors pauses accepting and is said once, not once per attempt.
@@ -229,11 +230,11 @@ fn is_of_that_connection(error: &io::Error) -> bool {
 }
 
 async fn wait_for_room(shared: &Shared) {
-    while shared.connections() >= shared.settings.connections_max {
+    while !shared.gate.has_place() {
         let room = shared.room.notified();
         shared.listener_waits.store(true, Ordering::SeqCst);
         // A connection may have closed before the flag was up.
-        if shared.connections() >= shared.settings.connections_max {
+        if !shared.gate.has_place() {
             room.await;
         }
     }
@@ -248,7 +249,7 @@ fn hand_over(shared: &Shared, stream: TcpStream) {
     let Ok(from) = stream.peer_addr() else {
         return;
     };
-    let Some(place) = shared.addresses.enter(from.ip(), Instant::now()) else {
+    let Some(place) = shared.gate.enter(from.ip(), Instant::now()) else {
         return;
     };
     let lane = shared

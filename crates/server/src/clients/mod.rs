@@ -8,6 +8,7 @@
 //! answers.rs     from there to an answer         status.rs     outcome to HTTP
 //! doorway.rs     TLS before the first request    unproven.rs   handshakes under way
 //! accept_pace.rs pauses and backlogs          address_gate.rs  connections of each address
+//! connection_gate.rs  all connections, and members' beyond
 //! ```
 //!
 //! Not here: carrying out an operation (`backend.rs`), bytes of HTTP (crate `wire`).
@@ -18,6 +19,7 @@ pub(crate) mod address_gate;
 pub(crate) mod answers;
 pub(crate) mod body;
 pub(crate) mod connection;
+pub(crate) mod connection_gate;
 pub(crate) mod doorway;
 pub(crate) mod finished;
 pub(crate) mod input;

@@ -102,6 +102,9 @@ pub(crate) struct Socket {
     head_deadline_us: Option<u64>,
     /// The last bytes read stood in line for so long that their request is refused.
     is_called_to_refuse: bool,
+    /// Since when the last bytes read stood in line; `None` = they did not, or their request was
+    /// looked at.
+    stood_us: Option<u64>,
     /// Does a peer ask here? Then no read stands in a line of clients.
     is_of_peer: bool,
     /// The member to which the certificate of this connection belongs; `None` = none, or not
@@ -133,6 +136,7 @@ impl Socket {
             unsent: Unsent::default(),
             head_deadline_us: None,
             is_called_to_refuse: false,
+            stood_us: None,
             is_of_peer: false,
             member: None,
             used: None,
@@ -193,6 +197,11 @@ impl Socket {
     /// The last bytes read stood in line for so long that their request is refused.
     pub(crate) fn is_called_to_refuse(&self) -> bool {
         self.is_called_to_refuse
+    }
+
+    /// Since when the request that was read last stood in line, told once.
+    pub(crate) fn take_stood_us(&mut self) -> Option<u64> {
+        self.stood_us.take()
     }
 
     /// A peer asks here: it stands in no line of clients.
@@ -288,6 +297,8 @@ impl Socket {
     /// Reads more into the buffer.
     pub(crate) async fn fill(&mut self, stage: Expecting) -> Result<(), End> {
         let _held = self.hold_input();
+        // More bytes of a request come: it was not whole when it stood in line.
+        self.stood_us = None;
         let timeouts = &self.lane.shared.settings.timeouts;
         match stage {
             Expecting::Idle => self.seat.arm(self.deadline_us(timeouts.idle)),
@@ -389,6 +400,7 @@ impl Socket {
         .await?;
         self.expect_client()?;
         self.is_called_to_refuse = called == Called::Refuse;
+        self.stood_us = Some(now_us);
         Ok(())
     }
 

@@ -154,6 +154,7 @@ pub(crate) fn refused(what: RefusalCause) -> Refusal {
         RefusalCause::Deadline => return Refusal::expired_in_queue(retry_after_s()),
         RefusalCause::Unfit => return failed(),
         RefusalCause::Delay => "more requests arrive than the processor serves",
+        RefusalCause::Connections => "there are as many connections as there may be",
     };
     Refusal::overloaded(message, retry_after_s())
 }

@@ -4,14 +4,15 @@
 //! ```text
 //! a link, 101 ─► enter ─► the asker's proof       ─► leave, the link is a member's
 //! a client    ─► enter ─► the handshake of TLS    ─► leave, the connection has a session
+//! beyond the gate ─► enter ─► a member's proof    ─► leave, over frames or plain HTTP
 //!                  │ full: the oldest of the loop ends      │ wrong, late, or the other side hung up: leave, counted
 //! ```
 //!
 //! Invariants
-//! 1. A loop has at most its share of `LINKS_UNPROVEN_MAX` links and of `HANDSHAKES_MAX`
-//!    handshakes. A proof takes a round trip or two, so the oldest one is most likely a stranger's:
+//! 1. A loop has at most its share of `LINKS_UNPROVEN_MAX` links, of `HANDSHAKES_MAX` handshakes,
+//!    and of `CONNECTIONS_BEYOND_UNPROVEN_MAX` connections beyond the gate. A proof takes a round trip or two, so the oldest one is most likely a stranger's:
 //!    it makes room. So a member is let in beside any number of strangers.
-//! 2. Such a connection keeps its place in the gate of connections, so that descriptors of the
+//! 2. Such a connection keeps its place in the gate of connections, or beyond it, so that descriptors of the
 //!    engine are none of its.
 //! 3. A link holds no buffer: exactly the bytes of a proof are read (`peers/accept.rs`).
 //!
@@ -77,6 +78,15 @@ impl Unproven {
     }
 }
 
+impl Unproven {
+    /// The one with this number has proven itself, and makes room for no other from now on. It is
+    /// served on under its place.
+    pub(crate) fn prove(&self, number: u64) {
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.retain(|(known, _)| *known != number);
+    }
+}
+
 /// A connection among the unproven ones, however its task ends.
 pub(crate) struct UnprovenPlace<'a> {
     unproven: &'a Unproven,
@@ -101,6 +111,11 @@ impl UnprovenPlace<'_> {
     /// It has proven itself.
     pub(crate) fn prove(mut self) {
         self.is_proven = true;
+    }
+
+    /// Its mark, for [`Unproven::prove`].
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 }
 

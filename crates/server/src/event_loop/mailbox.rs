@@ -15,7 +15,7 @@
 //! See: docs/overload.md.
 
 use crate::admin::profile::Lock;
-use crate::clients::address_gate::AddressPlace;
+use crate::clients::connection_gate::ConnectionPlace;
 use crate::disk::work::PoolAnswer;
 use dendra_engine::WriteOutcome;
 use dendra_node::Layout;
@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(crate) enum LoopEvent {
     /// A client connected.
-    Connection(std::net::TcpStream, AddressPlace),
+    Connection(std::net::TcpStream, ConnectionPlace),
     /// A write is decided.
     Written {
         /// As given to the engine.

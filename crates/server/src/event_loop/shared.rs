@@ -16,6 +16,7 @@ use crate::admin::metrics::LoopMetrics;
 use crate::audit::Audit;
 use crate::border_watch::BorderWatch;
 use crate::clients::address_gate::AddressGate;
+use crate::clients::connection_gate::ConnectionGate;
 use crate::clients::room::RoomBudget;
 use crate::clients::unproven::UnprovenGauges;
 use crate::disk::bell::Bell;
@@ -175,6 +176,8 @@ pub(crate) struct Shared {
     pub(crate) watch: Arc<BorderWatch>,
     /// The connections of each address.
     pub(crate) addresses: Arc<AddressGate>,
+    /// The places of all connections.
+    pub(crate) gate: ConnectionGate,
     /// TLS handshakes under way.
     pub(crate) handshakes: Arc<UnprovenGauges>,
     /// The engine's folder, for the files that the server itself leaves in it.

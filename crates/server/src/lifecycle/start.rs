@@ -11,6 +11,7 @@ use super::starting::Starting;
 use crate::admin;
 use crate::border::Border;
 use crate::clients::address_gate::AddressGate;
+use crate::clients::connection_gate::ConnectionGate;
 use crate::clients::room::RoomBudget;
 use crate::disk::bell::Bell;
 use crate::disk::checkpoints::Checkpoints;
@@ -192,7 +193,11 @@ fn fit_descriptors(mut settings: Settings) -> Settings {
     };
     let most = usize::try_from(descriptors).unwrap_or(usize::MAX);
     // A small limit is shared by halves.
-    let reserved = limits::DESCRIPTORS_RESERVED.min(most / 2);
+    let beyond = match &settings.cluster {
+        Some(_) => limits::CONNECTIONS_BEYOND_MAX,
+        None => 0,
+    };
+    let reserved = (limits::DESCRIPTORS_RESERVED + beyond).min(most / 2);
     let most = (most - reserved).max(1);
     if settings.connections_max > most {
         tracing::warn!(
@@ -293,7 +298,13 @@ fn open_engine(
     tracing::info!(folder, took_ms, starts, "the data folder is open");
     // Each connection in transit and each permit can have one event under way, and there are a few
     // for the whole loop.
+    let beyond = match cluster {
+        Some(_) => limits::CONNECTIONS_BEYOND_MAX,
+        None => 0,
+    };
+    let addresses = Arc::new(AddressGate::new(settings.connections_per_address_max));
     let mailbox_capacity = settings.connections_max
+        + beyond
         + settings.requests_inflight_max
         + limits::ORDERS_INFLIGHT_MAX
         + 16;
@@ -332,7 +343,8 @@ fn open_engine(
         rights: border.rights,
         audit: border.audit,
         watch: border.watch,
-        addresses: Arc::new(AddressGate::new(settings.connections_per_address_max)),
+        gate: ConnectionGate::new(settings.connections_max, beyond, Arc::clone(&addresses)),
+        addresses,
         handshakes: Arc::default(),
         settings,
     })

@@ -3,9 +3,14 @@
 //! Not here: what a node says on it (the tests).
 
 use super::Node;
+use super::asker::question;
 use super::guest::{GUEST, SECRET, hello};
 use bytes::Bytes;
-use dendra_wire::peer::{Hello, Message, Proof, Role, Seal, SessionKeys, decode, frame_len};
+use dendra_base::peer::{Answer, Ask};
+use dendra_wire::peer::{
+    Hello, Message, Proof, Role, Seal, SessionKeys, decode, encode_alive, encode_ask, encode_probe,
+    encode_proof, frame_len,
+};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
@@ -55,6 +60,33 @@ impl Opened {
     pub(crate) fn message(&mut self) -> Option<Message> {
         let frame = self.frame()?;
         Some(decode(&frame, &mut self.checking).expect("a frame of a member"))
+    }
+
+    /// A link of a member that has proven itself.
+    pub(crate) fn proven(node: &Node, nonce: u8) -> Opened {
+        let mut link = Opened::new(node, nonce);
+        link.say(|out, seal, proof| {
+            encode_proof(out, proof);
+            encode_probe(out, seal, 7);
+        });
+        assert_eq!(link.message(), Some(Message::Alive { id: 7 }));
+        link
+    }
+
+    pub(crate) fn ask(&mut self, id: u64, ask: Ask) {
+        let question = question(id, ask);
+        self.say(|out, seal, _| encode_ask(out, seal, &question));
+    }
+
+    /// What comes behind the node's own questions whether the link lives.
+    pub(crate) fn answer(&mut self) -> (u64, Answer) {
+        loop {
+            match self.message() {
+                Some(Message::Answer { id, answer }) => return (id, answer),
+                Some(Message::Probe { id }) => self.say(|out, seal, _| encode_alive(out, seal, id)),
+                other => panic!("{other:?} is no answer"),
+            }
+        }
     }
 
     pub(crate) fn say(&mut self, encode: impl FnOnce(&mut Vec<u8>, &mut Seal, &Proof)) {

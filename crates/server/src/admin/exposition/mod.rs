@@ -172,7 +172,16 @@ fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             .encode_family(&[("op", op.as_str())])?
             .encode_histogram::<NoLabelSet>(sum_s, count, &buckets, None)?;
     }
-    Ok(())
+    let lanes = shared.lanes.iter();
+    let (buckets, count, sum_s) = add(lanes.map(|lane| &lane.metrics.write_pauses));
+    page.0
+        .encode_descriptor(
+            "write_pause_seconds",
+            "Pauses of writes under the engine's pressure; each is in request_seconds, too.",
+            None,
+            MetricType::Histogram,
+        )?
+        .encode_histogram::<NoLabelSet>(sum_s, count, &buckets, None)
 }
 
 fn stages(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
@@ -211,9 +220,14 @@ fn sockets(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         "Client connections at which accepting stops.",
         shared.settings.connections_max as u64,
     )?;
+    page.gauge(
+        "connections_beyond",
+        "Of them those without a place among the clients': only members may ask there.",
+        shared.gate.beyond(),
+    )?;
     page.counter(
         "connections_over_address_bound",
-        "Connections closed because their address had as many as it may have.",
+        "Connections without a place because their address had as many as it may have.",
         shared.addresses.refused(),
     )?;
     let rows = shared.lanes.iter().enumerate().map(|(index, lane)| {
@@ -465,6 +479,15 @@ fn queues(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     for (name, help, value) in gauges {
         page.gauge(name, help, value)?;
     }
+    let rows = [
+        ("clients", sum(shared, |m| &m.log_line)),
+        ("members", sum(shared, |m| &m.order_line)),
+    ];
+    page.gauges(
+        "writes_in_line",
+        "Writes of clients, and members' orders, that wait for the log or the engine, within 100 ms.",
+        rows.map(|(of, count)| ([("of", of.to_owned())], count)),
+    )?;
     page.0
         .encode_descriptor(
             "queue_delay_seconds",

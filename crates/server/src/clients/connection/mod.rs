@@ -21,9 +21,11 @@
 //! the crate), carrying out operations (`backend.rs`).
 //! See: docs/api.md, docs/overload.md.
 
+mod in_front;
 mod requests;
 mod scan;
 
+use self::in_front::RequestInFront;
 use crate::admin::metrics::OpLabel;
 use crate::admin::stages::{RequestStage, Watch};
 use crate::audit::AuditEvent;
@@ -35,6 +37,7 @@ use crate::clients::finished::Finished;
 use crate::clients::seat::{Seat, WakeReason};
 use crate::clients::socket::{End, Expecting, Linger, Socket};
 use crate::clients::status;
+use crate::event_loop::clock;
 use crate::event_loop::handover::PendingOperation;
 use crate::event_loop::thread::{ConnectionGuard, EventLoop};
 use crate::limits;
@@ -103,42 +106,78 @@ pub(crate) struct Connection {
     /// The answer formed last ends the connection.
     is_closing: bool,
     linger: Linger,
-    /// The request in front has had its delay.
-    has_paused: bool,
+    in_front: RequestInFront,
     /// The names that its client's certificate gives it.
     names: ShownNames,
+    /// Its mark among the connections beyond the gate; `None` = it has a place among the clients'.
+    beyond: Option<u64>,
     /// A page of an origin that may ask sent the request in front.
     page: Option<&'static PageLines>,
-    /// The quota has let the request in front in.
-    is_admitted: bool,
     /// The line for the audit log once the table of tokens is replaced, or is not; `None` unless
     /// such a request is under way.
     token_change: Option<Box<AuditEvent>>,
-    /// The write in front stands in line for the log or the engine, or has stood there, until then.
-    in_line_until_us: Option<u64>,
 }
 
 /// Starts the task of one connection of a loop, to its end or to that of the link that it becomes.
 pub(crate) fn spawn(guard: ConnectionGuard, seat: Rc<Seat>, source: IpAddr, stream: TcpStream) {
     tokio::task::spawn_local(async move {
         let lane = Rc::clone(&guard.lane);
-        let stream = match &lane.shared.tls {
-            None => ByteStream::Clear(stream),
-            Some(tls) => match Box::pin(doorway::enter(&lane, &seat, source, tls, stream)).await {
-                Ok(stream) => stream,
-                Err(Some(stream)) => return lane.close(stream, guard),
-                Err(None) => return,
-            },
+        // Boxed, what few have: each is as large as all of a client's, and a client's should not
+        // reserve room for it.
+        let link = match guard.is_beyond() {
+            false => live(guard, seat, source, stream, None).await,
+            true => Box::pin(live_beyond(guard, seat, source, stream)).await,
         };
-        match serve(Rc::clone(&lane), seat, source, stream).await {
-            // Boxed: it is as large as all of a client's, and a client's should not reserve room
-            // for it.
-            Ok((link, stream, rest)) => {
-                Box::pin(peers::serve(lane, link, stream, rest, guard)).await;
-            }
-            Err(stream) => lane.close(stream, guard),
+        if let Some((link, stream, rest, guard)) = link {
+            Box::pin(peers::serve(lane, link, stream, rest, guard)).await;
         }
     });
+}
+
+/// A connection that has become a link of a peer, with the bytes that were read behind its request.
+type OpenedLink = (PendingLink, ByteStream, Vec<u8>, ConnectionGuard);
+
+/// As `live`, for a connection beyond the gate: the oldest that has proven nothing makes room.
+async fn live_beyond(
+    guard: ConnectionGuard,
+    seat: Rc<Seat>,
+    source: IpAddr,
+    stream: TcpStream,
+) -> Option<OpenedLink> {
+    let lane = Rc::clone(&guard.lane);
+    let place = lane.beyond.enter();
+    let living = live(guard, seat, source, stream, Some(place.number()));
+    place.unless_evicted(living).await.ok().flatten()
+}
+
+/// The life of a connection to its end, or to where it becomes a link.
+async fn live(
+    guard: ConnectionGuard,
+    seat: Rc<Seat>,
+    source: IpAddr,
+    stream: TcpStream,
+    beyond: Option<u64>,
+) -> Option<OpenedLink> {
+    let lane = Rc::clone(&guard.lane);
+    let stream = match &lane.shared.tls {
+        None => ByteStream::Clear(stream),
+        Some(tls) => match Box::pin(doorway::enter(&lane, &seat, source, tls, stream)).await {
+            Ok(stream) => stream,
+            Err(stream) => {
+                if let Some(stream) = stream {
+                    lane.close(stream, guard);
+                }
+                return None;
+            }
+        },
+    };
+    match serve(Rc::clone(&lane), seat, source, stream, beyond).await {
+        Ok((link, stream, rest)) => Some((link, stream, rest, guard)),
+        Err(stream) => {
+            lane.close(stream, guard);
+            None
+        }
+    }
 }
 
 /// Serves one connection to where it becomes a peer's link. Returns the link, the socket and the
@@ -149,6 +188,7 @@ async fn serve(
     seat: Rc<Seat>,
     source: IpAddr,
     stream: ByteStream,
+    beyond: Option<u64>,
 ) -> Result<(PendingLink, ByteStream, Vec<u8>), ByteStream> {
     let names = match lane.shared.rights {
         Some(_) => ShownNames::of(&stream),
@@ -158,8 +198,8 @@ async fn serve(
         socket: Socket::new(Rc::clone(&lane), Rc::clone(&seat), source, stream),
         backend: Backend::of(&lane),
         names,
+        beyond,
         page: None,
-        is_admitted: false,
         token_change: None,
         lane,
         seat,
@@ -167,8 +207,7 @@ async fn serve(
         link: None,
         is_closing: false,
         linger: Linger::No,
-        has_paused: false,
-        in_line_until_us: None,
+        in_front: RequestInFront::default(),
     };
     let end = connection.run().await;
     // The client went away before it was told: nothing is known here of how it ended.
@@ -204,7 +243,11 @@ impl Connection {
                 }
                 NextWait::LogRoom(bytes, until_us) => self.line_up(bytes, until_us).await,
                 // The rare ways are boxed: an idle connection should not reserve room for them.
-                NextWait::Body(body) => Box::pin(self.receive(*body)).await,
+                NextWait::Body(body) => {
+                    let done = Box::pin(self.receive(*body)).await;
+                    self.in_front = RequestInFront::default();
+                    done
+                }
                 NextWait::Discard(body) => Box::pin(body::discard(&mut self.socket, *body)).await,
                 NextWait::Resume(read) => Box::pin(self.resume(*read)).await,
                 NextWait::Scan(scan) => Box::pin(self.stream(*scan)).await,
@@ -253,9 +296,7 @@ impl Connection {
             let (consumed, next) = self.handle_front(input.data());
             self.socket.put_input(input, consumed);
             if consumed > 0 {
-                self.has_paused = false;
-                self.is_admitted = false;
-                self.in_line_until_us = None;
+                self.in_front = RequestInFront::default();
                 taken += 1;
             }
             if let Some(next) = next {
@@ -297,11 +338,14 @@ impl Connection {
     async fn pause(&mut self, us: u64) -> Result<(), End> {
         self.socket.flush().await?;
         let _held = self.socket.hold_input();
-        // Only under pressure, and then at most 100 ms: a timer here costs less than the request
+        // Only under pressure, and then at most 400 ms: a timer here costs less than the request
         // that it holds back.
+        let began_ns = clock::monotonic_ns();
         tokio::time::sleep(Duration::from_micros(us)).await;
         self.lane.refresh();
-        self.has_paused = true;
+        let paused_ns = self.lane.now_ns().saturating_sub(began_ns);
+        self.lane.metrics().write_pauses.note(paused_ns, 1);
+        self.in_front.has_paused = true;
         self.socket.expect_client()
     }
 

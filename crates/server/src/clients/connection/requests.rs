@@ -16,6 +16,7 @@
 //! Not here: reading and writing the socket (`socket.rs`), bodies that are not whole (`body.rs`).
 //! See: docs/api.md, crate `wire`.
 
+use super::in_front::RequestInFront;
 use super::{Connection, NextWait, PendingScan};
 use crate::admin::metrics::{CapacityShare, OpLabel, RefusalCause};
 use crate::admin::stages::{RequestStage, Watch};
@@ -44,6 +45,8 @@ use std::rc::Rc;
 
 /// `/v0/entity` and `/v0/entities`: requests of clients of the data, not of members or probes.
 const DATA_PATHS: &[u8] = b"/v0/entit";
+/// Links and questions of members.
+const PEER_PATHS: &[u8] = b"/v0/peer";
 
 /// The result for the request in front: how much of the buffer is done with, and the wait before
 /// the next one.
@@ -74,6 +77,11 @@ impl Connection {
 
     fn handle_head(&mut self, head: &Head<'_>, rest: &[u8], watch: Watch) -> FrontStep {
         let lane = Rc::clone(&self.lane);
+        let stood_us = self.socket.take_stood_us();
+        self.in_front.look(lane.now_ns(), stood_us);
+        if self.beyond.is_some() && !head.path.starts_with(PEER_PATHS) {
+            return self.turn_away_beyond(head);
+        }
         let sender = Sender::from(head);
         let hosts = &lane.shared.hosts;
         let checked = hosts.check_host(&sender);
@@ -135,6 +143,16 @@ impl Connection {
             let reason = "the log failed and the node stops: send it again in a moment";
             return self.refuse(head, &Refusal::not_serving(reason, limits::RETRY_AFTER_S));
         }
+        let timeout_ms = match &routed {
+            Ok(Route::Entity(entity)) => Some(entity.timeout_ms),
+            Ok(Route::Entities(scan)) => Some(scan.timeout_ms),
+            _ => None,
+        };
+        if timeout_ms.is_some_and(|ms| self.is_late(ms, whole_len(head, rest).is_some())) {
+            self.forgo_if_called();
+            let cause = self.in_front.in_line_by.unwrap_or(RefusalCause::Deadline);
+            return self.turn_away(head, cause);
+        }
         match routed {
             Ok(Route::Entity(entity)) => self.handle_entity(head, rest, &entity, stored_key, watch),
             Ok(route) => self.handle_other(head, rest, route, watch),
@@ -194,8 +212,8 @@ impl Connection {
                 let scan = PendingScan {
                     login: self.standing(head, || Route::Entities(scan.clone())),
                     style,
-                    began_ns: lane.now_ns(),
-                    deadline_us: lane.now_us() + u64::from(scan.timeout_ms) * 1_000,
+                    began_ns: self.in_front.began_ns(),
+                    deadline_us: self.in_front.deadline_us(scan.timeout_ms),
                     query: *scan,
                     watch,
                 };
@@ -227,6 +245,9 @@ impl Connection {
             Route::PeerAsk => match peers::read_ask(&lane, &mut self.socket, head, rest, style) {
                 Ok((taken, ask)) => {
                     self.socket.mark_as_peer();
+                    if let Some(number) = self.beyond {
+                        lane.beyond.prove(number);
+                    }
                     let next = NextWait::PeerAsk(Box::new(ask));
                     (head.consumed + taken, Some(next))
                 }
@@ -255,7 +276,7 @@ impl Connection {
             }
         };
         if let Some(used) = &used
-            && !self.is_admitted
+            && !self.in_front.is_admitted
         {
             let body_bytes = match head.body {
                 Body::Length(bytes) => bytes,
@@ -273,7 +294,7 @@ impl Connection {
                 self.socket.count_by(None);
                 return Some(self.refuse(head, &refusal));
             }
-            self.is_admitted = true;
+            self.in_front.is_admitted = true;
             used.charge(head.consumed as u64 + body_bytes, self.lane.now_ns());
         }
         self.socket.count_by(used);
@@ -377,7 +398,8 @@ impl Connection {
         }
         let op = op_of(head);
         let status = status::write_refusal(self.socket.out(), style, refusal);
-        self.lane.finish(op, status);
+        let began_ns = self.in_front.began_ns();
+        self.lane.finish_since(op, status, began_ns);
         self.note_token_change(status);
         self.end_if(style);
         let next = match skips {
@@ -406,6 +428,22 @@ impl Connection {
             self.lane.metrics().refuse(share, cause);
         }
         self.refuse(head, &status::refused(cause))
+    }
+
+    /// Is the time of the request in front over? Where its body did not come with its head, it begins
+    /// with the body's last byte. But in line for the log it runs all the same.
+    fn is_late(&self, timeout_ms: u32, is_whole: bool) -> bool {
+        let runs = is_whole || self.in_front.in_line_by.is_some();
+        runs && self.in_front.deadline_us(timeout_ms) <= self.lane.now_us()
+    }
+
+    /// The connection has no place among the clients': it ends behind the refusal.
+    fn turn_away_beyond(&mut self, head: &Head<'_>) -> FrontStep {
+        let cause = RefusalCause::Connections;
+        if let Some(share) = CapacityShare::of(op_of(head)) {
+            self.lane.metrics().refuse(share, cause);
+        }
+        self.refuse(head, &status::refused(cause).closing())
     }
 
     fn answer_status(&mut self, style: Style) {
@@ -440,26 +478,19 @@ impl Connection {
             Body::None => Some(0),
             Body::Chunked => None,
         };
+        let whole = whole_len(head, rest);
         match self.backend.admit(&self.lane, Class::Write) {
             Admission::Refused { refusal } => {
                 // A body that did not come whole waits for its room when it has come.
-                let len = match head.body {
-                    Body::Length(length) if length <= rest.len() as u64 => length as usize,
-                    Body::Length(_) | Body::Chunked | Body::None => 0,
-                };
+                let len = whole.unwrap_or(0);
                 return self.line_up_or_turn_away(head, refusal.into(), len, entity);
             }
             admission => {
                 if let Some(us) = self.pause_us(admission, body_bytes) {
-                    return self.after_pause(us);
+                    return self.after_pause(us, whole.map(|_| entity.timeout_ms));
                 }
             }
         }
-        let whole = match head.body {
-            Body::None => Some(0),
-            Body::Length(length) => usize::try_from(length).ok().filter(|n| *n <= rest.len()),
-            Body::Chunked => None,
-        };
         if let Some(value_len) = whole {
             if is_tokens(stored_key)
                 && let Err(refusal) = self.check_tokens(&rest[..value_len])
@@ -511,6 +542,7 @@ impl Connection {
             key: Key::user(&stored_key[1..]),
             body: Inflow::new(reader, self.backend.value_share(&self.lane).cloned()),
             expects_continue: head.expects_continue(),
+            waited_ns: self.lane.now_ns() - self.in_front.began_ns(),
             watch,
         };
         (head.consumed, Some(NextWait::Body(Box::new(body))))
@@ -530,7 +562,7 @@ impl Connection {
             }
             admission => {
                 if let Some(us) = self.pause_us(admission, Some(0)) {
-                    return self.after_pause(us);
+                    return self.after_pause(us, Some(entity.timeout_ms));
                 }
             }
         }
@@ -553,23 +585,21 @@ impl Connection {
         value_len: usize,
         entity: &Entity,
     ) -> FrontStep {
-        let now_us = self.lane.now_us();
-        let timeout_us = u64::from(entity.timeout_ms) * 1_000;
-        let until_us = self.in_line_until_us.unwrap_or(now_us + timeout_us);
-        if !is_worth_waiting(cause) || self.has_waiting() || until_us <= now_us {
+        if !is_worth_waiting(cause) || self.has_waiting() {
             return self.turn_away(head, cause);
         }
-        self.in_line_until_us = Some(until_us);
+        self.in_front.in_line_by = Some(cause);
+        let until_us = self.in_front.deadline_us(entity.timeout_ms);
         (0, Some(NextWait::LogRoom(value_len, until_us)))
     }
 
     /// How long a write of `bytes` waits before it is let in; `None` = it is let in.
-    fn pause_us(&self, admission: Admission, bytes: Option<u64>) -> Option<u64> {
+    fn pause_us(&mut self, admission: Admission, bytes: Option<u64>) -> Option<u64> {
         let us = match admission {
-            Admission::Delayed { us } if !self.has_paused => self.lane.delay_us(us, bytes),
+            Admission::Delayed { us } if !self.in_front.has_paused => self.lane.delay_us(us, bytes),
             _ => 0,
         };
-        if us == 0 {
+        if us == 0 && self.in_front.is_to_be_sized() {
             self.lane.note_write_size(bytes);
         }
         (us > 0).then_some(us)
@@ -577,16 +607,20 @@ impl Connection {
 
     /// It was called out of the line for the log, but pushes no write now: the next one is called.
     fn forgo_if_called(&self) {
-        if self.in_line_until_us.is_some() {
+        if self.in_front.in_line_by.is_some() {
             self.lane.forgo_log();
         }
     }
 
-    fn after_pause(&self, us: u64) -> FrontStep {
+    /// A write is looked at again behind its pause, at its deadline at the latest. `None` = its time
+    /// does not run yet: its body is unread.
+    fn after_pause(&self, us: u64, timeout_ms: Option<u32>) -> FrontStep {
         self.forgo_if_called();
+        let deadline_us = timeout_ms.map(|ms| self.in_front.deadline_us(ms));
+        let left_us = deadline_us.map_or(us, |at| at.saturating_sub(self.lane.now_us()));
         match self.has_waiting() {
             true => self.those_in_front(),
-            false => (0, Some(NextWait::Pause(us))),
+            false => (0, Some(NextWait::Pause(us.min(left_us)))),
         }
     }
 
@@ -606,10 +640,11 @@ impl Connection {
             seat,
             backend,
             socket,
+            in_front,
             ..
         } = self;
         let op = op_of_entity(entity.op);
-        let deadline_us = lane.now_us() + u64::from(entity.timeout_ms) * 1_000;
+        let deadline_us = in_front.deadline_us(entity.timeout_ms);
         let request = KeyRequest {
             seat,
             source: socket.source(),
@@ -628,7 +663,7 @@ impl Connection {
             terms,
             condition,
             wants_current: entity.wants_current,
-            began_ns: lane.now_ns(),
+            began_ns: in_front.began_ns(),
             deadline_us,
             watch,
             held,
@@ -657,7 +692,7 @@ impl Connection {
             }
         };
         watch.lap(&lane.metrics().stages, op, RequestStage::Form);
-        lane.finish(op, status);
+        lane.finish_since(op, status, in_front.began_ns());
         socket.add_unsent(op, watch);
         self.note_token_change(status);
         Ok(None)
@@ -674,6 +709,7 @@ impl Connection {
             key,
             body,
             expects_continue,
+            waited_ns,
             mut watch,
         } = body;
         if expects_continue && self.socket.unread_len() == 0 {
@@ -694,6 +730,7 @@ impl Connection {
             }
             Err(NoBody::Ended(end)) => return Err(end),
         };
+        self.in_front = RequestInFront::with_body(self.lane.now_ns(), waited_ns);
         if is_chunked {
             self.socket.count_bytes(value.bytes.len());
         }
@@ -710,7 +747,7 @@ impl Connection {
                 false => terms.style,
             };
             let status = status::write_refusal(self.socket.out(), style, &refusal);
-            self.lane.finish(OpLabel::Put, status);
+            self.finish_put(status);
             self.note_token_change(status);
             self.end_if(style);
             return Ok(());
@@ -719,18 +756,24 @@ impl Connection {
             self.lane.metrics().refuse(CapacityShare::Writes, cause);
             let refusal = status::refused(cause);
             let status = status::write_refusal(self.socket.out(), terms.style, &refusal);
-            self.lane.finish(OpLabel::Put, status);
+            self.finish_put(status);
             self.note_token_change(status);
         }
         self.end_if(terms.style);
         Ok(())
     }
 
+    /// Counts a write whose body did not come with its head, and which is answered now.
+    fn finish_put(&self, status: u16) {
+        let began_ns = self.in_front.began_ns();
+        self.lane.finish_since(OpLabel::Put, status, began_ns);
+    }
+
     /// Begins the write of a value that came whole. If the log's queue is full it waits: otherwise
     /// the client would have to send the value once more.
     async fn begin_value(
         &mut self,
-        mut entity: Entity,
+        entity: Entity,
         terms: Terms,
         key: &Key,
         value: Collected,
@@ -738,9 +781,7 @@ impl Connection {
     ) -> Result<Result<(), RefusalCause>, End> {
         let Collected { bytes, mut room } = value;
         let bytes = Bytes::from(bytes);
-        let came_us = self.lane.now_us();
-        let timeout_ms = entity.timeout_ms;
-        let until_us = came_us + u64::from(timeout_ms) * 1_000;
+        let until_us = self.in_front.deadline_us(entity.timeout_ms);
         loop {
             let value = SentValue::Whole(&bytes);
             let begun = self.begin(&entity, terms, key.as_stored(), value, &mut room, watch);
@@ -760,9 +801,10 @@ impl Connection {
                 lane.metrics().abandoned.add(1);
                 return Err(End::HungUp);
             }
-            let waited_ms = (lane.now_us() - came_us) / 1_000;
-            let left_ms = u64::from(timeout_ms).saturating_sub(waited_ms);
-            entity.timeout_ms = (left_ms as u32).max(1);
+            if lane.now_us() >= until_us {
+                lane.forgo_log();
+                return Ok(Err(cause));
+            }
         }
     }
 
@@ -779,6 +821,15 @@ impl Connection {
     }
 }
 
+/// The length of a body that came with its head, if it came.
+fn whole_len(head: &Head<'_>, rest: &[u8]) -> Option<usize> {
+    match head.body {
+        Body::None => Some(0),
+        Body::Length(length) => usize::try_from(length).ok().filter(|n| *n <= rest.len()),
+        Body::Chunked => None,
+    }
+}
+
 /// Does what refuses a write pass by itself, within its deadline as a rule?
 fn is_worth_waiting(cause: RefusalCause) -> bool {
     matches!(cause, RefusalCause::LogQueue | RefusalCause::Engine)
@@ -787,7 +838,7 @@ fn is_worth_waiting(cause: RefusalCause) -> bool {
 /// Does the path want a token where there are tokens? Members have their own proof, and a probe may
 /// ask whether it is ready.
 fn is_guarded(path: &[u8]) -> bool {
-    path != b"/v0/status" && !path.starts_with(b"/v0/peer")
+    path != b"/v0/status" && !path.starts_with(PEER_PATHS)
 }
 
 /// On a node without tokens every client could make a table. It would open the nodes that ask for

@@ -8,8 +8,13 @@
 //!
 //! Invariants
 //! 1. A write that waits in line comes before each later one of its size. Of different sizes those
-//!    that wait get equal bytes (crate `node`, `admission/line.rs`).
+//!    that wait get equal bytes (crate `node`, `admission/line.rs`). So do orders, in their line.
 //! 2. A ticket is taken before its write enters the batch, and given back with the outcome.
+//! 3. Two orders of one key may reach the log in any order. `Guard::Newest` keeps the newer version
+//!    in each of them. A condition is judged in the log, against the cell in front of it there: an
+//!    order that was overtaken fails and its machine reads again (promises, hints). Orders of other
+//!    loops for the same key were never in line here, so that no machine counts on an order between
+//!    two of them. One that needs it waits for the first one's event.
 //!
 //! Not here: the log thread (`disk/wal_thread.rs`), the turn that commits (`mod.rs`).
 //! See: docs/overload.md.
@@ -25,7 +30,7 @@ use dendra_base::{CellRef, Key};
 use dendra_engine::{Batch, Durability, Error, Guard, Submitted, WriteOutcome};
 use dendra_node::admission::line::{BatchState, WritePlace};
 use dendra_node::step::{Event, StoreTicket};
-use dendra_node::{LocalGate, WriteRoom, WriteSize};
+use dendra_node::{LocalGate, WriteLine, WriteRoom, WriteSize};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -39,8 +44,41 @@ struct LogPlace<'a> {
 
 impl Drop for LogPlace<'_> {
     fn drop(&mut self) {
-        let _size = self.lane.log_line.borrow_mut().leave(self.place);
+        let _seat = self.lane.log_line.borrow_mut().leave(self.place);
         self.lane.call_first_in_log_line();
+    }
+}
+
+/// Can the engine ever store such a record?
+fn check(stored_key: &[u8], cell: &CellRef<'_>) -> Result<(), RefusalCause> {
+    Batch::check(stored_key, cell).map_err(|unfit| {
+        tracing::warn!(%unfit, "refused a record");
+        RefusalCause::Unfit
+    })
+}
+
+/// The room that a record takes in a batch, or a little more.
+fn record_bytes(stored_key: &[u8], cell: &CellRef<'_>) -> usize {
+    stored_key.len() + cell.encoded_len() + 64
+}
+
+/// The write of `seat` waits in `line` from now on. A small one that joins in the reserve may let a
+/// large one in front of it go, which nothing else would wake.
+fn join(
+    line: &mut WriteLine<Rc<Seat>>,
+    size: WriteSize,
+    seat: &Rc<Seat>,
+    room: WriteRoom,
+) -> WritePlace {
+    let place = line.join(size, Rc::clone(seat));
+    call_first(line, room);
+    place
+}
+
+/// Wakes the connection whose write goes next, if one may go.
+fn call_first(line: &WriteLine<Rc<Seat>>, room: WriteRoom) {
+    if let Some((_, seat)) = line.next(room) {
+        seat.wake();
     }
 }
 
@@ -73,14 +111,19 @@ impl EventLoop {
         cell: &CellRef<'_>,
         guard: Guard,
     ) -> Result<(), RefusalCause> {
-        self.make_order_room(stored_key, cell)?;
+        // Clients in line are not in front of it: in a cluster each of their writes becomes an order
+        // itself when it is called.
+        check(stored_key, cell)?;
+        if !self.find_batch_room(record_bytes(stored_key, cell)) {
+            return Err(RefusalCause::LogQueue);
+        }
         let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(RefusalCause::Requests)?;
         self.push(self.ticket(target, permit), stored_key, cell, guard);
         Ok(())
     }
 
-    /// As `push_order`, but an order waits if the log's queue is full or the engine is behind. A
-    /// write that reached its owners is not refused because many came at the same time.
+    /// As `push_order`, but an order waits if the log's queue is full or the engine has no room for
+    /// it. A write that reached its owners is not refused because many came at the same time.
     pub(crate) fn push_order_in_line(
         &self,
         target: Target,
@@ -89,18 +132,16 @@ impl EventLoop {
         guard: Guard,
     ) -> Result<(), RefusalCause> {
         let record_bytes = RECORD_HEAD_BYTES_MAX + cell.value.len();
-        let waiting = self.order_line_bytes.get();
-        if waiting == 0 && !self.is_engine_behind() && self.find_batch_room(record_bytes) {
+        let size = self.size_of_order(cell.value.len());
+        if self.may_order_pass(size) && self.find_batch_room(record_bytes) {
+            self.order_line.borrow_mut().passed(size);
             return self.push_order(target, key.as_stored(), &cell.as_ref(), guard);
         }
-        let most = limits::ORDERS_WAITING_BYTES_MAX / self.shared.lanes.len();
-        if waiting > 0 && waiting + record_bytes > most {
+        let waiting = self.order_line_bytes.get();
+        if waiting > 0 && waiting + record_bytes > self.order_bytes_max(size) {
             return Err(RefusalCause::LogQueue);
         }
-        if let Err(unfit) = Batch::check(key.as_stored(), &cell.as_ref()) {
-            tracing::warn!(%unfit, "refused a record");
-            return Err(RefusalCause::Unfit);
-        }
+        check(key.as_stored(), &cell.as_ref())?;
         let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(RefusalCause::Requests)?;
         let order = WaitingOrder {
             slot: self.ticket(target, permit),
@@ -109,18 +150,41 @@ impl EventLoop {
             guard,
         };
         self.order_line_bytes.set(waiting + order.bytes());
-        self.order_line.borrow_mut().push_back(order);
+        let _place = self.order_line.borrow_mut().join(size, order);
+        // In the reserve a small one may let a large one in front of it go.
+        self.push_orders_in_line();
         Ok(())
+    }
+
+    /// The size of an order that has just come, beside those before it.
+    fn size_of_order(&self, bytes: usize) -> WriteSize {
+        let mut sizes = self.order_sizes.borrow_mut();
+        sizes.note(bytes as u64);
+        sizes.size_of(bytes as u64)
+    }
+
+    /// May an order that comes now go in front of those that wait?
+    fn may_order_pass(&self, size: WriteSize) -> bool {
+        if size.is_large {
+            self.pressure.set(self.shared.engine.pressure());
+        }
+        let room = self.write_room();
+        let line = self.order_line.borrow();
+        room != WriteRoom::Stopped && line.may_pass(size, room, self.batch_state())
+    }
+
+    /// The bytes in line up to which an order of this size joins it.
+    fn order_bytes_max(&self, size: WriteSize) -> usize {
+        let most = limits::ORDERS_WAITING_BYTES_MAX / self.shared.lanes.len();
+        match size.is_large {
+            true => most - most / limits::ORDERS_SMALL_SHARE,
+            false => most,
+        }
     }
 
     /// Orders in line go into the batch, as far as it has room.
     fn push_orders_in_line(&self) {
-        let mut line = self.order_line.borrow_mut();
-        while let Some(order) = line.pop_front() {
-            if self.is_engine_behind() || !self.has_batch_room(order.bytes()) {
-                line.push_front(order);
-                return;
-            }
+        while let Some(order) = self.take_order_in_line() {
             let waiting = self.order_line_bytes.get() - order.bytes();
             self.order_line_bytes.set(waiting);
             self.push(
@@ -129,6 +193,21 @@ impl EventLoop {
                 &order.cell.as_ref(),
                 order.guard,
             );
+        }
+    }
+
+    /// The order that goes next, if it may go and the batch has room for it.
+    fn take_order_in_line(&self) -> Option<WaitingOrder> {
+        let mut line = self.order_line.borrow_mut();
+        if line.is_empty() {
+            return None;
+        }
+        // As it is this moment: the bytes of those that went before count.
+        self.pressure.set(self.shared.engine.pressure());
+        let (place, order) = line.next(self.write_room())?;
+        match self.has_batch_room(order.bytes()) {
+            true => line.go(place),
+            false => None,
         }
     }
 
@@ -143,15 +222,16 @@ impl EventLoop {
         let slots: Vec<u32> = wanted.map(|(slot, _)| slot as u32).collect();
         drop(open);
         let mut taken: Vec<(u32, Cancelled)> = Vec::new();
-        self.order_line.borrow_mut().retain(|order| {
-            let is_left = slots.binary_search(&order.slot).is_err();
-            if !is_left {
-                let bytes = &self.order_line_bytes;
-                bytes.set(bytes.get() - order.bytes());
-                taken.push((order.slot, Cancelled::Write));
-            }
-            is_left
-        });
+        let mut line = self.order_line.borrow_mut();
+        let is_named = |order: &WaitingOrder| slots.binary_search(&order.slot).is_ok();
+        let named = line.iter().filter(|(_, order)| is_named(order));
+        let places: Vec<WritePlace> = named.map(|(place, _)| place).collect();
+        for order in places.into_iter().filter_map(|place| line.leave(place)) {
+            let bytes = &self.order_line_bytes;
+            bytes.set(bytes.get() - order.bytes());
+            taken.push((order.slot, Cancelled::Write));
+        }
+        drop(line);
         let jobs = self.shared.pool.take_back(self.index, &slots);
         taken.extend(
             jobs.iter()
@@ -184,12 +264,13 @@ impl EventLoop {
     ) -> bool {
         let bytes = value_len + RECORD_HEAD_BYTES_MAX;
         let size = self.size_of_write(value_len);
-        let place = self.log_line.borrow_mut().join(size, Rc::clone(seat));
+        let room = self.write_room();
+        let place = join(&mut self.log_line.borrow_mut(), size, seat, room);
         let in_line = LogPlace { lane: self, place };
         seat.arm(until_us);
         let is_there = poll_fn(|cx| {
             if self.is_next_in_log_line(place, size) && self.find_batch_room(bytes) {
-                self.log_line.borrow_mut().go(place);
+                let _seat = self.log_line.borrow_mut().go(place);
                 return Poll::Ready(true);
             }
             if seat.is_late() || self.is_poisoned() {
@@ -212,10 +293,8 @@ impl EventLoop {
 
     fn call_first_in_log_line(&self) {
         let line = self.log_line.borrow();
-        if !line.is_empty()
-            && let Some((_, seat)) = line.next(self.write_room())
-        {
-            seat.wake();
+        if !line.is_empty() {
+            call_first(&line, self.write_room());
         }
     }
 
@@ -230,11 +309,6 @@ impl EventLoop {
     pub(super) fn call_those_in_line(&self) {
         self.push_orders_in_line();
         self.call_first_in_log_line();
-    }
-
-    /// Are flushes or compactions so far behind that no write is taken?
-    fn is_engine_behind(&self) -> bool {
-        self.write_room() == WriteRoom::Stopped
     }
 
     /// The engine's room for writes. While there is not room for all, this loop is told when there
@@ -273,53 +347,38 @@ impl EventLoop {
     fn make_batch_room(&self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<(), RefusalCause> {
         let is_called = self.is_called.take();
         let size = self.size_of_write(cell.value.len());
+        check(stored_key, cell)?;
         // When the log's queue is full, too, the client waits or is refused.
-        let found = self.find_room_for(stored_key, cell, || is_called || self.may_pass(size));
-        if found.is_ok() && !is_called {
-            self.log_line.borrow_mut().passed(size);
+        if (is_called || self.may_pass(size))
+            && self.find_batch_room(record_bytes(stored_key, cell))
+        {
+            if !is_called {
+                self.log_line.borrow_mut().passed(size);
+            }
+            return Ok(());
         }
         let is_by_engine = match self.write_room() {
             WriteRoom::Open => false,
             WriteRoom::Reserve => size.is_large,
             WriteRoom::Stopped => true,
         };
-        found.map_err(|cause| match cause {
-            RefusalCause::LogQueue if is_by_engine => RefusalCause::Engine,
-            cause => cause,
+        Err(match is_by_engine {
+            true => RefusalCause::Engine,
+            false => RefusalCause::LogQueue,
         })
     }
 
     /// May a write that comes now go in front of those that wait?
     fn may_pass(&self, size: WriteSize) -> bool {
-        let batch = match self.batch.borrow().is_empty() {
-            true => BatchState::Empty,
-            false => BatchState::Begun,
-        };
+        let batch = self.batch_state();
         let room = self.room_for(size);
         self.log_line.borrow().may_pass(size, room, batch)
     }
 
-    /// No order begins a batch in front of the writes that wait for one.
-    fn make_order_room(&self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<(), RefusalCause> {
-        self.find_room_for(stored_key, cell, || {
-            self.log_line.borrow().is_empty() || !self.batch.borrow().is_empty()
-        })
-    }
-
-    fn find_room_for(
-        &self,
-        stored_key: &[u8],
-        cell: &CellRef<'_>,
-        may_go: impl FnOnce() -> bool,
-    ) -> Result<(), RefusalCause> {
-        if let Err(unfit) = Batch::check(stored_key, cell) {
-            tracing::warn!(%unfit, "refused a record");
-            return Err(RefusalCause::Unfit);
-        }
-        let record_bytes = stored_key.len() + cell.encoded_len() + 64;
-        match may_go() && self.find_batch_room(record_bytes) {
-            true => Ok(()),
-            false => Err(RefusalCause::LogQueue),
+    fn batch_state(&self) -> BatchState {
+        match self.batch.borrow().is_empty() {
+            true => BatchState::Empty,
+            false => BatchState::Begun,
         }
     }
 
@@ -408,5 +467,45 @@ impl EventLoop {
                 _ => self.cover_later(hlc),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::{Context, Wake, Waker};
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Wakes>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A connection that waits, and how often it was woken.
+    fn waiting() -> (Rc<Seat>, Arc<Wakes>) {
+        let (seat, wakes) = (Rc::new(Seat::default()), Arc::<Wakes>::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        seat.register(&Context::from_waker(&waker));
+        (seat, wakes)
+    }
+
+    #[test]
+    fn a_small_write_that_joins_in_the_reserve_wakes_the_large_one_that_may_go_now() {
+        let size = |bytes, is_large| WriteSize { bytes, is_large };
+        let (large, small) = (size(1 << 20, true), size(1_000, false));
+        let mut line = WriteLine::default();
+        let ((first, first_wakes), (second, _)) = (waiting(), waiting());
+        join(&mut line, large, &first, WriteRoom::Reserve);
+        while line.may_pass(small, WriteRoom::Reserve, BatchState::Empty) {
+            line.passed(small);
+        }
+        assert_eq!(first_wakes.0.load(Ordering::Relaxed), 0, "it may not go");
+        join(&mut line, small, &second, WriteRoom::Reserve);
+        assert_eq!(first_wakes.0.load(Ordering::Relaxed), 1);
     }
 }

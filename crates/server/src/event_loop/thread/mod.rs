@@ -25,7 +25,7 @@ mod log;
 use crate::admin::metrics::{LoopMetrics, OpLabel, RefusalCause};
 use crate::admin::profile;
 use crate::admin::stages::{SampleDraw, Watch};
-use crate::clients::address_gate::AddressPlace;
+use crate::clients::connection_gate::ConnectionPlace;
 use crate::clients::room::{RoomPermit, Rooms};
 use crate::clients::seat::{LocalBell, Seat, WakeReason};
 use crate::clients::unproven::Unproven;
@@ -45,13 +45,12 @@ use dendra_base::peer::Readiness;
 use dendra_engine::{Batch, Guard, Pressure, WriteOutcome};
 use dendra_node::step::{Event, Now, StoreTicket};
 use dendra_node::{
-    Admission, Class, Gate, Layout, LocalGate, MemberIndex, Topology, WriteLine, WriteSize,
-    WriteSizes,
+    Admission, Class, Gate, Layout, LocalGate, MemberIndex, Topology, WriteLine, WriteRoom,
+    WriteSize, WriteSizes,
 };
 use dendra_wire::KeyBuf;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -120,8 +119,10 @@ pub(crate) struct EventLoop {
     /// Unwanted bytes that may still be read before the next sweep.
     discard_left: Cell<usize>,
     /// Orders of the node that wait for room in this loop's batch, and their bytes.
-    order_line: RefCell<VecDeque<WaitingOrder>>,
+    order_line: RefCell<WriteLine<WaitingOrder>>,
     order_line_bytes: Cell<usize>,
+    /// The sizes of the last orders that came, those that wait included.
+    order_sizes: RefCell<WriteSizes>,
     /// Writes of clients that wait for room in this loop's batch, or until the engine is behind no
     /// longer.
     log_line: RefCell<WriteLine<Rc<Seat>>>,
@@ -141,6 +142,8 @@ pub(crate) struct EventLoop {
     is_poisoned: Cell<bool>,
     /// Connections in the middle of their TLS handshake.
     pub(crate) handshakes: Unproven,
+    /// Connections beyond the gate whose other side is not known to be a member.
+    pub(crate) beyond: Unproven,
     /// How long requests wait for this loop.
     pub(crate) delay: Rc<Delay>,
     /// Reads that come behind those of other connections.
@@ -290,6 +293,10 @@ async fn sweep(lane: Rc<EventLoop>) {
         lane.metrics()
             .bytes_waiting
             .set(lane.bytes.waiting() + lane.scan_bytes.waiting() + lane.value_bytes.waiting());
+        let in_line = lane.log_line.borrow().len();
+        lane.metrics().log_line.set(in_line as u64);
+        let in_line = lane.order_line.borrow().len();
+        lane.metrics().order_line.set(in_line as u64);
         lane.discard_left.set(limits::DISCARD_BYTES_PER_SWEEP);
         lane.bytes.sweep();
         lane.scan_bytes.sweep();
@@ -337,6 +344,7 @@ impl EventLoop {
             discard_left: Cell::new(limits::DISCARD_BYTES_PER_SWEEP),
             order_line: RefCell::default(),
             order_line_bytes: Cell::new(0),
+            order_sizes: RefCell::default(),
             log_line: RefCell::default(),
             is_called: Cell::new(false),
             agent: shared.cluster.as_ref().map(|cluster| {
@@ -355,6 +363,11 @@ impl EventLoop {
             is_draining: Cell::new(false),
             is_poisoned: Cell::new(false),
             handshakes: Unproven::new(limits::HANDSHAKES_MAX, loops, &shared.handshakes),
+            beyond: Unproven::new(
+                limits::CONNECTIONS_BEYOND_UNPROVEN_MAX,
+                loops,
+                &Arc::default(),
+            ),
             delay: Rc::new(Delay::new(&shared, index, &giving_way)),
             giving_way,
             ended_sockets: RefCell::default(),
@@ -477,7 +490,7 @@ impl EventLoop {
         }
     }
 
-    fn take_connection(self: &Rc<EventLoop>, stream: std::net::TcpStream, place: AddressPlace) {
+    fn take_connection(self: &Rc<EventLoop>, stream: std::net::TcpStream, place: ConnectionPlace) {
         self.metrics().accepted.add(1);
         // A socket that is gone already has no address; it is found out at the first read.
         let source = stream.peer_addr().map_or(NO_SOURCE, |addr| addr.ip());
@@ -489,13 +502,17 @@ impl EventLoop {
                 let guard = ConnectionGuard {
                     lane,
                     number,
-                    _place: place,
+                    place: Some(place),
                 };
                 (self.hooks.serve)(guard, seat, source, stream);
             }
-            Ok(_) => self.note_ended(),
+            Ok(_) => {
+                drop(place);
+                self.note_ended();
+            }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be watched and is dropped");
+                drop(place);
                 self.note_ended();
             }
         }
@@ -524,16 +541,23 @@ impl EventLoop {
     }
 
     /// The delay of a write of `bytes` where one of the mean size waits for `us`; an unknown size
-    /// counts as the mean.
+    /// counts as the mean. Large writes that wait leave the reserve to the others: it bounds those,
+    /// and only they make up the mean by then.
     pub(crate) fn delay_us(&self, us: u64, bytes: Option<u64>) -> u64 {
-        bytes.map_or(us, |bytes| self.write_sizes.borrow().delay_us(us, bytes))
+        let Some(bytes) = bytes else { return us };
+        let sizes = self.write_sizes.borrow();
+        let (size, room) = (sizes.size_of(bytes), WriteRoom::of(self.pressure.get()));
+        let is_left_to_it = self.log_line.borrow().leaves_room(size, room)
+            || self.order_line.borrow().leaves_room(size, room);
+        match is_left_to_it {
+            true => 0,
+            false => sizes.delay_us(us, bytes),
+        }
     }
 
     /// The size of a client's write with a value of `bytes`, beside those of the last time.
     fn size_of_write(&self, bytes: usize) -> WriteSize {
-        let bytes = bytes as u64;
-        let is_large = self.write_sizes.borrow().is_large(bytes);
-        WriteSize { bytes, is_large }
+        self.write_sizes.borrow().size_of(bytes as u64)
     }
 
     /// A client's write of `bytes` is let in.
@@ -777,13 +801,23 @@ impl EventLoop {
 pub(crate) struct ConnectionGuard {
     pub(crate) lane: Rc<EventLoop>,
     number: usize,
-    _place: AddressPlace,
+    /// `None` only while it is dropped.
+    place: Option<ConnectionPlace>,
+}
+
+impl ConnectionGuard {
+    /// Has it no place among the clients'? Then only a member may ask on it.
+    pub(crate) fn is_beyond(&self) -> bool {
+        self.place.as_ref().is_some_and(ConnectionPlace::is_beyond)
+    }
 }
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let seat = self.lane.seats.borrow_mut().remove(self.number);
         seat.next_round();
+        // The listener that is told finds the place free.
+        drop(self.place.take());
         self.lane.note_ended();
     }
 }
