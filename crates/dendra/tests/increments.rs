@@ -18,10 +18,11 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use support::backups::{
-    backup, client, folder, metric, moved, ok, page_of, restore, verify, wait_for,
+    backup, client, folder, metric, moved, objects, ok, page_of, restore, verify, wait_for,
 };
 use support::cluster::Cluster;
 use support::http::Client;
+use support::town::Town;
 use support::{Node, dendra, run};
 
 /// A backup: what `--json` says of it.
@@ -178,4 +179,66 @@ fn members_go_on_together_also_behind_a_kill_and_begin_anew_together() {
     let verified = ok(verify(backups.path()));
     assert!(verified.stderr.contains("whole"), "{}", verified.stderr);
     restored_is(backups.path(), &writer);
+}
+
+/// The first backup behind a change of the members is a full one, and the next goes on from it.
+#[test]
+fn a_member_that_is_replaced_between_two_backups_loses_no_key() {
+    let backups = folder();
+    let mut town = Town::found_with(3, &["--durability", "os"]);
+    let ports = |town: &Town, sites: [usize; 3]| {
+        let urls = sites.map(|at| format!("http://{}", town.admin_address(at).expect("it runs")));
+        urls.join(",")
+    };
+    let door = town.sites[0].listen;
+    let mut writer = filled(door);
+    let first = taken(&ports(&town, [0, 1, 2]), backups.path());
+    assert!(first["full_because"].is_string(), "{first}");
+    writer.change(&mut client(door), 30, &[1, 2_001]);
+    let page = taken(&ports(&town, [0, 1, 2]), backups.path());
+    assert_eq!(page["full_because"], serde_json::Value::Null, "{page}");
+    // The third member loses its disk. Another one takes its place, at its address.
+    town.kill(2);
+    writer.change(&mut client(door), 30, &[3, 2_003]);
+    let (lost, address) = (town.url(2), town.sites[2].listen);
+    let new = town.join(address, 0, &["--durability", "os", "--replace", &lost]);
+    town.wait_until_serving(new);
+    for at in [0, 1, new] {
+        town.wait_for_members(at, 3);
+    }
+    writer.change(&mut client(door), 30, &[5, 2_005]);
+    let page = taken(&ports(&town, [0, 1, new]), backups.path());
+    let why = page["full_because"].as_str().expect("it is full");
+    assert!(why.contains("is of other members"), "{why}");
+    writer.change(&mut client(door), 30, &[7, 2_007]);
+    let page = taken(&ports(&town, [0, 1, new]), backups.path());
+    assert_eq!(page["full_because"], serde_json::Value::Null, "{page}");
+    let verified = ok(verify(backups.path()));
+    assert!(verified.stderr.contains("whole"), "{}", verified.stderr);
+    restored_is(backups.path(), &writer);
+}
+
+#[test]
+fn a_backup_that_lost_an_object_is_not_gone_on_from() {
+    for lost in ["of the full list", "of the tables since"] {
+        let (data, backups) = (folder(), folder());
+        let node = Node::start(data.path(), &["--durability", "os"]);
+        let mut writer = filled(node.address());
+        taken(&node.admin, backups.path());
+        let full = objects(backups.path());
+        writer.change(&mut client(node.address()), 30, &[1]);
+        let page = taken(&node.admin, backups.path());
+        assert_eq!(page["full_because"], serde_json::Value::Null, "{page}");
+        let all = objects(backups.path()).into_iter();
+        let mut chosen = all.filter(|it| full.contains(it) == (lost == "of the full list"));
+        fs::remove_file(chosen.next().expect("there is one")).expect("it is there");
+        writer.change(&mut client(node.address()), 30, &[3]);
+        let page = taken(&node.admin, backups.path());
+        let why = page["full_because"].as_str().unwrap_or_default();
+        assert!(why.contains("lacks some of its objects"), "{lost}: {page}");
+        let id = page["id"].as_str().expect("an id");
+        let mut verify = dendra(["backup", "verify", "--backup", id]);
+        ok(run(verify.arg(backups.path())));
+        restored_is(backups.path(), &writer);
+    }
 }
