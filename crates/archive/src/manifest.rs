@@ -408,9 +408,31 @@ mod tests {
         let page: String = lines.map(|line| format!("{line}\n")).collect();
         // A comma is left behind the last field of an object, or the fields stand in another order.
         let page: Value = serde_json::from_str(&page).expect("an object");
+        assert_eq!(BackupManifest::decode(&with_checksum(&page)), Ok(manifest));
+    }
+
+    fn with_checksum(page: &Value) -> Vec<u8> {
         let mut text = format!("{page:#}\n");
         text.push_str(&format!("checksum {:032x}\n", xxh3_128(text.as_bytes())));
-        assert_eq!(BackupManifest::decode(text.as_bytes()), Ok(manifest));
+        text.into_bytes()
+    }
+
+    #[test]
+    fn a_manifest_of_a_later_format_or_of_none_is_refused_although_all_fields_are_there() {
+        let text = String::from_utf8(manifest().encode()).expect("text");
+        let (page, _) = text.rsplit_once("checksum ").expect("its last line");
+        let mut page: Value = serde_json::from_str(page).expect("an object");
+        for format in [serde_json::json!(FORMAT_KEPT + 1), Value::Null] {
+            page["format"] = format;
+            let read = BackupManifest::decode(&with_checksum(&page));
+            let why = read.expect_err("it may have what this program passes over");
+            assert!(why.ends_with("use a newer one"), "{why}");
+        }
+        page["format"] = serde_json::json!(FORMAT_KEPT);
+        assert_eq!(
+            BackupManifest::decode(&with_checksum(&page)),
+            Ok(manifest())
+        );
     }
 
     #[test]

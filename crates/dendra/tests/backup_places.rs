@@ -12,15 +12,12 @@ mod support;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
+use support::backups::folder;
 use support::bucket::{Fault, TestBucket};
 use support::http::Client;
 use support::{Node, Run, dendra, run};
 
 const KEYS: usize = 150;
-
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a temporary folder")
-}
 
 /// A value that can be found in what is stored, unless it is encrypted.
 fn value(n: usize) -> Vec<u8> {

@@ -17,49 +17,17 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Instant;
+use support::backups::{
+    backup, client, folder, metric, moved, objects, ok, page_of, restore, verify, wait_for,
+};
 use support::cluster::Cluster;
-use support::http::{Client, PATIENCE};
-use support::{Node, Run, dendra, run};
-
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a temporary folder")
-}
-
-fn ok(run: Run) -> Run {
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
-    run
-}
-
-fn client(address: SocketAddr) -> Client {
-    Client::open(address).expect("it listens")
-}
+use support::http::Client;
+use support::town::Town;
+use support::{Node, dendra, run};
 
 /// A backup: what `--json` says of it.
-fn backup(admin: &str, to: &Path) -> serde_json::Value {
-    let mut command = dendra(["backup", "--json", "--admin", admin]);
-    let taken = ok(run(command.arg(to)));
-    serde_json::from_slice(&taken.stdout).expect("an object")
-}
-
-fn moved(page: &serde_json::Value) -> u64 {
-    page["moved_bytes"].as_u64().expect("a number")
-}
-
-fn metric(address: SocketAddr, name: &str) -> f64 {
-    let page = client(address).request("GET", "/metrics", &[], b"");
-    let page = String::from_utf8(page.expect("a page").body).expect("text");
-    let line = page.lines().find(|line| line.starts_with(name));
-    let number = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
-    number.unwrap_or_else(|| panic!("no {name}"))
-}
-
-fn wait_for(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::yield_now();
-    }
+fn taken(admin: &str, to: &Path) -> serde_json::Value {
+    page_of(&ok(backup(admin, to, &["--json"])))
 }
 
 /// Keys and their values, as clients were told; deleted ones have none.
@@ -130,8 +98,7 @@ fn filled(address: SocketAddr) -> Writer {
 fn restored_is(backups: &Path, writer: &Writer) {
     let data = folder();
     let node = Node::start(data.path(), &[]);
-    let restore = run(dendra(["restore", "--admin", &node.admin]).arg(backups));
-    ok(restore);
+    ok(restore(backups, &node.admin, &[]));
     writer.check(node.address());
 }
 
@@ -140,17 +107,17 @@ fn one_in_a_hundred_of_changes_moves_little_whatever_is_merged_and_all_comes_bac
     let (data, backups) = (folder(), folder());
     let node = Node::start(data.path(), &["--durability", "os"]);
     let mut writer = filled(node.address());
-    let first = backup(&node.admin, backups.path());
+    let first = taken(&node.admin, backups.path());
     let all = moved(&first);
     assert!(first["full_because"].is_string() && all > KEYS * 1_000);
     let admin = node.admin_address();
-    let merged = |name: &str| metric(admin, name);
+    let merged = |name: &str| metric(admin, name).expect("each node has it");
     let before = merged("dendra_engine_compaction_write_bytes");
     for round in 0..8 {
         let goal = merged("dendra_engine_compactions") + 1.0;
         let gone = [round * 3, round * 3 + 1, 2_000 + round];
         writer.change(&mut client(node.address()), KEYS / 100, &gone);
-        let page = backup(&node.admin, backups.path());
+        let page = taken(&node.admin, backups.path());
         assert_eq!(page["full_because"], serde_json::Value::Null, "{round}");
         assert!(page["incremental"] == true);
         let share = moved(&page) as f64 / all as f64;
@@ -165,11 +132,11 @@ fn one_in_a_hundred_of_changes_moves_little_whatever_is_merged_and_all_comes_bac
     assert!(written > all as f64, "{written} bytes were merged");
     assert!(merged("dendra_engine_kept_bytes") > 0.0);
     // Merges alone move nothing.
-    assert_eq!(moved(&backup(&node.admin, backups.path())), 0);
+    assert_eq!(moved(&taken(&node.admin, backups.path())), 0);
     let prune = ["backup", "prune", "--keep", "1"];
     ok(run(dendra(prune).arg(backups.path())));
-    let verify = ok(run(dendra(["backup", "verify"]).arg(backups.path())));
-    assert!(verify.stderr.contains("whole"), "{}", verify.stderr);
+    let verified = ok(verify(backups.path()));
+    assert!(verified.stderr.contains("whole"), "{}", verified.stderr);
     restored_is(backups.path(), &writer);
 }
 
@@ -182,11 +149,11 @@ fn members_go_on_together_also_behind_a_kill_and_begin_anew_together() {
         urls.join(",")
     };
     let mut writer = filled(cluster.listen[0]);
-    let all = moved(&backup(&ports(&cluster), backups.path()));
+    let all = moved(&taken(&ports(&cluster), backups.path()));
     let round = |cluster: &Cluster, writer: &mut Writer, number: u64| {
         let mut client = client(cluster.listen[0]);
         writer.change(&mut client, KEYS / 100, &[number * 2, 2_000 + number]);
-        backup(&ports(cluster), backups.path())
+        taken(&ports(cluster), backups.path())
     };
     let page = round(&cluster, &mut writer, 0);
     assert_eq!(page["full_because"], serde_json::Value::Null);
@@ -209,7 +176,69 @@ fn members_go_on_together_also_behind_a_kill_and_begin_anew_together() {
     assert!(page["incremental"] == false);
     let page = round(&cluster, &mut writer, 3);
     assert_eq!(page["full_because"], serde_json::Value::Null);
-    let verify = ok(run(dendra(["backup", "verify"]).arg(backups.path())));
-    assert!(verify.stderr.contains("whole"), "{}", verify.stderr);
+    let verified = ok(verify(backups.path()));
+    assert!(verified.stderr.contains("whole"), "{}", verified.stderr);
     restored_is(backups.path(), &writer);
+}
+
+/// The first backup behind a change of the members is a full one, and the next goes on from it.
+#[test]
+fn a_member_that_is_replaced_between_two_backups_loses_no_key() {
+    let backups = folder();
+    let mut town = Town::found_with(3, &["--durability", "os"]);
+    let ports = |town: &Town, sites: [usize; 3]| {
+        let urls = sites.map(|at| format!("http://{}", town.admin_address(at).expect("it runs")));
+        urls.join(",")
+    };
+    let door = town.sites[0].listen;
+    let mut writer = filled(door);
+    let first = taken(&ports(&town, [0, 1, 2]), backups.path());
+    assert!(first["full_because"].is_string(), "{first}");
+    writer.change(&mut client(door), 30, &[1, 2_001]);
+    let page = taken(&ports(&town, [0, 1, 2]), backups.path());
+    assert_eq!(page["full_because"], serde_json::Value::Null, "{page}");
+    // The third member loses its disk. Another one takes its place, at its address.
+    town.kill(2);
+    writer.change(&mut client(door), 30, &[3, 2_003]);
+    let (lost, address) = (town.url(2), town.sites[2].listen);
+    let new = town.join(address, 0, &["--durability", "os", "--replace", &lost]);
+    town.wait_until_serving(new);
+    for at in [0, 1, new] {
+        town.wait_for_members(at, 3);
+    }
+    writer.change(&mut client(door), 30, &[5, 2_005]);
+    let page = taken(&ports(&town, [0, 1, new]), backups.path());
+    let why = page["full_because"].as_str().expect("it is full");
+    assert!(why.contains("is of other members"), "{why}");
+    writer.change(&mut client(door), 30, &[7, 2_007]);
+    let page = taken(&ports(&town, [0, 1, new]), backups.path());
+    assert_eq!(page["full_because"], serde_json::Value::Null, "{page}");
+    let verified = ok(verify(backups.path()));
+    assert!(verified.stderr.contains("whole"), "{}", verified.stderr);
+    restored_is(backups.path(), &writer);
+}
+
+#[test]
+fn a_backup_that_lost_an_object_is_not_gone_on_from() {
+    for lost in ["of the full list", "of the tables since"] {
+        let (data, backups) = (folder(), folder());
+        let node = Node::start(data.path(), &["--durability", "os"]);
+        let mut writer = filled(node.address());
+        taken(&node.admin, backups.path());
+        let full = objects(backups.path());
+        writer.change(&mut client(node.address()), 30, &[1]);
+        let page = taken(&node.admin, backups.path());
+        assert_eq!(page["full_because"], serde_json::Value::Null, "{page}");
+        let all = objects(backups.path()).into_iter();
+        let mut chosen = all.filter(|it| full.contains(it) == (lost == "of the full list"));
+        fs::remove_file(chosen.next().expect("there is one")).expect("it is there");
+        writer.change(&mut client(node.address()), 30, &[3]);
+        let page = taken(&node.admin, backups.path());
+        let why = page["full_because"].as_str().unwrap_or_default();
+        assert!(why.contains("lacks some of its objects"), "{lost}: {page}");
+        let id = page["id"].as_str().expect("an id");
+        let mut verify = dendra(["backup", "verify", "--backup", id]);
+        ok(run(verify.arg(backups.path())));
+        restored_is(backups.path(), &writer);
+    }
 }

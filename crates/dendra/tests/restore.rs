@@ -13,7 +13,7 @@
 //! 2. Where steps of the end are tested a record has one copy: a member that lacks it has to ask
 //!    its owner.
 //!
-//! Not here: what a backup contains, and its other ends (`backup.rs`).
+//! Not here: what a backup contains, and its other ends (`backup.rs`, `backup_cut_short.rs`).
 //! See: docs/format/backup.md, docs/decisions/0042-a-restore-writes-tables.md.
 
 mod support;
@@ -26,6 +26,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Instant, SystemTime};
+use support::backups::{self, folder, ok};
 use support::cluster::Cluster;
 use support::http::{Client, PATIENCE, wait_until_ready};
 use support::{Node, Reply, Request, Run, ScriptedNode, answer, dendra, run};
@@ -34,23 +35,12 @@ use support::{Node, Reply, Request, Run, ScriptedNode, answer, dendra, run};
 const VALUE_BYTES: usize = 100_000;
 const VALUES: u64 = 100;
 
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a temporary folder")
-}
-
 fn key(number: u64) -> String {
     format!("key-{number:03}")
 }
 
-/// Bytes that cannot be compressed.
 fn noise(seed: u64) -> Vec<u8> {
-    let mut prng = dendra_base::Prng::new(seed);
-    (0..VALUE_BYTES).map(|_| prng.next_u64() as u8).collect()
-}
-
-fn ok(run: Run) -> Run {
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
-    run
+    backups::noise(seed, VALUE_BYTES)
 }
 
 /// A backup of a node with `VALUES` values.

@@ -107,7 +107,8 @@ impl Engine {
             };
             let mut job =
                 MergeJob::flush(&oldest.memtable, view.tree.clone(), &self.options, now_ms)?;
-            self.leave_out(&mut job);
+            // Older records of its keys may be in a memtable, or in any table.
+            self.leave_out(&mut job, None);
             *slot = Some(job);
         }
         let job = slot.as_mut().expect("set above");
@@ -200,6 +201,8 @@ impl Engine {
                 now_ms,
             };
             let is_quiet = self.is_quiet(now_ms);
+            let log_floor = hold(&self.ledger).folder.log_floor;
+            let flushed = self.foreign.flushed(log_floor);
             let view = self.view();
             let mended = self
                 .damage
@@ -208,7 +211,7 @@ impl Engine {
             let mended = mended.or_else(|| self.drop_plan(&view.tree, &view.holes));
             let (plan, repaired) = match mended {
                 Some((plan, spans)) => (plan, Some(spans)),
-                None => match self.next_plan(&view.tree, horizon, is_quiet) {
+                None => match self.next_plan(&view.tree, horizon, is_quiet, flushed.is_some()) {
                     Some(plan) => (plan, None),
                     None => return Ok(false),
                 },
@@ -223,7 +226,7 @@ impl Engine {
                 None => MergeJob::compact(plan.clone(), tree, options, purge),
             };
             let mut job = job.inspect_err(|e| self.damage.note_job(e, &plan.inputs))?;
-            self.leave_out(&mut job);
+            self.leave_out(&mut job, flushed);
             *slot = Some(job);
         }
         let job = slot.as_mut().expect("set above");
@@ -251,7 +254,13 @@ impl Engine {
         now_ms - since.since_ms >= QUIET_MS
     }
 
-    fn next_plan(&self, tree: &Tree, horizon: Version, is_quiet: bool) -> Option<Plan> {
+    fn next_plan(
+        &self,
+        tree: &Tree,
+        horizon: Version,
+        is_quiet: bool,
+        is_foreign_flushed: bool,
+    ) -> Option<Plan> {
         let aside = self.damage.set_aside();
         let is_aside = |table: &Arc<Table>| aside.contains(&table.meta().id);
         let in_the_way = tree.tables().find(|(n, t)| *n > 0 && is_aside(t));
@@ -271,7 +280,7 @@ impl Engine {
         let all_of_level0 = levels[0].clone();
         levels[0].retain(|meta| !aside.contains(&meta.id));
         let plan = pick(&levels, &self.options)
-            .or_else(|| pick_foreign(&levels, |table| self.foreign.may_be_in(table)));
+            .or_else(|| pick_foreign(&levels, |it| is_foreign_flushed && self.foreign.wants(it)));
         let plan = plan.or_else(|| {
             if is_quiet {
                 pick_settle(&levels, &self.options)
@@ -307,16 +316,18 @@ impl Engine {
         Ok(())
     }
 
-    /// Records that the job is to leave out. Requires: its inputs are fixed.
-    fn leave_out(&self, job: &mut MergeJob) {
+    /// Records that the job is to leave out. Requires: its inputs are fixed, behind `flushed`
+    /// (`Foreign::flushed`).
+    fn leave_out(&self, job: &mut MergeJob, flushed: Option<u64>) {
         let copies = self.age_horizon().copies;
         let dropping = self.holes.now(&self.view().holes, copies);
-        job.leave_out(self.foreign.now(), dropping);
+        job.leave_out(self.foreign.now(flushed, &self.cache), dropping);
     }
 
     fn note_made(&self, job: &MergeJob, added: &[Arc<Table>]) {
         let ids = added.iter().map(|table| table.meta().id);
-        self.foreign.made(job.left_out(), ids.clone());
+        self.foreign
+            .made(job.left_out(), &job.of_foreign(), ids.clone());
         self.holes.made(job.dropping(), ids);
     }
 

@@ -238,6 +238,8 @@ impl Engine {
     /// Leaves out the records that `is_foreign` names, from all tables: each one that is there is
     /// written anew in the background. No delete is written for them. So a folder that gets such a
     /// record again later has it as if for the first time. Replaces the order before.
+    ///
+    /// At no moment of it a record shows that a delete, or a value that ends, hid before.
     pub fn drop_foreign(&self, is_foreign: Arc<IsForeign>) {
         self.foreign.begin(is_foreign);
         // A list of tables since an earlier moment would bring back what goes now.

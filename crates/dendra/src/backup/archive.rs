@@ -8,7 +8,9 @@
 //! 1. Nothing is copied and nothing is written: frames are decoded where they are read. A node's
 //!    files share `FRAMES_HELD_MAX` decoded frames, however many files it has.
 //! 2. Keys come once each, in order, with the newest of all nodes' cells.
-//! 3. Cells of one version that differ are counted: a backup proves that its nodes agree.
+//! 3. Cells of one version that differ are counted: a backup proves that its nodes agree. They are
+//!    compared as of the cut. A value that had ended by then is the tombstone that a node's tables
+//!    make of it, sooner or later.
 //!
 //! Not here: the use of the records (`verify.rs`, `restore.rs`).
 //! See: docs/format/backup.md.
@@ -16,7 +18,7 @@
 use super::repository::Repository;
 use dendra_archive::manifest::{BackupManifest, BackupNode};
 use dendra_archive::object::{FrameScratch, ObjectReader};
-use dendra_base::{Cell, Direction, Space};
+use dendra_base::{Cell, Direction, Space, Version};
 use dendra_engine::vfs::{DiskSpace, File, Vfs, Wait};
 use dendra_engine::{Cursor, Error, Flow, Progress, Show, Snapshot};
 use std::collections::{BTreeMap, VecDeque};
@@ -242,6 +244,8 @@ pub(crate) struct Disagreement {
 /// The newest state of each key of a range.
 pub(crate) struct MergedWalk {
     nodes: Vec<NodeWalk>,
+    /// The latest wall time of the cut that any clock showed.
+    cut_ms: u64,
     /// Those that were met since they were last taken.
     pub(crate) disagreements: Vec<Disagreement>,
 }
@@ -258,6 +262,7 @@ impl MergedWalk {
         let nodes = nodes.map(|node| open_node(repository, node, prefix, behind));
         Ok(MergedWalk {
             nodes: nodes.collect::<Result<_, String>>()?,
+            cut_ms: manifest.cut_ms.max(clock_ms(manifest.hlc)),
             disagreements: Vec::new(),
         })
     }
@@ -282,6 +287,8 @@ impl MergedWalk {
         let Some(key) = firsts.map(|(key, _)| key).min().cloned() else {
             return Ok(None);
         };
+        let cut_ms = self.cut_ms;
+        let state = |cell: &Cell| cell.as_ref().is_live(cut_ms).then(|| cell.id());
         let mut newest: Option<(Cell, usize)> = None;
         for at in 0..self.nodes.len() {
             let node = &mut self.nodes[at];
@@ -291,7 +298,7 @@ impl MergedWalk {
             let (_, cell) = node.page.pop_front().expect("it was looked at");
             match &newest {
                 Some((best, of)) if !cell.version.is_newer_than(best.version) => {
-                    if cell.version == best.version && cell.as_ref().id() != best.as_ref().id() {
+                    if cell.version == best.version && state(&cell) != state(best) {
                         self.disagreements.push(Disagreement {
                             raw_key: key[1..].to_vec(),
                             urls: [self.nodes[*of].url.clone(), self.nodes[at].url.clone()],
@@ -304,6 +311,15 @@ impl MergedWalk {
         let (cell, _) = newest.expect("the key is some node's first");
         Ok(Some((key[1..].to_vec(), cell)))
     }
+}
+
+/// The wall time of a clock value.
+fn clock_ms(hlc: u64) -> u64 {
+    let version = Version {
+        hlc,
+        ..Version::ZERO
+    };
+    version.wall_ms()
 }
 
 fn open_node(

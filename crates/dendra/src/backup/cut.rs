@@ -219,7 +219,8 @@ impl Town {
     }
 }
 
-fn files(folder: &Path, node: u128, repository: &Repository) -> Vec<BackupFile> {
+/// The files of a checkpoint, put into a repository.
+pub(super) fn files(folder: &Path, node: u128, repository: &Repository) -> Vec<BackupFile> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -310,6 +311,7 @@ fn run(seed: u64, wrong: Wrong) -> Result<(), String> {
             id: String::new(),
             node,
             hlc: *hlc,
+            wall_ms: 2,
             place: NodePlace {
                 url: url(*at),
                 cluster: cluster.clone(),

@@ -193,6 +193,7 @@ mod tests {
             id: String::new(),
             node: number,
             hlc: 1,
+            wall_ms: 2,
             place: NodePlace {
                 url: format!("http://h{number}:1"),
                 cluster: cluster(9, &["a", "b"]),

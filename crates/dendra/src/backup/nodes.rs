@@ -50,6 +50,8 @@ pub(crate) struct HeldCheckpoint {
     pub(crate) id: String,
     pub(crate) node: u128,
     pub(crate) hlc: u64,
+    /// By the node's own clock, when the checkpoint was there.
+    pub(crate) wall_ms: u64,
     pub(crate) place: NodePlace,
     pub(crate) files: Vec<HeldFile>,
     /// `None`: the node has a release that knows no marks.
@@ -293,6 +295,7 @@ impl AdminNode {
                 id: page["id"].as_str()?.to_owned(),
                 node: manifest::digits(&page["node"])?,
                 hlc: u64::try_from(manifest::digits(&page["hlc"])?).ok()?,
+                wall_ms: page["wall_ms"].as_u64()?,
                 place: self.place(&page)?,
                 files: listed(&page["files"])?,
                 increment: match &page["increment"] {

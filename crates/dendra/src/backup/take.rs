@@ -102,7 +102,9 @@ pub(crate) async fn take(order: &TakeOrder<'_>, console: Console) -> Result<Take
         }
         release(&held).await;
     };
-    let cut_ms = now_ms();
+    // A node whose clock is ahead ends values by its own clock.
+    let clocks = held.iter().map(|(_, it)| it.wall_ms);
+    let cut_ms = clocks.fold(now_ms(), u64::max);
     let copied = async {
         let checkpoints: Vec<&HeldCheckpoint> = held.iter().map(|(_, it)| it).collect();
         check_members(&checkpoints, order.allow_missing, console)?;

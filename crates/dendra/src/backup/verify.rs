@@ -169,3 +169,103 @@ fn merge(repository: &Arc<Repository>, manifest: &BackupManifest, verified: &mut
         Err(reason) => verified.findings.push(finding(reason)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::cut::files;
+    use super::super::place::RepositoryUse;
+    use super::*;
+    use dendra_archive::manifest::BackupNode;
+    use dendra_base::{CellRef, Guard, Key, Version};
+    use dendra_engine::vfs::os::OsVfs;
+    use dendra_engine::{Batch, Engine, Identity, Options};
+
+    const VERSION: Version = Version {
+        hlc: 7,
+        origin: 7,
+        rmw: 0,
+    };
+
+    /// A backup of one node for each of `held`: the cell that it took, and its own time when it
+    /// made the checkpoint. Returns the findings of `verify`.
+    fn findings(held: &[(CellRef<'_>, u64)], cut_ms: u64, hlc: u64) -> Vec<String> {
+        let key = Key::user(b"key");
+        let place = tempfile::tempdir().expect("a folder");
+        let repository = Repository::create(place.path(), None).expect("an empty folder");
+        let mut nodes = Vec::new();
+        for (number, (cell, now_ms)) in held.iter().enumerate() {
+            let folder = tempfile::tempdir().expect("a folder");
+            let (data, target) = (folder.path().join("data"), folder.path().join("target"));
+            let vfs = Arc::new(OsVfs::open(&data).expect("an empty folder"));
+            let identity = Identity {
+                node: 1 + number as u128,
+                origin: 1 + number as u32,
+            };
+            let options = Options::for_memory(64 << 20, 1 << 20);
+            let engine = Engine::open(vfs, options, identity, 1).expect("a new folder");
+            let mut batch = Batch::new();
+            let pushed = batch.push(0, key.as_stored(), cell, Guard::Newest, 1);
+            pushed.expect("it is small");
+            engine.submit(&mut batch).expect("there is room");
+            engine.commit(&mut Vec::new()).expect("there is room");
+            let made = OsVfs::open(&target).expect("an empty folder");
+            let made = engine.checkpoint(&made, &target, *now_ms);
+            made.expect("there is room");
+            nodes.push(BackupNode {
+                url: format!("http://h{number}:1"),
+                node: identity.node,
+                hlc,
+                files: files(&target, identity.node, &repository),
+                kept: Vec::new(),
+                mark: None,
+            });
+        }
+        let manifest = BackupManifest {
+            id: "20260102T030405.000Z-00c0ffee".to_owned(),
+            began_ms: 1,
+            cut_ms,
+            hlc,
+            cluster: None,
+            nodes,
+            moved_bytes: 0,
+            moved_stored_bytes: 0,
+        };
+        repository.add(&manifest).expect("there is room");
+        drop(repository);
+        let repository = Repository::open(place.path(), RepositoryUse::Shared, None);
+        let repository = Arc::new(repository.expect("it was written"));
+        let quiet = Console {
+            is_quiet: true,
+            verbosity: 0,
+        };
+        let verified = verify(&repository, &[manifest.id], quiet).expect("it can be read");
+        let findings = verified.findings.into_iter();
+        findings.map(|found| found.reason).collect()
+    }
+
+    #[test]
+    fn a_value_that_ended_before_the_cut_agrees_with_the_tombstone_of_another_node() {
+        let key = Key::user(b"key");
+        let ends = CellRef {
+            expiry_ms: Some(1_000),
+            ..CellRef::value(key.as_stored(), VERSION, b"v")
+        };
+        // The first node has made a tombstone of it, by its own clock; the second one has not yet.
+        let held = [(ends, 2_000), (ends, 500)];
+        let none = Vec::<String>::new();
+        assert_eq!(findings(&held, 2_000, 7), none);
+        assert_eq!(findings(&held, 900, 1_000 << 16), none, "by another clock");
+        // As of the cut it lived, so one of them is wrong.
+        let found = findings(&held, 999, 999 << 16);
+        assert!(found.len() == 1 && found[0].contains("key"), "{found:?}");
+        // Values that live are compared, whatever their end is.
+        let other = CellRef {
+            expiry_ms: Some(1_000),
+            ..CellRef::value(key.as_stored(), VERSION, b"w")
+        };
+        assert_eq!(findings(&[(ends, 500), (other, 500)], 900, 7).len(), 1);
+        let lasts = CellRef::value(key.as_stored(), VERSION, b"v");
+        let gone = CellRef::tombstone(key.as_stored(), VERSION);
+        assert_eq!(findings(&[(lasts, 500), (gone, 500)], 2_000, 7).len(), 1);
+    }
+}

@@ -11,11 +11,12 @@
 //!    port again takes one of `free_port`. Nothing waits by sleeping.
 //!
 //! Not here: the cases (`../*.rs`); a client without the CLI (`http.rs`), three nodes
-//! (`cluster.rs`), processes that come and go (`town.rs`), many clients and the checkers
-//! (`clients.rs`). See: docs/cli.md.
+//! (`cluster.rs`), backups (`backups.rs`), processes that come and go (`town.rs`), many clients and
+//! the checkers (`clients.rs`). See: docs/cli.md.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod backups;
 pub(crate) mod bucket;
 pub(crate) mod cassandra;
 pub(crate) mod clients;

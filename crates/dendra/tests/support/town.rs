@@ -188,10 +188,15 @@ impl Town {
         Some(page)
     }
 
-    fn ask_admin(&self, at: usize, method: &str, path: &str, body: &str) -> Option<(u16, Value)> {
+    /// Where the process listens for its operator, as its log says.
+    pub(crate) fn admin_address(&self, at: usize) -> Option<SocketAddr> {
         let log = self.log_of(at);
         let address = log.rsplit_once("admin on http://")?.1.lines().next()?;
-        let mut client = Client::open(address.trim().parse().ok()?).ok()?;
+        address.trim().parse().ok()
+    }
+
+    fn ask_admin(&self, at: usize, method: &str, path: &str, body: &str) -> Option<(u16, Value)> {
+        let mut client = Client::open(self.admin_address(at)?).ok()?;
         let answer = client.request(method, path, &JSON, body.as_bytes())?;
         let page = serde_json::from_slice(&answer.body).ok()?;
         Some((answer.status, page))

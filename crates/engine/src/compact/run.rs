@@ -12,7 +12,7 @@
 //! Not here: the choice (`pick/`), the manifest (`engine.rs`).
 
 use super::pick::{Plan, PlanReason};
-use crate::foreign::ForeignRecords;
+use crate::foreign::{ForeignJob, ForeignRecords, Leaving};
 use crate::hole::state::DropOrders;
 use crate::memtable::Memtable;
 use crate::merge::Merge;
@@ -26,6 +26,7 @@ use crate::tree::Tree;
 use crate::vfs::{Vfs, Wait};
 use crate::{Error, Result};
 use dendra_base::{CellRef, Direction, Kind, Space, Version};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -109,6 +110,10 @@ pub(crate) struct MergeJob {
     purge: Purge,
     /// Records of other folders: they are left out.
     foreign: Option<ForeignRecords>,
+    /// Of the files made, those with a foreign record that waits.
+    foreign_waiting: BTreeSet<u64>,
+    /// How many foreign records were left out.
+    foreign_gone: u64,
     /// Records that a lost block may have hidden: the same.
     dropping: Option<DropOrders>,
     options: TableOptions,
@@ -145,6 +150,8 @@ impl MergeJob {
             merge,
             purge: Purge::nothing(now_ms),
             foreign: None,
+            foreign_waiting: BTreeSet::new(),
+            foreign_gone: 0,
             dropping: None,
             writer: None,
             made: Vec::new(),
@@ -196,6 +203,8 @@ impl MergeJob {
             merge,
             purge,
             foreign: None,
+            foreign_waiting: BTreeSet::new(),
+            foreign_gone: 0,
             dropping: None,
             writer: None,
             made: Vec::new(),
@@ -231,6 +240,8 @@ impl MergeJob {
             merge,
             purge: Purge::nothing(now_ms),
             foreign: None,
+            foreign_waiting: BTreeSet::new(),
+            foreign_gone: 0,
             dropping: None,
             writer: None,
             made: Vec::new(),
@@ -252,6 +263,15 @@ impl MergeJob {
     /// The foreign records that it leaves out.
     pub(crate) fn left_out(&self) -> Option<&ForeignRecords> {
         self.foreign.as_ref()
+    }
+
+    /// What has become of them.
+    pub(crate) fn of_foreign(&self) -> ForeignJob<'_> {
+        ForeignJob {
+            inputs: &self.plan.inputs,
+            waiting: &self.foreign_waiting,
+            gone: self.foreign_gone,
+        }
     }
 
     /// The drops that it is a part of.
@@ -286,13 +306,21 @@ impl MergeJob {
             let bytes = key.len() + cell.encoded_len();
             seen += bytes;
             self.read_bytes += bytes as u64;
-            let is_foreign = self.foreign.as_ref().is_some_and(|it| it.has(key, &cell));
+            let leaving = match &self.foreign {
+                Some(foreign) => foreign.leaving(key, &cell, &self.plan.inputs, &self.tree)?,
+                None => Leaving::Stays,
+            };
+            self.foreign_gone += u64::from(leaving == Leaving::Goes);
             let is_hidden = self.dropping.as_mut().is_some_and(|it| it.has(key, &cell));
-            if !is_foreign && !is_hidden && !self.is_droppable(key, &cell) {
+            if leaving != Leaving::Goes && !is_hidden && !self.is_droppable(key, &cell) {
                 if self.writer.is_none() {
                     let id = next_id();
                     self.writer = Some(TableWriter::create(vfs, id, &self.options)?);
                     self.made.push(id);
+                }
+                if leaving == Leaving::Waits {
+                    let id = *self.made.last().expect("made above");
+                    self.foreign_waiting.insert(id);
                 }
                 let writer = self.writer.as_mut().expect("made above");
                 match expired_as_tombstone(&cell, self.purge.now_ms, key) {

@@ -116,7 +116,7 @@ impl Engine {
         if self.kept.wants_end.swap(false, Ordering::AcqRel) {
             self.end_marks(ledger)?;
         }
-        if self.foreign.now().is_some() || !ledger.folder.holes.is_empty() {
+        if self.foreign.is_under_way() || !ledger.folder.holes.is_empty() {
             return Ok(None);
         }
         let before = self.kept.note();

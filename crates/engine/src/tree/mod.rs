@@ -149,14 +149,24 @@ impl Tree {
         stored_key: &[u8],
         version: Version,
     ) -> bool {
-        let holds = |table: &Arc<Table>| {
+        let mut others = self.others_with_older(inputs, stored_key, version);
+        others.next().is_some()
+    }
+
+    /// The tables outside `inputs` that could, by their ranges of keys and versions.
+    pub(crate) fn others_with_older<'a>(
+        &'a self,
+        inputs: &'a [u64],
+        stored_key: &'a [u8],
+        version: Version,
+    ) -> impl Iterator<Item = &'a Arc<Table>> {
+        let (level0, sorted) = self.levels.split_first().expect("a tree has levels");
+        let in_sorted = sorted
+            .iter()
+            .filter_map(move |level| level.candidate(stored_key));
+        level0.tables.iter().chain(in_sorted).filter(move |table| {
             let meta = table.meta();
             meta.version_min < version && meta.holds_key(stored_key) && !inputs.contains(&meta.id)
-        };
-        let (level0, sorted) = self.levels.split_first().expect("a tree has levels");
-        level0.tables.iter().any(holds)
-            || sorted
-                .iter()
-                .any(|level| level.candidate(stored_key).is_some_and(holds))
+        })
     }
 }

@@ -256,12 +256,13 @@ pub(crate) fn pick_settle(levels: &[Vec<&TableMeta>], options: &Options) -> Opti
 }
 
 /// When nothing is too full: a table that may hold records of other folders is rewritten in place.
+/// The oldest records lie in the deepest level mostly, and those that hide them wait for them.
 pub(crate) fn pick_foreign(
     levels: &[Vec<&TableMeta>],
-    may_be_in: impl Fn(&TableMeta) -> bool,
+    wants: impl Fn(&TableMeta) -> bool,
 ) -> Option<Plan> {
-    levels.iter().enumerate().find_map(|(level, tables)| {
-        let table = tables.iter().find(|table| may_be_in(table))?;
+    levels.iter().enumerate().rev().find_map(|(level, tables)| {
+        let table = tables.iter().rev().find(|table| wants(table))?;
         Some(Plan {
             inputs: vec![table.id],
             level,
