@@ -1,5 +1,5 @@
-//! A position that moves has two owners, and both are asked. This file has the place that stands for
-//! the new owner in questions, and keeps the first of the two answers until the second comes.
+//! A position that moves has two owners, and both are asked. This file has the place that stands
+//! for the new owner in questions, and keeps the first answer until the second one comes.
 //!
 //! Invariants
 //! 1. A half is of the round under way: the next question to the position forgets it.
