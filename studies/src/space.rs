@@ -39,6 +39,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Seconds between two steps of the horizon: the default is 600, and a run takes minutes.
 const FORGET_EVERY_S: &str = "5";
+/// The later folders beside the earlier ones: a segment of the log more or less is 14 %.
+const SIZE_BOUND: f64 = 1.25;
 const MIB: f64 = 1_048_576.0;
 
 /// Measures a node by itself, and three members.
@@ -142,7 +144,7 @@ fn sizes(
     goals.add(
         format!("{count} members: largest folder of the second half, beside the first half's"),
         vec![most(later) / most(earlier)],
-        Bound::AtMost(1.1),
+        Bound::AtMost(SIZE_BOUND),
     );
     Ok(())
 }

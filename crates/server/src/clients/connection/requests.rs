@@ -24,8 +24,8 @@ use crate::audit::{self, AuditEvent, AuditKind, Port};
 use crate::clients::answers::{self, Answers};
 use crate::clients::body::{BodyReader, Collected, Inflow, NoBody, PendingBody};
 use crate::clients::room::Room;
-use crate::clients::socket::{End, Linger};
-use crate::clients::status::{self, Terms};
+use crate::clients::socket::{ConnectionEnd, Linger};
+use crate::clients::status::{self, AnswerTerms};
 use crate::event_loop::handover::{Begun, Held, KeyRequest, PendingOperation, SentValue};
 use crate::event_loop::shared::Phase;
 use crate::limits;
@@ -469,7 +469,7 @@ impl Connection {
         head: &Head<'_>,
         rest: &[u8],
         entity: &Entity,
-        terms: Terms,
+        terms: AnswerTerms,
         stored_key: &[u8],
         watch: Watch,
     ) -> FrontStep {
@@ -552,7 +552,7 @@ impl Connection {
         &mut self,
         head: &Head<'_>,
         entity: &Entity,
-        terms: Terms,
+        terms: AnswerTerms,
         stored_key: &[u8],
         watch: Watch,
     ) -> FrontStep {
@@ -629,7 +629,7 @@ impl Connection {
     fn begin(
         &mut self,
         entity: &Entity,
-        terms: Terms,
+        terms: AnswerTerms,
         stored_key: &[u8],
         value: SentValue<'_>,
         room: &mut Vec<Room>,
@@ -701,7 +701,7 @@ impl Connection {
     // Values that come by themselves.
 
     /// Reads the rest of a body and begins the write.
-    pub(super) async fn receive(&mut self, body: PendingBody) -> Result<(), End> {
+    pub(super) async fn receive(&mut self, body: PendingBody) -> Result<(), ConnectionEnd> {
         let PendingBody {
             login,
             entity,
@@ -774,11 +774,11 @@ impl Connection {
     async fn begin_value(
         &mut self,
         entity: Entity,
-        terms: Terms,
+        terms: AnswerTerms,
         key: &Key,
         value: Collected,
         watch: Watch,
-    ) -> Result<Result<(), RefusalCause>, End> {
+    ) -> Result<Result<(), RefusalCause>, ConnectionEnd> {
         let Collected { bytes, mut room } = value;
         let bytes = Bytes::from(bytes);
         let until_us = self.in_front.deadline_us(entity.timeout_ms);
@@ -799,7 +799,7 @@ impl Connection {
             if self.socket.is_client_gone() {
                 lane.forgo_log();
                 lane.metrics().abandoned.add(1);
-                return Err(End::HungUp);
+                return Err(ConnectionEnd::HungUp);
             }
             if lane.now_us() >= until_us {
                 lane.forgo_log();
