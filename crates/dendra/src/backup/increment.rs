@@ -37,13 +37,12 @@ pub(super) enum Lists {
     Since(Vec<BackupNode>),
 }
 
-/// The backup before, or why there is none to go on from.
-pub(super) fn former(repository: &Repository) -> io::Result<Result<BackupManifest, String>> {
-    let ids = repository.ids()?;
-    Ok(match ids.last() {
+/// The last of these backups, or why there is none to go on from.
+pub(super) fn former(repository: &Repository, ids: &[String]) -> Result<BackupManifest, String> {
+    match ids.last() {
         None => Err("it is the first backup here".to_owned()),
         Some(id) => repository.manifest(id).map_err(|why| why.sentence),
-    })
+    }
 }
 
 /// The marks that its nodes gave.

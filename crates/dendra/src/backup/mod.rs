@@ -19,6 +19,7 @@ mod archive;
 mod cut;
 mod increment;
 mod key;
+mod naming;
 mod nodes;
 mod pace;
 mod place;
@@ -98,6 +99,9 @@ async fn take_command(destination: &Path, args: &Backup, console: Console) -> Ex
     let manifest = taken.manifest;
     if let Some(why) = &taken.full_because {
         console.note(&format!("all tables are listed anew: {why}"));
+    }
+    if let Some(sentence) = &taken.clock_is_behind {
+        console.note(sentence);
     }
     console.note(&summary(&manifest, started.elapsed().as_secs_f64()));
     if args.verify {

@@ -144,6 +144,9 @@ async fn once(schedule: &BackupSchedule, own_admin: &str) -> Result<(), Failure>
         full_because = taken.full_because.as_deref(),
         "a backup is made"
     );
+    if let Some(sentence) = &taken.clock_is_behind {
+        tracing::warn!("{sentence}");
+    }
     if schedule.keep > 0 {
         // Beside another backup nothing is removed; the next one is soon enough.
         let pruned = Repository::open(&schedule.destination, RepositoryUse::Alone, key)

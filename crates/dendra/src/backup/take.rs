@@ -17,7 +17,7 @@
 //! See: docs/format/backup.md.
 
 use super::increment::{self, Lists};
-use super::key;
+use super::naming;
 use super::nodes::{
     AdminNode, EpochPatience, HeldCheckpoint, HeldFile, NodePlace, missing_members,
 };
@@ -84,15 +84,19 @@ pub(crate) struct Taken {
     pub(crate) manifest: BackupManifest,
     /// Why all tables of all nodes are in it anew; `None`: it goes on from the backup before.
     pub(crate) full_because: Option<String>,
+    /// A sentence, if the repository has a backup with a later time than this machine.
+    pub(crate) clock_is_behind: Option<String>,
 }
 
 /// Takes a backup.
 pub(crate) async fn take(order: &TakeOrder<'_>, console: Console) -> Result<Taken, Failure> {
     let nodes = AdminNode::all(order.admin, order.access, console)?;
     let repository = Repository::create(order.destination, order.key.cloned())?;
-    let former = increment::former(&repository).map_err(|e| destination(&repository, &e))?;
+    let ids = repository.ids().map_err(|e| destination(&repository, &e))?;
+    let former = increment::former(&repository, &ids);
     let marks = increment::marks(&former);
     let began_ms = now_ms();
+    let name = naming::above(&ids, began_ms)?;
     let patience = EpochPatience::new();
     let held = loop {
         let held = checkpoints(&nodes, &marks, order.allow_missing, console).await?;
@@ -120,7 +124,7 @@ pub(crate) async fn take(order: &TakeOrder<'_>, console: Console) -> Result<Take
     };
     release(&held).await;
     let manifest = BackupManifest {
-        id: backup_id(began_ms)?,
+        id: name.id,
         began_ms,
         cut_ms,
         hlc: held.iter().map(|(_, it)| it.hlc).max().unwrap_or(0),
@@ -135,6 +139,7 @@ pub(crate) async fn take(order: &TakeOrder<'_>, console: Console) -> Result<Take
     Ok(Taken {
         manifest,
         full_because,
+        clock_is_behind: name.clock_is_behind,
     })
 }
 
@@ -154,19 +159,6 @@ async fn with_all_objects(
             "the backup before lacks some of its objects".to_owned(),
         )),
     }
-}
-
-/// The time and a random number: names are in order, and no two are alike.
-fn backup_id(began_ms: u64) -> Result<String, Failure> {
-    let time = i64::try_from(began_ms)
-        .ok()
-        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok())
-        .ok_or_else(|| Failure::new(Exit::FAILURE, "the clock of this machine shows no time"))?;
-    let random = u32::from_le_bytes(key::random()?);
-    Ok(format!(
-        "{}-{random:08x}",
-        time.strftime("%Y%m%dT%H%M%S%.3fZ")
-    ))
 }
 
 /// Makes a checkpoint on each node, all at once: the cut is as short as the slowest one.

@@ -1,0 +1,88 @@
+//! Backups beside trouble that is not the node's: clocks that differ, a storage that is slow.
+//!
+//! Invariants
+//! 1. A wait has a condition, and no test waits for a lease or a clock to pass.
+//!
+//! Not here: what a backup contains (`backup.rs`), storage that does wrong (`backup_places.rs`).
+//! See: docs/format/backup.md, docs/operating.md.
+
+mod support;
+
+use dendra_archive::manifest::BackupManifest;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use support::http::Client;
+use support::{Node, Run, dendra, run};
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+fn ok(mut command: Command) -> Run {
+    let run = run(&mut command);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    run
+}
+
+fn put(address: SocketAddr, key: &str, value: &str) {
+    let mut client = Client::open(address).expect("it listens");
+    let answer = client.ask("PUT", key, &[], value.as_bytes());
+    assert_eq!(answer.expect("it is there").status, 201);
+}
+
+fn value(address: SocketAddr, key: &str) -> String {
+    let mut client = Client::open(address).expect("it listens");
+    let answer = client.ask("GET", key, &[], b"").expect("it is there");
+    String::from_utf8(answer.body).expect("text")
+}
+
+fn backup(node: &Node, to: &str) -> Command {
+    dendra(["backup", "--admin", &node.admin, to])
+}
+
+fn ids(to: &str) -> Vec<String> {
+    let list = ok(dendra(["backup", "list", to]));
+    let text = String::from_utf8(list.stdout).expect("text");
+    let names = text.lines().map(|line| line.split('\t').next());
+    names.map(|id| id.expect("a name").to_owned()).collect()
+}
+
+/// Gives the only backup the time of a machine whose clock is so far ahead.
+fn made_ahead(to: &Path, by_ms: i64) {
+    let manifests = to.join("backups");
+    let mut files = fs::read_dir(&manifests).expect("a folder");
+    let path = files.next().expect("a backup").expect("an entry").path();
+    let bytes = fs::read(&path).expect("a manifest");
+    let mut manifest = BackupManifest::decode(&bytes).expect("it is whole");
+    manifest.began_ms = manifest.began_ms.saturating_add_signed(by_ms);
+    manifest.cut_ms = manifest.cut_ms.saturating_add_signed(by_ms);
+    let began = i64::try_from(manifest.began_ms).expect("a time");
+    let began = jiff::Timestamp::from_millisecond(began).expect("a time");
+    manifest.id = format!("{}-00000001", began.strftime("%Y%m%dT%H%M%S%.3fZ"));
+    let name = format!("{}.json", manifest.id);
+    fs::write(manifests.join(name), manifest.encode()).expect("room");
+    fs::remove_file(path).expect("it is there");
+}
+
+#[test]
+fn a_backup_from_a_clock_ahead_is_older_than_the_next_one() {
+    let (data, place) = (folder(), folder());
+    let to = place.path().to_str().expect("text");
+    let node = Node::start(data.path(), &[]);
+    put(node.address(), "key", "old");
+    ok(backup(&node, to));
+    made_ahead(place.path(), 24 * 3_600_000);
+    put(node.address(), "key", "new");
+    let second = ok(backup(&node, to));
+    assert!(second.stderr.contains("ahead of this machine's clock"));
+    let second = String::from_utf8(second.stdout).expect("text");
+    assert_eq!(ids(to).last().map(String::as_str), Some(second.trim()));
+    ok(dendra(["backup", "prune", to, "--keep", "1"]));
+    assert_eq!(ids(to), [second.trim()]);
+    let empty = folder();
+    let restored = Node::start(empty.path(), &[]);
+    ok(dendra(["restore", "--admin", &restored.admin, to]));
+    assert_eq!(value(restored.address(), "key"), "new");
+}
