@@ -9,12 +9,16 @@
 mod support;
 
 use dendra_archive::manifest::BackupManifest;
+use serde_json::json;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use support::bucket::TestBucket;
 use support::http::Client;
-use support::{Node, Run, dendra, run};
+use support::{Node, Run, ScriptedNode, answer, dendra, run};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -85,4 +89,47 @@ fn a_backup_from_a_clock_ahead_is_older_than_the_next_one() {
     let restored = Node::start(empty.path(), &[]);
     ok(dendra(["restore", "--admin", &restored.admin, to]));
     assert_eq!(value(restored.address(), "key"), "new");
+}
+
+/// Answers as a node whose checkpoint has one table and a lease of a second.
+fn node_with_a_short_lease(touches: &Arc<AtomicUsize>) -> ScriptedNode {
+    let touches = Arc::clone(touches);
+    let page = json!({
+        "id": "c".repeat(32),
+        "lease_seconds": 1,
+        "node": "1".repeat(32),
+        "hlc": "1",
+        "cluster": null,
+        "files": [{"name": "0000000000000001.tbl", "bytes": 5, "content": "7".repeat(32)}],
+        "increment": null,
+    });
+    let page = page.to_string();
+    ScriptedNode::start(move |request, _| {
+        if request.line.starts_with("POST /v0/checkpoints") {
+            return answer("201 Created", &[], page.as_bytes());
+        }
+        if request.line.starts_with("DELETE") {
+            return answer("204 No Content", &[], b"");
+        }
+        if request.line.ends_with("bytes=5") {
+            return answer("200 OK", &[], b"table");
+        }
+        assert!(request.line.ends_with("bytes=0"), "{}", request.line);
+        touches.fetch_add(1, Ordering::SeqCst);
+        answer("200 OK", &[], b"")
+    })
+}
+
+#[test]
+fn a_checkpoint_lives_while_a_slow_storage_takes_a_table() {
+    let bucket = TestBucket::start();
+    let touches = Arc::new(AtomicUsize::new(0));
+    let node = node_with_a_short_lease(&touches);
+    let before = Arc::clone(&touches);
+    // The table is there and goes over a slow line: all that the node is asked for are touches.
+    bucket.delay_objects(move || before.load(Ordering::SeqCst) >= 3);
+    let url = node.url();
+    let to = "s3://bucket/a";
+    ok(bucket.command(dendra(["backup", "--admin", &url, to])));
+    assert!(touches.load(Ordering::SeqCst) >= 3, "it was not touched");
 }

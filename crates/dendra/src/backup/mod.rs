@@ -19,6 +19,7 @@ mod archive;
 mod cut;
 mod increment;
 mod key;
+mod lease;
 mod naming;
 mod nodes;
 mod pace;

@@ -22,6 +22,7 @@ use dendra_archive::seal::BackupKey;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 const MARK_TEXT: &str = "backups of Dendra, format 1: see `dendra backup list`\n";
 /// In front of the id of the key.
@@ -133,6 +134,16 @@ impl Repository {
             Err(e) if e.kind() == io::ErrorKind::InvalidData => Ok(None),
             Err(e) => Err(e),
         }
+    }
+
+    /// The same on a thread that may wait: a storage may take minutes for an answer.
+    pub(crate) async fn sum_beside(
+        self: &Arc<Repository>,
+        content: u128,
+    ) -> io::Result<Option<ObjectSum>> {
+        let repository = Arc::clone(self);
+        let read = tokio::task::spawn_blocking(move || repository.sum(content));
+        read.await.map_err(io::Error::other)?
     }
 
     /// Begins an object; it has no name yet.

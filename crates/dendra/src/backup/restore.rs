@@ -23,11 +23,10 @@
 
 use super::archive::MergedWalk;
 use super::nodes::{
-    AdminNode, EpochPatience, NodePlace, PageRefusal, RestoreStanding, missing_members,
+    AdminNode, EpochPatience, NodePlace, PageRefusal, RestoreStanding, join_all, missing_members,
 };
 use super::repository::Repository;
 use super::sending::{self, PageSource, RoundEnd, repeat, unreadable};
-use super::take::join_all;
 use crate::cli::AccessArgs;
 use crate::console::{Console, show_key};
 use crate::exit::Failure;

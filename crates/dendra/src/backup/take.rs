@@ -17,9 +17,10 @@
 //! See: docs/format/backup.md.
 
 use super::increment::{self, Lists};
+use super::lease::held_while;
 use super::naming;
 use super::nodes::{
-    AdminNode, EpochPatience, HeldCheckpoint, HeldFile, NodePlace, missing_members,
+    AdminNode, EpochPatience, HeldCheckpoint, HeldFile, NodePlace, join_all, missing_members,
 };
 use super::pace::TransferPace;
 use super::progress;
@@ -91,7 +92,7 @@ pub(crate) struct Taken {
 /// Takes a backup.
 pub(crate) async fn take(order: &TakeOrder<'_>, console: Console) -> Result<Taken, Failure> {
     let nodes = AdminNode::all(order.admin, order.access, console)?;
-    let repository = Repository::create(order.destination, order.key.cloned())?;
+    let repository = Arc::new(Repository::create(order.destination, order.key.cloned())?);
     let ids = repository.ids().map_err(|e| destination(&repository, &e))?;
     let former = increment::former(&repository, &ids);
     let marks = increment::marks(&former);
@@ -146,13 +147,14 @@ pub(crate) async fn take(order: &TakeOrder<'_>, console: Console) -> Result<Take
 /// Full lists in the place of some that name an object which is gone or cut.
 async fn with_all_objects(
     lists: Lists,
-    repository: &Repository,
+    repository: &Arc<Repository>,
     held: &[(&AdminNode, HeldCheckpoint)],
 ) -> Result<Lists, Failure> {
     let Lists::Since(nodes) = &lists else {
         return Ok(lists);
     };
-    let are_there = increment::are_there(repository, nodes, held).await?;
+    let held: Vec<_> = held.iter().map(|(node, it)| (*node, it)).collect();
+    let are_there = held_while(&held, increment::are_there(repository, nodes)).await;
     match are_there.map_err(|e| destination(repository, &e))? {
         true => Ok(lists),
         false => Ok(Lists::Full(
@@ -187,32 +189,6 @@ async fn checkpoints<'a>(
             }))
         }
     }
-}
-
-/// Runs all of them, and returns their results in order.
-pub(crate) async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut waiting: Vec<_> = futures.map(|it| (Some(Box::pin(it)), None)).collect();
-    std::future::poll_fn(|context| {
-        let mut is_done = true;
-        for (future, output) in &mut waiting {
-            if let Some(it) = future {
-                match it.as_mut().poll(context) {
-                    std::task::Poll::Ready(value) => {
-                        *output = Some(value);
-                        *future = None;
-                    }
-                    std::task::Poll::Pending => is_done = false,
-                }
-            }
-        }
-        match is_done {
-            true => std::task::Poll::Ready(()),
-            false => std::task::Poll::Pending,
-        }
-    })
-    .await;
-    let outputs = waiting.into_iter().map(|(_, output)| output);
-    outputs.map(|it| it.expect("all are done")).collect()
 }
 
 async fn release(held: &[(&AdminNode, HeldCheckpoint)]) {
@@ -282,21 +258,23 @@ fn listed<'a>(lists: &Lists, held: &'a HeldCheckpoint) -> &'a [HeldFile] {
 async fn copy(
     held: &[(&AdminNode, HeldCheckpoint)],
     lists: Lists,
-    repository: Repository,
+    repository: Arc<Repository>,
     order: &TakeOrder<'_>,
     console: Console,
 ) -> Result<(Vec<BackupNode>, Option<String>, CopyWork), Failure> {
     let bytes = held.iter().flat_map(|(_, it)| listed(&lists, it));
     let bar = progress::bar(bytes.map(|file| file.bytes).sum(), console);
     let work = CopyWork {
-        repository: Arc::new(repository),
+        repository,
         pace: TransferPace::new(order.bytes_per_second),
         bar,
         moved: Moved::default(),
     };
-    let copies = held
-        .iter()
-        .map(|(node, it)| copy_node(node, it, listed(&lists, it), &work));
+    let copies = held.iter().map(|(node, it)| {
+        let copy = copy_node(node, it, listed(&lists, it), &work);
+        // The destination may take longer for one file than the node waits for the next read.
+        async move { held_while(&[(*node, it)], copy).await }
+    });
     let copies = join_all(copies).await;
     let copied: Result<Vec<_>, Failure> = copies.into_iter().collect();
     if copied.is_err() {
@@ -333,7 +311,7 @@ fn backup_node(held: &HeldCheckpoint, files: Vec<BackupFile>, kept: Vec<BackupFi
     }
 }
 
-/// Copies the files of one node, some at once, and keeps its checkpoint alive.
+/// Copies the files of one node, some at once.
 async fn copy_node(
     node: &AdminNode,
     held: &HeldCheckpoint,
@@ -370,11 +348,9 @@ async fn copy_file(
     work: &CopyWork,
 ) -> Result<ObjectSum, Failure> {
     let failed = |e: io::Error| destination(&work.repository, &e);
-    let there = work.repository.sum(file.content).map_err(failed)?;
-    if let Some(sum) = there.filter(|sum| sum.bytes == file.bytes) {
+    let there = work.repository.sum_beside(file.content).await;
+    if let Some(sum) = there.map_err(failed)?.filter(|it| it.bytes == file.bytes) {
         work.bar.inc(file.bytes);
-        // A long row of files that are there already must not let the checkpoint expire.
-        node.part(checkpoint, &file.name, 0, 0).await?;
         return Ok(sum);
     }
     let new = work.repository.begin(file.content).map_err(failed)?;
@@ -410,7 +386,8 @@ async fn copy_file(
         }
     };
     // The content that the destination tells, not the one that it was given.
-    match work.repository.sum(file.content).map_err(failed)? {
+    let read = work.repository.sum_beside(file.content).await;
+    match read.map_err(failed)? {
         Some(read) if read == sum && sum.bytes == file.bytes => {}
         _ => {
             return Err(failed(io::Error::other(format!(
