@@ -1,4 +1,5 @@
-//! Backups beside trouble that is not the node's: clocks that differ, a storage that is slow.
+//! Backups beside trouble that is not the node's: clocks that differ, a storage that is slow,
+//! a certificate for another name.
 //!
 //! Invariants
 //! 1. A wait has a condition, and no test waits for a lease or a clock to pass.
@@ -16,9 +17,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 use support::bucket::TestBucket;
-use support::http::Client;
-use support::{Node, Run, ScriptedNode, answer, dendra, run};
+use support::http::{Client, PATIENCE};
+use support::{Node, Run, ScriptedNode, answer, dendra, free_port, run};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -132,4 +134,57 @@ fn a_checkpoint_lives_while_a_slow_storage_takes_a_table() {
     let to = "s3://bucket/a";
     ok(bucket.command(dendra(["backup", "--admin", &url, to])));
     assert!(touches.load(Ordering::SeqCst) >= 3, "it was not touched");
+}
+
+fn schedule(to: &str) -> [&str; 4] {
+    ["--backup-every", "1s", "--backup-to", to]
+}
+
+/// A node that makes backups by itself has made one.
+fn wait_for_a_backup(place: &Path) {
+    let manifests = place.join("backups");
+    let deadline = Instant::now() + PATIENCE;
+    let is_there = || fs::read_dir(&manifests).is_ok_and(|mut files| files.next().is_some());
+    while !is_there() {
+        assert!(Instant::now() < deadline, "no backup was made");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_node_with_any_certificate_makes_backups_of_itself() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    // No name in it is that of the admin port.
+    let (own, other) = (path("own"), path("other"));
+    ok(dendra(["cert", &own, "--member", "node.example"]));
+    ok(dendra(["cert", &other, "--member", "node.example"]));
+    let (cert, key) = (
+        format!("{own}/node.example.crt"),
+        format!("{own}/node.example.key"),
+    );
+    let pair = ["--tls-cert", &cert, "--tls-key", &key];
+    let ca = format!("{own}/ca.crt");
+    for (number, more) in [&[][..], &["--tls-client-ca", &ca]].into_iter().enumerate() {
+        let to = path(&format!("backups-{number}"));
+        let flags = [&pair, &schedule(&to), more].concat();
+        let _node = Node::start(Path::new(&path(&format!("data-{number}"))), &flags);
+        wait_for_a_backup(Path::new(&to));
+    }
+    // It could never let itself in. It says so before it looks for its port, which is taken.
+    let (_taken, port) = free_port();
+    let port = port.to_string();
+    let foreign = format!("{other}/ca.crt");
+    let (to, data) = (path("never"), path("data"));
+    let serve = ["serve", "--listen", &port, "--admin", "127.0.0.1:0"];
+    let more = ["--data", &data, "--tls-client-ca", &foreign];
+    let refused = run(&mut dendra(
+        [&serve[..], &more, &pair, &schedule(&to)].concat(),
+    ));
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("did not sign it"),
+        "{}",
+        refused.stderr
+    );
 }

@@ -41,6 +41,7 @@ use crate::ops;
 use dendra_archive::manifest::BackupManifest;
 use dendra_archive::seal::BackupKey;
 use indicatif::HumanBytes;
+use nodes::AdminNode;
 use place::RepositoryUse;
 use repository::Repository;
 use restore::RestoreOrder;
@@ -91,8 +92,7 @@ async fn take_command(destination: &Path, args: &Backup, console: Console) -> Ex
     let order = TakeOrder {
         destination,
         key: key.as_ref(),
-        admin: &args.admin,
-        access: &args.access,
+        nodes: &AdminNode::all(&args.admin, &args.access, console)?,
         bytes_per_second: args.bytes_per_second,
         allow_missing: args.allow_missing,
     };

@@ -137,19 +137,24 @@ impl AdminNode {
             let base =
                 BaseUrl::parse(url).map_err(|e| Failure::usage(e.replace("--url", "--admin")))?;
             let credentials = Credentials::read(access, &base)?;
-            nodes.push(AdminNode {
-                scheme: if base.is_tls() { "https" } else { "http" },
-                patience: Cell::new(NodePatience::Usual),
-                is_told: Cell::new(false),
-                console,
-                client: Client::new(base, credentials, TIMEOUT_MS, console),
-            });
+            nodes.push(AdminNode::at(base, credentials, console));
         }
         match nodes.is_empty() {
             true => Err(Failure::usage(
                 "--admin names no node: write the admin addresses of all members, with commas",
             )),
             false => Ok(nodes),
+        }
+    }
+
+    /// The node at this address.
+    pub(crate) fn at(base: BaseUrl, credentials: Credentials, console: Console) -> AdminNode {
+        AdminNode {
+            scheme: if base.is_tls() { "https" } else { "http" },
+            patience: Cell::new(NodePatience::Usual),
+            is_told: Cell::new(false),
+            console,
+            client: Client::new(base, credentials, TIMEOUT_MS, console),
         }
     }
 

@@ -25,7 +25,6 @@ use super::nodes::{
 use super::pace::TransferPace;
 use super::progress;
 use super::repository::{NewObject, Repository};
-use crate::cli::AccessArgs;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use bytes::Bytes;
@@ -51,8 +50,7 @@ const FILES_AT_ONCE: usize = 2;
 pub(crate) struct TakeOrder<'a> {
     pub(crate) destination: &'a Path,
     pub(crate) key: Option<&'a BackupKey>,
-    pub(crate) admin: &'a str,
-    pub(crate) access: &'a AccessArgs,
+    pub(crate) nodes: &'a [AdminNode],
     pub(crate) bytes_per_second: Option<u64>,
     pub(crate) allow_missing: bool,
 }
@@ -91,7 +89,6 @@ pub(crate) struct Taken {
 
 /// Takes a backup.
 pub(crate) async fn take(order: &TakeOrder<'_>, console: Console) -> Result<Taken, Failure> {
-    let nodes = AdminNode::all(order.admin, order.access, console)?;
     let repository = Arc::new(Repository::create(order.destination, order.key.cloned())?);
     let ids = repository.ids().map_err(|e| destination(&repository, &e))?;
     let former = increment::former(&repository, &ids);
@@ -100,7 +97,7 @@ pub(crate) async fn take(order: &TakeOrder<'_>, console: Console) -> Result<Take
     let name = naming::above(&ids, began_ms)?;
     let patience = EpochPatience::new();
     let held = loop {
-        let held = checkpoints(&nodes, &marks, order.allow_missing, console).await?;
+        let held = checkpoints(order.nodes, &marks, order.allow_missing, console).await?;
         let places: Vec<&NodePlace> = held.iter().map(|(_, it)| &it.place).collect();
         if !patience.asks_again(&places).await {
             break held;
