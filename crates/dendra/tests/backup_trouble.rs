@@ -1,5 +1,5 @@
-//! Backups beside trouble that is not the node's: clocks that differ, a storage that is slow,
-//! a certificate for another name.
+//! Backups beside trouble that is not the node's: clocks that differ, a storage that is slow or may
+//! only be read, a prune that was paused, a certificate for another name.
 //!
 //! Invariants
 //! 1. A wait has a condition, and no test waits for a lease or a clock to pass.
@@ -18,7 +18,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
-use support::bucket::TestBucket;
+use support::bucket::{Fault, TestBucket};
 use support::http::{Client, PATIENCE};
 use support::{Node, Run, ScriptedNode, answer, dendra, free_port, run};
 
@@ -134,6 +134,76 @@ fn a_checkpoint_lives_while_a_slow_storage_takes_a_table() {
     let to = "s3://bucket/a";
     ok(bucket.command(dendra(["backup", "--admin", &url, to])));
     assert!(touches.load(Ordering::SeqCst) >= 3, "it was not touched");
+}
+
+fn locks(bucket: &TestBucket) -> usize {
+    let files = bucket.files();
+    files.keys().filter(|name| name.contains("locks/")).count()
+}
+
+#[test]
+fn credentials_that_may_only_read_are_enough_to_verify_and_restore() {
+    let bucket = TestBucket::start();
+    let data = folder();
+    let node = Node::start(data.path(), &[]);
+    put(node.address(), "key", "value");
+    let to = "s3://bucket/a";
+    ok(bucket.command(backup(&node, to)));
+    // A prune that died: its name stays, for nobody that comes may remove it.
+    bucket.put("a/locks/alone-00000000000000bb", b"", 3_600);
+    bucket.set(Fault::ReadOnly);
+    ok(bucket.command(dendra(["backup", "list", to])));
+    ok(bucket.command(dendra(["backup", "verify", to])));
+    let empty = folder();
+    let restored = Node::start(empty.path(), &[]);
+    ok(bucket.command(dendra(["restore", "--admin", &restored.admin, to])));
+    assert_eq!(value(restored.address(), "key"), "value");
+    for mut command in [
+        bucket.command(backup(&node, to)),
+        bucket.command(dendra(["backup", "prune", to, "--keep", "1"])),
+    ] {
+        let refused = run(&mut command);
+        assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+        assert!(refused.stderr.contains("403"), "{}", refused.stderr);
+    }
+    // A prune that lives is not overlooked.
+    bucket.put("a/locks/alone-00000000000000bb", b"", 1);
+    let beside = run(&mut bucket.command(dendra(["backup", "verify", to])));
+    assert!(beside.stderr.contains("prune` runs"), "{}", beside.stderr);
+}
+
+#[test]
+fn a_prune_that_was_taken_for_dead_removes_no_object() {
+    let bucket = TestBucket::start();
+    let data = folder();
+    let node = Node::start(data.path(), &[]);
+    let to = "s3://bucket/a";
+    for value in ["old", "new"] {
+        put(node.address(), "key", value);
+        ok(bucket.command(backup(&node, to)));
+    }
+    let objects = || {
+        let files = bucket.files().into_keys();
+        files.filter(|name| name.contains("objects/")).count()
+    };
+    let before = objects();
+    let prune = || bucket.command(dendra(["backup", "prune", to, "--keep", "1"]));
+    bucket.set(Fault::Forgets);
+    let stopped = run(&mut prune());
+    assert_eq!(stopped.code, Some(1), "{}", stopped.stderr);
+    assert!(
+        stopped.stderr.contains("taken for dead"),
+        "{}",
+        stopped.stderr
+    );
+    assert_eq!(objects(), before);
+    bucket.set(Fault::None);
+    ok(prune());
+    assert!(objects() < before);
+    // A backup removes the name of a prune that died, so that it cannot go on.
+    bucket.put("a/locks/alone-00000000000000bb", b"", 3_600);
+    ok(bucket.command(backup(&node, to)));
+    assert_eq!(locks(&bucket), 0);
 }
 
 fn schedule(to: &str) -> [&str; 4] {

@@ -106,7 +106,7 @@ async fn take_command(destination: &Path, args: &Backup, console: Console) -> Ex
     }
     console.note(&summary(&manifest, started.elapsed().as_secs_f64()));
     if args.verify {
-        let repository = Repository::open(destination, RepositoryUse::Shared, key)?;
+        let repository = Repository::open(destination, RepositoryUse::Read, key)?;
         let exit = report(
             &Arc::new(repository),
             std::slice::from_ref(&manifest.id),
@@ -173,7 +173,7 @@ fn of_folder(repository: &Repository, error: &std::io::Error) -> Failure {
 
 /// `dendra backup list`
 fn list(destination: &Path, key: &KeyFlag, is_json: bool) -> ExitResult {
-    let repository = Repository::open(destination, RepositoryUse::Shared, key.read()?)?;
+    let repository = Repository::open(destination, RepositoryUse::Read, key.read()?)?;
     let ids = repository.ids().map_err(|e| of_folder(&repository, &e))?;
     let mut exit = Exit::OK;
     let mut text = String::new();
@@ -213,7 +213,7 @@ fn chosen(repository: &Repository, id: Option<&str>) -> Result<BackupManifest, F
 /// `dendra backup verify`
 fn verify_command(args: &Verify, console: Console) -> ExitResult {
     let key = args.key.read()?;
-    let repository = Repository::open(&args.destination, RepositoryUse::Shared, key)?;
+    let repository = Repository::open(&args.destination, RepositoryUse::Read, key)?;
     let repository = Arc::new(repository);
     let ids = match &args.backup {
         Some(id) => vec![chosen(&repository, Some(id))?.id],
@@ -332,7 +332,7 @@ pub(crate) async fn restore(args: &Restore, console: Console) -> ExitResult {
         .decode(args.prefix.as_bytes())
         .map_err(|rest| Failure::usage(format!("--prefix {rest}")))?;
     let key = args.key.read()?;
-    let repository = Repository::open(&args.source, RepositoryUse::Shared, key)?;
+    let repository = Repository::open(&args.source, RepositoryUse::Read, key)?;
     let manifest = chosen(&repository, args.backup.as_deref())?;
     let id = manifest.id.clone();
     let order = RestoreOrder {

@@ -181,6 +181,11 @@ impl Repository {
         manifest.files().map(|(_, file)| self.object(file.object))
     }
 
+    /// Does this use of the repository still count?
+    pub(crate) fn check_use(&self) -> io::Result<()> {
+        self.place.check_use()
+    }
+
     /// Removes an object by the name under which it is stored.
     pub(crate) fn remove_object(&self, name: &str) -> io::Result<()> {
         self.place.remove(name)
@@ -237,7 +242,7 @@ impl Repository {
 
     /// Writes the manifest of a backup, durably: from now on it counts.
     pub(crate) fn add(&self, manifest: &BackupManifest) -> io::Result<()> {
-        self.place.check_use()?;
+        self.check_use()?;
         let bytes = match &self.key {
             None => manifest.encode(),
             Some(key) => manifest.seal(key)?,

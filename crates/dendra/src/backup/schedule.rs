@@ -117,7 +117,7 @@ fn wait(every: Duration, due_ms: u64, now_ms: u64) -> Duration {
 /// When the newest good backup of the folder began.
 fn newest(schedule: &BackupSchedule) -> Option<u64> {
     let key = key(schedule).ok()?;
-    let repository = Repository::open(&schedule.destination, RepositoryUse::Shared, key).ok()?;
+    let repository = Repository::open(&schedule.destination, RepositoryUse::Read, key).ok()?;
     let ids = repository.ids().ok()?;
     let manifest = repository.manifest(ids.last()?).ok()?;
     Some(manifest.began_ms)

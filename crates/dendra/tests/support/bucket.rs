@@ -38,6 +38,10 @@ pub(crate) enum Fault {
     Lies,
     /// It gives fewer bytes than it says.
     Cuts,
+    /// Its credentials may only read.
+    ReadOnly,
+    /// When a backup goes, all uses are taken for dead.
+    Forgets,
 }
 
 /// Is it time to take what is put?
@@ -266,6 +270,9 @@ fn answer(request: &Request, stored: &Mutex<Stored>) -> Vec<u8> {
         return list(&request.query, &stored);
     }
     let name = name.trim_start_matches('/').to_owned();
+    if stored.fault == Fault::ReadOnly && !matches!(request.method.as_str(), "GET" | "HEAD") {
+        return refused("403 Forbidden", "AccessDenied");
+    }
     match request.method.as_str() {
         "PUT" => {
             if stored.fault == Fault::Full && request.body.len() > 2048 {
@@ -278,6 +285,9 @@ fn answer(request: &Request, stored: &Mutex<Stored>) -> Vec<u8> {
         }
         "DELETE" => {
             stored.files.remove(&name);
+            if stored.fault == Fault::Forgets && name.contains("backups/") {
+                stored.files.retain(|name, _| !name.contains("locks/"));
+            }
             whole("204 No Content", &[], b"")
         }
         method => match stored.files.get(&name) {
