@@ -280,7 +280,7 @@ fn check(
             }
             _ if !standing.is_empty => {
                 return Err(Failure::usage(format!(
-                    "{url} holds records, or tombstones of some: a restore needs empty folders"
+                    "{url} holds records, tombstones of some, or tokens: a restore needs empty folders, and tokens are made behind it"
                 )));
             }
             _ => {}
