@@ -136,6 +136,29 @@ fn a_checkpoint_lives_while_a_slow_storage_takes_a_table() {
     assert!(touches.load(Ordering::SeqCst) >= 3, "it was not touched");
 }
 
+#[test]
+fn a_node_by_itself_gives_no_etag_of_before_the_restore_to_another_value() {
+    let (data, place, empty) = (folder(), folder(), folder());
+    let to = place.path().to_str().expect("text");
+    let replace = |address: SocketAddr, value: &str| {
+        let mut client = Client::open(address).expect("it listens");
+        let read = client.ask("GET", "key", &[], b"").expect("it is there");
+        let condition = format!("If-Match: {}", read.etag.expect("it has one"));
+        let written = client.ask("PUT", "key", &[&condition], value.as_bytes());
+        let written = written.expect("it is there");
+        assert_eq!(written.status, 201);
+        written.etag.expect("it has one")
+    };
+    let node = Node::start(data.path(), &[]);
+    put(node.address(), "key", "first");
+    ok(backup(&node, to));
+    let before = replace(node.address(), "second");
+    drop(node);
+    let restored = Node::start(empty.path(), &[]);
+    ok(dendra(["restore", "--admin", &restored.admin, to]));
+    assert_ne!(replace(restored.address(), "other"), before);
+}
+
 fn locks(bucket: &TestBucket) -> usize {
     let files = bucket.files();
     files.keys().filter(|name| name.contains("locks/")).count()
