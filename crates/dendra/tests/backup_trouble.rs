@@ -229,6 +229,18 @@ fn a_prune_that_was_taken_for_dead_removes_no_object() {
     assert_eq!(locks(&bucket), 0);
 }
 
+#[test]
+fn the_variable_with_all_admin_ports_names_one_for_the_cluster_as_well() {
+    let node = ScriptedNode::start(|_, _| answer("404 Not Found", &[], b"it is asked"));
+    let mut status = dendra(["cluster", "status"]);
+    status.env(
+        "DENDRA_ADMIN_URLS",
+        format!("{},http://[::1]:1", node.url()),
+    );
+    let said = run(&mut status);
+    assert!(!node.requests().is_empty(), "{}", said.stderr);
+}
+
 fn schedule(to: &str) -> [&str; 4] {
     ["--backup-every", "1s", "--backup-to", to]
 }
