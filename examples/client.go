@@ -1,9 +1,13 @@
 // Put, get, and add to a list by compare-and-set, with the standard library alone.
 //
 //	go run examples/client.go http://127.0.0.1:8080 apples
+//
+// DENDRA_TOKEN_FILE or DENDRA_TOKEN has a token, and DENDRA_CA names the CA of https://.
 package main
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -22,7 +26,33 @@ const attempts = 20
 // errUnknown means that the write may have been applied, or may still be.
 var errUnknown = errors.New("unknown outcome")
 
-var client = http.Client{Timeout: 10 * time.Second}
+var (
+	client = http.Client{Timeout: 10 * time.Second}
+	token  = os.Getenv("DENDRA_TOKEN")
+)
+
+// readAccess reads the files that the variables name.
+func readAccess() error {
+	if path := os.Getenv("DENDRA_TOKEN_FILE"); path != "" {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		token = strings.TrimSpace(string(text))
+	}
+	if path := os.Getenv("DENDRA_CA"); path != "" {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		trusted := x509.NewCertPool()
+		if !trusted.AppendCertsFromPEM(text) {
+			return errors.New(path + " holds no certificate")
+		}
+		client.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}}
+	}
+	return nil
+}
 
 type answer struct {
 	status     int
@@ -37,6 +67,9 @@ func request(method, node, key, body, header, value string) (answer, error) {
 		question, err := http.NewRequest(method, node+"/v0/entity?id="+id, strings.NewReader(body))
 		if err != nil {
 			return answer{}, err
+		}
+		if token != "" {
+			question.Header.Set("Authorization", "Bearer "+token)
 		}
 		if header != "" {
 			question.Header.Set(header, value)
@@ -105,6 +138,9 @@ func add(node, key, line string) error {
 func main() {
 	if len(os.Args) != 3 {
 		log.Fatal("usage: client URL ITEM")
+	}
+	if err := readAccess(); err != nil {
+		log.Fatal(err)
 	}
 	node, item := os.Args[1], os.Args[2]
 	put, err := request("PUT", node, "greeting", "hello", "", "")

@@ -2,8 +2,12 @@
 """Put, get, and add to a list by compare-and-set, with the standard library alone.
 
     examples/client.py http://127.0.0.1:8080 apples
+
+DENDRA_TOKEN_FILE or DENDRA_TOKEN has a token, and DENDRA_CA names the CA of https://.
 """
 import http.client
+import os
+import ssl
 import sys
 import time
 from urllib.parse import quote, urlsplit
@@ -19,12 +23,29 @@ class Refused(Exception):
     """The node said no."""
 
 
+def token():
+    if path := os.environ.get("DENDRA_TOKEN_FILE"):
+        with open(path) as file:
+            return file.read().strip()
+    return os.environ.get("DENDRA_TOKEN", "")
+
+
+def connect(url):
+    place = urlsplit(url)
+    if place.scheme == "https":
+        trusted = ssl.create_default_context(cafile=os.environ.get("DENDRA_CA"))
+        return http.client.HTTPSConnection(place.netloc, timeout=10, context=trusted)
+    return http.client.HTTPConnection(place.netloc, timeout=10)
+
+
 def request(url, method, key, body=None, headers=None):
     """Sends a refusal that changed nothing again, after the pause that the node asks for."""
+    bearer = token()
+    headers = (headers or {}) | ({"Authorization": "Bearer " + bearer} if bearer else {})
     for _ in range(ATTEMPTS):
-        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+        connection = connect(url)
         try:
-            connection.request(method, "/v0/entity?id=" + quote(key, safe=""), body, headers or {})
+            connection.request(method, "/v0/entity?id=" + quote(key, safe=""), body, headers)
             answer = connection.getresponse()
             content = answer.read()
         except (OSError, http.client.HTTPException) as error:

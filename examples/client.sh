@@ -2,10 +2,17 @@
 # Put, get, and add to a list by compare-and-set, with curl.
 #
 #   examples/client.sh http://127.0.0.1:8080 apples
+#
+# DENDRA_TOKEN_FILE or DENDRA_TOKEN has a token, and DENDRA_CA names the CA of https://.
 set -eu
 url=$1 item=$2 attempts=20
-head=$(mktemp) body=$(mktemp) next=$(mktemp)
-trap 'rm -f "$head" "$body" "$next"' EXIT
+head=$(mktemp) body=$(mktemp) next=$(mktemp) access=$(mktemp)
+trap 'rm -f "$head" "$body" "$next" "$access"' EXIT
+
+# In a file, as other users see arguments.
+token=${DENDRA_TOKEN:-}
+if [ "${DENDRA_TOKEN_FILE:-}" ]; then token=$(cat "$DENDRA_TOKEN_FILE"); fi
+if [ "$token" ]; then echo "Authorization: Bearer $token" > "$access"; fi
 
 fail() { echo "status $status: $(cat "$body")" >&2; exit 1; }
 
@@ -17,7 +24,8 @@ request() {
   method=$1 key=$2; shift 2
   for _ in $(seq $attempts); do
     : > "$head"; : > "$body"
-    status=$(curl -s -X "$method" -D "$head" -o "$body" -w '%{http_code}' --max-time 10 "$@" \
+    status=$(curl -s -X "$method" -D "$head" -o "$body" -w '%{http_code}' --max-time 10 -H @"$access" \
+      ${DENDRA_CA:+--cacert "$DENDRA_CA"} "$@" \
       "$url/v0/entity?id=$key") || status=000
     case $status in 503 | 504 | 507) ;; *) return 0 ;; esac
     case $(header dendra-receipt) in *outcome=not-applied*) ;; *) return 0 ;; esac

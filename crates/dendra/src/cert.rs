@@ -152,6 +152,7 @@ fn of_authority() -> CertificateParams {
 }
 
 /// Takes a certificate back: it goes to the folder of those, and the list of them is made anew.
+/// The certificate leaves its place last: a call that fails can be repeated, and does the rest.
 fn revoke(
     folder: &Path,
     ca: &Issuer<'static, KeyPair>,
@@ -171,7 +172,15 @@ fn revoke(
     let serial = facts(&cert_path)?.serial;
     let digits: String = serial.iter().map(|byte| format!("{byte:02x}")).collect();
     let kept = aside.join(format!("{name}-{digits}.crt"));
-    fs::rename(&cert_path, &kept).map_err(|e| cannot("move", &cert_path, &e))?;
+    match fs::hard_link(&cert_path, &kept) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            return Err(cannot("make", &kept, &error));
+        }
+        // It is the same certificate: its number is in the name.
+        Ok(()) | Err(_) => {}
+    }
+    let list = folder.join("ca.crl");
+    let count = write_list(&list, &aside, ca)?;
     let key_path = folder.join(format!("{name}.key"));
     match fs::remove_file(&key_path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -179,8 +188,7 @@ fn revoke(
         }
         Ok(()) | Err(_) => {}
     }
-    let list = folder.join("ca.crl");
-    let count = write_list(&list, &aside, ca)?;
+    fs::remove_file(&cert_path).map_err(|e| cannot("remove", &cert_path, &e))?;
     console.note(&format!(
         "{name} is revoked: {} has {count}; give it to the nodes with --tls-revoked",
         list.display()

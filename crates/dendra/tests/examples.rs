@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Write};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use support::{Node, Reply, Request, Run, ScriptedNode, answer, run};
+use support::{Node, Reply, Request, Run, ScriptedNode, answer, dendra, run};
 
 #[test]
 fn the_curl_client_does_what_it_shows() {
@@ -64,6 +64,8 @@ fn check(client: &[&str], install: &str) {
         "greeting: hello\ncart: apples pears\n"
     );
 
+    check_sealed(client);
+
     let (begun, node) = (Instant::now(), unkind_node());
     assert_eq!(
         said(client, &node.url(), "figs"),
@@ -94,9 +96,50 @@ fn check(client: &[&str], install: &str) {
     );
 }
 
+/// Runs a client against a node with TLS and a token: in a file, and in a variable.
+fn check_sealed(client: &[&str]) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (certs, root) = (path("certs"), path("root"));
+    for words in [
+        &["cert", &certs, "--member", "127.0.0.1"][..],
+        &["token", "root", &root],
+    ] {
+        let made = run(&mut dendra(words));
+        assert_eq!(made.code, Some(0), "{}", made.stderr);
+    }
+    let (cert, key) = (
+        format!("{certs}/127.0.0.1.crt"),
+        format!("{certs}/127.0.0.1.key"),
+    );
+    let flags = [
+        "--tls-cert",
+        &cert,
+        "--tls-key",
+        &key,
+        "--root-token-file",
+        &root,
+    ];
+    let node = Node::start(&folder.path().join("data"), &flags);
+    let ca = ("DENDRA_CA", format!("{certs}/ca.crt"));
+    let token = std::fs::read_to_string(&root).expect("it is there");
+    for access in [
+        ("DENDRA_TOKEN_FILE", root.clone()),
+        ("DENDRA_TOKEN", token.trim().to_owned()),
+    ] {
+        let said = said_with(client, &node.url, "plums", &[ca.clone(), access]);
+        assert_eq!(said, "greeting: hello\ncart: plums\n");
+    }
+}
+
 fn said(client: &[&str], url: &str, item: &str) -> String {
+    said_with(client, url, item, &[])
+}
+
+fn said_with(client: &[&str], url: &str, item: &str, access: &[(&str, String)]) -> String {
     let mut command = Command::new(client[0]);
     command.args(&client[1..]).args([url, item]);
+    command.envs(access.iter().map(|(name, text)| (name, text)));
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let Run {
         code,

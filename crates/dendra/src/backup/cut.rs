@@ -309,6 +309,7 @@ fn run(seed: u64, wrong: Wrong) -> Result<(), String> {
         });
         held.push(HeldCheckpoint {
             id: String::new(),
+            lease: std::time::Duration::from_secs(60),
             node,
             hlc: *hlc,
             wall_ms: 2,

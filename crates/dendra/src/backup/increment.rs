@@ -14,20 +14,17 @@
 //! Not here: which tables a node keeps and when its marks are void (crate `engine`, `kept`).
 //! See: docs/decisions/0046-incremental-backups.md.
 
-use super::nodes::{AdminNode, HeldCheckpoint, HeldIncrement};
+use super::nodes::{HeldCheckpoint, HeldIncrement};
 use super::repository::Repository;
-use crate::exit::Failure;
 use dendra_archive::manifest::{BackupCluster, BackupFile, BackupManifest, BackupNode};
 use std::io;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 /// Tables of one node since its last full list. A restore opens them at once, and each one costs it
 /// a comparison for each record.
 const TABLES_MAX: usize = 300;
 /// The lists since the full ones may have one part in so many of the bytes of those.
 const SHARE: u64 = 2;
-/// How often a checkpoint is touched while nothing of it is read.
-const TOUCH_EVERY: Duration = Duration::from_secs(10);
 
 /// The lists of a backup.
 pub(super) enum Lists {
@@ -37,13 +34,12 @@ pub(super) enum Lists {
     Since(Vec<BackupNode>),
 }
 
-/// The backup before, or why there is none to go on from.
-pub(super) fn former(repository: &Repository) -> io::Result<Result<BackupManifest, String>> {
-    let ids = repository.ids()?;
-    Ok(match ids.last() {
+/// The last of these backups, or why there is none to go on from.
+pub(super) fn former(repository: &Repository, ids: &[String]) -> Result<BackupManifest, String> {
+    match ids.last() {
         None => Err("it is the first backup here".to_owned()),
         Some(id) => repository.manifest(id).map_err(|why| why.sentence),
-    })
+    }
 }
 
 /// The marks that its nodes gave.
@@ -116,35 +112,25 @@ fn fits(node: &BackupNode, increment: &HeldIncrement) -> Result<(), String> {
     }
 }
 
-/// Are all objects of these lists in the repository? Keeps the checkpoints alive.
+/// Are all objects of these lists in the repository?
 pub(super) async fn are_there(
-    repository: &Repository,
+    repository: &Arc<Repository>,
     nodes: &[BackupNode],
-    held: &[(&AdminNode, HeldCheckpoint)],
-) -> Result<io::Result<bool>, Failure> {
-    let mut touched = Instant::now();
+) -> io::Result<bool> {
     for file in nodes.iter().flat_map(BackupNode::all_files) {
-        match repository.sum(file.object) {
-            Ok(Some(sum)) if (sum.bytes, sum.checksum) == (file.bytes, file.checksum) => {}
-            Ok(_) => return Ok(Ok(false)),
-            Err(error) => return Ok(Err(error)),
-        }
-        if touched.elapsed() >= TOUCH_EVERY {
-            touched = Instant::now();
-            for (node, checkpoint) in held {
-                if let Some(any) = checkpoint.files.first() {
-                    node.part(&checkpoint.id, &any.name, 0, 0).await?;
-                }
-            }
+        match repository.sum_beside(file.object).await? {
+            Some(sum) if (sum.bytes, sum.checksum) == (file.bytes, file.checksum) => {}
+            _ => return Ok(false),
         }
     }
-    Ok(Ok(true))
+    Ok(true)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::nodes::{HeldFile, NodePlace};
     use super::*;
+    use std::time::Duration;
 
     fn file(number: u64, bytes: u64) -> BackupFile {
         BackupFile {
@@ -191,6 +177,7 @@ mod tests {
         let (table, bytes) = more;
         HeldCheckpoint {
             id: String::new(),
+            lease: Duration::from_secs(60),
             node: number,
             hlc: 1,
             wall_ms: 2,

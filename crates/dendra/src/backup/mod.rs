@@ -19,6 +19,8 @@ mod archive;
 mod cut;
 mod increment;
 mod key;
+mod lease;
+mod naming;
 mod nodes;
 mod pace;
 mod place;
@@ -39,6 +41,7 @@ use crate::ops;
 use dendra_archive::manifest::BackupManifest;
 use dendra_archive::seal::BackupKey;
 use indicatif::HumanBytes;
+use nodes::AdminNode;
 use place::RepositoryUse;
 use repository::Repository;
 use restore::RestoreOrder;
@@ -89,8 +92,7 @@ async fn take_command(destination: &Path, args: &Backup, console: Console) -> Ex
     let order = TakeOrder {
         destination,
         key: key.as_ref(),
-        admin: &args.admin,
-        access: &args.access,
+        nodes: &AdminNode::all(&args.admin, &args.access, console)?,
         bytes_per_second: args.bytes_per_second,
         allow_missing: args.allow_missing,
     };
@@ -99,9 +101,12 @@ async fn take_command(destination: &Path, args: &Backup, console: Console) -> Ex
     if let Some(why) = &taken.full_because {
         console.note(&format!("all tables are listed anew: {why}"));
     }
+    if let Some(sentence) = &taken.clock_is_behind {
+        console.note(sentence);
+    }
     console.note(&summary(&manifest, started.elapsed().as_secs_f64()));
     if args.verify {
-        let repository = Repository::open(destination, RepositoryUse::Shared, key)?;
+        let repository = Repository::open(destination, RepositoryUse::Read, key)?;
         let exit = report(
             &Arc::new(repository),
             std::slice::from_ref(&manifest.id),
@@ -168,7 +173,7 @@ fn of_folder(repository: &Repository, error: &std::io::Error) -> Failure {
 
 /// `dendra backup list`
 fn list(destination: &Path, key: &KeyFlag, is_json: bool) -> ExitResult {
-    let repository = Repository::open(destination, RepositoryUse::Shared, key.read()?)?;
+    let repository = Repository::open(destination, RepositoryUse::Read, key.read()?)?;
     let ids = repository.ids().map_err(|e| of_folder(&repository, &e))?;
     let mut exit = Exit::OK;
     let mut text = String::new();
@@ -208,7 +213,7 @@ fn chosen(repository: &Repository, id: Option<&str>) -> Result<BackupManifest, F
 /// `dendra backup verify`
 fn verify_command(args: &Verify, console: Console) -> ExitResult {
     let key = args.key.read()?;
-    let repository = Repository::open(&args.destination, RepositoryUse::Shared, key)?;
+    let repository = Repository::open(&args.destination, RepositoryUse::Read, key)?;
     let repository = Arc::new(repository);
     let ids = match &args.backup {
         Some(id) => vec![chosen(&repository, Some(id))?.id],
@@ -327,7 +332,7 @@ pub(crate) async fn restore(args: &Restore, console: Console) -> ExitResult {
         .decode(args.prefix.as_bytes())
         .map_err(|rest| Failure::usage(format!("--prefix {rest}")))?;
     let key = args.key.read()?;
-    let repository = Repository::open(&args.source, RepositoryUse::Shared, key)?;
+    let repository = Repository::open(&args.source, RepositoryUse::Read, key)?;
     let manifest = chosen(&repository, args.backup.as_deref())?;
     let id = manifest.id.clone();
     let order = RestoreOrder {

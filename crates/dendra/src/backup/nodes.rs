@@ -48,6 +48,8 @@ pub(crate) struct HeldFile {
 #[derive(Clone, Debug)]
 pub(crate) struct HeldCheckpoint {
     pub(crate) id: String,
+    /// The node removes it when it was not read for so long.
+    pub(crate) lease: Duration,
     pub(crate) node: u128,
     pub(crate) hlc: u64,
     /// By the node's own clock, when the checkpoint was there.
@@ -137,19 +139,24 @@ impl AdminNode {
             let base =
                 BaseUrl::parse(url).map_err(|e| Failure::usage(e.replace("--url", "--admin")))?;
             let credentials = Credentials::read(access, &base)?;
-            nodes.push(AdminNode {
-                scheme: if base.is_tls() { "https" } else { "http" },
-                patience: Cell::new(NodePatience::Usual),
-                is_told: Cell::new(false),
-                console,
-                client: Client::new(base, credentials, TIMEOUT_MS, console),
-            });
+            nodes.push(AdminNode::at(base, credentials, console));
         }
         match nodes.is_empty() {
             true => Err(Failure::usage(
                 "--admin names no node: write the admin addresses of all members, with commas",
             )),
             false => Ok(nodes),
+        }
+    }
+
+    /// The node at this address.
+    pub(crate) fn at(base: BaseUrl, credentials: Credentials, console: Console) -> AdminNode {
+        AdminNode {
+            scheme: if base.is_tls() { "https" } else { "http" },
+            patience: Cell::new(NodePatience::Usual),
+            is_told: Cell::new(false),
+            console,
+            client: Client::new(base, credentials, TIMEOUT_MS, console),
         }
     }
 
@@ -293,6 +300,7 @@ impl AdminNode {
         let read = || {
             Some(HeldCheckpoint {
                 id: page["id"].as_str()?.to_owned(),
+                lease: Duration::from_secs(page["lease_seconds"].as_u64()?),
                 node: manifest::digits(&page["node"])?,
                 hlc: u64::try_from(manifest::digits(&page["hlc"])?).ok()?,
                 wall_ms: page["wall_ms"].as_u64()?,
@@ -472,4 +480,30 @@ pub(crate) fn missing_members<'a>(places: &[&'a NodePlace]) -> Result<Vec<&'a st
         .map(String::as_str)
         .filter(|url| !urls.contains(url));
     Ok(missing.collect())
+}
+
+/// Runs all of them, and returns their results in order.
+pub(crate) async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut waiting: Vec<_> = futures.map(|it| (Some(Box::pin(it)), None)).collect();
+    std::future::poll_fn(|context| {
+        let mut is_done = true;
+        for (future, output) in &mut waiting {
+            if let Some(it) = future {
+                match it.as_mut().poll(context) {
+                    std::task::Poll::Ready(value) => {
+                        *output = Some(value);
+                        *future = None;
+                    }
+                    std::task::Poll::Pending => is_done = false,
+                }
+            }
+        }
+        match is_done {
+            true => std::task::Poll::Ready(()),
+            false => std::task::Poll::Pending,
+        }
+    })
+    .await;
+    let outputs = waiting.into_iter().map(|(_, output)| output);
+    outputs.map(|it| it.expect("all are done")).collect()
 }

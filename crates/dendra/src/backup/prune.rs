@@ -5,6 +5,7 @@
 //!    never a backup without objects.
 //! 2. While any manifest cannot be read nothing is removed: it may need any object.
 //! 3. The newest backup stays, with any flags.
+//! 4. A prune that was taken for dead removes at most `UNCHECKED_MAX` files more.
 //!
 //! See: docs/cli.md.
 
@@ -12,6 +13,10 @@ use super::repository::Repository;
 use crate::exit::{Exit, Failure};
 use std::collections::BTreeSet;
 use std::io;
+
+/// Objects that are removed between two looks at the own use of the repository. A look costs as
+/// much as a removal.
+const UNCHECKED_MAX: usize = 100;
 
 /// The files that a prune removed, or would remove.
 #[derive(Debug, Default)]
@@ -44,13 +49,17 @@ pub(crate) fn prune(
         ..Pruned::default()
     };
     if !is_dry_run {
+        repository.check_use().map_err(failed)?;
         repository.remove(old).map_err(failed)?;
         // Left by backups that were killed: no backup runs now.
         repository.tidy().map_err(failed)?;
     }
     let needless = objects.iter().filter(|(name, _)| !needed.contains(*name));
-    for (name, bytes) in needless {
+    for (at, (name, bytes)) in needless.enumerate() {
         if !is_dry_run {
+            if at % UNCHECKED_MAX == 0 {
+                repository.check_use().map_err(failed)?;
+            }
             repository.remove_object(name).map_err(failed)?;
         }
         pruned.bytes += bytes;

@@ -22,6 +22,7 @@ use dendra_archive::seal::BackupKey;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 const MARK_TEXT: &str = "backups of Dendra, format 1: see `dendra backup list`\n";
 /// In front of the id of the key.
@@ -135,6 +136,16 @@ impl Repository {
         }
     }
 
+    /// The same on a thread that may wait: a storage may take minutes for an answer.
+    pub(crate) async fn sum_beside(
+        self: &Arc<Repository>,
+        content: u128,
+    ) -> io::Result<Option<ObjectSum>> {
+        let repository = Arc::clone(self);
+        let read = tokio::task::spawn_blocking(move || repository.sum(content));
+        read.await.map_err(io::Error::other)?
+    }
+
     /// Begins an object; it has no name yet.
     pub(crate) fn begin(&self, content: u128) -> io::Result<NewObject> {
         let draft = self.place.draft()?;
@@ -168,6 +179,11 @@ impl Repository {
         manifest: &'a BackupManifest,
     ) -> impl Iterator<Item = String> + 'a {
         manifest.files().map(|(_, file)| self.object(file.object))
+    }
+
+    /// Does this use of the repository still count?
+    pub(crate) fn check_use(&self) -> io::Result<()> {
+        self.place.check_use()
     }
 
     /// Removes an object by the name under which it is stored.
@@ -226,7 +242,7 @@ impl Repository {
 
     /// Writes the manifest of a backup, durably: from now on it counts.
     pub(crate) fn add(&self, manifest: &BackupManifest) -> io::Result<()> {
-        self.place.check_use()?;
+        self.check_use()?;
         let bytes = match &self.key {
             None => manifest.encode(),
             Some(key) => manifest.seal(key)?,

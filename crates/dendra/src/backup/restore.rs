@@ -23,11 +23,10 @@
 
 use super::archive::MergedWalk;
 use super::nodes::{
-    AdminNode, EpochPatience, NodePlace, PageRefusal, RestoreStanding, missing_members,
+    AdminNode, EpochPatience, NodePlace, PageRefusal, RestoreStanding, join_all, missing_members,
 };
 use super::repository::Repository;
 use super::sending::{self, PageSource, RoundEnd, repeat, unreadable};
-use super::take::join_all;
 use crate::cli::AccessArgs;
 use crate::console::{Console, show_key};
 use crate::exit::Failure;
@@ -281,7 +280,7 @@ fn check(
             }
             _ if !standing.is_empty => {
                 return Err(Failure::usage(format!(
-                    "{url} holds records, or tombstones of some: a restore needs empty folders"
+                    "{url} holds records, tombstones of some, or tokens: a restore needs empty folders, and tokens are made behind it"
                 )));
             }
             _ => {}

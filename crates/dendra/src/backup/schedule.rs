@@ -15,15 +15,18 @@
 //! See: docs/operating.md.
 
 use super::key;
+use super::nodes::AdminNode;
 use super::place::RepositoryUse;
 use super::prune::prune;
 use super::repository::Repository;
 use super::take::{TakeOrder, now_ms, take};
 use crate::cli::AccessArgs;
+use crate::client::{BaseUrl, Credentials};
 use crate::console::Console;
 use crate::exit::Failure;
 use dendra_archive::seal::BackupKey;
 use dendra_server::BackupGauge;
+use dendra_server::settings::TlsSettings;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,14 +48,18 @@ pub(crate) struct BackupSchedule {
     pub(crate) admin: Option<String>,
     /// How those let this node in.
     pub(crate) access: AccessArgs,
-    /// Does the own admin port speak TLS?
-    pub(crate) is_tls: bool,
+    /// The files with which the own admin port speaks TLS.
+    pub(crate) tls: Option<TlsSettings>,
     pub(crate) bytes_per_second: Option<u64>,
 }
 
 /// Makes backups from now on, on a thread of its own.
 pub(crate) fn start(schedule: BackupSchedule, own_admin: SocketAddr, gauge: Arc<BackupGauge>) {
-    let scheme = if schedule.is_tls { "https" } else { "http" };
+    let scheme = if schedule.tls.is_some() {
+        "https"
+    } else {
+        "http"
+    };
     let own_admin = format!("{scheme}://{own_admin}");
     let spawned = std::thread::Builder::new()
         .name("backups".to_owned())
@@ -110,7 +117,7 @@ fn wait(every: Duration, due_ms: u64, now_ms: u64) -> Duration {
 /// When the newest good backup of the folder began.
 fn newest(schedule: &BackupSchedule) -> Option<u64> {
     let key = key(schedule).ok()?;
-    let repository = Repository::open(&schedule.destination, RepositoryUse::Shared, key).ok()?;
+    let repository = Repository::open(&schedule.destination, RepositoryUse::Read, key).ok()?;
     let ids = repository.ids().ok()?;
     let manifest = repository.manifest(ids.last()?).ok()?;
     Some(manifest.began_ms)
@@ -127,11 +134,19 @@ async fn once(schedule: &BackupSchedule, own_admin: &str) -> Result<(), Failure>
         verbosity: 0,
     };
     let key = key(schedule)?;
+    // Read each time, as the key is.
+    let nodes = match &schedule.admin {
+        Some(urls) => AdminNode::all(urls, &schedule.access, quiet)?,
+        None => {
+            let base = BaseUrl::parse(own_admin).map_err(Failure::usage)?;
+            let own = Credentials::of_node(&schedule.access, schedule.tls.as_ref())?;
+            vec![AdminNode::at(base, own, quiet)]
+        }
+    };
     let order = TakeOrder {
         destination: &schedule.destination,
         key: key.as_ref(),
-        admin: schedule.admin.as_deref().unwrap_or(own_admin),
-        access: &schedule.access,
+        nodes: &nodes,
         bytes_per_second: schedule.bytes_per_second,
         allow_missing: false,
     };
@@ -144,6 +159,9 @@ async fn once(schedule: &BackupSchedule, own_admin: &str) -> Result<(), Failure>
         full_because = taken.full_because.as_deref(),
         "a backup is made"
     );
+    if let Some(sentence) = &taken.clock_is_behind {
+        tracing::warn!("{sentence}");
+    }
     if schedule.keep > 0 {
         // Beside another backup nothing is removed; the next one is soon enough.
         let pruned = Repository::open(&schedule.destination, RepositoryUse::Alone, key)

@@ -16,10 +16,9 @@
 //! See: docs/format/backup.md, docs/decisions/0042-a-restore-writes-tables.md.
 
 use super::archive::MergedWalk;
-use super::nodes::{AdminNode, PageRefusal};
+use super::nodes::{AdminNode, PageRefusal, join_all};
 use super::pace::TransferPace;
 use super::progress;
-use super::take::join_all;
 use crate::console::{Console, show_key};
 use crate::exit::{Exit, Failure};
 use bytes::Bytes;

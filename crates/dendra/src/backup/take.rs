@@ -17,14 +17,14 @@
 //! See: docs/format/backup.md.
 
 use super::increment::{self, Lists};
-use super::key;
+use super::lease::held_while;
+use super::naming;
 use super::nodes::{
-    AdminNode, EpochPatience, HeldCheckpoint, HeldFile, NodePlace, missing_members,
+    AdminNode, EpochPatience, HeldCheckpoint, HeldFile, NodePlace, join_all, missing_members,
 };
 use super::pace::TransferPace;
 use super::progress;
 use super::repository::{NewObject, Repository};
-use crate::cli::AccessArgs;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use bytes::Bytes;
@@ -50,8 +50,7 @@ const FILES_AT_ONCE: usize = 2;
 pub(crate) struct TakeOrder<'a> {
     pub(crate) destination: &'a Path,
     pub(crate) key: Option<&'a BackupKey>,
-    pub(crate) admin: &'a str,
-    pub(crate) access: &'a AccessArgs,
+    pub(crate) nodes: &'a [AdminNode],
     pub(crate) bytes_per_second: Option<u64>,
     pub(crate) allow_missing: bool,
 }
@@ -84,18 +83,21 @@ pub(crate) struct Taken {
     pub(crate) manifest: BackupManifest,
     /// Why all tables of all nodes are in it anew; `None`: it goes on from the backup before.
     pub(crate) full_because: Option<String>,
+    /// A sentence, if the repository has a backup with a later time than this machine.
+    pub(crate) clock_is_behind: Option<String>,
 }
 
 /// Takes a backup.
 pub(crate) async fn take(order: &TakeOrder<'_>, console: Console) -> Result<Taken, Failure> {
-    let nodes = AdminNode::all(order.admin, order.access, console)?;
-    let repository = Repository::create(order.destination, order.key.cloned())?;
-    let former = increment::former(&repository).map_err(|e| destination(&repository, &e))?;
+    let repository = Arc::new(Repository::create(order.destination, order.key.cloned())?);
+    let ids = repository.ids().map_err(|e| destination(&repository, &e))?;
+    let former = increment::former(&repository, &ids);
     let marks = increment::marks(&former);
     let began_ms = now_ms();
+    let name = naming::above(&ids, began_ms)?;
     let patience = EpochPatience::new();
     let held = loop {
-        let held = checkpoints(&nodes, &marks, order.allow_missing, console).await?;
+        let held = checkpoints(order.nodes, &marks, order.allow_missing, console).await?;
         let places: Vec<&NodePlace> = held.iter().map(|(_, it)| &it.place).collect();
         if !patience.asks_again(&places).await {
             break held;
@@ -122,7 +124,7 @@ pub(crate) async fn take(order: &TakeOrder<'_>, console: Console) -> Result<Take
     };
     release(&held).await;
     let manifest = BackupManifest {
-        id: backup_id(began_ms)?,
+        id: name.id,
         began_ms,
         cut_ms,
         hlc: held.iter().map(|(_, it)| it.hlc).max().unwrap_or(0),
@@ -137,38 +139,27 @@ pub(crate) async fn take(order: &TakeOrder<'_>, console: Console) -> Result<Take
     Ok(Taken {
         manifest,
         full_because,
+        clock_is_behind: name.clock_is_behind,
     })
 }
 
 /// Full lists in the place of some that name an object which is gone or cut.
 async fn with_all_objects(
     lists: Lists,
-    repository: &Repository,
+    repository: &Arc<Repository>,
     held: &[(&AdminNode, HeldCheckpoint)],
 ) -> Result<Lists, Failure> {
     let Lists::Since(nodes) = &lists else {
         return Ok(lists);
     };
-    let are_there = increment::are_there(repository, nodes, held).await?;
+    let held: Vec<_> = held.iter().map(|(node, it)| (*node, it)).collect();
+    let are_there = held_while(&held, increment::are_there(repository, nodes)).await;
     match are_there.map_err(|e| destination(repository, &e))? {
         true => Ok(lists),
         false => Ok(Lists::Full(
             "the backup before lacks some of its objects".to_owned(),
         )),
     }
-}
-
-/// The time and a random number: names are in order, and no two are alike.
-fn backup_id(began_ms: u64) -> Result<String, Failure> {
-    let time = i64::try_from(began_ms)
-        .ok()
-        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok())
-        .ok_or_else(|| Failure::new(Exit::FAILURE, "the clock of this machine shows no time"))?;
-    let random = u32::from_le_bytes(key::random()?);
-    Ok(format!(
-        "{}-{random:08x}",
-        time.strftime("%Y%m%dT%H%M%S%.3fZ")
-    ))
 }
 
 /// Makes a checkpoint on each node, all at once: the cut is as short as the slowest one.
@@ -197,32 +188,6 @@ async fn checkpoints<'a>(
             }))
         }
     }
-}
-
-/// Runs all of them, and returns their results in order.
-pub(crate) async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut waiting: Vec<_> = futures.map(|it| (Some(Box::pin(it)), None)).collect();
-    std::future::poll_fn(|context| {
-        let mut is_done = true;
-        for (future, output) in &mut waiting {
-            if let Some(it) = future {
-                match it.as_mut().poll(context) {
-                    std::task::Poll::Ready(value) => {
-                        *output = Some(value);
-                        *future = None;
-                    }
-                    std::task::Poll::Pending => is_done = false,
-                }
-            }
-        }
-        match is_done {
-            true => std::task::Poll::Ready(()),
-            false => std::task::Poll::Pending,
-        }
-    })
-    .await;
-    let outputs = waiting.into_iter().map(|(_, output)| output);
-    outputs.map(|it| it.expect("all are done")).collect()
 }
 
 async fn release(held: &[(&AdminNode, HeldCheckpoint)]) {
@@ -292,21 +257,23 @@ fn listed<'a>(lists: &Lists, held: &'a HeldCheckpoint) -> &'a [HeldFile] {
 async fn copy(
     held: &[(&AdminNode, HeldCheckpoint)],
     lists: Lists,
-    repository: Repository,
+    repository: Arc<Repository>,
     order: &TakeOrder<'_>,
     console: Console,
 ) -> Result<(Vec<BackupNode>, Option<String>, CopyWork), Failure> {
     let bytes = held.iter().flat_map(|(_, it)| listed(&lists, it));
     let bar = progress::bar(bytes.map(|file| file.bytes).sum(), console);
     let work = CopyWork {
-        repository: Arc::new(repository),
+        repository,
         pace: TransferPace::new(order.bytes_per_second),
         bar,
         moved: Moved::default(),
     };
-    let copies = held
-        .iter()
-        .map(|(node, it)| copy_node(node, it, listed(&lists, it), &work));
+    let copies = held.iter().map(|(node, it)| {
+        let copy = copy_node(node, it, listed(&lists, it), &work);
+        // The destination may take longer for one file than the node waits for the next read.
+        async move { held_while(&[(*node, it)], copy).await }
+    });
     let copies = join_all(copies).await;
     let copied: Result<Vec<_>, Failure> = copies.into_iter().collect();
     if copied.is_err() {
@@ -343,7 +310,7 @@ fn backup_node(held: &HeldCheckpoint, files: Vec<BackupFile>, kept: Vec<BackupFi
     }
 }
 
-/// Copies the files of one node, some at once, and keeps its checkpoint alive.
+/// Copies the files of one node, some at once.
 async fn copy_node(
     node: &AdminNode,
     held: &HeldCheckpoint,
@@ -380,11 +347,9 @@ async fn copy_file(
     work: &CopyWork,
 ) -> Result<ObjectSum, Failure> {
     let failed = |e: io::Error| destination(&work.repository, &e);
-    let there = work.repository.sum(file.content).map_err(failed)?;
-    if let Some(sum) = there.filter(|sum| sum.bytes == file.bytes) {
+    let there = work.repository.sum_beside(file.content).await;
+    if let Some(sum) = there.map_err(failed)?.filter(|it| it.bytes == file.bytes) {
         work.bar.inc(file.bytes);
-        // A long row of files that are there already must not let the checkpoint expire.
-        node.part(checkpoint, &file.name, 0, 0).await?;
         return Ok(sum);
     }
     let new = work.repository.begin(file.content).map_err(failed)?;
@@ -420,7 +385,8 @@ async fn copy_file(
         }
     };
     // The content that the destination tells, not the one that it was given.
-    match work.repository.sum(file.content).map_err(failed)? {
+    let read = work.repository.sum_beside(file.content).await;
+    match read.map_err(failed)? {
         Some(read) if read == sum && sum.bytes == file.bytes => {}
         _ => {
             return Err(failed(io::Error::other(format!(

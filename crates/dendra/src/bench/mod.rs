@@ -29,7 +29,6 @@ use dendra_lab::run::{Mode, Run, SearchCourse, Tool};
 use dendra_lab::schedule::{Instants, Shape, Spacing};
 use dendra_lab::template::RequestStyle;
 use dendra_lab::{summary, verdict};
-use dendra_server::tls::TlsClient;
 use flags::{Bench, BenchVerb};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{BufWriter, IsTerminal, Write};
@@ -326,9 +325,7 @@ fn setup(args: &Bench) -> Result<Setup, String> {
             fields,
             query: args.query.clone(),
         },
-        tls: credentials
-            .tls()
-            .map(|TlsClient(config, _)| Arc::clone(config)),
+        tls: credentials.tls().cloned(),
         workload_name: if ammo.is_some() {
             "ammo".to_owned()
         } else {

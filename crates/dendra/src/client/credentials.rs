@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! --ca, --cert, --key-file ─► a configuration of TLS ─► every connection to an https:// URL
+//! files of a node ─► the same, and trusts that node alone
 //! --token-file, DENDRA_TOKEN ─► Authorization of every request
 //! ```
 //!
@@ -17,7 +18,8 @@
 use super::{BaseUrl, Trouble};
 use crate::access::AccessArgs;
 use crate::exit::Failure;
-use dendra_server::tls::{ByteStream, TlsClient, certificate_fault};
+use dendra_server::settings::TlsSettings;
+use dendra_server::tls::{ByteStream, ClientConfig, TlsClient, certificate_fault, own_client};
 use hyper::header::HeaderValue;
 use std::sync::Arc;
 use tokio::net::TcpStream;
@@ -25,7 +27,7 @@ use tokio::net::TcpStream;
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Credentials {
-    tls: Option<TlsClient>,
+    tls: Option<Arc<ClientConfig>>,
     /// The content of `Authorization`.
     bearer: Option<HeaderValue>,
 }
@@ -36,7 +38,7 @@ impl Credentials {
         let own = args.cert.as_deref().zip(args.key_file.as_deref());
         let tls = match (&args.ca, base.is_tls()) {
             (_, false) => None,
-            (Some(ca), true) => Some(TlsClient::read(ca, own).map_err(Failure::usage)?),
+            (Some(ca), true) => Some(TlsClient::read(ca, own).map_err(Failure::usage)?.0),
             (None, true) => {
                 return Err(Failure::usage(
                     "an https:// URL needs --ca FILE (or DENDRA_CA): the CA that signed the node's certificate",
@@ -47,13 +49,21 @@ impl Credentials {
         Ok(Credentials { tls, bearer })
     }
 
+    /// Of the node itself, for its own admin port; `tls`: that port speaks TLS.
+    pub(crate) fn of_node(args: &AccessArgs, tls: Option<&TlsSettings>) -> Result<Self, Failure> {
+        let tls = tls.map(own_client).transpose().map_err(Failure::usage)?;
+        let bearer = bearer_of(args)?;
+        Ok(Credentials { tls, bearer })
+    }
+
     /// What the flags of `dendra bench` say: its targets may be of both schemes.
     ///
     /// # Errors
     /// A sentence about the file that is of no use.
     pub(crate) fn of_bench(args: &AccessArgs) -> Result<Credentials, String> {
         let own = args.cert.as_deref().zip(args.key_file.as_deref());
-        let tls = args.ca.as_deref().map(|ca| TlsClient::read(ca, own));
+        let read = |ca| TlsClient::read(ca, own).map(|client| client.0);
+        let tls = args.ca.as_deref().map(read);
         Ok(Credentials {
             tls: tls.transpose()?,
             bearer: bearer_of(args).map_err(|failure| failure.sentence)?,
@@ -67,7 +77,7 @@ impl Credentials {
     }
 
     /// What TLS trusts and shows.
-    pub(crate) fn tls(&self) -> Option<&TlsClient> {
+    pub(crate) fn tls(&self) -> Option<&Arc<ClientConfig>> {
         self.tls.as_ref()
     }
 
@@ -78,7 +88,7 @@ impl Credentials {
 
     /// Seals a connection where the URL says so.
     pub(crate) async fn seal(&self, tcp: TcpStream, base: &BaseUrl) -> Result<ByteStream, Trouble> {
-        let Some(TlsClient(config, _)) = &self.tls else {
+        let Some(config) = &self.tls else {
             return Ok(ByteStream::Clear(tcp));
         };
         let name = dendra_server::tls::server_name(base.host()).map_err(Trouble::Unreachable)?;

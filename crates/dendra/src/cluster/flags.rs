@@ -13,20 +13,28 @@ use clap::{Args, Subcommand};
 /// `dendra cluster`
 #[derive(Debug, Args)]
 pub(crate) struct ClusterFlags {
-    /// The admin port of any member
-    #[arg(
-        long,
-        global = true,
-        env = "DENDRA_ADMIN_URL",
-        default_value = "http://127.0.0.1:9080"
-    )]
-    pub(crate) url: String,
+    /// The admin port of any member [default: the first of DENDRA_ADMIN_URLS, or
+    /// http://127.0.0.1:9080]
+    #[arg(long, global = true, env = "DENDRA_ADMIN_URL")]
+    url: Option<String>,
     /// Print the member's JSON instead of a table
     #[arg(long, global = true)]
     pub(crate) json: bool,
     /// What to do
     #[command(subcommand)]
     pub(crate) verb: ClusterVerb,
+}
+
+impl ClusterFlags {
+    /// The admin port that is asked.
+    pub(crate) fn url(&self) -> String {
+        let named = self.url.clone().or_else(|| {
+            let all = std::env::var("DENDRA_ADMIN_URLS").ok()?;
+            let mut urls = all.split(',').map(|url| url.trim().to_owned());
+            urls.find(|url| !url.is_empty())
+        });
+        named.unwrap_or_else(|| "http://127.0.0.1:9080".to_owned())
+    }
 }
 
 /// What to do with the members of a cluster.

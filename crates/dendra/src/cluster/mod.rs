@@ -44,7 +44,7 @@ pub(crate) async fn cluster(
     access: &AccessArgs,
     console: Console,
 ) -> ExitResult {
-    let base = BaseUrl::parse(&args.url).map_err(Failure::usage)?;
+    let base = BaseUrl::parse(&args.url()).map_err(Failure::usage)?;
     let access = Credentials::read(access, &base)?;
     let office = Office {
         client: Client::new(base, access, ORDER_MS, console),

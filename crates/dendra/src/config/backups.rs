@@ -17,6 +17,7 @@ use crate::backup::RATE_MIN;
 use crate::backup::schedule::BackupSchedule;
 use crate::cli::AccessArgs;
 use dendra_server::Settings;
+use dendra_server::tls::check_lets_itself_in;
 
 impl Effective {
     /// The schedule of `--backup-to` and its kin; `None` = no backups.
@@ -45,6 +46,26 @@ impl Effective {
                  the admin ports of all members, with commas"
                 .to_owned());
         }
+        let tls = settings.tls.as_ref();
+        let ca = tls.and_then(|tls| tls.peer_ca.clone().or_else(|| tls.client_ca.clone()));
+        match &admin {
+            // The node asks itself, and trusts its own certificate.
+            None => tls.map_or(Ok(()), check_lets_itself_in).map_err(|why| {
+                format!(
+                    "backup-to asks this node's admin port, which lets the node's own certificate \
+                     in under no CA: {why}. Sign it with the CA of tls-client-ca, or name its CA \
+                     with tls-peer-ca"
+                )
+            })?,
+            Some(urls) if urls.contains("https://") && ca.is_none() => {
+                return Err(
+                    "backup-admin with https:// needs tls-peer-ca or tls-client-ca: \
+                     the CA that signed the certificates of all members"
+                        .to_owned(),
+                );
+            }
+            Some(_) => {}
+        }
         let rate = self.number("backup-bytes-per-second");
         if rate > 0 && rate < RATE_MIN {
             return Err(format!(
@@ -53,7 +74,6 @@ impl Effective {
                 units::show_bytes(RATE_MIN)
             ));
         }
-        let tls = settings.tls.as_ref();
         Ok(Some(BackupSchedule {
             destination: destination.clone(),
             key_file: match &self.setting("backup-key").value {
@@ -64,7 +84,7 @@ impl Effective {
             keep: self.size("backup-keep"),
             admin,
             access: AccessArgs {
-                ca: tls.and_then(|tls| tls.peer_ca.clone().or_else(|| tls.client_ca.clone())),
+                ca,
                 cert: tls.map(|tls| tls.cert.clone()),
                 key_file: tls.map(|tls| tls.key.clone()),
                 // The node asks itself and the others, as the operator may.
@@ -73,7 +93,7 @@ impl Effective {
                     _ => None,
                 },
             },
-            is_tls: tls.is_some(),
+            tls: tls.cloned(),
             bytes_per_second: Some(rate).filter(|rate| *rate > 0),
         }))
     }
@@ -110,7 +130,7 @@ mod tests {
         let read = schedule(&flags).expect("possible").expect("there is one");
         assert_eq!(read.every, Duration::from_secs(5_400));
         assert_eq!((read.keep, read.bytes_per_second), (7, Some(20 << 20)));
-        assert_eq!((read.admin, read.is_tls), (None, false));
+        assert_eq!((read.admin, read.tls), (None, None));
         let member = [
             ("cluster", "h1:1,h2:1"),
             ("self", "h1:1"),
@@ -123,6 +143,10 @@ mod tests {
             (&[("backup-every", "10ms")], "at least a second"),
             (&[("backup-bytes-per-second", "1KiB")], "is too slow"),
             (&[("backup-admin", "h1:9080")], "is neither http nor https"),
+            (
+                &[("backup-admin", "https://h1:9080")],
+                "needs tls-peer-ca or tls-client-ca",
+            ),
         ] {
             let mut flags = vec![("backup-to", "/b")];
             flags.extend_from_slice(more);

@@ -9,11 +9,13 @@
 //! 1. It shares no code with the client: signatures are computed anew, with another library.
 //! 2. A request whose signature or body hash does not hold is refused, and changes nothing.
 
+use super::http::PATIENCE;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 pub(crate) const KEY_ID: &str = "test-key";
 pub(crate) const SECRET: &str = "a secret of tests";
@@ -36,10 +38,18 @@ pub(crate) enum Fault {
     Lies,
     /// It gives fewer bytes than it says.
     Cuts,
+    /// Its credentials may only read.
+    ReadOnly,
+    /// When a backup goes, all uses are taken for dead.
+    Forgets,
 }
+
+/// Is it time to take what is put?
+type Gate = Arc<dyn Fn() -> bool + Send + Sync>;
 
 #[derive(Default)]
 struct Stored {
+    gate: Option<Gate>,
     files: BTreeMap<String, Vec<u8>>,
     fault: Fault,
     asked: u64,
@@ -61,6 +71,12 @@ struct Request {
     body: Vec<u8>,
 }
 
+impl Request {
+    fn is_for_an_object(&self) -> bool {
+        self.method == "PUT" && self.path.contains("/objects/")
+    }
+}
+
 impl TestBucket {
     pub(crate) fn start() -> TestBucket {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -78,6 +94,11 @@ impl TestBucket {
 
     pub(crate) fn set(&self, fault: Fault) {
         self.stored.lock().expect("no panic").fault = fault;
+    }
+
+    /// From now on it takes an object when `is_time`, as a slow line would.
+    pub(crate) fn delay_objects(&self, is_time: impl Fn() -> bool + Send + Sync + 'static) {
+        self.stored.lock().expect("no panic").gate = Some(Arc::new(is_time));
     }
 
     /// All names, with their bytes.
@@ -112,6 +133,13 @@ fn serve(socket: TcpStream, stored: &Mutex<Stored>) {
     let mut reader = BufReader::new(socket.try_clone().expect("a second handle"));
     let mut writer = socket;
     while let Some(request) = read(&mut reader) {
+        let gate = stored.lock().expect("no panic").gate.clone();
+        if let Some(is_time) = gate.filter(|_| request.is_for_an_object()) {
+            let deadline = Instant::now() + PATIENCE;
+            while !is_time() && Instant::now() < deadline {
+                std::thread::yield_now();
+            }
+        }
         let answer = answer(&request, stored);
         if writer.write_all(&answer).is_err() {
             return;
@@ -242,6 +270,9 @@ fn answer(request: &Request, stored: &Mutex<Stored>) -> Vec<u8> {
         return list(&request.query, &stored);
     }
     let name = name.trim_start_matches('/').to_owned();
+    if stored.fault == Fault::ReadOnly && !matches!(request.method.as_str(), "GET" | "HEAD") {
+        return refused("403 Forbidden", "AccessDenied");
+    }
     match request.method.as_str() {
         "PUT" => {
             if stored.fault == Fault::Full && request.body.len() > 2048 {
@@ -254,6 +285,9 @@ fn answer(request: &Request, stored: &Mutex<Stored>) -> Vec<u8> {
         }
         "DELETE" => {
             stored.files.remove(&name);
+            if stored.fault == Fault::Forgets && name.contains("backups/") {
+                stored.files.retain(|name, _| !name.contains("locks/"));
+            }
             whole("204 No Content", &[], b"")
         }
         method => match stored.files.get(&name) {

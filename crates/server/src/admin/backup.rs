@@ -311,13 +311,14 @@ fn not_imported(why: NotImported) -> NoAnswer {
     match why {
         NotImported::NotEmpty => (
             StatusCode::CONFLICT,
-            "this node holds records, or tombstones of some: a restore needs empty folders"
+            "this node holds records, tombstones of some, or tokens: a restore needs empty folders, \
+             and tokens are made behind it"
                 .to_owned(),
         ),
         NotImported::Another(id) => (
             StatusCode::CONFLICT,
             format!(
-                "restore {id:032x} is under way here: go on with it (--resume {id:032x}), or start with empty folders"
+                "restore {id:032x} is under way here: go on with it by the same command, or start with empty folders"
             ),
         ),
         NotImported::NoneSuch => (

@@ -37,9 +37,9 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The node's own certificate, as terms and metrics name it.
 pub(crate) const OWN_FILE: &str = "certificate";
 /// Both sides speak nothing else inside.
-const PROTOCOL: &[u8] = b"http/1.1";
+pub(super) const PROTOCOL: &[u8] = b"http/1.1";
 
-fn provider() -> Arc<CryptoProvider> {
+pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
@@ -130,7 +130,7 @@ fn roots(path: &Path, what: &str, roots: &mut RootCertStore) -> Result<(), Strin
     Ok(())
 }
 
-fn pair(cert: &Path, key: &Path) -> Result<CertifiedKey, String> {
+pub(super) fn pair(cert: &Path, key: &Path) -> Result<CertifiedKey, String> {
     let chain = certificates(cert, "the certificate")?;
     let bytes = private(key, "the key", FILE_BYTES_MAX)?;
     let parsed = PrivateKeyDer::from_pem_slice(&bytes);
@@ -147,7 +147,7 @@ fn pair(cert: &Path, key: &Path) -> Result<CertifiedKey, String> {
 
 /// Always the same pair: a node has one name.
 #[derive(Debug)]
-struct OnePair(Arc<CertifiedKey>);
+pub(super) struct OnePair(pub(super) Arc<CertifiedKey>);
 
 impl rustls::server::ResolvesServerCert for OnePair {
     fn resolve(&self, _hello: rustls::server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {

@@ -75,7 +75,7 @@ impl FolderPlace {
             .or_else(|_| File::open(path.join(MARK)))
             .map_err(|e| Failure::new(Exit::FAILURE, format!("{name} cannot be locked ({e})")))?;
         let how = match share {
-            RepositoryUse::Shared => FlockOperation::NonBlockingLockShared,
+            RepositoryUse::Read | RepositoryUse::Shared => FlockOperation::NonBlockingLockShared,
             RepositoryUse::Alone => FlockOperation::NonBlockingLockExclusive,
         };
         match flock(&lock, how) {

@@ -25,6 +25,8 @@ pub(crate) const MARK: &str = "dendra-backups";
 /// How many use a repository at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RepositoryUse {
+    /// Others may read and add, and this use changes nothing.
+    Read,
     /// Others may read and add.
     Shared,
     /// Nothing else runs: files may be removed.
@@ -138,7 +140,7 @@ pub(crate) fn no_repository(name: &str) -> Failure {
 /// Why a place cannot be used so.
 pub(super) fn in_use(name: &str, share: RepositoryUse) -> String {
     match share {
-        RepositoryUse::Shared => {
+        RepositoryUse::Read | RepositoryUse::Shared => {
             format!("{name}: `dendra backup prune` runs; try again when it is done")
         }
         RepositoryUse::Alone => {

@@ -7,8 +7,9 @@
 //!
 //! A bucket has no locks. So a use puts its own name first, and lists the others' afterwards: of
 //! two that exclude each other at least one sees the other, and gives way. A name that was not put
-//! again for ten minutes, by the clock of the storage, is of a process that died. A backup asks
-//! before its manifest whether its own name is still there.
+//! again for ten minutes, by the clock of the storage, is of a process that died. Those that it
+//! would exclude remove it. So a process that was only paused finds its name gone: a backup asks
+//! for it before its manifest, and prune again and again while it removes.
 //!
 //! Invariants
 //! 1. A file is put by one request, with the SHA-256 of its bytes: the storage refuses other bytes.
@@ -146,6 +147,11 @@ impl Bucket {
         self.put(name, Sent::Bytes(Bytes::from_static(bytes)), sha256(bytes))
     }
 
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let gone = self.get(self.ask("DELETE", name), &[200, 204]);
+        gone.map(|_| ())
+    }
+
     fn length(&self, name: &str) -> io::Result<u64> {
         let answer = self.get(self.ask("HEAD", name), &[200])?;
         let length = answer.headers.get("content-length");
@@ -252,7 +258,7 @@ impl S3Place {
         if !S3Place::is_there(path)? {
             return Err(no_repository(&name));
         }
-        place.in_use = Some(InUse::begin(&place.bucket, share)?);
+        place.in_use = InUse::begin(&place.bucket, share)?;
         Ok(place)
     }
 }
@@ -267,15 +273,23 @@ struct InUse {
 }
 
 impl InUse {
-    fn begin(bucket: &Bucket, share: RepositoryUse) -> Result<InUse, Failure> {
+    /// `None`: a reader that may not write, and that nobody else sees.
+    fn begin(bucket: &Bucket, share: RepositoryUse) -> Result<Option<InUse>, Failure> {
         let failed = |e: io::Error| Failure::new(Exit::FAILURE, format!("{}: {e}", bucket.name));
         let random = u64::from_le_bytes(key::random()?);
         let kind = match share {
-            RepositoryUse::Shared => "shared",
+            RepositoryUse::Read | RepositoryUse::Shared => "shared",
             RepositoryUse::Alone => "alone",
         };
         let name = format!("locks/{kind}-{random:016x}");
-        bucket.put_bytes(&name, b"in use\n").map_err(failed)?;
+        match bucket.put_bytes(&name, b"in use\n") {
+            Err(e)
+                if share == RepositoryUse::Read && e.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                return InUse::give_way(bucket, share, "").map(|()| None);
+            }
+            put => put.map_err(failed)?,
+        }
         let (stop, stopped) = std::sync::mpsc::sync_channel(1);
         let mut in_use_now = InUse {
             name: name.clone(),
@@ -283,13 +297,7 @@ impl InUse {
             stop: Some(stop),
             beating: None,
         };
-        for (other, age) in bucket.listed("locks").map_err(failed)? {
-            let is_other = other.name != name && age < DEAD_AFTER_S;
-            let excludes = share == RepositoryUse::Alone || other.name.starts_with("locks/alone-");
-            if is_other && excludes {
-                return Err(Failure::new(Exit::UNAVAILABLE, in_use(&bucket.name, share)));
-            }
-        }
+        InUse::give_way(bucket, share, &name)?;
         let beating = bucket.clone();
         let spawned = std::thread::Builder::new()
             .name("in use".to_owned())
@@ -303,7 +311,29 @@ impl InUse {
                 }
             });
         in_use_now.beating = Some(spawned.map_err(failed)?);
-        Ok(in_use_now)
+        Ok(Some(in_use_now))
+    }
+
+    /// Refuses beside a living use that this one excludes, and removes the names of dead ones.
+    fn give_way(bucket: &Bucket, share: RepositoryUse, own: &str) -> Result<(), Failure> {
+        let failed = |e: io::Error| Failure::new(Exit::FAILURE, format!("{}: {e}", bucket.name));
+        for (other, age) in bucket.listed("locks").map_err(failed)? {
+            let excludes = share == RepositoryUse::Alone || other.name.starts_with("locks/alone-");
+            if other.name == own || !excludes {
+                continue;
+            }
+            if age < DEAD_AFTER_S {
+                return Err(Failure::new(Exit::UNAVAILABLE, in_use(&bucket.name, share)));
+            }
+            match bucket.remove(&other.name) {
+                // A reader changes nothing that another one relies on.
+                Err(e)
+                    if share == RepositoryUse::Read
+                        && e.kind() == io::ErrorKind::PermissionDenied => {}
+                removed => removed.map_err(failed)?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -315,10 +345,7 @@ impl Drop for InUse {
             drop(beating.join());
         }
         // What stays counts for ten minutes.
-        drop(
-            self.bucket
-                .get(self.bucket.ask("DELETE", &self.name), &[200, 204]),
-        );
+        drop(self.bucket.remove(&self.name));
     }
 }
 
@@ -409,19 +436,11 @@ impl BackupPlace for S3Place {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let gone = self
-            .bucket
-            .get(self.bucket.ask("DELETE", name), &[200, 204]);
-        gone.map(|_| ())
+        self.bucket.remove(name)
     }
 
     fn tidy(&self) -> io::Result<()> {
-        // Uses of processes that died; the own one is younger.
-        for (stored, age) in self.bucket.listed("locks")? {
-            if age >= DEAD_AFTER_S {
-                self.remove(&stored.name)?;
-            }
-        }
+        // Names of uses that died went when this one began.
         Ok(())
     }
 
@@ -431,7 +450,7 @@ impl BackupPlace for S3Place {
         };
         match self.bucket.length(&in_use.name) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Err(io::Error::other(
-                "this backup was taken for dead, and files that it needs may be gone",
+                "this command was taken for dead, and others may have changed the files there",
             )),
             looked => looked.map(|_| ()),
         }
