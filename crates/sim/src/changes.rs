@@ -61,6 +61,8 @@ pub struct PlannedLoss {
     pub repeat_us: Option<u64>,
     /// The damaged member ends so long behind the first order.
     pub ends_us: Option<u64>,
+    /// The plan under way is stopped so long behind the first order.
+    pub cancel_us: Option<u64>,
     /// Decides which blocks.
     pub draw: u64,
 }

@@ -64,12 +64,12 @@ fn draw_loss(shape: &RunShape, prng: &mut Prng) -> PlannedLoss {
         .filter(|at| ![lost, damaged].contains(at))
         .collect();
     let away_us = 500_000 + prng.below(3_000_000);
-    let mut maybe = |below_us: u64| prng.chance(1, 3).then(|| prng.below(below_us));
-    let (rots_again_us, repeat_us, ends_us) = (
-        maybe(12_000_000),
-        maybe(15_000_000),
-        maybe(2 * shape.sync_us + 2_000),
-    );
+    let mut maybe =
+        |one_of: u64, below_us: u64| prng.chance(1, one_of).then(|| prng.below(below_us));
+    let rots_again_us = maybe(2, 6_000_000);
+    let repeat_us = maybe(3, 15_000_000);
+    let ends_us = maybe(4, 2 * shape.sync_us + 2_000).or_else(|| maybe(6, 20_000_000));
+    let cancel_us = maybe(6, 3_000_000);
     PlannedLoss {
         lost,
         damaged,
@@ -80,7 +80,7 @@ fn draw_loss(shape: &RunShape, prng: &mut Prng) -> PlannedLoss {
         how: match prng.below(3) {
             0 if members > 3 => LossOf::Removed,
             0 | 1 => LossOf::Disk,
-            _ => LossOf::Away(8_000_000 + prng.below(40_000_000)),
+            _ => LossOf::Away(pick(prng, &[4_000_000, 40_000_000]) + prng.below(10_000_000)),
         },
         rot_us: pick(prng, &[1_000, 50_000, 2_000_000]),
         blocks: pick(prng, &[1, 1, 2, 4]),
@@ -89,6 +89,7 @@ fn draw_loss(shape: &RunShape, prng: &mut Prng) -> PlannedLoss {
         confirm_us: pick(prng, &[1_000, 200_000, 3_000_000]),
         repeat_us,
         ends_us,
+        cancel_us,
         draw: prng.next_u64(),
     }
 }
@@ -112,7 +113,7 @@ fn draw_changes(shape: &RunShape, loss: PlannedLoss, prng: &mut Prng) -> Changes
     Changes {
         partitions: pick(prng, &[1, 2, 4]),
         side_by_side: pick(prng, &[1, 8]),
-        load_bytes_per_second: pick(prng, &[5_000, 1 << 20]),
+        load_bytes_per_second: pick(prng, &[300, 5_000, 1 << 20]),
         load_patience_us: pick(prng, &[500_000, 2_000_000]),
         forget_every_us: 0,
         deeds,

@@ -267,6 +267,8 @@ pub(crate) enum LossStep {
     Repeat { id: u64 },
     /// The damaged member ends.
     End,
+    /// The operator stops the plan.
+    Cancel,
 }
 
 /// A run.

@@ -89,6 +89,10 @@ impl World<'_> {
             LossStep::Lose | LossStep::Rot { .. } => {
                 self.schedule.after(AGAIN_US, Happening::Loss(step));
             }
+            LossStep::Cancel if self.members[planned.damaged].home.is_some() => {
+                self.place_order(planned.damaged, ClusterOrder::Cancel);
+            }
+            LossStep::Cancel => {}
             LossStep::End => self.crash(planned.damaged, Crash::PowerLoss, 1_000),
         }
     }
@@ -227,8 +231,9 @@ impl World<'_> {
         let id = draft.id.0;
         let shown = self.shown(at, draft);
         let town = self.town.as_mut().expect("members change");
-        if town.loss.shown.insert(id, shown).is_none() || !town.loss.waiting.contains(&id) {
-            town.loss.waiting.insert(id);
+        // What it saw first under an id is what it confirms.
+        town.loss.shown.entry(id).or_insert(shown);
+        if town.loss.waiting.insert(id) {
             self.schedule
                 .after(confirm_us, Happening::Loss(LossStep::Confirm { id }));
         }
@@ -261,6 +266,7 @@ impl World<'_> {
         if is_first {
             let later = [
                 (planned.ends_us, LossStep::End),
+                (planned.cancel_us, LossStep::Cancel),
                 (planned.repeat_us, LossStep::Repeat { id }),
                 (planned.rots_again_us, LossStep::Rot { number: 99 }),
             ];
