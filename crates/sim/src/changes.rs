@@ -1,7 +1,7 @@
 //! How the members of a cluster change in a run: the operator's deeds as values.
 //!
 //! Invariants
-//! 1. A deed that is left out changes no other one: each has a draw of its own.
+//! 1. A deed that is left out changes no other one: each has a draw of its own. So has a loss.
 //!
 //! Not here: the plan of a seed (`changing.rs`), how deeds are done (`world/town/`).
 
@@ -20,6 +20,62 @@ pub struct Changes {
     pub forget_every_us: u64,
     /// The deeds of the operator, in the order of their times.
     pub deeds: Vec<PlannedDeed>,
+    /// Two founders lose what only they hold, and the operator accepts that.
+    pub loss: Option<PlannedLoss>,
+}
+
+/// A member is lost while a block of another one is damaged, and a third one lacks their writes.
+///
+/// ```text
+/// away_us ─ the third one is away: the two others confirm writes alone
+/// lost_us ─ one of them is lost, and the third one is back
+///           └─ rot_us ─ a block of the other one is damaged ─ ask_us ─ the operator asks for the loss
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedLoss {
+    /// The founder that is lost.
+    pub lost: usize,
+    /// The founder with the damaged block.
+    pub damaged: usize,
+    /// The founder that is away before.
+    pub kept: usize,
+    /// When that one goes.
+    pub away_us: u64,
+    /// It is cut off, and does not end.
+    pub is_cut_off: bool,
+    /// When the first one is lost, at the earliest.
+    pub lost_us: u64,
+    /// How it is lost.
+    pub how: LossOf,
+    /// A block is damaged so long behind that.
+    pub rot_us: u64,
+    /// Blocks that are damaged then.
+    pub blocks: u64,
+    /// Another block is damaged so long behind the first order.
+    pub rots_again_us: Option<u64>,
+    /// The operator looks for the loss so long behind that of the member.
+    pub ask_us: u64,
+    /// It thinks so long about what it was shown.
+    pub confirm_us: u64,
+    /// It gives a confirmed order once more so much later.
+    pub repeat_us: Option<u64>,
+    /// The damaged member ends so long behind the first order.
+    pub ends_us: Option<u64>,
+    /// The plan under way is stopped so long behind the first order.
+    pub cancel_us: Option<u64>,
+    /// Decides which blocks.
+    pub draw: u64,
+}
+
+/// How a member is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossOf {
+    /// Its disk is, and a process on an empty one takes its place.
+    Disk,
+    /// Its disk is, and it is removed.
+    Removed,
+    /// A process on an empty disk takes its place. It comes back so much later.
+    Away(u64),
 }
 
 /// A deed, and when it is tried first.

@@ -180,6 +180,7 @@ fn draw_changes(shape: &RunShape, prng: &mut Prng) -> Changes {
         },
         forget_every_us: 0,
         deeds,
+        loss: None,
     }
 }
 

@@ -6,6 +6,7 @@
 //! Not here: the real one (crate `node`), the world around it (`world/`).
 
 use dendra_node::forgetting::{Confirmed, HeldBack};
+use dendra_node::repair::loss::{NoLoss, RepairLoss};
 use dendra_node::step::{Effect, Event, Now};
 use dendra_node::{Fence, Hlc, Layout, MemberIndex, Partition};
 use std::collections::BTreeSet;
@@ -47,6 +48,11 @@ pub trait Decider {
     /// The partitions of records in this epoch that the member holds and is no owner of.
     fn foreign_in(&self, _epoch: u64) -> BTreeSet<Partition> {
         BTreeSet::new()
+    }
+
+    /// The loss without which damage of the member cannot be repaired.
+    fn loss(&self, _now: Now) -> Result<RepairLoss, NoLoss> {
+        Err(NoLoss::NoDamage)
     }
 
     /// The records of other members were dropped: the copies are compared once more.

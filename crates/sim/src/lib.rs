@@ -3,6 +3,7 @@
 //! ```text
 //! plan.rs      seed ─► cluster, weather, wishes, faults; changing.rs: members that come and go
 //! forgetting.rs  the same, of a cluster whose horizons rise
+//! losses.rs    the same, of one in which an operator accepts a loss
 //! schedule.rs  what happens next
 //! world/       lets it happen; member.rs, decider.rs: one member and what decides in it
 //! members/     several processes that say to be one member, with a checker of its own
@@ -35,6 +36,7 @@ pub mod deletes;
 mod forgetting;
 pub mod history;
 pub mod limits;
+mod losses;
 mod machines;
 mod member;
 pub mod members;

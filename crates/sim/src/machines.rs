@@ -6,13 +6,15 @@
 //! Not here: the process on a machine (`member.rs`), the events of its life (`world/town/`).
 
 use crate::changes::Changes;
+use crate::check::losses::TakenLoss;
 use crate::plan::RunPlan;
 use dendra_base::ClusterVersion;
 use dendra_node::ring::table::{MemberId, OwnerTable};
+use dendra_node::steward::face::AcceptedLoss;
 use dendra_node::topology::drive::MoveArrived;
 use dendra_node::topology::record::{EpochMember, EpochRecord, MemberStatus};
-use dendra_node::{Layout, Member as Listed};
-use std::collections::BTreeMap;
+use dendra_node::{Layout, Member as Listed, WalkPart};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The standing of a machine in the cluster.
@@ -39,6 +41,33 @@ pub(crate) struct TownMachine {
     pub(crate) is_superseded: bool,
 }
 
+/// A loss as a member has shown it to the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShownLoss {
+    /// The damaged member.
+    pub(crate) machine: usize,
+    /// The plan under way there.
+    pub(crate) plan: Option<u64>,
+    pub(crate) ranges: Vec<WalkPart>,
+    /// Addresses of the lost members.
+    pub(crate) lost: Vec<String>,
+}
+
+/// Losses as the operator and the checkers know them.
+#[derive(Default)]
+pub(crate) struct LossLedger {
+    /// By the id that confirms it.
+    pub(crate) shown: BTreeMap<u64, ShownLoss>,
+    /// The operator still thinks about these.
+    pub(crate) waiting: BTreeSet<u64>,
+    /// It has confirmed these.
+    pub(crate) confirmed: BTreeSet<u64>,
+    /// Noted, or in force without a note: at which machine.
+    pub(crate) in_force: Vec<(usize, AcceptedLoss)>,
+    /// Keys of which something that was told may be gone.
+    pub(crate) taken: Vec<TakenLoss>,
+}
+
 /// The changing cluster, seen from outside.
 pub(crate) struct Town {
     pub(crate) first: Arc<EpochRecord>,
@@ -59,6 +88,7 @@ pub(crate) struct Town {
     pub(crate) plans: (u64, u64),
     /// Epochs that raised the horizons.
     pub(crate) risen: u64,
+    pub(crate) loss: LossLedger,
 }
 
 pub(crate) fn url(machine: usize) -> String {
@@ -111,6 +141,7 @@ impl Town {
             calm_us: None,
             plans: (0, 0),
             risen: 0,
+            loss: LossLedger::default(),
         }
     }
 

@@ -10,6 +10,7 @@
 //! --forgetting         the same of clusters whose horizons rise; with --seed that one
 //! --more-copies        the same, of records with more copies than the replication factor
 //! --lowered            the same, and the factor falls
+//! --losses             the same, and an operator accepts what a lost member and damage have taken
 //! --soak-deletes N     so many deletes and creations in one cluster, with members away for months
 //! --changes N          one long run with so many changes of the members; --members N founders
 //! ```
@@ -38,7 +39,7 @@ use std::time::{Duration, Instant};
 const USAGE: &str = "\
 usage: dendra-sim [--seed N [--trace]] [--seeds N] [--minutes N] [--from N] [--threads N]
        dendra-sim --changing [--seeds N] [--from N] [--threads N]
-       dendra-sim --forgetting | --more-copies | --lowered [--seeds N] [--from N] [--threads N]
+       dendra-sim --forgetting | --more-copies | --lowered | --losses [--seeds N] [--from N] [--threads N]
        dendra-sim --changes N [--members N] [--seed N]
        dendra-sim --soak-deletes N [--seed N] [--minutes N]
 ";
@@ -76,6 +77,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<SeedOptions> {
             "--forgetting" => wanted.forgets = Some(SeedWorld::Forgetting),
             "--more-copies" => wanted.forgets = Some(SeedWorld::MoreCopies),
             "--lowered" => wanted.forgets = Some(SeedWorld::Lowered),
+            "--losses" => wanted.forgets = Some(SeedWorld::Losses),
             "--soak-deletes" => wanted.deletes = Some(number()?),
             "--changes" => wanted.changes = Some(number()?),
             "--members" => wanted.members = Some(number()?.clamp(3, MEMBERS_MAX as u64)),
@@ -122,6 +124,10 @@ fn one_forgetting(world: SeedWorld, seed: u64, is_traced: bool) -> bool {
         "{} happenings, horizons rose {} times",
         report.happenings, report.risen
     );
+    if world == SeedWorld::Losses {
+        let (orders, keys) = report.losses;
+        println!("{orders} losses accepted, of {keys} keys something told may be gone");
+    }
     for violation in &report.violations {
         println!("seed {seed}: {violation}");
     }
@@ -134,6 +140,7 @@ fn all_of(wanted: &SeedOptions, world: SeedWorld) -> bool {
     let (next, failed) = (AtomicU64::new(0), AtomicU64::new(0));
     let started = Instant::now();
     let (plans, risen) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (orders, taken) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..wanted.threads.unwrap_or(2) {
             scope.spawn(|| {
@@ -146,6 +153,8 @@ fn all_of(wanted: &SeedOptions, world: SeedWorld) -> bool {
                     let report = run_plan(&world.plan(seed), None, Tracing::Off);
                     risen.fetch_add(report.risen, Ordering::Relaxed);
                     plans.fetch_add(report.plans.1, Ordering::Relaxed);
+                    orders.fetch_add(report.losses.0, Ordering::Relaxed);
+                    taken.fetch_add(report.losses.1, Ordering::Relaxed);
                     if let Some(first) = report.violations.first() {
                         failed.fetch_add(1, Ordering::Relaxed);
                         println!("seed {seed}: {first}");
@@ -157,6 +166,10 @@ fn all_of(wanted: &SeedOptions, world: SeedWorld) -> bool {
     println!("{}", progress(count, started));
     let (failed, plans) = (failed.into_inner(), plans.into_inner());
     let risen = risen.into_inner();
+    if world == SeedWorld::Losses {
+        let (orders, keys) = (orders.into_inner(), taken.into_inner());
+        println!("{orders} losses accepted, of {keys} keys something told may be gone");
+    }
     println!("{failed} failed, {plans} plans ended, horizons rose {risen} times");
     failed == 0
 }

@@ -148,6 +148,8 @@ pub(crate) struct SimulatedMember {
     pub(crate) is_lost: bool,
     /// Something on the disk was damaged.
     pub(crate) is_rotten: bool,
+    /// A block was damaged that other owners mend: scrubs look for it, and nothing is excused.
+    pub(crate) is_scrubbed: bool,
     /// A block rots when the next horizon rises here, where this draw says.
     pub(crate) rot_under_horizon: Option<u64>,
     /// The spans that its first loop was told to be lost.
@@ -187,6 +189,7 @@ impl SimulatedMember {
             event_us: 0,
             is_lost: false,
             is_rotten: false,
+            is_scrubbed: false,
             rot_under_horizon: None,
             lost: Vec::new(),
             links_up: BTreeSet::new(),

@@ -7,12 +7,22 @@
 
 use crate::store::StoreWrite;
 use dendra_node::ring::table::MemberId;
+use dendra_node::steward::face::AcceptedLoss;
 use dendra_node::steward::places::PeerPlaces;
 use dendra_node::steward::step::{StewardEffect, StewardEvent};
 use dendra_node::topology::record::EpochRecord;
 use dendra_node::{Fence, Hlc, Layout, MemberIndex, Steward, Topology};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+
+/// What waits for a note.
+#[derive(Clone, Debug)]
+pub(crate) enum StewardNote {
+    /// The steward, under this ticket.
+    Chain(u64),
+    /// The first loop.
+    Loss(AcceptedLoss),
+}
 
 /// The steward, and the state around it that the server keeps in its home.
 pub(crate) struct ProcessSteward {
@@ -31,7 +41,7 @@ pub(crate) struct ProcessSteward {
     pub(crate) events: VecDeque<StewardEvent>,
     pub(crate) effects: VecDeque<StewardEffect>,
     /// The note that is being written.
-    pub(crate) note: Option<(u64, StoreWrite)>,
+    pub(crate) note: Option<(StewardNote, StoreWrite)>,
     pub(crate) is_at_work: bool,
     pub(crate) looks: u64,
     /// Machines to which a refused link is tried again.

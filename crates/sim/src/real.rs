@@ -7,6 +7,7 @@
 
 use crate::decider::{Decider, DeciderSetup};
 use dendra_node::forgetting::{Confirmed, HeldBack};
+use dendra_node::repair::loss::{NoLoss, RepairLoss};
 use dendra_node::step::{Effect, Event, Now};
 use dendra_node::{
     Comparisons, Foregrounds, HintRoom, MemberIndex, Node, NodeConfig, Partition, Walls,
@@ -68,6 +69,10 @@ impl Decider for RealNode {
 
     fn foreign_in(&self, epoch: u64) -> BTreeSet<Partition> {
         self.comparisons.foreign_in(epoch)
+    }
+
+    fn loss(&self, now: Now) -> Result<RepairLoss, NoLoss> {
+        self.node.loss(now)
     }
 
     fn dropped_strays(&self) {

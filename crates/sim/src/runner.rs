@@ -41,6 +41,8 @@ pub enum SeedWorld {
     MoreCopies,
     /// The same, and the factor falls.
     Lowered,
+    /// A member is lost beside damage of another one, and an operator accepts that.
+    Losses,
 }
 
 impl SeedWorld {
@@ -52,6 +54,7 @@ impl SeedWorld {
             SeedWorld::Forgetting => RunPlan::draw_forgetting(seed),
             SeedWorld::MoreCopies => RunPlan::draw_more_copies(seed),
             SeedWorld::Lowered => RunPlan::draw_lowered(seed),
+            SeedWorld::Losses => RunPlan::draw_losses(seed),
         }
     }
 }
@@ -82,6 +85,7 @@ pub fn run_plan(plan: &RunPlan, bug: Option<ShellBug>, tracing: Tracing) -> RunR
             happenings: 0,
             plans: (0, 0),
             risen: 0,
+            losses: (0, 0),
             purges: false,
             narrows: false,
             hash: 0,

@@ -8,6 +8,8 @@
 //! wide 57                 the same of records with more copies
 //! horizons 7              seed 7 of the simulator's horizons  otherwise its first seeds
 //! copies 7                the same of records with more copies
+//! lowered 7               the same, and the factor falls
+//! losses 7                the same of members that are lost beside damage
 //! steward 4               seed 4 of the stewards' search      otherwise its first seeds
 //! test PACKAGE TARGET     all tests of a file of tests
 //! test PACKAGE TARGET MODULE        all tests of one of its modules
@@ -52,11 +54,12 @@ pub(crate) enum Search {
     Horizons,
     Copies,
     Lowered,
+    Losses,
     Steward,
 }
 
 impl Search {
-    const ALL: [Search; 9] = [
+    const ALL: [Search; 10] = [
         Search::Sim,
         Search::Twin,
         Search::Moving,
@@ -65,6 +68,7 @@ impl Search {
         Search::Horizons,
         Search::Copies,
         Search::Lowered,
+        Search::Losses,
         Search::Steward,
     ];
 
@@ -78,6 +82,7 @@ impl Search {
             Search::Horizons => "horizons",
             Search::Copies => "copies",
             Search::Lowered => "lowered",
+            Search::Losses => "losses",
             Search::Steward => "steward",
         }
     }
@@ -134,6 +139,13 @@ impl Search {
                 "DENDRA_SIM_FIRST",
                 "DENDRA_SIM_SEEDS",
             ],
+            Search::Losses => [
+                "dendra-sim",
+                "losses",
+                "no_seed_breaks_a_promise_but_for_what_an_accepted_loss_takes",
+                "DENDRA_SIM_FIRST",
+                "DENDRA_SIM_SEEDS",
+            ],
             Search::Horizons => [
                 "dendra-sim",
                 "forgetting",
@@ -157,7 +169,11 @@ impl Search {
             Search::Sim => 6_000,
             Search::Twin | Search::Moving => 20_000,
             Search::Forgetting | Search::Wide => 4_000,
-            Search::Steward | Search::Horizons | Search::Copies | Search::Lowered => 600,
+            Search::Steward
+            | Search::Horizons
+            | Search::Copies
+            | Search::Lowered
+            | Search::Losses => 600,
         }
     }
 }
@@ -205,7 +221,7 @@ impl Finder {
             }),
             _ => Err(format!(
                 "`{words}` is no finder: sim SEED, twin SEED, moving SEED, forgetting SEED, \
-                 wide SEED, horizons SEED, copies SEED, lowered SEED, steward SEED, \
+                 wide SEED, horizons SEED, copies SEED, lowered SEED, losses SEED, steward SEED, \
                  test PACKAGE TARGET, test PACKAGE TARGET MODULE"
             )),
         }
@@ -455,6 +471,7 @@ mod tests {
             "wide 57",
             "horizons 7 Lost",
             "copies 7 Lost",
+            "losses 7 Unheld",
             "steward 4",
             "test dendra-node compare",
             "test dendra-node one_node rounds",

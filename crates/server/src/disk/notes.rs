@@ -22,7 +22,7 @@ use dendra_engine::{
     Batch, Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Progress, Show, WriteOutcome,
 };
 use dendra_node::Topology;
-use dendra_node::limits::HISTORY_ENTRIES_MAX;
+use dendra_node::limits::{EPOCH_PAGE_RECORDS_MAX, HISTORY_ENTRIES_MAX};
 use dendra_node::membership::identity::{
     self, FolderContent, FolderMembership, LOSSES_KEY, OWN_KEY, OwnNote, Peer, THROTTLE_KEY,
     VOTE_KEY,
@@ -294,6 +294,24 @@ fn epochs(engine: &Engine, fence: u64) -> Result<Vec<(EpochRecord, u64)>, NoteFa
     Ok(found.into())
 }
 
+/// Epochs from `first` on for another member, as many as one page has; `known` is the newest here.
+/// A page of the engine may touch a damaged block behind the last of them. The repair of that block
+/// may wait for the very plan that the other member votes for once it knows these epochs.
+pub(crate) fn epochs_to_send(
+    engine: &Engine,
+    first: u64,
+    known: u64,
+) -> Result<VecDeque<(EpochRecord, u64)>, NoteFault> {
+    let most = EPOCH_PAGE_RECORDS_MAX;
+    match epochs_from(engine, first, most, most) {
+        Err(EpochsUnread::Store(Error::Damaged { .. })) => {
+            let kept = known.saturating_sub(HISTORY_ENTRIES_MAX as u64);
+            one_by_one(engine, first.max(kept), known)
+        }
+        found => found.map_err(|error| error.to_string()),
+    }
+}
+
 /// The same where a block of a table is damaged: each epoch is read by itself.
 fn one_by_one(
     engine: &Engine,
@@ -323,7 +341,7 @@ fn one_by_one(
 
 /// Why the epochs of a folder could not be read.
 #[derive(Debug)]
-pub(crate) enum EpochsUnread {
+enum EpochsUnread {
     /// The engine says so.
     Store(Error),
     /// One of them has the format of a later release: the sentence.
@@ -364,7 +382,7 @@ fn say_damaged() {
 
 /// Epochs from `first` on: those in front of a bound of records that are looked at, and of them the
 /// last `kept`.
-pub(crate) fn epochs_from(
+fn epochs_from(
     engine: &Engine,
     first: u64,
     most: usize,
@@ -660,6 +678,35 @@ mod tests {
         let refused = start_of(&vfs, Some(&cluster("h1:1"))).expect_err("it has records");
         assert!(refused.contains("holds records"), "{refused}");
         assert_eq!(start_of(&vfs, None), Ok(0));
+    }
+
+    #[test]
+    fn epochs_are_sent_from_a_folder_with_a_damaged_block_of_clients() {
+        let vfs = MemVfs::new();
+        {
+            let (engine, versions) = opened(&vfs);
+            start(&engine, &versions, Some(&cluster("h1:1")), WALL_MS).expect("it starts");
+            engine.close(WALL_MS).expect("the notes are in a table");
+            let key = Key::user(b"k");
+            let version = versions.next(&engine, WALL_MS);
+            put(&engine, &key, version, b"v", WALL_MS).expect("it is written");
+            engine.close(WALL_MS).expect("the record is in another one");
+        }
+        let tables = vfs
+            .names()
+            .into_iter()
+            .filter(|name| name.ends_with(".tbl"));
+        let of_clients = tables.max().expect("two tables");
+        vfs.flip_bit(&of_clients, 8 * 4);
+        let (engine, _) = opened(&vfs);
+        let page = epochs_from(&engine, 0, 8, 8);
+        assert!(matches!(
+            page,
+            Err(EpochsUnread::Store(Error::Damaged { .. }))
+        ));
+        let sent = epochs_to_send(&engine, 0, 1).expect("the notes are whole");
+        let epochs: Vec<u64> = sent.iter().map(|(record, _)| record.epoch()).collect();
+        assert_eq!(epochs, [1]);
     }
 
     #[test]

@@ -33,7 +33,6 @@ use crate::limits;
 use dendra_base::{CellRef, Key};
 use dendra_engine::{Guard, Stop};
 use dendra_node::forgetting::HeldBack;
-use dendra_node::limits::EPOCH_PAGE_RECORDS_MAX;
 use dendra_node::membership::Disowned;
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::Event;
@@ -338,9 +337,9 @@ impl StewardHome {
             Rc::clone(&self.agent),
             Rc::clone(&self.lane),
         );
+        let known = self.steward.record().epoch();
         tokio::task::spawn_local(async move {
-            let most = EPOCH_PAGE_RECORDS_MAX;
-            let reading = move || notes::epochs_from(&shared.engine, from, most, most);
+            let reading = move || notes::epochs_to_send(&shared.engine, from, known);
             let found = match tokio::task::spawn_blocking(reading).await {
                 Ok(Ok(found)) => found,
                 Ok(Err(error)) => {

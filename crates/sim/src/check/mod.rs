@@ -6,6 +6,7 @@
 //! versions.rs     2, 3, 6, 7 the versions    every operation against all that ended before it
 //! scans.rs        api        the versions    pages of scans against all that was told before
 //! store.rs        1, 5, 7    the versions    the cells of the stores in the end
+//! losses.rs                  the stores      cuts the history of a key where its loss was accepted
 //! ```
 //!
 //! Invariants
@@ -16,6 +17,7 @@
 //! See: docs/verification.md.
 
 pub mod linear;
+pub mod losses;
 pub mod scans;
 pub mod store;
 pub mod versions;
@@ -85,6 +87,8 @@ pub enum Rule {
     PlanStuck,
     /// Fewer owners hold an acknowledged write than it takes.
     Unheld,
+    /// A loss is in force that no operator has accepted.
+    LossUnasked,
     /// A heart panicked.
     Panic,
 }

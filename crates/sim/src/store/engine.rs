@@ -378,6 +378,44 @@ impl EngineStore {
         true
     }
 
+    pub(super) fn rot_block(
+        &mut self,
+        is_wanted: &dyn Fn(&str, &str) -> bool,
+        now_ms: u64,
+        prng: &mut Prng,
+    ) -> bool {
+        // An operator's backup brings everything into tables, too. A disk that is full has none.
+        if self.engine.close(now_ms).is_err() {
+            return false;
+        }
+        let names = self.vfs.names().into_iter();
+        let tables = names.filter(|name| name.ends_with(".tbl"));
+        let mut blocks = Vec::new();
+        for name in tables {
+            let Some(table) = dump_of(&self.vfs, &name) else {
+                continue;
+            };
+            for (block, records) in table.blocks_of_clients() {
+                let mut wanted = records.iter().filter(|it| is_wanted(&it.key, &it.version));
+                blocks.push((
+                    wanted.next().is_some(),
+                    name.clone(),
+                    block.offset,
+                    block.bytes,
+                ));
+            }
+        }
+        if blocks.iter().any(|(is_wanted, ..)| *is_wanted) && prng.chance(7, 8) {
+            blocks.retain(|(is_wanted, ..)| *is_wanted);
+        }
+        if blocks.is_empty() {
+            return false;
+        }
+        let (_, name, offset, bytes) = &blocks[prng.below(blocks.len() as u64) as usize];
+        self.vfs.flip_bit(name, 8 * offset + prng.below(8 * bytes));
+        true
+    }
+
     pub(super) fn image(&self) -> MemVfs {
         self.vfs.process_crash_image()
     }

@@ -86,6 +86,23 @@ impl Store {
         }
     }
 
+    /// The newest cell of a key on a disk that no process uses; `None` when it cannot be told.
+    pub(crate) fn peek(
+        disk: &Disk,
+        shape: &RunShape,
+        identity: Identity,
+        key: &Key,
+    ) -> Option<Option<Cell>> {
+        match disk {
+            Disk::Cells(cells) => cells.peek(key).ok(),
+            Disk::Folder(vfs) => {
+                let image = vfs.process_crash_image();
+                let store = EngineStore::open(image, shape, identity, 0).ok()?;
+                store.read(key).ok()
+            }
+        }
+    }
+
     /// The ceiling that goes into the log with the next commit.
     pub fn raise_hlc_ceiling(&mut self, hlc: u64) {
         match self {
@@ -323,6 +340,20 @@ impl Store {
     pub fn rot_delete(&mut self, purge: u64, prng: &mut Prng) -> bool {
         match self {
             Store::Engine(store) => store.rot_delete(purge, prng),
+            Store::Map(_) => false,
+        }
+    }
+
+    /// Turns a bit over in a block with keys of clients alone, mostly in one with a wanted record:
+    /// its stored key and its version, as a dump prints them. True when there was a block.
+    pub fn rot_block(
+        &mut self,
+        is_wanted: &dyn Fn(&str, &str) -> bool,
+        now_ms: u64,
+        prng: &mut Prng,
+    ) -> bool {
+        match self {
+            Store::Engine(store) => store.rot_block(is_wanted, now_ms, prng),
             Store::Map(_) => false,
         }
     }

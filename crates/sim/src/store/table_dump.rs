@@ -8,6 +8,8 @@
 /// A table as its dump has it: keys and versions as text, in their order.
 #[derive(Debug, Default)]
 pub struct TableDump {
+    /// The first stored key, of any space.
+    pub smallest: String,
     /// The data blocks.
     pub blocks: Vec<DumpedBlock>,
     /// The records of clients, as many as were dumped.
@@ -44,6 +46,22 @@ impl DumpedBlock {
 }
 
 impl TableDump {
+    /// Blocks between whose keys lie keys of clients alone, each with the records in it.
+    pub fn blocks_of_clients(&self) -> Vec<(&DumpedBlock, Vec<&DumpedRecord>)> {
+        let (mut above, mut found) = (&self.smallest, Vec::new());
+        for block in &self.blocks {
+            if is_of_clients(above) && block.is_of_clients() {
+                let is_first = *above == self.smallest;
+                let is_in = |it: &&DumpedRecord| {
+                    (it.key > *above || is_first && it.key == *above) && it.key <= block.up_to
+                };
+                found.push((block, self.records.iter().filter(is_in).collect()));
+            }
+            above = &block.up_to;
+        }
+        found
+    }
+
     /// Reads the text of a dump; `None` when a number in it cannot be read.
     pub fn read(text: &str) -> Option<TableDump> {
         let mut dump = TableDump::default();
@@ -68,6 +86,7 @@ impl TableDump {
                         up_to: up_to.to_owned(),
                     });
                 }
+                ["smallest", smallest] => dump.smallest = smallest.to_owned(),
                 [key, version, "copies", _, kind, ..] if is_of_clients(key) => {
                     dump.records.push(DumpedRecord {
                         key: key.to_owned(),

@@ -24,6 +24,7 @@ use super::meeting::IMAGES_US;
 use super::names::{key_name, value_number};
 use super::state::{Happening, Image, RunPhase, RunSetup, SimulatedClient, World};
 use crate::check::linear::{PendingRule, Searches};
+use crate::check::losses::TakenLoss;
 use crate::check::store::OwnerCopy;
 use crate::check::{self, Disks, Rule};
 use crate::history::{ClientEnd, ClientOp, Promise};
@@ -118,6 +119,7 @@ impl<'a> World<'a> {
             self.start(member, 0);
         }
         self.plan_deeds();
+        self.plan_loss();
         for (number, fault) in self.plan.faults.iter().enumerate() {
             self.schedule.at(fault.at_us, Happening::Fault { number });
         }
@@ -391,22 +393,31 @@ impl<'a> World<'a> {
 
     /// The promises that the stores and the histories show in the end.
     pub(super) fn check_promises(&mut self) {
+        let losses = self.town.as_ref().map(|town| town.loss.taken.clone());
+        let losses = losses.unwrap_or_default();
+        let parts = check::losses::parts(&self.history, &losses);
+        let parts: Vec<&[ClientOp]> = parts.iter().map(|part| &**part).collect();
         if self.violations.is_empty() {
             let factor = self.newest().topology().copies();
             let has_fallen = usize::from(factor) < self.plan.shape.copies;
             let factor = if has_fallen { factor } else { u8::MAX };
-            let found = check::versions::check_lowered(&self.history, self.disks(), factor);
+            let (all, disks) = (parts.iter(), self.disks());
+            let found = all.flat_map(|part| check::versions::check_lowered(part, disks, factor));
+            let found: Vec<check::Violation> = found.collect();
             self.violations.extend(found);
         }
         if self.violations.is_empty() {
             let keys = self.plan.shape.keys.len();
-            let found = check::scans::check(&self.history, &self.scans, keys, key_name);
+            let found = check::scans::check(parts[0], &self.scans, keys, key_name);
             self.violations.extend(found);
         }
         if self.violations.is_empty() {
-            let (found, searches) = check::linear::check(&self.history, self.pending());
-            self.violations.extend(found);
-            self.searches = searches;
+            let pending = self.pending();
+            for part in parts {
+                let (found, searches) = check::linear::check(part, pending);
+                self.violations.extend(found);
+                self.searches.add(searches);
+            }
         }
         if self.phase == RunPhase::Over && self.violations.is_empty() {
             self.judge_availability();
@@ -570,7 +581,10 @@ impl<'a> World<'a> {
             let owners = self.owners(key);
             let copies: Vec<OwnerCopy> =
                 owners.iter().map(|&owner| self.copy(owner, key)).collect();
-            let ops: Vec<&ClientOp> = self.history.iter().filter(|op| op.key == key).collect();
+            let taken = self.town.iter().flat_map(|town| &town.loss.taken);
+            let taken: Vec<TakenLoss> = taken.filter(|loss| loss.key == key).cloned().collect();
+            let behind = check::losses::behind_all(&self.history, key, &taken);
+            let ops: Vec<&ClientOp> = behind.iter().map(|op| &**op).collect();
             let mut found = check::store::check_key_above(purge, key, &copies, &ops, self.disks());
             let was_read = ops.iter().any(|op| {
                 let is_last = op.begun_us >= self.reads_us && op.ack == op.from;

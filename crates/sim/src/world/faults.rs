@@ -375,8 +375,9 @@ impl World<'_> {
             self.raise_horizon(member, &hlc, &layout);
             self.begin_without_links(member);
             self.first_look(member);
+            self.resume_losses(member);
         }
-        if self.members[member].is_rotten {
+        if self.members[member].is_rotten || self.members[member].is_scrubbed {
             self.scrub_later(member);
         }
         if self.has_image() {

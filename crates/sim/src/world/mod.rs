@@ -47,6 +47,7 @@ use dendra_base::{CellRef, Key, Space, Version};
 use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome};
 pub use state::RunSetup;
 use state::{Happening, RunPhase, World};
+use std::collections::BTreeSet;
 
 /// The bytes that a slice of a scrub reads, about.
 const SCRUB_BYTES: u64 = 4 << 10;
@@ -68,6 +69,8 @@ pub struct RunReport {
     pub plans: (u64, u64),
     /// Horizons rose so many times.
     pub risen: u64,
+    /// Orders that accepted a loss, and keys of which something told may be gone.
+    pub losses: (u64, u64),
     /// Stores may purge something in the end.
     pub purges: bool,
     /// A lowered replication factor gave copies back.
@@ -96,6 +99,11 @@ pub fn run(plan: &RunPlan, setup: RunSetup) -> RunReport {
     }
     world.check_promises();
     let purges = world.newest().horizons().purge() > 0;
+    let loss = world.town.as_ref().map(|town| &town.loss);
+    let losses = loss.map_or((0, 0), |loss| {
+        let ids: BTreeSet<u64> = loss.in_force.iter().map(|(_, loss)| loss.id.0).collect();
+        (ids.len() as u64, loss.taken.len() as u64)
+    });
     let narrows = world.newest().narrowing().given_back().is_some();
     RunReport {
         history: world.history,
@@ -104,6 +112,7 @@ pub fn run(plan: &RunPlan, setup: RunSetup) -> RunReport {
         happenings: world.schedule.count(),
         plans: world.town.as_ref().map_or((0, 0), |town| town.plans),
         risen: world.town.as_ref().map_or(0, |town| town.risen),
+        losses,
         purges,
         narrows,
         hash: world.trace.hash(),
@@ -266,6 +275,7 @@ impl World<'_> {
             } => self.knocked(joiner, host, &frame),
             Happening::Answered { joiner, frame } => self.joiner_hears(joiner, &frame),
             Happening::Deed { number } => self.deed(number),
+            Happening::Loss(step) => self.loss_step(step),
             Happening::Operator => self.operator_looks(),
             Happening::Phase(phase) => self.enter(phase),
         }
@@ -418,6 +428,7 @@ impl World<'_> {
                 self.loop_says(member, lane, effect);
             }
             Effect::Repaired { id } => {
+                self.repair_ends(member, id);
                 if let Some(store) = &self.members[member].store {
                     store.repaired(id);
                 }

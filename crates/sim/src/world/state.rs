@@ -240,10 +240,35 @@ pub(crate) enum Happening {
     Answered { joiner: usize, frame: Bytes },
     /// The operator does something.
     Deed { number: usize },
+    /// A member is lost beside damage of another one, and what follows.
+    Loss(LossStep),
     /// The operator looks whether something waits for it.
     Operator,
     /// The next phase begins.
     Phase(RunPhase),
+}
+
+/// What happens around a loss that the operator accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LossStep {
+    /// The third member goes.
+    Away,
+    /// One of the two others is lost.
+    Lose,
+    /// The operator removes it.
+    Remove,
+    /// A block of the other one is damaged.
+    Rot { number: u64 },
+    /// The operator asks that one for the loss.
+    Ask,
+    /// It confirms what it was shown.
+    Confirm { id: u64 },
+    /// It gives an order once more.
+    Repeat { id: u64 },
+    /// The damaged member ends.
+    End,
+    /// The operator stops the plan.
+    Cancel,
 }
 
 /// A run.

@@ -11,18 +11,19 @@
 //! 2. The fence rises before a loop gets the layout of its epoch.
 //! 3. A note that cannot be written is tried again until it is.
 //!
-//! Not here: decisions (crate `node`, `steward/`), starts (`start.rs`).
+//! Not here: decisions (crate `node`, `steward/`), starts (`start.rs`), the bytes of notes
+//! (`notes.rs`).
 //! See: crates/server/src/peers/home.rs, which does the same in the real world.
 
 use super::super::state::{Envelope, Happening, World};
+use super::notes::{epochs, note, one_by_one};
 use crate::check::Rule;
 use crate::machines::node_of;
 use crate::member::{PendingWrite, Waiter};
-use crate::process_steward::ProcessSteward;
-use crate::store::{PageRange, Store, StoreWrite};
-use dendra_base::{CellRef, ClusterVersions, Guard, Key, Space, Version};
+use crate::process_steward::{ProcessSteward, StewardNote};
+use dendra_base::ClusterVersions;
 use dendra_node::limits::EPOCH_PAGE_RECORDS_MAX;
-use dendra_node::membership::identity::{EPOCH_PREFIX, VOTE_KEY, epoch_key};
+use dendra_node::membership::identity::{VOTE_KEY, epoch_key};
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::{Effect, Event};
 use dendra_node::steward::messages::StewardMessage;
@@ -44,47 +45,6 @@ const CLOSE_US: u64 = 3_000_000;
 const ADOPT_US: u64 = 5_000;
 /// The gauges are told each so many looks.
 const GAUGE_LOOKS: u64 = 10;
-
-/// Epochs of a folder from `first` on; `None` when they cannot be read.
-pub(super) fn epochs(store: &Store, first: u64, most: usize) -> Option<Vec<EpochRecord>> {
-    let mut behind = EPOCH_PREFIX.to_vec();
-    if let Some(last) = behind.last_mut() {
-        *last += 1;
-    }
-    let mut range = PageRange {
-        start: Key::new(Space::Meta, &epoch_key(first)),
-        end: Some(Key::new(Space::Meta, &behind)),
-        is_reverse: false,
-        bytes: 1 << 16,
-    };
-    let mut found = Vec::new();
-    loop {
-        let (records, next) = store.page(&range).ok()?;
-        for (_, cell) in records {
-            found.push(EpochRecord::decode(&cell.value).ok()?);
-            if found.len() == most {
-                return Some(found);
-            }
-        }
-        match next {
-            Some(next) => range.start = next,
-            None => return Some(found),
-        }
-    }
-}
-
-/// A note of the node itself.
-pub(super) fn note(key: &[u8], value: &[u8], hlc: u64, origin: u32) -> StoreWrite {
-    let key = Key::new(Space::Meta, key);
-    let version = Version {
-        hlc,
-        origin,
-        rmw: 0,
-    };
-    let cell = CellRef::value(key.as_stored(), version, value).to_owned();
-    let guard = Guard::Newest;
-    StoreWrite { key, cell, guard }
-}
 
 impl World<'_> {
     fn home(&mut self, member: usize) -> Option<&mut ProcessSteward> {
@@ -136,8 +96,14 @@ impl World<'_> {
         match effect {
             StewardEffect::Send { to, message } => self.send_steward(member, to, &message),
             StewardEffect::SendEpochs { to, from } => {
-                let store = self.members[member].store.as_ref();
-                let found = store.and_then(|store| epochs(store, from, EPOCH_PAGE_RECORDS_MAX));
+                let it = &self.members[member];
+                let (store, known) = (it.store.as_ref(), it.home.as_ref());
+                let known = known.map_or(0, |home| home.record.epoch());
+                let found = store.and_then(|store| {
+                    let found = epochs(store, from, EPOCH_PAGE_RECORDS_MAX);
+                    let is_damaged = found.is_none() && it.is_scrubbed;
+                    found.or_else(|| one_by_one(store, from, known).filter(|_| is_damaged))
+                });
                 if let Some(page) = found.and_then(ChainMessage::page) {
                     self.send_steward(member, to, &StewardMessage::Chain(page));
                 }
@@ -155,9 +121,7 @@ impl World<'_> {
             StewardEffect::Throttle { bytes_per_second } => {
                 self.give_later(member, 0, 0, Event::Throttle { bytes_per_second });
             }
-            StewardEffect::AcceptLoss { loss, .. } => {
-                self.give_later(member, 0, 0, loss.event());
-            }
+            StewardEffect::AcceptLoss { loss, ranges } => self.note_loss(member, loss, ranges),
             // A folder may keep it.
             StewardEffect::DropEpoch { .. } => {}
             StewardEffect::DropStrays { layout } => self.drop_strays(member, layout),
@@ -301,7 +265,7 @@ impl World<'_> {
             }
             ChainNote::Vote(vote) => note(VOTE_KEY, &vote.encode(), hlc, origin),
         };
-        home.note = Some((ticket, write));
+        home.note = Some((StewardNote::Chain(ticket), write));
         self.write_note_of_steward(member);
     }
 
@@ -326,7 +290,9 @@ impl World<'_> {
         let Some(home) = self.home(member) else {
             return;
         };
-        if !is_written {
+        let is_of_loss = matches!(home.note, Some((StewardNote::Loss(_), _)));
+        // A loss that cannot be noted is in force until the process ends.
+        if !is_written && !is_of_loss {
             let again = Happening::NoteAgain {
                 member,
                 incarnation,
@@ -334,11 +300,14 @@ impl World<'_> {
             self.schedule.after(NOTE_AGAIN_US, again);
             return;
         }
-        if let Some((ticket, _)) = home.note.take() {
-            home.follow_ups
-                .push_back(StewardEvent::Persisted { ticket });
-            self.steward_works(member);
+        match home.note.take() {
+            None => return,
+            Some((StewardNote::Chain(ticket), _)) => home
+                .follow_ups
+                .push_back(StewardEvent::Persisted { ticket }),
+            Some((StewardNote::Loss(loss), _)) => self.loss_begins(member, &loss),
         }
+        self.steward_works(member);
     }
 
     /// An epoch is durable: the fence rises, and then the loops learn of it.

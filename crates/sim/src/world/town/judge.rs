@@ -102,6 +102,7 @@ impl World<'_> {
                 .history
                 .iter()
                 .filter(|op| op.key == key && op.promise == Promise::Linearizable);
+            let told = told.filter(|op| !self.is_given_up(op));
             let told = told.filter_map(|op| match op.end {
                 ClientEnd::Written(version) => Some(version),
                 _ => None,

@@ -6,6 +6,8 @@
 //! horizons.rs  what a process confirms, purges and drops
 //! start.rs     a process starts on its folder, or asks until it is a member
 //! operator.rs  deeds: orders, wiped disks, members that are away
+//! notes.rs     epochs and accepted losses in a folder
+//! losses.rs    a member is lost beside damage of another one, and that loss is accepted
 //! judge.rs     what must hold of epochs, and of copies while positions move
 //! ```
 //!
@@ -23,6 +25,8 @@
 mod home;
 mod horizons;
 mod judge;
+mod losses;
+mod notes;
 mod operator;
 mod start;
 

@@ -80,7 +80,7 @@ impl World<'_> {
         }
     }
 
-    fn record(&self) -> Arc<EpochRecord> {
+    pub(super) fn record(&self) -> Arc<EpochRecord> {
         Arc::clone(self.town.as_ref().expect("members change").record())
     }
 
@@ -158,7 +158,7 @@ impl World<'_> {
     }
 
     /// Does a process ask to be let in?
-    fn has_joiner(&self) -> bool {
+    pub(super) fn has_joiner(&self) -> bool {
         let town = self.town.as_ref().expect("members change");
         let joins = |standing: &MachineStanding| matches!(standing, MachineStanding::Joins { .. });
         town.machines.iter().any(|machine| joins(&machine.standing))
@@ -254,7 +254,7 @@ impl World<'_> {
         DeedResult::Yes
     }
 
-    fn place_order(&mut self, at: usize, order: ClusterOrder) {
+    pub(super) fn place_order(&mut self, at: usize, order: ClusterOrder) {
         let due_us = self.now_us() + CLUSTER_ORDER_US + LATE_US;
         let Some(town) = &mut self.town else {
             return;
@@ -262,6 +262,9 @@ impl World<'_> {
         town.tickets += 1;
         let ticket = town.tickets;
         town.orders.insert(ticket, (at, due_us));
+        if matches!(order, ClusterOrder::AcceptLoss { .. }) {
+            self.tell_of_damage(at);
+        }
         self.tell_steward(at, StewardEvent::Ordered { ticket, order });
     }
 
@@ -272,6 +275,7 @@ impl World<'_> {
             let what = format!("m{at} answers order {ticket} twice: {answer:?}");
             return self.violate(Rule::Answer, what);
         }
+        self.loss_is_answered(at, &answer);
         if let ClusterAnswer::Planned(draft) = answer
             && !self.is_calm()
         {
@@ -446,7 +450,10 @@ impl World<'_> {
         let unenrolled = record.members().iter().find(|member| member.node == 0);
         let unenrolled = unenrolled.map(|member| format!("{} is not enrolled", member.id));
         let orders = (!town.orders.is_empty()).then(|| "orders wait".to_owned());
-        let Some(why) = plan.or(restless).or(unenrolled).or(orders) else {
+        let damaged = town.members().into_iter().find(|&at| self.has_damage(at));
+        let damaged = damaged.map(|at| format!("blocks of m{at} are damaged"));
+        let waits = plan.or(restless).or(unenrolled).or(orders).or(damaged);
+        let Some(why) = waits else {
             return true;
         };
         if now_us > town.calm_us.unwrap_or(now_us) + REST_US {

@@ -10,7 +10,8 @@
 //! See: crates/server/src/disk/notes.rs, crates/server/src/peers/join.rs.
 
 use super::super::state::{Happening, World};
-use super::home::{LOOK_US, epochs, note};
+use super::home::LOOK_US;
+use super::notes::{LOSSES_KEY, epochs, note, one_by_one};
 use crate::check::Rule;
 use crate::machines::{MachineStanding, TownMachine, node_of, url};
 use crate::member::{Clock, SimulatedMember};
@@ -21,6 +22,7 @@ use dendra_node::Member as Listed;
 use dendra_node::membership::identity::{FolderMembership, OWN_KEY, OwnNote, VOTE_KEY, epoch_key};
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::Event;
+use dendra_node::steward::face::AcceptedLoss;
 use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest};
 use dendra_node::steward::step::StewardEvent;
 use dendra_node::steward::{Steward, StewardStart};
@@ -78,7 +80,11 @@ impl World<'_> {
             Some(bytes) => OwnNote::decode(&bytes).ok_or(NoStart::Later)?,
             None => found(store, &first, node, &url, wall_ms)?,
         };
-        let records = epochs(store, 0, usize::MAX).ok_or(NoStart::Later)?;
+        let mut records = epochs(store, 0, usize::MAX);
+        if records.is_none() && self.members[member].is_scrubbed {
+            records = one_by_one(store, 0, own.home.fence);
+        }
+        let records = records.ok_or(NoStart::Later)?;
         let newest = records.last().ok_or(NoStart::Later)?;
         let resumed = own.resume(node, newest, Some("sim"), None);
         let (own, id) = resumed.map_err(|why| NoStart::Ended(why.to_string()))?;
@@ -106,7 +112,13 @@ impl World<'_> {
             rules: ChainRules::default(),
             seed: self.prng.next_u64(),
         });
-        let steward = steward.map_err(|bad| NoStart::Ended(bad.to_string()))?;
+        let mut steward = steward.map_err(|bad| NoStart::Ended(bad.to_string()))?;
+        if changes.loss.is_some()
+            && let Some(bytes) = read(store, LOSSES_KEY)?
+        {
+            let losses = AcceptedLoss::decode_all(&bytes).ok_or(NoStart::Later)?;
+            steward.resume_losses(losses);
+        }
         let record = Arc::clone(steward.record());
         // The note may have reached the disk although the process was not told.
         self.check_epoch(member, &record);
