@@ -61,8 +61,8 @@ impl Steward {
             let is_leaving = member.status == MemberStatus::Leaving;
             (is_leaving, Some(member.id) != author, member.id)
         };
-        // It was told of its removal, and notes that.
-        if self.chain.is_removed() {
+        // It was told of its removal, and notes that; or epochs of its folder cannot be read.
+        if self.chain.is_removed() || self.missing().is_some() {
             return None;
         }
         let own = record.member(self.me.member)?;

@@ -77,6 +77,9 @@ pub struct StewardStart {
     /// Epochs of the folder, the newest last, with the wall clock (milliseconds since 1970) at
     /// which each was learnt. At least one.
     pub records: Vec<(EpochRecord, u64)>,
+    /// The newest epoch that the folder has taken part in, as its own note says. The record of it
+    /// may be one that cannot be read any more.
+    pub fence: u64,
     /// The last vote of the folder.
     pub vote: Option<VoteNote>,
     /// Of this process, for the others; at most `RELEASE_BYTES_MAX` bytes.
@@ -191,7 +194,8 @@ impl Steward {
         };
         let (record, _) = records.pop().expect("it was there");
         let arrivals = Arrivals::of(&record);
-        let chain = Chain::open(start.me, record, start.vote, start.rules, start.seed);
+        let newest = (record, start.fence);
+        let chain = Chain::open(start.me, newest, start.vote, start.rules, start.seed);
         Ok(Steward {
             gone: chain.is_removed().then(|| chain.record().epoch()),
             last: Arc::clone(chain.record()),
@@ -238,6 +242,18 @@ impl Steward {
     /// Its layout.
     pub fn layout(&self) -> &Arc<Layout> {
         &self.layout
+    }
+
+    /// The newest epoch that this member has taken part in, while its newest record is older: the
+    /// later ones of its folder cannot be read. Until it has learnt them it answers no question of
+    /// an older epoch and does not vote.
+    pub fn missing(&self) -> Option<u64> {
+        self.chain.missing()
+    }
+
+    /// The newest epoch that another member told of.
+    pub fn newest_told(&self) -> u64 {
+        self.arrivals.newest_told()
     }
 
     /// This member and its folder.
@@ -436,7 +452,9 @@ impl Steward {
     fn adopted(&mut self, now: Now, record: &Arc<EpochRecord>, out: &mut Vec<StewardEffect>) {
         let before = std::mem::replace(&mut self.last, Arc::clone(record));
         let why = self.why_cancelled(&before, record);
-        let over = self.history.learnt(Some(&before), record, now.wall_ms, why);
+        let follows = before.epoch() + 1 == record.epoch();
+        let known = follows.then_some(&*before);
+        let over = self.history.learnt(known, record, now.wall_ms, why);
         self.arrivals.adopt(&before, record);
         self.peers.adopt(&before, record);
         self.is_news = true;

@@ -553,6 +553,7 @@ impl Search {
         let start = StewardStart {
             me: machine.peer,
             records: records.map(|r| (EpochRecord::clone(r), 0)).collect(),
+            fence: 0,
             vote: machine.vote.clone(),
             release: "1".to_owned(),
             versions: ClusterVersions::OWN,

@@ -19,6 +19,7 @@ use dendra_node::topology::chain::{ChainMessage, ChainNote, ChainPeer, ChainRule
 use dendra_node::topology::record::{EpochRecord, MemberStatus};
 use dendra_node::{Member, Steward, Topology};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 const TICK_US: u64 = EPOCH_VOTE_US / 5;
@@ -27,6 +28,8 @@ pub struct House {
     pub peer: ChainPeer,
     pub steward: Option<Steward>,
     epochs: BTreeMap<u64, Arc<EpochRecord>>,
+    /// The newest epoch at its last start, as its own note says.
+    fence: u64,
     vote: Option<VoteNote>,
     pub was_removed: bool,
     pub throttle: Option<u64>,
@@ -49,6 +52,8 @@ pub struct Town {
     letters: VecDeque<(MemberId, MemberId, StewardMessage)>,
     /// Members that get no letter.
     pub letters_lost: Vec<MemberId>,
+    /// Do letters with chosen epochs get lost?
+    pub is_chosen_lost: bool,
     answers: BTreeMap<u64, ClusterAnswer>,
     enrolled: BTreeMap<u64, EnrolAnswer>,
     tickets: u64,
@@ -72,6 +77,16 @@ impl House {
     /// Whose records the folder holds.
     pub fn epochs(&self) -> Vec<u64> {
         self.epochs.keys().copied().collect()
+    }
+
+    /// Of the record of an epoch in the folder.
+    pub fn digest_of(&self, epoch: u64) -> Option<u128> {
+        self.epochs.get(&epoch).map(|record| record.digest())
+    }
+
+    /// A block rots: the records of these epochs cannot be read any more.
+    pub fn lose_epochs(&mut self, lost: impl RangeBounds<u64>) {
+        self.epochs.retain(|epoch, _| !lost.contains(epoch));
     }
 }
 
@@ -116,6 +131,7 @@ impl Town {
             peer: ChainPeer { member, node },
             steward: None,
             epochs: BTreeMap::from([(record.epoch(), Arc::new(record.clone()))]),
+            fence: 0,
             vote: None,
             was_removed: false,
             throttle: None,
@@ -134,6 +150,7 @@ impl Town {
         let start = StewardStart {
             me: house.peer,
             records: records.map(|r| (EpochRecord::clone(r), 0)).collect(),
+            fence: house.fence,
             vote: house.vote.clone(),
             release: "1.0.0".to_owned(),
             versions: house.versions,
@@ -143,7 +160,9 @@ impl Town {
             rules: ChainRules::default(),
             seed: u64::from(member.0),
         };
-        house.steward = Some(Steward::open(start).expect("a layout"));
+        let steward = Steward::open(start).expect("a layout");
+        house.fence = house.fence.max(steward.record().epoch());
+        house.steward = Some(steward);
         self.links(member, true);
         let up: Vec<MemberId> = self.up().filter(|other| *other != member).collect();
         for other in up {
@@ -330,7 +349,10 @@ impl Town {
     fn deliver(&mut self) {
         let mut count = 0;
         while let Some((from, to, message)) = self.letters.pop_front() {
-            if self.letters_lost.contains(&to) {
+            let is_chosen = |message: &StewardMessage| {
+                matches!(message, StewardMessage::Chain(ChainMessage::Chosen { .. }))
+            };
+            if self.letters_lost.contains(&to) || (self.is_chosen_lost && is_chosen(&message)) {
                 continue;
             }
             let from = self.houses[&from].peer;

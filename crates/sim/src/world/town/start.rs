@@ -97,6 +97,7 @@ impl World<'_> {
                 .skip(known)
                 .map(|r| (r, wall_ms))
                 .collect(),
+            fence: own.home.fence,
             vote,
             release: "sim".to_owned(),
             versions: ClusterVersions::OWN,
