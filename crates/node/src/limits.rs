@@ -266,6 +266,10 @@ pub const MOVES_SIDE_BY_SIDE: usize = 256;
 /// proposal takes a fraction of it.
 pub const STEWARD_TURN_US: u64 = 2_000_000;
 
+/// How long a member must have been missed before another one may take its place. A process that
+/// starts again, or a link that was cut for a moment, is back before that.
+pub const REPLACE_PATIENCE_US: u64 = 10_000_000;
+
 /// How long the disk of a member may be full before the plan that moves copies to it is stopped. An
 /// operator has this time to make room.
 pub const FULL_DISK_PATIENCE_US: u64 = 10_000_000;
@@ -442,6 +446,8 @@ const _: () = assert!(
 );
 const _: () = assert!(COMPARE_RANGE_BYTES <= COMPARE_PAGE_BYTES);
 const _: () = assert!(COMPARE_GRAIN_LAST < COMPARE_GRAIN);
+// The news of another member that still reaches the lost one is from before its loss was noticed.
+const _: () = assert!(REPLACE_PATIENCE_US > PROGRESS_REST_US + LINK_OPEN_TIMEOUT_US);
 const _: () = assert!(TWIN_PATIENCE_US > 3 * LINK_OPEN_TIMEOUT_US);
 const _: () = assert!(
     EPOCH_PAGE_RECORDS_MAX <= CHAIN_NOTES_MAX,

@@ -92,6 +92,8 @@ pub struct StewardStart {
     pub side_by_side: usize,
     /// This member proposes to raise the horizons at most this often; 0 = never.
     pub forget_every_us: u64,
+    /// A member must be missed for so long before it can be replaced: `REPLACE_PATIENCE_US`.
+    pub replace_patience_us: u64,
     /// The default, except in tests.
     pub rules: ChainRules,
     /// For jitter: another one at each start.
@@ -153,6 +155,9 @@ pub struct Steward {
     /// Founders without a folder are waited for since then.
     unenrolled_since_us: Option<u64>,
     forget_every_us: u64,
+    replace_patience_us: u64,
+    /// The first event came then: members that were never reached are missed since.
+    began_us: Option<u64>,
     /// The own loops' last news about horizons, and the epoch in which they were told.
     own_forgets: Option<(u64, ForgetNews)>,
     /// Since when the newest epoch is known here, on the monotonic clock; `None` until that is
@@ -219,6 +224,8 @@ impl Steward {
             wish_since: None,
             unenrolled_since_us: None,
             forget_every_us: start.forget_every_us,
+            replace_patience_us: start.replace_patience_us,
+            began_us: None,
             own_forgets: None,
             epoch_since_us: None,
             strays_epoch: 0,
@@ -273,6 +280,7 @@ impl Steward {
 
     /// Takes one event, and appends the effects to `out`.
     pub fn step(&mut self, now: Now, event: StewardEvent, out: &mut Vec<StewardEffect>) {
+        self.began_us.get_or_insert(now.mono_us);
         match event {
             StewardEvent::Received { from, message } => self.received(now, from, message, out),
             StewardEvent::Reached {
@@ -281,7 +289,8 @@ impl Steward {
                 versions,
             } => {
                 let record = Arc::clone(self.record());
-                self.peers.reached(&record, peer, is_up, versions);
+                self.peers
+                    .reached(&record, peer, is_up, versions, now.mono_us);
                 self.is_news = true;
                 // A member that comes later was not told.
                 if let Some(order) = self.throttled.filter(|_| is_up) {

@@ -560,6 +560,7 @@ impl Search {
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             side_by_side: 2,
             forget_every_us: FORGET_EVERY_US,
+            replace_patience_us: 0,
             rules: ChainRules::default(),
             seed,
         };

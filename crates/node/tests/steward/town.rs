@@ -6,7 +6,9 @@
 
 use dendra_base::{ClusterVersion, ClusterVersions};
 use dendra_node::forgetting::{Confirmed, HeldBack};
-use dendra_node::limits::{EPOCH_VOTE_US, LOAD_BYTES_PER_SECOND_DEFAULT, MOVES_SIDE_BY_SIDE};
+use dendra_node::limits::{
+    EPOCH_VOTE_US, LOAD_BYTES_PER_SECOND_DEFAULT, MOVES_SIDE_BY_SIDE, REPLACE_PATIENCE_US,
+};
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::Now;
 use dendra_node::steward::StewardStart;
@@ -52,6 +54,8 @@ pub struct Town {
     letters: VecDeque<(MemberId, MemberId, StewardMessage)>,
     /// Members that get no letter.
     pub letters_lost: Vec<MemberId>,
+    /// Pairs of members between which there is no link.
+    cuts: Vec<(MemberId, MemberId)>,
     /// Do letters with chosen epochs get lost?
     pub is_chosen_lost: bool,
     answers: BTreeMap<u64, ClusterAnswer>,
@@ -157,6 +161,7 @@ impl Town {
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             side_by_side: MOVES_SIDE_BY_SIDE,
             forget_every_us: house.forget_every_us,
+            replace_patience_us: REPLACE_PATIENCE_US,
             rules: ChainRules::default(),
             seed: u64::from(member.0),
         };
@@ -206,6 +211,21 @@ impl Town {
                     versions,
                 },
             );
+        }
+    }
+
+    /// The link between two members is cut, and both notice.
+    pub fn cut(&mut self, one: u32, other: u32) {
+        let (one, other) = (MemberId(one), MemberId(other));
+        for (from, to) in [(one, other), (other, one)] {
+            self.cuts.push((from, to));
+            let House { peer, versions, .. } = self.houses[&to];
+            let event = StewardEvent::Reached {
+                peer,
+                is_up: false,
+                versions,
+            };
+            self.tell(from, event);
         }
     }
 
@@ -352,6 +372,9 @@ impl Town {
             let is_chosen = |message: &StewardMessage| {
                 matches!(message, StewardMessage::Chain(ChainMessage::Chosen { .. }))
             };
+            if self.cuts.contains(&(from, to)) {
+                continue;
+            }
             if self.letters_lost.contains(&to) || (self.is_chosen_lost && is_chosen(&message)) {
                 continue;
             }
@@ -424,7 +447,7 @@ impl Town {
 
     /// A process with an empty folder asks until it is a member, and starts.
     pub fn join(&mut self, host: u32, request: &EnrolRequest) -> MemberId {
-        for _ in 0..20 {
+        for _ in 0..80 {
             match self.enrol(host, request.clone()) {
                 EnrolAnswer::Enrolled { member, record } => {
                     let own = record.member(member).expect("it is named");

@@ -34,7 +34,7 @@ use dendra_engine::{Durability, Engine, Identity};
 use dendra_node::hints::HintRoom;
 use dendra_node::limits::{
     COMPARE_PAUSE_US_DEFAULT, HINT_BYTES_MAX_DEFAULT, LOAD_BYTES_PER_SECOND_DEFAULT, MEMBERS_MAX,
-    MOVES_SIDE_BY_SIDE,
+    MOVES_SIDE_BY_SIDE, REPLACE_PATIENCE_US,
 };
 use dendra_node::membership::identity::Peer;
 use dendra_node::membership::{Disowned, MemberEffect, MemberEvent, WaitEnd};
@@ -275,6 +275,7 @@ impl Cluster {
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             side_by_side: MOVES_SIDE_BY_SIDE,
             forget_every_us: settings.forget_every_us,
+            replace_patience_us: REPLACE_PATIENCE_US,
             rules: ChainRules::default(),
             seed: life,
         });

@@ -104,6 +104,7 @@ impl World<'_> {
             load_bytes_per_second: changes.load_bytes_per_second,
             side_by_side: changes.side_by_side,
             forget_every_us: changes.forget_every_us,
+            replace_patience_us: 0,
             rules: ChainRules::default(),
             seed: self.prng.next_u64(),
         });
