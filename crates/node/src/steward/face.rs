@@ -222,6 +222,8 @@ pub struct HorizonState {
 /// Why a member holds the horizons back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HorizonHeld {
+    /// Its number: two members have one address while one is replaced in its place.
+    pub member: MemberId,
     /// Its address.
     pub url: String,
     /// One word for programs.

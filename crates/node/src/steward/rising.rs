@@ -148,6 +148,7 @@ impl Steward {
                 None => ("silent", "it has not told yet about this epoch".to_owned()),
             };
             held.push(HorizonHeld {
+                member: member.id,
                 url: member.place.url.clone(),
                 code,
                 why,

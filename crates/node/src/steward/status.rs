@@ -211,13 +211,9 @@ fn waits(
         ));
     }
     // A new owner says that of itself, too, while it loads.
-    let is_source = |url: &str| {
-        members
-            .iter()
-            .any(|one| one.url == url && one.arriving == 0)
-    };
+    let is_source = |id: MemberId| members.iter().any(|one| one.id == id && one.arriving == 0);
     let mut held = horizons.held.iter();
-    let damaged = held.find(|held| held.code == DAMAGE_CODE && is_source(&held.url));
+    let damaged = held.find(|held| held.code == DAMAGE_CODE && is_source(held.member));
     if let Some(damaged) = damaged.filter(|_| moving.iter().any(|step| step.moving.to.is_some())) {
         let (url, mut members) = (&damaged.url, members.iter());
         let is_lost =
