@@ -279,6 +279,10 @@ pub const FULL_DISK_PATIENCE_US: u64 = 10_000_000;
 /// one round.
 pub const FORGET_EVERY_US_DEFAULT: u64 = 600_000_000;
 
+/// A step of the horizons is late when there was none for twice its interval and this. Each step
+/// waits for comparisons of all members with each other, and for news that go each few seconds.
+pub const FORGET_LATE_US: u64 = 60_000_000;
+
 /// How many records of epochs that only raised horizons a folder keeps behind the newest one. One
 /// is needed: each member had the epoch before a step durable when that step was chosen.
 pub const HORIZON_EPOCHS_KEPT: u64 = 8;

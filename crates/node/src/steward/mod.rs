@@ -55,7 +55,7 @@ use crate::ring::table::BadTable;
 use crate::step::Now;
 use crate::topology::chain::{Chain, ChainEffect, ChainEvent, ChainMessage};
 use crate::topology::chain::{ChainPeer, ChainRules, VoteNote};
-use crate::topology::record::EpochRecord;
+use crate::topology::record::{EpochChange, EpochRecord};
 use accepted_loss::AcceptedLoss;
 use arrivals::Arrivals;
 use dendra_base::ClusterVersions;
@@ -160,6 +160,8 @@ pub struct Steward {
     began_us: Option<u64>,
     /// The own loops' last news about horizons, and the epoch in which they were told.
     own_forgets: Option<(u64, ForgetNews)>,
+    /// The horizons rose at this time, as far as this process has seen.
+    risen_us: Option<u64>,
     /// Since when the newest epoch is known here, on the monotonic clock; `None` until that is
     /// asked.
     epoch_since_us: Option<u64>,
@@ -227,6 +229,7 @@ impl Steward {
             replace_patience_us: start.replace_patience_us,
             began_us: None,
             own_forgets: None,
+            risen_us: None,
             epoch_since_us: None,
             strays_epoch: 0,
             loss: Err(NoLoss::NoDamage),
@@ -469,6 +472,9 @@ impl Steward {
         self.is_news = true;
         self.wish_since = None;
         self.epoch_since_us = Some(now.mono_us);
+        if record.change() == EpochChange::Forgot {
+            self.risen_us = Some(now.mono_us);
+        }
         if record.member(self.me.member).is_some() {
             match self.layout.next(record) {
                 Ok(layout) => {

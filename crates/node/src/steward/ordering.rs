@@ -376,7 +376,7 @@ impl Steward {
             since_ms: since_ms.unwrap_or(now.wall_ms),
         };
         let asked = (self.me.member, self.load_bytes_per_second);
-        let horizons = self.horizons();
+        let horizons = self.horizons(now);
         let sights = StatusSights {
             news: &|member| self.news(member),
             loads: &self.loads,

@@ -161,7 +161,16 @@ fn a_lost_member_is_replaced_in_its_place_and_nothing_else_moves() {
         "{why}"
     );
     town.stop(MemberId(3));
+    town.is_loading = false;
     let new = town.join(0, &request);
+    town.pass(2_000_000);
+    let waits = town.status(0).waits.expect("it says why no byte is loaded");
+    assert!(
+        waits.starts_with("new owners wait up to 10 s for http://h3:8080, which"),
+        "{waits}"
+    );
+    town.is_loading = true;
+    town.load(new);
     town.pass(10_000_000);
     let after = town.record(0).clone();
     assert_eq!(after.voters(), [MemberId(0), MemberId(1), MemberId(2), new]);

@@ -193,7 +193,7 @@ impl StewardHome {
         if let Some(news) = news {
             self.step(StewardEvent::Forgets { news }).await;
         }
-        let state = self.steward.horizons();
+        let state = self.steward.horizons(self.lane.now());
         let held = state.held.len() as u64;
         self.agent
             .cluster
