@@ -19,11 +19,16 @@ const WALL_MS: u64 = 1_700_000_000_000;
 /// How long a source takes for a page.
 const PAGE_US: u64 = 2_000;
 
-/// An epoch in which all partitions that others own alone move to the last of four members.
-fn moving_epoch(version: ClusterVersion) -> (EpochRecord, MemberId) {
+/// An epoch in which the first position of all partitions that others own moves to the last of four
+/// members; of these partitions those with the owner `from` in that position, if it is named.
+fn moving_epoch(
+    version: ClusterVersion,
+    copies: u8,
+    source: Option<MemberId>,
+) -> (EpochRecord, MemberId) {
     let urls = ["h1:1", "h2:1", "h3:1", "h4:1"];
     let members = urls.map(|url| Member::new(url).expect("an address"));
-    let topology = Topology::new("dendra", members.to_vec(), 1).expect("a topology");
+    let topology = Topology::new("dendra", members.to_vec(), copies).expect("a topology");
     let founded = EpochRecord::founded(&topology).in_version(version);
     let ids: Vec<MemberId> = founded.members().iter().map(|member| member.id).collect();
     let nodes: Vec<_> = ids.iter().map(|id| (*id, u128::from(id.0) + 1)).collect();
@@ -37,7 +42,9 @@ fn moving_epoch(version: ClusterVersion) -> (EpochRecord, MemberId) {
             from: Some(from),
             to: Some(me),
         };
-        (from != me).then_some(Move { partition, moving })
+        let is_chosen = source.is_none_or(|source| source == from);
+        let is_new = !owners.owners(partition).contains(&me);
+        (is_new && is_chosen).then_some(Move { partition, moving })
     };
     let moves: Vec<Move> = owners.all().filter_map(to_me).collect();
     let plan = NewPlan {
@@ -52,7 +59,7 @@ fn moving_epoch(version: ClusterVersion) -> (EpochRecord, MemberId) {
         },
         newcomers: Vec::new(),
         shares: Vec::new(),
-        replication_factor: 1,
+        replication_factor: copies,
     };
     let planned = enrolled.planned(&plan).expect("a plan for this epoch");
     (next_step(&planned, &[], 256).expect("the plan begins"), me)
@@ -80,6 +87,8 @@ struct World {
     rate: u64,
     page_adds_us: u64,
     told: Foreground,
+    /// It answers nothing.
+    lost: Option<MemberIndex>,
     /// Of the one record of each page of the clients' space; 0 = pages are empty.
     value_bytes: usize,
     loaded: Vec<Partition>,
@@ -97,7 +106,10 @@ impl World {
     }
 
     fn in_version(version: ClusterVersion, pages: u64) -> (World, usize) {
-        let (record, me) = moving_epoch(version);
+        World::of(moving_epoch(version, 1, None), pages)
+    }
+
+    fn of((record, me): (EpochRecord, MemberId), pages: u64) -> (World, usize) {
         let layout = Arc::new(Layout::of_record(&record).expect("it has its members"));
         let me = layout.index_of(me).expect("a member");
         let moving = layout.ring().all().filter(|p| layout.twin(*p).is_some());
@@ -117,6 +129,7 @@ impl World {
             rate: 0,
             page_adds_us: 0,
             told: Foreground::default(),
+            lost: None,
             value_bytes: 0,
             loaded: Vec::new(),
             asked: 0,
@@ -160,6 +173,9 @@ impl World {
     }
 
     fn asked(&mut self, member: MemberIndex, id: u64, ask: Ask) {
+        if self.lost == Some(member) {
+            return;
+        }
         let (took_us, answer) = match ask {
             Ask::Foreground => {
                 self.looks += 1;
@@ -242,6 +258,29 @@ fn without_clients_all_sources_are_read_at_once_and_each_page_once() {
     world.loaded.sort_unstable();
     world.loaded.dedup();
     assert_eq!(world.loaded.len(), moving);
+}
+
+#[test]
+fn without_the_old_owner_a_majority_of_the_others_is_read() {
+    const PAGES: u64 = 20;
+    let lost = MemberId(0);
+    let epoch = moving_epoch(ClusterVersion::FOREGROUND, 3, Some(lost));
+    let (mut world, moving) = World::of(epoch, PAGES);
+    let member = MemberIndex(0);
+    world.lost = Some(member);
+    let is_up = false;
+    world.step(Event::Link { member, is_up });
+    world.step(Event::Tick);
+    world.run(60_000_000);
+    world.loaded.sort_unstable();
+    world.loaded.dedup();
+    assert!(moving > 0);
+    assert_eq!(world.loaded.len(), moving);
+    // Two of three confirmed a write: one of them alone may lack it.
+    for (source, pages) in &world.pages {
+        let left = if source.0 == member { PAGES } else { 0 };
+        assert_eq!(*pages, left, "{source:?}");
+    }
 }
 
 #[test]
