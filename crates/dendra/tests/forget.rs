@@ -630,3 +630,68 @@ fn a_damaged_block_that_may_hide_what_others_purged_is_mended_and_horizons_rise_
     let checked = run(dendra(["check"]).arg(&folder));
     assert_eq!(checked.code, Some(0), "{}", checked.stderr);
 }
+
+/// Turns a bit over in each block of tables that ends with the record of an epoch, but for the
+/// first `spared` of them. How many blocks rot.
+fn rot_epochs(folder: &Path, spared: usize, most: usize) -> usize {
+    let names = std::fs::read_dir(folder).expect("a folder");
+    let names = names.map(|name| name.expect("a name").file_name());
+    let mut blocks = Vec::new();
+    for name in names.filter_map(|name| name.into_string().ok()) {
+        let path = folder.join(&name);
+        if name.ends_with(".tbl") {
+            let dumped = run(dendra(["dump"]).arg(&path));
+            let dump = TableDump::read(&String::from_utf8_lossy(&dumped.stdout)).expect("a dump");
+            let of_epochs = dump.blocks.into_iter();
+            let of_epochs = of_epochs.filter(|block| block.up_to.starts_with("\\x01epoch/"));
+            blocks.extend(of_epochs.map(|block| (block.up_to, block.offset, path.clone())));
+        }
+    }
+    blocks.sort_unstable();
+    let rotten = blocks.iter().skip(spared).take(most);
+    for (_, offset, path) in rotten.clone() {
+        let mut bytes = std::fs::read(path).expect("a table");
+        bytes[*offset as usize + 20] ^= 1;
+        std::fs::write(path, bytes).expect("there is room");
+    }
+    rotten.count()
+}
+
+fn epoch(town: &Town, at: usize) -> u64 {
+    let status = town.status(at).unwrap_or_default();
+    status["epoch"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn rotten_blocks_of_epochs_do_not_leave_a_member_behind() {
+    let mut town = Town::found_with(3, &["--forget-every-s", "1", "--partitions", "1024"]);
+    let rise = |town: &mut Town| {
+        let aim = epoch(town, 0) + 1;
+        for at in 0..3 {
+            town.wait_until(at, |town| epoch(town, at) >= aim);
+        }
+    };
+    // Each member has dropped steps: a hole in front of the newest ones.
+    town.wait_until(0, |town| epoch(town, 0) >= 14);
+    let newest = epoch(&town, 0);
+    town.stop(2);
+    assert_eq!(rot_epochs(&town.path("2"), 0, 1), 1, "an old epoch rots");
+    town.start(2);
+    town.wait_until_serving(2);
+    let log = town.log_of(2);
+    assert!(log.contains("records of epochs are damaged"), "{log}");
+    assert!(epoch(&town, 2) >= newest, "{log}");
+    rise(&mut town);
+
+    // At another one all blocks of epochs but the first rot. A block that has other notes behind
+    // its epochs is left alone.
+    let newest = epoch(&town, 0);
+    town.stop(1);
+    assert!(rot_epochs(&town.path("1"), 1, usize::MAX) > 1);
+    town.start(1);
+    town.wait_until_serving(1);
+    town.wait_until(1, |town| epoch(town, 1) >= newest);
+    rise(&mut town);
+    let page = town.admin(1, "GET", "/v0/status", "").unwrap_or_default();
+    assert_eq!(page["ready"], true, "{page}");
+}

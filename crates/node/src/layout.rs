@@ -112,7 +112,8 @@ impl Layout {
         Layout::with_slots(record, slots.collect(), None)
     }
 
-    /// Of the record that follows the one of this layout: members keep their indexes.
+    /// Of the record that follows the one of this layout, or of a later one when those in between
+    /// are lost: members keep their indexes.
     ///
     /// # Errors
     /// As [`Layout::of_record`].
@@ -136,9 +137,17 @@ impl Layout {
             }
         }
         let mut next = Layout::with_slots(record, slots, Some(self))?;
+        let is_behind_hole = self.epoch() + 1 != record.epoch();
         if record.change() != EpochChange::Forgot {
             next.copies_to_forget = next.copies_to_forget.max(self.copies_to_forget);
-            next.copies_to_purge = next.copies_to_purge.max(self.copies_to_purge);
+            next.copies_to_purge = match is_behind_hole {
+                true => next.topology.live().max(1),
+                false => next.copies_to_purge.max(self.copies_to_purge),
+            };
+        }
+        if is_behind_hole {
+            // No record tells since when: `changed` is that of this epoch.
+            return Ok(next);
         }
         let old = |partition| (self.ring.owners(partition), self.arriving(partition));
         let stored = usize::from(record.owners().copies());
@@ -398,6 +407,7 @@ impl Layout {
 #[derive(Debug)]
 pub struct Fence {
     epoch: AtomicU64,
+    noted: u64,
     changed: Box<[AtomicU64]>,
     /// By the origin of a loop: up to which epoch it has nothing of an earlier one under way.
     drained: Mutex<BTreeMap<u32, u64>>,
@@ -406,10 +416,17 @@ pub struct Fence {
 impl Fence {
     /// Of the layout with which a process starts.
     pub fn at(layout: &Layout) -> Fence {
-        let changed = layout.ring.all().map(|p| AtomicU64::new(layout.changed(p)));
+        Fence::noted(layout, 0)
+    }
+
+    /// The same, of a folder that has taken part in epoch `noted`. Questions of older epochs are
+    /// refused, also while the records of later ones than that of the layout cannot be read.
+    pub fn noted(layout: &Layout, noted: u64) -> Fence {
+        let changed = layout.ring.all().map(|p| layout.changed(p).max(noted));
         Fence {
             epoch: AtomicU64::new(layout.epoch()),
-            changed: changed.collect(),
+            noted,
+            changed: changed.map(AtomicU64::new).collect(),
             drained: Mutex::default(),
         }
     }
@@ -443,7 +460,7 @@ impl Fence {
     pub fn changed(&self, partition: Option<Partition>) -> u64 {
         match partition {
             Some(partition) => self.changed[partition.at()].load(Ordering::SeqCst),
-            None => self.epoch(),
+            None => self.epoch().max(self.noted),
         }
     }
 }

@@ -266,6 +266,10 @@ pub const MOVES_SIDE_BY_SIDE: usize = 256;
 /// proposal takes a fraction of it.
 pub const STEWARD_TURN_US: u64 = 2_000_000;
 
+/// How long a member must have been missed before another one may take its place. A process that
+/// starts again, or a link that was cut for a moment, is back before that.
+pub const REPLACE_PATIENCE_US: u64 = 10_000_000;
+
 /// How long the disk of a member may be full before the plan that moves copies to it is stopped. An
 /// operator has this time to make room.
 pub const FULL_DISK_PATIENCE_US: u64 = 10_000_000;
@@ -274,6 +278,10 @@ pub const FULL_DISK_PATIENCE_US: u64 = 10_000_000;
 /// behind six of these steps: in an hour. A step costs an epoch, and operations under way repeat
 /// one round.
 pub const FORGET_EVERY_US_DEFAULT: u64 = 600_000_000;
+
+/// A step of the horizons is late when there was none for twice its interval and this. Each step
+/// waits for comparisons of all members with each other, and for news that go each few seconds.
+pub const FORGET_LATE_US: u64 = 60_000_000;
 
 /// How many records of epochs that only raised horizons a folder keeps behind the newest one. One
 /// is needed: each member had the epoch before a step durable when that step was chosen.
@@ -442,6 +450,8 @@ const _: () = assert!(
 );
 const _: () = assert!(COMPARE_RANGE_BYTES <= COMPARE_PAGE_BYTES);
 const _: () = assert!(COMPARE_GRAIN_LAST < COMPARE_GRAIN);
+// The news of another member that still reaches the lost one is from before its loss was noticed.
+const _: () = assert!(REPLACE_PATIENCE_US > PROGRESS_REST_US + LINK_OPEN_TIMEOUT_US);
 const _: () = assert!(TWIN_PATIENCE_US > 3 * LINK_OPEN_TIMEOUT_US);
 const _: () = assert!(
     EPOCH_PAGE_RECORDS_MAX <= CHAIN_NOTES_MAX,

@@ -172,6 +172,10 @@ pub const STEWARD_CALLS_MAX: usize = 256;
 /// How often the steward is told how much the store holds.
 pub const GAUGE_US: u64 = 1_000_000;
 
+/// A member whose newest epoch stays behind that of another one for so long is not ready. Learning
+/// a page of epochs takes two messages and a sync; members tell their epochs each second.
+pub const EPOCH_PATIENCE_US: u64 = 5_000_000;
+
 /// How long horizons may be held back before the log says so, and how often it says so again.
 pub const HORIZON_PATIENCE_US: u64 = 24 * 3_600 * 1_000_000;
 

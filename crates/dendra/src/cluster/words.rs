@@ -69,10 +69,31 @@ pub(super) fn status(page: &Value) -> Option<String> {
     let (line, _) = progress(page)?;
     let versions = versions(page).map(|line| line + "\n");
     let horizon = horizon(&page["horizons"]).unwrap_or_default();
+    let own = own(page).unwrap_or_default();
     Some(format!(
-        "{text}\n{line}\n{}{horizon}",
+        "{text}\n{line}\n{}{horizon}{own}",
         versions.unwrap_or_default()
     ))
+}
+
+/// What the asked member alone knows of itself. An older release does not tell it.
+fn own(page: &Value) -> Option<String> {
+    let (own, asked) = (&page["own"], word(&page["asked"]));
+    let hints = &own["hints"];
+    let age = |page: &Value, field: &str| match page[field].as_u64() {
+        Some(seconds) => format!("{} ago", time(seconds)),
+        None => "not yet since its start".to_owned(),
+    };
+    let mut text = format!(
+        "{asked} itself: {} of hints kept for members that are away; all tables scrubbed: {}\n",
+        size(hints["bytes"].as_u64()?),
+        age(&own["scrub"], "full_age_seconds")
+    );
+    for peer in own["comparisons"].as_array()? {
+        let (url, age) = (word(&peer["url"]), age(peer, "age_seconds"));
+        writeln!(text, "  all copies compared with {url}: {age}").ok()?;
+    }
+    Some(text)
 }
 
 fn date(ms: u64) -> Option<String> {
@@ -109,7 +130,22 @@ fn horizon(page: &Value) -> Option<String> {
         )
         .ok()?,
     }
-    for held in page["held"].as_array()? {
+    // At rest members compare their copies for each step. An older release does not tell.
+    let is_late = page["late"].as_bool().unwrap_or(true);
+    let is_at_rest = |held: &&Value| {
+        let code = held["code"].as_str();
+        !is_late && matches!(code, Some("silent" | "comparing" | "under-way"))
+    };
+    let all = page["held"].as_array()?;
+    let at_rest = all.iter().filter(is_at_rest).count();
+    if at_rest > 0 {
+        writeln!(
+            text,
+            "  the next step is on its way: {at_rest} members compare their copies for it"
+        )
+        .ok()?;
+    }
+    for held in all.iter().filter(|held| !is_at_rest(held)) {
         let (url, code) = (word(&held["url"]), word(&held["code"]));
         writeln!(
             text,
@@ -547,6 +583,22 @@ mod tests {
             ),
             "{text}"
         );
+        page["horizons"]["late"] = json!(false);
+        page["horizons"]["held"][1] =
+            json!({ "url": "http://h12:8080", "code": "comparing", "why": "no comparison" });
+        let text = status(&page).expect("a status");
+        assert!(
+            text.contains("held back by http://h1:8080 (hints)"),
+            "{text}"
+        );
+        assert!(!text.contains("h12:8080 (comparing)"), "{text}");
+        assert!(text.contains("on its way: 1 members compare"), "{text}");
+        page["horizons"]["late"] = json!(true);
+        let text = status(&page).expect("a status");
+        assert!(
+            text.contains("held back by http://h12:8080 (comparing)"),
+            "{text}"
+        );
         for (steps, shown) in [
             (
                 3,
@@ -572,6 +624,26 @@ mod tests {
         );
         assert!(text.ends_with("(--forget-every-s 0)\n"), "{text}");
         assert!(!text.contains("lowered"), "{text}");
+    }
+
+    #[test]
+    fn a_status_tells_hints_and_the_ages_of_comparisons_and_scrubs() {
+        let mut page = page(&Value::Null);
+        page["asked"] = json!("http://h1:8080");
+        page["own"] = json!({
+            "hints": { "bytes": 2048 },
+            "scrub": { "full_age_seconds": 7_300 },
+            "comparisons": [
+                { "url": "http://h2:8080", "age_seconds": 12 },
+                { "url": "http://h3:8080", "age_seconds": null },
+            ],
+        });
+        let text = status(&page).expect("a status");
+        let end = "http://h1:8080 itself: 2.0 KiB of hints kept for members that are away; \
+                   all tables scrubbed: 3 h ago\n  \
+                   all copies compared with http://h2:8080: 12 s ago\n  \
+                   all copies compared with http://h3:8080: not yet since its start\n";
+        assert!(text.ends_with(end), "{text}");
     }
 
     #[test]

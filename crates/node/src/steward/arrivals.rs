@@ -73,6 +73,11 @@ impl Arrivals {
         self.epochs.get(&member).copied()
     }
 
+    /// The newest epoch that any of them told of.
+    pub(super) fn newest_told(&self) -> u64 {
+        self.epochs.values().max().copied().unwrap_or(0)
+    }
+
     /// `from` says that these moves to it have arrived.
     pub(super) fn report(
         &mut self,

@@ -9,7 +9,7 @@
 //! | 6 | Chosen | count 2, records |
 //! | 7, 8 | At, Learn | epoch 8 |
 //! | 9 | Removed | record |
-//! | 16 | Progress | epoch 8, stored 8, loaded 8, rate 8, release, 1 = disk full, count 4, moves, from version 5 of the cluster on: horizon |
+//! | 16 | Progress | epoch 8, stored 8, loaded 8, rate 8, release, 1 = disk full, count 4, moves, from version 5 of the cluster on: horizon, from version 8 on: 16, count 1, numbers of members that it reaches (4 each) |
 //! | 17 | Throttle | bytes a second 8, when it was ordered 8 |
 //! | 32 | EnrolRequest | cluster, node 16, address, weight 2, zone, replaced address |
 //! | 33 | Enrolled | number 4, record |
@@ -34,7 +34,7 @@ use super::messages::{
 };
 use crate::forgetting::{Confirmed, HeldBack};
 use crate::hlc::CLOCK_END;
-use crate::limits::{EPOCH_PAGE_RECORDS_MAX, RELEASE_BYTES_MAX};
+use crate::limits::{EPOCH_PAGE_RECORDS_MAX, MEMBERS_MAX, RELEASE_BYTES_MAX};
 use crate::ring::Partition;
 use crate::ring::table::{MemberId, Move, Moving};
 use crate::topology::Member;
@@ -68,6 +68,8 @@ const DAMAGE: u8 = 3;
 const COMPARISON: u8 = 4;
 const STRAYS: u8 = 5;
 const RESTORE: u8 = 6;
+/// In front of the members that are reached.
+const REACHES: u8 = 16;
 const MOVE_BYTES: usize = 8 + 2 + 1 + 4 + 4;
 const SENTENCE_BYTES_MAX: usize = 4_096;
 
@@ -332,6 +334,27 @@ fn put_progress(out: &mut Vec<u8>, progress: &MemberProgress) {
     if let Some(news) = &progress.forgets {
         put_forgets(out, news);
     }
+    if let Some(reached) = &progress.reaches {
+        out.push(REACHES);
+        out.push(reached.len() as u8);
+        for member in reached {
+            out.extend_from_slice(&member.0.to_le_bytes());
+        }
+    }
+}
+
+fn reaches(rest: &mut &[u8]) -> Result<Option<Vec<MemberId>>, Unreadable> {
+    if rest.is_empty() {
+        return Ok(None);
+    }
+    let [REACHES, count] = take(rest)? else {
+        return Err("the members that it reaches");
+    };
+    if usize::from(count) > MEMBERS_MAX {
+        return Err("the number of members that it reaches");
+    }
+    let members = (0..count).map(|_| member(rest));
+    members.collect::<Result<_, _>>().map(Some)
 }
 
 fn put_forgets(out: &mut Vec<u8>, news: &ForgetNews) {
@@ -353,7 +376,7 @@ fn put_forgets(out: &mut Vec<u8>, news: &ForgetNews) {
 }
 
 fn forgets(rest: &mut &[u8], epoch: u64) -> Result<Option<ForgetNews>, Unreadable> {
-    if rest.is_empty() {
+    if rest.first().is_none_or(|kind| *kind == REACHES) {
         return Ok(None);
     }
     Ok(Some(match take(rest)? {
@@ -409,8 +432,10 @@ fn progress(rest: &mut &[u8]) -> Result<MemberProgress, Unreadable> {
         arrived.push(MoveArrived { plan, step });
     }
     let forgets = forgets(rest, epoch)?;
+    let reaches = reaches(rest)?;
     Ok(MemberProgress {
         forgets,
+        reaches,
         epoch,
         arrived,
         gauges,

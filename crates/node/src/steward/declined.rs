@@ -51,6 +51,15 @@ pub enum Declined {
     Answers {
         /// Of that member.
         url: String,
+        /// The other member that reaches it; `None` = the one that was asked.
+        at: Option<String>,
+    },
+    /// The member to be replaced is missed for too short a time.
+    NotMissedYet {
+        /// Of that member.
+        url: String,
+        /// For so long it has to be missed still.
+        seconds: u64,
     },
     /// The order asks for no change.
     NothingAsked,
@@ -187,7 +196,7 @@ impl Declined {
             Declined::Member(_) => "bad-member",
             Declined::NotAMember { .. } => "not-a-member",
             Declined::IsMember { .. } | Declined::AddressTaken { .. } => "is-member",
-            Declined::Answers { .. } => "member-answers",
+            Declined::Answers { .. } | Declined::NotMissedYet { .. } => "member-answers",
             Declined::NothingAsked => "nothing-asked",
             Declined::Contradiction { .. } => "contradiction",
             Declined::UnknownDraft { .. } => "unknown-plan",
@@ -245,7 +254,17 @@ impl fmt::Display for Declined {
                 f,
                 "{url} is the address of a member already; give one that no member has"
             ),
-            Declined::Answers { url } => write!(
+            Declined::Answers { url, at: Some(at) } => write!(
+                f,
+                "{url} answers {at}, so it is not lost; look at the network between it and the \
+                 member that was asked; to replace it all the same, stop its process first"
+            ),
+            Declined::NotMissedYet { url, seconds } => write!(
+                f,
+                "{url} was reached a moment ago; it counts as lost when no member reaches it in \
+                 the next {seconds} s"
+            ),
+            Declined::Answers { url, at: None } => write!(
                 f,
                 "{url} answers, so it is not lost; stop its process first, or join as a further \
                  member and remove {url} afterwards"

@@ -69,6 +69,10 @@ pub(super) struct Sight<'a> {
     pub(super) me: MemberId,
     /// Does this member answer?
     pub(super) is_up: &'a dyn Fn(MemberId) -> bool,
+    /// For how many microseconds longer it has to be missed before it can be replaced.
+    pub(super) patience_us: &'a dyn Fn(MemberId) -> u64,
+    /// Another member that told a moment ago that it reaches this one.
+    pub(super) reached_by: &'a dyn Fn(MemberId) -> Option<MemberId>,
     /// Bytes that a member holds, if it told.
     pub(super) stored: &'a dyn Fn(MemberId) -> Option<u64>,
 }
@@ -325,7 +329,17 @@ pub(super) fn of_joiner(
             let old = member_at(record, replaced)?;
             if (sight.is_up)(old.id) || old.id == sight.me {
                 let url = old.place.url.clone();
-                return Err(Declined::Answers { url });
+                return Err(Declined::Answers { url, at: None });
+            }
+            let (url, left_us) = (old.place.url.clone(), (sight.patience_us)(old.id));
+            if left_us > 0 {
+                let seconds = left_us.div_ceil(1_000_000);
+                return Err(Declined::NotMissedYet { url, seconds });
+            }
+            let other = (sight.reached_by)(old.id).and_then(|other| record.member(other));
+            if let Some(other) = other {
+                let at = Some(other.place.url.clone());
+                return Err(Declined::Answers { url, at });
             }
             Some(old)
         }

@@ -19,6 +19,7 @@ use crate::ring::table::MemberId;
 use crate::step::Now;
 use crate::topology::drive::next_step;
 use crate::topology::record::{EpochChange, EpochMember, EpochRecord, MemberStatus};
+use dendra_base::ClusterVersion;
 use std::sync::Arc;
 
 impl Steward {
@@ -61,8 +62,8 @@ impl Steward {
             let is_leaving = member.status == MemberStatus::Leaving;
             (is_leaving, Some(member.id) != author, member.id)
         };
-        // It was told of its removal, and notes that.
-        if self.chain.is_removed() {
+        // It was told of its removal, and notes that; or epochs of its folder cannot be read.
+        if self.chain.is_removed() || self.missing().is_some() {
             return None;
         }
         let own = record.member(self.me.member)?;
@@ -173,7 +174,18 @@ impl Steward {
             release: self.release.clone(),
             is_disk_full: self.full_since_us.is_some(),
             forgets: self.own_forget_news(),
+            reaches: self.reaches(),
         })
+    }
+
+    /// The members to which there is a link, for the others.
+    fn reaches(&self) -> Option<Vec<MemberId>> {
+        let record = self.record();
+        if record.in_force() < ClusterVersion::NARROWING {
+            return None;
+        }
+        let members = record.members().iter().map(|member| member.id);
+        Some(members.filter(|id| self.peers.is_up(*id)).collect())
     }
 
     pub(super) fn send_progress(&self, to: MemberId, out: &mut Vec<StewardEffect>) {

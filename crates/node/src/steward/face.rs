@@ -215,6 +215,8 @@ pub struct HorizonState {
     pub purge_ms: Option<u64>,
     /// Steps of the horizons until a lowered replication factor gives copies back; 0 = none waits.
     pub narrowing_steps_left: u8,
+    /// The next step is late: the last one was long ago for this interval.
+    pub is_late: bool,
     /// The members that do not confirm the newest epoch yet.
     pub held: Vec<HorizonHeld>,
 }
@@ -222,6 +224,8 @@ pub struct HorizonState {
 /// Why a member holds the horizons back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HorizonHeld {
+    /// Its number: two members have one address while one is replaced in its place.
+    pub member: MemberId,
     /// Its address.
     pub url: String,
     /// One word for programs.

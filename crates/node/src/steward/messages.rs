@@ -77,6 +77,8 @@ pub struct MemberProgress {
     /// Does it confirm this epoch? `None` before `ClusterVersion::HORIZONS`: earlier releases do
     /// not read it.
     pub forgets: Option<ForgetNews>,
+    /// The members to which the sender has a link. `None` before `ClusterVersion::NARROWING`.
+    pub reaches: Option<Vec<MemberId>>,
 }
 
 /// A member's confirmation of an epoch, so that horizons may rise, or the reason why it has none.

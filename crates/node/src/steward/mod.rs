@@ -55,7 +55,7 @@ use crate::ring::table::BadTable;
 use crate::step::Now;
 use crate::topology::chain::{Chain, ChainEffect, ChainEvent, ChainMessage};
 use crate::topology::chain::{ChainPeer, ChainRules, VoteNote};
-use crate::topology::record::EpochRecord;
+use crate::topology::record::{EpochChange, EpochRecord};
 use accepted_loss::AcceptedLoss;
 use arrivals::Arrivals;
 use dendra_base::ClusterVersions;
@@ -77,6 +77,9 @@ pub struct StewardStart {
     /// Epochs of the folder, the newest last, with the wall clock (milliseconds since 1970) at
     /// which each was learnt. At least one.
     pub records: Vec<(EpochRecord, u64)>,
+    /// The newest epoch that the folder has taken part in, as its own note says. The record of it
+    /// may be one that cannot be read any more.
+    pub fence: u64,
     /// The last vote of the folder.
     pub vote: Option<VoteNote>,
     /// Of this process, for the others; at most `RELEASE_BYTES_MAX` bytes.
@@ -89,6 +92,8 @@ pub struct StewardStart {
     pub side_by_side: usize,
     /// This member proposes to raise the horizons at most this often; 0 = never.
     pub forget_every_us: u64,
+    /// A member must be missed for so long before it can be replaced: `REPLACE_PATIENCE_US`.
+    pub replace_patience_us: u64,
     /// The default, except in tests.
     pub rules: ChainRules,
     /// For jitter: another one at each start.
@@ -150,8 +155,13 @@ pub struct Steward {
     /// Founders without a folder are waited for since then.
     unenrolled_since_us: Option<u64>,
     forget_every_us: u64,
+    replace_patience_us: u64,
+    /// The first event came then: members that were never reached are missed since.
+    began_us: Option<u64>,
     /// The own loops' last news about horizons, and the epoch in which they were told.
     own_forgets: Option<(u64, ForgetNews)>,
+    /// The horizons rose at this time, as far as this process has seen.
+    risen_us: Option<u64>,
     /// Since when the newest epoch is known here, on the monotonic clock; `None` until that is
     /// asked.
     epoch_since_us: Option<u64>,
@@ -191,7 +201,8 @@ impl Steward {
         };
         let (record, _) = records.pop().expect("it was there");
         let arrivals = Arrivals::of(&record);
-        let chain = Chain::open(start.me, record, start.vote, start.rules, start.seed);
+        let newest = (record, start.fence);
+        let chain = Chain::open(start.me, newest, start.vote, start.rules, start.seed);
         Ok(Steward {
             gone: chain.is_removed().then(|| chain.record().epoch()),
             last: Arc::clone(chain.record()),
@@ -215,7 +226,10 @@ impl Steward {
             wish_since: None,
             unenrolled_since_us: None,
             forget_every_us: start.forget_every_us,
+            replace_patience_us: start.replace_patience_us,
+            began_us: None,
             own_forgets: None,
+            risen_us: None,
             epoch_since_us: None,
             strays_epoch: 0,
             loss: Err(NoLoss::NoDamage),
@@ -240,6 +254,18 @@ impl Steward {
         &self.layout
     }
 
+    /// The newest epoch that this member has taken part in, while its newest record is older: the
+    /// later ones of its folder cannot be read. Until it has learnt them it answers no question of
+    /// an older epoch and does not vote.
+    pub fn missing(&self) -> Option<u64> {
+        self.chain.missing()
+    }
+
+    /// The newest epoch that another member told of.
+    pub fn newest_told(&self) -> u64 {
+        self.arrivals.newest_told()
+    }
+
     /// This member and its folder.
     pub fn me(&self) -> ChainPeer {
         self.me
@@ -257,6 +283,7 @@ impl Steward {
 
     /// Takes one event, and appends the effects to `out`.
     pub fn step(&mut self, now: Now, event: StewardEvent, out: &mut Vec<StewardEffect>) {
+        self.began_us.get_or_insert(now.mono_us);
         match event {
             StewardEvent::Received { from, message } => self.received(now, from, message, out),
             StewardEvent::Reached {
@@ -265,7 +292,8 @@ impl Steward {
                 versions,
             } => {
                 let record = Arc::clone(self.record());
-                self.peers.reached(&record, peer, is_up, versions);
+                self.peers
+                    .reached(&record, peer, is_up, versions, now.mono_us);
                 self.is_news = true;
                 // A member that comes later was not told.
                 if let Some(order) = self.throttled.filter(|_| is_up) {
@@ -436,12 +464,17 @@ impl Steward {
     fn adopted(&mut self, now: Now, record: &Arc<EpochRecord>, out: &mut Vec<StewardEffect>) {
         let before = std::mem::replace(&mut self.last, Arc::clone(record));
         let why = self.why_cancelled(&before, record);
-        let over = self.history.learnt(Some(&before), record, now.wall_ms, why);
+        let follows = before.epoch() + 1 == record.epoch();
+        let known = follows.then_some(&*before);
+        let over = self.history.learnt(known, record, now.wall_ms, why);
         self.arrivals.adopt(&before, record);
         self.peers.adopt(&before, record);
         self.is_news = true;
         self.wish_since = None;
         self.epoch_since_us = Some(now.mono_us);
+        if record.change() == EpochChange::Forgot {
+            self.risen_us = Some(now.mono_us);
+        }
         if record.member(self.me.member).is_some() {
             match self.layout.next(record) {
                 Ok(layout) => {

@@ -23,7 +23,7 @@ use super::messages::{EnrolAnswer, EnrolRequest, StewardMessage, ThrottleOrder};
 use super::orders::{OrderIntent, PendingOrder};
 use super::status::{self, MemberNews, PlanTimes, StatusSights};
 use super::step::{OrderTicket, StewardEffect};
-use crate::limits::{CLUSTER_DRAFTS_MAX, CLUSTER_ORDER_US, CLUSTER_ORDERS_MAX};
+use crate::limits::{CLUSTER_DRAFTS_MAX, CLUSTER_ORDER_US, CLUSTER_ORDERS_MAX, PROGRESS_REST_US};
 use crate::ring::table::MemberId;
 use crate::step::Now;
 use crate::topology::Member;
@@ -91,9 +91,9 @@ impl Steward {
             ClusterOrder::Plan(wish) => {
                 let before = self.layout.copies_to_purge();
                 let draft =
-                    self.with_sight(|sight| draft::of_wish(&record, &wish, before, sight))?;
+                    self.with_sight(now, |sight| draft::of_wish(&record, &wish, before, sight))?;
                 let rate = self.load_bytes_per_second;
-                let plan = self.with_sight(|sight| draft.describe(&record, sight, rate));
+                let plan = self.with_sight(now, |sight| draft.describe(&record, sight, rate));
                 self.drafts.retain(|other| other.id != draft.id);
                 if self.drafts.len() == CLUSTER_DRAFTS_MAX {
                     self.drafts.pop_front();
@@ -292,12 +292,13 @@ impl Steward {
             let member = member.id;
             return EnrolAnswer::Enrolled { member, record };
         }
-        let made = self.with_sight(|sight| draft::of_joiner(&record, request, sight));
+        let made = self.with_sight(now, |sight| draft::of_joiner(&record, request, sight));
         let draft = match made {
             Ok(draft) => draft,
             Err(Declined::CannotFollow(
                 why @ (WhyNot::PlanUnderWay { .. } | WhyNot::NotEnrolled { .. }),
             )) => return wait(why.to_string()),
+            Err(why @ Declined::NotMissedYet { .. }) => return wait(why.to_string()),
             // Positions move: the plan under way says more than its first partition.
             Err(declined) => match record.plan().map(|plan| plan.id) {
                 Some(plan) if declined.code() == "plan-under-way" => {
@@ -323,10 +324,20 @@ impl Steward {
         }
     }
 
-    fn with_sight<T>(&self, look: impl FnOnce(&Sight<'_>) -> T) -> T {
+    fn with_sight<T>(&self, now: Now, look: impl FnOnce(&Sight<'_>) -> T) -> T {
         let stored = |member: MemberId| Some(self.news(member).gauges?.stored_bytes);
+        let patience_us = |member: MemberId| {
+            let seen = self.peers.of(member).and_then(|view| view.missed_since_us);
+            let since_us = seen.or(self.began_us).unwrap_or(now.mono_us);
+            let until_us = since_us.saturating_add(self.replace_patience_us);
+            until_us.saturating_sub(now.mono_us)
+        };
+        // A member tells each few seconds; one that fell silent is not asked.
+        let fresh_us = now.mono_us.saturating_sub(2 * PROGRESS_REST_US);
         look(&Sight {
             me: self.me.member,
+            patience_us: &patience_us,
+            reached_by: &|member| self.peers.reached_by(member, fresh_us),
             is_up: &|member| member == self.me.member || self.peers.is_up(member),
             stored: &stored,
         })
@@ -365,7 +376,7 @@ impl Steward {
             since_ms: since_ms.unwrap_or(now.wall_ms),
         };
         let asked = (self.me.member, self.load_bytes_per_second);
-        let horizons = self.horizons();
+        let horizons = self.horizons(now);
         let sights = StatusSights {
             news: &|member| self.news(member),
             loads: &self.loads,

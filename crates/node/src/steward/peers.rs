@@ -19,6 +19,10 @@ pub(super) struct PeerSight {
     /// The folder that it showed; 0 = none yet.
     pub(super) node: u128,
     pub(super) is_up: bool,
+    /// Since when there is no link to it; `None` while there is one, and before the first one.
+    pub(super) missed_since_us: Option<u64>,
+    /// The members that it reaches, as it told last, and when it did.
+    pub(super) reaches: Option<(Vec<MemberId>, u64)>,
     /// `None` until it told of them.
     pub(super) gauges: Option<LoadGauges>,
     pub(super) release: Option<String>,
@@ -55,10 +59,15 @@ impl PeerSights {
         peer: ChainPeer,
         is_up: bool,
         versions: ClusterVersions,
+        now_us: u64,
     ) {
         if let Some(view) = self.of_peer(record, peer) {
             view.node = peer.node;
             view.is_up = is_up;
+            view.missed_since_us = match is_up {
+                true => None,
+                false => view.missed_since_us.or(Some(now_us)),
+            };
             view.versions = Some(versions);
         }
     }
@@ -76,6 +85,7 @@ impl PeerSights {
             view.release = Some(news.release.clone());
             view.full_since_us = full_since(view.full_since_us, news.is_disk_full, now_us);
             view.forgets = news.forgets.map(|forgets| (news.epoch, forgets));
+            view.reaches = news.reaches.clone().map(|reached| (reached, now_us));
         }
     }
 
@@ -94,6 +104,20 @@ impl PeerSights {
     /// One of them.
     pub(super) fn of(&self, member: MemberId) -> Option<&PeerSight> {
         self.by_id.get(&member)
+    }
+
+    /// The first member that is reached from here, and told since `since_us` that it reaches
+    /// `member`.
+    pub(super) fn reached_by(&self, member: MemberId, since_us: u64) -> Option<MemberId> {
+        let reaches = |view: &PeerSight| {
+            let told = view
+                .reaches
+                .as_ref()
+                .filter(|(_, told_us)| *told_us >= since_us);
+            view.is_up && told.is_some_and(|(reached, _)| reached.contains(&member))
+        };
+        let mut others = self.by_id.iter().filter(|(id, _)| **id != member);
+        others.find(|(_, view)| reaches(view)).map(|(id, _)| *id)
     }
 
     /// Is there a link to it?
@@ -123,7 +147,8 @@ mod tests {
         let (all, fewer) = (record(3), record(2));
         let (member, node) = (MemberId(2), 3);
         let mut sights = PeerSights::default();
-        sights.reached(&all, ChainPeer { member, node }, true, ClusterVersions::OWN);
+        let peer = ChainPeer { member, node };
+        sights.reached(&all, peer, true, ClusterVersions::OWN, 1);
         sights.adopt(&all, &fewer);
         assert!(sights.is_up(member), "it is told of its removal");
         sights.adopt(&fewer, &fewer);

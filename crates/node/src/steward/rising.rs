@@ -24,6 +24,7 @@ use super::messages::ForgetNews;
 use super::step::StewardEffect;
 use crate::forgetting::{HeldBack, next_floor};
 use crate::hlc::date_ms;
+use crate::limits::FORGET_LATE_US;
 use crate::ring::table::MemberId;
 use crate::step::Now;
 use crate::topology::record::EpochRecord;
@@ -114,8 +115,10 @@ impl Steward {
     }
 
     /// Horizons, for operators.
-    pub fn horizons(&self) -> HorizonState {
+    pub fn horizons(&self, now: Now) -> HorizonState {
         let record = self.record();
+        let since_us = self.risen_us.or(self.began_us).unwrap_or(now.mono_us);
+        let late_us = since_us + 2 * self.forget_every_us + FORGET_LATE_US;
         let horizons = record.horizons();
         HorizonState {
             is_known: record.in_force() >= ClusterVersion::HORIZONS,
@@ -123,6 +126,7 @@ impl Steward {
             floor_ms: date_ms(horizons.floor()),
             purge_ms: date_ms(horizons.purge()),
             narrowing_steps_left: record.narrowing().steps_left(),
+            is_late: self.forget_every_us > 0 && now.mono_us >= late_us,
             held: self.held_back(record),
         }
     }
@@ -148,6 +152,7 @@ impl Steward {
                 None => ("silent", "it has not told yet about this epoch".to_owned()),
             };
             held.push(HorizonHeld {
+                member: member.id,
                 url: member.place.url.clone(),
                 code,
                 why,

@@ -10,7 +10,7 @@ use super::face::{ClusterStatus, HorizonState, MemberState, PlanState};
 use super::loads::PlanLoads;
 use super::messages::LoadGauges;
 use crate::forgetting::DAMAGE_CODE;
-use crate::limits::FULL_DISK_PATIENCE_US;
+use crate::limits::{FULL_DISK_PATIENCE_US, LOAD_PATIENCE_US_DEFAULT};
 use crate::ring::table::{MemberId, Move};
 use crate::topology::record::{EpochMember, EpochRecord, MemberStatus, PlanUnderWay};
 use dendra_base::ClusterVersions;
@@ -57,7 +57,7 @@ pub(super) fn status(
     let members = record.members().iter();
     let members = members.map(|member| state(record, member, &moving, (sights.news)(member.id)));
     let members: Vec<MemberState> = members.collect();
-    let waits = waits(record, &members, &moving, &horizons);
+    let waits = waits(record, &members, &moving, (times, &horizons));
     ClusterStatus {
         cluster: record.name().to_owned(),
         epoch: record.epoch(),
@@ -171,7 +171,7 @@ fn waits(
     record: &EpochRecord,
     members: &[MemberState],
     moving: &[Move],
-    horizons: &HorizonState,
+    (times, horizons): (PlanTimes, &HorizonState),
 ) -> Option<String> {
     let voters: Vec<&MemberState> = members
         .iter()
@@ -211,13 +211,9 @@ fn waits(
         ));
     }
     // A new owner says that of itself, too, while it loads.
-    let is_source = |url: &str| {
-        members
-            .iter()
-            .any(|one| one.url == url && one.arriving == 0)
-    };
+    let is_source = |id: MemberId| members.iter().any(|one| one.id == id && one.arriving == 0);
     let mut held = horizons.held.iter();
-    let damaged = held.find(|held| held.code == DAMAGE_CODE && is_source(&held.url));
+    let damaged = held.find(|held| held.code == DAMAGE_CODE && is_source(held.member));
     if let Some(damaged) = damaged.filter(|_| moving.iter().any(|step| step.moving.to.is_some())) {
         let (url, mut members) = (&damaged.url, members.iter());
         let is_lost =
@@ -233,6 +229,22 @@ fn waits(
             "{url} repairs damaged records, and positions that load from it move once it has: its \
              log names them{}",
             lost.unwrap_or_default()
+        ));
+    }
+    let is_lost = |step: &&Move| {
+        let from = members.iter().find(|one| Some(one.id) == step.moving.from);
+        step.moving.to.is_some() && from.is_some_and(|from| !from.is_up)
+    };
+    let patience_ms = LOAD_PATIENCE_US_DEFAULT / 1_000;
+    if times.now_ms < times.since_ms + patience_ms
+        && let Some(lost) = moving.iter().find(is_lost)
+        && let Some(lost) = lost.moving.from.and_then(|from| record.member(from))
+    {
+        return Some(format!(
+            "new owners wait up to {} s for {}, which cannot be reached from here; then they load \
+             from the other owners",
+            patience_ms / 1_000,
+            lost.place.url
         ));
     }
     let shrinking = moving.iter().filter(|step| step.moving.to.is_none());

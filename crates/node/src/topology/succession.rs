@@ -12,6 +12,8 @@
 //! Invariants
 //! 1. `succeeds(a, b)` is `Ok` exactly when one function of `record/changes.rs` makes `b` of `a`.
 //! 2. The owner of a position changes only out of an epoch in which the position moved.
+//! 3. A record of the same chain that is behind a step of the horizons `overtakes` all in front of
+//!    that step.
 //!
 //! Not here: whether a new owner has loaded. No record shows that: the proposer guarantees it
 //! (`drive.rs`).
@@ -53,6 +55,21 @@ pub fn succeeds(before: &EpochRecord, after: &EpochRecord) -> Result<(), WhyNot>
         return Err(WhyNot::Mixed { change });
     }
     Ok(())
+}
+
+/// May `after` be taken as it is by a member whose newest record is `before`, although records in
+/// between are missing? Members drop old epochs that only raised the horizons, and no others: so
+/// the floor of `after` is higher, and nothing that only rises is lower.
+pub fn overtakes(before: &EpochRecord, after: &EpochRecord) -> bool {
+    let kept = |id| after.removed().iter().any(|removed| removed.id == id);
+    before.name() == after.name()
+        && before.partitions() == after.partitions()
+        && before.epoch() < after.epoch()
+        && before.horizons().floor() < after.horizons().floor()
+        && before.in_force() <= after.in_force()
+        && before.secrets() <= after.secrets()
+        && before.owners().next() <= after.owners().next()
+        && before.removed().iter().all(|removed| kept(removed.id))
 }
 
 fn check_place(before: &EpochRecord, after: &EpochRecord) -> Result<(), WhyNot> {

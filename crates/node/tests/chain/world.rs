@@ -404,7 +404,7 @@ impl World {
         if !self.checks.chain.contains_key(&known.epoch()) {
             self.checks.adopted(id, known.epoch() - 1, &known);
         }
-        let chain = Chain::open(machine.peer, record, vote, rules, seed);
+        let chain = Chain::open(machine.peer, (record, 0), vote, rules, seed);
         machine.knows_removal |= chain.is_removed();
         machine.chain = Some(chain);
         machine.life += 1;

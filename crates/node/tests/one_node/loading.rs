@@ -9,6 +9,7 @@ use dendra_node::MemberIndex;
 use dendra_node::ring::Partition;
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::{Effect, Event};
+use dendra_node::topology::record::EpochRecord;
 use std::collections::BTreeMap;
 
 /// How long a source takes for a page.
@@ -27,6 +28,8 @@ struct Load {
     rate: u64,
     page_adds_us: u64,
     told: Foreground,
+    /// It answers nothing.
+    lost: Option<MemberIndex>,
     /// Of the one record of each page of the clients' space; 0 = pages are empty.
     value_bytes: usize,
     loaded: Vec<Partition>,
@@ -51,7 +54,10 @@ impl Load {
         let owners = enrolled.owners();
         let of_others = owners.all().filter(|at| owners.owners(*at)[0] != me);
         let moves = of_others.map(|at| epochs::move_to(&enrolled, at, 0, me));
-        let record = epochs::moving(&enrolled, moves.collect());
+        Load::of(epochs::moving(&enrolled, moves.collect()), pages)
+    }
+
+    fn of(record: EpochRecord, pages: u64) -> Load {
         let world = World::with(record, ME, |config| config.is_keeper = true);
         let others = world.layout.members().filter(|member| *member != ME);
         let spaces = [Space::Protocol.byte(), Space::User.byte()];
@@ -63,6 +69,7 @@ impl Load {
             rate: 0,
             page_adds_us: 0,
             told: Foreground::default(),
+            lost: None,
             value_bytes: 0,
             loaded: Vec::new(),
             asked: 0,
@@ -93,6 +100,9 @@ impl Load {
 
     fn ask(&mut self, asked: Asked) {
         let Asked { member, id, ask } = asked;
+        if self.lost == Some(member) {
+            return;
+        }
         let (took_us, answer) = match ask {
             Ask::Foreground => {
                 self.looks += 1;
@@ -176,6 +186,40 @@ fn without_clients_all_sources_are_read_at_once_and_each_page_once() {
     let layout = &load.world.layout;
     let moving = layout.ring().all().filter(|at| layout.twin(*at).is_some());
     assert_eq!(load.loaded.len(), moving.count());
+}
+
+#[test]
+fn without_the_old_owner_a_majority_of_the_others_is_read() {
+    const PAGES: u64 = 20;
+    let lost = MemberIndex(0);
+    let enrolled = epochs::enrolled(4, 3);
+    let (owners, me) = (enrolled.owners(), MemberId(u32::from(ME.0)));
+    let of_lost = owners.all().filter(|at| {
+        let of = owners.owners(*at);
+        of[0] == MemberId(u32::from(lost.0)) && !of.contains(&me)
+    });
+    let moves: Vec<_> = of_lost
+        .map(|at| epochs::move_to(&enrolled, at, 0, me))
+        .collect();
+    let moving = moves.len();
+    let mut load = Load::of(epochs::moving(&enrolled, moves), PAGES);
+    load.lost = Some(lost);
+    let is_up = false;
+    load.step(Event::Link {
+        member: lost,
+        is_up,
+    });
+    load.step(Event::Tick);
+    load.run(60_000_000);
+    load.loaded.sort_unstable();
+    load.loaded.dedup();
+    assert!(moving > 0);
+    assert_eq!(load.loaded.len(), moving);
+    // Two of three confirmed a write: one of them alone may lack it.
+    for (source, pages) in &load.pages {
+        let left = if source.0 == lost { PAGES } else { 0 };
+        assert_eq!(*pages, left, "{source:?}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::town::{Town, joiner, url};
 use dendra_base::{ClusterVersion, Space};
 use dendra_node::WalkPart;
 use dendra_node::forgetting::HeldBack;
-use dendra_node::limits::LOSSES_KEPT_MAX;
+use dendra_node::limits::{LOAD_PATIENCE_US_DEFAULT, LOSSES_KEPT_MAX};
 use dendra_node::repair::loss::{NoLoss, RepairLoss};
 use dendra_node::ring::Partition;
 use dendra_node::ring::table::MemberId;
@@ -208,6 +208,30 @@ fn the_last_accepted_losses_are_remembered() {
         (kept[0].blocks[0], kept[LOSSES_KEPT_MAX - 1].blocks[0]),
         (2, 17)
     );
+}
+
+#[test]
+fn a_replacement_at_the_same_address_that_loads_is_no_damaged_source() {
+    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    town.is_loading = false;
+    town.stop(MemberId(1));
+    let mut request = joiner(3);
+    request.place.url = url(1);
+    request.replaces = Some(url(1));
+    let new = town.join(0, &request);
+    town.pass(2_000_000);
+    // A new owner says that of itself while it loads.
+    town.forgets(new.0, Some(HeldBack::Damage), 0);
+    town.pass(LOAD_PATIENCE_US_DEFAULT);
+    let status = town.status(0);
+    let held = status.horizons.held.iter();
+    let of_url: Vec<_> = held.filter(|held| held.url == url(1)).collect();
+    assert!(
+        of_url
+            .iter()
+            .any(|held| held.member == new && held.code == "damage")
+    );
+    assert_eq!(status.waits, None);
 }
 
 #[test]

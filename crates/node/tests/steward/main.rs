@@ -15,6 +15,7 @@
 mod losses;
 mod progress;
 mod rising;
+mod rotten;
 mod scripts;
 mod search;
 mod town;

@@ -4,6 +4,7 @@ use crate::scripts::{all_at, remove};
 use crate::town::{Town, joiner, url};
 use dendra_base::ClusterVersion;
 use dendra_node::forgetting::HeldBack;
+use dendra_node::limits::FORGET_LATE_US;
 use dendra_node::ring::table::MemberId;
 use dendra_node::steward::face::{ClusterAnswer, ClusterOrder, PlanWish};
 use dendra_node::topology::record::EpochChange;
@@ -22,9 +23,13 @@ fn horizons_rise_when_all_members_have_confirmed_the_epoch() {
     town.forgets(1, None, CLOCK + 9);
     town.pass(10_000_000);
     assert_eq!(town.record(0).epoch(), epoch, "one has not confirmed");
-    let held = town.status(0).horizons.held;
+    let state = town.status(0).horizons;
+    let held = &state.held;
     assert_eq!(held.len(), 1);
     assert_eq!((&*held[0].url, held[0].code), (&*url(2), "silent"));
+    assert!(!state.is_late, "news go each few seconds");
+    town.pass(FORGET_LATE_US);
+    assert!(town.status(0).horizons.is_late);
     town.forgets(2, Some(HeldBack::Comparison(MemberId(1))), 0);
     town.pass(6_000_000);
     for number in 0..3 {
@@ -40,6 +45,7 @@ fn horizons_rise_when_all_members_have_confirmed_the_epoch() {
     let state = town.status(1).horizons;
     assert_eq!(state.floor_ms, Some((CLOCK + 9) >> 16));
     assert_eq!(state.purge_ms, None, "one step of six");
+    assert!(!state.is_late, "it has just risen");
     town.pass(10_000_000);
     assert!(all_at(&town, epoch + 1), "the next epoch begins anew");
     for _ in 0..5 {

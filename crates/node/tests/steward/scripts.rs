@@ -3,7 +3,10 @@
 use crate::rising::CLOCK;
 use crate::town::{Town, joiner, node, url};
 use dendra_base::{ClusterVersion, ClusterVersions};
-use dendra_node::limits::{CLUSTER_ORDER_US, FULL_DISK_PATIENCE_US, PROGRESS_US, STEWARD_TURN_US};
+use dendra_node::limits::{
+    CLUSTER_ORDER_US, FULL_DISK_PATIENCE_US, PROGRESS_REST_US, PROGRESS_US, REPLACE_PATIENCE_US,
+    STEWARD_TURN_US,
+};
 use dendra_node::ring::table::MemberId;
 use dendra_node::steward::face::{ClusterAnswer, ClusterOrder, DraftId, PlanWish};
 use dendra_node::steward::messages::EnrolAnswer;
@@ -158,7 +161,16 @@ fn a_lost_member_is_replaced_in_its_place_and_nothing_else_moves() {
         "{why}"
     );
     town.stop(MemberId(3));
+    town.is_loading = false;
     let new = town.join(0, &request);
+    town.pass(2_000_000);
+    let waits = town.status(0).waits.expect("it says why no byte is loaded");
+    assert!(
+        waits.starts_with("new owners wait up to 10 s for http://h3:8080, which"),
+        "{waits}"
+    );
+    town.is_loading = true;
+    town.load(new);
     town.pass(10_000_000);
     let after = town.record(0).clone();
     assert_eq!(after.voters(), [MemberId(0), MemberId(1), MemberId(2), new]);
@@ -171,6 +183,49 @@ fn a_lost_member_is_replaced_in_its_place_and_nothing_else_moves() {
     town.start(MemberId(3));
     town.pass(2_000_000);
     assert!(town.houses[&MemberId(3)].was_removed);
+}
+
+#[test]
+fn a_member_that_another_one_reaches_is_not_replaced() {
+    let mut town = Town::forgetting(3, ClusterVersion::NARROWING);
+    town.pass(PROGRESS_REST_US);
+    town.cut(0, 1);
+    let mut request = joiner(9);
+    request.replaces = Some(url(1));
+    let EnrolAnswer::Wait { why } = town.enrol(0, request.clone()) else {
+        panic!("it was there a moment ago");
+    };
+    assert!(why.contains("in the next 10 s"), "{why}");
+    town.pass(REPLACE_PATIENCE_US);
+    let EnrolAnswer::Refused { why } = town.enrol(0, request.clone()) else {
+        panic!("another member reaches it");
+    };
+    let start = "http://h1:8080 answers http://h2:8080, so it is not lost";
+    assert!(why.starts_with(start), "{why}");
+    assert!(town.record(0).plan().is_none());
+    // It is lost: the other member says so with its next news.
+    town.stop(MemberId(1));
+    town.pass(PROGRESS_REST_US);
+    let new = town.join(0, &request);
+    town.pass(10_000_000);
+    let after = [MemberId(0), MemberId(2), new];
+    assert_eq!(town.record(2).voters(), after);
+}
+
+#[test]
+fn a_member_that_is_back_before_ten_seconds_are_over_is_not_replaced() {
+    let mut town = Town::found(3, 3);
+    let mut request = joiner(9);
+    request.replaces = Some(url(1));
+    for _ in 0..3 {
+        town.stop(MemberId(1));
+        town.pass(REPLACE_PATIENCE_US / 2);
+        let early = town.enrol(0, request.clone());
+        assert!(matches!(early, EnrolAnswer::Wait { .. }), "{early:?}");
+        town.start(MemberId(1));
+        town.pass(1_000_000);
+    }
+    assert_eq!(town.record(0).members().len(), 3);
 }
 
 #[test]

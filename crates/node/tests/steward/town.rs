@@ -6,7 +6,9 @@
 
 use dendra_base::{ClusterVersion, ClusterVersions};
 use dendra_node::forgetting::{Confirmed, HeldBack};
-use dendra_node::limits::{EPOCH_VOTE_US, LOAD_BYTES_PER_SECOND_DEFAULT, MOVES_SIDE_BY_SIDE};
+use dendra_node::limits::{
+    EPOCH_VOTE_US, LOAD_BYTES_PER_SECOND_DEFAULT, MOVES_SIDE_BY_SIDE, REPLACE_PATIENCE_US,
+};
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::Now;
 use dendra_node::steward::StewardStart;
@@ -19,6 +21,7 @@ use dendra_node::topology::chain::{ChainMessage, ChainNote, ChainPeer, ChainRule
 use dendra_node::topology::record::{EpochRecord, MemberStatus};
 use dendra_node::{Member, Steward, Topology};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 const TICK_US: u64 = EPOCH_VOTE_US / 5;
@@ -27,6 +30,8 @@ pub struct House {
     pub peer: ChainPeer,
     pub steward: Option<Steward>,
     epochs: BTreeMap<u64, Arc<EpochRecord>>,
+    /// The newest epoch at its last start, as its own note says.
+    fence: u64,
     vote: Option<VoteNote>,
     pub was_removed: bool,
     pub throttle: Option<u64>,
@@ -49,6 +54,10 @@ pub struct Town {
     letters: VecDeque<(MemberId, MemberId, StewardMessage)>,
     /// Members that get no letter.
     pub letters_lost: Vec<MemberId>,
+    /// Pairs of members between which there is no link.
+    cuts: Vec<(MemberId, MemberId)>,
+    /// Do letters with chosen epochs get lost?
+    pub is_chosen_lost: bool,
     answers: BTreeMap<u64, ClusterAnswer>,
     enrolled: BTreeMap<u64, EnrolAnswer>,
     tickets: u64,
@@ -72,6 +81,16 @@ impl House {
     /// Whose records the folder holds.
     pub fn epochs(&self) -> Vec<u64> {
         self.epochs.keys().copied().collect()
+    }
+
+    /// Of the record of an epoch in the folder.
+    pub fn digest_of(&self, epoch: u64) -> Option<u128> {
+        self.epochs.get(&epoch).map(|record| record.digest())
+    }
+
+    /// A block rots: the records of these epochs cannot be read any more.
+    pub fn lose_epochs(&mut self, lost: impl RangeBounds<u64>) {
+        self.epochs.retain(|epoch, _| !lost.contains(epoch));
     }
 }
 
@@ -116,6 +135,7 @@ impl Town {
             peer: ChainPeer { member, node },
             steward: None,
             epochs: BTreeMap::from([(record.epoch(), Arc::new(record.clone()))]),
+            fence: 0,
             vote: None,
             was_removed: false,
             throttle: None,
@@ -134,16 +154,20 @@ impl Town {
         let start = StewardStart {
             me: house.peer,
             records: records.map(|r| (EpochRecord::clone(r), 0)).collect(),
+            fence: house.fence,
             vote: house.vote.clone(),
             release: "1.0.0".to_owned(),
             versions: house.versions,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             side_by_side: MOVES_SIDE_BY_SIDE,
             forget_every_us: house.forget_every_us,
+            replace_patience_us: REPLACE_PATIENCE_US,
             rules: ChainRules::default(),
             seed: u64::from(member.0),
         };
-        house.steward = Some(Steward::open(start).expect("a layout"));
+        let steward = Steward::open(start).expect("a layout");
+        house.fence = house.fence.max(steward.record().epoch());
+        house.steward = Some(steward);
         self.links(member, true);
         let up: Vec<MemberId> = self.up().filter(|other| *other != member).collect();
         for other in up {
@@ -187,6 +211,21 @@ impl Town {
                     versions,
                 },
             );
+        }
+    }
+
+    /// The link between two members is cut, and both notice.
+    pub fn cut(&mut self, one: u32, other: u32) {
+        let (one, other) = (MemberId(one), MemberId(other));
+        for (from, to) in [(one, other), (other, one)] {
+            self.cuts.push((from, to));
+            let House { peer, versions, .. } = self.houses[&to];
+            let event = StewardEvent::Reached {
+                peer,
+                is_up: false,
+                versions,
+            };
+            self.tell(from, event);
         }
     }
 
@@ -330,7 +369,13 @@ impl Town {
     fn deliver(&mut self) {
         let mut count = 0;
         while let Some((from, to, message)) = self.letters.pop_front() {
-            if self.letters_lost.contains(&to) {
+            let is_chosen = |message: &StewardMessage| {
+                matches!(message, StewardMessage::Chain(ChainMessage::Chosen { .. }))
+            };
+            if self.cuts.contains(&(from, to)) {
+                continue;
+            }
+            if self.letters_lost.contains(&to) || (self.is_chosen_lost && is_chosen(&message)) {
                 continue;
             }
             let from = self.houses[&from].peer;
@@ -402,7 +447,7 @@ impl Town {
 
     /// A process with an empty folder asks until it is a member, and starts.
     pub fn join(&mut self, host: u32, request: &EnrolRequest) -> MemberId {
-        for _ in 0..20 {
+        for _ in 0..80 {
             match self.enrol(host, request.clone()) {
                 EnrolAnswer::Enrolled { member, record } => {
                     let own = record.member(member).expect("it is named");

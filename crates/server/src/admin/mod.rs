@@ -55,7 +55,7 @@ use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use base64::Engine;
-use cluster::StewardWay;
+use cluster::{OwnState, StewardWay};
 use dendra_wire::hosts::Sender;
 use dendra_wire::http::Field;
 use dendra_wire::rights::bearer;
@@ -490,6 +490,22 @@ impl FromRef<Arc<AdminPlane>> for StewardWay {
     }
 }
 
+impl FromRef<Arc<AdminPlane>> for OwnState {
+    fn from_ref(plane: &Arc<AdminPlane>) -> OwnState {
+        let shared = plane.shared.get();
+        let own = shared.and_then(|shared| {
+            let cluster = shared.cluster.as_ref()?;
+            let page = comparisons(cluster);
+            Some(serde_json::json!({
+                "hints": hints(cluster),
+                "comparisons": page["peers"],
+                "scrub": scrub(shared),
+            }))
+        });
+        OwnState(own.unwrap_or_default())
+    }
+}
+
 fn router(plane: Arc<AdminPlane>) -> Router {
     let backup = backup::routes(&plane.shared);
     Router::new()
@@ -634,14 +650,33 @@ fn members(cluster: &Cluster) -> serde_json::Value {
         "epoch": topology.epoch(),
         "digest": format!("{:016x}", cluster.digest()),
         "self": cluster.own_url(),
-        "hints": {
-            "bytes": cluster.hints.bytes(),
-            "kept": cluster.hints.kept(),
-            "dropped": cluster.hints.dropped(),
-            "delivered": cluster.hints.delivered(),
-        },
+        "hints": hints(cluster),
         "comparisons": comparisons(cluster),
         "peers": peers,
+    })
+}
+
+/// Writes that are kept for members that are away.
+fn hints(cluster: &Cluster) -> serde_json::Value {
+    serde_json::json!({
+        "bytes": cluster.hints.bytes(),
+        "kept": cluster.hints.kept(),
+        "dropped": cluster.hints.dropped(),
+        "delivered": cluster.hints.delivered(),
+    })
+}
+
+/// How far scrubs are.
+fn scrub(shared: &Shared) -> serde_json::Value {
+    let stats = shared.engine.stats().scrub;
+    serde_json::json!({
+        "bytes": stats.bytes,
+        "blocks": stats.blocks,
+        "spots_found": stats.spots_found,
+        "spots_mended": stats.spots_mended,
+        "spans_lost": shared.engine.damaged_spans().len(),
+        "is_under_way": stats.began_ms > 0,
+        "full_age_seconds": (stats.full_ended_ms > 0).then(|| exposition::scrub_age_s(&stats)),
     })
 }
 
@@ -711,16 +746,7 @@ fn engine(shared: &Shared) -> serde_json::Value {
         "kept_bytes": stats.kept_bytes,
         "damaged_reads": stats.damaged_reads,
         "damaged_tables": damaged,
-        "scrub": {
-            "bytes": stats.scrub.bytes,
-            "blocks": stats.scrub.blocks,
-            "spots_found": stats.scrub.spots_found,
-            "spots_mended": stats.scrub.spots_mended,
-            "spans_lost": shared.engine.damaged_spans().len(),
-            "is_under_way": stats.scrub.began_ms > 0,
-            "full_age_seconds": (stats.scrub.full_ended_ms > 0)
-                .then(|| exposition::scrub_age_s(&stats.scrub)),
-        },
+        "scrub": scrub(shared),
     })
 }
 

@@ -67,6 +67,8 @@ pub(crate) struct FolderMember {
     pub(crate) founding: String,
     /// Epochs that are known here, the newest last, and when each was learnt.
     pub(crate) records: Vec<(EpochRecord, u64)>,
+    /// The newest epoch that the folder has taken part in.
+    pub(crate) fence: u64,
     /// The last vote.
     pub(crate) vote: Option<VoteNote>,
     /// How fast members load, as an operator ordered last.
@@ -101,11 +103,21 @@ pub(crate) fn start(
             .resume(node, newest, name, url)
             .map_err(|stranger| stranger.to_string())?;
         say_what_is_known(cluster, newest, id);
+        let (fence, epoch) = (own.home.fence, newest.epoch());
+        if epoch < fence {
+            tracing::error!(
+                epoch,
+                fence,
+                "the newest epochs that this folder has taken part in cannot be read: it serves once it has learnt them from \
+                 the other members; if it does not within a minute, replace the member (dendra serve --join … --replace …)"
+            );
+        }
         write(engine, versions, &key, &own, wall_ms)?;
         return Ok(FolderHome::Member(Box::new(FolderMember {
             boot: own.boot,
             id,
             founding: own.home.topology,
+            fence: own.home.fence,
             vote,
             throttle: throttle(engine)?,
             losses: losses(engine)?,
@@ -209,6 +221,7 @@ fn keep(
         boot: own.boot,
         id,
         founding: own.home.topology,
+        fence: own.home.fence,
         records: vec![(record, wall_ms)],
         // In a folder with damaged epochs.
         vote: vote(engine)?,
@@ -283,14 +296,11 @@ pub(crate) fn vote_key() -> Key {
     Key::new(Space::Meta, VOTE_KEY)
 }
 
-/// The newest epochs of the folder that can be read, the newest last. One that is damaged is learnt
+/// The newest epochs of the folder that can be read, the newest last. Those behind them are learnt
 /// anew from the other members. `fence` was the newest at the start before this one.
 fn epochs(engine: &Engine, fence: u64) -> Result<Vec<(EpochRecord, u64)>, NoteFault> {
     let first = fence.saturating_sub(HISTORY_ENTRIES_MAX as u64);
-    let found = match epochs_from(engine, first, usize::MAX, HISTORY_ENTRIES_MAX) {
-        Err(EpochsUnread::Store(Error::Damaged { .. })) => one_by_one(engine, first, fence)?,
-        found => found.map_err(|error| error.to_string())?,
-    };
+    let found = epochs_around_damage(engine, first, (usize::MAX, HISTORY_ENTRIES_MAX), fence)?;
     Ok(found.into())
 }
 
@@ -303,40 +313,87 @@ pub(crate) fn epochs_to_send(
     known: u64,
 ) -> Result<VecDeque<(EpochRecord, u64)>, NoteFault> {
     let most = EPOCH_PAGE_RECORDS_MAX;
-    match epochs_from(engine, first, most, most) {
-        Err(EpochsUnread::Store(Error::Damaged { .. })) => {
-            let kept = known.saturating_sub(HISTORY_ENTRIES_MAX as u64);
-            one_by_one(engine, first.max(kept), known)
-        }
-        found => found.map_err(|error| error.to_string()),
-    }
+    epochs_around_damage(engine, first, (most, most), known)
 }
 
-/// The same where a block of a table is damaged: each epoch is read by itself.
-fn one_by_one(
+/// Epochs from `from` on that can be read: the first `most`, and of these about the last `kept`.
+/// `newest` was once the newest of the folder.
+fn epochs_around_damage(
     engine: &Engine,
-    first: u64,
-    fence: u64,
+    mut from: u64,
+    (most, kept): (usize, usize),
+    newest: u64,
 ) -> Result<VecDeque<(EpochRecord, u64)>, NoteFault> {
     let mut found = VecDeque::new();
-    for epoch in first.. {
-        let key = epoch_key(epoch);
-        let read = engine.get(key.as_stored(), Wait::Block, |cell| {
-            let record = read_epoch(key.as_stored(), &cell)?;
-            Ok(record.map(|record| (record, cell.version.hlc >> HLC_COUNTER_BITS)))
-        });
-        match read {
-            Ok(Lookup::Cell(Ok(Some(record)))) => found.push_back(record),
-            Ok(Lookup::Cell(Ok(None))) => {}
-            Ok(Lookup::Cell(Err(sentence))) => return Err(sentence),
-            Ok(Lookup::Nothing) if epoch > fence => break,
-            Ok(Lookup::Nothing) => {}
-            Ok(Lookup::WouldBlock) => unreachable!("a read that may wait does not give up"),
-            Err(Error::Damaged { .. }) => say_damaged(),
+    while found.len() < most {
+        let bounds = (most - found.len(), kept);
+        match read_epochs(engine, &mut from, bounds, &mut found) {
+            Ok(()) => break,
+            Err(EpochsUnread::Store(Error::Damaged { .. })) => {
+                say_damaged();
+                let behind = behind_damage(engine, from)?;
+                // A newer table may hold records between the first and the last key of the block.
+                let last = behind.unwrap_or_else(|| newest.max(from) + HISTORY_ENTRIES_MAX as u64);
+                for epoch in from..last {
+                    found.extend(one_epoch(engine, epoch)?);
+                }
+                let Some(behind) = behind else { break };
+                from = behind;
+            }
             Err(other) => return Err(other.to_string()),
         }
     }
+    found.truncate(most);
     Ok(found)
+}
+
+/// The first epoch from which on the folder can be read again, where the block with epoch `damaged`
+/// cannot; `None` = no later one. Old steps of the horizons are dropped, so that the next record
+/// may be far behind: the stride doubles until a read succeeds, then the end of the block is
+/// searched by halves.
+fn behind_damage(engine: &Engine, damaged: u64) -> Result<Option<u64>, NoteFault> {
+    let is_readable = |from: u64| {
+        let mut from = from;
+        match read_epochs(engine, &mut from, (1, 1), &mut VecDeque::new()) {
+            Ok(()) => Ok(true),
+            Err(EpochsUnread::Store(Error::Damaged { .. })) => Ok(false),
+            Err(other) => Err(other.to_string()),
+        }
+    };
+    let (mut low, mut stride) = (damaged, 1u64);
+    let mut high = loop {
+        let Some(next) = damaged.checked_add(stride) else {
+            return Ok(None);
+        };
+        if is_readable(next)? {
+            break next;
+        }
+        low = next;
+        stride = stride.saturating_mul(2);
+    };
+    while low + 1 < high {
+        let middle = low + (high - low) / 2;
+        match is_readable(middle)? {
+            true => high = middle,
+            false => low = middle,
+        }
+    }
+    Ok(Some(high))
+}
+
+/// The record of one epoch, if it is there and can be read.
+fn one_epoch(engine: &Engine, epoch: u64) -> Result<Option<(EpochRecord, u64)>, NoteFault> {
+    let key = epoch_key(epoch);
+    let read = engine.get(key.as_stored(), Wait::Block, |cell| {
+        let record = read_epoch(key.as_stored(), &cell)?;
+        Ok(record.map(|record| (record, cell.version.hlc >> HLC_COUNTER_BITS)))
+    });
+    match read {
+        Ok(Lookup::Cell(found)) => found,
+        Ok(Lookup::Nothing) | Err(Error::Damaged { .. }) => Ok(None),
+        Ok(Lookup::WouldBlock) => unreachable!("a read that may wait does not give up"),
+        Err(other) => Err(other.to_string()),
+    }
 }
 
 /// Why the epochs of a folder could not be read.
@@ -377,37 +434,42 @@ fn read_epoch(key: &[u8], cell: &CellRef<'_>) -> Result<Option<EpochRecord>, Str
 }
 
 fn say_damaged() {
-    tracing::error!("the record of an epoch is damaged: it is learnt anew from the other members");
+    tracing::error!(
+        "records of epochs are damaged: those behind the newest one that can be read are learnt \
+         anew from the other members"
+    );
 }
 
-/// Epochs from `first` on: those in front of a bound of records that are looked at, and of them the
-/// last `kept`.
-fn epochs_from(
+/// Reads epochs from `from` on, at most `most` of them, and keeps the last `kept`. `from` moves
+/// behind each one that was read, also when a later one cannot be.
+fn read_epochs(
     engine: &Engine,
-    first: u64,
-    most: usize,
-    kept: usize,
-) -> Result<VecDeque<(EpochRecord, u64)>, EpochsUnread> {
+    from: &mut u64,
+    (most, kept): (usize, usize),
+    found: &mut VecDeque<(EpochRecord, u64)>,
+) -> Result<(), EpochsUnread> {
     let mut after = identity::EPOCH_PREFIX.to_vec();
     if let Some(last) = after.last_mut() {
         *last += 1;
     }
     let mut cursor = Cursor::new(
-        Bound::Included(epoch_key(first).as_stored().to_vec()),
+        Bound::Included(epoch_key(*from).as_stored().to_vec()),
         Bound::Excluded(Key::new(Space::Meta, &after).as_stored().to_vec()),
         Direction::Forward,
         Show::All,
     );
-    let mut found: VecDeque<(EpochRecord, u64)> = VecDeque::new();
     let mut seen = 0;
     let mut later = None;
     let mut progress = Progress::More;
     while progress == Progress::More && seen < most {
         let look = |key: &[u8], cell: CellRef<'_>| {
             seen += 1;
+            if let Some(epoch) = key.last_chunk() {
+                *from = u64::from_be_bytes(*epoch).saturating_add(1);
+            }
             match read_epoch(key, &cell) {
                 Ok(Some(record)) => {
-                    if found.len() == kept {
+                    while found.len() >= kept {
                         found.pop_front();
                     }
                     found.push_back((record, cell.version.hlc >> HLC_COUNTER_BITS));
@@ -430,7 +492,7 @@ fn epochs_from(
             return Err(EpochsUnread::LaterRelease(sentence));
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// The vote for the next epoch.
@@ -699,7 +761,7 @@ mod tests {
         let of_clients = tables.max().expect("two tables");
         vfs.flip_bit(&of_clients, 8 * 4);
         let (engine, _) = opened(&vfs);
-        let page = epochs_from(&engine, 0, 8, 8);
+        let page = read_epochs(&engine, &mut 0, (8, 8), &mut VecDeque::new());
         assert!(matches!(
             page,
             Err(EpochsUnread::Store(Error::Damaged { .. }))

@@ -148,8 +148,8 @@ fn fate(shared: &Shared, span: &DamagedSpan) -> &'static str {
     }
     match span.first.first() {
         Some(byte) if *byte == Space::Meta.byte() => {
-            "it holds this member's own notes, which no other member has: restore the folder, or \
-             replace the member"
+            "it holds this member's own notes: lost epochs are learnt anew from the other members, \
+             the other notes are in no other folder, and the block stays: replace the member"
         }
         _ => "its records come from the other owners",
     }

@@ -218,8 +218,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Why this node serves no client although it runs. Other members shut it out, its clock is
-    /// wrong, or the engine behind it does not answer.
+    /// Why this node serves no client although it runs. Other members shut it out, it lacks the
+    /// newest epoch, its clock is wrong, or the engine behind it does not answer.
     pub(crate) fn of_no_use(&self) -> Option<String> {
         if self.import.is_under_way() {
             let why = "restoring: a restore is under way, and clients wait for its end";
@@ -230,7 +230,8 @@ impl Shared {
             return Some(format!("{} does not answer: {why}", desk.shape.engine));
         }
         let cluster = self.cluster.as_ref()?;
-        cluster.shut_out().or_else(|| cluster.wrong_clock())
+        let why = cluster.shut_out().or_else(|| cluster.behind());
+        why.or_else(|| cluster.wrong_clock())
     }
 
     /// The phase for people and probes: a node that serves may still refuse all clients.

@@ -34,7 +34,7 @@ use dendra_engine::{Durability, Engine, Identity};
 use dendra_node::hints::HintRoom;
 use dendra_node::limits::{
     COMPARE_PAUSE_US_DEFAULT, HINT_BYTES_MAX_DEFAULT, LOAD_BYTES_PER_SECOND_DEFAULT, MEMBERS_MAX,
-    MOVES_SIDE_BY_SIDE,
+    MOVES_SIDE_BY_SIDE, REPLACE_PATIENCE_US,
 };
 use dendra_node::membership::identity::Peer;
 use dendra_node::membership::{Disowned, MemberEffect, MemberEvent, WaitEnd};
@@ -114,6 +114,9 @@ pub(crate) struct Cluster {
     forget_every_us: u64,
     /// Members that held the horizons back when the first loop looked last; 0 = none.
     pub(crate) horizon_held: AtomicU64,
+    /// The epoch that this member lacks: one that it has taken part in, or one that another member
+    /// has had for `EPOCH_PATIENCE_US`. 0 = none.
+    pub(super) epoch_lacked: AtomicU64,
     /// Losses that operators accepted here since the start.
     pub(crate) losses_accepted: AtomicU64,
     /// How the own questions travel.
@@ -265,12 +268,14 @@ impl Cluster {
         let steward = Steward::open(StewardStart {
             me,
             records: folder.records,
+            fence: folder.fence,
             vote: folder.vote,
             release: env!("CARGO_PKG_VERSION").to_owned(),
             versions: ClusterVersions::OWN,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             side_by_side: MOVES_SIDE_BY_SIDE,
             forget_every_us: settings.forget_every_us,
+            replace_patience_us: REPLACE_PATIENCE_US,
             rules: ChainRules::default(),
             seed: life,
         });
@@ -281,6 +286,7 @@ impl Cluster {
         }
         steward.resume_losses(folder.losses);
         let (record, layout) = (Arc::clone(steward.record()), Arc::clone(steward.layout()));
+        let missing = steward.missing();
         let topology = Arc::clone(layout.topology());
         let me = layout
             .index_of(folder.id)
@@ -303,7 +309,7 @@ impl Cluster {
         let (orders, ordered) = orders();
         let (door, calls) = StewardDoor::new();
         Ok(Cluster {
-            fence: Arc::new(Fence::at(&layout)),
+            fence: Arc::new(Fence::noted(&layout, missing.unwrap_or(0))),
             me,
             hlc: Arc::new(hlc),
             walls: Arc::new(Walls::new(me, usize::from(topology.live()))),
@@ -325,6 +331,7 @@ impl Cluster {
             compare_bytes_per_second: settings.compare_bytes_per_second,
             forget_every_us: settings.forget_every_us,
             horizon_held: AtomicU64::new(0),
+            epoch_lacked: AtomicU64::new(missing.unwrap_or(0)),
             losses_accepted: AtomicU64::new(0),
             transport: settings.transport,
             sessions: Sessions::default(),
@@ -483,6 +490,22 @@ impl Cluster {
     /// Why this process is not ready although others are: see [`Membership::shut_out`].
     pub(crate) fn shut_out(&self) -> Option<String> {
         self.membership().shut_out()
+    }
+
+    /// Why this node is not ready although it runs: it does not know the newest epoch.
+    pub(crate) fn behind(&self) -> Option<String> {
+        let (lacked, epoch) = (
+            self.epoch_lacked.load(Ordering::Relaxed),
+            self.topology().epoch(),
+        );
+        (lacked > epoch).then(|| {
+            format!(
+                "behind: the newest epoch that this member can read is {epoch}, and the cluster is at {lacked} or later. It \
+                 serves once another member has told it; if that does not end within a minute, replace this member \
+                 (dendra serve --join … --replace {})",
+                self.own_url()
+            )
+        })
     }
 
     /// Why this node writes nothing, although others are there: its clock agrees with no majority.

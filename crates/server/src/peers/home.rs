@@ -64,6 +64,7 @@ pub(crate) fn settle(lane: &Rc<EventLoop>) {
             tickets: 0,
             gauged_us: 0,
             horizons: HorizonWatch::new(lane.now_us()),
+            lag: EpochLag::default(),
         };
         tokio::task::spawn_local(home.live(resident.calls, resident.ordered));
     }
@@ -80,6 +81,31 @@ struct StewardHome {
     tickets: u64,
     gauged_us: u64,
     horizons: HorizonWatch,
+    lag: EpochLag,
+}
+
+/// Since when the own epoch is behind that of another member.
+#[derive(Debug, Default)]
+struct EpochLag {
+    /// The own epoch, and when it was first seen to be behind. An epoch that rises lags no more.
+    since: Option<(u64, u64)>,
+}
+
+impl EpochLag {
+    /// The epoch that is lacked, if this is no passing matter; else 0.
+    fn look(&mut self, now_us: u64, steward: &Steward) -> u64 {
+        let (own, told) = (steward.record().epoch(), steward.newest_told());
+        if own >= told {
+            self.since = None;
+            return steward.missing().unwrap_or(0);
+        }
+        let before = self.since.filter(|(epoch, _)| *epoch == own);
+        let (_, since_us) = *self.since.insert(before.unwrap_or((own, now_us)));
+        match now_us >= since_us + limits::EPOCH_PATIENCE_US {
+            true => told,
+            false => steward.missing().unwrap_or(0),
+        }
+    }
 }
 
 impl StewardHome {
@@ -150,6 +176,7 @@ impl StewardHome {
             loaded_bytes: self.agent.loaded_bytes(),
         };
         self.step(event).await;
+        self.look_at_epochs();
         let is_full = self.is_disk_full();
         self.step(StewardEvent::DiskLooked { is_full }).await;
         self.horizons
@@ -165,13 +192,27 @@ impl StewardHome {
         if let Some(news) = news {
             self.step(StewardEvent::Forgets { news }).await;
         }
-        let state = self.steward.horizons();
+        let state = self.steward.horizons(self.lane.now());
         let held = state.held.len() as u64;
         self.agent
             .cluster
             .horizon_held
             .store(held, Ordering::Relaxed);
         self.horizons.warn(self.lane.now_us(), &state);
+    }
+
+    fn look_at_epochs(&mut self) {
+        let lacked = self.lag.look(self.lane.now_us(), &self.steward);
+        let before = &self.agent.cluster.epoch_lacked;
+        if before.swap(lacked, Ordering::Relaxed) == 0 && lacked > 0 {
+            let epoch = self.steward.record().epoch();
+            tracing::error!(
+                epoch,
+                lacked,
+                "this member does not learn the newest epoch, and is not ready: look at the other members' logs; if it stays \
+                 so, replace this member"
+            );
+        }
     }
 
     fn is_disk_full(&self) -> bool {

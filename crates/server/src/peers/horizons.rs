@@ -102,6 +102,7 @@ impl HorizonWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dendra_node::ring::table::MemberId;
     use dendra_node::steward::face::HorizonHeld;
 
     fn held() -> HorizonState {
@@ -110,6 +111,7 @@ mod tests {
             narrowing_steps_left: 0,
             every_us: 600_000_000,
             held: vec![HorizonHeld {
+                member: MemberId(1),
                 url: "http://h1:1".to_owned(),
                 code: "away",
                 why: "it cannot be reached from here".to_owned(),

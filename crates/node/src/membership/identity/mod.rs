@@ -411,7 +411,8 @@ impl OwnNote {
         let home = FolderMembership {
             cluster: newest.name().to_owned(),
             url: own.place.url.clone(),
-            fence: newest.epoch(),
+            // The record of the fence may be one that cannot be read any more.
+            fence: newest.epoch().max(self.home.fence),
             topology: self.home.topology.clone(),
         };
         let boot = self.boot + 1;

@@ -24,7 +24,13 @@
 //! Why no member skips an epoch. A member votes for epoch `e + 1` only while its newest durable
 //! record is that of `e`. It checks that the value follows that record: number, digest, one legal
 //! change. It adopts `e + 1` only as the successor of `e`, digest included. So the records of each
-//! member are a prefix of one chain.
+//! member are of one chain.
+//!
+//! A folder can lose records to a damaged block, and other members drop old steps of the horizons.
+//! Then no page begins right behind the newest record that is left. The member takes the first
+//! record of the page as it is, if only steps can be missing in front of it
+//! ([`overtakes`](super::succession::overtakes)): it was chosen, and it carries the whole state.
+//! Until it has caught up with its notes it has no vote, and keeps the vote that it noted.
 //!
 //! Why changes of the voters are safe, of any number at a time. Configurations never overlap. The
 //! voters of `e + 1` vote only once `e` is chosen. A vote for `e + 2` needs the record of `e + 1`.
@@ -38,6 +44,8 @@
 //! 3. A record is learnt from a member that says it is chosen, never from a proposal.
 //! 4. A member that was removed never votes again. It may still hand on the epochs that it knows.
 //! 5. At most `CHAIN_NOTES_MAX` notes are under way; an event that would need more is dropped.
+//! 6. A member whose newest record is older than an epoch of its notes does not vote. It forgets no
+//!    vote for an epoch that it has yet to reach.
 //!
 //! Not here: which step comes next (`drive.rs`), which record may follow (`succession.rs`), links.
 //! Time is the argument `now_us`, jitter comes from the seed. Test: crates/node/tests/chain.
@@ -54,7 +62,7 @@ pub use messages::{AcceptedRecord, ChainEffect, ChainEvent, ChainMessage};
 pub use messages::{ChainNote, ChainPeer, EpochBallot, VoteNote};
 
 use super::record::{EpochRecord, MemberStatus};
-use super::succession::succeeds;
+use super::succession::{overtakes, succeeds};
 use super::why_not::WhyNot;
 use crate::limits::{CHAIN_NOTES_MAX, EPOCH_GOSSIP_US, EPOCH_PAGE_RECORDS_MAX};
 use crate::ring::Partition;
@@ -114,6 +122,10 @@ pub struct Chain {
     /// The newest epoch with a note under way to the disk; that of `record` when none is.
     newest: Arc<EpochRecord>,
     vote: VoteNote,
+    /// The vote of the folder for a later epoch than the next one: valid until that one is next.
+    vote_ahead: Option<VoteNote>,
+    /// The newest epoch that the folder has taken part in, as its notes say.
+    noted: u64,
     proposal: Option<EpochProposal>,
     ticket: u64,
     waiting: VecDeque<(u64, OnceDurable)>,
@@ -124,17 +136,21 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// The chain that the folder of `me` remembers: its newest epoch and its last vote. A new
-    /// member begins with the epoch that names it as joining.
+    /// The chain that the folder of `me` remembers: its newest epoch that can be read, the newest
+    /// one that it has taken part in (`noted`), and its last vote. A new member begins with the
+    /// epoch that names it as joining.
     pub fn open(
         me: ChainPeer,
-        record: EpochRecord,
+        (record, noted): (EpochRecord, u64),
         vote: Option<VoteNote>,
         rules: ChainRules,
         seed: u64,
     ) -> Chain {
         let next = record.epoch() + 1;
         let removed = vote.as_ref().map_or(0, |vote| vote.removed);
+        // A vote for an epoch needs the record of the one before.
+        let voted = vote.as_ref().map_or(0, |vote| vote.epoch.saturating_sub(1));
+        let vote_ahead = vote.clone().filter(|vote| vote.epoch > next);
         let vote = vote.filter(|vote| vote.epoch == next);
         let record = Arc::new(record);
         let mut chain = Chain {
@@ -145,6 +161,8 @@ impl Chain {
             newest: Arc::clone(&record),
             record,
             vote: vote.unwrap_or_else(|| VoteNote::none(next)),
+            vote_ahead,
+            noted: noted.max(voted),
             proposal: None,
             ticket: 0,
             waiting: VecDeque::new(),
@@ -162,6 +180,12 @@ impl Chain {
     /// The newest durable epoch.
     pub fn record(&self) -> &Arc<EpochRecord> {
         &self.record
+    }
+
+    /// The newest epoch that this member has taken part in, while its newest record is older: the
+    /// later ones of its folder cannot be read.
+    pub fn missing(&self) -> Option<u64> {
+        (self.record.epoch() < self.noted).then_some(self.noted)
     }
 
     /// Was this member removed?
@@ -188,6 +212,10 @@ impl Chain {
     pub fn admits(&self, partition: Partition, asked: u64) -> FenceVerdict {
         match self.is_removed() {
             true => FenceVerdict::Removed,
+            false if asked < self.noted && self.missing().is_some() => {
+                let epoch = self.noted;
+                FenceVerdict::Stale { epoch }
+            }
             false => self.fence.admits(partition, asked),
         }
     }
@@ -286,7 +314,8 @@ impl Chain {
         self.compare(from, epoch.saturating_sub(1), out);
         let is_steady = self.newest.epoch() == self.record.epoch();
         let is_voter = self.is_voter(from) && self.is_voter(self.me);
-        epoch == self.vote.epoch && is_steady && is_voter && !self.is_removed()
+        let is_whole = self.missing().is_none() && !self.is_removed();
+        epoch == self.vote.epoch && is_steady && is_voter && is_whole
     }
 
     fn is_voter(&self, peer: ChainPeer) -> bool {
@@ -413,6 +442,10 @@ impl Chain {
             let epoch = record.epoch();
             let is_other = epoch == self.newest.epoch() && record != self.newest;
             let is_next = epoch == self.newest.epoch() + 1;
+            // Another member may have the record that is missing, and no step in front of it.
+            if epoch > self.newest.epoch() + 1 && !overtakes(&self.newest, &record) {
+                return;
+            }
             if is_other || (is_next && record.previous() != self.newest.digest()) {
                 let from = from.member;
                 out.push(ChainEffect::Diverged { from, epoch });
@@ -425,10 +458,11 @@ impl Chain {
     }
 
     /// A chosen record: adopted once it is durable. `false` when it does not follow, or there is no
-    /// room for a note.
+    /// room for a note. Requires: one that is not the next epoch overtakes the newest.
     fn take(&mut self, record: Arc<EpochRecord>, out: &mut Vec<ChainEffect>) -> bool {
         let is_full = self.waiting.len() >= CHAIN_NOTES_MAX;
-        if is_full || (self.rules.succeeds)(&self.newest, &record).is_err() {
+        let is_next = record.epoch() == self.newest.epoch() + 1;
+        if is_full || (is_next && (self.rules.succeeds)(&self.newest, &record).is_err()) {
             return false;
         }
         self.newest = Arc::clone(&record);
@@ -443,7 +477,10 @@ impl Chain {
         self.voters = (self.rules.voters)(&self.record);
         self.proposal = None;
         let removed = self.vote.removed;
-        self.vote = VoteNote::none(self.record.epoch() + 1);
+        let next = self.record.epoch() + 1;
+        let ahead = self.vote_ahead.take_if(|vote| vote.epoch <= next);
+        let ahead = ahead.filter(|vote| vote.epoch == next);
+        self.vote = ahead.unwrap_or_else(|| VoteNote::none(next));
         self.vote.removed = removed;
         out.push(ChainEffect::Adopted {
             record: Arc::clone(&self.record),

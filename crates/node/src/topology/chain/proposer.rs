@@ -27,7 +27,8 @@ use std::sync::Arc;
 impl Chain {
     pub(super) fn propose(&mut self, now_us: u64, record: EpochRecord, out: &mut Vec<ChainEffect>) {
         let member = self.me.member;
-        let judged = match self.is_voter(self.me) && !self.is_removed() {
+        let has_vote = self.is_voter(self.me) && self.missing().is_none();
+        let judged = match has_vote && !self.is_removed() {
             true => (self.rules.succeeds)(&self.record, &record),
             false => Err(WhyNot::NoVoter { member }),
         };

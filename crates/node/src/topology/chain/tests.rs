@@ -62,7 +62,7 @@ fn replaced() -> Vec<EpochRecord> {
 }
 
 fn open(number: u32, record: EpochRecord) -> Chain {
-    Chain::open(peer(number), record, None, ChainRules::default(), 1)
+    Chain::open(peer(number), (record, 0), None, ChainRules::default(), 1)
 }
 
 fn told(chain: &mut Chain, from: ChainPeer, message: ChainMessage) -> Vec<ChainEffect> {
@@ -242,7 +242,7 @@ fn a_removed_member_is_told_whenever_it_comes_and_remembers() {
     };
     let vote = Some(vote.clone());
     let rules = ChainRules::default();
-    let again = Chain::open(peer(2), epochs[0].clone(), vote, rules, 1);
+    let again = Chain::open(peer(2), (epochs[0].clone(), 0), vote, rules, 1);
     assert!(again.is_removed());
     assert!(open(2, last).is_removed());
 }

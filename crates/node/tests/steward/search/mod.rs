@@ -394,12 +394,14 @@ impl Search {
         let start = StewardStart {
             me: machine.peer,
             records: records.map(|r| (EpochRecord::clone(r), 0)).collect(),
+            fence: 0,
             vote: machine.vote.clone(),
             release: "1".to_owned(),
             versions: ClusterVersions::OWN,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             side_by_side: 2,
             forget_every_us: FORGET_EVERY_US,
+            replace_patience_us: 0,
             rules: ChainRules::default(),
             seed,
         };

@@ -53,11 +53,16 @@ pub(super) enum StewardWay {
     Member(Orders),
 }
 
+/// What the asked member alone knows of itself, for its status: hints, comparisons, scrubs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OwnState(pub(super) Value);
+
 /// The paths of this file.
 pub(super) fn routes<Plane>() -> Router<Plane>
 where
     Plane: Clone + Send + Sync + 'static,
     StewardWay: FromRef<Plane>,
+    OwnState: FromRef<Plane>,
 {
     Router::new()
         .route("/v0/cluster", get(status))
@@ -65,8 +70,8 @@ where
         .route("/v0/cluster/{order}", post(order))
 }
 
-async fn status(State(way): State<StewardWay>) -> Response {
-    carry_out(&way, ClusterOrder::Status).await
+async fn status(State(way): State<StewardWay>, State(own): State<OwnState>) -> Response {
+    carry_out(&way, ClusterOrder::Status, own).await
 }
 
 async fn history(State(way): State<StewardWay>, request: Request) -> Response {
@@ -80,7 +85,9 @@ async fn history(State(way): State<StewardWay>, request: Request) -> Response {
         }
     };
     match entries {
-        Some(entries) => carry_out(&way, ClusterOrder::History { entries }).await,
+        Some(entries) => {
+            carry_out(&way, ClusterOrder::History { entries }, OwnState::default()).await
+        }
         None => {
             let message = format!("{query:?} is not entries=N with a number above 0");
             refused(StatusCode::BAD_REQUEST, "bad-request", &message)
@@ -104,7 +111,7 @@ async fn order(
         return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", message);
     }
     match body::order(&name, &bytes) {
-        Ok(order) => carry_out(&way, order).await,
+        Ok(order) => carry_out(&way, order, OwnState::default()).await,
         Err(BadBody::Unknown) => {
             let message = format!(
                 "there is no order {name:?}; they are {}",
@@ -118,7 +125,7 @@ async fn order(
     }
 }
 
-async fn carry_out(way: &StewardWay, order: ClusterOrder) -> Response {
+async fn carry_out(way: &StewardWay, order: ClusterOrder, OwnState(own): OwnState) -> Response {
     let orders = match way {
         StewardWay::Member(orders) => orders,
         StewardWay::Alone => {
@@ -135,7 +142,7 @@ async fn carry_out(way: &StewardWay, order: ClusterOrder) -> Response {
         Ok(ClusterAnswer::Declined(declined)) => {
             refused(status_of(&declined), declined.code(), &declined.to_string())
         }
-        Ok(ClusterAnswer::Status(status)) => answer(StatusCode::OK, &page::status(&status)),
+        Ok(ClusterAnswer::Status(status)) => answer(StatusCode::OK, &page::status(&status, &own)),
         Ok(ClusterAnswer::Planned(draft)) => answer(StatusCode::OK, &page::draft(&draft)),
         Ok(ClusterAnswer::Done { epoch }) => answer(StatusCode::OK, &json!({ "epoch": epoch })),
         Ok(ClusterAnswer::Loss(draft)) => answer(StatusCode::OK, &page::loss(&draft)),

@@ -17,8 +17,8 @@ use dendra_node::steward::face::{
 use dendra_node::topology::record::{EpochChange, MemberStatus};
 use serde_json::{Map, Value, json};
 
-/// The answer to `GET /v0/cluster`.
-pub(super) fn status(status: &ClusterStatus) -> Value {
+/// The answer to `GET /v0/cluster`. `own` is what the asked member alone knows of itself.
+pub(super) fn status(status: &ClusterStatus, own: &Value) -> Value {
     let members: Vec<Value> = status.members.iter().map(member).collect();
     let asked = status
         .members
@@ -36,6 +36,7 @@ pub(super) fn status(status: &ClusterStatus) -> Value {
         "removed": status.removed,
         "plan": status.plan.as_ref().map(plan),
         "horizons": horizons(&status.horizons),
+        "own": own,
         "waits": status.waits,
         "load_bytes_per_second_max": status.load_bytes_per_second_max,
     })
@@ -55,6 +56,7 @@ fn horizons(state: &HorizonState) -> Value {
         "floor_ms": state.floor_ms,
         "purge_ms": state.purge_ms,
         "narrowing_steps_left": state.narrowing_steps_left,
+        "late": state.is_late,
         "held": held.collect::<Vec<_>>(),
     })
 }

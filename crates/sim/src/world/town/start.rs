@@ -103,12 +103,14 @@ impl World<'_> {
                 .skip(known)
                 .map(|r| (r, wall_ms))
                 .collect(),
+            fence: own.home.fence,
             vote,
             release: "sim".to_owned(),
             versions: ClusterVersions::OWN,
             load_bytes_per_second: changes.load_bytes_per_second,
             side_by_side: changes.side_by_side,
             forget_every_us: changes.forget_every_us,
+            replace_patience_us: 0,
             rules: ChainRules::default(),
             seed: self.prng.next_u64(),
         });

@@ -1,0 +1,117 @@
+//! Scripts: folders that have lost records of epochs to a damaged block.
+//!
+//! ```text
+//! epochs 1 2 . . 19 … 26 at all ─► one loses 3… ─► learns 19 … 26 from the others, and votes again
+//! X accepted by two ─► one of them dies, the other loses its newest epoch ─► X is chosen, not Y
+//! ```
+//!
+//! Not here: which records of a folder can be read (crate `server`, `disk/notes.rs`).
+
+use crate::rising::CLOCK;
+use crate::scripts::all_at;
+use crate::town::{Town, url};
+use dendra_base::ClusterVersion;
+use dendra_node::ring::table::MemberId;
+use dendra_node::steward::face::ClusterOrder;
+use dendra_node::topology::record::EpochChange;
+
+/// Raises the horizons so many times.
+fn rise(town: &mut Town, times: usize) {
+    for _ in 0..times {
+        (0..3).for_each(|number| town.forgets(number, None, CLOCK));
+        town.pass(2_000_000);
+    }
+}
+
+#[test]
+fn a_member_that_lost_its_newest_epochs_learns_those_that_the_others_kept() {
+    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    let first = town.record(0).epoch();
+    rise(&mut town, 24);
+    let newest = first + 24;
+    assert!(all_at(&town, newest));
+    let member = MemberId(2);
+    // Its own note names the epoch of its last start.
+    town.stop(member);
+    town.start(member);
+    town.stop(member);
+    let house = town.houses.get_mut(&member).expect("a house");
+    assert!(!house.epochs().contains(&(first + 1)), "steps are dropped");
+    house.lose_epochs(first + 1..);
+    town.letters_lost = vec![member];
+    town.start(member);
+    town.pass(3_000_000);
+    // Before it has learnt them it knows that it lacks them.
+    let steward = town.steward(2);
+    assert_eq!(steward.record().epoch(), first);
+    assert!(steward.missing().is_some());
+    town.letters_lost.clear();
+    town.pass(5_000_000);
+    assert!(all_at(&town, newest), "{}", town.record(2).epoch());
+    assert_eq!(town.record(2).digest(), town.record(0).digest());
+    assert_eq!(town.steward(2).missing(), None);
+    // It takes part again: each step needs all members, and each change a majority.
+    rise(&mut town, 2);
+    assert!(all_at(&town, newest + 2));
+    town.stop(MemberId(1));
+    town.done(2, ClusterOrder::Rekey);
+    town.pass(2_000_000);
+    assert!(all_at(&town, newest + 3));
+}
+
+#[test]
+fn a_member_that_lost_an_epoch_keeps_its_vote_for_the_one_behind_it() {
+    let mut town = Town::found(3, 3);
+    let epoch = town.record(0).epoch();
+    let (author, third, voter) = (MemberId(0), MemberId(1), MemberId(2));
+    // The author and the voter accept the next epoch. Only the author learns that it is chosen.
+    town.letters_lost = vec![third];
+    town.is_chosen_lost = true;
+    town.done(0, ClusterOrder::Rekey);
+    assert_eq!(town.record(0).epoch(), epoch + 1);
+    let chosen = town.record(0).digest();
+    town.stop(author);
+    town.stop(voter);
+    let house = town.houses.get_mut(&voter).expect("a house");
+    house.lose_epochs(epoch..);
+    town.letters_lost.clear();
+    town.is_chosen_lost = false;
+    town.start(voter);
+    town.pass(2_000_000);
+    town.done(
+        1,
+        ClusterOrder::Readdress {
+            from: url(0),
+            to: url(7),
+        },
+    );
+    town.pass(2_000_000);
+    let house = town.houses.get_mut(&third).expect("a house");
+    assert_eq!(house.digest_of(epoch + 1), Some(chosen), "another epoch");
+    assert_eq!(town.record(1).change(), EpochChange::Readdressed);
+    town.start(author);
+    town.pass(2_000_000);
+    assert!(all_at(&town, epoch + 2));
+}
+
+#[test]
+fn two_members_that_lost_the_same_epoch_choose_no_other_one() {
+    let mut town = Town::found(3, 3);
+    let epoch = town.record(0).epoch();
+    for member in [MemberId(1), MemberId(2)] {
+        town.stop(member);
+        town.start(member);
+        town.stop(member);
+        let house = town.houses.get_mut(&member).expect("a house");
+        house.lose_epochs(epoch..);
+    }
+    town.stop(MemberId(0));
+    town.start(MemberId(1));
+    town.start(MemberId(2));
+    // Both know the founders' folders, and could enrol them once more.
+    town.pass(60_000_000);
+    assert_eq!(town.record(1).epoch(), epoch - 1);
+    town.start(MemberId(0));
+    town.pass(3_000_000);
+    assert!(all_at(&town, epoch));
+}
