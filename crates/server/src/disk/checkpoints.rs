@@ -155,8 +155,10 @@ impl Checkpoints {
                     None => engine.checkpoint(&target, &folder, now_ms).map(|()| None)?,
                 };
                 let files = describe(engine.identity().node, &target)?;
-                Ok(split(files, order.map(|_| marked), mark))
-            });
+                Ok((files, order.map(|_| marked)))
+            })
+            .map_err(|e| e.to_string())
+            .and_then(|(files, marked)| split(files, marked, mark));
         match made {
             Ok((files, increment)) => Ok(Checkpoint {
                 id,
@@ -166,7 +168,7 @@ impl Checkpoints {
             }),
             Err(error) => {
                 remove(&folder);
-                Err(error.to_string())
+                Err(error)
             }
         }
     }
@@ -265,24 +267,28 @@ fn remove(folder: &Path) {
     }
 }
 
-/// The files of a checkpoint, and those of the increment. A table that is live is in both.
+/// The files of a checkpoint, and those of the increment. A table that is live is in both. A list
+/// that leaves one out would lose its records without a word.
 fn split(
     files: Vec<CheckpointFile>,
     marked: Option<Option<Marked>>,
     mark: u128,
-) -> (Vec<CheckpointFile>, Option<Increment>) {
+) -> Result<(Vec<CheckpointFile>, Option<Increment>), String> {
     let Some(Some(marked)) = marked else {
-        return (files, marked.map(|_| Increment::default()));
+        return Ok((files, marked.map(|_| Increment::default())));
     };
-    let named = |name: &String| files.iter().find(|file| file.name == *name).cloned();
+    let named = |name: &String| {
+        let file = files.iter().find(|file| file.name == *name).cloned();
+        file.ok_or_else(|| format!("{name} is not in the checkpoint: begin the backup again"))
+    };
     let increment = Increment {
         mark: Some(mark),
         since: marked.since,
-        files: marked.tables.iter().filter_map(named).collect(),
+        files: marked.tables.iter().map(named).collect::<Result<_, _>>()?,
     };
     let is_live = |file: &CheckpointFile| !marked.replaced.contains(&file.name);
     let files = files.into_iter().filter(is_live).collect();
-    (files, Some(increment))
+    Ok((files, Some(increment)))
 }
 
 /// Its files, without the lock and the empty log.
@@ -415,6 +421,26 @@ mod tests {
         let third = make(Some(vec![7])).increment.expect("it was asked for");
         assert_eq!((third.since, third.files.len()), (None, 0));
         assert_ne!(third.mark, increment.mark);
+    }
+
+    #[test]
+    fn a_table_that_is_not_there_is_not_left_out_of_an_increment() {
+        let file = |number: u64| CheckpointFile {
+            name: format!("{number:016x}.tbl"),
+            bytes: 1,
+            content: u128::from(number),
+        };
+        let marked = |tables: &[u64]| Marked {
+            since: Some(7),
+            tables: tables.iter().map(|it| file(*it).name).collect(),
+            replaced: [file(2).name].into(),
+        };
+        let lists = |tables: &[u64]| split(vec![file(1), file(2)], Some(Some(marked(tables))), 9);
+        let (files, increment) = lists(&[2]).expect("both are there");
+        assert_eq!(files, [file(1)]);
+        assert_eq!(increment.expect("there is one").files, [file(2)]);
+        let why = lists(&[2, 3]).expect_err("its link is missing");
+        assert!(why.contains(&file(3).name), "{why}");
     }
 
     #[test]
