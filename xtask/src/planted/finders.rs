@@ -10,6 +10,7 @@
 //! copies 7                the same of records with more copies
 //! steward 4               seed 4 of the stewards' search      otherwise its first seeds
 //! test PACKAGE TARGET     all tests of a file of tests
+//! test PACKAGE TARGET MODULE        all tests of one of its modules
 //! ```
 //!
 //! Invariants
@@ -32,8 +33,12 @@ pub(crate) enum Finder {
         seed: u64,
         rule: String,
     },
-    /// A file of tests.
-    Test { package: String, target: String },
+    /// A file of tests, or one module of it.
+    Test {
+        package: String,
+        target: String,
+        module: Option<String>,
+    },
 }
 
 /// A search through seeds.
@@ -157,13 +162,8 @@ impl Search {
     }
 }
 
-/// The files of tests that take seconds, and that `--search` tries.
-const QUICK: [(&str, &str); 4] = [
-    ("dendra-node", "compare"),
-    ("dendra-node", "conversations"),
-    ("dendra-node", "membership"),
-    ("dendra-node", "rounds"),
-];
+/// The files of tests of the node that take seconds, and that `--search` tries.
+const QUICK: [&str; 4] = ["compare", "conversations", "membership", "one_node"];
 
 /// All finders that `--search` tries.
 pub(crate) fn known() -> Vec<Finder> {
@@ -172,9 +172,10 @@ pub(crate) fn known() -> Vec<Finder> {
         seed: 0,
         rule: String::new(),
     });
-    let tests = QUICK.map(|(package, target)| Finder::Test {
-        package: package.to_owned(),
+    let tests = QUICK.map(|target| Finder::Test {
+        package: "dendra-node".to_owned(),
         target: target.to_owned(),
+        module: None,
     });
     seeds.into_iter().chain(tests).collect()
 }
@@ -183,10 +184,13 @@ impl Finder {
     /// Of the words behind `Found by:`.
     pub(crate) fn parse(words: &str) -> Result<Finder, String> {
         let parts: Vec<&str> = words.split(' ').collect();
-        if let ["test", package, target] = parts.as_slice() {
+        if let ["test", package, target, module @ ..] = parts.as_slice()
+            && module.len() <= 1
+        {
             return Ok(Finder::Test {
                 package: (*package).to_owned(),
                 target: (*target).to_owned(),
+                module: module.first().map(|name| (*name).to_owned()),
             });
         }
         let search = Search::ALL
@@ -202,7 +206,7 @@ impl Finder {
             _ => Err(format!(
                 "`{words}` is no finder: sim SEED, twin SEED, moving SEED, forgetting SEED, \
                  wide SEED, horizons SEED, copies SEED, lowered SEED, steward SEED, \
-                 test PACKAGE TARGET"
+                 test PACKAGE TARGET, test PACKAGE TARGET MODULE"
             )),
         }
     }
@@ -221,7 +225,9 @@ impl Finder {
                 let [package, target, ..] = search.test();
                 (package, target)
             }
-            Finder::Test { package, target } => (package, target),
+            Finder::Test {
+                package, target, ..
+            } => (package, target),
         }
     }
 }
@@ -233,7 +239,14 @@ impl fmt::Display for Finder {
                 let words = format!("{} {seed} {rule}", search.word());
                 f.write_str(words.trim_end())
             }
-            Finder::Test { package, target } => write!(f, "test {package} {target}"),
+            Finder::Test {
+                package,
+                target,
+                module,
+            } => {
+                write!(f, "test {package} {target}")?;
+                module.iter().try_for_each(|module| write!(f, " {module}"))
+            }
         }
     }
 }
@@ -281,8 +294,10 @@ impl Tests {
     pub(crate) fn find_at(&self, finder: &Finder, number: u32) -> Result<Option<Finder>, String> {
         match finder {
             Finder::Seed { search, seed, .. } => self.seeds(*search, *seed, 1, number),
-            Finder::Test { .. } => {
-                let failed = self.fails(finder, number, |_| {})?;
+            Finder::Test { module, .. } => {
+                let failed = self.fails(finder, number, |command| {
+                    command.args(module.as_ref().map(|module| format!("{module}::")));
+                })?;
                 Ok(failed.map(|_| finder.clone()))
             }
         }
@@ -441,14 +456,21 @@ mod tests {
             "horizons 7 Lost",
             "copies 7 Lost",
             "steward 4",
-            "test dendra-node rounds",
+            "test dendra-node compare",
+            "test dendra-node one_node rounds",
         ] {
             assert_eq!(
                 Finder::parse(words).map(|f| f.to_string()),
                 Ok(words.to_owned())
             );
         }
-        for words in ["sim", "sim x", "test dendra-node", "dream 3"] {
+        for words in [
+            "sim",
+            "sim x",
+            "test dendra-node",
+            "test a b c d",
+            "dream 3",
+        ] {
             assert!(Finder::parse(words).is_err(), "{words}");
         }
     }

@@ -197,7 +197,7 @@ mod tests {
 It forgets.
 
 Found by: sim 3
-Found by: test dendra-node rounds
+Found by: test dendra-node compare
 
 --- a/crates/node/src/a.rs
 +++ b/crates/node/src/a.rs
@@ -242,7 +242,7 @@ Found by: test dendra-node rounds
         let text = plant.with_finders(&[finder]);
         let wanted = TEXT
             .replace("Found by: sim 3\n", "Found by: twin 9\n")
-            .replace("Found by: test dendra-node rounds\n", "");
+            .replace("Found by: test dendra-node compare\n", "");
         assert_eq!(text, wanted);
     }
 

@@ -1,75 +1,18 @@
 //! The layouts of a plan's epochs, one after the other: each says what its record says.
 //!
-//! Not here: fences and loading (`twin/`), which moves a plan has (`../src/ring/plan/`).
+//! Not here: fences and loading (`twin/`), which moves a plan has (`crates/node/src/ring/plan/`).
 
-use dendra_base::{CellRef, ClusterVersion, Key, Version};
+use crate::epochs;
+use crate::world::record as record_of;
+use dendra_base::ClusterVersion;
 use dendra_node::limits::MOVES_SIDE_BY_SIDE;
-use dendra_node::ring::plan::{WantedMember, WantedMembers, plan};
 use dendra_node::ring::table::MemberId;
-use dendra_node::topology::drive::{MoveArrived, next_step};
-use dendra_node::topology::record::{EpochMember, EpochRecord, MemberStatus, NewPlan};
-use dendra_node::{Layout, Member, Partition, Topology};
+use dendra_node::topology::record::EpochRecord;
+use dendra_node::{Layout, Partition};
 use std::collections::BTreeSet;
 
 /// Copies of each record.
 const COPIES: usize = 3;
-
-fn place(number: u32) -> Member {
-    Member::new(&format!("http://h{number}:1")).expect("an address")
-}
-
-/// Three members with folders, three copies.
-fn founded() -> EpochRecord {
-    let topology = Topology::new("layouts", (0..3).map(place).collect(), 3).expect("members");
-    let first = EpochRecord::founded(&topology);
-    let members = first.members().iter();
-    let nodes: Vec<_> = members.map(|m| (m.id, u128::from(m.id.0) + 1)).collect();
-    first.enrolled(&nodes).expect("they have none yet")
-}
-
-/// A plan by which one more member joins.
-fn joins(record: &EpochRecord) -> EpochRecord {
-    let id = record.owners().next();
-    let member = |member: &EpochMember| WantedMember {
-        id: member.id,
-        weight: 1,
-        zone: String::new(),
-    };
-    let now = WantedMembers {
-        members: record.members().iter().map(member).collect(),
-        replication_factor: 3,
-        lost: Vec::new(),
-    };
-    let mut after = now.clone();
-    after.members.push(WantedMember {
-        id,
-        weight: 1,
-        zone: String::new(),
-    });
-    let new = NewPlan {
-        author: MemberId(0),
-        moves: plan(record.owners(), &now, &after).expect("a plan"),
-        newcomers: vec![EpochMember {
-            id,
-            node: u128::from(id.0) + 1,
-            status: MemberStatus::Joining,
-            place: place(id.0),
-        }],
-        shares: Vec::new(),
-        replication_factor: 3,
-    };
-    record.planned(&new).expect("nothing else is under way")
-}
-
-fn after(record: &EpochRecord) -> EpochRecord {
-    let plan = record.plan().expect("it is under way").id;
-    let arrived = record.owners().all().filter_map(|partition| {
-        let step = record.moving(partition)?;
-        Some(MoveArrived { plan, step })
-    });
-    let arrived: Vec<MoveArrived> = arrived.collect();
-    next_step(record, &arrived, MOVES_SIDE_BY_SIDE).expect("all have arrived")
-}
 
 /// Owners by their numbers, and the member that is about to be one.
 fn owners(layout: &Layout, partition: Partition) -> (Vec<MemberId>, Option<(u8, MemberId)>) {
@@ -85,13 +28,13 @@ fn owners(layout: &Layout, partition: Partition) -> (Vec<MemberId>, Option<(u8, 
 
 #[test]
 fn layouts_follow_their_records_and_know_when_each_partition_changed() {
-    let mut record = founded();
+    let mut record = epochs::enrolled(3, 3);
     let mut layout = Layout::of_record(&record).expect("its members");
     let all: Vec<Partition> = record.owners().all().collect();
     let first_epoch = record.epoch();
     let mut changed = vec![first_epoch; all.len()];
     let mut epochs = Vec::new();
-    record = joins(&record);
+    record = epochs::joining(&record);
     loop {
         let next = layout.next(&record).expect("its members");
         let fresh = Layout::of_record(&record).expect("its members");
@@ -114,7 +57,7 @@ fn layouts_follow_their_records_and_know_when_each_partition_changed() {
         if record.plan().is_none() {
             break;
         }
-        record = after(&record);
+        record = epochs::arrived(&record, MOVES_SIDE_BY_SIDE);
     }
     assert!(epochs.len() > 2, "{epochs:?}");
     assert!(
@@ -128,9 +71,7 @@ fn layouts_follow_their_records_and_know_when_each_partition_changed() {
 
 /// The same members with so many copies, as the first record of a chain.
 fn with_copies(copies: u8) -> EpochRecord {
-    let members = (0..5).map(place).collect();
-    let topology = Topology::new("layouts", members, copies).expect("members");
-    EpochRecord::founded(&topology).in_version(ClusterVersion::MORE_COPIES)
+    epochs::founded(5, copies).in_version(ClusterVersion::MORE_COPIES)
 }
 
 #[test]
@@ -158,15 +99,9 @@ fn a_drop_takes_all_old_records_of_a_partition_with_strays_and_no_others() {
     let partition = layout.ring().partition(raw);
     let owners = layout.ring().owners(partition).to_vec();
     let drops = |place: usize, copies: u8, hlc: u64, seen: &BTreeSet<Partition>| {
-        let key = Key::user(raw);
-        let version = Version {
-            hlc,
-            origin: 1,
-            rmw: 0,
-        };
-        let mut cell = CellRef::value(key.as_stored(), version, b"v");
+        let (_, mut cell) = record_of(raw, hlc, b"v");
         cell.copies = copies;
-        layout.drops(owners[place], raw, &cell, seen)
+        layout.drops(owners[place], raw, &cell.as_ref(), seen)
     };
     let (none, this) = (BTreeSet::new(), BTreeSet::from([partition]));
     for (place, copies, hlc, is_dropped) in [
@@ -187,7 +122,7 @@ fn a_drop_takes_all_old_records_of_a_partition_with_strays_and_no_others() {
 
 #[test]
 fn a_member_that_only_moves_house_changes_no_partition() {
-    let record = founded();
+    let record = epochs::enrolled(3, 3);
     let layout = Layout::of_record(&record).expect("its members");
     let moved = record.readdressed(MemberId(1), "http://h9:1");
     let moved = moved.expect("another address");

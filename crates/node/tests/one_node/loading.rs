@@ -1,0 +1,260 @@
+//! A new owner that loads from three sources at once: how many pages, and what clients are left.
+
+use crate::epochs;
+use crate::world::{Asked, WALL_MS, World, record, wrote};
+use bytes::Bytes;
+use dendra_base::peer::{Answer, Ask, Foreground, Readiness};
+use dendra_base::{ClusterVersion, Space};
+use dendra_node::MemberIndex;
+use dendra_node::ring::Partition;
+use dendra_node::ring::table::MemberId;
+use dendra_node::step::{Effect, Event};
+use std::collections::BTreeMap;
+
+/// How long a source takes for a page.
+const PAGE_US: u64 = 2_000;
+/// The last of four members.
+const ME: MemberIndex = MemberIndex(3);
+
+/// The new owner, its sources, and the clients of one of them.
+struct Load {
+    world: World,
+    /// Pages that each source still has in each space.
+    pages: BTreeMap<(MemberIndex, u8), u64>,
+    /// Pages of each source that are under way.
+    under_way: BTreeMap<MemberIndex, u64>,
+    /// Clients' rounds a second, and what each page under way adds to their millisecond.
+    rate: u64,
+    page_adds_us: u64,
+    told: Foreground,
+    /// Of the one record of each page of the clients' space; 0 = pages are empty.
+    value_bytes: usize,
+    loaded: Vec<Partition>,
+    asked: u64,
+    /// How often other members were asked for their clients.
+    looks: u64,
+    /// The most pages at once, and the time with any, since the last look.
+    most: u64,
+    busy_us: u64,
+}
+
+impl Load {
+    fn new(pages: u64) -> Load {
+        Load::in_version(ClusterVersion::FOREGROUND, pages)
+    }
+
+    /// All partitions that others own alone move to the last of four members.
+    fn in_version(version: ClusterVersion, pages: u64) -> Load {
+        let founded = epochs::founded(4, 1).in_version(version);
+        let enrolled = epochs::let_in(&founded);
+        let me = MemberId(u32::from(ME.0));
+        let owners = enrolled.owners();
+        let of_others = owners.all().filter(|at| owners.owners(*at)[0] != me);
+        let moves = of_others.map(|at| epochs::move_to(&enrolled, at, 0, me));
+        let record = epochs::moving(&enrolled, moves.collect());
+        let world = World::with(record, ME, |config| config.is_keeper = true);
+        let others = world.layout.members().filter(|member| *member != ME);
+        let spaces = [Space::Protocol.byte(), Space::User.byte()];
+        let of = |member| spaces.map(|space| ((member, space), pages));
+        Load {
+            pages: others.flat_map(of).collect(),
+            world,
+            under_way: BTreeMap::new(),
+            rate: 0,
+            page_adds_us: 0,
+            told: Foreground::default(),
+            value_bytes: 0,
+            loaded: Vec::new(),
+            asked: 0,
+            looks: 0,
+            most: 0,
+            busy_us: 0,
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        self.world.step(event);
+        for asked in self.world.asks() {
+            self.ask(asked);
+        }
+        for write in self.world.writes() {
+            self.world.later(100, write.ticket, wrote(&write));
+        }
+        // Of its hints, of which there are none.
+        self.world.show_empty_pages();
+        for effect in self.world.effects() {
+            match effect {
+                Effect::Loaded { partitions, .. } => self.loaded.extend(partitions),
+                Effect::Cover { .. } => {}
+                other => panic!("{other:?} is no order of a load"),
+            }
+        }
+    }
+
+    fn ask(&mut self, asked: Asked) {
+        let Asked { member, id, ask } = asked;
+        let (took_us, answer) = match ask {
+            Ask::Foreground => {
+                self.looks += 1;
+                let told = match member {
+                    MemberIndex(0) => self.told,
+                    _ => Foreground::default(),
+                };
+                (200, Answer::Foreground(told))
+            }
+            Ask::Load { space, .. } => {
+                self.asked += 1;
+                *self.under_way.entry(member).or_default() += 1;
+                let left = self.pages.get_mut(&(member, space.byte()));
+                let left = left.expect("another member, and a space that has records");
+                assert!(*left > 0, "{member:?} was at its end");
+                *left -= 1;
+                let key = Bytes::copy_from_slice(&left.to_be_bytes());
+                let next = (*left > 0).then(|| key.clone());
+                let records = match self.value_bytes {
+                    0 => Vec::new(),
+                    _ if space != Space::User => Vec::new(),
+                    bytes => {
+                        let (_, cell) = record(&key, WALL_MS << 16, &vec![7; bytes]);
+                        vec![(key, cell)]
+                    }
+                };
+                (PAGE_US, Answer::Loaded { records, next })
+            }
+            other => panic!("{other:?} is no question of a load"),
+        };
+        let answered = Event::Answered { member, id, answer };
+        self.world.later(took_us, id, answered);
+    }
+
+    /// The time from `from_us` until now is over.
+    fn passed(&mut self, from_us: u64) {
+        let now_us = self.world.now_us;
+        let pages: u64 = self.under_way.values().sum();
+        let so_far = |us: u64| self.rate * us / 1_000_000;
+        let rounds = so_far(now_us) - so_far(from_us);
+        self.told.rounds += rounds;
+        self.told.sum_us += rounds * (1_000 + pages * self.page_adds_us);
+        self.most = self.most.max(pages);
+        self.busy_us += if pages > 0 { now_us - from_us } else { 0 };
+    }
+
+    fn run(&mut self, for_us: u64) {
+        (self.most, self.busy_us) = (0, 0);
+        let mut from_us = self.world.now_us;
+        let until_us = from_us + for_us;
+        loop {
+            let came = self.world.next(until_us);
+            self.passed(from_us);
+            from_us = self.world.now_us;
+            let Some(event) = came else {
+                return;
+            };
+            if let Event::Answered { member, answer, .. } = &event
+                && matches!(answer, Answer::Loaded { .. })
+            {
+                let under_way = self.under_way.get_mut(member).expect("it was asked");
+                assert_eq!(*under_way, 1, "one page of a source at a time");
+                *under_way -= 1;
+            }
+            self.step(event);
+        }
+    }
+}
+
+#[test]
+fn without_clients_all_sources_are_read_at_once_and_each_page_once() {
+    let mut load = Load::new(1_500);
+    load.step(Event::Tick);
+    load.run(2_000_000);
+    load.run(500_000);
+    assert_eq!(load.most, 3, "a page of each source");
+    load.run(60_000_000);
+    assert_eq!(load.asked, 3 * 2 * 1_500);
+    load.loaded.sort_unstable();
+    load.loaded.dedup();
+    let layout = &load.world.layout;
+    let moving = layout.ring().all().filter(|at| layout.twin(*at).is_some());
+    assert_eq!(load.loaded.len(), moving.count());
+}
+
+#[test]
+fn clients_that_fare_badly_narrow_a_load_which_goes_on() {
+    let mut load = Load::new(1 << 40);
+    (load.rate, load.page_adds_us) = (5_000, 3_000);
+    load.step(Event::Tick);
+    load.run(5_000_000);
+    let asked = load.asked;
+    load.run(10_000_000);
+    assert_eq!(load.most, 1);
+    let share = load.busy_us as f64 / 1e7;
+    assert!(
+        (0.05..0.3).contains(&share),
+        "it loads for {share} of the time"
+    );
+    assert!(load.asked - asked > 250, "{} pages", load.asked - asked);
+    // Without them it is wide again.
+    load.rate = 0;
+    load.run(2_000_000);
+    load.run(500_000);
+    assert_eq!(load.most, 3);
+}
+
+#[test]
+fn a_cluster_of_an_earlier_version_does_not_hear_the_question() {
+    let ask = |version| {
+        let mut load = Load::in_version(version, 1 << 40);
+        load.step(Event::Tick);
+        load.run(5_000_000);
+        assert!(load.asked > 1_000, "{} pages", load.asked);
+        load.looks
+    };
+    assert_eq!(ask(ClusterVersion::HORIZONS), 0);
+    assert!(ask(ClusterVersion::FOREGROUND) > 0);
+}
+
+#[test]
+fn an_order_bounds_the_bytes_of_a_load() {
+    let of = |bytes_per_second| {
+        let mut load = Load::new(1 << 40);
+        load.value_bytes = 16 << 10;
+        load.step(Event::Throttle { bytes_per_second });
+        load.step(Event::Tick);
+        // The clean stretch in front, and the records of the protocol, are behind it.
+        for ((_, space), left) in &mut load.pages {
+            if *space == Space::Protocol.byte() {
+                *left = 2;
+            }
+        }
+        load.run(2_000_000);
+        let before = load.world.node.loaded_bytes();
+        load.run(10_000_000);
+        (load.world.node.loaded_bytes() - before) / 10
+    };
+    let bounded = of(1 << 20);
+    assert!((900 << 10..=1_100 << 10).contains(&bounded), "{bounded}");
+    let free = of(1 << 30);
+    assert!(free > 16 << 20, "{free}");
+}
+
+#[test]
+fn a_store_that_has_to_catch_up_gets_a_page_a_second() {
+    let mut load = Load::new(1 << 40);
+    load.step(Event::Tick);
+    load.run(2_000_000);
+    let pressed = |is_strained| Event::Pressed {
+        readiness: Readiness::Ready,
+        is_strained,
+    };
+    load.step(pressed(true));
+    load.run(2_000_000);
+    let before = load.asked;
+    load.run(30_000_000);
+    let pages = load.asked - before;
+    assert!((20..=30).contains(&pages), "{pages} pages in 30 s");
+    load.step(pressed(false));
+    load.run(2_000_000);
+    let before = load.asked;
+    load.run(1_000_000);
+    assert!(load.asked - before > 500, "{} pages", load.asked - before);
+}

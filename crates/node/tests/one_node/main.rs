@@ -1,0 +1,19 @@
+//! Stories of one node: the test is the world around it, and says what others and the store answer.
+//!
+//! Not here: conversations of some nodes (`conversations`, `compare.rs`), drawn ones (`twin`).
+
+mod accepted_loss;
+mod bounds;
+mod epochs;
+mod hints;
+mod layouts;
+mod loading;
+mod moving;
+mod moving_scans;
+mod narrowing;
+mod repair;
+mod rounds;
+mod scans;
+#[path = "../support/mod.rs"]
+mod support;
+mod world;

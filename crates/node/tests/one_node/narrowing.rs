@@ -1,0 +1,117 @@
+//! A further owner behind a lowered replication factor: what it shows and takes of old records.
+//!
+//! ```text
+//! four members, factor 3 ─► 2, three steps of the horizons      the third owner of a key
+//!   an old record of three copies                               is not shown, and not taken
+//!   a later one of three copies                                 is
+//! ```
+//!
+//! Not here: when copies go (`crates/sim`), the record that says so
+//! (`crates/node/src/topology/record/`).
+//! See: docs/decisions/0045-a-lowered-factor.md.
+
+use crate::epochs;
+use crate::world::{KEY, SECOND_US, WALL_MS, World, from, record};
+use bytes::Bytes;
+use dendra_base::peer::{Answer, Ask, Refused};
+use dendra_base::{Cell, ClusterVersion, Key};
+use dendra_node::step::Event;
+use dendra_node::topology::record::EpochRecord;
+use dendra_node::{Hlc, Layout};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The floor of the first step behind the plan: records up to it are old.
+const OLD: u64 = WALL_MS << 16;
+
+/// The factor falls from three to two, and the horizons rise three times.
+fn narrowed() -> EpochRecord {
+    let founded = epochs::founded(4, 3).in_version(ClusterVersion::NARROWING);
+    let mut record = epochs::with_copies(&epochs::let_in(&founded), 2);
+    for floor in [OLD, OLD + 10, OLD + 20] {
+        let early = record.narrowing().given_back();
+        assert_eq!(early, None, "all copies are compared first");
+        record = record.forgot(floor).expect("above the last one");
+    }
+    assert_eq!(record.narrowing().given_back(), Some((OLD, 2)));
+    record
+}
+
+fn cell(copies: u8, hlc: u64) -> Cell {
+    let (_, mut cell) = record(KEY, hlc, b"v");
+    cell.copies = copies;
+    cell
+}
+
+/// The owner at this place, counted from 0, is asked; its store has `stored`.
+fn ask(place: usize, ask: Ask, stored: &Cell) -> Answer {
+    let record = narrowed();
+    let layout = Layout::of_record(&record).expect("its members");
+    let owners = layout.ring().owners(layout.ring().partition(KEY)).to_vec();
+    let (me, peer) = (owners[place], owners[(place + 1) % 4]);
+    let mut world = World::with(record, me, |config| {
+        config.hlc = Arc::new(Hlc::new(OLD + 30, WALL_MS + 1_000));
+    });
+    world.now_us = SECOND_US;
+    let cells = BTreeMap::from([(Key::user(KEY), stored.clone())]);
+    world.asked_by(peer, 1, ask);
+    loop {
+        if let Some(answer) = world.replies().pop() {
+            return answer;
+        }
+        if let Some(ticket) = world.reads().pop() {
+            let result = Ok(Some(stored.clone()));
+            world.step(Event::Read { ticket, result });
+        } else if let Some(page) = world.pages().pop() {
+            let (ticket, result) = (page.ticket, page.of(&cells));
+            world.step(Event::Paged { ticket, result });
+        } else {
+            let write = world.writes().pop().expect("an answer, or an order");
+            world.written(&write);
+        }
+    }
+}
+
+fn read(stored: &Cell) -> Ask {
+    Ask::Read {
+        key: Bytes::from_static(KEY),
+        known: Some(stored.id()),
+    }
+}
+
+#[test]
+fn a_further_owner_shows_no_copy_that_a_lowered_factor_takes_back() {
+    let (old, later, fewer) = (cell(3, OLD), cell(3, OLD + 1), cell(2, OLD));
+    for (place, stored, is_shown) in [
+        (1, &old, true),
+        (2, &old, false),
+        (2, &later, true),
+        // Behind a change of the owners, and not a matter of the factor.
+        (2, &fewer, true),
+    ] {
+        let wanted = match is_shown {
+            true => Answer::Same,
+            false => Answer::Cell(None),
+        };
+        let shown = ask(place, read(stored), stored);
+        assert_eq!(shown, wanted, "{place} {stored:?}");
+        let (range, bytes) = (from(b""), 1_000);
+        let page = ask(place, Ask::Page { range, bytes }, stored);
+        let Answer::Page { records, .. } = page else {
+            panic!("{page:?}");
+        };
+        assert_eq!(records.len(), usize::from(is_shown), "{place} {stored:?}");
+    }
+}
+
+#[test]
+fn a_further_owner_takes_no_copy_that_a_lowered_factor_takes_back() {
+    let write = |place: usize, hlc: u64| {
+        let (key, cell) = (Bytes::from_static(KEY), cell(3, hlc));
+        let stored = cell.clone();
+        ask(place, Ask::Write { key, cell }, &stored)
+    };
+    assert_eq!(write(2, OLD), Answer::Refused(Refused::NotOwner));
+    assert_eq!(write(2, OLD + 1), Answer::Written(cell(3, OLD + 1).version));
+    assert_eq!(write(1, OLD), Answer::Written(cell(3, OLD).version));
+}

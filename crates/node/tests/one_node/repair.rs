@@ -1,0 +1,224 @@
+//! How a member repairs records that it has lost: when it begins, which owners it walks, and when
+//! it says that the damaged block may go.
+//!
+//! ```text
+//! Lost ─► nothing for the wait ─► Load to one owner, then to the other ─► writes ─► Repaired
+//! ```
+//!
+//! Not here: stores that are damaged (crates `engine`, `sim`).
+//! See: docs/protocol.md, "Damage".
+
+use crate::epochs;
+use crate::world::{Asked, World, last_page, record, version};
+use bytes::Bytes;
+use dendra_base::peer::{Answer, Ask, Refused};
+use dendra_base::{Cell, CellRef, Guard, Key, Space};
+use dendra_node::MemberIndex;
+use dendra_node::limits::REPAIR_PAUSE_US;
+use dendra_node::step::{Event, StoreFailure};
+use dendra_node::topology::record::EpochRecord;
+
+const WAIT_US: u64 = 5_000_000;
+
+/// The first of three members, with links to the others.
+fn linked() -> World {
+    linked_in(epochs::enrolled(3, 3), MemberIndex(0))
+}
+
+fn linked_in(record: EpochRecord, me: MemberIndex) -> World {
+    let mut world = World::with(record, me, |config| {
+        config.is_keeper = true;
+        config.repair_wait_us = WAIT_US;
+    });
+    world.link_all();
+    world.effects();
+    world
+}
+
+/// It has lost the records from `a` to `c`, and waits no more.
+fn waited() -> World {
+    let mut world = linked();
+    world.lose(&Key::user(b"a"), &Key::user(b"c"));
+    world.pass(WAIT_US);
+    world
+}
+
+/// The page that is asked for; hints of other members are asked for, too.
+fn page(world: &mut World) -> Option<Asked> {
+    let mut asks = world.asks().into_iter();
+    asks.find(|asked| matches!(asked.ask, Ask::Load { .. }))
+}
+
+/// The space of a page, and its first key.
+fn part(page: &Asked) -> (Space, Bytes) {
+    match &page.ask {
+        Ask::Load { space, start, .. } => (*space, start.clone()),
+        other => panic!("{other:?} is no page"),
+    }
+}
+
+/// An owner holds nothing in any part of the span: its walk ends.
+fn walk_empty(world: &mut World) -> MemberIndex {
+    let page = page(world).expect("a page is asked for");
+    world.answer(&page, last_page(Vec::new()));
+    page.member
+}
+
+/// The records that an owner shows.
+fn shown(records: &[&[u8]]) -> Vec<(Bytes, Cell)> {
+    let record = |raw: &&[u8]| (Bytes::copy_from_slice(raw), record(raw, 9, b"v").1);
+    records.iter().map(record).collect()
+}
+
+fn is_repaired(world: &mut World) -> bool {
+    world.repaired() == [17]
+}
+
+#[test]
+fn a_span_is_repaired_once_both_other_owners_were_walked() {
+    let mut world = waited();
+    let first = walk_empty(&mut world);
+    assert!(
+        !is_repaired(&mut world),
+        "one of two others may lack what a majority has"
+    );
+    let second = walk_empty(&mut world);
+    assert_ne!(first, second);
+    assert!(is_repaired(&mut world));
+}
+
+#[test]
+fn a_repair_begins_when_no_operation_is_under_way_any_more() {
+    let mut world = linked();
+    world.lose(&Key::user(b"a"), &Key::user(b"c"));
+    world.pass(WAIT_US - 1_000);
+    assert_eq!(page(&mut world), None);
+    assert!(!is_repaired(&mut world));
+    world.pass(1_000);
+    assert!(page(&mut world).is_some());
+}
+
+#[test]
+fn records_of_the_span_are_durable_before_it_is_repaired_and_others_are_left_alone() {
+    let mut world = waited();
+    let first = page(&mut world).expect("a page is asked for");
+    assert_eq!(part(&first), (Space::User, Bytes::from_static(b"a")));
+    let records = shown(&[b"b", b"d"]);
+    let next = Some(Bytes::from_static(b"e"));
+    world.answer(&first, Answer::Loaded { records, next });
+    let writes = world.writes();
+    let [write] = &writes[..] else {
+        panic!("the other one lies behind the span: {writes:?}");
+    };
+    let written = (write.key.clone(), write.cell.clone());
+    assert_eq!(written, record(b"b", 9, b"v"));
+    assert_eq!(write.guard, Guard::Newest);
+    let rest = page(&mut world);
+    assert_eq!(rest, None, "the walk goes on when it is durable");
+    world.written(write);
+    world.pass(1_000_000);
+    walk_empty(&mut world);
+    assert!(is_repaired(&mut world));
+}
+
+#[test]
+fn a_write_that_fails_is_tried_again() {
+    let mut world = waited();
+    for _ in 0..2 {
+        let page = page(&mut world).expect("the page is asked for");
+        world.answer(&page, last_page(shown(&[b"b"])));
+        let write = world.writes().pop().expect("it is written");
+        let (ticket, result) = (write.ticket, Err(StoreFailure::Busy));
+        world.step(Event::Wrote { ticket, result });
+        assert!(!is_repaired(&mut world));
+        world.pass(REPAIR_PAUSE_US);
+    }
+}
+
+#[test]
+fn an_owner_that_cannot_read_its_copies_is_waited_for() {
+    let mut world = waited();
+    let first = page(&mut world).expect("a page is asked for");
+    world.answer(&first, Answer::Refused(Refused::Damaged));
+    let other = walk_empty(&mut world);
+    assert_ne!(first.member, other);
+    assert_eq!(page(&mut world), None);
+    assert!(!is_repaired(&mut world));
+    world.pass(REPAIR_PAUSE_US);
+    assert_eq!(walk_empty(&mut world), first.member);
+    assert!(is_repaired(&mut world));
+}
+
+#[test]
+fn notes_of_the_node_are_never_repaired() {
+    let mut world = linked();
+    world.lose(&Key::new(Space::Meta, b"self"), &Key::user(b"c"));
+    world.pass(10 * WAIT_US);
+    assert_eq!(page(&mut world), None);
+    assert!(!is_repaired(&mut world));
+}
+
+#[test]
+fn what_has_one_copy_is_never_said_to_be_repaired() {
+    let repaired = |copies| {
+        let mut world = linked_in(epochs::enrolled(3, copies), MemberIndex(0));
+        world.lose(&Key::user(b"b"), &Key::user(b"d"));
+        world.pass(WAIT_US);
+        for _ in 0..20 {
+            if let Some(page) = page(&mut world) {
+                world.answer(&page, last_page(Vec::new()));
+            }
+            world.pass(REPAIR_PAUSE_US);
+        }
+        is_repaired(&mut world)
+    };
+    assert!(repaired(2));
+    assert!(!repaired(1));
+}
+
+#[test]
+fn what_moves_to_a_joiner_as_the_only_copy_is_never_said_to_be_repaired() {
+    let planned = epochs::joining(&epochs::enrolled(2, 1));
+    let mut world = linked_in(epochs::arrived(&planned, 1), MemberIndex(2));
+    world.lose(&Key::user(b"b"), &Key::user(b"d"));
+    // Pages that it loads because they move to it are none of the repair.
+    let mut walked = 0;
+    for _ in 0..20 {
+        world.pass(WAIT_US);
+        if let Some(page) = page(&mut world) {
+            walked += usize::from(part(&page).1 == b"b"[..]);
+            world.answer(&page, last_page(Vec::new()));
+        }
+    }
+    assert_eq!(walked, 0);
+    assert!(!is_repaired(&mut world));
+}
+
+#[test]
+fn a_promise_that_is_lost_is_written_anew_above_any_version_that_it_had() {
+    let mut world = linked();
+    let key = Key::new(Space::Protocol, b"k");
+    world.lose(&key, &key);
+    world.pass(WAIT_US);
+    let page = page(&mut world).expect("a page is asked for");
+    assert_eq!(part(&page).0, Space::Protocol);
+    // Format 2: a promise, and nothing accepted.
+    let mut value = vec![2];
+    value.extend_from_slice(&7_u64.to_be_bytes());
+    value.extend_from_slice(&3_u32.to_be_bytes());
+    let cell = CellRef::value(key.as_stored(), version(1), &value).to_owned();
+    world.answer(&page, last_page(vec![(Bytes::from_static(b"k"), cell)]));
+    let [ticket] = world.reads()[..] else {
+        panic!("the own record is read first");
+    };
+    let result = Err(StoreFailure::Damaged);
+    world.step(Event::Read { ticket, result });
+    let write = world.writes().pop().expect("it is written");
+    assert_eq!((write.key, write.guard), (key, Guard::Newest));
+    assert_eq!(write.cell.value, value, "the promise of the other owner");
+    let version = write.cell.version;
+    assert!(
+        version.hlc > crate::world::WALL_MS,
+        "records count from 1: {version:?}"
+    );
+}
