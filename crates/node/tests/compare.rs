@@ -7,20 +7,18 @@
 //!
 //! Not here: clients, crashes and clocks beside it (crate `sim`).
 
+mod support;
+
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask};
 use dendra_base::{Cell, CellRef, ClusterVersion, Key, Prng, Space, Version};
 use dendra_node::compare::shared::SharedRecords;
 use dendra_node::compare::survey::Surveying;
-use dendra_node::limits::{
-    COMPARE_AGAIN_US, COMPARE_BUSY_US, COMPARE_GRAIN, COMPARE_TRIES_MAX,
-    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
-};
+use dendra_node::limits::{COMPARE_AGAIN_US, COMPARE_BUSY_US, COMPARE_GRAIN, COMPARE_TRIES_MAX};
 use dendra_node::step::{Asker, Effect, Event, Now, StoreFailure, StoreOutcome};
 use dendra_node::topology::record::EpochRecord;
 use dendra_node::{
-    CompareReport, Comparisons, Fence, HintRoom, Hlc, Layout, MemberIndex, Node, NodeConfig,
-    Topology, Walls,
+    CompareReport, Comparisons, Hlc, Layout, MemberIndex, Node, NodeConfig, Topology,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -79,26 +77,16 @@ impl Cluster {
         let site = |at: usize| {
             let me = MemberIndex(at as u8);
             let comparisons = Arc::<Comparisons>::default();
+            let hlc = Arc::new(Hlc::resume(None, 0, WALL_MS));
             let node = Node::new(NodeConfig {
-                layout: Arc::clone(&layout),
-                fence: Arc::new(Fence::at(&layout)),
-                me,
                 origin: at as u32 + 1,
-                hlc: Arc::new(Hlc::resume(None, 0, WALL_MS)),
-                walls: Arc::new(Walls::new(me, members)),
-                hints: Arc::new(HintRoom::new(0)),
                 is_keeper: true,
-                load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
-                load_patience_us: LOAD_PATIENCE_US_DEFAULT,
-                repair_wait_us: REPAIR_WAIT_US_DEFAULT,
                 comparisons: Arc::clone(&comparisons),
-                foregrounds: Arc::default(),
                 compare_bytes_per_second: bytes_per_second,
                 compare_pause_us: 1_000 * SECOND_US,
-                is_watch: false,
                 seed: at as u64,
                 operations_max: 64,
-                value_bytes_max: 1 << 20,
+                ..support::config(&layout, me, hlc)
             });
             Site {
                 node,

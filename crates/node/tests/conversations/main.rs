@@ -17,23 +17,21 @@
 //! Not here: searching (`twin`), frames, files.
 //! See: docs/protocol.md.
 
+#[path = "../support/scripts.rs"]
+mod scripts;
+#[path = "../support/mod.rs"]
+mod support;
 mod words;
 
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation, Range, Readiness, Stamp};
 use dendra_base::{Cell, Guard, Key, Kind, Quorum, Space, Version};
-use dendra_node::limits::{
-    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
-};
 use dendra_node::step::{
     AskId, Asker, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
 };
-use dendra_node::{
-    Fence, HintRoom, Hlc, Layout, MemberIndex, Node, NodeConfig, Ring, Topology, Walls,
-};
+use dendra_node::{HintRoom, Hlc, Layout, MemberIndex, Node, NodeConfig, Ring, Topology};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 enum Message {
@@ -131,29 +129,15 @@ impl Stage {
         here.lives += 1;
         here.hints = Arc::new(HintRoom::new(1 << 20));
         let layout = Arc::new(Layout::of_ring(&self.topology, &self.ring));
+        let me = MemberIndex(u8::try_from(at).expect("few members"));
+        let hlc = Arc::new(Hlc::new(here.ceiling, now.wall_ms));
         here.node = Some(Node::new(NodeConfig {
-            layout: Arc::clone(&layout),
-            fence: Arc::new(Fence::at(&layout)),
-            me: MemberIndex(u8::try_from(at).expect("few members")),
             origin: u32::try_from(at).expect("few members") + 1,
-            hlc: Arc::new(Hlc::new(here.ceiling, now.wall_ms)),
-            walls: Arc::new(Walls::new(
-                MemberIndex(u8::try_from(at).expect("few members")),
-                self.topology.members().len(),
-            )),
             hints: Arc::clone(&here.hints),
             is_keeper: true,
-            is_watch: false,
-            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
-            load_patience_us: LOAD_PATIENCE_US_DEFAULT,
-            comparisons: Arc::default(),
-            foregrounds: Arc::default(),
-            compare_bytes_per_second: 0,
-            compare_pause_us: 0,
-            repair_wait_us: REPAIR_WAIT_US_DEFAULT,
             seed: here.lives * 100 + at as u64,
             operations_max: 100,
-            value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
+            ..support::config(&layout, me, hlc)
         }));
         self.step(at, Event::Tick);
     }
@@ -666,63 +650,29 @@ impl Stage {
     }
 }
 
-/// Plays a script: its commands, each followed by what happened.
-fn play(script: &str) -> String {
-    let mut out = String::new();
+/// Carries out the commands of one script, of which the first makes the members.
+fn player() -> impl FnMut(&str, &mut String) {
     let mut stage: Option<Stage> = None;
-    for line in script.lines() {
-        if let Some(command) = line.strip_prefix("> ") {
-            writeln!(out, "{line}").expect("a string takes everything");
-            let words: Vec<&str> = command.split_whitespace().collect();
-            if let ["members", members, rest @ ..] = words.as_slice() {
-                let copies = rest
-                    .last()
-                    .map_or(3, |copies| copies.parse().expect("a number"));
-                let new = Stage::new(members.parse().expect("a number"), copies);
-                let row = new.ring.owners(new.ring.partition(b"k"));
-                let row: Vec<String> = row.iter().map(|m| name(m.at()).to_string()).collect();
-                writeln!(out, "owners of k: {}", row.join(" ")).expect("a string takes everything");
-                stage = Some(new);
-                continue;
-            }
-            let stage = stage.as_mut().expect("a script begins with `members`");
-            stage.command(command);
-            out.push_str(&std::mem::take(&mut stage.log));
-        } else if line.starts_with('#') || line.is_empty() {
-            writeln!(out, "{line}").expect("a string takes everything");
+    move |command, out| {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        if let ["members", members, rest @ ..] = words.as_slice() {
+            let copies = rest
+                .last()
+                .map_or(3, |copies| copies.parse().expect("a number"));
+            let new = Stage::new(members.parse().expect("a number"), copies);
+            let row = new.ring.owners(new.ring.partition(b"k"));
+            let row: Vec<String> = row.iter().map(|m| name(m.at()).to_string()).collect();
+            writeln!(out, "owners of k: {}", row.join(" ")).expect("a string takes everything");
+            stage = Some(new);
+            return;
         }
+        let stage = stage.as_mut().expect("a script begins with `members`");
+        stage.command(command);
+        out.push_str(&std::mem::take(&mut stage.log));
     }
-    out
-}
-
-fn scripts() -> Vec<(PathBuf, String)> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
-    let files = std::fs::read_dir(folder).expect("the scripts are there");
-    let mut paths: Vec<PathBuf> = files
-        .map(|file| file.expect("a readable folder").path())
-        .collect();
-    paths.sort();
-    let read = |path: PathBuf| {
-        let text = std::fs::read_to_string(&path).expect("a readable script");
-        (path, text)
-    };
-    paths.into_iter().map(read).collect()
 }
 
 #[test]
 fn conversations_are_what_the_scripts_say() {
-    let is_blessing = std::env::var_os("DENDRA_BLESS").is_some();
-    let scripts = scripts();
-    assert!(scripts.len() >= 10, "the scripts are there");
-    for (path, script) in scripts {
-        let played = play(&script);
-        if is_blessing {
-            std::fs::write(&path, &played).expect("a writable script");
-        }
-        assert!(
-            is_blessing || played == script,
-            "{}: this happened instead (DENDRA_BLESS=1 writes it down):\n{played}",
-            path.display()
-        );
-    }
+    scripts::check("tests/scripts", 10, player);
 }

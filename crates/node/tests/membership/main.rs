@@ -25,6 +25,9 @@
 //! (`src/membership/identity/tests.rs`).
 //! See: docs/peer.md, docs/protocol.md.
 
+#[path = "../support/scripts.rs"]
+mod scripts;
+
 use dendra_node::membership::identity::Peer;
 use dendra_node::membership::{
     Maker, MemberEffect, MemberEvent, NoLink, NoteFor, PeerNote, WaitEnd,
@@ -32,7 +35,6 @@ use dendra_node::membership::{
 use dendra_node::{MemberIndex, Membership, Topology};
 use std::collections::VecDeque;
 use std::fmt::Write;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 const MEMBERS: usize = 3;
@@ -254,48 +256,10 @@ impl Site {
     }
 }
 
-fn play(script: &str) -> String {
-    let mut out = String::new();
-    let mut site = Site::new(1);
-    for line in script.lines() {
-        if let Some(command) = line.strip_prefix("> ") {
-            writeln!(out, "{line}").expect("a string takes everything");
-            site.command(command, &mut out);
-        } else if line.starts_with('#') || line.is_empty() {
-            writeln!(out, "{line}").expect("a string takes everything");
-        }
-    }
-    out
-}
-
-fn scripts() -> Vec<(PathBuf, String)> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/membership/scripts");
-    let files = std::fs::read_dir(folder).expect("the scripts are there");
-    let mut paths: Vec<PathBuf> = files
-        .map(|file| file.expect("a readable folder").path())
-        .collect();
-    paths.sort();
-    let read = |path: PathBuf| {
-        let text = std::fs::read_to_string(&path).expect("a readable script");
-        (path, text)
-    };
-    paths.into_iter().map(read).collect()
-}
-
 #[test]
 fn a_process_does_what_the_scripts_say() {
-    let is_blessing = std::env::var_os("DENDRA_BLESS").is_some();
-    let scripts = scripts();
-    assert!(scripts.len() >= 9, "the scripts are there");
-    for (path, script) in scripts {
-        let played = play(&script);
-        if is_blessing {
-            std::fs::write(&path, &played).expect("a writable script");
-        }
-        assert!(
-            is_blessing || played == script,
-            "{}: this happened instead (DENDRA_BLESS=1 writes it down):\n{played}",
-            path.display()
-        );
-    }
+    scripts::check("tests/membership/scripts", 9, || {
+        let mut site = Site::new(1);
+        move |command: &str, out: &mut String| site.command(command, out)
+    });
 }

@@ -1,4 +1,4 @@
-//! What tests of one node, with a world of a few lines around it, have in common.
+//! The settings of nodes in tests; a test names those that differ.
 
 use dendra_node::limits::{
     LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,

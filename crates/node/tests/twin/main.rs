@@ -14,6 +14,8 @@
 //! See: docs/protocol.md.
 
 mod history;
+#[path = "../support/mod.rs"]
+mod support;
 mod world;
 
 use history::is_linearizable;

@@ -17,16 +17,14 @@ mod epochs;
 mod store;
 
 use crate::history::{Entry, States};
+use crate::support;
 use acts::Acts;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Stamp};
 use dendra_base::{Cell, Guard, Key, Prng, Version};
 use dendra_node::compare::survey::Survey;
-use dendra_node::limits::LOAD_BYTES_PER_SECOND_DEFAULT;
 use dendra_node::step::{AskId, Asker, Effect, Event, Now, StoreTicket};
-use dendra_node::{
-    Fence, HintRoom, Hlc, Layout, MemberIndex, Node, NodeConfig, Ring, Topology, Walls,
-};
+use dendra_node::{Fence, HintRoom, Hlc, Layout, MemberIndex, Node, NodeConfig, Ring, Topology};
 use epochs::Epochs;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -429,29 +427,19 @@ impl World {
             at.layout = Arc::new(epochs.layout_at_start(at.layout.epoch()));
             at.fence = Arc::new(Fence::at(&at.layout));
         }
+        let me = MemberIndex(site as u8);
         at.node = Some(Node::new(NodeConfig {
-            layout: Arc::clone(&at.layout),
             fence: Arc::clone(&at.fence),
-            me: MemberIndex(site as u8),
             origin: site as u32 + 1,
-            hlc: Arc::clone(&at.hlc),
-            walls: Arc::new(Walls::new(
-                MemberIndex(site as u8),
-                self.topology.members().len(),
-            )),
             hints: Arc::new(HintRoom::new(1 << 20)),
             is_keeper: true,
-            is_watch: false,
-            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             load_patience_us: 2_000,
-            comparisons: Arc::default(),
-            foregrounds: Arc::default(),
             compare_bytes_per_second: if self.acts.is_some() { 1 << 40 } else { 0 },
             compare_pause_us: self.acts.as_ref().map_or(200, |acts| acts.compare_pause_us),
             repair_wait_us: 2_000,
             seed,
             operations_max: 64,
-            value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
+            ..support::config(&at.layout, me, Arc::clone(&at.hlc))
         }));
         if self.acts.is_some() {
             // Comparisons begin behind a link that came up.
