@@ -443,18 +443,7 @@ pub(crate) fn throttle_key() -> Key {
 /// How fast members load, as an operator ordered last. An order that is damaged is none: the others
 /// tell theirs.
 fn throttle(engine: &Engine) -> Result<Option<ThrottleOrder>, NoteFault> {
-    let key = throttle_key();
-    let found = engine.get(key.as_stored(), Wait::Block, |cell| {
-        cell.is_intact(key.as_stored())
-            .then(|| ThrottleOrder::decode(cell.value))
-            .flatten()
-    });
-    match found {
-        Ok(Lookup::Cell(found)) => Ok(found),
-        Ok(Lookup::Nothing) | Err(Error::Damaged { .. }) => Ok(None),
-        Ok(Lookup::WouldBlock) => unreachable!("a read that may wait does not give up"),
-        Err(error) => Err(error.to_string()),
-    }
+    read_if_intact(engine, &throttle_key(), ThrottleOrder::decode)
 }
 
 /// Where accepted losses are.
@@ -465,15 +454,22 @@ pub(crate) fn losses_key() -> Key {
 /// The losses that operators accepted here. Of a note that is damaged, or of a later release, none:
 /// the order is given again.
 fn losses(engine: &Engine) -> Result<Vec<AcceptedLoss>, NoteFault> {
-    let key = losses_key();
+    let found = read_if_intact(engine, &losses_key(), AcceptedLoss::decode_all)?;
+    Ok(found.unwrap_or_default())
+}
+
+/// The note `key`; `None` if it is not there, is damaged, or `decode` does not know its form.
+fn read_if_intact<T>(
+    engine: &Engine,
+    key: &Key,
+    decode: impl FnOnce(&[u8]) -> Option<T>,
+) -> Result<Option<T>, NoteFault> {
     let found = engine.get(key.as_stored(), Wait::Block, |cell| {
-        cell.is_intact(key.as_stored())
-            .then(|| AcceptedLoss::decode_all(cell.value))
-            .flatten()
+        cell.is_intact(key.as_stored()).then(|| decode(cell.value))
     });
     match found {
-        Ok(Lookup::Cell(found)) => Ok(found.unwrap_or_default()),
-        Ok(Lookup::Nothing) | Err(Error::Damaged { .. }) => Ok(Vec::new()),
+        Ok(Lookup::Cell(found)) => Ok(found.flatten()),
+        Ok(Lookup::Nothing) | Err(Error::Damaged { .. }) => Ok(None),
         Ok(Lookup::WouldBlock) => unreachable!("a read that may wait does not give up"),
         Err(error) => Err(error.to_string()),
     }
