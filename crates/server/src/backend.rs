@@ -22,8 +22,8 @@ use crate::admin::metrics::RefusalCause;
 use crate::admin::stages::Watch;
 use crate::clients::room::Rooms;
 use crate::clients::seat::{Seat, WakeReason};
-use crate::clients::socket::{End, Socket};
-use crate::clients::status::Terms;
+use crate::clients::socket::{ConnectionEnd, Socket};
+use crate::clients::status::AnswerTerms;
 use crate::disk::alone::{Alone, StoreWalk};
 use crate::event_loop::handover::{
     Begun, ChunkTerms, KeyRequest, NoChunk, PendingOperation, ScanChunk,
@@ -89,18 +89,18 @@ impl Backend {
     }
 
     /// The terms of the answer to an operation on a key.
-    pub(crate) fn terms(&self, lane: &EventLoop, style: Style, entity: &Entity) -> Terms {
+    pub(crate) fn terms(&self, lane: &EventLoop, style: Style, entity: &Entity) -> AnswerTerms {
         let durability = lane.shared.settings.durability;
         match self {
             Backend::Alone(_) | Backend::Member(_) => {
-                Terms::new(style, entity.quorum, durability, &lane.routes())
+                AnswerTerms::new(style, entity.quorum, durability, &lane.routes())
             }
             Backend::Front(front) => front.terms(lane, style, entity),
         }
     }
 
     /// Can it keep the promises that this operation asks for?
-    pub(crate) fn check(&self, entity: &Entity, terms: &Terms) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, entity: &Entity, terms: &AnswerTerms) -> Result<(), Refusal> {
         match self {
             Backend::Alone(_) => Ok(()),
             Backend::Member(member) => member.check(entity, terms),
@@ -126,7 +126,7 @@ impl Backend {
     }
 
     /// The terms of the answer to a scan.
-    pub(crate) fn scan_terms(&self, lane: &EventLoop, style: Style) -> Terms {
+    pub(crate) fn scan_terms(&self, lane: &EventLoop, style: Style) -> AnswerTerms {
         match self {
             Backend::Alone(alone) => alone.scan_terms(lane, style),
             Backend::Member(member) => member.scan_terms(lane, style),
@@ -171,7 +171,7 @@ impl Backend {
         &self,
         socket: &mut Socket,
         pending: &[PendingOperation],
-    ) -> Result<Result<(), WakeReason>, End> {
+    ) -> Result<Result<(), WakeReason>, ConnectionEnd> {
         match self {
             Backend::Alone(alone) => alone.wait(socket, pending).await,
             Backend::Member(member) => member.wait(socket, pending).await,

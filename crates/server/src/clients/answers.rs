@@ -17,7 +17,7 @@
 use crate::admin::metrics::{CapacityShare, OpLabel, RefusalCause};
 use crate::backend::Backend;
 use crate::clients::finished::Finished;
-use crate::clients::status::{self, Terms};
+use crate::clients::status::{self, AnswerTerms};
 use crate::event_loop::handover::PendingOperation;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
@@ -76,7 +76,12 @@ impl Answers<'_> {
     }
 
     /// Forms the answer of a request that failed; returns its status.
-    pub(crate) fn fail(&mut self, op: OpLabel, terms: &Terms, finished: Option<&Finished>) -> u16 {
+    pub(crate) fn fail(
+        &mut self,
+        op: OpLabel,
+        terms: &AnswerTerms,
+        finished: Option<&Finished>,
+    ) -> u16 {
         match finished {
             Some(Finished::Outcome { outcome, .. }) => self.fail_with(op, terms, outcome),
             Some(Finished::Refused(refused)) => {
@@ -105,7 +110,7 @@ impl Answers<'_> {
         }
     }
 
-    fn fail_with(&mut self, op: OpLabel, terms: &Terms, outcome: &Outcome) -> u16 {
+    fn fail_with(&mut self, op: OpLabel, terms: &AnswerTerms, outcome: &Outcome) -> u16 {
         if let Outcome::Overloaded { refusal } = outcome
             && let Some(share) = CapacityShare::of(op)
         {
@@ -123,7 +128,7 @@ pub(crate) fn show(
     lane: &EventLoop,
     out: &mut Vec<u8>,
     condition: Condition,
-    terms: &Terms,
+    terms: &AnswerTerms,
     stored_key: &[u8],
     cell: Option<CellRef<'_>>,
 ) -> u16 {
@@ -162,7 +167,7 @@ fn has_room(lane: &EventLoop, cell: &CellRef<'_>) -> bool {
 fn answer_condition(
     out: &mut Vec<u8>,
     condition: Condition,
-    terms: &Terms,
+    terms: &AnswerTerms,
     current: Option<Version>,
     cell: Option<CellRef<'_>>,
 ) -> u16 {

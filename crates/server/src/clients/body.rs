@@ -21,8 +21,8 @@ use crate::admin::metrics::{CapacityShare, RefusalCause};
 use crate::admin::stages::Watch;
 use crate::clients::input::Input;
 use crate::clients::room::{Room, Rooms, Turnover};
-use crate::clients::socket::{End, Expecting, Socket};
-use crate::clients::status::{self, Terms};
+use crate::clients::socket::{ConnectionEnd, Expecting, Socket};
+use crate::clients::status::{self, AnswerTerms};
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use crate::rights::StandingLogin;
@@ -116,7 +116,7 @@ pub(crate) enum NoBody {
     /// It is refused, and the connection ends behind the refusal.
     Refused(Refusal),
     /// The connection ends.
-    Ended(End),
+    Ended(ConnectionEnd),
 }
 
 impl Inflow {
@@ -170,7 +170,7 @@ pub(crate) struct PendingBody {
     /// To be judged again when the body is here; `None` where every request is allowed.
     pub(crate) login: Option<StandingLogin>,
     pub(crate) entity: Entity,
-    pub(crate) terms: Terms,
+    pub(crate) terms: AnswerTerms,
     pub(crate) key: Key,
     pub(crate) body: Inflow,
     pub(crate) expects_continue: bool,
@@ -267,8 +267,8 @@ impl Inflow {
             }
             match filled {
                 Ok(()) => {}
-                Err(End::TooSlow) if now_us < deadline_us => {}
-                Err(End::TooSlow) => {
+                Err(ConnectionEnd::TooSlow) if now_us < deadline_us => {}
+                Err(ConnectionEnd::TooSlow) => {
                     let refusal = Refusal::too_slow("the body did not arrive in time");
                     return Err(NoBody::Refused(refusal));
                 }
@@ -318,7 +318,10 @@ async fn stand_for_room(
 }
 
 /// Reads a body to its end and forgets it.
-pub(crate) async fn discard(socket: &mut Socket, mut body: BodyReader) -> Result<(), End> {
+pub(crate) async fn discard(
+    socket: &mut Socket,
+    mut body: BodyReader,
+) -> Result<(), ConnectionEnd> {
     socket.flush().await?;
     let lane = Rc::clone(socket.lane());
     let mut pace = BodyPace {
@@ -333,7 +336,7 @@ pub(crate) async fn discard(socket: &mut Socket, mut body: BodyReader) -> Result
             Ok(BodyProgress::All) => return Ok(()),
             Ok(BodyProgress::More) => {}
             // The request is answered already: all that is left to say is the end.
-            Err(_) => return Err(End::Done),
+            Err(_) => return Err(ConnectionEnd::Done),
         }
         let timeout = lane.shared.settings.timeouts.body;
         socket.seat().arm(pace.deadline_us(timeout));

@@ -17,7 +17,7 @@
 
 use crate::audit::{self, Port};
 use crate::clients::seat::Seat;
-use crate::clients::socket::{End, Linger, Socket};
+use crate::clients::socket::{ConnectionEnd, Linger, Socket};
 use crate::clients::status;
 use crate::event_loop::thread::EventLoop;
 use crate::tls::{ByteStream, Opening, Tls, clear_text};
@@ -54,7 +54,7 @@ pub(crate) async fn enter(
             let mut socket = Socket::new(Rc::clone(lane), Rc::clone(seat), source, stream);
             status::write_refusal(socket.out(), Style::CLOSING, &clear_text());
             let end = match socket.flush().await {
-                Ok(()) => End::Done,
+                Ok(()) => ConnectionEnd::Done,
                 Err(end) => end,
             };
             return Err(Some(socket.close(end, Linger::Bytes).await));

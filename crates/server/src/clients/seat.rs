@@ -30,9 +30,9 @@ pub(crate) enum WakeReason {
     Poisoned,
 }
 
-/// When a wait ends although not everything came.
+/// When a wait ends although not everything has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Until {
+pub(crate) enum WaitLimit {
     /// At the deadline: a failed log keeps no read from being answered.
     Deadline,
     /// At the deadline, or when the log fails.
@@ -169,14 +169,14 @@ impl Seat {
     }
 
     /// Waits for everything that is expected; an early end says why.
-    pub(crate) async fn all(&self, until: Until) -> Result<(), WakeReason> {
+    pub(crate) async fn all(&self, limit: WaitLimit) -> Result<(), WakeReason> {
         poll_fn(|cx| {
             if self.missing.get() == 0 {
                 return Poll::Ready(Ok(()));
             }
-            match (self.due(), until) {
+            match (self.due(), limit) {
                 (Some(due @ WakeReason::Deadline), _)
-                | (Some(due @ WakeReason::Poisoned), Until::DeadlineOrPoison) => {
+                | (Some(due @ WakeReason::Poisoned), WaitLimit::DeadlineOrPoison) => {
                     return Poll::Ready(Err(due));
                 }
                 (Some(WakeReason::Poisoned | WakeReason::Drain) | None, _) => {}
@@ -258,10 +258,10 @@ mod tests {
         seat.expect();
         seat.tell(WakeReason::Poisoned);
         assert_eq!(
-            seat.all(Until::DeadlineOrPoison).await,
+            seat.all(WaitLimit::DeadlineOrPoison).await,
             Err(WakeReason::Poisoned)
         );
-        let mut read = std::pin::pin!(seat.all(Until::Deadline));
+        let mut read = std::pin::pin!(seat.all(WaitLimit::Deadline));
         let mut cx = Context::from_waker(Waker::noop());
         assert!(read.as_mut().poll(&mut cx).is_pending());
         seat.put(0, Finished::Failed);

@@ -23,7 +23,7 @@ use crate::admin::metrics::OpLabel;
 use crate::admin::stages::{Unsent, Watch};
 use crate::clients::input::Input;
 use crate::clients::room::{Room, Turnover};
-use crate::clients::seat::{Seat, Until, WakeReason};
+use crate::clients::seat::{Seat, WaitLimit, WakeReason};
 use crate::event_loop::clock;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
@@ -43,7 +43,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, Re
 
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ConnectionEnd {
     /// The last answer was given.
     Done,
     /// The client went away.
@@ -78,13 +78,13 @@ pub(crate) enum Linger {
     Body,
 }
 
-/// The reaction of a wait when the client has gone.
+/// The reaction of a wait when its client has hung up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gone {
-    /// It goes on: the end comes in any case.
-    Wait,
-    /// It ends, and the connection with it.
-    Leave,
+pub(crate) enum HangUpReaction {
+    /// The wait goes on: its result comes in any case.
+    KeepWaiting,
+    /// The wait ends, and the connection with it.
+    EndConnection,
 }
 
 /// The socket of one connection.
@@ -273,10 +273,10 @@ impl Socket {
 
     /// Reads bytes that will be dropped, as far as the loop's allowance goes: wanted bytes go
     /// first. The caller has armed the deadline.
-    pub(crate) async fn fill_unwanted(&mut self) -> Result<(), End> {
+    pub(crate) async fn fill_unwanted(&mut self) -> Result<(), ConnectionEnd> {
         while !self.lane.may_discard(limits::READ_BYTES_MAX) {
             if self.seat.is_late() {
-                return Err(End::TooSlow);
+                return Err(ConnectionEnd::TooSlow);
             }
             // The allowance comes back with the sweep.
             tokio::time::sleep(limits::SWEEP).await;
@@ -286,7 +286,7 @@ impl Socket {
     }
 
     /// Reads more into the buffer.
-    pub(crate) async fn fill(&mut self, stage: Expecting) -> Result<(), End> {
+    pub(crate) async fn fill(&mut self, stage: Expecting) -> Result<(), ConnectionEnd> {
         let _held = self.hold_input();
         let timeouts = &self.lane.shared.settings.timeouts;
         match stage {
@@ -334,7 +334,7 @@ impl Socket {
     }
 
     /// Waits for bytes, and then until connections that send whole requests had their turn.
-    async fn give_way(&mut self, stage: Expecting) -> Result<(), End> {
+    async fn give_way(&mut self, stage: Expecting) -> Result<(), ConnectionEnd> {
         self.wait_for_bytes(stage).await?;
         let now_us = clock::monotonic_us();
         let place = if self.is_client_gone() {
@@ -352,7 +352,7 @@ impl Socket {
     }
 
     /// Waits until there is something to read, or the end of it.
-    async fn wait_for_bytes(&self, stage: Expecting) -> Result<(), End> {
+    async fn wait_for_bytes(&self, stage: Expecting) -> Result<(), ConnectionEnd> {
         poll_fn(|cx| match self.stream.poll_read_ready(cx) {
             Poll::Ready(_) => Poll::Ready(Ok(())),
             Poll::Pending => self.idle(cx, stage),
@@ -362,13 +362,13 @@ impl Socket {
 
     /// Waits for a request, and until it is called: the loop has more of them than it serves in
     /// time.
-    async fn stand_in_line(&mut self) -> Result<(), End> {
+    async fn stand_in_line(&mut self) -> Result<(), ConnectionEnd> {
         self.wait_for_bytes(Expecting::Idle).await?;
         self.stand(Expecting::Idle).await
     }
 
     /// Waits until the request that is there is called, if there is a line.
-    pub(crate) async fn stand(&mut self, expecting: Expecting) -> Result<(), End> {
+    pub(crate) async fn stand(&mut self, expecting: Expecting) -> Result<(), ConnectionEnd> {
         if !self.lane.delay.is_standing() || self.is_of_peer {
             return Ok(());
         }
@@ -393,7 +393,7 @@ impl Socket {
     }
 
     /// Waits for bytes, or for an event that ends the connection.
-    fn idle(&self, cx: &Context<'_>, stage: Expecting) -> Poll<Result<(), End>> {
+    fn idle(&self, cx: &Context<'_>, stage: Expecting) -> Poll<Result<(), ConnectionEnd>> {
         if let Some(end) = self.end_of_wait(stage) {
             return Poll::Ready(Err(end));
         }
@@ -402,17 +402,21 @@ impl Socket {
     }
 
     /// Why the next bytes are not waited for.
-    fn end_of_wait(&self, stage: Expecting) -> Option<End> {
+    fn end_of_wait(&self, stage: Expecting) -> Option<ConnectionEnd> {
         if self.seat.is_late() {
-            Some(End::TooSlow)
+            Some(ConnectionEnd::TooSlow)
         } else if stage != Expecting::Body && self.lane.is_draining() {
-            Some(End::Draining)
+            Some(ConnectionEnd::Draining)
         } else {
             None
         }
     }
 
-    fn poll_fill(&mut self, cx: &mut Context<'_>, stage: Expecting) -> Poll<Result<(), End>> {
+    fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        stage: Expecting,
+    ) -> Poll<Result<(), ConnectionEnd>> {
         if let Some(end) = self.end_of_wait(stage) {
             return Poll::Ready(Err(end));
         }
@@ -436,7 +440,7 @@ impl Socket {
             }
             Poll::Ready(_) => {
                 self.lane.reuse_input(buffer);
-                Poll::Ready(Err(End::HungUp))
+                Poll::Ready(Err(ConnectionEnd::HungUp))
             }
             Poll::Pending => {
                 self.lane.reuse_input(buffer);
@@ -462,7 +466,7 @@ impl Socket {
     }
 
     /// Writes everything out.
-    pub(crate) async fn flush(&mut self) -> Result<(), End> {
+    pub(crate) async fn flush(&mut self) -> Result<(), ConnectionEnd> {
         let unsent = std::mem::take(&mut self.unsent);
         let watch = unsent.watch();
         self.write_out().await?;
@@ -471,7 +475,7 @@ impl Socket {
         Ok(())
     }
 
-    async fn write_out(&mut self) -> Result<(), End> {
+    async fn write_out(&mut self) -> Result<(), ConnectionEnd> {
         let out = std::mem::take(&mut self.out);
         if out.is_empty() {
             self.lane.reuse_output(out);
@@ -489,7 +493,7 @@ impl Socket {
         let counted = self.out_room.as_ref().map_or(0, |(room, _)| room.bytes());
         let more = out.len().saturating_sub(counted);
         let room = match more > limits::UNCOUNTED_BYTES_MAX {
-            true => Some(self.hold_bytes(more).ok_or(End::Crowded)?),
+            true => Some(self.hold_bytes(more).ok_or(ConnectionEnd::Crowded)?),
             false => None,
         };
         let holds = room.is_some() || self.out_room.is_some();
@@ -508,7 +512,7 @@ impl Socket {
                     return Poll::Ready(polled);
                 }
                 if self.seat.is_late() {
-                    return Poll::Ready(Poll::Ready(Err(End::TooSlow)));
+                    return Poll::Ready(Poll::Ready(Err(ConnectionEnd::TooSlow)));
                 }
                 self.seat.register(cx);
                 Poll::Pending
@@ -522,10 +526,10 @@ impl Socket {
             }
             // A reader may be slow for as long as no other request needs its room.
             if holds && turnover.is_slow(now_us) && self.is_room_short() {
-                return Err(End::TooSlow);
+                return Err(ConnectionEnd::TooSlow);
             }
             match done {
-                Poll::Ready(Err(End::TooSlow)) if now_us < stalls_us => {}
+                Poll::Ready(Err(ConnectionEnd::TooSlow)) if now_us < stalls_us => {}
                 Poll::Ready(done) => {
                     self.lane.reuse_output(out);
                     return done;
@@ -546,10 +550,10 @@ impl Socket {
         cx: &mut Context<'_>,
         out: &[u8],
         at: &mut usize,
-    ) -> Poll<Result<(), End>> {
+    ) -> Poll<Result<(), ConnectionEnd>> {
         while *at < out.len() {
             match Pin::new(&mut self.stream).poll_write(cx, &out[*at..]) {
-                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(End::HungUp)),
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(ConnectionEnd::HungUp)),
                 Poll::Ready(Ok(n)) => {
                     self.lane.metrics().writes.add(1);
                     self.lane.metrics().write_bytes.add(n as u64);
@@ -560,19 +564,19 @@ impl Socket {
             }
         }
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        flushed.map_err(|_gone| End::HungUp)
+        flushed.map_err(|_gone| ConnectionEnd::HungUp)
     }
 
     /// Ends it. A client that may still read its last answer is waited for a little where there are
     /// unread bytes. They would make the kernel throw that answer away: a reset instead of an end.
-    pub(crate) async fn close(mut self, end: End, mut linger: Linger) -> ByteStream {
+    pub(crate) async fn close(mut self, end: ConnectionEnd, mut linger: Linger) -> ByteStream {
         if self.drop_input() > 0 {
             linger = linger.max(Linger::Bytes);
         }
         match end {
-            End::Done => self.say_goodbye(linger).await,
-            End::TooSlow => self.lane.metrics().timed_out.add(1),
-            End::HungUp | End::Draining | End::Crowded => {}
+            ConnectionEnd::Done => self.say_goodbye(linger).await,
+            ConnectionEnd::TooSlow => self.lane.metrics().timed_out.add(1),
+            ConnectionEnd::HungUp | ConnectionEnd::Draining | ConnectionEnd::Crowded => {}
         }
         self.stream.say_goodbye();
         self.stream
@@ -608,43 +612,42 @@ impl Socket {
     }
 
     /// Ends when the client has closed its side: it waits for nothing any more.
-    pub(crate) fn expect_client(&self) -> Result<(), End> {
+    pub(crate) fn expect_client(&self) -> Result<(), ConnectionEnd> {
         if !self.is_client_gone() {
             return Ok(());
         }
         if self.input.len() > 0 || matches!(self.stream.try_read(&mut [0]), Ok(1)) {
             self.lane.metrics().abandoned.add(1);
         }
-        Err(End::HungUp)
+        Err(ConnectionEnd::HungUp)
     }
 
     /// Waits for everything that the seat expects, `last_us` at the latest. Each `CLIENT_LOOK` it
-    /// looks whether the client
-    /// is still there; if not, `gone` is called once, and says whether to wait on.
+    /// looks whether the client is still there. If not, it calls `on_hang_up` once.
     pub(crate) async fn watch(
         &mut self,
         last_us: u64,
-        until: Until,
-        gone: impl FnOnce() -> Gone,
-    ) -> Result<Result<(), WakeReason>, End> {
-        let mut gone = Some(gone);
+        limit: WaitLimit,
+        on_hang_up: impl FnOnce() -> HangUpReaction,
+    ) -> Result<Result<(), WakeReason>, ConnectionEnd> {
+        let mut on_hang_up = Some(on_hang_up);
         loop {
             let look_us = self.deadline_us(limits::CLIENT_LOOK);
-            self.seat.arm(match gone {
+            self.seat.arm(match on_hang_up {
                 Some(_) => last_us.min(look_us),
                 None => last_us,
             });
-            let waited = self.seat.all(until).await;
+            let waited = self.seat.all(limit).await;
             self.lane.refresh();
             if waited != Err(WakeReason::Deadline) || self.lane.now_us() >= last_us {
                 return Ok(waited);
             }
-            if gone.is_some()
+            if on_hang_up.is_some()
                 && self.is_client_gone()
-                && let Some(gone) = gone.take()
-                && gone() == Gone::Leave
+                && let Some(on_hang_up) = on_hang_up.take()
+                && on_hang_up() == HangUpReaction::EndConnection
             {
-                return Err(End::HungUp);
+                return Err(ConnectionEnd::HungUp);
             }
         }
     }
@@ -655,16 +658,17 @@ impl Socket {
         &mut self,
         slot: u32,
         deadline_us: u64,
-    ) -> Result<Result<(), WakeReason>, End> {
+    ) -> Result<Result<(), WakeReason>, ConnectionEnd> {
         let (lane, seat) = (Rc::clone(&self.lane), Rc::clone(&self.seat));
         let take_back = move || {
             seat.next_round();
             if lane.withdraw(slot) {
                 lane.metrics().abandoned.add(1);
             }
-            Gone::Leave
+            HangUpReaction::EndConnection
         };
-        self.watch(deadline_us, Until::Deadline, take_back).await
+        self.watch(deadline_us, WaitLimit::Deadline, take_back)
+            .await
     }
 
     // Room of scans.
@@ -710,17 +714,17 @@ impl Socket {
         &mut self,
         value: &mut Vec<u8>,
         left: usize,
-    ) -> Result<usize, End> {
+    ) -> Result<usize, ConnectionEnd> {
         self.input.settle(&self.lane);
         let Socket { stream, seat, .. } = self;
         let mut room = value.limit(left);
         let mut read = pin!(stream.read_buf(&mut room));
         let done = poll_fn(|cx| {
             if seat.is_late() {
-                return Poll::Ready(Err(End::TooSlow));
+                return Poll::Ready(Err(ConnectionEnd::TooSlow));
             }
             match Pin::as_mut(&mut read).poll(cx) {
-                Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(Err(End::HungUp)),
+                Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(Err(ConnectionEnd::HungUp)),
                 Poll::Ready(Ok(n)) => Poll::Ready(Ok(n)),
                 Poll::Pending => {
                     seat.register(cx);

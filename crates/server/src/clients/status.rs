@@ -20,24 +20,24 @@ use dendra_wire::Refusal;
 use dendra_wire::http::response::{self, Found, Receipt, Style};
 use std::cell::Cell;
 
-/// The terms of an answer, besides its outcome.
+/// How an answer is written, whatever its outcome: its shape and its receipt.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct AnswerTerms {
     /// The shape of the answer.
     pub(crate) style: Style,
     /// The copies and the level that were achieved, if the operation succeeded.
     pub(crate) receipt: Receipt,
 }
 
-impl Terms {
+impl AnswerTerms {
     /// The terms of an operation with this quorum, in the cluster that `routes` knows.
     pub(crate) fn new(
         style: Style,
         quorum: Quorum,
         durability: Durability,
         routes: &dendra_wire::RequestRules,
-    ) -> Terms {
-        Terms {
+    ) -> AnswerTerms {
+        AnswerTerms {
             style,
             receipt: Receipt {
                 acks: quorum.ack(),
@@ -50,7 +50,7 @@ impl Terms {
 
     /// The terms of a scan: where there are others it shows the newest that was told, and nothing
     /// waits until a majority holds that.
-    pub(crate) fn of_scan(mut self, nodes: u8) -> Terms {
+    pub(crate) fn of_scan(mut self, nodes: u8) -> AnswerTerms {
         if nodes > 1 {
             self.receipt.level = Consistency::Eventual;
         }
@@ -71,8 +71,13 @@ impl Terms {
 
 /// Appends the answer for `outcome`; `value` is the value's bytes where there are any. Returns the
 /// status.
-pub(crate) fn write(out: &mut Vec<u8>, terms: &Terms, outcome: &Outcome, value: &[u8]) -> u16 {
-    let Terms { style, receipt } = *terms;
+pub(crate) fn write(
+    out: &mut Vec<u8>,
+    terms: &AnswerTerms,
+    outcome: &Outcome,
+    value: &[u8],
+) -> u16 {
+    let AnswerTerms { style, receipt } = *terms;
     match *outcome {
         Outcome::Found { version, expiry_ms } => {
             let found = Found {
@@ -131,7 +136,7 @@ pub(crate) fn write(out: &mut Vec<u8>, terms: &Terms, outcome: &Outcome, value: 
 }
 
 /// Appends a `412` with the value that is there, which the client prefers; returns its status.
-pub(crate) fn write_current(out: &mut Vec<u8>, terms: &Terms, cell: CellRef<'_>) -> u16 {
+pub(crate) fn write_current(out: &mut Vec<u8>, terms: &AnswerTerms, cell: CellRef<'_>) -> u16 {
     response::condition_failed_with(out, terms.style, cell.version, cell.expiry_ms, cell.value);
     412
 }
@@ -221,7 +226,7 @@ mod tests {
             omits_body: false,
             page: None,
         };
-        let terms = Terms::new(
+        let terms = AnswerTerms::new(
             style,
             Quorum::ONE,
             Durability::Sync,

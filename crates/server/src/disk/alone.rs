@@ -20,9 +20,9 @@
 use crate::admin::metrics::{OpLabel, RefusalCause};
 use crate::admin::stages::{RequestStage, Watch};
 use crate::clients::finished::Finished;
-use crate::clients::seat::{Seat, Until, WakeReason};
-use crate::clients::socket::{End, Socket};
-use crate::clients::status::Terms;
+use crate::clients::seat::{Seat, WaitLimit, WakeReason};
+use crate::clients::socket::{ConnectionEnd, Socket};
+use crate::clients::status::AnswerTerms;
 use crate::disk::scan_job::{ScanJob, ScanStand};
 use crate::disk::work::StoreWork;
 use crate::event_loop::handover::{
@@ -53,9 +53,9 @@ impl Alone {
     }
 
     /// The terms of the answer to a scan.
-    pub(crate) fn scan_terms(self, lane: &EventLoop, style: Style) -> Terms {
+    pub(crate) fn scan_terms(self, lane: &EventLoop, style: Style) -> AnswerTerms {
         let durability = lane.shared.settings.durability;
-        Terms::new(style, Quorum::ONE, durability, &lane.routes())
+        AnswerTerms::new(style, Quorum::ONE, durability, &lane.routes())
     }
 
     /// Begins an operation. A read that need not wait calls `show` with the newest cell.
@@ -94,7 +94,7 @@ impl Alone {
         self,
         socket: &mut Socket,
         pending: &[PendingOperation],
-    ) -> Result<Result<(), WakeReason>, End> {
+    ) -> Result<Result<(), WakeReason>, ConnectionEnd> {
         if let [read] = pending
             && read.op == OpLabel::Get
         {
@@ -104,7 +104,7 @@ impl Alone {
         }
         let last_us = pending.iter().map(|write| write.deadline_us).max();
         socket.seat().arm(last_us.unwrap_or(u64::MAX));
-        let waited = socket.seat().all(Until::DeadlineOrPoison).await;
+        let waited = socket.seat().all(WaitLimit::DeadlineOrPoison).await;
         socket.lane().refresh();
         Ok(waited)
     }

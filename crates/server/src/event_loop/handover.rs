@@ -16,7 +16,7 @@ use crate::admin::stages::Watch;
 use crate::clients::finished::Finished;
 use crate::clients::room::{Room, Rooms};
 use crate::clients::seat::Seat;
-use crate::clients::status::Terms;
+use crate::clients::status::AnswerTerms;
 use crate::limits;
 use bytes::Bytes;
 use dendra_wire::Condition;
@@ -96,7 +96,7 @@ impl Held {
 #[derive(Debug)]
 pub(crate) struct PendingOperation {
     pub(crate) op: OpLabel,
-    pub(crate) terms: Terms,
+    pub(crate) terms: AnswerTerms,
     pub(crate) condition: Condition,
     /// Is the current value wanted when the condition of a write does not hold?
     pub(crate) wants_current: bool,

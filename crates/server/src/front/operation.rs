@@ -18,9 +18,9 @@ use super::scan::FrontWalk;
 use crate::admin::metrics::RefusalCause;
 use crate::admin::stages::RequestStage;
 use crate::clients::finished::Finished;
-use crate::clients::seat::{Until, WakeReason};
-use crate::clients::socket::{End, Gone, Socket};
-use crate::clients::status::Terms;
+use crate::clients::seat::{WaitLimit, WakeReason};
+use crate::clients::socket::{ConnectionEnd, HangUpReaction, Socket};
+use crate::clients::status::AnswerTerms;
 use crate::event_loop::handover::{Held, KeyRequest, PendingOperation};
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
@@ -54,7 +54,7 @@ impl FrontBackend {
     }
 
     /// Can the engine keep the promises that this operation asks for?
-    pub(crate) fn check(&self, entity: &Entity, terms: &Terms) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, entity: &Entity, terms: &AnswerTerms) -> Result<(), Refusal> {
         let (ack, from) = (entity.quorum.ack(), entity.quorum.from());
         if ack > self.majority() {
             return Err(not_offered(format!(
@@ -80,20 +80,20 @@ impl FrontBackend {
     }
 
     /// The terms of an operation on a key. The engine writes to a majority at every level.
-    pub(crate) fn terms(&self, lane: &EventLoop, style: Style, entity: &Entity) -> Terms {
+    pub(crate) fn terms(&self, lane: &EventLoop, style: Style, entity: &Entity) -> AnswerTerms {
         let shape = &self.desk.shape;
         let quorum = match entity.op {
             EntityOp::Get | EntityOp::Head => entity.quorum,
             EntityOp::Put | EntityOp::Delete => Quorum::usual(shape.copies, shape.copies),
         };
-        Terms::new(style, quorum, shape.durability, &lane.routes())
+        AnswerTerms::new(style, quorum, shape.durability, &lane.routes())
     }
 
     /// The terms of the answer to a scan.
-    pub(crate) fn scan_terms(&self, lane: &EventLoop, style: Style) -> Terms {
+    pub(crate) fn scan_terms(&self, lane: &EventLoop, style: Style) -> AnswerTerms {
         let shape = &self.desk.shape;
         let quorum = Quorum::usual(shape.copies, shape.copies);
-        let mut terms = Terms::new(style, quorum, shape.durability, &lane.routes());
+        let mut terms = AnswerTerms::new(style, quorum, shape.durability, &lane.routes());
         terms.receipt.level = shape.scan_level;
         terms
     }
@@ -150,7 +150,7 @@ impl FrontBackend {
         &self,
         socket: &mut Socket,
         pending: &[PendingOperation],
-    ) -> Result<Result<(), WakeReason>, End> {
+    ) -> Result<Result<(), WakeReason>, ConnectionEnd> {
         let (lane, seat) = (Rc::clone(socket.lane()), Rc::clone(socket.seat()));
         let last_us = pending.iter().map(|waiting| waiting.deadline_us).max();
         let grace_us = limits::OUTCOME_GRACE.as_micros() as u64;
@@ -170,10 +170,9 @@ impl FrontBackend {
                     );
                 }
             }
-            Gone::Wait
+            HangUpReaction::KeepWaiting
         };
-        let until = Until::Deadline;
-        socket.watch(last_us, until, abandon).await
+        socket.watch(last_us, WaitLimit::Deadline, abandon).await
     }
 
     /// Notes how long an operation has waited.

@@ -10,8 +10,8 @@ use super::desk::{FrontDesk, FrontWork, not_offered};
 use crate::admin::metrics::RefusalCause;
 use crate::clients::finished::Finished;
 use crate::clients::pages::PageWalk;
-use crate::clients::seat::Until;
-use crate::clients::socket::{Gone, Socket};
+use crate::clients::seat::WaitLimit;
+use crate::clients::socket::{HangUpReaction, Socket};
 use crate::event_loop::handover::{ChunkTerms, NoChunk, ScanChunk};
 use crate::limits;
 use dendra_base::peer::Range;
@@ -92,10 +92,10 @@ impl FrontWalk {
             if lane.withdraw_front(&self.desk, slot) {
                 lane.metrics().abandoned.add(1);
             }
-            Gone::Leave
+            HangUpReaction::EndConnection
         };
         // A wait that ends early leaves the place empty: that is `None`, too.
-        let _waited = socket.watch(last_us, Until::Deadline, take_back).await;
+        let _waited = socket.watch(last_us, WaitLimit::Deadline, take_back).await;
         let finished = seat.take(0);
         seat.next_round();
         lane.refresh();

@@ -25,7 +25,7 @@ use super::door::StewardCall;
 use super::horizons::HorizonWatch;
 use super::orders::OrderCall;
 use crate::clients::finished::Finished;
-use crate::clients::seat::{Seat, Until};
+use crate::clients::seat::{Seat, WaitLimit};
 use crate::disk::notes;
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::thread::EventLoop;
@@ -401,7 +401,7 @@ impl StewardHome {
             .lane
             .push_write(&seat, key.as_stored(), cell, Guard::Newest);
         pushed.map_err(|_| "the log has no room".to_owned())?;
-        let waited = seat.all(Until::DeadlineOrPoison).await;
+        let waited = seat.all(WaitLimit::DeadlineOrPoison).await;
         match (waited, seat.take(0)) {
             (
                 Ok(()),

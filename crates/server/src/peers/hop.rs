@@ -25,8 +25,8 @@ use super::session::Session;
 use crate::admin::metrics::{CapacityShare, OpLabel, RefusalCause};
 use crate::clients::body::{BodyReader, Inflow, NoBody};
 use crate::clients::finished::Finished;
-use crate::clients::seat::{Until, WakeReason};
-use crate::clients::socket::{End, Socket};
+use crate::clients::seat::{WaitLimit, WakeReason};
+use crate::clients::socket::{ConnectionEnd, Socket};
 use crate::clients::status;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
@@ -161,7 +161,10 @@ pub(crate) fn read_ask(
 }
 
 /// Answers a question of a peer; the refusal, if it is one, says whether the connection ends.
-pub(crate) async fn answer(socket: &mut Socket, pending: PendingAsk) -> Result<Answered, End> {
+pub(crate) async fn answer(
+    socket: &mut Socket,
+    pending: PendingAsk,
+) -> Result<Answered, ConnectionEnd> {
     let lane = Rc::clone(socket.lane());
     let PendingAsk {
         token,
@@ -325,7 +328,7 @@ async fn answer_frame(
     let asker = visit.asker(member, id);
     agent.post(Event::Asked { asker, stamp, ask });
     seat.arm(lane.now_us() + left_us);
-    let waited = seat.all(Until::DeadlineOrPoison).await;
+    let waited = seat.all(WaitLimit::DeadlineOrPoison).await;
     let finished = seat.take(0);
     seat.next_round();
     drop(visit);

@@ -12,13 +12,13 @@
 //! 2. A note that is not durable in time is not reported: the machine counts nothing on it.
 //!
 //! Not here: the content of notes, and when they are written (crate `node`, `membership/`); reading
-//! notes, and the own record (`notes.rs` of the crate).
+//! notes, and the own record (`disk/notes.rs`).
 //! See: docs/format/notes.md.
 
 use super::agent::Agent;
 use super::cluster::{Cluster, EventOrders};
 use crate::clients::finished::Finished;
-use crate::clients::seat::{Seat, Until};
+use crate::clients::seat::{Seat, WaitLimit};
 use crate::disk::notes;
 use crate::event_loop::shared::Shared;
 use crate::event_loop::thread::EventLoop;
@@ -69,7 +69,7 @@ async fn write_note(
     let seat = Rc::new(Seat::default());
     lane.push_write(&seat, key.as_stored(), &cell, Guard::Newest)
         .map_err(|_| "the log has no room for a note about it".to_owned())?;
-    let waited = seat.all(Until::DeadlineOrPoison).await;
+    let waited = seat.all(WaitLimit::DeadlineOrPoison).await;
     match (waited, seat.take(0)) {
         (
             Ok(()),

@@ -10,7 +10,7 @@
 //!    begins when the first is answered. Answers leave in the order of the requests.
 //! 2. Every operation ends: the node keeps deadlines, and the seat's own stands a little behind.
 //!
-//! Not here: operations of a node alone (`alone.rs` of the crate), scans (`scan.rs`).
+//! Not here: operations of a node alone (`disk/alone.rs`), scans (`scan.rs`).
 //! See: docs/api.md, docs/protocol.md.
 
 use super::scan::ClusterWalk;
@@ -18,8 +18,8 @@ use super::{Agent, waiting};
 use crate::admin::metrics::RefusalCause;
 use crate::admin::stages::RequestStage;
 use crate::clients::seat::WakeReason;
-use crate::clients::socket::{End, Socket};
-use crate::clients::status::Terms;
+use crate::clients::socket::{ConnectionEnd, Socket};
+use crate::clients::status::AnswerTerms;
 use crate::event_loop::handover::{Held, KeyRequest, PendingOperation};
 use crate::event_loop::thread::EventLoop;
 use bytes::Bytes;
@@ -56,7 +56,7 @@ impl ClusterBackend {
     }
 
     /// A condition is judged by a majority of all copies, or not at all.
-    pub(crate) fn check(&self, entity: &Entity, terms: &Terms) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, entity: &Entity, terms: &AnswerTerms) -> Result<(), Refusal> {
         if matches!(entity.op, EntityOp::Get | EntityOp::Head)
             || entity.condition == Condition::None
             || terms.receipt.level == Consistency::Linearizable
@@ -80,11 +80,11 @@ impl ClusterBackend {
     }
 
     /// The terms of the answer to a scan.
-    pub(crate) fn scan_terms(&self, lane: &EventLoop, style: Style) -> Terms {
+    pub(crate) fn scan_terms(&self, lane: &EventLoop, style: Style) -> AnswerTerms {
         let routes = &lane.routes();
         let quorum = Quorum::usual(routes.replication_factor, routes.nodes);
         let durability = lane.shared.settings.durability;
-        Terms::new(style, quorum, durability, routes).of_scan(routes.nodes)
+        AnswerTerms::new(style, quorum, durability, routes).of_scan(routes.nodes)
     }
 
     /// Begins an operation; its outcome comes to the seat.
@@ -135,7 +135,7 @@ impl ClusterBackend {
         &self,
         socket: &mut Socket,
         pending: &[PendingOperation],
-    ) -> Result<Result<(), WakeReason>, End> {
+    ) -> Result<Result<(), WakeReason>, ConnectionEnd> {
         let last_us = pending.iter().map(|waiting| waiting.deadline_us).max();
         let clients = pending.iter().map(|waiting| waiting.held.number);
         waiting::wait(&self.agent, socket, clients, last_us.unwrap_or(u64::MAX)).await

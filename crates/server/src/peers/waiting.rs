@@ -5,8 +5,8 @@
 //! See: docs/overload.md, "Clients that hang up".
 
 use super::Agent;
-use crate::clients::seat::{Until, WakeReason};
-use crate::clients::socket::{End, Gone, Socket};
+use crate::clients::seat::{WaitLimit, WakeReason};
+use crate::clients::socket::{ConnectionEnd, HangUpReaction, Socket};
 use crate::limits;
 use dendra_node::step::{ClientTicket, Event};
 use std::rc::Rc;
@@ -17,7 +17,7 @@ pub(super) async fn wait(
     socket: &mut Socket,
     clients: impl Iterator<Item = ClientTicket>,
     deadline_us: u64,
-) -> Result<Result<(), WakeReason>, End> {
+) -> Result<Result<(), WakeReason>, ConnectionEnd> {
     let (lane, seat) = (Rc::clone(socket.lane()), Rc::clone(socket.seat()));
     let abandon = || {
         // The places of the results are those in the list.
@@ -27,11 +27,11 @@ pub(super) async fn wait(
                 agent.post(Event::Gone { client });
             }
         }
-        Gone::Wait
+        HangUpReaction::KeepWaiting
     };
     let grace_us = limits::OUTCOME_GRACE.as_micros() as u64;
     let last_us = deadline_us.saturating_add(grace_us);
     socket
-        .watch(last_us, Until::DeadlineOrPoison, abandon)
+        .watch(last_us, WaitLimit::DeadlineOrPoison, abandon)
         .await
 }

@@ -18,8 +18,8 @@ use crate::admin::metrics::OpLabel;
 use crate::audit::{AuditEvent, AuditKind};
 use crate::backend::Backend;
 use crate::clients::finished::Finished;
-use crate::clients::seat::{Seat, Until};
-use crate::clients::status::Terms;
+use crate::clients::seat::{Seat, WaitLimit};
+use crate::clients::status::AnswerTerms;
 use crate::event_loop::handover::{Begun, Held, KeyRequest, PendingOperation, SentValue};
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
@@ -117,7 +117,7 @@ async fn read(
     let begun = begun.map_err(|refused| format!("refused: {}", refused.as_str()))?;
     let pending = |held: Held| PendingOperation {
         op: OpLabel::Get,
-        terms: Terms::new(
+        terms: AnswerTerms::new(
             Style::CLOSING,
             entity.quorum,
             lane.shared.settings.durability,
@@ -142,7 +142,7 @@ async fn read(
             read
         }
     };
-    let waited = seat.all(Until::Deadline).await;
+    let waited = seat.all(WaitLimit::Deadline).await;
     waited.map_err(|_due| "no answer in time".to_owned())?;
     let finished = seat.take(0).ok_or("no outcome")?;
     value_of(finished, live)

@@ -33,7 +33,7 @@ use crate::clients::body::{self, BodyReader, PendingBody};
 use crate::clients::doorway;
 use crate::clients::finished::Finished;
 use crate::clients::seat::{Seat, WakeReason};
-use crate::clients::socket::{End, Expecting, Linger, Socket};
+use crate::clients::socket::{ConnectionEnd, Expecting, Linger, Socket};
 use crate::clients::status;
 use crate::event_loop::handover::PendingOperation;
 use crate::event_loop::thread::{ConnectionGuard, EventLoop};
@@ -183,7 +183,7 @@ async fn serve(
 }
 
 impl Connection {
-    async fn run(&mut self) -> End {
+    async fn run(&mut self) -> ConnectionEnd {
         loop {
             let next = self.step();
             let done = match next {
@@ -212,12 +212,12 @@ impl Connection {
                 NextWait::Link(link) => match self.socket.flush().await {
                     Ok(()) => {
                         self.link = Some(link);
-                        Err(End::Done)
+                        Err(ConnectionEnd::Done)
                     }
                     Err(end) => Err(end),
                 },
                 NextWait::Close => match self.socket.flush().await {
-                    Ok(()) => Err(End::Done),
+                    Ok(()) => Err(ConnectionEnd::Done),
                     Err(end) => Err(end),
                 },
             };
@@ -267,10 +267,10 @@ impl Connection {
         }
     }
 
-    async fn read_on(&mut self) -> Result<(), End> {
+    async fn read_on(&mut self) -> Result<(), ConnectionEnd> {
         self.socket.flush().await?;
         if self.lane.is_draining() {
-            return Err(End::Draining);
+            return Err(ConnectionEnd::Draining);
         }
         let stage = if self.socket.unread_len() == 0 {
             Expecting::Idle
@@ -278,7 +278,7 @@ impl Connection {
             Expecting::Head
         };
         match self.socket.fill(stage).await {
-            Err(End::TooSlow) if stage == Expecting::Head => {
+            Err(ConnectionEnd::TooSlow) if stage == Expecting::Head => {
                 self.refuse_and_close(&Refusal::too_slow("the head did not arrive in time"));
                 Ok(())
             }
@@ -294,7 +294,7 @@ impl Connection {
         self.linger = self.linger.max(Linger::Bytes);
     }
 
-    async fn pause(&mut self, us: u64) -> Result<(), End> {
+    async fn pause(&mut self, us: u64) -> Result<(), ConnectionEnd> {
         self.socket.flush().await?;
         let _held = self.socket.hold_input();
         // Only under pressure, and then at most 100 ms: a timer here costs less than the request
@@ -307,7 +307,7 @@ impl Connection {
 
     /// Waits for room in the loop's batch: without any, the write is refused when it is looked at
     /// again.
-    async fn line_up(&mut self, value_len: usize, until_us: u64) -> Result<(), End> {
+    async fn line_up(&mut self, value_len: usize, until_us: u64) -> Result<(), ConnectionEnd> {
         self.socket.flush().await?;
         let _held = self.socket.hold_input();
         let _ = self
@@ -327,7 +327,7 @@ impl Connection {
     }
 
     /// Waits for the ends of everything in `pending`, and forms the answers.
-    async fn wait(&mut self) -> Result<(), End> {
+    async fn wait(&mut self) -> Result<(), ConnectionEnd> {
         let _held = self.socket.hold_input();
         let waited = self.backend.wait(&mut self.socket, &self.pending).await?;
         let now_ns = self.lane.now_ns();
@@ -366,7 +366,7 @@ impl Connection {
     }
 
     /// Has a read that needs the disk carried out, when the answers in front of it are sent.
-    async fn resume(&mut self, mut read: PendingOperation) -> Result<(), End> {
+    async fn resume(&mut self, mut read: PendingOperation) -> Result<(), ConnectionEnd> {
         self.socket.flush().await?;
         let Connection {
             lane,
@@ -397,7 +397,7 @@ impl Connection {
     }
 
     /// Answers a question of a peer.
-    async fn answer_peer(&mut self, ask: PendingAsk) -> Result<(), End> {
+    async fn answer_peer(&mut self, ask: PendingAsk) -> Result<(), ConnectionEnd> {
         self.end_if(ask.style());
         match peers::answer(&mut self.socket, ask).await? {
             Answered::Formed { is_last } => self.is_closing |= is_last,

@@ -23,8 +23,8 @@ use crate::audit::{self, AuditEvent, AuditKind, Port};
 use crate::clients::answers::{self, Answers};
 use crate::clients::body::{BodyReader, Collected, Inflow, NoBody, PendingBody};
 use crate::clients::room::Room;
-use crate::clients::socket::{End, Linger};
-use crate::clients::status::{self, Terms};
+use crate::clients::socket::{ConnectionEnd, Linger};
+use crate::clients::status::{self, AnswerTerms};
 use crate::event_loop::handover::{Begun, Held, KeyRequest, PendingOperation, SentValue};
 use crate::event_loop::shared::Phase;
 use crate::limits;
@@ -431,7 +431,7 @@ impl Connection {
         head: &Head<'_>,
         rest: &[u8],
         entity: &Entity,
-        terms: Terms,
+        terms: AnswerTerms,
         stored_key: &[u8],
         watch: Watch,
     ) -> FrontStep {
@@ -520,7 +520,7 @@ impl Connection {
         &mut self,
         head: &Head<'_>,
         entity: &Entity,
-        terms: Terms,
+        terms: AnswerTerms,
         stored_key: &[u8],
         watch: Watch,
     ) -> FrontStep {
@@ -595,7 +595,7 @@ impl Connection {
     fn begin(
         &mut self,
         entity: &Entity,
-        terms: Terms,
+        terms: AnswerTerms,
         stored_key: &[u8],
         value: SentValue<'_>,
         room: &mut Vec<Room>,
@@ -666,7 +666,7 @@ impl Connection {
     // Values that come by themselves.
 
     /// Reads the rest of a body and begins the write.
-    pub(super) async fn receive(&mut self, body: PendingBody) -> Result<(), End> {
+    pub(super) async fn receive(&mut self, body: PendingBody) -> Result<(), ConnectionEnd> {
         let PendingBody {
             login,
             entity,
@@ -731,11 +731,11 @@ impl Connection {
     async fn begin_value(
         &mut self,
         mut entity: Entity,
-        terms: Terms,
+        terms: AnswerTerms,
         key: &Key,
         value: Collected,
         watch: Watch,
-    ) -> Result<Result<(), RefusalCause>, End> {
+    ) -> Result<Result<(), RefusalCause>, ConnectionEnd> {
         let Collected { bytes, mut room } = value;
         let bytes = Bytes::from(bytes);
         let came_us = self.lane.now_us();
@@ -758,7 +758,7 @@ impl Connection {
             if self.socket.is_client_gone() {
                 lane.forgo_log();
                 lane.metrics().abandoned.add(1);
-                return Err(End::HungUp);
+                return Err(ConnectionEnd::HungUp);
             }
             let waited_ms = (lane.now_us() - came_us) / 1_000;
             let left_ms = u64::from(timeout_ms).saturating_sub(waited_ms);

@@ -22,13 +22,13 @@
 use super::{Connection, PendingScan};
 use crate::admin::metrics::OpLabel;
 use crate::clients::answers::Answers;
-use crate::clients::socket::End;
+use crate::clients::socket::ConnectionEnd;
 use crate::event_loop::handover::{ChunkTerms, NoChunk, WalkEnd};
 use dendra_wire::http::response::{self, ScanEnd};
 
 impl Connection {
     /// Answers a scan from its head to its trailer.
-    pub(super) async fn stream(&mut self, pending: PendingScan) -> Result<(), End> {
+    pub(super) async fn stream(&mut self, pending: PendingScan) -> Result<(), ConnectionEnd> {
         self.socket.flush().await?;
         let _held = self.socket.hold_input();
         let PendingScan {
@@ -52,7 +52,7 @@ impl Connection {
         loop {
             let chunk = match walk.next(&mut self.socket, out, turn).await {
                 Ok(chunk) => chunk,
-                Err(NoChunk::Gone) if turn.is_first => return Err(End::HungUp),
+                Err(NoChunk::Gone) if turn.is_first => return Err(ConnectionEnd::HungUp),
                 Err(NoChunk::Ended(finished)) if turn.is_first => {
                     let mut answers = Answers {
                         lane: &self.lane,
@@ -65,12 +65,12 @@ impl Connection {
                 }
                 Err(NoChunk::Ended(_)) => {
                     // Lost together with a worker: the client sees no trailer.
-                    let next = walk.next_key().ok_or(End::Done)?;
+                    let next = walk.next_key().ok_or(ConnectionEnd::Done)?;
                     let end = ScanEnd::Stopped { next: &next };
                     response::scan_end(self.socket.out(), query.framing, end);
                     return Ok(());
                 }
-                Err(NoChunk::Gone) => return Err(End::Done),
+                Err(NoChunk::Gone) => return Err(ConnectionEnd::Done),
             };
             if turn.is_first && !chunk.may_open {
                 out = chunk.out;
