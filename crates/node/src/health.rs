@@ -11,7 +11,8 @@
 //! Invariants
 //! 1. Health decides about order and patience, never about safety: any member may be asked, and no
 //!    answer counts more than another.
-//! 2. A member without a link is not asked; it is known to be one until the world says otherwise.
+//! 2. A member without a link is not asked. After a start each member counts as linked until the
+//!    world says that it is not.
 //!
 //! Not here: retries (there are none), quorums.
 //! See: Jacobson, "Congestion Avoidance and Control", 1988, for the estimate.
@@ -23,13 +24,13 @@ use crate::member::MemberIndex;
 #[derive(Clone, Copy, Debug)]
 struct MemberHealth {
     is_up: bool,
-    /// Until when a link is hoped for, while there is none.
+    /// While there is no link: until when one is expected to come back.
     expected_until_us: u64,
-    /// Since when this process knows whether there is a link; `None` = it was not told yet.
+    /// When the world first told this process about a link; `None` = it has not yet.
     told_us: Option<u64>,
     /// Was there a link in this life of the process?
     was_up: bool,
-    /// Did it ever answer, or was late? Otherwise the numbers are those of a fresh link.
+    /// Has it answered, or been late, at least once? If not, the numbers are those of a fresh link.
     is_measured: bool,
     latency_us: u64,
     spread_us: u64,
@@ -68,7 +69,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Nothing is known: all have links, and the patience of a fresh link.
+    /// The state after a start: all members count as linked, with the patience of a fresh link.
     pub(crate) fn new(members: usize) -> Health {
         let fresh = MemberHealth {
             is_up: true,

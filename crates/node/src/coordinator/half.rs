@@ -1,5 +1,5 @@
-//! A position that moves has two owners, and both are asked. Here is the name of the new one in
-//! questions, and the answer of the one that came first.
+//! A position that moves has two owners, and both are asked. This file has the place that stands
+//! for the new owner in questions, and keeps the first answer until the second one comes.
 //!
 //! Invariants
 //! 1. A half is of the round under way: the next question to the position forgets it.
@@ -9,7 +9,7 @@
 use crate::limits::MEMBERS_MAX;
 use dendra_base::peer::{Answer, Ask};
 
-/// Names the new owner of the position that moves in a question's purpose: no place is as large.
+/// The place of the new owner in the purpose of a question. All places of owners are below it.
 pub(crate) const TWIN_PLACE: u8 = MEMBERS_MAX as u8;
 
 /// The answer of one of the two owners, until the other one has answered, too.

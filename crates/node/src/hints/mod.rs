@@ -1,4 +1,4 @@
-//! Writes kept for members that did not confirm them, and how they get there.
+//! Hints: writes that this member keeps for members that did not confirm them, and delivers later.
 //!
 //! ```text
 //! a write is over ─► owners without a confirmation ─ room? ─► own store, | Space::Hint | member 8 | raw key |
@@ -14,8 +14,8 @@
 //!    hints that are stored or on their way there, to the byte. So every hint is written under the
 //!    condition that it replaces the hint that was counted for it. Until the hints of an earlier
 //!    life are counted, the room is not known: new hints are dropped, and none is delivered.
-//! 3. A newer hint for the same key and member takes the place of an older one. A
-//!    hint is deleted only under the condition that it is the one that was delivered.
+//! 3. A newer hint for the same key and member takes the place of an older one. A hint is deleted
+//!    only under the condition that it is the one that was delivered.
 //! 4. A hint is deleted without being delivered when its member was removed, has another address,
 //!    or does not own the key any more. A comparison brings the record to its owners then.
 //! 5. One loop of a member delivers, one member after the other, a few writes at a time.

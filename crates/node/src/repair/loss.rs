@@ -8,10 +8,10 @@
 //!
 //! Invariants
 //! 1. A loss names lost members only: a plan takes them away, and they do not answer.
-//! 2. Right after a start it is not known which members answer: no loss is shown until each was
-//!    reached once, or had time for it.
-//! 3. There is no loss to accept while each owner that is left may do: one that is away must come
-//!    back, or be replaced, first.
+//! 2. Right after a start the node does not know which members answer. It shows no loss until it
+//!    has reached each of them once, or each had time to answer.
+//! 3. No loss can be accepted while an owner that could end the repair is away. It must come back,
+//!    or be replaced, first.
 //!
 //! Not here: repairs with and without a loss (`mod.rs`), the operator's order
 //! (`steward/losses.rs`). See: docs/protocol.md, "Damage",
