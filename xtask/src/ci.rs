@@ -389,7 +389,7 @@ mod tests {
         for folder in ["crates", "studies", "xtask"] {
             read_sources(&root.join(folder), &mut sources);
         }
-        for name in ["forget", "rot"] {
+        for name in ["forget", "loss", "rot"] {
             let file = root.join(format!("crates/dendra/tests/{name}.rs"));
             let text = std::fs::read_to_string(file).expect("a test of the binary");
             let tests: Vec<&str> = text.split("#[test]\nfn ").skip(1).collect();
