@@ -10,7 +10,7 @@
 //! 2. A parameter that the document gives to an operation is known there, every other one is not.
 //! 3. Every reference of the document leads somewhere.
 //!
-//! Not here: what the answers hold (crate `server`, `crates/server/tests/smoke.rs`).
+//! Not here: what the answers hold (crate `server`, `crates/server/tests/serving/smoke.rs`).
 //! See: docs/openapi.yaml, docs/api.md.
 
 use dendra_wire::http::{Limits, Parsed, parse_head};

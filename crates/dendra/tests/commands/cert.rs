@@ -177,6 +177,25 @@ fn a_certificate_that_is_taken_back_opens_nothing() {
 }
 
 #[test]
+fn a_revocation_whose_list_cannot_be_written_is_repeated() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let call = |words: &[&str]| dendra(at, &[&["cert", "c"], words].concat());
+    let made = call(&["--client", "app"]);
+    assert!(made.status.success(), "{}", said(&made));
+    let list = at.join("c/ca.crl");
+    std::fs::create_dir(&list).expect("a folder in the place of the list");
+    let failed = call(&["--revoke", "client-app"]);
+    assert_eq!(failed.status.code(), Some(1), "{}", said(&failed));
+    std::fs::remove_dir(&list).expect("it is empty");
+    let done = call(&["--revoke", "client-app"]);
+    assert!(done.status.success(), "{}", said(&done));
+    assert!(said(&done).contains("ca.crl has 1"), "{}", said(&done));
+    assert!(!at.join("c/client-app.crt").exists());
+    assert!(!at.join("c/client-app.key").exists());
+}
+
+#[test]
 fn a_node_that_has_the_ca_renews_its_certificate() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();

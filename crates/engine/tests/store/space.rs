@@ -8,7 +8,8 @@
 //! Invariants
 //! 1. The writers never stop, so nothing waits for a pause.
 //!
-//! Not here: clusters, whose members confirm no horizon yet (docs/decisions/0026-horizons.md).
+//! Not here: clusters, whose horizon rises when all members confirm (crate `dendra`,
+//! `tests/forget.rs`; docs/decisions/0026-horizons.md).
 
 use dendra_base::{CellRef, Condition, Version};
 use dendra_engine::vfs::{MemVfs, Vfs};

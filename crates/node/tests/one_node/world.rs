@@ -345,7 +345,7 @@ impl World {
                 ticket: *ticket,
                 key: key.clone(),
                 cell: cell.clone(),
-                guard: guard.clone(),
+                guard: *guard,
             }),
             _ => None,
         })

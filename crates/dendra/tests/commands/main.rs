@@ -1,0 +1,17 @@
+//! Commands of the binary, with one node or none.
+//!
+//! One binary, for each one links all that the tests have in common.
+//!
+//! Not here: clusters (`clusters`).
+
+mod cert;
+mod client;
+mod compare;
+mod config;
+mod conform;
+mod copy;
+mod node;
+mod profile;
+#[path = "../support/mod.rs"]
+mod support;
+mod token;
