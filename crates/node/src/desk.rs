@@ -504,8 +504,9 @@ impl Desk {
     /// The refusal of a question of this epoch, if the partition has other owners since.
     pub(crate) fn stale(&self, epoch: u64, partition: Option<Partition>) -> Option<Refused> {
         let is_stale = epoch < self.fence.changed(partition);
+        // Never the asker's own epoch: the same question would come back at once.
         is_stale.then(|| Refused::Stale {
-            epoch: self.fence.epoch(),
+            epoch: self.fence.taken_part(),
         })
     }
 

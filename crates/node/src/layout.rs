@@ -456,11 +456,17 @@ impl Fence {
         self.epoch.load(Ordering::SeqCst)
     }
 
+    /// The newest epoch that the folder has taken part in: a later one than `epoch` while that
+    /// record is lost.
+    pub(crate) fn taken_part(&self) -> u64 {
+        self.epoch().max(self.noted)
+    }
+
     /// Since which epoch the partition has its owners; `None` asks for all partitions at once.
     pub fn changed(&self, partition: Option<Partition>) -> u64 {
         match partition {
             Some(partition) => self.changed[partition.at()].load(Ordering::SeqCst),
-            None => self.epoch().max(self.noted),
+            None => self.taken_part(),
         }
     }
 }

@@ -191,8 +191,9 @@ impl<T> WriteLine<T> {
         }
     }
 
-    /// Does a large write that waits leave the reserve to one that comes now? Then the reserve bounds
-    /// that one, and it needs no delay. Where all are of one size none leaves it, and all have one.
+    /// Does a large write that waits leave the reserve to one that comes now? Then the reserve
+    /// bounds that one, and it needs no delay. Where all are of one size none leaves it, and all
+    /// have one.
     pub fn leaves_room(&self, size: WriteSize, room: WriteRoom) -> bool {
         room == WriteRoom::Reserve && !size.is_large && self.small < self.waiting.len()
     }

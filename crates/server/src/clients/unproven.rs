@@ -10,10 +10,11 @@
 //!
 //! Invariants
 //! 1. A loop has at most its share of `LINKS_UNPROVEN_MAX` links, of `HANDSHAKES_MAX` handshakes,
-//!    and of `CONNECTIONS_BEYOND_UNPROVEN_MAX` connections beyond the gate. A proof takes a round trip or two, so the oldest one is most likely a stranger's:
-//!    it makes room. So a member is let in beside any number of strangers.
-//! 2. Such a connection keeps its place in the gate of connections, or beyond it, so that descriptors of the
-//!    engine are none of its.
+//!    and of `CONNECTIONS_BEYOND_UNPROVEN_MAX` connections beyond the gate. A proof takes a round
+//!    trip or two, so the oldest one is most likely a stranger's: it makes room. So a member is let
+//!    in beside any number of strangers.
+//! 2. Such a connection keeps its place in the gate of connections, or beyond it, so that
+//!    descriptors of the engine are none of its.
 //! 3. A link holds no buffer: exactly the bytes of a proof are read (`peers/accept.rs`).
 //!
 //! Not here: the bytes of a proof (crate `wire`), hellos over plain HTTP (`peers/session.rs`).

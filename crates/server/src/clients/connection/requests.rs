@@ -430,8 +430,8 @@ impl Connection {
         self.refuse(head, &status::refused(cause))
     }
 
-    /// Is the time of the request in front over? Where its body did not come with its head, it begins
-    /// with the body's last byte. But in line for the log it runs all the same.
+    /// Is the time of the request in front over? Where its body did not come with its head, it
+    /// begins with the body's last byte. But in line for the log it runs all the same.
     fn is_late(&self, timeout_ms: u32, is_whole: bool) -> bool {
         let runs = is_whole || self.in_front.in_line_by.is_some();
         runs && self.in_front.deadline_us(timeout_ms) <= self.lane.now_us()
@@ -612,8 +612,8 @@ impl Connection {
         }
     }
 
-    /// A write is looked at again behind its pause, at its deadline at the latest. `None` = its time
-    /// does not run yet: its body is unread.
+    /// A write is looked at again behind its pause, at its deadline at the latest. `None` = its
+    /// time does not run yet: its body is unread.
     fn after_pause(&self, us: u64, timeout_ms: Option<u32>) -> FrontStep {
         self.forgo_if_called();
         let deadline_us = timeout_ms.map(|ms| self.in_front.deadline_us(ms));

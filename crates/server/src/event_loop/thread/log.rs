@@ -111,8 +111,8 @@ impl EventLoop {
         cell: &CellRef<'_>,
         guard: Guard,
     ) -> Result<(), RefusalCause> {
-        // Clients in line are not in front of it: in a cluster each of their writes becomes an order
-        // itself when it is called.
+        // Clients in line are not in front of it: in a cluster each of their writes becomes an
+        // order itself when it is called.
         check(stored_key, cell)?;
         if !self.find_batch_room(record_bytes(stored_key, cell)) {
             return Err(RefusalCause::LogQueue);
