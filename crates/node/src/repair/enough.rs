@@ -53,6 +53,8 @@ pub(super) fn missing_in(
     let least = usize::from(desk.topology.copies()).min(row.len());
     for copies in least.max(place + 1)..=row.len() {
         let others = (0..copies).filter(|at| *at != place).map(|at| row[at]);
+        // A further owner may be about to take an earlier place of the same row.
+        let others = others.filter(|other| *other != desk.me);
         let kept = others.clone().filter(|other| !is_given_up(other));
         let has_left = kept.clone().next().is_some();
         let has_all_left = has_left && kept.clone().all(|other| walked.contains(&other));

@@ -15,8 +15,10 @@ use dendra_base::peer::{Answer, Ask, Refused};
 use dendra_base::{Cell, CellRef, Guard, Key, Space};
 use dendra_node::MemberIndex;
 use dendra_node::limits::REPAIR_PAUSE_US;
+use dendra_node::ring::table::MemberId;
 use dendra_node::step::{Event, StoreFailure};
 use dendra_node::topology::record::EpochRecord;
+use std::collections::BTreeSet;
 
 const WAIT_US: u64 = 5_000_000;
 
@@ -192,6 +194,30 @@ fn what_moves_to_a_joiner_as_the_only_copy_is_never_said_to_be_repaired() {
     }
     assert_eq!(walked, 0);
     assert!(!is_repaired(&mut world));
+}
+
+#[test]
+fn a_further_owner_that_is_about_to_take_an_earlier_place_does_not_walk_itself() {
+    let me = MemberIndex(0);
+    let enrolled = epochs::enrolled(5, 3);
+    let (owners, id) = (enrolled.owners(), MemberId(u32::from(me.0)));
+    let of_others = owners.all().filter(|at| !owners.owners(*at).contains(&id));
+    let moves = of_others.map(|at| epochs::move_to(&enrolled, at, 0, id));
+    let mut world = linked_in(epochs::moving(&enrolled, moves.collect()), me);
+    world.lose(&Key::user(b"b"), &Key::user(b"d"));
+    let mut walked = BTreeSet::new();
+    let is_repaired = (0..1_000).any(|_| {
+        world.pass(REPAIR_PAUSE_US);
+        for asked in world.asks() {
+            if let Ask::Load { .. } = &asked.ask {
+                walked.extend((part(&asked).1 == b"b"[..]).then_some(asked.member));
+                world.answer(&asked, last_page(Vec::new()));
+            }
+        }
+        is_repaired(&mut world)
+    });
+    assert!(is_repaired);
+    assert!(!walked.is_empty() && !walked.contains(&me), "{walked:?}");
 }
 
 #[test]
