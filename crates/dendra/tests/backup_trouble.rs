@@ -101,6 +101,7 @@ fn node_with_a_short_lease(touches: &Arc<AtomicUsize>) -> ScriptedNode {
         "lease_seconds": 1,
         "node": "1".repeat(32),
         "hlc": "1",
+        "wall_ms": 1,
         "cluster": null,
         "files": [{"name": "0000000000000001.tbl", "bytes": 5, "content": "7".repeat(32)}],
         "increment": null,

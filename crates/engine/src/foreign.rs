@@ -68,6 +68,8 @@ pub(crate) struct ForeignJob<'a> {
     pub(crate) waiting: &'a BTreeSet<u64>,
     /// How many records it left out.
     pub(crate) gone: u64,
+    /// It wrote a damaged table anew: what lay below could not be looked up before.
+    pub(crate) is_mend: bool,
 }
 
 impl fmt::Debug for ForeignRecords {
@@ -209,6 +211,7 @@ impl Foreign {
     ) {
         let mut dropping = hold(&self.dropping);
         let is_under_way = dropping.now.is_some();
+        dropping.steps += u64::from(is_under_way && job.is_mend);
         let by = by.filter(|by| is_under_way && by.number == dropping.orders);
         let Some(by) = by else {
             return;

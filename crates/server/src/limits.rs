@@ -274,10 +274,10 @@ pub const LINKS_UNPROVEN_MAX: usize = 512;
 /// Connections of a member beyond `connections_max`, all loops together. Only members may ask on
 /// them: a link has a place among the clients' connections until it has proven itself, and a full
 /// gate must not lock it out.
-pub const CONNECTIONS_BEYOND_MAX: usize = LINKS_UNPROVEN_MAX;
-/// Those of them that have not proven themselves. Fewer than there are places, so that the oldest
-/// ends while the listener still accepts.
-pub const CONNECTIONS_BEYOND_UNPROVEN_MAX: usize = CONNECTIONS_BEYOND_MAX / 2;
+pub const CONNECTIONS_BEYOND_MAX: usize = 2 * LINKS_UNPROVEN_MAX;
+/// Those of them that have not asked as a member does. With the links that have proven nothing they
+/// are fewer than there are places, so that the oldest ends while the listener still accepts.
+pub const CONNECTIONS_BEYOND_UNPROVEN_MAX: usize = LINKS_UNPROVEN_MAX / 2;
 /// TLS handshakes under way, all loops together. A client's takes a round trip or two. With a
 /// hundred a second that hold on, each has some seconds; with ten thousand, some tens of
 /// milliseconds.
@@ -356,7 +356,8 @@ const _: () = assert!(
     "a repair begins when each operation is over that was under way when the damage was found"
 );
 const _: () = assert!(LARGE_KEPT_BYTES_MAX > dendra_base::limits::VALUE_BYTES_MAX_LIMIT);
-const _: () = assert!(CONNECTIONS_BEYOND_UNPROVEN_MAX < CONNECTIONS_BEYOND_MAX);
+const _: () =
+    assert!(CONNECTIONS_BEYOND_UNPROVEN_MAX + LINKS_UNPROVEN_MAX < CONNECTIONS_BEYOND_MAX);
 const _: () = assert!(LINK_PROBE_SWEEPS < LINK_SILENT_SWEEPS_MAX);
 const _: () = assert!(LINK_OUT_BYTES_MAX / 2 >= 2 * dendra_base::limits::VALUE_BYTES_MAX_LIMIT);
 const _: () = assert!(STORE_QUEUE_LEN_MAX_DEFAULT <= STORE_QUEUE_LEN_MAX_LIMIT);

@@ -122,6 +122,10 @@ fn a_member_gets_past(node: &Node, clients: &mut [Client]) {
     let link = Opened::proven(node, 1);
     // Idle strangers hold no place beyond the gate for as long as they like, either.
     let idle: Vec<Client> = (0..CONNECTIONS_BEYOND_MAX).map(|_| node.client()).collect();
+    // Nor do links that prove nothing: the oldest makes room.
+    let unproven: Vec<Opened> = (0..LINKS_UNPROVEN_MAX + 8)
+        .map(|n| Opened::new(node, n as u8))
+        .collect();
     let mut other = Opened::proven(node, 2);
     // The clients inside notice nothing, and what the member asks is answered.
     for client in clients {
@@ -132,7 +136,7 @@ fn a_member_gets_past(node: &Node, clients: &mut [Client]) {
     assert!(matches!(clock, Answer::Clock { .. }), "{clock:?}");
     let session = greet(&mut node.client(), &hello(GUEST, 3), SECRET);
     assert_eq!(session.hail(&mut node.client()).status, 200);
-    drop((link, idle));
+    drop((link, idle, unproven));
     node.wait_for_metric("dendra_connections_beyond ", 0.0);
 }
 

@@ -33,7 +33,7 @@ pub(super) async fn held_while<T>(
     }
 }
 
-/// Reads nothing of a checkpoint, again and again, until the node refuses.
+/// Reads nothing of a checkpoint, again and again.
 async fn touch(node: &AdminNode, checkpoint: &HeldCheckpoint) {
     let Some(any) = checkpoint.files.first() else {
         return;
@@ -41,10 +41,9 @@ async fn touch(node: &AdminNode, checkpoint: &HeldCheckpoint) {
     let every = (checkpoint.lease / TOUCHES_IN_A_LEASE).clamp(TOUCH_EVERY_MIN, TOUCH_EVERY);
     loop {
         tokio::time::sleep(every).await;
-        if let Err(gone) = node.part(&checkpoint.id, &any.name, 0, 0).await {
-            // The work may need nothing more of it; otherwise its next read says the same.
-            tracing::debug!("a checkpoint is not touched any more: {}", gone.sentence);
-            return;
+        if let Err(failed) = node.part(&checkpoint.id, &any.name, 0, 0).await {
+            // If it is gone the next read says the same; a node that was away may be back.
+            tracing::debug!("a checkpoint could not be touched: {}", failed.sentence);
         }
     }
 }

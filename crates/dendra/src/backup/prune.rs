@@ -5,7 +5,8 @@
 //!    never a backup without objects.
 //! 2. While any manifest cannot be read nothing is removed: it may need any object.
 //! 3. The newest backup stays, with any flags.
-//! 4. A prune that was taken for dead removes at most `UNCHECKED_MAX` files more.
+//! 4. A prune that was taken for dead removes one file more, or `UNCHECKED_MAX` within
+//!    `UNCHECKED_FOR`; old manifests count as one.
 //!
 //! See: docs/cli.md.
 
@@ -13,10 +14,13 @@ use super::repository::Repository;
 use crate::exit::{Exit, Failure};
 use std::collections::BTreeSet;
 use std::io;
+use std::time::{Duration, SystemTime};
 
 /// Objects that are removed between two looks at the own use of the repository. A look costs as
 /// much as a removal.
 const UNCHECKED_MAX: usize = 100;
+/// The longest time between two looks.
+const UNCHECKED_FOR: Duration = Duration::from_secs(60);
 
 /// The files that a prune removed, or would remove.
 #[derive(Debug, Default)]
@@ -55,10 +59,14 @@ pub(crate) fn prune(
         repository.tidy().map_err(failed)?;
     }
     let needless = objects.iter().filter(|(name, _)| !needed.contains(*name));
+    let mut looked = SystemTime::now();
     for (at, (name, bytes)) in needless.enumerate() {
         if !is_dry_run {
-            if at % UNCHECKED_MAX == 0 {
+            // A process that was stopped counts no objects: wall time goes on.
+            let is_recent = looked.elapsed().is_ok_and(|since| since < UNCHECKED_FOR);
+            if at % UNCHECKED_MAX == 0 || !is_recent {
                 repository.check_use().map_err(failed)?;
+                looked = SystemTime::now();
             }
             repository.remove_object(name).map_err(failed)?;
         }

@@ -584,8 +584,10 @@ mod tests {
             "{text}"
         );
         page["horizons"]["late"] = json!(false);
-        page["horizons"]["held"][1] =
+        let held = page["horizons"]["held"].as_array_mut().expect("a list");
+        let compares =
             json!({ "url": "http://h12:8080", "code": "comparing", "why": "no comparison" });
+        held.push(compares);
         let text = status(&page).expect("a status");
         assert!(
             text.contains("held back by http://h1:8080 (hints)"),

@@ -16,14 +16,11 @@
 
 use crate::support::http::{Client, PATIENCE};
 use crate::support::town::{SECRET, Told, Town, free_address};
-use crate::support::{Node, dendra, run};
+use crate::support::{Node, dendra, run, store_of_stopped};
 use dendra_base::{CellRef, Key, Space, Version};
-use dendra_engine::vfs::os::OsVfs;
-use dendra_engine::{Batch, Engine, Guard, Identity};
-use dendra_server::Settings;
+use dendra_engine::{Batch, Guard};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// As `at` sees it.
@@ -399,10 +396,7 @@ fn a_node_by_itself_becomes_a_cluster_of_one_which_others_join() {
 
 /// Damages the record of an epoch in the folder of a member that is stopped.
 fn damage_epoch(folder: &Path, epoch: u64) {
-    let options = Settings::new(folder).engine_options();
-    let vfs = Arc::new(OsVfs::open(folder).expect("the folder is there"));
-    let unused = Identity { node: 0, origin: 0 };
-    let engine = Engine::open(vfs, options, unused, 1).expect("it opens");
+    let engine = store_of_stopped(folder);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let version = Version {
         hlc: (now.expect("behind 1970").as_millis() as u64) << 16,

@@ -13,12 +13,10 @@
 
 use crate::support::cluster::{Cluster, NODES};
 use crate::support::http::{Client, PATIENCE};
+use crate::support::store_of_stopped;
 use dendra_base::{CellRef, Version};
-use dendra_engine::vfs::os::OsVfs;
-use dendra_engine::{Batch, Engine, Guard, Identity};
-use dendra_server::Settings;
+use dendra_engine::{Batch, Guard};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Records that one member alone has.
@@ -39,10 +37,7 @@ fn version(number: u64) -> Version {
 
 /// Writes cells of three copies into the folder of a member that is stopped.
 fn write_alone(folder: &Path, cells: &[(Vec<u8>, Option<&[u8]>)], later_ms: u64) {
-    let options = Settings::new(folder).engine_options();
-    let vfs = Arc::new(OsVfs::open(folder).expect("the folder is there"));
-    let unused = Identity { node: 0, origin: 0 };
-    let engine = Engine::open(vfs, options, unused, 1).expect("it opens");
+    let engine = store_of_stopped(folder);
     let mut batch = Batch::new();
     for (number, (raw, value)) in (0..).zip(cells) {
         let key = dendra_base::Key::user(raw);

@@ -30,6 +30,9 @@ pub(crate) mod moves;
 pub(crate) mod proxy;
 pub(crate) mod town;
 
+use dendra_engine::vfs::os::OsVfs;
+use dendra_engine::{Engine, Identity};
+use dendra_server::Settings;
 use std::ffi::OsStr;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -38,6 +41,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// How a run ended.
 #[derive(Debug)]
@@ -48,6 +52,25 @@ pub(crate) struct Run {
     pub(crate) stdout: Vec<u8>,
     /// All of stderr, as text.
     pub(crate) stderr: String,
+}
+
+/// The store of a member that is stopped. A process that another test starts at this moment has a
+/// copy of the lock until it runs its own program.
+pub(crate) fn store_of_stopped(folder: &Path) -> Engine {
+    let deadline = Instant::now() + http::PATIENCE;
+    let unused = Identity { node: 0, origin: 0 };
+    loop {
+        let vfs = Arc::new(OsVfs::open(folder).expect("the folder is there"));
+        let options = Settings::new(folder).engine_options();
+        match Engine::open(vfs, options, unused, 1) {
+            Ok(engine) => return engine,
+            Err(error) => {
+                let is_held = error.to_string().contains("in use by another process");
+                assert!(is_held && Instant::now() < deadline, "{error}");
+                std::thread::yield_now();
+            }
+        }
+    }
 }
 
 /// A port that a process may take later, and again when it is restarted. It lies below those that
@@ -128,10 +151,10 @@ fn wait_until_stopped(pid: u32) {
         let state = stat.rsplit(") ").next().unwrap_or_default();
         stat.is_empty() || state.starts_with(['T', 't'])
     };
-    let deadline = std::time::Instant::now() + http::PATIENCE;
+    let deadline = Instant::now() + http::PATIENCE;
     let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).expect("the child lives");
     while !tasks().all(is_stopped) {
-        assert!(std::time::Instant::now() < deadline, "it does not stop");
+        assert!(Instant::now() < deadline, "it does not stop");
         std::thread::yield_now();
     }
 }

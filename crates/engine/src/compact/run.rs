@@ -271,6 +271,7 @@ impl MergeJob {
             inputs: &self.plan.inputs,
             waiting: &self.foreign_waiting,
             gone: self.foreign_gone,
+            is_mend: matches!(self.plan.reason, PlanReason::Mend { .. }),
         }
     }
 

@@ -50,11 +50,13 @@ pub(super) fn missing_in(
         id.is_some_and(|id| without.contains(&id)) && is_lost(desk, *member)
     };
     let row = desk.ring.owners(partition);
+    let stored = row.iter().position(|owner| *owner == desk.me);
     let least = usize::from(desk.topology.copies()).min(row.len());
     for copies in least.max(place + 1)..=row.len() {
-        let others = (0..copies).filter(|at| *at != place).map(|at| row[at]);
-        // A further owner may be about to take an earlier place of the same row.
-        let others = others.filter(|other| *other != desk.me);
+        // A further owner that is about to take an earlier place of the same row is one member: the
+        // owner that leaves that place is another one.
+        let own = stored.filter(|at| *at < copies).unwrap_or(place);
+        let others = (0..copies).filter(|at| *at != own).map(|at| row[at]);
         let kept = others.clone().filter(|other| !is_given_up(other));
         let has_left = kept.clone().next().is_some();
         let has_all_left = has_left && kept.clone().all(|other| walked.contains(&other));

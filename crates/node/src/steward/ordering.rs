@@ -130,7 +130,8 @@ impl Steward {
         let member = self.me.member;
         let own = self.record().member(member);
         let is_voter = |own: &&EpochMember| own.status != MemberStatus::Joining;
-        match own.filter(|own| is_voter(own) && !self.chain.is_removed()) {
+        let has_vote = !self.chain.is_removed() && self.missing().is_none();
+        match own.filter(|own| is_voter(own) && has_vote) {
             Some(_) => Ok(()),
             None => Err(Declined::NoVote { member }),
         }

@@ -26,7 +26,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -233,6 +233,8 @@ async fn wait_for_room(shared: &Shared) {
     while !shared.gate.has_place() {
         let room = shared.room.notified();
         shared.listener_waits.store(true, Ordering::SeqCst);
+        // The gate's counter is read relaxed: not in front of the flag.
+        fence(Ordering::SeqCst);
         // A connection may have closed before the flag was up.
         if !shared.gate.has_place() {
             room.await;

@@ -300,7 +300,12 @@ pub(crate) fn vote_key() -> Key {
 /// anew from the other members. `fence` was the newest at the start before this one.
 fn epochs(engine: &Engine, fence: u64) -> Result<Vec<(EpochRecord, u64)>, NoteFault> {
     let first = fence.saturating_sub(HISTORY_ENTRIES_MAX as u64);
-    let found = epochs_around_damage(engine, first, (usize::MAX, HISTORY_ENTRIES_MAX), fence)?;
+    let end = fence + HISTORY_ENTRIES_MAX as u64;
+    let bounds = (usize::MAX, HISTORY_ENTRIES_MAX);
+    let (found, is_damaged) = epochs_around_damage(engine, first, bounds, end)?;
+    if is_damaged {
+        say_damaged();
+    }
     Ok(found.into())
 }
 
@@ -313,27 +318,32 @@ pub(crate) fn epochs_to_send(
     known: u64,
 ) -> Result<VecDeque<(EpochRecord, u64)>, NoteFault> {
     let most = EPOCH_PAGE_RECORDS_MAX;
-    epochs_around_damage(engine, first, (most, most), known)
+    let (found, _) = epochs_around_damage(engine, first, (most, most), known + 1)?;
+    Ok(found)
 }
 
-/// Epochs from `from` on that can be read: the first `most`, and of these about the last `kept`.
-/// `newest` was once the newest of the folder.
+/// Epochs from `from` on that can be read: the first `most`, and of these about the last `kept`. Is
+/// a block damaged that may hold some? Where none behind it can be read, each one in front of `end`
+/// is tried.
 fn epochs_around_damage(
     engine: &Engine,
     mut from: u64,
     (most, kept): (usize, usize),
-    newest: u64,
-) -> Result<VecDeque<(EpochRecord, u64)>, NoteFault> {
+    end: u64,
+) -> Result<(VecDeque<(EpochRecord, u64)>, bool), NoteFault> {
     let mut found = VecDeque::new();
+    let mut is_damaged = false;
     while found.len() < most {
         let bounds = (most - found.len(), kept);
         match read_epochs(engine, &mut from, bounds, &mut found) {
             Ok(()) => break,
             Err(EpochsUnread::Store(Error::Damaged { .. })) => {
-                say_damaged();
+                is_damaged = true;
                 let behind = behind_damage(engine, from)?;
                 // A newer table may hold records between the first and the last key of the block.
-                let last = behind.unwrap_or_else(|| newest.max(from) + HISTORY_ENTRIES_MAX as u64);
+                // Behind the newest one the next epoch that can be read may be any number.
+                let most = end.max(from + HISTORY_ENTRIES_MAX as u64);
+                let last = behind.map_or(end, |behind| behind.min(most));
                 for epoch in from..last {
                     found.extend(one_epoch(engine, epoch)?);
                 }
@@ -344,7 +354,7 @@ fn epochs_around_damage(
         }
     }
     found.truncate(most);
-    Ok(found)
+    Ok((found, is_damaged))
 }
 
 /// The first epoch from which on the folder can be read again, where the block with epoch `damaged`
@@ -369,7 +379,10 @@ fn behind_damage(engine: &Engine, damaged: u64) -> Result<Option<u64>, NoteFault
             break next;
         }
         low = next;
-        stride = stride.saturating_mul(2);
+        let Some(twice) = stride.checked_mul(2) else {
+            return Ok(None);
+        };
+        stride = twice;
     };
     while low + 1 < high {
         let middle = low + (high - low) / 2;

@@ -193,10 +193,7 @@ fn fit_descriptors(mut settings: Settings) -> Settings {
     };
     let most = usize::try_from(descriptors).unwrap_or(usize::MAX);
     // A small limit is shared by halves.
-    let beyond = match &settings.cluster {
-        Some(_) => limits::CONNECTIONS_BEYOND_MAX,
-        None => 0,
-    };
+    let beyond = places_beyond(settings.cluster.is_some());
     let reserved = (limits::DESCRIPTORS_RESERVED + beyond).min(most / 2);
     let most = (most - reserved).max(1);
     if settings.connections_max > most {
@@ -208,6 +205,18 @@ fn fit_descriptors(mut settings: Settings) -> Settings {
         settings.connections_max = most;
     }
     settings
+}
+
+/// Places beyond the gate of connections: a member's. A small limit of descriptors has fewer, for
+/// the engine needs the rest.
+fn places_beyond(is_member: bool) -> usize {
+    use rustix::process::{Resource, getrlimit};
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let most = usize::try_from(descriptors).unwrap_or(usize::MAX) / 8;
+    match is_member {
+        true => limits::CONNECTIONS_BEYOND_MAX.min(most),
+        false => 0,
+    }
 }
 
 fn proposed_identity() -> io::Result<Identity> {
@@ -298,10 +307,7 @@ fn open_engine(
     tracing::info!(folder, took_ms, starts, "the data folder is open");
     // Each connection in transit and each permit can have one event under way, and there are a few
     // for the whole loop.
-    let beyond = match cluster {
-        Some(_) => limits::CONNECTIONS_BEYOND_MAX,
-        None => 0,
-    };
+    let beyond = places_beyond(cluster.is_some());
     let addresses = Arc::new(AddressGate::new(settings.connections_per_address_max));
     let mailbox_capacity = settings.connections_max
         + beyond

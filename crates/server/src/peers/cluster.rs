@@ -500,9 +500,10 @@ impl Cluster {
         );
         (lacked > epoch).then(|| {
             format!(
-                "behind: the newest epoch that this member can read is {epoch}, and the cluster is at {lacked} or later. It \
-                 serves once another member has told it; if that does not end within a minute, replace this member \
-                 (dendra serve --join … --replace {})",
+                "behind: the newest epoch that this member can read is {epoch}, and the cluster is at \
+                 {lacked} or later. It serves once another member has told it; if that does not end \
+                 within a minute, replace this member (dendra serve --join … --replace {}), or \
+                 restore a backup where it is the only one",
                 self.own_url()
             )
         })

@@ -29,7 +29,7 @@
 //! A folder can lose records to a damaged block, and other members drop old steps of the horizons.
 //! Then no page begins right behind the newest record that is left. The member takes the first
 //! record of the page as it is, if only steps can be missing in front of it
-//! ([`overtakes`](super::succession::overtakes)): it was chosen, and it carries the whole state.
+//! ([`overtakes`]): it was chosen, and it carries the whole state.
 //! Until it has caught up with its notes it has no vote, and keeps the vote that it noted.
 //!
 //! Why changes of the voters are safe, of any number at a time. Configurations never overlap. The

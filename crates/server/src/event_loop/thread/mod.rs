@@ -54,7 +54,7 @@ use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::thread::JoinHandle;
 use tokio::net::TcpStream;
 
@@ -528,6 +528,8 @@ impl EventLoop {
 
     fn note_ended(&self) {
         self.handle().connections.fetch_sub(1, Ordering::SeqCst);
+        // The place in the gate was given back relaxed: not behind this look at the flag.
+        fence(Ordering::SeqCst);
         if self.shared.listener_waits.swap(false, Ordering::SeqCst) {
             self.shared.room.notify_waiters();
         }
