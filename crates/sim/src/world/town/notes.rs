@@ -46,10 +46,9 @@ pub(super) fn epochs(store: &Store, first: u64, most: usize) -> Option<Vec<Epoch
 /// The same where a block is damaged: a page of them may touch it. All of them up to `known`.
 pub(super) fn one_by_one(store: &Store, first: u64, known: u64) -> Option<Vec<EpochRecord>> {
     let mut found = Vec::new();
-    for epoch in first.. {
+    for epoch in first..=known {
         match store.read(&Key::new(Space::Meta, &epoch_key(epoch))) {
             Ok(Some(cell)) => found.push(EpochRecord::decode(&cell.value).ok()?),
-            Ok(None) if epoch > known => break,
             Ok(None) | Err(StoreFailure::Damaged) => {}
             Err(_) => return None,
         }
