@@ -132,6 +132,14 @@ fn sizes(
             }
             std::thread::sleep(LOOK);
         }
+        if of_row > 0 {
+            report.row(&[
+                keys.to_string(),
+                format!("{:.1} MiB", of_row as f64 / MIB),
+                String::new(),
+            ]);
+            largest.push(of_row as f64);
+        }
         for client in clients {
             client
                 .join()

@@ -96,7 +96,7 @@ fn damage_is_named_and_never_restored() {
             assert!(String::from_utf8_lossy(&json.stdout).contains(&name));
         }
         let refused = restore(backups.path(), &empty.admin, &[]);
-        // One of the small files may be read no more than once: whatever is restored is right.
+        // One of the small files may be read no more than once. What the command restores is right.
         assert_ne!(refused.code, Some(0), "{name}: {}", refused.stderr);
         fs::write(&path, &whole).expect("there is room");
     }

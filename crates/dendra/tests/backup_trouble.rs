@@ -173,7 +173,7 @@ fn credentials_that_may_only_read_are_enough_to_verify_and_restore() {
     put(node.address(), "key", "value");
     let to = "s3://bucket/a";
     ok(bucket.command(backup(&node, to)));
-    // A prune that died: its name stays, for nobody that comes may remove it.
+    // The name of a prune that died: a command that may only read cannot remove it.
     bucket.put("a/locks/alone-00000000000000bb", b"", 3_600);
     bucket.set(Fault::ReadOnly);
     ok(bucket.command(dendra(["backup", "list", to])));

@@ -13,7 +13,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 const TOUCH_EVERY: Duration = Duration::from_secs(10);
-/// Whatever a node says, it is not asked all the time.
+/// The command asks a node no more often than this, also for a shorter lease.
 const TOUCH_EVERY_MIN: Duration = Duration::from_millis(100);
 /// Some touches may be late, or be tried again.
 const TOUCHES_IN_A_LEASE: u32 = 6;

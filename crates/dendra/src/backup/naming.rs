@@ -1,8 +1,8 @@
 //! Names of backups: a time and a random number, in the order in which the repository got them.
 //!
 //! Invariants
-//! 1. A new name is above all names of the repository, whatever this machine's clock shows. So the
-//!    last name is the newest backup, which `prune` keeps and `restore` takes.
+//! 1. A new name is above all names of the repository, also where this machine's clock is behind
+//!    them. So the last name is the newest backup, which `prune` keeps and `restore` takes.
 //! 2. Where the clock is behind, a sentence says so.
 //!
 //! Not here: reading the names (`repository.rs`), the time (the caller's).

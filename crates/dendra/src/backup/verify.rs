@@ -258,7 +258,7 @@ mod tests {
         // As of the cut it lived, so one of them is wrong.
         let found = findings(&held, 999, 999 << 16);
         assert!(found.len() == 1 && found[0].contains("key"), "{found:?}");
-        // Values that live are compared, whatever their end is.
+        // Two values that live are compared, also if both end later.
         let other = CellRef {
             expiry_ms: Some(1_000),
             ..CellRef::value(key.as_stored(), VERSION, b"w")

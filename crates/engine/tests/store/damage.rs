@@ -11,7 +11,7 @@
 //! Not here: crashes (`crash.rs`).
 
 use crate::support::steps::write;
-use crate::support::{IDENTITY, World, live_part};
+use crate::support::{IDENTITY, World, layered_options, live_part};
 use dendra_base::Version;
 use dendra_engine::check::check_folder;
 use dendra_engine::vfs::Wait;
@@ -22,14 +22,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 fn options() -> Options {
-    let mut options = Options::for_tests();
-    options.memtable_bytes = 2 << 10;
-    options.value_bytes_max = 4 << 10;
-    options.commit_queue_bytes_max = 8 << 10;
-    options.segment_bytes = 12 << 10;
-    options.table_bytes = 2 << 10;
-    options.level0_tables_trigger = 2;
-    options
+    layered_options(2 << 10)
 }
 
 /// A folder with tables in two levels, a manifest with several edits, and an attested log.

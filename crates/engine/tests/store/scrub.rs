@@ -11,7 +11,7 @@
 //!
 //! Not here: the answers of reads while damage is there (`damage.rs`).
 
-use crate::support::{IDENTITY, Twin, World};
+use crate::support::{IDENTITY, Twin, World, layered_options};
 use dendra_engine::check::check_folder;
 use dendra_engine::vfs::mem::MemVfs;
 use dendra_engine::vfs::{Vfs, Wait};
@@ -22,14 +22,7 @@ use std::sync::Arc;
 const EVERY_MS: u64 = 1_000;
 
 fn options() -> Options {
-    let mut options = Options::for_tests();
-    options.memtable_bytes = 4 << 10;
-    options.value_bytes_max = 4 << 10;
-    options.commit_queue_bytes_max = 8 << 10;
-    options.segment_bytes = 12 << 10;
-    options.table_bytes = 4 << 10;
-    options.level0_tables_trigger = 2;
-    options
+    layered_options(4 << 10)
 }
 
 /// A folder whose records are all in tables of several levels. Nothing was purged.

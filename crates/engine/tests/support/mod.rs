@@ -51,6 +51,18 @@ pub struct Write {
     pub guard: Guard,
 }
 
+/// Memtables and tables of so many bytes: a few hundred small records make several levels.
+pub fn layered_options(bytes: usize) -> Options {
+    let mut options = Options::for_tests();
+    options.memtable_bytes = bytes;
+    options.value_bytes_max = 4 << 10;
+    options.commit_queue_bytes_max = 8 << 10;
+    options.segment_bytes = 12 << 10;
+    options.table_bytes = bytes;
+    options.level0_tables_trigger = 2;
+    options
+}
+
 /// Draws settings small enough that a few hundred writes see every kind of background work.
 pub fn draw_options(prng: &mut Prng) -> Options {
     use dendra_engine::Compression::{Lz4, None, Zstd};

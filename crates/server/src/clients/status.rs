@@ -20,7 +20,7 @@ use dendra_wire::Refusal;
 use dendra_wire::http::response::{self, Found, Receipt, Style};
 use std::cell::Cell;
 
-/// How an answer is written, whatever its outcome: its shape and its receipt.
+/// The parts of an answer that do not depend on the outcome: its shape and its receipt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnswerTerms {
     /// The shape of the answer.

@@ -342,8 +342,8 @@ fn epochs_around_damage(
                 let behind = behind_damage(engine, from)?;
                 // A newer table may hold records between the first and the last key of the block.
                 // Behind the newest one the next epoch that can be read may be any number.
-                let most = end.max(from + HISTORY_ENTRIES_MAX as u64);
-                let last = behind.map_or(end, |behind| behind.min(most));
+                let tried = end.max(from.saturating_add(HISTORY_ENTRIES_MAX as u64));
+                let last = behind.map_or(end, |behind| behind.min(tried));
                 for epoch in from..last {
                     found.extend(one_epoch(engine, epoch)?);
                 }

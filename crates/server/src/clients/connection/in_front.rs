@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Whatever it waits for, it pauses once and is counted among the sizes of writes once.
+//! 1. A request pauses once, and is counted once among the sizes of writes, however often it waits.
 //! 2. Its deadline is counted from where its last byte was here, as far as the loop knows: no wait
 //!    in a line moves it.
 //! 3. Its latency has all of its waits but those for the client, and that in the loop's line, which

@@ -273,7 +273,7 @@ struct InUse {
 }
 
 impl InUse {
-    /// `None`: a reader that may not write, and that nobody else sees.
+    /// `None`: the credentials may not write, so that other commands do not see this reader.
     fn begin(bucket: &Bucket, share: RepositoryUse) -> Result<Option<InUse>, Failure> {
         let failed = |e: io::Error| Failure::new(Exit::FAILURE, format!("{}: {e}", bucket.name));
         let random = u64::from_le_bytes(key::random()?);
