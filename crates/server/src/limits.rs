@@ -158,12 +158,20 @@ pub const QUEUE_DELAY_TARGET_MS_MAX: u64 = 10_000;
 /// So many connections are accepted in a row, then none for `ACCEPT_PAUSE`: a storm of them leaves
 /// the loops time.
 pub const ACCEPTS_IN_A_ROW: u32 = 32;
+/// The same while the delay of a loop is above its target: with short pauses, so that a client does
+/// not wait for long in front of the loop.
+pub const ACCEPTS_IN_A_ROW_BEYOND: u32 = 8;
 /// See `ACCEPTS_IN_A_ROW`.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(1);
 /// The same while the delay of a loop is above half its target: those that are there go first.
 pub const ACCEPT_PAUSE_NEAR: Duration = Duration::from_millis(40);
 /// And while it is above it.
-pub const ACCEPT_PAUSE_BEYOND: Duration = Duration::from_millis(200);
+pub const ACCEPT_PAUSE_BEYOND: Duration = Duration::from_millis(50);
+/// Connections that wait in the kernel while accepting pauses; the kernel caps it by its own limit.
+pub const BACKLOG: u32 = 4_096;
+/// The same while the delay of a loop is above half its target. The kernel drops those beyond it.
+/// Above the target it keeps no more than a piece.
+pub const BACKLOG_NEAR: u32 = 32;
 
 /// Messages and requests that wait for the steward: a page of each member of a full cluster. Beyond
 /// it they are dropped, and their senders repeat them.

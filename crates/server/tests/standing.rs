@@ -11,10 +11,13 @@
 mod support;
 
 use dendra_engine::Durability;
+use dendra_engine::vfs::mem::MemVfs;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use support::valve::Valve;
 use support::{Answer, Client, Node, PATIENCE};
 
 const CLIENTS: usize = 200;
@@ -235,6 +238,10 @@ fn rank_in_line(node: &Node, crowd: &mut [Client], client: &mut Client) -> usize
     panic!("no line outlasts its crowd");
 }
 
+/// Requests in front of the last one of a connection that sends many at once. They are more than a
+/// loop answers in a row.
+const IN_ONE_GO: usize = 300;
+
 /// The middle one of seven.
 fn middle(mut ranks: Vec<usize>) -> usize {
     ranks.sort_unstable();
@@ -342,6 +349,90 @@ fn bytes_of_a_head_that_drips_come_behind_connections_that_work() {
         println!("of one that works {works} %, of one that drips {drips} %");
         2 * works < drips
     });
+}
+
+#[test]
+fn a_connection_that_sends_many_at_once_gives_others_their_turn() {
+    let (node, valve) = Valve::before(MemVfs::new(), |disk| {
+        Node::on(disk, |settings| {
+            settings.loops = Some(1);
+            settings.queue_delay_target = Duration::ZERO;
+        })
+    });
+    let mut first = node.client();
+    let mut crowd: Vec<_> = (0..20).map(|_| node.client()).collect();
+    let mut client = node.client();
+    for one in crowd.iter_mut().chain([&mut first, &mut client]) {
+        assert_eq!(one.put("k", b"v").status, 201);
+    }
+    let request = |method: &str, end: &str| {
+        let head = "/v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\n";
+        format!("{method} {head}{end}").into_bytes()
+    };
+    let put = &request("PUT", "Content-Length: 1\r\n\r\nv")[..];
+    let get = &request("GET", "\r\n")[..];
+    let few = [put, get, put].concat();
+    let many = [put, &get.repeat(IN_ONE_GO), put].concat();
+    let version = |answer: Answer| answer.header("ETag").map(str::to_owned);
+    let inflight = "dendra_requests_inflight ";
+    holds_once(|| {
+        // All wait for one commit, so that all are there when the loop goes on.
+        valve.hold_syncs();
+        first.send(put);
+        node.wait_for_metric(inflight, 1.0);
+        crowd.iter_mut().for_each(|one| one.send(&many));
+        node.wait_for_metric(inflight, 21.0);
+        client.send(&few);
+        node.wait_for_metric(inflight, 22.0);
+        valve.let_go();
+        first.read("PUT");
+        client.read("PUT");
+        client.read("GET");
+        let second = version(client.read("PUT"));
+        let is_in_front = |one: &mut Client| {
+            one.read("PUT");
+            (0..IN_ONE_GO).for_each(|_| assert_eq!(one.read("GET").status, 200));
+            version(one.read("PUT")) < second
+        };
+        let in_front = crowd.iter_mut().map(is_in_front).filter(|it| *it).count();
+        println!("{in_front} of 20 ended in front of it");
+        in_front <= 12
+    });
+}
+
+/// How long a stranger waits for its connection: the kernel asks again after a second when its
+/// first packet was dropped.
+const STRANGERS_PATIENCE: Duration = Duration::from_millis(300);
+const STRANGERS: usize = 300;
+
+#[test]
+fn while_requests_stand_in_line_a_storm_of_connections_waits_outside() {
+    let node = node(TARGET);
+    let addr = node.running().addr();
+    let mut crowd: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();
+    let connect = || {
+        let connect = |_| TcpStream::connect_timeout(&addr, STRANGERS_PATIENCE).ok();
+        // They hold their places until the last one has tried.
+        let let_in: Vec<_> = (0..STRANGERS).map_while(connect).collect();
+        let_in.len()
+    };
+    holds_once(|| {
+        overload(&node, &mut crowd);
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::SeqCst) {
+                    round(&mut crowd);
+                }
+            });
+            let let_in = connect();
+            ended.store(true, Ordering::SeqCst);
+            println!("{let_in} of {STRANGERS} were let in");
+            let_in < STRANGERS
+        })
+    });
+    node.wait_for_metric("dendra_overloaded_loops ", 0.0);
+    assert_eq!(connect(), STRANGERS, "it is over");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! How fast connections are accepted: values without a clock.
 //!
 //! ```text
-//!                        behind 32 connections (or 256 that had gone)     backlog
-//! loops have time        1 ms                                             4,096
-//! near their target      40 ms                                            32
-//! beyond it              200 ms                                           32
+//!                        pause     behind so many, or eight times as many that had gone    backlog
+//! loops have time        1 ms      32                                                      4,096
+//! near their target      40 ms     32                                                      32
+//! beyond it              50 ms     8                                                       8
 //! one had given up in the backlog: 32 for a second more
 //! ```
 //!
@@ -13,6 +13,8 @@
 //!    behind each.
 //! 2. The backlog is short while a loop is near its target, and for [`STALE_FOR`] behind a
 //!    connection that had given up in it.
+//! 3. Beyond the target a connection that is accepted has waited for two pauses at most: the
+//!    backlog holds no more than a piece.
 //!
 //! Not here: sockets (`listener.rs`), how near the loops are (`event_loop/delay.rs`).
 //! See: docs/overload.md.
@@ -28,9 +30,29 @@ const STALE_FOR: Duration = Duration::from_secs(1);
 /// One that is handed over costs as much as so many that are found to be gone.
 const LIVE_COSTS: u32 = 8;
 
+/// How many connections the kernel keeps for us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Backlog {
+    Long,
+    /// Those beyond it are dropped, and an accepted client has not waited for long.
+    Short,
+    /// As many as one piece has beyond the target.
+    Piece,
+}
+
+impl Backlog {
+    pub(super) fn len(self) -> u32 {
+        match self {
+            Backlog::Long => limits::BACKLOG,
+            Backlog::Short => limits::BACKLOG_NEAR,
+            Backlog::Piece => limits::ACCEPTS_IN_A_ROW_BEYOND,
+        }
+    }
+}
+
 /// Of one listening socket.
 pub(super) struct AcceptPace {
-    is_short: bool,
+    backlog: Backlog,
     in_a_row: u32,
     /// When one was found to be gone.
     gone_at: Option<Instant>,
@@ -41,7 +63,7 @@ pub(super) struct AcceptPace {
 impl AcceptPace {
     pub(super) fn new(now: Instant) -> AcceptPace {
         AcceptPace {
-            is_short: false,
+            backlog: Backlog::Long,
             in_a_row: 0,
             gone_at: None,
             busy_since: now,
@@ -50,21 +72,29 @@ impl AcceptPace {
 
     /// Is the backlog short?
     pub(super) fn is_short(&self) -> bool {
-        self.is_short
+        self.backlog != Backlog::Long
     }
 
-    /// Whether the backlog changes: to a short one, or to a long one.
-    pub(super) fn backlog(&mut self, now: Instant, crowding: Crowding) -> Option<bool> {
+    /// The new backlog, if it changes.
+    pub(super) fn backlog(&mut self, now: Instant, crowding: Crowding) -> Option<Backlog> {
         let is_stale = self.gone_at.is_some_and(|at| now - at < STALE_FOR);
-        let is_short = crowding > Crowding::None || is_stale;
-        let changes = is_short != self.is_short;
-        self.is_short = is_short;
-        changes.then_some(is_short)
+        let backlog = match crowding {
+            Crowding::None if !is_stale => Backlog::Long,
+            Crowding::None | Crowding::Near => Backlog::Short,
+            Crowding::Beyond => Backlog::Piece,
+        };
+        let changes = backlog != self.backlog;
+        self.backlog = backlog;
+        changes.then_some(backlog)
     }
 
     /// How long to wait before the next one, if a piece has been accepted.
     pub(super) fn pause(&mut self, crowding: Crowding) -> Option<Duration> {
-        if self.in_a_row < limits::ACCEPTS_IN_A_ROW * LIVE_COSTS {
+        let piece = match crowding {
+            Crowding::None | Crowding::Near => limits::ACCEPTS_IN_A_ROW,
+            Crowding::Beyond => limits::ACCEPTS_IN_A_ROW_BEYOND,
+        };
+        if self.in_a_row < piece * LIVE_COSTS {
             return None;
         }
         self.in_a_row = 0;
@@ -114,15 +144,15 @@ mod tests {
 
     #[test]
     fn a_storm_is_taken_in_pieces_with_a_pause_that_grows_with_the_delay() {
-        let row = limits::ACCEPTS_IN_A_ROW;
-        for (crowding, pause) in [
-            (Crowding::None, limits::ACCEPT_PAUSE),
-            (Crowding::Near, limits::ACCEPT_PAUSE_NEAR),
-            (Crowding::Beyond, limits::ACCEPT_PAUSE_BEYOND),
+        let (row, beyond) = (limits::ACCEPTS_IN_A_ROW, limits::ACCEPTS_IN_A_ROW_BEYOND);
+        for (crowding, row, pause) in [
+            (Crowding::None, row, limits::ACCEPT_PAUSE),
+            (Crowding::Near, row, limits::ACCEPT_PAUSE_NEAR),
+            (Crowding::Beyond, beyond, limits::ACCEPT_PAUSE_BEYOND),
         ] {
             assert_eq!(piece(crowding, false), (row, pause));
         }
-        let gone = (row * LIVE_COSTS, limits::ACCEPT_PAUSE_BEYOND);
+        let gone = (beyond * LIVE_COSTS, limits::ACCEPT_PAUSE_BEYOND);
         assert_eq!(piece(Crowding::Beyond, true), gone);
     }
 
@@ -143,15 +173,17 @@ mod tests {
         let start = Instant::now();
         let mut pace = AcceptPace::new(start);
         assert_eq!(pace.backlog(start, Crowding::None), None);
-        assert_eq!(pace.backlog(start, Crowding::Near), Some(true));
+        assert_eq!(pace.backlog(start, Crowding::Near), Some(Backlog::Short));
+        assert_eq!(pace.backlog(start, Crowding::Beyond), Some(Backlog::Piece));
         assert_eq!(pace.backlog(start, Crowding::Beyond), None);
         assert!(pace.is_short());
-        assert_eq!(pace.backlog(start, Crowding::None), Some(false));
+        assert_eq!(pace.backlog(start, Crowding::None), Some(Backlog::Long));
         let late = start + STALE + Duration::from_millis(1);
         assert!(!pace.takes(late, || true));
-        assert_eq!(pace.backlog(late, Crowding::None), Some(true));
+        assert_eq!(pace.backlog(late, Crowding::None), Some(Backlog::Short));
         let nearly = late + STALE_FOR - Duration::from_millis(1);
         assert_eq!(pace.backlog(nearly, Crowding::None), None);
-        assert_eq!(pace.backlog(late + STALE_FOR, Crowding::None), Some(false));
+        let over = late + STALE_FOR;
+        assert_eq!(pace.backlog(over, Crowding::None), Some(Backlog::Long));
     }
 }

@@ -17,7 +17,7 @@
 //! Not here: serving a connection (`connection/`), when accepting pauses (`accept_pace.rs`).
 //! See: docs/overload.md.
 
-use super::accept_pace::AcceptPace;
+use super::accept_pace::{AcceptPace, Backlog};
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
@@ -31,11 +31,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Connections that wait in the kernel while accepting pauses; the kernel caps it by its own limit.
-const BACKLOG: i32 = 4_096;
-/// The same while a loop has more requests than it serves in time. The kernel drops those beyond
-/// it, and a client that is accepted has not waited for long.
-const BACKLOG_OVERLOADED: i32 = 32;
 /// Pause after the system had no descriptor, or no memory, for one more connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -45,7 +40,7 @@ pub(crate) struct Door(socket2::Socket);
 impl Door {
     /// Lets the kernel take connections.
     pub(crate) fn open(self) -> io::Result<TcpListener> {
-        self.0.listen(BACKLOG)?;
+        self.0.listen(limits::BACKLOG as i32)?;
         Ok(self.0.into())
     }
 }
@@ -148,8 +143,8 @@ async fn accept_for_ever(shared: Arc<Shared>, socket: TcpListener) {
     loop {
         wait_for_room(&shared).await;
         let crowding = shared.overload.crowding();
-        if let Some(is_short) = pace.backlog(Instant::now(), crowding) {
-            shorten(&socket, is_short);
+        if let Some(backlog) = pace.backlog(Instant::now(), crowding) {
+            keep(&socket, backlog);
         }
         if let Some(pause) = pace.pause(crowding) {
             tokio::time::sleep(pause).await;
@@ -208,14 +203,10 @@ fn is_gone(stream: &TcpStream) -> bool {
     polled.is_ok_and(|ready| ready > 0)
 }
 
-/// Has the kernel keep few connections for us, or many.
-fn shorten(socket: &impl AsFd, is_short: bool) {
-    let backlog = match is_short {
-        true => BACKLOG_OVERLOADED,
-        false => BACKLOG,
-    };
-    if let Err(error) = socket2::SockRef::from(socket).listen(backlog) {
-        tracing::warn!(%error, backlog, "the backlog keeps its length");
+/// Has the kernel keep as many connections for us.
+fn keep(socket: &impl AsFd, backlog: Backlog) {
+    if let Err(error) = socket2::SockRef::from(socket).listen(backlog.len() as i32) {
+        tracing::warn!(%error, ?backlog, "the backlog keeps its length");
     }
 }
 
@@ -269,11 +260,11 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
     /// How many of so many connections the kernel keeps that are not accepted.
-    fn kept(is_short: bool) -> usize {
+    fn kept(backlog: Backlog) -> usize {
         let door = bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port is free");
         let listener = door.open().expect("it listens");
         let addr = listener.local_addr().expect("it has one");
-        shorten(&listener, is_short);
+        keep(&listener, backlog);
         let connections = (0..100).map(|_| {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             let socket =
@@ -298,8 +289,10 @@ mod tests {
 
     #[test]
     fn a_short_backlog_leaves_a_storm_to_the_kernel() {
-        assert_eq!(kept(false), 100);
+        assert_eq!(kept(Backlog::Long), 100);
         // Linux keeps one more than it is told.
-        assert_eq!(kept(true), BACKLOG_OVERLOADED as usize + 1);
+        for backlog in [Backlog::Short, Backlog::Piece] {
+            assert_eq!(kept(backlog), backlog.len() as usize + 1);
+        }
     }
 }

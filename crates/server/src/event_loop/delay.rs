@@ -187,8 +187,10 @@ impl Delay {
         self.note(now_us, change);
     }
 
-    /// Do others wait behind the connection that is worked on now?
+    /// Do others wait behind the connection that is worked on now? It may have read all that it is
+    /// asked long ago, so that no read has rung a probe.
     pub(crate) fn is_crowded(&self, now_us: u64) -> bool {
+        self.look(now_us);
         let waits_us = |rung_us| now_us.saturating_sub(rung_us);
         self.is_standing()
             || self

@@ -247,13 +247,24 @@ async fn pump(lane: Rc<EventLoop>) {
                 event => lane.handle_event(event),
             }
         }
-        // A few at a time: others have a turn in between.
-        for (n, (stream, place)) in newcomers.drain(..).enumerate() {
-            if n > 0 && n % limits::CONNECTIONS_A_TURN == 0 {
-                tokio::task::yield_now().await;
-            }
-            lane.take_connection(stream, place);
+        in_turns(
+            newcomers.drain(..),
+            limits::CONNECTIONS_A_TURN,
+            |(stream, place)| {
+                lane.take_connection(stream, place);
+            },
+        )
+        .await;
+    }
+}
+
+/// Gives `take` all `items`, a few at a time: other tasks have a turn in between.
+async fn in_turns<T>(items: impl Iterator<Item = T>, few: usize, mut take: impl FnMut(T)) {
+    for (n, item) in items.enumerate() {
+        if n > 0 && n % few == 0 {
+            tokio::task::yield_now().await;
         }
+        take(item);
     }
 }
 
@@ -821,5 +832,37 @@ impl Drop for ConnectionGuard {
         // The listener that is told finds the place free.
         drop(self.place.take());
         self.lane.note_ended();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn between_a_few_new_connections_another_task_has_its_turn() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime without drivers");
+        let taken = Rc::new(RefCell::new(Vec::new()));
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let tasks = tokio::task::LocalSet::new();
+        tasks.spawn_local({
+            let taken = Rc::clone(&taken);
+            async move { in_turns(0..20, 8, |n| taken.borrow_mut().push(n)).await }
+        });
+        tasks.spawn_local({
+            let (taken, seen) = (Rc::clone(&taken), Rc::clone(&seen));
+            async move {
+                while taken.borrow().len() < 20 {
+                    seen.borrow_mut().push(taken.borrow().len());
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+        runtime.block_on(tasks);
+        assert_eq!(*taken.borrow(), (0..20).collect::<Vec<_>>());
+        assert_eq!(seen.borrow().first(), Some(&8));
     }
 }
