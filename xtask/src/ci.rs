@@ -140,7 +140,14 @@ const LINTS: [&str; 8] = [
     "-D",
     "warnings",
 ];
-const DOCS: [&str; 3] = ["doc", "--workspace", "--no-deps"];
+const DOCS: [&str; 5] = [
+    "doc",
+    "--workspace",
+    "--no-deps",
+    // As for the lints, which have looked at the crates that these need.
+    "--features",
+    "dendra/etcd,dendra/cassandra",
+];
 const TESTS: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
 /// Tests that wait minutes for timers of a cluster and need little of a core: they run beside all
 /// others.

@@ -21,10 +21,14 @@
 //!
 //! Not here: which finder belongs to which patch (`patch.rs`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+/// Why a lock is never poisoned.
+const NO_PANIC: &str = "no holder panics";
 
 /// A test that notices a bug.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -272,6 +276,8 @@ pub(crate) struct Tests {
     copy: PathBuf,
     /// By package and target.
     executables: BTreeMap<(String, String), PathBuf>,
+    /// Finders that have held without any bug: many patches name the same file of tests.
+    held: Mutex<BTreeSet<String>>,
 }
 
 impl Tests {
@@ -294,7 +300,21 @@ impl Tests {
         Ok(Tests {
             copy: copy.to_owned(),
             executables,
+            held: Mutex::default(),
         })
+    }
+
+    /// Does `finder` hold without any bug?
+    pub(crate) fn hold(&self, finder: &Finder) -> Result<bool, String> {
+        let name = finder.to_string();
+        if self.held.lock().expect(NO_PANIC).contains(&name) {
+            return Ok(true);
+        }
+        let held = self.find_at(finder, 0)?.is_none();
+        if held {
+            self.held.lock().expect(NO_PANIC).insert(name);
+        }
+        Ok(held)
     }
 
     /// Which finder like `finder` notices the bug `number`: it with its own seed, or the first seed
@@ -373,6 +393,8 @@ impl Tests {
         let mut command = Command::new(executable);
         command
             .current_dir(self.copy.join("crates").join(name))
+            // That it fails is enough: no shorter input is looked for.
+            .env("PROPTEST_MAX_SHRINK_ITERS", "0")
             .env("DENDRA_PLANTED", number.to_string());
         options(&mut command);
         let output = command
