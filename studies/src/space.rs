@@ -37,6 +37,8 @@ const ROWS: u64 = 20;
 const LOOK: Duration = Duration::from_millis(250);
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// And how long the members may take for it: the study counts bytes, on however busy a machine.
+const TIMEOUT_MS: u32 = 50_000;
 /// Seconds between two steps of the horizon: the default is 600, and a run takes minutes.
 const FORGET_EVERY_S: &str = "5";
 /// The later folders beside the earlier ones: a segment of the log more or less is 14 %.
@@ -215,7 +217,7 @@ impl Client {
     ) -> Result<String, String> {
         let length = if method == "PUT" { VALUE_BYTES } else { 0 };
         let request = format!(
-            "{method} /v0/entity?id={key} HTTP/1.1\r\nHost: {}\r\n{condition}\r\nContent-Length: {length}\r\n\r\n{:length$}",
+            "{method} /v0/entity?id={key} HTTP/1.1\r\nHost: {}\r\nDendra-Timeout-Ms: {TIMEOUT_MS}\r\n{condition}\r\nContent-Length: {length}\r\n\r\n{:length$}",
             self.host, ""
         );
         let (first, etag) = self
