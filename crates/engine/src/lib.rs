@@ -83,6 +83,11 @@ pub mod formats {
         pub use crate::frame::encode_into;
     }
 
+    /// The note of kept tables.
+    pub mod kept {
+        pub use crate::kept::note::encoded_again;
+    }
+
     /// The manifest.
     pub mod manifest {
         pub use crate::hole::Hole;

@@ -51,6 +51,8 @@ pub struct NodeConfig {
     pub compare_bytes_per_second: u64,
     /// How long it rests between two comparisons with one member.
     pub compare_pause_us: u64,
+    /// The interval of horizons, which wait for comparisons; 0 = there are none.
+    pub forget_every_us: u64,
     /// How long this member waits before it repairs records that it has lost: no operation that is
     /// under way lasts longer.
     pub repair_wait_us: u64,

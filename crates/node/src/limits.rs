@@ -205,8 +205,11 @@ pub const LOAD_PATIENCE_US_DEFAULT: u64 = 10_000_000;
 pub const LOAD_BYTES_PER_SECOND_DEFAULT: u64 = 64 << 20;
 
 /// How many bytes of keys and cells a second a member compares with others unless told otherwise: a
-/// gigabyte in eight minutes. The processor time for it is not measured yet.
+/// gigabyte in eight minutes.
 pub const COMPARE_BYTES_PER_SECOND_DEFAULT: u64 = 2 << 20;
+
+/// While deletes wait for comparisons, these go so many times as fast at most.
+pub const COMPARE_HASTE_MAX: u64 = 16;
 
 /// Between the end of one comparison with a member and the next one with it.
 pub const COMPARE_PAUSE_US_DEFAULT: u64 = 60_000_000;

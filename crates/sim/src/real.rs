@@ -109,6 +109,8 @@ pub fn nodes(setup: &DeciderSetup) -> Vec<Box<dyn Decider>> {
             foregrounds: Arc::clone(&foregrounds),
             compare_bytes_per_second: setup.compare_bytes_per_second,
             compare_pause_us: setup.compare_pause_us,
+            // Plans with horizons compare without a bound.
+            forget_every_us: 0,
             repair_wait_us: REPAIR_WAIT_US,
         })
     };

@@ -610,7 +610,7 @@ pub(crate) static OPTIONS: [Spec; 60] = [
             max: 1 << 40,
         },
         fallback: Fallback::Fixed("2MiB"),
-        help: "Keys and values that a member compares with its peers in a second, to repair what differs; 0 = it compares nothing",
+        help: "Keys and values that a member compares with its peers in a second, to repair what differs; up to 16 times as many while deletes wait for it; 0 = it compares nothing",
     },
     Spec {
         key: "forget-every-s",

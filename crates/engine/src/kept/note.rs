@@ -105,6 +105,11 @@ impl KeptNote {
     }
 }
 
+/// The note in `bytes`, encoded again; `None` when they are not one.
+pub fn encoded_again(bytes: &[u8]) -> Option<Vec<u8>> {
+    KeptNote::decode(bytes).map(|note| note.encode())
+}
+
 fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (head, rest) = bytes.split_first_chunk::<N>()?;
     *bytes = rest;

@@ -16,13 +16,15 @@
 //! 2. Of two equal members each reads each record once, and the bytes between them do not depend on
 //!    the size of values.
 //! 3. One walk at a time, one page at a time, `COMPARE_STEPS_MAX` repairs at a time. A member's
-//!    limit bounds the bytes a second. While its store is behind, no comparison goes on.
+//!    limit bounds the bytes a second (`haste.rs`). While its store is behind, no comparison goes
+//!    on.
 //! 4. A comparison counts as full only if each part was compared and each repair done.
 //!
 //! Not here: a peer's answers (`replica/ranges.rs`), damage (a range that cannot be read is left
 //! out), the choice between two cells of one version (`disputes.rs`).
 //! See: docs/protocol.md, "Comparing copies".
 
+mod haste;
 pub mod progress;
 mod repairs;
 pub mod shared;
@@ -43,6 +45,7 @@ use crate::step::StoreFailure;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused};
 use dendra_base::{Cell, Key, Space};
+use haste::Haste;
 use progress::CompareReport;
 use repairs::RepairStep;
 use shared::SharedRecords;
@@ -55,7 +58,7 @@ use walk::{CompareStage, CompareWalk, CompareWork, SpacePart, again, everything}
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Comparer {
-    bytes_per_second: u64,
+    haste: Haste,
     pause_us: u64,
     walk: Option<CompareWalk>,
     walks: u64,
@@ -69,9 +72,9 @@ impl Comparer {
     /// Of a member that has no links yet.
     pub(crate) fn new(config: &NodeConfig) -> Comparer {
         Comparer {
-            bytes_per_second: match config.is_keeper {
-                true => config.compare_bytes_per_second,
-                false => 0,
+            haste: match config.is_keeper {
+                true => Haste::new(config.compare_bytes_per_second, config.forget_every_us),
+                false => Haste::new(0, 0),
             },
             pause_us: config.compare_pause_us,
             walk: None,
@@ -94,7 +97,7 @@ impl Comparer {
 
     /// A link came up: its member may have missed something.
     pub(crate) fn link_up(&mut self, turn: &Turn<'_>, peer: MemberIndex) {
-        if self.bytes_per_second == 0 {
+        if !self.haste.is_on() {
             return;
         }
         let soon_us = turn.now.mono_us + COMPARE_AGAIN_US.min(self.pause_us);
@@ -106,7 +109,7 @@ impl Comparer {
 
     /// Members or owners have changed: the pair shares other records now.
     pub(crate) fn adopt(&mut self, turn: &Turn<'_>) {
-        if self.bytes_per_second > 0 {
+        if self.haste.is_on() {
             self.walk = None;
             self.due_us = turn.now.mono_us + COMPARE_AGAIN_US.min(self.pause_us);
         }
@@ -128,7 +131,7 @@ impl Comparer {
 
     /// So many bytes were read or moved: pauses until the limit of bytes a second allows more.
     fn pay(&mut self, turn: &Turn<'_>, bytes: u64) {
-        let pause_us = bytes.saturating_mul(1_000_000) / self.bytes_per_second.max(1);
+        let pause_us = bytes.saturating_mul(1_000_000) / self.haste.bytes_per_second().max(1);
         if pause_us > 0 {
             self.rest(turn, pause_us);
         }
@@ -136,7 +139,7 @@ impl Comparer {
 
     /// The next work of the walk, or the next walk.
     fn go_on(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
-        if self.due_us != NEVER || self.bytes_per_second == 0 {
+        if self.due_us != NEVER || !self.haste.is_on() {
             return;
         }
         if self.walk.is_none() {
@@ -166,7 +169,9 @@ impl Comparer {
         let led = members.filter(|peer| *peer != desk.me && leads(desk, *peer));
         let up = led.filter(|peer| desk.health.is_up(*peer));
         let due = up.map(|peer| (self.next_us.get(&peer).copied().unwrap_or(0), peer));
-        let Some((next_us, peer)) = due.min() else {
+        let first = due.min();
+        self.haste.keep(|peer| leads(desk, peer));
+        let Some((next_us, peer)) = first else {
             return;
         };
         if next_us > turn.now.mono_us {
@@ -188,6 +193,7 @@ impl Comparer {
             stack: vec![everything()],
             stage: CompareStage::Idle,
             busy: 0,
+            waiting: 0,
             report: CompareReport {
                 peer,
                 sent: 0,
@@ -232,6 +238,7 @@ impl Comparer {
             self.reports.push(report);
         }
         if is_full {
+            self.haste.found(walk.peer, walk.waiting);
             desk.comparisons
                 .note_full(walk.peer, now_us, desk.layout.epoch());
             let news = Ask::Compare {
@@ -264,7 +271,10 @@ impl Comparer {
             Ok(seen) => {
                 let bytes = seen.bytes;
                 under_way.busy = 0;
+                under_way.waiting += seen.waiting;
+                self.haste.sees(under_way.peer, under_way.waiting);
                 desk.comparisons.add_read(bytes);
+                desk.comparisons.note_speed(self.haste.bytes_per_second());
                 desk.comparisons
                     .note_strays(&seen.strays, desk.layout.epoch());
                 under_way.compare(desk, turn, part, grain, seen.ranges);

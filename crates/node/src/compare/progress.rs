@@ -36,6 +36,8 @@ pub struct Comparisons {
     pub(super) moved: AtomicU64,
     pub(super) left_out: AtomicU64,
     pub(super) promises: AtomicU64,
+    /// Bytes a second of own comparisons; 0 = there was none.
+    speed: AtomicU64,
     /// The last epoch in which this member saw a stray; 0 = none.
     stray_epoch: AtomicU64,
     /// An epoch, and the partitions in which strays were seen in it.
@@ -52,6 +54,7 @@ impl Default for Comparisons {
             moved: AtomicU64::new(0),
             left_out: AtomicU64::new(0),
             promises: AtomicU64::new(0),
+            speed: AtomicU64::new(0),
             stray_epoch: AtomicU64::new(0),
             foreign: Mutex::default(),
         }
@@ -88,6 +91,16 @@ impl Comparisons {
     /// Bytes of questions and answers of own comparisons, repairs included, about.
     pub fn moved_bytes(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes a second own comparisons read; 0 = there was none.
+    pub fn speed(&self) -> u64 {
+        self.speed.load(Ordering::Relaxed)
+    }
+
+    /// Own comparisons read so many bytes a second from now on.
+    pub(super) fn note_speed(&self, bytes_per_second: u64) {
+        self.speed.store(bytes_per_second, Ordering::Relaxed);
     }
 
     /// Ranges that could not be compared because a copy is damaged.

@@ -76,6 +76,8 @@ pub struct Surveyed {
     pub is_cut: bool,
     /// Keys and cells that were looked at.
     pub bytes: u64,
+    /// Those of them that wait for a horizon: deletes, ended values, records of promises.
+    pub waiting: u64,
     /// Values among them that hold horizons back.
     pub strays: Strays,
 }
@@ -117,6 +119,7 @@ impl Survey {
             records: 0,
             range_bytes: 0,
             bytes: 0,
+            waiting: 0,
             last_key: Vec::new(),
             ranges: Vec::new(),
             is_over: false,
@@ -142,6 +145,7 @@ pub struct Surveyor<'a> {
     /// Keys and cells of the range under way.
     range_bytes: u64,
     bytes: u64,
+    waiting: u64,
     /// Raw key that was visited last.
     last_key: Vec<u8>,
     ranges: Vec<SurveyRange>,
@@ -180,6 +184,9 @@ impl Surveyor<'_> {
         }
         self.bytes += bytes;
         self.range_bytes += bytes;
+        if self.space == Space::Protocol.byte() || !cell.is_live(self.look.now_ms) {
+            self.waiting += bytes;
+        }
         if !self.add(stored_key, cell) {
             self.is_damaged = true;
             return self.end();
@@ -222,6 +229,7 @@ impl Surveyor<'_> {
             ranges: self.ranges,
             is_cut: self.is_cut,
             bytes: self.bytes,
+            waiting: self.waiting,
             strays: self.strays,
         })
     }

@@ -111,6 +111,8 @@ pub(super) struct CompareWalk {
     pub(super) stage: CompareStage,
     /// How often in a row the peer, or the own store, was too busy to answer.
     pub(super) busy: u32,
+    /// Bytes that wait for a horizon, as far as own looks have found them.
+    pub(super) waiting: u64,
     pub(super) report: CompareReport,
 }
 

@@ -24,6 +24,7 @@ pub(crate) fn config(layout: &Arc<Layout>, me: MemberIndex, hlc: Arc<Hlc>) -> No
         foregrounds: Arc::default(),
         compare_bytes_per_second: 0,
         compare_pause_us: 0,
+        forget_every_us: 0,
         repair_wait_us: REPAIR_WAIT_US_DEFAULT,
         seed: 7,
         operations_max: 16,

@@ -694,7 +694,7 @@ fn comparisons(cluster: &Cluster) -> serde_json::Value {
         })
     });
     serde_json::json!({
-        "bytes_per_second": cluster.compare_bytes_per_second,
+        "bytes_per_second": comparisons.speed().max(cluster.compare_bytes_per_second),
         "read_bytes": comparisons.read_bytes(),
         "moved_bytes": comparisons.moved_bytes(),
         "promises": comparisons.promises(),

@@ -111,7 +111,7 @@ pub(crate) struct Cluster {
     pub(crate) foregrounds: Arc<Foregrounds>,
     /// For all of them together; 0 = none.
     pub(crate) compare_bytes_per_second: u64,
-    forget_every_us: u64,
+    pub(super) forget_every_us: u64,
     /// Members that held the horizons back when the first loop looked last; 0 = none.
     pub(crate) horizon_held: AtomicU64,
     /// The epoch that this member lacks: one that it has taken part in, or one that another member

@@ -201,6 +201,11 @@ fn comparisons(page: &mut MetricsPage<'_>, cluster: &Cluster, now_us: u64) -> fm
         "Ranges that were not compared because a copy is damaged.",
         comparisons.left_out(),
     )?;
+    page.gauge(
+        "compare_bytes_per_second",
+        "Bytes that own comparisons read in a second: more than told while deletes wait for them.",
+        comparisons.speed(),
+    )?;
     page.counter(
         "compare_promises",
         "Promises of conditional writes that comparisons raised.",
