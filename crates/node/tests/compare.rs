@@ -26,6 +26,8 @@ use std::sync::Arc;
 
 const WALL_MS: u64 = 1_700_000_000_000;
 const SECOND_US: u64 = 1_000_000;
+/// The interval of horizons.
+const FORGET_EVERY_US: u64 = 10 * SECOND_US;
 
 struct Site {
     node: Node,
@@ -84,6 +86,7 @@ impl Cluster {
                 comparisons: Arc::clone(&comparisons),
                 compare_bytes_per_second: bytes_per_second,
                 compare_pause_us: 1_000 * SECOND_US,
+                forget_every_us: FORGET_EVERY_US,
                 seed: at as u64,
                 operations_max: 64,
                 ..support::config(&layout, me, hlc)
@@ -346,12 +349,21 @@ fn record(number: u64, hlc: u64, copies: u8, is_dead: bool) -> (Key, Cell) {
     (key, cell)
 }
 
-/// Two members with the same records, and the bytes of one of them.
+/// Two members with the same values, and the bytes of one of them.
 fn two_alike(numbers: std::ops::Range<u64>, bytes_per_second: u64) -> (Cluster, u64) {
+    two_with(numbers, bytes_per_second, false)
+}
+
+/// The same with deletes instead, if they are.
+fn two_with(
+    numbers: std::ops::Range<u64>,
+    bytes_per_second: u64,
+    are_dead: bool,
+) -> (Cluster, u64) {
     let mut cluster = Cluster::new(2, 2, bytes_per_second);
     let mut total = 0;
     for number in numbers {
-        let (key, cell) = record(number, 5, 2, false);
+        let (key, cell) = record(number, 5, 2, are_dead);
         total += size(&key, &cell);
         cluster.put(0, key.clone(), cell.clone());
         cluster.put(1, key, cell);
@@ -442,6 +454,18 @@ fn no_more_bytes_a_second_than_it_was_told() {
     assert!(!cluster.is_full(0, 1));
     cluster.run(5 * SECOND_US + needed_us);
     assert!(cluster.is_full(0, 1) && cluster.is_full(1, 0));
+}
+
+#[test]
+fn deletes_that_wait_for_a_horizon_hasten_the_comparison_and_values_do_not() {
+    for are_dead in [true, false] {
+        let (mut cluster, total) = two_with(0..20_000, 5_000, are_dead);
+        let as_told_us = total * 200;
+        assert!(as_told_us > 4 * FORGET_EVERY_US);
+        cluster.connect();
+        cluster.run(5 * SECOND_US + FORGET_EVERY_US);
+        assert_eq!(cluster.is_full(0, 1), are_dead, "of deletes: {are_dead}");
+    }
 }
 
 /// A new epoch with the same members begins at the first two.
