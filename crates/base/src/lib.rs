@@ -52,5 +52,5 @@ pub use prng::Prng;
 pub use quorum::{BadQuorum, Consistency, Quorum};
 pub use receipt::{Durability, Known};
 pub use release::{ClusterVersion, ClusterVersions};
-pub use version::Version;
+pub use version::{LeastSuccessor, Version};
 pub use workload::Workload;

@@ -33,6 +33,8 @@ impl ClusterVersion {
     pub const MORE_COPIES: ClusterVersion = ClusterVersion(7);
     /// From this one on a lowered replication factor gives the space of its copies back.
     pub const NARROWING: ClusterVersion = ClusterVersion(8);
+    /// From this one on a restore raises the least successor number of conditional writes.
+    pub const SUCCESSORS: ClusterVersion = ClusterVersion(9);
 }
 
 impl fmt::Display for ClusterVersion {
@@ -54,7 +56,11 @@ impl ClusterVersions {
     /// Those of this release. A build with the feature `next-version` acts like the next release.
     pub const OWN: ClusterVersions = ClusterVersions {
         oldest: ClusterVersion(4),
-        newest: ClusterVersion(if cfg!(feature = "next-version") { 9 } else { 8 }),
+        newest: ClusterVersion(if cfg!(feature = "next-version") {
+            10
+        } else {
+            9
+        }),
     };
 
     /// Is it one of them?

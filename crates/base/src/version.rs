@@ -4,17 +4,19 @@
 //! | hlc: u64 | origin: u32 | rmw: u32 |   16 bytes, big-endian, so byte order = version order
 //!   hlc      48 bits of wall milliseconds, 16 bits of counter
 //!   origin   the member (and lane) that made the version; never reused
-//!   rmw      successor number of a conditional write over the same base
+//!   rmw      successor number of a conditional write over the same base, in its low 24 bits
 //!            created on nothing: the author's clock in hlc and rmw, moved down by a byte (docs/protocol.md)
 //! text form  <hlc hex, 16 digits>-<origin hex>-<rmw hex>     as in `ETag: "0193…-1-0"`
 //! ```
 //!
 //! Invariants
 //! 1. The order is lexicographic and total; equal versions name the same write.
-//! 2. `successor` is strictly newer than its base and older than any later hlc.
+//! 2. `successor` is strictly newer than its base and older than any later hlc. So is
+//!    `successor_from`, and for the number 0 the two are one.
 //!
-//! Not here: where versions come from (the hybrid clock in crate `node`).
-//! See: docs/decisions/0001-one-merge-rule.md.
+//! Not here: where versions come from (the hybrid clock in crate `node`), where a cluster keeps its
+//! least successor number (crate `node`, `topology/record/`).
+//! See: docs/decisions/0001-one-merge-rule.md, docs/decisions/0047-another-clusters-etags.md.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -78,6 +80,25 @@ impl Version {
         }
     }
 
+    /// The version of a conditional write that builds on this one, in a cluster with this least
+    /// successor number. Overflow of the low bits is that of `successor`.
+    pub fn successor_from(self, least: LeastSuccessor) -> Version {
+        let number = self.successor_number();
+        match number {
+            LeastSuccessor::BITS => self.successor(),
+            _ => Version {
+                rmw: self.rmw - number + least.0.max(number + 1),
+                ..self
+            },
+        }
+    }
+
+    /// The low 24 bits of `rmw`: of the rest a record that was created on nothing keeps a byte of
+    /// its author's clock.
+    pub fn successor_number(self) -> u32 {
+        self.rmw & LeastSuccessor::BITS
+    }
+
     /// The merge rule: where two copies of a record meet, the one with the newer version stays.
     /// Decision 0001; every place where copies meet calls this, `newest` or `newest_first`.
     pub fn is_newer_than(self, other: Version) -> bool {
@@ -92,6 +113,52 @@ impl Version {
     /// Wall milliseconds since 1970 inside the hybrid clock.
     pub fn wall_ms(self) -> u64 {
         self.hlc >> 16
+    }
+}
+
+/// The least successor number that the conditional writes of a cluster give. A restore raises it
+/// above all numbers that it brings. So the old cluster and the restored one give different
+/// versions to conditional writes on one base.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeastSuccessor(u32);
+
+impl LeastSuccessor {
+    const BITS: u32 = (1 << 24) - 1;
+    /// So many conditional writes on one base the cluster that was backed up can make before it
+    /// reaches numbers of the restored one.
+    pub const GAP: u32 = 1 << 16;
+    /// Two restores of one backup differ by a number that is drawn below this one.
+    pub const CHANCES: u32 = 1 << 20;
+    /// The largest one: 2^20 numbers stay above it, for the conditional writes on one base.
+    pub const MAX: LeastSuccessor = LeastSuccessor(15 << 20);
+
+    /// The value, if it is not above [`LeastSuccessor::MAX`].
+    pub fn new(number: u32) -> Option<LeastSuccessor> {
+        Some(LeastSuccessor(number)).filter(|it| *it <= LeastSuccessor::MAX)
+    }
+
+    /// One for a restore of records with numbers up to `largest`; `MAX` if there is no such one.
+    /// Requires: `chance` is below `CHANCES`.
+    #[must_use]
+    pub fn behind(largest: u32, chance: u32) -> LeastSuccessor {
+        let number = largest.saturating_add(LeastSuccessor::GAP + 1 + chance);
+        LeastSuccessor(number).min(LeastSuccessor::MAX)
+    }
+
+    /// Is it as far above `largest` as a restore wants it?
+    pub fn is_behind(self, largest: u32) -> bool {
+        self.0 > largest.saturating_add(LeastSuccessor::GAP)
+    }
+
+    /// The value; 0 in a cluster that no backup was restored into.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for LeastSuccessor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -150,6 +217,10 @@ mod tests {
         })
     }
 
+    fn any_least() -> impl Strategy<Value = LeastSuccessor> {
+        (0..=LeastSuccessor::MAX.0).prop_map(LeastSuccessor)
+    }
+
     proptest! {
         #[test]
         fn the_merge_rule_is_one_order_in_both_its_forms(a in any_version(), b in any_version()) {
@@ -170,10 +241,64 @@ mod tests {
         }
 
         #[test]
-        fn a_successor_is_newer(a in any_version()) {
+        fn a_successor_is_newer(a in any_version(), least in any_least()) {
             prop_assume!(a.hlc < u64::MAX);
             prop_assert!(a.successor() > a);
+            prop_assert!(a.successor_from(least) > a);
         }
+
+        #[test]
+        fn without_a_least_number_a_successor_is_the_next_one(a in any_version()) {
+            prop_assume!(a.hlc < u64::MAX);
+            prop_assert_eq!(a.successor_from(LeastSuccessor::default()), a.successor());
+        }
+
+        #[test]
+        fn a_least_number_changes_no_order_to_versions_of_other_clocks_and_origins(
+            a in any_version(), b in any_version(), least in any_least(),
+        ) {
+            prop_assume!(a.rmw < u32::MAX && (a.hlc, a.origin) != (b.hlc, b.origin));
+            let next = a.successor_from(least);
+            prop_assert_eq!((next.hlc, next.origin), (a.hlc, a.origin));
+            prop_assert_eq!(next.cmp(&b), a.cmp(&b));
+            let is_last = a.successor_number() == LeastSuccessor::BITS;
+            prop_assert!(is_last || next.rmw >> 24 == a.rmw >> 24, "the clock's byte stays");
+        }
+
+        #[test]
+        fn a_restored_cluster_gives_other_versions_than_the_one_of_its_backup(
+            base in any_version(), restored in 0..5u32, chance in 0..LeastSuccessor::CHANCES,
+        ) {
+            let (number, least) = (base.successor_number(), LeastSuccessor(restored << 20));
+            prop_assume!(number < 13 << 20);
+            let largest = number.max(least.number());
+            let next = LeastSuccessor::behind(largest, chance);
+            prop_assert!(next.is_behind(largest) && next < LeastSuccessor::MAX);
+            // Numbers rise by one behind the first.
+            let old_last = base.successor_from(least).rmw + LeastSuccessor::GAP - 1;
+            prop_assert!(old_last < base.successor_from(next).rmw);
+            let first = base.successor_from(next);
+            prop_assert_eq!(first.successor_from(next), first.successor());
+        }
+    }
+
+    #[test]
+    fn behind_the_last_number_a_successor_goes_on_as_ever() {
+        let last = Version {
+            hlc: 7,
+            origin: 1,
+            rmw: LeastSuccessor::BITS,
+        };
+        assert_eq!(last.successor_from(LeastSuccessor::MAX).rmw, 1 << 24);
+        let none = Version {
+            rmw: u32::MAX,
+            ..last
+        };
+        let next = none.successor_from(LeastSuccessor::MAX);
+        assert_eq!((next.hlc, next.rmw), (8, 0));
+        assert_eq!(LeastSuccessor::behind(u32::MAX, 3), LeastSuccessor::MAX);
+        assert!(!LeastSuccessor::MAX.is_behind(LeastSuccessor::BITS));
+        assert_eq!(LeastSuccessor::new(LeastSuccessor::MAX.0 + 1), None);
     }
 
     #[test]

@@ -37,7 +37,7 @@ use crate::topology::record::horizons::Horizons;
 use crate::topology::record::narrowing::Narrowing;
 use crate::topology::record::{EpochChange, EpochMember, EpochRecord, MemberStatus};
 use crate::topology::{Member, Topology};
-use dendra_base::{CellRef, ClusterVersion, ClusterVersions};
+use dendra_base::{CellRef, ClusterVersion, ClusterVersions, LeastSuccessor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -71,6 +71,7 @@ pub struct Layout {
     in_force: ClusterVersion,
     horizons: Horizons,
     narrowing: Narrowing,
+    least_successor: LeastSuccessor,
     /// The largest replication factor since horizons rose last, as far as this process knows.
     copies_to_forget: u8,
     /// The same, where this process does not know all of that time: as many as there can have been.
@@ -97,6 +98,7 @@ impl Layout {
             in_force: ClusterVersions::OWN.oldest,
             horizons: Horizons::default(),
             narrowing: Narrowing::default(),
+            least_successor: LeastSuccessor::default(),
             copies_to_forget: topology.copies(),
             copies_to_purge: topology.copies(),
         }
@@ -159,8 +161,10 @@ impl Layout {
                 let is_same = was.get(..stored) == is.get(..stored)
                     && twin == next.arriving(partition)
                     && self.topology.copies() == next.topology.copies()
-                    // The fence of a horizon is one for all partitions.
-                    && self.horizons == next.horizons;
+                    // The fence of a horizon is one for all partitions, and so is that of a least
+                    // successor number.
+                    && self.horizons == next.horizons
+                    && self.least_successor == next.least_successor;
                 match is_same {
                     true => self.changed(partition),
                     false => record.epoch(),
@@ -225,6 +229,7 @@ impl Layout {
             in_force: record.in_force(),
             horizons: *record.horizons(),
             narrowing: *record.narrowing(),
+            least_successor: record.least_successor(),
         })
     }
 
@@ -268,6 +273,11 @@ impl Layout {
     /// Which records have fewer copies than their cells say.
     pub fn narrowing(&self) -> &Narrowing {
         &self.narrowing
+    }
+
+    /// The least successor number of a conditional write.
+    pub fn least_successor(&self) -> LeastSuccessor {
+        self.least_successor
     }
 
     /// Is this a copy that the member gives back, because the replication factor was lowered?

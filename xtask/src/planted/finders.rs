@@ -5,6 +5,7 @@
 //! twin 6738               seed 6738 of the quick twin         otherwise its first seeds
 //! moving 33               the same while owners change        otherwise its first seeds
 //! forgetting 57           the same while members forget       otherwise its first seeds
+//! restored 3              the same while the least successor number rises
 //! wide 57                 the same of records with more copies
 //! horizons 7              seed 7 of the simulator's horizons  otherwise its first seeds
 //! copies 7                the same of records with more copies
@@ -54,6 +55,7 @@ pub(crate) enum Search {
     Twin,
     Moving,
     Forgetting,
+    Restored,
     Wide,
     Horizons,
     Copies,
@@ -63,11 +65,12 @@ pub(crate) enum Search {
 }
 
 impl Search {
-    const ALL: [Search; 10] = [
+    const ALL: [Search; 11] = [
         Search::Sim,
         Search::Twin,
         Search::Moving,
         Search::Forgetting,
+        Search::Restored,
         Search::Wide,
         Search::Horizons,
         Search::Copies,
@@ -82,6 +85,7 @@ impl Search {
             Search::Twin => "twin",
             Search::Moving => "moving",
             Search::Forgetting => "forgetting",
+            Search::Restored => "restored",
             Search::Wide => "wide",
             Search::Horizons => "horizons",
             Search::Copies => "copies",
@@ -119,6 +123,13 @@ impl Search {
                 "dendra-node",
                 "twin",
                 "no_seed_shows_a_fault_while_members_forget",
+                "DENDRA_TWIN_FIRST",
+                "DENDRA_TWIN_SEEDS",
+            ],
+            Search::Restored => [
+                "dendra-node",
+                "twin",
+                "no_seed_shows_a_fault_while_the_least_successor_number_rises",
                 "DENDRA_TWIN_FIRST",
                 "DENDRA_TWIN_SEEDS",
             ],
@@ -171,7 +182,7 @@ impl Search {
     fn seeds_max(self) -> u64 {
         match self {
             Search::Sim => 6_000,
-            Search::Twin | Search::Moving => 20_000,
+            Search::Twin | Search::Moving | Search::Restored => 20_000,
             Search::Forgetting | Search::Wide => 4_000,
             Search::Steward
             | Search::Horizons
@@ -225,8 +236,8 @@ impl Finder {
             }),
             _ => Err(format!(
                 "`{words}` is no finder: sim SEED, twin SEED, moving SEED, forgetting SEED, \
-                 wide SEED, horizons SEED, copies SEED, lowered SEED, losses SEED, steward SEED, \
-                 test PACKAGE TARGET, test PACKAGE TARGET MODULE"
+                 restored SEED, wide SEED, horizons SEED, copies SEED, lowered SEED, losses SEED, \
+                 steward SEED, test PACKAGE TARGET, test PACKAGE TARGET MODULE"
             )),
         }
     }

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Rivals on one base propose the same version; rivals on nothing propose one each. Once a
+//! 1. Rivals on one base propose the same version, but those of an epoch before a restore raised
+//!    the least successor number a lower one; rivals on nothing propose one each. Once a
 //!    majority accepted one proposal, every later proposer proposes it, too: it finishes the
 //!    proposal of the highest ballot that it sees. The author's ballot tells which rival won.
 //! 2. Once a question with the own proposal left, this operation proposes nothing else, unless its
@@ -246,8 +247,10 @@ impl Op {
             ballot: _,
         } = &preparing;
         let base = copies.version();
-        let is_first_now = own.base != Version::ZERO || base == Version::ZERO;
-        if own.version > base && is_first_now {
+        // Between the two a rival on nothing has a version, and one of an earlier epoch, in which
+        // the least successor number was lower.
+        let is_as_it_was = base <= own.base;
+        if own.version > base && is_as_it_was {
             // No owner of a majority accepted it, and nothing newer came: it is proposed again.
             let proposal = self.proposer().proposal(own);
             return self.propose(desk, turn, proposal);
@@ -325,7 +328,12 @@ impl Op {
             author: ballot,
             ancestors: promises.line_of(base, ballot),
             before: proposer.before,
-            version: version_behind(base, ballot, desk.layout.horizons().void()),
+            version: version_behind(
+                base,
+                ballot,
+                desk.layout.horizons().void(),
+                desk.layout.least_successor(),
+            ),
             base,
         };
         let proposal = proposer.proposal(&own);

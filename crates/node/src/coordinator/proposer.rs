@@ -12,8 +12,11 @@
 //! 1. A ballot is drawn once per attempt, from the clock, and never used by another operation.
 //! 2. From the first question that carries it, `own` stays the same until it has won, or has lost
 //!    for certain.
-//! 3. Nothing fits between a version and its successor, nor between nothing and a first version: no
-//!    clock shows a value so small.
+//! 3. No clock shows a value between a version and its successor, nor between nothing and a first
+//!    version.
+//! 4. Rivals on one base propose one version in one epoch. Between two epochs the least successor
+//!    number may rise, and then they propose two. One of them is chosen all the same: a proposer
+//!    finishes the accepted proposal of the highest ballot first, whatever its version.
 //!
 //! Not here: questions and answers (`paxos.rs`), the records of acceptors (`replica/record.rs`).
 //! See: docs/protocol.md; Burke, Cheng, Lloyd, "Gryff", 2020.
@@ -22,7 +25,7 @@ use crate::hlc::{CLOCK_MIN, COUNTER_BITS};
 use crate::limits::ANCESTOR_AGE_MS;
 use crate::write_queues::QueueStanding;
 use dendra_base::peer::{ANCESTORS_MAX, Ballot, Condition, Lineage, Proposal};
-use dendra_base::{Cell, Version};
+use dendra_base::{Cell, LeastSuccessor, Version};
 
 /// The memory of a conditional write: valid in all of its stages.
 #[derive(Debug)]
@@ -206,11 +209,16 @@ impl Promises {
 ///
 /// `void` is the version of "no record" where deletes may have been purged. An owner that still has
 /// such a delete must take a version that is built on "no record" for newer.
-pub(crate) fn version_behind(base: Version, author: Ballot, void: Option<Version>) -> Version {
+pub(crate) fn version_behind(
+    base: Version,
+    author: Ballot,
+    void: Option<Version>,
+    least: LeastSuccessor,
+) -> Version {
     match (base, void) {
         (Version::ZERO, None) => first_version(author),
-        (Version::ZERO, Some(void)) => void.successor(),
-        (base, _) => base.successor(),
+        (Version::ZERO, Some(void)) => void.successor_from(least),
+        (base, _) => base.successor_from(least),
     }
 }
 
@@ -264,17 +272,19 @@ fn fate_behind(own: &OwnProposal, winner: &Proposal) -> ProposalFate {
 }
 
 /// The fate of the own proposal, when `version` was proposed, chosen or not. All that a proposal
-/// builds on was chosen, and its ancestors name the authors.
+/// builds on was chosen, and its ancestors name the authors. There are at most as many proposals
+/// between the two as numbers: a least successor number leaves some out.
 fn fate_in_line(own: &OwnProposal, version: Version, ancestors: &[Ballot]) -> ProposalFate {
     let is_of_one_line = (own.version.hlc, own.version.origin) == (version.hlc, version.origin);
     if !is_of_one_line || version.rmw <= own.version.rmw {
         return ProposalFate::Unknown;
     }
-    let later = version.rmw - own.version.rmw;
-    match ancestors.get(later as usize - 1) {
-        None => ProposalFate::Unknown,
-        Some(author) if *author == own.author => ProposalFate::Won,
-        Some(_) => ProposalFate::Lost,
+    let later = (version.rmw - own.version.rmw) as usize;
+    let known = ancestors.len().min(later);
+    match ancestors[..known].contains(&own.author) {
+        true => ProposalFate::Won,
+        false if known == later => ProposalFate::Lost,
+        false => ProposalFate::Unknown,
     }
 }
 
@@ -336,6 +346,48 @@ mod tests {
         }
     }
 
+    #[test]
+    fn numbers_that_a_restore_left_out_are_no_proposals() {
+        let version = |rmw| Version {
+            hlc: CLOCK_MIN + 5,
+            origin: 1,
+            rmw,
+        };
+        let of = |hlc| Ballot { hlc, origin: 1 };
+        let (mine, other, third) = (of(70), of(80), of(85));
+        let own = OwnProposal {
+            author: mine,
+            ancestors: Vec::new(),
+            version: version(2),
+            base: version(1),
+            before: 0,
+        };
+        // The number rose from 3 to 5, behind the own proposal or beside it.
+        for (later, ancestors, expected) in [
+            (version(5), &[mine][..], ProposalFate::Won),
+            (version(6), &[other, mine], ProposalFate::Won),
+            (version(5), &[other], ProposalFate::Unknown),
+            (version(5), &[other, third], ProposalFate::Unknown),
+            (version(5), &[other, third, of(1)], ProposalFate::Lost),
+            // Too far back to be it, whatever it is.
+            (version(3), &[other, mine], ProposalFate::Lost),
+        ] {
+            let fate = fate_in_line(&own, later, ancestors);
+            assert_eq!(fate, expected, "{later} {ancestors:?}");
+        }
+        let least = LeastSuccessor::new(5).expect("a small one");
+        let void = Version {
+            hlc: CLOCK_MIN + 9,
+            origin: u32::MAX,
+            rmw: 0,
+        };
+        let behind = |base, void| version_behind(base, mine, void, least);
+        assert_eq!(behind(version(1), None), version(5));
+        assert_eq!(behind(version(5), Some(void)), version(6));
+        assert_eq!(behind(Version::ZERO, Some(void)).rmw, 5);
+        assert_eq!(behind(Version::ZERO, None), first_version(mine));
+    }
+
     proptest! {
         #[test]
         fn first_versions_are_unique_with_all_that_follows_them(
@@ -356,9 +408,13 @@ mod tests {
         }
 
         #[test]
-        fn who_built_on_nothing_knows_who_won(a in ballot(), b in ballot(), steps in 0u32..1000) {
+        fn who_built_on_nothing_knows_who_won(
+            a in ballot(), b in ballot(), steps in 0u32..1000,
+            least in 0..=LeastSuccessor::MAX.number(),
+        ) {
             let (own, other) = (first_version(a), first_version(b));
-            let later = (0..steps).fold(own, |version, _| version.successor());
+            let least = LeastSuccessor::new(least).expect("at most the largest");
+            let later = (0..steps).fold(own, |version, _| version.successor_from(least));
             prop_assert!(matches!(fate_of_first(own, later), ProposalFate::Won));
             let is_lost = matches!(fate_of_first(own, other), ProposalFate::Lost);
             prop_assert_eq!(is_lost, a != b);

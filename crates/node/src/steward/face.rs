@@ -5,6 +5,7 @@
 //! Plan(wish)                     ─► Planned    the moves that it would make; nothing happens
 //! Apply(id of a plan)            ─► Done       the epoch with which the plan began
 //! Cancel, Readdress, Rekey       ─► Done
+//! Restored                       ─► Done       conditional writes give other versions from now on
 //! Finalize                       ─► Done       releases before this one cannot start any more
 //! Throttle                       ─► Done       all members that can be reached are told
 //! AcceptLoss(member)             ─► Loss       what may be lost; nothing happens
@@ -25,7 +26,7 @@ use crate::ring::table::MemberId;
 use crate::topology::record::{EpochChange, MemberStatus};
 use crate::walk::WalkPart;
 
-use dendra_base::{ClusterVersion, ClusterVersions};
+use dendra_base::{ClusterVersion, ClusterVersions, LeastSuccessor};
 
 pub use super::accepted_loss::AcceptedLoss;
 pub use super::draft_id::DraftId;
@@ -55,6 +56,12 @@ pub enum ClusterOrder {
     Rekey,
     /// The newest version that the asked member knows is in force, if all members know it.
     Finalize,
+    /// A backup is restored: conditional writes give successor numbers from `least` on. `dendra
+    /// restore` orders it, before any member lets clients in.
+    Restored {
+        /// Above the one in force.
+        least: LeastSuccessor,
+    },
     /// Members load at most about so many bytes a second, each, until they are told otherwise.
     Throttle {
         /// At least 1.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Ordered ─┬─ Status, Plan, Throttle, AcceptLoss, History ────────────────► Answer
-//!          └─ Apply, Cancel, Readdress, Rekey, Finalize ─► queue ─► proposed ─ adopted ─► Done
+//!          └─ Apply, Cancel, Readdress, Rekey, Finalize, Restored ─► queue ─► proposed ─ adopted ─► Done
 //!                                                  ▲          │ another was chosen, or none
 //!                                                  └──────────┘     CLUSTER_ORDER_US ─► Declined
 //! Enrol ─► Enrolled | Wait, the plan for it joins the queue | Refused
@@ -118,6 +118,7 @@ impl Steward {
             }
             ClusterOrder::Rekey => OrderIntent::Rekey,
             ClusterOrder::Finalize => OrderIntent::Finalize,
+            ClusterOrder::Restored { least } => OrderIntent::Restored { least },
         };
         self.check_vote()?;
         // An order that cannot be carried out now is declined now.
@@ -165,6 +166,7 @@ impl Steward {
             OrderIntent::Readdress { member, to } => record.readdressed(*member, to)?,
             OrderIntent::Rekey => record.rekeyed()?,
             OrderIntent::Finalize => record.finalized(self.next_version()?)?,
+            OrderIntent::Restored { least } => record.restored(*least)?,
         })
     }
 

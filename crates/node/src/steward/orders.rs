@@ -3,6 +3,7 @@
 use super::draft::PlanStart;
 use super::step::OrderTicket;
 use crate::ring::table::MemberId;
+use dendra_base::LeastSuccessor;
 
 /// The change that it waits for.
 #[derive(Clone, Debug)]
@@ -16,6 +17,9 @@ pub(super) enum OrderIntent {
     },
     Rekey,
     Finalize,
+    Restored {
+        least: LeastSuccessor,
+    },
 }
 
 /// See the module.

@@ -49,6 +49,7 @@ pub fn succeeds(before: &EpochRecord, after: &EpochRecord) -> Result<(), WhyNot>
         EpochChange::Rekeyed => before.rekeyed(),
         EpochChange::Finalized => before.finalized(after.in_force()),
         EpochChange::Forgot => before.forgot(after.horizons().floor()),
+        EpochChange::Restored => before.restored(after.least_successor()),
     }?;
     if made != *after {
         let change = after.change();
@@ -68,6 +69,7 @@ pub fn overtakes(before: &EpochRecord, after: &EpochRecord) -> bool {
         && before.horizons().floor() < after.horizons().floor()
         && before.in_force() <= after.in_force()
         && before.secrets() <= after.secrets()
+        && before.least_successor() <= after.least_successor()
         && before.owners().next() <= after.owners().next()
         && before.removed().iter().all(|removed| kept(removed.id))
 }

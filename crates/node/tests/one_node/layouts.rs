@@ -4,7 +4,7 @@
 
 use crate::epochs;
 use crate::world::record as record_of;
-use dendra_base::ClusterVersion;
+use dendra_base::{ClusterVersion, LeastSuccessor};
 use dendra_node::limits::MOVES_SIDE_BY_SIDE;
 use dendra_node::ring::table::MemberId;
 use dendra_node::topology::record::EpochRecord;
@@ -118,6 +118,26 @@ fn a_drop_takes_all_old_records_of_a_partition_with_strays_and_no_others() {
         let dropped = drops(place, copies, hlc, &this);
         assert_eq!(dropped, is_dropped, "{place} {copies} {hlc}");
     }
+}
+
+#[test]
+fn a_restore_raises_the_fence_of_all_partitions() {
+    let record = epochs::founded(3, 3).in_version(ClusterVersion::SUCCESSORS);
+    let layout = Layout::of_record(&record).expect("its members");
+    let least = LeastSuccessor::new(70_000).expect("a small one");
+    let restored = record.restored(least).expect("above 0");
+    let next = layout.next(&restored).expect("its members");
+    assert_eq!(
+        (layout.least_successor().number(), next.least_successor()),
+        (0, least)
+    );
+    for partition in record.owners().all() {
+        assert_eq!(next.changed(partition), restored.epoch(), "{partition:?}");
+    }
+    let later = restored.rekeyed().expect("a change");
+    let later = next.next(&later).expect("its members");
+    assert_eq!(later.least_successor(), least);
+    assert_eq!(later.changed(Partition(0)), restored.epoch());
 }
 
 #[test]

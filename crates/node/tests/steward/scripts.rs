@@ -2,7 +2,7 @@
 
 use crate::rising::CLOCK;
 use crate::town::{Town, joiner, node, url};
-use dendra_base::{ClusterVersion, ClusterVersions};
+use dendra_base::{ClusterVersion, ClusterVersions, LeastSuccessor};
 use dendra_node::limits::{
     CLUSTER_ORDER_US, FULL_DISK_PATIENCE_US, PROGRESS_REST_US, PROGRESS_US, REPLACE_PATIENCE_US,
     STEWARD_TURN_US,
@@ -475,6 +475,36 @@ fn a_later_version_waits_until_all_members_know_it_and_for_an_order() {
     // Changes go on, and the version stays.
     town.done(0, ClusterOrder::Rekey);
     assert_eq!(town.record(0).in_force(), ClusterVersion(5));
+}
+
+#[test]
+fn a_restore_raises_the_least_successor_number_once_at_all_members_and_a_joiner_learns_it() {
+    let order = |number| ClusterOrder::Restored {
+        least: LeastSuccessor::new(number).expect("a small one"),
+    };
+    let mut older = Town::forgetting(3, ClusterVersion::NARROWING);
+    let declined = older.declined(0, order(70_000));
+    assert!(declined.starts_with("cannot-follow"), "{declined}");
+    let mut town = Town::forgetting(3, ClusterVersion::SUCCESSORS);
+    town.stop(MemberId(2));
+    town.pass(2_000_000);
+    let epoch = town.done(0, order(70_000));
+    // A command that goes on finds it: a lower one, or the same, changes nothing.
+    for number in [70_000, 9] {
+        let declined = town.declined(1, order(number));
+        assert!(declined.starts_with("cannot-follow"), "{declined}");
+    }
+    town.start(MemberId(2));
+    town.pass(2_000_000);
+    for number in 0..3 {
+        assert_eq!(town.record(number).least_successor().number(), 70_000);
+    }
+    let before = town.record(0).epoch();
+    assert!(before >= epoch);
+    assert_eq!(town.join(1, &joiner(3)), MemberId(3));
+    town.pass(10_000_000);
+    assert_eq!(town.record(3).change(), EpochChange::Finished);
+    assert_eq!(town.record(3).least_successor().number(), 70_000);
 }
 
 #[test]

@@ -79,6 +79,35 @@ fn no_seed_shows_a_fault_while_owners_change() {
 }
 
 #[test]
+fn no_seed_shows_a_fault_while_the_least_successor_number_rises() {
+    let ground = Ground::new();
+    let (first, seeds) = (
+        number("DENDRA_TWIN_FIRST", 0),
+        number("DENDRA_TWIN_SEEDS", 2_000),
+    );
+    if let Some((seed, fault)) = first_fault(&ground, Weather::Restored, first, seeds) {
+        panic!("seed {seed}:\n{fault}");
+    }
+    if seeds < 200 {
+        return;
+    }
+    let runs = (first..first + 200).map(|seed| World::run(&ground, seed, Weather::Restored));
+    let (risen, told, left_out) = runs.fold((0, 0, 0), |sum, run| {
+        let numbers: Vec<u32> = run.states.versions().map(|it| it.rmw & 0xff_ffff).collect();
+        (
+            sum.0 + run.plans_ended,
+            sum.1 + run.outcomes - run.failed - run.unknown,
+            sum.2 + numbers.iter().filter(|number| **number > 9).count(),
+        )
+    });
+    println!("{risen} epochs, {told} operations done, {left_out} high numbers");
+    assert!(
+        risen > 200 * 2 && told > 200 * 10 && left_out > 200,
+        "{risen} epochs, {told} operations, {left_out} numbers"
+    );
+}
+
+#[test]
 fn no_seed_shows_a_fault_while_members_forget() {
     forget(Weather::Forgetting, 2_000);
 }

@@ -21,7 +21,7 @@ use crate::support;
 use acts::Acts;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Stamp};
-use dendra_base::{Cell, Guard, Key, Prng, Version};
+use dendra_base::{Cell, Guard, Key, LeastSuccessor, Prng, Version};
 use dendra_node::compare::survey::Survey;
 use dendra_node::step::{AskId, Asker, Effect, Event, Now, StoreTicket};
 use dendra_node::{Fence, HintRoom, Hlc, Layout, MemberIndex, Node, NodeConfig, Ring, Topology};
@@ -77,7 +77,9 @@ impl Ground {
 
     fn draw(&self, weather: Weather, prng: &mut Prng) -> (Arc<Topology>, Arc<Ring>) {
         let clusters = match weather {
-            Weather::Fair | Weather::Foul | Weather::Forgetting => &self.clusters,
+            Weather::Fair | Weather::Foul | Weather::Forgetting | Weather::Restored => {
+                &self.clusters
+            }
             Weather::Moving => &self.moving,
             Weather::Wide => &self.wide,
         };
@@ -103,7 +105,9 @@ pub enum Weather {
     Moving,
     /// Anything that is drawn, while horizons rise and stores purge what they allow.
     Forgetting,
-    /// The same, and every second plain operation is one of one owner more than the others.
+    /// Anything that is drawn, while the least successor number of conditional writes rises.
+    Restored,
+    /// As `Forgetting`, and every second plain operation is one of one owner more than the others.
     Wide,
 }
 
@@ -217,6 +221,8 @@ struct Waiting {
     deadline: u64,
     operation: Operation,
     life: u32,
+    /// At its member when it began.
+    least: LeastSuccessor,
 }
 
 #[derive(Default)]
@@ -267,7 +273,7 @@ impl World {
         // Comparisons go on for as long as the run does.
         let events_max = match weather {
             Weather::Forgetting | Weather::Wide => 500_000,
-            Weather::Fair | Weather::Foul | Weather::Moving => 50_000,
+            Weather::Fair | Weather::Foul | Weather::Moving | Weather::Restored => 50_000,
         };
         while let Some(Reverse((at, _, index))) = world.queue.pop() {
             world.now = at;
@@ -286,10 +292,11 @@ impl World {
         let (topology, ring) = ground.draw(weather, &mut prng);
         let copies = u32::from(topology.copies());
         let is_foul = weather != Weather::Fair;
-        let is_moving = weather == Weather::Moving;
+        let is_moving = matches!(weather, Weather::Moving | Weather::Restored);
         let foul = |drawn: u64| if is_foul { drawn } else { 0 };
         let epochs = match weather {
             Weather::Moving => Some(Epochs::founded(&topology)),
+            Weather::Restored => Some(Epochs::restored(&topology)),
             Weather::Forgetting | Weather::Wide => Some(Epochs::forgetting(&topology)),
             Weather::Fair | Weather::Foul => None,
         };
@@ -325,7 +332,7 @@ impl World {
             clients: (0..3)
                 .map(|_| Client {
                     left: match weather {
-                        Weather::Moving => 9,
+                        Weather::Moving | Weather::Restored => 9,
                         Weather::Forgetting | Weather::Wide => 12,
                         Weather::Fair | Weather::Foul => 5,
                     },

@@ -3,7 +3,7 @@
 //! ```text
 //! founded ─► enrolled ─► planned ─► moved … moved ─► finished ─► planned …
 //!                                     └─► cancelled ─► finished
-//! readdressed, rekeyed, finalized: at any time; forgot: while no plan is under way
+//! readdressed, rekeyed, finalized, restored: at any time; forgot: while no plan is under way
 //! ```
 //!
 //! Invariants
@@ -25,7 +25,7 @@ use crate::ring::plan::{MovePlan, WantedMember};
 use crate::ring::table::{BadStep, MemberId, OwnerTable};
 use crate::topology::Topology;
 use crate::topology::why_not::WhyNot;
-use dendra_base::{ClusterVersion, ClusterVersions};
+use dendra_base::{ClusterVersion, ClusterVersions, LeastSuccessor};
 
 /// A plan to be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +84,7 @@ impl EpochRecord {
             in_force: ClusterVersions::OWN.oldest,
             horizons: Horizons::default(),
             narrowing: Narrowing::default(),
+            least_successor: LeastSuccessor::default(),
         }
         .checked()
     }
@@ -361,6 +362,19 @@ impl EpochRecord {
         next.narrowing = self
             .narrowing
             .risen(&next.horizons, self.replication_factor);
+        Ok(next.checked()?)
+    }
+
+    /// A backup was restored: conditional writes give successor numbers from `least` on.
+    ///
+    /// # Errors
+    /// When the version in force does not know it, or when `least` is not above the present one.
+    pub fn restored(&self, least: LeastSuccessor) -> Result<EpochRecord, WhyNot> {
+        if self.in_force < ClusterVersion::SUCCESSORS || least <= self.least_successor {
+            return Err(WhyNot::NoStep);
+        }
+        let mut next = self.next(EpochChange::Restored);
+        next.least_successor = least;
         Ok(next.checked()?)
     }
 

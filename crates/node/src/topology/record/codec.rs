@@ -11,8 +11,8 @@ use crate::limits::{REMOVED_MEMBERS_MAX, TABLE_MEMBERS_MAX, ZONE_BYTES_MAX};
 use crate::ring::Partition;
 use crate::ring::table::{MemberId, Move, Moving, OwnerTable, TABLE_BYTES_MAX};
 use crate::topology::Member;
-use dendra_base::ClusterVersion;
 use dendra_base::limits::VALUE_BYTES_MAX_LIMIT;
+use dendra_base::{ClusterVersion, LeastSuccessor};
 use siphasher::sip::SipHasher13;
 use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13Wide};
 use std::hash::Hasher;
@@ -25,13 +25,16 @@ const FORMAT_2: u8 = 2;
 const FORMAT_3: u8 = 3;
 /// With the horizons, which may all be 0, and copies that are given back.
 const FORMAT_4: u8 = 4;
+/// With the horizons and copies that are given back, which may all be 0, and a least successor
+/// number.
+const FORMAT_5: u8 = 5;
 /// In place of a member of a move: there is none.
 const NONE: u8 = 0xff;
 const CHECKSUM_BYTES: usize = 8;
 /// `http://`, a host in brackets, a colon and a port.
 const URL_BYTES_MAX: usize = HOST_BYTES_MAX + 15;
 const HEAD_BYTES_MAX: usize =
-    1 + 2 + 8 * FLOORS + NARROWING_BYTES + 8 + 8 + 16 + 1 + 1 + 4 + 1 + CLUSTER_NAME_BYTES_MAX;
+    1 + 2 + 8 * FLOORS + NARROWING_BYTES + 4 + 8 + 8 + 16 + 1 + 1 + 4 + 1 + CLUSTER_NAME_BYTES_MAX;
 const NARROWING_BYTES: usize = 8 + 1 + 1 + 1;
 const MEMBER_BYTES_MAX: usize = 4 + 16 + 1 + 2 + 2 + URL_BYTES_MAX + 1 + ZONE_BYTES_MAX;
 const REMOVED_BYTES: usize = 4 + 16 + 8;
@@ -55,7 +58,7 @@ const _: () = assert!(
 const _: () =
     assert!(REMOVED_MEMBERS_MAX <= u16::MAX as usize && TABLE_MEMBERS_MAX < NONE as usize);
 
-const CHANGES: [EpochChange; 10] = [
+const CHANGES: [EpochChange; 11] = [
     EpochChange::Founded,
     EpochChange::Enrolled,
     EpochChange::Planned,
@@ -66,6 +69,7 @@ const CHANGES: [EpochChange; 10] = [
     EpochChange::Rekeyed,
     EpochChange::Finalized,
     EpochChange::Forgot,
+    EpochChange::Restored,
 ];
 const STATUSES: [MemberStatus; 3] = [
     MemberStatus::Joining,
@@ -88,22 +92,23 @@ impl EpochRecord {
     /// The record as bytes: equal records have equal bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        let narrowing = Some(&self.narrowing).filter(|it| **it != Narrowing::default());
-        if self.horizons.floor() > 0 || narrowing.is_some() {
-            out.push(narrowing.map_or(FORMAT_3, |_| FORMAT_4));
+        let format = self.format();
+        out.push(format);
+        if format > FORMAT_1 {
             out.extend_from_slice(&self.in_force.0.to_le_bytes());
+        }
+        if format >= FORMAT_3 {
             for floor in self.horizons.floors {
                 out.extend_from_slice(&floor.to_le_bytes());
             }
-            if let Some(narrowing) = narrowing {
-                out.extend_from_slice(&narrowing.age.to_le_bytes());
-                out.extend([narrowing.copies, narrowing.before, narrowing.steps_left]);
-            }
-        } else if self.in_force == FIRST_VERSION {
-            out.push(FORMAT_1);
-        } else {
-            out.push(FORMAT_2);
-            out.extend_from_slice(&self.in_force.0.to_le_bytes());
+        }
+        if format >= FORMAT_4 {
+            let narrowing = &self.narrowing;
+            out.extend_from_slice(&narrowing.age.to_le_bytes());
+            out.extend([narrowing.copies, narrowing.before, narrowing.steps_left]);
+        }
+        if format == FORMAT_5 {
+            out.extend_from_slice(&self.least_successor.number().to_le_bytes());
         }
         out.extend_from_slice(&self.cluster().to_le_bytes());
         out.extend_from_slice(&self.epoch.to_le_bytes());
@@ -162,6 +167,22 @@ impl EpochRecord {
         }
     }
 
+    /// The first format that has everything in this record: equal records have equal bytes, and an
+    /// older release reads what it knows.
+    fn format(&self) -> u8 {
+        if self.least_successor != LeastSuccessor::default() {
+            FORMAT_5
+        } else if self.narrowing != Narrowing::default() {
+            FORMAT_4
+        } else if self.horizons.floor() > 0 {
+            FORMAT_3
+        } else if self.in_force > FIRST_VERSION {
+            FORMAT_2
+        } else {
+            FORMAT_1
+        }
+    }
+
     /// Reads the bytes of [`EpochRecord::encode`].
     ///
     /// # Errors
@@ -176,7 +197,7 @@ impl EpochRecord {
             return Err(BadRecord::Checksum);
         }
         let format = *body.first().ok_or(BadRecord::Length)?;
-        if !matches!(format, FORMAT_1 | FORMAT_2 | FORMAT_3 | FORMAT_4) {
+        if !(FORMAT_1..=FORMAT_5).contains(&format) {
             return Err(BadRecord::Format { format });
         }
         let mut rest = body.get(1..).ok_or(BadRecord::Length)?;
@@ -189,7 +210,7 @@ impl EpochRecord {
             return Err(BadRecord::Field { field: "version" });
         }
         let mut horizons = Horizons::default();
-        if format == FORMAT_3 || format == FORMAT_4 {
+        if format >= FORMAT_3 {
             for floor in &mut horizons.floors {
                 *floor = u64::from_le_bytes(take(&mut rest)?);
             }
@@ -198,12 +219,19 @@ impl EpochRecord {
             }
         }
         let mut narrowing = Narrowing::default();
-        if format == FORMAT_4 {
+        if format >= FORMAT_4 {
             narrowing.age = u64::from_le_bytes(take(&mut rest)?);
             [narrowing.copies, narrowing.before, narrowing.steps_left] = take(&mut rest)?;
-            if narrowing == Narrowing::default() {
+            if format == FORMAT_4 && narrowing == Narrowing::default() {
                 return Err(BadRecord::Field { field: "narrowing" });
             }
+        }
+        let mut least_successor = LeastSuccessor::default();
+        if format == FORMAT_5 {
+            let number = u32::from_le_bytes(take(&mut rest)?);
+            let field = "least successor number";
+            let read = LeastSuccessor::new(number).filter(|_| number > 0);
+            least_successor = read.ok_or(BadRecord::Field { field })?;
         }
         let cluster = u64::from_le_bytes(take(&mut rest)?);
         let epoch = u64::from_le_bytes(take(&mut rest)?);
@@ -254,6 +282,7 @@ impl EpochRecord {
             in_force: version,
             horizons,
             narrowing,
+            least_successor,
         };
         if record.cluster() != cluster {
             return Err(BadRecord::Field { field: "cluster" });

@@ -36,7 +36,7 @@ use super::member::{BadMember, Member};
 use crate::limits::{MEMBERS_MAX, PLAN_MOVES_MAX, REMOVED_MEMBERS_MAX};
 use crate::ring::Partition;
 use crate::ring::table::{BadTable, MemberId, Move, Moving, OwnerTable};
-use dendra_base::ClusterVersion;
+use dendra_base::{ClusterVersion, LeastSuccessor};
 use horizons::Horizons;
 use narrowing::Narrowing;
 use std::collections::BTreeSet;
@@ -129,6 +129,9 @@ pub enum EpochChange {
     Finalized,
     /// The horizons rose: deletes that no copy can need any more may be purged.
     Forgot,
+    /// A backup was restored into the cluster: its conditional writes give other versions than
+    /// those of the cluster that was backed up.
+    Restored,
 }
 
 /// One epoch.
@@ -147,6 +150,7 @@ pub struct EpochRecord {
     pub(super) in_force: ClusterVersion,
     pub(super) horizons: Horizons,
     pub(super) narrowing: Narrowing,
+    pub(super) least_successor: LeastSuccessor,
 }
 
 /// Why a value is no record. `Display` names the rule that does not hold.
@@ -183,7 +187,7 @@ impl fmt::Display for BadRecord {
         match self {
             BadRecord::Format { format } => write!(
                 f,
-                "the record of an epoch has the format {format}, and this release reads 1 to 4; \
+                "the record of an epoch has the format {format}, and this release reads 1 to 5; \
                  use the release that wrote it, or a newer one"
             ),
             BadRecord::Length => f.write_str("the record of an epoch has a wrong length"),
@@ -252,6 +256,12 @@ impl EpochRecord {
             self.narrowing == Narrowing::default() || self.in_force >= ClusterVersion::NARROWING;
         if !self.narrowing.is_sound() || !is_known {
             return Err(BadRecord::Field { field: "narrowing" });
+        }
+        let is_known = self.least_successor == LeastSuccessor::default()
+            || self.in_force >= ClusterVersion::SUCCESSORS;
+        if !is_known {
+            let field = "least successor number";
+            return Err(BadRecord::Field { field });
         }
         if !(1..=MEMBERS_MAX).contains(&usize::from(self.replication_factor)) {
             let field = "replication factor";
@@ -442,6 +452,11 @@ impl EpochRecord {
     /// Which records have fewer copies than their cells say.
     pub fn narrowing(&self) -> &Narrowing {
         &self.narrowing
+    }
+
+    /// The least successor number that conditional writes give in this epoch and later ones.
+    pub fn least_successor(&self) -> LeastSuccessor {
+        self.least_successor
     }
 
     /// Members with this status, sorted by number.

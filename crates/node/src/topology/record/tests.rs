@@ -2,9 +2,9 @@ use super::*;
 use crate::ring::plan::{MovePlan, WantedMember, WantedMembers, plan, replacement};
 use crate::topology::chain::{AcceptedRecord, EpochBallot, VoteNote};
 use crate::topology::drive::{MoveArrived, next_step};
-use crate::topology::succession::succeeds;
+use crate::topology::succession::{overtakes, succeeds};
 use crate::topology::why_not::WhyNot;
-use dendra_base::{CellRef, ClusterVersion, Prng, Version};
+use dendra_base::{CellRef, ClusterVersion, LeastSuccessor, Prng, Version};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -331,15 +331,15 @@ fn the_version_in_force_is_written_from_the_second_one_on_and_read_for_ever() {
 #[test]
 fn a_later_format_is_refused_with_the_way_out() {
     let body = &FIXTURE_2[..FIXTURE_2.len() - 8];
-    let later = [&[5], &body[1..]].concat();
+    let later = [&[6], &body[1..]].concat();
     let sealed = |body: &[u8]| [body, &codec::checksum(body).to_le_bytes()].concat();
     let refused = EpochRecord::decode(&sealed(&later));
-    assert_eq!(refused, Err(BadRecord::Format { format: 5 }));
+    assert_eq!(refused, Err(BadRecord::Format { format: 6 }));
     let sentence = refused.expect_err("refused").to_string();
     assert!(sentence.contains("or a newer one"), "{sentence}");
     // Damage is no later format.
     let mut bytes = FIXTURE_2.to_vec();
-    bytes[0] = 5;
+    bytes[0] = 6;
     assert_eq!(EpochRecord::decode(&bytes), Err(BadRecord::Checksum));
     // One record has one form: the first version has no second one.
     let body = FIXTURE_2[..FIXTURE_2.len() - 8].to_vec();
@@ -462,6 +462,61 @@ fn a_lowered_factor_gives_copies_back_behind_three_steps_in_a_row() {
     assert_eq!(bad.checked(), Err(BadRecord::Field { field }));
     let bad = bent(&narrowed, |bent| bent.narrowing.copies = 0);
     assert_eq!(bad.checked(), Err(BadRecord::Field { field }));
+}
+
+const FIXTURE_5: &[u8] = include_bytes!("../../../tests/fixtures/epoch-format-5.bin");
+
+#[test]
+fn a_restore_raises_the_least_successor_number_in_the_fifth_format() {
+    let least = |number| LeastSuccessor::new(number).expect("a small one");
+    let older = mixed().finalized(ClusterVersion::NARROWING).expect("later");
+    assert_eq!(
+        older.restored(least(9)),
+        Err(WhyNot::NoStep),
+        "no member would read it"
+    );
+    let before = mixed().finalized(ClusterVersion::SUCCESSORS);
+    let before = before.expect("later");
+    assert_eq!(
+        (before.encode()[0], before.least_successor().number()),
+        (2, 0)
+    );
+    let restored = before.restored(least(70_000)).expect("under a plan, too");
+    assert_eq!(succeeds(&before, &restored), Ok(()));
+    assert_eq!(restored.encode(), FIXTURE_5);
+    assert_eq!(EpochRecord::decode(FIXTURE_5), Ok(restored.clone()));
+    // It stays with all that follows, and never falls.
+    let after = restored.rekeyed().expect("a change");
+    assert_eq!(after.least_successor(), least(70_000));
+    assert_eq!(restored.restored(least(70_000)), Err(WhyNot::NoStep));
+    let higher = bent(&after, |r| r.least_successor = least(70_001));
+    let change = EpochChange::Rekeyed;
+    assert_eq!(check(&restored, higher), WhyNot::Mixed { change });
+    let none = bent(&restored, |r| r.least_successor = least(0));
+    assert!(succeeds(&before, &none).is_err());
+    // With horizons and copies that are given back it has them as well.
+    let narrowed = risen(&with_copies(&first_in(ClusterVersion::SUCCESSORS), 2), 4);
+    let all = narrowed.restored(least(5)).expect("above");
+    assert_eq!((narrowed.encode()[0], all.encode()[0]), (4, 5));
+    assert_eq!(EpochRecord::decode(&all.encode()), Ok(all.clone()));
+    let fallen = bent(&all.forgot(1 << 40).expect("above"), |r| {
+        r.least_successor = least(4);
+    });
+    assert!(!overtakes(&all, &fallen));
+    let bad = bent(&older, |bent| bent.least_successor = least(5));
+    let field = "least successor number";
+    assert_eq!(bad.checked(), Err(BadRecord::Field { field }));
+    // One record has one form, and no number is above the largest.
+    let at = 1 + 2 + 8 * horizons::FLOORS + 11;
+    for number in [0, LeastSuccessor::MAX.number() + 1] {
+        let mut body = FIXTURE_5[..FIXTURE_5.len() - 8].to_vec();
+        body[at..at + 4].copy_from_slice(&u32::to_le_bytes(number));
+        let sealed = [&body[..], &codec::checksum(&body).to_le_bytes()].concat();
+        assert_eq!(
+            EpochRecord::decode(&sealed),
+            Err(BadRecord::Field { field })
+        );
+    }
 }
 
 fn first_in(version: ClusterVersion) -> EpochRecord {

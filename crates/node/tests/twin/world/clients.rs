@@ -44,6 +44,7 @@ impl World {
             deadline,
             operation: operation.clone(),
             life: self.sites[site].life,
+            least: self.sites[site].layout.least_successor(),
         });
         let (ack, from) = self.draw_quorum(&operation);
         let quorum = Quorum::new(ack, from, self.topology.len());
@@ -69,7 +70,8 @@ impl World {
     }
 
     fn draw(&mut self, client: usize) -> Operation {
-        if self.acts.is_some() {
+        let is_restored = self.epochs.as_ref().is_some_and(|it| it.is_restored);
+        if self.acts.is_some() || is_restored {
             return self.draw_forgetting(client);
         }
         let seen = self.clients[client].seen;
@@ -177,6 +179,13 @@ impl World {
                     self.broke(format!("two writes were stored under {version}"));
                 }
                 self.written.push((version, self.now));
+                let is_low = version.successor_number() < waiting.least.number();
+                if matches!(condition, Condition::Matches(_)) && is_low {
+                    self.broke(format!(
+                        "{version} has a lower number than {}",
+                        waiting.least
+                    ));
+                }
                 if is_live {
                     self.clients[client].seen = Some(version);
                 }

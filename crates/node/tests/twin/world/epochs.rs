@@ -6,10 +6,13 @@
 //!                          └────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
+//! In a cluster that is restored into, the least successor number rises instead, a little each
+//! time: so that rivals meet, and lines of proposals reach over the numbers that were left out.
+//!
 //! Not here: how members agree on an epoch (`crates/node/tests/chain`); here they agree by decree.
 
 use super::{What, World};
-use dendra_base::{ClusterVersion, Prng};
+use dendra_base::{ClusterVersion, LeastSuccessor, Prng};
 use dendra_node::forgetting::{Confirmed, next_floor};
 use dendra_node::ring::Partition;
 use dendra_node::ring::plan::MovePlan;
@@ -28,6 +31,8 @@ pub(super) struct Epochs {
     pub(super) ended: u64,
     /// What each member has confirmed of the last epoch; `None` where positions move.
     confirmed: Option<Vec<Option<Confirmed>>>,
+    /// The least successor number rises.
+    pub(super) is_restored: bool,
 }
 
 impl Epochs {
@@ -45,7 +50,17 @@ impl Epochs {
             arrived: Vec::new(),
             ended: 0,
             confirmed: None,
+            is_restored: false,
         }
+    }
+
+    /// Of a cluster that backups are restored into, again and again, while clients work.
+    pub(super) fn restored(topology: &Topology) -> Epochs {
+        let mut epochs = Epochs::founded(topology);
+        let finalized = epochs.last().finalized(ClusterVersion::SUCCESSORS);
+        epochs.records.push(finalized.expect("a later version"));
+        epochs.is_restored = true;
+        epochs
     }
 
     /// Of a cluster that forgets.
@@ -89,6 +104,10 @@ impl Epochs {
             return None;
         }
         let last = self.last();
+        if self.is_restored {
+            let number = last.least_successor().number() + 1 + prng.below(4) as u32;
+            return last.restored(LeastSuccessor::new(number)?).ok();
+        }
         let Some(plan) = last.plan() else {
             return planned(last, prng, partition);
         };

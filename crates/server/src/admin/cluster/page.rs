@@ -209,6 +209,7 @@ fn word_of_change(change: EpochChange) -> &'static str {
         EpochChange::Rekeyed => "rekeyed",
         EpochChange::Finalized => "finalized",
         EpochChange::Forgot => "forgot",
+        EpochChange::Restored => "restored",
     }
 }
 
