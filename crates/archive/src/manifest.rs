@@ -84,6 +84,9 @@ pub struct BackupCluster {
     pub replication_factor: u64,
     /// URLs of its members.
     pub members: Vec<String>,
+    /// The least successor number of its conditional writes; 0 in a cluster that no backup was
+    /// restored into, and in backups of releases that did not know it.
+    pub least_successor: u32,
 }
 
 /// See the module.
@@ -147,6 +150,7 @@ impl BackupManifest {
                 "epoch": cluster.epoch,
                 "replication_factor": cluster.replication_factor,
                 "members": cluster.members,
+                "least_successor": cluster.least_successor,
             })
         });
         let is_incremental = self.is_incremental();
@@ -291,6 +295,10 @@ pub fn cluster(value: &Value) -> Option<Option<BackupCluster>> {
         epoch: value["epoch"].as_u64()?,
         replication_factor: value["replication_factor"].as_u64()?,
         members: members.iter().map(text).collect::<Option<_>>()?,
+        least_successor: match &value["least_successor"] {
+            Value::Null => 0,
+            number => u32::try_from(number.as_u64()?).ok()?,
+        },
     }))
 }
 
@@ -351,6 +359,7 @@ mod tests {
                 epoch: 1,
                 replication_factor: 3,
                 members: vec!["http://h1:1".to_owned(), "http://h2:1".to_owned()],
+                least_successor: 70_000,
             }),
             nodes: vec![BackupNode {
                 url: "http://h1:1".to_owned(),
@@ -408,6 +417,22 @@ mod tests {
         let page: String = lines.map(|line| format!("{line}\n")).collect();
         // A comma is left behind the last field of an object, or the fields stand in another order.
         let page: Value = serde_json::from_str(&page).expect("an object");
+        assert_eq!(BackupManifest::decode(&with_checksum(&page)), Ok(manifest));
+    }
+
+    #[test]
+    fn a_manifest_without_a_least_successor_number_is_of_a_cluster_without_one() {
+        let mut manifest = manifest();
+        let text = String::from_utf8(manifest.encode()).expect("text");
+        let lines = text.lines().filter(|line| {
+            let known = ["\"least_successor\"", "checksum "];
+            !known.iter().any(|it| line.trim_start().starts_with(it))
+        });
+        let page: String = lines.map(|line| format!("{line}\n")).collect();
+        let page: Value = serde_json::from_str(&page).expect("an object");
+        let cluster = manifest.cluster.as_mut().expect("it is of one");
+        assert_eq!(cluster.least_successor, 70_000);
+        cluster.least_successor = 0;
         assert_eq!(BackupManifest::decode(&with_checksum(&page)), Ok(manifest));
     }
 

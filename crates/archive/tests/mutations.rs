@@ -47,6 +47,7 @@ fn manifest() -> BackupManifest {
             epoch: 1,
             replication_factor: 3,
             members: (1..4).map(|number| format!("http://h{number}:1")).collect(),
+            least_successor: 70_000,
         }),
         nodes: (1..3).map(node).collect(),
         moved_bytes: 34,

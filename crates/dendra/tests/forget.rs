@@ -439,9 +439,14 @@ fn a_backup_comes_back_into_a_cluster_whose_horizon_is_above_it() {
             held.len() == 3 && held.iter().all(|held| held["code"] == "restoring")
         });
     }
+    let raised = target.admin(0, "POST", "/v0/restore/successors?id=1&least=70000", "");
+    assert!(raised.expect("an answer")["epoch"].is_u64());
     for at in 0..3 {
-        let finish = target.admin(at, "POST", "/v0/restore/finish?id=1", "");
-        assert!(finish.is_some(), "an answer");
+        target.wait_until(at, |town| {
+            let finish = "/v0/restore/finish?id=1&least=70000";
+            let finished = town.admin(at, "POST", finish, "");
+            finished.is_some_and(|page| page["restore"]["finished"] == true)
+        });
     }
     let restored = run(dendra(["restore", "--admin", &admin(&target)]).arg(&folder));
     assert_eq!(restored.code, Some(0), "{}", restored.stderr);

@@ -329,6 +329,15 @@ fn wait_for_statuses(admin: SocketAddr, of: &Cluster, expected: [&str; 3]) {
     }
 }
 
+/// The least successor number that a member knows.
+fn least(admin: SocketAddr) -> u64 {
+    let (_, text) = told(admin, "/v0/restore");
+    let page: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    page["cluster"]["least_successor"]
+        .as_u64()
+        .expect("a number")
+}
+
 /// Clients of this member are refused, each way.
 fn check_refused(address: SocketAddr) {
     let mut client = Client::open(address).expect("it listens");
@@ -369,6 +378,7 @@ fn a_command_that_is_killed_at_a_step_of_the_end_leaves_no_key_missing_and_goes_
     door.wait();
     cluster.listen.iter().for_each(|it| check_refused(*it));
     support::kill(killed);
+    assert_eq!(least(admins[0]), 0, "not all have settled");
 
     // Two members have ended and ask the third one, which has not.
     door.stop_at("/v0/restore/finish", false);
@@ -378,6 +388,8 @@ fn a_command_that_is_killed_at_a_step_of_the_end_leaves_no_key_missing_and_goes_
     cluster.listen[..2].iter().for_each(|it| check_all(*it));
     check_refused(cluster.listen[2]);
     support::kill(killed);
+    let raised = least(admins[0]);
+    assert!(raised >= 1 << 16, "{raised}");
     bounce(&mut cluster, 2, admins[2]);
     cluster.listen[..2].iter().for_each(|it| check_all(*it));
     check_refused(cluster.listen[2]);
@@ -390,6 +402,9 @@ fn a_command_that_is_killed_at_a_step_of_the_end_leaves_no_key_missing_and_goes_
     );
     cluster.listen.iter().for_each(|it| check_all(*it));
     admins.iter().for_each(|it| wait_until_ready(*it));
+    for admin in &admins {
+        assert_eq!(least(*admin), raised, "a command that goes on keeps it");
+    }
 }
 
 /// A page of restore 1 with these records, of a version of before.
@@ -466,7 +481,13 @@ fn a_member_that_has_ended_reads_and_writes_at_those_that_have_settled() {
         Some(records * 10),
         "7 of a key, 3 of a value"
     );
-    assert_eq!(send(0, "POST", "/v0/restore/finish?id=1", last).status, 200);
+    // A restore that does not raise the least successor number lets no client in.
+    assert_eq!(send(0, "POST", "/v0/restore/finish?id=1", last).status, 400);
+    let finish = "/v0/restore/finish?id=1&least=70000";
+    assert_eq!(send(0, "POST", finish, last).status, 503, "not raised yet");
+    let raise = send(0, "POST", "/v0/restore/successors?id=1&least=70000", b"");
+    assert_eq!(raise.status, 200);
+    assert_eq!(send(0, "POST", finish, last).status, 200);
     wait_for_statuses(admins[0], &cluster, ["member", "restoring", "restoring"]);
 
     // Every third key is on each of the others: all are read, some are written, some deleted.
@@ -519,11 +540,13 @@ fn a_member_that_has_ended_reads_and_writes_at_those_that_have_settled() {
         );
     }
     check(cluster.listen[0]);
+    let deadline = Instant::now() + PATIENCE;
     for at in 1..3 {
-        assert_eq!(
-            send(at, "POST", "/v0/restore/finish?id=1", last).status,
-            200
-        );
+        // Until it knows the epoch that raised the number.
+        while send(at, "POST", finish, last).status != 200 {
+            assert!(Instant::now() < deadline, "it never ends");
+            std::thread::yield_now();
+        }
     }
     cluster.listen.iter().for_each(|it| check(*it));
     let (_, text) = told(admins[1], "/v0/status");

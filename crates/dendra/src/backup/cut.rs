@@ -291,6 +291,7 @@ fn run(seed: u64, wrong: Wrong) -> Result<(), String> {
         epoch: 1,
         replication_factor: town.copies as u64,
         members: (0..count).map(url).collect(),
+        least_successor: 0,
     });
     let place = tempfile::tempdir().expect("a folder");
     let repository = Repository::create(place.path(), None).expect("an empty folder");

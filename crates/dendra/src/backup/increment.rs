@@ -147,6 +147,7 @@ mod tests {
             epoch,
             replication_factor: 3,
             members: members.iter().map(|it| (*it).to_owned()).collect(),
+            least_successor: 0,
         })
     }
 

@@ -1,7 +1,7 @@
 //! The admin ports that a backup reads and a restore writes.
 //!
 //! ```text
-//! --admin URL,URL ─► AdminNode, one for each ─► checkpoint, part, release │ standing, begin, page, settle, finish
+//! --admin URL,URL ─► AdminNode, one for each ─► checkpoint, part, release │ standing, begin, page, settle, raise, finish
 //! ```
 //!
 //! Invariants
@@ -17,6 +17,7 @@ use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use bytes::Bytes;
 use dendra_archive::manifest::{self, BackupCluster};
+use dendra_base::LeastSuccessor;
 use hyper::Method;
 use serde_json::Value;
 use std::cell::Cell;
@@ -97,6 +98,9 @@ pub(crate) struct RestoreStanding {
     pub(crate) settles: bool,
     /// Of the last restore: its id, is it finished, and the position.
     pub(crate) restore: Option<(u128, bool, Vec<u8>)>,
+    /// The largest successor number of its records. `None` where a restore raises no least one: at
+    /// a node by itself, and in a cluster of an older release.
+    pub(crate) successors: Option<u32>,
 }
 
 /// Why a node did not take a page, or the end of a restore.
@@ -360,6 +364,10 @@ impl AdminNode {
                     Value::Null => None,
                     it => Some(restore(it)?),
                 },
+                successors: match &page["restore"]["successors"] {
+                    Value::Null => None,
+                    number => Some(u32::try_from(number.as_u64()?).ok()?),
+                },
             })
         };
         read().ok_or_else(|| self.unreadable())
@@ -391,16 +399,34 @@ impl AdminNode {
 
     /// Everything was sent, up to `position`: the node makes it durable, and lets no client in yet.
     pub(crate) async fn settle(&self, id: u128, position: &[u8]) -> Result<(), PageRefusal> {
-        self.end("settle", id, position).await
+        let path = format!("/v0/restore/settle?id={id:032x}");
+        let position = Bytes::copy_from_slice(position);
+        self.taken(Method::POST, &path, position).await
     }
 
-    /// The node lets clients in.
-    pub(crate) async fn finish(&self, id: u128, position: &[u8]) -> Result<(), PageRefusal> {
-        self.end("finish", id, position).await
+    /// The members choose an epoch with this least successor number. False when it cannot follow
+    /// the newest one, perhaps because a repeated order was carried out before.
+    pub(crate) async fn raise(&self, id: u128, least: LeastSuccessor) -> Result<bool, PageRefusal> {
+        let path = format!("/v0/restore/successors?id={id:032x}&least={least}");
+        let answer = self.answered(Method::POST, &path, Bytes::new()).await;
+        let answer = answer.map_err(PageRefusal::Failed)?;
+        match answer.status.as_u16() {
+            200..300 => Ok(true),
+            409 => Ok(false),
+            404 | 412 => Err(PageRefusal::Behind(self.refused(&answer))),
+            _ => Err(PageRefusal::Failed(self.refused(&answer))),
+        }
     }
 
-    async fn end(&self, step: &str, id: u128, position: &[u8]) -> Result<(), PageRefusal> {
-        let path = format!("/v0/restore/{step}?id={id:032x}");
+    /// The node lets clients in, once it knows the epoch with this least successor number.
+    pub(crate) async fn finish(
+        &self,
+        id: u128,
+        position: &[u8],
+        least: Option<LeastSuccessor>,
+    ) -> Result<(), PageRefusal> {
+        let least = least.map_or(String::new(), |least| format!("&least={least}"));
+        let path = format!("/v0/restore/finish?id={id:032x}{least}");
         let position = Bytes::copy_from_slice(position);
         self.taken(Method::POST, &path, position).await
     }

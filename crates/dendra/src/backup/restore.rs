@@ -1,9 +1,9 @@
 //! `dendra restore`: a backup into an empty node or cluster.
 //!
 //! ```text
-//! standing of all members ─► begin: their clocks above everything ─► page, page … to each ─► settle ─► finish
-//!        ▲                                                             │ a member lacks some of it  │
-//!        └──────── another round, behind the lowest position ──────────┴───────────────────────────┘
+//! standing of all members ─► begin: their clocks above everything ─► page, page … to each ─► settle ─► raise ─► finish
+//!        ▲                                                             │ a member lacks some of it  │         │
+//!        └──────── another round, behind the lowest position ──────────┴───────────────────────────┴─────────┘
 //! ```
 //!
 //! Invariants
@@ -15,13 +15,17 @@
 //!    Rounds that bring nothing forward are bounded by `STANDSTILLS_MAX`.
 //! 5. No member is told to let clients in before every one has settled: has all of its records in
 //!    tables, where the others find them. Members of an older release cannot settle, and end first.
-//! 6. The table of tokens is left out unless it is asked for: a token that was revoked since then
+//! 6. Nor before an epoch of the cluster has raised its least successor number above those of all
+//!    records and of the cluster that was backed up, by a drawn amount. So no conditional write
+//!    here gets the version of one there. A command that goes on keeps the number that is raised.
+//! 7. The table of tokens is left out unless it is asked for: a token that was revoked since then
 //!    would open again.
 //!
 //! Not here: how pages travel (`sending.rs`), a node's work on a page (crate `server`).
 //! See: docs/format/backup.md, docs/operating.md.
 
 use super::archive::MergedWalk;
+use super::key;
 use super::nodes::{
     AdminNode, EpochPatience, NodePlace, PageRefusal, RestoreStanding, join_all, missing_members,
 };
@@ -29,8 +33,9 @@ use super::repository::Repository;
 use super::sending::{self, PageSource, RoundEnd, repeat, unreadable};
 use crate::cli::AccessArgs;
 use crate::console::{Console, show_key};
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use dendra_archive::manifest::BackupManifest;
+use dendra_base::LeastSuccessor;
 use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -231,11 +236,68 @@ impl<'a> Undertaking<'a> {
         let id = self.id;
         let settled = join_all(open.settling.iter().map(|node| node.settle(id, position)));
         settled.await.into_iter().collect::<Result<(), _>>()?;
+        let least = self.raise(open).await?;
         for members in [&open.older, &open.settling] {
-            let ended = join_all(members.iter().map(|node| node.finish(id, position)));
+            let ended = join_all(members.iter().map(|node| node.finish(id, position, least)));
             ended.await.into_iter().collect::<Result<(), _>>()?;
         }
         Ok(())
+    }
+
+    /// The least successor number of the cluster, raised unless it is; `None` where members know
+    /// none. A run of this command before may have raised it.
+    ///
+    /// Requires: all members have settled, so that each tells the numbers of all its records.
+    async fn raise(&self, open: &OpenMembers<'_>) -> Result<Option<LeastSuccessor>, PageRefusal> {
+        for _ in 0..STANDSTILLS_MAX {
+            let standings = join_all(self.nodes.iter().map(AdminNode::standing)).await;
+            let standings: Result<Vec<RestoreStanding>, Failure> = standings.into_iter().collect();
+            let standings = standings.map_err(PageRefusal::Failed)?;
+            let known = standings.iter().map(|it| it.successors);
+            let Some(numbers) = known.collect::<Option<Vec<u32>>>() else {
+                self.warn_of_etags(&standings);
+                return Ok(None);
+            };
+            let of_backup = self.manifest.cluster.as_ref().map(|it| it.least_successor);
+            let largest = numbers.into_iter().chain(of_backup).max().unwrap_or(0);
+            let places = standings.iter().filter_map(|it| it.place.cluster.as_ref());
+            let least = places.map(|cluster| cluster.least_successor).max();
+            let least = LeastSuccessor::new(least.unwrap_or(0)).unwrap_or(LeastSuccessor::MAX);
+            if least.is_behind(largest) {
+                return Ok(Some(least));
+            }
+            if least == LeastSuccessor::MAX {
+                self.console.note(&format!(
+                    "records of this backup have successor numbers up to {largest}, and a cluster \
+                     cannot begin above them: let no client use an ETag of before"
+                ));
+                return Ok(Some(least));
+            }
+            let chance = u32::from_le_bytes(key::random().map_err(PageRefusal::Failed)?);
+            let wanted = LeastSuccessor::behind(largest, chance % LeastSuccessor::CHANCES);
+            let Some(node) = open.settling.first() else {
+                return Ok(None);
+            };
+            // Each member ends once it knows that epoch. Refused: another command raised it.
+            if node.raise(self.id, wanted).await? {
+                return Ok(Some(wanted));
+            }
+        }
+        let sentence = "the cluster's least successor number was not raised; repeat the command";
+        Err(PageRefusal::Failed(Failure::new(
+            Exit::FAILURE,
+            sentence.to_owned(),
+        )))
+    }
+
+    /// A cluster of an older release, or in which an older version is in force.
+    fn warn_of_etags(&self, standings: &[RestoreStanding]) {
+        if standings.iter().any(|it| it.place.cluster.is_some()) {
+            self.console.note(
+                "an older version of the cluster is in force: let no client use an ETag of before, \
+                 for a conditional write here may get one that the old cluster gave",
+            );
+        }
     }
 }
 

@@ -8,7 +8,8 @@
 //! POST   /v0/restore?id=&hlc=                            200: begun, or goes on
 //! PUT    /v0/restore/page                                200: the page is taken
 //! POST   /v0/restore/settle?id=                          200: all of it is in tables; the body: the last key that was sent
-//! POST   /v0/restore/finish?id=                          200: clients are let in; the body as of settle
+//! POST   /v0/restore/successors?id=&least=               200: an epoch gives the cluster this least successor number
+//! POST   /v0/restore/finish?id=&least=                   200: clients are let in; the body as of settle
 //! 400 unusable   404 gone   409 not empty, another restore   412 a page is missing, or the begin   500 failed   503 try again   507 disk full
 //! ```
 //!
@@ -24,21 +25,24 @@
 use super::numbers;
 use crate::disk::checkpoint_readers::CheckpointReaders;
 use crate::disk::checkpoints::{Checkpoint, CheckpointFile, NoCheckpoint};
-use crate::disk::import::{self, CommitPath, KeptPage, NotImported, RestoreState};
+use crate::disk::import::{self, CommitPath, KeptPage, NotImported, Numbering, RestoreState};
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, Shared};
 use crate::limits::{
     CHECKPOINT_LEASE, CHECKPOINT_READ_BYTES_MAX, CHECKPOINTS_MAX, RESTORE_PAGES_BYTES_MAX,
 };
+use crate::peers::NoSteward;
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
-use dendra_base::CellRef;
 use dendra_base::limits::KEY_BYTES_MAX;
+use dendra_base::{CellRef, ClusterVersion, LeastSuccessor};
 use dendra_engine::Stop;
+use dendra_node::steward::declined::Declined;
+use dendra_node::steward::face::{ClusterAnswer, ClusterOrder};
 use dendra_wire::restore::{PAGE_BYTES_MAX, RestorePage, page_room};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -72,6 +76,7 @@ pub(super) fn routes(node: &ServedNode) -> Router {
         .route("/v0/restore", get(standing).post(begin))
         .route("/v0/restore/page", put(page))
         .route("/v0/restore/settle", post(settle))
+        .route("/v0/restore/successors", post(successors))
         .route("/v0/restore/finish", post(finish))
         .with_state(desk)
 }
@@ -257,6 +262,7 @@ fn place(shared: &Shared) -> Value {
         "name": topology.name(),
         "epoch": layout.epoch(),
         "replication_factor": topology.copies(),
+        "least_successor": layout.least_successor().number(),
         "self": cluster.url(cluster.me),
         "members": members,
     })
@@ -354,6 +360,7 @@ fn state_page(shared: &Shared, state: Option<&RestoreState>, is_empty: bool) -> 
             "id": format!("{:032x}", state.id),
             "finished": state.is_finished,
             "hlc": format!("{:x}", state.hlc),
+            "successors": state.successors,
             "pages": state.pages,
             "position": digits_of(&state.position),
         })
@@ -409,10 +416,10 @@ async fn begin(
         Ok((shared, id, hlc)) => {
             blocking(move || {
                 all_members_are_there(&shared)?;
+                let numbering = numbering(&shared);
                 let begun = on_road(&shared, |road| {
-                    shared
-                        .import
-                        .begin(road, id, hlc, || raise_clock(&shared, hlc))
+                    let raise = || raise_clock(&shared, hlc);
+                    shared.import.begin(road, id, hlc, numbering, raise)
                 });
                 let begun = begun.map_err(not_imported)?;
                 tracing::info!(
@@ -427,6 +434,14 @@ async fn begin(
         Err(refused) => Err(refused),
     };
     answer(begun, StatusCode::OK)
+}
+
+fn numbering(shared: &Shared) -> Numbering {
+    let cluster = shared.cluster.as_ref();
+    match cluster.map(|cluster| cluster.layout().in_force()) {
+        Some(version) if version >= ClusterVersion::SUCCESSORS => Numbering::Raised,
+        Some(_) | None => Numbering::Kept,
+    }
 }
 
 /// A member that this one has not met could come later with an old folder and be let in.
@@ -542,11 +557,102 @@ async fn settle(
     answer(settled.await, StatusCode::OK)
 }
 
+/// Chooses an epoch with this least successor number. Requires of the asker: all members have
+/// settled.
+async fn successors(
+    State(desk): State<Arc<BackupDesk>>,
+    Query(query): Query<HashMap<String, String>>,
+) -> Response {
+    answer(raised(&desk, &query).await, StatusCode::OK)
+}
+
+async fn raised(desk: &BackupDesk, query: &HashMap<String, String>) -> Result<Value, NoAnswer> {
+    let shared = serving(desk)?;
+    let (id, least) = (hexadecimal(query, "id")?, least_of(query)?);
+    let look = Arc::clone(&shared);
+    blocking(move || {
+        let state = look.import.state();
+        let state = state.filter(|state| state.id == id && !state.is_finished);
+        state.ok_or_else(|| not_imported(NotImported::NoneSuch))
+    })
+    .await?;
+    let least = least.ok_or_else(|| unusable("least is missing."))?;
+    let alone = "this node is alone: it has no least successor number";
+    let cluster = shared.cluster.as_ref().ok_or_else(|| unusable(alone))?;
+    let order = ClusterOrder::Restored { least };
+    let busy = |sentence: String| (StatusCode::SERVICE_UNAVAILABLE, sentence);
+    match cluster.orders.carry_out(order).await {
+        Ok(ClusterAnswer::Done { epoch }) => {
+            tracing::info!(epoch, %least, "a restore raised the least successor number");
+            Ok(json!({ "epoch": epoch }))
+        }
+        Ok(ClusterAnswer::Declined(why @ (Declined::Busy | Declined::NoMajority { .. }))) => {
+            Err(busy(why.to_string()))
+        }
+        Ok(ClusterAnswer::Declined(why)) => Err((StatusCode::CONFLICT, why.to_string())),
+        Ok(other) => {
+            let sentence = format!("the steward answered something else: {other:?}");
+            Err((StatusCode::INTERNAL_SERVER_ERROR, sentence))
+        }
+        Err(NoSteward::Busy) => Err(busy(Declined::Busy.to_string())),
+        Err(NoSteward::Gone) => Err(busy("this node stops: ask another member".to_owned())),
+    }
+}
+
+/// `least=`, if it is there.
+fn least_of(query: &HashMap<String, String>) -> Result<Option<LeastSuccessor>, NoAnswer> {
+    if !query.contains_key("least") {
+        return Ok(None);
+    }
+    let least = u32::try_from(number(query, "least")?).ok();
+    let sentence = || {
+        let most = LeastSuccessor::MAX;
+        unusable(format!("least is a successor number, at most {most}."))
+    };
+    let least = least.and_then(LeastSuccessor::new).ok_or_else(sentence)?;
+    Ok(Some(least))
+}
+
+/// Does this member know the epoch with this least successor number? Else conditional writes that
+/// it coordinates could get versions that the old cluster gives, too.
+fn knows_least(shared: &Shared, least: LeastSuccessor) -> Result<(), NoAnswer> {
+    let cluster = shared.cluster.as_ref();
+    let known = cluster.map_or(LeastSuccessor::default(), |it| {
+        it.layout().least_successor()
+    });
+    match known >= least {
+        true => Ok(()),
+        false => Err((
+            StatusCode::SERVICE_UNAVAILABLE,
+            "this member does not know yet that conditional writes give other versions behind the \
+             restore: try again"
+                .to_owned(),
+        )),
+    }
+}
+
+/// May clients be let in, as far as successor numbers go?
+async fn may_finish(desk: &BackupDesk, query: &HashMap<String, String>) -> Result<(), NoAnswer> {
+    let (shared, least) = (serving(desk)?, least_of(query)?);
+    let look = Arc::clone(&shared);
+    let state = blocking(move || Ok(look.import.state())).await?;
+    match (state.and_then(|state| state.successors), least) {
+        (None, _) => Ok(()),
+        (Some(_), Some(least)) => knows_least(&shared, least),
+        (Some(_), None) => Err(unusable(
+            "least is missing: use the `dendra restore` of this release.",
+        )),
+    }
+}
+
 async fn finish(
     State(desk): State<Arc<BackupDesk>>,
     Query(query): Query<HashMap<String, String>>,
     body: Body,
 ) -> Response {
+    if let Err(refused) = may_finish(&desk, &query).await {
+        return refusal(refused);
+    }
     let finished = at_the_end(&desk, &query, body, |shared, id, position| {
         let finished = on_road(shared, |road| shared.import.finish(road, id, position))?;
         tracing::info!(id = format!("{id:032x}"), "a restore is finished");

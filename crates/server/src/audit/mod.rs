@@ -318,7 +318,7 @@ pub(crate) fn note_handshake(audit: Option<&Audit>, source: IpAddr, port: Port) 
 
 /// The path of a request as the log has it: one of ours, or `other`.
 pub(crate) fn what_of(method: &str, path: &str) -> String {
-    const KNOWN: [&str; 15] = [
+    const KNOWN: [&str; 16] = [
         "/v0/entity",
         "/v0/entities",
         "/v0/tokens",
@@ -332,6 +332,7 @@ pub(crate) fn what_of(method: &str, path: &str) -> String {
         "/v0/restore",
         "/v0/restore/page",
         "/v0/restore/settle",
+        "/v0/restore/successors",
         "/v0/restore/finish",
         "/metrics",
     ];

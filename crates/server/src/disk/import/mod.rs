@@ -18,7 +18,9 @@
 //!    `RESTORE_PAGE_TIMEOUT`.
 //! 5. While one is under way no request of a client is begun here. An older record that comes later
 //!    would undo a delete, and a key that is not here yet would be told as missing.
-//! 6. Questions of peers are answered from the tables, under way or not. Behind `settle` they hold
+//! 6. The note has the largest successor number of all records that were taken: the restore raises
+//!    the cluster's least one above it before any client is let in.
+//! 7. Questions of peers are answered from the tables, under way or not. Behind `settle` they hold
 //!    everything up to the noted position, also after a crash. So a member that has finished may
 //!    ask one that has only settled. The position in the note tells it.
 //!
@@ -44,7 +46,11 @@ pub(crate) const IMPORT_LANE: usize = u32::MAX as usize;
 
 const TOKEN: u64 = (IMPORT_LANE as u64) << 32;
 const NOTE_KEY: &[u8] = b"restore";
+/// Of a node by itself, and of a cluster whose other members may run a release that knows no other.
 const NOTE_FORMAT: u8 = 1;
+/// With the largest successor number.
+const NOTE_FORMAT_SUCCESSORS: u8 = 2;
+const NOTE_HEAD_BYTES: usize = 34;
 
 /// How far the last restore of this node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +60,9 @@ pub(crate) struct RestoreState {
     pub(crate) is_finished: bool,
     /// No version of it has a larger clock value.
     pub(crate) hlc: u64,
+    /// No record up to `position` has a larger successor number. `None` where the restore raises no
+    /// least one.
+    pub(crate) successors: Option<u32>,
     /// Pages that are durable, of the `dendra restore` that ran last.
     pub(crate) pages: u64,
     /// Everything up to this key is durable; empty before the first page.
@@ -64,18 +73,34 @@ pub(crate) struct RestoreState {
 
 impl RestoreState {
     fn encode(&self) -> Vec<u8> {
-        let mut out = vec![NOTE_FORMAT, u8::from(self.is_finished)];
+        let format = match self.successors {
+            None => NOTE_FORMAT,
+            Some(_) => NOTE_FORMAT_SUCCESSORS,
+        };
+        let mut out = vec![format, u8::from(self.is_finished)];
         out.extend_from_slice(&self.id.to_le_bytes());
         out.extend_from_slice(&self.hlc.to_le_bytes());
         out.extend_from_slice(&self.pages.to_le_bytes());
+        if let Some(successors) = self.successors {
+            out.extend_from_slice(&successors.to_le_bytes());
+        }
         out.extend_from_slice(&self.position);
         out
     }
 
     fn decode(changes: u64, bytes: &[u8]) -> Option<RestoreState> {
-        let (head, position) = bytes.split_first_chunk::<34>()?;
-        (head[0] == NOTE_FORMAT && head[1] <= 1).then(|| RestoreState {
+        let (head, rest) = bytes.split_first_chunk::<NOTE_HEAD_BYTES>()?;
+        let (successors, position) = match head[0] {
+            NOTE_FORMAT => (None, rest),
+            NOTE_FORMAT_SUCCESSORS => {
+                let (number, rest) = rest.split_first_chunk()?;
+                (Some(u32::from_le_bytes(*number)), rest)
+            }
+            _ => return None,
+        };
+        (head[1] <= 1).then(|| RestoreState {
             is_finished: head[1] == 1,
+            successors,
             id: u128::from_le_bytes(head[2..18].try_into().expect("16 bytes")),
             hlc: u64::from_le_bytes(head[18..26].try_into().expect("8 bytes")),
             pages: u64::from_le_bytes(head[26..34].try_into().expect("8 bytes")),
@@ -91,6 +116,16 @@ impl RestoreState {
             ..self.clone()
         }
     }
+}
+
+/// What a restore does to the least successor number of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbering {
+    /// Nothing: a node by itself gives each write a clock value of its own, and a cluster with an
+    /// older version in force knows no such number.
+    Kept,
+    /// It is raised above the numbers of all records, when they are here.
+    Raised,
 }
 
 /// Why nothing was taken.
@@ -148,6 +183,8 @@ struct ImportDesk {
     taken: Vec<u8>,
     /// Everything up to this key is in whole tables: at least the noted position.
     stored: Vec<u8>,
+    /// No record that was taken has a larger successor number.
+    successors: u32,
     /// The records that this process took, and how many of them are in whole tables.
     taken_size: ImportSize,
     stored_size: ImportSize,
@@ -236,6 +273,7 @@ impl Import {
         let desk = ImportDesk {
             taken: position.clone(),
             stored: position,
+            successors: state.as_ref().and_then(|it| it.successors).unwrap_or(0),
             noted: state,
             ..ImportDesk::default()
         };
@@ -274,12 +312,14 @@ impl Import {
     }
 
     /// Begins restore `id`, or goes on with it. `raise` lifts the node's clock to `hlc`, and is
-    /// called before anything is written.
+    /// called before anything is written. A cluster in which it raises the least successor number
+    /// has `Numbering::Raised`.
     pub(crate) fn begin(
         &self,
         road: &CommitPath<'_>,
         id: u128,
         hlc: u64,
+        numbering: Numbering,
         raise: impl FnOnce() -> Result<(), String>,
     ) -> Result<RestoreState, NotImported> {
         let mut desk = self.desk_held();
@@ -297,12 +337,17 @@ impl Import {
             id,
             is_finished: false,
             hlc,
+            successors: match numbering {
+                Numbering::Raised => Some(0),
+                Numbering::Kept => None,
+            },
             pages: 0,
             position: Vec::new(),
             changes,
         };
         desk.taken.clear();
         desk.stored.clear();
+        desk.successors = 0;
         desk.taken_size = ImportSize::default();
         desk.stored_size = ImportSize::default();
         self.note(road, &mut desk, next.clone())?;
@@ -369,6 +414,8 @@ impl Import {
             if *raw_key <= desk.taken.as_slice() {
                 continue;
             }
+            // In front of the table: the note about it has the number.
+            desk.successors = desk.successors.max(cell.version.successor_number());
             let key = Key::user(raw_key);
             let added = road.engine.ingest(&mut desk.open, key.as_stored(), cell);
             let is_stored = added.map_err(failed)?;
@@ -399,6 +446,7 @@ impl Import {
         let current = desk.noted.as_ref().ok_or(NotImported::NoneSuch)?;
         let next = RestoreState {
             pages,
+            successors: current.successors.map(|_| desk.successors),
             position: desk.stored.clone(),
             ..current.changed()
         };
@@ -436,6 +484,7 @@ impl Import {
             return Ok(current);
         }
         let next = RestoreState {
+            successors: current.successors.map(|_| desk.successors),
             position: desk.stored.clone(),
             ..current.changed()
         };

@@ -75,7 +75,9 @@ fn a_restore_goes_on_behind_a_crash_where_its_note_says() {
     let import = Import::open(&store).expect("nothing is there");
     assert!(!import.is_under_way());
     with_road(&store, &import, |road| {
-        let begun = import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+        let begun = import
+            .begin(road, 1, HLC, Numbering::Raised, || Ok(()))
+            .expect("it is empty");
         assert_eq!((begun.pages, begun.position.len()), (0, 0));
         import.page(road, &page(0, b"", &first)).expect("room");
         assert_eq!(import.state().expect("under way").position, b"b");
@@ -92,16 +94,18 @@ fn a_restore_goes_on_behind_a_crash_where_its_note_says() {
         let late = import.page(road, &page(2, b"c", &third));
         assert_eq!(late, Err(NotImported::Gap), "the second page is gone");
         assert_eq!(import.finish(road, 1, b"c"), Err(NotImported::Gap));
-        let again = import.begin(road, 1, HLC, || Err("not again".to_owned()));
+        let again = import.begin(road, 1, HLC, Numbering::Raised, || {
+            Err("not again".to_owned())
+        });
         assert_eq!(again.expect("it goes on").position, b"b");
-        let other = import.begin(road, 2, HLC, || Ok(()));
+        let other = import.begin(road, 2, HLC, Numbering::Raised, || Ok(()));
         assert_eq!(other, Err(NotImported::Another(1)));
         import.page(road, &page(0, b"b", &second)).expect("room");
         import.finish(road, 1, b"c").expect("there is room");
         import.finish(road, 1, b"c").expect("once is enough");
         let late = import.page(road, &page(1, b"c", &third));
         assert_eq!(late, Err(NotImported::NoneSuch));
-        let other = import.begin(road, 2, HLC, || Ok(()));
+        let other = import.begin(road, 2, HLC, Numbering::Raised, || Ok(()));
         assert_eq!(other, Err(NotImported::NotEmpty));
     });
     assert!(found(&store, b"c") && !import.is_under_way());
@@ -113,11 +117,61 @@ fn a_restore_goes_on_behind_a_crash_where_its_note_says() {
 }
 
 #[test]
+fn the_note_has_the_largest_successor_number_of_what_is_durable_or_more() {
+    let vfs = MemVfs::new();
+    let store = engine(&vfs);
+    let numbered = |raw, rmw| {
+        let (raw, mut cell) = record(raw, 7);
+        cell.version.rmw = rmw;
+        (raw, cell)
+    };
+    // The upper byte is a part of a clock.
+    let first = [numbered(b"a", 3), numbered(b"b", 0xab00_0009)];
+    let second = [numbered(b"c", 800), numbered(b"d", 4)];
+    let import = Import::open(&store).expect("nothing is there");
+    with_road(&store, &import, |road| {
+        let begun = import.begin(road, 1, HLC, Numbering::Raised, || Ok(()));
+        assert_eq!(begun.expect("it is empty").successors, Some(0));
+        import.page(road, &page(0, b"", &first)).expect("room");
+        assert_eq!(import.state().expect("under way").successors, Some(9));
+    });
+    let crashed = vfs.crash_image(&mut dendra_base::Prng::new(3));
+    let store = engine(&crashed);
+    let import = Import::open(&store).expect("the note is whole");
+    with_road(&store, &import, |road| {
+        let again = import.begin(road, 1, HLC, Numbering::Kept, || Ok(()));
+        assert_eq!(again.expect("it goes on").successors, Some(9));
+        import.page(road, &page(0, b"b", &second)).expect("room");
+        let settled = import.settle(road, 1, b"d").expect("room");
+        assert_eq!(settled.successors, Some(800));
+        let finished = import.finish(road, 1, b"d").expect("room");
+        assert_eq!(finished.successors, Some(800));
+    });
+    let import = Import::open(&store).expect("the note is whole");
+    assert_eq!(import.state().expect("there").successors, Some(800));
+    // A node by itself writes the note that an older release reads.
+    let alone = engine(&MemVfs::new());
+    let import = Import::open(&alone).expect("nothing is there");
+    with_road(&alone, &import, |road| {
+        let begun = import.begin(road, 1, HLC, Numbering::Kept, || Ok(()));
+        begun.expect("it is empty");
+        import.page(road, &page(0, b"", &second)).expect("room");
+        let finished = import.finish(road, 1, b"d").expect("room");
+        assert_eq!(
+            (finished.successors, finished.encode()[0]),
+            (None, NOTE_FORMAT)
+        );
+    });
+}
+
+#[test]
 fn a_record_above_the_clock_of_the_restore_is_refused_and_a_page_again_changes_nothing() {
     let store = engine(&MemVfs::new());
     let import = Import::open(&store).expect("nothing is there");
     with_road(&store, &import, |road| {
-        import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+        import
+            .begin(road, 1, HLC, Numbering::Raised, || Ok(()))
+            .expect("it is empty");
         let newer = import.page(road, &page(0, b"", &[record(b"a", HLC + 1)]));
         assert!(matches!(newer, Err(NotImported::Wrong(_))), "{newer:?}");
         let records = [record(b"b", HLC)];
@@ -144,7 +198,9 @@ fn a_full_disk_keeps_what_was_taken_and_the_same_page_is_taken_later() {
             .expect("the disk works");
     };
     with_road(&store, &import, |road| {
-        import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+        import
+            .begin(road, 1, HLC, Numbering::Raised, || Ok(()))
+            .expect("it is empty");
         let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
         import.page(road, &page(0, b"", &first)).expect("room");
         // A page of which this node keeps nothing is taken, too.
@@ -179,7 +235,9 @@ fn a_disk_that_fails_takes_back_what_was_not_noted_and_the_end_is_refused() {
     let import = Import::open(&store).expect("nothing is there");
     let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
     with_road(&store, &import, |road| {
-        import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+        import
+            .begin(road, 1, HLC, Numbering::Raised, || Ok(()))
+            .expect("it is empty");
         import.page(road, &page(0, b"", &first)).expect("room");
         import.page(road, &page(1, b"a", &second)).expect("room");
         vfs.fail(
@@ -207,7 +265,9 @@ fn a_page_waits_for_the_one_in_front_of_it() {
     let import = Import::open(&store).expect("nothing is there");
     let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
     with_road(&store, &import, |road| {
-        import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+        import
+            .begin(road, 1, HLC, Numbering::Raised, || Ok(()))
+            .expect("it is empty");
     });
     std::thread::scope(|threads| {
         let (import, store, second) = (&import, &store, &second);
@@ -242,7 +302,9 @@ fn a_page_that_waits_ends_when_the_log_fails() {
     let store = engine(&MemVfs::new());
     let import = Import::open(&store).expect("nothing is there");
     with_road(&store, &import, |road| {
-        import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+        import
+            .begin(road, 1, HLC, Numbering::Raised, || Ok(()))
+            .expect("it is empty");
         let road = CommitPath {
             is_poisoned: &|| true,
             ..*road
@@ -260,7 +322,9 @@ fn what_has_settled_is_there_for_peers_and_outlives_a_crash_and_clients_wait_for
     let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
     with_road(&store, &import, |road| {
         assert_eq!(import.settle(road, 1, b""), Err(NotImported::NoneSuch));
-        import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+        import
+            .begin(road, 1, HLC, Numbering::Raised, || Ok(()))
+            .expect("it is empty");
         import.page(road, &page(0, b"", &first)).expect("room");
         import.page(road, &page(1, b"a", &second)).expect("room");
         assert!(!found(&store, b"b"), "its table is open");
@@ -321,7 +385,9 @@ fn no_page_and_no_end_undoes_what_other_members_write_behind_settling() {
     let import = Import::open(&store).expect("nothing is there");
     let records = [record(b"a", 1), record(b"b", 2), record(b"c", 3)];
     with_road(&store, &import, |road| {
-        import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+        import
+            .begin(road, 1, HLC, Numbering::Raised, || Ok(()))
+            .expect("it is empty");
         import.page(road, &page(0, b"", &records)).expect("room");
         import.settle(road, 1, b"c").expect("room");
         write(&store, b"a", HLC + 1, Some(b"newer"));
@@ -363,7 +429,9 @@ fn a_disk_that_fails_behind_a_restart_takes_back_no_more_than_was_not_noted() {
     let import = Import::open(&store).expect("nothing is there");
     let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
     with_road(&store, &import, |road| {
-        import.begin(road, 1, HLC, || Ok(())).expect("it is empty");
+        import
+            .begin(road, 1, HLC, Numbering::Raised, || Ok(()))
+            .expect("it is empty");
         import.page(road, &page(0, b"", &first)).expect("room");
     });
     drop(store);
