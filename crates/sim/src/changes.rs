@@ -118,6 +118,8 @@ pub enum OperatorDeed {
     AuthorEnds,
     /// A member is away for long.
     Away,
+    /// The least successor number rises, as behind a restore.
+    Restored,
 }
 
 impl OperatorDeed {

@@ -70,6 +70,21 @@ impl RunPlan {
         }
     }
 
+    /// The same where the least successor number of conditional writes rises a few times.
+    pub fn draw_restored(seed: u64) -> RunPlan {
+        let mut plan = RunPlan::draw_changing(seed);
+        let mut prng = Prng::named(seed, "changing: restored");
+        let within_us = plan.shape.chaos_us * 3 / 4;
+        if let Some(changes) = &mut plan.changes {
+            let count = 1 + prng.below(6);
+            let restored = [OperatorDeed::Restored];
+            let deeds = (0..count).map(|_| draw_deed(&restored, within_us, &mut prng));
+            changes.deeds.extend(deeds);
+            changes.deeds.sort_by_key(|deed| deed.at_us);
+        }
+        plan
+    }
+
     /// A long run of `founders` members with so many deeds under light load: for soaks.
     pub fn draw_soak(seed: u64, founders: usize, deeds: usize) -> RunPlan {
         let mut plan = RunPlan::draw_changing(seed);

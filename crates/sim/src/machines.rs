@@ -5,10 +5,10 @@
 //!
 //! Not here: the process on a machine (`member.rs`), the events of its life (`world/town/`).
 
-use crate::changes::Changes;
+use crate::changes::{Changes, OperatorDeed};
 use crate::check::losses::TakenLoss;
 use crate::plan::RunPlan;
-use dendra_base::ClusterVersion;
+use dendra_base::{ClusterVersion, LeastSuccessor};
 use dendra_node::ring::table::{MemberId, OwnerTable};
 use dendra_node::steward::face::AcceptedLoss;
 use dendra_node::topology::drive::MoveArrived;
@@ -118,7 +118,10 @@ impl Town {
         });
         let first = EpochRecord::first("sim", members.collect(), copies as u8, owners);
         let first = first.expect("a record of few members");
+        let mut deeds = changes.deeds.iter();
+        let is_restored = deeds.any(|planned| planned.deed == OperatorDeed::Restored);
         let first = match changes.forget_every_us {
+            _ if is_restored => first.in_version(ClusterVersion::SUCCESSORS),
             0 => first,
             _ => first.in_version(ClusterVersion::NARROWING),
         };
@@ -143,6 +146,14 @@ impl Town {
             risen: 0,
             loss: LossLedger::default(),
         }
+    }
+
+    /// The least successor numbers of all epochs.
+    pub(crate) fn leasts(&self) -> Vec<LeastSuccessor> {
+        let mut leasts = vec![LeastSuccessor::default()];
+        leasts.extend(self.chosen.values().map(|it| it.least_successor()));
+        leasts.dedup();
+        leasts
     }
 
     /// The machine of a member.

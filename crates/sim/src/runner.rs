@@ -43,6 +43,8 @@ pub enum SeedWorld {
     Lowered,
     /// A member is lost beside damage of another one, and an operator accepts that.
     Losses,
+    /// Members come and go, and the least successor number rises.
+    Restored,
 }
 
 impl SeedWorld {
@@ -55,6 +57,7 @@ impl SeedWorld {
             SeedWorld::MoreCopies => RunPlan::draw_more_copies(seed),
             SeedWorld::Lowered => RunPlan::draw_lowered(seed),
             SeedWorld::Losses => RunPlan::draw_losses(seed),
+            SeedWorld::Restored => RunPlan::draw_restored(seed),
         }
     }
 }
@@ -85,6 +88,7 @@ pub fn run_plan(plan: &RunPlan, bug: Option<ShellBug>, tracing: Tracing) -> RunR
             happenings: 0,
             plans: (0, 0),
             risen: 0,
+            raised: 0,
             losses: (0, 0),
             purges: false,
             narrows: false,

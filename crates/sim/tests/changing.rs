@@ -1,6 +1,7 @@
 //! Clusters whose members change: what seeds reach, and the same seed twice. Whether promises hold
 //! is asked by `seeds.rs`, which runs this world beside the others.
 
+use dendra_sim::history::ClientEnd;
 use dendra_sim::plan::RunPlan;
 use dendra_sim::runner::run_plan;
 use dendra_sim::trace::Tracing;
@@ -21,6 +22,26 @@ fn plans_begin_and_end_in_most_seeds() {
         begun == ended && begun > 50 && busy > 35,
         "{begun}, {ended}, {busy}"
     );
+}
+
+#[test]
+fn no_seed_breaks_a_promise_while_the_least_successor_number_rises() {
+    let (mut risen, mut above) = (0, 0);
+    for seed in 0..150 {
+        let report = run_plan(&RunPlan::draw_restored(seed), None, Tracing::Off);
+        assert!(report.violations.is_empty(), "seed {seed}: {report:?}");
+        risen += u64::from(report.raised);
+        let least = report.raised;
+        let written = report.history.iter().filter_map(|op| match op.end {
+            ClientEnd::Written(version) => Some(version.successor_number()),
+            _ => None,
+        });
+        above += written
+            .filter(|number| least > 0 && *number >= least)
+            .count();
+    }
+    println!("raised by {risen}, {above} conditional writes at the last number or above");
+    assert!(risen > 150 && above > 150, "{risen}, {above}");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! ```text
 //! one version, one value      a read that sees a version sees the value of its writer
 //! time is order               a ended before b began  =>  version(a) <= version(b), < for a write
-//! successor                   an applied condition stands directly behind the base it names
+//! successor                   an applied condition stands directly behind the base it names, or at a
+//!                             least successor number of the cluster
 //! not-applied                 is never seen
 //! ends                        a value is shown until its end and not behind it
 //! quorums that meet           ack1 + ack2 > max(from1, from2)  =>  the read sees the write
@@ -19,17 +20,23 @@
 
 use super::{Disks, Rule, Violation};
 use crate::history::{ClientEnd, ClientOp, Promise, SeenCondition, ValueId, Wish};
-use dendra_base::Version;
+use dendra_base::{LeastSuccessor, Version};
 use std::collections::BTreeMap;
 
 /// Checks a whole history.
 pub fn check(history: &[ClientOp], disks: Disks) -> Vec<Violation> {
-    check_lowered(history, disks, u8::MAX)
+    check_changed(history, disks, u8::MAX, &[LeastSuccessor::default()])
 }
 
 /// The same where the replication factor fell to `factor`. A read below the default level of more
 /// owners may miss records: the owners behind the factor have changed, and gave copies back.
-pub fn check_lowered(history: &[ClientOp], disks: Disks, factor: u8) -> Vec<Violation> {
+/// `leasts` are the least successor numbers of all epochs.
+pub fn check_changed(
+    history: &[ClientOp],
+    disks: Disks,
+    factor: u8,
+    leasts: &[LeastSuccessor],
+) -> Vec<Violation> {
     let mut violations = values(history);
     let mut keys: BTreeMap<usize, Vec<&ClientOp>> = BTreeMap::new();
     for op in history {
@@ -40,7 +47,7 @@ pub fn check_lowered(history: &[ClientOp], disks: Disks, factor: u8) -> Vec<Viol
         let default: Vec<&ClientOp> = ops.iter().filter(at_default).copied().collect();
         order(&default, &mut violations);
         vanished(&ops, &default, &mut violations);
-        successors(&ops, &mut violations);
+        successors(&ops, leasts, &mut violations);
         quorums(&ops, (disks, factor), &mut violations);
         ends(&ops, &mut violations);
     }
@@ -180,7 +187,7 @@ fn vanished(ops: &[&ClientOp], default: &[&ClientOp], violations: &mut Vec<Viola
     }
 }
 
-fn successors(ops: &[&ClientOp], violations: &mut Vec<Violation>) {
+fn successors(ops: &[&ClientOp], leasts: &[LeastSuccessor], violations: &mut Vec<Violation>) {
     for op in ops {
         let (ClientEnd::Written(version), SeenCondition::Matches(seen)) = (op.end, op.wish.base())
         else {
@@ -189,7 +196,10 @@ fn successors(ops: &[&ClientOp], violations: &mut Vec<Violation>) {
         // On one copy the owner's log is the order, and a version only has to be later.
         let follows = match op.from {
             1 => version > seen.version,
-            _ => version == seen.version.successor(),
+            _ => {
+                let mut leasts = leasts.iter();
+                leasts.any(|least| version == seen.version.successor_from(*least))
+            }
         };
         if !follows {
             violations.push(Violation::new(Rule::NotSuccessor, format!("{op:?}")));

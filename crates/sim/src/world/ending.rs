@@ -36,7 +36,7 @@ use crate::plan::{
 use crate::schedule::Schedule;
 use crate::store::{Crash, Disk, PageRange, Store};
 use crate::trace::Trace;
-use dendra_base::{Cell, Key, Kind, Prng, Space, Version};
+use dendra_base::{Cell, Key, Kind, LeastSuccessor, Prng, Space, Version};
 use dendra_node::Layout;
 use dendra_node::step::StoreFailure;
 use dendra_node::topology::{Member as Listed, Topology};
@@ -402,7 +402,10 @@ impl<'a> World<'a> {
             let has_fallen = usize::from(factor) < self.plan.shape.copies;
             let factor = if has_fallen { factor } else { u8::MAX };
             let (all, disks) = (parts.iter(), self.disks());
-            let found = all.flat_map(|part| check::versions::check_lowered(part, disks, factor));
+            let leasts = self.town.as_ref().map(Town::leasts);
+            let leasts = leasts.unwrap_or_else(|| vec![LeastSuccessor::default()]);
+            let found =
+                all.flat_map(|part| check::versions::check_changed(part, disks, factor, &leasts));
             let found: Vec<check::Violation> = found.collect();
             self.violations.extend(found);
         }

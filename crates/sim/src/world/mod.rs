@@ -69,6 +69,8 @@ pub struct RunReport {
     pub plans: (u64, u64),
     /// Horizons rose so many times.
     pub risen: u64,
+    /// The last least successor number.
+    pub raised: u32,
     /// Orders that accepted a loss, and keys of which something told may be gone.
     pub losses: (u64, u64),
     /// Stores may purge something in the end.
@@ -112,6 +114,10 @@ pub fn run(plan: &RunPlan, setup: RunSetup) -> RunReport {
         happenings: world.schedule.count(),
         plans: world.town.as_ref().map_or((0, 0), |town| town.plans),
         risen: world.town.as_ref().map_or(0, |town| town.risen),
+        raised: match &world.town {
+            Some(town) => town.record().least_successor().number(),
+            None => 0,
+        },
         losses,
         purges,
         narrows,

@@ -19,7 +19,7 @@ use crate::check::Rule;
 use crate::machines::{MachineStanding, node_of};
 use crate::plan::CutLinks;
 use crate::store::Crash;
-use dendra_base::Prng;
+use dendra_base::{LeastSuccessor, Prng};
 use dendra_node::limits::{CLUSTER_ORDER_US, LOAD_BYTES_PER_SECOND_DEFAULT};
 use dendra_node::steward::face::{ClusterAnswer, ClusterOrder, PlanWish};
 use dendra_node::steward::step::StewardEvent;
@@ -106,6 +106,11 @@ impl World<'_> {
                 return DeedResult::Yes;
             }
             OperatorDeed::Rekey => ClusterOrder::Rekey,
+            OperatorDeed::Restored => {
+                let number = record.least_successor().number() + 1 + prng.below(4) as u32;
+                let least = LeastSuccessor::new(number).expect("few deeds, of small steps");
+                ClusterOrder::Restored { least }
+            }
             OperatorDeed::Readdress => {
                 let to = format!("http://x{number}-{}:1", prng.below(1_000));
                 ClusterOrder::Readdress { from: url, to }
