@@ -1,6 +1,7 @@
 //! Scripts: folders that have lost records of epochs to a damaged block.
 //!
 //! ```text
+//! news of 9 at a member that lost 6 7 8, which the others have ─► not taken: it learns 6 first
 //! epochs 1 2 . . 19 … 26 at all ─► one loses 3… ─► learns 19 … 26 from the others, and votes again
 //! X accepted by two ─► one of them dies, the other loses its newest epoch ─► X is chosen, not Y
 //! ```
@@ -13,7 +14,11 @@ use crate::town::{Town, url};
 use dendra_base::ClusterVersion;
 use dendra_node::ring::table::MemberId;
 use dendra_node::steward::face::ClusterOrder;
+use dendra_node::steward::messages::StewardMessage;
+use dendra_node::steward::step::StewardEvent;
+use dendra_node::topology::chain::ChainMessage;
 use dendra_node::topology::record::EpochChange;
+use std::sync::Arc;
 
 /// Raises the horizons so many times.
 fn rise(town: &mut Town, times: usize) {
@@ -57,6 +62,35 @@ fn a_member_that_lost_its_newest_epochs_learns_those_that_the_others_kept() {
     town.done(2, ClusterOrder::Rekey);
     town.pass(2_000_000);
     assert!(all_at(&town, newest + 3));
+}
+
+#[test]
+fn a_member_that_lost_epochs_skips_none_that_the_others_have() {
+    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    let first = town.record(0).epoch();
+    town.done(0, ClusterOrder::Rekey);
+    town.pass(2_000_000);
+    rise(&mut town, 2);
+    let newest = first + 3;
+    assert!(all_at(&town, newest));
+    let member = MemberId(2);
+    town.stop(member);
+    let house = town.houses.get_mut(&member).expect("a house");
+    house.lose_epochs(first + 1..);
+    town.letters_lost = vec![member];
+    town.start(member);
+    // The newest epoch is announced before the member has asked for the others. Its floor is
+    // higher.
+    let from = town.houses[&MemberId(0)].peer;
+    let records = vec![Arc::clone(town.record(0))];
+    let message = StewardMessage::Chain(ChainMessage::Chosen { records });
+    town.tell(member, StewardEvent::Received { from, message });
+    assert_eq!(town.record(2).epoch(), first);
+    town.letters_lost.clear();
+    town.pass(5_000_000);
+    assert!(all_at(&town, newest));
+    let epochs = town.houses[&member].epochs();
+    assert!(epochs.contains(&(first + 1)), "{epochs:?}");
 }
 
 #[test]

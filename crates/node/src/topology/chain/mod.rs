@@ -28,9 +28,11 @@
 //!
 //! A folder can lose records to a damaged block, and other members drop old steps of the horizons.
 //! Then no page begins right behind the newest record that is left. The member takes the first
-//! record of the page as it is, if only steps can be missing in front of it
-//! ([`overtakes`]): it was chosen, and it carries the whole state.
-//! Until it has caught up with its notes it has no vote, and keeps the vote that it noted.
+//! record of the page as it is, if the floor of the horizons rose in between ([`overtakes`]): it
+//! was chosen, and it carries the whole state. Only a page that answers its own question counts:
+//! the member that sends it has no earlier epoch. A record that is merely announced may lie behind
+//! epochs that its sender has. Until the member has caught up with its notes it has no vote, and
+//! keeps the vote that it noted.
 //!
 //! Why changes of the voters are safe, of any number at a time. Configurations never overlap. The
 //! voters of `e + 1` vote only once `e` is chosen. A vote for `e + 2` needs the record of `e + 1`.
@@ -64,12 +66,12 @@ pub use messages::{ChainNote, ChainPeer, EpochBallot, VoteNote};
 use super::record::{EpochRecord, MemberStatus};
 use super::succession::{overtakes, succeeds};
 use super::why_not::WhyNot;
-use crate::limits::{CHAIN_NOTES_MAX, EPOCH_GOSSIP_US, EPOCH_PAGE_RECORDS_MAX};
+use crate::limits::{CHAIN_NOTES_MAX, EPOCH_GOSSIP_US, EPOCH_PAGE_RECORDS_MAX, MEMBERS_MAX};
 use crate::ring::Partition;
 use crate::ring::table::MemberId;
 use dendra_base::Prng;
 use proposal::EpochProposal;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// The rules of the chain that are functions of records. The default is the only right value; tests
@@ -126,6 +128,9 @@ pub struct Chain {
     vote_ahead: Option<VoteNote>,
     /// The newest epoch that the folder has taken part in, as its notes say.
     noted: u64,
+    /// Members that were asked for the epochs behind `newest`, and the epoch that each told of: at
+    /// most `MEMBERS_MAX`, each until its page comes.
+    asked: BTreeMap<MemberId, u64>,
     proposal: Option<EpochProposal>,
     ticket: u64,
     waiting: VecDeque<(u64, OnceDurable)>,
@@ -163,6 +168,7 @@ impl Chain {
             vote: vote.unwrap_or_else(|| VoteNote::none(next)),
             vote_ahead,
             noted: noted.max(voted),
+            asked: BTreeMap::new(),
             proposal: None,
             ticket: 0,
             waiting: VecDeque::new(),
@@ -402,6 +408,9 @@ impl Chain {
         let (newest, durable) = (self.newest.epoch(), self.record.epoch());
         if epoch > newest {
             let from_epoch = newest + 1;
+            if self.asked.len() < MEMBERS_MAX || self.asked.contains_key(&from.member) {
+                self.asked.insert(from.member, epoch);
+            }
             out.push(send(from, ChainMessage::Learn { from: from_epoch }));
         } else if epoch < durable {
             out.push(send(from, ChainMessage::At { epoch: durable }));
@@ -438,13 +447,22 @@ impl Chain {
         if !is_known || records.len() > EPOCH_PAGE_RECORDS_MAX {
             return;
         }
-        for record in records {
+        // An epoch that the sender had not told of when it was asked is no answer, but news.
+        let told = self.asked.get(&from.member).copied();
+        let is_answer = told.is_some_and(|told| records.first().is_some_and(|r| r.epoch() <= told));
+        if is_answer {
+            self.asked.remove(&from.member);
+        }
+        for (at, record) in records.into_iter().enumerate() {
             let epoch = record.epoch();
             let is_other = epoch == self.newest.epoch() && record != self.newest;
             let is_next = epoch == self.newest.epoch() + 1;
-            // Another member may have the record that is missing, and no step in front of it.
-            if epoch > self.newest.epoch() + 1 && !overtakes(&self.newest, &record) {
-                return;
+            // The sender of an answer has no record in front of the first one. Another member may
+            // have the one that is missing.
+            let is_first = at == 0 && is_answer;
+            let is_behind_hole = epoch > self.newest.epoch() + 1;
+            if is_behind_hole && !(is_first && overtakes(&self.newest, &record)) {
+                continue;
             }
             if is_other || (is_next && record.previous() != self.newest.digest()) {
                 let from = from.member;
@@ -458,7 +476,7 @@ impl Chain {
     }
 
     /// A chosen record: adopted once it is durable. `false` when it does not follow, or there is no
-    /// room for a note. Requires: one that is not the next epoch overtakes the newest.
+    /// room for a note. Requires: one that is not the next epoch may be taken behind a hole.
     fn take(&mut self, record: Arc<EpochRecord>, out: &mut Vec<ChainEffect>) -> bool {
         let is_full = self.waiting.len() >= CHAIN_NOTES_MAX;
         let is_next = record.epoch() == self.newest.epoch() + 1;

@@ -6,6 +6,7 @@ use crate::ring::table::OwnerTable;
 use crate::topology::Member;
 use crate::topology::drive::{MoveArrived, next_step};
 use crate::topology::record::{EpochMember, NewPlan};
+use dendra_base::ClusterVersion;
 
 fn peer(number: u32) -> ChainPeer {
     ChainPeer {
@@ -258,4 +259,45 @@ fn of_two_epochs_the_member_that_is_behind_learns_at_once() {
     assert_eq!(answers(2), []);
     let message = ChainMessage::Learn { from: 3 };
     assert_eq!(answers(3), [ChainEffect::Send { to, message }]);
+}
+
+/// Behind the first epoch nothing but the horizons rises.
+fn risen(steps: u64) -> Vec<EpochRecord> {
+    let mut chain = vec![first().in_version(ClusterVersion::HORIZONS)];
+    for step in 1..=steps {
+        let next = chain[chain.len() - 1].forgot(step << 20);
+        chain.push(next.expect("horizons rise"));
+    }
+    chain
+}
+
+#[test]
+fn a_record_behind_a_hole_is_taken_as_the_first_one_of_an_answer_alone() {
+    let epochs = risen(6);
+    let record = |epoch: usize| epochs[epoch - 1].clone();
+    let mut chain = open(0, record(1));
+    let at = |epoch| ChainMessage::At { epoch };
+    // Nothing asked for it: its sender may have the epochs in front of it.
+    assert_eq!(told(&mut chain, peer(1), chosen(&[record(5)])), []);
+    let asked = |chain: &mut Chain| {
+        let to = MemberId(1);
+        let message = ChainMessage::Learn { from: 2 };
+        let out = told(chain, peer(1), at(5));
+        assert_eq!(out, [ChainEffect::Send { to, message }]);
+    };
+    asked(&mut chain);
+    // Another member was not asked, and an epoch that was not told of is news.
+    assert_eq!(told(&mut chain, peer(2), chosen(&[record(3)])), []);
+    assert_eq!(told(&mut chain, peer(1), chosen(&[record(6)])), []);
+    asked(&mut chain);
+    // In front of 3 its sender has nothing. What it has in front of 6 is not said.
+    let page = [record(3), record(4), record(6)];
+    told(&mut chain, peer(1), chosen(&page));
+    synced(&mut chain);
+    assert_eq!(chain.record().epoch(), 4);
+    // An answer counts once, also one without news.
+    let mut chain = open(0, record(1));
+    asked(&mut chain);
+    told(&mut chain, peer(1), chosen(&[record(1)]));
+    assert_eq!(told(&mut chain, peer(1), chosen(&[record(3)])), []);
 }
