@@ -453,13 +453,17 @@ impl World {
         match effect {
             ChainEffect::Persist { ticket, note } => {
                 let life = machine.life;
-                let is_epoch = matches!(note, ChainNote::Epoch(_));
+                // One write with the record in front of it.
+                if let (ChainNote::Fence(_), Some(last)) = (&note, machine.unsynced.back_mut()) {
+                    last.0 = ticket;
+                    if self.planted == Some(Planted::FenceNotDurable) {
+                        self.at(0, Happening::LiedSynced(id, ticket));
+                    }
+                    return;
+                }
                 machine.unsynced.push_back((ticket, note));
                 let sync_us = 500 + self.prng.below(20_000);
                 self.at(sync_us, Happening::Synced(id, life));
-                if is_epoch && self.planted == Some(Planted::FenceNotDurable) {
-                    self.at(0, Happening::LiedSynced(id, ticket));
-                }
             }
             ChainEffect::Send { to, message } => {
                 if matches!(message, ChainMessage::Outbid { .. }) {
@@ -706,6 +710,8 @@ fn keep(disk: &mut Disk, note: ChainNote) {
         ChainNote::Epoch(record) => {
             disk.epochs.insert(record.epoch(), record);
         }
+        // No disk here loses the record alone.
+        ChainNote::Fence(_) => {}
         ChainNote::Vote(vote) => disk.vote = Some(vote),
     }
 }

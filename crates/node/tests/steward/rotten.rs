@@ -3,6 +3,7 @@
 //! ```text
 //! news of 9 at a member that lost 6 7 8, which the others have ─► not taken: it learns 6 first
 //! epochs 1 2 . . 19 … 26 at all ─► one loses 3… ─► learns 19 … 26 from the others, and votes again
+//! an epoch is adopted, and lost without a start in between ─► its member knows that it lacks it
 //! X accepted by two ─► one of them dies, the other loses its newest epoch ─► X is chosen, not Y
 //! ```
 //!
@@ -148,4 +149,29 @@ fn two_members_that_lost_the_same_epoch_choose_no_other_one() {
     town.start(MemberId(0));
     town.pass(3_000_000);
     assert!(all_at(&town, epoch));
+}
+
+#[test]
+fn a_member_that_lost_an_epoch_without_a_start_behind_it_knows_it() {
+    let mut town = Town::found(3, 3);
+    let epoch = town.record(0).epoch();
+    let member = MemberId(2);
+    // It learns the epoch and has no part in the vote.
+    town.letters_lost = vec![member];
+    town.done(0, ClusterOrder::Rekey);
+    town.letters_lost.clear();
+    town.pass(2_000_000);
+    assert!(all_at(&town, epoch + 1));
+    town.stop(member);
+    let house = town.houses.get_mut(&member).expect("a house");
+    house.lose_epochs(epoch + 1..);
+    town.letters_lost = vec![member];
+    town.start(member);
+    town.pass(2_000_000);
+    assert_eq!(town.record(2).epoch(), epoch);
+    assert_eq!(town.steward(2).missing(), Some(epoch + 1));
+    town.letters_lost.clear();
+    town.pass(2_000_000);
+    assert!(all_at(&town, epoch + 1));
+    assert_eq!(town.steward(2).missing(), None);
 }

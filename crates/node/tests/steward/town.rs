@@ -30,7 +30,7 @@ pub struct House {
     pub peer: ChainPeer,
     pub steward: Option<Steward>,
     epochs: BTreeMap<u64, Arc<EpochRecord>>,
-    /// The newest epoch at its last start, as its own note says.
+    /// The newest epoch that it has adopted, as its own note says.
     fence: u64,
     vote: Option<VoteNote>,
     pub was_removed: bool,
@@ -303,6 +303,7 @@ impl Town {
                     ChainNote::Epoch(record) => {
                         house.epochs.insert(record.epoch(), record);
                     }
+                    ChainNote::Fence(record) => house.fence = record.epoch(),
                     ChainNote::Vote(vote) => house.vote = Some(vote),
                 }
                 self.tell(member, StewardEvent::Persisted { ticket });

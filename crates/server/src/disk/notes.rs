@@ -84,7 +84,7 @@ pub(crate) fn start(
     cluster: Option<&ClusterSettings>,
     wall_ms: u64,
 ) -> Result<FolderHome, NoteFault> {
-    let key = Key::new(Space::Meta, OWN_KEY);
+    let key = own_key();
     let remembered = read(engine, &key)?;
     let Some(cluster) = cluster else {
         return OwnNote::start_alone(remembered.as_ref())
@@ -215,8 +215,7 @@ fn keep(
     let version = versions.next(engine, wall_ms);
     put(engine, &key, version, &record.encode(), wall_ms)
         .map_err(|reason| format!("the epoch could not be noted: {reason}"))?;
-    let own_key = Key::new(Space::Meta, OWN_KEY);
-    write(engine, versions, &own_key, &own, wall_ms)?;
+    write(engine, versions, &own_key(), &own, wall_ms)?;
     Ok(FolderHome::Member(Box::new(FolderMember {
         boot: own.boot,
         id,
@@ -289,6 +288,11 @@ fn say_what_is_known(cluster: &ClusterSettings, newest: &EpochRecord, id: Member
 /// Where the record of an epoch is.
 pub(crate) fn epoch_key(epoch: u64) -> Key {
     Key::new(Space::Meta, &identity::epoch_key(epoch))
+}
+
+/// Where the own note is.
+pub(crate) fn own_key() -> Key {
+    Key::new(Space::Meta, OWN_KEY)
 }
 
 /// Where the vote for the next epoch is.
@@ -570,7 +574,7 @@ fn read_if_intact<T>(
 
 /// The number of the last start that is in the folder; 0 if there is none.
 pub(crate) fn starts(engine: &Engine) -> Result<u64, NoteFault> {
-    let remembered = read(engine, &Key::new(Space::Meta, OWN_KEY))?;
+    let remembered = read(engine, &own_key())?;
     Ok(remembered.map_or(0, |own| own.boot))
 }
 

@@ -36,7 +36,7 @@ use dendra_node::limits::{
     COMPARE_PAUSE_US_DEFAULT, HINT_BYTES_MAX_DEFAULT, LOAD_BYTES_PER_SECOND_DEFAULT, MEMBERS_MAX,
     MOVES_SIDE_BY_SIDE, REPLACE_PATIENCE_US,
 };
-use dendra_node::membership::identity::Peer;
+use dendra_node::membership::identity::{FolderMembership, OwnNote, Peer};
 use dendra_node::membership::{Disowned, MemberEffect, MemberEvent, WaitEnd};
 use dendra_node::ring::table::MemberId;
 use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
@@ -462,6 +462,23 @@ impl Cluster {
             && let Some(id) = newest.layout.id_of(member)
         {
             self.former.forget(id);
+        }
+    }
+
+    /// The own note of this process's folder once `record` is durable in it.
+    pub(super) fn own_note(&self, record: &EpochRecord) -> OwnNote {
+        let mut members = record.members().iter();
+        let own = members.find(|member| member.node == self.node);
+        let url = own.map_or_else(|| self.own_url(), |own| own.place.url.clone());
+        OwnNote {
+            node: self.node,
+            boot: self.boot,
+            home: FolderMembership {
+                cluster: record.name().to_owned(),
+                url,
+                fence: record.epoch(),
+                topology: self.founding.clone(),
+            },
         }
     }
 

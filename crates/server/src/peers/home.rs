@@ -406,6 +406,10 @@ impl StewardHome {
     async fn persist(&self, note: &ChainNote) {
         let (key, bytes) = match note {
             ChainNote::Epoch(record) => (notes::epoch_key(record.epoch()), record.encode()),
+            ChainNote::Fence(record) => {
+                let own = self.agent.cluster.own_note(record);
+                (notes::own_key(), own.encode())
+            }
             ChainNote::Vote(vote) => (notes::vote_key(), vote.encode()),
         };
         let mut is_said = false;

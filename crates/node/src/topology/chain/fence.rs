@@ -6,9 +6,10 @@
 //! asked 9, fence 7   behind: the member learns 9 first
 //! ```
 //!
-//! The newest durable record is the fence: there is no second note that could be lost alone. A
-//! member answers a question of epoch 9 only once the record of epoch 9 is durable in its folder.
-//! After a restart it therefore refuses the same questions as before.
+//! The newest durable record is the fence. A member answers a question of epoch 9 only once the
+//! record of epoch 9 is durable in its folder. After a restart it therefore refuses the same
+//! questions as before. The member's own note repeats the number behind the record: a folder that
+//! loses the record to a damaged block still knows the number.
 //!
 //! Invariants
 //! 1. The fence only rises, also over crashes.

@@ -217,6 +217,9 @@ pub enum ChainEffect {
 pub enum ChainNote {
     /// A chosen epoch; one note for each epoch.
     Epoch(Arc<EpochRecord>),
+    /// Behind the note of an epoch: the member's own note names it from now on, and the member's
+    /// address in it.
+    Fence(Arc<EpochRecord>),
     /// The member's vote for the next one; takes the place of the note before.
     Vote(VoteNote),
 }

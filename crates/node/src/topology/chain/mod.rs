@@ -45,9 +45,12 @@
 //! 2. Only voters of the own newest epoch are counted, each once, by number and folder.
 //! 3. A record is learnt from a member that says it is chosen, never from a proposal.
 //! 4. A member that was removed never votes again. It may still hand on the epochs that it knows.
-//! 5. At most `CHAIN_NOTES_MAX` notes are under way; an event that would need more is dropped.
+//! 5. At most `CHAIN_NOTES_MAX` notes are under way, the two of an epoch counted as one; an event
+//!    that would need more is dropped.
 //! 6. A member whose newest record is older than an epoch of its notes does not vote. It forgets no
 //!    vote for an epoch that it has yet to reach.
+//! 7. An epoch counts once its record and then the member's own note of it are durable. So a folder
+//!    that loses the record knows that it had one.
 //!
 //! Not here: which step comes next (`drive.rs`), which record may follow (`succession.rs`), links.
 //! Time is the argument `now_us`, jitter comes from the seed. Test: crates/node/tests/chain.
@@ -485,6 +488,12 @@ impl Chain {
         }
         self.newest = Arc::clone(&record);
         let note = ChainNote::Epoch(Arc::clone(&record));
+        self.ticket += 1;
+        let ticket = self.ticket;
+        out.push(ChainEffect::Persist { ticket, note });
+        // Behind the record: the note alone would make a lone member wait for an epoch that no
+        // other one has.
+        let note = ChainNote::Fence(Arc::clone(&record));
         self.persist(note, OnceDurable::Adopt(record), out);
         true
     }

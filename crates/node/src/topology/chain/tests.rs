@@ -301,3 +301,32 @@ fn a_record_behind_a_hole_is_taken_as_the_first_one_of_an_answer_alone() {
     told(&mut chain, peer(1), chosen(&[record(1)]));
     assert_eq!(told(&mut chain, peer(1), chosen(&[record(3)])), []);
 }
+
+#[test]
+fn an_epoch_counts_behind_its_record_and_the_own_note_of_it() {
+    let epochs = replaced();
+    let mut chain = open(0, epochs[0].clone());
+    let out = told(&mut chain, peer(1), chosen(&epochs[1..2]));
+    let [
+        ChainEffect::Persist {
+            ticket: first,
+            note: ChainNote::Epoch(kept),
+        },
+        ChainEffect::Persist {
+            ticket: second,
+            note: ChainNote::Fence(noted),
+        },
+    ] = &out[..]
+    else {
+        panic!("{out:?}");
+    };
+    assert_eq!((kept.epoch(), noted.epoch()), (2, 2));
+    let mut out = Vec::new();
+    let ticket = *first;
+    chain.step(0, ChainEvent::Persisted { ticket }, &mut out);
+    assert_eq!((&out[..], chain.record().epoch()), (&[][..], 1));
+    let ticket = *second;
+    chain.step(0, ChainEvent::Persisted { ticket }, &mut out);
+    assert!(matches!(out[..], [ChainEffect::Adopted { .. }]), "{out:?}");
+    assert_eq!(chain.record().epoch(), 2);
+}

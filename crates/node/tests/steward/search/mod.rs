@@ -445,6 +445,11 @@ impl Search {
                 }
             }
             StewardEffect::Persist { ticket, note } => {
+                // One write with the record in front of it.
+                if let (ChainNote::Fence(_), Some(last)) = (&note, machine.unsynced.back_mut()) {
+                    last.0 = ticket;
+                    return;
+                }
                 machine.unsynced.push_back((ticket, note));
                 let sync_us = 500 + self.prng.below(20_000);
                 self.at(sync_us, Coming::Synced(id, life));
@@ -524,6 +529,8 @@ fn keep(machine: &mut Machine, note: ChainNote) {
         ChainNote::Epoch(record) => {
             machine.epochs.insert(record.epoch(), record);
         }
+        // No folder here loses the record alone.
+        ChainNote::Fence(_) => {}
         ChainNote::Vote(vote) => machine.vote = Some(vote),
     }
 }

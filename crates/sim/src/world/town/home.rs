@@ -257,10 +257,16 @@ impl World<'_> {
         let Some(home) = self.home(member) else {
             return;
         };
+        // No folder of a town loses records of epochs, so its own note stays that of the start.
+        if matches!(wanted, ChainNote::Fence(_)) {
+            home.follow_ups
+                .push_back(StewardEvent::Persisted { ticket });
+            return;
+        }
         let hlc = home.hlc.tick(wall_ms);
         let origin = home.origin;
         let write = match wanted {
-            ChainNote::Epoch(record) => {
+            ChainNote::Epoch(record) | ChainNote::Fence(record) => {
                 note(&epoch_key(record.epoch()), &record.encode(), hlc, origin)
             }
             ChainNote::Vote(vote) => note(VOTE_KEY, &vote.encode(), hlc, origin),
