@@ -285,6 +285,9 @@ pub(super) fn loss(page: &Value) -> Option<String> {
         Some(words.collect::<Vec<_>>().join(", "))
     };
     let (member, lost) = (word(&page["member"]), list("lost")?);
+    if page["epochs"].is_object() {
+        return lost_epochs(page, &member, &lost);
+    }
     let ranges = page["ranges"].as_array()?;
     let mut text = format!(
         "{member} has damaged blocks, and their repair waits for {lost}: lost, and on the way out of \
@@ -324,6 +327,27 @@ pub(super) fn loss(page: &Value) -> Option<String> {
     Some(text)
 }
 
+/// What it takes that a lone member goes on behind epochs that it cannot read.
+fn lost_epochs(page: &Value, member: &str, lost: &str) -> Option<String> {
+    let (first, last) = (
+        page["epochs"]["first"].as_u64()?,
+        page["epochs"]["last"].as_u64()?,
+    );
+    let others = match lost.is_empty() {
+        true => "a member of one of these epochs",
+        false => lost,
+    };
+    Some(format!(
+        "{member} cannot read epochs {first} to {last} of the cluster, and answers no client until it \
+         knows them.\n\n{}\n\n\
+         Is {others} still a member? Start it instead: it knows these epochs.\n\
+         nothing has happened yet; accept the loss at the same admin port with\n  \
+         dendra cluster accept-loss {member} --confirm {}\n",
+        word(&page["means"]),
+        word(&page["confirm"])
+    ))
+}
+
 /// A bound of a range of keys: text, or bytes as base64; `-` = there is none.
 fn bound(range: &Value, name: &str) -> Option<String> {
     let bytes = &range[format!("{name}_base64")];
@@ -352,8 +376,9 @@ fn runs(numbers: &[u64]) -> String {
 pub(super) fn accepted_loss(page: &Value) -> Option<String> {
     page["epoch"].as_u64()?;
     Some(
-        "done: the repair goes on with the owners that are left, at the earliest a minute after the \
-         damage was found; dendra cluster status --follow shows the plan\n"
+        "done: a repair goes on with the owners that are left, at the earliest a minute after the \
+         damage was found, and dendra cluster status --follow shows the plan; a member that lacked \
+         epochs serves now\n"
             .to_owned(),
     )
 }
@@ -545,6 +570,16 @@ mod tests {
             "conditional-writes  k\\u{1b}   -\n",
             "\n2 further blocks: ",
             "\nin 6 of 256 partitions: 0-2, 7, 9-10\n\nSome writes are gone.\n",
+            "\n  dendra cluster accept-loss http://h3:1 --confirm 00000000000000ab\n",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in {text}");
+        }
+        let mut of_epochs = page.clone();
+        of_epochs["epochs"] = json!({ "first": 3, "last": 8 });
+        let text = loss(&of_epochs).expect("a loss");
+        for part in [
+            "http://h3:1 cannot read epochs 3 to 8 of the cluster,",
+            "\n\nSome writes are gone.\n\nIs http://h2:1 still a member? Start it instead:",
             "\n  dendra cluster accept-loss http://h3:1 --confirm 00000000000000ab\n",
         ] {
             assert!(text.contains(part), "{part:?} is not in {text}");

@@ -154,6 +154,17 @@ pub enum Declined {
         /// The address of the member that the reason names, if it names one.
         other: Option<String>,
     },
+    /// The asked member lacks epochs of its folder, and cannot go on by itself.
+    EpochsLost {
+        /// Of the asked member.
+        url: String,
+        /// The newest epoch that it can read.
+        epoch: u64,
+        /// The newest epoch that it has taken part in.
+        missing: u64,
+        /// The other members of the epoch that it can read.
+        others: Vec<String>,
+    },
     /// What may be lost is not what the confirmation names.
     OtherLoss {
         /// The confirmation.
@@ -222,6 +233,7 @@ impl Declined {
                 NoLoss::DamagedToo { .. } => "damaged-too",
                 NoLoss::NotKnown => "not-known-yet",
             },
+            Declined::EpochsLost { .. } => "epochs-lost",
             Declined::OtherLoss { .. } => "other-loss",
             Declined::NoVote { .. } => "no-vote",
             Declined::Busy => "busy",
@@ -389,6 +401,30 @@ impl fmt::Display for Declined {
                         f,
                         "no copy is left of the damaged ranges of {url}, so that nothing can fill \
                          them; restore a backup into a new cluster"
+                    ),
+                }
+            }
+            Declined::EpochsLost {
+                url,
+                epoch,
+                missing,
+                others,
+            } => {
+                write!(
+                    f,
+                    "{url} cannot read the epochs behind {epoch}, and has taken part in epoch \
+                     {missing}: "
+                )?;
+                match others.is_empty() {
+                    true => f.write_str(
+                        "start a member that joined since, which knows them; if there is none, \
+                         restore a backup into a new cluster",
+                    ),
+                    false => write!(
+                        f,
+                        "start {}, or a member that joined since: it knows them; if all are lost, \
+                         restore a backup into a new cluster",
+                        others.join(" or ")
                     ),
                 }
             }

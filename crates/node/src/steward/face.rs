@@ -9,7 +9,8 @@
 //! Finalize                       ─► Done       releases before this one cannot start any more
 //! Throttle                       ─► Done       all members that can be reached are told
 //! AcceptLoss(member)             ─► Loss       what may be lost; nothing happens
-//! AcceptLoss(member, its id)     ─► Done       the asked member repairs without lost owners
+//! AcceptLoss(member, its id)     ─► Done       the asked member repairs without lost owners, or goes
+//!                                              on behind epochs that it cannot read
 //! History                        ─► History
 //! any                            ─► Declined   a sentence with the way out, and a code
 //! ```
@@ -67,7 +68,8 @@ pub enum ClusterOrder {
         /// At least 1.
         bytes_per_second: u64,
     },
-    /// Repair the damage of the asked member although owners of the records are lost.
+    /// Repair the damage of the asked member although owners of the records are lost; or go on
+    /// although it cannot read its newest epochs and no other member has them.
     AcceptLoss {
         /// The address of the asked member.
         member: String,
@@ -176,6 +178,18 @@ pub struct LossDraft {
     pub ranges: Vec<WalkPart>,
     /// Further damaged blocks: the order is given again for them.
     pub further: usize,
+    /// Epochs that the member cannot read, and goes on behind. Then there are no sources,
+    /// partitions and ranges, and `lost` are members that the last of these epochs takes out.
+    pub epochs: Option<LostEpochs>,
+}
+
+/// Epochs that the folder of a lone member has lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostEpochs {
+    /// The first of them.
+    pub first: u64,
+    /// The last one: the member accepted it, and takes it.
+    pub last: u64,
 }
 
 /// How the cluster is, as one member knows it.

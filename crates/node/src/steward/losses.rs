@@ -11,7 +11,8 @@
 //!    owners that are left. So no confirmation is good for other damage, or under another plan.
 //! 2. The order goes to the damaged member itself, and changes no epoch: no other member takes
 //!    part.
-//! 3. A confirmed loss is remembered in the folder, at most `LOSSES_KEPT_MAX` of them. Behind a
+//! 3. A member that lacks epochs of its folder shows those, and no damage: `lost_epochs.rs`.
+//! 4. A confirmed loss is remembered in the folder, at most `LOSSES_KEPT_MAX` of them. Behind a
 //!    restart it is still in force, until its plan ends.
 //!
 //! Not here: whether there is a loss to accept, and the repair (`repair/` of this crate), the note
@@ -37,6 +38,9 @@ impl LossDraft {
     /// What it means to accept this loss, for people.
     pub fn means(&self) -> String {
         let (member, lost) = (&self.member, self.lost.join(" and "));
+        if let Some(epochs) = &self.epochs {
+            return epochs.means(member, &lost);
+        }
         format!(
             "An acknowledged write or delete of a key in these ranges that only {member} and {lost} \
              held is gone for good: an older value takes its place, or none. A conditional write \
@@ -63,6 +67,9 @@ impl Steward {
             return Err(Declined::OtherMember { url });
         }
         let member = named.place.url.clone();
+        if let Some(missing) = self.missing() {
+            return self.accept_lost_epochs(now, member, missing, confirm, out);
+        }
         let loss = match &self.loss {
             Ok(loss) => loss,
             Err(why) => {
@@ -128,6 +135,7 @@ impl Steward {
             of_partitions: record.partitions(),
             ranges: loss.ranges.clone(),
             further: loss.further,
+            epochs: None,
         }
     }
 

@@ -40,6 +40,7 @@ pub mod face;
 mod history;
 mod loads;
 mod losses;
+mod lost_epochs;
 pub mod messages;
 mod ordering;
 mod orders;

@@ -14,7 +14,7 @@ use crate::scripts::all_at;
 use crate::town::{Town, url};
 use dendra_base::ClusterVersion;
 use dendra_node::ring::table::MemberId;
-use dendra_node::steward::face::ClusterOrder;
+use dendra_node::steward::face::{ClusterAnswer, ClusterOrder, DraftId, PlanWish};
 use dendra_node::steward::messages::StewardMessage;
 use dendra_node::steward::step::StewardEvent;
 use dendra_node::topology::chain::ChainMessage;
@@ -174,4 +174,66 @@ fn a_member_that_lost_an_epoch_without_a_start_behind_it_knows_it() {
     town.pass(2_000_000);
     assert!(all_at(&town, epoch + 1));
     assert_eq!(town.steward(2).missing(), None);
+}
+
+#[test]
+fn an_operator_lets_the_member_that_is_left_go_on_behind_its_lost_epochs() {
+    let mut town = Town::found(2, 2);
+    let first = town.record(0).epoch();
+    let (left, gone) = (MemberId(0), MemberId(1));
+    let wish = PlanWish {
+        remove: vec![url(1)],
+        replication_factor: Some(1),
+        ..PlanWish::default()
+    };
+    let draft = town.plan(0, wish).id;
+    town.done(0, ClusterOrder::Apply { draft });
+    town.pass(30_000_000);
+    let newest = town.record(0).epoch();
+    assert_eq!(town.record(0).members().len(), 1);
+    let member = url(0);
+    let order = |town: &mut Town, confirm| {
+        let member = member.clone();
+        let answer = town.order(0, ClusterOrder::AcceptLoss { member, confirm });
+        answer.expect("an answer at once")
+    };
+    town.stop(left);
+    let house = town.houses.get_mut(&left).expect("a house");
+    house.lose_epochs(first + 1..);
+    town.start(left);
+    town.pass(60_000_000);
+    assert_eq!(town.record(0).epoch(), first, "it was not alone");
+    assert_eq!(town.steward(0).missing(), Some(newest));
+    let ClusterAnswer::Loss(draft) = order(&mut town, None) else {
+        panic!("it is shown");
+    };
+    assert_eq!((draft.lost.as_slice(), draft.epoch), (&[url(1)][..], first));
+    let epochs = draft.epochs.map(|lost| (lost.first, lost.last));
+    assert_eq!(epochs, Some((first + 1, newest)));
+    assert!(
+        draft.means().contains("http://h1:8080 out"),
+        "{}",
+        draft.means()
+    );
+    let other = order(&mut town, Some(DraftId(draft.id.0 + 1)));
+    assert!(matches!(other, ClusterAnswer::Declined(why) if why.code() == "other-loss"));
+    assert_eq!(town.record(0).epoch(), first, "it was only shown");
+    let done = ClusterAnswer::Done { epoch: newest };
+    assert_eq!(order(&mut town, Some(draft.id)), done);
+    assert_eq!(town.steward(0).missing(), None);
+    assert_eq!(town.record(0).epoch(), newest);
+    town.done(0, ClusterOrder::Rekey);
+    assert_eq!(town.record(0).epoch(), newest + 1);
+    // Where another member is left to tell, the order names it.
+    let mut town = Town::found(2, 2);
+    town.stop(left);
+    town.stop(gone);
+    let house = town.houses.get_mut(&left).expect("a house");
+    house.lose_epochs(first..);
+    town.start(left);
+    let ClusterAnswer::Declined(why) = order(&mut town, None) else {
+        panic!("nothing can be accepted");
+    };
+    assert_eq!(why.code(), "epochs-lost");
+    assert!(why.to_string().contains("start http://h1:8080"), "{why}");
 }

@@ -109,7 +109,8 @@ pub(crate) fn start(
                 epoch,
                 fence,
                 "the newest epochs that this folder has taken part in cannot be read: it serves once it has learnt them from \
-                 the other members; if it does not within a minute, replace the member (dendra serve --join … --replace …)"
+                 the other members; if it does not within a minute, replace the member (dendra serve --join … --replace …), \
+                 or, where it is the only one, give the order dendra cluster accept-loss"
             );
         }
         write(engine, versions, &key, &own, wall_ms)?;

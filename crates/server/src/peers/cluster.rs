@@ -515,13 +515,14 @@ impl Cluster {
             self.epoch_lacked.load(Ordering::Relaxed),
             self.topology().epoch(),
         );
+        let url = self.own_url();
         (lacked > epoch).then(|| {
             format!(
                 "behind: the newest epoch that this member can read is {epoch}, and the cluster is at \
-                 {lacked} or later. It serves once another member has told it; if that does not end \
-                 within a minute, replace this member (dendra serve --join … --replace {}), or \
-                 restore a backup where it is the only one",
-                self.own_url()
+                 {lacked} or later. It serves once another member has told it. If that does not end \
+                 within a minute: where other members run, replace this one (dendra serve --join … \
+                 --replace {url}); where it is the only one, dendra cluster accept-loss {url} shows \
+                 what it can go on with"
             )
         })
     }

@@ -210,7 +210,7 @@ impl StewardHome {
                 epoch,
                 lacked,
                 "this member does not learn the newest epoch, and is not ready: look at the other members' logs; if it stays \
-                 so, replace this member"
+                 so, replace this member, or, where it is the only one, give the order dendra cluster accept-loss"
             );
         }
     }

@@ -153,6 +153,8 @@ pub enum ChainEvent {
         /// Of the note.
         ticket: u64,
     },
+    /// An operator says that the record of `Chain::accepted_alone` was chosen.
+    TakeAccepted,
     /// Time has passed. Sent several times in each `EPOCH_VOTE_US`.
     Tick,
 }

@@ -34,6 +34,9 @@
 //! epochs that its sender has. Until the member has caught up with its notes it has no vote, and
 //! keeps the vote that it noted.
 //!
+//! Where this member is the only voter, no other member can tell it what it lost. But then its own
+//! acceptance is a majority: the record in its vote was chosen, and it takes that one.
+//!
 //! Why changes of the voters are safe, of any number at a time. Configurations never overlap. The
 //! voters of `e + 1` vote only once `e` is chosen. A vote for `e + 2` needs the record of `e + 1`.
 //! Raft's bug with single-server changes (Ongaro, 2015) needs two configurations that are both
@@ -66,7 +69,7 @@ pub use fence::{EpochFence, FenceVerdict};
 pub use messages::{AcceptedRecord, ChainEffect, ChainEvent, ChainMessage};
 pub use messages::{ChainNote, ChainPeer, EpochBallot, VoteNote};
 
-use super::record::{EpochRecord, MemberStatus};
+use super::record::{EpochChange, EpochRecord, MemberStatus};
 use super::succession::{overtakes, succeeds};
 use super::why_not::WhyNot;
 use crate::limits::{CHAIN_NOTES_MAX, EPOCH_GOSSIP_US, EPOCH_PAGE_RECORDS_MAX, MEMBERS_MAX};
@@ -241,7 +244,15 @@ impl Chain {
                     }
                 }
             }
+            ChainEvent::TakeAccepted => {
+                if let Some(record) = self.accepted_alone() {
+                    self.take(record, out);
+                }
+            }
             ChainEvent::Tick => {
+                if let Some(record) = self.chosen_alone() {
+                    self.take(record, out);
+                }
                 self.gossip(now_us, out);
                 self.tick_proposal(now_us, out);
             }
@@ -476,6 +487,24 @@ impl Chain {
                 return;
             }
         }
+    }
+
+    /// The record that this member accepted last, behind epochs that its folder has lost, if it is
+    /// the only voter of that record.
+    pub fn accepted_alone(&self) -> Option<Arc<EpochRecord>> {
+        self.missing().filter(|_| !self.is_removed())?;
+        let vote = self.vote_ahead.as_ref().unwrap_or(&self.vote);
+        let record = &vote.accepted.as_ref()?.record;
+        let is_later = record.epoch() > self.newest.epoch();
+        let is_alone = (self.rules.voters)(record) == [self.me];
+        (is_later && is_alone).then(|| Arc::clone(record))
+    }
+
+    /// The same, if it was chosen for certain. Who voted for it is said by the record before, which
+    /// may be lost. `Finished` alone changes the voters: each other record has the same.
+    fn chosen_alone(&self) -> Option<Arc<EpochRecord>> {
+        let record = self.accepted_alone();
+        record.filter(|record| record.change() != EpochChange::Finished)
     }
 
     /// A chosen record: adopted once it is durable. `false` when it does not follow, or there is no

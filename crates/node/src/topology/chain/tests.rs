@@ -1,7 +1,7 @@
 use super::*;
 use crate::limits::EPOCH_BALLOTS_MAX;
 use crate::limits::EPOCH_VOTE_US;
-use crate::ring::plan::replacement;
+use crate::ring::plan::{MovePlan, replacement};
 use crate::ring::table::OwnerTable;
 use crate::topology::Member;
 use crate::topology::drive::{MoveArrived, next_step};
@@ -329,4 +329,104 @@ fn an_epoch_counts_behind_its_record_and_the_own_note_of_it() {
     chain.step(0, ChainEvent::Persisted { ticket }, &mut out);
     assert!(matches!(out[..], [ChainEffect::Adopted { .. }]), "{out:?}");
     assert_eq!(chain.record().epoch(), 2);
+}
+
+/// A member that owns all, and another one that holds nothing and leaves: the plan, and its end.
+fn left_alone() -> [EpochRecord; 2] {
+    let ids = vec![MemberId(0), MemberId(1)];
+    let owners = OwnerTable::of_owners(2, ids, vec![vec![MemberId(0)]; 2]).expect("a table");
+    let members = (0..2).map(|number| member(number, MemberStatus::Member));
+    let first = EpochRecord::first("dendra", members.collect(), 1, owners).expect("a record");
+    let moves = MovePlan {
+        table: first.owners().digest(),
+        copies: None,
+        joins: Vec::new(),
+        leaves: vec![MemberId(1)],
+        rounds: Vec::new(),
+        necessary: 0,
+    };
+    let planned = first.planned(&NewPlan {
+        author: MemberId(0),
+        moves,
+        newcomers: Vec::new(),
+        shares: Vec::new(),
+        replication_factor: 1,
+    });
+    let planned = planned.expect("it may begin");
+    let finished = planned.finished().expect("nothing moves");
+    [planned, finished]
+}
+
+/// A folder that has lost its epochs behind `record`, and has accepted `accepted` last.
+fn lost(record: &EpochRecord, accepted: &EpochRecord) -> Chain {
+    let member = MemberId(0);
+    let ballot = EpochBallot { round: 1, member };
+    let vote = VoteNote {
+        epoch: accepted.epoch(),
+        promised: ballot,
+        accepted: Some(AcceptedRecord {
+            ballot,
+            record: Arc::new(accepted.clone()),
+        }),
+        removed: 0,
+    };
+    let newest = (record.clone(), accepted.epoch());
+    let rules = ChainRules::default();
+    Chain::open(peer(0), newest, Some(vote), rules, 1)
+}
+
+/// The epoch that the chain is at behind an event.
+fn behind(chain: &mut Chain, event: ChainEvent) -> u64 {
+    let mut out = Vec::new();
+    chain.step(0, event, &mut out);
+    synced(chain);
+    chain.record().epoch()
+}
+
+#[test]
+fn an_only_voter_takes_the_lost_epoch_that_it_has_accepted() {
+    let [planned, finished] = left_alone();
+    let rekeyed = finished.rekeyed().expect("a change");
+    let last = rekeyed.rekeyed().expect("a change");
+    // One epoch is lost, two, or also the one in which it was not alone yet.
+    for before in [&rekeyed, &finished, &planned] {
+        let mut chain = lost(before, &last);
+        assert_eq!(chain.missing(), Some(last.epoch()));
+        assert_eq!(behind(&mut chain, ChainEvent::Tick), last.epoch());
+        assert_eq!(chain.missing(), None);
+        assert!(!chain.is_removed() && !chain.is_busy());
+        let record = last.rekeyed().expect("a change");
+        let mut out = Vec::new();
+        chain.step(0, ChainEvent::Propose { record }, &mut out);
+        synced(&mut chain);
+        synced(&mut chain);
+        synced(&mut chain);
+        assert_eq!(chain.record().epoch(), last.epoch() + 1, "it votes again");
+    }
+}
+
+#[test]
+fn an_epoch_that_a_removed_member_voted_for_is_taken_by_an_order_alone() {
+    let [planned, finished] = left_alone();
+    let mut chain = lost(&planned, &finished);
+    assert_eq!(behind(&mut chain, ChainEvent::Tick), planned.epoch());
+    let alone = chain.accepted_alone().expect("no other one is left");
+    assert_eq!(*alone, finished);
+    let at = behind(&mut chain, ChainEvent::TakeAccepted);
+    assert_eq!(at, finished.epoch());
+    // Of several voters no order helps: another one knows.
+    let [first, next] = [first(), first().rekeyed().expect("a change")];
+    let mut chain = lost(&first, &next);
+    for event in [ChainEvent::Tick, ChainEvent::TakeAccepted] {
+        assert_eq!(behind(&mut chain, event), first.epoch());
+    }
+    // Nor where nothing is lost: the epoch is proposed as ever.
+    let rekeyed = finished.rekeyed().expect("a change");
+    let vote = lost(&finished, &rekeyed).vote.clone();
+    let newest = (finished.clone(), finished.epoch());
+    let mut chain = Chain::open(peer(0), newest, Some(vote), ChainRules::default(), 1);
+    assert_eq!(chain.missing(), None);
+    for event in [ChainEvent::Tick, ChainEvent::TakeAccepted] {
+        assert_eq!(behind(&mut chain, event), finished.epoch());
+    }
 }

@@ -136,6 +136,7 @@ pub(super) fn loss(draft: &LossDraft) -> Value {
         "of_partitions": draft.of_partitions,
         "ranges": draft.ranges.iter().map(range).collect::<Vec<_>>(),
         "further_blocks": draft.further,
+        "epochs": draft.epochs.map(|lost| json!({ "first": lost.first, "last": lost.last })),
         "means": draft.means(),
     })
 }
