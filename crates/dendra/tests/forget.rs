@@ -782,3 +782,47 @@ fn the_member_that_is_left_of_two_goes_on_behind_lost_epochs_by_an_order() {
     town.wait_for_members(0, 2);
     kept(&town, "kept-", 20);
 }
+
+#[test]
+fn a_member_that_lost_the_epoch_of_a_move_finds_the_other_one_and_is_found() {
+    let mut town = Town::found_with(2, &["--forget-every-s", "0", "--partitions", "4096"]);
+    let cluster = town.sites[1]
+        .flags
+        .iter()
+        .position(|flag| flag == "--cluster");
+    let cluster = cluster.expect("it is there");
+    town.sites[1].flags.drain(cluster..cluster + 2);
+    // The second one moves twice. First the other one loses that epoch, then it does itself.
+    for loser in [0, 1] {
+        let (from, address) = (town.url(1), free_address());
+        let body = json!({ "from": from, "to": format!("http://{address}") });
+        town.order(0, "readdress", &body);
+        let newest = epoch(&town, 0);
+        town.wait_until(1, |town| epoch(town, 1) >= newest);
+        // Founders are known by their folders from the second epoch on.
+        let rot = |town: &Town| {
+            let rotten = rot_epochs(&town.path(&loser.to_string()), 2, usize::MAX);
+            assert!(rotten >= 1, "no block rots");
+        };
+        town.stop(1);
+        // Its address is in the own note since it has adopted the epoch.
+        if loser == 1 {
+            rot(&town);
+        }
+        town.sites[1].listen = address;
+        town.start(1);
+        town.wait_until_serving(1);
+        if loser == 0 {
+            town.stop(0);
+            rot(&town);
+            town.start(0);
+            town.wait_until_serving(0);
+        }
+        let log = town.log_of(loser);
+        assert!(
+            log.contains("that this folder has taken part in cannot be read"),
+            "{log}"
+        );
+        assert!(epoch(&town, loser) >= newest, "{log}");
+    }
+}

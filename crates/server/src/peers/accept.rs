@@ -51,6 +51,8 @@ pub(super) struct JudgedHello {
     /// The address that it says to have.
     pub(super) url: String,
     pub(super) claim: Peer,
+    /// The newest epoch that it knows.
+    pub(super) epoch: u64,
     pub(super) lane: u16,
     /// Both hellos, as they were and will be sent.
     pub(super) asker: String,
@@ -110,6 +112,7 @@ pub(super) fn read_hello(
         visitor,
         url: theirs.url,
         claim,
+        epoch: theirs.epoch,
         lane: theirs.lane,
         asker: asker.to_owned(),
         acceptor,
@@ -212,6 +215,7 @@ pub(crate) async fn serve<Guard>(
         return;
     };
     let number = agent.put_incoming(member, link.lane, &conduit);
+    agent.cluster.is_called_at(member, &link.url, link.epoch);
     agent.cluster.heard(member, link.lane);
     let _listed = ListedLink {
         agent: &agent,

@@ -9,6 +9,10 @@
 //! Messages to a member go over links that are opened to its address. A member that does not know
 //! its new address does not listen there, and would never learn it.
 //!
+//! The other way round, this member may not know the move of another one, because its folder lost
+//! that epoch. It could not ask for it. A member that opens a link here says its address, and is
+//! called there as well.
+//!
 //! Invariants
 //! 1. Of two moves that a member does not know yet, the address before the first one is kept.
 //! 2. An address is only a place to call: the process there has to prove that it is the member.
@@ -58,6 +62,11 @@ impl FormerAddresses {
         self.former().get(&member).cloned()
     }
 
+    /// The member opened a link. It knows a later epoch than this one, and this address of itself.
+    pub(super) fn told(&self, member: MemberId, url: &str) {
+        self.former().insert(member, url.to_owned());
+    }
+
     /// The member was reached at its newest address.
     pub(super) fn forget(&self, member: MemberId) {
         self.former().remove(&member);
@@ -95,6 +104,11 @@ mod tests {
         let fourth = moved(&third, c, "http://c:2");
         former.follow(&third, &fourth);
         assert_eq!(former.get(c).as_deref(), Some("http://c:1"));
+        // Or it has learnt more than this member, and says where it is.
+        former.told(c, "http://c:3");
+        assert_eq!(former.get(c).as_deref(), Some("http://c:3"));
+        former.follow(&fourth, &moved(&fourth, c, "http://c:3"));
+        assert_eq!(former.get(c).as_deref(), Some("http://c:2"));
         let fifth = moved(&fourth, c, "http://c:1");
         former.follow(&fourth, &fifth);
         assert_eq!(former.get(c).as_deref(), Some("http://c:2"));

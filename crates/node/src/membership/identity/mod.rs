@@ -389,6 +389,19 @@ impl OwnNote {
             0 => member.place.url == self.home.url,
             other => other == node,
         });
+        // The epoch with the member's newest address may be one that cannot be read any more.
+        let is_behind = newest.epoch() < self.home.fence;
+        let is_removed = newest.removed().iter().any(|gone| gone.node == node);
+        if own.is_none() && is_behind && !is_removed {
+            return Err(NotItsFolder(format!(
+                "the newest epoch that the folder of {} can read is {}, and that epoch does not name it: later ones are damaged; \
+                 replace the member (dendra serve --join … --self {} --replace {}, on an empty folder)",
+                self.home.url,
+                newest.epoch(),
+                self.home.url,
+                self.home.url
+            )));
+        }
         let Some(own) = own else {
             return Err(NotItsFolder(format!(
                 "the folder of {} was removed from the cluster {} by epoch {} or an earlier one, and never comes back: it has \
@@ -398,7 +411,9 @@ impl OwnNote {
                 newest.epoch()
             )));
         };
-        if let Some(url) = url.filter(|url| *url != own.place.url) {
+        let noted = Some(&self.home.url).filter(|_| is_behind);
+        let is_own = |url: &str| url == own.place.url || noted.is_some_and(|noted| url == noted);
+        if let Some(url) = url.filter(|url| !is_own(url)) {
             return Err(NotItsFolder(format!(
                 "the folder belongs to {} in epoch {} of the cluster {}, and not to {url}: check --self and --data; a member \
                  gets another address by an order to the others first (dendra cluster readdress {} {url})",
@@ -410,7 +425,7 @@ impl OwnNote {
         }
         let home = FolderMembership {
             cluster: newest.name().to_owned(),
-            url: own.place.url.clone(),
+            url: noted.unwrap_or(&own.place.url).clone(),
             // The record of the fence may be one that cannot be read any more.
             fence: newest.epoch().max(self.home.fence),
             topology: self.home.topology.clone(),

@@ -402,3 +402,35 @@ fn a_number_of_starts_that_cannot_be_shuts_nobody_out() {
     };
     assert_eq!(judge(url, later, Some(unnamed)), ClaimVerdict::Learn(later));
 }
+
+#[test]
+fn a_folder_that_lost_the_epoch_of_its_move_starts_at_the_address_that_it_noted() {
+    let first = EpochRecord::founded(&three());
+    let ids: Vec<MemberId> = first.members().iter().map(|member| member.id).collect();
+    let nodes = [(ids[0], 5), (ids[1], NODE), (ids[2], 6)];
+    let enrolled = first.enrolled(&nodes).expect("three folders");
+    let [before, after] = ["http://h2:1", "http://h9:1"];
+    let moved = enrolled.readdressed(ids[1], after).expect("it moves");
+    let (own, id) = started()
+        .resume(NODE, &moved, None, Some(after))
+        .expect("its folder");
+    assert_eq!(
+        (id, own.home.url.as_str(), own.home.fence),
+        (ids[1], after, 3)
+    );
+    assert!(own.resume(NODE, &moved, None, Some(before)).is_err());
+    // It cannot read the epoch any more.
+    for url in [None, Some(after), Some(before)] {
+        let (again, id) = own.resume(NODE, &enrolled, None, url).expect("its folder");
+        assert_eq!(id, ids[1]);
+        assert_eq!(again.home, own.home, "nothing of the note is lost");
+    }
+    let other = own.resume(NODE, &enrolled, None, Some("http://h8:1"));
+    assert!(other.is_err());
+    // The first epoch knows no folder, and no member at that address.
+    let refused = own.resume(NODE, &first, None, None).expect_err("not known");
+    assert!(
+        refused.to_string().contains("later ones are damaged"),
+        "{refused}"
+    );
+}
