@@ -75,9 +75,10 @@ fn seeds_that_found_something_keep_every_promise() {
         34,                     // a damaged copy stayed so although it was read
         322,                    // an expired value beside the tombstone that a table had made of it
         1_438,                  // fewer copies, and rows that lacked a position before they counted
-        2_132, // a hint that was filed under the address that its member had before
-        356,   // a scan that stopped behind parts without live records
-        3_815, // a read of all copies beside damage, of what one copy alone had confirmed
+        2_132,   // a hint that was filed under the address that its member had before
+        356,     // a scan that stopped behind parts without live records
+        3_815,   // a read of all copies beside damage, of what one copy alone had confirmed
+        700_006, // a copy that a raised factor left behind, told in place of an unreadable newer one
         30_122_236_660_716_768, // two conditional writes that both won, by a promise older than the acceptance
     ];
     hold(found.into_iter());

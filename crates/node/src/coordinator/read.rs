@@ -13,7 +13,8 @@
 //! 1. A strict read shows a version only when a majority holds it durably. So no later read shows
 //!    an older one.
 //! 2. A damaged copy is no answer. It is overwritten only if the intact answers include at least
-//!    one member of every possible majority. With fewer, the copy could lose a version.
+//!    one member of every possible majority: of all owners that are addressed, and of those that
+//!    the newest record was written to. With fewer, the copy could lose a version.
 //! 3. A write-back keeps the version that was read. It goes to the copies that the record should
 //!    have, and to owners that are behind. A read at the default level brings a record with fewer
 //!    copies to a majority of all owners before it shows it. Other reads make no further copies.
@@ -193,7 +194,8 @@ impl Op {
             if !fetching.tally.pending().is_empty() {
                 return Stage::Read(fetching);
             }
-            let mendable = self.mendable(desk, fetching.tally.good(), fetching.damaged);
+            let (good, damaged) = (fetching.tally.good(), fetching.damaged);
+            let mendable = self.mendable(desk, &fetching.copies, good, damaged);
             if fetching.copies.best().is_some() && !mendable.is_empty() {
                 return self.write_back_read(desk, turn, fetching);
             }
@@ -218,9 +220,14 @@ impl Op {
         if is_default {
             return from;
         }
+        self.copies_of_newest(desk, copies)
+    }
+
+    /// As many of the owners that are addressed as the newest cell was written for.
+    fn copies_of_newest(&self, desk: &Desk, copies: &Copies) -> u8 {
         let copies_of = |cell: &Cell| desk.layout.copies_of(&cell.as_ref());
         let wanted = copies.best().map_or(0, copies_of);
-        wanted.clamp(1, from)
+        wanted.clamp(1, self.quorum.from())
     }
 
     /// Do enough owners hold the newest cell? That is a majority of those that should. A majority
@@ -303,12 +310,18 @@ impl Op {
     }
 
     /// Damaged copies that may be written over. All others must have answered, and at least one of
-    /// them must be in every possible majority. A version that no other owner confirmed is lost
-    /// with the damage.
-    fn mendable(&self, desk: &Desk, answered: Places, damaged: Places) -> Places {
+    /// them must be in every possible majority. So it must be among as many owners as the newest
+    /// cell was written for: before the factor was raised, its key may have got a newer one with
+    /// as few copies. A version that no other owner confirmed is lost with the damage.
+    fn mendable(&self, desk: &Desk, copies: &Copies, answered: Places, damaged: Places) -> Places {
         let from = self.quorum.from();
+        let meets_each_majority = |of: u8| {
+            let majority = of / 2 + 1;
+            answered.and(Places::first(of)).len() + majority > of
+        };
         let is_sure = answered.or(damaged) == self.all_places()
-            && answered.len() + self.majority() > from
+            && meets_each_majority(from)
+            && meets_each_majority(self.copies_of_newest(desk, copies))
             && from >= desk.topology.copies();
         if is_sure { damaged } else { Places::NONE }
     }
@@ -316,7 +329,8 @@ impl Op {
     /// Writes the newest cell over damaged copies; the client does not wait for it.
     fn mend(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, fetching: &mut Fetching) {
         if !fetching.damaged.is_empty() {
-            let sure = self.mendable(desk, fetching.tally.good(), fetching.damaged);
+            let (good, damaged) = (fetching.tally.good(), fetching.damaged);
+            let sure = self.mendable(desk, &fetching.copies, good, damaged);
             self.bring_up(desk, turn, &fetching.copies, sure);
             fetching.damaged = fetching.damaged.without(sure);
         }
@@ -386,7 +400,7 @@ impl Op {
     ) -> Stage {
         let mut tally = self.begin_round();
         if let Some(cell) = copies.best() {
-            let mended = self.mendable(desk, answered, damaged);
+            let mended = self.mendable(desk, &copies, answered, damaged);
             let wanted = Places::first(self.span(desk, &copies)).or(copies.behind());
             let wanted = wanted.and(self.reach(desk, &copies, answered));
             let wanted = wanted.without(damaged).or(mended);
