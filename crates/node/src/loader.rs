@@ -5,13 +5,15 @@
 //! layout: 17 and 40 come from h1, 52 from h4 ─► walk of h1 for {17, 40} ─► walk of h4 for {52}
 //! a walk    Load(Protocol, start) ─ Loaded ─► records joined ─► … ─► Load(User, start) ─► … ─► end
 //! h1 away for LOAD_PATIENCE_US_DEFAULT, or damaged ─► so many of the other owners that they meet each majority
+//! 88 is added, and has no old owner ─► owners that meet each majority of the first 1, 2, … n ones
 //! end of the last walk that a partition needs ─► Effect::Loaded
 //! ```
 //!
 //! Invariants
 //! 1. A page is asked for under an epoch in which the position moves, and its source answers behind
 //!    its fence. So a walk of the old owner has all that this owner confirmed alone. Walks of
-//!    `ceil(n / 2)` other owners have all that a majority confirmed.
+//!    `ceil(n / 2)` other owners have all that a majority confirmed. Those of a position that is
+//!    added have also what a majority of fewer owners confirmed, before the factor was raised last.
 //! 2. A partition has loaded when each record of the walks that it needs is durable here.
 //! 3. One walk of a source at a time, one page of a walk at a time, `LOAD_WRITES_MAX` writes of it
 //!    at a time. The pace bounds the pages, and a member's limit the bytes a second. While the own
@@ -203,6 +205,7 @@ impl Loader {
     fn go_on(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         self.walks
             .retain(|walk| !walk.partitions.is_empty() || walk.is_writing());
+        self.tell_loaded(desk, turn);
         if self.walks.is_empty() && self.arriving.values().all(|arriving| arriving.is_told) {
             self.pace.end();
             self.look = None;
@@ -290,9 +293,15 @@ impl Loader {
         self.away_since_us
             .retain(|member, _| !desk.health.is_up(*member));
         for partition in self.arriving.keys() {
-            let (old, _) = owners(desk, *partition);
-            if let Some(old) = old.filter(|old| !desk.health.is_up(*old)) {
-                self.away_since_us.entry(old).or_insert(now_us);
+            let (old, others) = owners(desk, *partition);
+            let needed = match old {
+                Some(old) => vec![old],
+                None => others,
+            };
+            for source in needed {
+                if !desk.health.is_up(source) {
+                    self.away_since_us.entry(source).or_insert(now_us);
+                }
             }
         }
         let mut useful: BTreeMap<MemberIndex, Vec<Partition>> = BTreeMap::new();
@@ -363,13 +372,43 @@ impl Loader {
                     walk.source == *member && walk.partitions.binary_search(&partition).is_ok()
                 })
         };
-        let served = others.iter().filter(|member| serves(member)).count();
-        if served >= enough(old, &others) {
+        let Some(missing) = self.missing(old, &others, serves, now_us) else {
             return Vec::new();
-        }
-        let others = others.into_iter().filter(is_usable);
+        };
+        let others = missing.iter().copied().filter(is_usable);
         let others = others.filter(|member| !arriving.walked.contains(member));
         others.filter(|member| !is_walked_now(member)).collect()
+    }
+
+    /// Owners of other positions, in the order of their row, of which a walk is missing while those
+    /// are walked of which `is_walked` says so; `None` = enough are walked.
+    ///
+    /// A position that is added has no old owner. Its row may have records of before the former
+    /// addition, with fewer copies than the row. So the walked owners meet each majority of the
+    /// first `w` owners, for each number `w` of copies, as far as these are not away for long.
+    fn missing<'a>(
+        &self,
+        old: Option<MemberIndex>,
+        others: &'a [MemberIndex],
+        is_walked: impl Fn(&MemberIndex) -> bool,
+        now_us: u64,
+    ) -> Option<&'a [MemberIndex]> {
+        let is_met = |first: &[MemberIndex], needed: usize| {
+            first.iter().filter(|other| is_walked(other)).count() >= needed
+        };
+        let is_given_up = |member: &MemberIndex| {
+            let away = self.away_since_us.get(member);
+            let is_away_long = away.is_some_and(|since| now_us >= since + self.patience_us);
+            is_away_long || self.unusable.contains_key(member)
+        };
+        let firsts = (1..others.len()).filter(|_| old.is_none());
+        for first in firsts.map(|copies| &others[..copies]) {
+            let mut left = first.iter().filter(|other| !is_walked(other));
+            if !is_met(first, first.len().div_ceil(2)) && !left.all(is_given_up) {
+                return Some(first);
+            }
+        }
+        (!is_met(others, enough(old, others))).then_some(others)
     }
 
     /// An answer to a page, or of the own acceptor to a record.
@@ -458,22 +497,30 @@ impl Loader {
 
     /// The source was walked to its end.
     fn end_walk(&mut self, desk: &Desk, turn: &mut Turn<'_>, walk: SourceWalk) {
-        let mut partitions = Vec::new();
-        for partition in walk.partitions {
-            let Some(arriving) = self.arriving.get_mut(&partition) else {
-                continue;
-            };
-            arriving.walked.insert(walk.source);
+        for partition in &walk.partitions {
+            if let Some(arriving) = self.arriving.get_mut(partition) {
+                arriving.walked.insert(walk.source);
+            }
+        }
+        self.tell_loaded(desk, turn);
+    }
+
+    /// Tells of each partition that has loaded: with the end of a walk, or because a source is
+    /// given up that was still to be walked.
+    fn tell_loaded(&mut self, desk: &Desk, turn: &mut Turn<'_>) {
+        let now_us = turn.now.mono_us;
+        let is_whole = |partition: Partition, arriving: &Arriving| {
             let (old, others) = owners(desk, partition);
-            let walked = others
-                .iter()
-                .filter(|other| arriving.walked.contains(other))
-                .count();
-            let is_whole = old.is_some_and(|old| arriving.walked.contains(&old))
-                || walked >= enough(old, &others);
-            if is_whole && !arriving.is_told {
+            let is_walked = |member: &MemberIndex| arriving.walked.contains(member);
+            old.as_ref().is_some_and(is_walked)
+                || self.missing(old, &others, is_walked, now_us).is_none()
+        };
+        let open = self.arriving.iter().filter(|(_, it)| !it.is_told);
+        let loaded = open.filter(|(partition, it)| is_whole(**partition, it));
+        let partitions: Vec<Partition> = loaded.map(|(partition, _)| *partition).collect();
+        for partition in &partitions {
+            if let Some(arriving) = self.arriving.get_mut(partition) {
                 arriving.is_told = true;
-                partitions.push(partition);
             }
         }
         if !partitions.is_empty() {

@@ -1,8 +1,10 @@
 //! Clusters whose members change: what seeds reach, and the same seed twice. Whether promises hold
 //! is asked by `seeds.rs`, which runs this world beside the others.
 
+use dendra_base::Prng;
+use dendra_sim::changes::{OperatorDeed, PlannedDeed};
 use dendra_sim::history::ClientEnd;
-use dendra_sim::plan::RunPlan;
+use dendra_sim::plan::{PlannedCondition, PlannedKind, RunPlan, StoreKind};
 use dendra_sim::runner::run_plan;
 use dendra_sim::trace::Tracing;
 
@@ -42,6 +44,51 @@ fn no_seed_breaks_a_promise_while_the_least_successor_number_rises() {
     }
     println!("raised by {risen}, {above} conditional writes at the last number or above");
     assert!(risen > 150 && above > 150, "{risen}, {above}");
+}
+
+/// One copy at first, and one more with each plan. Every client asks at the default level, and one
+/// operation of two is a plain write.
+fn draw_rising(seed: u64) -> Option<RunPlan> {
+    let mut plan = RunPlan::draw_changing(seed);
+    if plan.shape.store != StoreKind::Map || plan.shape.members > 5 {
+        return None;
+    }
+    let mut prng = Prng::named(seed, "changing: rising");
+    let more = (0..).find(|draw| Prng::new(*draw).chance(1, 2))?;
+    plan.shape.copies = 1;
+    plan.faults.clear();
+    plan.scans.clear();
+    for planned in plan.clients.iter_mut().flatten() {
+        planned.quorum = None;
+        if prng.chance(1, 2) {
+            (planned.kind, planned.base) = (PlannedKind::Put, PlannedCondition::Any);
+        }
+    }
+    let step_us = plan.shape.chaos_us / 8;
+    let changes = plan.changes.as_mut()?;
+    changes.load_bytes_per_second = 5_000;
+    let deeds = (0..6).map(|number| PlannedDeed {
+        at_us: 200_000 + number * step_us,
+        deed: OperatorDeed::Copies,
+        draw: more,
+    });
+    changes.deeds = deeds.collect();
+    Some(plan)
+}
+
+#[test]
+fn no_seed_breaks_a_promise_while_copies_are_added_again_and_again() {
+    let mut ended = 0;
+    for seed in 0..160 {
+        let Some(plan) = draw_rising(seed) else {
+            continue;
+        };
+        let report = run_plan(&plan, None, Tracing::Off);
+        assert!(report.violations.is_empty(), "seed {seed}: {report:?}");
+        ended += report.plans.1;
+    }
+    println!("{ended} plans ended");
+    assert!(ended > 100, "{ended}");
 }
 
 #[test]

@@ -90,6 +90,34 @@ pub(crate) fn move_to(record: &EpochRecord, at: Partition, place: u8, to: Member
     }
 }
 
+/// The epoch in which these positions are added, for so many copies.
+pub(crate) fn adding(record: &EpochRecord, copies: u8, moves: Vec<Move>) -> EpochRecord {
+    let plan = MovePlan {
+        table: record.owners().digest(),
+        copies: Some(copies),
+        joins: Vec::new(),
+        leaves: Vec::new(),
+        necessary: moves.len(),
+        rounds: vec![moves],
+    };
+    let mut new = new_plan(record, plan);
+    new.replication_factor = copies;
+    begun(record, &new)
+}
+
+/// A position that a partition gets beside those that it has.
+pub(crate) fn add(at: Partition, place: u8, to: MemberId) -> Move {
+    let moving = Moving {
+        position: place,
+        from: None,
+        to: Some(to),
+    };
+    Move {
+        partition: at,
+        moving,
+    }
+}
+
 /// The epoch in which a new member takes all positions of `old`, which `lost` says is lost or not.
 pub(crate) fn replacing(record: &EpochRecord, old: MemberId, lost: &[MemberId]) -> EpochRecord {
     let id = record.owners().next();

@@ -222,6 +222,52 @@ fn without_the_old_owner_a_majority_of_the_others_is_read() {
     }
 }
 
+/// A third copy of partitions of which the first of four members is the second owner. How many of
+/// them the second and the third member are the first owners of.
+fn third_copies(pages: u64) -> (Load, [usize; 2]) {
+    let enrolled = epochs::enrolled(4, 2);
+    let (owners, me) = (enrolled.owners(), MemberId(u32::from(ME.0)));
+    let of_first = |first: u32| {
+        let all = owners.all();
+        all.filter(move |at| owners.owners(*at) == [MemberId(first), MemberId(0)])
+    };
+    let counts = [1, 2].map(|first| of_first(first).count());
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+    let added = of_first(1).chain(of_first(2));
+    let moves = added.map(|at| epochs::add(at, 2, me)).collect();
+    (Load::of(epochs::adding(&enrolled, 3, moves), pages), counts)
+}
+
+/// Records may be of a time with one copy. Then the first owners alone have them.
+#[test]
+fn a_position_that_is_added_loads_from_the_first_owner() {
+    const PAGES: u64 = 20;
+    let (mut load, moving) = third_copies(PAGES);
+    load.step(Event::Tick);
+    load.run(60_000_000);
+    assert_eq!(load.loaded.len(), moving.iter().sum());
+    let left = |source: u8| load.pages[&(MemberIndex(source), Space::User.byte())];
+    assert_eq!([left(0), left(1), left(2)], [PAGES, 0, 0]);
+}
+
+#[test]
+fn a_first_owner_that_is_away_for_long_holds_no_addition_up() {
+    const PAGES: u64 = 20;
+    let lost = MemberIndex(1);
+    let (mut load, moving) = third_copies(PAGES);
+    load.lost = Some(lost);
+    let is_up = false;
+    load.step(Event::Link {
+        member: lost,
+        is_up,
+    });
+    load.step(Event::Tick);
+    load.run(9_000_000);
+    assert_eq!(load.loaded.len(), moving[1]);
+    load.run(60_000_000);
+    assert_eq!(load.loaded.len(), moving.iter().sum());
+}
+
 #[test]
 fn clients_that_fare_badly_narrow_a_load_which_goes_on() {
     let mut load = Load::new(1 << 40);
