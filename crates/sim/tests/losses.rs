@@ -35,6 +35,15 @@ fn no_seed_breaks_a_promise_but_for_what_an_accepted_loss_takes() {
     }
 }
 
+/// A read has told that a delete took effect. Both owners that hold it are taken, and nobody was
+/// told the tombstone's version.
+#[test]
+fn a_delete_that_a_read_told_may_be_taken() {
+    let report = run_plan(&SeedWorld::Losses.plan(343), None, Tracing::Off);
+    assert!(report.violations.is_empty(), "{:?}", report.violations);
+    assert!(report.losses.1 > 0, "{:?}", report.losses);
+}
+
 #[test]
 fn a_seed_of_losses_is_a_run_byte_for_byte() {
     for seed in 0..6 {

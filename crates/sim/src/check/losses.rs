@@ -12,14 +12,16 @@
 //!
 //! Invariants
 //! 1. Only keys are cut of which something newer was told than what is left. All others are judged
-//!    from the beginning to the end.
+//!    from the beginning to the end. Absence is told without a version: it is newer than a value
+//!    that is left if no order of the operations ends with that value.
 //! 2. Each part is judged by the same rules as a whole history.
 //!
 //! Not here: which keys, and what is left of them (`world/town/losses.rs`).
 //! See: docs/decisions/0044-a-loss-is-accepted.md.
 
+use super::linear::{self, PendingRule};
 use super::versions::told;
-use crate::history::{ClientEnd, ClientOp, SeenCondition, ValueId, Wish};
+use crate::history::{ClientEnd, ClientOp, SeenCondition, SeenValue, ValueId, Wish};
 use dendra_base::Version;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +44,10 @@ pub struct TakenLoss {
 
 /// Was something newer told of a key than what is left, or another value of that version?
 pub fn is_taken(ops: &[&ClientOp], at_us: u64, left: Option<LeftCell>) -> bool {
+    is_newer_told(ops, at_us, left) || is_absence_taken(ops, at_us, left)
+}
+
+fn is_newer_told(ops: &[&ClientOp], at_us: u64, left: Option<LeftCell>) -> bool {
     let ended = ops.iter().filter(|op| op.ended_us <= at_us);
     let news = ended.filter_map(|op| Some((told(op)?.0, value(op))));
     let mut news = news.filter(|(version, _)| left.is_none_or(|(left, _)| left <= *version));
@@ -49,6 +55,34 @@ pub fn is_taken(ops: &[&ClientOp], at_us: u64, left: Option<LeftCell>) -> bool {
         let is_same = left.is_some_and(|(left, _)| left == version);
         !is_same || value.is_some_and(|value| left.is_some_and(|(_, left)| left != value))
     })
+}
+
+/// Was a value gone that is left? A client that finds nothing is not told the tombstone's version.
+/// So the history until then is asked whether a read of that value may follow it.
+fn is_absence_taken(ops: &[&ClientOp], at_us: u64, left: Option<LeftCell>) -> bool {
+    let Some((version, Some(value))) = left else {
+        return false;
+    };
+    let is_absence = |op: &&&ClientOp| match op.end {
+        ClientEnd::Missing(version) => version.is_none(),
+        ClientEnd::Refused { current } => current.is_none(),
+        _ => false,
+    };
+    let mut ended = ops.iter().filter(|op| op.ended_us <= at_us);
+    let Some(told) = ended.find(is_absence) else {
+        return false;
+    };
+    let read = ClientOp {
+        wish: Wish::Get,
+        begun_us: at_us + 1,
+        ended_us: at_us + 1,
+        end: ClientEnd::Found(SeenValue { version, value }),
+        ..(*told).clone()
+    };
+    let mut history = in_front(ops.iter().copied(), at_us);
+    history.push(read);
+    let (violations, _) = linear::check(&history, PendingRule::StaysOpen);
+    !violations.is_empty()
 }
 
 /// The value of the version that an operation was told; `None` when it was not told.
@@ -104,17 +138,24 @@ pub fn behind_all<'a>(
 /// The operations on one key in front of its loss, and those behind it.
 pub fn cut(ops: &[ClientOp], loss: &TakenLoss) -> (Vec<ClientOp>, Vec<ClientOp>) {
     let begun = ops.iter().filter(|op| op.begun_us <= loss.at_us);
-    let front = begun.clone().filter_map(|op| match op.ended_us {
-        ended_us if ended_us <= loss.at_us => Some(op.clone()),
+    let earlier = begun.filter_map(|op| behind(op, loss));
+    let later = ops.iter().filter(|op| op.begun_us > loss.at_us).cloned();
+    let front = in_front(ops.iter(), loss.at_us);
+    (front, earlier.chain(later).collect())
+}
+
+/// The operations that began until then. What is under way then may still take effect.
+fn in_front<'a>(ops: impl Iterator<Item = &'a ClientOp>, at_us: u64) -> Vec<ClientOp> {
+    let begun = ops.filter(|op| op.begun_us <= at_us);
+    let front = begun.filter_map(|op| match op.ended_us {
+        ended_us if ended_us <= at_us => Some(op.clone()),
         _ if op.wish.is_write() => Some(ClientOp {
             end: ClientEnd::Unknown,
             ..op.clone()
         }),
         _ => None,
     });
-    let earlier = begun.filter_map(|op| behind(op, loss));
-    let later = ops.iter().filter(|op| op.begun_us > loss.at_us).cloned();
-    (front.collect(), earlier.chain(later).collect())
+    front.collect()
 }
 
 /// What is left of an operation that began in front of the loss.
@@ -157,9 +198,8 @@ fn behind(op: &ClientOp, loss: &TakenLoss) -> Option<ClientOp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::linear::PendingRule;
-    use crate::check::{Disks, Rule, linear, versions};
-    use crate::history::{Promise, SeenValue};
+    use crate::check::{Disks, Rule, versions};
+    use crate::history::Promise;
 
     const LOSS_US: u64 = 100;
 
@@ -325,5 +365,62 @@ mod tests {
             "a rival of one version"
         );
         assert!(!is_taken(&ops, 15, left(1, 1)), "it was not told yet");
+    }
+
+    /// A value, a delete, and what a client was told when it looked again.
+    fn seen_absent(look_us: u64, delete_end: ClientEnd, look: ClientOp) -> Vec<ClientOp> {
+        let base = SeenCondition::Any;
+        let look = ClientOp {
+            begun_us: look_us,
+            ended_us: look_us + 1,
+            ..look
+        };
+        let delete = op(2, Wish::Delete { base }, 20, delete_end);
+        vec![put(1, 10, written(1)), delete, look]
+    }
+
+    #[test]
+    fn an_absence_is_taken_if_no_order_ends_with_the_value_that_is_left() {
+        let left = Some((version(1), Some(1)));
+        let is_it = |history: &[ClientOp], at_us, left| {
+            let ops: Vec<&ClientOp> = history.iter().collect();
+            is_taken(&ops, at_us, left)
+        };
+        let absent = get(3, 0, None);
+        let base = SeenCondition::Present;
+        let refused = ClientEnd::Refused { current: None };
+        let refused = op(3, Wish::Delete { base }, 0, refused);
+        for look in [&absent, &refused] {
+            let looked = |look_us| seen_absent(look_us, ClientEnd::Unknown, look.clone());
+            assert!(is_it(&looked(30), LOSS_US, left), "{look:?}");
+            assert!(!is_it(&looked(30), 25, left), "it was not told yet");
+            assert!(!is_it(&looked(5), LOSS_US, left), "in front: {look:?}");
+            assert!(!is_it(&looked(10), LOSS_US, left), "beside: {look:?}");
+        }
+        let found = get(3, 0, Some((1, 1)));
+        let unseen = seen_absent(30, ClientEnd::Unknown, found);
+        assert!(!is_it(&unseen, LOSS_US, left), "nobody saw the delete");
+        let history = seen_absent(30, ClientEnd::Unknown, absent);
+        let tombstone = Some((version(2), None));
+        assert!(!is_it(&history, LOSS_US, tombstone), "it is left");
+    }
+
+    #[test]
+    fn a_value_comes_back_whose_delete_was_seen_and_is_taken() {
+        let mut history = seen_absent(30, ClientEnd::Unknown, get(3, 0, None));
+        history.push(get(4, 200, Some((1, 1))));
+        assert_eq!(rule(&history, &loss(Some((1, 1)))), None);
+        let of_other = TakenLoss {
+            key: 1,
+            ..loss(Some((1, 1)))
+        };
+        assert_eq!(rule(&history, &of_other), Some(Rule::NotLinearizable));
+        history.push(get(5, 300, None));
+        history.push(get(6, 400, Some((1, 1))));
+        assert_eq!(
+            rule(&history, &loss(Some((1, 1)))),
+            Some(Rule::NotLinearizable),
+            "behind"
+        );
     }
 }
