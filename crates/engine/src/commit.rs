@@ -144,7 +144,10 @@ impl Log {
                     version: written.version,
                 }
             } else {
-                let stored = view.get(cache, &key, wait, |cell| Current::of(&cell, op.now_ms));
+                // Damage is noted by reads, scrubs and compactions.
+                let pass = |_: &Error| {};
+                let current = |cell: CellRef<'_>| Current::of(&cell, op.now_ms);
+                let stored = view.get(cache, &key, wait, pass, current);
                 let stored = match stored {
                     Ok(Lookup::Cell(current)) => Some(current),
                     Ok(Lookup::Nothing) => None,

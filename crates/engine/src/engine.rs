@@ -276,7 +276,9 @@ impl Engine {
         wait: Wait,
         visit: impl FnOnce(CellRef<'_>) -> R,
     ) -> Result<Lookup<R>> {
-        let found = self.view.load().get(&self.cache, stored_key, wait, visit);
+        let pass = |error: &Error| self.note_failed_read(error);
+        let view = self.view.load();
+        let found = view.get(&self.cache, stored_key, wait, pass, visit);
         match &found {
             Ok(Lookup::WouldBlock) => self.counters.reads_would_block.add(1),
             Err(error) => self.note_failed_read(error),

@@ -7,10 +7,11 @@
 //! Invariants
 //! 1. Every durable record is in at least one part of every view made after it became visible.
 //! 2. A view is immutable but for the active memtable, which only gains records.
+//! 3. A damaged block fails a point read only if it may have held something newer than all that the
+//!    read finds elsewhere. A damaged table lies in level 0, and newer ones go below it.
 //!
 //! Not here: replacing views (`engine.rs`).
 
-use crate::Result;
 use crate::cache::{BlockCache, FillCache};
 use crate::hole::{self, Hole};
 use crate::memtable::Memtable;
@@ -18,6 +19,7 @@ use crate::source::Source;
 use crate::table::{First, FoundCell, LevelIter, ReadMode, Table, TableIter, key_hash};
 use crate::tree::Tree;
 use crate::vfs::Wait;
+use crate::{Error, Result};
 use dendra_base::{CellRef, Direction, Version};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -100,12 +102,14 @@ impl View {
         Ok(bytes)
     }
 
-    /// Shows the newest cell of `stored_key` to `visit`.
+    /// Shows the newest cell of `stored_key` to `visit`, and to `pass` damage that cannot hide a
+    /// newer one.
     pub(crate) fn get<R>(
         &self,
         cache: &BlockCache,
         stored_key: &[u8],
         wait: Wait,
+        pass: impl FnMut(&Error),
         visit: impl FnOnce(CellRef<'_>) -> R,
     ) -> Result<Lookup<R>> {
         let hash = key_hash(stored_key);
@@ -113,7 +117,7 @@ impl View {
         let in_memory = in_memory.filter_map(|memtable| memtable.find_hashed(stored_key, hash));
         let newest = in_memory.reduce(CellRef::newest);
         let mut best = newest.map_or(Best::Nothing, Best::Memory);
-        match self.newer_in_tables(cache, stored_key, hash, wait, &mut best) {
+        match self.newer_in_tables(cache, (stored_key, hash), wait, pass, &mut best) {
             Ok(()) => {}
             Err(e) if e.would_block() => return Ok(Lookup::WouldBlock),
             Err(e) => return Err(e),
@@ -129,16 +133,17 @@ impl View {
     }
 
     /// Asks every table that could hold a newer cell than `best`. Usual traffic stops here without
-    /// a look at any block, and a late, older version hides nothing.
-    fn newer_in_tables(
-        &self,
+    /// a look at any block, and a late, older version hides nothing. A table that answers with
+    /// damage is asked again behind all others.
+    fn newer_in_tables<'a>(
+        &'a self,
         cache: &BlockCache,
-        stored_key: &[u8],
-        hash: u64,
+        (stored_key, hash): (&[u8], u64),
         wait: Wait,
+        mut pass: impl FnMut(&Error),
         best: &mut Best<'_>,
     ) -> Result<()> {
-        let mut ask = |table: &Table, first: First| -> Result<()> {
+        let mut newer_in = |table: &Table, first: First| -> Result<()> {
             let newer_than = best.version();
             if table.meta().version_max.is_newer_than(newer_than)
                 && let Some(found) = table.get(cache, stored_key, hash, newer_than, first, wait)?
@@ -147,6 +152,14 @@ impl View {
                 *best = Best::Block(found);
             }
             Ok(())
+        };
+        let mut damaged: Vec<(&'a Table, Error)> = Vec::new();
+        let mut ask = |table: &'a Table, first: First| match newer_in(table, first) {
+            Err(error @ Error::Damaged { .. }) => {
+                damaged.push((table, error));
+                Ok(())
+            }
+            other => other,
         };
         let (level0, sorted) = self.tree.levels_in_use();
         let mut level0 = level0.tables.iter().peekable();
@@ -160,6 +173,10 @@ impl View {
             if let Some(table) = level.candidate(stored_key) {
                 ask(table, First::in_table(i + 1 == sorted.len()))?;
             }
+        }
+        for (table, error) in damaged {
+            newer_in(table, First::Filter)?;
+            pass(&error);
         }
         Ok(())
     }
