@@ -6,7 +6,7 @@
 //! Not here: the process on a machine (`member.rs`), the events of its life (`world/town/`).
 
 use crate::changes::{Changes, OperatorDeed};
-use crate::check::losses::TakenLoss;
+use crate::check::losses::{LeftCell, TakenLoss};
 use crate::plan::RunPlan;
 use dendra_base::{ClusterVersion, LeastSuccessor};
 use dendra_node::ring::table::{MemberId, OwnerTable};
@@ -53,6 +53,16 @@ pub(crate) struct ShownLoss {
     pub(crate) lost: Vec<String>,
 }
 
+/// A loss by which a machine repairs.
+pub(crate) struct LossInForce {
+    pub(crate) machine: usize,
+    pub(crate) loss: AcceptedLoss,
+    /// When it came into force, or its machine started last. The repair asks owners later.
+    pub(crate) from_us: u64,
+    /// The newest cell of each key at the owners that were left then.
+    pub(crate) left: BTreeMap<usize, Option<LeftCell>>,
+}
+
 /// Losses as the operator and the checkers know them.
 #[derive(Default)]
 pub(crate) struct LossLedger {
@@ -62,8 +72,8 @@ pub(crate) struct LossLedger {
     pub(crate) waiting: BTreeSet<u64>,
     /// It has confirmed these.
     pub(crate) confirmed: BTreeSet<u64>,
-    /// Noted, or in force without a note: at which machine.
-    pub(crate) in_force: Vec<(usize, AcceptedLoss)>,
+    /// Noted, or in force without a note.
+    pub(crate) in_force: Vec<LossInForce>,
     /// Keys of which something that was told may be gone.
     pub(crate) taken: Vec<TakenLoss>,
 }

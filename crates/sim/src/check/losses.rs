@@ -36,7 +36,8 @@ pub struct TakenLoss {
     pub key: usize,
     /// When the repair ended.
     pub at_us: u64,
-    /// The newest cell at the owners on which the repair counted.
+    /// The newest cell at the owners on which the repair counted. Where nobody was told of that
+    /// one, the newest one when the loss was accepted, or told since.
     pub left: Option<LeftCell>,
     /// Operations that were refused, and that one of these owners has accepted.
     pub accepted: BTreeSet<u32>,
@@ -55,6 +56,25 @@ fn is_newer_told(ops: &[&ClientOp], at_us: u64, left: Option<LeftCell>) -> bool 
         let is_same = left.is_some_and(|(left, _)| left == version);
         !is_same || value.is_some_and(|value| left.is_some_and(|(_, left)| left != value))
     })
+}
+
+/// Was this version told until then?
+pub fn is_told(ops: &[&ClientOp], at_us: u64, version: Version) -> bool {
+    let mut ended = ops.iter().filter(|op| op.ended_us <= at_us);
+    ended.any(|op| told(op).is_some_and(|(told, _)| told == version))
+}
+
+/// The newest cell up to `most` of which operations were told that began behind `from_us`.
+pub fn newest_told(
+    ops: &[&ClientOp],
+    (from_us, at_us): (u64, u64),
+    most: Version,
+) -> Option<LeftCell> {
+    let since = |op: &&&ClientOp| op.begun_us > from_us && op.ended_us <= at_us;
+    let cells = ops.iter().filter(since);
+    let cells = cells.filter_map(|op| Some((told(op)?.0, value(op)?)));
+    let cells = cells.filter(|(version, _)| *version <= most);
+    cells.max_by_key(|(version, _)| *version)
 }
 
 /// Was a value gone that is left? A client that finds nothing is not told the tombstone's version.

@@ -103,7 +103,7 @@ pub fn run(plan: &RunPlan, setup: RunSetup) -> RunReport {
     let purges = world.newest().horizons().purge() > 0;
     let loss = world.town.as_ref().map(|town| &town.loss);
     let losses = loss.map_or((0, 0), |loss| {
-        let ids: BTreeSet<u64> = loss.in_force.iter().map(|(_, loss)| loss.id.0).collect();
+        let ids: BTreeSet<u64> = loss.in_force.iter().map(|it| it.loss.id.0).collect();
         (ids.len() as u64, loss.taken.len() as u64)
     });
     let narrows = world.newest().narrowing().given_back().is_some();

@@ -24,9 +24,9 @@ use super::notes::{LOSSES_KEY, note};
 use crate::changes::{LossOf, MACHINES_MAX, PlannedLoss};
 use crate::changing::FOR_EVER_US;
 use crate::check::Rule;
-use crate::check::losses::{LeftCell, TakenLoss, is_taken};
+use crate::check::losses::{LeftCell, TakenLoss, is_taken, is_told, newest_told};
 use crate::history::{ClientEnd, ClientOp, Wish};
-use crate::machines::ShownLoss;
+use crate::machines::{LossInForce, ShownLoss};
 use crate::plan::CutLinks;
 use crate::process_steward::StewardNote;
 use crate::store::{Crash, Store};
@@ -307,6 +307,11 @@ impl World<'_> {
         let losses = home.map(|home| home.steward.losses_in_force().cloned().collect());
         let losses: Vec<AcceptedLoss> = losses.unwrap_or_default();
         for loss in losses {
+            if let Some(town) = &mut self.town {
+                let is_it = |at: usize, id: DraftId| (at, id) == (member, loss.id);
+                let in_force = &mut town.loss.in_force;
+                in_force.retain(|it| !is_it(it.machine, it.loss.id));
+            }
             self.loss_begins(member, &loss);
         }
     }
@@ -314,8 +319,19 @@ impl World<'_> {
     /// A loss is in force at a member from now on.
     pub(super) fn loss_begins(&mut self, member: usize, loss: &AcceptedLoss) {
         self.give_later(member, 0, 0, loss.event());
+        let without: BTreeSet<MemberId> = loss.without.iter().map(|(id, _)| *id).collect();
+        let left = (0..self.plan.shape.keys.len()).filter_map(|key| {
+            let kept = self.kept_of(member, key, &without)?;
+            Some((key, self.newest_at(&kept, key)))
+        });
+        let in_force = LossInForce {
+            machine: member,
+            from_us: self.now_us(),
+            loss: loss.clone(),
+            left: left.collect(),
+        };
         if let Some(town) = &mut self.town {
-            town.loss.in_force.push((member, loss.clone()));
+            town.loss.in_force.push(in_force);
         }
     }
 
@@ -328,17 +344,19 @@ impl World<'_> {
             return;
         };
         let without = self.given_up(member, &span);
-        if without.is_empty() {
+        let mut in_force = self.in_force(member, &span);
+        let Some(loss) = in_force.next().filter(|_| !without.is_empty()) else {
             return;
-        }
+        };
         let taken: Vec<TakenLoss> = (0..self.plan.shape.keys.len())
             .filter(|key| {
                 let stored = Key::user(&key_name(*key));
                 let stored = stored.as_stored();
                 span.first.as_ref() <= stored && stored <= span.last.as_ref()
             })
-            .filter_map(|key| self.taken_of(member, key, &without))
+            .filter_map(|key| self.taken_of(member, key, &without, loss))
             .collect();
+        drop(in_force);
         let at_us = self.now_us();
         for loss in &taken {
             self.trace.line(at_us, || format!("TAKEN {loss:?}"));
@@ -348,6 +366,25 @@ impl World<'_> {
         }
     }
 
+    /// The losses by which a member repairs this block, the oldest first.
+    fn in_force<'a>(
+        &'a self,
+        member: usize,
+        span: &'a LostSpan,
+    ) -> impl Iterator<Item = &'a LossInForce> {
+        let epoch = self.members[member].lanes[0].layout.epoch();
+        let town = self.town.iter();
+        town.flat_map(move |town| {
+            let record = town.chosen.get(&epoch);
+            let plan = record.and_then(|record| record.plan());
+            town.loss.in_force.iter().filter(move |it| {
+                let is_of_plan =
+                    plan.is_some_and(|plan| plan.id == it.loss.plan && !plan.is_cancelled);
+                it.machine == member && is_of_plan && it.loss.blocks.contains(&span.block)
+            })
+        })
+    }
+
     /// The members that were given up for this block, and are lost now.
     fn given_up(&self, member: usize, span: &LostSpan) -> BTreeSet<MemberId> {
         let Some(town) = &self.town else {
@@ -355,13 +392,8 @@ impl World<'_> {
         };
         let it = &self.members[member];
         let layout = &it.lanes[0].layout;
-        let record = town.chosen.get(&layout.epoch());
-        let plan = record.and_then(|record| record.plan());
-        let in_force = town.loss.in_force.iter().filter(|(at, loss)| {
-            let is_of_plan = plan.is_some_and(|plan| plan.id == loss.plan && !plan.is_cancelled);
-            *at == member && is_of_plan && loss.blocks.contains(&span.block)
-        });
-        let without = in_force.flat_map(|(_, loss)| loss.without.iter().map(|(id, _)| *id));
+        let in_force = self.in_force(member, span);
+        let without = in_force.flat_map(|it| it.loss.without.iter().map(|(id, _)| *id));
         let is_lost = |id: &MemberId| {
             let leaves = layout.index_of(*id).is_some_and(|at| layout.leaves(at));
             let machine = town.machine_of(*id);
@@ -370,13 +402,14 @@ impl World<'_> {
         without.filter(is_lost).collect()
     }
 
-    /// What may be gone of a key; `None` when the owners left hold all that was told.
-    fn taken_of(
+    /// The owners of a key that are left at a member that gives others up, if they are too few for
+    /// a repair without an order.
+    fn kept_of(
         &self,
         member: usize,
         key: usize,
         without: &BTreeSet<MemberId>,
-    ) -> Option<TakenLoss> {
+    ) -> Option<Vec<usize>> {
         let town = self.town.as_ref()?;
         let layout = &self.members[member].lanes[0].layout;
         let partition = layout.ring().partition(&key_name(key));
@@ -387,16 +420,37 @@ impl World<'_> {
             owners.iter().partition(|id| without.contains(id));
         let kept: Vec<usize> = kept.iter().filter_map(|id| town.machine_of(*id)).collect();
         let is_enough = kept.len() > copies.div_ceil(2);
-        if given.is_empty() || !kept.contains(&member) || is_enough {
-            return None;
-        }
+        let is_too_few = !given.is_empty() && kept.contains(&member) && !is_enough;
+        is_too_few.then_some(kept)
+    }
+
+    fn newest_at(&self, machines: &[usize], key: usize) -> Option<LeftCell> {
         let stored = Key::user(&key_name(key));
-        let cells = kept.iter().filter_map(|at| self.cell_of(*at, &stored));
-        let left = cells
-            .max_by_key(|cell| cell.version)
-            .map(|cell| left(&cell));
+        let cells = machines.iter().filter_map(|at| self.cell_of(*at, &stored));
+        let newest = cells.max_by_key(|cell| cell.version);
+        newest.map(|cell| left(&cell))
+    }
+
+    /// What may be gone of a key; `None` when the owners left hold all that was told.
+    fn taken_of(
+        &self,
+        member: usize,
+        key: usize,
+        without: &BTreeSet<MemberId>,
+        loss: &LossInForce,
+    ) -> Option<TakenLoss> {
+        let kept = self.kept_of(member, key, without)?;
         let ops: Vec<&ClientOp> = self.history.iter().filter(|op| op.key == key).collect();
         let at_us = self.now_us();
+        let now = self.newest_at(&kept, key);
+        // All of them have what was told since. One alone may have what nobody was told.
+        let left = match (loss.left.get(&key), now) {
+            (Some(then), Some(newest)) if !is_told(&ops, at_us, newest.0) => {
+                let since = newest_told(&ops, (loss.from_us, at_us), newest.0);
+                then.iter().copied().chain(since).max_by_key(|left| left.0)
+            }
+            _ => now,
+        };
         if !is_taken(&ops, at_us, left) {
             return None;
         }
