@@ -648,7 +648,8 @@ fn rot_epochs(folder: &Path, spared: usize, most: usize) -> usize {
         if name.ends_with(".tbl") {
             let dumped = run(dendra(["dump"]).arg(&path));
             let dump = TableDump::read(&String::from_utf8_lossy(&dumped.stdout)).expect("a dump");
-            let mut is_behind_epoch = false;
+            // An epoch may be the first record of a table.
+            let mut is_behind_epoch = true;
             for block in dump.blocks {
                 let ends_with_epoch = block.up_to.starts_with("\\x01epoch/");
                 let is_last = is_behind_epoch && matches!(&*block.up_to, "\\x01p" | "\\x01s");
