@@ -35,7 +35,7 @@ fn no_seed_breaks_a_promise_but_for_what_an_accepted_loss_takes() {
     }
 }
 
-/// A read has told that a delete took effect. Both owners that hold it are taken, and nobody was
+/// A read has told that a delete took effect. Both owners that hold it are taken, and no client was
 /// told the tombstone's version.
 #[test]
 fn a_delete_that_a_read_told_may_be_taken() {

@@ -16,7 +16,8 @@
 //!    version.
 //! 4. Rivals on one base propose one version in one epoch. Between two epochs the least successor
 //!    number may rise, and then they propose two. One of them is chosen all the same: a proposer
-//!    finishes the accepted proposal of the highest ballot first, whatever its version.
+//!    finishes the accepted proposal of the highest ballot first, also if another has a higher
+//!    version.
 //!
 //! Not here: questions and answers (`paxos.rs`), the records of acceptors (`replica/record.rs`).
 //! See: docs/protocol.md; Burke, Cheng, Lloyd, "Gryff", 2020.
@@ -299,22 +300,34 @@ mod tests {
         (hlc, prop_oneof![any::<u32>(), 1u32..4]).prop_map(|(hlc, origin)| Ballot { hlc, origin })
     }
 
-    #[test]
-    fn the_last_proposal_below_a_plain_write_tells_what_became_of_the_own_one() {
-        let version = |rmw| Version {
+    fn of(hlc: u64) -> Ballot {
+        Ballot { hlc, origin: 1 }
+    }
+
+    /// A version with this successor number.
+    fn version(rmw: u32) -> Version {
+        Version {
             hlc: CLOCK_MIN + 5,
             origin: 1,
             rmw,
-        };
-        let of = |hlc| Ballot { hlc, origin: 1 };
-        let (mine, other) = (of(70), of(80));
-        let own = OwnProposal {
-            author: mine,
+        }
+    }
+
+    /// The second proposal on one plain write.
+    fn second_of(author: Ballot) -> OwnProposal {
+        OwnProposal {
+            author,
             ancestors: Vec::new(),
             version: version(2),
             base: version(1),
             before: 0,
-        };
+        }
+    }
+
+    #[test]
+    fn the_last_proposal_below_a_plain_write_tells_what_became_of_the_own_one() {
+        let (mine, other) = (of(70), of(80));
+        let own = second_of(mine);
         let key = dendra_base::Key::user(b"k");
         let last = |version, author, ancestors: &[Ballot]| Proposal {
             ballot: of(90),
@@ -348,20 +361,8 @@ mod tests {
 
     #[test]
     fn numbers_that_a_restore_left_out_are_no_proposals() {
-        let version = |rmw| Version {
-            hlc: CLOCK_MIN + 5,
-            origin: 1,
-            rmw,
-        };
-        let of = |hlc| Ballot { hlc, origin: 1 };
         let (mine, other, third) = (of(70), of(80), of(85));
-        let own = OwnProposal {
-            author: mine,
-            ancestors: Vec::new(),
-            version: version(2),
-            base: version(1),
-            before: 0,
-        };
+        let own = second_of(mine);
         // The number rose from 3 to 5, behind the own proposal or beside it.
         for (later, ancestors, expected) in [
             (version(5), &[mine][..], ProposalFate::Won),
@@ -369,7 +370,7 @@ mod tests {
             (version(5), &[other], ProposalFate::Unknown),
             (version(5), &[other, third], ProposalFate::Unknown),
             (version(5), &[other, third, of(1)], ProposalFate::Lost),
-            // Too far back to be it, whatever it is.
+            // Only the first ancestor is between the two.
             (version(3), &[other, mine], ProposalFate::Lost),
         ] {
             let fate = fate_in_line(&own, later, ancestors);

@@ -172,6 +172,15 @@ impl Load {
     }
 }
 
+impl Load {
+    /// The link to `member` goes down, and it answers no page.
+    fn lose(&mut self, member: MemberIndex) {
+        self.lost = Some(member);
+        let is_up = false;
+        self.step(Event::Link { member, is_up });
+    }
+}
+
 #[test]
 fn without_clients_all_sources_are_read_at_once_and_each_page_once() {
     let mut load = Load::new(1_500);
@@ -203,12 +212,7 @@ fn without_the_old_owner_a_majority_of_the_others_is_read() {
         .collect();
     let moving = moves.len();
     let mut load = Load::of(epochs::moving(&enrolled, moves), PAGES);
-    load.lost = Some(lost);
-    let is_up = false;
-    load.step(Event::Link {
-        member: lost,
-        is_up,
-    });
+    load.lose(lost);
     load.step(Event::Tick);
     load.run(60_000_000);
     load.loaded.sort_unstable();
@@ -255,12 +259,7 @@ fn a_first_owner_that_is_away_for_long_holds_no_addition_up() {
     const PAGES: u64 = 20;
     let lost = MemberIndex(1);
     let (mut load, moving) = third_copies(PAGES);
-    load.lost = Some(lost);
-    let is_up = false;
-    load.step(Event::Link {
-        member: lost,
-        is_up,
-    });
+    load.lose(lost);
     load.step(Event::Tick);
     load.run(9_000_000);
     assert_eq!(load.loaded.len(), moving[1]);

@@ -2,7 +2,7 @@
 //! long.
 //!
 //! ```text
-//! open      bytes were read ─► look ─ once a millisecond ─► ring ─► run queue of the loop ─► probe: its lag ─► Line
+//! open      bytes were read, or many requests answered ─► look ─ once a millisecond ─► ring ─► run queue of the loop ─► probe: its lag ─► Line
 //!                               └ the probe still waits after STANDING_US: that is a sample, too
 //! standing  socket is readable ─► stand ─► join ─► the loop's porter calls, once in a poll of the sockets
 //!                                              ─► Serve: read   Refuse: read, 503   client gone: close

@@ -36,7 +36,7 @@ pub struct TakenLoss {
     pub key: usize,
     /// When the repair ended.
     pub at_us: u64,
-    /// The newest cell at the owners on which the repair counted. Where nobody was told of that
+    /// The newest cell at the owners on which the repair counted. Where no client was told of that
     /// one, the newest one when the loss was accepted, or told since.
     pub left: Option<LeftCell>,
     /// Operations that were refused, and that one of these owners has accepted.
@@ -419,7 +419,7 @@ mod tests {
         }
         let found = get(3, 0, Some((1, 1)));
         let unseen = seen_absent(30, ClientEnd::Unknown, found);
-        assert!(!is_it(&unseen, LOSS_US, left), "nobody saw the delete");
+        assert!(!is_it(&unseen, LOSS_US, left), "no client saw the delete");
         let history = seen_absent(30, ClientEnd::Unknown, absent);
         let tombstone = Some((version(2), None));
         assert!(!is_it(&history, LOSS_US, tombstone), "it is left");

@@ -37,6 +37,12 @@ fn with_road<R>(engine: &Engine, import: &Import, then: impl FnOnce(&CommitPath<
     })
 }
 
+/// Begins a restore in a cluster, of the backup 1.
+fn begun(import: &Import, road: &CommitPath<'_>) -> RestoreState {
+    let state = import.begin(road, 1, HLC, Numbering::Raised, || Ok(()));
+    state.expect("it is empty")
+}
+
 fn record(raw: &'static [u8], hlc: u64) -> (&'static [u8], CellRef<'static>) {
     let version = Version {
         hlc,
@@ -75,10 +81,8 @@ fn a_restore_goes_on_behind_a_crash_where_its_note_says() {
     let import = Import::open(&store).expect("nothing is there");
     assert!(!import.is_under_way());
     with_road(&store, &import, |road| {
-        let begun = import
-            .begin(road, 1, HLC, Numbering::Raised, || Ok(()))
-            .expect("it is empty");
-        assert_eq!((begun.pages, begun.position.len()), (0, 0));
+        let state = begun(&import, road);
+        assert_eq!((state.pages, state.position.len()), (0, 0));
         import.page(road, &page(0, b"", &first)).expect("room");
         assert_eq!(import.state().expect("under way").position, b"b");
         import.page(road, &page(1, b"b", &second)).expect("room");
@@ -169,9 +173,7 @@ fn a_record_above_the_clock_of_the_restore_is_refused_and_a_page_again_changes_n
     let store = engine(&MemVfs::new());
     let import = Import::open(&store).expect("nothing is there");
     with_road(&store, &import, |road| {
-        import
-            .begin(road, 1, HLC, Numbering::Raised, || Ok(()))
-            .expect("it is empty");
+        begun(&import, road);
         let newer = import.page(road, &page(0, b"", &[record(b"a", HLC + 1)]));
         assert!(matches!(newer, Err(NotImported::Wrong(_))), "{newer:?}");
         let records = [record(b"b", HLC)];
@@ -198,9 +200,7 @@ fn a_full_disk_keeps_what_was_taken_and_the_same_page_is_taken_later() {
             .expect("the disk works");
     };
     with_road(&store, &import, |road| {
-        import
-            .begin(road, 1, HLC, Numbering::Raised, || Ok(()))
-            .expect("it is empty");
+        begun(&import, road);
         let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
         import.page(road, &page(0, b"", &first)).expect("room");
         // A page of which this node keeps nothing is taken, too.
@@ -235,9 +235,7 @@ fn a_disk_that_fails_takes_back_what_was_not_noted_and_the_end_is_refused() {
     let import = Import::open(&store).expect("nothing is there");
     let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
     with_road(&store, &import, |road| {
-        import
-            .begin(road, 1, HLC, Numbering::Raised, || Ok(()))
-            .expect("it is empty");
+        begun(&import, road);
         import.page(road, &page(0, b"", &first)).expect("room");
         import.page(road, &page(1, b"a", &second)).expect("room");
         vfs.fail(
@@ -265,9 +263,7 @@ fn a_page_waits_for_the_one_in_front_of_it() {
     let import = Import::open(&store).expect("nothing is there");
     let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
     with_road(&store, &import, |road| {
-        import
-            .begin(road, 1, HLC, Numbering::Raised, || Ok(()))
-            .expect("it is empty");
+        begun(&import, road);
     });
     std::thread::scope(|threads| {
         let (import, store, second) = (&import, &store, &second);
@@ -302,9 +298,7 @@ fn a_page_that_waits_ends_when_the_log_fails() {
     let store = engine(&MemVfs::new());
     let import = Import::open(&store).expect("nothing is there");
     with_road(&store, &import, |road| {
-        import
-            .begin(road, 1, HLC, Numbering::Raised, || Ok(()))
-            .expect("it is empty");
+        begun(&import, road);
         let road = CommitPath {
             is_poisoned: &|| true,
             ..*road
@@ -322,9 +316,7 @@ fn what_has_settled_is_there_for_peers_and_outlives_a_crash_and_clients_wait_for
     let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
     with_road(&store, &import, |road| {
         assert_eq!(import.settle(road, 1, b""), Err(NotImported::NoneSuch));
-        import
-            .begin(road, 1, HLC, Numbering::Raised, || Ok(()))
-            .expect("it is empty");
+        begun(&import, road);
         import.page(road, &page(0, b"", &first)).expect("room");
         import.page(road, &page(1, b"a", &second)).expect("room");
         assert!(!found(&store, b"b"), "its table is open");
@@ -385,9 +377,7 @@ fn no_page_and_no_end_undoes_what_other_members_write_behind_settling() {
     let import = Import::open(&store).expect("nothing is there");
     let records = [record(b"a", 1), record(b"b", 2), record(b"c", 3)];
     with_road(&store, &import, |road| {
-        import
-            .begin(road, 1, HLC, Numbering::Raised, || Ok(()))
-            .expect("it is empty");
+        begun(&import, road);
         import.page(road, &page(0, b"", &records)).expect("room");
         import.settle(road, 1, b"c").expect("room");
         write(&store, b"a", HLC + 1, Some(b"newer"));
@@ -429,9 +419,7 @@ fn a_disk_that_fails_behind_a_restart_takes_back_no_more_than_was_not_noted() {
     let import = Import::open(&store).expect("nothing is there");
     let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
     with_road(&store, &import, |road| {
-        import
-            .begin(road, 1, HLC, Numbering::Raised, || Ok(()))
-            .expect("it is empty");
+        begun(&import, road);
         import.page(road, &page(0, b"", &first)).expect("room");
     });
     drop(store);

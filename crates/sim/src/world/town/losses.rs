@@ -443,7 +443,8 @@ impl World<'_> {
         let ops: Vec<&ClientOp> = self.history.iter().filter(|op| op.key == key).collect();
         let at_us = self.now_us();
         let now = self.newest_at(&kept, key);
-        // All of them have what was told since. One alone may have what nobody was told.
+        // All owners left have each write that a client was told since. One owner alone may have
+        // one that no client was told.
         let left = match (loss.left.get(&key), now) {
             (Some(then), Some(newest)) if !is_told(&ops, at_us, newest.0) => {
                 let since = newest_told(&ops, (loss.from_us, at_us), newest.0);
