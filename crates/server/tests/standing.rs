@@ -404,18 +404,16 @@ fn a_connection_that_sends_many_at_once_gives_others_their_turn() {
 /// first packet was dropped.
 const STRANGERS_PATIENCE: Duration = Duration::from_millis(300);
 const STRANGERS: usize = 300;
+/// The backlog near the target, and behind connections that were given up in it: above the target
+/// it is shorter.
+const BACKLOG_NEAR: usize = 32;
 
 #[test]
 fn while_requests_stand_in_line_a_storm_of_connections_waits_outside() {
     let node = node(TARGET);
     let addr = node.running().addr();
     let mut crowd: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();
-    let connect = || {
-        let connect = |_| TcpStream::connect_timeout(&addr, STRANGERS_PATIENCE).ok();
-        // They hold their places until the last one has tried.
-        let let_in: Vec<_> = (0..STRANGERS).map_while(connect).collect();
-        let_in.len()
-    };
+    let connect = |_| TcpStream::connect_timeout(&addr, STRANGERS_PATIENCE).ok();
     holds_once(|| {
         overload(&node, &mut crowd);
         let ended = AtomicBool::new(false);
@@ -425,14 +423,14 @@ fn while_requests_stand_in_line_a_storm_of_connections_waits_outside() {
                     round(&mut crowd);
                 }
             });
-            let let_in = connect();
+            // They hold their places until the last one has tried.
+            let let_in: Vec<_> = (0..STRANGERS).map_while(connect).collect();
             ended.store(true, Ordering::SeqCst);
-            println!("{let_in} of {STRANGERS} were let in");
-            let_in < STRANGERS
+            println!("{} of {STRANGERS} were let in", let_in.len());
+            let_in.len() < BACKLOG_NEAR
         })
     });
-    node.wait_for_metric("dendra_overloaded_loops ", 0.0);
-    assert_eq!(connect(), STRANGERS, "it is over");
+    assert_eq!(node.client().value("k").status, 200, "it is over");
 }
 
 #[test]
