@@ -17,12 +17,13 @@
 mod archive;
 #[cfg(test)]
 mod cut;
+pub(crate) mod flags;
 mod increment;
 mod key;
 mod lease;
 mod naming;
 mod nodes;
-mod pace;
+pub(crate) mod pace;
 mod place;
 mod progress;
 mod prune;
@@ -33,13 +34,13 @@ mod sending;
 mod take;
 mod verify;
 
-use crate::cli::{Backup, BackupVerb, KeyFlag, Prune, Restore, Verify};
 use crate::console::Console;
 use crate::encoding::Encoding;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use dendra_archive::manifest::BackupManifest;
 use dendra_archive::seal::BackupKey;
+use flags::{Backup, BackupVerb, KeyFlag, Prune, Restore, Verify};
 use indicatif::HumanBytes;
 use nodes::AdminNode;
 use place::RepositoryUse;
@@ -52,7 +53,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use take::TakeOrder;
 
-pub(crate) use pace::{RATE_MIN, TransferPace};
+pub(crate) use pace::TransferPace;
 
 /// As the node's threads that read for a backup: below all that clients wait for.
 const NICE: i32 = 15;

@@ -11,7 +11,7 @@
 //! Not here: the use of the answers (`take.rs`, `restore.rs`).
 //! See: docs/api.md, section "Admin plane".
 
-use crate::cli::AccessArgs;
+use crate::access::AccessArgs;
 use crate::client::{BaseUrl, Client, Credentials, HttpRequest, Trouble, WholeAnswer};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};

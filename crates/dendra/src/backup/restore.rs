@@ -31,7 +31,7 @@ use super::nodes::{
 };
 use super::repository::Repository;
 use super::sending::{self, PageSource, RoundEnd, repeat, unreadable};
-use crate::cli::AccessArgs;
+use crate::access::AccessArgs;
 use crate::console::{Console, show_key};
 use crate::exit::{Exit, Failure};
 use dendra_archive::manifest::BackupManifest;

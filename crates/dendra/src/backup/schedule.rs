@@ -20,7 +20,7 @@ use super::place::RepositoryUse;
 use super::prune::prune;
 use super::repository::Repository;
 use super::take::{TakeOrder, now_ms, take};
-use crate::cli::AccessArgs;
+use crate::access::AccessArgs;
 use crate::client::{BaseUrl, Credentials};
 use crate::console::Console;
 use crate::exit::Failure;

@@ -20,7 +20,7 @@
 pub(crate) mod flags;
 mod words;
 
-use crate::cli::AccessArgs;
+use crate::access::AccessArgs;
 use crate::client::{BaseUrl, Client, Credentials, HttpRequest, WholeAnswer};
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};

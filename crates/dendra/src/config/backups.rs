@@ -13,9 +13,9 @@
 use super::Effective;
 use super::table::OptionValue;
 use super::units;
-use crate::backup::RATE_MIN;
+use crate::access::AccessArgs;
+use crate::backup::pace::RATE_MIN;
 use crate::backup::schedule::BackupSchedule;
-use crate::cli::AccessArgs;
 use dendra_server::Settings;
 use dendra_server::tls::check_lets_itself_in;
 

@@ -10,7 +10,7 @@
 //!
 //! Not here: the effect of an order (`mod.rs`).
 
-use crate::cli::DevVerb;
+use super::flags::DevVerb;
 use crate::exit::{Exit, ExitResult, Failure};
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -19,12 +19,12 @@
 
 mod addresses;
 mod control;
+pub(crate) mod flags;
 mod member;
 mod proxy;
 mod rot;
 mod screen;
 
-use crate::cli;
 use crate::cluster;
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
@@ -32,6 +32,7 @@ use crate::runtime::runtime;
 use crate::signals::on_signals;
 use addresses::{Addresses, ReservedAddresses, default_folder};
 use control::{DevOrder, Ordered};
+use flags::DevArgs;
 use member::{DevNode, NodeState, url_of};
 use proxy::{Faults, LinkFault};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -60,7 +61,7 @@ struct LocalCluster {
 }
 
 /// Runs a cluster, or sends an order to the running one.
-pub(crate) fn dev(args: &cli::DevArgs, console: Console) -> ExitResult {
+pub(crate) fn dev(args: &DevArgs, console: Console) -> ExitResult {
     let folder = args.folder.clone().unwrap_or_else(default_folder);
     match &args.verb {
         // The folder alone is of both: clap knows arguments that exclude all orders, or none.
@@ -76,7 +77,7 @@ fn failed(what: &str) -> impl Fn(io::Error) -> Failure + '_ {
     move |error| Failure::new(Exit::FAILURE, format!("{what}: {error}"))
 }
 
-fn run(args: &cli::DevArgs, folder: PathBuf, console: Console) -> ExitResult {
+fn run(args: &DevArgs, folder: PathBuf, console: Console) -> ExitResult {
     if args.folder.is_none() {
         remove_leftovers(&folder)?;
     }
@@ -105,7 +106,7 @@ fn remove_leftovers(folder: &Path) -> Result<(), Failure> {
 
 /// Runs a cluster until it is stopped.
 fn run_in(
-    args: &cli::DevArgs,
+    args: &DevArgs,
     folder: &Path,
     console: Console,
     (orders, ordered): (SyncSender<Ordered>, &Receiver<Ordered>),

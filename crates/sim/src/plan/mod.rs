@@ -17,7 +17,7 @@
 
 use crate::changes::Changes;
 use crate::limits::{DEED_HAPPENINGS_MAX, DEED_PAIR_HAPPENINGS, HAPPENINGS_MAX};
-use crate::store::Crash;
+use crate::store::terms::Crash;
 use dendra_base::Prng;
 
 mod faults;

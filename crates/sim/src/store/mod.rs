@@ -18,7 +18,7 @@
 mod engine;
 mod map;
 pub mod table_dump;
-mod terms;
+pub(crate) mod terms;
 
 pub use engine::EngineStore;
 pub use map::MapStore;
