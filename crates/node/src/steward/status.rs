@@ -115,7 +115,9 @@ fn plan_state(
 ) -> PlanState {
     let bytes_left = bytes_left(record, plan, moving, sights);
     let rate = |member: &EpochMember| {
-        let gauges = (sights.news)(member.id).gauges;
+        let news = (sights.news)(member.id);
+        // What a member said before it went away is over.
+        let gauges = news.gauges.filter(|_| news.is_up);
         gauges.map_or(0, |gauges| gauges.bytes_per_second)
     };
     let bytes_per_second: u64 = record.members().iter().map(rate).sum();
@@ -125,8 +127,10 @@ fn plan_state(
     let by_moves = (done > 0 && elapsed_ms > 0)
         .then(|| elapsed_ms.saturating_mul((moves - done) as u64) / done as u64 / 1_000);
     // With no byte left something still moves: the estimate was too small.
-    let by_bytes = bytes_left.filter(|bytes| *bytes > 0 && bytes_per_second > 0);
-    let by_bytes = by_bytes.map(|bytes| bytes.div_ceil(bytes_per_second));
+    let seconds_left = match bytes_left.filter(|bytes| *bytes > 0) {
+        Some(bytes) => (bytes_per_second > 0).then(|| bytes.div_ceil(bytes_per_second)),
+        None => by_moves,
+    };
     PlanState {
         id: plan.id,
         author: plan.author,
@@ -138,7 +142,7 @@ fn plan_state(
         bytes_left,
         bytes_per_second,
         since_ms: times.since_ms,
-        seconds_left: by_bytes.or(by_moves),
+        seconds_left,
     }
 }
 

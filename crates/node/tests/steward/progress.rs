@@ -45,3 +45,21 @@ fn the_bytes_of_a_plan_fall_while_no_position_has_arrived() {
     town.pass(10_000_000);
     assert_eq!(town.status(1).plan, None);
 }
+
+#[test]
+fn a_member_that_went_away_loads_nothing_and_no_time_is_told() {
+    let mut town = Town::found(3, 3);
+    town.is_loading = false;
+    let late = town.join(1, &joiner(3));
+    town.pass(2_000_000);
+    let all = loaded(&mut town, late, 0)
+        .bytes_left
+        .expect("all have told");
+    let half = loaded(&mut town, late, all / 2);
+    assert!(half.bytes_per_second > 0 && half.seconds_left.is_some());
+    town.stop(late);
+    town.pass(1_000_000);
+    let stalled = town.status(1).plan.expect("positions move");
+    assert_eq!(stalled.bytes_left, Some(all - all / 2));
+    assert_eq!((stalled.bytes_per_second, stalled.seconds_left), (0, None));
+}
