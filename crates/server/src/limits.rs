@@ -312,6 +312,10 @@ pub const AUDIT_FAILURES_PER_SECOND: u64 = 100;
 pub const AUDIT_FLOOD_PER_SECOND: u64 = 2;
 /// So much of the long run's share may come at once: a thousand lines.
 pub const AUDIT_FLOOD_BURST: Duration = Duration::from_secs(500);
+/// Lines of the log about processes that ask to be let in and prove nothing, a second.
+pub const STRANGER_LINES_PER_SECOND: u64 = 1;
+/// So much of them may come at once: ten lines.
+pub const STRANGER_LINES_BURST: Duration = Duration::from_secs(10);
 /// How often the audit log is synced.
 pub const AUDIT_SYNC: Duration = Duration::from_secs(1);
 /// Between two readings of the table of tokens: a change is in force everywhere within a second.

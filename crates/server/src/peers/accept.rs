@@ -103,10 +103,7 @@ pub(super) fn read_hello(
         Refusal::not_serving("no randomness from the system", limits::RETRY_AFTER_S)
     })?;
     let own = agent.cluster.hello(agent.lane, nonce);
-    let (visitor, claim) = agent.cluster.judge_hello(&own, &theirs)?;
-    agent
-        .cluster
-        .check_identity(stream, &visitor, &theirs.url)?;
+    let (visitor, claim) = agent.cluster.judge_caller(stream, &own, &theirs)?;
     let acceptor = own.to_string();
     Ok(JudgedHello {
         visitor,
@@ -182,7 +179,14 @@ pub(crate) async fn serve<Guard>(
         Err(_) => return,
     };
     let Some(keys) = proven else {
-        tracing::warn!(peer, "a peer does not know the secret of the cluster");
+        agent.cluster.note_stranger(link.visitor.member());
+        if let Some(unsaid) = agent.cluster.strangers.may_say() {
+            tracing::warn!(
+                peer,
+                unsaid,
+                "a peer does not know the secret of the cluster"
+            );
+        }
         let us = agent.cluster.own_url();
         let sentence = format!(
             "cluster-secret: {peer} does not know the secret that {us} knows: start both with the same --cluster-secret-file"
@@ -205,7 +209,9 @@ pub(crate) async fn serve<Guard>(
         Ok(probe) => probe,
         Err(NotLinked::Gone) => return,
         Err(NotLinked::Refused(sentence)) => {
-            tracing::warn!(peer, sentence, "a peer is not let in");
+            if let Some(unsaid) = agent.cluster.strangers.may_say() {
+                tracing::warn!(peer, sentence, unsaid, "a peer is not let in");
+            }
             conduit.put(|out, seal| peer::encode_farewell(out, seal, &sentence));
             conduit.flush();
             return;

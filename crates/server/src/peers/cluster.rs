@@ -23,6 +23,7 @@ use super::hello_maker::HelloMaker;
 use super::orders::{Orders, orders};
 use super::secrets::Secrets;
 use super::session::Sessions;
+use super::strangers::Strangers;
 use crate::clients::unproven::UnprovenGauges;
 use crate::disk::notes::{self, FolderMember};
 use crate::event_loop::clock;
@@ -78,6 +79,15 @@ pub(crate) fn count(gauge: &AtomicU64) {
     gauge.fetch_add(1, Ordering::Relaxed);
 }
 
+fn claim_of(hello: &Hello) -> Peer {
+    Peer {
+        node: hello.node,
+        boot: hello.boot,
+        life: hello.life,
+        clock: hello.clock,
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Cluster {
@@ -94,6 +104,7 @@ pub(crate) struct Cluster {
     /// The members' wall clocks, as the loops of this member have read them.
     pub(crate) walls: Arc<Walls>,
     pub(crate) peers: Vec<PeerGauges>,
+    pub(crate) strangers: Strangers,
     pub(crate) secrets: Secrets,
     /// The certificates of links between members; `None` = links in clear.
     pub(crate) tls: Option<Arc<Tls>>,
@@ -314,6 +325,7 @@ impl Cluster {
             hlc: Arc::new(hlc),
             walls: Arc::new(Walls::new(me, usize::from(topology.live()))),
             peers: (0..MEMBERS_MAX).map(|_| PeerGauges::default()).collect(),
+            strangers: Strangers::new(),
             secrets: Secrets::new(settings),
             tls: None,
             node: identity.node,
@@ -594,17 +606,35 @@ impl Cluster {
         own: &Hello,
         theirs: &Hello,
     ) -> Result<(HelloMaker, Peer), Refusal> {
-        hello::agree(own, theirs, |other| {
+        self.agree(own, theirs)?;
+        Ok((self.maker(own, theirs)?, claim_of(theirs)))
+    }
+
+    /// The same of a hello that came over `stream`. A process without the certificate of its
+    /// address hears nothing about the cluster.
+    pub(super) fn judge_caller(
+        &self,
+        stream: &ByteStream,
+        own: &Hello,
+        theirs: &Hello,
+    ) -> Result<(HelloMaker, Peer), Refusal> {
+        let maker = self.maker(own, theirs);
+        self.check_identity(stream, maker.as_ref().ok(), &theirs.url)?;
+        self.agree(own, theirs)?;
+        Ok((maker?, claim_of(theirs)))
+    }
+
+    /// Are the two of one cluster?
+    fn agree(&self, own: &Hello, theirs: &Hello) -> Result<(), Refusal> {
+        let agreed = hello::agree(own, theirs, |other| {
             Topology::difference_of(&self.founding, other)
-        })?;
-        let claim = Peer {
-            node: theirs.node,
-            boot: theirs.boot,
-            life: theirs.life,
-            clock: theirs.clock,
-        };
+        });
+        agreed.map(|_version| ())
+    }
+
+    fn maker(&self, own: &Hello, theirs: &Hello) -> Result<HelloMaker, Refusal> {
         if theirs.joins {
-            return Ok((HelloMaker::Joiner, claim));
+            return Ok(HelloMaker::Joiner);
         }
         let (us, them) = (&own.url, &theirs.url);
         let standing = self.newest();
@@ -615,13 +645,13 @@ impl Cluster {
                     "the folder of {them} was removed from the cluster by epoch {epoch}, and never comes back: it has forgotten \
                      what was written since; join with an empty folder (dendra serve --join {us} --self {them})"
                 );
-                return Ok((HelloMaker::Removed(why), claim));
+                return Ok(HelloMaker::Removed(why));
             }
             KnownFolder::Member(id) => layout.index_of(id),
             KnownFolder::Stranger => None,
         };
         match found.filter(|member| *member != self.me) {
-            Some(member) => Ok((HelloMaker::Member(member), claim)),
+            Some(member) => Ok(HelloMaker::Member(member)),
             None if theirs.epoch > record.epoch() => Err(Refusal::not_serving(
                 "this member learns the epoch of another one first",
                 crate::limits::RETRY_AFTER_S,
@@ -691,6 +721,14 @@ impl Cluster {
         }
     }
 
+    /// A process did not prove that it is `member`, or belongs to the cluster at all.
+    pub(super) fn note_stranger(&self, member: Option<MemberIndex>) {
+        match member {
+            Some(member) => count(&self.peers[member.at()].strangers),
+            None => count(&self.strangers.unknown),
+        }
+    }
+
     /// Is `life` the admitted one of the member?
     pub(crate) fn is_current(&self, member: MemberIndex, life: u64) -> bool {
         self.lives[member.at()].load(Ordering::Acquire) == life
@@ -716,40 +754,38 @@ impl Cluster {
         }
     }
 
-    /// Does a connection to this node come from `member`? Without TLS between members the secret
-    /// says so, later.
+    /// Does a connection to this node come from `maker`, or from the address that it said? Without
+    /// TLS between members the secret says so, later.
     ///
     /// # Errors
     /// 403: its certificate is not the member's.
     pub(super) fn check_identity(
         &self,
         stream: &ByteStream,
-        maker: &HelloMaker,
+        maker: Option<&HelloMaker>,
         said: &str,
     ) -> Result<(), Refusal> {
         let Some(tls) = &self.tls else {
             return Ok(());
         };
-        let url = match maker {
-            HelloMaker::Member(member) => self.url(*member),
-            HelloMaker::Removed(_) | HelloMaker::Joiner => said.to_owned(),
-        };
+        let member = maker.and_then(HelloMaker::member);
+        let url = member.map_or_else(|| said.to_owned(), |member| self.url(member));
         let checked = tls.check_member(stream, host_of(&url));
         // A member that moves shows the certificate of before until it is started anew.
-        let former = maker.member().and_then(|member| self.former_url(member));
+        let former = member.and_then(|member| self.former_url(member));
         let checked = checked.or_else(|why| match former {
             Some(former) => tls.check_member(stream, host_of(&former)).map_err(|_| why),
             None => Err(why),
         });
         checked.map_err(|why| {
-            if let Some(member) = maker.member() {
-                count(&self.peers[member.at()].strangers);
-            }
             let sentence = format!(
                 "{url} did not prove with a certificate that it is that member ({why}): start it with --tls-cert, --tls-key and \
                  --tls-peer-ca, its host among the names of its certificate"
             );
-            tracing::warn!(peer = url, why, "a peer is not let in");
+            self.note_stranger(member);
+            if let Some(unsaid) = self.strangers.may_say() {
+                tracing::warn!(peer = url, why, unsaid, "a peer is not let in");
+            }
             Refusal::new(403, "peer-identity", sentence)
         })
     }

@@ -122,7 +122,7 @@ pub(crate) fn read_ask(
     if member.is_none() || socket.proven_member() != member {
         agent
             .cluster
-            .check_identity(socket.stream(), &session.visitor, &session.url)?;
+            .check_identity(socket.stream(), Some(&session.visitor), &session.url)?;
         if let Some(member) = member {
             socket.prove_member(member);
         }
@@ -239,7 +239,9 @@ async fn learn_about(
         }
         Ok(Err(sentence)) => {
             let peer = agent.cluster.url(member);
-            tracing::warn!(peer, sentence, "a peer is not let in");
+            if let Some(unsaid) = agent.cluster.strangers.may_say() {
+                tracing::warn!(peer, sentence, unsaid, "a peer is not let in");
+            }
             Err(Refusal::new(403, "peer-token", sentence))
         }
         Err(_) => Err(Refusal::not_serving(

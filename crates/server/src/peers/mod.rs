@@ -15,6 +15,7 @@
 //! horizons.rs  horizons held back, and strays     former.rs   members that do not know their move yet
 //! join.rs      a process asks to become a member        hello_maker.rs   which process made a hello
 //! orders.rs    orders of operators, to the steward      secrets.rs   the secrets that are valid
+//! strangers.rs  warnings about processes that are not let in
 //! limits of all this: `limits.rs` of the crate
 //! ```
 //!
@@ -54,6 +55,7 @@ mod scan;
 mod secrets;
 mod session;
 mod store;
+mod strangers;
 mod turns;
 mod waiting;
 

@@ -17,6 +17,7 @@ use crate::support::guest::{GUEST, NODE, hello, topology};
 use crate::support::{Client, Node, PATIENCE, reserved};
 use dendra_server::settings::{ClusterSettings, Member, PeerTransport, TlsSettings, Topology};
 use dendra_server::{Running, Server, Settings};
+use dendra_wire::peer::Hello;
 use std::fs::Permissions;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -358,7 +359,7 @@ fn a_member_alone_is_let_in_as_one() {
         });
         let mut own = own.clone();
         own.has_secret = false;
-        let knock = |pair: Option<&Pair>, request: &str| {
+        let knock_as = |own: &Hello, pair: Option<&Pair>, request: &str| {
             let lines = format!("{request} HTTP/1.1\r\nHost: localhost\r\nDendra-Peer: {own}\r\n");
             let config = world.ca.client(pair);
             let mut client = Sealed::connect(node.running().addr(), &config);
@@ -367,6 +368,7 @@ fn a_member_alone_is_let_in_as_one() {
             ))?;
             client.rest()
         };
+        let knock = |pair: Option<&Pair>, request: &str| knock_as(&own, pair, request);
         let hello = "POST /v0/peer/hello";
         let member = world.ca.sign("guest", MEMBER);
         let said = knock(Some(&member), hello).expect("an answer");
@@ -388,6 +390,25 @@ fn a_member_alone_is_let_in_as_one() {
             assert!(said.starts_with("HTTP/1.1 403"), "{what}: {said}");
             assert!(said.contains("peer-identity: "), "{what}: {said}");
         }
+        let joiner = Hello {
+            joins: true,
+            url: "http://127.0.0.3:8080".to_owned(),
+            ..own.clone()
+        };
+        let foreign = Hello {
+            cluster_name: "foreign".to_owned(),
+            cluster: own.cluster + 1,
+            ..joiner.clone()
+        };
+        for (what, stranger) in [("joins", &joiner), ("another cluster's", &foreign)] {
+            let said = knock_as(stranger, None, hello).expect("an answer");
+            assert!(said.contains("peer-identity: "), "{what}: {said}");
+            assert!(!said.contains(&own.cluster_name), "{what}: {said}");
+        }
+        let admin = node.running().admin_addr().expect("there is one");
+        let config = world.ca.client(Some(&member));
+        let page = Sealed::ask(admin, &config, "GET /metrics").expect("a page");
+        assert!(page.contains("dendra_unknown_strangers_total 2"), "{page}");
         let expired = Says {
             from: -3 * DAY_S,
             until: -2 * DAY_S,

@@ -180,7 +180,14 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
                 .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
         }
     }
-    Ok(())
+    page.counter(
+        "unknown_strangers",
+        "Handshakes of processes that named no member and proved nothing.",
+        cluster
+            .strangers
+            .unknown
+            .load(std::sync::atomic::Ordering::Relaxed),
+    )
 }
 
 /// How far comparisons of copies are, and how many records they repaired.
