@@ -3,6 +3,7 @@
 //! ```text
 //! StorePool::next ─► late? Late │ engine, Wait::Block ─► mailbox of the asking loop
 //! store-0, store-1, …: reads of one key        scan-0, scan-1, … (nice 10): ranges
+//!                                              survey (nice 5): fingerprints of ranges
 //! ```
 //!
 //! Invariants
@@ -31,24 +32,32 @@ use std::thread::JoinHandle;
 /// Of the threads that scan. What a scan leaves of the processor is what points, writes and loops
 /// need; compactions have the same.
 const SCAN_NICE: i32 = 10;
+/// Of the thread that looks at ranges for comparisons; flushes have the same. With `SCAN_NICE` on a
+/// busy processor, comparisons of deletes fell behind for ever, and the folders grew.
+const SURVEY_NICE: i32 = 5;
 
-/// Starts the workers of `shared.pool`, half of them for scans.
+/// Starts the workers of `shared.pool`.
 pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>> {
-    let half = shared.pool.stages.len() / 2;
-    (0..2 * half)
-        .map(|n| {
+    let mut scanners = 0;
+    let workers = shared.pool.workers().enumerate();
+    workers
+        .map(|(n, class)| {
             let shared = Arc::clone(shared);
-            let (class, name) = match n < half {
-                true => (ReadClass::Points, format!("store-{n}")),
-                false => (ReadClass::Scans, format!("scan-{}", n - half)),
+            let (name, nice) = match class {
+                ReadClass::Points => (format!("store-{n}"), None),
+                ReadClass::Scans => {
+                    scanners += 1;
+                    (format!("scan-{}", scanners - 1), Some(SCAN_NICE))
+                }
+                ReadClass::Surveys => ("survey".to_owned(), Some(SURVEY_NICE)),
             };
             std::thread::Builder::new().name(name).spawn(move || {
                 let _seat = profile::register(profile::ThreadKind::Worker);
-                if class == ReadClass::Scans
-                    && let Err(error) = rustix::process::setpriority_process(None, SCAN_NICE)
+                if let Some(nice) = nice
+                    && let Err(error) = rustix::process::setpriority_process(None, nice)
                 {
                     // On Linux this is the calling thread's own priority.
-                    tracing::debug!(%error, "scans keep the usual priority");
+                    tracing::debug!(%error, "{class:?} keep the usual priority");
                 }
                 while let Some(job) = shared.pool.next(class, &shared.overload) {
                     answer(&shared, job, &shared.pool.stages[n]);
@@ -70,6 +79,7 @@ fn answer(shared: &Shared, job: StoreJob, stages: &Stages) {
         StoreWork::Get(_) => OpLabel::Get,
         StoreWork::Chunk(_) | StoreWork::Page(_) | StoreWork::Survey(_) => OpLabel::Scan,
     };
+    let class = ReadClass::of(&work);
     watch.lap(stages, op, RequestStage::Queue);
     let began_us = clock::monotonic_us();
     let failed = Unanswered::of(&work);
@@ -89,7 +99,7 @@ fn answer(shared: &Shared, job: StoreJob, stages: &Stages) {
         })
     };
     watch.lap(stages, op, RequestStage::Engine);
-    if op == OpLabel::Scan {
+    if class == ReadClass::Scans {
         shared.pool.end_scan(&shared.overload, began_us);
     }
     shared.lanes[lane]

@@ -1,18 +1,21 @@
 //! The bounded queue of reads that would block.
 //!
 //! ```text
-//! loop ─► offer ─► points [job job] ─► worker        ─┐
-//!                  scans  [job]     ─► scan worker   ─┴─► engine, Wait::Block ─► mailbox of the asking loop
+//! loop ─► offer ─► points  [job job] ─► worker        ─┐
+//!                  scans   [job]     ─► scan worker   ─┼─► engine, Wait::Block ─► mailbox of the asking loop
+//!                  surveys [job]     ─► survey worker ─┘
 //! full ─► refused at once (503)           late at dequeue ─► PoolAnswer::Late, work not started
 //! a loop is near its target ─► one chunk at a time, then a rest of three times its duration
 //! ```
 //!
 //! Invariants
-//! 1. `points` and `scans` together hold at most `queue_len_max` jobs, scans at most a half of it:
-//!    readers of whole ranges cannot shut out point reads.
-//! 2. A point read waits for no scan: each queue has as many threads of its own. Those of scans
+//! 1. All queues together hold at most `queue_len_max` jobs. Scans and surveys hold at most a half
+//!    of it: readers of whole ranges cannot shut out point reads.
+//! 2. A job waits for no other class: each queue has threads of its own. Those of scans and surveys
 //!    yield the processor to loops and workers (`readers.rs`).
-//! 3. While a loop is near its target, chunks of scans take at most one part in `SCAN_TIME_SHARE`
+//! 3. A survey waits for no scan, and does not rest. Its member chose how many bytes a second to
+//!    compare, and the space of deleted keys comes back only behind comparisons.
+//! 4. While a loop is near its target, chunks of scans take at most one part in `SCAN_TIME_SHARE`
 //!    of the time of one processor. At least one is begun in `SCAN_REST_MAX`.
 //!
 //! Not here: the threads (`readers.rs`), reads that do not block (`alone.rs` asks the engine
@@ -34,15 +37,18 @@ use std::time::Duration;
 pub(crate) enum ReadClass {
     /// Of one key.
     Points,
-    /// Of a range, also for comparisons and loads.
+    /// Of a range: a client's, or a page of records for another member.
     Scans,
+    /// Of a range for the fingerprints of a comparison.
+    Surveys,
 }
 
 impl ReadClass {
-    fn of(work: &StoreWork) -> ReadClass {
+    pub(super) fn of(work: &StoreWork) -> ReadClass {
         match work {
             StoreWork::Get(_) => ReadClass::Points,
-            StoreWork::Chunk(_) | StoreWork::Page(_) | StoreWork::Survey(_) => ReadClass::Scans,
+            StoreWork::Chunk(_) | StoreWork::Page(_) => ReadClass::Scans,
+            StoreWork::Survey(_) => ReadClass::Surveys,
         }
     }
 }
@@ -51,6 +57,7 @@ impl ReadClass {
 struct Queue {
     points: VecDeque<StoreJob>,
     scans: VecDeque<StoreJob>,
+    surveys: VecDeque<StoreJob>,
     /// Chunks that workers make now.
     scans_running: u32,
     /// Until then no chunk is begun, while a loop is near its target.
@@ -62,7 +69,11 @@ struct Queue {
 
 impl Queue {
     fn len(&self) -> usize {
-        self.points.len() + self.scans.len()
+        self.points.len() + self.ranges_len()
+    }
+
+    fn ranges_len(&self) -> usize {
+        self.scans.len() + self.surveys.len()
     }
 
     /// Until when a scan that waits goes on waiting at most, because the loops lack the processor;
@@ -101,38 +112,50 @@ pub(crate) struct StorePool {
     queue: Lock<Queue>,
     points_bell: Condvar,
     scans_bell: Condvar,
+    surveys_bell: Condvar,
     queue_len_max: usize,
-    /// The times that each worker measured: those of points, then those of scans.
+    workers: usize,
+    /// The times that each worker measured: those of points, those of scans, that of surveys.
     pub(crate) stages: Box<[Stages]>,
 }
 
 impl StorePool {
-    /// A pool that queues at most `queue_len_max` jobs for `workers` of points and as many of
-    /// scans; `readers::spawn` gives it threads.
+    /// A pool that queues at most `queue_len_max` jobs for `workers` of points, as many of scans,
+    /// and one of surveys; `readers::spawn` gives it threads.
     pub(crate) fn new(queue_len_max: usize, workers: usize) -> StorePool {
         StorePool {
             queue: Lock::new(Queue::default()),
             points_bell: Condvar::new(),
             scans_bell: Condvar::new(),
+            surveys_bell: Condvar::new(),
             queue_len_max,
-            stages: (0..2 * workers).map(|_| Stages::default()).collect(),
+            workers,
+            stages: (0..=2 * workers).map(|_| Stages::default()).collect(),
         }
+    }
+
+    /// The class of each worker, in the order of `stages`.
+    pub(super) fn workers(&self) -> impl Iterator<Item = ReadClass> + use<> {
+        let points = std::iter::repeat_n(ReadClass::Points, self.workers);
+        let scans = std::iter::repeat_n(ReadClass::Scans, self.workers);
+        points.chain(scans).chain([ReadClass::Surveys])
     }
 
     /// Queues `job`, or hands it back when there is no room.
     pub(crate) fn offer(&self, job: StoreJob) -> Result<(), StoreJob> {
         let mut queue = self.queue.hold();
         let class = ReadClass::of(&job.work);
-        let scans_max = self.queue_len_max.div_ceil(limits::SCAN_QUEUE_SHARE);
+        let ranges_max = self.queue_len_max.div_ceil(limits::SCAN_QUEUE_SHARE);
         if queue.is_closed
             || queue.len() >= self.queue_len_max
-            || (class == ReadClass::Scans && queue.scans.len() >= scans_max)
+            || (class != ReadClass::Points && queue.ranges_len() >= ranges_max)
         {
             return Err(job);
         }
         let (jobs, bell) = match class {
             ReadClass::Points => (&mut queue.points, &self.points_bell),
             ReadClass::Scans => (&mut queue.scans, &self.scans_bell),
+            ReadClass::Surveys => (&mut queue.surveys, &self.surveys_bell),
         };
         jobs.push_back(job);
         drop(queue);
@@ -146,8 +169,13 @@ impl StorePool {
         let is_wanted = |job: &StoreJob| job.lane == lane && slots.binary_search(&job.slot).is_ok();
         let mut taken = Vec::new();
         let mut queue = self.queue.hold();
-        let Queue { points, scans, .. } = &mut *queue;
-        for jobs in [points, scans] {
+        let Queue {
+            points,
+            scans,
+            surveys,
+            ..
+        } = &mut *queue;
+        for jobs in [points, scans, surveys] {
             if jobs.iter().any(is_wanted) {
                 let (wanted, left) = std::mem::take(jobs).into_iter().partition(is_wanted);
                 let wanted: VecDeque<StoreJob> = wanted;
@@ -158,10 +186,10 @@ impl StorePool {
         taken
     }
 
-    /// Jobs waiting: point reads and scans.
+    /// Jobs waiting: point reads, and reads of ranges.
     pub(crate) fn queued(&self) -> (usize, usize) {
         let queue = self.queue.hold();
-        (queue.points.len(), queue.scans.len())
+        (queue.points.len(), queue.ranges_len())
     }
 
     /// How often scans rested because a loop was near its target.
@@ -174,24 +202,30 @@ impl StorePool {
         self.queue.hold().is_closed = true;
         self.points_bell.notify_all();
         self.scans_bell.notify_all();
+        self.surveys_bell.notify_all();
     }
 
     /// Waits for the next job of a class; `None` when the pool is closed and has none left.
     pub(super) fn next(&self, class: ReadClass, overload: &Overload) -> Option<StoreJob> {
         match class {
-            ReadClass::Points => self.next_point(),
+            ReadClass::Points => self.next_of(&self.points_bell, |queue| &mut queue.points),
             ReadClass::Scans => self.next_scan(overload),
+            ReadClass::Surveys => self.next_of(&self.surveys_bell, |queue| &mut queue.surveys),
         }
     }
 
-    fn next_point(&self) -> Option<StoreJob> {
+    fn next_of(
+        &self,
+        bell: &Condvar,
+        jobs: impl Fn(&mut Queue) -> &mut VecDeque<StoreJob>,
+    ) -> Option<StoreJob> {
         let mut queue = self.queue.hold();
         loop {
-            let job = queue.points.pop_front();
+            let job = jobs(&mut queue).pop_front();
             if job.is_some() || queue.is_closed {
                 return job;
             }
-            queue = self.points_bell.wait(queue).expect("no holder panics");
+            queue = bell.wait(queue).expect("no holder panics");
         }
     }
 
@@ -240,6 +274,10 @@ mod tests {
     use crate::admin::stages::Watch;
     use crate::disk::scan_job::ScanJob;
     use dendra_base::Key;
+    use dendra_node::compare::shared::SharedRecords;
+    use dendra_node::compare::survey::{RangesBy, Survey};
+    use dendra_node::{Layout, Member, MemberIndex, Topology};
+    use std::sync::Arc;
 
     fn point(slot: u32) -> StoreJob {
         StoreJob {
@@ -254,6 +292,26 @@ mod tests {
     fn chunk(slot: u32) -> StoreJob {
         StoreJob {
             work: StoreWork::Chunk(Box::new(ScanJob::for_tests())),
+            ..point(slot)
+        }
+    }
+
+    fn survey(slot: u32) -> StoreJob {
+        let urls = ["http://10.0.0.1:8080", "http://10.0.0.2:8080"];
+        let members = urls.map(|url| Member::new(url).expect("an address"));
+        let topology = Topology::new("t", members.to_vec(), 2).expect("small");
+        let layout = Layout::of_list(&Arc::new(topology));
+        let shared = SharedRecords::of(&layout, MemberIndex(0), MemberIndex(1));
+        let look = Survey {
+            start: Key::user(b""),
+            end: None,
+            shared: Arc::new(shared),
+            now_ms: 0,
+            by: RangesBy::Grain(1),
+            bytes_max: 1,
+        };
+        StoreJob {
+            work: StoreWork::Survey(Box::new(look)),
             ..point(slot)
         }
     }
@@ -300,6 +358,7 @@ mod tests {
         assert!(pool.offer(chunk(0)).is_ok());
         assert!(pool.offer(chunk(1)).is_ok());
         assert!(pool.offer(chunk(2)).is_err());
+        assert!(pool.offer(survey(2)).is_err());
         assert!(pool.offer(point(3)).is_ok());
     }
 
@@ -308,6 +367,7 @@ mod tests {
         let pool = StorePool::new(64, 0);
         assert!(pool.offer(chunk(100)).is_ok());
         assert!(pool.offer(point(1)).is_ok());
+        assert!(pool.offer(survey(200)).is_ok());
         assert!(pool.offer(chunk(101)).is_ok());
         pool.close();
         let overload = Overload::default();
@@ -317,6 +377,7 @@ mod tests {
         };
         assert_eq!(left(ReadClass::Points), [1]);
         assert_eq!(left(ReadClass::Scans), [100, 101]);
+        assert_eq!(left(ReadClass::Surveys), [200]);
     }
 
     #[test]
