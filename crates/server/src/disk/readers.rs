@@ -3,7 +3,7 @@
 //! ```text
 //! StorePool::next ─► late? Late │ engine, Wait::Block ─► mailbox of the asking loop
 //! store-0, store-1, …: reads of one key        scan-0, scan-1, … (nice 10): ranges
-//!                                              survey (nice 5): fingerprints of ranges
+//!                                              survey: fingerprints of ranges
 //! ```
 //!
 //! Invariants
@@ -32,10 +32,6 @@ use std::thread::JoinHandle;
 /// Of the threads that scan. What a scan leaves of the processor is what points, writes and loops
 /// need; compactions have the same.
 const SCAN_NICE: i32 = 10;
-/// Of the thread that looks at ranges for comparisons; flushes have the same. With `SCAN_NICE` on a
-/// busy processor, comparisons of deletes fell behind for ever, and the folders grew.
-const SURVEY_NICE: i32 = 5;
-
 /// Starts the workers of `shared.pool`.
 pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>> {
     let mut scanners = 0;
@@ -49,7 +45,9 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>
                     scanners += 1;
                     (format!("scan-{}", scanners - 1), Some(SCAN_NICE))
                 }
-                ReadClass::Surveys => ("survey".to_owned(), Some(SURVEY_NICE)),
+                // As loops: its member limits the bytes a second. With less of a busy processor,
+                // comparisons of deletes fall behind for ever, and the folders grow.
+                ReadClass::Surveys => ("survey".to_owned(), None),
             };
             std::thread::Builder::new().name(name).spawn(move || {
                 let _seat = profile::register(profile::ThreadKind::Worker);

@@ -11,8 +11,8 @@
 //! Invariants
 //! 1. All queues together hold at most `queue_len_max` jobs. Scans and surveys hold at most a half
 //!    of it: readers of whole ranges cannot shut out point reads.
-//! 2. A job waits for no other class: each queue has threads of its own. Those of scans and surveys
-//!    yield the processor to loops and workers (`readers.rs`).
+//! 2. A job waits for no other class: each queue has threads of its own. Those of scans yield the
+//!    processor to all others (`readers.rs`).
 //! 3. A survey waits for no scan, and does not rest. Its member chose how many bytes a second to
 //!    compare, and the space of deleted keys comes back only behind comparisons.
 //! 4. While a loop is near its target, chunks of scans take at most one part in `SCAN_TIME_SHARE`
