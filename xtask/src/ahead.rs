@@ -92,13 +92,15 @@ fn words(command: &Command) -> String {
     words.join(" ")
 }
 
-/// The same command behind `chrt`, ended after `longest` with all that it started.
+/// The same command behind `chrt`, ended after `longest`. A compiler that it has started then ends
+/// by itself.
 fn at_lowest_priority(command: &Command, longest: Duration) -> Command {
     // No time at all would mean none to `timeout`.
     let seconds = longest.as_secs().max(1).to_string();
     let mut lowest = Command::new("timeout");
     lowest
-        .args(["-k", "5", &seconds])
+        // In the foreground a Ctrl-C ends it, too.
+        .args(["--foreground", "-k", "5", &seconds])
         .args(LOWEST)
         .arg(command.get_program())
         .args(command.get_args());
