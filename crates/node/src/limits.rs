@@ -253,6 +253,15 @@ pub const COMPARE_TRIES_MAX: u32 = 8;
 /// than the deadlines that clients use.
 pub const COMPARE_YOUNG_MS: u64 = 2_000;
 
+/// Between the two looks at a record that an operator's look finds to differ.
+pub const LOOK_AGAIN_US: u64 = COMPARE_YOUNG_MS * 1_000;
+
+/// Memory of records that wait for their second look, about.
+pub const LOOK_SUSPECT_BYTES: usize = 4 << 20;
+
+/// Keys of records that differ in the report of a look, for each pair of members.
+pub const LOOK_EXAMPLES_MAX: usize = 16;
+
 /// How long a proposal of an epoch waits for votes: two syncs of a slow disk and two round trips.
 pub const EPOCH_VOTE_US: u64 = 500_000;
 

@@ -26,6 +26,7 @@
 //! See: step.rs, docs/protocol.md.
 
 use crate::compare::Comparer;
+use crate::compare::look::LookReport;
 use crate::compare::progress::CompareReport;
 use crate::config::NodeConfig;
 use crate::coordinator::clock::{Probes, send_probe};
@@ -201,6 +202,7 @@ impl Node {
                 self.repairer
                     .accept_loss(&mut self.desk, turn, &blocks, &without);
             }
+            Event::Look { order } => self.comparer.look(turn, order),
             Event::Throttle { bytes_per_second } => self.loader.throttle(bytes_per_second),
             Event::Pressed {
                 readiness,
@@ -273,6 +275,11 @@ impl Node {
     /// Comparisons that found something or failed, since the last time this was asked.
     pub fn take_comparisons(&mut self) -> Vec<CompareReport> {
         self.comparer.take_reports()
+    }
+
+    /// What an operator's look has found, if that is more than the last time this was asked.
+    pub fn take_look(&mut self) -> Option<LookReport> {
+        self.comparer.take_look()
     }
 
     /// Does this member confirm its epoch, so that horizons may rise? To be asked of its keeper.

@@ -22,6 +22,7 @@
 //! Not here: the machines (`node.rs` routes, `coordinator/`, `replica/`), bytes (crate `wire`).
 //! See: docs/protocol.md, ARCHITECTURE.md.
 
+use crate::compare::look::LookOrder;
 use crate::compare::survey::{Survey, Surveyed};
 use crate::layout::Layout;
 use crate::member::MemberIndex;
@@ -244,6 +245,12 @@ pub enum Event {
     Layout {
         /// Members and owners from now on.
         layout: Arc<Layout>,
+    },
+    /// An operator looks for copies that differ, instead of the look under way. To be told to the
+    /// keeper.
+    Look {
+        /// `None` = no look is wanted any more.
+        order: Option<LookOrder>,
     },
     /// Load at most about so many bytes a second from now on, if this loop loads.
     Throttle {

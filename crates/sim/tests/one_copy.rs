@@ -177,6 +177,7 @@ impl Decider for OneCopy {
             | Event::Surveyed { .. }
             | Event::Layout { .. }
             | Event::Lost { .. }
+            | Event::Look { .. }
             | Event::Throttle { .. }
             | Event::AcceptLoss { .. }
             | Event::Pressed { .. }

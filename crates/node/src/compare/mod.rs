@@ -18,13 +18,16 @@
 //! 3. One walk at a time, one page at a time, `COMPARE_STEPS_MAX` repairs at a time. A member's
 //!    limit bounds the bytes a second (`haste.rs`). While its store is behind, no comparison goes
 //!    on.
-//! 4. A comparison counts as full only if each part was compared and each repair done.
+//! 4. A comparison counts as full only if each part was compared and each repair done. A look never
+//!    does.
 //!
-//! Not here: a peer's answers (`replica/ranges.rs`), damage (a range that cannot be read is left
-//! out), the choice between two cells of one version (`disputes.rs`).
+//! Not here: looks of an operator (`look.rs`), a peer's answers (`replica/ranges.rs`), damage (a
+//! range that cannot be read is left out), the choice between two cells of one version
+//! (`disputes.rs`).
 //! See: docs/protocol.md, "Comparing copies".
 
 mod haste;
+pub mod look;
 pub mod progress;
 mod repairs;
 pub mod shared;
@@ -46,6 +49,7 @@ use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused};
 use dendra_base::{Cell, Key, Space};
 use haste::Haste;
+use look::{LookRun, LookWalk, NextWork};
 use progress::CompareReport;
 use repairs::RepairStep;
 use shared::SharedRecords;
@@ -66,6 +70,9 @@ pub(crate) struct Comparer {
     next_us: BTreeMap<MemberIndex, u64>,
     due_us: u64,
     reports: Vec<CompareReport>,
+    look: Option<LookRun>,
+    /// The own walk, while a look is under way.
+    parked: Option<CompareWalk>,
 }
 
 impl Comparer {
@@ -82,6 +89,8 @@ impl Comparer {
             next_us: BTreeMap::new(),
             due_us: NEVER,
             reports: Vec::new(),
+            look: None,
+            parked: None,
         }
     }
 
@@ -109,8 +118,9 @@ impl Comparer {
 
     /// Members or owners have changed: the pair shares other records now.
     pub(crate) fn adopt(&mut self, turn: &Turn<'_>) {
-        if self.haste.is_on() {
+        if self.haste.is_on() || self.is_looking() {
             self.walk = None;
+            self.parked = None;
             self.due_us = turn.now.mono_us + COMPARE_AGAIN_US.min(self.pause_us);
         }
     }
@@ -131,7 +141,12 @@ impl Comparer {
 
     /// So many bytes were read or moved: pauses until the limit of bytes a second allows more.
     fn pay(&mut self, turn: &Turn<'_>, bytes: u64) {
-        let pause_us = bytes.saturating_mul(1_000_000) / self.haste.bytes_per_second().max(1);
+        let is_look = self.walk.as_ref().is_some_and(|walk| walk.look.is_some());
+        let bytes_per_second = match &self.look {
+            Some(run) if is_look => run.bytes_per_second(),
+            _ => self.haste.bytes_per_second(),
+        };
+        let pause_us = bytes.saturating_mul(1_000_000) / bytes_per_second.max(1);
         if pause_us > 0 {
             self.rest(turn, pause_us);
         }
@@ -139,9 +154,10 @@ impl Comparer {
 
     /// The next work of the walk, or the next walk.
     fn go_on(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
-        if self.due_us != NEVER || !self.haste.is_on() {
+        if self.due_us != NEVER || !(self.haste.is_on() || self.is_looking()) {
             return;
         }
+        self.make_room();
         if self.walk.is_none() {
             self.begin_walk(desk, turn);
         }
@@ -154,17 +170,29 @@ impl Comparer {
                 if desk.readiness != Readiness::Ready {
                     return self.rest(turn, COMPARE_BUSY_US);
                 }
-                match walk.stack.pop() {
-                    Some(work) => walk.begin(desk, turn, work),
-                    None => self.end_space(desk, turn),
+                let next = match &mut walk.look {
+                    Some(look) => look.next_work(&mut walk.stack, turn.now.mono_us),
+                    None => walk.stack.pop().map_or(NextWork::End, NextWork::Work),
+                };
+                match next {
+                    NextWork::Work(work) => walk.begin(desk, turn, work),
+                    NextWork::RestUntil(due_us) => self.due_us = due_us,
+                    NextWork::End => self.end_space(desk, turn),
                 }
             }
             _ => {}
         }
     }
 
-    /// Chooses the peer that has waited longest.
+    /// Chooses the next peer of a look; else the one that has waited longest.
     fn begin_walk(&mut self, desk: &Desk, turn: &Turn<'_>) {
+        if let Some(peer) = self.next_look(desk) {
+            return self.start(desk, turn, peer, Some(LookWalk::new(peer)));
+        }
+        self.walk = self.parked.take();
+        if self.walk.is_some() || !self.haste.is_on() {
+            return;
+        }
         let members = desk.layout.members();
         let led = members.filter(|peer| *peer != desk.me && leads(desk, *peer));
         let up = led.filter(|peer| desk.health.is_up(*peer));
@@ -178,6 +206,10 @@ impl Comparer {
             self.due_us = next_us;
             return;
         }
+        self.start(desk, turn, peer, None);
+    }
+
+    fn start(&mut self, desk: &Desk, turn: &Turn<'_>, peer: MemberIndex, look: Option<LookWalk>) {
         self.walks += 1;
         self.walk = Some(CompareWalk {
             id: self.walks,
@@ -203,6 +235,7 @@ impl Comparer {
                 left_out: 0,
                 took_us: 0,
             },
+            look,
         });
     }
 
@@ -224,6 +257,12 @@ impl Comparer {
         let Some(walk) = self.walk.take() else {
             return;
         };
+        if let Some(look) = walk.look {
+            if let Some(run) = &mut self.look {
+                run.end_pair(&look.ended(&walk.report, is_at_end));
+            }
+            return self.go_on(desk, turn);
+        }
         let now_us = turn.now.mono_us;
         let mut report = walk.report;
         report.took_us = now_us.saturating_sub(walk.began_us);
@@ -272,9 +311,17 @@ impl Comparer {
                 let bytes = seen.bytes;
                 under_way.busy = 0;
                 under_way.waiting += seen.waiting;
-                self.haste.sees(under_way.peer, under_way.waiting);
                 desk.comparisons.add_read(bytes);
-                desk.comparisons.note_speed(self.haste.bytes_per_second());
+                match (&mut under_way.look, &mut self.look) {
+                    (Some(look), Some(run)) => {
+                        look.pair.bytes += bytes;
+                        run.note(&look.pair);
+                    }
+                    _ => {
+                        self.haste.sees(under_way.peer, under_way.waiting);
+                        desk.comparisons.note_speed(self.haste.bytes_per_second());
+                    }
+                }
                 desk.comparisons
                     .note_strays(&seen.strays, desk.layout.epoch());
                 under_way.compare(desk, turn, part, grain, seen.ranges);
@@ -474,6 +521,14 @@ impl Comparer {
             return;
         };
         let mut moved = 0;
+        if let Some(look) = &mut walk.look {
+            let is_answered = match step {
+                RepairStep::Meet { key, cell } => look.met(key, &cell, &answer, turn.now.wall_ms),
+                _ => false,
+            };
+            walk.report.failed += u64::from(!is_answered);
+            return self.repair(desk, turn);
+        }
         match (step, answer) {
             // The peer took it, or had got a newer one meanwhile: the answer does not tell which.
             (RepairStep::Send { .. }, Answer::Written(_)) => {

@@ -22,6 +22,7 @@ use crate::member::MemberIndex;
 use crate::ring::{Partition, partition_of};
 use crate::topology::record::horizons::Horizons;
 use crate::topology::record::narrowing::Narrowing;
+use dendra_base::peer::Ballot;
 use dendra_base::{Cell, CellRef};
 use std::fmt;
 
@@ -234,6 +235,11 @@ impl SharedRecords {
     /// May one of them have purged this record of the protocol?
     pub(super) fn forgets_record(&self, cell: &CellRef<'_>) -> bool {
         cell.age() <= self.horizons.purge()
+    }
+
+    /// May one of them have purged a record with this promise? It is no younger than its promise.
+    pub(super) fn forgets_ballot(&self, ballot: Ballot) -> bool {
+        ballot.hlc <= self.horizons.purge()
     }
 
     /// Was the cell made in an earlier epoch, as its age tells? Then no write of it is under way.

@@ -15,6 +15,7 @@
 //! Not here: when a walk goes on, and its limits (`compare/mod.rs`).
 //! See: docs/protocol.md, "Comparing copies".
 
+use super::look::LookWalk;
 use super::progress::CompareReport;
 use super::repairs::{RepairStep, of_promises, of_records};
 use super::shared::{PairMember, SharedRecords};
@@ -114,11 +115,18 @@ pub(super) struct CompareWalk {
     /// Bytes that wait for a horizon, as far as own looks have found them.
     pub(super) waiting: u64,
     pub(super) report: CompareReport,
+    /// An operator looks: differences are counted, and not repaired.
+    pub(super) look: Option<LookWalk>,
 }
 
 impl CompareWalk {
     pub(super) fn take_stage(&mut self) -> CompareStage {
         std::mem::replace(&mut self.stage, CompareStage::Idle)
+    }
+
+    /// Is no question under way, and no repair?
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.stage, CompareStage::Idle)
     }
 
     /// Compares the records behind `start`, if there may be some.
@@ -323,7 +331,12 @@ impl CompareWalk {
         let steps = match self.space {
             Space::Protocol => of_promises(&own, &listed, &self.shared),
             _ => {
-                let (now_ms, clock) = (turn.now.wall_ms, desk.hlc.last());
+                let clock = desk.hlc.last();
+                // No write is too young for a look: it looks twice.
+                let now_ms = match self.look {
+                    None => turn.now.wall_ms,
+                    Some(_) => u64::MAX,
+                };
                 Some(of_records(&own, &listed, &self.shared, now_ms, clock))
             }
         };
@@ -331,6 +344,11 @@ impl CompareWalk {
             self.leave_out(desk);
             Vec::new()
         });
+        if let Some(look) = &mut self.look {
+            let (start, end) = (part.start.clone(), reach.clone().or(part.end.clone()));
+            let seen = SpacePart { start, end };
+            steps = look.weigh(turn, seen, steps, [&own, &listed], &self.shared);
+        }
         steps.retain(|step| match step {
             RepairStep::Dispute { key, version } => {
                 desk.disputes.noticed(turn.now.mono_us, key, *version);

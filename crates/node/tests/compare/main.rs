@@ -7,6 +7,7 @@
 //!
 //! Not here: the cluster (`world.rs`); clients, crashes and clocks beside it (crate `sim`).
 
+mod looks;
 #[path = "../support/mod.rs"]
 mod support;
 mod world;

@@ -1,0 +1,448 @@
+//! Looks of an operator: comparisons that count what differs, and repair nothing.
+//!
+//! ```text
+//! LookOrder ─► a walk with each named peer in turn ─► LookReport
+//!   first look    a record differs: it is a suspect, with the copy that lags
+//!   LOOK_AGAIN_US later, the same part once more
+//!   second look   the same member lags, with the same copy ─► counted
+//!                 anything else was a write under way
+//! ```
+//!
+//! Invariants
+//! 1. A look writes nothing, here or at a peer. It asks `Compare` and `List`, and `Read` for a
+//!    record that the peer need not list.
+//! 2. A difference is counted if one copy lagged behind another one for `LOOK_AGAIN_US` at least.
+//! 3. Suspects take at most about `LOOK_SUSPECT_BYTES` of memory. Beyond that the walk waits for
+//!    second looks.
+//! 4. While a look is under way, the member's own comparison rests. It goes on from its place.
+//!
+//! Not here: the walk, its pauses and failures (`walk.rs`, `mod.rs`).
+//! See: docs/operating.md, "Copies that differ".
+
+use super::Comparer;
+use super::progress::CompareReport;
+use super::repairs::RepairStep;
+use super::shared::SharedRecords;
+use super::walk::{CompareWalk, CompareWork, SpacePart};
+use crate::desk::{Desk, Turn};
+use crate::limits::{COMPARE_YOUNG_MS, LOOK_AGAIN_US, LOOK_EXAMPLES_MAX, LOOK_SUSPECT_BYTES};
+use crate::member::MemberIndex;
+use crate::replica::record::Record;
+use bytes::Bytes;
+use dendra_base::peer::Answer;
+use dendra_base::{Cell, Version};
+use std::collections::{BTreeMap, VecDeque};
+
+/// An operator's order to look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookOrder {
+    /// The world's mark; comes back with the report.
+    pub id: u64,
+    /// The members to compare with, one behind the other.
+    pub peers: Vec<MemberIndex>,
+    /// How many bytes of keys and cells a second to compare, about.
+    pub bytes_per_second: u64,
+}
+
+/// How the copies of a record differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// The peer has an older version.
+    NewerHere,
+    /// This member has an older version.
+    NewerThere,
+    /// The peer has it.
+    MissingHere,
+    /// This member has it.
+    MissingThere,
+    /// One version, other bytes.
+    Content,
+    /// The promise of one member is higher.
+    Promise,
+}
+
+impl Difference {
+    /// All of them.
+    pub const ALL: [Difference; 6] = [
+        Difference::NewerHere,
+        Difference::NewerThere,
+        Difference::MissingHere,
+        Difference::MissingThere,
+        Difference::Content,
+        Difference::Promise,
+    ];
+
+    /// Its name for programs.
+    pub fn code(self) -> &'static str {
+        match self {
+            Difference::NewerHere => "newer_here",
+            Difference::NewerThere => "newer_there",
+            Difference::MissingHere => "missing_here",
+            Difference::MissingThere => "missing_there",
+            Difference::Content => "other_content",
+            Difference::Promise => "promises",
+        }
+    }
+}
+
+/// How far the look with one peer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PairState {
+    /// Others come first.
+    Waiting,
+    /// It is under way.
+    UnderWay,
+    /// All shared records were looked at, but for ranges that were left out.
+    Compared,
+    /// The peer is away, or too busy, or knows another epoch.
+    Unreached,
+}
+
+/// The look with one peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PairLook {
+    /// The peer.
+    pub peer: MemberIndex,
+    /// How far it is.
+    pub state: PairState,
+    /// Keys and cells that were read here.
+    pub bytes: u64,
+    /// Ranges that were left out because a copy is damaged.
+    pub left_out: u64,
+    counts: [u64; Difference::ALL.len()],
+    /// Raw keys of the first records that differ, at most `LOOK_EXAMPLES_MAX`.
+    pub examples: Vec<(Bytes, Difference)>,
+}
+
+impl PairLook {
+    fn new(peer: MemberIndex) -> PairLook {
+        PairLook {
+            peer,
+            state: PairState::Waiting,
+            bytes: 0,
+            left_out: 0,
+            counts: [0; Difference::ALL.len()],
+            examples: Vec::new(),
+        }
+    }
+
+    /// How many records differ so.
+    pub fn count(&self, difference: Difference) -> u64 {
+        self.counts[difference as usize]
+    }
+
+    fn found(&mut self, key: Bytes, difference: Difference) {
+        self.counts[difference as usize] += 1;
+        if self.examples.len() < LOOK_EXAMPLES_MAX {
+            self.examples.push((key, difference));
+        }
+    }
+}
+
+/// What a look has found so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookReport {
+    /// Of the order.
+    pub id: u64,
+    /// One for each peer of the order.
+    pub pairs: Vec<PairLook>,
+    /// Has it ended?
+    pub is_over: bool,
+}
+
+impl LookReport {
+    /// Of a look that has not begun.
+    pub fn of(order: &LookOrder) -> LookReport {
+        let peers = order.peers.iter();
+        LookReport {
+            id: order.id,
+            pairs: peers.map(|peer| PairLook::new(*peer)).collect(),
+            is_over: order.peers.is_empty(),
+        }
+    }
+}
+
+/// A look under way.
+#[derive(Debug)]
+pub(super) struct LookRun {
+    report: LookReport,
+    bytes_per_second: u64,
+    /// Which pair is looked at.
+    at: usize,
+    is_news: bool,
+}
+
+impl LookRun {
+    fn new(order: LookOrder) -> LookRun {
+        LookRun {
+            report: LookReport::of(&order),
+            bytes_per_second: order.bytes_per_second,
+            at: 0,
+            is_news: true,
+        }
+    }
+
+    pub(super) fn bytes_per_second(&self) -> u64 {
+        self.bytes_per_second
+    }
+
+    /// The pair under way is as far as this.
+    pub(super) fn note(&mut self, pair: &PairLook) {
+        self.report.pairs[self.at] = pair.clone();
+        self.is_news = true;
+    }
+
+    /// The pair under way is done.
+    pub(super) fn end_pair(&mut self, pair: &PairLook) {
+        self.note(pair);
+        self.at += 1;
+        self.report.is_over = self.at == self.report.pairs.len();
+    }
+}
+
+impl Comparer {
+    /// An operator wants a look, instead of the one under way, or wants it no more.
+    pub(crate) fn look(&mut self, turn: &Turn<'_>, order: Option<LookOrder>) {
+        if self.walk.as_ref().is_some_and(|walk| walk.look.is_some()) {
+            self.walk = self.parked.take();
+        }
+        self.look = order.map(LookRun::new);
+        // With an open question the walk goes on behind its answer.
+        if self.walk.as_ref().is_none_or(CompareWalk::is_idle) {
+            self.due_us = turn.now.mono_us;
+        }
+    }
+
+    /// The look's findings, if there are new ones.
+    pub(crate) fn take_look(&mut self) -> Option<LookReport> {
+        let run = self.look.as_mut().filter(|run| run.is_news)?;
+        run.is_news = false;
+        let report = run.report.clone();
+        if report.is_over {
+            self.look = None;
+        }
+        Some(report)
+    }
+
+    pub(super) fn is_looking(&self) -> bool {
+        self.look.as_ref().is_some_and(|run| !run.report.is_over)
+    }
+
+    /// The member's own comparison makes room for a look, between two questions.
+    pub(super) fn make_room(&mut self) {
+        if self.is_looking() {
+            let is_ready = |walk: &mut CompareWalk| walk.look.is_none() && walk.is_idle();
+            self.parked = self.walk.take_if(is_ready).or(self.parked.take());
+        }
+    }
+
+    /// The next peer of the look that can be reached.
+    pub(super) fn next_look(&mut self, desk: &Desk) -> Option<MemberIndex> {
+        let run = self.look.as_mut()?;
+        while !run.report.is_over {
+            let mut pair = PairLook::new(run.report.pairs[run.at].peer);
+            if desk.health.is_up(pair.peer) {
+                pair.state = PairState::UnderWay;
+                run.note(&pair);
+                return Some(pair.peer);
+            }
+            pair.state = PairState::Unreached;
+            run.end_pair(&pair);
+        }
+        None
+    }
+}
+
+/// A record that differs: how, and the copy that lags, if there is one.
+type Suspect = (Difference, Option<Version>);
+
+/// Records that differed at the first look.
+#[derive(Debug)]
+struct SuspectPart {
+    part: SpacePart,
+    suspects: BTreeMap<Bytes, Suspect>,
+    bytes: usize,
+    due_us: u64,
+}
+
+/// The work of a walk.
+#[derive(Debug)]
+pub(super) enum NextWork {
+    Work(CompareWork),
+    RestUntil(u64),
+    End,
+}
+
+/// What a walk needs to look instead of to repair.
+#[derive(Debug)]
+pub(super) struct LookWalk {
+    pub(super) pair: PairLook,
+    waiting: VecDeque<SuspectPart>,
+    waiting_bytes: usize,
+    /// The suspects that are looked at once more, until the stack is as low as this again.
+    second: Option<(usize, BTreeMap<Bytes, Suspect>)>,
+}
+
+impl LookWalk {
+    pub(super) fn new(peer: MemberIndex) -> LookWalk {
+        let mut pair = PairLook::new(peer);
+        pair.state = PairState::UnderWay;
+        LookWalk {
+            pair,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            second: None,
+        }
+    }
+
+    /// What it has found in the end.
+    pub(super) fn ended(self, report: &CompareReport, is_at_end: bool) -> PairLook {
+        let is_whole = is_at_end && report.failed == 0;
+        PairLook {
+            left_out: report.left_out,
+            state: match is_whole {
+                true => PairState::Compared,
+                false => PairState::Unreached,
+            },
+            ..self.pair
+        }
+    }
+
+    /// Second looks first, once they are due.
+    pub(super) fn next_work(&mut self, stack: &mut Vec<CompareWork>, now_us: u64) -> NextWork {
+        if self
+            .second
+            .as_ref()
+            .is_some_and(|(low, _)| stack.len() <= *low)
+        {
+            self.second = None;
+        }
+        if self.second.is_none()
+            && let Some(first) = self.waiting.front()
+        {
+            let is_full = self.waiting_bytes >= LOOK_SUSPECT_BYTES || stack.is_empty();
+            if now_us < first.due_us && is_full {
+                return NextWork::RestUntil(first.due_us);
+            }
+            if let Some(due) = self.waiting.pop_front_if(|first| now_us >= first.due_us) {
+                self.waiting_bytes -= due.bytes;
+                self.second = Some((stack.len(), due.suspects));
+                return NextWork::Work(CompareWork::Exchange { part: due.part });
+            }
+        }
+        stack.pop().map_or(NextWork::End, NextWork::Work)
+    }
+
+    /// Takes the repairs that a comparison would make of `part`. Those that stay are questions
+    /// that a second look asks.
+    pub(super) fn weigh(
+        &mut self,
+        turn: &Turn<'_>,
+        part: SpacePart,
+        steps: Vec<RepairStep>,
+        lists: [&[(Bytes, Cell)]; 2],
+        shared: &SharedRecords,
+    ) -> Vec<RepairStep> {
+        let now_ms = turn.now.wall_ms;
+        let mut questions = Vec::new();
+        let mut suspects = BTreeMap::new();
+        let mut bytes = 0;
+        for step in steps {
+            let Some((key, suspect)) = suspect(&step, lists, shared, now_ms) else {
+                continue;
+            };
+            match &self.second {
+                None => {
+                    bytes += key.len() + size_of::<(Bytes, Suspect)>();
+                    suspects.insert(key, suspect);
+                }
+                Some((_, known)) if known.get(&key) != Some(&suspect) => {}
+                Some(_) if matches!(step, RepairStep::Meet { .. }) => questions.push(step),
+                Some(_) => self.pair.found(key, suspect.0),
+            }
+        }
+        if !suspects.is_empty() {
+            self.waiting_bytes += bytes;
+            self.waiting.push_back(SuspectPart {
+                part,
+                suspects,
+                bytes,
+                due_us: turn.now.mono_us + LOOK_AGAIN_US,
+            });
+        }
+        questions
+    }
+
+    /// The peer was asked for a record that it does not list. `false` = it did not answer.
+    pub(super) fn met(&mut self, key: Bytes, own: &Cell, answer: &Answer, now_ms: u64) -> bool {
+        let difference = match answer {
+            Answer::Same => return true,
+            Answer::Cell(None) => Difference::MissingThere,
+            Answer::Cell(Some(theirs)) if own.is_newer_than(theirs) => Difference::NewerHere,
+            Answer::Cell(Some(theirs)) if theirs.is_newer_than(own) => {
+                // It was not seen before: a write of now is no difference.
+                if theirs.version.wall_ms().abs_diff(now_ms) < COMPARE_YOUNG_MS {
+                    return true;
+                }
+                Difference::NewerThere
+            }
+            Answer::Cell(Some(_)) => Difference::Content,
+            _ => return false,
+        };
+        self.pair.found(key, difference);
+        true
+    }
+}
+
+fn held<'a>(list: &'a [(Bytes, Cell)], key: &Bytes) -> Option<&'a Cell> {
+    let at = list.binary_search_by(|(other, _)| other.cmp(key)).ok()?;
+    Some(&list[at].1)
+}
+
+/// Which difference a repair is for; `None` if the two members need not hold the same there.
+fn suspect(
+    step: &RepairStep,
+    [own, peer]: [&[(Bytes, Cell)]; 2],
+    shared: &SharedRecords,
+    now_ms: u64,
+) -> Option<(Bytes, Suspect)> {
+    let promised = |cell: Option<&Cell>| {
+        let promised = Record::decode(&cell?.value)?.promised;
+        Some(Version {
+            hlc: promised.hlc,
+            origin: promised.origin,
+            rmw: 0,
+        })
+    };
+    match step {
+        RepairStep::Send { key, .. }
+        | RepairStep::Meet { key, .. }
+        | RepairStep::Fetch { key, .. }
+        | RepairStep::Dispute { key, .. } => {
+            let (here, there) = (held(own, key), held(peer, key));
+            let (difference, lags, newest) = match (step, here, there) {
+                (RepairStep::Dispute { .. }, ..) => (Difference::Content, here, here),
+                (RepairStep::Fetch { .. }, None, _) => (Difference::MissingHere, None, there),
+                (RepairStep::Fetch { .. }, ..) => (Difference::NewerThere, here, there),
+                (_, _, None) => (Difference::MissingThere, None, here),
+                _ => (Difference::NewerHere, there, here),
+            };
+            // One of them may have purged it, or is no owner of either copy.
+            let newest = newest?.as_ref();
+            let copies = [here, there].into_iter().flatten();
+            let copies = copies.map(|cell| shared.copies_of(&cell.as_ref())).max()?;
+            let is_wanted = !shared.forgets(&newest, now_ms) && shared.has(key, copies);
+            let lag = lags.map(|cell| cell.version);
+            is_wanted.then(|| (key.clone(), (difference, lag)))
+        }
+        RepairStep::PromiseThere { key, ballot } => {
+            let lag = promised(held(peer, key));
+            (!shared.forgets_ballot(*ballot)).then(|| (key.clone(), (Difference::Promise, lag)))
+        }
+        RepairStep::PromiseHere { key, ballot } => {
+            let lag = promised(held(own, key));
+            (!shared.forgets_ballot(*ballot)).then(|| (key.clone(), (Difference::Promise, lag)))
+        }
+        RepairStep::Keep { .. } => None,
+    }
+}
