@@ -196,6 +196,9 @@ pub const JOIN_ASK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Orders of operators that wait for the steward: a few people and a script.
 pub const ORDERS_OF_OPERATORS_MAX: usize = 16;
 
+/// A look for copies that differ ends when its client has not asked for it for so long.
+pub const LOOK_PATIENCE_US: u64 = 30_000_000;
+
 /// Body of an operator's order: a hundred members with their addresses, twice.
 pub const ORDER_BYTES_MAX: usize = 64 << 10;
 

@@ -14,7 +14,8 @@
 //!
 //! Invariants
 //! 1. It answers from the first moment of a start, before the folder is open.
-//! 2. Nothing here changes the node, apart from orders about members and a restore.
+//! 2. Nothing here changes the node, apart from orders about members and a restore. A look for copies
+//!    that differ is work for it, and takes an admin.
 //! 3. Where there are tokens, all but health and readiness takes one, and all but looking an
 //!    admin's.
 //! 4. A call that changes something, and each profile, stands in the audit log with its outcome.
@@ -55,7 +56,7 @@ use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use base64::Engine;
-use cluster::{OwnState, StewardWay};
+use cluster::{Looker, OwnState, StewardWay};
 use dendra_wire::hosts::Sender;
 use dendra_wire::http::Field;
 use dendra_wire::rights::bearer;
@@ -487,6 +488,12 @@ impl FromRef<Arc<AdminPlane>> for StewardWay {
             Some(None) => StewardWay::Alone,
             Some(Some(cluster)) => StewardWay::Member(cluster.orders.clone()),
         }
+    }
+}
+
+impl FromRef<Arc<AdminPlane>> for Looker {
+    fn from_ref(plane: &Arc<AdminPlane>) -> Looker {
+        Looker(plane.shared.get().and_then(|shared| shared.cluster.clone()))
     }
 }
 

@@ -348,6 +348,7 @@ pub(crate) fn what_of(method: &str, path: &str) -> String {
                 "throttle",
                 "finalize",
                 "accept-loss",
+                "compare",
             ],
         ),
         ("/debug/profile/", &["cpu", "wall", "alloc", "lock"]),

@@ -533,6 +533,9 @@ impl Agent {
         for report in self.node.borrow_mut().take_comparisons() {
             self.tell(&report);
         }
+        if let Some(report) = self.node.borrow_mut().take_look() {
+            self.cluster.looks.note(report);
+        }
         let node = self.node.borrow();
         metrics.disputes.set(node.disputes());
         metrics.rounds.set(node.rounds());

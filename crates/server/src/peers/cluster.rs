@@ -20,6 +20,7 @@
 use super::door::{Resident, StewardDoor};
 use super::former::FormerAddresses;
 use super::hello_maker::HelloMaker;
+use super::looks::Looks;
 use super::orders::{Orders, orders};
 use super::secrets::Secrets;
 use super::session::Sessions;
@@ -118,6 +119,8 @@ pub(crate) struct Cluster {
     pub(crate) hints: Arc<HintRoom>,
     /// How far comparisons with other members are.
     pub(crate) comparisons: Arc<Comparisons>,
+    /// The look for copies that differ.
+    pub(crate) looks: Looks,
     /// The rounds of the clients of this member.
     pub(crate) foregrounds: Arc<Foregrounds>,
     /// For all of them together; 0 = none.
@@ -339,6 +342,7 @@ impl Cluster {
             loops,
             hints: Arc::new(HintRoom::new(HINT_BYTES_MAX_DEFAULT)),
             comparisons: Arc::default(),
+            looks: Looks::default(),
             foregrounds: Arc::default(),
             compare_bytes_per_second: settings.compare_bytes_per_second,
             forget_every_us: settings.forget_every_us,

@@ -150,6 +150,9 @@ impl StewardHome {
                     self.step(StewardEvent::Ordered { ticket, order }).await;
                 }
                 _ = ticks.tick() => {
+                    if let Some(event) = cluster.looks.next(self.lane.now_us()) {
+                        self.agent.post(event);
+                    }
                     self.gauge().await;
                     self.step(StewardEvent::Tick).await;
                 }

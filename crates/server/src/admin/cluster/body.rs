@@ -64,14 +64,10 @@ pub(super) fn order(name: &str, bytes: &[u8]) -> Result<ClusterOrder, BadBody> {
             from: fields.text("from")?,
             to: fields.text("to")?,
         },
-        "throttle" => {
-            let shape = "a number of bytes above 0";
-            let read = |value: &Value| value.as_u64().filter(|bytes| *bytes > 0);
-            match fields.one("bytes_per_second", shape, read)? {
-                Some(bytes_per_second) => ClusterOrder::Throttle { bytes_per_second },
-                None => return bad(format!("\"bytes_per_second\" is missing: give {shape}")),
-            }
-        }
+        "throttle" => match fields.one("bytes_per_second", RATE, rate)? {
+            Some(bytes_per_second) => ClusterOrder::Throttle { bytes_per_second },
+            None => return bad(format!("\"bytes_per_second\" is missing: give {RATE}")),
+        },
         "accept-loss" => ClusterOrder::AcceptLoss {
             member: fields.text("member")?,
             confirm: fields.one(
@@ -86,6 +82,31 @@ pub(super) fn order(name: &str, bytes: &[u8]) -> Result<ClusterOrder, BadBody> {
     };
     fields.end(name)?;
     Ok(order)
+}
+
+/// A look for copies that differ.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct LookWish {
+    /// URLs of the members to compare with; none = all others.
+    pub(super) with: Vec<String>,
+    pub(super) bytes_per_second: Option<u64>,
+}
+
+/// The wish to look.
+pub(super) fn look(bytes: &[u8]) -> Result<LookWish, BadBody> {
+    let mut fields = BodyFields::of(bytes)?;
+    let wish = LookWish {
+        with: fields.texts("with")?,
+        bytes_per_second: fields.one("bytes_per_second", RATE, rate)?,
+    };
+    fields.end("compare")?;
+    Ok(wish)
+}
+
+const RATE: &str = "a number of bytes above 0";
+
+fn rate(value: &Value) -> Option<u64> {
+    value.as_u64().filter(|bytes| *bytes > 0)
 }
 
 fn draft_id(value: &Value) -> Option<DraftId> {
@@ -178,6 +199,25 @@ mod tests {
         for order in ORDERS {
             let what = crate::audit::what_of("POST", &format!("/v0/cluster/{order}"));
             assert_eq!(what, format!("POST /v0/cluster/{order}"));
+        }
+    }
+
+    #[test]
+    fn a_look_is_read() {
+        let wish = |with: &[&str], bytes_per_second| LookWish {
+            with: with.iter().map(|url| (*url).to_owned()).collect(),
+            bytes_per_second,
+        };
+        assert_eq!(look(b""), Ok(wish(&[], None)));
+        let all = br#"{"with": ["http://a:1"], "bytes_per_second": 7}"#;
+        assert_eq!(look(all), Ok(wish(&["http://a:1"], Some(7))));
+        for bad in [
+            r#"{"without": []}"#,
+            r#"{"bytes_per_second": 0}"#,
+            r#"{"with": 1}"#,
+        ] {
+            let read = look(bad.as_bytes());
+            assert!(matches!(read, Err(BadBody::Sentence(_))), "{bad}: {read:?}");
         }
     }
 

@@ -11,6 +11,7 @@
 //! POST /v0/cluster/throttle              {"bytes_per_second": N}
 //! POST /v0/cluster/accept-loss           {"member": URL} ─► what may be lost, with an id
 //!                                        {"member": URL, "confirm": ID} ─► {"epoch": N}
+//! /v0/cluster/compare                    look.rs
 //! refused ─► {"error": CODE, "message": SENTENCE}
 //! ```
 //!
@@ -24,6 +25,7 @@
 //! See: docs/api.md, section "Admin plane"; docs/operating.md.
 
 mod body;
+mod look;
 mod page;
 
 use super::numbers;
@@ -36,9 +38,12 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use body::BadBody;
+use bytes::Bytes;
 use dendra_node::steward::declined::Declined;
 use dendra_node::steward::face::{ClusterAnswer, ClusterOrder};
 use serde_json::{Value, json};
+
+pub(super) use look::Looker;
 
 /// Epochs that are shown unless more are asked for.
 const ENTRIES_DEFAULT: usize = 20;
@@ -63,10 +68,12 @@ where
     Plane: Clone + Send + Sync + 'static,
     StewardWay: FromRef<Plane>,
     OwnState: FromRef<Plane>,
+    Looker: FromRef<Plane>,
 {
     Router::new()
         .route("/v0/cluster", get(status))
         .route("/v0/cluster/history", get(history))
+        .route("/v0/cluster/compare", get(look::seen).post(look::begin))
         .route("/v0/cluster/{order}", post(order))
 }
 
@@ -100,43 +107,70 @@ async fn order(
     Path(name): Path<String>,
     request: Request,
 ) -> Response {
-    let kind = request.headers().get(header::CONTENT_TYPE);
-    let is_json = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
-    let Ok(bytes) = to_bytes(request.into_body(), ORDER_BYTES_MAX).await else {
-        let message = format!("the body is longer than {ORDER_BYTES_MAX} bytes, or was cut");
-        return refused(StatusCode::PAYLOAD_TOO_LARGE, "too-large", &message);
+    let bytes = match order_bytes(request).await {
+        Ok(bytes) => bytes,
+        Err(refusal) => return refusal,
     };
-    if !is_json {
-        let message = "send the order as JSON, with the header content-type: application/json";
-        return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", message);
-    }
     match body::order(&name, &bytes) {
         Ok(order) => carry_out(&way, order, OwnState::default()).await,
-        Err(BadBody::Unknown) => {
+        Err(bad) => bad_body(&name, bad),
+    }
+}
+
+fn bad_body(name: &str, bad: BadBody) -> Response {
+    match bad {
+        BadBody::Unknown => {
             let message = format!(
-                "there is no order {name:?}; they are {}",
+                "there is no order {name:?}; they are {}, compare",
                 body::ORDERS.join(", ")
             );
             refused(StatusCode::NOT_FOUND, "no-such-order", &message)
         }
-        Err(BadBody::Sentence(message)) => {
-            refused(StatusCode::BAD_REQUEST, "bad-request", &message)
+        BadBody::Sentence(message) => refused(StatusCode::BAD_REQUEST, "bad-request", &message),
+    }
+}
+
+/// The body of an order, or the refusal.
+async fn order_bytes(request: Request) -> Result<Bytes, Response> {
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    let is_json = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let Ok(bytes) = to_bytes(request.into_body(), ORDER_BYTES_MAX).await else {
+        let message = format!("the body is longer than {ORDER_BYTES_MAX} bytes, or was cut");
+        return Err(refused(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too-large",
+            &message,
+        ));
+    };
+    if !is_json {
+        let message = "send the order as JSON, with the header content-type: application/json";
+        return Err(refused(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "not-json",
+            message,
+        ));
+    }
+    Ok(bytes)
+}
+
+/// The answer of a node that has no steward.
+fn no_member(way: &StewardWay) -> Response {
+    match way {
+        StewardWay::Alone => {
+            let message = "this node is alone: it was started without --cluster and without --join";
+            refused(StatusCode::NOT_FOUND, "not-a-cluster", message)
+        }
+        StewardWay::Starting | StewardWay::Member(_) => {
+            let message =
+                "this node starts, and its log says what it waits for: ask another member";
+            refused(StatusCode::SERVICE_UNAVAILABLE, "starting", message)
         }
     }
 }
 
 async fn carry_out(way: &StewardWay, order: ClusterOrder, OwnState(own): OwnState) -> Response {
-    let orders = match way {
-        StewardWay::Member(orders) => orders,
-        StewardWay::Alone => {
-            let message = "this node is alone: it was started without --cluster and without --join";
-            return refused(StatusCode::NOT_FOUND, "not-a-cluster", message);
-        }
-        StewardWay::Starting => {
-            let message =
-                "this node starts, and its log says what it waits for: ask another member";
-            return refused(StatusCode::SERVICE_UNAVAILABLE, "starting", message);
-        }
+    let StewardWay::Member(orders) = way else {
+        return no_member(way);
     };
     match orders.carry_out(order).await {
         Ok(ClusterAnswer::Declined(declined)) => {

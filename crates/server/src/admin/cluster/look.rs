@@ -1,0 +1,159 @@
+//! Looks for copies that differ, on the admin plane.
+//!
+//! ```text
+//! POST /v0/cluster/compare          {"with": [URL], "bytes_per_second": N} ─► a look, with its id
+//! GET  /v0/cluster/compare?look=ID  ─► how far it is, and what differs
+//! ```
+//!
+//! Invariants
+//! 1. A look that nothing asks for ends by itself: its client asks again and again.
+//!
+//! Not here: looking (crate `node`, `compare/look.rs`), its life (`peers/looks.rs`).
+//! See: docs/api.md, section "Admin plane"; docs/operating.md, "Copies that differ".
+
+use super::{StewardWay, answer, bad_body, body, no_member, order_bytes, refused};
+use crate::admin::numbers;
+use crate::event_loop::clock;
+use crate::peers::{Cluster, LookSeen, LookState};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use dendra_node::limits::COMPARE_BYTES_PER_SECOND_DEFAULT;
+use dendra_node::{Difference, MemberIndex, PairLook, PairState};
+use dendra_wire::percent;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// The member of a cluster whose copies are looked at; `None` = this node is none.
+#[derive(Clone)]
+pub(in crate::admin) struct Looker(pub(in crate::admin) Option<Arc<Cluster>>);
+
+pub(super) async fn begin(
+    State(way): State<StewardWay>,
+    State(Looker(cluster)): State<Looker>,
+    request: Request,
+) -> Response {
+    let bytes = match order_bytes(request).await {
+        Ok(bytes) => bytes,
+        Err(refusal) => return refusal,
+    };
+    let Some(cluster) = cluster else {
+        return no_member(&way);
+    };
+    let wish = match body::look(&bytes) {
+        Ok(wish) => wish,
+        Err(bad) => return bad_body("compare", bad),
+    };
+    let peers = match peers(&cluster, &wish.with) {
+        Ok(peers) => peers,
+        Err(message) => return refused(StatusCode::BAD_REQUEST, "not-a-member", &message),
+    };
+    let told = wish.bytes_per_second;
+    let usual = || match cluster.compare_bytes_per_second {
+        0 => COMPARE_BYTES_PER_SECOND_DEFAULT,
+        set => set,
+    };
+    let bytes_per_second = told.unwrap_or_else(usual);
+    let begun = cluster
+        .looks
+        .begin(peers, bytes_per_second, clock::monotonic_us());
+    match begun {
+        Ok(seen) => answer(StatusCode::OK, &page(&cluster, &seen)),
+        Err(id) => {
+            let message = format!(
+                "the look {id:016x} is under way at this member: wait until it ends; one that \
+                 nothing asks for ends after half a minute"
+            );
+            refused(StatusCode::CONFLICT, "look-under-way", &message)
+        }
+    }
+}
+
+pub(super) async fn seen(
+    State(way): State<StewardWay>,
+    State(Looker(cluster)): State<Looker>,
+    request: Request,
+) -> Response {
+    let Some(cluster) = cluster else {
+        return no_member(&way);
+    };
+    let query = request.uri().query().unwrap_or("");
+    let id = query.strip_prefix("look=").and_then(numbers::hexadecimal);
+    let Some(id) = id.and_then(|id| u64::try_from(id).ok()) else {
+        let message = format!("{query:?} is not look=ID with the id of a look that was begun");
+        return refused(StatusCode::BAD_REQUEST, "bad-request", &message);
+    };
+    match cluster.looks.seen(id, clock::monotonic_us()) {
+        Some(seen) => answer(StatusCode::OK, &page(&cluster, &seen)),
+        None => {
+            let message = format!(
+                "this member has no look {id:016x}: it was started again, or another look has \
+                 begun since; begin one again"
+            );
+            refused(StatusCode::NOT_FOUND, "no-such-look", &message)
+        }
+    }
+}
+
+/// The members with these URLs; without one all others.
+fn peers(cluster: &Cluster, with: &[String]) -> Result<Vec<MemberIndex>, String> {
+    let others = cluster.other_members();
+    if with.is_empty() {
+        return Ok(others.into_iter().map(|(member, _)| member).collect());
+    }
+    let mut peers = Vec::new();
+    for url in with {
+        let Some((member, _)) = others.iter().find(|(_, known)| known == url) else {
+            let known: Vec<&str> = others.iter().map(|(_, url)| url.as_str()).collect();
+            return Err(format!(
+                "{url} is no other member of this cluster; they are {}",
+                known.join(", ")
+            ));
+        };
+        if !peers.contains(member) {
+            peers.push(*member);
+        }
+    }
+    Ok(peers)
+}
+
+fn page(cluster: &Cluster, seen: &LookSeen) -> Value {
+    let pairs = seen
+        .report
+        .pairs
+        .iter()
+        .map(|pair| pair_page(cluster, pair));
+    json!({
+        "look": format!("{:016x}", seen.report.id),
+        "member": cluster.own_url(),
+        "state": match seen.state {
+            LookState::Running => "running",
+            LookState::Ended => "ended",
+            LookState::GivenUp => "given-up",
+        },
+        "with": pairs.collect::<Vec<Value>>(),
+    })
+}
+
+fn pair_page(cluster: &Cluster, pair: &PairLook) -> Value {
+    let differ = Difference::ALL.map(|kind| (kind.code().to_owned(), json!(pair.count(kind))));
+    let examples = pair.examples.iter().map(|(key, kind)| {
+        json!({
+            "key": percent::encode(key),
+            "difference": kind.code(),
+        })
+    });
+    json!({
+        "url": cluster.url(pair.peer),
+        "state": match pair.state {
+            PairState::Waiting => "waiting",
+            PairState::UnderWay => "running",
+            PairState::Compared => "compared",
+            PairState::Unreached => "unreached",
+        },
+        "read_bytes": pair.bytes,
+        "left_out": pair.left_out,
+        "differ": differ.into_iter().collect::<Map<String, Value>>(),
+        "examples": examples.collect::<Vec<Value>>(),
+    })
+}
