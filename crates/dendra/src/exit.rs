@@ -8,6 +8,7 @@
 //! serve:  3 the data folder cannot be opened   4 the address is taken
 //! bench:  6 invalid: the generator was the bottleneck    (the run is written all the same)
 //! check:  1 damage found                       3 a node runs on the folder
+//! cluster compare:  6 copies differ
 //! ```
 //!
 //! Invariants
@@ -41,6 +42,8 @@ impl Exit {
     pub(crate) const UNAVAILABLE: Exit = Exit(5);
     /// A measurement that must not be used.
     pub(crate) const INVALID: Exit = Exit(6);
+    /// Copies differ.
+    pub(crate) const DIFFER: Exit = Exit(6);
     /// SIGINT.
     pub(crate) const INTERRUPTED: Exit = Exit(130);
 }

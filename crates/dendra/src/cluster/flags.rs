@@ -28,12 +28,24 @@ pub(crate) struct ClusterFlags {
 impl ClusterFlags {
     /// The admin port that is asked.
     pub(crate) fn url(&self) -> String {
-        let named = self.url.clone().or_else(|| {
-            let all = std::env::var("DENDRA_ADMIN_URLS").ok()?;
-            let mut urls = all.split(',').map(|url| url.trim().to_owned());
-            urls.find(|url| !url.is_empty())
-        });
-        named.unwrap_or_else(|| "http://127.0.0.1:9080".to_owned())
+        self.urls(&[]).remove(0)
+    }
+
+    /// The admin ports to ask: those that are named, else --url, else all; at least one.
+    pub(crate) fn urls(&self, named: &[String]) -> Vec<String> {
+        if !named.is_empty() {
+            return named.to_vec();
+        }
+        if let Some(url) = &self.url {
+            return vec![url.clone()];
+        }
+        let all = std::env::var("DENDRA_ADMIN_URLS").unwrap_or_default();
+        let urls = all.split(',').map(|url| url.trim().to_owned());
+        let urls: Vec<String> = urls.filter(|url| !url.is_empty()).collect();
+        match urls.is_empty() {
+            true => vec!["http://127.0.0.1:9080".to_owned()],
+            false => urls,
+        }
     }
 }
 
@@ -79,6 +91,16 @@ pub(crate) enum ClusterVerb {
         /// The id that the same order printed without this option
         #[arg(long, value_name = "ID")]
         confirm: Option<String>,
+    },
+    /// Look for copies that differ, without a repair: of each member that is named, with all others
+    Compare {
+        /// Admin ports of members [default: --url, or all of DENDRA_ADMIN_URLS]
+        #[arg(value_name = "ADMIN_URL")]
+        members: Vec<String>,
+        /// Read about so much a second at each member, for example 50MiB [default: what the member
+        /// was told for its own comparisons]
+        #[arg(long, value_name = "SIZE", value_parser = look_rate)]
+        rate: Option<u64>,
     },
     /// Use all that the new release can; afterwards no older release can start on these folders
     Finalize,
@@ -127,6 +149,13 @@ fn weight(text: &str) -> Result<(String, u16), String> {
 fn zone(text: &str) -> Result<(String, String), String> {
     let (url, zone) = pair(text)?;
     Ok((url, zone.to_owned()))
+}
+
+fn look_rate(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        0 => Err("nothing would be compared; give a size a second, for example 50MiB".to_owned()),
+        bytes => Ok(bytes),
+    }
 }
 
 fn rate(text: &str) -> Result<u64, String> {

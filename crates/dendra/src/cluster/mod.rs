@@ -8,6 +8,7 @@
 //! accept-loss URL [--confirm ID]   POST /v0/cluster/accept-loss   what may be lost, and the id
 //! finalize                    POST /v0/cluster/finalize
 //! history                     GET  /v0/cluster/history
+//! compare  [ADMIN_URL …]      POST, GET /v0/cluster/compare     compare.rs
 //! ```
 //!
 //! Invariants
@@ -17,6 +18,7 @@
 //! Not here: which change may follow which (crate `node`), joining (`dendra serve --join`).
 //! See: docs/cli.md, "Changing members"; docs/operating.md.
 
+mod compare;
 pub(crate) mod flags;
 mod words;
 
@@ -44,14 +46,14 @@ pub(crate) async fn cluster(
     access: &AccessArgs,
     console: Console,
 ) -> ExitResult {
-    let base = BaseUrl::parse(&args.url()).map_err(Failure::usage)?;
-    let access = Credentials::read(access, &base)?;
-    let office = Office {
-        client: Client::new(base, access, ORDER_MS, console),
-        is_json: args.json,
-        console,
-    };
+    let open = |url: &String| Office::open(url, access, args.json, console);
+    let office = open(&args.url())?;
     match &args.verb {
+        ClusterVerb::Compare { members, rate } => {
+            let offices: Result<Vec<Office>, Failure> =
+                args.urls(members).iter().map(open).collect();
+            compare::compare(&offices?, *rate).await
+        }
         ClusterVerb::Status { follow: false } => {
             let status = office.status().await?;
             office.show(&status, words::status)
@@ -104,13 +106,7 @@ pub(crate) async fn cluster(
 
 /// Plans that a member leaves, and begins with it: the plan's id.
 pub(crate) async fn remove(admin: &str, url: &str, console: Console) -> Result<String, Failure> {
-    let base = BaseUrl::parse(admin).map_err(Failure::usage)?;
-    let access = Credentials::read(&AccessArgs::default(), &base)?;
-    let office = Office {
-        client: Client::new(base, access, ORDER_MS, console),
-        is_json: false,
-        console,
-    };
+    let office = Office::open(admin, &AccessArgs::default(), false, console)?;
     let draft = office.order("plan", &json!({ "remove": [url] })).await?;
     let plan = draft["plan"].as_str().ok_or_else(|| office.strange())?;
     office.order("apply", &json!({ "plan": plan })).await?;
@@ -150,6 +146,21 @@ struct Office {
 }
 
 impl Office {
+    fn open(
+        url: &str,
+        access: &AccessArgs,
+        is_json: bool,
+        console: Console,
+    ) -> Result<Office, Failure> {
+        let base = BaseUrl::parse(url).map_err(Failure::usage)?;
+        let access = Credentials::read(access, &base)?;
+        Ok(Office {
+            client: Client::new(base, access, ORDER_MS, console),
+            is_json,
+            console,
+        })
+    }
+
     async fn status(&self) -> Result<Value, Failure> {
         let path = "/v0/cluster".to_owned();
         self.ask(Method::GET, path, Bytes::new()).await
@@ -312,6 +323,7 @@ mod tests {
             "plan --replication-factor 0",
             "throttle 0",
             "throttle 5k",
+            "compare --rate 0",
             "history --entries 0",
             "apply",
             "accept-loss",

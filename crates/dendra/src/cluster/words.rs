@@ -435,7 +435,7 @@ pub(super) fn history(page: &Value) -> Option<String> {
 }
 
 /// Columns as wide as their widest cell; the numbers of a column stand on its right.
-fn table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
+pub(super) fn table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.max().unwrap_or(0)
@@ -459,25 +459,25 @@ fn table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
     }
 }
 
-fn number(value: &Value) -> String {
+pub(super) fn number(value: &Value) -> String {
     value
         .as_u64()
         .map_or("-".to_owned(), |number| number.to_string())
 }
 
-fn word(value: &Value) -> String {
+pub(super) fn word(value: &Value) -> String {
     match value.as_str() {
         None | Some("") => "-".to_owned(),
         Some(text) => plain(text),
     }
 }
 
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
 /// A size with one decimal, in the largest binary unit that leaves a number above 1.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     let unit = units.into_iter().find(|(shift, _)| bytes >> shift > 0);
     match unit {

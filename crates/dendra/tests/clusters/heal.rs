@@ -24,25 +24,23 @@ const ALONE: u64 = 3_000;
 /// Records that all have, and of which one member has a later deletion.
 const DELETED: u64 = 200;
 
-/// Versions of an hour ago: their writes are not under way.
-fn version(number: u64) -> Version {
+/// In milliseconds since 1970: writes of that time are not under way.
+pub(super) fn an_hour_ago() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now_ms = now.expect("behind 1970").as_millis() as u64;
-    Version {
-        hlc: ((now_ms - 3_600_000) << 16) + number,
-        origin: 77,
-        rmw: 0,
-    }
+    now.expect("behind 1970").as_millis() as u64 - 3_600_000
 }
 
 /// Writes cells of three copies into the folder of a member that is stopped.
-fn write_alone(folder: &Path, cells: &[(Vec<u8>, Option<&[u8]>)], later_ms: u64) {
+pub(super) fn write_alone(folder: &Path, cells: &[(Vec<u8>, Option<&[u8]>)], at_ms: u64) {
     let engine = store_of_stopped(folder);
     let mut batch = Batch::new();
     for (number, (raw, value)) in (0..).zip(cells) {
         let key = dendra_base::Key::user(raw);
-        let mut version = version(number);
-        version.hlc += later_ms << 16;
+        let version = Version {
+            hlc: (at_ms << 16) + number,
+            origin: 77,
+            rmw: 0,
+        };
         let mut cell = match value {
             Some(value) => CellRef::value(key.as_stored(), version, value),
             None => CellRef::tombstone(key.as_stored(), version),
@@ -60,7 +58,7 @@ fn write_alone(folder: &Path, cells: &[(Vec<u8>, Option<&[u8]>)], later_ms: u64)
 }
 
 /// What a member holds itself.
-fn held(cluster: &Cluster, member: usize) -> Vec<u8> {
+pub(super) fn held(cluster: &Cluster, member: usize) -> Vec<u8> {
     let mut client = Client::open(cluster.listen[member]).expect("it listens");
     let all = "/v0/entities?scope=local&start=a&end=z";
     let ndjson = ["Accept: application/x-ndjson"];
@@ -83,12 +81,13 @@ fn copies_that_no_client_reads_become_equal_and_the_log_says_so() {
     let alone: Vec<_> = (0..ALONE)
         .map(|number| (name("alone", number), Some(&b"of one copy"[..])))
         .collect();
+    let at_ms = an_hour_ago();
     for member in 0..NODES {
         let folder = cluster.folder.path().join(member.to_string());
-        write_alone(&folder, &all, 0);
+        write_alone(&folder, &all, at_ms);
         match member {
-            0 => write_alone(&folder, &alone, 0),
-            1 => write_alone(&folder, &gone, 60_000),
+            0 => write_alone(&folder, &alone, at_ms),
+            1 => write_alone(&folder, &gone, at_ms + 60_000),
             _ => {}
         }
     }

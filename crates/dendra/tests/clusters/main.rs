@@ -9,6 +9,7 @@ mod changes;
 mod grow;
 mod heal;
 mod kill;
+mod looks;
 mod members;
 #[path = "../support/mod.rs"]
 mod support;

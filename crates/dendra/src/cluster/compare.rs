@@ -1,0 +1,283 @@
+//! `dendra cluster compare`: members look for copies that differ, and repair nothing.
+//!
+//! ```text
+//! for each admin port:  GET  /v0/cluster                    its member, and all members
+//!                       POST /v0/cluster/compare            with all members that were not asked before
+//!                       GET  /v0/cluster/compare?look=ID    once a second, until it has ended
+//! ```
+//!
+//! Invariants
+//! 1. Each pair of members is looked at once. Pairs of which neither member was asked are named.
+//! 2. It ends with 6 if copies differ; with 0 only if all that was asked for was compared, and is
+//!    equal.
+//!
+//! Not here: looking (crate `node`, `compare/look.rs`).
+//! See: docs/cli.md, "Changing members"; docs/operating.md, "Copies that differ".
+
+use super::words::{number, plain, size, table, word};
+use super::{LOOK, Office};
+use crate::exit::{Exit, ExitResult, Failure};
+use crate::ops;
+use bytes::Bytes;
+use hyper::Method;
+use serde_json::{Value, json};
+
+/// Names of the member's numbers, and the heads of their columns.
+const KINDS: [(&str, &str); 6] = [
+    ("newer_here", "newer here"),
+    ("newer_there", "newer there"),
+    ("missing_here", "missing here"),
+    ("missing_there", "missing there"),
+    ("other_content", "other bytes"),
+    ("promises", "promises"),
+];
+
+/// What all looks have found.
+#[derive(Debug, Default)]
+struct Findings {
+    looks: Vec<Value>,
+    /// Pairs of which neither member was asked.
+    not_asked: Vec<[String; 2]>,
+    pairs: usize,
+    differences: u64,
+    /// Pairs that were not compared in full.
+    unfinished: usize,
+}
+
+/// Asks one member behind the other.
+pub(super) async fn compare(offices: &[Office], rate: Option<u64>) -> ExitResult {
+    let mut findings = Findings::default();
+    let (mut asked, mut members) = (Vec::new(), Vec::new());
+    for office in offices {
+        let status = office.status().await?;
+        let (own, all) = who(&status).ok_or_else(|| office.strange())?;
+        members = all;
+        if asked.contains(&own) {
+            continue;
+        }
+        asked.push(own);
+        let left = members.iter().filter(|member| !asked.contains(member));
+        let with: Vec<&String> = left.collect();
+        if !with.is_empty() {
+            let page = office.look(&with, rate).await?;
+            findings.add(page).ok_or_else(|| office.strange())?;
+        }
+    }
+    let left = members.iter().filter(|member| !asked.contains(member));
+    let left: Vec<&String> = left.collect();
+    for (at, a) in left.iter().enumerate() {
+        let pairs = left[at + 1..].iter().map(|b| [(*a).clone(), (*b).clone()]);
+        findings.not_asked.extend(pairs);
+    }
+    let is_json = offices.iter().any(|office| office.is_json);
+    let text = match is_json {
+        true => {
+            let page = json!({ "looks": findings.looks, "not_asked": findings.not_asked });
+            format!("{page:#}\n")
+        }
+        false => findings.text(),
+    };
+    ops::print(text.as_bytes())?;
+    findings.exit()
+}
+
+/// The member that answers, and all members.
+fn who(status: &Value) -> Option<(String, Vec<String>)> {
+    let url = |member: &Value| member["url"].as_str().map(str::to_owned);
+    let members: Option<Vec<String>> = status["members"].as_array()?.iter().map(url).collect();
+    Some((status["asked"].as_str()?.to_owned(), members?))
+}
+
+impl Office {
+    /// Has the member look, and waits until it has ended.
+    async fn look(&self, with: &[&String], rate: Option<u64>) -> Result<Value, Failure> {
+        let body = json!({ "with": with, "bytes_per_second": rate });
+        let begun = self.order("compare", &body).await;
+        let mut page = begun.map_err(|mut failure| {
+            if failure.sentence.contains("there is no order") {
+                failure.sentence += "; this member has an older release: upgrade it first";
+            }
+            failure
+        })?;
+        loop {
+            let id = page["look"].as_str().ok_or_else(|| self.strange())?;
+            if page["state"] != "running" {
+                return Ok(page);
+            }
+            self.console.detail(|| page["with"].to_string());
+            let path = format!("/v0/cluster/compare?look={id}");
+            tokio::time::sleep(LOOK).await;
+            page = self.ask(Method::GET, path, Bytes::new()).await?;
+        }
+    }
+}
+
+impl Findings {
+    /// One member's look; `None` when the page has another shape.
+    fn add(&mut self, page: Value) -> Option<()> {
+        for pair in page["with"].as_array()? {
+            self.pairs += 1;
+            let counts = KINDS.iter().map(|(code, _)| pair["differ"][code].as_u64());
+            self.differences += counts.sum::<Option<u64>>()?;
+            let is_whole = pair["state"] == "compared" && pair["left_out"].as_u64()? == 0;
+            self.unfinished += usize::from(!is_whole);
+            pair["examples"].as_array()?;
+        }
+        self.looks.push(page);
+        Some(())
+    }
+
+    /// A row for each pair, examples, and the verdict.
+    fn text(&self) -> String {
+        let mut head = vec!["member", "with", "state", "read", "left out"];
+        head.extend(KINDS.iter().map(|(_, title)| *title));
+        let mut rows = vec![row(head.into_iter().map(str::to_owned))];
+        let mut examples = String::new();
+        for look in &self.looks {
+            let member = word(&look["member"]);
+            for pair in look["with"].as_array().into_iter().flatten() {
+                let mut cells = vec![
+                    member.clone(),
+                    word(&pair["url"]),
+                    match pair["state"].as_str() {
+                        Some("compared") => "compared".to_owned(),
+                        _ => "not reached".to_owned(),
+                    },
+                    pair["read_bytes"].as_u64().map_or("-".to_owned(), size),
+                    number(&pair["left_out"]),
+                ];
+                cells.extend(KINDS.iter().map(|(code, _)| number(&pair["differ"][code])));
+                rows.push(row(cells.into_iter()));
+                for example in pair["examples"].as_array().into_iter().flatten() {
+                    let key = plain(example["key"].as_str().unwrap_or("-"));
+                    let code = &example["difference"];
+                    let title = KINDS.iter().find(|(known, _)| code == known);
+                    let title = title.map_or("-", |(_, title)| title);
+                    let there = word(&pair["url"]);
+                    examples += &format!("  {title}: {key} ({member} with {there})\n");
+                }
+            }
+        }
+        let mut text = String::new();
+        if rows.len() > 1 {
+            table(&mut text, &rows);
+            text.push('\n');
+        }
+        if !examples.is_empty() {
+            text += &format!("for example:\n{examples}\n");
+        }
+        let (pairs, differences) = (self.pairs, self.differences);
+        text += &match (differences, self.unfinished) {
+            (0, 0) => format!("equal: {pairs} pairs of members were compared\n"),
+            (0, _) => "nothing that was compared differs\n".to_owned(),
+            _ => format!("{differences} differences in {pairs} pairs of members\n"),
+        };
+        for [a, b] in &self.not_asked {
+            let (a, b) = (plain(a), plain(b));
+            text += &format!("not asked: {a} with {b}; name the admin port of one of them, too\n");
+        }
+        text
+    }
+
+    fn exit(&self) -> ExitResult {
+        match (self.differences, self.unfinished) {
+            (0, 0) => Ok(Exit::OK),
+            (0, unfinished) => {
+                let sentence = format!(
+                    "{unfinished} of {} pairs of members were not compared in full: look at \
+                     dendra cluster status and at the members' logs, and try again",
+                    self.pairs
+                );
+                Err(Failure::new(Exit::FAILURE, sentence))
+            }
+            _ => Ok(Exit::DIFFER),
+        }
+    }
+}
+
+fn row(cells: impl Iterator<Item = String>) -> [String; 5 + KINDS.len()] {
+    let mut row = [const { String::new() }; 5 + KINDS.len()];
+    for (place, cell) in row.iter_mut().zip(cells) {
+        *place = cell;
+    }
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(state: &str, missing_there: u64, left_out: u64) -> Value {
+        let differ = json!({
+            "newer_here": 0, "newer_there": 0, "missing_here": 0,
+            "missing_there": missing_there, "other_content": 0, "promises": 0,
+        });
+        let examples = match missing_there {
+            0 => json!([]),
+            _ => json!([{ "key": "a%20key", "difference": "missing_there" }]),
+        };
+        json!({
+            "look": "000000000000000a", "member": "http://h1:8080", "state": "ended",
+            "with": [{
+                "url": "http://h2:8080", "state": state, "read_bytes": 2048,
+                "left_out": left_out, "differ": differ, "examples": examples,
+            }],
+        })
+    }
+
+    fn findings(page: Value) -> Findings {
+        let mut findings = Findings::default();
+        findings.add(page).expect("a good page");
+        findings
+    }
+
+    #[test]
+    fn equal_copies_end_well_differing_ones_with_a_code_and_a_part_with_a_failure() {
+        let exit = |page| match findings(page).exit() {
+            Ok(exit) => exit,
+            Err(failure) => failure.exit,
+        };
+        assert_eq!(exit(look("compared", 0, 0)), Exit::OK);
+        assert_eq!(exit(look("compared", 2, 0)), Exit::DIFFER);
+        assert_eq!(exit(look("unreached", 2, 0)), Exit::DIFFER);
+        assert_eq!(exit(look("unreached", 0, 0)), Exit::FAILURE);
+        assert_eq!(exit(look("compared", 0, 1)), Exit::FAILURE);
+        assert_eq!(
+            exit(look("running", 0, 0)),
+            Exit::FAILURE,
+            "it was given up"
+        );
+    }
+
+    #[test]
+    fn a_table_shows_each_pair_and_keys_and_which_pairs_were_not_asked() {
+        let mut findings = findings(look("compared", 2, 0));
+        let pair = ["http://h2:8080", "http://h3:8080"].map(str::to_owned);
+        findings.not_asked.push(pair);
+        let text = findings.text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(
+            lines[1].starts_with("http://h1:8080  http://h2:8080  compared"),
+            "{text}"
+        );
+        let key = "  missing there: a%20key (http://h1:8080 with http://h2:8080)";
+        assert!(lines.contains(&key), "{text}");
+        assert!(
+            lines.contains(&"2 differences in 1 pairs of members"),
+            "{text}"
+        );
+        let last = lines.last().expect("a line");
+        assert!(
+            last.starts_with("not asked: http://h2:8080 with http://h3:8080;"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_page_of_another_shape_is_not_taken() {
+        let mut page = look("compared", 0, 0);
+        page["with"][0]["differ"] = json!({});
+        assert!(Findings::default().add(page).is_none());
+        assert!(Findings::default().add(json!({})).is_none());
+    }
+}
