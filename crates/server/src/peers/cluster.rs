@@ -481,17 +481,11 @@ impl Cluster {
         }
     }
 
-    /// A member opened a link, and proved that it is the one at `url` in its newest epoch. Its move
-    /// to there may be in an epoch that this member does not know.
+    /// A member opened a link, and proved that it is the one at `url` in its newest epoch.
     pub(super) fn is_called_at(&self, member: MemberIndex, url: &str, epoch: u64) {
         let newest = self.newest();
-        let known = newest.layout.topology().members().get(member.at());
-        let is_elsewhere = known.is_some_and(|known| known.url != url);
-        if epoch > newest.record.epoch()
-            && is_elsewhere
-            && let Some(id) = newest.layout.id_of(member)
-        {
-            self.former.told(id, url);
+        if let Some(id) = newest.layout.id_of(member) {
+            self.former.told(&newest.record, id, url, epoch);
         }
     }
 

@@ -62,9 +62,14 @@ impl FormerAddresses {
         self.former().get(&member).cloned()
     }
 
-    /// The member opened a link. It knows a later epoch than this one, and this address of itself.
-    pub(super) fn told(&self, member: MemberId, url: &str) {
-        self.former().insert(member, url.to_owned());
+    /// The member opened a link, and proved that it is the one at `url` in its newest epoch. Its
+    /// move to there may be in an epoch that this member does not know: `newest` is its own.
+    pub(super) fn told(&self, newest: &EpochRecord, member: MemberId, url: &str, epoch: u64) {
+        let known = newest.member(member);
+        let is_elsewhere = known.is_some_and(|known| known.place.url != url);
+        if is_elsewhere && epoch > newest.epoch() {
+            self.former().insert(member, url.to_owned());
+        }
     }
 
     /// The member was reached at its newest address.
@@ -86,12 +91,19 @@ mod tests {
         record.readdressed(member, url).expect("a member moves")
     }
 
+    /// The epoch in which the founders with these addresses are enrolled.
+    fn enrolled(urls: &[&str]) -> EpochRecord {
+        let members = urls.iter().map(|url| Member::new(url).expect("a url"));
+        let topology = Topology::new("dendra", members.collect(), 2).expect("few members");
+        let founded = EpochRecord::founded(&topology);
+        let ids = founded.members().iter().map(|member| member.id);
+        let nodes: Vec<_> = ids.map(|id| (id, u128::from(id.0) + 1)).collect();
+        founded.enrolled(&nodes).expect("all are new")
+    }
+
     #[test]
     fn the_address_of_before_is_kept_until_the_member_is_met() {
-        let urls = ["http://a:1", "http://b:1", "http://c:1"];
-        let members = urls.map(|url| Member::new(url).expect("a url")).to_vec();
-        let topology = Topology::new("dendra", members, 3).expect("three members");
-        let first = EpochRecord::founded(&topology);
+        let first = enrolled(&["http://a:1", "http://b:1", "http://c:1"]);
         let [a, b, c] = [0, 1, 2].map(|at| first.members()[at].id);
         let second = moved(&first, b, "http://b:2");
         let third = moved(&second, b, "http://b:3");
@@ -100,17 +112,60 @@ mod tests {
         assert_eq!((former.get(a), former.get(c)), (None, None));
         former.forget(b);
         assert_eq!(former.get(b), None);
-        // It moves back before it has learnt the first move.
+        // Another one moves, and it stays forgotten.
         let fourth = moved(&third, c, "http://c:2");
         former.follow(&third, &fourth);
+        assert_eq!(former.get(b), None);
         assert_eq!(former.get(c).as_deref(), Some("http://c:1"));
-        // Or it has learnt more than this member, and says where it is.
-        former.told(c, "http://c:3");
-        assert_eq!(former.get(c).as_deref(), Some("http://c:3"));
-        former.follow(&fourth, &moved(&fourth, c, "http://c:3"));
-        assert_eq!(former.get(c).as_deref(), Some("http://c:2"));
-        let fifth = moved(&fourth, c, "http://c:1");
-        former.follow(&fourth, &fifth);
-        assert_eq!(former.get(c).as_deref(), Some("http://c:2"));
+    }
+
+    #[test]
+    fn a_member_that_moves_back_may_be_where_it_was_between() {
+        let first = enrolled(&["http://a:1", "http://b:1"]);
+        let b = first.members()[1].id;
+        let second = moved(&first, b, "http://b:2");
+        let back = moved(&second, b, "http://b:1");
+        // It is called at b:1 anyway: that is its address.
+        let former = FormerAddresses::of([&first, &second, &back]);
+        assert_eq!(former.get(b).as_deref(), Some("http://b:2"));
+    }
+
+    #[test]
+    fn a_member_is_called_where_it_says_to_be_until_its_move_is_known() {
+        let first = enrolled(&["http://a:1", "http://b:1"]);
+        let b = first.members()[1].id;
+        let second = moved(&first, b, "http://b:2");
+        let former = FormerAddresses::of([&first, &second]);
+        assert_eq!(former.get(b).as_deref(), Some("http://b:1"));
+        // It knows no later epoch: it has not heard of its move.
+        former.told(&second, b, "http://b:0", second.epoch());
+        assert_eq!(former.get(b).as_deref(), Some("http://b:1"));
+        // It is where this member calls it.
+        former.told(&second, b, "http://b:2", second.epoch() + 1);
+        assert_eq!(former.get(b).as_deref(), Some("http://b:1"));
+        former.told(&second, b, "http://b:4", second.epoch() + 1);
+        assert_eq!(former.get(b).as_deref(), Some("http://b:4"));
+        former.told(&second, b, "http://b:5", second.epoch() + 2);
+        assert_eq!(former.get(b).as_deref(), Some("http://b:5"));
+        // Of the moves to there this member learns one after the other.
+        let third = moved(&second, b, "http://b:3");
+        former.follow(&second, &third);
+        assert_eq!(former.get(b).as_deref(), Some("http://b:5"));
+        former.follow(&third, &moved(&third, b, "http://b:5"));
+        assert_eq!(former.get(b).as_deref(), Some("http://b:3"));
+    }
+
+    #[test]
+    fn a_removed_member_is_called_nowhere() {
+        let first = enrolled(&["http://a:1", "http://b:1", "http://c:1"]);
+        let [b, c] = [1, 2].map(|at| first.members()[at].id);
+        let second = moved(&first, b, "http://b:2");
+        let third = moved(&second, c, "http://c:2");
+        let former = FormerAddresses::of([&first, &second, &third]);
+        // As behind the plan that removes it.
+        let without_c = moved(&enrolled(&["http://a:1", "http://b:1"]), b, "http://b:2");
+        former.follow(&third, &without_c);
+        assert_eq!(former.get(c), None);
+        assert_eq!(former.get(b).as_deref(), Some("http://b:1"));
     }
 }
