@@ -26,6 +26,18 @@ fn plans_begin_and_end_in_most_seeds() {
     );
 }
 
+/// What the search has found so far.
+#[test]
+fn seeds_of_changes_that_found_something_keep_every_promise() {
+    let found = [
+        810_243, // a founder with another address, killed before it knew that it was enrolled
+    ];
+    for seed in found {
+        let report = run_plan(&RunPlan::draw_changing(seed), None, Tracing::Off);
+        assert!(report.violations.is_empty(), "seed {seed}: {report:?}");
+    }
+}
+
 #[test]
 fn no_seed_breaks_a_promise_while_the_least_successor_number_rises() {
     let (mut risen, mut above) = (0, 0);

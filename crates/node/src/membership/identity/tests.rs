@@ -1,6 +1,10 @@
 //! As which member a folder may be started, and which peer is the known one.
 
 use super::*;
+use crate::ring::plan::replacement;
+use crate::topology::drive::{MoveArrived, next_step};
+use crate::topology::record::{EpochMember, MemberStatus, NewPlan};
+use dendra_base::{ClusterVersions, LeastSuccessor};
 use proptest::prelude::*;
 
 const NODE: u128 = 7;
@@ -433,4 +437,90 @@ fn a_folder_that_lost_the_epoch_of_its_move_starts_at_the_address_that_it_noted(
         refused.to_string().contains("later ones are damaged"),
         "{refused}"
     );
+}
+
+/// A plan begins only when all are enrolled. These are the changes without a plan, of any member.
+#[test]
+fn a_founder_finds_itself_in_each_epoch_that_may_come_before_it_is_enrolled() {
+    let first = EpochRecord::founded(&three());
+    let ids: Vec<MemberId> = first.members().iter().map(|member| member.id).collect();
+    let changed = |record: &EpochRecord| {
+        let url = format!("http://x{}:1", record.epoch());
+        let floor = record.horizons().floor() + 1;
+        let least = LeastSuccessor::new(record.least_successor().number() + 1).expect("a number");
+        let mut next: Vec<_> = ids.iter().map(|id| record.readdressed(*id, &url)).collect();
+        next.extend([
+            record.enrolled(&[(ids[0], 5)]),
+            record.enrolled(&[(ids[2], 6)]),
+            record.rekeyed(),
+            record.finalized(ClusterVersions::OWN.newest),
+            record.forgot(floor),
+            record.restored(least),
+        ]);
+        next.into_iter().flatten().collect::<Vec<EpochRecord>>()
+    };
+    let (own, mut records, mut moved) = (started(), vec![first], 0);
+    for _ in 0..3 {
+        records = records.iter().flat_map(changed).collect();
+        for record in &records {
+            let found = own.resume(NODE, record, None, None);
+            let (_, id) = found.expect("its folder");
+            assert_eq!(id, ids[1], "{:?}", record.members());
+            moved += usize::from(record.members()[0].place.url != "http://h1:1");
+        }
+    }
+    assert!(records.len() > 50 && moved > 10, "{}", records.len());
+}
+
+/// The epoch behind the plan by which the folder 9 takes the place of the second member.
+fn replaced(enrolled: &EpochRecord) -> EpochRecord {
+    let (id, old) = (enrolled.owners().next(), enrolled.members()[1].id);
+    let moves = replacement(enrolled.owners(), old, id, &[old]).expect("a plan");
+    let newcomer = EpochMember {
+        id,
+        node: 9,
+        status: MemberStatus::Joining,
+        place: enrolled.members()[1].place.clone(),
+    };
+    let planned = enrolled.planned(&NewPlan {
+        author: enrolled.members()[0].id,
+        moves,
+        newcomers: vec![newcomer],
+        shares: Vec::new(),
+        replication_factor: enrolled.replication_factor(),
+    });
+    let mut record = planned.expect("nothing else is under way");
+    while let Some(plan) = record.plan().map(|plan| plan.id) {
+        let steps = record.owners().all().filter_map(|at| record.moving(at));
+        let arrived: Vec<_> = steps.map(|step| MoveArrived { plan, step }).collect();
+        record = next_step(&record, &arrived, 256).expect("the plan goes on");
+    }
+    record
+}
+
+#[test]
+fn a_folder_is_not_the_member_that_has_its_address_now() {
+    let first = EpochRecord::founded(&three());
+    let ids: Vec<MemberId> = first.members().iter().map(|member| member.id).collect();
+    let nodes = [(ids[0], 5), (ids[1], NODE), (ids[2], 6)];
+    let last = replaced(&first.enrolled(&nodes).expect("three folders"));
+    let own = started();
+    let is_there = |member: &EpochMember| member.place.url == own.home.url;
+    assert!(last.members().iter().any(is_there));
+    let later = FolderMembership {
+        fence: last.epoch() + 1,
+        ..own.home.clone()
+    };
+    // It knows that it was removed, also if it cannot read a later epoch.
+    for home in [own.home.clone(), later] {
+        let own = OwnNote {
+            home,
+            ..own.clone()
+        };
+        let refused = own.resume(NODE, &last, None, None).expect_err("removed");
+        assert!(
+            refused.to_string().contains("never comes back"),
+            "{refused}"
+        );
+    }
 }

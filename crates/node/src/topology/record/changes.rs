@@ -3,7 +3,8 @@
 //! ```text
 //! founded ─► enrolled ─► planned ─► moved … moved ─► finished ─► planned …
 //!                                     └─► cancelled ─► finished
-//! readdressed, rekeyed, finalized, restored: at any time; forgot: while no plan is under way
+//! rekeyed, finalized, restored: at any time; readdressed: once that member is enrolled
+//! forgot: while no plan is under way
 //! ```
 //!
 //! Invariants
@@ -305,13 +306,19 @@ impl EpochRecord {
 
     /// A member has another address.
     ///
+    /// A founder that was not enrolled is known by its address alone. Behind the change its folder
+    /// would name no member of any epoch that it has.
+    ///
     /// # Errors
-    /// When it is no member, or has that address.
+    /// When it is no member, or has that address, or was not enrolled yet.
     pub fn readdressed(&self, id: MemberId, url: &str) -> Result<EpochRecord, WhyNot> {
         let mut next = self.next(EpochChange::Readdressed);
         let member = next.members.iter_mut().find(|member| member.id == id);
         let member = member.filter(|member| member.place.url != url);
         let member = member.ok_or(WhyNot::NoSuchMember { member: id })?;
+        if member.node == 0 {
+            return Err(WhyNot::NotEnrolled { member: id });
+        }
         url.clone_into(&mut member.place.url);
         Ok(next.checked()?)
     }

@@ -265,6 +265,30 @@ fn founders_get_the_ids_of_their_folders_once() {
     assert!(some.enrolled(&[(id(1), 7)]).is_err());
 }
 
+/// Until then its folder knows the founder by its address alone, and so does each record.
+#[test]
+fn a_founder_gets_another_address_only_once_it_is_enrolled() {
+    let members = ["http://a:1", "http://b:1", "http://c:1"];
+    let members = members.map(|url| Member::new(url).expect("an address"));
+    let topology = Topology::new("dendra", members.to_vec(), 3).expect("a topology");
+    let first = EpochRecord::founded(&topology);
+    let some = first.enrolled(&[(id(0), 9), (id(2), 8)]).expect("new ids");
+    for record in [&first, &some] {
+        let refused = record.readdressed(id(1), "http://d:1");
+        assert_eq!(refused, Err(WhyNot::NotEnrolled { member: id(1) }));
+        // No other member could propose it either.
+        let after = record.rekeyed().expect("a change");
+        let moved = bent(&after, |r| {
+            r.change = EpochChange::Readdressed;
+            r.secrets = record.secrets;
+            r.members[1].place.url = "http://d:1".to_owned();
+        });
+        assert_eq!(check(record, moved), WhyNot::NotEnrolled { member: id(1) });
+    }
+    let moved = some.readdressed(id(2), "http://d:1").expect("it is known");
+    assert_eq!(succeeds(&some, &moved), Ok(()));
+}
+
 #[test]
 fn two_members_may_have_one_address_only_while_one_takes_the_place_of_the_other() {
     let (_, planned) = replacing();
