@@ -8,9 +8,10 @@
 //!
 //! Invariants
 //! 1. Without an accepted loss the walked owners meet each majority of the `w` owners, for each
-//!    number of copies `w` of which this member keeps records.
+//!    number of copies `w` of which this member keeps records. That is each number from two on:
+//!    a client may choose it, and the factor was another one before it was raised or lowered.
 //! 2. A member is given up only while a plan takes it away, and while it does not answer.
-//! 3. When all other owners of a row are given up, no walk is enough.
+//! 3. When all other owners up to the replication factor are given up, no walk is enough.
 //!
 //! Not here: the walks (`mod.rs`), which loss can be accepted (`loss.rs`).
 
@@ -51,8 +52,9 @@ pub(super) fn missing_in(
     };
     let row = desk.ring.owners(partition);
     let stored = row.iter().position(|owner| *owner == desk.me);
-    let least = usize::from(desk.topology.copies()).min(row.len());
-    for copies in least.max(place + 1)..=row.len() {
+    let factor = usize::from(desk.topology.copies());
+    // Of a record with one copy there is no other owner.
+    for copies in (place + 1).max(2)..=row.len() {
         // A further owner that is about to take an earlier place of the same row is one member: the
         // owner that leaves that place is another one.
         let own = stored.filter(|at| *at < copies).unwrap_or(place);
@@ -65,6 +67,8 @@ pub(super) fn missing_in(
             let is_wanted = |other: &MemberIndex| !walked.contains(other);
             match has_left {
                 true => missing.extend(kept.filter(is_wanted)),
+                // Those with fewer copies than the factor are lost, and more owners are left.
+                false if copies < factor => {}
                 false => missing.extend(others.filter(is_wanted)),
             }
         }

@@ -13,12 +13,14 @@ use crate::world::{Asked, World, last_page, record, version};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Refused};
 use dendra_base::{Cell, CellRef, Guard, Key, Space};
-use dendra_node::MemberIndex;
 use dendra_node::limits::REPAIR_PAUSE_US;
-use dendra_node::ring::table::MemberId;
+use dendra_node::ring::table::{MemberId, OwnerTable};
 use dendra_node::step::{Event, StoreFailure};
+use dendra_node::topology::PARTITIONS_DEFAULT;
 use dendra_node::topology::record::EpochRecord;
+use dendra_node::{Layout, MemberIndex};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 const WAIT_US: u64 = 5_000_000;
 
@@ -218,6 +220,90 @@ fn a_further_owner_that_is_about_to_take_an_earlier_place_does_not_walk_itself()
     });
     assert!(is_repaired);
     assert!(!walked.is_empty() && !walked.contains(&me), "{walked:?}");
+}
+
+/// The first `copies` owners of each partition are h1, h2 and so on. The further ones differ.
+fn in_a_row(members: u32, copies: u8) -> EpochRecord {
+    let ids: Vec<MemberId> = (0..members).map(MemberId).collect();
+    let row = ids[..usize::from(copies)].to_vec();
+    let rows = vec![row; usize::from(PARTITIONS_DEFAULT)];
+    let owners = OwnerTable::of_owners(members, ids, rows).expect("a table");
+    let members = epochs::enrolled(members, copies).members().to_vec();
+    EpochRecord::first("dendra", members, copies, owners).expect("a record")
+}
+
+/// A set of members.
+fn set_of(members: &[MemberIndex]) -> u32 {
+    members.iter().fold(0, |set, member| set | 1 << member.0)
+}
+
+/// A record with each number of copies is stored once a majority of its owners has it. Is one of
+/// `reached` in each majority that `me` is in?
+fn meets_each_majority(row: &[MemberIndex], me: MemberIndex, reached: u32) -> bool {
+    let is_met = |copies: usize| {
+        let owners = set_of(&row[..copies]);
+        let sets = (0..=owners).filter(|set| set & !owners == 0 && set & set_of(&[me]) != 0);
+        let mut majorities = sets.filter(|set| set.count_ones() as usize > copies / 2);
+        majorities.all(|set| set & reached != 0)
+    };
+    let keeps = |copies: &usize| row[..*copies].contains(&me);
+    // Of a record with one copy there is no other.
+    (2..=row.len()).filter(keeps).all(is_met)
+}
+
+/// Is the span repaired while these other members alone can be reached?
+fn is_repaired_from(record: EpochRecord, me: MemberIndex, reached: &[MemberIndex]) -> bool {
+    let mut world = World::with(record, me, |config| {
+        config.is_keeper = true;
+        config.repair_wait_us = WAIT_US;
+    });
+    let layout = Arc::clone(&world.layout);
+    for other in layout.members().filter(|other| *other != me) {
+        world.link(other, reached.contains(&other));
+    }
+    world.effects();
+    world.lose(&Key::user(b"b"), &Key::user(b"d"));
+    world.pass(WAIT_US);
+    for _ in 0..2 * reached.len() {
+        for asked in world.asks() {
+            if let Ask::Load { .. } = &asked.ask {
+                world.answer(&asked, last_page(Vec::new()));
+            }
+        }
+        world.pass(REPAIR_PAUSE_US);
+    }
+    is_repaired(&mut world)
+}
+
+/// A record has as many copies as its client said, or as the factor was when it was written.
+#[test]
+fn a_repair_meets_each_majority_of_each_number_of_copies() {
+    let mut repaired = 0;
+    let clusters = (2..=5_u32).flat_map(|members| (1..=members).map(move |r| (members, r)));
+    for (members, copies) in clusters {
+        let record = in_a_row(members, copies as u8);
+        let layout = Layout::of_record(&record).expect("its members");
+        let ring = layout.ring();
+        let rows: BTreeSet<&[MemberIndex]> = ring.all().map(|at| ring.owners(at)).collect();
+        for me in layout.members() {
+            let own = set_of(&[me]);
+            // The only copy of each record of the usual number of copies.
+            let is_alone = copies == 1 && rows.iter().any(|row| row[0] == me);
+            for reached in (0_u32..1 << members).filter(|set| set & own == 0) {
+                let is_enough = |row: &&[MemberIndex]| meets_each_majority(row, me, reached);
+                let is_enough = !is_alone && rows.iter().all(is_enough);
+                let others = layout
+                    .members()
+                    .filter(|other| reached & set_of(&[*other]) != 0);
+                let others: Vec<MemberIndex> = others.collect();
+                let is_repaired = is_repaired_from(record.clone(), me, &others);
+                let case = format!("{me:?} with {copies} copies of {rows:?}, from {others:?}");
+                assert_eq!(is_repaired, is_enough, "{case}");
+                repaired += usize::from(is_repaired);
+            }
+        }
+    }
+    assert!(repaired > 50, "{repaired}");
 }
 
 #[test]
