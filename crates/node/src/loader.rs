@@ -11,9 +11,10 @@
 //!
 //! Invariants
 //! 1. A page is asked for under an epoch in which the position moves, and its source answers behind
-//!    its fence. So a walk of the old owner has all that this owner confirmed alone. Walks of
-//!    `ceil(n / 2)` other owners have all that a majority confirmed. Those of a position that is
-//!    added have also what a majority of fewer owners confirmed, before the factor was raised last.
+//!    its fence. So a walk of the old owner has all that this owner confirmed alone. Walks of other
+//!    owners have all that a majority of the `n` owners confirmed, and what a majority of fewer
+//!    ones did: a client may say so, and the factor may have been lower. Owners of fewer copies
+//!    that are away for long are not waited for.
 //! 2. A partition has loaded when each record of the walks that it needs is durable here.
 //! 3. One walk of a source at a time, one page of a walk at a time, `LOAD_WRITES_MAX` writes of it
 //!    at a time. The pace bounds the pages, and a member's limit the bytes a second. While the own
@@ -47,6 +48,14 @@ struct Arriving {
     /// Sources that were walked to their ends.
     walked: BTreeSet<MemberIndex>,
     is_told: bool,
+}
+
+/// The owner of a position that moves here.
+#[derive(Clone, Copy, Debug)]
+struct OldOwner {
+    member: MemberIndex,
+    /// Of the position in its row, from 0 on.
+    place: usize,
 }
 
 /// A look at the foregrounds of all members that is under way.
@@ -294,11 +303,8 @@ impl Loader {
             .retain(|member, _| !desk.health.is_up(*member));
         for partition in self.arriving.keys() {
             let (old, others) = owners(desk, *partition);
-            let needed = match old {
-                Some(old) => vec![old],
-                None => others,
-            };
-            for source in needed {
+            let old = old.map(|old| old.member);
+            for source in old.into_iter().chain(others) {
                 if !desk.health.is_up(source) {
                     self.away_since_us.entry(source).or_insert(now_us);
                 }
@@ -352,7 +358,7 @@ impl Loader {
             walks.any(|walk| walk.source == *member)
         };
         let (old, others) = owners(desk, partition);
-        if let Some(old) = old {
+        if let Some(old) = old.map(|old| old.member) {
             if is_usable(&old) {
                 return Some(old)
                     .filter(|old| !is_walked_now(old))
@@ -380,35 +386,44 @@ impl Loader {
         others.filter(|member| !is_walked_now(member)).collect()
     }
 
-    /// Owners of other positions, in the order of their row, of which a walk is missing while those
-    /// are walked of which `is_walked` says so; `None` = enough are walked.
+    /// The first owners of other positions, in the order of their row, of which walks are missing
+    /// while those are walked of which `is_walked` says so; `None` = enough are walked.
     ///
-    /// A position that is added has no old owner. Its row may have records of before the former
-    /// addition, with fewer copies than the row. So the walked owners meet each majority of the
-    /// first `w` owners, for each number `w` of copies, as far as these are not away for long.
+    /// Records may have fewer copies than the factor: as many as a client said, or as the factor
+    /// was before it was raised. So the walked owners meet each majority of the first `w` owners,
+    /// for each number `w` of copies, as far as these are not away for long. Where the position has
+    /// an old owner, that one is among them from some number on: it confirmed, and is not asked.
     fn missing<'a>(
         &self,
-        old: Option<MemberIndex>,
+        old: Option<OldOwner>,
         others: &'a [MemberIndex],
         is_walked: impl Fn(&MemberIndex) -> bool,
         now_us: u64,
     ) -> Option<&'a [MemberIndex]> {
-        let is_met = |first: &[MemberIndex], needed: usize| {
-            first.iter().filter(|other| is_walked(other)).count() >= needed
-        };
         let is_given_up = |member: &MemberIndex| {
             let away = self.away_since_us.get(member);
             let is_away_long = away.is_some_and(|since| now_us >= since + self.patience_us);
             is_away_long || self.unusable.contains_key(member)
         };
-        let firsts = (1..others.len()).filter(|_| old.is_none());
-        for first in firsts.map(|copies| &others[..copies]) {
+        let gone = usize::from(old.is_some());
+        let all = others.len() + gone;
+        let least = old.map_or(1, |old| old.place + 1).min(all);
+        // So many of them are to be walked for records of fewer copies.
+        let mut wanted: Option<usize> = None;
+        for copies in least..=all {
+            let first = &others[..copies - gone];
+            let counts = |(at, other): &(usize, &MemberIndex)| {
+                is_walked(other)
+                    || (wanted.is_some_and(|so_far| *at < so_far) && !is_given_up(other))
+            };
+            let count = first.iter().enumerate().filter(counts).count();
             let mut left = first.iter().filter(|other| !is_walked(other));
-            if !is_met(first, first.len().div_ceil(2)) && !left.all(is_given_up) {
-                return Some(first);
+            let may_be_passed_over = copies < all && left.all(is_given_up);
+            if count < copies.div_ceil(2) && !may_be_passed_over {
+                wanted = Some(first.len());
             }
         }
-        (!is_met(others, enough(old, others))).then_some(others)
+        wanted.map(|wanted| &others[..wanted])
     }
 
     /// An answer to a page, or of the own acceptor to a record.
@@ -512,7 +527,7 @@ impl Loader {
         let is_whole = |partition: Partition, arriving: &Arriving| {
             let (old, others) = owners(desk, partition);
             let is_walked = |member: &MemberIndex| arriving.walked.contains(member);
-            old.as_ref().is_some_and(is_walked)
+            old.is_some_and(|old| is_walked(&old.member))
                 || self.missing(old, &others, is_walked, now_us).is_none()
         };
         let open = self.arriving.iter().filter(|(_, it)| !it.is_told);
@@ -530,21 +545,19 @@ impl Loader {
     }
 }
 
-/// How many of the other owners have all that a majority confirmed.
-fn enough(old: Option<MemberIndex>, others: &[MemberIndex]) -> usize {
-    let all = others.len() + usize::from(old.is_some());
-    all.div_ceil(2)
-}
-
 /// The old owner of the position that moves here, and the owners of the other positions.
-fn owners(desk: &Desk, partition: Partition) -> (Option<MemberIndex>, Vec<MemberIndex>) {
+fn owners(desk: &Desk, partition: Partition) -> (Option<OldOwner>, Vec<MemberIndex>) {
     let copies = usize::from(desk.topology.copies());
     let row = desk.ring.owners(partition);
     let row = &row[..copies.min(row.len())];
     let arriving = desk.layout.arriving(partition);
-    let old = arriving.filter(|twin| !twin.is_added);
-    let old = old.and_then(|twin| row.get(usize::from(twin.place)).copied());
-    let others = row.iter().copied().filter(|owner| Some(*owner) != old);
-    let others = others.filter(|owner| *owner != desk.me);
+    let old = arriving.filter(|twin| !twin.is_added).and_then(|twin| {
+        let place = usize::from(twin.place);
+        let member = *row.get(place)?;
+        Some(OldOwner { member, place })
+    });
+    let is_old = |owner: &MemberIndex| old.is_some_and(|old| old.member == *owner);
+    let others = row.iter().copied();
+    let others = others.filter(|owner| !is_old(owner) && *owner != desk.me);
     (old, others.collect())
 }

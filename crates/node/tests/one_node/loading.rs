@@ -203,9 +203,10 @@ fn without_the_old_owner_a_majority_of_the_others_is_read() {
     let lost = MemberIndex(0);
     let enrolled = epochs::enrolled(4, 3);
     let (owners, me) = (enrolled.owners(), MemberId(u32::from(ME.0)));
+    // The second owner is the same one of each: from it alone they would all be loaded.
     let of_lost = owners.all().filter(|at| {
         let of = owners.owners(*at);
-        of[0] == MemberId(u32::from(lost.0)) && !of.contains(&me)
+        of[..2] == [MemberId(u32::from(lost.0)), MemberId(1)] && !of.contains(&me)
     });
     let moves: Vec<_> = of_lost
         .map(|at| epochs::move_to(&enrolled, at, 0, me))
@@ -224,6 +225,41 @@ fn without_the_old_owner_a_majority_of_the_others_is_read() {
         let left = if source.0 == lost { PAGES } else { 0 };
         assert_eq!(*pages, left, "{source:?}");
     }
+}
+
+/// Records may have fewer copies than the factor: those of a time before it was raised, or as many
+/// as a client said. A majority of three of four owners may have held one without the fourth.
+#[test]
+fn without_the_old_owner_those_of_records_with_fewer_copies_are_read() {
+    const PAGES: u64 = 20;
+    let [lost, away] = [0, 1].map(MemberIndex);
+    let enrolled = epochs::enrolled(5, 4);
+    let (owners, me) = (enrolled.owners(), MemberId(u32::from(ME.0)));
+    let of_lost = owners.all().filter(|at| {
+        let of = owners.owners(*at);
+        of[0] == MemberId(u32::from(lost.0)) && !of.contains(&me)
+    });
+    let of_lost: Vec<Partition> = of_lost.collect();
+    let is_last = |at: &&Partition| owners.owners(**at)[3] == MemberId(u32::from(away.0));
+    let last = of_lost.iter().filter(is_last).count();
+    assert!(0 < last && last < of_lost.len(), "{last}");
+    let moves = of_lost
+        .iter()
+        .map(|at| epochs::move_to(&enrolled, *at, 0, me));
+    let mut load = Load::of(epochs::moving(&enrolled, moves.collect()), PAGES);
+    load.lose(lost);
+    load.step(Event::Tick);
+    load.run(9_000_000);
+    assert!(load.loaded.is_empty());
+    load.lose(away);
+    load.run(8_000_000);
+    assert_eq!(load.loaded.len(), last, "the others wait");
+    // It is away for as long as the old owner was. They wait no more, and have others walked.
+    for left in load.pages.values_mut() {
+        *left = PAGES;
+    }
+    load.run(60_000_000);
+    assert_eq!(load.loaded.len(), of_lost.len());
 }
 
 /// A third copy of partitions of which the first of four members is the second owner. How many of
