@@ -11,7 +11,8 @@
 //!
 //! Invariants
 //! 1. Never slower than told, and at most [`COMPARE_HASTE_MAX`] times as fast. 0 compares nothing.
-//! 2. Where little waits, it is what was told: live records, however many, hasten nothing.
+//! 2. Where little waits, it is what was told: live records, however many, hasten nothing. Nor do
+//!    deletes that no step ever takes: of fewer copies than the replication factor, for example.
 //!
 //! Not here: the pauses that make the speed (`mod.rs`); horizons (`forgetting.rs`).
 //! See: docs/operating.md, "Copies that differ".

@@ -242,6 +242,17 @@ impl SharedRecords {
         ballot.hlc <= self.horizons.purge()
     }
 
+    /// Does this record of a client wait for a horizon: will a later one take it? None takes a
+    /// record with fewer copies than the replication factor, or one whose age is not known.
+    pub(super) fn will_forget(&self, cell: &CellRef<'_>, now_ms: u64) -> bool {
+        cell.copies >= self.replicas && !cell.is_live(now_ms) && self.will_forget_record(cell)
+    }
+
+    /// The same of a record of the protocol.
+    pub(super) fn will_forget_record(&self, cell: &CellRef<'_>) -> bool {
+        cell.age() != u64::MAX
+    }
+
     /// Was the cell made in an earlier epoch, as its age tells? Then no write of it is under way.
     pub(super) fn is_settled(&self, cell: &Cell) -> bool {
         cell.as_ref().age() <= self.horizons.floor()

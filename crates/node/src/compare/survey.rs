@@ -76,7 +76,8 @@ pub struct Surveyed {
     pub is_cut: bool,
     /// Keys and cells that were looked at.
     pub bytes: u64,
-    /// Those of them that wait for a horizon: deletes, ended values, records of promises.
+    /// Those of them that wait for a horizon: deletes, ended values, records of promises. Not those
+    /// that no horizon takes.
     pub waiting: u64,
     /// Values among them that hold horizons back.
     pub strays: Strays,
@@ -184,7 +185,11 @@ impl Surveyor<'_> {
         }
         self.bytes += bytes;
         self.range_bytes += bytes;
-        if self.space == Space::Protocol.byte() || !cell.is_live(self.look.now_ms) {
+        let waits = match self.space == Space::Protocol.byte() {
+            true => self.look.shared.will_forget_record(&cell),
+            false => self.look.shared.will_forget(&cell, self.look.now_ms),
+        };
+        if waits {
             self.waiting += bytes;
         }
         if !self.add(stored_key, cell) {

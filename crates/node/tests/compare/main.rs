@@ -22,8 +22,8 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use world::{
-    Cluster, FORGET_EVERY_US, SECOND_US, promise, promised, record, size, topology, two_alike,
-    two_with, version,
+    Cluster, FORGET_EVERY_US, SECOND_US, WALL_MS, promise, promised, record, size, topology,
+    two_alike, two_with, version,
 };
 
 #[test]
@@ -97,16 +97,58 @@ fn no_more_bytes_a_second_than_it_was_told() {
     assert!(cluster.is_full(0, 1) && cluster.is_full(1, 0));
 }
 
+/// Is a comparison of these records faster than the operator said? Beside it, whether one that
+/// would take four intervals of the horizons at that speed has ended after one.
+fn is_hastened(record: impl Fn(u64) -> (Key, Cell)) -> (bool, bool) {
+    const TOLD: u64 = 5_000;
+    let (mut cluster, total) = two_with(0..20_000, TOLD, record);
+    let as_told_us = total * 1_000_000 / TOLD;
+    assert!(as_told_us > 4 * FORGET_EVERY_US);
+    cluster.connect();
+    cluster.run(5 * SECOND_US + FORGET_EVERY_US);
+    let speeds = cluster.sites.iter().map(|site| site.comparisons.speed());
+    (speeds.max() > Some(TOLD), cluster.is_full(0, 1))
+}
+
 #[test]
 fn deletes_that_wait_for_a_horizon_hasten_the_comparison_and_values_do_not() {
-    for are_dead in [true, false] {
-        let (mut cluster, total) = two_with(0..20_000, 5_000, are_dead);
-        let as_told_us = total * 200;
-        assert!(as_told_us > 4 * FORGET_EVERY_US);
-        cluster.connect();
-        cluster.run(5 * SECOND_US + FORGET_EVERY_US);
-        assert_eq!(cluster.is_full(0, 1), are_dead, "of deletes: {are_dead}");
-    }
+    let clock = WALL_MS << 16;
+    let of = |is_dead| is_hastened(move |number| record(number, clock, 2, is_dead));
+    assert_eq!([of(true), of(false)], [(true, true), (false, false)]);
+    let noted = |age| {
+        move |number| {
+            let (key, mut cell) = promise(number, clock);
+            (cell.version.rmw, cell.born) = (1, age);
+            (key, cell)
+        }
+    };
+    assert!(is_hastened(noted(clock)).0, "a promise with an age");
+    assert!(!is_hastened(noted(0)).0);
+}
+
+/// They stay for ever, and so would the haste.
+#[test]
+fn deletes_that_no_horizon_takes_do_not_hasten_the_comparison() {
+    let clock = WALL_MS << 16;
+    let of_one_copy = |number| record(number, clock, 1, true);
+    assert!(!is_hastened(of_one_copy).0, "fewer copies than the factor");
+    // A conditional delete of before version 5 of a cluster.
+    let without_age = |number| {
+        let (key, mut cell) = record(number, clock, 2, true);
+        cell.version.rmw = 1;
+        assert_eq!((cell.born, cell.as_ref().age()), (0, u64::MAX));
+        (key, cell)
+    };
+    assert!(!is_hastened(without_age).0);
+    let ended = |copies| {
+        move |number| {
+            let (key, mut cell) = record(number, clock, copies, false);
+            cell.expiry_ms = Some(1);
+            (key, cell)
+        }
+    };
+    assert!(!is_hastened(ended(1)).0);
+    assert!(is_hastened(ended(2)).0, "a horizon takes those");
 }
 
 /// A new epoch with the same members begins at the first two.

@@ -348,19 +348,21 @@ pub(crate) fn record(number: u64, hlc: u64, copies: u8, is_dead: bool) -> (Key, 
 
 /// Two members with the same values, and the bytes of one of them.
 pub(crate) fn two_alike(numbers: std::ops::Range<u64>, bytes_per_second: u64) -> (Cluster, u64) {
-    two_with(numbers, bytes_per_second, false)
+    two_with(numbers, bytes_per_second, |number| {
+        record(number, 5, 2, false)
+    })
 }
 
-/// The same with deletes instead, if they are.
+/// The same with these records.
 pub(crate) fn two_with(
     numbers: std::ops::Range<u64>,
     bytes_per_second: u64,
-    are_dead: bool,
+    record: impl Fn(u64) -> (Key, Cell),
 ) -> (Cluster, u64) {
     let mut cluster = Cluster::new(2, 2, bytes_per_second);
     let mut total = 0;
     for number in numbers {
-        let (key, cell) = record(number, 5, 2, are_dead);
+        let (key, cell) = record(number);
         total += size(&key, &cell);
         cluster.put(0, key.clone(), cell.clone());
         cluster.put(1, key, cell);
