@@ -777,6 +777,12 @@ fn the_member_that_is_left_of_two_goes_on_behind_lost_epochs_by_an_order() {
     town.sites.truncate(1);
     std::fs::remove_dir_all(town.path("1")).expect("the removed folder is gone");
     kept(&town, "kept-", 20);
+    // Its next process misses no lost epoch either.
+    town.kill(0);
+    town.start(0);
+    town.wait_until_serving(0);
+    assert_eq!(epoch(&town, 0), newest);
+    kept(&town, "kept-", 20);
     // Others can join again.
     let joined = town.join(free_address(), 0, &[]);
     town.wait_until_serving(joined);
