@@ -86,7 +86,7 @@ pub use admission::{
     Admission, Class, Gate, LocalGate, LocalPermit, Permit, RefusedBy, WriteLine, WriteRoom,
     WriteSize, WriteSizes, admit,
 };
-pub use compare::look::{Difference, LookOrder, LookReport, PairLook, PairState};
+pub use compare::findings::{CopyDifference, LookOrder, LookReport, PairLook, PairState};
 pub use compare::progress::{CompareReport, Comparisons};
 pub use config::NodeConfig;
 pub use foreground::Foregrounds;

@@ -26,7 +26,7 @@
 //! See: step.rs, docs/protocol.md.
 
 use crate::compare::Comparer;
-use crate::compare::look::LookReport;
+use crate::compare::findings::LookReport;
 use crate::compare::progress::CompareReport;
 use crate::config::NodeConfig;
 use crate::coordinator::clock::{Probes, send_probe};

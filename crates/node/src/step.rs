@@ -22,7 +22,7 @@
 //! Not here: the machines (`node.rs` routes, `coordinator/`, `replica/`), bytes (crate `wire`).
 //! See: docs/protocol.md, ARCHITECTURE.md.
 
-use crate::compare::look::LookOrder;
+use crate::compare::findings::LookOrder;
 use crate::compare::survey::{Survey, Surveyed};
 use crate::layout::Layout;
 use crate::member::MemberIndex;

@@ -20,23 +20,19 @@
 
 mod compare;
 pub(crate) mod flags;
+mod office;
 mod words;
 
 use crate::access::AccessArgs;
-use crate::client::{BaseUrl, Client, Credentials, HttpRequest, WholeAnswer};
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use bytes::Bytes;
 use flags::{ClusterFlags, ClusterVerb, PlanFlags};
-use hyper::{Method, StatusCode};
+use hyper::Method;
+use office::{LOOK, Office};
 use serde_json::{Map, Value, json};
-use std::time::Duration;
 
-/// An order waits for a majority of the voters, at most so long.
-const ORDER_MS: u64 = 30_000;
-/// Between two looks at a plan that is followed.
-const LOOK: Duration = Duration::from_secs(1);
 /// A member that is followed may be away for so many looks, because it starts again.
 const LOOKS_AWAY_MAX: u32 = 60;
 
@@ -58,7 +54,7 @@ pub(crate) async fn cluster(
             let status = office.status().await?;
             office.show(&status, words::status)
         }
-        ClusterVerb::Status { follow: true } => office.follow().await,
+        ClusterVerb::Status { follow: true } => follow_plan(&office).await,
         ClusterVerb::Plan(flags) => {
             let draft = office.order("plan", &wish(flags)?).await?;
             office.show(&draft, words::draft)
@@ -66,7 +62,7 @@ pub(crate) async fn cluster(
         ClusterVerb::Apply { plan, follow } => {
             let done = office.order("apply", &json!({ "plan": plan })).await?;
             match follow {
-                true => office.follow().await,
+                true => follow_plan(&office).await,
                 false => office.show(&done, words::done),
             }
         }
@@ -138,125 +134,31 @@ where
     Ok(values)
 }
 
-/// The admin port of a member.
-struct Office {
-    client: Client,
-    is_json: bool,
-    console: Console,
-}
-
-impl Office {
-    fn open(
-        url: &str,
-        access: &AccessArgs,
-        is_json: bool,
-        console: Console,
-    ) -> Result<Office, Failure> {
-        let base = BaseUrl::parse(url).map_err(Failure::usage)?;
-        let access = Credentials::read(access, &base)?;
-        Ok(Office {
-            client: Client::new(base, access, ORDER_MS, console),
-            is_json,
-            console,
-        })
-    }
-
-    async fn status(&self) -> Result<Value, Failure> {
-        let path = "/v0/cluster".to_owned();
-        self.ask(Method::GET, path, Bytes::new()).await
-    }
-
-    async fn order(&self, name: &str, body: &Value) -> Result<Value, Failure> {
-        let path = format!("/v0/cluster/{name}");
-        self.ask(Method::POST, path, body.to_string().into()).await
-    }
-
-    async fn ask(&self, method: Method, path: String, body: Bytes) -> Result<Value, Failure> {
-        let is_order = method == Method::POST;
-        let kind = is_order.then(|| ("content-type", "application/json".to_owned()));
-        let ask = HttpRequest {
-            method,
-            path,
-            headers: kind.into_iter().collect(),
-            body,
-        };
-        let place = self.client.place();
-        let answer = self.client.send(&ask).await;
-        let answer = answer.map_err(|trouble| trouble.failure(place))?;
-        read(&answer).map_err(|(exit, sentence)| Failure::new(exit, format!("{place}: {sentence}")))
-    }
-
-    fn show(&self, page: &Value, words: fn(&Value) -> Option<String>) -> ExitResult {
-        let text = match self.is_json {
-            true => format!("{page:#}\n"),
-            false => words(page).ok_or_else(|| self.strange())?,
-        };
-        ops::print(text.as_bytes()).map(|()| Exit::OK)
-    }
-
-    fn strange(&self) -> Failure {
-        let place = self.client.place();
-        let sentence = format!(
-            "{place} answered in a shape that this release does not know; use the dendra of its \
-             release, or --json"
-        );
-        Failure::new(Exit::FAILURE, sentence)
-    }
-
-    /// Shows the plan under way until it has ended: a line whenever something changed.
-    async fn follow(&self) -> ExitResult {
-        let (mut shown, mut away) = (String::new(), 0);
-        loop {
-            let status = match self.status().await {
-                Err(failure) if failure.exit == Exit::UNAVAILABLE && away < LOOKS_AWAY_MAX => {
-                    away += 1;
-                    self.console.detail(|| failure.sentence);
-                    tokio::time::sleep(LOOK).await;
-                    continue;
-                }
-                status => status?,
-            };
-            away = 0;
-            let (line, is_over) = words::progress(&status).ok_or_else(|| self.strange())?;
-            if self.is_json {
-                ops::print(format!("{status}\n").as_bytes())?;
-            } else if line != shown {
-                ops::print(format!("{line}\n").as_bytes())?;
-                shown = line;
+/// Shows the plan under way until it has ended: a line whenever something changed.
+async fn follow_plan(office: &Office) -> ExitResult {
+    let (mut shown, mut away) = (String::new(), 0);
+    loop {
+        let status = match office.status().await {
+            Err(failure) if failure.exit == Exit::UNAVAILABLE && away < LOOKS_AWAY_MAX => {
+                away += 1;
+                office.console.detail(|| failure.sentence);
+                tokio::time::sleep(LOOK).await;
+                continue;
             }
-            if is_over {
-                return Ok(Exit::OK);
-            }
-            tokio::time::sleep(LOOK).await;
+            status => status?,
+        };
+        away = 0;
+        let (line, is_over) = words::progress(&status).ok_or_else(|| office.strange())?;
+        if office.is_json {
+            ops::print(format!("{status}\n").as_bytes())?;
+        } else if line != shown {
+            ops::print(format!("{line}\n").as_bytes())?;
+            shown = line;
         }
-    }
-}
-
-/// The page of a good answer; else how to end, and the member's own sentence.
-fn read(answer: &WholeAnswer) -> Result<Value, (Exit, String)> {
-    let page: Option<Value> = serde_json::from_slice(&answer.body).ok();
-    let said = page.as_ref().and_then(|page| page["message"].as_str());
-    match (answer.status, page.is_some()) {
-        (StatusCode::OK, true) => Ok(page.unwrap_or_default()),
-        // A data port says that it does not know the path.
-        (StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST, false) => Err((
-            Exit::USAGE,
-            "this is not the admin port of a member (its log says `admin plane`); give it with \
-             --url"
-                .to_owned(),
-        )),
-        (status, _) => {
-            let exit = match answer.is_refusal() {
-                true => Exit::UNAVAILABLE,
-                false => Exit::FAILURE,
-            };
-            let sentence = said.map_or_else(|| answer.sentence(), str::to_owned);
-            let sentence = match status.is_success() {
-                true => format!("{status}: {sentence}"),
-                false => sentence,
-            };
-            Err((exit, sentence))
+        if is_over {
+            return Ok(Exit::OK);
         }
+        tokio::time::sleep(LOOK).await;
     }
 }
 
@@ -265,7 +167,6 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
     use clap::Parser;
-    use hyper::HeaderMap;
 
     fn flags(line: &str) -> Result<ClusterFlags, clap::Error> {
         let words = "dendra cluster".split(' ').chain(line.split_whitespace());
@@ -347,32 +248,6 @@ mod tests {
                 }
                 other => panic!("{other:?} is of another command"),
             }
-        }
-    }
-
-    fn answer(status: u16, body: &str) -> Result<Value, (Exit, String)> {
-        read(&WholeAnswer {
-            status: StatusCode::from_u16(status).expect("a status"),
-            headers: HeaderMap::new(),
-            body: Bytes::copy_from_slice(body.as_bytes()),
-        })
-    }
-
-    #[test]
-    fn an_answer_ends_with_its_code_and_the_members_sentence() {
-        assert_eq!(answer(200, r#"{"epoch": 4}"#), Ok(json!({ "epoch": 4 })));
-        let refusal = r#"{"error": "other-epoch", "message": "plan again"}"#;
-        let said = "plan again".to_owned();
-        assert_eq!(answer(409, refusal), Err((Exit::FAILURE, said.clone())));
-        assert_eq!(answer(503, refusal), Err((Exit::UNAVAILABLE, said)));
-        // Of another program, and of the data port.
-        for (status, said) in [
-            (404, "not found"),
-            (400, "unknown-path: /v0/cluster is not here"),
-        ] {
-            let (exit, sentence) = answer(status, said).expect_err("another port");
-            assert_eq!(exit, Exit::USAGE);
-            assert!(sentence.contains("--url"), "{sentence}");
         }
     }
 }

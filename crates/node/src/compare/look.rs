@@ -19,148 +19,19 @@
 //! Not here: the walk, its pauses and failures (`walk.rs`, `mod.rs`).
 //! See: docs/operating.md, "Copies that differ".
 
-use super::Comparer;
+use super::findings::{CopyDifference, LookOrder, LookReport, PairLook, PairState};
+use super::parts::{CompareWork, SpacePart};
 use super::progress::CompareReport;
 use super::repairs::RepairStep;
 use super::shared::SharedRecords;
-use super::walk::{CompareWalk, CompareWork, SpacePart};
-use crate::desk::{Desk, Turn};
-use crate::limits::{COMPARE_YOUNG_MS, LOOK_AGAIN_US, LOOK_EXAMPLES_MAX, LOOK_SUSPECT_BYTES};
+use crate::desk::Turn;
+use crate::limits::{COMPARE_YOUNG_MS, LOOK_AGAIN_US, LOOK_SUSPECT_BYTES};
 use crate::member::MemberIndex;
 use crate::replica::record::Record;
 use bytes::Bytes;
 use dendra_base::peer::Answer;
 use dendra_base::{Cell, Version};
 use std::collections::{BTreeMap, VecDeque};
-
-/// An operator's order to look.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LookOrder {
-    /// The world's mark; comes back with the report.
-    pub id: u64,
-    /// The members to compare with, one behind the other.
-    pub peers: Vec<MemberIndex>,
-    /// How many bytes of keys and cells a second to compare, about.
-    pub bytes_per_second: u64,
-}
-
-/// How the copies of a record differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Difference {
-    /// The peer has an older version.
-    NewerHere,
-    /// This member has an older version.
-    NewerThere,
-    /// The peer has it.
-    MissingHere,
-    /// This member has it.
-    MissingThere,
-    /// One version, other bytes.
-    Content,
-    /// The promise of one member is higher.
-    Promise,
-}
-
-impl Difference {
-    /// All of them.
-    pub const ALL: [Difference; 6] = [
-        Difference::NewerHere,
-        Difference::NewerThere,
-        Difference::MissingHere,
-        Difference::MissingThere,
-        Difference::Content,
-        Difference::Promise,
-    ];
-
-    /// Its name for programs.
-    pub fn code(self) -> &'static str {
-        match self {
-            Difference::NewerHere => "newer_here",
-            Difference::NewerThere => "newer_there",
-            Difference::MissingHere => "missing_here",
-            Difference::MissingThere => "missing_there",
-            Difference::Content => "other_content",
-            Difference::Promise => "promises",
-        }
-    }
-}
-
-/// How far the look with one peer is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PairState {
-    /// Others come first.
-    Waiting,
-    /// It is under way.
-    UnderWay,
-    /// All shared records were looked at, but for ranges that were left out.
-    Compared,
-    /// The peer is away, or too busy, or knows another epoch.
-    Unreached,
-}
-
-/// The look with one peer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PairLook {
-    /// The peer.
-    pub peer: MemberIndex,
-    /// How far it is.
-    pub state: PairState,
-    /// Keys and cells that were read here.
-    pub bytes: u64,
-    /// Ranges that were left out because a copy is damaged.
-    pub left_out: u64,
-    counts: [u64; Difference::ALL.len()],
-    /// Raw keys of the first records that differ, at most `LOOK_EXAMPLES_MAX`.
-    pub examples: Vec<(Bytes, Difference)>,
-}
-
-impl PairLook {
-    fn new(peer: MemberIndex) -> PairLook {
-        PairLook {
-            peer,
-            state: PairState::Waiting,
-            bytes: 0,
-            left_out: 0,
-            counts: [0; Difference::ALL.len()],
-            examples: Vec::new(),
-        }
-    }
-
-    /// How many records differ so.
-    pub fn count(&self, difference: Difference) -> u64 {
-        self.counts[difference as usize]
-    }
-
-    fn found(&mut self, key: Bytes, difference: Difference) {
-        self.counts[difference as usize] += 1;
-        if self.examples.len() < LOOK_EXAMPLES_MAX {
-            self.examples.push((key, difference));
-        }
-    }
-}
-
-/// What a look has found so far.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LookReport {
-    /// Of the order.
-    pub id: u64,
-    /// One for each peer of the order.
-    pub pairs: Vec<PairLook>,
-    /// Has it ended?
-    pub is_over: bool,
-}
-
-impl LookReport {
-    /// Of a look that has not begun.
-    pub fn of(order: &LookOrder) -> LookReport {
-        let peers = order.peers.iter();
-        LookReport {
-            id: order.id,
-            pairs: peers.map(|peer| PairLook::new(*peer)).collect(),
-            is_over: order.peers.is_empty(),
-        }
-    }
-}
 
 /// A look under way.
 #[derive(Debug)]
@@ -173,13 +44,37 @@ pub(super) struct LookRun {
 }
 
 impl LookRun {
-    fn new(order: LookOrder) -> LookRun {
+    pub(super) fn new(order: LookOrder) -> LookRun {
         LookRun {
             report: LookReport::of(&order),
             bytes_per_second: order.bytes_per_second,
             at: 0,
             is_news: true,
         }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.report.is_over
+    }
+
+    /// The findings, if there are new ones.
+    pub(super) fn take_news(&mut self) -> Option<LookReport> {
+        std::mem::take(&mut self.is_news).then(|| self.report.clone())
+    }
+
+    /// The next peer that can be reached.
+    pub(super) fn next_peer(&mut self, is_up: impl Fn(MemberIndex) -> bool) -> Option<MemberIndex> {
+        while !self.report.is_over {
+            let mut pair = PairLook::new(self.report.pairs[self.at].peer);
+            if is_up(pair.peer) {
+                pair.state = PairState::UnderWay;
+                self.note(&pair);
+                return Some(pair.peer);
+            }
+            pair.state = PairState::Unreached;
+            self.end_pair(&pair);
+        }
+        None
     }
 
     pub(super) fn bytes_per_second(&self) -> u64 {
@@ -200,61 +95,8 @@ impl LookRun {
     }
 }
 
-impl Comparer {
-    /// An operator wants a look, instead of the one under way, or wants it no more.
-    pub(crate) fn look(&mut self, turn: &Turn<'_>, order: Option<LookOrder>) {
-        if self.walk.as_ref().is_some_and(|walk| walk.look.is_some()) {
-            self.walk = self.parked.take();
-        }
-        self.look = order.map(LookRun::new);
-        // With an open question the walk goes on behind its answer.
-        if self.walk.as_ref().is_none_or(CompareWalk::is_idle) {
-            self.due_us = turn.now.mono_us;
-        }
-    }
-
-    /// The look's findings, if there are new ones.
-    pub(crate) fn take_look(&mut self) -> Option<LookReport> {
-        let run = self.look.as_mut().filter(|run| run.is_news)?;
-        run.is_news = false;
-        let report = run.report.clone();
-        if report.is_over {
-            self.look = None;
-        }
-        Some(report)
-    }
-
-    pub(super) fn is_looking(&self) -> bool {
-        self.look.as_ref().is_some_and(|run| !run.report.is_over)
-    }
-
-    /// The member's own comparison makes room for a look, between two questions.
-    pub(super) fn make_room(&mut self) {
-        if self.is_looking() {
-            let is_ready = |walk: &mut CompareWalk| walk.look.is_none() && walk.is_idle();
-            self.parked = self.walk.take_if(is_ready).or(self.parked.take());
-        }
-    }
-
-    /// The next peer of the look that can be reached.
-    pub(super) fn next_look(&mut self, desk: &Desk) -> Option<MemberIndex> {
-        let run = self.look.as_mut()?;
-        while !run.report.is_over {
-            let mut pair = PairLook::new(run.report.pairs[run.at].peer);
-            if desk.health.is_up(pair.peer) {
-                pair.state = PairState::UnderWay;
-                run.note(&pair);
-                return Some(pair.peer);
-            }
-            pair.state = PairState::Unreached;
-            run.end_pair(&pair);
-        }
-        None
-    }
-}
-
 /// A record that differs: how, and the copy that lags, if there is one.
-type Suspect = (Difference, Option<Version>);
+type Suspect = (CopyDifference, Option<Version>);
 
 /// Records that differed at the first look.
 #[derive(Debug)]
@@ -297,15 +139,13 @@ impl LookWalk {
 
     /// What it has found in the end.
     pub(super) fn ended(self, report: &CompareReport, is_at_end: bool) -> PairLook {
-        let is_whole = is_at_end && report.failed == 0;
-        PairLook {
-            left_out: report.left_out,
-            state: match is_whole {
-                true => PairState::Compared,
-                false => PairState::Unreached,
-            },
-            ..self.pair
-        }
+        let mut pair = self.pair;
+        pair.left_out = report.left_out;
+        pair.state = match is_at_end && report.failed == 0 {
+            true => PairState::Compared,
+            false => PairState::Unreached,
+        };
+        pair
     }
 
     /// Second looks first, once they are due.
@@ -377,16 +217,16 @@ impl LookWalk {
     pub(super) fn met(&mut self, key: Bytes, own: &Cell, answer: &Answer, now_ms: u64) -> bool {
         let difference = match answer {
             Answer::Same => return true,
-            Answer::Cell(None) => Difference::MissingThere,
-            Answer::Cell(Some(theirs)) if own.is_newer_than(theirs) => Difference::NewerHere,
+            Answer::Cell(None) => CopyDifference::MissingThere,
+            Answer::Cell(Some(theirs)) if own.is_newer_than(theirs) => CopyDifference::NewerHere,
             Answer::Cell(Some(theirs)) if theirs.is_newer_than(own) => {
                 // It was not seen before: a write of now is no difference.
                 if theirs.version.wall_ms().abs_diff(now_ms) < COMPARE_YOUNG_MS {
                     return true;
                 }
-                Difference::NewerThere
+                CopyDifference::NewerThere
             }
-            Answer::Cell(Some(_)) => Difference::Content,
+            Answer::Cell(Some(_)) => CopyDifference::Content,
             _ => return false,
         };
         self.pair.found(key, difference);
@@ -421,11 +261,11 @@ fn suspect(
         | RepairStep::Dispute { key, .. } => {
             let (here, there) = (held(own, key), held(peer, key));
             let (difference, lags, newest) = match (step, here, there) {
-                (RepairStep::Dispute { .. }, ..) => (Difference::Content, here, here),
-                (RepairStep::Fetch { .. }, None, _) => (Difference::MissingHere, None, there),
-                (RepairStep::Fetch { .. }, ..) => (Difference::NewerThere, here, there),
-                (_, _, None) => (Difference::MissingThere, None, here),
-                _ => (Difference::NewerHere, there, here),
+                (RepairStep::Dispute { .. }, ..) => (CopyDifference::Content, here, here),
+                (RepairStep::Fetch { .. }, None, _) => (CopyDifference::MissingHere, None, there),
+                (RepairStep::Fetch { .. }, ..) => (CopyDifference::NewerThere, here, there),
+                (_, _, None) => (CopyDifference::MissingThere, None, here),
+                _ => (CopyDifference::NewerHere, there, here),
             };
             // One of them may have purged it, or is no owner of either copy.
             let newest = newest?.as_ref();
@@ -437,11 +277,11 @@ fn suspect(
         }
         RepairStep::PromiseThere { key, ballot } => {
             let lag = promised(held(peer, key));
-            (!shared.forgets_ballot(*ballot)).then(|| (key.clone(), (Difference::Promise, lag)))
+            (!shared.forgets_ballot(*ballot)).then(|| (key.clone(), (CopyDifference::Promise, lag)))
         }
         RepairStep::PromiseHere { key, ballot } => {
             let lag = promised(held(own, key));
-            (!shared.forgets_ballot(*ballot)).then(|| (key.clone(), (Difference::Promise, lag)))
+            (!shared.forgets_ballot(*ballot)).then(|| (key.clone(), (CopyDifference::Promise, lag)))
         }
         RepairStep::Keep { .. } => None,
     }

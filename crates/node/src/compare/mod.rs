@@ -26,8 +26,10 @@
 //! (`disputes.rs`).
 //! See: docs/protocol.md, "Comparing copies".
 
+pub mod findings;
 mod haste;
-pub mod look;
+mod look;
+mod parts;
 pub mod progress;
 mod repairs;
 pub mod shared;
@@ -48,8 +50,10 @@ use crate::step::StoreFailure;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused};
 use dendra_base::{Cell, Key, Space};
+use findings::{LookOrder, LookReport};
 use haste::Haste;
 use look::{LookRun, LookWalk, NextWork};
+use parts::{CompareWork, SpacePart};
 use progress::CompareReport;
 use repairs::RepairStep;
 use shared::SharedRecords;
@@ -57,7 +61,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use survey::{SurveyRange, Surveyed};
-use walk::{CompareStage, CompareWalk, CompareWork, SpacePart, again, everything};
+use walk::{CompareStage, CompareWalk, again, everything};
 
 /// See the module.
 #[derive(Debug)]
@@ -152,6 +156,39 @@ impl Comparer {
         }
     }
 
+    /// An operator wants a look, instead of the one under way, or wants it no more.
+    pub(crate) fn look(&mut self, turn: &Turn<'_>, order: Option<LookOrder>) {
+        if self.walk.as_ref().is_some_and(|walk| walk.look.is_some()) {
+            self.walk = self.parked.take();
+        }
+        self.look = order.map(LookRun::new);
+        // With an open question the walk goes on behind its answer.
+        if self.walk.as_ref().is_none_or(CompareWalk::is_idle) {
+            self.due_us = turn.now.mono_us;
+        }
+    }
+
+    /// The look's findings, if there are new ones.
+    pub(crate) fn take_look(&mut self) -> Option<LookReport> {
+        let report = self.look.as_mut()?.take_news()?;
+        if report.is_over {
+            self.look = None;
+        }
+        Some(report)
+    }
+
+    fn is_looking(&self) -> bool {
+        self.look.as_ref().is_some_and(|run| !run.is_over())
+    }
+
+    /// The member's own comparison makes room for a look, between two questions.
+    fn make_room(&mut self) {
+        if self.is_looking() {
+            let is_ready = |walk: &mut CompareWalk| walk.look.is_none() && walk.is_idle();
+            self.parked = self.walk.take_if(is_ready).or(self.parked.take());
+        }
+    }
+
     /// The next work of the walk, or the next walk.
     fn go_on(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         if self.due_us != NEVER || !(self.haste.is_on() || self.is_looking()) {
@@ -186,7 +223,8 @@ impl Comparer {
 
     /// Chooses the next peer of a look; else the one that has waited longest.
     fn begin_walk(&mut self, desk: &Desk, turn: &Turn<'_>) {
-        if let Some(peer) = self.next_look(desk) {
+        let look = self.look.as_mut();
+        if let Some(peer) = look.and_then(|run| run.next_peer(|peer| desk.health.is_up(peer))) {
             return self.start(desk, turn, peer, Some(LookWalk::new(peer)));
         }
         self.walk = self.parked.take();

@@ -16,6 +16,7 @@
 //! See: docs/protocol.md, "Comparing copies".
 
 use super::look::LookWalk;
+use super::parts::{CompareWork, SpacePart};
 use super::progress::CompareReport;
 use super::repairs::{RepairStep, of_promises, of_records};
 use super::shared::{PairMember, SharedRecords};
@@ -36,31 +37,6 @@ use dendra_base::peer::{Ask, RangePrint};
 use dendra_base::{Cell, Guard, Key, Space};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// A part of a space: raw keys, the end exclusive; `None` = to the end of the space.
-#[derive(Clone, Debug)]
-pub(super) struct SpacePart {
-    pub(super) start: Bytes,
-    pub(super) end: Option<Bytes>,
-}
-
-impl SpacePart {
-    /// Is there something from `start` on?
-    pub(super) fn has_behind(&self, start: &Bytes) -> bool {
-        self.end.as_ref().is_none_or(|end| start < end)
-    }
-}
-
-/// An entry of a walk's stack.
-#[derive(Clone, Debug)]
-pub(super) enum CompareWork {
-    /// Compare it in ranges of so many records.
-    Span { part: SpacePart, grain: u32 },
-    /// Its records differ.
-    Exchange { part: SpacePart },
-    /// The own copies cannot be read here.
-    Hop { part: SpacePart },
-}
 
 /// The question, or the order to the own store, that is under way.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use dendra_base::{Cell, CellRef, ClusterVersion, Key};
 use dendra_node::limits::{COMPARE_TRIES_MAX, LOOK_AGAIN_US, LOOK_EXAMPLES_MAX};
 use dendra_node::step::Event;
 use dendra_node::topology::record::EpochRecord;
-use dendra_node::{Difference, Layout, LookOrder, LookReport, MemberIndex, PairState};
+use dendra_node::{CopyDifference, Layout, LookOrder, LookReport, MemberIndex, PairState};
 use std::collections::BTreeMap;
 
 fn look(cluster: &mut Cluster, at: usize, with: &[usize]) {
@@ -29,9 +29,9 @@ fn report(cluster: &mut Cluster, at: usize) -> LookReport {
     report
 }
 
-/// The counts with one peer, in the order of `Difference::ALL`.
+/// The counts with one peer, in the order of `CopyDifference::ALL`.
 fn counts(report: &LookReport, pair: usize) -> [u64; 6] {
-    Difference::ALL.map(|kind| report.pairs[pair].count(kind))
+    CopyDifference::ALL.map(|kind| report.pairs[pair].count(kind))
 }
 
 fn stores(cluster: &Cluster) -> Vec<BTreeMap<Key, Cell>> {
@@ -81,7 +81,7 @@ fn a_look_counts_each_way_to_differ_and_changes_nothing() {
         assert!(pair.bytes > 0);
     }
     let (key, _) = record(10, 9, 3, false);
-    let first = (key.raw(), Difference::NewerHere);
+    let first = (key.raw(), CopyDifference::NewerHere);
     let examples = &found.pairs[0].examples;
     assert_eq!((&examples[0].0[..], examples[0].1), first);
     assert_eq!(examples.len(), LOOK_EXAMPLES_MAX);

@@ -14,8 +14,8 @@
 //!
 //! Invariants
 //! 1. It answers from the first moment of a start, before the folder is open.
-//! 2. Nothing here changes the node, apart from orders about members and a restore. A look for copies
-//!    that differ is work for it, and takes an admin.
+//! 2. Nothing here changes the node, apart from orders about members and a restore. A look for
+//!    copies that differ is work for it, and takes an admin.
 //! 3. Where there are tokens, all but health and readiness takes one, and all but looking an
 //!    admin's.
 //! 4. A call that changes something, and each profile, stands in the audit log with its outcome.

@@ -20,7 +20,7 @@
 use super::door::{Resident, StewardDoor};
 use super::former::FormerAddresses;
 use super::hello_maker::HelloMaker;
-use super::looks::Looks;
+use super::looks::LookOffice;
 use super::orders::{Orders, orders};
 use super::secrets::Secrets;
 use super::session::Sessions;
@@ -120,7 +120,7 @@ pub(crate) struct Cluster {
     /// How far comparisons with other members are.
     pub(crate) comparisons: Arc<Comparisons>,
     /// The look for copies that differ.
-    pub(crate) looks: Looks,
+    pub(crate) looks: LookOffice,
     /// The rounds of the clients of this member.
     pub(crate) foregrounds: Arc<Foregrounds>,
     /// For all of them together; 0 = none.
@@ -342,7 +342,7 @@ impl Cluster {
             loops,
             hints: Arc::new(HintRoom::new(HINT_BYTES_MAX_DEFAULT)),
             comparisons: Arc::default(),
-            looks: Looks::default(),
+            looks: LookOffice::default(),
             foregrounds: Arc::default(),
             compare_bytes_per_second: settings.compare_bytes_per_second,
             forget_every_us: settings.forget_every_us,

@@ -20,7 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Looks(Mutex<Option<LookDesk>>);
+pub(crate) struct LookOffice(Mutex<Option<LookDesk>>);
 
 #[derive(Debug)]
 struct LookDesk {
@@ -45,7 +45,7 @@ pub(crate) enum LookState {
     GivenUp,
 }
 
-impl Looks {
+impl LookOffice {
     /// Begins a look. `Err` = the id of the one under way.
     pub(crate) fn begin(
         &self,
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_look_is_told_once_and_stays_until_the_next_one() {
-        let looks = Looks::default();
+        let looks = LookOffice::default();
         assert_eq!(looks.seen(5, 5), None);
         let begun = looks
             .begin(PEERS.to_vec(), 9, 5)
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_look_ends_when_its_client_does_not_ask_for_it() {
-        let looks = Looks::default();
+        let looks = LookOffice::default();
         let id = looks.begin(PEERS.to_vec(), 9, 5).expect("none").report.id;
         assert!(matches!(
             looks.next(5),

@@ -11,7 +11,8 @@
 //! Not here: looking (crate `node`, `compare/look.rs`), its life (`peers/looks.rs`).
 //! See: docs/api.md, section "Admin plane"; docs/operating.md, "Copies that differ".
 
-use super::{StewardWay, answer, bad_body, body, no_member, order_bytes, refused};
+use super::body;
+use super::replies::{StewardWay, answer, bad_body, no_member, order_bytes, refused};
 use crate::admin::numbers;
 use crate::event_loop::clock;
 use crate::peers::{Cluster, LookSeen, LookState};
@@ -19,7 +20,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use dendra_node::limits::COMPARE_BYTES_PER_SECOND_DEFAULT;
-use dendra_node::{Difference, MemberIndex, PairLook, PairState};
+use dendra_node::{CopyDifference, MemberIndex, PairLook, PairState};
 use dendra_wire::percent;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -136,7 +137,7 @@ fn page(cluster: &Cluster, seen: &LookSeen) -> Value {
 }
 
 fn pair_page(cluster: &Cluster, pair: &PairLook) -> Value {
-    let differ = Difference::ALL.map(|kind| (kind.code().to_owned(), json!(pair.count(kind))));
+    let differ = CopyDifference::ALL.map(|kind| (kind.code().to_owned(), json!(pair.count(kind))));
     let examples = pair.examples.iter().map(|(key, kind)| {
         json!({
             "key": percent::encode(key),

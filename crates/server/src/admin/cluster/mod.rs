@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A body is an object of at most [`ORDER_BYTES_MAX`] bytes. A name in it that no order has is
+//! 1. A body is an object of at most `ORDER_BYTES_MAX` bytes. A name in it that no order has is
 //!    refused: a misspelt one would be ignored otherwise.
 //! 2. `GET` changes nothing. An order comes by `POST` with a body of JSON, which no page of another
 //!    site can send without asking first.
@@ -27,36 +27,25 @@
 mod body;
 mod look;
 mod page;
+mod replies;
 
 use super::numbers;
-use crate::limits::ORDER_BYTES_MAX;
-use crate::peers::{NoSteward, Orders};
+use crate::peers::NoSteward;
 use axum::Router;
-use axum::body::to_bytes;
 use axum::extract::{FromRef, Path, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::StatusCode;
+use axum::response::Response;
 use axum::routing::{get, post};
-use body::BadBody;
-use bytes::Bytes;
 use dendra_node::steward::declined::Declined;
 use dendra_node::steward::face::{ClusterAnswer, ClusterOrder};
+use replies::{answer, bad_body, no_member, order_bytes, refused};
 use serde_json::{Value, json};
 
 pub(super) use look::Looker;
+pub(super) use replies::StewardWay;
 
 /// Epochs that are shown unless more are asked for.
 const ENTRIES_DEFAULT: usize = 20;
-
-/// The way to the steward of this process.
-#[derive(Clone)]
-pub(super) enum StewardWay {
-    /// The folder is not open yet, or this node waits until a member lets it in.
-    Starting,
-    /// A node by itself has no steward.
-    Alone,
-    Member(Orders),
-}
 
 /// What the asked member alone knows of itself, for its status: hints, comparisons, scrubs.
 #[derive(Clone, Debug, Default)]
@@ -117,57 +106,6 @@ async fn order(
     }
 }
 
-fn bad_body(name: &str, bad: BadBody) -> Response {
-    match bad {
-        BadBody::Unknown => {
-            let message = format!(
-                "there is no order {name:?}; they are {}, compare",
-                body::ORDERS.join(", ")
-            );
-            refused(StatusCode::NOT_FOUND, "no-such-order", &message)
-        }
-        BadBody::Sentence(message) => refused(StatusCode::BAD_REQUEST, "bad-request", &message),
-    }
-}
-
-/// The body of an order, or the refusal.
-async fn order_bytes(request: Request) -> Result<Bytes, Response> {
-    let kind = request.headers().get(header::CONTENT_TYPE);
-    let is_json = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
-    let Ok(bytes) = to_bytes(request.into_body(), ORDER_BYTES_MAX).await else {
-        let message = format!("the body is longer than {ORDER_BYTES_MAX} bytes, or was cut");
-        return Err(refused(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "too-large",
-            &message,
-        ));
-    };
-    if !is_json {
-        let message = "send the order as JSON, with the header content-type: application/json";
-        return Err(refused(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "not-json",
-            message,
-        ));
-    }
-    Ok(bytes)
-}
-
-/// The answer of a node that has no steward.
-fn no_member(way: &StewardWay) -> Response {
-    match way {
-        StewardWay::Alone => {
-            let message = "this node is alone: it was started without --cluster and without --join";
-            refused(StatusCode::NOT_FOUND, "not-a-cluster", message)
-        }
-        StewardWay::Starting | StewardWay::Member(_) => {
-            let message =
-                "this node starts, and its log says what it waits for: ask another member";
-            refused(StatusCode::SERVICE_UNAVAILABLE, "starting", message)
-        }
-    }
-}
-
 async fn carry_out(way: &StewardWay, order: ClusterOrder, OwnState(own): OwnState) -> Response {
     let StewardWay::Member(orders) = way else {
         return no_member(way);
@@ -207,20 +145,6 @@ fn status_of(declined: &Declined) -> StatusCode {
         "busy" | "no-majority" => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::CONFLICT,
     }
-}
-
-fn refused(status: StatusCode, code: &str, message: &str) -> Response {
-    answer(status, &json!({ "error": code, "message": message }))
-}
-
-fn answer(status: StatusCode, page: &Value) -> Response {
-    let kind = HeaderValue::from_static("application/json");
-    (
-        status,
-        [(header::CONTENT_TYPE, kind)],
-        format!("{page:#}\n"),
-    )
-        .into_response()
 }
 
 #[cfg(test)]
