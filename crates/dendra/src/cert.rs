@@ -12,6 +12,7 @@
 //!    The CA never is.
 //! 2. A client's certificate is of no use to a member: it does not say that it may serve.
 //! 3. A pair is whole or not there: each file is renamed into its place, the key first.
+//! 4. All names are checked before anything is written.
 //!
 //! Not here: using them (crate `server`, `tls/`).
 //! See: docs/operating.md, section "Certificates".
@@ -30,7 +31,7 @@ use rcgen::{
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// Clocks of members differ: a certificate holds from a little before it is made.
@@ -45,9 +46,24 @@ enum CertPurpose<'a> {
     Client(&'a str),
 }
 
+/// A pair that is asked for; its names were checked.
+struct Wanted {
+    stem: String,
+    params: CertificateParams,
+}
+
 /// `dendra cert`
 pub(crate) fn cert(args: &Cert, console: Console) -> ExitResult {
     let folder = &args.folder;
+    let members = args.member.iter().map(|names| {
+        let names = names.split(',').map(str::trim).collect();
+        CertPurpose::Member(names)
+    });
+    let clients = args.client.iter().map(|name| CertPurpose::Client(name));
+    let wanted: Vec<Wanted> = members
+        .chain(clients)
+        .map(|purpose| wanted(&purpose))
+        .collect::<Result<_, _>>()?;
     fs::create_dir_all(folder).map_err(|e| cannot("make", folder, &e))?;
     let ca = match authority(folder)? {
         Some(ca) => ca,
@@ -56,13 +72,11 @@ pub(crate) fn cert(args: &Cert, console: Console) -> ExitResult {
     for name in &args.revoke {
         revoke(folder, &ca, name, console)?;
     }
-    let members = args.member.iter().map(|names| {
-        let names = names.split(',').map(str::trim).collect();
-        CertPurpose::Member(names)
-    });
-    let clients = args.client.iter().map(|name| CertPurpose::Client(name));
-    for purpose in members.chain(clients) {
-        sign(folder, &ca, &purpose, args, console)?;
+    for it in &wanted {
+        check_free(folder, it, args)?;
+    }
+    for it in wanted {
+        sign(folder, &ca, it, args, console)?;
     }
     Ok(Exit::OK)
 }
@@ -231,13 +245,8 @@ pub(crate) fn facts(path: &Path) -> Result<CertificateFacts, Failure> {
         .map_err(|reason| Failure::usage(format!("the certificate, {}: {reason}", path.display())))
 }
 
-fn sign(
-    folder: &Path,
-    ca: &Issuer<'static, KeyPair>,
-    purpose: &CertPurpose<'_>,
-    args: &Cert,
-    console: Console,
-) -> Result<(), Failure> {
+/// The name of the pair's files, and what the certificate says.
+fn wanted(purpose: &CertPurpose<'_>) -> Result<Wanted, Failure> {
     let (stem, params) = match purpose {
         CertPurpose::Member(names) => (names[0].replace(':', "_"), of_member(names)?),
         CertPurpose::Client(name) => {
@@ -246,18 +255,46 @@ fn sign(
             (format!("client-{name}"), of_holder(name, usages))
         }
     };
-    let (cert_path, key_path) = (
-        folder.join(format!("{stem}.crt")),
-        folder.join(format!("{stem}.key")),
-    );
+    let is_member = matches!(purpose, CertPurpose::Member(_));
+    if is_member && (stem == "ca" || stem.starts_with("client-")) {
+        return Err(Failure::usage(format!(
+            "the files of a member {stem:?} would have the names of the CA's or of a client's: \
+             write another of its names first, and this one behind a comma"
+        )));
+    }
+    Ok(Wanted { stem, params })
+}
+
+impl Wanted {
+    /// Certificate and key.
+    fn paths(&self, folder: &Path) -> (PathBuf, PathBuf) {
+        let file = |kind: &str| folder.join(format!("{}.{kind}", self.stem));
+        (file("crt"), file("key"))
+    }
+}
+
+fn check_free(folder: &Path, wanted: &Wanted, args: &Cert) -> Result<(), Failure> {
+    let (cert_path, key_path) = wanted.paths(folder);
     if !args.renew && (cert_path.exists() || key_path.exists()) {
         return Err(Failure::usage(format!(
             "{} is there already: say --renew to replace it",
             cert_path.display()
         )));
     }
+    Ok(())
+}
+
+fn sign(
+    folder: &Path,
+    ca: &Issuer<'static, KeyPair>,
+    wanted: Wanted,
+    args: &Cert,
+    console: Console,
+) -> Result<(), Failure> {
+    check_free(folder, &wanted, args)?;
+    let (cert_path, key_path) = wanted.paths(folder);
     let time = DAY * args.days;
-    write_pair(folder, ca, params, time, (&cert_path, &key_path))?;
+    write_pair(folder, ca, wanted.params, time, (&cert_path, &key_path))?;
     console.note(&format!(
         "{} and {}, for {} days",
         cert_path.display(),

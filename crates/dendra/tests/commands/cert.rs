@@ -121,6 +121,38 @@ fn one_command_makes_what_a_node_and_its_clients_need() {
 }
 
 #[test]
+fn a_name_that_is_refused_changes_no_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let made = dendra(at, &["cert", "c", "--member", "h1", "--client", "app"]);
+    assert!(made.status.success(), "{}", said(&made));
+    let files = || {
+        let found = std::fs::read_dir(at.join("c")).expect("it is there");
+        let paths = found.map(|it| it.expect("a file").path());
+        let mut files: Vec<_> = paths
+            .map(|path| (path.clone(), std::fs::read(path).expect("a file")))
+            .collect();
+        files.sort();
+        files
+    };
+    let before = files();
+    for (words, why) in [
+        ("--renew --member ca", "names of the CA's"),
+        ("--renew --member client-app", "names of the CA's"),
+        ("--member h2 --client a/b", "is no client's name"),
+        ("--member h2 --member h1", "c/h1.crt is there already"),
+    ] {
+        let words: Vec<&str> = ["cert", "c"].into_iter().chain(words.split(' ')).collect();
+        let refused = dendra(at, &words);
+        assert_eq!(refused.status.code(), Some(2), "{words:?}");
+        assert!(said(&refused).contains(why), "{}", said(&refused));
+        assert!(files() == before, "{words:?} changed a file");
+    }
+    let other = ["cert", "c", "--member", "10.0.0.1,ca"];
+    assert!(dendra(at, &other).status.success());
+}
+
+#[test]
 fn a_certificate_that_is_taken_back_opens_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
