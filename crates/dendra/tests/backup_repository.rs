@@ -61,6 +61,25 @@ fn only_new_tables_move_and_prune_leaves_what_others_need() {
 }
 
 #[test]
+fn without_a_manifest_a_prune_removes_no_object() {
+    let (data, backups) = (folder(), folder());
+    let node = Node::start(data.path(), &[]);
+    fill(node.address());
+    ok(backup(&node.admin, backups.path(), &[]));
+    let before = objects(backups.path());
+    let (manifests, aside) = (backups.path().join("backups"), data.path().join("aside"));
+    fs::rename(&manifests, &aside).expect("a folder");
+    fs::create_dir(&manifests).expect("room");
+    let pruned = run(dendra(["backup", "prune", "--keep", "1"]).arg(backups.path()));
+    assert_eq!(pruned.code, Some(3), "{}", pruned.stderr);
+    assert!(pruned.stderr.contains("has no backup"), "{}", pruned.stderr);
+    assert_eq!(objects(backups.path()), before);
+    fs::remove_dir(&manifests).expect("it is empty");
+    fs::rename(&aside, &manifests).expect("a folder");
+    assert!(ok(verify(backups.path())).stderr.contains("whole"));
+}
+
+#[test]
 fn damage_is_named_and_never_restored() {
     let (data, backups) = (folder(), folder());
     let node = Node::start(data.path(), &[]);

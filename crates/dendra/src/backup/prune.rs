@@ -3,7 +3,8 @@
 //! Invariants
 //! 1. A manifest goes before its objects: an interrupted prune leaves objects without a backup,
 //!    never a backup without objects.
-//! 2. While any manifest cannot be read nothing is removed: it may need any object.
+//! 2. While any manifest cannot be read nothing is removed: it may need any object. So it is while
+//!    there is none.
 //! 3. The newest backup stays, with any flags.
 //! 4. A prune that was taken for dead removes one file more, or `UNCHECKED_MAX` within
 //!    `UNCHECKED_FOR`; old manifests count as one.
@@ -41,6 +42,12 @@ pub(crate) fn prune(
         Failure::new(Exit::FAILURE, format!("{name}: {e}; run prune again"))
     };
     let ids = repository.ids().map_err(failed)?;
+    if ids.is_empty() {
+        // Nothing would be needed: manifests that are lost, or elsewhere, can come back.
+        let name = repository.name();
+        let sentence = format!("{name} has no backup, so that nothing says which objects to keep");
+        return Err(Failure::new(Exit::NOT_FOUND, sentence));
+    }
     let (old, kept) = ids.split_at(ids.len().saturating_sub(keep.max(1)));
     let mut needed = BTreeSet::new();
     for id in kept {
