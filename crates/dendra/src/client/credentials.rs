@@ -123,7 +123,14 @@ fn token(args: &AccessArgs) -> Result<Option<String>, Failure> {
     let text = match (&args.token_file, std::env::var("DENDRA_TOKEN")) {
         (Some(path), _) => {
             let bytes = dendra_server::tls::private(path, "the token", TOKEN_FILE_BYTES_MAX);
-            String::from_utf8_lossy(&bytes.map_err(Failure::usage)?).into_owned()
+            let bytes = bytes.map_err(Failure::usage)?;
+            if bytes.trim_ascii().is_empty() {
+                return Err(Failure::usage(format!(
+                    "the token, {}, is empty: put the token there, or leave --token-file away",
+                    path.display()
+                )));
+            }
+            String::from_utf8_lossy(&bytes).into_owned()
         }
         (None, Ok(text)) => text,
         (None, Err(_)) => return Ok(None),

@@ -166,6 +166,18 @@ fn quotas_and_certificates_are_given_and_shown() {
 }
 
 #[test]
+fn a_token_file_without_a_token_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("empty");
+    std::fs::write(&file, " \n").expect("room");
+    let mode = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(&file, mode).expect("it is there");
+    let asked = call(folder.path(), &["get", "k", "--token-file", "empty"]);
+    assert_eq!(asked.code, Some(2), "{}", asked.stderr);
+    assert!(asked.stderr.contains("empty, is empty"), "{}", asked.stderr);
+}
+
+#[test]
 fn a_restore_brings_tokens_back_only_where_it_is_asked_to() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
