@@ -83,6 +83,8 @@ def add(url, key, line):
 
 
 def main():
+    if len(sys.argv) != 3:
+        sys.exit("usage: examples/client.py URL ITEM, as in http://127.0.0.1:8080 apples")
     url, item = sys.argv[1:]
     status, _, content = request(url, "PUT", "greeting", b"hello")
     if status != 201:
