@@ -15,6 +15,7 @@ use crate::border_watch::BorderWatch;
 use crate::rights::Rights;
 use crate::settings::Settings;
 use crate::tls::Tls;
+use dendra_wire::hosts::authority_of_url;
 use std::sync::Arc;
 
 /// See the module.
@@ -37,7 +38,10 @@ impl Border {
     pub(crate) fn open(settings: &Settings) -> Result<Border, String> {
         let watch = Arc::new(BorderWatch::default());
         let tls = settings.tls.as_ref();
-        let tls = tls.map(|tls| Tls::new(tls, Arc::clone(&watch)));
+        // A node that knows its own address alone has no links.
+        let member = settings.cluster.as_ref().filter(|it| !it.is_single);
+        let member = member.map(|cluster| authority_of_url(&cluster.member().url).to_owned());
+        let tls = tls.map(|tls| Tls::new(tls, member, Arc::clone(&watch)));
         let audit = settings.audit.as_ref().map(Audit::start).transpose()?;
         Ok(Border {
             tls: tls.transpose()?.map(Arc::new),

@@ -7,8 +7,11 @@
 //!
 //! Not here: the sentences about files (`files.rs`).
 
+use super::files::OwnFault;
+use crate::settings::TlsSettings;
 use rustls::{AlertDescription, CertificateError, Error};
 use std::io;
+use std::path::Path;
 
 /// The sentence about a session that was not made because of a certificate; `None` when `error`
 /// has another cause. Nothing that the client sent was looked at then.
@@ -97,6 +100,49 @@ fn their_member(bad: &CertificateError) -> String {
     format!("its certificate is refused here ({bad}): {remedy}")
 }
 
+/// The sentence about the own certificate of the member at `host`, which the others do not take.
+pub(super) fn own_fault(fault: &OwnFault, settings: &TlsSettings, host: &str) -> String {
+    let cert = settings.cert.display();
+    let host = dendra_wire::hosts::name_of_authority(host);
+    let bad = match fault {
+        OwnFault::Refused(Error::InvalidCertificate(bad)) => bad,
+        OwnFault::Refused(other) => return format!("the certificate {cert}: {other}"),
+        OwnFault::Unreadable(why) => return format!("the certificate {cert}: {why}"),
+    };
+    match bad {
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            format!(
+                "the certificate {cert} is not for {host}, the host of --self, so that the other \
+                 members would refuse it: make one that is (dendra cert FOLDER --member {host} \
+                 --renew)"
+            )
+        }
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            let ca = settings.peer_ca.as_deref().unwrap_or(Path::new(""));
+            format!(
+                "the certificate {cert} is of no CA in {}, so that the other members would refuse \
+                 it: put one of that CA there, or first add the new CA to the file of \
+                 --tls-peer-ca on every member",
+                ca.display()
+            )
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            format!(
+                "the certificate {cert} is not for a member, which has to serve and to ask: make \
+                 one that is (dendra cert FOLDER --member {host} --renew)"
+            )
+        }
+        CertificateError::Revoked => format!(
+            "the certificate {cert} was taken back (--tls-revoked), so that the other members \
+             refuse it: make a new one (dendra cert FOLDER --member {host})"
+        ),
+        _ => format!(
+            "the certificate {cert} would be refused by the other members ({bad}): {}",
+            remedy_by_time(bad)
+        ),
+    }
+}
+
 /// The other member does not take this one's certificate, or misses one.
 fn our_member(alert: AlertDescription) -> Option<String> {
     let sentence = match alert {
@@ -176,6 +222,27 @@ mod tests {
             assert!(sentence.contains(remedy), "{sentence}");
         }
         assert_eq!(link_fault(&io::Error::other("gone")), "gone");
+    }
+
+    #[test]
+    fn a_member_is_told_why_its_own_certificate_shuts_it_out() {
+        let mut settings = TlsSettings::new("h1.crt", "h1.key");
+        settings.peer_ca = Some("members.crt".into());
+        for (bad, part) in [
+            (
+                CertificateError::NotValidForName,
+                "h1.crt is not for h1, the",
+            ),
+            (CertificateError::UnknownIssuer, "of no CA in members.crt"),
+            (CertificateError::BadSignature, "of no CA in members.crt"),
+            (CertificateError::InvalidPurpose, "--member h1 --renew"),
+            (CertificateError::Revoked, "h1.crt was taken back"),
+            (CertificateError::Expired, "put a new one there"),
+        ] {
+            let fault = OwnFault::Refused(Error::InvalidCertificate(bad));
+            let sentence = own_fault(&fault, &settings, "h1:8080");
+            assert!(sentence.contains(part), "{sentence}");
+        }
     }
 
     #[test]

@@ -19,12 +19,14 @@ use super::authorities::{ClientAuthorities, MemberAuthorities};
 use crate::settings::TlsSettings;
 use dendra_wire::certificate::CertificateFacts;
 use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
 };
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::io::Read;
@@ -51,7 +53,11 @@ pub fn private(path: &Path, what: &str, bytes_max: u64) -> Result<Vec<u8>, Strin
     let name = path.display();
     let unreadable = |e| format!("{what}, {name}, cannot be read ({e}): check its path and rights");
     let mut file = std::fs::File::open(path).map_err(unreadable)?;
-    let mode = file.metadata().map_err(unreadable)?.permissions().mode();
+    let found = file.metadata().map_err(unreadable)?;
+    if found.is_dir() {
+        return Err(format!("{what}, {name}, is a folder: name a file"));
+    }
+    let mode = found.permissions().mode();
     if mode & 0o077 != 0 {
         return Err(format!(
             "{what}, {name}, is open to others than its owner (mode {:04o}): chmod 600 {name}",
@@ -177,6 +183,56 @@ pub(crate) struct Configs {
     pub(crate) links: Option<LinkConfigs>,
     /// How long the files hold.
     pub(crate) terms: Vec<FileTerm>,
+    /// The node's own certificate and those between it and the CA.
+    pub(crate) own: Arc<CertifiedKey>,
+    /// Is a certificate one of a client or a member? `None` = none is asked for.
+    clients: Option<Arc<ClientAuthorities>>,
+}
+
+impl Configs {
+    /// Would this node, as another member, take its own certificate from the member at `host`? Its
+    /// term is not judged: a certificate that has ended is checked at its last second.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn check_own(&self, host: &str, now_s: i64) -> Result<(), OwnFault> {
+        let Some(links) = &self.links else {
+            return Ok(());
+        };
+        let name = server_name(host).map_err(OwnFault::Unreadable)?;
+        let (own, between) = self.own.cert.split_first().expect("a pair has one");
+        let facts =
+            CertificateFacts::read(own).map_err(|bad| OwnFault::Unreadable(bad.to_string()))?;
+        let at_s = now_s.min(facts.until_s).max(facts.from_s);
+        let at_s = u64::try_from(at_s).unwrap_or(0);
+        let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(at_s));
+        let serves = links
+            .members
+            .verify_server_cert(own, between, &name, &[], at);
+        serves.map_err(OwnFault::Refused)?;
+        if let Some(clients) = &self.clients {
+            let asks = clients.verify_client_cert(own, between, at);
+            asks.map_err(OwnFault::Refused)?;
+        }
+        Ok(())
+    }
+}
+
+/// Why other members do not take the certificate of this one.
+#[derive(Debug)]
+pub(crate) enum OwnFault {
+    /// TLS says why.
+    Refused(rustls::Error),
+    /// It cannot be checked, and why.
+    Unreadable(String),
+}
+
+impl OwnFault {
+    /// Was it taken back?
+    pub(crate) fn is_revoked(&self) -> bool {
+        let revoked = rustls::Error::InvalidCertificate(rustls::CertificateError::Revoked);
+        matches!(self, OwnFault::Refused(bad) if *bad == revoked)
+    }
 }
 
 /// The term of the certificate in a file, in seconds of Unix time.
@@ -186,6 +242,18 @@ pub(crate) struct FileTerm {
     pub(crate) file: &'static str,
     pub(crate) from_s: i64,
     pub(crate) until_s: i64,
+}
+
+/// The files whose terms are looked at.
+pub(crate) fn terms_of(settings: &TlsSettings) -> impl Iterator<Item = (&'static str, &Path)> {
+    let files = [
+        (OWN_FILE, Some(settings.cert.as_path())),
+        ("client-ca", settings.client_ca.as_deref()),
+        ("peer-ca", settings.peer_ca.as_deref()),
+    ];
+    files
+        .into_iter()
+        .filter_map(|(file, path)| Some((file, path?)))
 }
 
 /// The term of the certificate in a file that ends first.
@@ -243,32 +311,33 @@ pub(crate) fn read(settings: &TlsSettings) -> Result<Configs, String> {
     let builder = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(rustls::ALL_VERSIONS)
         .map_err(|bad| unusable(&bad))?;
-    let builder = match store.is_empty() {
-        true => builder.with_no_client_auth(),
+    let clients = match store.is_empty() {
+        true => None,
         false => {
             let is_mandatory = settings.client_ca.is_some();
             let clients = ClientAuthorities::new(&store, &revoked, &provider(), is_mandatory);
-            builder.with_client_cert_verifier(Arc::new(clients.map_err(|bad| unusable(&bad))?))
+            Some(Arc::new(clients.map_err(|bad| unusable(&bad))?))
         }
     };
-    let mut server = builder.with_cert_resolver(own);
+    let builder = match &clients {
+        None => builder.with_no_client_auth(),
+        Some(clients) => builder.with_client_cert_verifier(Arc::clone(clients) as Arc<_>),
+    };
+    let mut server = builder.with_cert_resolver(Arc::clone(&own) as Arc<_>);
     server.alpn_protocols = vec![PROTOCOL.to_vec()];
     // New keys of tickets with each configuration: a session does not outlive the CA that let it
     // in.
     server.ticketer = ring::Ticketer::new().map_err(|bad| unusable(&bad))?;
-    let files = [
-        (OWN_FILE, Some(&settings.cert)),
-        ("client-ca", settings.client_ca.as_ref()),
-        ("peer-ca", settings.peer_ca.as_ref()),
-    ];
     let mut terms = Vec::new();
-    for (file, path) in files {
-        terms.extend(path.map(|path| term(file, path)).transpose()?.flatten());
+    for (file, path) in terms_of(settings) {
+        terms.extend(term(file, path)?);
     }
     Ok(Configs {
         server: Arc::new(server),
         links,
         terms,
+        own: Arc::clone(&own.0),
+        clients,
     })
 }
 

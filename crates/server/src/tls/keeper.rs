@@ -10,12 +10,14 @@
 //! 2. A session that is open stays as it is; the next handshake uses the current files.
 //! 3. A certificate that does not hold now never replaces one that does. One that will hold is read
 //!    again when it does.
-//! 4. Files that are of no use are read again when they change once more, or at the next SIGHUP.
+//! 4. A certificate that the other members would not take from this one never replaces one that
+//!    they take. A list of revoked certificates comes into force, also where it has this node's own.
+//! 5. Files that are of no use are read again when they change once more, or at the next SIGHUP.
 //!
 //! Not here: reading the files (`files.rs`), the calls of `look` (`lifecycle/mod.rs`).
 //! See: docs/operating.md, section "Certificates".
 
-use super::faults::link_fault;
+use super::faults::{link_fault, own_fault};
 use super::files::{self, Configs, FileTerm, LinkConfigs, OWN_FILE, server_name};
 use super::marks::{FileMark, mark};
 use super::stream::ByteStream;
@@ -72,6 +74,8 @@ pub(crate) struct TlsGauges {
 #[derive(Debug)]
 pub(crate) struct Tls {
     settings: TlsSettings,
+    /// The host of this member's URL; `None` = other members never call it.
+    member: Option<String>,
     configs: ArcSwap<Configs>,
     seen: Mutex<Vec<FileMark>>,
     /// From when the certificate in the file holds, in seconds since 1970; 0 = none is waited for.
@@ -100,21 +104,28 @@ const DAY_S: i64 = 86_400;
 const WARN_EVERY: Duration = Duration::from_secs(DAY_S as u64);
 
 impl Tls {
-    /// Reads the files for the first time.
+    /// Reads the files for the first time. `member`: the host of this member's URL.
     ///
     /// # Errors
     /// A sentence about the one that is of no use.
-    pub(crate) fn new(settings: &TlsSettings, watch: Arc<BorderWatch>) -> Result<Tls, String> {
+    pub(crate) fn new(
+        settings: &TlsSettings,
+        member: Option<String>,
+        watch: Arc<BorderWatch>,
+    ) -> Result<Tls, String> {
         let seen = settings.files().map(mark).collect();
-        Ok(Tls {
+        let tls = Tls {
             settings: settings.clone(),
+            member,
             configs: ArcSwap::from_pointee(files::read(settings)?),
             seen: Mutex::new(seen),
             holds_from_s: AtomicI64::new(0),
             warned: Mutex::new(None),
             watch,
             gauges: TlsGauges::default(),
-        })
+        };
+        tls.warn_of_begin((clock::wall_ms() / 1_000) as i64);
+        Ok(tls)
     }
 
     /// May clients and members still come in clear?
@@ -227,15 +238,58 @@ impl Tls {
             return;
         }
         *warned = Some(Instant::now());
-        let (file, days) = (first.file, first.days_left(now_s));
+        let (file, days) = (self.path_of(first), first.days_left(now_s));
         match first.until_s < now_s {
-            true => tracing::error!(file, "a certificate has ended: put a new one in its place"),
+            true => tracing::error!(%file, "a certificate has ended: put a new one in its place"),
             false => tracing::warn!(
-                file,
+                %file,
                 days,
                 "a certificate ends soon: put a new one in its place, it is read without a restart"
             ),
         }
+    }
+
+    /// Warns of certificates in force that do not hold yet.
+    fn warn_of_begin(&self, now_s: i64) {
+        for term in self.terms().iter().filter(|term| term.from_s > now_s) {
+            tracing::warn!(
+                file = %self.path_of(term),
+                seconds = term.from_s - now_s,
+                "a certificate does not hold yet, and no client and no member takes it until it \
+                 does: put one there that holds, or compare the clock of this machine with that \
+                 of the machine that made it"
+            );
+        }
+    }
+
+    /// The file that has this term.
+    fn path_of(&self, term: &FileTerm) -> std::path::Display<'_> {
+        let path = files::terms_of(&self.settings).find(|(file, _)| *file == term.file);
+        let (_, path) = path.expect("a term is of a file of the settings");
+        path.display()
+    }
+
+    /// Refuses files with which the other members would not take this one's certificate, where they
+    /// take the one in force: a renewal of a certificate that no member asks for goes on. A list
+    /// that takes the one in force back is not refused: it is about others, too.
+    fn not_shut_out(&self, read: Configs, now_s: i64) -> Result<Configs, String> {
+        let Some(host) = &self.member else {
+            return Ok(read);
+        };
+        let Err(fault) = read.check_own(host, now_s) else {
+            return Ok(read);
+        };
+        let current = self.configs.load();
+        let sentence = own_fault(&fault, &self.settings, host);
+        let is_taken_back = fault.is_revoked() && read.own.cert == current.own.cert;
+        if is_taken_back || current.check_own(host, now_s).is_err() {
+            tracing::warn!(
+                sentence,
+                "the other members refuse the certificate in force"
+            );
+            return Ok(read);
+        }
+        Err(sentence)
     }
 
     /// Refuses a certificate of this node that does not hold now in the place of one that does.
@@ -276,9 +330,11 @@ impl Tls {
         drop(seen);
         self.holds_from_s.store(0, Ordering::Relaxed);
         let read = files::read(&self.settings);
+        let read = read.and_then(|configs| self.not_shut_out(configs, now_s));
         match read.and_then(|configs| self.not_worse(configs, now_s)) {
             Ok(configs) => {
                 self.configs.store(Arc::new(configs));
+                self.warn_of_begin(now_s);
                 self.gauges.renewed.fetch_add(1, Ordering::Relaxed);
                 *self.warned.lock().expect("no holder panics") = None;
                 self.watch.note(|state| state.files_taken += 1);

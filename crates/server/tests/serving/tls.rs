@@ -233,6 +233,80 @@ fn a_pair_that_comes_too_early_is_in_force_from_when_it_holds() {
     assert!(world.ask(&node, None).is_ok());
 }
 
+/// A member at `url`, which calls another one where no process listens.
+fn member(url: &str, tls: TlsSettings) -> Node {
+    let members = [GUEST, url].map(|url| Member::new(url).expect("an address"));
+    let topology = Topology::new("dendra", members.to_vec(), 2).expect("two");
+    let cluster = ClusterSettings::new(topology, url).expect("a member");
+    Node::with(|settings| {
+        settings.cluster = Some(cluster);
+        settings.loops = Some(1);
+        settings.tls = Some(tls);
+    })
+}
+
+#[test]
+fn a_pair_that_no_member_takes_is_renewed_as_before() {
+    let world = World::new();
+    let mut tls = world.tls();
+    tls.peer_ca = Some(world.ca.ca.clone());
+    let node = member("http://10.0.0.1:8080", tls);
+    let pair = world.ca.sign("next", MEMBER);
+    std::fs::rename(&pair.cert, &world.pair.cert).expect("renamed");
+    wait_for(&node, "half of the pair is of no use", 0, 1);
+    std::fs::rename(&pair.key, &world.pair.key).expect("renamed");
+    wait_for(&node, "clients go on to need it", 1, 1);
+}
+
+#[test]
+fn a_pair_that_would_shut_a_member_out_never_comes_into_force() {
+    let world = World::new();
+    let other = Authority::new(&world.folder.path().join("other"));
+    let (peer_ca, list) = (world.folder.path().join("members"), world.ca.revoke(&[]));
+    std::fs::copy(&world.ca.ca, &peer_ca).expect("copied");
+    let mut tls = world.tls();
+    (tls.peer_ca, tls.revoked) = (Some(peer_ca.clone()), Some(list.clone()));
+    let node = member("http://127.0.0.1:2", tls);
+    let elsewhere = Says {
+        name: "127.0.0.2",
+        ..MEMBER
+    };
+    let client = Says {
+        is_server: false,
+        ..MEMBER
+    };
+    let mut refused = 0;
+    for (what, pair) in [
+        ("another host", world.ca.sign("elsewhere", elsewhere)),
+        ("a client's", world.ca.sign("client", client)),
+        ("another CA", other.sign("node", MEMBER)),
+    ] {
+        std::fs::rename(&pair.cert, &world.pair.cert).expect("renamed");
+        wait_for(&node, "half of the pair is of no use", 0, refused + 1);
+        std::fs::rename(&pair.key, &world.pair.key).expect("renamed");
+        refused += 2;
+        wait_for(&node, what, 0, refused);
+        assert!(world.ask(&node, None).is_ok(), "{what}");
+    }
+    let cas = [&world.ca.ca, &other.ca].map(|ca| std::fs::read(ca).expect("it is there"));
+    let trust = |content: &[u8]| {
+        let beside = world.folder.path().join("beside");
+        std::fs::write(&beside, content).expect("written");
+        std::fs::rename(&beside, &peer_ca).expect("renamed");
+    };
+    let both = cas.concat();
+    trust(&both);
+    wait_for(&node, "the CA came behind its pair", 1, refused);
+    assert!(world.ask(&node, None).is_err(), "the new pair is in force");
+    trust(&cas[0]);
+    wait_for(&node, "the CA of the pair in force", 1, refused + 1);
+    trust(&both);
+    wait_for(&node, "both CAs", 2, refused + 1);
+    let taken_back = other.revoke(&[&world.pair]);
+    std::fs::rename(taken_back, &list).expect("renamed");
+    wait_for(&node, "a list is for others, too", 3, refused + 1);
+}
+
 #[test]
 fn a_certificate_that_was_taken_back_opens_nothing_and_its_neighbours_do() {
     let world = World::new();
