@@ -147,6 +147,7 @@ fn each_token_opens_what_it_is_for_and_one_that_was_revoked_nothing() {
         ("a", "GET /v0/entities?prefix=x/", 200),
         ("a", "GET /v0/entities?prefix=x", 403),
         ("b", "GET /v0/tokens", 403),
+        ("b", "PUT /v0/tokens", 403),
         ("c", "GET /v0/tokens", 200),
     ] {
         let answer = as_holder(&mut client, letter, request, b"");

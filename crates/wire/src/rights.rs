@@ -161,6 +161,25 @@ impl Grant {
         self.quota != Quota::NONE || matches!(self.holder, Holder::Certificate(_))
     }
 
+    /// May its holder do what takes this role?
+    ///
+    /// # Errors
+    /// 403.
+    pub fn check_role(&self, needed: TokenRole) -> Result<(), Refusal> {
+        if self.role >= needed {
+            return Ok(());
+        }
+        let (id, role) = (&self.id, self.role.as_str());
+        Err(Refusal::new(
+            403,
+            "forbidden",
+            format!(
+                "the token `{id}` may {role}, and this takes {}: ask for a token with that role",
+                needed.as_str()
+            ),
+        ))
+    }
+
     /// May its holder do this? `stored_key` is that of an entity.
     ///
     /// # Errors
@@ -186,17 +205,7 @@ impl Grant {
             }
             Route::Status | Route::Peer | Route::PeerHello | Route::PeerAsk => return Ok(()),
         };
-        if self.role < needed {
-            let (id, role) = (&self.id, self.role.as_str());
-            return Err(Refusal::new(
-                403,
-                "forbidden",
-                format!(
-                    "the token `{id}` may {role}, and this takes {}: ask for a token with that role",
-                    needed.as_str()
-                ),
-            ));
-        }
+        self.check_role(needed)?;
         if !is_inside {
             let prefix = echo(&self.prefix);
             return Err(Refusal::new(
@@ -256,7 +265,9 @@ impl TokenTable {
     /// A sentence about the first line that is wrong.
     pub fn parse(bytes: &[u8]) -> Result<TokenTable, String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "the table is not UTF-8".to_owned())?;
-        let body = text.strip_suffix('\n').ok_or("the table has no end")?;
+        let body = text.strip_suffix('\n').ok_or(
+            "the table ends within a line: each line, the last one too, ends in a line feed",
+        )?;
         let mut lines = body.split('\n');
         let is_second = match lines.next() {
             Some(TITLE) => false,
@@ -269,7 +280,13 @@ impl TokenTable {
         };
         let mut grants: Vec<Grant> = Vec::new();
         for (number, line) in lines.enumerate() {
-            let grant = read_line(line).ok_or_else(|| format!("line {} is none", number + 2))?;
+            let grant = read_line(line).ok_or_else(|| {
+                format!(
+                    "line {} is no token: a line is NAME ROLE PREFIX HOLDER with one space between, \
+                     as `dendra token create` writes it (docs/api.md, \"Tokens\")",
+                    number + 2
+                )
+            })?;
             if grants.last().is_some_and(|last| last.id >= grant.id) {
                 return Err(format!("`{}` is not in its order", grant.id));
             }
@@ -675,6 +692,13 @@ mod tests {
             let other = text.replacen(right, wrong, 1);
             assert_ne!(other, text);
             assert!(TokenTable::parse(other.as_bytes()).is_err(), "{wrong}");
+        }
+        for (wrong, why) in [
+            (text.trim_end().to_owned(), "ends in a line feed"),
+            (text.replace("web read", "web reads"), "line 3 is no token"),
+        ] {
+            let sentence = TokenTable::parse(wrong.as_bytes()).expect_err("no table");
+            assert!(sentence.contains(why), "{sentence}");
         }
         let mut nothing = grant("none", TokenRole::Read, b"");
         nothing.quota.bytes_per_second = Some(0);

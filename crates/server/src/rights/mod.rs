@@ -371,6 +371,19 @@ impl Rights {
         })?
     }
 
+    /// The same for a request of the table of tokens that is refused anyway: only an admin is told
+    /// why.
+    pub(crate) fn judge_table(
+        &self,
+        proof: LoginProof<'_>,
+    ) -> Result<Option<Arc<GrantUse>>, Denied> {
+        self.with_grant(proof, |grant, used| {
+            let checked = grant.check_role(TokenRole::Admin);
+            let denied = |refusal| Denied::Forbidden(grant.id.clone(), refusal);
+            checked.map(|()| used.cloned()).map_err(denied)
+        })?
+    }
+
     /// Is a request that lasts still allowed, with the names that the client's certificate has now?
     pub(crate) fn judge_again(
         &self,

@@ -45,6 +45,8 @@ use std::rc::Rc;
 
 /// `/v0/entity` and `/v0/entities`: requests of clients of the data, not of members or probes.
 const DATA_PATHS: &[u8] = b"/v0/entit";
+/// The table of tokens.
+const TOKENS_PATH: &[u8] = b"/v0/tokens";
 /// Links and questions of members.
 const PEER_PATHS: &[u8] = b"/v0/peer";
 
@@ -266,7 +268,11 @@ impl Connection {
     ) -> Option<FrontStep> {
         let proof = LoginProof::of(head.authorization, self.names.at(self.lane.wall_ms()));
         let source = self.socket.source();
-        let used = match rights.judge(proof, route, stored_key) {
+        let judged = match route {
+            None if head.path == TOKENS_PATH => rights.judge_table(proof),
+            route => rights.judge(proof, route, stored_key),
+        };
+        let used = match judged {
             Ok(used) => used,
             Err(_) if self.has_waiting() => return Some(self.those_in_front()),
             Err(denied) => {
