@@ -19,7 +19,7 @@
 //! `server`).
 //! See: docs/cli.md, "A cluster".
 
-use super::table::OptionValue;
+use super::table::{Fallback, OPTIONS, OptionValue};
 use super::{Effective, ValueSource};
 use dendra_server::Settings;
 use dendra_server::settings::{
@@ -133,7 +133,27 @@ impl Effective {
         Ok(Some(JoinSettings {
             host: join.trim_start_matches("http://").to_owned(),
             replaces,
+            founding: self.founding(),
         }))
+    }
+
+    /// The options for founders alone that are not as usual. The usual ones say nothing: the output
+    /// of `config print` has them all.
+    fn founding(&self) -> Vec<String> {
+        let unusual = |key: &&str| {
+            let setting = self.setting(key);
+            let text = match setting.value {
+                OptionValue::Count(number) => number.to_string(),
+                OptionValue::Choice(word) => word.to_owned(),
+                _ => panic!("the table says that {key} is a number or a choice"),
+            };
+            let spec = OPTIONS.iter().find(|spec| spec.key == *key);
+            let usual = spec.map(|spec| spec.fallback);
+            let is_usual = matches!(usual, Some(Fallback::Fixed(usual)) if usual == text);
+            (!is_usual).then(|| format!("{key} = {text} ({})", setting.source))
+        };
+        let keys = ["replication-factor", "partitions"];
+        keys.iter().filter_map(unusual).collect()
     }
 
     /// Settings that are possible and perhaps not meant: sentences to warn with.
@@ -381,6 +401,22 @@ mod tests {
             ..ConfigInputs::default()
         };
         said.resolve().map_err(|problems| problems.to_string())
+    }
+
+    #[test]
+    fn a_joiner_is_told_which_options_are_for_founders() {
+        let join = |more: &[(&'static str, &str)]| {
+            let mut flags = vec![("join", "h1:1"), ("self", "h2:1"), ("insecure-peers", "on")];
+            flags.extend(more);
+            let cluster = cluster(&flags).expect("fine").expect("a cluster");
+            cluster.join.expect("it joins").founding
+        };
+        assert_eq!(join(&[]), [""; 0]);
+        let usual = [("replication-factor", "3"), ("partitions", "256")];
+        assert_eq!(join(&usual), [""; 0], "config print writes them all");
+        let both = [("replication-factor", "2"), ("partitions", "1024")];
+        let named = ["replication-factor = 2 (flag)", "partitions = 1024 (flag)"];
+        assert_eq!(join(&both), named);
     }
 
     fn cluster(flags: &[(&'static str, &str)]) -> Result<Option<ClusterSettings>, String> {

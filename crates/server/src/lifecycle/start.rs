@@ -368,6 +368,8 @@ fn become_member(
         .join
         .as_ref()
         .expect("a folder joins by this option");
+    join.check(&cluster.member().url)
+        .map_err(|reason| StartError::Settings { reason })?;
     let asking = peers::join(cluster, join, engine.identity(), tls);
     let enrolled = starting
         .wait_for(asking)?

@@ -67,6 +67,32 @@ pub struct JoinSettings {
     pub host: String,
     /// The address of the lost member that it replaces.
     pub replaces: Option<String>,
+    /// Options for founders alone that were set, each with its value and its place.
+    pub founding: Vec<String>,
+}
+
+impl JoinSettings {
+    /// Can the process at `url`, which is no member yet, join with these options?
+    ///
+    /// # Errors
+    /// A sentence about the option that has to be another one.
+    pub(crate) fn check(&self, url: &str) -> Result<(), String> {
+        if dendra_wire::hosts::authority_of_url(url) == self.host {
+            return Err(format!(
+                "join and self are both {url}, and a node cannot let itself in: name a running \
+                 member with --join, or found a cluster with --cluster {url}"
+            ));
+        }
+        match &*self.founding {
+            [] => Ok(()),
+            options => Err(format!(
+                "{} would not be looked at: the cluster that this node joins has its own. Leave it \
+                 out; dendra cluster plan --replication-factor N changes the copies of a running \
+                 cluster, and partitions never change",
+                options.join(" and ")
+            )),
+        }
+    }
 }
 
 impl ClusterSettings {
@@ -173,6 +199,22 @@ mod tests {
         Topology::new("dendra", members.to_vec(), 3).expect("two members")
     }
 
+    #[test]
+    fn a_node_joins_another_one_and_founds_nothing_by_the_way() {
+        let mut join = JoinSettings {
+            host: "h1:1".to_owned(),
+            replaces: None,
+            founding: Vec::new(),
+        };
+        assert_eq!(join.check("http://h2:1"), Ok(()));
+        let itself = join.check("http://h1:1").expect_err("itself");
+        assert!(itself.contains("name a running member"), "{itself}");
+        join.founding = vec!["replication-factor = 2 (flag)".to_owned()];
+        let founder = join.check("http://h2:1").expect_err("a founder's");
+        assert!(founder.starts_with("replication-factor = 2"), "{founder}");
+        assert!(founder.contains("dendra cluster plan"), "{founder}");
+    }
+
     fn secret(content: &[u8], mode: u32) -> Result<Secret, String> {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("secret");
@@ -231,6 +273,9 @@ mod tests {
         }
         let missing = Secret::read(Path::new("/nowhere/secret")).expect_err("no file");
         assert!(missing.contains("cannot be read"), "{missing}");
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Secret::read(folder.path()).expect_err("no file");
+        assert!(folder.contains("is a folder: name a file"), "{folder}");
     }
 
     #[test]

@@ -11,9 +11,10 @@
 //! Not here: the rule (crate `node`, `tests/steward`), joiners with room (crate `dendra`,
 //! `members.rs`). See: docs/operating.md, "Grow, shrink, replace".
 
-use crate::support::{Node, PATIENCE, reserved};
+use crate::support::{self, Node, PATIENCE, reserved};
 use dendra_engine::vfs::Vfs;
 use dendra_engine::vfs::mem::MemVfs;
+use dendra_server::Server;
 use dendra_server::settings::{ClusterSettings, JoinSettings, Member, Secret, Settings, Topology};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -32,6 +33,7 @@ fn of_cluster(settings: &mut Settings, address: SocketAddr, join: Option<SocketA
     cluster.join = join.map(|host| JoinSettings {
         host: host.to_string(),
         replaces: None,
+        founding: Vec::new(),
     });
     settings.cluster = Some(cluster);
     settings.listen = vec![address];
@@ -114,4 +116,38 @@ fn a_joiner_with_a_full_disk_ends_its_plan_and_harms_nothing() {
         );
     }
     assert_eq!(client.put("after", b"v").status, 201);
+}
+
+#[test]
+fn a_join_that_cannot_be_is_refused_and_the_folder_of_a_member_goes_on_with_it() {
+    let (_place, address) = reserved();
+    let folder = tempfile::tempdir().expect("a folder");
+    let joins = |folder: &tempfile::TempDir, founding: &[&str], host: SocketAddr| {
+        let mut settings = support::settings(folder);
+        of_cluster(&mut settings, address, Some(host));
+        let cluster = settings.cluster.as_mut().expect("it has one");
+        let join = cluster.join.as_mut().expect("it joins");
+        join.founding = founding.iter().map(|it| (*it).to_owned()).collect();
+        let (told, started) = std::sync::mpsc::channel();
+        // Without the refusal the start waits for ever.
+        std::thread::spawn(move || told.send(Server::start(settings)));
+        started.recv_timeout(PATIENCE).expect("no start that waits")
+    };
+    let factor = ["replication-factor = 2 (flag)"];
+    let (_other_place, other) = reserved();
+    for (founding, host, why) in [
+        (&[][..], address, "name a running member"),
+        (&factor, other, "dendra cluster plan"),
+    ] {
+        let empty = tempfile::tempdir().expect("a folder");
+        let refused = joins(&empty, founding, host).expect_err("it cannot join");
+        assert_eq!(refused.exit_code(), 2);
+        assert!(refused.to_string().contains(why), "{refused}");
+    }
+    let mut settings = support::settings(&folder);
+    of_cluster(&mut settings, address, None);
+    let founder = Server::start(settings).expect("it starts");
+    founder.stop().expect("it stops");
+    let member = joins(&folder, &factor, address).expect("it is a member already");
+    member.stop().expect("it stops");
 }
