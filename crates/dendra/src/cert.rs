@@ -12,7 +12,7 @@
 //!    The CA never is.
 //! 2. A client's certificate is of no use to a member: it does not say that it may serve.
 //! 3. A pair is whole or not there: each file is renamed into its place, the key first.
-//! 4. All names are checked before anything is written.
+//! 4. All names of new pairs are checked before anything is written.
 //!
 //! Not here: using them (crate `server`, `tls/`).
 //! See: docs/operating.md, section "Certificates".
@@ -28,6 +28,7 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
     RevokedCertParams, SanType, SerialNumber,
 };
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -46,8 +47,8 @@ enum CertPurpose<'a> {
     Client(&'a str),
 }
 
-/// A pair that is asked for; its names were checked.
-struct Wanted {
+/// A pair that is asked for, under names that can be its own.
+struct WantedPair {
     stem: String,
     params: CertificateParams,
 }
@@ -60,10 +61,11 @@ pub(crate) fn cert(args: &Cert, console: Console) -> ExitResult {
         CertPurpose::Member(names)
     });
     let clients = args.client.iter().map(|name| CertPurpose::Client(name));
-    let wanted: Vec<Wanted> = members
+    let wanted: Vec<WantedPair> = members
         .chain(clients)
         .map(|purpose| wanted(&purpose))
         .collect::<Result<_, _>>()?;
+    check_free(&wanted, args)?;
     fs::create_dir_all(folder).map_err(|e| cannot("make", folder, &e))?;
     let ca = match authority(folder)? {
         Some(ca) => ca,
@@ -72,8 +74,12 @@ pub(crate) fn cert(args: &Cert, console: Console) -> ExitResult {
     for name in &args.revoke {
         revoke(folder, &ca, name, console)?;
     }
-    for it in &wanted {
-        check_free(folder, it, args)?;
+    if wanted.is_empty() && args.revoke.is_empty() {
+        console.note(&format!(
+            "{} is the CA: --member HOST and --client NAME make certificates, --revoke NAME takes \
+             one back",
+            folder.join("ca.crt").display()
+        ));
     }
     for it in wanted {
         sign(folder, &ca, it, args, console)?;
@@ -246,7 +252,7 @@ pub(crate) fn facts(path: &Path) -> Result<CertificateFacts, Failure> {
 }
 
 /// The name of the pair's files, and what the certificate says.
-fn wanted(purpose: &CertPurpose<'_>) -> Result<Wanted, Failure> {
+fn wanted(purpose: &CertPurpose<'_>) -> Result<WantedPair, Failure> {
     let (stem, params) = match purpose {
         CertPurpose::Member(names) => (names[0].replace(':', "_"), of_member(names)?),
         CertPurpose::Client(name) => {
@@ -256,16 +262,21 @@ fn wanted(purpose: &CertPurpose<'_>) -> Result<Wanted, Failure> {
         }
     };
     let is_member = matches!(purpose, CertPurpose::Member(_));
-    if is_member && (stem == "ca" || stem.starts_with("client-")) {
-        return Err(Failure::usage(format!(
-            "the files of a member {stem:?} would have the names of the CA's or of a client's: \
-             write another of its names first, and this one behind a comma"
-        )));
+    let owner = match stem.as_str() {
+        "ca" => Some("of the CA"),
+        name if name.starts_with("client-") => Some("of a client"),
+        _ => None,
+    };
+    match owner.filter(|_| is_member) {
+        Some(owner) => Err(Failure::usage(format!(
+            "--member {stem}: {stem}.crt and {stem}.key are the names {owner}: put another host of \
+             the member first, as in --member 10.0.0.1,{stem}"
+        ))),
+        None => Ok(WantedPair { stem, params }),
     }
-    Ok(Wanted { stem, params })
 }
 
-impl Wanted {
+impl WantedPair {
     /// Certificate and key.
     fn paths(&self, folder: &Path) -> (PathBuf, PathBuf) {
         let file = |kind: &str| folder.join(format!("{}.{kind}", self.stem));
@@ -273,13 +284,26 @@ impl Wanted {
     }
 }
 
-fn check_free(folder: &Path, wanted: &Wanted, args: &Cert) -> Result<(), Failure> {
-    let (cert_path, key_path) = wanted.paths(folder);
-    if !args.renew && (cert_path.exists() || key_path.exists()) {
-        return Err(Failure::usage(format!(
-            "{} is there already: say --renew to replace it",
-            cert_path.display()
-        )));
+/// Is each pair asked for once, and is its place free, or may it be replaced?
+fn check_free(wanted: &[WantedPair], args: &Cert) -> Result<(), Failure> {
+    let mut stems = BTreeSet::new();
+    for pair in wanted {
+        let (cert_path, key_path) = pair.paths(&args.folder);
+        if !stems.insert(pair.stem.as_str()) {
+            return Err(Failure::usage(format!(
+                "{} is asked for twice: write all hosts of a member behind one --member, with \
+                 commas",
+                cert_path.display()
+            )));
+        }
+        // What is taken back leaves its place first.
+        let may_replace = args.renew || args.revoke.contains(&pair.stem);
+        if !may_replace && (cert_path.exists() || key_path.exists()) {
+            return Err(Failure::usage(format!(
+                "{} is there already: say --renew to replace it",
+                cert_path.display()
+            )));
+        }
     }
     Ok(())
 }
@@ -287,11 +311,10 @@ fn check_free(folder: &Path, wanted: &Wanted, args: &Cert) -> Result<(), Failure
 fn sign(
     folder: &Path,
     ca: &Issuer<'static, KeyPair>,
-    wanted: Wanted,
+    wanted: WantedPair,
     args: &Cert,
     console: Console,
 ) -> Result<(), Failure> {
-    check_free(folder, &wanted, args)?;
     let (cert_path, key_path) = wanted.paths(folder);
     let time = DAY * args.days;
     write_pair(folder, ca, wanted.params, time, (&cert_path, &key_path))?;

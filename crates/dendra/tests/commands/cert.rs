@@ -10,6 +10,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair,
 };
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -137,8 +138,9 @@ fn a_name_that_is_refused_changes_no_file() {
     };
     let before = files();
     for (words, why) in [
-        ("--renew --member ca", "names of the CA's"),
-        ("--renew --member client-app", "names of the CA's"),
+        ("--renew --member ca", "the names of the CA"),
+        ("--renew --member client-app", "the names of a client"),
+        ("--member h2,ca --member h2", "is asked for twice"),
         ("--member h2 --client a/b", "is no client's name"),
         ("--member h2 --member h1", "c/h1.crt is there already"),
     ] {
@@ -150,6 +152,11 @@ fn a_name_that_is_refused_changes_no_file() {
     }
     let other = ["cert", "c", "--member", "10.0.0.1,ca"];
     assert!(dendra(at, &other).status.success());
+    let bare = dendra(at, &["cert", "c"]);
+    assert!(said(&bare).contains("--member HOST"), "{}", said(&bare));
+    let words = ["cert", "c", "--revoke", "client-app", "--client", "app"];
+    let anew = dendra(at, &words);
+    assert!(anew.status.success(), "{}", said(&anew));
 }
 
 #[test]
@@ -279,11 +286,16 @@ fn a_node_that_has_the_ca_renews_its_certificate() {
     }
 }
 
+fn pem(what: &str, der: &[u8]) -> String {
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    format!("-----BEGIN {what}-----\n{text}\n-----END {what}-----\n")
+}
+
 /// A pair of this CA for 127.0.0.1 and localhost that ends soon.
 fn short_lived(ca: &Path, cert: &Path, key: &Path) {
     use std::time::{Duration, SystemTime};
-    let pem = std::fs::read(ca.join("ca.key")).expect("it is there");
-    let der = PrivateKeyDer::from_pem_slice(&pem).expect("a key");
+    let ca_pem = std::fs::read(ca.join("ca.key")).expect("it is there");
+    let der = PrivateKeyDer::from_pem_slice(&ca_pem).expect("a key");
     let ca_key = KeyPair::try_from(&der).expect("a key");
     let mut of_ca = CertificateParams::default();
     of_ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -302,10 +314,6 @@ fn short_lived(ca: &Path, cert: &Path, key: &Path) {
     ];
     let own = KeyPair::generate().expect("a key");
     let signed = params.signed_by(&own, &issuer).expect("signed");
-    let pem = |what: &str, der: &[u8]| {
-        let text = base64::engine::general_purpose::STANDARD.encode(der);
-        format!("-----BEGIN {what}-----\n{text}\n-----END {what}-----\n")
-    };
     std::fs::write(cert, pem("CERTIFICATE", signed.der())).expect("written");
     std::fs::write(key, pem("PRIVATE KEY", own.serialized_der())).expect("written");
 }
@@ -331,5 +339,47 @@ fn a_second_call_signs_with_the_same_ca_and_replaces_nothing_unasked() {
     for (flag, name) in [("--member", "http://h2:1"), ("--client", "a/../b")] {
         let refused = dendra(at, &["cert", "c", flag, name]);
         assert_eq!(refused.status.code(), Some(2), "{name}");
+    }
+}
+
+#[test]
+fn a_start_names_the_file_of_a_certificate_that_does_not_hold() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (cert, key) = (folder.path().join("own.crt"), folder.path().join("own.key"));
+    let now = std::time::SystemTime::now();
+    let day = std::time::Duration::from_secs(86_400);
+    for (from, until, why) in [
+        (now + day, now + 9 * day, "does not hold yet"),
+        (now - 9 * day, now - day, "has ended"),
+    ] {
+        let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).expect("a host");
+        (params.not_before, params.not_after) = (from.into(), until.into());
+        let pair = KeyPair::generate().expect("a key");
+        let made = params.self_signed(&pair).expect("signed");
+        std::fs::write(&cert, pem("CERTIFICATE", made.der())).expect("room");
+        std::fs::write(&key, pem("PRIVATE KEY", pair.serialized_der())).expect("room");
+        let mode = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(&key, mode).expect("it is there");
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_dendra"));
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--admin", "off"]);
+        serve.arg("--data").arg(folder.path().join("data"));
+        serve
+            .arg("--tls-cert")
+            .arg(&cert)
+            .arg("--tls-key")
+            .arg(&key);
+        let mut child = serve
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        let log = BufReader::new(child.stderr.take().expect("it is piped"));
+        let lines = log.lines().map(|line| line.expect("text"));
+        // The first look at the time that is left is a second behind the start.
+        let mut lines =
+            lines.take_while(|line| why == "has ended" || !line.starts_with("listening"));
+        let found = lines.find(|line| line.contains(why)).unwrap_or_default();
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
+        assert!(found.contains("own.crt"), "{why}: {found:?}");
     }
 }
