@@ -217,6 +217,10 @@ fn a_destination_that_goes_away_and_a_node_that_is_not_there_end_with_a_sentence
     );
     fs::rename(backups.path().join("gone"), backups.path().join("objects")).expect("a new name");
     ok(backup(&node.admin, backups.path(), &[]));
+    let data_port = backup(&node.url, backups.path(), &[]);
+    assert_eq!(data_port.code, Some(1), "{}", data_port.stderr);
+    let named = data_port.stderr.contains("address of `serve --admin`");
+    assert!(named, "{}", data_port.stderr);
     let admin = node.admin.clone();
     drop(node);
     let away = backup(&admin, backups.path(), &[]);

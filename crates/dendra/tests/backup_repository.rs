@@ -72,7 +72,11 @@ fn without_a_manifest_a_prune_removes_no_object() {
     fs::create_dir(&manifests).expect("room");
     let pruned = run(dendra(["backup", "prune", "--keep", "1"]).arg(backups.path()));
     assert_eq!(pruned.code, Some(3), "{}", pruned.stderr);
-    assert!(pruned.stderr.contains("has no backup"), "{}", pruned.stderr);
+    assert!(
+        pruned.stderr.contains("has no manifest"),
+        "{}",
+        pruned.stderr
+    );
     assert_eq!(objects(backups.path()), before);
     fs::remove_dir(&manifests).expect("it is empty");
     fs::rename(&aside, &manifests).expect("a folder");

@@ -35,12 +35,18 @@ pub(crate) fn read(path: &Path) -> Result<BackupKey, Failure> {
 pub(crate) fn create(path: &Path) -> Result<BackupKey, Failure> {
     let bytes: [u8; KEY_BYTES] = random()?;
     let failed = |e: std::io::Error| Failure::output(&path.display().to_string(), &e);
-    let mut file = fs::OpenOptions::new()
+    let opened = fs::OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .open(path)
-        .map_err(failed)?;
+        .open(path);
+    let mut file = opened.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => Failure::usage(format!(
+            "{} is there already, and a key is never overwritten: name another file",
+            path.display()
+        )),
+        _ => failed(error),
+    })?;
     let line = digits(&bytes) + "\n";
     file.write_all(line.as_bytes()).map_err(failed)?;
     file.sync_all().map_err(failed)?;
@@ -72,7 +78,10 @@ mod tests {
         let path = folder.path().join("key");
         let made = create(&path).expect("it is new");
         assert_eq!(read(&path).expect("a key").id(), made.id());
-        assert!(create(&path).is_err(), "it is there");
+        let again = create(&path).expect_err("it is there");
+        assert_eq!(again.exit, Exit::USAGE);
+        let sentence = again.sentence;
+        assert!(sentence.contains("name another file"), "{sentence}");
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         fs::set_permissions(&path, mode).expect("it is ours");
         assert!(read(&path).is_err(), "others may read it");

@@ -184,13 +184,16 @@ impl AdminNode {
             true => Exit::UNAVAILABLE,
             false => Exit::FAILURE,
         };
+        let said = answer.sentence();
         let hint = match answer.status.as_u16() {
             404 | 405 if answer.body.is_empty() => {
                 "; is it the admin port of a node of this version?"
             }
+            400 if said.starts_with("unknown-path") => {
+                "; this is the data port: name the address of `serve --admin`"
+            }
             _ => "",
         };
-        let said = answer.sentence();
         Failure::new(exit, format!("{}: {said}{hint}", self.address()))
     }
 

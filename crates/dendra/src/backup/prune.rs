@@ -3,8 +3,8 @@
 //! Invariants
 //! 1. A manifest goes before its objects: an interrupted prune leaves objects without a backup,
 //!    never a backup without objects.
-//! 2. While any manifest cannot be read nothing is removed: it may need any object. So it is while
-//!    there is none.
+//! 2. While any manifest cannot be read nothing is removed: it may need any object. Objects without
+//!    any manifest stay, too: the manifests may be lost, or on a disk that is not mounted.
 //! 3. The newest backup stays, with any flags.
 //! 4. A prune that was taken for dead removes one file more, or `UNCHECKED_MAX` within
 //!    `UNCHECKED_FOR`; old manifests count as one.
@@ -42,11 +42,18 @@ pub(crate) fn prune(
         Failure::new(Exit::FAILURE, format!("{name}: {e}; run prune again"))
     };
     let ids = repository.ids().map_err(failed)?;
-    if ids.is_empty() {
-        // Nothing would be needed: manifests that are lost, or elsewhere, can come back.
-        let name = repository.name();
-        let sentence = format!("{name} has no backup, so that nothing says which objects to keep");
-        return Err(Failure::new(Exit::NOT_FOUND, sentence));
+    let objects = repository.objects().map_err(failed)?;
+    if ids.is_empty() && !objects.is_empty() {
+        return Err(Failure::new(
+            Exit::NOT_FOUND,
+            format!(
+                "{0} has {1} objects, and {0}/backups has no manifest, so no object is removed: put \
+                 the manifests back, or make a backup first (the next prune behind it removes each \
+                 object that it does not need)",
+                repository.name(),
+                objects.len()
+            ),
+        ));
     }
     let (old, kept) = ids.split_at(ids.len().saturating_sub(keep.max(1)));
     let mut needed = BTreeSet::new();
@@ -54,7 +61,6 @@ pub(crate) fn prune(
         let manifest = repository.manifest(id)?;
         needed.extend(repository.names_of(&manifest));
     }
-    let objects = repository.objects().map_err(failed)?;
     let mut pruned = Pruned {
         backups: old.to_vec(),
         ..Pruned::default()

@@ -126,7 +126,7 @@ fn token(args: &AccessArgs) -> Result<Option<String>, Failure> {
             let bytes = bytes.map_err(Failure::usage)?;
             if bytes.trim_ascii().is_empty() {
                 return Err(Failure::usage(format!(
-                    "the token, {}, is empty: put the token there, or leave --token-file away",
+                    "the token, {}, is empty: put the token there, or leave --token-file and DENDRA_TOKEN_FILE out",
                     path.display()
                 )));
             }
