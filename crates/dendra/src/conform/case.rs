@@ -92,6 +92,8 @@ pub(super) struct CaseStep {
     /// Each chunk of a chunked body.
     pub(super) chunks: Option<Vec<String>>,
     pub(super) captures: Vec<Capture>,
+    /// A header that a store may leave out: then the case is skipped here.
+    pub(super) needs: Option<String>,
     /// Must the store close the connection behind the answer, or must it not?
     pub(super) closes: Option<bool>,
 }
@@ -177,6 +179,7 @@ fn step(mut fields: CaseTable) -> Result<CaseStep, String> {
         answer: fields.encodable("answer")?,
         chunks: fields.texts("chunks")?,
         captures: fields.captures()?,
+        needs: fields.text("needs")?,
         closes: fields.flag("closes")?,
     };
     fields.end()?;

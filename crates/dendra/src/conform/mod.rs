@@ -65,6 +65,22 @@ const TIMEOUT_MS: u32 = 30_000;
 enum CaseVerdict {
     Passed,
     Failed(String),
+    /// The store leaves out this header, which it may.
+    Skipped(String),
+}
+
+/// Why a case ends at a step.
+enum StepEnd {
+    /// The report.
+    Failed(String),
+    /// As in `CaseVerdict`.
+    Skipped(String),
+}
+
+impl From<String> for StepEnd {
+    fn from(report: String) -> StepEnd {
+        StepEnd::Failed(report)
+    }
 }
 
 /// `dendra conform`
@@ -108,6 +124,13 @@ pub(crate) async fn conform(args: &Conform, console: Console) -> ExitResult {
             CaseVerdict::Failed(report) => {
                 failed += 1;
                 say(&report)?;
+            }
+            CaseVerdict::Skipped(header) => {
+                skipped += 1;
+                say(&format!(
+                    "skipped  {}  (the answer has no {header})\n",
+                    case.name
+                ))?;
             }
         }
     }
@@ -266,10 +289,14 @@ impl<'a> Runner<'a> {
     async fn run(mut self, case: &Case) -> CaseVerdict {
         let mut verdict = CaseVerdict::Passed;
         for (index, step) in case.steps.iter().enumerate() {
-            if let Err(report) = self.step(step).await {
+            if let Err(end) = self.step(step).await {
                 let place = format!("{}, step {}", case.file, index + 1);
-                verdict =
-                    CaseVerdict::Failed(format!("FAILED   {}  ({place})\n{report}", case.name));
+                verdict = match end {
+                    StepEnd::Skipped(header) => CaseVerdict::Skipped(header),
+                    StepEnd::Failed(report) => {
+                        CaseVerdict::Failed(format!("FAILED   {}  ({place})\n{report}", case.name))
+                    }
+                };
                 break;
             }
         }
@@ -299,19 +326,18 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// `Err` is the report.
-    async fn step(&mut self, step: &CaseStep) -> Result<(), String> {
+    async fn step(&mut self, step: &CaseStep) -> Result<(), StepEnd> {
         let until = Instant::now() + Duration::from_secs(step.within_s.unwrap_or(0));
         let (bytes, shown, body) = self.bytes(step).map_err(|e| format!("  case      {e}\n"))?;
         loop {
             let outcome = self.once(step, &bytes, &shown, body).await;
             match outcome {
-                Err(_) if Instant::now() < until => sleep(RETRY_PAUSE).await,
-                Err(report) => return Err(report),
+                Err(StepEnd::Failed(_)) if Instant::now() < until => sleep(RETRY_PAUSE).await,
+                Err(end) => return Err(end),
                 Ok(answer) => {
-                    return self
-                        .take(step, &answer)
-                        .map_err(|e| format!("  request   {shown}\n  {e}\n{}", tell(&answer)));
+                    return self.take(step, &answer).map_err(|e| {
+                        format!("  request   {shown}\n  {e}\n{}", tell(&answer)).into()
+                    });
                 }
             }
         }
@@ -378,7 +404,7 @@ impl<'a> Runner<'a> {
         bytes: &[u8],
         shown: &str,
         body: BodyRule,
-    ) -> Result<Received, String> {
+    ) -> Result<Received, StepEnd> {
         let broken = |e: String| format!("  request   {shown}\n  got       {e}\n");
         if !bytes.is_empty() {
             self.wire.send(bytes).await.map_err(broken)?;
@@ -393,6 +419,13 @@ impl<'a> Runner<'a> {
             && !self.written.contains(target)
         {
             self.written.push(target.clone());
+        }
+        // With another status it has more than that one fault.
+        if let Some(header) = &step.needs
+            && step.statuses.contains(&answer.status)
+            && answer.header(header).is_none()
+        {
+            return Err(StepEnd::Skipped(header.clone()));
         }
         let found = judge::differences(step, &answer, &self.variables);
         let mut found = found.map_err(broken)?;
@@ -420,7 +453,7 @@ impl<'a> Runner<'a> {
                 .map_err(|e| e.to_string())?;
         }
         report.push_str(&tell(&answer));
-        Err(report)
+        Err(report.into())
     }
 
     /// The target of a step that stores a value.

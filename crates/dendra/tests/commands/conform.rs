@@ -17,8 +17,8 @@ use crate::support::{Node, Run, dendra, run};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
-/// A node by itself brings no value with a `412`: docs/api.md says so.
-const ALONE: [&str; 2] = ["--without", "prefer"];
+/// The case that a node by itself may leave out: docs/api.md, "Prefer".
+const PREFER: &str = "a failed condition may bring the current value";
 
 fn conform(url: &str, arguments: &[&str]) -> Run {
     run(dendra(["conform", "--url", url]).args(arguments))
@@ -47,7 +47,11 @@ fn assert_all_pass(run: &Run) {
 fn a_node_by_itself_keeps_the_contract_and_nothing_of_a_run_stays() {
     let folder = tempfile::tempdir().expect("a folder");
     let node = Node::start(folder.path(), &[]);
-    assert_all_pass(&conform(&node.url, &ALONE));
+    let asked = conform(&node.url, &[]);
+    assert_all_pass(&asked);
+    let text = String::from_utf8_lossy(&asked.stdout);
+    let skipped = format!("skipped  {PREFER}  (the answer has no preference-applied)\n");
+    assert!(text.contains(&skipped), "{text}");
     let left = node.run(["scan", "--keys-only"]);
     assert_eq!(String::from_utf8_lossy(&left.stdout), "");
 }
@@ -62,7 +66,10 @@ fn every_member_of_a_cluster_keeps_the_contract() {
         if index + 1 < NODES {
             more.extend(["--without", "slow"]);
         }
-        assert_all_pass(&conform(&format!("http://{address}"), &more));
+        let asked = conform(&format!("http://{address}"), &more);
+        assert_all_pass(&asked);
+        let text = String::from_utf8_lossy(&asked.stdout);
+        assert!(text.contains(&format!("ok       {PREFER}\n")), "{text}");
     }
 }
 
