@@ -189,7 +189,7 @@ impl AdminNode {
             404 | 405 if answer.body.is_empty() => {
                 "; is it the admin port of a node of this version?"
             }
-            400 if said.starts_with("unknown-path") => {
+            400 if said.contains("unknown-path: ") => {
                 "; this is the data port: name the address of `serve --admin`"
             }
             _ => "",
