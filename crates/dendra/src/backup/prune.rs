@@ -9,6 +9,7 @@
 //! 4. A prune that was taken for dead removes one file more, or `UNCHECKED_MAX` within
 //!    `UNCHECKED_FOR`; old manifests count as one.
 //!
+//! Not here: which objects a manifest needs (`repository.rs`).
 //! See: docs/cli.md.
 
 use super::repository::Repository;

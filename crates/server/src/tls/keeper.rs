@@ -11,7 +11,8 @@
 //! 3. A certificate that does not hold now never replaces one that does. One that will hold is read
 //!    again when it does.
 //! 4. A certificate that the other members would not take from this one never replaces one that
-//!    they take. A list of revoked certificates comes into force, also where it has this node's own.
+//!    they take. A list of revoked certificates comes into force, also where it has this node's
+//!    own.
 //! 5. Files that are of no use are read again when they change once more, or at the next SIGHUP.
 //!
 //! Not here: reading the files (`files.rs`), the calls of `look` (`lifecycle/mod.rs`).

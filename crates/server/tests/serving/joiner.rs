@@ -130,7 +130,10 @@ fn a_join_that_cannot_be_is_refused_and_the_folder_of_a_member_goes_on_with_it()
         join.founding = founding.iter().map(|it| (*it).to_owned()).collect();
         let (told, started) = std::sync::mpsc::channel();
         // Without the refusal the start waits for ever.
-        std::thread::spawn(move || told.send(Server::start(settings)));
+        std::thread::spawn(move || {
+            let is_waited_for = told.send(Server::start(settings)).is_ok();
+            assert!(is_waited_for, "the start took too long");
+        });
         started.recv_timeout(PATIENCE).expect("no start that waits")
     };
     let factor = ["replication-factor = 2 (flag)"];
