@@ -203,7 +203,7 @@ fn an_encrypted_backup_tells_nothing_without_its_key_and_everything_with_it() {
     let (key, other, to) = (path("key"), path("other"), path("backups"));
     ok(dendra(["backup", "key", &key]));
     ok(dendra(["backup", "key", &other]));
-    refused(dendra(["backup", "key", &key]), "cannot be written");
+    refused(dendra(["backup", "key", &key]), "is there already");
     let with = |mut command: Command, key: &str| {
         command.args(["--backup-key", key]);
         command
