@@ -92,15 +92,13 @@ fn words(command: &Command) -> String {
     words.join(" ")
 }
 
-/// The same command behind `chrt`, ended after `longest`. A compiler that it has started then ends
-/// by itself.
+/// The same command behind `chrt`, ended after `longest` with all that it started.
 fn at_lowest_priority(command: &Command, longest: Duration) -> Command {
     // No time at all would mean none to `timeout`.
     let seconds = longest.as_secs().max(1).to_string();
     let mut lowest = Command::new("timeout");
     lowest
-        // In the foreground a Ctrl-C ends it, too.
-        .args(["--foreground", "-k", "5", &seconds])
+        .args(["-k", "5", &seconds])
         .args(LOWEST)
         .arg(command.get_program())
         .args(command.get_args());
