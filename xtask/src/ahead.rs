@@ -2,17 +2,15 @@
 //!
 //! ```text
 //! tests    a test command ─┐ all of them run tests
-//!          a test command ─┴───────► chrt cargo …, chrt cargo …, one after the other
+//!          a test command ─┴───────► nice cargo …, nice cargo …, one after the other
 //! planted, build            ◄─────── their own command, which finds all of it built
 //! ```
 //!
 //! Invariants
-//! 1. A build is of the class SCHED_IDLE: a test that can run gets the core at once. A nice build
-//!    might keep it to the end of its slice, 3 ms, and some tests look at less.
+//! 1. A build has the lowest priority: a test that can run gets the core.
 //! 2. No build begins before all test commands have started their first binary. Until then they
 //!    need cargo's lock of the target folder, and would wait for the build.
-//! 3. All builds have ended after `LONGEST`.
-//! 4. A step does not rely on a build ahead: it runs its own command, and that one decides. An
+//! 3. A step does not rely on a build ahead: it runs its own command, and that one decides. An
 //!    error here is an error there, with the same words.
 //!
 //! Not here: which builds, and the commands of the tests (`ci.rs`).
@@ -21,12 +19,8 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Of util-linux. Without it nothing is built ahead, and the steps take longer.
-const LOWEST: [&str; 3] = ["chrt", "-i", "0"];
-
-/// All builds end after this time, and the steps go on from there: beside other programs that keep
-/// all cores busy they would hardly go on. On two quiet cores they need about 12 minutes.
-const LONGEST: Duration = Duration::from_secs(15 * 60);
+/// The lowest priority of POSIX: beside a test that can run it has 15 parts of 1039 of a core.
+const LOWEST: [&str; 2] = ["-n", "19"];
 
 /// Kept by a test command until its first test runs, and dropped then, or when it ends.
 pub(crate) type Starting = Sender<()>;
@@ -49,20 +43,18 @@ pub(crate) fn gate() -> (Starting, Receiver<()>) {
 pub(crate) fn build(gate: Receiver<()>, builds: impl FnOnce() -> Vec<Command>) -> Vec<Built> {
     // An error says that all test commands have begun: none sends.
     while gate.recv().is_ok() {}
-    let started = Instant::now();
-    let run = |command: Command| run(&command, LONGEST.saturating_sub(started.elapsed()));
-    builds().into_iter().map(run).collect()
+    builds().into_iter().map(|command| run(&command)).collect()
 }
 
-fn run(command: &Command, longest: Duration) -> Built {
+fn run(command: &Command) -> Built {
     let started = Instant::now();
-    let mut lowest = at_lowest_priority(command, longest);
+    let mut lowest = at_lowest_priority(command);
     lowest.stdin(Stdio::null()).stdout(Stdio::null());
     // Cargo says a warning or an error again in the step itself.
     let failed = match lowest.stderr(Stdio::null()).status() {
         Ok(status) if status.success() => None,
         Ok(status) => Some(status.to_string()),
-        Err(error) => Some(format!("timeout does not start: {error}")),
+        Err(error) => Some(format!("nice does not start: {error}")),
     };
     Built {
         command: words(command),
@@ -77,7 +69,7 @@ impl Built {
         let command: String = self.command.chars().take(60).collect();
         let ended = match &self.failed {
             None => String::new(),
-            Some(why) => format!("; {why}: its step does it again"),
+            Some(why) => format!("; {why}: its step says more"),
         };
         format!("ahead {:7.1} s  {command}{ended}", self.took.as_secs_f64())
     }
@@ -92,13 +84,10 @@ fn words(command: &Command) -> String {
     words.join(" ")
 }
 
-/// The same command behind `chrt`, ended after `longest` with all that it started.
-fn at_lowest_priority(command: &Command, longest: Duration) -> Command {
-    // No time at all would mean none to `timeout`.
-    let seconds = longest.as_secs().max(1).to_string();
-    let mut lowest = Command::new("timeout");
+/// The same command behind `nice`.
+fn at_lowest_priority(command: &Command) -> Command {
+    let mut lowest = Command::new("nice");
     lowest
-        .args(["-k", "5", &seconds])
         .args(LOWEST)
         .arg(command.get_program())
         .args(command.get_args());
@@ -128,15 +117,14 @@ mod tests {
     #[test]
     fn a_build_has_the_lowest_priority_and_the_folder_and_variables_of_its_command() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut command = shell("echo \"$A $(cut -d ' ' -f 41 /proc/$$/stat)\" > said");
+        let mut command = shell("echo \"$A $(nice)\" > said");
         command.current_dir(folder.path()).env("A", "a value");
         let (starting, gate) = gate();
         drop(starting);
         let built = build(gate, || vec![command]);
         assert_eq!(built[0].failed, None);
         let said = fs::read_to_string(folder.path().join("said")).expect("it ran there");
-        let idle = 5;
-        assert_eq!(said, format!("a value {idle}\n"));
+        assert_eq!(said, "a value 19\n");
     }
 
     #[test]
@@ -158,12 +146,6 @@ mod tests {
             assert_eq!(built.join().expect("no panic").len(), 1);
         });
         assert_eq!(was_asked.try_recv(), Ok(()));
-    }
-
-    #[test]
-    fn a_build_that_takes_too_long_is_ended() {
-        let built = run(&shell("exec tail -f /dev/null"), Duration::ZERO);
-        assert!(built.failed.is_some());
     }
 
     #[test]
