@@ -6,11 +6,10 @@
 //! lints    cargo clippy, warnings are errors
 //! deny     licences and duplicate versions, as `deny.toml` says; lints have fetched the crates
 //! docs     cargo doc, warnings are errors
-//! tests    cargo test of the whole workspace, those that wait for timers beside the others, and
-//!          beside all of them the builds of `ahead.rs`; then of the drivers of other engines;
-//!          counted
+//! tests    cargo test of the whole workspace, those that wait for timers beside the others;
+//!          then of the drivers of other engines; counted
 //! planted  a copy with planted bugs, one at a time: tests must notice each
-//! build    cargo build --release of the binary
+//! build    cargo build --release of the binary; its time is printed
 //! run      `make run`, a PUT, a GET, SIGTERM
 //! ```
 //!
@@ -23,11 +22,10 @@
 //! Not here: the rules of tidy; what a hosted service does around this (`.ci/run`).
 //! See: CONTRIBUTING.md.
 
-use crate::ahead::{self, Starting};
 use crate::{deny, make_run, planted, tidy};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long the whole run may take on two cores from nothing; printed beside what it took.
@@ -77,9 +75,8 @@ pub(crate) fn run(root: &Path, only: &[String]) -> bool {
                 cargo(root, &DOCS).env("RUSTDOCFLAGS", "-D warnings"),
             )),
             "tests" => {
-                let builds = || later_builds(root, &steps);
-                let all = all_tests(root, &mut count, &mut names, builds);
-                let drivers = tests(root, &DRIVER_TESTS, &mut count, &mut names, None);
+                let all = all_tests(root, &mut count, &mut names);
+                let drivers = tests(root, &DRIVER_TESTS, &mut count, &mut names);
                 ended(all && drivers)
             }
             "planted" => ended(planted::run(root, &[])),
@@ -180,19 +177,6 @@ pub(crate) fn simulate(root: &Path, options: &[String]) -> bool {
     succeeds(cargo(root, &SIMULATE).args(options))
 }
 
-/// What the steps behind the tests of the workspace build, in the order in which they need it.
-fn later_builds(root: &Path, steps: &[&str]) -> Vec<Command> {
-    let mut builds = vec![cargo(root, &[&DRIVER_TESTS[..], &["--no-run"]].concat())];
-    if steps.contains(&"planted") {
-        // Without a copy there is nothing to build, and the step says why.
-        builds.extend(planted::build_command(root).ok());
-    }
-    if steps.contains(&"build") {
-        builds.push(cargo(root, &BUILD));
-    }
-    builds
-}
-
 fn ended(held: bool) -> Ended {
     if held { Ended::Held } else { Ended::Failed }
 }
@@ -254,13 +238,7 @@ fn tool(root: &Path, component: &str, arguments: &[&str]) -> Ended {
 const TEST_THREADS: &str = "4";
 
 /// Runs the tests of the workspace, those that wait beside the others: their output comes last.
-/// Beside both of them the builds of later steps are made.
-fn all_tests(
-    root: &Path,
-    count: &mut Count,
-    names: &mut Vec<String>,
-    builds: impl FnOnce() -> Vec<Command> + Send,
-) -> bool {
+fn all_tests(root: &Path, count: &mut Count, names: &mut Vec<String>) -> bool {
     if !succeeds(&mut test_command(
         root,
         &[&TESTS[..], &["--no-run"]].concat(),
@@ -282,14 +260,10 @@ fn all_tests(
         .chain(["--", "--exact"])
         .chain(skips)
         .collect();
-    let (starting, gate) = ahead::gate();
     std::thread::scope(|threads| {
-        let waiting_starts = starting.clone();
-        let waiting = threads.spawn(|| recorded(test_command(root, &WAITING), waiting_starts));
-        let ahead = threads.spawn(move || ahead::build(gate, builds));
-        let others = tests(root, &others, count, names, Some(starting));
-        let waited = waiting.join().expect("no lane of tests panics");
-        let Ok(waited) = waited else {
+        let waiting = threads.spawn(|| test_command(root, &WAITING).output());
+        let others = tests(root, &others, count, names);
+        let Ok(Ok(waited)) = waiting.join() else {
             return failed_without_result("cargo test of those that wait", count, names);
         };
         eprint!("{}", String::from_utf8_lossy(&waited.stderr));
@@ -302,37 +276,7 @@ fn all_tests(
         if !held && count.failed == failed_before {
             failed_without_result("cargo test of those that wait", count, names);
         }
-        let waited_since = Instant::now();
-        for built in ahead.join().expect("no build ahead panics") {
-            println!("{}", built.line());
-        }
-        let waited_for = waited_since.elapsed().as_secs_f64();
-        println!("waited for builds ahead: {waited_for:.1} s");
         others && held
-    })
-}
-
-/// Runs `command` to its end and keeps its output; `starting` is dropped with the first line of
-/// standard output, which the first test binary writes.
-fn recorded(mut command: Command, starting: Starting) -> std::io::Result<Output> {
-    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn()?;
-    let mut errors = child.stderr.take().expect("it was asked for as a pipe");
-    let output = child.stdout.take().expect("it was asked for as a pipe");
-    std::thread::scope(|threads| {
-        let errors = threads.spawn(move || {
-            let mut stderr = Vec::new();
-            errors.read_to_end(&mut stderr).map(|_| stderr)
-        });
-        let (mut output, mut stdout) = (BufReader::new(output), Vec::new());
-        output.read_until(b'\n', &mut stdout)?;
-        drop(starting);
-        output.read_to_end(&mut stdout)?;
-        Ok(Output {
-            status: child.wait()?,
-            stdout,
-            stderr: errors.join().expect("no reader panics")?,
-        })
     })
 }
 
@@ -361,21 +305,12 @@ fn see_line(line: &str, count: &mut Count, names: &mut Vec<String>) {
     }
 }
 
-/// Runs tests, showing their output as it comes and adding up the results; `starting` is dropped
-/// with the first line, which the first test binary writes.
-fn tests(
-    root: &Path,
-    command: &[&str],
-    count: &mut Count,
-    names: &mut Vec<String>,
-    mut starting: Option<Starting>,
-) -> bool {
+/// Runs tests, showing their output as it comes and adding up the results.
+fn tests(root: &Path, command: &[&str], count: &mut Count, names: &mut Vec<String>) -> bool {
     let failed_before = count.failed;
     let outcome = streamed(test_command(root, command), |line| {
-        starting = None;
-        see_line(line, count, names);
+        see_line(line, count, names)
     });
-    drop(starting);
     let held = match outcome {
         Ok(success) => success,
         Err(error) => {
@@ -450,23 +385,6 @@ mod tests {
         assert_eq!(chosen(&[]), Some(STEPS.to_vec()));
         assert_eq!(chosen(&names(&["run", "tidy"])), Some(vec!["tidy", "run"]));
         assert_eq!(chosen(&names(&["tidy", "lint"])), None);
-    }
-
-    #[test]
-    fn builds_ahead_are_those_of_the_chosen_steps() {
-        let words = |steps: &[&str]| {
-            let builds = later_builds(Path::new("."), steps);
-            let words = |build: &Command| {
-                let words = build.get_args().map(|word| word.to_string_lossy());
-                words.collect::<Vec<_>>().join(" ")
-            };
-            builds.iter().map(words).collect::<Vec<_>>()
-        };
-        let drivers = "test --package dendra-stores --features etcd,cassandra --no-run".to_owned();
-        let release = "build --release --package dendra".to_owned();
-        let all = words(&["tests", "build"]);
-        assert_eq!(all, [drivers, release]);
-        assert_eq!(words(&["tests"]), all[..1]);
     }
 
     /// They are skipped by their names beside the others: another test of such a name would never

@@ -21,7 +21,6 @@
 //! Not here: how the product is built or run (`Makefile`), measurements (`studies/`).
 //! See: CONTRIBUTING.md.
 
-mod ahead;
 mod ci;
 mod demo;
 mod deny;

@@ -294,7 +294,16 @@ pub(crate) struct Tests {
 impl Tests {
     /// Builds the tests that `finders` name.
     pub(crate) fn build(copy: &Path, finders: &[&Finder]) -> Result<Tests, String> {
-        let built = build(copy, &options(finders))?;
+        let mut wanted: Vec<(&str, &str)> = finders.iter().map(|finder| finder.target()).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let mut packages: Vec<&str> = wanted.iter().map(|(package, _)| *package).collect();
+        packages.dedup();
+        let packages = packages
+            .into_iter()
+            .flat_map(|package| ["--package", package]);
+        let targets = wanted.iter().flat_map(|(_, target)| ["--test", target]);
+        let built = build(copy, &packages.chain(targets).collect::<Vec<_>>())?;
         let executables = built
             .into_iter()
             .map(|test| ((test.package, test.target), test.path));
@@ -423,34 +432,14 @@ pub(crate) struct BuiltTest {
     pub(crate) path: PathBuf,
 }
 
-/// The options of `cargo test` that name the tests of `finders`.
-pub(super) fn options<'a>(finders: &[&'a Finder]) -> Vec<&'a str> {
-    let mut wanted: Vec<(&str, &str)> = finders.iter().map(|finder| finder.target()).collect();
-    wanted.sort_unstable();
-    wanted.dedup();
-    let mut packages: Vec<&str> = wanted.iter().map(|(package, _)| *package).collect();
-    packages.dedup();
-    let packages = packages
-        .into_iter()
-        .flat_map(|package| ["--package", package]);
-    let targets = wanted.iter().flat_map(|(_, target)| ["--test", target]);
-    packages.chain(targets).collect()
-}
-
-/// The command that builds the tests that the options of `cargo test` name, in the copy.
-pub(super) fn build_command(copy: &Path, options: &[&str]) -> Result<Command, String> {
+/// Builds the tests that the options of `cargo test` name, in the copy.
+pub(crate) fn build(copy: &Path, options: &[&str]) -> Result<Vec<BuiltTest>, String> {
     let format = ["--message-format", "json-render-diagnostics"];
     let mut command = cargo_in(copy)?;
     command
         .args(["test", "--no-run"])
         .args(format)
         .args(options);
-    Ok(command)
-}
-
-/// Builds the tests that the options of `cargo test` name, in the copy.
-pub(crate) fn build(copy: &Path, options: &[&str]) -> Result<Vec<BuiltTest>, String> {
-    let mut command = build_command(copy, options)?;
     let built = command.stderr(Stdio::inherit()).output();
     let built = built.map_err(|error| format!("cargo does not start: {error}"))?;
     if !built.status.success() {

@@ -28,8 +28,7 @@ use finders::{Finder, Tests};
 use patch::Plant;
 use patches::{merge, plants, read};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -58,22 +57,6 @@ pub(crate) fn run(root: &Path, options: &[String]) -> bool {
     done.is_ok()
 }
 
-/// The command that builds what a run without options needs: such a run finds it built.
-pub(crate) fn build_command(root: &Path) -> Result<Command, String> {
-    let (plants, copy) = copied(root)?;
-    let finders: Vec<&Finder> = plants.iter().flat_map(|plant| &plant.finders).collect();
-    finders::build_command(&copy, &finders::options(&finders))
-}
-
-/// All patches, and the copy that has them.
-fn copied(root: &Path) -> Result<(Vec<Plant>, PathBuf), String> {
-    let plants = plants(read(root)?.into_iter())?;
-    let source_of = |path: &str| fs::read_to_string(root.join(path)).ok();
-    let merged = merge(&plants, source_of).map_err(|reasons| reasons.join("\n"))?;
-    let copy = copy::write(root, "planted", &merged)?;
-    Ok((plants, copy))
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Goal {
     /// Each finder of each patch finds it.
@@ -86,7 +69,10 @@ enum Goal {
 
 fn all(root: &Path, words: &[&String], goal: Goal) -> Result<(), String> {
     let started = Instant::now();
-    let (plants, copy) = copied(root)?;
+    let plants = plants(read(root)?.into_iter())?;
+    let source_of = |path: &str| fs::read_to_string(root.join(path)).ok();
+    let merged = merge(&plants, source_of).map_err(|reasons| reasons.join("\n"))?;
+    let copy = copy::write(root, "planted", &merged)?;
     let wanted = |plant: &&Plant| {
         words.is_empty() || words.iter().any(|word| plant.name.contains(word.as_str()))
     };
