@@ -23,9 +23,6 @@ use std::path::{Path, PathBuf};
 /// The crates in which bugs are planted, and those that they need.
 const CRATES: [&str; 5] = ["base", "engine", "node", "wire", "sim"];
 
-/// Crates with a profile of their own that are not copied: cargo warns of a profile of no crate.
-const OTHERS: [&str; 2] = ["dendra-studies", "xtask"];
-
 /// The switch of the copy.
 const SWITCH: &str = r#"
 /// Bugs that are planted in this copy.
@@ -158,11 +155,6 @@ fn without_binaries(manifest: &[u8]) -> Vec<u8> {
 fn workspace(manifest: &str) -> Result<String, String> {
     let failed = |error: toml::de::Error| format!("Cargo.toml: {error}");
     let mut manifest: toml::Table = manifest.parse().map_err(failed)?;
-    let of_dev = manifest.get_mut("profile").and_then(|of| of.get_mut("dev"));
-    let profiles = of_dev.and_then(|dev| dev.get_mut("package"));
-    if let Some(profiles) = profiles.and_then(toml::Value::as_table_mut) {
-        profiles.retain(|name, _| !OTHERS.contains(&name));
-    }
     let workspace = manifest
         .get_mut("workspace")
         .and_then(toml::Value::as_table_mut);
@@ -187,9 +179,7 @@ mod tests {
     #[test]
     fn the_copy_is_a_workspace_of_its_own() {
         let text = "[workspace]\nmembers = [\"studies\"]\nexclude = [\"fuzz\"]\n\
-                    [workspace.lints.rust]\nunsafe_code = \"deny\"\n[profile.dev]\nopt-level = 1\n\
-                    [profile.dev.package.xtask]\nopt-level = 0\n\
-                    [profile.dev.package.bytes]\nopt-level = 2\n";
+                    [workspace.lints.rust]\nunsafe_code = \"deny\"\n[profile.dev]\nopt-level = 1\n";
         let copy: toml::Table = workspace(text)
             .expect("it is a manifest")
             .parse()
@@ -197,10 +187,7 @@ mod tests {
         let members = copy["workspace"]["members"].as_array().expect("a list");
         assert_eq!(members.len(), CRATES.len());
         assert!(copy["workspace"].get("exclude").is_none());
-        let profile = &copy["profile"]["dev"];
-        assert_eq!(profile["opt-level"].as_integer(), Some(1));
-        let own = profile["package"].as_table().expect("a table");
-        assert!(own.keys().eq(["bytes"]), "{own:?}");
+        assert_eq!(copy["profile"]["dev"]["opt-level"].as_integer(), Some(1));
         assert!(
             copy["workspace"]["lints"]["rust"]
                 .get("unsafe_code")
