@@ -620,7 +620,12 @@ fn a_member_that_opens_its_door_reaches_the_others(transport: &[&str]) {
     let deadline = Instant::now() + PATIENCE;
     cluster.wait_until_served(2, before + 1);
     while count(&cluster, "write") < 2.0 * loops as f64 {
-        assert!(Instant::now() < deadline, "the metrics do not show it");
+        let writes = count(&cluster, "write");
+        let log = cluster.log_of(2);
+        assert!(
+            Instant::now() < deadline,
+            "{writes} writes on {loops} loops: {log}"
+        );
         std::thread::yield_now();
     }
     let log = cluster.log_of(2);
