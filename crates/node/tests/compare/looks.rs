@@ -5,8 +5,8 @@
 //!
 //! Not here: repairs (`main.rs`), the cluster (`world.rs`).
 
+use super::begin_epoch;
 use super::world::{Cluster, SECOND_US, promise, record, topology, two_alike, version};
-use super::{begin_epoch, owners};
 use dendra_base::{Cell, CellRef, ClusterVersion, Key};
 use dendra_node::limits::{COMPARE_TRIES_MAX, LOOK_AGAIN_US, LOOK_EXAMPLES_MAX};
 use dendra_node::step::Event;
@@ -151,14 +151,7 @@ fn a_newer_record_of_fewer_copies_is_found_from_both_sides() {
     let first = first.in_version(ClusterVersion::MORE_COPIES);
     let layout = Layout::of_record(&first).expect("its members");
     let mut cluster = Cluster::laid_out(layout, 0);
-    for number in 0..KEYS {
-        let (key, old) = record(number, 5, 5, false);
-        (0..5).for_each(|at| cluster.put(at, key.clone(), old.clone()));
-        let copies = 1 + (number % 3) as u8;
-        let (key, newer) = record(number, 9, copies, number % 2 == 0);
-        let holder = owners(&cluster.layout, &key)[(number % u64::from(copies)) as usize];
-        cluster.put(holder, key, newer);
-    }
+    cluster.put_fewer_copies(KEYS);
     let before = stores(&cluster);
     cluster.connect();
     for at in 0..5 {

@@ -22,8 +22,8 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use world::{
-    Cluster, FORGET_EVERY_US, SECOND_US, WALL_MS, promise, promised, record, size, topology,
-    two_alike, two_with, version,
+    Cluster, FORGET_EVERY_US, SECOND_US, WALL_MS, owners, promise, promised, record, size,
+    topology, two_alike, two_with, version,
 };
 
 #[test]
@@ -362,13 +362,6 @@ fn a_repair_that_fails_is_tried_again_and_the_comparison_is_not_full_before() {
     assert!(cluster.is_full(0, 1) && cluster.is_full(1, 0));
 }
 
-/// The owners of a key, as many as there are members.
-fn owners(layout: &Layout, key: &Key) -> Vec<usize> {
-    let partition = layout.ring().partition(key.raw());
-    let owners = layout.ring().owners(partition).iter();
-    owners.map(|owner| owner.at()).collect()
-}
-
 #[test]
 fn a_newer_record_of_fewer_copies_goes_to_each_owner_of_an_older_one() {
     const KEYS: u64 = 60;
@@ -381,15 +374,7 @@ fn a_newer_record_of_fewer_copies_goes_to_each_owner_of_an_older_one() {
         (ClusterVersion::FOREGROUND, false),
     ] {
         let mut cluster = Cluster::laid_out(record_of(cluster_version), 1 << 30);
-        for number in 0..KEYS {
-            let (key, old) = record(number, 5, 5, false);
-            (0..5).for_each(|at| cluster.put(at, key.clone(), old.clone()));
-            // At one of the first owners alone: a delete, or a value; of three copies, or fewer.
-            let copies = 1 + (number % 3) as u8;
-            let (key, newer) = record(number, 9, copies, number % 2 == 0);
-            let holder = owners(&cluster.layout, &key)[(number % u64::from(copies)) as usize];
-            cluster.put(holder, key, newer);
-        }
+        cluster.put_fewer_copies(KEYS);
         cluster.connect();
         cluster.run(300 * SECOND_US);
         let mut everywhere = true;

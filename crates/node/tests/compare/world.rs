@@ -111,6 +111,19 @@ impl Cluster {
         }
     }
 
+    /// Each of five members has an old value of each key. One of the key's first owners alone has a
+    /// newer delete or value, of three copies or fewer.
+    pub(crate) fn put_fewer_copies(&mut self, keys: u64) {
+        for number in 0..keys {
+            let (key, old) = record(number, 5, 5, false);
+            (0..5).for_each(|at| self.put(at, key.clone(), old.clone()));
+            let copies = 1 + (number % 3) as u8;
+            let (key, newer) = record(number, 9, copies, number % 2 == 0);
+            let holder = owners(&self.layout, &key)[(number % u64::from(copies)) as usize];
+            self.put(holder, key, newer);
+        }
+    }
+
     pub(crate) fn put(&mut self, site: usize, key: Key, cell: Cell) {
         self.sites[site].store.insert(key, cell);
     }
@@ -325,6 +338,13 @@ impl Site {
         }
         Ok((cells, None))
     }
+}
+
+/// The owners of a key, as many as there are members.
+pub(crate) fn owners(layout: &Layout, key: &Key) -> Vec<usize> {
+    let partition = layout.ring().partition(key.raw());
+    let owners = layout.ring().owners(partition).iter();
+    owners.map(|owner| owner.at()).collect()
 }
 
 pub(crate) fn version(hlc: u64) -> Version {

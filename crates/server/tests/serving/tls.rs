@@ -24,6 +24,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+/// A member of another machine.
+const ELSEWHERE: Says<'_> = Says {
+    name: "127.0.0.2",
+    ..MEMBER
+};
+/// At a member's address, and for a client.
+const NO_SERVER: Says<'_> = Says {
+    is_server: false,
+    ..MEMBER
+};
+
 struct World {
     folder: tempfile::TempDir,
     ca: Authority,
@@ -267,18 +278,10 @@ fn a_pair_that_would_shut_a_member_out_never_comes_into_force() {
     let mut tls = world.tls();
     (tls.peer_ca, tls.revoked) = (Some(peer_ca.clone()), Some(list.clone()));
     let node = member("http://127.0.0.1:2", tls);
-    let elsewhere = Says {
-        name: "127.0.0.2",
-        ..MEMBER
-    };
-    let client = Says {
-        is_server: false,
-        ..MEMBER
-    };
     let mut refused = 0;
     for (what, pair) in [
-        ("another host", world.ca.sign("elsewhere", elsewhere)),
-        ("a client's", world.ca.sign("client", client)),
+        ("another host", world.ca.sign("elsewhere", ELSEWHERE)),
+        ("a client's", world.ca.sign("client", NO_SERVER)),
         ("another CA", other.sign("node", MEMBER)),
     ] {
         std::fs::rename(&pair.cert, &world.pair.cert).expect("renamed");
@@ -447,18 +450,10 @@ fn a_member_alone_is_let_in_as_one() {
         let member = world.ca.sign("guest", MEMBER);
         let said = knock(Some(&member), hello).expect("an answer");
         assert!(said.starts_with("HTTP/1.1 200"), "{said}");
-        let elsewhere = Says {
-            name: "127.0.0.2",
-            ..MEMBER
-        };
-        let client = Says {
-            is_server: false,
-            ..MEMBER
-        };
         for (what, pair) in [
             ("no certificate", None),
-            ("another name", Some(world.ca.sign("elsewhere", elsewhere))),
-            ("a client's", Some(world.ca.sign("client", client))),
+            ("another name", Some(world.ca.sign("elsewhere", ELSEWHERE))),
+            ("a client's", Some(world.ca.sign("client", NO_SERVER))),
         ] {
             let said = knock(pair.as_ref(), hello).expect("an answer");
             assert!(said.starts_with("HTTP/1.1 403"), "{what}: {said}");
@@ -472,6 +467,7 @@ fn a_member_alone_is_let_in_as_one() {
         let foreign = Hello {
             cluster_name: "foreign".to_owned(),
             cluster: own.cluster + 1,
+            joins: false,
             ..joiner.clone()
         };
         for (what, stranger) in [("joins", &joiner), ("another cluster's", &foreign)] {

@@ -462,7 +462,7 @@ fn queues(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         ),
         (
             "store_queue_scans",
-            "Scan chunks waiting for the store pool.",
+            "Reads of ranges, for scans and comparisons, waiting for the store pool.",
             scans as u64,
         ),
         (
