@@ -286,3 +286,44 @@ fn suspect(
         RepairStep::Keep { .. } => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part() -> SpacePart {
+        SpacePart {
+            start: Bytes::new(),
+            end: None,
+        }
+    }
+
+    /// A walk that has suspects of so many bytes, due at 100, and one span to go.
+    fn next_work(bytes: usize, now_us: u64) -> NextWork {
+        let mut walk = LookWalk::new(MemberIndex(1));
+        walk.waiting_bytes = bytes;
+        walk.waiting.push_back(SuspectPart {
+            part: part(),
+            suspects: BTreeMap::new(),
+            bytes,
+            due_us: 100,
+        });
+        let span = CompareWork::Span {
+            part: part(),
+            grain: 1,
+        };
+        walk.next_work(&mut vec![span], now_us)
+    }
+
+    #[test]
+    fn a_walk_with_its_memory_full_waits_for_second_looks() {
+        let full = next_work(LOOK_SUSPECT_BYTES, 99);
+        assert!(matches!(full, NextWork::RestUntil(100)), "{full:?}");
+        let has_room = next_work(LOOK_SUSPECT_BYTES - 1, 99);
+        let is_span = matches!(has_room, NextWork::Work(CompareWork::Span { .. }));
+        assert!(is_span, "{has_room:?}");
+        let due = next_work(LOOK_SUSPECT_BYTES, 100);
+        let is_second = matches!(due, NextWork::Work(CompareWork::Exchange { .. }));
+        assert!(is_second, "{due:?}");
+    }
+}
