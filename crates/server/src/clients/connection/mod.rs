@@ -22,6 +22,9 @@
 //! See: docs/api.md, docs/overload.md.
 
 mod in_front;
+mod late_body;
+mod login;
+mod refused;
 mod requests;
 mod scan;
 
@@ -82,6 +85,10 @@ enum NextWait {
     /// Nothing: the last answer is formed.
     Close,
 }
+
+/// The result for the request in front: how much of the buffer is done with, and the wait before
+/// the next one.
+type FrontStep = (usize, Option<NextWait>);
 
 /// A scan that was asked for.
 struct PendingScan {
