@@ -54,6 +54,13 @@ pub struct StackPlace {
     source: AddressGroup,
 }
 
+impl StackPlace {
+    /// When it came.
+    pub(crate) fn came_us(self) -> u64 {
+        self.came_us
+    }
+}
+
 /// In front of every place.
 const FIRST: StackPlace = StackPlace {
     came_us: 0,
@@ -185,7 +192,7 @@ impl<T> AddressStacks<T> {
     }
 
     /// The next request in turn.
-    pub(crate) fn pop(&mut self, now_us: u64) -> Option<T> {
+    pub(crate) fn pop(&mut self, now_us: u64) -> Option<(StackPlace, T)> {
         if now_us >= self.round_ends_us || self.round_calls >= ROUND_CALLS_MAX {
             self.end_round(now_us);
         }
@@ -198,6 +205,13 @@ impl<T> AddressStacks<T> {
             }
             stacks.remove(place)
         })
+        .map(|request| (place, request))
+    }
+
+    /// Does one wait that came at `until_us` or later? Requires: `until_us` does not go back.
+    pub(crate) fn has_newer(&mut self, until_us: u64) -> bool {
+        self.age(until_us);
+        !self.fresh.is_empty()
     }
 
     /// One of the source with the most that came before `until_us`, and of those sources the one
@@ -219,7 +233,9 @@ impl<T> AddressStacks<T> {
 
     /// Everything that waits, in turn; the next round begins.
     pub(crate) fn drain(&mut self, now_us: u64) -> Vec<T> {
-        let all = std::iter::from_fn(|| self.pop(now_us)).collect();
+        let all = std::iter::from_fn(|| self.pop(now_us))
+            .map(|(_, request)| request)
+            .collect();
         self.end_round(now_us);
         all
     }

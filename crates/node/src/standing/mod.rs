@@ -6,6 +6,7 @@
 //! standing  readable socket ─► join ─► call: TURN, round the sources, the newest of each ─► Serve
 //!                                            one for SERVED_PER_REFUSAL served, of the source with most
 //!                                            beyond the target: the next of them, or the oldest ─► Refuse
+//!                                            late by twice the target, nothing newer waits ─► Refuse
 //!             in the order of the sockets they would wait for less than half the target, for CALM_US ─► open
 //! ```
 //!
@@ -18,7 +19,8 @@
 //! 1. The order changes only after the delay stood above its target for `STANDING_US`, in several
 //!    samples. A burst, or a process that was stopped for a moment, does not change it.
 //! 2. Of `SERVED_PER_REFUSAL` + 1 requests that are called, at most one is refused, however many
-//!    wait.
+//!    wait. In an overload that has lasted for `STALE_FROM_US`, those are refused besides that have
+//!    waited for twice the target while no newer one waits: the loop has time for that.
 //! 3. Every request that joined is called once, unless it leaves; an open line is empty.
 //! 4. A source that waits is called as often in a round as any other. One with a single connection
 //!    waits for one call of each other source, not for their connections.
@@ -51,6 +53,8 @@ const CALM_US: u64 = 500_000;
 const CALM_US_MAX: u64 = 4_000_000;
 /// Served requests are counted over so long.
 const WINDOW_US: u64 = 50_000;
+/// Once an overload has lasted for so long, late requests are no remains of its beginning.
+const STALE_FROM_US: u64 = 1_000_000;
 /// So long behind the last line another delay is no burst.
 const ALERT_US: u64 = 1_000_000;
 
@@ -79,7 +83,7 @@ pub enum LineChange {
 pub enum Called {
     /// It is read and carried out.
     Serve,
-    /// It is read and refused: newer ones came all the time.
+    /// It is read and refused: newer ones came all the time, or it is too old.
     Refuse,
 }
 
@@ -104,6 +108,8 @@ pub struct Line<T> {
     is_oldest_next: bool,
     /// Served requests that have not been set against a refusal.
     credit: usize,
+    /// Since when requests stand in line.
+    began_us: u64,
 }
 
 impl<T> Line<T> {
@@ -122,6 +128,7 @@ impl<T> Line<T> {
             waiting: AddressStacks::new(),
             is_oldest_next: false,
             credit: 0,
+            began_us: 0,
         }
     }
 
@@ -159,6 +166,7 @@ impl<T> Line<T> {
         };
         self.window = (now_us, 0, 0);
         self.credit = 0;
+        self.began_us = now_us;
         Some(LineChange::Begins)
     }
 
@@ -177,9 +185,13 @@ impl<T> Line<T> {
         self.window.2 = self.window.2.max(self.waiting.len() as u64);
         let before = called.len();
         for _ in 0..TURN {
-            let Some(request) = self.waiting.pop(now_us) else {
+            let Some((place, request)) = self.waiting.pop(now_us) else {
                 break;
             };
+            if self.is_stale(now_us, place.came_us()) {
+                called.push((request, Called::Refuse));
+                continue;
+            }
             called.push((request, Called::Serve));
             self.credit += 1;
         }
@@ -241,6 +253,16 @@ impl<T> Line<T> {
         let refused = self.waiting.pop_late(until_us, which)?;
         self.is_oldest_next = !self.is_oldest_next;
         Some(refused)
+    }
+
+    /// Has a request that came at `came_us` waited for so long, in an overload that lasts, that a
+    /// refusal serves its client better than a late answer? Not while newer ones wait: then it is
+    /// called because its source has its turn.
+    fn is_stale(&mut self, now_us: u64, came_us: u64) -> bool {
+        let has_lasted = self.is_standing && now_us.saturating_sub(self.began_us) >= STALE_FROM_US;
+        let waited_us = now_us.saturating_sub(came_us);
+        let until_us = now_us.saturating_sub(self.target_us);
+        has_lasted && waited_us > 2 * self.target_us && !self.waiting.has_newer(until_us)
     }
 
     /// How many wait.

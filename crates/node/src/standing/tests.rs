@@ -3,6 +3,7 @@
 //! Not here: sockets (crate `server`, `tests/standing.rs`).
 
 use super::*;
+use crate::limits::ROUND_US_MAX;
 use dendra_base::Prng;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
@@ -61,6 +62,42 @@ fn a_delay_that_stands_begins_a_line_and_half_a_second_of_calm_ends_it() {
         bounds(2 * CALM_US).contains(&calm(&mut line)),
         "it had to begin again"
     );
+}
+
+#[test]
+fn in_an_overload_that_lasts_an_old_request_is_refused_unless_a_newer_one_waits() {
+    const TWO: AddressGroup = AddressGroup::of_v4(2);
+    let mut line = Line::new(TARGET_US);
+    let mut now_us = 1_000_000;
+    while line.sample(now_us, 2 * TARGET_US).is_none() {
+        now_us += 2 * TARGET_US;
+    }
+    let began_us = now_us;
+    let call = |line: &mut Line<u32>, now_us: u64| {
+        let mut called = Vec::new();
+        line.call(now_us, &mut called);
+        called
+    };
+    line.join(now_us, ONE, 0);
+    now_us += 2 * TARGET_US + 1;
+    assert_eq!(call(&mut line, now_us), [(0, Called::Serve)], "it is new");
+    now_us = began_us + STALE_FROM_US;
+    line.join(now_us, ONE, 1);
+    now_us += 2 * TARGET_US;
+    assert_eq!(call(&mut line, now_us), [(1, Called::Serve)], "twice");
+    line.join(now_us, ONE, 2);
+    now_us += 2 * TARGET_US + 1;
+    assert_eq!(call(&mut line, now_us), [(2, Called::Refuse)]);
+    // The other source has had its turn; this one has not, so it is called, and served.
+    line.join(now_us, TWO, 3);
+    assert_eq!(call(&mut line, now_us), [(3, Called::Serve)]);
+    now_us += ROUND_US_MAX;
+    line.join(now_us, ONE, 4);
+    now_us += 2 * TARGET_US + 1;
+    line.join(now_us, TWO, 5);
+    line.join(now_us, TWO, 6);
+    let called = call(&mut line, now_us);
+    assert_eq!(called[..2], [(6, Called::Serve), (4, Called::Serve)]);
 }
 
 #[test]
@@ -297,10 +334,7 @@ fn each_of_many_sources_is_served_in_each_round() {
     let each = |who: usize| AddressGroup::of_v4(1_000 + who as u32);
     let fair = beside_a_crowd(1, AddressGroup::of_v4(7), each);
     let longest_us = fair.took_us.last().copied().expect("it was answered");
-    assert!(
-        longest_us <= 2 * crate::limits::ROUND_US_MAX,
-        "{longest_us} µs"
-    );
+    assert!(longest_us <= 2 * ROUND_US_MAX, "{longest_us} µs");
     assert!(fair.good >= 93, "{} %", fair.good);
 }
 
@@ -318,19 +352,23 @@ proptest! {
             match what {
                 0 => _ = line.sample(now_us, lag_us),
                 1 => for _ in 0..lag_us % 80 {
-                    inside.insert(next, line.join(now_us, AddressGroup::of_v4(next % 7), next));
+                    let place = line.join(now_us, AddressGroup::of_v4(next % 7), next);
+                    inside.insert(next, (now_us, place));
                     next += 1;
                 },
-                2 => if let Some((_, place)) = inside.pop_first() {
+                2 => if let Some((_, (_, place))) = inside.pop_first() {
                     line.leave(place);
                 },
                 _ => {
                     let mut called = Vec::new();
+                    let has_lasted = line.is_standing && now_us - line.began_us >= STALE_FROM_US;
                     line.call(now_us, &mut called);
                     for (request, what) in called {
-                        prop_assert!(inside.remove(&request).is_some(), "called twice");
+                        let (came_us, _) = inside.remove(&request).expect("called once");
+                        let is_late = now_us - came_us > 2 * target_us;
                         match what {
                             Called::Serve => served += 1,
+                            Called::Refuse if has_lasted && is_late => (),
                             Called::Refuse => refused += 1,
                         }
                     }
