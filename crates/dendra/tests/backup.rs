@@ -161,7 +161,7 @@ impl Writers {
         );
         while self.acked.load(Ordering::Relaxed) < goal {
             assert!(Instant::now() < deadline, "the writers hang");
-            std::thread::yield_now();
+            support::rest();
         }
     }
 

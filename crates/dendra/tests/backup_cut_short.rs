@@ -80,7 +80,7 @@ fn a_backup_that_is_killed_at_any_moment_goes_on_where_it_was() {
                 break;
             }
             assert!(Instant::now() < deadline, "the backup hangs");
-            std::thread::yield_now();
+            support::rest();
         }
         if child.try_wait().expect("it is ours").is_none() {
             if stage == 2 {
@@ -146,7 +146,7 @@ fn a_restore_goes_on_behind_a_kill_of_either_side_and_the_node_is_not_ready_mean
     let deadline = Instant::now() + PATIENCE;
     while standing(&empty).is_none_or(|pages| pages == 0) {
         assert!(Instant::now() < deadline, "the restore hangs");
-        std::thread::yield_now();
+        support::rest();
     }
     support::kill(child);
     support::kill_process(empty.pid());
@@ -205,7 +205,7 @@ fn a_destination_that_goes_away_and_a_node_that_is_not_there_end_with_a_sentence
     let deadline = Instant::now() + PATIENCE;
     while !backups.path().join("dendra-backups").exists() {
         assert!(Instant::now() < deadline, "the backup hangs");
-        std::thread::yield_now();
+        support::rest();
     }
     fs::rename(backups.path().join("objects"), backups.path().join("gone")).expect("a new name");
     let ended = support::finish(child);

@@ -165,7 +165,7 @@ fn two_backups_at_once_and_a_prune_beside_them_harm_nothing() {
     let deadline = Instant::now() + PATIENCE;
     while objects(backups.path()).is_empty() {
         assert!(Instant::now() < deadline, "the backup hangs");
-        std::thread::yield_now();
+        support::rest();
     }
     let prune = run(dendra(["backup", "prune", "--keep", "1"]).arg(backups.path()));
     // It may come behind them on a busy machine.

@@ -253,7 +253,7 @@ fn wait_for_a_backup(place: &Path) {
     let is_there = || fs::read_dir(&manifests).is_ok_and(|mut files| files.next().is_some());
     while !is_there() {
         assert!(Instant::now() < deadline, "no backup was made");
-        std::thread::yield_now();
+        support::rest();
     }
 }
 

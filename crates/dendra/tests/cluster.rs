@@ -370,7 +370,7 @@ fn an_image_of_a_running_disk_is_refused(transport: &[&str]) {
     let deadline = Instant::now() + PATIENCE;
     while cluster.log_of(0).matches("the link was lost").count() < loops {
         assert!(Instant::now() < deadline, "{}", cluster.log_of(0));
-        std::thread::yield_now();
+        support::rest();
     }
     for node in [0, 1] {
         cluster.kill(node);
@@ -570,7 +570,7 @@ fn lateness(delay: Duration) -> (Duration, Duration) {
         let began = Instant::now();
         for n in 0..3 {
             while began.elapsed() < delay * n / 6 {
-                std::thread::yield_now();
+                support::rest();
             }
             sent.push(Instant::now());
             client.write_all(b"x").expect("it is taken");
@@ -626,7 +626,7 @@ fn a_member_that_opens_its_door_reaches_the_others(transport: &[&str]) {
             Instant::now() < deadline,
             "{writes} writes on {loops} loops: {log}"
         );
-        std::thread::yield_now();
+        support::rest();
     }
     let log = cluster.log_of(2);
     let (_, last_life) = log.rsplit_once("the data folder is open").expect("it is");
@@ -668,7 +668,7 @@ impl Copy {
         let deadline = Instant::now() + PATIENCE;
         while !self.said().contains(words) {
             assert!(Instant::now() < deadline, "{}", self.said());
-            std::thread::yield_now();
+            support::rest();
         }
     }
 
@@ -679,7 +679,7 @@ impl Copy {
                 break status;
             }
             assert!(Instant::now() < deadline, "{}", self.said());
-            std::thread::yield_now();
+            support::rest();
         };
         (status.code(), self.said())
     }

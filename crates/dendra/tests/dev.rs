@@ -192,7 +192,7 @@ impl Dev {
         let deadline = Instant::now() + PATIENCE;
         while self.ask_soon(node, target) != Some(status) {
             assert!(Instant::now() < deadline, "node {node} has no {status}");
-            std::thread::yield_now();
+            support::rest();
         }
     }
 

@@ -220,7 +220,7 @@ mod etcd {
                     return text;
                 }
                 assert!(Instant::now() < deadline, "{now}: {text}");
-                std::thread::yield_now();
+                crate::support::rest();
             }
         };
         wait_for(200);
@@ -542,7 +542,7 @@ mod cassandra {
         let deadline = Instant::now() + PATIENCE;
         while fronts[1].admin("/readyz").0 == 200 {
             assert!(Instant::now() < deadline, "it is ready without its engine");
-            std::thread::yield_now();
+            crate::support::rest();
         }
         let hurry = "Dendra-Timeout-Ms: 3000";
         let got = ask(&mut fronts[1].client(), "GET", "k", &[hurry], b"");
@@ -581,7 +581,7 @@ mod cassandra {
             let deadline = Instant::now() + PATIENCE;
             while !is_so() {
                 assert!(Instant::now() < deadline, "{what}");
-                std::thread::yield_now();
+                crate::support::rest();
             }
         };
         wait_for("writes go on", &|| {
@@ -652,7 +652,7 @@ mod cassandra {
         let deadline = Instant::now() + PATIENCE;
         while ask(&mut moved.client(), "GET", "k", &[], b"").body != b"3" {
             assert!(Instant::now() < deadline, "the record does not arrive");
-            std::thread::yield_now();
+            crate::support::rest();
         }
         let put = ask(&mut moved.client(), "PUT", "k", &[], b"4");
         assert_eq!(put.status, 201);

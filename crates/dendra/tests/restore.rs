@@ -89,7 +89,7 @@ fn wait_for_tables(data: &Path, bytes: u64) {
     let deadline = Instant::now() + PATIENCE;
     while written() < bytes {
         assert!(Instant::now() < deadline, "the restore hangs");
-        std::thread::yield_now();
+        support::rest();
     }
 }
 
@@ -325,7 +325,7 @@ fn wait_for_statuses(admin: SocketAddr, of: &Cluster, expected: [&str; 3]) {
             return;
         }
         assert!(Instant::now() < deadline, "{text}");
-        std::thread::yield_now();
+        support::rest();
     }
 }
 
@@ -443,7 +443,7 @@ fn a_member_that_has_ended_reads_and_writes_at_those_that_have_settled() {
         // Until it has links to all others.
         while send(at, "POST", &begin, b"").status != 200 {
             assert!(Instant::now() < deadline, "it never begins");
-            std::thread::yield_now();
+            support::rest();
         }
     }
     // The first page is durable at once, and the table of the others stays open.
@@ -545,7 +545,7 @@ fn a_member_that_has_ended_reads_and_writes_at_those_that_have_settled() {
         // Until it knows the epoch that raised the number.
         while send(at, "POST", finish, last).status != 200 {
             assert!(Instant::now() < deadline, "it never ends");
-            std::thread::yield_now();
+            support::rest();
         }
     }
     cluster.listen.iter().for_each(|it| check(*it));

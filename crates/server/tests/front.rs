@@ -352,6 +352,6 @@ fn wait_until(mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < deadline, "it does not come");
-        std::thread::yield_now();
+        support::rest();
     }
 }

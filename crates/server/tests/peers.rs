@@ -569,7 +569,7 @@ fn a_refusal_is_believed_from_a_member_only(transport: PeerTransport) {
             Some(why) => break why,
             None => assert!(Instant::now() < deadline, "it does not believe it"),
         }
-        std::thread::yield_now();
+        support::rest();
     };
     let url = &host.url;
     let words = format!("{url} does not let this folder in: other-node: it says so");

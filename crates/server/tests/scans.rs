@@ -245,6 +245,6 @@ fn threads_that_scan_leave_the_processor_to_loops_and_reads_of_one_key() {
     // Threads of other tests' nodes are just about to start now and then.
     while niceness() != BTreeSet::from(expected.clone()) {
         assert!(Instant::now() < deadline, "{:?}", niceness());
-        std::thread::yield_now();
+        support::rest();
     }
 }

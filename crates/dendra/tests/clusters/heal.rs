@@ -103,6 +103,7 @@ fn copies_that_no_client_reads_become_equal_and_the_log_says_so() {
     while !is_equal(&last) {
         let counts: Vec<u64> = last.iter().map(|held| lines(held)).collect();
         assert!(Instant::now() < deadline, "they stay different: {counts:?}");
+        crate::support::rest();
         last = (0..NODES).map(|member| held(&cluster, member)).collect();
     }
     let is_told = |cluster: &Cluster| {
@@ -113,7 +114,7 @@ fn copies_that_no_client_reads_become_equal_and_the_log_says_so() {
     };
     while !is_told(&cluster) {
         assert!(Instant::now() < deadline, "the log does not say it");
-        std::thread::yield_now();
+        crate::support::rest();
     }
     let moved: f64 = (0..NODES)
         .flat_map(|member| ["sent", "fetched"].map(|what| (member, what)))

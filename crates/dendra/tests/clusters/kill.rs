@@ -127,7 +127,7 @@ fn kill_again_and_again(durability: &str, seed: u64) {
                 .collect();
             while answers.load(Ordering::SeqCst) < kill_after {
                 assert!(!writers.iter().all(|w| w.is_finished()), "somebody writes");
-                std::thread::yield_now();
+                crate::support::rest();
             }
             crate::support::kill_process(running.pid());
             for writer in writers {

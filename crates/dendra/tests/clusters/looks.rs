@@ -129,6 +129,7 @@ fn a_look_names_the_copies_that_differ_and_changes_none() {
         }
         assert_eq!(run.code, Some(6), "{text}{}", run.stderr);
         assert!(Instant::now() < deadline, "they stay different: {text}");
+        crate::support::rest();
     }
     let equal = stores(&cluster);
     assert!(equal.iter().all(|held| *held == equal[0]));

@@ -81,7 +81,7 @@ fn wait_until_under_way(address: SocketAddr, at_least: usize) {
             return;
         }
         assert!(Instant::now() < deadline, "nothing is copied");
-        std::thread::yield_now();
+        crate::support::rest();
     }
 }
 

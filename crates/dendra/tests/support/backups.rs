@@ -154,6 +154,6 @@ pub(crate) fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
-        std::thread::yield_now();
+        crate::support::rest();
     }
 }

@@ -137,7 +137,7 @@ fn serve(socket: TcpStream, stored: &Mutex<Stored>) {
         if let Some(is_time) = gate.filter(|_| request.is_for_an_object()) {
             let deadline = Instant::now() + PATIENCE;
             while !is_time() && Instant::now() < deadline {
-                std::thread::yield_now();
+                crate::support::rest();
             }
         }
         let answer = answer(&request, stored);

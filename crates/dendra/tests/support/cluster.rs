@@ -182,14 +182,17 @@ impl Cluster {
     fn wait_until(&mut self, index: usize, is_so: impl Fn(&Cluster) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !is_so(self) {
-            let log = self.log_of(index);
-            assert!(Instant::now() < deadline, "node {index} hangs: {log}");
+            assert!(
+                Instant::now() < deadline,
+                "node {index} hangs: {}",
+                self.log_of(index)
+            );
             let child = self.children[index].as_mut().expect("it was started");
             let status = child.try_wait().expect("it is ours");
             let has_ended = status.is_some_and(|status| status.code() != Some(4));
-            assert!(!has_ended, "node {index} ended: {log}");
+            assert!(!has_ended, "node {index} ended: {}", self.log_of(index));
             self.revive();
-            std::thread::yield_now();
+            crate::support::rest();
         }
     }
 
@@ -219,9 +222,12 @@ impl Cluster {
                 }
                 None => {}
             }
-            let log = self.log_of(index);
-            assert!(Instant::now() < deadline, "node {index} goes on: {log}");
-            std::thread::yield_now();
+            assert!(
+                Instant::now() < deadline,
+                "node {index} goes on: {}",
+                self.log_of(index)
+            );
+            crate::support::rest();
         }
     }
 
@@ -239,6 +245,7 @@ impl Cluster {
                     .is_none_or(|answer| answer.status != 404)
                 {
                     assert!(Instant::now() < deadline, "the links stay down");
+                    crate::support::rest();
                 }
             }
         }

@@ -127,10 +127,14 @@ impl DevCluster {
 
     pub(crate) fn wait_until(&self, what: &str, is_so: impl Fn(&DevCluster) -> bool) {
         let deadline = Instant::now() + SETTLED;
+        // Some looks are a process of their own.
+        let mut pause = Duration::from_millis(5);
+        let logs = || (1..=5).map(|node| self.log_of(node)).collect::<Vec<_>>();
         while !is_so(self) {
-            let logs: Vec<String> = (1..=5).map(|node| self.log_of(node)).collect();
-            assert!(Instant::now() < deadline, "{what}: {}", logs.join("\n\n"));
-            std::thread::park_timeout(Duration::from_millis(5));
+            let is_over = Instant::now() >= deadline;
+            assert!(!is_over, "{what}: {}", logs().join("\n\n"));
+            std::thread::park_timeout(pause);
+            pause = (2 * pause).min(Duration::from_millis(100));
         }
     }
 

@@ -88,7 +88,7 @@ impl Etcd {
         for client in &etcd.clients {
             while TcpStream::connect(client).is_err() {
                 assert!(Instant::now() < deadline, "etcd does not listen");
-                std::thread::yield_now();
+                crate::support::rest();
             }
         }
         Some(etcd)

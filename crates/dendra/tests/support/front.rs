@@ -195,7 +195,7 @@ pub(crate) fn check_comes_back(front: &Front) {
             return;
         }
         assert!(Instant::now() < deadline, "{put:?}");
-        std::thread::yield_now();
+        crate::support::rest();
     }
 }
 
@@ -263,7 +263,7 @@ pub(crate) fn check_lost_front(store: &str) {
         let deadline = Instant::now() + PATIENCE;
         while count() < 100 {
             assert!(Instant::now() < deadline, "no writes");
-            std::thread::yield_now();
+            crate::support::rest();
         }
         kill_process(lost.pid());
     });
@@ -298,7 +298,7 @@ pub(crate) fn check_slow_readers(front: &Front) {
     for reader in &mut slow {
         while !reader.has_answer() {
             assert!(Instant::now() < deadline, "no scan begins");
-            std::thread::yield_now();
+            crate::support::rest();
         }
     }
     // Others are served meanwhile, and there is no room for all that was asked for.

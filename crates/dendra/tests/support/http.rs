@@ -181,6 +181,6 @@ pub(crate) fn wait_until_ready(admin: SocketAddr) {
         }
         let why = String::from_utf8_lossy(&told.body).into_owned();
         assert!(Instant::now() < deadline, "it is never ready: {why}");
-        std::thread::yield_now();
+        crate::support::rest();
     }
 }

@@ -41,7 +41,9 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+const REST: Duration = Duration::from_millis(5);
 
 /// How a run ended.
 #[derive(Debug)]
@@ -52,6 +54,11 @@ pub(crate) struct Run {
     pub(crate) stdout: Vec<u8>,
     /// All of stderr, as text.
     pub(crate) stderr: String,
+}
+
+/// Between two looks of a wait: the processes that it waits for need the processor.
+pub(crate) fn rest() {
+    std::thread::park_timeout(REST);
 }
 
 /// The store of a member that is stopped. A process that another test starts at this moment has a
@@ -67,7 +74,7 @@ pub(crate) fn store_of_stopped(folder: &Path) -> Engine {
             Err(error) => {
                 let is_held = error.to_string().contains("in use by another process");
                 assert!(is_held && Instant::now() < deadline, "{error}");
-                std::thread::yield_now();
+                rest();
             }
         }
     }
@@ -155,7 +162,7 @@ fn wait_until_stopped(pid: u32) {
     let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).expect("the child lives");
     while !tasks().all(is_stopped) {
         assert!(Instant::now() < deadline, "it does not stop");
-        std::thread::yield_now();
+        rest();
     }
 }
 

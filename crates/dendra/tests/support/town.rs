@@ -160,15 +160,19 @@ impl Town {
     pub(crate) fn wait_until(&mut self, at: usize, is_so: impl Fn(&Town) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !is_so(self) {
-            let log = self.log_of(at);
-            assert!(Instant::now() < deadline, "node {at} hangs: {log}");
+            assert!(
+                Instant::now() < deadline,
+                "node {at} hangs: {}",
+                self.log_of(at)
+            );
             if let Some(child) = &mut self.sites[at].child
                 && let Some(status) = child.try_wait().expect("it is ours")
             {
-                assert_eq!(status.code(), Some(4), "node {at} ended: {log}");
+                let code = status.code();
+                assert_eq!(code, Some(4), "node {at} ended: {}", self.log_of(at));
                 self.start(at);
             }
-            std::thread::yield_now();
+            crate::support::rest();
         }
     }
 
@@ -307,9 +311,12 @@ impl Town {
                 self.sites[at].child = None;
                 return status.code();
             }
-            let log = self.log_of(at);
-            assert!(Instant::now() < deadline, "node {at} goes on: {log}");
-            std::thread::yield_now();
+            assert!(
+                Instant::now() < deadline,
+                "node {at} goes on: {}",
+                self.log_of(at)
+            );
+            crate::support::rest();
         }
     }
 }
@@ -401,7 +408,7 @@ impl Told {
         let deadline = Instant::now() + PATIENCE;
         while self.acknowledged.load(Ordering::Relaxed) < until {
             assert!(Instant::now() < deadline, "writes stopped");
-            std::thread::yield_now();
+            crate::support::rest();
         }
     }
 

@@ -51,7 +51,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
-        std::thread::yield_now();
+        support::rest();
     }
 }
 

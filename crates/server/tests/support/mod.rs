@@ -31,6 +31,13 @@ use std::time::{Duration, Instant};
 /// The longest wait for an event that comes for certain: after that the test has hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+const REST: Duration = Duration::from_millis(2);
+
+/// Between two looks of a wait: the node that it waits for needs the processor.
+pub(crate) fn rest() {
+    std::thread::park_timeout(REST);
+}
+
 /// An address that the system chose and that no other test gets.
 pub(crate) fn reserved() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None);
@@ -125,6 +132,7 @@ impl Node {
                 "{name} stays {}",
                 self.metric(name)
             );
+            rest();
         }
     }
 
@@ -137,6 +145,7 @@ impl Node {
                 "{name} stays {}",
                 self.metric(name)
             );
+            rest();
         }
     }
 

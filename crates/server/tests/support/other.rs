@@ -70,7 +70,7 @@ impl Other {
             let ended = child.try_wait().expect("a child has a state");
             assert!(ended.is_none(), "the node ended: {ended:?}");
             assert!(Instant::now() < deadline, "the node does not start");
-            std::thread::yield_now();
+            crate::support::rest();
         };
         let (addr, admin) = text.split_once(' ').expect("two addresses");
         Other {
@@ -111,7 +111,7 @@ impl Other {
         let deadline = Instant::now() + PATIENCE;
         while !is_so(self.metric(name)) {
             assert!(Instant::now() < deadline, "{name} is {}", self.metric(name));
-            std::thread::yield_now();
+            crate::support::rest();
         }
     }
 }
