@@ -55,7 +55,7 @@ use crate::repair::loss::{NoLoss, RepairLoss};
 use crate::ring::table::BadTable;
 use crate::step::Now;
 use crate::topology::chain::{Chain, ChainEffect, ChainEvent, ChainMessage};
-use crate::topology::chain::{ChainPeer, ChainRules, VoteNote};
+use crate::topology::chain::{ChainPeer, VoteNote};
 use crate::topology::record::{EpochChange, EpochRecord};
 use accepted_loss::AcceptedLoss;
 use arrivals::Arrivals;
@@ -95,8 +95,6 @@ pub struct StewardStart {
     pub forget_every_us: u64,
     /// A member must be missed for so long before it can be replaced: `REPLACE_PATIENCE_US`.
     pub replace_patience_us: u64,
-    /// The default, except in tests.
-    pub rules: ChainRules,
     /// For jitter: another one at each start.
     pub seed: u64,
 }
@@ -203,7 +201,7 @@ impl Steward {
         let (record, _) = records.pop().expect("it was there");
         let arrivals = Arrivals::of(&record);
         let newest = (record, start.fence);
-        let chain = Chain::open(start.me, newest, start.vote, start.rules, start.seed);
+        let chain = Chain::open(start.me, newest, start.vote, start.seed);
         Ok(Steward {
             gone: chain.is_removed().then(|| chain.record().epoch()),
             last: Arc::clone(chain.record()),

@@ -10,8 +10,8 @@
 //! 1. A seed gives the same run for ever.
 //! 2. The search itself is searched: each planted fault is found within its published seeds.
 //!
-//! Not here: real frames and real folders. The faults are planted in this world, or as weaker rules
-//! that the machine is opened with; its source has none.
+//! Not here: real frames and real folders. The faults are planted in this world; those of the rules
+//! are patches (`crates/sim/planted`).
 
 mod checks;
 mod data;

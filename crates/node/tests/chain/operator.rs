@@ -3,7 +3,6 @@
 //! Invariants
 //! 1. Every proposal is made by a legal function of a record that its proposer has.
 
-use crate::faults::{Planted, switched};
 use crate::world::World;
 use dendra_node::ring::plan::{MovePlan, WantedMember, WantedMembers, plan, replacement};
 use dendra_node::ring::table::MemberId;
@@ -63,11 +62,6 @@ impl World {
         if (is_stuck || is_wish) && record.plan().is_some_and(|plan| !plan.is_cancelled) {
             self.counts.cancels += 1;
             return record.cancelled().ok();
-        }
-        if self.planted == Some(Planted::SwitchWithoutJointPhase)
-            && let Some(next) = switched(record)
-        {
-            return Some(next);
         }
         self.shrinks(record);
         next_step(record, &self.arrived, SIDE_BY_SIDE)

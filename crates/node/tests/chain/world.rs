@@ -12,7 +12,7 @@
 
 use crate::checks::Checks;
 use crate::data::{Operation, Purpose, Question, loading};
-use crate::faults::{Planted, rules};
+use crate::faults::Planted;
 use dendra_base::Prng;
 use dendra_node::limits::{EPOCH_PAGE_RECORDS_MAX, EPOCH_VOTE_US};
 use dendra_node::ring::Partition;
@@ -390,7 +390,6 @@ impl World {
 
     fn start(&mut self, id: MemberId) {
         let seed = self.prng.next_u64();
-        let rules = rules(self.planted);
         let Some(machine) = self.machines.get_mut(&id) else {
             return;
         };
@@ -404,7 +403,7 @@ impl World {
         if !self.checks.chain.contains_key(&known.epoch()) {
             self.checks.adopted(id, known.epoch() - 1, &known);
         }
-        let chain = Chain::open(machine.peer, (record, 0), vote, rules, seed);
+        let chain = Chain::open(machine.peer, (record, 0), vote, seed);
         machine.knows_removal |= chain.is_removed();
         machine.chain = Some(chain);
         machine.life += 1;
@@ -476,10 +475,7 @@ impl World {
                 self.counts.pages += 1;
                 let stored = machine.disk.epochs.range(from..);
                 let page = stored.take(EPOCH_PAGE_RECORDS_MAX);
-                let mut records: Vec<_> = page.map(|(_, record)| Arc::clone(record)).collect();
-                if self.planted == Some(Planted::EpochSkipped) && records.len() > 1 {
-                    records.remove(0);
-                }
+                let records: Vec<_> = page.map(|(_, record)| Arc::clone(record)).collect();
                 if records.first().is_some_and(|record| record.epoch() >= from) {
                     self.post(id, to, Letter::Chain(ChainMessage::Chosen { records }));
                 }

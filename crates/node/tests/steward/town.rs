@@ -17,7 +17,7 @@ use dendra_node::steward::face::{
 };
 use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest, StewardMessage, ThrottleOrder};
 use dendra_node::steward::step::{StewardEffect, StewardEvent};
-use dendra_node::topology::chain::{ChainMessage, ChainNote, ChainPeer, ChainRules, VoteNote};
+use dendra_node::topology::chain::{ChainMessage, ChainNote, ChainPeer, VoteNote};
 use dendra_node::topology::record::{EpochRecord, MemberStatus};
 use dendra_node::{Member, Steward, Topology};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -162,7 +162,6 @@ impl Town {
             side_by_side: MOVES_SIDE_BY_SIDE,
             forget_every_us: house.forget_every_us,
             replace_patience_us: REPLACE_PATIENCE_US,
-            rules: ChainRules::default(),
             seed: u64::from(member.0),
         };
         let steward = Steward::open(start).expect("a layout");

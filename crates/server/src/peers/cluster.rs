@@ -44,7 +44,7 @@ use dendra_node::ring::table::MemberId;
 use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
 use dendra_node::steward::step::StewardEvent;
 use dendra_node::steward::{Steward, StewardStart};
-use dendra_node::topology::chain::{ChainPeer, ChainRules};
+use dendra_node::topology::chain::ChainPeer;
 use dendra_node::topology::record::{EpochRecord, KnownFolder};
 use dendra_node::{
     Comparisons, Fence, Foregrounds, Hlc, Layout, MemberIndex, Membership, Topology, Walls,
@@ -290,7 +290,6 @@ impl Cluster {
             side_by_side: MOVES_SIDE_BY_SIDE,
             forget_every_us: settings.forget_every_us,
             replace_patience_us: REPLACE_PATIENCE_US,
-            rules: ChainRules::default(),
             seed: life,
         });
         let mut steward =

@@ -71,7 +71,6 @@ pub use messages::{ChainNote, ChainPeer, EpochBallot, VoteNote};
 
 use super::record::{EpochChange, EpochRecord, MemberStatus};
 use super::succession::{overtakes, succeeds};
-use super::why_not::WhyNot;
 use crate::limits::{CHAIN_NOTES_MAX, EPOCH_GOSSIP_US, EPOCH_PAGE_RECORDS_MAX, MEMBERS_MAX};
 use crate::ring::Partition;
 use crate::ring::table::MemberId;
@@ -80,22 +79,7 @@ use proposal::EpochProposal;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// The rules of the chain that are functions of records. The default is the only right value; tests
-/// replace one to see whether they notice.
-#[derive(Clone, Copy, Debug)]
-pub struct ChainRules {
-    /// Which record may follow which.
-    pub succeeds: fn(&EpochRecord, &EpochRecord) -> Result<(), WhyNot>,
-    /// The members that choose the epoch after this one.
-    pub voters: fn(&EpochRecord) -> Vec<ChainPeer>,
-}
-
-impl Default for ChainRules {
-    fn default() -> ChainRules {
-        ChainRules { succeeds, voters }
-    }
-}
-
+/// The members that choose the epoch after this one.
 fn voters(record: &EpochRecord) -> Vec<ChainPeer> {
     let members = record.members().iter();
     let voters = members.filter(|member| member.status != MemberStatus::Joining);
@@ -122,7 +106,6 @@ enum OnceDurable {
 #[derive(Debug)]
 pub struct Chain {
     me: ChainPeer,
-    rules: ChainRules,
     /// The newest durable epoch.
     record: Arc<EpochRecord>,
     voters: Vec<ChainPeer>,
@@ -154,7 +137,6 @@ impl Chain {
         me: ChainPeer,
         (record, noted): (EpochRecord, u64),
         vote: Option<VoteNote>,
-        rules: ChainRules,
         seed: u64,
     ) -> Chain {
         let next = record.epoch() + 1;
@@ -166,8 +148,7 @@ impl Chain {
         let record = Arc::new(record);
         let mut chain = Chain {
             me,
-            rules,
-            voters: (rules.voters)(&record),
+            voters: voters(&record),
             fence: EpochFence::at(&record),
             newest: Arc::clone(&record),
             record,
@@ -290,7 +271,7 @@ impl Chain {
                 }
             }
             ChainMessage::Accept { ballot, record } => {
-                let follows = |chain: &Chain| (chain.rules.succeeds)(&chain.record, &record);
+                let follows = |chain: &Chain| succeeds(&chain.record, &record);
                 if self.takes_part(from, record.epoch(), out) && follows(self).is_ok() {
                     self.asked_to_accept(from, ballot, record, out);
                 }
@@ -496,7 +477,7 @@ impl Chain {
         let vote = self.vote_ahead.as_ref().unwrap_or(&self.vote);
         let record = &vote.accepted.as_ref()?.record;
         let is_later = record.epoch() > self.newest.epoch();
-        let is_alone = (self.rules.voters)(record) == [self.me];
+        let is_alone = voters(record) == [self.me];
         (is_later && is_alone).then(|| Arc::clone(record))
     }
 
@@ -512,7 +493,7 @@ impl Chain {
     fn take(&mut self, record: Arc<EpochRecord>, out: &mut Vec<ChainEffect>) -> bool {
         let is_full = self.waiting.len() >= CHAIN_NOTES_MAX;
         let is_next = record.epoch() == self.newest.epoch() + 1;
-        if is_full || (is_next && (self.rules.succeeds)(&self.newest, &record).is_err()) {
+        if is_full || (is_next && succeeds(&self.newest, &record).is_err()) {
             return false;
         }
         self.newest = Arc::clone(&record);
@@ -530,7 +511,7 @@ impl Chain {
     fn adopt(&mut self, record: Arc<EpochRecord>, out: &mut Vec<ChainEffect>) {
         self.fence.advance(&self.record, &record);
         self.record = record;
-        self.voters = (self.rules.voters)(&self.record);
+        self.voters = voters(&self.record);
         self.proposal = None;
         let removed = self.vote.removed;
         let next = self.record.epoch() + 1;

@@ -20,6 +20,7 @@ use super::{Chain, OnceDurable};
 use crate::limits::{EPOCH_BALLOTS_MAX, EPOCH_VOTE_US};
 use crate::ring::table::MemberId;
 use crate::topology::record::EpochRecord;
+use crate::topology::succession::succeeds;
 use crate::topology::why_not::WhyNot;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ impl Chain {
         let member = self.me.member;
         let has_vote = self.is_voter(self.me) && self.missing().is_none();
         let judged = match has_vote && !self.is_removed() {
-            true => (self.rules.succeeds)(&self.record, &record),
+            true => succeeds(&self.record, &record),
             false => Err(WhyNot::NoVoter { member }),
         };
         if let Err(why) = judged {

@@ -6,6 +6,7 @@ use crate::ring::table::OwnerTable;
 use crate::topology::Member;
 use crate::topology::drive::{MoveArrived, next_step};
 use crate::topology::record::{EpochMember, NewPlan};
+use crate::topology::why_not::WhyNot;
 use dendra_base::ClusterVersion;
 
 fn peer(number: u32) -> ChainPeer {
@@ -63,7 +64,7 @@ fn replaced() -> Vec<EpochRecord> {
 }
 
 fn open(number: u32, record: EpochRecord) -> Chain {
-    Chain::open(peer(number), (record, 0), None, ChainRules::default(), 1)
+    Chain::open(peer(number), (record, 0), None, 1)
 }
 
 fn told(chain: &mut Chain, from: ChainPeer, message: ChainMessage) -> Vec<ChainEffect> {
@@ -242,8 +243,7 @@ fn a_removed_member_is_told_whenever_it_comes_and_remembers() {
         panic!("{note:?}");
     };
     let vote = Some(vote.clone());
-    let rules = ChainRules::default();
-    let again = Chain::open(peer(2), (epochs[0].clone(), 0), vote, rules, 1);
+    let again = Chain::open(peer(2), (epochs[0].clone(), 0), vote, 1);
     assert!(again.is_removed());
     assert!(open(2, last).is_removed());
 }
@@ -371,8 +371,7 @@ fn lost(record: &EpochRecord, accepted: &EpochRecord) -> Chain {
         removed: 0,
     };
     let newest = (record.clone(), accepted.epoch());
-    let rules = ChainRules::default();
-    Chain::open(peer(0), newest, Some(vote), rules, 1)
+    Chain::open(peer(0), newest, Some(vote), 1)
 }
 
 /// The epoch that the chain is at behind an event.
@@ -424,7 +423,7 @@ fn an_epoch_that_a_removed_member_voted_for_is_taken_by_an_order_alone() {
     let rekeyed = finished.rekeyed().expect("a change");
     let vote = lost(&finished, &rekeyed).vote.clone();
     let newest = (finished.clone(), finished.epoch());
-    let mut chain = Chain::open(peer(0), newest, Some(vote), ChainRules::default(), 1);
+    let mut chain = Chain::open(peer(0), newest, Some(vote), 1);
     assert_eq!(chain.missing(), None);
     for event in [ChainEvent::Tick, ChainEvent::TakeAccepted] {
         assert_eq!(behind(&mut chain, event), finished.epoch());

@@ -27,7 +27,7 @@ use dendra_node::steward::StewardStart;
 use dendra_node::steward::face::ClusterOrder;
 use dendra_node::steward::messages::{EnrolRequest, StewardMessage};
 use dendra_node::steward::step::{StewardEffect, StewardEvent};
-use dendra_node::topology::chain::{ChainMessage, ChainNote, ChainPeer, ChainRules, VoteNote};
+use dendra_node::topology::chain::{ChainMessage, ChainNote, ChainPeer, VoteNote};
 use dendra_node::topology::drive::MoveArrived;
 use dendra_node::topology::record::{EpochMember, EpochRecord, MemberStatus};
 use dendra_node::{Member, Steward};
@@ -402,7 +402,6 @@ impl Search {
             side_by_side: 2,
             forget_every_us: FORGET_EVERY_US,
             replace_patience_us: 0,
-            rules: ChainRules::default(),
             seed,
         };
         let steward = Steward::open(start).expect("a layout");

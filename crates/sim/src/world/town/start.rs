@@ -26,7 +26,7 @@ use dendra_node::steward::face::AcceptedLoss;
 use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest};
 use dendra_node::steward::step::StewardEvent;
 use dendra_node::steward::{Steward, StewardStart};
-use dendra_node::topology::chain::{ChainPeer, ChainRules, VoteNote};
+use dendra_node::topology::chain::{ChainPeer, VoteNote};
 use dendra_node::topology::record::EpochRecord;
 use dendra_wire::peer::{self, Message, Seal};
 use std::sync::Arc;
@@ -111,7 +111,6 @@ impl World<'_> {
             side_by_side: changes.side_by_side,
             forget_every_us: changes.forget_every_us,
             replace_patience_us: 0,
-            rules: ChainRules::default(),
             seed: self.prng.next_u64(),
         });
         let mut steward = steward.map_err(|bad| NoStart::Ended(bad.to_string()))?;
