@@ -5,7 +5,6 @@
 //! two      all records on the second member: asked there a request is local, asked at the first it
 //!          needs the hop; over frames and over plain HTTP, all four in turn
 //! three    1/1, 1/3, 2/3, 3/3, both durabilities, requests to all members
-//! phases   three members and three of a build that leaves the clocks' round out, in turn
 //! alone    one node without a cluster and three members, in turn
 //! ```
 //!
@@ -23,7 +22,7 @@
 
 use super::goals::{Bound, Goals};
 use super::node::{Server, free_port};
-use super::place::{Held, Place, build_in};
+use super::place::{Held, Place};
 use super::proc::Clock;
 use super::report::{Report, time};
 use super::run::{Bench, Figures};
@@ -44,37 +43,6 @@ const DOORS: usize = 16;
 
 /// Pairs of what is compared.
 const PAIRS: usize = 5;
-
-/// The same where a ratio is near its bound: of five pairs the host's noise decides.
-const PAIRS_NEAR_BOUND: usize = 61;
-
-/// How long one run of those takes: the shorter, the more alike is the host to both of a pair.
-const PAIR_S: f64 = 0.5;
-
-/// Where the connections lead while two builds are compared.
-struct Way {
-    name: &'static str,
-    members: usize,
-    connections: u32,
-}
-
-const WAYS: [Way; 3] = [
-    Way {
-        name: "64 connections to one member",
-        members: 1,
-        connections: 64,
-    },
-    Way {
-        name: "64 connections to each member",
-        members: 3,
-        connections: 192,
-    },
-    Way {
-        name: "64 connections to all members together",
-        members: 3,
-        connections: 64,
-    },
-];
 
 /// What one run found.
 struct Row {
@@ -113,19 +81,11 @@ pub(super) fn run(place: &Place) -> Held {
             "64 connections, unless it is said otherwise".to_owned(),
         ),
     ];
-    let one_phase = build_in(
-        &place.root,
-        &place.root.join("target/one-phase"),
-        &["--features", "one-phase"],
-    )?;
     let mut report = Report::new(place, "A hop and a quorum", question, &facts)?;
     let mut goals = Goals::default();
     two(place, &mut report, &mut goals)?;
     for durability in ["os", "sync"] {
         three(place, &mut report, durability)?;
-    }
-    for durability in ["os", "sync"] {
-        phases(place, &mut report, &mut goals, &one_phase, durability)?;
     }
     alone(place, &mut report, &mut goals)?;
     let all_held = goals.show(&mut report);
@@ -258,62 +218,6 @@ fn three(place: &Place, report: &mut Report, durability: &str) -> Result<(), Str
         for operation in ["get", "put"] {
             let row = members.closed(place, 0..3, operation, copies)?;
             show(report, operation, copies, &row);
-        }
-    }
-    Ok(())
-}
-
-/// The default level beside a build that leaves the clocks' round out.
-fn phases(
-    place: &Place,
-    report: &mut Report,
-    goals: &mut Goals,
-    one_phase: &Path,
-    durability: &str,
-) -> Result<(), String> {
-    report.line(format_args!(
-        "\n## What the clocks' round costs, `{durability}`\n\nPUT at the default level of three members, in turn with a test build whose writes take the coordinator's own clock and are sent at once: the last writer wins, and nothing is linearizable. \
-         One question serves all writes that wait when it leaves, so that the round costs each the less, the more a member has to do: the connections are led to one member, to each, and to all of them together."
-    ));
-    let options = ["--durability", durability];
-    let start = |name: &str, binary: &Path| {
-        let name = format!("{name}-{durability}");
-        let members = Members::start(place, binary, &name, &[1, 1, 1], 3, &options)?;
-        members.load(place, 3)?;
-        Ok::<_, String>(members)
-    };
-    let (both, one) = (start("two", &place.binary)?, start("one", one_phase)?);
-    for way in WAYS {
-        let load = format!("--closed --connections {}", way.connections);
-        let (mut twos, mut ones) = (Vec::new(), Vec::new());
-        for pair in 0..PAIRS_NEAR_BOUND {
-            let mut turns = [(&both, &mut twos), (&one, &mut ones)];
-            // Each goes first in every second pair.
-            turns.rotate_left(pair % 2);
-            for (members, rows) in turns {
-                rows.push(members.row(place, 0..way.members, "put", "2/3", &load, PAIR_S)?);
-            }
-        }
-        let mut rates: Vec<f64> = ratios(&twos, &ones, Row::rate).collect();
-        let costs = middle(ratios(&twos, &ones, Row::cpu_us));
-        goals.add(
-            format!(
-                "rate of quorum PUT, for that of one phase, `{durability}`, {}",
-                way.name
-            ),
-            rates.clone(),
-            Bound::AtLeast(0.9),
-        );
-        rates.sort_by(f64::total_cmp);
-        let quartile = |n: usize| rates[rates.len() * n / 4];
-        report.line(format_args!(
-            "\n{}: {PAIRS_NEAR_BOUND} pairs of runs of {PAIR_S} s, and of each build the run with the middle rate. Rates of a pair beside each other: {:.2}, half of them {:.2} to {:.2}; CPU for a request: {costs:.2}.",
-            way.name, quartile(2), quartile(1), quartile(3)
-        ));
-        report.table(&HEADS);
-        for (name, rows) in [("two phases", &mut twos), ("one phase", &mut ones)] {
-            rows.sort_by(|a, b| a.rate().total_cmp(&b.rate()));
-            show(report, "put", name, &rows[rows.len() / 2]);
         }
     }
     Ok(())

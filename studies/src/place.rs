@@ -277,14 +277,8 @@ impl Place {
 }
 
 fn build(root: &Path) -> Result<PathBuf, String> {
-    build_in(root, &root.join("target"), &[])
-}
-
-/// Builds the binary into `target`, with more words for cargo.
-pub(super) fn build_in(root: &Path, target: &Path, words: &[&str]) -> Result<PathBuf, String> {
-    let mut all = vec!["--package", "dendra"];
-    all.extend(words);
-    cargo_build(root, target, &all)?;
+    let target = root.join("target");
+    cargo_build(root, &target, &["--package", "dendra"])?;
     Ok(target.join("release/dendra"))
 }
 

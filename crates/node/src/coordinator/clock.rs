@@ -126,12 +126,8 @@ impl Op {
         Some(Stage::Settled(None))
     }
 
-    pub(crate) fn begin_clock(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Stage {
+    pub(crate) fn begin_clock(&mut self, desk: &mut Desk) -> Stage {
         let tally = self.begin_round();
-        // Unsafe, and no build of ours but one that is measured beside the others: see Cargo.toml.
-        if cfg!(feature = "one-phase") {
-            return self.set_version(desk, turn, Clocking::new(tally));
-        }
         desk.unclocked.push(self.id);
         Stage::Clock(Clocking::new(tally))
     }

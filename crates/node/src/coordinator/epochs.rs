@@ -179,7 +179,7 @@ impl Op {
         if matches!(self.stage, Stage::Clock(_)) {
             // The round begins anew, with all owners.
             self.questions = 0;
-            return self.work(|op, _| op.begin_clock(desk, turn));
+            return self.work(|op, _| op.begin_clock(desk));
         }
         for place in stale.iter() {
             self.ask_anew(desk, turn, place);
@@ -206,7 +206,7 @@ impl Op {
         match stage {
             // The owners are asked later, or no more.
             Stage::Waiting(_) | Stage::Cover(_) | Stage::Settled(_) => stage,
-            Stage::Clock(_) => self.begin_clock(desk, turn),
+            Stage::Clock(_) => self.begin_clock(desk),
             Stage::Write(writing) => self.send_write(desk, turn, writing.cell),
             // The outcome was told. Comparisons bring the new owners up.
             Stage::Lingering(_) | Stage::Mending(_) => Stage::Settled(None),

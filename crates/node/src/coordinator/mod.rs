@@ -193,7 +193,7 @@ impl Op {
         }
         match self.intent {
             Intent::Get(breadth) => self.begin_read(desk, turn, breadth),
-            Intent::Write(_) => self.begin_clock(desk, turn),
+            Intent::Write(_) => self.begin_clock(desk),
             Intent::Conditional(_) => self.prepare(desk, turn, self.new_tally()),
         }
     }

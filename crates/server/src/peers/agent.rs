@@ -214,7 +214,7 @@ impl Agent {
             compare_bytes_per_second: cluster.compare_bytes_per_second,
             compare_pause_us: cluster.compare_pause_us(),
             forget_every_us: cluster.forget_every_us,
-            repair_wait_us: settings.repair_wait.as_micros() as u64,
+            repair_wait_us: dendra_node::limits::REPAIR_WAIT_US_DEFAULT,
             seed: now_us ^ (u64::from(cluster.origin(lane)) << 32),
             operations_max: limits::NODE_OPERATIONS_MAX,
             value_bytes_max,

@@ -265,11 +265,6 @@ impl Cluster {
         last: Option<u64>,
         wall_ms: u64,
     ) -> Result<Cluster, String> {
-        if cfg!(feature = "one-phase") {
-            tracing::error!(
-                "a test build: plain writes are not linearizable, and nothing is promised"
-            );
-        }
         let identity = engine.identity();
         let life = random().map_err(|error| format!("no randomness from the system: {error}"))?;
         // Zero stands for "not known".

@@ -99,9 +99,6 @@ pub struct Settings {
     pub scrub_bytes_per_second: u64,
     /// A pass over all tables begins so long after the one before it.
     pub scrub_every: Duration,
-    /// How long after damage was found its repair begins. Shorter than the longest time limit of a
-    /// client is for tests alone.
-    pub repair_wait: Duration,
     /// Hosts that requests may name beside addresses, `localhost` and the node's own names.
     pub allowed_hosts: Vec<HostRule>,
     /// Sites with pages that may ask the data port.
@@ -139,7 +136,6 @@ impl Settings {
             queue_delay_target: Duration::from_millis(limits::QUEUE_DELAY_TARGET_MS_DEFAULT),
             scrub_bytes_per_second: limits::SCRUB_BYTES_PER_SECOND_DEFAULT,
             scrub_every: limits::SCRUB_EVERY_DEFAULT,
-            repair_wait: Duration::from_micros(dendra_node::limits::REPAIR_WAIT_US_DEFAULT),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             audit: None,
