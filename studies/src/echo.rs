@@ -55,9 +55,8 @@ fn answer_all(status: usize, body_bytes: usize) -> std::io::Result<()> {
         for event in &events {
             let slot = event.data.u64();
             if slot == LISTENER {
-                let stream = match listener.accept() {
-                    Ok((stream, _)) => stream,
-                    Err(_) => continue,
+                let Ok((stream, _)) = listener.accept() else {
+                    continue;
                 };
                 stream.set_nonblocking(true)?;
                 stream.set_nodelay(true)?;

@@ -216,13 +216,12 @@ impl Place {
 
     /// A command for a generator: `program`, and its arguments follow.
     pub(super) fn generator(&self, program: &Path) -> Command {
-        match self.goes_first.get() {
-            true => {
-                let mut command = Command::new("chrt");
-                command.args(["--fifo", "1"]).arg(program);
-                command
-            }
-            false => Command::new(program),
+        if self.goes_first.get() {
+            let mut command = Command::new("chrt");
+            command.args(["--fifo", "1"]).arg(program);
+            command
+        } else {
+            Command::new(program)
         }
     }
 

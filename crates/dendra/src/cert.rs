@@ -382,11 +382,12 @@ fn host(name: &str) -> Result<SanType, Failure> {
 
 fn check_client(name: &str) -> Result<(), Failure> {
     let is_of_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    match !name.is_empty() && name.len() <= 64 && name.bytes().all(is_of_name) {
-        true => Ok(()),
-        false => Err(Failure::usage(format!(
+    if !name.is_empty() && name.len() <= 64 && name.bytes().all(is_of_name) {
+        Ok(())
+    } else {
+        Err(Failure::usage(format!(
             "{name:?} is no client's name: write up to 64 letters, digits, and - _ ."
-        ))),
+        )))
     }
 }
 

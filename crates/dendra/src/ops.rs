@@ -182,9 +182,12 @@ pub(crate) fn can_write(path: &Path) -> Result<(), Failure> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let found = std::fs::metadata(folder).and_then(|found| match found.is_dir() {
-        true => Ok(()),
-        false => Err(std::io::ErrorKind::NotADirectory.into()),
+    let found = std::fs::metadata(folder).and_then(|found| {
+        if found.is_dir() {
+            Ok(())
+        } else {
+            Err(std::io::ErrorKind::NotADirectory.into())
+        }
     });
     found.map_err(|e| Failure::output(&path.display().to_string(), &e))
 }

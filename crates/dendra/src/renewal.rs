@@ -128,9 +128,10 @@ fn is_due(facts: &CertificateFacts, now_s: i64) -> bool {
 fn time_of(facts: &CertificateFacts) -> Duration {
     let whole = Duration::from_secs(u64::try_from(facts.until_s - facts.from_s).unwrap_or(0));
     let since = whole.saturating_sub(cert::BACKDATED);
-    match since < cert::BACKDATED {
-        true => whole,
-        false => since,
+    if since < cert::BACKDATED {
+        whole
+    } else {
+        since
     }
 }
 

@@ -185,9 +185,10 @@ fn files_of(of: &Path) -> Vec<Vec<u8>> {
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("an entry").path();
-            match path.is_dir() {
-                true => folders.push(path),
-                false => found.push(std::fs::read(path).expect("it is there")),
+            if path.is_dir() {
+                folders.push(path)
+            } else {
+                found.push(std::fs::read(path).expect("it is there"))
             }
         }
     }

@@ -117,9 +117,10 @@ fn main() -> ExitCode {
 
 /// One cluster with rising horizons.
 fn one_forgetting(world: SeedWorld, seed: u64, is_traced: bool) -> bool {
-    let tracing = match is_traced {
-        true => Tracing::Printed,
-        false => Tracing::Off,
+    let tracing = if is_traced {
+        Tracing::Printed
+    } else {
+        Tracing::Off
     };
     let report = run_plan(&world.plan(seed), None, tracing);
     println!(

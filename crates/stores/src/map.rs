@@ -163,9 +163,10 @@ impl OuterStore for DumbStore {
                 .cells
                 .iter()
                 .filter(|(key, cell)| is_in(key) && cell.as_ref().is_live(now_ms));
-            let live: Box<dyn Iterator<Item = (&Bytes, &Cell)>> = match range.is_reverse {
-                true => Box::new(live.rev()),
-                false => Box::new(live),
+            let live: Box<dyn Iterator<Item = (&Bytes, &Cell)>> = if range.is_reverse {
+                Box::new(live.rev())
+            } else {
+                Box::new(live)
             };
             let (mut shown, mut bytes) = (Vec::new(), 0);
             for (key, cell) in live {

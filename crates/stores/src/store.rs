@@ -152,13 +152,12 @@ impl std::error::Error for OuterFailure {}
 /// The part of `range` behind the record `last`, in its direction.
 pub(crate) fn rest_behind(range: &Range, last: &[u8]) -> Range {
     let mut rest = range.clone();
-    match range.is_reverse {
-        true => rest.end = Some(Bytes::copy_from_slice(last)),
-        false => {
-            let mut start = last.to_vec();
-            start.push(0);
-            rest.start = start.into();
-        }
+    if range.is_reverse {
+        rest.end = Some(Bytes::copy_from_slice(last))
+    } else {
+        let mut start = last.to_vec();
+        start.push(0);
+        rest.start = start.into();
     }
     rest
 }

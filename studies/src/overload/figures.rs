@@ -158,9 +158,10 @@ impl Step {
 
     /// What it has to do of its peak.
     fn goodput_least(&self) -> f64 {
-        match self.factor <= NEAR {
-            true => GOODPUT_LEAST_NEAR,
-            false => GOODPUT_LEAST,
+        if self.factor <= NEAR {
+            GOODPUT_LEAST_NEAR
+        } else {
+            GOODPUT_LEAST
         }
     }
 

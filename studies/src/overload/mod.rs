@@ -224,9 +224,10 @@ pub(super) fn run(place: &Place) -> Held {
         None => None,
     };
     let held = share.as_ref().map_or("none".to_owned(), Share::words);
-    let generator = match place.go_first() {
-        true => "goes first on its core (SCHED_FIFO)",
-        false => "waits for other programs on its core",
+    let generator = if place.go_first() {
+        "goes first on its core (SCHED_FIFO)"
+    } else {
+        "waits for other programs on its core"
     };
     place.hold(share);
     let facts = [
@@ -506,9 +507,10 @@ fn compaction(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(
     )?;
     let mib = (compacted(&node)? - before) / MIB;
     report.line(format_args!("\nCompactions read {mib:.0} MiB meanwhile."));
-    match mib > 0.0 {
-        true => Ok(()),
-        false => Err("no compaction ran during the rows: they say nothing".to_owned()),
+    if mib > 0.0 {
+        Ok(())
+    } else {
+        Err("no compaction ran during the rows: they say nothing".to_owned())
     }
 }
 
@@ -553,9 +555,10 @@ fn knees(
             known.push((clients, rate));
         }
     }
-    match known.is_empty() {
-        true => Err("no knee was found".to_owned()),
-        false => Ok(known),
+    if known.is_empty() {
+        Err("no knee was found".to_owned())
+    } else {
+        Ok(known)
     }
 }
 

@@ -111,8 +111,9 @@ pub(super) fn runs(program: &Path, root: &Path) -> Result<Bare, String> {
     let id = node.0.id().to_string();
     output(Command::new("kill").args(["-TERM", &id]))?;
     let ended = node.0.wait().map_err(|e| e.to_string())?;
-    match ended.success() {
-        true => Ok(Bare::Ran),
-        false => Err(format!("it ended with {ended} in an empty root")),
+    if ended.success() {
+        Ok(Bare::Ran)
+    } else {
+        Err(format!("it ended with {ended} in an empty root"))
     }
 }

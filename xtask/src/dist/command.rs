@@ -8,12 +8,13 @@ pub(super) fn output(command: &mut Command) -> Result<Vec<u8>, String> {
     let name = command.get_program().display().to_string();
     let ran = command.output();
     let ran = ran.map_err(|e| format!("{name} does not start ({e}); install it first"))?;
-    match ran.status.success() {
-        true => Ok(ran.stdout),
-        false => Err(format!(
+    if ran.status.success() {
+        Ok(ran.stdout)
+    } else {
+        Err(format!(
             "{name}: {}",
             String::from_utf8_lossy(&ran.stderr).trim()
-        )),
+        ))
     }
 }
 

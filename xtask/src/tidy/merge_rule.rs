@@ -136,9 +136,10 @@ fn comparisons(code: &str) -> impl Iterator<Item = usize> {
             }
             let behind = behind.strip_prefix("()").unwrap_or(behind);
             let path = before_path(&code[..at]);
-            let behind = match path.ends_with("Some(") {
-                true => behind.strip_prefix(')').unwrap_or(behind),
-                false => behind,
+            let behind = if path.ends_with("Some(") {
+                behind.strip_prefix(')').unwrap_or(behind)
+            } else {
+                behind
             };
             let before = path.strip_suffix("Some(").unwrap_or(path);
             // `.version.rmw` is a number, whatever it is compared with.

@@ -84,13 +84,14 @@ fn git(folder: &Path, arguments: &[&str]) -> Result<String, String> {
         .args(arguments)
         .output()
         .map_err(|e| format!("git does not start: {e}"))?;
-    match ran.status.success() {
-        true => Ok(String::from_utf8_lossy(&ran.stdout).trim().to_owned()),
-        false => Err(format!(
+    if ran.status.success() {
+        Ok(String::from_utf8_lossy(&ran.stdout).trim().to_owned())
+    } else {
+        Err(format!(
             "git {}: {}",
             arguments.join(" "),
             String::from_utf8_lossy(&ran.stderr).trim()
-        )),
+        ))
     }
 }
 

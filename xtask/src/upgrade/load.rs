@@ -224,9 +224,10 @@ impl Client {
             404 => None,
             status => return Err(format!("GET {key}: {status}")),
         };
-        match self.keys[&key].allows(found.as_deref()) {
-            true => Ok(is_done),
-            false => Err(format!("{key} is {found:?}, and not {:?}", self.keys[&key])),
+        if self.keys[&key].allows(found.as_deref()) {
+            Ok(is_done)
+        } else {
+            Err(format!("{key} is {found:?}, and not {:?}", self.keys[&key]))
         }
     }
 
@@ -254,12 +255,13 @@ impl Client {
 
     fn check_count(&self, found: u64) -> Result<(), String> {
         let (least, most) = (self.counted, self.counted + self.perhaps);
-        match (least..=most).contains(&found) {
-            true => Ok(()),
-            false => Err(format!(
+        if (least..=most).contains(&found) {
+            Ok(())
+        } else {
+            Err(format!(
                 "the counter of client {} is {found}, and {least} to {most} steps were counted",
                 self.number
-            )),
+            ))
         }
     }
 }

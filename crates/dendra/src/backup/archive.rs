@@ -130,9 +130,10 @@ impl FrameShelf {
             Some(at) => self.frames.remove(at).expect("it was found there"),
             None => {
                 // Of the oldest one its memory is left.
-                let mut frame = match self.frames.len() < FRAMES_HELD_MAX {
-                    true => DecodedFrame::default(),
-                    false => self.frames.pop_back().expect("there are some"),
+                let mut frame = if self.frames.len() < FRAMES_HELD_MAX {
+                    DecodedFrame::default()
+                } else {
+                    self.frames.pop_back().expect("there are some")
                 };
                 let object = &file.object;
                 let begins = object.frame_at(offset, &mut self.scratch, &mut frame.bytes)?;
@@ -208,9 +209,10 @@ impl NodeWalk {
                     }
                     bytes += key.len() + cell.value.len();
                     page.push_back((key.to_vec(), cell.to_owned()));
-                    match bytes >= READ_BYTES {
-                        true => Flow::Pause,
-                        false => Flow::Continue,
+                    if bytes >= READ_BYTES {
+                        Flow::Pause
+                    } else {
+                        Flow::Continue
                     }
                 });
             if let Some(key) = damaged {
@@ -341,9 +343,10 @@ fn open_node(
     let kept: Vec<String> = node.kept.iter().map(|file| file.name.clone()).collect();
     let snapshot = Snapshot::open_with(&vfs, &kept).map_err(|e| in_words(&node.url, &e))?;
     let stored = |raw: &[u8]| [&[Space::User.byte()], raw].concat();
-    let start = match behind.is_empty() {
-        true => Bound::Included(stored(prefix)),
-        false => Bound::Excluded(stored(behind)),
+    let start = if behind.is_empty() {
+        Bound::Included(stored(prefix))
+    } else {
+        Bound::Excluded(stored(behind))
     };
     let end = Bound::Excluded(behind_prefix(stored(prefix)));
     Ok(NodeWalk {

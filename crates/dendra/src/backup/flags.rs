@@ -148,10 +148,11 @@ pub(crate) struct Restore {
 /// A number of bytes a second.
 fn rate(text: &str) -> Result<u64, String> {
     let rate = parse_bytes(text)?;
-    match rate >= RATE_MIN {
-        true => Ok(rate),
-        false => Err(format!(
+    if rate >= RATE_MIN {
+        Ok(rate)
+    } else {
+        Err(format!(
             "{text} is too slow: at least {RATE_MIN} bytes a second, or a checkpoint would expire"
-        )),
+        ))
     }
 }

@@ -106,9 +106,10 @@ fn fits(node: &BackupNode, increment: &HeldIncrement) -> Result<(), String> {
     }
     let mut files = increment.files.iter();
     let clashes = files.any(|new| node.all_files().any(|old| old.name == new.name));
-    match clashes {
-        true => Err(format!("{url} names a table that is there already")),
-        false => Ok(()),
+    if clashes {
+        Err(format!("{url} names a table that is there already"))
+    } else {
+        Ok(())
     }
 }
 

@@ -118,13 +118,12 @@ async fn take_command(destination: &Path, args: &Backup, console: Console) -> Ex
             return Ok(exit);
         }
     }
-    let line = match args.json {
-        true => {
-            let mut line = manifest_line(&manifest);
-            line["full_because"] = json!(taken.full_because);
-            format!("{line}\n")
-        }
-        false => format!("{}\n", manifest.id),
+    let line = if args.json {
+        let mut line = manifest_line(&manifest);
+        line["full_because"] = json!(taken.full_because);
+        format!("{line}\n")
+    } else {
+        format!("{}\n", manifest.id)
     };
     ops::print(line.as_bytes())?;
     Ok(Exit::OK)
@@ -275,9 +274,10 @@ fn report(
         verified.objects,
         HumanBytes(verified.bytes)
     ));
-    Ok(match verified.findings.is_empty() {
-        true => Exit::OK,
-        false => Exit::FAILURE,
+    Ok(if verified.findings.is_empty() {
+        Exit::OK
+    } else {
+        Exit::FAILURE
     })
 }
 
@@ -346,15 +346,16 @@ pub(crate) async fn restore(args: &Restore, console: Console) -> ExitResult {
     let repository = Arc::new(repository);
     let restored = restore::restore(repository, manifest, &order, console).await?;
     let seconds = started.elapsed().as_secs_f64();
-    console.note(&match restored.was_done {
-        true => format!("backup {id} was restored here already"),
-        false => format!(
+    console.note(&if restored.was_done {
+        format!("backup {id} was restored here already")
+    } else {
+        format!(
             "restored {} values and {} tombstones of backup {id}: {} in {seconds:.1} s, {}/s",
             restored.values,
             restored.tombstones,
             HumanBytes(restored.bytes),
             HumanBytes((restored.bytes as f64 / seconds.max(0.001)) as u64),
-        ),
+        )
     });
     if restored.left_tokens_out {
         console.note(

@@ -145,11 +145,12 @@ impl AdminNode {
             let credentials = Credentials::read(access, &base)?;
             nodes.push(AdminNode::at(base, credentials, console));
         }
-        match nodes.is_empty() {
-            true => Err(Failure::usage(
+        if nodes.is_empty() {
+            Err(Failure::usage(
                 "--admin names no node: write the admin addresses of all members, with commas",
-            )),
-            false => Ok(nodes),
+            ))
+        } else {
+            Ok(nodes)
         }
     }
 
@@ -180,9 +181,10 @@ impl AdminNode {
     }
 
     fn refused(&self, answer: &WholeAnswer) -> Failure {
-        let exit = match answer.is_refusal() {
-            true => Exit::UNAVAILABLE,
-            false => Exit::FAILURE,
+        let exit = if answer.is_refusal() {
+            Exit::UNAVAILABLE
+        } else {
+            Exit::FAILURE
         };
         let said = answer.sentence();
         let hint = match answer.status.as_u16() {
@@ -211,9 +213,10 @@ impl AdminNode {
     /// late.
     async fn again(&self, method: Method, path: &str, body: Bytes) -> Result<WholeAnswer, Failure> {
         let answer = self.answered(method, path, body).await?;
-        match answer.status.is_success() {
-            true => Ok(answer),
-            false => Err(self.refused(&answer)),
+        if answer.status.is_success() {
+            Ok(answer)
+        } else {
+            Err(self.refused(&answer))
         }
     }
 
@@ -332,9 +335,10 @@ impl AdminNode {
     ) -> Result<Bytes, Failure> {
         let path = format!("/v0/checkpoints/{checkpoint}/{file}?offset={offset}&bytes={bytes}");
         let answer = self.again(Method::GET, &path, Bytes::new()).await?;
-        match answer.body.len() as u64 == bytes {
-            true => Ok(answer.body),
-            false => Err(self.unreadable()),
+        if answer.body.len() as u64 == bytes {
+            Ok(answer.body)
+        } else {
+            Err(self.unreadable())
         }
     }
 
@@ -527,9 +531,10 @@ pub(crate) async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec
                 }
             }
         }
-        match is_done {
-            true => std::task::Poll::Ready(()),
-            false => std::task::Poll::Pending,
+        if is_done {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
         }
     })
     .await;

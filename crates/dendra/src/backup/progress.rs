@@ -5,10 +5,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A bar of bytes on a terminal.
 pub(crate) fn bar(total: u64, console: Console) -> ProgressBar {
-    let target = match console.is_quiet {
-        true => ProgressDrawTarget::hidden(),
-        // Hidden by itself when stderr is no terminal.
-        false => ProgressDrawTarget::stderr(),
+    let target = if console.is_quiet {
+        ProgressDrawTarget::hidden()
+    } else {
+        ProgressDrawTarget::stderr()
     };
     let bar = ProgressBar::with_draw_target(Some(total), target);
     let template = "{spinner} {bytes} of {total_bytes} {wide_bar} {bytes_per_sec}, {eta} left";

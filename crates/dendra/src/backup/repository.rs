@@ -233,9 +233,12 @@ impl Repository {
             None => BackupManifest::decode(&bytes),
             Some(key) => BackupManifest::open(&bytes, key, id),
         };
-        read.and_then(|manifest| match manifest.id == id {
-            true => Ok(manifest),
-            false => Err(format!("it is the manifest of {}", manifest.id)),
+        read.and_then(|manifest| {
+            if manifest.id == id {
+                Ok(manifest)
+            } else {
+                Err(format!("it is the manifest of {}", manifest.id))
+            }
         })
         .map_err(|why| Failure::new(Exit::FAILURE, format!("{whole}: {why}")))
     }

@@ -85,9 +85,10 @@ impl<'a> OpenMembers<'a> {
                 None => b"",
             };
             behind = Some(behind.map_or(position, |least: &[u8]| least.min(position)));
-            match standing.settles {
-                true => settling.push(node),
-                false => older.push(node),
+            if standing.settles {
+                settling.push(node)
+            } else {
+                older.push(node)
             }
         }
         Some(OpenMembers {
@@ -162,9 +163,10 @@ pub(crate) async fn restore(
 }
 
 fn show_position(behind: &[u8]) -> String {
-    match behind.is_empty() {
-        true => "at the first key".to_owned(),
-        false => format!("behind {}", show_key(behind)),
+    if behind.is_empty() {
+        "at the first key".to_owned()
+    } else {
+        format!("behind {}", show_key(behind))
     }
 }
 
@@ -304,9 +306,10 @@ impl<'a> Undertaking<'a> {
 fn restore_id(manifest: &BackupManifest, order: &RestoreOrder<'_>) -> u128 {
     let mut hash = Xxh3Default::new();
     hash.update(manifest.id.as_bytes());
-    hash.update(match order.with_tokens {
-        true => b"\0tokens\0",
-        false => b"\0",
+    hash.update(if order.with_tokens {
+        b"\0tokens\0"
+    } else {
+        b"\0"
     });
     hash.update(&order.prefix);
     hash.digest128()

@@ -172,9 +172,10 @@ pub(crate) async fn send(
             Err(Failure::new(Exit::FAILURE, sentence).into())
         }
     };
-    match ended.is_ok() {
-        true => round.bar.finish_and_clear(),
-        false => round.bar.abandon(),
+    if ended.is_ok() {
+        round.bar.finish_and_clear()
+    } else {
+        round.bar.abandon()
     }
     (round.sent.take(), ended)
 }

@@ -154,11 +154,12 @@ async fn with_all_objects(
     };
     let held: Vec<_> = held.iter().map(|(node, it)| (*node, it)).collect();
     let are_there = held_while(&held, increment::are_there(repository, nodes)).await;
-    match are_there.map_err(|e| destination(repository, &e))? {
-        true => Ok(lists),
-        false => Ok(Lists::Full(
+    if are_there.map_err(|e| destination(repository, &e))? {
+        Ok(lists)
+    } else {
+        Ok(Lists::Full(
             "the backup before lacks some of its objects".to_owned(),
-        )),
+        ))
     }
 }
 

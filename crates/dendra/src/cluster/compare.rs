@@ -70,12 +70,11 @@ pub(super) async fn compare(offices: &[Office], rate: Option<u64>) -> ExitResult
         findings.not_asked.extend(pairs);
     }
     let is_json = offices.iter().any(|office| office.is_json);
-    let text = match is_json {
-        true => {
-            let page = json!({ "looks": findings.looks, "not_asked": findings.not_asked });
-            format!("{page:#}\n")
-        }
-        false => findings.text(),
+    let text = if is_json {
+        let page = json!({ "looks": findings.looks, "not_asked": findings.not_asked });
+        format!("{page:#}\n")
+    } else {
+        findings.text()
     };
     ops::print(text.as_bytes())?;
     findings.exit()

@@ -42,9 +42,10 @@ impl ClusterFlags {
         let all = std::env::var("DENDRA_ADMIN_URLS").unwrap_or_default();
         let urls = all.split(',').map(|url| url.trim().to_owned());
         let urls: Vec<String> = urls.filter(|url| !url.is_empty()).collect();
-        match urls.is_empty() {
-            true => vec!["http://127.0.0.1:9080".to_owned()],
-            false => urls,
+        if urls.is_empty() {
+            vec!["http://127.0.0.1:9080".to_owned()]
+        } else {
+            urls
         }
     }
 }

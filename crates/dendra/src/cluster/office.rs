@@ -75,9 +75,10 @@ impl Office {
     }
 
     pub(super) fn show(&self, page: &Value, words: fn(&Value) -> Option<String>) -> ExitResult {
-        let text = match self.is_json {
-            true => format!("{page:#}\n"),
-            false => words(page).ok_or_else(|| self.strange())?,
+        let text = if self.is_json {
+            format!("{page:#}\n")
+        } else {
+            words(page).ok_or_else(|| self.strange())?
         };
         ops::print(text.as_bytes()).map(|()| Exit::OK)
     }
@@ -106,14 +107,16 @@ fn read(answer: &WholeAnswer) -> Result<Value, (Exit, String)> {
                 .to_owned(),
         )),
         (status, _) => {
-            let exit = match answer.is_refusal() {
-                true => Exit::UNAVAILABLE,
-                false => Exit::FAILURE,
+            let exit = if answer.is_refusal() {
+                Exit::UNAVAILABLE
+            } else {
+                Exit::FAILURE
             };
             let sentence = said.map_or_else(|| answer.sentence(), str::to_owned);
-            let sentence = match status.is_success() {
-                true => format!("{status}: {sentence}"),
-                false => sentence,
+            let sentence = if status.is_success() {
+                format!("{status}: {sentence}")
+            } else {
+                sentence
             };
             Err((exit, sentence))
         }

@@ -172,14 +172,15 @@ fn versions(page: &Value) -> Option<String> {
         .filter(lacks)
         .map(|member| word(&member["url"]))
         .collect();
-    Some(match late.is_empty() {
-        true => format!(
+    Some(if late.is_empty() {
+        format!(
             "version {in_force} is in force, and all members know {next}: dendra cluster finalize"
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "version {in_force} is in force; for {next} these need the new release: {}",
             late.join(", ")
-        ),
+        )
     })
 }
 
@@ -333,9 +334,10 @@ fn lost_epochs(page: &Value, member: &str, lost: &str) -> Option<String> {
         page["epochs"]["first"].as_u64()?,
         page["epochs"]["last"].as_u64()?,
     );
-    let others = match lost.is_empty() {
-        true => "a member of one of these epochs",
-        false => lost,
+    let others = if lost.is_empty() {
+        "a member of one of these epochs"
+    } else {
+        lost
     };
     Some(format!(
         "{member} cannot read epochs {first} to {last} of the cluster, and answers no client until it \
@@ -448,9 +450,10 @@ pub(super) fn table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
         let mut line = String::new();
         for (column, cell) in row.iter().enumerate() {
             let width = width(column);
-            let wrote = match is_right[column] {
-                true => write!(line, "{cell:>width$}  "),
-                false => write!(line, "{cell:<width$}  "),
+            let wrote = if is_right[column] {
+                write!(line, "{cell:>width$}  ")
+            } else {
+                write!(line, "{cell:<width$}  ")
             };
             wrote.expect("a string takes any text");
         }

@@ -118,9 +118,10 @@ impl<'a> Wire<'a> {
             return Ok(true);
         };
         // Only an end that is expected is worth the wait: the next step meets any other one.
-        let patience = match is_expected {
-            true => CLOSE_PATIENCE,
-            false => return Ok(false),
+        let patience = if is_expected {
+            CLOSE_PATIENCE
+        } else {
+            return Ok(false);
         };
         let mut byte = [0; 1];
         match timeout(patience, stream.read(&mut byte)).await {

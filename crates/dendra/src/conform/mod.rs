@@ -185,9 +185,10 @@ fn read_file(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     let file = std::fs::File::open(path)?;
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    match text.len() as u64 > FILE_BYTES_MAX {
-        true => Err(std::io::Error::other("it is larger than 4 MiB")),
-        false => Ok(text),
+    if text.len() as u64 > FILE_BYTES_MAX {
+        Err(std::io::Error::other("it is larger than 4 MiB"))
+    } else {
+        Ok(text)
     }
 }
 
@@ -377,9 +378,10 @@ impl<'a> Runner<'a> {
             }
             Sends::Nothing => (Vec::new(), "(nothing: the next answer)".to_owned()),
         };
-        let body = match bytes.starts_with(b"HEAD ") {
-            true => BodyRule::Never,
-            false => BodyRule::Expected,
+        let body = if bytes.starts_with(b"HEAD ") {
+            BodyRule::Never
+        } else {
+            BodyRule::Expected
         };
         Ok((bytes, shown, body))
     }
@@ -389,9 +391,10 @@ impl<'a> Runner<'a> {
         for name in self.variables.names() {
             let value = self.variables.fill(&format!("${{{name}}}"))?;
             let is_token = name == "token" && !value.is_empty();
-            let value = match is_token {
-                true => "Authorization: …\r\n".to_owned(),
-                false => value,
+            let value = if is_token {
+                "Authorization: …\r\n".to_owned()
+            } else {
+                value
             };
             shown.set(&name, value);
         }
@@ -496,9 +499,10 @@ impl<'a> Runner<'a> {
 }
 
 fn closing(closes: bool) -> &'static str {
-    match closes {
-        true => "closes behind the answer",
-        false => "stays open",
+    if closes {
+        "closes behind the answer"
+    } else {
+        "stays open"
     }
 }
 

@@ -112,9 +112,10 @@ pub(crate) async fn copy(args: &CopyFlags, console: Console) -> ExitResult {
 }
 
 fn prefix(args: &CopyFlags) -> Result<Vec<u8>, Failure> {
-    let encoding = match args.hex {
-        true => Encoding::Hex,
-        false => Encoding::Raw,
+    let encoding = if args.hex {
+        Encoding::Hex
+    } else {
+        Encoding::Raw
     };
     let prefix = encoding
         .decode(args.prefix.as_bytes())
@@ -132,10 +133,10 @@ fn same_store() -> Failure {
 }
 
 fn bar(console: Console) -> ProgressBar {
-    let target = match console.is_quiet {
-        true => ProgressDrawTarget::hidden(),
-        // Hidden by itself when stderr is no terminal.
-        false => ProgressDrawTarget::stderr(),
+    let target = if console.is_quiet {
+        ProgressDrawTarget::hidden()
+    } else {
+        ProgressDrawTarget::stderr()
     };
     let bar = ProgressBar::with_draw_target(None, target);
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {bytes}, {bytes_per_sec}") {
@@ -174,14 +175,12 @@ impl Mover<'_> {
         if !(self.args.sealed && is_at_begin) {
             self.rounds(&mut state).await?;
         }
-        match self.args.cut_over {
-            true => self.cut_over(&mut state).await,
-            false => {
-                self.console.note(
-                    "TO follows FROM; run it again with --cut-over when clients can be moved",
-                );
-                Ok(Exit::OK)
-            }
+        if self.args.cut_over {
+            self.cut_over(&mut state).await
+        } else {
+            self.console
+                .note("TO follows FROM; run it again with --cut-over when clients can be moved");
+            Ok(Exit::OK)
         }
     }
 

@@ -253,9 +253,10 @@ impl RecordFlow {
                 }
                 // Without a trailer the end mark says that the limit or the end was reached.
                 Ok(None) if is_ended => {
-                    return match self.wanted == WantedPart::Keys && self.shown >= PAGE_LEN {
-                        true => Scanned::Stopped,
-                        false => Scanned::Complete,
+                    return if self.wanted == WantedPart::Keys && self.shown >= PAGE_LEN {
+                        Scanned::Stopped
+                    } else {
+                        Scanned::Complete
                     };
                 }
                 Ok(None) => return Scanned::Broken("the scan has no end".to_owned()),

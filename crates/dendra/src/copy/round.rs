@@ -106,10 +106,7 @@ impl KeyMerge {
         let in_from = self.from_key.as_deref() == Some(&key[..]);
         let in_to = self.to_key.as_deref() == Some(&key[..]);
         let is_copied = self.entry.as_ref().is_some_and(|entry| entry.key == key);
-        let copied = match is_copied {
-            true => self.entry.take(),
-            false => None,
-        };
+        let copied = if is_copied { self.entry.take() } else { None };
         let copied = self.loose.remove(&key).or(copied);
         if in_from {
             self.more_from().await?;
@@ -215,9 +212,10 @@ pub(super) async fn round(
         let keys_of_page: Vec<Vec<u8>> = page.iter().map(|seen| seen.key.clone()).collect();
         let done = all(page, in_flight, |seen| {
             let is_begun = begun_before.as_ref().is_some_and(|last| seen.key <= *last);
-            let trust = match is_begun || state.progress.doubtful.contains(&seen.key) {
-                true => Trust::Begun,
-                false => Trust::No,
+            let trust = if is_begun || state.progress.doubtful.contains(&seen.key) {
+                Trust::Begun
+            } else {
+                Trust::No
             };
             let shared = Rc::clone(shared);
             async move { shared.settle(seen, trust).await }
@@ -319,9 +317,10 @@ pub(super) async fn last_look(
 async fn look(shared: &CopyStores, seen: KeySeen) -> Result<Option<Unequal>, Failure> {
     let finding = |key, what| Ok(Some(Unequal { key, what }));
     let Some(entry) = seen.copied else {
-        return match seen.in_from {
-            true => finding(seen.key, "written to FROM behind the last round"),
-            false => finding(seen.key, "written to TO by another program"),
+        return if seen.in_from {
+            finding(seen.key, "written to FROM behind the last round")
+        } else {
+            finding(seen.key, "written to TO by another program")
         };
     };
     let (from, to) = tokio::join!(shared.version(&seen.key), shared.to.head(&seen.key));
@@ -343,9 +342,10 @@ async fn look(shared: &CopyStores, seen: KeySeen) -> Result<Option<Unequal>, Fai
                 (0, _) | (_, 0) => false,
                 (a, b) => a.abs_diff(b) <= EXPIRY_SLACK_MS,
             };
-            match is_same {
-                true => Ok(None),
-                false => finding(seen.key, "another time to live (do the clocks agree?)"),
+            if is_same {
+                Ok(None)
+            } else {
+                finding(seen.key, "another time to live (do the clocks agree?)")
             }
         }
     }

@@ -226,12 +226,13 @@ impl CopyStores {
 
 /// Where FROM gives no `ETag`, the version is a fingerprint of the value and its end.
 fn with_tag(head: RecordHead, value: &[u8]) -> RecordHead {
-    match head.tag.is_empty() {
-        true => RecordHead {
+    if head.tag.is_empty() {
+        RecordHead {
             tag: format!("{:032x}-{}", xxh3_128(value), head.expires_ms),
             ..head
-        },
-        false => head,
+        }
+    } else {
+        head
     }
 }
 

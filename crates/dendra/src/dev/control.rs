@@ -212,13 +212,10 @@ fn serve(mut stream: &UnixStream, orders: &SyncSender<Ordered>) -> Option<()> {
     let read = stream
         .set_read_timeout(Some(TIMEOUT))
         .and_then(|()| BufReader::new(stream).take(256).read_line(&mut line));
-    let order = match (read, DevOrder::parse(&line)) {
-        (Ok(_), Some(order)) => order,
-        _ => {
-            // The sender of a bad order may have gone.
-            drop(writeln!(stream, "{:?} is no order", line.trim_end()));
-            return Some(());
-        }
+    let (Ok(_), Some(order)) = (read, DevOrder::parse(&line)) else {
+        // The sender of a bad order may have gone.
+        drop(writeln!(stream, "{:?} is no order", line.trim_end()));
+        return Some(());
     };
     let (answer, answered) = sync_channel(1);
     orders.send((order, Some(answer))).ok()?;

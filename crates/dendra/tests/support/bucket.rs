@@ -184,9 +184,10 @@ fn hex(bytes: &[u8]) -> String {
 /// HMAC-SHA256, as RFC 2104 writes it.
 fn mac(key: &[u8], bytes: &[u8]) -> Vec<u8> {
     let mut block = [0; 64];
-    match key.len() > 64 {
-        true => block[..32].copy_from_slice(&Sha256::digest(key)),
-        false => block[..key.len()].copy_from_slice(key),
+    if key.len() > 64 {
+        block[..32].copy_from_slice(&Sha256::digest(key))
+    } else {
+        block[..key.len()].copy_from_slice(key)
     }
     let pad = |with: u8| block.map(|byte| byte ^ with).to_vec();
     let inner = Sha256::digest([pad(0x36), bytes.to_vec()].concat());

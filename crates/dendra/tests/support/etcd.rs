@@ -126,9 +126,10 @@ impl Etcd {
 
     /// Where a server serves clients in clear.
     pub(crate) fn address(&self, member: usize) -> SocketAddr {
-        match self.is_sealed {
-            true => self.clear[member],
-            false => self.clients[member],
+        if self.is_sealed {
+            self.clear[member]
+        } else {
+            self.clients[member]
         }
     }
 

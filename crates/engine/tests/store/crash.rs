@@ -114,15 +114,12 @@ fn crash_everywhere(
     for operation in (share.0..total).step_by(share.1 as usize) {
         let vfs = MemVfs::new();
         vfs.crash_at(operation);
-        let mut world = match World::try_new(Arc::new(vfs.clone()), options.clone(), 1) {
-            Ok(world) => world,
-            Err(_) => {
-                // Interrupted while the folder was made: the next start must make it.
-                let image = draw(&vfs, &mut Prng::new(operation));
-                Engine::open(Arc::new(image), options.clone(), IDENTITY, 1)
-                    .expect("an interrupted first start is repeated");
-                continue;
-            }
+        let Ok(mut world) = World::try_new(Arc::new(vfs.clone()), options.clone(), 1) else {
+            // Interrupted while the folder was made: the next start must make it.
+            let image = draw(&vfs, &mut Prng::new(operation));
+            Engine::open(Arc::new(image), options.clone(), IDENTITY, 1)
+                .expect("an interrupted first start is repeated");
+            continue;
         };
         let result = workload(&mut world);
         assert!(

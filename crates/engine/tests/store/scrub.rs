@@ -146,9 +146,10 @@ fn every_flipped_bit_of_a_table_is_found_and_mended() {
                 spans.any(|span| (&span.first..=&span.last).contains(&key))
             };
             // Damage beside the data: reads may fail, and nothing is lost.
-            let lost = match spans.is_empty() {
-                true => Vec::new(),
-                false => unread(&engine, &twin),
+            let lost = if spans.is_empty() {
+                Vec::new()
+            } else {
+                unread(&engine, &twin)
             };
             for key in lost {
                 assert!(

@@ -21,14 +21,14 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-pub const IDENTITY: Identity = Identity {
+pub(crate) const IDENTITY: Identity = Identity {
     node: 0x1234_5678_9abc_def0_1122_3344,
     origin: 7,
 };
 
 /// What the twin knows of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub(crate) struct Known {
     pub version: Version,
     /// `None` = tombstone.
     pub value: Option<Vec<u8>>,
@@ -36,23 +36,23 @@ pub struct Known {
 }
 
 impl Known {
-    pub fn is_live(&self, now_ms: u64) -> bool {
+    pub(crate) fn is_live(&self, now_ms: u64) -> bool {
         self.value.is_some() && self.expiry_ms.is_none_or(|e| now_ms < e)
     }
 }
 
-pub type Twin = BTreeMap<Vec<u8>, Known>;
+pub(crate) type Twin = BTreeMap<Vec<u8>, Known>;
 
 /// One write as drawn, before it meets the engine.
 #[derive(Clone, Debug)]
-pub struct Write {
+pub(crate) struct Write {
     pub key: Vec<u8>,
     pub known: Known,
     pub guard: Guard,
 }
 
 /// Memtables and tables of so many bytes: a few hundred small records make several levels.
-pub fn layered_options(bytes: usize) -> Options {
+pub(crate) fn layered_options(bytes: usize) -> Options {
     let mut options = Options::for_tests();
     options.memtable_bytes = bytes;
     options.value_bytes_max = 4 << 10;
@@ -64,7 +64,7 @@ pub fn layered_options(bytes: usize) -> Options {
 }
 
 /// Draws settings small enough that a few hundred writes see every kind of background work.
-pub fn draw_options(prng: &mut Prng) -> Options {
+pub(crate) fn draw_options(prng: &mut Prng) -> Options {
     use dendra_engine::Compression::{Lz4, None, Zstd};
     let mut options = Options::for_tests();
     let pick = |prng: &mut Prng, of: &[usize]| of[prng.below(of.len() as u64) as usize];
@@ -87,13 +87,13 @@ pub fn draw_options(prng: &mut Prng) -> Options {
 }
 
 /// Gives them the memory that leaves about `cache_bytes` for the cache.
-pub fn with_cache(options: &mut Options, cache_bytes: usize) {
+pub(crate) fn with_cache(options: &mut Options, cache_bytes: usize) {
     options.memory_bytes = 0;
     let parts = options.split().sum();
     options.memory_bytes = parts + cache_bytes.max(parts / 15 + 1).max(options.memtable_bytes);
 }
 
-pub struct World {
+pub(crate) struct World {
     pub vfs: Arc<dyn Vfs>,
     pub options: Options,
     pub engine: Engine,
@@ -111,11 +111,11 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(vfs: Arc<dyn Vfs>, options: Options, seed: u64) -> World {
+    pub(crate) fn new(vfs: Arc<dyn Vfs>, options: Options, seed: u64) -> World {
         World::try_new(vfs, options, seed).expect("a new folder opens")
     }
 
-    pub fn try_new(vfs: Arc<dyn Vfs>, options: Options, seed: u64) -> Result<World, Error> {
+    pub(crate) fn try_new(vfs: Arc<dyn Vfs>, options: Options, seed: u64) -> Result<World, Error> {
         let engine = Engine::open(vfs.clone(), options.clone(), IDENTITY, 1)?;
         engine.raise_purge_horizon(Version::MAX);
         Ok(World {
@@ -133,7 +133,7 @@ impl World {
         })
     }
 
-    pub fn draw_key(&mut self) -> Vec<u8> {
+    pub(crate) fn draw_key(&mut self) -> Vec<u8> {
         let n = self.prng.below(self.keys);
         let mut key = vec![0x10];
         key.extend_from_slice(format!("key-{n:04}").as_bytes());
@@ -146,7 +146,7 @@ impl World {
     }
 
     /// A write with a fresh version.
-    pub fn draw_write(&mut self) -> Write {
+    pub(crate) fn draw_write(&mut self) -> Write {
         self.now_ms += self.prng.below(5);
         let key = self.draw_key();
         self.hlc = (self.hlc + 1).max(self.now_ms << 16);
@@ -192,7 +192,7 @@ impl World {
     }
 
     /// What the twin says must happen.
-    pub fn expect(&self, write: &Write) -> WriteOutcome {
+    pub(crate) fn expect(&self, write: &Write) -> WriteOutcome {
         let current = self.twin.get(&write.key);
         let live = current
             .filter(|k| k.is_live(self.now_ms))
@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    pub fn apply_to_twin(twin: &mut Twin, write: &Write, version: Version) {
+    pub(crate) fn apply_to_twin(twin: &mut Twin, write: &Write, version: Version) {
         let known = Known {
             version,
             ..write.known.clone()
@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    pub fn push(batch: &mut Batch, token: u64, write: &Write, now_ms: u64) {
+    pub(crate) fn push(batch: &mut Batch, token: u64, write: &Write, now_ms: u64) {
         let known = &write.known;
         let cell = match &known.value {
             Some(value) => CellRef {
@@ -240,7 +240,7 @@ impl World {
     }
 
     /// Commits one drawn batch and checks outcomes against the twin.
-    pub fn step_writes(&mut self, count: u64) -> Result<(), Error> {
+    pub(crate) fn step_writes(&mut self, count: u64) -> Result<(), Error> {
         let mut batch = Batch::new();
         let writes: Vec<Write> = (0..count).map(|_| self.draw_write()).collect();
         for (token, write) in writes.iter().enumerate() {
@@ -283,7 +283,7 @@ impl World {
         Ok(())
     }
 
-    pub fn maintain(
+    pub(crate) fn maintain(
         &mut self,
         lane: Maintenance,
         budget_bytes: usize,
@@ -293,7 +293,7 @@ impl World {
 
     /// What a client sees of a key: first without waiting for the disk, as an event loop asks, and
     /// when that is refused, with waiting.
-    pub fn seen(&self, engine: &Engine, key: &[u8]) -> Option<(Version, Vec<u8>)> {
+    pub(crate) fn seen(&self, engine: &Engine, key: &[u8]) -> Option<(Version, Vec<u8>)> {
         for wait in [Wait::Never, Wait::Block] {
             let found = engine.get(key, wait, |cell| {
                 assert!(cell.is_intact(key), "the checksum belongs to key and value");
@@ -308,7 +308,7 @@ impl World {
         unreachable!("a blocking read finds out")
     }
 
-    pub fn check_key(&self, key: &[u8]) {
+    pub(crate) fn check_key(&self, key: &[u8]) {
         let found = self.seen(&self.engine, key);
         assert_eq!(
             found,
@@ -326,7 +326,7 @@ impl World {
         ))
     }
 
-    pub fn check_all_keys(&self) {
+    pub(crate) fn check_all_keys(&self) {
         for key in self.twin.keys() {
             self.check_key(key);
         }
@@ -334,7 +334,7 @@ impl World {
     }
 
     /// Scans a drawn range in drawn chunks and compares with the twin.
-    pub fn check_scan(&mut self) {
+    pub(crate) fn check_scan(&mut self) {
         let (a, b) = (self.draw_key(), self.draw_key());
         let start = match self.prng.below(3) {
             0 => Bound::Unbounded,
@@ -380,7 +380,7 @@ impl World {
         assert_eq!(found, expected, "scan {start:?} .. {end:?} {direction:?}");
     }
 
-    pub fn scan(
+    pub(crate) fn scan(
         &self,
         start: Bound<Vec<u8>>,
         end: Bound<Vec<u8>>,
@@ -409,7 +409,7 @@ impl World {
     }
 
     /// After a crash: every key shows what was acknowledged, or what was in flight.
-    pub fn check_survivors(&mut self, engine: &Engine) {
+    pub(crate) fn check_survivors(&mut self, engine: &Engine) {
         for key in self
             .twin
             .keys()
@@ -438,7 +438,7 @@ impl World {
     }
 
     /// Drops the engine as it is and opens the folder again.
-    pub fn reopen(mut self) -> World {
+    pub(crate) fn reopen(mut self) -> World {
         drop(self.engine);
         self.engine = Engine::open(
             self.vfs.clone(),
@@ -453,7 +453,7 @@ impl World {
 }
 
 /// What a client would see of a cell.
-pub fn live_part(cell: &CellRef<'_>, now_ms: u64) -> Option<(Version, Vec<u8>)> {
+pub(crate) fn live_part(cell: &CellRef<'_>, now_ms: u64) -> Option<(Version, Vec<u8>)> {
     cell.is_live(now_ms)
         .then(|| (cell.version, cell.value.to_vec()))
 }

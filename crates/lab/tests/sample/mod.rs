@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 /// What distinguishes one made-up run from another.
 #[derive(Clone, Copy)]
-pub struct Taste {
+pub(crate) struct Taste {
     pub seed: u64,
     /// Median of the response time.
     pub median_us: f64,
@@ -39,7 +39,7 @@ impl Default for Taste {
 }
 
 /// The distribution of `times_us` as a run holds it.
-pub fn latency(times_us: &[f64], heat: Vec<Vec<u64>>) -> Latency {
+pub(crate) fn latency(times_us: &[f64], heat: Vec<Vec<u64>>) -> Latency {
     if times_us.is_empty() {
         return Latency::default();
     }
@@ -151,7 +151,7 @@ fn operation(op: &str, rate: f64, length_s: u64, taste: Taste) -> OpResult {
 }
 
 /// A phase with these operations and rates.
-pub fn phase(
+pub(crate) fn phase(
     name: &str,
     kind: PhaseKind,
     start_s: f64,
@@ -272,13 +272,19 @@ fn server(length_s: u64) -> ServerSeries {
     series("dendra_engine_cache_bytes", &|s| s.min(40.0) * mib);
     series("dendra_engine_pressure", &|s| (s % 16.0) / 40.0);
     let is_over = |s: f64| (115.0..=118.0).contains(&s) || (125.0..=130.0).contains(&s);
-    series("dendra_queue_delay_seconds", &|s| match is_over(s) {
-        true => 0.024 + 0.003 * (s % 4.0),
-        false => 0.0004 + 0.0001 * (s % 3.0),
+    series("dendra_queue_delay_seconds", &|s| {
+        if is_over(s) {
+            0.024 + 0.003 * (s % 4.0)
+        } else {
+            0.0004 + 0.0001 * (s % 3.0)
+        }
     });
-    series("dendra_requests_standing", &|s| match is_over(s) {
-        true => 700.0 + 40.0 * (s % 5.0),
-        false => 0.0,
+    series("dendra_requests_standing", &|s| {
+        if is_over(s) {
+            700.0 + 40.0 * (s % 5.0)
+        } else {
+            0.0
+        }
     });
     series("dendra_overloaded_loops", &|s| f64::from(is_over(s)));
     for (op, stage, mean_us) in [
@@ -391,7 +397,7 @@ fn folded(random: &mut Prng, tilt: u64) -> String {
 }
 
 /// A whole run.
-pub fn run(taste: Taste) -> Run {
+pub(crate) fn run(taste: Taste) -> Run {
     let ops: &[(&str, f64)] = &[("get", 1900.0), ("put", 1000.0)];
     let warmup = phase(
         "warm-up",

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 /// What a fake server does with a request.
 #[derive(Clone, Debug)]
-pub enum Reply {
+pub(crate) enum Reply {
     /// Answers with this status after this long.
     After(Duration, u16),
     /// Sends these bytes.
@@ -44,7 +44,7 @@ pub enum Reply {
 type Script = dyn Fn(u64) -> Reply + Send + Sync;
 
 /// A server with a thread for each connection: exact delays, no queue between connections.
-pub struct FakeServer {
+pub(crate) struct FakeServer {
     pub address: SocketAddr,
     /// Heads of requests in the order in which they came.
     pub heads: Arc<Mutex<Vec<String>>>,
@@ -55,12 +55,12 @@ pub struct FakeServer {
 
 impl FakeServer {
     /// A server that answers request number `n` as `script(n)` says.
-    pub fn start(script: impl Fn(u64) -> Reply + Send + Sync + 'static) -> FakeServer {
+    pub(crate) fn start(script: impl Fn(u64) -> Reply + Send + Sync + 'static) -> FakeServer {
         FakeServer::start_frozen(script, Duration::MAX, Duration::ZERO)
     }
 
     /// The same, but from `freeze_at` after the first request on, it stands still for `freeze_for`.
-    pub fn start_frozen(
+    pub(crate) fn start_frozen(
         script: impl Fn(u64) -> Reply + Send + Sync + 'static,
         freeze_at: Duration,
         freeze_for: Duration,
@@ -102,7 +102,7 @@ impl FakeServer {
     }
 
     /// Waits until so many connections were closed by their clients.
-    pub fn wait_for_ends(&self, count: u64) {
+    pub(crate) fn wait_for_ends(&self, count: u64) {
         let (ends, changed) = &*self.ends;
         let ends = ends.lock().expect("nobody panics with it");
         let patience = Duration::from_secs(20);
@@ -113,13 +113,13 @@ impl FakeServer {
     }
 
     /// How long each answer took from the read of its request to its write, sorted.
-    pub fn took_ns(&self) -> Vec<u64> {
+    pub(crate) fn took_ns(&self) -> Vec<u64> {
         let mut took_ns = self.took_ns.lock().expect("nobody panics with it").clone();
         took_ns.sort_unstable();
         took_ns
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 }
@@ -220,7 +220,7 @@ const TOOK: &str = "X-Took-Ns: ";
 /// Does `work` while so many clients ask a server with this script, each one request behind the
 /// other; how much longer each of them waited than the server took, sorted. They are plain threads
 /// that block: what they see is the machine.
-pub fn excesses<T>(
+pub(crate) fn excesses<T>(
     script: impl Fn(u64) -> Reply + Send + Sync + 'static,
     clients: usize,
     work: impl FnOnce() -> T,
@@ -300,7 +300,7 @@ fn request(bytes: &[u8]) -> Option<(String, usize)> {
 
 /// A short run of `get` at `rate` against `url`. Nothing is given up: what a test says of an answer
 /// holds however late the machine lets it be.
-pub fn setup(url: String, rate: f64, duration_s: f64) -> Setup {
+pub(crate) fn setup(url: String, rate: f64, duration_s: f64) -> Setup {
     Setup {
         urls: vec![url],
         admins: Vec::new(),
@@ -330,6 +330,6 @@ pub fn setup(url: String, rate: f64, duration_s: f64) -> Setup {
 }
 
 /// Runs it.
-pub fn run(setup: &Setup) -> Run {
+pub(crate) fn run(setup: &Setup) -> Run {
     experiment::run(setup, &StopFlag::default(), &mut |_| {}).expect("the target is there")
 }

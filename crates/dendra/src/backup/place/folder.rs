@@ -131,12 +131,13 @@ impl BackupPlace for FolderPlace {
                 let entry = entry?;
                 let name = format!("{folder}/{}", entry.file_name().to_string_lossy());
                 let metadata = entry.metadata()?;
-                match metadata.is_dir() {
-                    true => folders.push(name),
-                    false => found.push(StoredName {
+                if metadata.is_dir() {
+                    folders.push(name)
+                } else {
+                    found.push(StoredName {
                         name,
                         bytes: metadata.len(),
-                    }),
+                    })
                 }
             }
         }
@@ -146,10 +147,10 @@ impl BackupPlace for FolderPlace {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.path.join(name))?;
-        match name.starts_with("backups/") {
-            // Behind it objects go that it names.
-            true => sync_folder(&self.path.join("backups")),
-            false => Ok(()),
+        if name.starts_with("backups/") {
+            sync_folder(&self.path.join("backups"))
+        } else {
+            Ok(())
         }
     }
 

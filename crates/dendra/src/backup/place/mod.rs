@@ -14,24 +14,27 @@ use std::path::Path;
 
 /// Is there a repository at `path`?
 pub(crate) fn is_there(path: &Path) -> Result<bool, Failure> {
-    match s3::is_s3(path) {
-        true => S3Place::is_there(path),
-        false => Ok(FolderPlace::is_there(path)),
+    if s3::is_s3(path) {
+        S3Place::is_there(path)
+    } else {
+        Ok(FolderPlace::is_there(path))
     }
 }
 
 /// A place for a new repository, which nothing else has; not in use yet.
 pub(crate) fn found(path: &Path) -> Result<Box<dyn BackupPlace>, Failure> {
-    Ok(match s3::is_s3(path) {
-        true => Box::new(S3Place::found(path)?),
-        false => Box::new(FolderPlace::found(path)?),
+    Ok(if s3::is_s3(path) {
+        Box::new(S3Place::found(path)?)
+    } else {
+        Box::new(FolderPlace::found(path)?)
     })
 }
 
 /// The repository at `path`, in use until it is dropped.
 pub(crate) fn open(path: &Path, share: RepositoryUse) -> Result<Box<dyn BackupPlace>, Failure> {
-    Ok(match s3::is_s3(path) {
-        true => Box::new(S3Place::open(path, share)?),
-        false => Box::new(FolderPlace::open(path, share)?),
+    Ok(if s3::is_s3(path) {
+        Box::new(S3Place::open(path, share)?)
+    } else {
+        Box::new(FolderPlace::open(path, share)?)
     })
 }

@@ -109,9 +109,10 @@ impl S3Client {
     ) -> Result<S3Client, Failure> {
         let base = BaseUrl::parse(endpoint)
             .map_err(|why| Failure::usage(format!("AWS_ENDPOINT_URL: {why}")))?;
-        let tls = match base.is_tls() {
-            true => Some(trusted()?),
-            false => None,
+        let tls = if base.is_tls() {
+            Some(trusted()?)
+        } else {
+            None
         };
         let desk = S3Desk {
             base,
@@ -260,9 +261,10 @@ impl S3Desk {
             .iter()
             .map(|(name, value)| (*name, value.as_str()));
         let pairs: Vec<(&str, &str)> = pairs.collect();
-        let uri = match pairs.is_empty() {
-            true => path.clone(),
-            false => format!("{path}?{}", query(&pairs)),
+        let uri = if pairs.is_empty() {
+            path.clone()
+        } else {
+            format!("{path}?{}", query(&pairs))
         };
         let host = self.base.authority();
         let signed = self.key.headers(&Signed {

@@ -128,9 +128,10 @@ impl Bucket {
     fn get(&self, ask: S3Ask, wanted: &[u16]) -> io::Result<S3Answer> {
         let name = ask.name.clone();
         let answer = self.client.ask(ask)?;
-        match wanted.contains(&answer.status) {
-            true => Ok(answer),
-            false => Err(refusal(&name, &answer)),
+        if wanted.contains(&answer.status) {
+            Ok(answer)
+        } else {
+            Err(refusal(&name, &answer))
         }
     }
 
@@ -374,9 +375,10 @@ impl StoredBytes for S3File {
         let mut window = self.window.lock().expect("no holder panics");
         let (begins, bytes) = &*window;
         if offset < *begins || end > begins + bytes.len() as u64 {
-            let from = offset.min(match end == self.length {
-                true => self.length.saturating_sub(TAIL_BYTES),
-                false => offset,
+            let from = offset.min(if end == self.length {
+                self.length.saturating_sub(TAIL_BYTES)
+            } else {
+                offset
             });
             let to = end.max(from + WINDOW_BYTES).min(self.length);
             let ask = S3Ask {
