@@ -14,7 +14,9 @@
 //!    its fence. So a walk of the old owner has all that this owner confirmed alone. Walks of other
 //!    owners have all that a majority of the `n` owners confirmed, and what a majority of fewer
 //!    ones did: a client may say so, and the factor may have been lower. Owners of fewer copies
-//!    that are away for long are not waited for.
+//!    that are away for long are not waited for. While a lowered factor waits for its steps, they
+//!    have what a majority of the former number confirmed, too. Of those owners, one that a plan
+//!    takes away is not waited for while it is away for long.
 //! 2. A partition has loaded when each record of the walks that it needs is durable here.
 //! 3. One walk of a source at a time, one page of a walk at a time, `LOAD_WRITES_MAX` writes of it
 //!    at a time. The pace bounds the pages, and a member's limit the bytes a second. While the own
@@ -38,6 +40,7 @@ use crate::step::Effect;
 use crate::walk::{SourceWalk, WalkPart, Walked};
 use dendra_base::peer::{Answer, Ask};
 use dendra_base::{ClusterVersion, Space};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A partition of which this member becomes an owner.
@@ -56,6 +59,17 @@ struct OldOwner {
     member: MemberIndex,
     /// Of the position in its row, from 0 on.
     place: usize,
+}
+
+/// The owners of a partition of which a position moves here.
+#[derive(Debug)]
+struct Sources {
+    old: Option<OldOwner>,
+    /// Those of the other positions, in the order of their row. While a lowered replication factor
+    /// waits for its steps, they go up to the former one, and this member may be among them.
+    others: Vec<MemberIndex>,
+    /// The replication factor, or all owners if there are fewer.
+    copies: usize,
 }
 
 /// A look at the foregrounds of all members that is under way.
@@ -302,10 +316,10 @@ impl Loader {
         self.away_since_us
             .retain(|member, _| !desk.health.is_up(*member));
         for partition in self.arriving.keys() {
-            let (old, others) = owners(desk, *partition);
+            let Sources { old, others, .. } = sources_of(desk, *partition);
             let old = old.map(|old| old.member);
             for source in old.into_iter().chain(others) {
-                if !desk.health.is_up(source) {
+                if source != desk.me && !desk.health.is_up(source) {
                     self.away_since_us.entry(source).or_insert(now_us);
                 }
             }
@@ -357,8 +371,8 @@ impl Loader {
             let mut walks = self.walks.iter();
             walks.any(|walk| walk.source == *member)
         };
-        let (old, others) = owners(desk, partition);
-        if let Some(old) = old.map(|old| old.member) {
+        let of = sources_of(desk, partition);
+        if let Some(old) = of.old.map(|old| old.member) {
             if is_usable(&old) {
                 return Some(old)
                     .filter(|old| !is_walked_now(old))
@@ -378,10 +392,11 @@ impl Loader {
                     walk.source == *member && walk.partitions.binary_search(&partition).is_ok()
                 })
         };
-        let Some(missing) = self.missing(old, &others, serves, now_us) else {
+        let Some(missing) = self.missing(desk, &of, serves, now_us) else {
             return Vec::new();
         };
-        let others = missing.iter().copied().filter(is_usable);
+        let others = missing.iter().copied();
+        let others = others.filter(|member| *member != desk.me && is_usable(member));
         let others = others.filter(|member| !arriving.walked.contains(member));
         others.filter(|member| !is_walked_now(member)).collect()
     }
@@ -393,32 +408,42 @@ impl Loader {
     /// was before it was raised. So the walked owners meet each majority of the first `w` owners,
     /// for each number `w` of copies, as far as these are not away for long. Where the position has
     /// an old owner, that one is among them from some number on: it confirmed, and is not asked.
+    ///
+    /// A lowered factor may wait for its steps. Then a record may be at any majority of the former
+    /// number of owners alone, so their walks are as necessary. This member has its own copies.
     fn missing<'a>(
         &self,
-        old: Option<OldOwner>,
-        others: &'a [MemberIndex],
+        desk: &Desk,
+        of: &'a Sources,
         is_walked: impl Fn(&MemberIndex) -> bool,
         now_us: u64,
     ) -> Option<&'a [MemberIndex]> {
-        let is_given_up = |member: &MemberIndex| {
+        let others = of.others.as_slice();
+        let is_away_long = |member: &MemberIndex| {
             let away = self.away_since_us.get(member);
-            let is_away_long = away.is_some_and(|since| now_us >= since + self.patience_us);
-            is_away_long || self.unusable.contains_key(member)
+            away.is_some_and(|since| now_us >= since + self.patience_us)
         };
-        let gone = usize::from(old.is_some());
+        let is_given_up =
+            |member: &MemberIndex| is_away_long(member) || self.unusable.contains_key(member);
+        let is_lost = |member: &MemberIndex| desk.layout.leaves(*member) && is_away_long(member);
+        let has_all = |other: &MemberIndex| *other == desk.me || is_walked(other);
+        let gone = usize::from(of.old.is_some());
         let all = others.len() + gone;
-        let least = old.map_or(1, |old| old.place + 1).min(all);
+        let least = of.old.map_or(1, |old| old.place + 1).min(all);
         // So many of them are to be walked for records of fewer copies.
         let mut wanted: Option<usize> = None;
         for copies in least..=all {
             let first = &others[..copies - gone];
             let counts = |(at, other): &(usize, &MemberIndex)| {
-                is_walked(other)
-                    || (wanted.is_some_and(|so_far| *at < so_far) && !is_given_up(other))
+                has_all(other) || (wanted.is_some_and(|so_far| *at < so_far) && !is_given_up(other))
             };
             let count = first.iter().enumerate().filter(counts).count();
-            let mut left = first.iter().filter(|other| !is_walked(other));
-            let may_be_passed_over = copies < all && left.all(is_given_up);
+            let mut left = first.iter().filter(|other| !has_all(other));
+            let may_be_passed_over = match copies.cmp(&of.copies) {
+                Ordering::Less => left.all(is_given_up),
+                Ordering::Equal => false,
+                Ordering::Greater => left.all(is_lost),
+            };
             if count < copies.div_ceil(2) && !may_be_passed_over {
                 wanted = Some(first.len());
             }
@@ -525,10 +550,10 @@ impl Loader {
     fn tell_loaded(&mut self, desk: &Desk, turn: &mut Turn<'_>) {
         let now_us = turn.now.mono_us;
         let is_whole = |partition: Partition, arriving: &Arriving| {
-            let (old, others) = owners(desk, partition);
+            let of = sources_of(desk, partition);
             let is_walked = |member: &MemberIndex| arriving.walked.contains(member);
-            old.is_some_and(|old| is_walked(&old.member))
-                || self.missing(old, &others, is_walked, now_us).is_none()
+            of.old.is_some_and(|old| is_walked(&old.member))
+                || self.missing(desk, &of, is_walked, now_us).is_none()
         };
         let open = self.arriving.iter().filter(|(_, it)| !it.is_told);
         let loaded = open.filter(|(partition, it)| is_whole(**partition, it));
@@ -546,10 +571,11 @@ impl Loader {
 }
 
 /// The old owner of the position that moves here, and the owners of the other positions.
-fn owners(desk: &Desk, partition: Partition) -> (Option<OldOwner>, Vec<MemberIndex>) {
-    let copies = usize::from(desk.topology.copies());
+fn sources_of(desk: &Desk, partition: Partition) -> Sources {
     let row = desk.ring.owners(partition);
-    let row = &row[..copies.min(row.len())];
+    let copies = usize::from(desk.topology.copies()).min(row.len());
+    let former = usize::from(desk.layout.narrowing().copies_before());
+    let row = &row[..copies.max(former).min(row.len())];
     let arriving = desk.layout.arriving(partition);
     let old = arriving.filter(|twin| !twin.is_added).and_then(|twin| {
         let place = usize::from(twin.place);
@@ -558,6 +584,9 @@ fn owners(desk: &Desk, partition: Partition) -> (Option<OldOwner>, Vec<MemberInd
     });
     let is_old = |owner: &MemberIndex| old.is_some_and(|old| old.member == *owner);
     let others = row.iter().copied();
-    let others = others.filter(|owner| !is_old(owner) && *owner != desk.me);
-    (old, others.collect())
+    Sources {
+        old,
+        others: others.filter(|owner| !is_old(owner)).collect(),
+        copies,
+    }
 }

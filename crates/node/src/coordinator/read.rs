@@ -312,7 +312,9 @@ impl Op {
     /// Damaged copies that may be written over. All others must have answered, and at least one of
     /// them must be in every possible majority. So it must be among as many owners as the newest
     /// cell was written for: before the factor was raised, its key may have got a newer one with
-    /// as few copies. A version that no other owner confirmed is lost with the damage.
+    /// as few copies. While a lowered factor waits for its steps, a majority of the former number
+    /// may have confirmed a newer one. A version that no other owner confirmed is lost with the
+    /// damage.
     fn mendable(&self, desk: &Desk, copies: &Copies, answered: Places, damaged: Places) -> Places {
         let from = self.quorum.from();
         let meets_each_majority = |of: u8| {
@@ -322,6 +324,7 @@ impl Op {
         let is_sure = answered.or(damaged) == self.all_places()
             && meets_each_majority(from)
             && meets_each_majority(self.copies_of_newest(desk, copies))
+            && meets_each_majority(desk.layout.narrowing().copies_before())
             && from >= desk.topology.copies();
         if is_sure { damaged } else { Places::NONE }
     }

@@ -156,6 +156,16 @@ pub(crate) fn joining(record: &EpochRecord) -> EpochRecord {
     record.planned(&new).expect("nothing else is under way")
 }
 
+/// The epoch in which the positions of these members move to those that stay.
+pub(crate) fn leaving(record: &EpochRecord, leaves: &[MemberId]) -> EpochRecord {
+    let copies = record.replication_factor();
+    let now = shared_by(ids(record), copies);
+    let stay = ids(record).into_iter().filter(|id| !leaves.contains(id));
+    let after = shared_by(stay, copies);
+    let moves = plan(record.owners(), &now, &after).expect("a plan");
+    begun(record, &new_plan(record, moves))
+}
+
 /// The last epoch of a plan by which records have `copies` copies.
 pub(crate) fn with_copies(record: &EpochRecord, copies: u8) -> EpochRecord {
     let (now, after) = (record.replication_factor(), copies);

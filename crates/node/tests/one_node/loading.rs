@@ -5,12 +5,12 @@ use crate::world::{Asked, WALL_MS, World, record, wrote};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Foreground, Readiness};
 use dendra_base::{ClusterVersion, Space};
-use dendra_node::MemberIndex;
 use dendra_node::ring::Partition;
-use dendra_node::ring::table::MemberId;
+use dendra_node::ring::table::{MemberId, Move};
 use dendra_node::step::{Effect, Event};
 use dendra_node::topology::record::EpochRecord;
-use std::collections::BTreeMap;
+use dendra_node::{Layout, MemberIndex};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a source takes for a page.
 const PAGE_US: u64 = 2_000;
@@ -22,14 +22,16 @@ struct Load {
     world: World,
     /// Pages that each source still has in each space.
     pages: BTreeMap<(MemberIndex, u8), u64>,
+    /// A source that is walked anew, for other partitions, has so many pages again.
+    again: Option<u64>,
     /// Pages of each source that are under way.
     under_way: BTreeMap<MemberIndex, u64>,
     /// Clients' rounds a second, and what each page under way adds to their millisecond.
     rate: u64,
     page_adds_us: u64,
     told: Foreground,
-    /// It answers nothing.
-    lost: Option<MemberIndex>,
+    /// They answer nothing.
+    lost: BTreeSet<MemberIndex>,
     /// Of the one record of each page of the clients' space; 0 = pages are empty.
     value_bytes: usize,
     loaded: Vec<Partition>,
@@ -65,11 +67,12 @@ impl Load {
         Load {
             pages: others.flat_map(of).collect(),
             world,
+            again: None,
             under_way: BTreeMap::new(),
             rate: 0,
             page_adds_us: 0,
             told: Foreground::default(),
-            lost: None,
+            lost: BTreeSet::new(),
             value_bytes: 0,
             loaded: Vec::new(),
             asked: 0,
@@ -100,7 +103,7 @@ impl Load {
 
     fn ask(&mut self, asked: Asked) {
         let Asked { member, id, ask } = asked;
-        if self.lost == Some(member) {
+        if self.lost.contains(&member) {
             return;
         }
         let (took_us, answer) = match ask {
@@ -112,11 +115,14 @@ impl Load {
                 };
                 (200, Answer::Foreground(told))
             }
-            Ask::Load { space, .. } => {
+            Ask::Load { space, start, .. } => {
                 self.asked += 1;
                 *self.under_way.entry(member).or_default() += 1;
                 let left = self.pages.get_mut(&(member, space.byte()));
                 let left = left.expect("another member, and a space that has records");
+                if let Some(pages) = self.again.filter(|_| start.is_empty()) {
+                    *left = pages;
+                }
                 assert!(*left > 0, "{member:?} was at its end");
                 *left -= 1;
                 let key = Bytes::copy_from_slice(&left.to_be_bytes());
@@ -175,9 +181,25 @@ impl Load {
 impl Load {
     /// The link to `member` goes down, and it answers no page.
     fn lose(&mut self, member: MemberIndex) {
-        self.lost = Some(member);
+        self.lost.insert(member);
         let is_up = false;
         self.step(Event::Link { member, is_up });
+    }
+
+    /// The link to `member` is up again, and it answers.
+    fn comes_back(&mut self, member: MemberIndex) {
+        self.lost.remove(&member);
+        let is_up = true;
+        self.step(Event::Link { member, is_up });
+    }
+
+    /// Pages of both spaces that are left at `member`.
+    fn left(&self, member: MemberIndex) -> u64 {
+        let spaces = [Space::Protocol, Space::User];
+        spaces
+            .iter()
+            .map(|space| self.pages[&(member, space.byte())])
+            .sum()
     }
 }
 
@@ -301,6 +323,102 @@ fn a_first_owner_that_is_away_for_long_holds_no_addition_up() {
     assert_eq!(load.loaded.len(), moving[1]);
     load.run(60_000_000);
     assert_eq!(load.loaded.len(), moving.iter().sum());
+}
+
+/// Four members whose replication factor has just fallen from three to two. The first position of
+/// each partition whose owners, further ones included, are these moves to the last member.
+fn behind_a_lowered_factor(pages: u64, row: [u8; 4]) -> (Load, usize) {
+    let lowered = lowered();
+    let moves = moves_of_row(&lowered, row);
+    let count = moves.len();
+    assert!(count > 0, "{row:?}");
+    (Load::of(epochs::moving(&lowered, moves), pages), count)
+}
+
+fn lowered() -> EpochRecord {
+    let founded = epochs::founded(4, 3).in_version(ClusterVersion::NARROWING);
+    let lowered = epochs::with_copies(&epochs::let_in(&founded), 2);
+    assert_eq!(lowered.narrowing().steps_left(), 3);
+    lowered
+}
+
+fn has_row(layout: &Layout, at: Partition, row: [u8; 4]) -> bool {
+    layout.ring().owners(at) == row.map(MemberIndex)
+}
+
+fn moves_of_row(record: &EpochRecord, row: [u8; 4]) -> Vec<Move> {
+    let layout = Layout::of_record(record).expect("its members");
+    let of_row = record.owners().all();
+    let of_row = of_row.filter(|at| has_row(&layout, *at, row));
+    let me = MemberId(u32::from(ME.0));
+    of_row
+        .map(|at| epochs::move_to(record, at, 0, me))
+        .collect()
+}
+
+/// Of two copies, the first and the third owner may have confirmed a write of before.
+#[test]
+fn behind_a_lowered_factor_the_owners_of_before_are_read() {
+    const PAGES: u64 = 20;
+    let (mut load, moving) = behind_a_lowered_factor(PAGES, [0, 1, 2, 3]);
+    load.lose(MemberIndex(0));
+    load.step(Event::Tick);
+    load.run(60_000_000);
+    assert_eq!(load.loaded.len(), moving);
+    let left = [1, 2].map(|at| load.left(MemberIndex(at)));
+    assert_eq!(left, [0, 0]);
+}
+
+#[test]
+fn behind_a_lowered_factor_an_owner_of_before_that_is_away_is_waited_for() {
+    let (mut load, moving) = behind_a_lowered_factor(20, [0, 1, 2, 3]);
+    let away = MemberIndex(2);
+    load.lose(MemberIndex(0));
+    load.lose(away);
+    load.step(Event::Tick);
+    load.run(600_000_000);
+    assert_eq!(load.loaded, []);
+    load.comes_back(away);
+    load.run(60_000_000);
+    assert_eq!(load.loaded.len(), moving);
+}
+
+#[test]
+fn behind_a_lowered_factor_an_owner_of_before_has_its_own_copies() {
+    const PAGES: u64 = 20;
+    let (mut load, moving) = behind_a_lowered_factor(PAGES, [0, 1, 3, 2]);
+    load.lose(MemberIndex(0));
+    load.step(Event::Tick);
+    load.run(60_000_000);
+    assert_eq!(load.loaded.len(), moving);
+    let left = [1, 2].map(|at| load.left(MemberIndex(at)));
+    assert_eq!(left, [0, 2 * PAGES]);
+}
+
+/// Two members are lost for ever. A plan that takes both away ends.
+#[test]
+fn behind_a_lowered_factor_an_owner_of_before_that_the_plan_takes_away_is_given_up() {
+    const ROW: [u8; 4] = [0, 1, 2, 3];
+    let lowered = lowered();
+    let lost = [0, 2];
+    let moving = epochs::leaving(&lowered, &lost.map(MemberId));
+    let layout = Layout::of_record(&moving).expect("its members");
+    let is_arriving = |at: &Partition| {
+        let twin = layout.twin(*at);
+        twin.is_some_and(|twin| (twin.place, twin.member) == (0, ME)) && has_row(&layout, *at, ROW)
+    };
+    let arriving: Vec<Partition> = layout.ring().all().filter(is_arriving).collect();
+    assert!(!arriving.is_empty());
+    let mut load = Load::of(moving, 20);
+    load.again = Some(20);
+    for at in lost {
+        load.lose(MemberIndex(at as u8));
+    }
+    load.step(Event::Tick);
+    load.run(9_000_000);
+    assert!(!arriving.iter().any(|at| load.loaded.contains(at)));
+    load.run(60_000_000);
+    assert!(arriving.iter().all(|at| load.loaded.contains(at)));
 }
 
 #[test]

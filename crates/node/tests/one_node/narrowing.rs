@@ -1,9 +1,13 @@
-//! A further owner behind a lowered replication factor: what it shows and takes of old records.
+//! Owners behind a lowered replication factor: what a further one shows and takes of old records,
+//! and what a read mends.
 //!
 //! ```text
 //! four members, factor 3 ─► 2, three steps of the horizons      the third owner of a key
 //!   an old record of three copies                               is not shown, and not taken
 //!   a later one of three copies                                 is
+//!
+//! before the third step                                         the first owner's copy is damaged
+//!   the second owner's copy                                     does not mend it
 //! ```
 //!
 //! Not here: when copies go (`crates/sim`), the record that says so
@@ -13,21 +17,26 @@
 use crate::epochs;
 use crate::world::{KEY, SECOND_US, WALL_MS, World, from, record};
 use bytes::Bytes;
-use dendra_base::peer::{Answer, Ask, Refused};
+use dendra_base::peer::{Answer, Ask, Operation, Refused};
 use dendra_base::{Cell, ClusterVersion, Key};
-use dendra_node::step::Event;
+use dendra_node::step::{Event, StoreFailure};
 use dendra_node::topology::record::EpochRecord;
-use dendra_node::{Hlc, Layout};
+use dendra_node::{Hlc, Layout, Outcome};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The floor of the first step behind the plan: records up to it are old.
 const OLD: u64 = WALL_MS << 16;
 
-/// The factor falls from three to two, and the horizons rise three times.
-fn narrowed() -> EpochRecord {
+/// The factor falls from three to two.
+fn lowered() -> EpochRecord {
     let founded = epochs::founded(4, 3).in_version(ClusterVersion::NARROWING);
-    let mut record = epochs::with_copies(&epochs::let_in(&founded), 2);
+    epochs::with_copies(&epochs::let_in(&founded), 2)
+}
+
+/// The same, and the horizons rise three times.
+fn narrowed() -> EpochRecord {
+    let mut record = lowered();
     for floor in [OLD, OLD + 10, OLD + 20] {
         let early = record.narrowing().given_back();
         assert_eq!(early, None, "all copies are compared first");
@@ -114,4 +123,47 @@ fn a_further_owner_takes_no_copy_that_a_lowered_factor_takes_back() {
     assert_eq!(write(2, OLD), Answer::Refused(Refused::NotOwner));
     assert_eq!(write(2, OLD + 1), Answer::Written(cell(3, OLD + 1).version));
     assert_eq!(write(1, OLD), Answer::Written(cell(3, OLD).version));
+}
+
+/// The first owner, whose copy is damaged, reads the key. The second one has this cell. What is
+/// written over the damage, and the outcome.
+fn read_of_damage(record: EpochRecord, second: &Cell) -> (Vec<Cell>, Outcome) {
+    let layout = Layout::of_record(&record).expect("its members");
+    let owners = layout.ring().owners(layout.ring().partition(KEY));
+    let mut world = World::new(record, owners[0]);
+    world.link_all();
+    world.begin(Operation::Get);
+    let mut written = Vec::new();
+    let mut outcome = None;
+    while outcome.is_none() {
+        for ticket in world.reads() {
+            let result = Err(StoreFailure::Damaged);
+            world.step(Event::Read { ticket, result });
+        }
+        for asked in world.asks() {
+            if let Ask::Read { .. } = asked.ask {
+                assert_eq!(asked.member, owners[1], "two copies are read");
+                world.answer(&asked, Answer::Cell(Some(second.clone())));
+            }
+        }
+        for write in world.writes() {
+            world.written(&write);
+            written.push(write.cell);
+        }
+        world.pass(SECOND_US / 10);
+        outcome = world.outcomes().pop();
+    }
+    (written, outcome.expect("the loop ended"))
+}
+
+/// The first and the third owner may have confirmed a newer one, while there were three copies.
+#[test]
+fn before_the_third_step_no_read_of_the_fewer_owners_mends_damage() {
+    let cell = cell(2, OLD);
+    let (written, outcome) = read_of_damage(lowered(), &cell);
+    assert_eq!(written, []);
+    assert!(matches!(outcome, Outcome::NotEnough { .. }), "{outcome:?}");
+    let (written, outcome) = read_of_damage(narrowed(), &cell);
+    assert_eq!(written, [cell]);
+    assert!(matches!(outcome, Outcome::Found { .. }), "{outcome:?}");
 }

@@ -69,6 +69,12 @@ impl Narrowing {
         self.steps_left
     }
 
+    /// The replication factor of before, while a lowering waits for its steps; 0 = none waits.
+    /// Until then a record may be at any majority of so many owners alone.
+    pub(crate) fn copies_before(&self) -> u8 {
+        self.before
+    }
+
     /// A plan begins that lowers the replication factor from `before`.
     pub(super) fn lowered(self, before: u8) -> Narrowing {
         Narrowing {
