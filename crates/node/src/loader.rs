@@ -101,7 +101,7 @@ pub(crate) struct Loader {
     paid_us: u64,
     /// Sources with stores that cannot be read, and until when they are not asked.
     unusable: BTreeMap<MemberIndex, u64>,
-    /// Old owners without a link, and since when none was seen.
+    /// Sources without a link, and since when none was seen.
     away_since_us: BTreeMap<MemberIndex, u64>,
     due_us: u64,
 }
@@ -193,6 +193,11 @@ impl Loader {
             }
         }
         self.go_on(desk, turn);
+    }
+
+    /// A link to the member has come up: an absence that is over gives it up no more.
+    pub(crate) fn link_up(&mut self, member: MemberIndex) {
+        self.away_since_us.remove(&member);
     }
 
     /// Time has passed.
@@ -313,8 +318,6 @@ impl Loader {
     fn begin_walk(&mut self, desk: &Desk, turn: &Turn<'_>) -> Option<usize> {
         let now_us = turn.now.mono_us;
         self.unusable.retain(|_, until_us| now_us < *until_us);
-        self.away_since_us
-            .retain(|member, _| !desk.health.is_up(*member));
         for partition in self.arriving.keys() {
             let Sources { old, others, .. } = sources_of(desk, *partition);
             let old = old.map(|old| old.member);

@@ -155,6 +155,7 @@ impl Node {
                     }
                     self.keeper.link_up(&mut self.desk, turn, member);
                     self.comparer.link_up(turn, member);
+                    self.loader.link_up(member);
                     self.link_up(turn, member);
                 }
             }

@@ -421,6 +421,33 @@ fn behind_a_lowered_factor_an_owner_of_before_that_the_plan_takes_away_is_given_
     assert!(arriving.iter().all(|at| load.loaded.contains(at)));
 }
 
+/// The second owner is read in its place, which takes a while.
+#[test]
+fn a_first_owner_that_comes_back_before_an_addition_has_loaded_is_read() {
+    const PAGES: u64 = 20;
+    let first = MemberIndex(1);
+    let (mut load, moving) = third_copies(PAGES);
+    // A page a second.
+    load.step(Event::Pressed {
+        readiness: Readiness::Ready,
+        is_strained: true,
+    });
+    load.lose(first);
+    load.step(Event::Tick);
+    load.again = Some(PAGES);
+    let second = MemberIndex(0);
+    while load.left(second) == 2 * PAGES {
+        assert!(load.world.now_us < 200_000_000);
+        load.run(1_000_000);
+    }
+    assert!(load.world.now_us > 10_000_000);
+    load.comes_back(first);
+    load.run(200_000_000);
+    let left = [first, second].map(|at| load.left(at));
+    assert_eq!(left, [0, 0]);
+    assert_eq!(load.loaded.len(), moving.iter().sum());
+}
+
 #[test]
 fn clients_that_fare_badly_narrow_a_load_which_goes_on() {
     let mut load = Load::new(1 << 40);
