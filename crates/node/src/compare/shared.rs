@@ -23,7 +23,7 @@ use crate::ring::{Partition, partition_of};
 use crate::topology::record::horizons::Horizons;
 use crate::topology::record::narrowing::Narrowing;
 use dendra_base::peer::Ballot;
-use dendra_base::{Cell, CellRef};
+use dendra_base::{Cell, CellRef, Kind};
 use std::fmt;
 
 /// See the module.
@@ -138,9 +138,10 @@ impl SharedRecords {
     /// Is the value a stray: does the member that looks hold it without being one of the owners
     /// that confirm horizons? They may hold a delete above it, and this member does not.
     ///
-    /// Where more copies are compared it is none, if the record has enough copies for this member.
+    /// A value that has ended is one, too: it may be back once a wrong clock is right again. Where
+    /// more copies are compared it is none, if the record has enough copies for this member.
     pub(super) fn stray(&self, raw_key: &[u8], cell: &CellRef<'_>, now_ms: u64) -> Option<Stray> {
-        if self.own.is_empty() || !cell.is_live(now_ms) {
+        if self.own.is_empty() || cell.kind != Kind::Value {
             return None;
         }
         let partition = self.partition(raw_key);
@@ -149,7 +150,7 @@ impl SharedRecords {
             return Some(Stray::Foreign(partition));
         }
         let is_wanted = cell.copies > self.replicas && !self.has_more_copies;
-        is_wanted.then_some(Stray::Wanted)
+        (is_wanted && cell.is_live(now_ms)).then_some(Stray::Wanted)
     }
 
     /// How many copies the record has in this epoch.
@@ -350,6 +351,18 @@ mod tests {
         first.narrowing = Narrowing::up_to(CLOCK, 3);
         assert_eq!(first.stray(RAW, &old.as_ref(), 0), None, "a first owner");
         assert!(first.has(RAW, first.copies_of(&old.as_ref())));
+    }
+
+    /// The clock of the member that looks may be days ahead.
+    #[test]
+    fn a_value_that_has_ended_is_a_stray_and_a_delete_is_none() {
+        let shared = seen(ClusterVersion::MORE_COPIES, 4, 1);
+        let stray = |cell: &Cell, now_ms| shared.stray(RAW, &cell.as_ref(), now_ms).is_some();
+        let mut ends = cell(3);
+        ends.expiry_ms = Some(1_000);
+        assert_eq!([999, 1_001].map(|now_ms| stray(&ends, now_ms)), [true; 2]);
+        ends.kind = Kind::Tombstone;
+        assert!(!stray(&ends, 999));
     }
 
     #[test]
