@@ -112,7 +112,7 @@ pub(crate) enum Command {
     /// Run a cluster on this machine, and hurt it: dev kill 2, dev cut 1 2, dev heal, dev add, dev
     /// replace 2
     Dev(DevArgs),
-    /// Show who owns what in a cluster, and what a change of its members would move
+    /// Show who owns what in a cluster as it is founded, and compare it with another founding
     Ring(RingArgs),
     /// Make a private CA, and certificates for members and clients
     Cert(Cert),

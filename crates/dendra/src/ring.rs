@@ -1,5 +1,5 @@
-//! `dendra ring`: the owners of a cluster's keys, and the copies that a change of its members would
-//! move.
+//! `dendra ring`: the owners of a cluster's keys as it is founded, and how many copies differ from
+//! one that is founded with other members.
 //!
 //! ```text
 //! cluster dendra (14354410316984715941), epoch 1: 3 copies of 256 partitions on 4 members
@@ -9,11 +9,13 @@
 //! …
 //! partition 0:    2-0-3  1-3-2  …          owners by number, first owner first, eight partitions a line
 //! key "k" is in partition 17: http://h3:8080, http://h1:8080, http://h2:8080
-//! change: add http://h5:8080 moves 160 of 768 copies; …
+//! change: add http://h5:8080
+//! as two foundings: 160 of 768 copies differ; …
 //! ```
 //!
 //! Invariants
-//! 1. Nothing is asked of a running node: the table is computed from the list, as nodes do it.
+//! 1. Nothing is asked of a running node: the table is computed from the list, as founders do it.
+//!    A running cluster keeps its table, and its plans move less than two foundings differ in.
 //!
 //! Not here: the table itself (crate `node`).
 //! See: docs/cli.md, "A cluster".
@@ -36,7 +38,7 @@ struct RingTable {
     ring: Ring,
 }
 
-/// The copies that a change of members moves.
+/// In how many copies a cluster founded with other members differs.
 struct RingChange {
     words: String,
     after: RingTable,
@@ -304,7 +306,8 @@ impl RingChange {
         let all = self.after.copies_of_all();
         writeln!(
             out,
-            "\nchange: {}\nmoves {} of {all} copies ({:.1} %); {} of {} partitions get another first owner",
+            "\nchange: {}\nas two foundings: {} of {all} copies differ ({:.1} %); {} of {} partitions have another \
+             first owner\na running cluster moves less: dendra cluster plan shows it",
             self.words,
             self.moved(),
             100.0 * self.moved() as f64 / all as f64,
@@ -317,7 +320,7 @@ impl RingChange {
                 let share = self.after.share(index);
                 writeln!(
                     out,
-                    "  {} gets {arrivals}; its share is then {share:.1}",
+                    "  {} has {arrivals} that it did not have; its share is {share:.1}",
                     member.url
                 )?;
             }
@@ -383,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_says_what_it_moves() {
+    fn a_change_says_in_what_two_foundings_differ() {
         let (text, json) = shown(&["--add", "http://h5:1", "--remove", "H2:1"]);
         assert!(
             text.contains("change: remove http://h2:1, add http://h5:1"),
@@ -391,7 +394,7 @@ mod tests {
         );
         let moved = json["change"]["moved"].as_u64().expect("a number");
         assert!(
-            text.contains(&format!("moves {moved} of 768 copies")),
+            text.contains(&format!("as two foundings: {moved} of 768 copies differ")),
             "{text}"
         );
         // Zones b and c hold one copy of everything, and there is no zone b any more.
