@@ -18,7 +18,8 @@
 use crate::changes::{Changes, MACHINES_MAX, OperatorDeed, PlannedDeed};
 use crate::plan::{
     Fault, FaultKind, KeyClass, PlannedOp, PlannedScan, RunPlan, RunShape, StoreKind, draw_clients,
-    draw_compares, draw_failing_reads, draw_faults, draw_overloads, draw_scans, pick, skewed,
+    draw_compares, draw_failing_reads, draw_faults, draw_looks, draw_overloads, draw_scans, pick,
+    skewed,
 };
 use dendra_base::Prng;
 
@@ -81,6 +82,19 @@ impl RunPlan {
             let deeds = (0..count).map(|_| draw_deed(&restored, within_us, &mut prng));
             changes.deeds.extend(deeds);
             changes.deeds.sort_by_key(|deed| deed.at_us);
+        }
+        plan
+    }
+
+    /// The same where an operator looks for copies that differ, now and then. In every second run
+    /// that is the only comparing.
+    pub fn draw_looking(seed: u64) -> RunPlan {
+        let mut plan = RunPlan::draw_changing(seed);
+        let mut prng = Prng::named(seed, "changing: looks");
+        plan.faults.extend(draw_looks(&plan.shape, &mut prng));
+        plan.faults.sort_by_key(|fault| fault.at_us);
+        if prng.chance(1, 2) {
+            plan.shape.compares = None;
         }
         plan
     }

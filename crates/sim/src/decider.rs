@@ -40,6 +40,16 @@ pub trait Decider {
         None
     }
 
+    /// Repairs of comparisons with a peer, and of promises with any.
+    fn repairs(&self, _peer: MemberIndex) -> u64 {
+        0
+    }
+
+    /// Bytes that this member read to compare them, for itself and for its peers.
+    fn compared_bytes(&self) -> u64 {
+        0
+    }
+
     /// Does the member confirm its epoch, as its first loop sees it? `None` = it knows no horizons.
     fn confirms(&self) -> Option<Result<Confirmed, HeldBack>> {
         None

@@ -12,6 +12,7 @@
 //! --lowered            the same, and the factor falls
 //! --losses             the same, and an operator accepts what a lost member and damage have taken
 //! --restored           the same of clusters whose least successor number rises
+//! --looking            the same of clusters in which an operator looks for copies that differ
 //! --soak-deletes N     so many deletes and creations in one cluster, with members away for months
 //! --changes N          one long run with so many changes of the members; --members N founders
 //! ```
@@ -40,7 +41,7 @@ use std::time::{Duration, Instant};
 const USAGE: &str = "\
 usage: dendra-sim [--seed N [--trace]] [--seeds N] [--minutes N] [--from N] [--threads N]
        dendra-sim --changing [--seeds N] [--from N] [--threads N]
-       dendra-sim --forgetting | --more-copies | --lowered | --losses | --restored [--seeds N] [--from N] [--threads N]
+       dendra-sim --forgetting | --more-copies | --lowered | --losses | --restored | --looking [--seeds N] [--from N] [--threads N]
        dendra-sim --changes N [--members N] [--seed N]
        dendra-sim --soak-deletes N [--seed N] [--minutes N]
 ";
@@ -80,6 +81,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<SeedOptions> {
             "--lowered" => wanted.forgets = Some(SeedWorld::Lowered),
             "--losses" => wanted.forgets = Some(SeedWorld::Losses),
             "--restored" => wanted.forgets = Some(SeedWorld::Restored),
+            "--looking" => wanted.forgets = Some(SeedWorld::Looking),
             "--soak-deletes" => wanted.deletes = Some(number()?),
             "--changes" => wanted.changes = Some(number()?),
             "--members" => wanted.members = Some(number()?.clamp(3, MEMBERS_MAX as u64)),

@@ -63,6 +63,15 @@ impl Decider for RealNode {
         self.comparisons.full_us(peer)
     }
 
+    fn repairs(&self, peer: MemberIndex) -> u64 {
+        let shared = &self.comparisons;
+        shared.sent(peer) + shared.fetched(peer) + shared.promises()
+    }
+
+    fn compared_bytes(&self) -> u64 {
+        self.comparisons.read_bytes()
+    }
+
     fn confirms(&self) -> Option<Result<Confirmed, HeldBack>> {
         Some(self.node.confirms())
     }

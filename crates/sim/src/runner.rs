@@ -45,6 +45,8 @@ pub enum SeedWorld {
     Losses,
     /// Members come and go, and the least successor number rises.
     Restored,
+    /// Members come and go, and an operator looks for copies that differ.
+    Looking,
 }
 
 impl SeedWorld {
@@ -58,6 +60,7 @@ impl SeedWorld {
             SeedWorld::Lowered => RunPlan::draw_lowered(seed),
             SeedWorld::Losses => RunPlan::draw_losses(seed),
             SeedWorld::Restored => RunPlan::draw_restored(seed),
+            SeedWorld::Looking => RunPlan::draw_looking(seed),
         }
     }
 }
@@ -92,6 +95,7 @@ pub fn run_plan(plan: &RunPlan, bug: Option<ShellBug>, tracing: Tracing) -> RunR
             losses: (0, 0),
             purges: false,
             narrows: false,
+            compared_bytes: 0,
             hash: 0,
         }
     })

@@ -38,6 +38,23 @@ fn seeds_of_changes_that_found_something_keep_every_promise() {
     }
 }
 
+/// In every second run nothing but looks compares.
+#[test]
+fn no_seed_breaks_a_promise_while_an_operator_looks() {
+    let (mut looked, mut bytes) = (0, 0);
+    for seed in 0..60 {
+        let plan = RunPlan::draw_looking(seed);
+        let report = run_plan(&plan, None, Tracing::Off);
+        assert!(report.violations.is_empty(), "seed {seed}: {report:?}");
+        if plan.shape.compares.is_none() {
+            looked += u64::from(report.compared_bytes > 0);
+            bytes += report.compared_bytes;
+        }
+    }
+    println!("{looked} runs with looks alone read {bytes} bytes");
+    assert!(looked > 15, "{looked}, {bytes}");
+}
+
 #[test]
 fn no_seed_breaks_a_promise_while_the_least_successor_number_rises() {
     let (mut risen, mut above) = (0, 0);

@@ -120,6 +120,15 @@ pub enum FaultKind {
     },
     /// A disk is lost and its member never comes back. The unlucky member only.
     LostDisk,
+    /// An operator looks for copies that differ, at one member.
+    Look {
+        /// The member that looks.
+        member: usize,
+        /// Bit by bit, with which of the members that it knows.
+        peers: u64,
+        /// How fast.
+        bytes_per_second: u64,
+    },
 }
 
 /// A fault, when, and for how long.
@@ -146,7 +155,8 @@ impl Fault {
             | FaultKind::FailedSync { member }
             | FaultKind::FullDisk { member }
             | FaultKind::SlowProcessor { member, .. }
-            | FaultKind::FailingReads { member } => Some(member),
+            | FaultKind::FailingReads { member }
+            | FaultKind::Look { member, .. } => Some(member),
             FaultKind::Blackout
             | FaultKind::Cut { .. }
             | FaultKind::Rot { .. }
@@ -221,6 +231,21 @@ pub(crate) fn draw_failing_reads(shape: &RunShape, prng: &mut Prng) -> Vec<Fault
         length_us: 500 + skewed(prng, 2_000_000),
         kind: FaultKind::FailingReads {
             member: prng.below(shape.members as u64) as usize,
+        },
+    };
+    (0..count).map(draw).collect()
+}
+
+/// Looks of an operator, of one member or another.
+pub(crate) fn draw_looks(shape: &RunShape, prng: &mut Prng) -> Vec<Fault> {
+    let count = 1 + prng.below(8);
+    let draw = |_| Fault {
+        at_us: prng.below(shape.chaos_us),
+        length_us: 1,
+        kind: FaultKind::Look {
+            member: prng.below(shape.members as u64) as usize,
+            peers: prng.next_u64() | prng.next_u64(),
+            bytes_per_second: pick(prng, &[10_000, 1 << 30]),
         },
     };
     (0..count).map(draw).collect()

@@ -25,7 +25,7 @@ mod shape;
 
 use faults::draw_wrong_clocks;
 pub use faults::{CutLinks, Fault, FaultKind, WrongClocks};
-pub(crate) use faults::{draw_failing_reads, draw_faults};
+pub(crate) use faults::{draw_failing_reads, draw_faults, draw_looks};
 pub use shape::{KeyClass, RunShape, StoreKind};
 pub(crate) use shape::{pick, skewed};
 

@@ -430,6 +430,7 @@ impl<'a> World<'a> {
             self.judge_leftovers();
             self.judge_damage();
             self.judge_surplus();
+            self.judge_looks();
         }
         for violation in &self.violations {
             self.trace
@@ -702,6 +703,38 @@ impl<'a> World<'a> {
             }
         }
         self.violations.extend(found);
+    }
+
+    /// A look compares, and is no comparison: it repairs nothing, so no horizon may count on it.
+    fn judge_looks(&mut self) {
+        let mut faults = self.plan.faults.iter();
+        let has_looks = faults.any(|fault| matches!(fault.kind, FaultKind::Look { .. }));
+        if !has_looks || self.plan.shape.compares.is_some() {
+            return;
+        }
+        for (member, peer) in self.pairs() {
+            let Some(lane) = self.members[member].lanes.first() else {
+                continue;
+            };
+            let Some(place) = self.index_at(member, 0, peer) else {
+                continue;
+            };
+            let found = (lane.decider.compared_us(place), lane.decider.repairs(place));
+            if found != (None, 0) {
+                let what =
+                    format!("m{member} counts a look at {place:?}: full, repairs: {found:?}");
+                self.violate(Rule::Diverged, what);
+            }
+        }
+    }
+
+    /// Bytes that were read to compare them in the last life of each member.
+    pub(super) fn compared_bytes(&self) -> u64 {
+        let lanes = self
+            .members
+            .iter()
+            .filter_map(|member| member.lanes.first());
+        lanes.map(|lane| lane.decider.compared_bytes()).sum()
     }
 
     fn pairs(&self) -> Vec<(usize, usize)> {

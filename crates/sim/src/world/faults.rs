@@ -23,7 +23,8 @@ use dendra_base::Prng;
 use dendra_base::peer::Readiness;
 use dendra_engine::Identity;
 use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
-use dendra_node::{Fence, Hlc, MemberIndex};
+use dendra_node::step::Event;
+use dendra_node::{Fence, Hlc, LookOrder, MemberIndex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -93,7 +94,33 @@ impl World<'_> {
                 self.members[self.plan.shape.unlucky].rot_under_horizon = Some(draw);
             }
             FaultKind::LostDisk => self.lose_disk(length_us),
+            FaultKind::Look {
+                member,
+                peers,
+                bytes_per_second,
+            } => self.look(member, peers, bytes_per_second),
         }
+    }
+
+    /// The first loop of a member that runs gets the order, as `crates/server/src/peers/agent.rs`
+    /// gives it.
+    fn look(&mut self, member: usize, peers: u64, bytes_per_second: u64) {
+        if self.members[member].lanes.is_empty() {
+            return;
+        }
+        let machines = 0..self.members.len();
+        let others = machines.filter(|at| *at != member);
+        let others: Vec<usize> = others.filter(|at| peers >> (at % 64) & 1 == 1).collect();
+        let peers = others.into_iter();
+        let peers = peers
+            .filter_map(|at| self.index_at(member, 0, at))
+            .collect();
+        let order = Some(LookOrder {
+            id: self.now_us(),
+            peers,
+            bytes_per_second,
+        });
+        self.give_later(member, 0, 0, Event::Look { order });
     }
 
     pub(super) fn fault_ends(&mut self, number: usize) {

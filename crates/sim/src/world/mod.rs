@@ -77,6 +77,8 @@ pub struct RunReport {
     pub purges: bool,
     /// A lowered replication factor gave copies back.
     pub narrows: bool,
+    /// Bytes that were read to compare them, in the last life of each member.
+    pub compared_bytes: u64,
     /// Hash of the trace; 0 when it was off.
     pub hash: u64,
 }
@@ -107,6 +109,7 @@ pub fn run(plan: &RunPlan, setup: RunSetup) -> RunReport {
         (ids.len() as u64, loss.taken.len() as u64)
     });
     let narrows = world.newest().narrowing().given_back().is_some();
+    let compared_bytes = world.compared_bytes();
     RunReport {
         history: world.history,
         violations: world.violations,
@@ -121,6 +124,7 @@ pub fn run(plan: &RunPlan, setup: RunSetup) -> RunReport {
         losses,
         purges,
         narrows,
+        compared_bytes,
         hash: world.trace.hash(),
     }
 }
