@@ -20,7 +20,7 @@
 //!    samples. A burst, or a process that was stopped for a moment, does not change it.
 //! 2. Of `SERVED_PER_REFUSAL` + 1 requests that are called, at most one is refused, however many
 //!    wait. In an overload that has lasted for `STALE_FROM_US`, those are refused besides that have
-//!    waited for twice the target while no newer one waits: the loop has time for that.
+//!    waited for twice the target, and 50 ms, while no newer one waits: the loop has time for that.
 //! 3. Every request that joined is called once, unless it leaves; an open line is empty.
 //! 4. A source that waits is called as often in a round as any other. One with a single connection
 //!    waits for one call of each other source, not for their connections.
@@ -55,6 +55,8 @@ const CALM_US_MAX: u64 = 4_000_000;
 const WINDOW_US: u64 = 50_000;
 /// Once an overload has lasted for so long, late requests are no remains of its beginning.
 const STALE_FROM_US: u64 = 1_000_000;
+/// And what has waited for less is not late, however small the target is.
+const STALE_US_MIN: u64 = 50_000;
 /// So long behind the last line another delay is no burst.
 const ALERT_US: u64 = 1_000_000;
 
@@ -262,7 +264,12 @@ impl<T> Line<T> {
         let has_lasted = self.is_standing && now_us.saturating_sub(self.began_us) >= STALE_FROM_US;
         let waited_us = now_us.saturating_sub(came_us);
         let until_us = now_us.saturating_sub(self.target_us);
-        has_lasted && waited_us > 2 * self.target_us && !self.waiting.has_newer(until_us)
+        has_lasted && waited_us > self.stale_us() && !self.waiting.has_newer(until_us)
+    }
+
+    /// The longest wait of a request that is not late.
+    fn stale_us(&self) -> u64 {
+        STALE_US_MIN.max(2 * self.target_us)
     }
 
     /// How many wait.

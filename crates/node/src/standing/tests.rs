@@ -79,21 +79,21 @@ fn in_an_overload_that_lasts_an_old_request_is_refused_unless_a_newer_one_waits(
         called
     };
     line.join(now_us, ONE, 0);
-    now_us += 2 * TARGET_US + 1;
+    now_us += STALE_US_MIN + 1;
     assert_eq!(call(&mut line, now_us), [(0, Called::Serve)], "it is new");
     now_us = began_us + STALE_FROM_US;
     line.join(now_us, ONE, 1);
-    now_us += 2 * TARGET_US;
-    assert_eq!(call(&mut line, now_us), [(1, Called::Serve)], "twice");
+    now_us += STALE_US_MIN;
+    assert_eq!(call(&mut line, now_us), [(1, Called::Serve)], "not longer");
     line.join(now_us, ONE, 2);
-    now_us += 2 * TARGET_US + 1;
+    now_us += STALE_US_MIN + 1;
     assert_eq!(call(&mut line, now_us), [(2, Called::Refuse)]);
     // The other source has had its turn; this one has not, so it is called, and served.
     line.join(now_us, TWO, 3);
     assert_eq!(call(&mut line, now_us), [(3, Called::Serve)]);
     now_us += ROUND_US_MAX;
     line.join(now_us, ONE, 4);
-    now_us += 2 * TARGET_US + 1;
+    now_us += STALE_US_MIN + 1;
     line.join(now_us, TWO, 5);
     line.join(now_us, TWO, 6);
     let called = call(&mut line, now_us);
@@ -365,7 +365,7 @@ proptest! {
                     line.call(now_us, &mut called);
                     for (request, what) in called {
                         let (came_us, _) = inside.remove(&request).expect("called once");
-                        let is_late = now_us - came_us > 2 * target_us;
+                        let is_late = now_us - came_us > STALE_US_MIN.max(2 * target_us);
                         match what {
                             Called::Serve => served += 1,
                             Called::Refuse if has_lasted && is_late => (),
