@@ -100,8 +100,10 @@ pub(crate) struct Socket {
     /// Measured requests with answers in `out`.
     unsent: Unsent,
     head_deadline_us: Option<u64>,
-    /// The last bytes read stood in line for so long that their request is refused.
+    /// The request in front was called out of the line to be refused.
     is_called_to_refuse: bool,
+    /// It was refused, and the bytes behind it have not stood in line since.
+    was_refused: bool,
     /// Since when the last bytes read stood in line; `None` = they did not, or their request was
     /// looked at.
     stood_us: Option<u64>,
@@ -136,6 +138,7 @@ impl Socket {
             unsent: Unsent::default(),
             head_deadline_us: None,
             is_called_to_refuse: false,
+            was_refused: false,
             stood_us: None,
             is_of_peer: false,
             member: None,
@@ -194,9 +197,19 @@ impl Socket {
         len
     }
 
-    /// The last bytes read stood in line for so long that their request is refused.
+    /// The request in front was called out of the line to be refused.
     pub(crate) fn is_called_to_refuse(&self) -> bool {
         self.is_called_to_refuse
+    }
+
+    /// The request in front is refused. Those behind it stand in line again: a call refuses one.
+    pub(crate) fn note_refused(&mut self) {
+        self.was_refused = std::mem::take(&mut self.is_called_to_refuse);
+    }
+
+    /// Has the request in front of the unread bytes been refused? Told once.
+    pub(crate) fn take_was_refused(&mut self) -> bool {
+        std::mem::take(&mut self.was_refused)
     }
 
     /// Since when the request that was read last stood in line, told once.
@@ -320,8 +333,8 @@ impl Socket {
             Box::pin(self.give_way(stage)).await?;
         }
         if stage == Expecting::Idle {
-            self.is_called_to_refuse = false;
-            if self.lane.delay.is_standing() && !self.is_of_peer {
+            (self.is_called_to_refuse, self.was_refused) = (false, false);
+            if self.is_to_stand() {
                 self.stand_in_line().await?;
             }
         }
@@ -378,9 +391,14 @@ impl Socket {
         self.stand(Expecting::Idle).await
     }
 
+    /// Does the next request stand in line before it is begun?
+    pub(crate) fn is_to_stand(&self) -> bool {
+        self.lane.delay.is_standing() && !self.is_of_peer
+    }
+
     /// Waits until the request that is there is called, if there is a line.
     pub(crate) async fn stand(&mut self, expecting: Expecting) -> Result<(), ConnectionEnd> {
-        if !self.lane.delay.is_standing() || self.is_of_peer {
+        if !self.is_to_stand() {
             return Ok(());
         }
         self.expect_client()?;

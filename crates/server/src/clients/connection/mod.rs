@@ -242,12 +242,7 @@ impl Connection {
                     done
                 }
                 NextWait::Pause(us) => self.pause(us).await,
-                NextWait::Turn => {
-                    let _held = self.socket.hold_input();
-                    tokio::task::yield_now().await;
-                    self.lane.refresh();
-                    Box::pin(self.socket.stand(Expecting::Body)).await
-                }
+                NextWait::Turn => Box::pin(self.take_turns()).await,
                 NextWait::LogRoom(bytes, until_us) => self.line_up(bytes, until_us).await,
                 // The rare ways are boxed: an idle connection should not reserve room for them.
                 NextWait::Body(body) => {
@@ -309,9 +304,33 @@ impl Connection {
             if let Some(next) = next {
                 return next;
             }
+            if self.socket.unread_len() > 0 && self.socket.take_was_refused() {
+                return NextWait::Turn;
+            }
             if taken >= limits::REQUESTS_A_TURN && self.lane.delay.is_crowded(self.lane.now_us()) {
                 return NextWait::Turn;
             }
+        }
+    }
+
+    /// Lets others go first. While requests stand in line its next one stands there, too. That may
+    /// take long: the answers of those in front of it do not wait for it.
+    async fn take_turns(&mut self) -> Result<(), ConnectionEnd> {
+        let held = self.socket.hold_input();
+        tokio::task::yield_now().await;
+        self.lane.refresh();
+        drop(held);
+        if !self.socket.is_to_stand() {
+            return Ok(());
+        }
+        if self.has_waiting() {
+            self.wait().await?;
+        }
+        self.socket.flush().await?;
+        let _held = self.socket.hold_input();
+        match self.is_closing {
+            true => Ok(()),
+            false => self.socket.stand(Expecting::Body).await,
         }
     }
 

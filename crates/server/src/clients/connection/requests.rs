@@ -83,7 +83,11 @@ impl Connection {
             return self.answer_preflight(head);
         }
         if self.socket.is_called_to_refuse() && head.path.starts_with(DATA_PATHS) {
-            return self.turn_away(head, RefusalCause::Delay);
+            let refused = self.turn_away(head, RefusalCause::Delay);
+            if refused.0 > 0 {
+                self.socket.note_refused();
+            }
+            return refused;
         }
         let mut key = lane.key.borrow_mut();
         let routed = route(head, &lane.routes(), &mut key);
