@@ -441,12 +441,9 @@ pub const SCANS_MAX: usize = 32;
 /// The largest page that a member makes for another one, even if that one asks for more.
 pub const SCAN_PAGE_BYTES_MAX: u32 = 1 << 20;
 
-/// A source's calls count for so long among the requests that stand in line. So a client waits at
-/// most that long for its source's next turn, and the memory of sources stays small.
-pub const ROUND_US_MAX: u64 = 100_000;
-
-/// And for at most so many calls of all sources: as many as there are connections.
-pub const ROUND_CALLS_MAX: usize = 16_384;
+/// So many sources are remembered that were called in a round of the requests in line and do not
+/// wait now: as many as there are connections.
+pub const ROUND_SOURCES_MAX: usize = 16_384;
 
 /// How long a scan waits for the answers of members that it can do without.
 pub const SCAN_PATIENCE_US: u64 = 50_000;

@@ -1,27 +1,30 @@
 //! Requests that wait for one event loop: a stack for each source, and turns among the sources.
 //!
 //! ```text
-//! source ─► stack: newest on top ─┐   fewest calls in this round, then the newest on top
+//! source ─► stack: newest on top ─┐   not called in this round, then the newest on top
 //! source ─► stack                ─┼─► pop
 //! source ─► stack                ─┘   most that wait beyond the target ─► pop_late
 //! ```
 //!
-//! Among sources with equally many calls the newest request goes first, too. With one connection
-//! for each source, the order of arrival would serve every request late. Calls count for one round,
-//! 100 ms: a source is not remembered for longer.
+//! Among sources that were not called in this round the newest request goes first, too. With one
+//! connection for each source, the order of arrival would serve every request late. A round ends
+//! when each source that waits was called in it: no clock ends it, so it has room for any number of
+//! sources.
 //!
 //! Invariants
 //! 1. A request that is in is popped once, or leaves.
-//! 2. Of two sources that both wait, the one with fewer calls in the round is popped first.
+//! 2. A source that waits is popped before any other one is popped twice. Sources that were not
+//!    called in this round come before it while they are newer: an endless stream of new ones
+//!    keeps older ones waiting.
 //! 3. With one source for all requests the order is that of one stack.
-//! 4. It holds an entry for each request that waits, and one for each source that was called in
-//!    this round, at most `ROUND_CALLS_MAX`. A step is logarithmic in both. The end of a round
-//!    costs as much as its calls did.
+//! 4. It holds an entry for each request that waits. Of the sources that were called in this round
+//!    and do not wait it remembers the last `ROUND_SOURCES_MAX`: one that is forgotten has its turn
+//!    again if it comes back within the round. A step is logarithmic in both.
 //!
 //! Not here: when requests wait, and how many are refused (`standing/`).
 //! See: docs/overload.md, "When the processor is what runs out".
 
-use crate::limits::{ROUND_CALLS_MAX, ROUND_US_MAX};
+use crate::limits::ROUND_SOURCES_MAX;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,8 +90,10 @@ pub(crate) enum Late {
 #[derive(Debug)]
 struct Stack<T> {
     waiting: BTreeMap<StackPlace, T>,
-    /// How often it was popped in this round.
-    calls: u32,
+    /// The first round in which it may be popped.
+    due: u64,
+    /// The number of its last pop among all; orders the sources that are remembered.
+    called: u64,
     /// How many of `waiting` are beyond the target: the first ones.
     late: usize,
 }
@@ -97,7 +102,8 @@ impl<T> Default for Stack<T> {
     fn default() -> Stack<T> {
         Stack {
             waiting: BTreeMap::new(),
-            calls: 0,
+            due: 0,
+            called: 0,
             late: 0,
         }
     }
@@ -114,8 +120,8 @@ impl<T> Stack<T> {
     }
 
     /// Where it stands among those that are popped next.
-    fn turn(&self) -> Option<(u32, Reverse<StackPlace>)> {
-        Some((self.calls, Reverse(self.newest()?)))
+    fn turn(&self) -> Option<(u64, Reverse<StackPlace>)> {
+        Some((self.due, Reverse(self.newest()?)))
     }
 }
 
@@ -126,16 +132,17 @@ pub(crate) struct AddressStacks<T> {
     len: usize,
     next_number: u64,
     /// Sources with requests, the next one to be called first.
-    turns: BTreeSet<(u32, Reverse<StackPlace>)>,
+    turns: BTreeSet<(u64, Reverse<StackPlace>)>,
     /// Requests that are not beyond the target yet, and up to where they are.
     fresh: BTreeSet<StackPlace>,
     late_until: StackPlace,
     /// Sources with requests beyond the target: how many, and the newest of them.
     late: BTreeSet<(usize, StackPlace)>,
-    /// Sources that were popped in this round.
-    called: BTreeSet<AddressGroup>,
-    round_calls: usize,
-    round_ends_us: u64,
+    round: u64,
+    calls: u64,
+    /// Sources without requests that were called in this round, or in an earlier one and are not
+    /// forgotten yet: the round they are due in, their last call.
+    away: BTreeSet<(u64, u64, AddressGroup)>,
 }
 
 impl<T> AddressStacks<T> {
@@ -148,9 +155,9 @@ impl<T> AddressStacks<T> {
             fresh: BTreeSet::new(),
             late_until: FIRST,
             late: BTreeSet::new(),
-            called: BTreeSet::new(),
-            round_calls: 0,
-            round_ends_us: 0,
+            round: 0,
+            calls: 0,
+            away: BTreeSet::new(),
         }
     }
 
@@ -169,6 +176,7 @@ impl<T> AddressStacks<T> {
         self.next_number += 1;
         self.change(source, |stacks| {
             let stack = stacks.stacks.entry(source).or_default();
+            stack.due = stack.due.max(stacks.round);
             stack.waiting.insert(place, request);
             stacks.fresh.insert(place);
             stacks.len += 1;
@@ -192,16 +200,15 @@ impl<T> AddressStacks<T> {
     }
 
     /// The next request in turn.
-    pub(crate) fn pop(&mut self, now_us: u64) -> Option<(StackPlace, T)> {
-        if now_us >= self.round_ends_us || self.round_calls >= ROUND_CALLS_MAX {
-            self.end_round(now_us);
-        }
-        let (_, Reverse(place)) = *self.turns.first()?;
-        self.called.insert(place.source);
-        self.round_calls += 1;
+    pub(crate) fn pop(&mut self) -> Option<(StackPlace, T)> {
+        let (due, Reverse(place)) = *self.turns.first()?;
+        // Above it: each source that waits was called in the round.
+        self.round = due;
+        self.calls += 1;
+        self.forget_some();
         self.change(place.source, |stacks| {
             if let Some(stack) = stacks.stacks.get_mut(&place.source) {
-                stack.calls += 1;
+                (stack.due, stack.called) = (stacks.round + 1, stacks.calls);
             }
             stacks.remove(place)
         })
@@ -231,12 +238,13 @@ impl<T> AddressStacks<T> {
         self.take(place)
     }
 
-    /// Everything that waits, in turn; the next round begins.
-    pub(crate) fn drain(&mut self, now_us: u64) -> Vec<T> {
-        let all = std::iter::from_fn(|| self.pop(now_us))
+    /// Everything that waits, in turn. No source is remembered.
+    pub(crate) fn drain(&mut self) -> Vec<T> {
+        let all = std::iter::from_fn(|| self.pop())
             .map(|(_, request)| request)
             .collect();
-        self.end_round(now_us);
+        self.away.clear();
+        self.stacks.clear();
         all
     }
 
@@ -291,8 +299,9 @@ impl<T> AddressStacks<T> {
         let Some(stack) = self.stacks.get(&source) else {
             return;
         };
-        if let Some(turn) = stack.turn() {
-            self.turns.remove(&turn);
+        match stack.turn() {
+            Some(turn) => _ = self.turns.remove(&turn),
+            None => _ = self.away.remove(&(stack.due, stack.called, source)),
         }
         if stack.late > 0
             && let Some(newest) = stack.newest_late(self.late_until)
@@ -305,30 +314,35 @@ impl<T> AddressStacks<T> {
         let Some(stack) = self.stacks.get(&source) else {
             return;
         };
-        if let Some(turn) = stack.turn() {
-            self.turns.insert(turn);
+        match stack.turn() {
+            Some(turn) => _ = self.turns.insert(turn),
+            None if stack.due > self.round => {
+                self.away.insert((stack.due, stack.called, source));
+            }
+            None => {
+                self.stacks.remove(&source);
+                return;
+            }
         }
         if stack.late > 0
             && let Some(newest) = stack.newest_late(self.late_until)
         {
             self.late.insert((stack.late, newest));
         }
-        if stack.waiting.is_empty() && stack.calls == 0 {
-            self.stacks.remove(&source);
-        }
     }
 
-    /// All sources begin anew.
-    fn end_round(&mut self, now_us: u64) {
-        for source in std::mem::take(&mut self.called) {
-            self.change(source, |stacks| {
-                if let Some(stack) = stacks.stacks.get_mut(&source) {
-                    stack.calls = 0;
+    /// Forgets sources that are away: those of an earlier round, two at each call so that the end
+    /// of a round costs no more than a call, and those beyond the bound.
+    fn forget_some(&mut self) {
+        for _ in 0..2 {
+            match self.away.first().copied() {
+                Some(first) if first.0 <= self.round || self.away.len() >= ROUND_SOURCES_MAX => {
+                    self.away.remove(&first);
+                    self.stacks.remove(&first.2);
                 }
-            });
+                _ => return,
+            }
         }
-        self.round_calls = 0;
-        self.round_ends_us = now_us + ROUND_US_MAX;
     }
 }
 

@@ -10,9 +10,9 @@ use std::collections::HashMap;
 #[derive(Default)]
 struct Twin {
     waiting: Vec<(StackPlace, u32)>,
-    calls: HashMap<AddressGroup, u32>,
-    calls_so_far: usize,
-    round_ends_us: u64,
+    /// The last round in which a source was called.
+    called: HashMap<AddressGroup, u64>,
+    round: u64,
     late_until_us: u64,
 }
 
@@ -29,20 +29,16 @@ impl Twin {
         Some(self.waiting.remove(at).1)
     }
 
-    fn pop(&mut self, now_us: u64) -> Option<u32> {
-        if now_us >= self.round_ends_us || self.calls_so_far >= ROUND_CALLS_MAX {
-            self.calls.clear();
-            self.calls_so_far = 0;
-            self.round_ends_us = now_us + ROUND_US_MAX;
+    fn pop(&mut self) -> Option<u32> {
+        let sources: Vec<_> = self.waiting.iter().map(|(place, _)| place.source).collect();
+        let is_called =
+            |twin: &Twin, source: &AddressGroup| twin.called.get(source) == Some(&twin.round);
+        if sources.iter().all(|source| is_called(self, source)) {
+            self.round += u64::from(!sources.is_empty());
         }
-        let sources = self.waiting.iter().map(|(place, _)| place.source);
-        let turn = |source: &AddressGroup| {
-            let calls = self.calls.get(source).copied().unwrap_or(0);
-            (calls, Reverse(self.newest_of(*source, u64::MAX)))
-        };
-        let source = sources.min_by_key(turn)?;
-        *self.calls.entry(source).or_default() += 1;
-        self.calls_so_far += 1;
+        let uncalled = sources.iter().filter(|source| !is_called(self, source));
+        let source = *uncalled.max_by_key(|source| self.newest_of(**source, u64::MAX))?;
+        self.called.insert(source, self.round);
         self.take(self.newest_of(source, u64::MAX)?)
     }
 
@@ -89,8 +85,8 @@ proptest! {
                     next += 1;
                 },
                 2 | 3 => {
-                    let popped = stacks.pop(now_us).map(|(_, request)| request);
-                    prop_assert_eq!(popped, twin.pop(now_us));
+                    let popped = stacks.pop().map(|(_, request)| request);
+                    prop_assert_eq!(popped, twin.pop());
                 }
                 4 => {
                     let popped = stacks.pop_late(until_us, late);
@@ -102,23 +98,32 @@ proptest! {
             }
             prop_assert_eq!(stacks.len(), twin.waiting.len());
         }
-        let rest: Vec<_> = std::iter::from_fn(|| twin.pop(now_us)).collect();
-        prop_assert_eq!(stacks.drain(now_us), rest);
+        let rest: Vec<_> = std::iter::from_fn(|| twin.pop()).collect();
+        prop_assert_eq!(stacks.drain(), rest);
         prop_assert!(stacks.stacks.is_empty() && stacks.turns.is_empty() && stacks.late.is_empty());
     }
 }
 
 #[test]
-fn what_is_remembered_of_sources_is_bounded() {
+fn what_is_remembered_of_sources_is_bounded_and_forgotten_behind_the_round() {
     let mut stacks = AddressStacks::new();
-    for bits in 0..4 * ROUND_CALLS_MAX as u32 {
-        stacks.push(0, AddressGroup::of_v4(bits), bits);
-        assert_eq!(stacks.pop(0).map(|(_, request)| request), Some(bits));
-        assert!(stacks.stacks.len() <= ROUND_CALLS_MAX);
+    // It waits, so that the round does not end.
+    stacks.push(0, AddressGroup::of_v4(0), 0);
+    let sources = 4 * ROUND_SOURCES_MAX as u32;
+    for bits in 1..sources {
+        stacks.push(1, AddressGroup::of_v4(bits), bits);
+        assert_eq!(stacks.pop().map(|(_, request)| request), Some(bits));
+        assert!(stacks.away.len() <= ROUND_SOURCES_MAX);
+        assert_eq!(stacks.stacks.len(), 1 + stacks.away.len());
     }
-    stacks.push(ROUND_US_MAX, AddressGroup::of_v4(0), 0);
-    stacks.pop(ROUND_US_MAX);
-    assert_eq!(stacks.stacks.len(), 1, "a round forgets the last one");
+    // One of the last ones has had its turn.
+    stacks.push(2, AddressGroup::of_v4(sources - 1), 1);
+    assert_eq!(stacks.pop().map(|(_, request)| request), Some(0));
+    for _ in 0..ROUND_SOURCES_MAX {
+        stacks.push(3, AddressGroup::of_v4(0), 0);
+        stacks.pop();
+    }
+    assert!(stacks.away.is_empty(), "of earlier rounds none is left");
 }
 
 #[test]

@@ -22,8 +22,8 @@
 //!    wait. In an overload that has lasted for `STALE_FROM_US`, those are refused besides that have
 //!    waited for twice the target, and 50 ms, while no newer one waits: the loop has time for that.
 //! 3. Every request that joined is called once, unless it leaves; an open line is empty.
-//! 4. A source that waits is called as often in a round as any other. One with a single connection
-//!    waits for one call of each other source, not for their connections.
+//! 4. A round ends when each source that waits was called in it, however many there are. A source
+//!    with a single connection waits for one call of each other source, not for their connections.
 //! 5. A line that had to begin again at once stays twice as long the next time. Each try to end it
 //!    costs the requests in it.
 //!
@@ -187,7 +187,7 @@ impl<T> Line<T> {
         self.window.2 = self.window.2.max(self.waiting.len() as u64);
         let before = called.len();
         for _ in 0..TURN {
-            let Some((place, request)) = self.waiting.pop(now_us) else {
+            let Some((place, request)) = self.waiting.pop() else {
                 break;
             };
             if self.is_stale(now_us, place.came_us()) {
@@ -210,7 +210,7 @@ impl<T> Line<T> {
         if !self.is_standing || !is_calm {
             return None;
         }
-        let rest = self.waiting.drain(now_us).into_iter();
+        let rest = self.waiting.drain().into_iter();
         called.extend(rest.map(|request| (request, Called::Serve)));
         self.is_standing = false;
         self.alert_until_us = now_us + ALERT_US;

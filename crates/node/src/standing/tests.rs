@@ -3,7 +3,6 @@
 //! Not here: sockets (crate `server`, `tests/standing.rs`).
 
 use super::*;
-use crate::limits::ROUND_US_MAX;
 use dendra_base::Prng;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
@@ -91,7 +90,6 @@ fn in_an_overload_that_lasts_an_old_request_is_refused_unless_a_newer_one_waits(
     // The other source has had its turn; this one has not, so it is called, and served.
     line.join(now_us, TWO, 3);
     assert_eq!(call(&mut line, now_us), [(3, Called::Serve)]);
-    now_us += ROUND_US_MAX;
     line.join(now_us, ONE, 4);
     now_us += STALE_US_MIN + 1;
     line.join(now_us, TWO, 5);
@@ -329,13 +327,37 @@ fn one_connection_beside_two_thousand_of_another_source_waits_for_no_more_than_a
 }
 
 #[test]
-fn each_of_many_sources_is_served_in_each_round() {
-    // 2,000 sources at 20 µs are 40 ms, less than half of a round.
-    let each = |who: usize| AddressGroup::of_v4(1_000 + who as u32);
-    let fair = beside_a_crowd(1, AddressGroup::of_v4(7), each);
-    let longest_us = fair.took_us.last().copied().expect("it was answered");
-    assert!(longest_us <= 2 * ROUND_US_MAX, "{longest_us} µs");
-    assert!(fair.good >= 93, "{} %", fair.good);
+fn each_of_many_sources_is_served_in_turn_however_many_there_are() {
+    const SOURCES: usize = 10_000;
+    let mut line = Line::new(TARGET_US);
+    let mut now_us = 1_000_000;
+    while !line.is_standing() {
+        now_us += 2 * TARGET_US;
+        line.sample(now_us, 2 * TARGET_US);
+    }
+    // Each asks again at once. All of them are called in 200 ms, and twice that is the longest that
+    // one waits.
+    let turn_us = SOURCES as u64 * (SERVE_US + REFUSE_US);
+    let mut asking: Vec<usize> = (0..SOURCES).collect();
+    let (mut served_us, mut called) = (vec![now_us; SOURCES], Vec::new());
+    let until_us = now_us + 3_000_000;
+    while now_us < until_us {
+        for who in asking.drain(..) {
+            line.join(now_us, AddressGroup::of_v4(who as u32), who);
+        }
+        line.call(now_us, &mut called);
+        for (who, what) in called.drain(..) {
+            now_us += SERVE_US;
+            let waited_us = now_us - served_us[who];
+            assert!(waited_us <= 2 * turn_us, "{who} waited for {waited_us} µs");
+            if what == Called::Serve {
+                served_us[who] = now_us;
+            }
+            asking.push(who);
+        }
+    }
+    let waited_us = served_us.iter().map(|served_us| now_us - served_us).max();
+    assert!(waited_us <= Some(2 * turn_us), "{waited_us:?} µs");
 }
 
 proptest! {
