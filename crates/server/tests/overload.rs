@@ -220,6 +220,32 @@ fn a_read_past_its_deadline_is_not_started() {
 }
 
 #[test]
+fn the_deadline_of_a_pipelined_request_counts_while_those_in_front_of_it_wait() {
+    let (node, valve) = Valve::before(MemVfs::new(), |disk| Node::on(disk, |_| {}));
+    let mut client = node.client();
+    let mut other = node.client();
+    let request = |method: &str, id: &str, timeout_ms: u32, end: &str| {
+        format!(
+            "{method} /v0/entity?id={id} HTTP/1.1\r\nHost: localhost\r\n\
+             Dendra-Timeout-Ms: {timeout_ms}\r\n{end}"
+        )
+    };
+    let put = |timeout_ms| request("PUT", "k", timeout_ms, "Content-Length: 1\r\n\r\nv");
+    valve.hold_syncs();
+    let get = request("GET", "k", 60_000, "\r\n");
+    // The last one is looked at when the others are answered.
+    let pipelined = [put(60_000), get, request("GET", "k", 100, "\r\n")].concat();
+    client.send(pipelined.as_bytes());
+    node.wait_for_metric("dendra_requests_inflight ", 1.0);
+    other.send(put(400).as_bytes());
+    assert_eq!(other.read("PUT").status, 504, "so much time has passed");
+    valve.let_go();
+    assert_eq!(client.read("PUT").status, 201);
+    assert_eq!(client.read("GET").status, 200);
+    assert_refused(&client.read("GET"), "deadline-in-queue");
+}
+
+#[test]
 fn a_large_write_that_the_system_only_takes_does_not_hold_up_the_loop() {
     let (node, valve) = cold_node(|settings| {
         settings.loops = Some(1);

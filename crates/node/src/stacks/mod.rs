@@ -221,9 +221,15 @@ impl<T> AddressStacks<T> {
         !self.fresh.is_empty()
     }
 
-    /// One of the source with the most that came before `until_us`, and of those sources the one
-    /// with the newest or the oldest such request.
+    /// Takes out one of the source with the most that came before `until_us`, and of those sources
+    /// the one with the newest or the oldest such request.
     pub(crate) fn pop_late(&mut self, until_us: u64, which: Late) -> Option<T> {
+        let place = self.late_place(until_us, which)?;
+        self.take(place)
+    }
+
+    /// The place of that request.
+    pub(crate) fn late_place(&mut self, until_us: u64, which: Late) -> Option<StackPlace> {
         self.age(until_us);
         let (most, newest) = *self.late.last()?;
         let source = match which {
@@ -231,11 +237,10 @@ impl<T> AddressStacks<T> {
             Late::Oldest => self.late.range((most, FIRST)..).next()?.1.source,
         };
         let stack = self.stacks.get(&source)?;
-        let place = match which {
-            Late::Newest => stack.newest_late(self.late_until)?,
-            Late::Oldest => *stack.waiting.first_key_value()?.0,
-        };
-        self.take(place)
+        match which {
+            Late::Newest => stack.newest_late(self.late_until),
+            Late::Oldest => stack.waiting.first_key_value().map(|(place, _)| *place),
+        }
     }
 
     /// Everything that waits, in turn. No source is remembered.

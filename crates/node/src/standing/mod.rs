@@ -7,6 +7,7 @@
 //!                                            one for SERVED_PER_REFUSAL served, of the source with most
 //!                                            beyond the target: the next of them, or the oldest ─► Refuse
 //!                                            late by twice the target, nothing newer waits ─► Refuse
+//!                                            longer than a deadline: the oldest, EXPIRED_A_TURN ─► Refuse
 //!             in the order of the sockets they would wait for less than half the target, for CALM_US ─► open
 //! ```
 //!
@@ -19,7 +20,7 @@
 //! 1. The order changes only after the delay stood above its target for `STANDING_US`, in several
 //!    samples. A burst, or a process that was stopped for a moment, does not change it.
 //! 2. Of `SERVED_PER_REFUSAL` + 1 requests that are called, at most one is refused, however many
-//!    wait. In an overload that has lasted for `STALE_FROM_US`, those are refused besides that have
+//!    wait. `EXPIRED_A_TURN` are refused besides that have waited for `EXPIRED_US`. In an overload that has lasted for `STALE_FROM_US`, those are refused besides that have
 //!    waited for twice the target, and 50 ms, while no newer one waits: the loop has time for that.
 //! 3. Every request that joined is called once, unless it leaves; an open line is empty.
 //! 4. A round ends when each source that waits was called in it, however many there are. A source
@@ -45,6 +46,11 @@ pub const TURN: usize = 32;
 pub const SERVED_PER_REFUSAL: usize = 8;
 /// So many samples in a row at least: one alone may be a process that was stopped.
 const SAMPLES_MIN: u32 = 2;
+/// The deadline of a request that names none: what has waited for longer is told so as soon as that
+/// is cheap, because its client waits for nothing else.
+const EXPIRED_US: u64 = 1_000_000;
+/// So many of them in a turn: 2 % of its time.
+const EXPIRED_A_TURN: usize = 2;
 /// A loop that goes without samples for this long is at rest.
 const QUIET_US: u64 = 500_000;
 /// The line ends when, for so long, all requests in it could have been called in time. If it had to
@@ -204,6 +210,10 @@ impl<T> Line<T> {
             called.push((request, Called::Refuse));
         }
         self.credit = self.credit.min(TURN);
+        for _ in 0..EXPIRED_A_TURN {
+            let expired = self.next_expired(now_us).into_iter();
+            called.extend(expired.map(|request| (request, Called::Refuse)));
+        }
         self.window.1 += (called.len() - before) as u64;
         self.close_window(now_us);
         let is_calm = now_us.saturating_sub(self.calm_since_us) >= self.calm_us;
@@ -255,6 +265,16 @@ impl<T> Line<T> {
         let refused = self.waiting.pop_late(until_us, which)?;
         self.is_oldest_next = !self.is_oldest_next;
         Some(refused)
+    }
+
+    /// The oldest of the source with the most that are late, if its deadline has passed.
+    fn next_expired(&mut self, now_us: u64) -> Option<T> {
+        let until_us = now_us.saturating_sub(self.target_us);
+        let oldest = self.waiting.late_place(until_us, Late::Oldest)?;
+        match now_us - oldest.came_us() > EXPIRED_US {
+            true => self.waiting.take(oldest),
+            false => None,
+        }
     }
 
     /// Has a request that came at `came_us` waited for so long, in an overload that lasts, that a

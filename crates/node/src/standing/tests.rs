@@ -99,6 +99,33 @@ fn in_an_overload_that_lasts_an_old_request_is_refused_unless_a_newer_one_waits(
 }
 
 #[test]
+fn what_waits_for_longer_than_a_deadline_is_told_so_though_newer_ones_are_served() {
+    let (mut line, mut called) = (Line::new(TARGET_US), Vec::new());
+    let mut now_us = 1_000_000;
+    while line.sample(now_us, 2 * TARGET_US).is_none() {
+        now_us += 2 * TARGET_US;
+    }
+    let old = 0..1_000;
+    for request in old.clone() {
+        line.join(now_us, ONE, request);
+    }
+    now_us += EXPIRED_US;
+    // Newer ones fill each turn, and those that are refused for them are told besides.
+    let mut turn = |now_us: u64| {
+        for request in 1_000..1_000 + TURN {
+            line.join(now_us, ONE, request);
+        }
+        called.clear();
+        line.call(now_us, &mut called);
+        let told = called.iter().filter(|(request, _)| old.contains(request));
+        told.count()
+    };
+    assert_eq!(turn(now_us), TURN / SERVED_PER_REFUSAL, "at its deadline");
+    let more = TURN / SERVED_PER_REFUSAL + EXPIRED_A_TURN;
+    assert_eq!(turn(now_us + 1), more, "behind it");
+}
+
+#[test]
 fn without_a_target_nothing_stands_in_line() {
     let mut line = Line::<()>::new(0);
     for at in 1..1000 {
@@ -385,12 +412,16 @@ proptest! {
                     let mut called = Vec::new();
                     let has_lasted = line.is_standing && now_us - line.began_us >= STALE_FROM_US;
                     line.call(now_us, &mut called);
+                    let mut expired = 0;
                     for (request, what) in called {
                         let (came_us, _) = inside.remove(&request).expect("called once");
                         let is_late = now_us - came_us > STALE_US_MIN.max(2 * target_us);
                         match what {
                             Called::Serve => served += 1,
                             Called::Refuse if has_lasted && is_late => (),
+                            Called::Refuse if now_us - came_us > EXPIRED_US && expired < 2 => {
+                                expired += 1;
+                            }
                             Called::Refuse => refused += 1,
                         }
                     }

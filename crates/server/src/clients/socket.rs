@@ -104,9 +104,11 @@ pub(crate) struct Socket {
     is_called_to_refuse: bool,
     /// It was refused, and the bytes behind it have not stood in line since.
     was_refused: bool,
-    /// Since when the last bytes read stood in line; `None` = they did not, or their request was
-    /// looked at.
-    stood_us: Option<u64>,
+    /// Since when the bytes that are read next gave way, or stood in line; `None` = they did not.
+    waits_since_us: Option<u64>,
+    /// When the last bytes read were there, as far as the loop knows. Time in which the client did
+    /// not read its answers is added to it.
+    came_us: u64,
     /// Does a peer ask here? Then no read stands in a line of clients.
     is_of_peer: bool,
     /// The member to which the certificate of this connection belongs; `None` = none, or not
@@ -139,7 +141,8 @@ impl Socket {
             head_deadline_us: None,
             is_called_to_refuse: false,
             was_refused: false,
-            stood_us: None,
+            waits_since_us: None,
+            came_us: 0,
             is_of_peer: false,
             member: None,
             used: None,
@@ -212,9 +215,9 @@ impl Socket {
         std::mem::take(&mut self.was_refused)
     }
 
-    /// Since when the request that was read last stood in line, told once.
-    pub(crate) fn take_stood_us(&mut self) -> Option<u64> {
-        self.stood_us.take()
+    /// When the unread bytes were there: each request that is whole in them had its last byte then.
+    pub(crate) fn came_us(&self) -> u64 {
+        self.came_us
     }
 
     /// A peer asks here: it stands in no line of clients.
@@ -310,8 +313,7 @@ impl Socket {
     /// Reads more into the buffer.
     pub(crate) async fn fill(&mut self, stage: Expecting) -> Result<(), ConnectionEnd> {
         let _held = self.hold_input();
-        // More bytes of a request come: it was not whole when it stood in line.
-        self.stood_us = None;
+        self.waits_since_us = None;
         let timeouts = &self.lane.shared.settings.timeouts;
         match stage {
             Expecting::Idle => self.seat.arm(self.deadline_us(timeouts.idle)),
@@ -353,7 +355,9 @@ impl Socket {
         let came = self.input.len().saturating_sub(held);
         self.gives_way = stage != Expecting::Idle && came < limits::UNCOUNTED_BYTES_MAX;
         self.lane.refresh();
-        self.lane.delay.look(self.lane.now_us());
+        let now_us = self.lane.now_us();
+        self.came_us = self.waits_since_us.unwrap_or(now_us);
+        self.lane.delay.look(now_us);
         done
     }
 
@@ -361,6 +365,7 @@ impl Socket {
     async fn give_way(&mut self, stage: Expecting) -> Result<(), ConnectionEnd> {
         self.wait_for_bytes(stage).await?;
         let now_us = clock::monotonic_us();
+        self.waits_since_us = Some(now_us);
         let place = if self.is_client_gone() {
             self.lane.giving_way.join_end(&self.seat, now_us)
         } else if stage == Expecting::Idle && self.lane.delay.is_standing() {
@@ -406,6 +411,7 @@ impl Socket {
         let now_us = clock::monotonic_us();
         self.seat
             .arm(self.deadline_us(lane.shared.settings.timeouts.idle));
+        self.waits_since_us.get_or_insert(now_us);
         let Some(in_line) = lane.delay.stand(&self.seat, self.source, now_us) else {
             return Ok(());
         };
@@ -413,12 +419,17 @@ impl Socket {
             if let Some(called) = in_line.called() {
                 return Poll::Ready(Ok(called));
             }
-            self.idle(cx, expecting).map_ok(|()| Called::Serve)
+            match self.idle(cx, expecting) {
+                // It waited too long, not its client.
+                Poll::Ready(Err(ConnectionEnd::TooSlow)) => Poll::Ready(Ok(Called::Refuse)),
+                waits => waits.map_ok(|()| Called::Serve),
+            }
         })
         .await?;
+        self.seat
+            .arm(self.deadline_us(lane.shared.settings.timeouts.idle));
         self.expect_client()?;
         self.is_called_to_refuse = called == Called::Refuse;
-        self.stood_us = Some(now_us);
         Ok(())
     }
 
@@ -519,6 +530,7 @@ impl Socket {
             return done;
         }
         let _held = self.hold_input();
+        let from_us = clock::monotonic_us();
         // Counted until all of it is gone: memory comes back in one piece.
         let counted = self.out_room.as_ref().map_or(0, |(room, _)| room.bytes());
         let more = out.len().saturating_sub(counted);
@@ -562,6 +574,7 @@ impl Socket {
                 Poll::Ready(Err(ConnectionEnd::TooSlow)) if now_us < stalls_us => {}
                 Poll::Ready(done) => {
                     self.lane.reuse_output(out);
+                    self.came_us += now_us.saturating_sub(from_us);
                     return done;
                 }
                 Poll::Pending => {}

@@ -7,8 +7,8 @@
 //!
 //! Invariants
 //! 1. A request pauses once, and is counted once among the sizes of writes, however often it waits.
-//! 2. Its deadline is counted from where its last byte was here, as far as the loop knows: no wait
-//!    in a line moves it.
+//! 2. Its deadline is counted from where its last byte was here, as far as the loop knows. No wait
+//!    in a line moves it, nor do requests of the same client in front of it.
 //! 3. Its latency has all of its waits but those for the client, and that in the loop's line, which
 //!    is told apart (`event_loop/delay.rs`).
 //!
@@ -42,11 +42,9 @@ impl RequestInFront {
         }
     }
 
-    /// The loop looks at it. Before the first look it stood in the loop's line since `stood_us`, if
-    /// at all.
-    pub(super) fn look(&mut self, now_ns: u64, stood_us: Option<u64>) {
-        let now_us = now_ns / 1_000;
-        let came_us = stood_us.map_or(now_us, |stood_us| stood_us.min(now_us));
+    /// The loop looks at it. Its last byte was here at `came_us`.
+    pub(super) fn look(&mut self, now_ns: u64, came_us: u64) {
+        let came_us = came_us.min(now_ns / 1_000);
         self.since.get_or_insert((came_us, now_ns));
     }
 
@@ -81,12 +79,12 @@ mod tests {
     #[test]
     fn no_wait_moves_the_deadline_or_the_begin() {
         let mut request = RequestInFront::default();
-        request.look(5_000_000, None);
-        request.look(900_000_000, Some(800_000));
+        request.look(5_000_000, 5_000);
+        request.look(900_000_000, 800_000);
         assert_eq!(request.deadline_us(50), 55_000);
         assert_eq!(request.began_ns(), 5_000_000);
         let mut stood = RequestInFront::default();
-        stood.look(4_000_000_000, Some(1_000));
+        stood.look(4_000_000_000, 1_000);
         assert_eq!(stood.deadline_us(50), 51_000, "it was in the loop's line");
         let body = RequestInFront::with_body(7_000_000, 2_000_000);
         assert_eq!((body.deadline_us(1), body.began_ns()), (8_000, 5_000_000));

@@ -66,8 +66,7 @@ impl Connection {
 
     fn handle_head(&mut self, head: &Head<'_>, rest: &[u8], watch: Watch) -> FrontStep {
         let lane = Rc::clone(&self.lane);
-        let stood_us = self.socket.take_stood_us();
-        self.in_front.look(lane.now_ns(), stood_us);
+        self.in_front.look(lane.now_ns(), self.socket.came_us());
         if self.beyond.is_some() && !head.path.starts_with(PEER_PATHS) {
             return self.turn_away_beyond(head);
         }
