@@ -34,6 +34,7 @@ mod front;
 mod lifecycle;
 pub mod limits;
 mod peers;
+mod retry_after;
 mod rights;
 pub mod settings;
 mod start_error;

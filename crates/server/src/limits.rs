@@ -144,6 +144,8 @@ pub const RETRY_AFTER_S: u32 = 1;
 pub const RETRY_AFTER_SPREAD_S: u32 = 3;
 /// The same when the disk is full: the operator has to make room.
 pub const RETRY_AFTER_DISK_FULL_S: u32 = 30;
+/// Those that are refused in a row on a full disk are told so many different seconds.
+pub const RETRY_AFTER_DISK_FULL_SPREAD_S: u32 = 16;
 
 /// Requests of one connection that are answered in a row while others wait for the loop.
 pub const REQUESTS_A_TURN: usize = 32;

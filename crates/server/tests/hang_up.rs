@@ -105,6 +105,7 @@ fn what_a_client_asked_before_it_hung_up_is_not_read() {
     node.wait_for_metric("dendra_cancelled_orders_total", 1.0);
     assert_eq!(node.metric("dendra_store_queue_points "), 0.0);
     assert_eq!(node.metric("dendra_hung_up_operations_total"), 1.0);
+    node.wait_for_metric("dendra_refused_total{by=\"abandoned\"}", 1.0);
     valve.let_go();
     assert_eq!(stays.read("GET").status, 200);
 }

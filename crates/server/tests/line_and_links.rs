@@ -14,7 +14,7 @@
 
 mod support;
 
-use dendra_base::peer::Answer as PeerAnswer;
+use dendra_base::peer::{Answer as PeerAnswer, Ask, Readiness};
 use dendra_engine::vfs::MemVfs;
 use rustix::net::{RecvFlags, recv};
 use std::sync::Arc;
@@ -102,6 +102,34 @@ fn in_front(node: &Node, crowd: &mut [Client], mut asker: Asker<'_>) -> usize {
     let answered = crowd.iter().filter(has_answer).count();
     hear(crowd);
     answered * 100 / CLIENTS
+}
+
+#[test]
+fn a_member_whose_processor_has_too_much_to_do_is_behind_until_that_is_over() {
+    let node = node_on_with(Arc::new(MemVfs::new()), |settings| {
+        settings.queue_delay_target = TARGET;
+    });
+    let mut link = Opened::proven(&node, 1);
+    let mut readiness = || {
+        link.ask(1, Ask::Clock);
+        match link.answer() {
+            (_, PeerAnswer::Clock { readiness, .. }) => readiness,
+            other => panic!("{other:?} is no clock"),
+        }
+    };
+    assert_eq!(readiness(), Readiness::Ready);
+    let mut crowd: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();
+    let until = Instant::now() + PATIENCE;
+    let mut said = Readiness::Ready;
+    while said != Readiness::Behind {
+        assert!(Instant::now() < until, "it never was behind");
+        overload(&node, &mut crowd);
+        ask(&mut crowd);
+        said = readiness();
+        hear(&mut crowd);
+    }
+    node.wait_for_metric("dendra_overloaded_loops ", 0.0);
+    assert_eq!(readiness(), Readiness::Ready);
 }
 
 #[test]

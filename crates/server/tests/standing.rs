@@ -113,6 +113,8 @@ fn a_delay_that_stands_refuses_some_and_ends_with_its_cause() {
         node.metric("dendra_class_admitted_total{class=\"writes\"}"),
         1.0
     );
+    // Each of these was called at least once before it was served in the line.
+    assert!(node.metric("dendra_standing_seconds_count") > 0.0);
     let page = node.admin().get("/v0/status").text();
     let page: serde_json::Value = serde_json::from_str(&page).expect("JSON");
     let points = &page["queues"]["classes"]["points"];

@@ -32,6 +32,7 @@ use crate::limits::{
     CHECKPOINT_LEASE, CHECKPOINT_READ_BYTES_MAX, CHECKPOINTS_MAX, RESTORE_PAGES_BYTES_MAX,
 };
 use crate::peers::NoSteward;
+use crate::retry_after::retry_after_s;
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::extract::{Path, Query, State};
@@ -115,7 +116,7 @@ fn refusal((status, sentence): NoAnswer) -> Response {
     let busy = status == StatusCode::SERVICE_UNAVAILABLE;
     let mut answer = (status, format!("{sentence}\n")).into_response();
     if busy {
-        let second = axum::http::HeaderValue::from_static("1");
+        let second = axum::http::HeaderValue::from(retry_after_s());
         answer.headers_mut().insert(header::RETRY_AFTER, second);
     }
     answer

@@ -86,12 +86,14 @@ pub(crate) enum RefusalCause {
     Unfit,
     /// Newer requests came all the time, more than the processor serves.
     Delay,
+    /// Its client went away before it was done, in a cluster.
+    Abandoned,
     /// Its connection has no place: the member, or its address here, has as many as it may have.
     Connections,
 }
 
 impl RefusalCause {
-    pub(crate) const ALL: [RefusalCause; 10] = [
+    pub(crate) const ALL: [RefusalCause; 11] = [
         RefusalCause::Requests,
         RefusalCause::Bytes,
         RefusalCause::StoreQueue,
@@ -101,6 +103,7 @@ impl RefusalCause {
         RefusalCause::Deadline,
         RefusalCause::Unfit,
         RefusalCause::Delay,
+        RefusalCause::Abandoned,
         RefusalCause::Connections,
     ];
 
@@ -115,6 +118,7 @@ impl RefusalCause {
             RefusalCause::Deadline => "deadline",
             RefusalCause::Unfit => "unfit",
             RefusalCause::Delay => "delay",
+            RefusalCause::Abandoned => "abandoned",
             RefusalCause::Connections => "connections",
         }
     }
@@ -144,6 +148,7 @@ impl RoundTally {
 pub(crate) struct RoundTallies {
     times: [RoundTally; Round::ALL.len()],
     pub(crate) hedges: LoopCounter,
+    pub(crate) wasteful: LoopCounter,
 }
 
 impl RoundTallies {
@@ -158,6 +163,7 @@ impl RoundTallies {
             self.of(round).set(rounds.of(round));
         }
         self.hedges.set(rounds.hedges());
+        self.wasteful.set(rounds.wasteful());
     }
 }
 
@@ -226,6 +232,8 @@ pub(crate) struct LoopMetrics {
     pub(crate) standing_us: LoopCounter,
     pub(crate) is_standing: LoopCounter,
     pub(crate) standing: LoopCounter,
+    /// How long requests stood in the loop's line that were then served: each call.
+    pub(crate) stood: Histogram,
     /// Connections of clients that were gone when their request was called.
     pub(crate) abandoned: LoopCounter,
     /// Operations that waited when their client hung up. They ended early, or went on without it.

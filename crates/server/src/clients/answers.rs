@@ -111,10 +111,16 @@ impl Answers<'_> {
     }
 
     fn fail_with(&mut self, op: OpLabel, terms: &AnswerTerms, outcome: &Outcome) -> u16 {
-        if let Outcome::Overloaded { refusal } = outcome
+        let cause = match outcome {
+            Outcome::Overloaded { refusal } => Some((*refusal).into()),
+            Outcome::DeadlinePassed => Some(RefusalCause::Deadline),
+            Outcome::Abandoned => Some(RefusalCause::Abandoned),
+            _ => None,
+        };
+        if let Some(cause) = cause
             && let Some(share) = CapacityShare::of(op)
         {
-            self.lane.metrics().refuse(share, (*refusal).into());
+            self.lane.metrics().refuse(share, cause);
         }
         match self.backend.explain(outcome) {
             Some(refusal) => status::write_refusal(self.out, terms.style, &refusal),

@@ -430,6 +430,10 @@ impl Socket {
             .arm(self.deadline_us(lane.shared.settings.timeouts.idle));
         self.expect_client()?;
         self.is_called_to_refuse = called == Called::Refuse;
+        if called == Called::Serve {
+            let stood_us = clock::monotonic_us().saturating_sub(now_us);
+            self.lane.metrics().stood.note(stood_us * 1_000, 1);
+        }
         Ok(())
     }
 

@@ -13,12 +13,11 @@
 //! requests. See: docs/api.md.
 
 use crate::admin::metrics::RefusalCause;
-use crate::limits;
+use crate::retry_after::{disk_full_after_s, retry_after_s};
 use dendra_base::{CellRef, Consistency, Durability, Quorum};
 use dendra_node::{Known, Outcome};
 use dendra_wire::Refusal;
 use dendra_wire::http::response::{self, Found, Receipt, Style};
-use std::cell::Cell;
 
 /// The parts of an answer that do not depend on the outcome: its shape and its receipt.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +114,7 @@ pub(crate) fn write(
         }
         Outcome::Overloaded { refusal } => write_refusal(out, style, &refused(refusal.into())),
         Outcome::DeadlinePassed => write_refusal(out, style, &refused(RefusalCause::Deadline)),
-        Outcome::Abandoned => write_refusal(out, style, &abandoned()),
+        Outcome::Abandoned => write_refusal(out, style, &refused(RefusalCause::Abandoned)),
         Outcome::Unreachable {
             up, needed, from, ..
         } => write_refusal(out, style, &Refusal::unreachable(up, needed, from, None)),
@@ -155,10 +154,11 @@ pub(crate) fn refused(what: RefusalCause) -> Refusal {
         RefusalCause::StoreQueue => "the queue of the store pool is full",
         RefusalCause::LogQueue => "the queue of the log is full",
         RefusalCause::Engine => "flushes or compactions are behind",
-        RefusalCause::Disk => return Refusal::disk_full(limits::RETRY_AFTER_DISK_FULL_S),
+        RefusalCause::Disk => return Refusal::disk_full(disk_full_after_s()),
         RefusalCause::Deadline => return Refusal::expired_in_queue(retry_after_s()),
         RefusalCause::Unfit => return failed(),
         RefusalCause::Delay => "more requests arrive than the processor serves",
+        RefusalCause::Abandoned => return abandoned(),
         RefusalCause::Connections => "there are as many connections as there may be",
     };
     Refusal::overloaded(message, retry_after_s())
@@ -170,17 +170,6 @@ fn abandoned() -> Refusal {
         "the client had closed its side of the connection",
         retry_after_s(),
     )
-}
-
-/// When a client that was refused should come again: each of a row at another second, so that all
-/// of them do not.
-fn retry_after_s() -> u32 {
-    thread_local! {
-        static NEXT: Cell<u32> = const { Cell::new(0) };
-    }
-    let next = NEXT.get();
-    NEXT.set(next.wrapping_add(1));
-    limits::RETRY_AFTER_S + next % limits::RETRY_AFTER_SPREAD_S
 }
 
 /// The engine failed in a way that is not the client's to mend.
@@ -209,17 +198,6 @@ mod tests {
     use super::*;
     use dendra_base::Version;
     use dendra_wire::http::ConnectionFate;
-
-    #[test]
-    fn those_who_are_refused_in_a_row_come_again_at_different_times() {
-        let told: Vec<_> = (0..6)
-            .map(|_| refused(RefusalCause::Requests).retry_after_s)
-            .collect();
-        for seconds in 1..=limits::RETRY_AFTER_SPREAD_S {
-            let same = told.iter().filter(|s| **s == Some(seconds));
-            assert_eq!(same.count(), 2, "{told:?}");
-        }
-    }
 
     fn line(outcome: Outcome) -> (u16, String) {
         let style = Style {

@@ -153,6 +153,11 @@ impl Delay {
         self.is_standing.get()
     }
 
+    /// Do more requests stand in line than are served within the target?
+    pub(crate) fn is_beyond(&self) -> bool {
+        self.is_standing() && self.crowding.get() == Crowding::Beyond
+    }
+
     /// A request of the connection in `seat`, from `source`, is there to be read. `None` when there
     /// is no line (any more).
     pub(crate) fn stand(&self, seat: &Rc<Seat>, source: IpAddr, now_us: u64) -> Option<InLine<'_>> {

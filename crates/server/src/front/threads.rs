@@ -21,6 +21,7 @@ use crate::event_loop::clock;
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
+use crate::retry_after::{disk_full_after_s, retry_after_s};
 use dendra_base::{Consistency, Known};
 use dendra_node::Outcome;
 use dendra_stores::{OuterFailure, OuterStore, StoreShape, WriteEnd};
@@ -212,12 +213,10 @@ fn failed(failure: OuterFailure, shape: &StoreShape) -> Finished {
             let refusal = Refusal::too_few_answers(0, copies / 2 + 1, copies, known);
             refusal.because(&format!("{engine}: {why}"))
         }
-        OuterFailure::Busy(why) => {
-            Refusal::overloaded(format!("{engine}: {why}"), limits::RETRY_AFTER_S)
-        }
+        OuterFailure::Busy(why) => Refusal::overloaded(format!("{engine}: {why}"), retry_after_s()),
         OuterFailure::Full(why) => {
             tracing::warn!(engine, why, "the store has no room");
-            Refusal::disk_full(limits::RETRY_AFTER_DISK_FULL_S).because(&why)
+            Refusal::disk_full(disk_full_after_s()).because(&why)
         }
         OuterFailure::TooLarge(why) => {
             let sentence = format!("{engine} takes no value of this length: {why}");

@@ -27,6 +27,7 @@ use crate::clients::socket::Socket;
 use crate::clients::unproven::UnprovenPlace;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
+use crate::retry_after::retry_after_s;
 use crate::tls::ByteStream;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Refused};
@@ -100,7 +101,7 @@ pub(super) fn read_hello(
     }
     let nonce = random().map_err(|error| {
         tracing::error!(%error, "no randomness for a handshake");
-        Refusal::not_serving("no randomness from the system", limits::RETRY_AFTER_S)
+        Refusal::not_serving("no randomness from the system", retry_after_s())
     })?;
     let own = agent.cluster.hello(agent.lane, nonce);
     let (visitor, claim) = agent.cluster.judge_caller(stream, &own, &theirs)?;

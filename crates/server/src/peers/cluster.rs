@@ -28,6 +28,7 @@ use super::strangers::Strangers;
 use crate::clients::unproven::UnprovenGauges;
 use crate::disk::notes::{self, FolderMember};
 use crate::event_loop::clock;
+use crate::retry_after::retry_after_s;
 use crate::settings::{ClusterSettings, PeerTransport};
 use crate::tls::{ByteStream, Tls};
 use dendra_base::ClusterVersions;
@@ -646,7 +647,7 @@ impl Cluster {
             Some(member) => Ok(HelloMaker::Member(member)),
             None if theirs.epoch > record.epoch() => Err(Refusal::not_serving(
                 "this member learns the epoch of another one first",
-                crate::limits::RETRY_AFTER_S,
+                retry_after_s(),
             )),
             None => Err(Refusal::new(
                 403,

@@ -30,6 +30,7 @@ use crate::clients::socket::{ConnectionEnd, Socket};
 use crate::clients::status;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
+use crate::retry_after::retry_after_s;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Refused as RefusedBy};
 use dendra_node::MemberIndex;
@@ -244,10 +245,7 @@ async fn learn_about(
             }
             Err(Refusal::new(403, "peer-token", sentence))
         }
-        Err(_) => Err(Refusal::not_serving(
-            "the log is too slow",
-            limits::RETRY_AFTER_S,
-        )),
+        Err(_) => Err(Refusal::not_serving("the log is too slow", retry_after_s())),
     }
 }
 
@@ -341,7 +339,7 @@ async fn answer_frame(
         }
         (_, Err(WakeReason::Poisoned)) => Err(Refusal::not_serving(
             "the log failed and the node stops",
-            limits::RETRY_AFTER_S,
+            retry_after_s(),
         )
         .closing()),
         _ => Err(Refusal::new(
@@ -360,7 +358,7 @@ async fn enrol(agent: &Agent, body: &Bytes) -> Result<EnrolAnswer, Refusal> {
     answer
         .ok()
         .flatten()
-        .ok_or_else(|| Refusal::not_serving("the steward has no time", limits::RETRY_AFTER_S))
+        .ok_or_else(|| Refusal::not_serving("the steward has no time", retry_after_s()))
 }
 
 fn malformed(malformed: Malformed) -> Refusal {

@@ -31,6 +31,7 @@ pub(crate) use meter::{GrantUse, Meter, QuotaKind};
 pub(crate) use stored::look as look_at_stored;
 
 use crate::limits;
+use crate::retry_after::retry_after_s;
 use crate::settings::RootToken;
 use crate::tls::ByteStream;
 use arc_swap::ArcSwapOption;
@@ -452,7 +453,7 @@ impl Rights {
             }
             Denied::Unread => Refusal::not_serving(
                 "the tokens have not been read from the cluster yet",
-                limits::RETRY_AFTER_S,
+                retry_after_s(),
             ),
             Denied::Forbidden(_, refusal) => {
                 count(&self.gauges.forbidden);

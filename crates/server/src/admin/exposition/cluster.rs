@@ -3,6 +3,7 @@
 //! ```text
 //! round_seconds{round}      clock, write, read, write_back, prepare, accept, …     every operation
 //! hedges                    reads and clocks that asked another member because one was late
+//! wasteful_operations       operations that asked an owner more often than one may
 //! hints_kept _delivered _dropped, hint_bytes, clock_ahead_milliseconds
 //! compare_age_seconds{peer} compare_sent{peer} _fetched{peer} compare_read_bytes …
 //! peer_links{peer} peer_latency_seconds{peer} peer_asks{peer} …
@@ -292,6 +293,11 @@ fn rounds(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         "hedges",
         "Questions to a further owner because one that was asked was late.",
         sum(shared, |m| &m.rounds.hedges),
+    )?;
+    page.counter(
+        "wasteful_operations",
+        "Operations that asked an owner more often than an operation may.",
+        sum(shared, |m| &m.rounds.wasteful),
     )
 }
 

@@ -181,6 +181,16 @@ fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             None,
             MetricType::Histogram,
         )?
+        .encode_histogram::<NoLabelSet>(sum_s, count, &buckets, None)?;
+    let lanes = shared.lanes.iter();
+    let (buckets, count, sum_s) = add(lanes.map(|lane| &lane.metrics.stood));
+    page.0
+        .encode_descriptor(
+            "standing_seconds",
+            "Time that requests stood in their loop's line before they were served; each call.",
+            None,
+            MetricType::Histogram,
+        )?
         .encode_histogram::<NoLabelSet>(sum_s, count, &buckets, None)
 }
 

@@ -27,8 +27,8 @@ use crate::clients::room::Room;
 use crate::clients::status::AnswerTerms;
 use crate::event_loop::handover::{Begun, Held, KeyRequest, PendingOperation, SentValue};
 use crate::event_loop::shared::Phase;
-use crate::limits;
 use crate::peers;
+use crate::retry_after::retry_after_s;
 use dendra_base::Key;
 use dendra_node::{Admission, Class};
 use dendra_wire::hosts::Sender;
@@ -129,11 +129,11 @@ impl Connection {
         if is_of_data && lane.shared.import.is_under_way() {
             let reason = "a restore is under way, and a part of the records is not here yet: \
                           repeat its command to end it, or start with an empty folder";
-            return self.refuse(head, &Refusal::not_serving(reason, limits::RETRY_AFTER_S));
+            return self.refuse(head, &Refusal::not_serving(reason, retry_after_s()));
         }
         if is_write && lane.is_poisoned() {
             let reason = "the log failed and the node stops: send it again in a moment";
-            return self.refuse(head, &Refusal::not_serving(reason, limits::RETRY_AFTER_S));
+            return self.refuse(head, &Refusal::not_serving(reason, retry_after_s()));
         }
         let timeout_ms = match &routed {
             Ok(Route::Entity(entity)) => Some(entity.timeout_ms),

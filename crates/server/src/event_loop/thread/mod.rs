@@ -585,7 +585,8 @@ impl EventLoop {
     pub(crate) fn readiness(&self) -> Readiness {
         let most = limits::ORDERS_WAITING_BYTES_MAX / self.shared.lanes.len();
         let is_behind = self.order_line_bytes.get() >= most / limits::ORDERS_BEHIND_SHARE
-            || self.shared.orders.used() >= self.shared.orders.limit();
+            || self.shared.orders.used() >= self.shared.orders.limit()
+            || self.delay.is_beyond();
         match Readiness::of(self.pressure.get().stop) {
             Readiness::Ready if is_behind => Readiness::Behind,
             readiness => readiness,
