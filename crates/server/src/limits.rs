@@ -272,6 +272,11 @@ pub const LINK_READ_BYTES: usize = 64 << 10;
 /// The bytes that are read of one link before the loop's other tasks have a turn: a quarter of a
 /// millisecond of checking and decoding.
 pub const LINK_BYTES_A_TURN: usize = 256 << 10;
+/// Events of members and of the store that a loop's node decides in a row while others wait for the
+/// loop: a millisecond, as much as a call of clients out of their line takes.
+pub const EVENTS_A_TURN: usize = 256;
+/// Links are not read while so many wait for the node.
+pub const EVENTS_WAITING_MAX: usize = 1_024;
 /// Frames that wait for one link: a promise with two of the largest cells fits. Beyond it questions
 /// are refused here, and values beyond a half of it.
 pub const LINK_OUT_BYTES_MAX: usize = 32 << 20;

@@ -16,7 +16,10 @@ mod support;
 
 use dendra_base::peer::{Answer as PeerAnswer, Ask, Readiness};
 use dendra_engine::vfs::MemVfs;
+use dendra_wire::peer::{decode, encode_ask};
+use rustix::io::ioctl_fionread;
 use rustix::net::{RecvFlags, recv};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::asker::{read, write};
@@ -102,6 +105,48 @@ fn in_front(node: &Node, crowd: &mut [Client], mut asker: Asker<'_>) -> usize {
     let answered = crowd.iter().filter(has_answer).count();
     hear(crowd);
     answered * 100 / CLIENTS
+}
+
+/// Questions of a member that a loop reads in one go.
+const FLOOD: u64 = 600;
+
+#[test]
+fn a_client_is_answered_in_the_midst_of_a_member_s_questions() {
+    let node = node_on_with(Arc::new(MemVfs::new()), |settings| {
+        settings.queue_delay_target = TARGET;
+    });
+    let mut link = Opened::proven(&node, 1);
+    link.ask(1, write(b"k", &[7; 100]));
+    link.answer();
+    let mut crowd: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();
+    let addr = node.running().addr();
+    let mut client = Client::connect_from(Ipv4Addr::new(127, 0, 0, 2), addr);
+    let question = support::asker::question(2, read(b"k"));
+    link.ask(2, read(b"k"));
+    let answer = link.frame().expect("an answer");
+    decode(&answer, &mut link.checking).expect("a frame of a member");
+    let all = FLOOD as usize * answer.len();
+    let mut holds = || {
+        overload(&node, &mut crowd);
+        ask(&mut crowd);
+        link.say(|out, seal, _| {
+            for _ in 0..FLOOD {
+                encode_ask(out, seal, &question);
+            }
+        });
+        client.send(GET);
+        client.read("GET");
+        // The answers that had left the loop before the client's.
+        let there = ioctl_fionread(&link.stream).expect("a socket tells") as usize;
+        for _ in 0..FLOOD {
+            link.answer();
+        }
+        hear(&mut crowd);
+        println!("{there} of {all} bytes of answers in front");
+        there > 0 && there < all / 8 * 7
+    };
+    // A busy machine can spoil a comparison of times.
+    assert!((0..30).any(|_| holds()), "all at once or none");
 }
 
 #[test]

@@ -308,54 +308,58 @@ async fn questions(
     let age = RefCell::new(FrameAge::default());
     poll_fn(|cx| {
         lane.refresh();
-        conduit.poll(cx, |message| match message {
-            // A later process is this member now.
-            _ if !agent.cluster.is_current(member, life) => {
-                conduit.close();
-                Ok(())
-            }
-            Message::Ask(Question {
-                id,
-                sent_ms,
-                mut stamp,
-                ask,
-            }) => {
-                let age_ms = age.borrow_mut().of(sent_ms, lane.now_us() / 1_000);
-                stamp.left_ms = stamp.left_ms.saturating_sub(age_ms);
-                if stamp.left_ms == 0 {
-                    count(&gauges.late);
-                    agent.send(conduit, |out, seal| {
-                        peer::encode_answer(out, seal, id, &Answer::Refused(Refused::Late));
-                    });
-                    return Ok(());
+        conduit.poll(
+            cx,
+            || agent.has_event_room(),
+            |message| match message {
+                // A later process is this member now.
+                _ if !agent.cluster.is_current(member, life) => {
+                    conduit.close();
+                    Ok(())
                 }
-                let asker = Asker { member, link, id };
-                agent.post(Event::Asked { asker, stamp, ask });
-                Ok(())
-            }
-            Message::Withdraw { ids } => {
-                agent.post(Event::Withdrawn { member, link, ids });
-                Ok(())
-            }
-            Message::Probe { id } => {
-                agent.send(conduit, |out, seal| peer::encode_alive(out, seal, id));
-                Ok(())
-            }
-            Message::Steward { body, .. } => agent.cluster.take_message(member, claim, &body),
-            Message::Farewell(_) => {
-                conduit.close();
-                Ok(())
-            }
-            Message::Answer { .. }
-            | Message::Proof(_)
-            | Message::Alive { .. }
-            | Message::Hail
-            | Message::Enrol(_)
-            | Message::Enrolment(_)
-            | Message::Welcome => Err(Malformed::Body(
-                "an answer on a link that carries questions",
-            )),
-        })
+                Message::Ask(Question {
+                    id,
+                    sent_ms,
+                    mut stamp,
+                    ask,
+                }) => {
+                    let age_ms = age.borrow_mut().of(sent_ms, lane.now_us() / 1_000);
+                    stamp.left_ms = stamp.left_ms.saturating_sub(age_ms);
+                    if stamp.left_ms == 0 {
+                        count(&gauges.late);
+                        agent.send(conduit, |out, seal| {
+                            peer::encode_answer(out, seal, id, &Answer::Refused(Refused::Late));
+                        });
+                        return Ok(());
+                    }
+                    let asker = Asker { member, link, id };
+                    agent.post(Event::Asked { asker, stamp, ask });
+                    Ok(())
+                }
+                Message::Withdraw { ids } => {
+                    agent.post(Event::Withdrawn { member, link, ids });
+                    Ok(())
+                }
+                Message::Probe { id } => {
+                    agent.send(conduit, |out, seal| peer::encode_alive(out, seal, id));
+                    Ok(())
+                }
+                Message::Steward { body, .. } => agent.cluster.take_message(member, claim, &body),
+                Message::Farewell(_) => {
+                    conduit.close();
+                    Ok(())
+                }
+                Message::Answer { .. }
+                | Message::Proof(_)
+                | Message::Alive { .. }
+                | Message::Hail
+                | Message::Enrol(_)
+                | Message::Enrolment(_)
+                | Message::Welcome => Err(Malformed::Body(
+                    "an answer on a link that carries questions",
+                )),
+            },
+        )
     })
     .await
 }

@@ -7,6 +7,7 @@
 //!                                   ├─ Ask, Reply       ─► conduits, flushed when the round is over
 //!                                   └─ Read, Write, …   ─► store.rs; an answer given at once is the next event
 //! round: turn ─► connections send the turn's results ─► turn, for events that came meanwhile ─► flush
+//! others wait for the loop: a turn ends behind EVENTS_A_TURN, and they go first
 //! ```
 //!
 //! Invariants
@@ -16,6 +17,8 @@
 //! 3. A question for which there is no link, or no room, is answered here at once: `Busy`.
 //! 4. The number of a link, or of a request that asks, is never used again: an answer cannot go to
 //!    one that came later.
+//! 5. While others wait for the loop, a turn decides `EVENTS_A_TURN` events. Then clients are called.
+//!    Links are not read while `EVENTS_WAITING_MAX` wait.
 //!
 //! Not here: the meaning of the events (crate `node`).
 //! See: docs/overload.md.
@@ -57,6 +60,8 @@ pub(crate) trait AgentWorld {
     fn now(&self) -> Now;
     /// How the store takes writes.
     fn readiness(&self) -> Readiness;
+    /// Do others wait for the loop?
+    fn is_contended(&self) -> bool;
     /// Does the store have so much to catch up with that work that can wait does so?
     fn is_strained(&self) -> bool;
     /// Commits the writes of the turn, if the loop commits itself. `true` when outcomes came of it.
@@ -591,17 +596,24 @@ impl Agent {
             self.events.borrow_mut().push_front(pressed);
         }
         let mut effects = Vec::new();
-        let mut has_ticked = false;
+        let (mut has_ticked, mut stepped, mut is_over) = (false, 0, false);
         loop {
-            let event = self.events.borrow_mut().pop_front();
+            is_over = is_over || (stepped == limits::EVENTS_A_TURN && lane.is_contended());
+            let event = match is_over {
+                false => self.events.borrow_mut().pop_front(),
+                true => None,
+            };
             let event = match event {
-                Some(event) => event,
+                Some(event) => {
+                    stepped = stepped % limits::EVENTS_A_TURN + 1;
+                    event
+                }
                 None if !has_ticked => {
                     has_ticked = true;
                     Event::Tick
                 }
-                // The outcomes that the log tells at once belong to this turn.
-                None if lane.commit_at_once() => {
+                // The outcomes that the log tells at once belong to this turn, unless it is over.
+                None if lane.commit_at_once() && !is_over => {
                     has_ticked = false;
                     continue;
                 }
@@ -612,8 +624,16 @@ impl Agent {
                 self.carry_out(lane, now, effect);
             }
         }
-        // All events were looked at, those that the turn itself posted included.
-        self.bell.still();
+        match self.events.borrow().is_empty() {
+            // All were looked at, those that the turn itself posted included.
+            true => self.bell.still(),
+            false => self.bell.ring(),
+        }
+    }
+
+    /// May links be read? Otherwise enough events wait already.
+    pub(super) fn has_event_room(&self) -> bool {
+        self.events.borrow().len() < limits::EVENTS_WAITING_MAX
     }
 
     /// Ends a round: the frames that wait in links go.
@@ -774,6 +794,10 @@ pub(crate) async fn run(lane: Rc<impl AgentWorld>, agent: Rc<Agent>) {
                 agent.turn(&*lane);
             }
             agent.flush();
+        }
+        if !agent.events.borrow().is_empty() {
+            // The others that wait for the loop go first.
+            tokio::task::yield_now().await;
         }
     }
 }

@@ -196,10 +196,11 @@ impl Conduit {
     }
 
     /// Goes on writing if it must, and reads: gives every message to `on_message`. Ready only at
-    /// the end of the link. While answers pile up no questions are read.
+    /// the end of the link. While answers pile up, or `may_read` says no, no questions are read.
     pub(crate) fn poll(
         &self,
         cx: &mut Context<'_>,
+        may_read: impl Fn() -> bool,
         mut on_message: impl FnMut(Message) -> Result<(), Malformed>,
     ) -> Poll<LinkBreak> {
         let mut waker = self.waker.borrow_mut();
@@ -218,7 +219,7 @@ impl Conduit {
             if self.is_closed.get() {
                 return Poll::Ready(LinkBreak::Closed);
             }
-            if read_bytes >= limits::LINK_BYTES_A_TURN {
+            if read_bytes >= limits::LINK_BYTES_A_TURN || !may_read() {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -360,10 +361,14 @@ mod tests {
     async fn read_all(end: &Conduit) {
         let mut frames = 0;
         poll_fn(|cx| {
-            let polled = end.poll(cx, |_| {
-                frames += 1;
-                Ok(())
-            });
+            let polled = end.poll(
+                cx,
+                || true,
+                |_| {
+                    frames += 1;
+                    Ok(())
+                },
+            );
             match polled {
                 Poll::Ready(broken) => panic!("the link broke after {frames} frames: {broken}"),
                 Poll::Pending if frames == FRAMES && end.waiting() == 0 => Poll::Ready(()),
@@ -381,10 +386,14 @@ mod tests {
         let mut frames = 0;
         let reading = poll_fn(|cx| {
             let before = frames;
-            let polled = asks.poll(cx, |_| {
-                frames += 1;
-                Ok(())
-            });
+            let polled = asks.poll(
+                cx,
+                || true,
+                |_| {
+                    frames += 1;
+                    Ok(())
+                },
+            );
             polls += 1;
             assert!(polled.is_pending(), "the link broke");
             // One read takes as much as its buffer holds, a frame or two.

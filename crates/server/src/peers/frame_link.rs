@@ -178,34 +178,38 @@ pub(super) async fn answers(
 ) -> LinkBreak {
     poll_fn(|cx| {
         conduit
-            .poll(cx, |message| match message {
-                _ if !agent.cluster.is_current(member, life) => {
-                    conduit.close();
-                    Ok(())
-                }
-                Message::Answer { id, answer } => {
-                    agent.answered(member, id, answer);
-                    Ok(())
-                }
-                Message::Alive { .. } => Ok(()),
-                Message::Farewell(sentence) => {
-                    let peer = agent.cluster.url(member);
-                    tracing::warn!(peer, sentence, "a peer ends the link");
-                    conduit.close();
-                    Ok(())
-                }
-                Message::Ask(_)
-                | Message::Proof(_)
-                | Message::Probe { .. }
-                | Message::Hail
-                | Message::Withdraw { .. }
-                | Message::Steward { .. }
-                | Message::Enrol(_)
-                | Message::Enrolment(_)
-                | Message::Welcome => {
-                    Err(Malformed::Body("a question on a link that carries answers"))
-                }
-            })
+            .poll(
+                cx,
+                || agent.has_event_room(),
+                |message| match message {
+                    _ if !agent.cluster.is_current(member, life) => {
+                        conduit.close();
+                        Ok(())
+                    }
+                    Message::Answer { id, answer } => {
+                        agent.answered(member, id, answer);
+                        Ok(())
+                    }
+                    Message::Alive { .. } => Ok(()),
+                    Message::Farewell(sentence) => {
+                        let peer = agent.cluster.url(member);
+                        tracing::warn!(peer, sentence, "a peer ends the link");
+                        conduit.close();
+                        Ok(())
+                    }
+                    Message::Ask(_)
+                    | Message::Proof(_)
+                    | Message::Probe { .. }
+                    | Message::Hail
+                    | Message::Withdraw { .. }
+                    | Message::Steward { .. }
+                    | Message::Enrol(_)
+                    | Message::Enrolment(_)
+                    | Message::Welcome => {
+                        Err(Malformed::Body("a question on a link that carries answers"))
+                    }
+                },
+            )
             .map(|broken| {
                 lane.refresh();
                 broken

@@ -40,6 +40,11 @@ impl AgentWorld for EventLoop {
         EventLoop::readiness(self)
     }
 
+    fn is_contended(&self) -> bool {
+        EventLoop::refresh(self);
+        self.delay.is_crowded(self.now_us())
+    }
+
     fn is_strained(&self) -> bool {
         EventLoop::is_strained(self)
     }
