@@ -20,8 +20,9 @@
 //! 1. The order changes only after the delay stood above its target for `STANDING_US`, in several
 //!    samples. A burst, or a process that was stopped for a moment, does not change it.
 //! 2. Of `SERVED_PER_REFUSAL` + 1 requests that are called, at most one is refused, however many
-//!    wait. `EXPIRED_A_TURN` are refused besides that have waited for `EXPIRED_US`. In an overload that has lasted for `STALE_FROM_US`, those are refused besides that have
-//!    waited for twice the target, and 50 ms, while no newer one waits: the loop has time for that.
+//!    wait. `EXPIRED_A_TURN` are refused besides that have waited for `EXPIRED_US`. So are, in an
+//!    overload that has lasted for `STALE_FROM_US`, those that have waited for twice the target,
+//!    and 50 ms, while no newer one waits: the loop has time for that.
 //! 3. Every request that joined is called once, unless it leaves; an open line is empty.
 //! 4. A round ends when each source that waits was called in it, however many there are. A source
 //!    with a single connection waits for one call of each other source, not for their connections.

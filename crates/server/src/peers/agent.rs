@@ -17,8 +17,8 @@
 //! 3. A question for which there is no link, or no room, is answered here at once: `Busy`.
 //! 4. The number of a link, or of a request that asks, is never used again: an answer cannot go to
 //!    one that came later.
-//! 5. While others wait for the loop, a turn decides `EVENTS_A_TURN` events. Then clients are called.
-//!    Links are not read while `EVENTS_WAITING_MAX` wait.
+//! 5. While others wait for the loop, a turn decides `EVENTS_A_TURN` events. Then clients are
+//!    called. Links are not read while `EVENTS_WAITING_MAX` wait.
 //!
 //! Not here: the meaning of the events (crate `node`).
 //! See: docs/overload.md.
