@@ -15,8 +15,9 @@
 //!    times two seconds later" are claims about time. A machine that is busy with other things
 //!    spoils them in bursts, so a phase is many short windows, and of their 99th percentiles the
 //!    middle one counts; what it is compared with are the windows of the same clients before the
-//!    fault and after it. Nothing else runs meanwhile, and each claim is tried up to `ATTEMPTS`
-//!    times, with its figures printed. A member that is asked and waited for makes it a hundred.
+//!    fault and after it. No other test of this file runs meanwhile, and each claim is tried up to
+//!    `ATTEMPTS` times, with its figures printed. A member that is asked and waited for makes it a
+//!    hundred.
 //! 4. Phases end after so many operations; the two seconds are the only time. The deadline of an
 //!    operation is kept by the node that has it, on its own clock: what it could not do in time it
 //!    says so, and that is a failure here.

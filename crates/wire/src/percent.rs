@@ -9,7 +9,7 @@
 //! 1. `decode(encode(x)) == x` for every byte string.
 //! 2. Nothing is ever decoded lossily, and `+` is a plus.
 //!
-//! Not here: which parameters there are (`route.rs`).
+//! Not here: which parameters there are (`route/`).
 //! See: RFC 3986, section 2.
 
 use crate::http::request::any_byte;

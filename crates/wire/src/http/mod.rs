@@ -12,7 +12,7 @@
 //! 1. Where the standard leaves a choice that two programs in a row could take differently, the
 //!    request is refused and the connection closes.
 //!
-//! Not here: the meaning of paths and parameters (`route.rs`).
+//! Not here: the meaning of paths and parameters (`route/`).
 //! See: RFC 9110, RFC 9112.
 
 pub mod accept;

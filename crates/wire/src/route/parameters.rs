@@ -9,7 +9,7 @@
 //!    refused.
 //! 2. Numbers are plain digits; words are exactly those that the contract lists.
 //!
-//! Not here: which parameters a path has (`route.rs`, `scan.rs`).
+//! Not here: which parameters a path has (`route/mod.rs`, `scan.rs`).
 //! See: docs/api.md.
 
 use crate::http::request::{any_byte, digits};

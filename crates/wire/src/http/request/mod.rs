@@ -17,7 +17,7 @@
 //!    of this one may have repaired it differently, and the difference is a smuggled request.
 //! 4. Lines end in CR LF. httparse also takes a bare LF; this file refuses it.
 //!
-//! Not here: the meaning of the path (`route.rs`); the body's bytes (`chunk/` or the server).
+//! Not here: the meaning of the path (`route/`); the body's bytes (`chunk/` or the server).
 //! See: RFC 9112; docs/api.md, section "HTTP".
 
 use super::accept::Accepted;
