@@ -14,9 +14,9 @@
 //!    its fence. So a walk of the old owner has all that this owner confirmed alone. Walks of other
 //!    owners have all that a majority of the `n` owners confirmed, and what a majority of fewer
 //!    ones did: a client may say so, and the factor may have been lower. Owners of fewer copies
-//!    that are away for long are not waited for. While a lowered factor waits for its steps, they
-//!    have what a majority of the former number confirmed, too. Of those owners, one that a plan
-//!    takes away is not waited for while it is away for long.
+//!    that are away for long are not waited for. While a lowered factor waits for its steps, all
+//!    other members are walked, too: any of them may have been an owner. One that a plan takes
+//!    away is not waited for while it is away for long.
 //! 2. A partition has loaded when each record of the walks that it needs is durable here.
 //! 3. One walk of a source at a time, one page of a walk at a time, `LOAD_WRITES_MAX` writes of it
 //!    at a time. The pace bounds the pages, and a member's limit the bytes a second. While the own
@@ -40,7 +40,6 @@ use crate::step::Effect;
 use crate::walk::{SourceWalk, WalkPart, Walked};
 use dendra_base::peer::{Answer, Ask};
 use dendra_base::{ClusterVersion, Space};
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A partition of which this member becomes an owner.
@@ -65,11 +64,10 @@ struct OldOwner {
 #[derive(Debug)]
 struct Sources {
     old: Option<OldOwner>,
-    /// Those of the other positions, in the order of their row. While a lowered replication factor
-    /// waits for its steps, they go up to the former one, and this member may be among them.
+    /// Those of the other positions, in the order of their row.
     others: Vec<MemberIndex>,
-    /// The replication factor, or all owners if there are fewer.
-    copies: usize,
+    /// Members that may have been owners, while a lowered replication factor waits for its steps.
+    former: Vec<MemberIndex>,
 }
 
 /// A look at the foregrounds of all members that is under way.
@@ -319,10 +317,10 @@ impl Loader {
         let now_us = turn.now.mono_us;
         self.unusable.retain(|_, until_us| now_us < *until_us);
         for partition in self.arriving.keys() {
-            let Sources { old, others, .. } = sources_of(desk, *partition);
-            let old = old.map(|old| old.member);
-            for source in old.into_iter().chain(others) {
-                if source != desk.me && !desk.health.is_up(source) {
+            let of = sources_of(desk, *partition);
+            let old = of.old.map(|old| old.member);
+            for source in old.into_iter().chain(of.others).chain(of.former) {
+                if !desk.health.is_up(source) {
                     self.away_since_us.entry(source).or_insert(now_us);
                 }
             }
@@ -398,8 +396,7 @@ impl Loader {
         let Some(missing) = self.missing(desk, &of, serves, now_us) else {
             return Vec::new();
         };
-        let others = missing.iter().copied();
-        let others = others.filter(|member| *member != desk.me && is_usable(member));
+        let others = missing.into_iter().filter(is_usable);
         let others = others.filter(|member| !arriving.walked.contains(member));
         others.filter(|member| !is_walked_now(member)).collect()
     }
@@ -413,14 +410,15 @@ impl Loader {
     /// an old owner, that one is among them from some number on: it confirmed, and is not asked.
     ///
     /// A lowered factor may wait for its steps. Then a record may be at any majority of the former
-    /// number of owners alone, so their walks are as necessary. This member has its own copies.
-    fn missing<'a>(
+    /// number of owners alone. The plan took any position of a row away, and members may have
+    /// joined since: so any other member may be a former owner, and each of them is walked.
+    fn missing(
         &self,
         desk: &Desk,
-        of: &'a Sources,
+        of: &Sources,
         is_walked: impl Fn(&MemberIndex) -> bool,
         now_us: u64,
-    ) -> Option<&'a [MemberIndex]> {
+    ) -> Option<Vec<MemberIndex>> {
         let others = of.others.as_slice();
         let is_away_long = |member: &MemberIndex| {
             let away = self.away_since_us.get(member);
@@ -429,7 +427,6 @@ impl Loader {
         let is_given_up =
             |member: &MemberIndex| is_away_long(member) || self.unusable.contains_key(member);
         let is_lost = |member: &MemberIndex| desk.layout.leaves(*member) && is_away_long(member);
-        let has_all = |other: &MemberIndex| *other == desk.me || is_walked(other);
         let gone = usize::from(of.old.is_some());
         let all = others.len() + gone;
         let least = of.old.map_or(1, |old| old.place + 1).min(all);
@@ -438,20 +435,20 @@ impl Loader {
         for copies in least..=all {
             let first = &others[..copies - gone];
             let counts = |(at, other): &(usize, &MemberIndex)| {
-                has_all(other) || (wanted.is_some_and(|so_far| *at < so_far) && !is_given_up(other))
+                is_walked(other)
+                    || (wanted.is_some_and(|so_far| *at < so_far) && !is_given_up(other))
             };
             let count = first.iter().enumerate().filter(counts).count();
-            let mut left = first.iter().filter(|other| !has_all(other));
-            let may_be_passed_over = match copies.cmp(&of.copies) {
-                Ordering::Less => left.all(is_given_up),
-                Ordering::Equal => false,
-                Ordering::Greater => left.all(is_lost),
-            };
+            let mut left = first.iter().filter(|other| !is_walked(other));
+            let may_be_passed_over = copies < all && left.all(is_given_up);
             if count < copies.div_ceil(2) && !may_be_passed_over {
                 wanted = Some(first.len());
             }
         }
-        wanted.map(|wanted| &others[..wanted])
+        let former = of.former.iter().filter(|it| !is_walked(it) && !is_lost(it));
+        let missing = others[..wanted.unwrap_or(0)].iter().chain(former);
+        let missing: Vec<MemberIndex> = missing.copied().collect();
+        (wanted.is_some() || !missing.is_empty()).then_some(missing)
     }
 
     /// An answer to a page, or of the own acceptor to a record.
@@ -577,8 +574,8 @@ impl Loader {
 fn sources_of(desk: &Desk, partition: Partition) -> Sources {
     let row = desk.ring.owners(partition);
     let copies = usize::from(desk.topology.copies()).min(row.len());
-    let former = usize::from(desk.layout.narrowing().copies_before());
-    let row = &row[..copies.max(former).min(row.len())];
+    let is_lowered = usize::from(desk.layout.narrowing().copies_before()) > copies;
+    let (row, further) = row.split_at(copies);
     let arriving = desk.layout.arriving(partition);
     let old = arriving.filter(|twin| !twin.is_added).and_then(|twin| {
         let place = usize::from(twin.place);
@@ -587,9 +584,14 @@ fn sources_of(desk: &Desk, partition: Partition) -> Sources {
     });
     let is_old = |owner: &MemberIndex| old.is_some_and(|old| old.member == *owner);
     let others = row.iter().copied();
+    let former = further.iter().copied();
     Sources {
         old,
-        others: others.filter(|owner| !is_old(owner)).collect(),
-        copies,
+        others: others
+            .filter(|owner| !is_old(owner) && *owner != desk.me)
+            .collect(),
+        former: former
+            .filter(|member| is_lowered && *member != desk.me)
+            .collect(),
     }
 }

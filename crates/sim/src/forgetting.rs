@@ -116,6 +116,48 @@ impl RunPlan {
         RunPlan::of_whole_disks(seed, shape, clients, changes, stream)
     }
 
+    /// The same where a member loses its disk behind the plan that lowers the factor, from five. It
+    /// takes a while until copies are compared, and no hint is kept. So writes that were confirmed
+    /// by three of five owners are at two of the first four.
+    pub fn draw_lowered_lost(seed: u64) -> RunPlan {
+        let stream = |name: &str| Prng::named(seed, &format!("lowered and lost: {name}"));
+        let prng = &mut stream("lowered");
+        let mut shape = draw_shape(&mut stream("shape"));
+        shape.members = pick(prng, &[5, 5, 6]);
+        shape.copies = 5;
+        shape.unlucky = 0;
+        shape.hint_bytes = 0;
+        shape.compares = Some((1 << 30, pick(prng, &[3_000_000, 8_000_000])));
+        shape.chaos_us = 15_000_000;
+        draw_clocks(&mut shape, prng);
+        let mut changes = draw_changes(&shape, &mut stream("changes"));
+        let lowered_us = 2_000_000 + prng.below(4_000_000);
+        let lost_us = lowered_us + 200_000 + prng.below(3_000_000);
+        let mut deed = |at_us, deed| PlannedDeed {
+            at_us,
+            deed,
+            draw: prng.next_u64(),
+        };
+        // What is written while two of five are away is at the three others alone.
+        changes.deeds = vec![
+            deed(lowered_us / 4, OperatorDeed::Away),
+            deed(lowered_us / 3, OperatorDeed::Away),
+            deed(lowered_us, OperatorDeed::FewerCopies),
+            deed(lost_us, OperatorDeed::Wipe),
+        ];
+        changes.load_patience_us = 500_000;
+        shape.keys = vec![KeyClass::Strong; 8];
+        shape.think_us = 50_000;
+        let mut clients = draw_clients(&shape, &mut stream("clients"));
+        // No bursts: each key is used all the time.
+        for planned in clients.iter_mut().flatten() {
+            planned.key = prng.below(8) as usize;
+            planned.think_us = prng.below(2 * shape.think_us);
+            planned.base = PlannedCondition::Any;
+        }
+        RunPlan::of_whole_disks(seed, shape, clients, changes, stream)
+    }
+
     /// With the usual faults but those that take records away from a disk.
     fn of_whole_disks(
         seed: u64,

@@ -10,6 +10,7 @@
 //! --forgetting         the same of clusters whose horizons rise; with --seed that one
 //! --more-copies        the same, of records with more copies than the replication factor
 //! --lowered            the same, and the factor falls
+//! --lowered-lost       the same, and a disk is lost behind it
 //! --losses             the same, and an operator accepts what a lost member and damage have taken
 //! --restored           the same of clusters whose least successor number rises
 //! --looking            the same of clusters in which an operator looks for copies that differ
@@ -41,7 +42,7 @@ use std::time::{Duration, Instant};
 const USAGE: &str = "\
 usage: dendra-sim [--seed N [--trace]] [--seeds N] [--minutes N] [--from N] [--threads N]
        dendra-sim --changing [--seeds N] [--from N] [--threads N]
-       dendra-sim --forgetting | --more-copies | --lowered | --losses | --restored | --looking [--seeds N] [--from N] [--threads N]
+       dendra-sim --forgetting | --more-copies | --lowered | --lowered-lost | --losses | --restored | --looking [--seeds N] [--from N] [--threads N]
        dendra-sim --changes N [--members N] [--seed N]
        dendra-sim --soak-deletes N [--seed N] [--minutes N]
 ";
@@ -79,6 +80,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<SeedOptions> {
             "--forgetting" => wanted.forgets = Some(SeedWorld::Forgetting),
             "--more-copies" => wanted.forgets = Some(SeedWorld::MoreCopies),
             "--lowered" => wanted.forgets = Some(SeedWorld::Lowered),
+            "--lowered-lost" => wanted.forgets = Some(SeedWorld::LoweredLost),
             "--losses" => wanted.forgets = Some(SeedWorld::Losses),
             "--restored" => wanted.forgets = Some(SeedWorld::Restored),
             "--looking" => wanted.forgets = Some(SeedWorld::Looking),

@@ -41,6 +41,8 @@ pub enum SeedWorld {
     MoreCopies,
     /// The same, and the factor falls.
     Lowered,
+    /// The same, and a disk is lost behind it.
+    LoweredLost,
     /// A member is lost beside damage of another one, and an operator accepts that.
     Losses,
     /// Members come and go, and the least successor number rises.
@@ -58,6 +60,7 @@ impl SeedWorld {
             SeedWorld::Forgetting => RunPlan::draw_forgetting(seed),
             SeedWorld::MoreCopies => RunPlan::draw_more_copies(seed),
             SeedWorld::Lowered => RunPlan::draw_lowered(seed),
+            SeedWorld::LoweredLost => RunPlan::draw_lowered_lost(seed),
             SeedWorld::Losses => RunPlan::draw_losses(seed),
             SeedWorld::Restored => RunPlan::draw_restored(seed),
             SeedWorld::Looking => RunPlan::draw_looking(seed),

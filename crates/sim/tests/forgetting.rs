@@ -31,6 +31,19 @@ fn no_seed_breaks_a_promise_while_the_factor_falls() {
     assert!(narrowing.is_none_or(|share| share > 0.9), "{narrowing:?}");
 }
 
+#[test]
+fn no_seed_loses_a_write_with_a_disk_behind_a_lowered_factor() {
+    let found = [
+        72, 120, 257, 307,  // the successor asked the owners of the lowered factor alone
+        826,  // it took itself for the fifth owner
+        1201, // the plan had taken a position away that was not the last of its row
+    ];
+    for seed in (0..20).chain(found) {
+        let report = run_plan(&SeedWorld::LoweredLost.plan(seed), None, Tracing::Off);
+        assert!(report.violations.is_empty(), "seed {seed}: {report:?}");
+    }
+}
+
 /// The share of clusters in which a lowered factor gave copies back, of many.
 fn search(world: SeedWorld, usual: u64) -> Option<f64> {
     let first = number("DENDRA_SIM_FIRST", 0);
