@@ -5,22 +5,24 @@
 //! ```
 //!
 //! Invariants
-//! 1. A read is tried again for a while; a refusal that asks for it is, too.
+//! 1. A read is tried again for a while; a refusal that asks for it is, too. Behind refusals there
+//!    are a tenth as many tries as requests, and a burst; then each waits for 5 s.
 //! 2. A sentence about a node begins with its address.
 //!
 //! Not here: the use of the answers (`take.rs`, `restore.rs`).
 //! See: docs/api.md, section "Admin plane".
 
 use crate::access::AccessArgs;
+use crate::client::retry::{Budget, RETRY_AFTER_MAX};
 use crate::client::{BaseUrl, Client, Credentials, HttpRequest, Trouble, WholeAnswer};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use bytes::Bytes;
 use dendra_archive::manifest::{self, BackupCluster};
-use dendra_base::LeastSuccessor;
+use dendra_base::{LeastSuccessor, Prng};
 use hyper::Method;
 use serde_json::Value;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -129,6 +131,8 @@ pub(crate) struct AdminNode {
     /// Was it said that this node is waited for, since it answered last?
     is_told: Cell<bool>,
     console: Console,
+    budget: RefCell<Budget>,
+    chance: RefCell<Prng>,
 }
 
 impl AdminNode {
@@ -161,6 +165,8 @@ impl AdminNode {
             patience: Cell::new(NodePatience::Usual),
             is_told: Cell::new(false),
             console,
+            budget: RefCell::new(Budget::new()),
+            chance: RefCell::new(Prng::named(u64::from(std::process::id()), "backup")),
             client: Client::new(base, credentials, TIMEOUT_MS, console),
         }
     }
@@ -228,13 +234,18 @@ impl AdminNode {
         body: Bytes,
     ) -> Result<WholeAnswer, Failure> {
         let begun = Instant::now();
+        self.budget.borrow_mut().sent();
         loop {
+            let mut is_refused = false;
             let mut patience = match self.patience.get() {
                 NodePatience::Usual => RETRY_FOR,
                 NodePatience::Restart => RESTART_FOR,
             };
             let failure = match self.once(method.clone(), path, body.clone()).await {
-                Ok(answer) if answer.is_refusal() => self.refused(&answer),
+                Ok(answer) if answer.is_refusal() => {
+                    is_refused = true;
+                    self.refused(&answer)
+                }
                 Ok(answer) if answer.status.as_u16() == 507 => {
                     patience = ROOM_FOR;
                     self.refused(&answer)
@@ -246,7 +257,12 @@ impl AdminNode {
                 Err(trouble @ Trouble::Foreign(_)) => return Err(self.failure(&trouble)),
                 Err(trouble) => self.failure(&trouble),
             };
-            if begun.elapsed() + PAUSE >= patience {
+            let pause = match !is_refused || self.budget.borrow_mut().try_again() {
+                true => PAUSE,
+                false => RETRY_AFTER_MAX,
+            };
+            let pause = pause.mul_f64(0.5 + self.chance.borrow_mut().unit());
+            if begun.elapsed() + pause >= patience {
                 return Err(failure);
             }
             let is_late = patience == RESTART_FOR && begun.elapsed() >= TOLD_AFTER;
@@ -255,7 +271,7 @@ impl AdminNode {
                 let note = format!("{reason}; trying again, for {minutes} minutes");
                 self.console.note(&note);
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pause).await;
         }
     }
 

@@ -31,7 +31,7 @@ const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The most of a `Retry-After` that a client honours.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(5);
+pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_secs(5);
 
 /// How many retries are left.
 #[derive(Debug)]
@@ -63,6 +63,21 @@ impl Budget {
             None => false,
         }
     }
+}
+
+/// As `pause`, for a client that goes on until its patience is over: a try behind a refusal costs a
+/// retry, and without one left it waits as long as a client ever does.
+pub(crate) fn patient_pause(
+    budget: &mut Budget,
+    tries: u32,
+    retry_after: Option<Duration>,
+    chance: f64,
+) -> Duration {
+    let asked = match retry_after.is_none() || budget.try_again() {
+        true => retry_after,
+        false => Some(RETRY_AFTER_MAX),
+    };
+    pause(tries, asked, chance)
 }
 
 /// The sentence behind the server's own when the budget is spent.
@@ -102,6 +117,18 @@ mod tests {
         }
         // The first request earns nothing: the burst is whole.
         assert_eq!(retries, (10_000 - 1) / REQUESTS_A_RETRY + BURST);
+    }
+
+    #[test]
+    fn a_patient_client_without_a_retry_left_waits_five_seconds_behind_each_refusal() {
+        let mut budget = Budget::new();
+        let mut ms = |asked: Option<u64>| {
+            let asked = asked.map(Duration::from_secs);
+            patient_pause(&mut budget, 1, asked, 0.0).as_millis()
+        };
+        assert!((0..BURST).all(|_| ms(Some(1)) == 1_000));
+        assert_eq!([ms(Some(1)), ms(Some(2))], [5_000, 5_000]);
+        assert_eq!(ms(None), 0, "no node had work from that try");
     }
 
     #[test]

@@ -9,13 +9,14 @@
 //! Invariants
 //! 1. A request is built afresh for each try: a time to live is what is left at that moment.
 //! 2. A write may be sent twice. Its condition makes the second one harmless (`settle.rs`).
-//! 3. `507` is not tried again: only an operator can make room.
+//! 3. Retries behind refusals are a tenth of the requests, and a burst; then each waits for 5 s.
+//! 4. `507` is not tried again: only an operator can make room.
 //!
 //! Not here: which conditions (`settle.rs`), scans (`records.rs`).
 //! See: docs/moving.md.
 
 use crate::access::AccessArgs;
-use crate::client::retry::pause;
+use crate::client::retry::{Budget, patient_pause};
 use crate::client::{BaseUrl, Client, Credentials, HttpRequest, Stream, Trouble, WholeAnswer};
 use crate::console::{Console, show_key};
 use crate::exit::{Exit, Failure};
@@ -36,6 +37,7 @@ pub(super) struct ContractStore {
     current: Cell<usize>,
     retry_for: Duration,
     chance: RefCell<Prng>,
+    budget: RefCell<Budget>,
 }
 
 /// A live record's head.
@@ -84,6 +86,7 @@ impl ContractStore {
             current: Cell::new(0),
             retry_for,
             chance: RefCell::new(Prng::named(now_ms(), name)),
+            budget: RefCell::new(Budget::new()),
         })
     }
 
@@ -100,6 +103,7 @@ impl ContractStore {
     ) -> Result<WholeAnswer, Failure> {
         let deadline = Instant::now() + self.retry_for;
         let mut tries = 0;
+        self.budget.borrow_mut().sent();
         loop {
             tries += 1;
             let member = self.current.get() % self.members.len();
@@ -129,7 +133,8 @@ impl ContractStore {
         if self.current.get() % self.members.len() == member {
             self.current.set(member + 1);
         }
-        let wait = pause(tries, asked, self.chance.borrow_mut().unit());
+        let chance = self.chance.borrow_mut().unit();
+        let wait = patient_pause(&mut self.budget.borrow_mut(), tries, asked, chance);
         if Instant::now() + wait >= deadline {
             let place = self.members[member].place();
             let sentence = format!(
