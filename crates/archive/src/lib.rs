@@ -15,8 +15,6 @@
 //! Not here: names and places of files, the file of a key, what a backup is for (crate `dendra`).
 //! See: docs/format/backup.md, `tests/mutations.rs`, and the targets `backup_…` in `fuzz/`.
 
-#![warn(unreachable_pub, unnameable_types)]
-#![warn(clippy::match_bool, clippy::manual_let_else)]
 #![forbid(unsafe_code)]
 
 pub mod manifest;

@@ -25,9 +25,6 @@
 //! `wire`).
 //! See: ARCHITECTURE.md.
 
-#![warn(unreachable_pub, unnameable_types)]
-#![warn(clippy::match_bool, clippy::manual_let_else)]
-
 pub mod cell;
 pub mod condition;
 pub mod direction;

@@ -13,9 +13,6 @@
 //! Not here: decisions about copies (crate `node`), threads and sockets (crate `server`).
 //! See: docs/format/, docs/overload.md, ARCHITECTURE.md.
 
-#![warn(unreachable_pub, unnameable_types)]
-#![warn(clippy::match_bool, clippy::manual_let_else)]
-
 mod background;
 mod batch;
 mod cache;

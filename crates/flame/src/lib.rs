@@ -15,9 +15,6 @@
 //! Not here: taking samples (`crates/server/src/admin/profile`), the page around (`crates/lab`).
 //! See: Gregg, "The Flame Graph", 2016, and its section on differential graphs.
 
-#![warn(unreachable_pub, unnameable_types)]
-#![warn(clippy::match_bool, clippy::manual_let_else)]
-
 mod graph;
 mod stacks;
 

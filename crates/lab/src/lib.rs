@@ -10,9 +10,6 @@
 //! Not here: the content of requests (`dendra_base::workload`), the command line (crate `dendra`).
 //! See: docs/lab/run-json.md.
 
-#![warn(unreachable_pub, unnameable_types)]
-#![warn(clippy::match_bool, clippy::manual_let_else)]
-
 pub mod address;
 pub mod ammo;
 pub mod driver;

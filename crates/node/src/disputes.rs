@@ -133,16 +133,15 @@ impl Disputes {
             let next = at + same_key.count();
             let ids = || records[at..at + rivals].iter().map(|(_, cell)| cell.id());
             let mut cells = records[at..at + rivals].iter();
-            let chosen = match cells.all(|(_, cell)| is_alike(cell, newest)) {
-                true => 0,
-                false => {
-                    let holders = |id| ids().filter(|other| *other == id).count();
-                    let votes = ids().map(|id| (id, u8::try_from(holders(id)).unwrap_or(u8::MAX)));
-                    let chosen = choose(votes, copies);
-                    let (key, version) = (key.clone(), newest.version);
-                    self.noticed(now_us, &key, version);
-                    chosen
-                }
+            let chosen = if cells.all(|(_, cell)| is_alike(cell, newest)) {
+                0
+            } else {
+                let holders = |id| ids().filter(|other| *other == id).count();
+                let votes = ids().map(|id| (id, u8::try_from(holders(id)).unwrap_or(u8::MAX)));
+                let chosen = choose(votes, copies);
+                let (key, version) = (key.clone(), newest.version);
+                self.noticed(now_us, &key, version);
+                chosen
             };
             records.swap(kept, at + chosen);
             kept += 1;

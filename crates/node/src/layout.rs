@@ -142,9 +142,10 @@ impl Layout {
         let is_behind_hole = self.epoch() + 1 != record.epoch();
         if record.change() != EpochChange::Forgot {
             next.copies_to_forget = next.copies_to_forget.max(self.copies_to_forget);
-            next.copies_to_purge = match is_behind_hole {
-                true => next.topology.live().max(1),
-                false => next.copies_to_purge.max(self.copies_to_purge),
+            next.copies_to_purge = if is_behind_hole {
+                next.topology.live().max(1)
+            } else {
+                next.copies_to_purge.max(self.copies_to_purge)
             };
         }
         if is_behind_hole {
@@ -165,9 +166,10 @@ impl Layout {
                     // successor number.
                     && self.horizons == next.horizons
                     && self.least_successor == next.least_successor;
-                match is_same {
-                    true => self.changed(partition),
-                    false => record.epoch(),
+                if is_same {
+                    self.changed(partition)
+                } else {
+                    record.epoch()
                 }
             })
             .collect();
@@ -248,9 +250,10 @@ impl Layout {
         }
         let members = self.topology.live().max(1);
         self.copies_to_forget = self.copies_to_forget.max(most.min(members));
-        self.copies_to_purge = match is_known {
-            true => self.copies_to_forget,
-            false => members,
+        self.copies_to_purge = if is_known {
+            self.copies_to_forget
+        } else {
+            members
         };
         self
     }

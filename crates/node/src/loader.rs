@@ -207,9 +207,10 @@ impl Loader {
         if now_us >= self.due_us {
             self.due_us = NEVER;
         }
-        match self.is_begun {
-            true => self.go_on(desk, turn),
-            false => self.adopt(desk, turn),
+        if self.is_begun {
+            self.go_on(desk, turn)
+        } else {
+            self.adopt(desk, turn)
         }
     }
 
@@ -242,9 +243,10 @@ impl Loader {
         if self.pace.wants_look(now_us, self.under_way()) {
             self.look_around(desk, turn);
         }
-        let pages_max = match desk.is_strained {
-            true => self.pace.pages_max().min(1),
-            false => self.pace.pages_max(),
+        let pages_max = if desk.is_strained {
+            self.pace.pages_max().min(1)
+        } else {
+            self.pace.pages_max()
         };
         while self.due_us == NEVER && self.under_way() < pages_max {
             let idle = self.walks.iter().position(|walk| !walk.is_under_way());
@@ -513,10 +515,10 @@ impl Loader {
                     let walk = self.walks.remove(at);
                     self.end_walk(desk, turn, walk);
                 }
-                let rest_us = match desk.is_strained {
-                    // Its merges come first. What is loaded now, clients would have to wait for.
-                    true => PACE_REST_US_MAX,
-                    false => self.pace.rest_us(took_us),
+                let rest_us = if desk.is_strained {
+                    PACE_REST_US_MAX
+                } else {
+                    self.pace.rest_us(took_us)
                 };
                 let pause_us = rest_us.max(self.pay(now_us, bytes));
                 if pause_us > 0 {

@@ -519,9 +519,10 @@ impl Node {
         if turn.now.mono_us < self.exchange_us {
             return;
         }
-        let pause_us = match self.desk.walls.is_doubted(turn.now) {
-            true => WALL_EXCHANGE_DOUBTED_US,
-            false => WALL_EXCHANGE_US,
+        let pause_us = if self.desk.walls.is_doubted(turn.now) {
+            WALL_EXCHANGE_DOUBTED_US
+        } else {
+            WALL_EXCHANGE_US
         };
         self.exchange_us = NEVER;
         for member in (0..self.desk.topology.len()).map(MemberIndex) {
@@ -780,9 +781,10 @@ impl Node {
                 });
             });
         }
-        self.cover_us = match self.desk.uncovered.is_empty() {
-            true => NEVER,
-            false => turn.now.mono_us + COVER_POLL_US,
+        self.cover_us = if self.desk.uncovered.is_empty() {
+            NEVER
+        } else {
+            turn.now.mono_us + COVER_POLL_US
         };
     }
 }

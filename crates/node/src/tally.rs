@@ -244,12 +244,11 @@ mod tests {
                 .filter(|at| !self.is_good(*at) && (self.is_open(*at) || !self.is_asked(*at)))
                 .collect();
             let ways = 0u32..1 << undecided.len();
-            match ways
-                .into_iter()
-                .any(|way| good + way.count_ones() as usize >= usize::from(needed))
-            {
-                true => Verdict::Pending,
-                false => Verdict::Lost,
+            let is_enough = |way: u32| good + way.count_ones() as usize >= usize::from(needed);
+            if ways.into_iter().any(is_enough) {
+                Verdict::Pending
+            } else {
+                Verdict::Lost
             }
         }
     }

@@ -254,9 +254,10 @@ impl SourceWalk {
                 desk.write(turn, order, key, cell, Guard::Newest);
             }
         }
-        match self.writing == 0 && !self.is_asking {
-            true => self.end_page(),
-            false => Walked::Waits,
+        if self.writing == 0 && !self.is_asking {
+            self.end_page()
+        } else {
+            Walked::Waits
         }
     }
 

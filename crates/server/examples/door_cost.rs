@@ -129,9 +129,10 @@ impl Case {
         settings.loops = Some(1);
         let (own, client) = tls.unzip();
         settings.tls = own;
-        settings.root_token = match has_token {
-            true => RootToken::new(TOKEN.as_bytes()),
-            false => None,
+        settings.root_token = if has_token {
+            RootToken::new(TOKEN.as_bytes())
+        } else {
+            None
         };
         let before = tasks()?;
         let running = Server::start(settings)?;
@@ -235,9 +236,10 @@ impl Case {
     }
 
     fn request(&self, lines: &str) -> String {
-        let token = match self.has_token {
-            true => format!("Authorization: Bearer {TOKEN}\r\n"),
-            false => String::new(),
+        let token = if self.has_token {
+            format!("Authorization: Bearer {TOKEN}\r\n")
+        } else {
+            String::new()
         };
         format!("{lines}Host: localhost\r\n{token}\r\n")
     }

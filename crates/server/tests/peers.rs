@@ -356,9 +356,10 @@ impl Host {
         let mut seen = seen.lock().expect("no holder panics");
         seen.hellos += 1;
         changed.notify_all();
-        let refusing = match seen.refusals.is_empty() {
-            true => None,
-            false => Some(seen.refusals.remove(0)),
+        let refusing = if seen.refusals.is_empty() {
+            None
+        } else {
+            Some(seen.refusals.remove(0))
         };
         let said = refusing.as_ref().map(Refusing::sentence);
         let secret = refusing.as_ref().map_or(Some(SECRET), |by| by.secret);
@@ -468,9 +469,10 @@ impl Host {
                 Ok(Message::Ask(question)) => {
                     let mut seen = seen.lock().expect("no holder panics");
                     seen.values += usize::from(matches!(question.ask, Ask::Write { .. }));
-                    let deed = match seen.deeds.is_empty() {
-                        true => Deed::Answer,
-                        false => seen.deeds.remove(0),
+                    let deed = if seen.deeds.is_empty() {
+                        Deed::Answer
+                    } else {
+                        seen.deeds.remove(0)
                     };
                     seen.done.push(Done {
                         deed,

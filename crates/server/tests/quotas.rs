@@ -227,9 +227,10 @@ impl World {
 
     fn ask(&self, pair: Option<&Pair>, request: &str, lines: &str, is_admin: bool) -> u16 {
         let running = self.node.running();
-        let address = match is_admin {
-            true => running.admin_addr().expect("there is one"),
-            false => running.addr(),
+        let address = if is_admin {
+            running.admin_addr().expect("there is one")
+        } else {
+            running.addr()
         };
         let mut client = Sealed::connect(address, &self.ca.client(pair));
         let request =

@@ -25,9 +25,6 @@
 //! Not here: sockets, threads, HTTP (crate `server`).
 //! See: docs/verification.md, ARCHITECTURE.md.
 
-#![warn(unreachable_pub, unnameable_types)]
-#![warn(clippy::match_bool, clippy::manual_let_else)]
-
 pub mod changes;
 mod changing;
 pub mod check;

@@ -21,8 +21,6 @@
 //! Not here: sockets and deadlines (crate `server`), the meaning of a write (crate `node`).
 //! See: docs/api.md, docs/openapi.yaml.
 
-#![warn(unreachable_pub, unnameable_types)]
-#![warn(clippy::match_bool, clippy::manual_let_else)]
 #![forbid(unsafe_code)]
 
 pub mod certificate;

@@ -257,9 +257,10 @@ impl AdminNode {
                 Err(trouble @ Trouble::Foreign(_)) => return Err(self.failure(&trouble)),
                 Err(trouble) => self.failure(&trouble),
             };
-            let pause = match !is_refused || self.budget.borrow_mut().try_again() {
-                true => PAUSE,
-                false => RETRY_AFTER_MAX,
+            let pause = if !is_refused || self.budget.borrow_mut().try_again() {
+                PAUSE
+            } else {
+                RETRY_AFTER_MAX
             };
             let pause = pause.mul_f64(0.5 + self.chance.borrow_mut().unit());
             if begun.elapsed() + pause >= patience {

@@ -73,9 +73,10 @@ pub(crate) fn patient_pause(
     retry_after: Option<Duration>,
     chance: f64,
 ) -> Duration {
-    let asked = match retry_after.is_none() || budget.try_again() {
-        true => retry_after,
-        false => Some(RETRY_AFTER_MAX),
+    let asked = if retry_after.is_none() || budget.try_again() {
+        retry_after
+    } else {
+        Some(RETRY_AFTER_MAX)
     };
     pause(tries, asked, chance)
 }

@@ -185,9 +185,10 @@ impl<T> WriteLine<T> {
     /// May a write that comes now go without waiting? If it does, [`passed`](WriteLine::passed)
     /// follows.
     pub fn may_pass(&self, size: WriteSize, room: WriteRoom, batch: BatchState) -> bool {
-        match size.is_large {
-            true => self.waiting.is_empty() && room == WriteRoom::Open,
-            false => batch == BatchState::Begun || self.is_first(size, room),
+        if size.is_large {
+            self.waiting.is_empty() && room == WriteRoom::Open
+        } else {
+            batch == BatchState::Begun || self.is_first(size, room)
         }
     }
 

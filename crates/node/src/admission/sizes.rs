@@ -54,13 +54,15 @@ impl WriteSizes {
     /// would make more of it.
     pub fn delay_us(&self, us: u64, bytes: u64) -> u64 {
         let bytes = counted(bytes);
-        let factor = match self.mean > 0.0 {
-            true => bytes / self.mean,
-            false => 1.0,
+        let factor = if self.mean > 0.0 {
+            bytes / self.mean
+        } else {
+            1.0
         };
-        let most = match factor > 1.0 {
-            true => DELAY_US_MAX_LARGE,
-            false => DELAY_US_MAX,
+        let most = if factor > 1.0 {
+            DELAY_US_MAX_LARGE
+        } else {
+            DELAY_US_MAX
         };
         match (us as f64 * factor) as u64 {
             ..DELAY_US_MIN => 0,

@@ -141,9 +141,10 @@ impl LookWalk {
     pub(super) fn ended(self, report: &CompareReport, is_at_end: bool) -> PairLook {
         let mut pair = self.pair;
         pair.left_out = report.left_out;
-        pair.state = match is_at_end && report.failed == 0 {
-            true => PairState::Compared,
-            false => PairState::Unreached,
+        pair.state = if is_at_end && report.failed == 0 {
+            PairState::Compared
+        } else {
+            PairState::Unreached
         };
         pair
     }

@@ -83,9 +83,10 @@ impl Comparer {
     /// Of a member that has no links yet.
     pub(crate) fn new(config: &NodeConfig) -> Comparer {
         Comparer {
-            haste: match config.is_keeper {
-                true => Haste::new(config.compare_bytes_per_second, config.forget_every_us),
-                false => Haste::new(0, 0),
+            haste: if config.is_keeper {
+                Haste::new(config.compare_bytes_per_second, config.forget_every_us)
+            } else {
+                Haste::new(0, 0)
             },
             pause_us: config.compare_pause_us,
             walk: None,
@@ -305,9 +306,10 @@ impl Comparer {
         let mut report = walk.report;
         report.took_us = now_us.saturating_sub(walk.began_us);
         let is_full = is_at_end && report.failed == 0 && report.left_out == 0;
-        let pause_us = match is_full {
-            true => self.pause_us,
-            false => COMPARE_AGAIN_US.min(self.pause_us),
+        let pause_us = if is_full {
+            self.pause_us
+        } else {
+            COMPARE_AGAIN_US.min(self.pause_us)
         };
         self.next_us.insert(walk.peer, now_us + pause_us);
         let found = report.sent + report.fetched + report.promises;

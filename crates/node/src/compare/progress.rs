@@ -144,9 +144,10 @@ impl Comparisons {
     /// owner of them.
     pub fn foreign_in(&self, epoch: u64) -> BTreeSet<Partition> {
         let foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
-        match foreign.0 == epoch {
-            true => foreign.1.clone(),
-            false => BTreeSet::new(),
+        if foreign.0 == epoch {
+            foreign.1.clone()
+        } else {
+            BTreeSet::new()
         }
     }
 

@@ -100,9 +100,10 @@ impl SharedRecords {
         SharedRecords {
             hash_key: layout.topology().hash_key(),
             partitions: ring.partitions(),
-            enough: match needed.contains(&0) {
-                true => u16::MAX,
-                false => u16::from(most),
+            enough: if needed.contains(&0) {
+                u16::MAX
+            } else {
+                u16::from(most)
             },
             needed,
             replicas,
@@ -201,9 +202,10 @@ impl SharedRecords {
         let age = newer.as_ref().age();
         Cell {
             copies: older,
-            born: match is_kept && age != u64::MAX {
-                true => age.max(clock),
-                false => newer.born,
+            born: if is_kept && age != u64::MAX {
+                age.max(clock)
+            } else {
+                newer.born
             },
             ..newer
         }

@@ -185,9 +185,10 @@ impl Surveyor<'_> {
         }
         self.bytes += bytes;
         self.range_bytes += bytes;
-        let waits = match self.space == Space::Protocol.byte() {
-            true => self.look.shared.will_forget_record(&cell),
-            false => self.look.shared.will_forget(&cell, self.look.now_ms),
+        let waits = if self.space == Space::Protocol.byte() {
+            self.look.shared.will_forget_record(&cell)
+        } else {
+            self.look.shared.will_forget(&cell, self.look.now_ms)
         };
         if waits {
             self.waiting += bytes;
@@ -304,9 +305,10 @@ impl Surveyor<'_> {
             let id = cell.id();
             entry[..16].copy_from_slice(&id.version.to_bytes());
             // An expired value counts like a tombstone.
-            let digest = match cell.is_live(self.look.now_ms) {
-                true => id.digest,
-                false => 0,
+            let digest = if cell.is_live(self.look.now_ms) {
+                id.digest
+            } else {
+                0
             };
             entry[16..24].copy_from_slice(&digest.to_be_bytes());
         }

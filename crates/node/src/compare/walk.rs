@@ -298,9 +298,10 @@ impl CompareWalk {
         let has_more_copies = desk.layout.compares_more_copies() && self.space == Space::User;
         let is_shared = |(key, cell): &(Bytes, Cell)| {
             let copies = self.copies_of(cell);
-            match has_more_copies {
-                true => !self.shared.gives_back(key, &cell.as_ref()),
-                false => self.shared.may_have(key, copies),
+            if has_more_copies {
+                !self.shared.gives_back(key, &cell.as_ref())
+            } else {
+                self.shared.may_have(key, copies)
             }
         };
         let own: Vec<(Bytes, Cell)> = own.filter(is_shared).collect();

@@ -86,9 +86,10 @@ impl Op {
         }
         match self.half.take() {
             Some(half) if half.is_twin != is_twin => {
-                let (of_old, of_twin) = match is_twin {
-                    true => (half.answer, answer),
-                    false => (answer, half.answer),
+                let (of_old, of_twin) = if is_twin {
+                    (half.answer, answer)
+                } else {
+                    (answer, half.answer)
                 };
                 Some((twin.place, self.joined(of_old, of_twin)))
             }
@@ -125,13 +126,16 @@ impl Op {
                     promised: also,
                     line: other,
                 },
-            ) => match also > promised {
-                true => Answer::Outbid {
-                    promised: also,
-                    line: other,
-                },
-                false => Answer::Outbid { promised, line },
-            },
+            ) => {
+                if also > promised {
+                    Answer::Outbid {
+                        promised: also,
+                        line: other,
+                    }
+                } else {
+                    Answer::Outbid { promised, line }
+                }
+            }
             (outbid @ Answer::Outbid { .. }, _) | (_, outbid @ Answer::Outbid { .. }) => outbid,
             (Answer::Refused(Refused::DiskFull), Answer::Refused(Refused::DiskFull)) => {
                 Answer::Refused(Refused::DiskFull)

@@ -201,9 +201,10 @@ impl Op {
     /// higher ballot than it promised. Another owner, which did not accept it, may have shown the
     /// stored version later.
     fn proof_of(&self, base: Version, holders: Places) -> BaseProof {
-        match holders.len() >= self.majority() || base <= self.proposer().seen {
-            true => BaseProof::Proven,
-            false => BaseProof::Open,
+        if holders.len() >= self.majority() || base <= self.proposer().seen {
+            BaseProof::Proven
+        } else {
+            BaseProof::Open
         }
     }
 
@@ -425,8 +426,9 @@ impl Op {
 /// `Cell::born` of a cell that is chosen under this ballot; 0 before all members know how to read
 /// it.
 fn born(desk: &Desk, ballot: Ballot) -> u64 {
-    match desk.layout.has_ages() {
-        true => ballot.hlc,
-        false => 0,
+    if desk.layout.has_ages() {
+        ballot.hlc
+    } else {
+        0
     }
 }

@@ -266,9 +266,10 @@ fn fate_behind(own: &OwnProposal, winner: &Proposal) -> ProposalFate {
     if version != own.version {
         return fate_in_line(own, version, &winner.ancestors);
     }
-    match winner.author == own.author {
-        true => ProposalFate::Won,
-        false => ProposalFate::Lost,
+    if winner.author == own.author {
+        ProposalFate::Won
+    } else {
+        ProposalFate::Lost
     }
 }
 

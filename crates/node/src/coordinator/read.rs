@@ -303,9 +303,10 @@ impl Op {
             && answered.and(first).is_empty()
             && copies.best().is_some_and(is_old);
         let is_given_back = |cell: &Cell| desk.layout.copies_of(&cell.as_ref()) < cell.copies;
-        match is_narrow || copies.best().is_some_and(is_given_back) {
-            true => first,
-            false => self.all_places(),
+        if is_narrow || copies.best().is_some_and(is_given_back) {
+            first
+        } else {
+            self.all_places()
         }
     }
 

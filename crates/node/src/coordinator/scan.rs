@@ -101,11 +101,12 @@ impl ScanOp {
     /// Too many scans are under way, or the time is over.
     pub(crate) fn refuse(&mut self, turn: &mut Turn<'_>) -> Scanning {
         let rest = Some(self.range.clone());
-        let failure = match turn.now.mono_us >= self.deadline_us {
-            true => Outcome::DeadlinePassed,
-            false => Outcome::Overloaded {
+        let failure = if turn.now.mono_us >= self.deadline_us {
+            Outcome::DeadlinePassed
+        } else {
+            Outcome::Overloaded {
                 refusal: RefusedBy::Requests,
-            },
+            }
         };
         self.tell(turn, Vec::new(), rest, Some(failure))
     }
@@ -346,30 +347,33 @@ impl ScanOp {
 
 /// Does a walk come to the rest `a` before it comes to `b`?
 fn is_before(a: &Range, b: &Range) -> bool {
-    match a.is_reverse {
-        true => a.end > b.end,
-        false => a.start < b.start,
+    if a.is_reverse {
+        a.end > b.end
+    } else {
+        a.start < b.start
     }
 }
 
 /// Is a key still to come?
 fn is_in(rest: &Range, key: &Bytes) -> bool {
-    match rest.is_reverse {
-        true => rest.end.as_ref().is_none_or(|end| key < end),
-        false => *key >= rest.start,
+    if rest.is_reverse {
+        rest.end.as_ref().is_none_or(|end| key < end)
+    } else {
+        *key >= rest.start
     }
 }
 
 /// The rest of a range from `key` on, or behind the last record that was shown.
 fn rest_from(range: &Range, key: Bytes, last: Option<&(Bytes, Cell)>) -> Range {
-    match range.is_reverse {
-        true => Range {
+    if range.is_reverse {
+        Range {
             end: last.map_or_else(|| range.end.clone(), |(last, _)| Some(last.clone())),
             ..range.clone()
-        },
-        false => Range {
+        }
+    } else {
+        Range {
             start: key,
             ..range.clone()
-        },
+        }
     }
 }

@@ -190,11 +190,12 @@ impl Orphans {
         }
         let now_us = turn.now.mono_us;
         let took_us = now_us.saturating_sub(self.ordered_us);
-        let rest_us = match desk.is_strained {
-            true => PACE_REST_US_MAX,
-            false => took_us
+        let rest_us = if desk.is_strained {
+            PACE_REST_US_MAX
+        } else {
+            took_us
                 .saturating_mul(HINT_ORPHANS_REST)
-                .clamp(HINT_ORPHANS_REST_US_MIN, PACE_REST_US_MAX),
+                .clamp(HINT_ORPHANS_REST_US_MIN, PACE_REST_US_MAX)
         };
         self.due_us = now_us.saturating_add(rest_us);
     }

@@ -117,9 +117,10 @@ impl LoadPace {
 
     /// How many bytes of a source one page covers: short pages let clients in between.
     pub(crate) fn page_bytes(&self) -> u32 {
-        match self.width > PACE_WIDTH_ONE {
-            true => LOAD_PAGE_BYTES,
-            false => LOAD_PAGE_BYTES_NARROW,
+        if self.width > PACE_WIDTH_ONE {
+            LOAD_PAGE_BYTES
+        } else {
+            LOAD_PAGE_BYTES_NARROW
         }
     }
 
@@ -164,9 +165,10 @@ impl LoadPace {
             self.stretch = Stretch::Loading { until_us };
             return;
         }
-        let side = match is_clean {
-            true => &mut self.without,
-            false => &mut self.with,
+        let side = if is_clean {
+            &mut self.without
+        } else {
+            &mut self.with
         };
         if let Some(seen) = seen {
             side.rounds += seen.rounds;

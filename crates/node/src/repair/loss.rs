@@ -95,9 +95,10 @@ impl Repairer {
                 Err(why) => none = none.max(why),
             }
         }
-        match loss.blocks.is_empty() {
-            true => Err(none),
-            false => Ok(loss),
+        if loss.blocks.is_empty() {
+            Err(none)
+        } else {
+            Ok(loss)
         }
     }
 

@@ -290,9 +290,10 @@ impl Repairer {
                 is_whole,
                 is_last,
             } => {
-                let pause_us = match is_whole {
-                    true => bytes.saturating_mul(1_000_000) / self.bytes_per_second,
-                    false => REPAIR_PAUSE_US,
+                let pause_us = if is_whole {
+                    bytes.saturating_mul(1_000_000) / self.bytes_per_second
+                } else {
+                    REPAIR_PAUSE_US
                 };
                 if let Some((_, walk)) = &self.walk {
                     self.unreadable.remove(&walk.source);
@@ -334,9 +335,10 @@ fn part(span: &LostSpan, space: Space) -> Option<WalkPart> {
     let is_here = |key: &[u8]| key.first() == Some(&space.byte());
     Some(WalkPart {
         space,
-        start: match is_here(first) {
-            true => raw(first),
-            false => Bytes::new(),
+        start: if is_here(first) {
+            raw(first)
+        } else {
+            Bytes::new()
         },
         last: is_here(last).then(|| raw(last)),
     })

@@ -326,15 +326,18 @@ pub(crate) fn paged(
                     || !is_given_back(desk, desk.ring.partition(key.raw()), cell)
             });
             let records = kept.map(record).collect();
-            let rest = next.map(|next| match range.is_reverse {
-                true => Range {
-                    end: Some(raw(&next)),
-                    ..range.clone()
-                },
-                false => Range {
-                    start: raw(&next),
-                    ..range.clone()
-                },
+            let rest = next.map(|next| {
+                if range.is_reverse {
+                    Range {
+                        end: Some(raw(&next)),
+                        ..range.clone()
+                    }
+                } else {
+                    Range {
+                        start: raw(&next),
+                        ..range.clone()
+                    }
+                }
             });
             Answer::Page { records, rest }
         }

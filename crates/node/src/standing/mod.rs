@@ -169,9 +169,10 @@ impl<T> Line<T> {
         self.is_standing = true;
         self.above = None;
         self.calm_since_us = now_us;
-        self.calm_us = match now_us < self.alert_until_us {
-            true => CALM_US_MAX.min(2 * self.calm_us),
-            false => CALM_US,
+        self.calm_us = if now_us < self.alert_until_us {
+            CALM_US_MAX.min(2 * self.calm_us)
+        } else {
+            CALM_US
         };
         self.window = (now_us, 0, 0);
         self.credit = 0;
@@ -258,9 +259,10 @@ impl<T> Line<T> {
     /// one. The client of the oldest may have gone, but it must not wait for as long as the
     /// overload lasts.
     fn next_refused(&mut self, now_us: u64) -> Option<T> {
-        let which = match self.is_oldest_next {
-            true => Late::Oldest,
-            false => Late::Newest,
+        let which = if self.is_oldest_next {
+            Late::Oldest
+        } else {
+            Late::Newest
         };
         let until_us = now_us.saturating_sub(self.target_us);
         let refused = self.waiting.pop_late(until_us, which)?;
@@ -272,9 +274,10 @@ impl<T> Line<T> {
     fn next_expired(&mut self, now_us: u64) -> Option<T> {
         let until_us = now_us.saturating_sub(self.target_us);
         let oldest = self.waiting.late_place(until_us, Late::Oldest)?;
-        match now_us - oldest.came_us() > EXPIRED_US {
-            true => self.waiting.take(oldest),
-            false => None,
+        if now_us - oldest.came_us() > EXPIRED_US {
+            self.waiting.take(oldest)
+        } else {
+            None
         }
     }
 
@@ -306,9 +309,10 @@ impl<T> Line<T> {
     /// How long a request waits for its loop; while they stand in line, how long it would wait in
     /// the order of the sockets. 0 once there was nothing for a while.
     pub fn delay_us(&self, now_us: u64) -> u64 {
-        match now_us.saturating_sub(self.sampled_us) > QUIET_US {
-            true => 0,
-            false => self.lag_us,
+        if now_us.saturating_sub(self.sampled_us) > QUIET_US {
+            0
+        } else {
+            self.lag_us
         }
     }
 }

@@ -173,9 +173,10 @@ impl World {
 
     fn arrive(&mut self, gap_us_100: u64) {
         while self.next_us <= self.now_us {
-            match self.line.is_standing() {
-                true => _ = self.line.join(self.next_us, ONE, self.next_us),
-                false => self.queue.push_back(self.next_us),
+            if self.line.is_standing() {
+                self.line.join(self.next_us, ONE, self.next_us);
+            } else {
+                self.queue.push_back(self.next_us);
             }
             self.left_us_100 += self.prng.below(2 * gap_us_100 + 1);
             self.next_us += self.left_us_100 / 100;
@@ -187,9 +188,10 @@ impl World {
         self.now_us += SERVE_US;
         let took_us = self.now_us - came_us;
         self.took_us.push(took_us);
-        match took_us <= patience_us {
-            true => self.good += 1,
-            false => self.late += 1,
+        if took_us <= patience_us {
+            self.good += 1;
+        } else {
+            self.late += 1;
         }
     }
 

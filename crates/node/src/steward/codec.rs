@@ -509,8 +509,9 @@ pub(super) fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Unreada
 }
 
 pub(super) fn ended(rest: &[u8]) -> Result<(), Unreadable> {
-    match rest.is_empty() {
-        true => Ok(()),
-        false => Err("the length"),
+    if rest.is_empty() {
+        Ok(())
+    } else {
+        Err("the length")
     }
 }

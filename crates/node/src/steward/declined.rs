@@ -415,17 +415,18 @@ impl fmt::Display for Declined {
                     "{url} cannot read the epochs behind {epoch}, and has taken part in epoch \
                      {missing}: "
                 )?;
-                match others.is_empty() {
-                    true => f.write_str(
+                if others.is_empty() {
+                    f.write_str(
                         "start a member that joined since, which knows them; if there is none, \
-                         restore a backup into a new cluster",
-                    ),
-                    false => write!(
+                     restore a backup into a new cluster",
+                    )
+                } else {
+                    write!(
                         f,
                         "start {}, or a member that joined since: it knows them; if all are lost, \
-                         restore a backup into a new cluster",
+                     restore a backup into a new cluster",
                         others.join(" or ")
-                    ),
+                    )
                 }
             }
             Declined::OtherLoss { id } => write!(

@@ -99,23 +99,28 @@ impl Steward {
             return self.next_horizons(now, &record);
         }
         let since_us = *self.unenrolled_since_us.get_or_insert(now.mono_us);
-        let node = |id: &MemberId| match *id == self.me.member {
-            true => Some((*id, self.me.node)),
-            false => Some((*id, self.peers.of(*id)?.node)),
+        let node = |id: &MemberId| {
+            if *id == self.me.member {
+                Some((*id, self.me.node))
+            } else {
+                Some((*id, self.peers.of(*id)?.node))
+            }
         };
         let nodes: Vec<(MemberId, u128)> = unenrolled.iter().filter_map(node).collect();
         let is_late = now.mono_us >= since_us + ENROL_PATIENCE_US;
-        match nodes.len() == unenrolled.len() || is_late {
-            true => record.enrolled(&nodes).ok(),
-            false => None,
+        if nodes.len() == unenrolled.len() || is_late {
+            record.enrolled(&nodes).ok()
+        } else {
+            None
         }
     }
 
     /// Since when the disk of a member is full.
     pub(super) fn full_since_us(&self, member: MemberId) -> Option<u64> {
-        match member == self.me.member {
-            true => self.full_since_us,
-            false => self.peers.of(member)?.full_since_us,
+        if member == self.me.member {
+            self.full_since_us
+        } else {
+            self.peers.of(member)?.full_since_us
         }
     }
 
@@ -220,9 +225,10 @@ impl Steward {
             return;
         }
         let is_busy = self.record().plan().is_some() || self.gone.is_some();
-        let pause_us = match is_busy {
-            true => PROGRESS_US,
-            false => PROGRESS_REST_US,
+        let pause_us = if is_busy {
+            PROGRESS_US
+        } else {
+            PROGRESS_REST_US
         };
         self.progress_due_us = now.mono_us + pause_us;
         self.tell_all(out);

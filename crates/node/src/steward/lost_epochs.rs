@@ -28,9 +28,10 @@ impl LostEpochs {
     /// What it means to accept this loss, for people.
     pub(super) fn means(&self, member: &str, lost: &str) -> String {
         let (first, last) = (self.first, self.last);
-        let lost = match lost.is_empty() {
-            true => "another member",
-            false => lost,
+        let lost = if lost.is_empty() {
+            "another member"
+        } else {
+            lost
         };
         format!(
             "Epochs {first} to {last} of the cluster cannot be read in the folder of {member}. \

@@ -314,12 +314,11 @@ impl Steward {
             },
         };
         let is_waiting = self.orders.iter().any(|order| order.ticket.is_none());
-        let queued = match is_waiting {
-            true => Ok(()),
-            false => {
-                let next = OrderIntent::Begin(Box::new(draft.begin));
-                self.enqueue(now, None, next)
-            }
+        let queued = if is_waiting {
+            Ok(())
+        } else {
+            let next = OrderIntent::Begin(Box::new(draft.begin));
+            self.enqueue(now, None, next)
         };
         match queued {
             Ok(()) => wait("the plan that takes it in is being chosen".to_owned()),

@@ -64,9 +64,10 @@ impl PeerSights {
         if let Some(view) = self.of_peer(record, peer) {
             view.node = peer.node;
             view.is_up = is_up;
-            view.missed_since_us = match is_up {
-                true => None,
-                false => view.missed_since_us.or(Some(now_us)),
+            view.missed_since_us = if is_up {
+                None
+            } else {
+                view.missed_since_us.or(Some(now_us))
             };
             view.versions = Some(versions);
         }

@@ -68,9 +68,10 @@ impl Steward {
 
     /// The last news of a member about this epoch.
     fn forget_news(&self, record: &EpochRecord, member: MemberId) -> Option<ForgetNews> {
-        let news = match member == self.me.member {
-            true => self.own_forgets,
-            false => self.peers.of(member)?.forgets,
+        let news = if member == self.me.member {
+            self.own_forgets
+        } else {
+            self.peers.of(member)?.forgets
         };
         let (_, news) = news.filter(|(epoch, _)| *epoch == record.epoch())?;
         Some(news)

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 #[derive(Default)]
-pub struct Checks {
+pub(crate) struct Checks {
     /// The chain as it was chosen.
     pub chain: BTreeMap<u64, Arc<EpochRecord>>,
     /// The highest epoch in which a member has answered for a partition.
@@ -26,16 +26,16 @@ pub struct Checks {
 }
 
 impl Checks {
-    pub fn fail(&mut self, why: String) {
+    pub(crate) fn fail(&mut self, why: String) {
         self.broken.get_or_insert(why);
     }
 
-    pub fn newest(&self) -> &Arc<EpochRecord> {
+    pub(crate) fn newest(&self) -> &Arc<EpochRecord> {
         let (_, newest) = self.chain.last_key_value().expect("the first epoch");
         newest
     }
 
-    pub fn adopted(&mut self, member: MemberId, before: u64, record: &Arc<EpochRecord>) {
+    pub(crate) fn adopted(&mut self, member: MemberId, before: u64, record: &Arc<EpochRecord>) {
         let epoch = record.epoch();
         if epoch != before + 1 {
             self.fail(format!("{member} adopts epoch {epoch} after {before}"));
@@ -55,7 +55,7 @@ impl Checks {
         self.chain.insert(epoch, Arc::clone(record));
     }
 
-    pub fn sent(&mut self, peer: ChainPeer, message: &ChainMessage) {
+    pub(crate) fn sent(&mut self, peer: ChainPeer, message: &ChainMessage) {
         let epoch = match message {
             ChainMessage::Prepare { epoch, .. }
             | ChainMessage::Promise { epoch, .. }
@@ -74,7 +74,7 @@ impl Checks {
     }
 
     /// `member` answers a question of epoch `asked`.
-    pub fn admitted(&mut self, member: MemberId, partition: Partition, asked: u64) {
+    pub(crate) fn admitted(&mut self, member: MemberId, partition: Partition, asked: u64) {
         let last = self.answered.entry((member, partition)).or_insert(asked);
         let highest = *last;
         *last = highest.max(asked);

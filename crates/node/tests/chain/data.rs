@@ -17,13 +17,13 @@ use dendra_node::topology::record::EpochRecord;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question {
+pub(crate) enum Question {
     Write(u64),
     Read,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub(crate) enum Purpose {
     Write(u64),
     /// Must see this number, or a larger one.
     Read(u64),
@@ -31,7 +31,7 @@ pub enum Purpose {
 }
 
 #[derive(Clone, Debug)]
-pub struct Operation {
+pub(crate) struct Operation {
     pub asker: MemberId,
     pub partition: Partition,
     pub epoch: u64,
@@ -43,7 +43,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    pub fn new(
+    pub(crate) fn new(
         asker: MemberId,
         partition: Partition,
         record: &EpochRecord,
@@ -70,14 +70,14 @@ impl Operation {
         }
     }
 
-    pub fn question(&self) -> Question {
+    pub(crate) fn question(&self) -> Question {
         match self.purpose {
             Purpose::Write(value) => Question::Write(value),
             Purpose::Read(_) | Purpose::Load(_) => Question::Read,
         }
     }
 
-    pub fn asked(&self) -> Vec<MemberId> {
+    pub(crate) fn asked(&self) -> Vec<MemberId> {
         let mut all: Vec<MemberId> = self.rows.iter().flatten().copied().collect();
         all.sort_unstable();
         all.dedup();
@@ -85,7 +85,7 @@ impl Operation {
     }
 
     /// The largest number, once there are enough answers.
-    pub fn answered(&mut self, by: MemberId, value: u64) -> Option<u64> {
+    pub(crate) fn answered(&mut self, by: MemberId, value: u64) -> Option<u64> {
         self.answers.insert(by, value);
         let is_enough = |row: &Vec<MemberId>| {
             let count = row.iter().filter(|owner| self.answers.contains_key(owner));
@@ -97,7 +97,7 @@ impl Operation {
 }
 
 /// The positions that are moving to `member`, as reports of their arrival.
-pub fn loading(record: &EpochRecord, member: MemberId) -> Vec<MoveArrived> {
+pub(crate) fn loading(record: &EpochRecord, member: MemberId) -> Vec<MoveArrived> {
     let Some(plan) = record.plan() else {
         return Vec::new();
     };

@@ -4,7 +4,7 @@
 //! 1. None of them touches the source of the product: this world lies.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planted {
+pub(crate) enum Planted {
     /// Questions of older epochs are answered.
     NoFence,
     /// An epoch is used before it is durable: a crash forgets the fence.
@@ -22,7 +22,7 @@ pub enum Planted {
 }
 
 /// Each with the seeds that find it at the latest.
-pub const ALL: [(Planted, u64); 7] = [
+pub(crate) const ALL: [(Planted, u64); 7] = [
     (Planted::NoFence, 3_000),
     (Planted::FenceNotDurable, 3_000),
     (Planted::VoteNotDurable, 3_000),

@@ -31,7 +31,7 @@ fn now(record: &EpochRecord) -> WantedMembers {
 
 impl World {
     /// A driver at `member` looks at the plan, and the operator sometimes at the cluster.
-    pub fn drive(&mut self, member: MemberId) {
+    pub(crate) fn drive(&mut self, member: MemberId) {
         let Some((record, is_busy)) = self.state(member) else {
             return;
         };
@@ -105,9 +105,10 @@ impl World {
             _ => {
                 let id = record.members()[self.prng.below(count as u64) as usize].id;
                 let url = format!("http://m{}-{}:1", id.0, self.prng.below(1 << 20));
-                return match self.prng.chance(1, 2) {
-                    true => record.readdressed(id, &url).ok(),
-                    false => record.rekeyed().ok(),
+                return if self.prng.chance(1, 2) {
+                    record.readdressed(id, &url).ok()
+                } else {
+                    record.rekeyed().ok()
                 };
             }
         };

@@ -71,7 +71,7 @@ struct Machine {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Counts {
+pub(crate) struct Counts {
     pub epochs: u64,
     pub joins: u64,
     pub leaves: u64,
@@ -88,7 +88,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    pub fn add(&mut self, other: &Counts) {
+    pub(crate) fn add(&mut self, other: &Counts) {
         self.epochs += other.epochs;
         self.joins += other.joins;
         self.leaves += other.leaves;
@@ -105,13 +105,13 @@ impl Counts {
     }
 }
 
-pub struct Run {
+pub(crate) struct Run {
     pub broken: Option<String>,
     pub counts: Counts,
     pub log: Vec<String>,
 }
 
-pub struct World {
+pub(crate) struct World {
     pub prng: Prng,
     pub planted: Option<Planted>,
     pub is_calm: bool,
@@ -133,12 +133,12 @@ pub struct World {
 }
 
 impl World {
-    pub fn run(planted: Option<Planted>, seed: u64) -> Run {
+    pub(crate) fn run(planted: Option<Planted>, seed: u64) -> Run {
         World::run_with_log(planted, seed, None)
     }
 
     /// The same run, with its last lines.
-    pub fn log_of(planted: Option<Planted>, seed: u64) -> Vec<String> {
+    pub(crate) fn log_of(planted: Option<Planted>, seed: u64) -> Vec<String> {
         World::run_with_log(planted, seed, Some(Vec::new())).log
     }
 
@@ -200,7 +200,7 @@ impl World {
     }
 
     /// The folder of a founder.
-    pub fn node_of(&self, id: MemberId) -> u128 {
+    pub(crate) fn node_of(&self, id: MemberId) -> u128 {
         u128::from(id.0) + 1_000
     }
 
@@ -266,9 +266,10 @@ impl World {
             let is_member = newest.is_member(machine.peer.member, machine.peer.node);
             let chain = machine.chain.as_ref();
             machine.is_lost
-                || match is_member {
-                    true => chain.is_some_and(|chain| chain.record() == newest),
-                    false => machine.knows_removal,
+                || if is_member {
+                    chain.is_some_and(|chain| chain.record() == newest)
+                } else {
+                    machine.knows_removal
                 }
         };
         newest.plan().is_none() && self.machines.values().all(is_there)
@@ -348,19 +349,19 @@ impl World {
         }
     }
 
-    pub fn is_lost(&self, id: MemberId) -> bool {
+    pub(crate) fn is_lost(&self, id: MemberId) -> bool {
         self.machines
             .get(&id)
             .is_some_and(|machine| machine.is_lost)
     }
 
-    pub fn lost_of(&self, record: &EpochRecord) -> Vec<MemberId> {
+    pub(crate) fn lost_of(&self, record: &EpochRecord) -> Vec<MemberId> {
         let ids = record.members().iter().map(|member| member.id);
         ids.filter(|id| self.is_lost(*id)).collect()
     }
 
     /// The newest epoch of a member that runs and was not removed, and whether it is proposing.
-    pub fn state(&self, id: MemberId) -> Option<(Arc<EpochRecord>, bool)> {
+    pub(crate) fn state(&self, id: MemberId) -> Option<(Arc<EpochRecord>, bool)> {
         let chain = self.machines.get(&id)?.chain.as_ref()?;
         let state = (Arc::clone(chain.record()), chain.is_proposing());
         (!chain.is_removed()).then_some(state)
@@ -414,7 +415,7 @@ impl World {
         }
     }
 
-    pub fn event(&mut self, id: MemberId, event: ChainEvent) {
+    pub(crate) fn event(&mut self, id: MemberId, event: ChainEvent) {
         let now_us = self.now_us;
         let Some(machine) = self.machines.get_mut(&id) else {
             return;
@@ -677,7 +678,7 @@ impl World {
     }
 
     /// Positions that are taken away have arrived once a majority of the owners has the epoch.
-    pub fn shrinks(&mut self, record: &EpochRecord) {
+    pub(crate) fn shrinks(&mut self, record: &EpochRecord) {
         let Some(plan) = record.plan() else { return };
         for partition in record.owners().all() {
             let step = record.moving(partition);

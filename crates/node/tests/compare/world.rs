@@ -226,9 +226,10 @@ impl Cluster {
                 (asker.member.at(), event)
             }
             Effect::Read { ticket, key, .. } => {
-                let result = match site.damaged.contains(&key) {
-                    true => Err(StoreFailure::Damaged),
-                    false => Ok(site.store.get(&key).cloned()),
+                let result = if site.damaged.contains(&key) {
+                    Err(StoreFailure::Damaged)
+                } else {
+                    Ok(site.store.get(&key).cloned())
                 };
                 (at, Event::Read { ticket, result })
             }
@@ -277,9 +278,10 @@ impl Cluster {
                         break;
                     }
                 }
-                let result = match is_damaged {
-                    true => Err(StoreFailure::Damaged),
-                    false => looker.finish().ok_or(StoreFailure::Damaged),
+                let result = if is_damaged {
+                    Err(StoreFailure::Damaged)
+                } else {
+                    looker.finish().ok_or(StoreFailure::Damaged)
                 };
                 let event = (at, Event::Surveyed { ticket, result });
                 if self.are_looks_slow {
@@ -358,9 +360,10 @@ pub(crate) fn version(hlc: u64) -> Version {
 pub(crate) fn record(number: u64, hlc: u64, copies: u8, is_dead: bool) -> (Key, Cell) {
     let key = Key::user(format!("key{number:09}").as_bytes());
     let value = format!("value {hlc} of {number}, and some more bytes to make it one");
-    let mut cell = match is_dead {
-        true => CellRef::tombstone(key.as_stored(), version(hlc)).to_owned(),
-        false => CellRef::value(key.as_stored(), version(hlc), value.as_bytes()).to_owned(),
+    let mut cell = if is_dead {
+        CellRef::tombstone(key.as_stored(), version(hlc)).to_owned()
+    } else {
+        CellRef::value(key.as_stored(), version(hlc), value.as_bytes()).to_owned()
     };
     cell.copies = copies;
     (key, cell)

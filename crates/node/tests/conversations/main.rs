@@ -199,9 +199,12 @@ impl Stage {
                     .iter()
                     .map(|(key, cell)| format!(" {}={}", text(key), text(&cell.value)));
                 let shown: String = shown.collect();
-                let rest = rest.map_or("the end".to_owned(), |rest| match rest.is_reverse {
-                    true => format!("down from {}", text(&rest.end.unwrap_or_default())),
-                    false => format!("on from {}", text(&rest.start)),
+                let rest = rest.map_or("the end".to_owned(), |rest| {
+                    if rest.is_reverse {
+                        format!("down from {}", text(&rest.end.unwrap_or_default()))
+                    } else {
+                        format!("on from {}", text(&rest.start))
+                    }
                 });
                 let end = match failure {
                     None => String::new(),
@@ -275,9 +278,10 @@ impl Stage {
                 is_reverse,
                 ..
             } => {
-                let (low, high) = match is_reverse {
-                    false => (Some(start.as_stored()), end.as_ref().map(Key::as_stored)),
-                    true => (end.as_ref().map(Key::as_stored), Some(start.as_stored())),
+                let (low, high) = if !is_reverse {
+                    (Some(start.as_stored()), end.as_ref().map(Key::as_stored))
+                } else {
+                    (end.as_ref().map(Key::as_stored), Some(start.as_stored()))
                 };
                 let space = start.as_stored()[0];
                 let inside = |key: &[u8]| {

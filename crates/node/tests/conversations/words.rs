@@ -16,9 +16,10 @@ impl Stage {
 
     pub(crate) fn version(&mut self, version: Version) -> String {
         // What is built on nothing has its author's clock in the upper bits of `rmw`, too.
-        let line = match version.hlc < CLOCK_MIN {
-            true => version.rmw >> 24 << 24,
-            false => 0,
+        let line = if version.hlc < CLOCK_MIN {
+            version.rmw >> 24 << 24
+        } else {
+            0
         };
         let follows = match version.rmw - line {
             0 => String::new(),

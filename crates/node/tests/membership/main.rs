@@ -235,9 +235,10 @@ impl Site {
             "answer" => {
                 let member = words.member();
                 let is_welcome = line.ends_with(" loops");
-                let answer = match is_welcome {
-                    true => Ok(words.number() as u16),
-                    false => Err(words.no_link()),
+                let answer = if is_welcome {
+                    Ok(words.number() as u16)
+                } else {
+                    Err(words.no_link())
                 };
                 MemberEvent::StartAnswered { member, answer }
             }

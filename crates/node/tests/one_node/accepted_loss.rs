@@ -93,12 +93,11 @@ fn walk(world: &mut World, damaged: &[MemberIndex]) -> BTreeSet<MemberIndex> {
         let mut asked = pages(world);
         while !asked.is_empty() {
             let page = asked.remove(0);
-            let answer = match damaged.contains(&page.member) {
-                true => Answer::Refused(Refused::Damaged),
-                false => {
-                    walked.insert(page.member);
-                    last_page(Vec::new())
-                }
+            let answer = if damaged.contains(&page.member) {
+                Answer::Refused(Refused::Damaged)
+            } else {
+                walked.insert(page.member);
+                last_page(Vec::new())
             };
             world.answer(&page, answer);
             asked.extend(pages(world));

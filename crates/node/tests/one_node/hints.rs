@@ -151,12 +151,11 @@ impl Keeper {
                     self.deletes.1 = self.deletes.1.max(self.deletes.0);
                 }
                 let version = cell.version;
-                let result = match self.is_refusing {
-                    true => Err(StoreFailure::Busy),
-                    false => {
-                        self.cells.insert(key, cell);
-                        Ok(StoreOutcome::Applied { version })
-                    }
+                let result = if self.is_refusing {
+                    Err(StoreFailure::Busy)
+                } else {
+                    self.cells.insert(key, cell);
+                    Ok(StoreOutcome::Applied { version })
                 };
                 return Some((ticket, Event::Wrote { ticket, result }));
             }

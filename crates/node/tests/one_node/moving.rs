@@ -76,9 +76,10 @@ fn a_conditional_write_goes_above_the_higher_promise_of_both_owners() {
         let asked = asked_of(&mut world, owners);
         let now = world.hlc.last();
         let (low, high) = (now + (1 << 20), now + (1 << 30));
-        let promised = match is_new_higher {
-            true => [low, high],
-            false => [high, low],
+        let promised = if is_new_higher {
+            [low, high]
+        } else {
+            [high, low]
         };
         for (asked, hlc) in asked.iter().zip(promised) {
             let promised = Ballot { hlc, origin: 9 };

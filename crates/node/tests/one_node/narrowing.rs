@@ -98,9 +98,10 @@ fn a_further_owner_shows_no_copy_that_a_lowered_factor_takes_back() {
         // Behind a change of the owners, and not a matter of the factor.
         (2, &fewer, true),
     ] {
-        let wanted = match is_shown {
-            true => Answer::Same,
-            false => Answer::Cell(None),
+        let wanted = if is_shown {
+            Answer::Same
+        } else {
+            Answer::Cell(None)
         };
         let shown = ask(place, read(stored), stored);
         assert_eq!(shown, wanted, "{place} {stored:?}");

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 const TICK_US: u64 = EPOCH_VOTE_US / 5;
 
-pub struct House {
+pub(crate) struct House {
     pub peer: ChainPeer,
     pub steward: Option<Steward>,
     epochs: BTreeMap<u64, Arc<EpochRecord>>,
@@ -48,7 +48,7 @@ pub struct House {
 }
 
 #[derive(Default)]
-pub struct Town {
+pub(crate) struct Town {
     pub now_us: u64,
     pub houses: BTreeMap<MemberId, House>,
     letters: VecDeque<(MemberId, MemberId, StewardMessage)>,
@@ -69,38 +69,38 @@ pub struct Town {
     pub told: BTreeSet<(MemberId, MemberId)>,
 }
 
-pub fn url(number: u32) -> String {
+pub(crate) fn url(number: u32) -> String {
     format!("http://h{number}:8080")
 }
 
-pub fn node(number: u32) -> u128 {
+pub(crate) fn node(number: u32) -> u128 {
     (1 << 100) + u128::from(number) * 0x101 + 1
 }
 
 impl House {
     /// Whose records the folder holds.
-    pub fn epochs(&self) -> Vec<u64> {
+    pub(crate) fn epochs(&self) -> Vec<u64> {
         self.epochs.keys().copied().collect()
     }
 
     /// Of the record of an epoch in the folder.
-    pub fn digest_of(&self, epoch: u64) -> Option<u128> {
+    pub(crate) fn digest_of(&self, epoch: u64) -> Option<u128> {
         self.epochs.get(&epoch).map(|record| record.digest())
     }
 
     /// A block rots: the records of these epochs cannot be read any more.
-    pub fn lose_epochs(&mut self, lost: impl RangeBounds<u64>) {
+    pub(crate) fn lose_epochs(&mut self, lost: impl RangeBounds<u64>) {
         self.epochs.retain(|epoch, _| !lost.contains(epoch));
     }
 }
 
 impl Town {
-    pub fn found(count: u32, copies: u8) -> Town {
+    pub(crate) fn found(count: u32, copies: u8) -> Town {
         Town::found_in(count, copies, ClusterVersions::OWN.oldest)
     }
 
     /// A cluster whose members raise horizons each second, if they may.
-    pub fn forgetting(count: u32, version: ClusterVersion) -> Town {
+    pub(crate) fn forgetting(count: u32, version: ClusterVersion) -> Town {
         let mut town = Town::found_in(count, 3, version);
         for number in 0..count {
             town.stop(MemberId(number));
@@ -148,7 +148,7 @@ impl Town {
         self.houses.insert(member, house);
     }
 
-    pub fn start(&mut self, member: MemberId) {
+    pub(crate) fn start(&mut self, member: MemberId) {
         let house = self.houses.get_mut(&member).expect("a house");
         let records = house.epochs.values();
         let start = StewardStart {
@@ -193,7 +193,7 @@ impl Town {
         self.load(member);
     }
 
-    pub fn stop(&mut self, member: MemberId) {
+    pub(crate) fn stop(&mut self, member: MemberId) {
         self.houses.get_mut(&member).expect("a house").steward = None;
         self.links(member, false);
     }
@@ -214,7 +214,7 @@ impl Town {
     }
 
     /// The link between two members is cut, and both notice.
-    pub fn cut(&mut self, one: u32, other: u32) {
+    pub(crate) fn cut(&mut self, one: u32, other: u32) {
         let (one, other) = (MemberId(one), MemberId(other));
         for (from, to) in [(one, other), (other, one)] {
             self.cuts.push((from, to));
@@ -228,25 +228,25 @@ impl Town {
         }
     }
 
-    pub fn up(&self) -> impl Iterator<Item = MemberId> + use<'_> {
+    pub(crate) fn up(&self) -> impl Iterator<Item = MemberId> + use<'_> {
         let houses = self.houses.iter();
         houses.filter_map(|(id, house)| house.steward.as_ref().map(|_| *id))
     }
 
-    pub fn steward(&self, number: u32) -> &Steward {
+    pub(crate) fn steward(&self, number: u32) -> &Steward {
         self.houses[&MemberId(number)]
             .steward
             .as_ref()
             .expect("it runs")
     }
 
-    pub fn resume_throttle(&mut self, number: u32, order: ThrottleOrder) {
+    pub(crate) fn resume_throttle(&mut self, number: u32, order: ThrottleOrder) {
         let house = self.houses.get_mut(&MemberId(number));
         let steward = house.and_then(|house| house.steward.as_mut());
         steward.expect("it runs").resume_throttle(order);
     }
 
-    pub fn record(&self, number: u32) -> &Arc<EpochRecord> {
+    pub(crate) fn record(&self, number: u32) -> &Arc<EpochRecord> {
         self.steward(number).record()
     }
 
@@ -258,7 +258,7 @@ impl Town {
         }
     }
 
-    pub fn tell(&mut self, member: MemberId, event: StewardEvent) {
+    pub(crate) fn tell(&mut self, member: MemberId, event: StewardEvent) {
         let now = self.now();
         let Some(steward) = self
             .houses
@@ -335,7 +335,7 @@ impl Town {
     }
 
     /// The loops of a member say whether they confirm its epoch.
-    pub fn forgets(&mut self, number: u32, held: Option<HeldBack<MemberId>>, clock: u64) {
+    pub(crate) fn forgets(&mut self, number: u32, held: Option<HeldBack<MemberId>>, clock: u64) {
         let epoch = self.record(number).epoch();
         let news = match held {
             Some(held) => Err(held),
@@ -346,7 +346,7 @@ impl Town {
     }
 
     /// All that moves to the member arrives at once.
-    pub fn load(&mut self, member: MemberId) {
+    pub(crate) fn load(&mut self, member: MemberId) {
         let Some(steward) = self.houses[&member].steward.as_ref() else {
             return;
         };
@@ -386,7 +386,7 @@ impl Town {
     }
 
     /// Time passes.
-    pub fn pass(&mut self, us: u64) {
+    pub(crate) fn pass(&mut self, us: u64) {
         let until_us = self.now_us + us;
         self.deliver();
         while self.now_us < until_us {
@@ -399,7 +399,7 @@ impl Town {
         }
     }
 
-    pub fn order(&mut self, number: u32, order: ClusterOrder) -> Option<ClusterAnswer> {
+    pub(crate) fn order(&mut self, number: u32, order: ClusterOrder) -> Option<ClusterAnswer> {
         self.tickets += 1;
         let ticket = self.tickets;
         self.tell(MemberId(number), StewardEvent::Ordered { ticket, order });
@@ -408,35 +408,35 @@ impl Town {
     }
 
     /// The sentence with which an order is declined, behind its code.
-    pub fn declined(&mut self, number: u32, order: ClusterOrder) -> String {
+    pub(crate) fn declined(&mut self, number: u32, order: ClusterOrder) -> String {
         match self.order(number, order) {
             Some(ClusterAnswer::Declined(why)) => format!("{}: {why}", why.code()),
             other => panic!("{other:?}"),
         }
     }
 
-    pub fn done(&mut self, number: u32, order: ClusterOrder) -> u64 {
+    pub(crate) fn done(&mut self, number: u32, order: ClusterOrder) -> u64 {
         match self.order(number, order) {
             Some(ClusterAnswer::Done { epoch }) => epoch,
             other => panic!("{other:?}"),
         }
     }
 
-    pub fn plan(&mut self, number: u32, wish: PlanWish) -> PlanDraft {
+    pub(crate) fn plan(&mut self, number: u32, wish: PlanWish) -> PlanDraft {
         match self.order(number, ClusterOrder::Plan(wish)) {
             Some(ClusterAnswer::Planned(draft)) => *draft,
             other => panic!("{other:?}"),
         }
     }
 
-    pub fn status(&mut self, number: u32) -> ClusterStatus {
+    pub(crate) fn status(&mut self, number: u32) -> ClusterStatus {
         match self.order(number, ClusterOrder::Status) {
             Some(ClusterAnswer::Status(status)) => *status,
             other => panic!("{other:?}"),
         }
     }
 
-    pub fn enrol(&mut self, host: u32, request: EnrolRequest) -> EnrolAnswer {
+    pub(crate) fn enrol(&mut self, host: u32, request: EnrolRequest) -> EnrolAnswer {
         self.tickets += 1;
         let ticket = self.tickets;
         let request = EnrolRequest::decode(&request.encode()).expect("own bytes");
@@ -446,7 +446,7 @@ impl Town {
     }
 
     /// A process with an empty folder asks until it is a member, and starts.
-    pub fn join(&mut self, host: u32, request: &EnrolRequest) -> MemberId {
+    pub(crate) fn join(&mut self, host: u32, request: &EnrolRequest) -> MemberId {
         for _ in 0..80 {
             match self.enrol(host, request.clone()) {
                 EnrolAnswer::Enrolled { member, record } => {
@@ -467,7 +467,7 @@ impl Town {
     }
 }
 
-pub fn joiner(number: u32) -> EnrolRequest {
+pub(crate) fn joiner(number: u32) -> EnrolRequest {
     EnrolRequest {
         cluster: "town".to_owned(),
         node: node(number),

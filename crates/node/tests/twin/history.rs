@@ -13,12 +13,12 @@ use dendra_base::Version;
 use std::collections::{BTreeMap, HashSet};
 
 /// A state: a version that the key had.
-pub type State = u16;
+pub(crate) type State = u16;
 /// Nothing was ever stored.
-pub const NOTHING: State = 0;
+pub(crate) const NOTHING: State = 0;
 
 #[derive(Clone, Copy, Debug)]
-pub enum Wanted {
+pub(crate) enum Wanted {
     Anything,
     Live,
     Dead,
@@ -27,7 +27,7 @@ pub enum Wanted {
 }
 
 #[derive(Clone, Debug)]
-pub enum Did {
+pub(crate) enum Did {
     /// A write: what must hold before, and which states it may lead to.
     Write { wanted: Wanted, to: Vec<State> },
     /// A read, or a failed condition: what must hold, and what must not.
@@ -38,7 +38,7 @@ pub enum Did {
 }
 
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     pub start: u64,
     /// `u64::MAX`: unknown, and it may be never.
     pub end: u64,
@@ -47,20 +47,20 @@ pub struct Entry {
 
 /// Versions by number, and whether they are live values.
 #[derive(Debug)]
-pub struct States {
+pub(crate) struct States {
     numbers: BTreeMap<Version, State>,
     is_live: Vec<bool>,
 }
 
 impl States {
-    pub fn new() -> States {
+    pub(crate) fn new() -> States {
         States {
             numbers: BTreeMap::new(),
             is_live: vec![false],
         }
     }
 
-    pub fn number(&mut self, version: Version, is_live: bool) -> State {
+    pub(crate) fn number(&mut self, version: Version, is_live: bool) -> State {
         let next = State::try_from(self.is_live.len()).expect("short histories");
         let number = *self.numbers.entry(version).or_insert(next);
         if number == next {
@@ -70,16 +70,16 @@ impl States {
     }
 
     /// A state that no client ever saw.
-    pub fn unseen(&mut self, is_live: bool) -> State {
+    pub(crate) fn unseen(&mut self, is_live: bool) -> State {
         self.is_live.push(is_live);
         State::try_from(self.is_live.len() - 1).expect("short histories")
     }
 
-    pub fn versions(&self) -> impl Iterator<Item = &Version> {
+    pub(crate) fn versions(&self) -> impl Iterator<Item = &Version> {
         self.numbers.keys()
     }
 
-    pub fn find(&self, version: Version) -> Option<State> {
+    pub(crate) fn find(&self, version: Version) -> Option<State> {
         self.numbers.get(&version).copied()
     }
 
@@ -96,7 +96,7 @@ impl States {
 }
 
 /// Could one register have done this?
-pub fn is_linearizable(entries: &[Entry], states: &States) -> bool {
+pub(crate) fn is_linearizable(entries: &[Entry], states: &States) -> bool {
     assert!(entries.len() <= 64, "histories are short");
     let mut tried = HashSet::new();
     search(entries, states, 0, NOTHING, &mut tried)

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use store::{Stored, commit, look, page, survey};
 
 /// Everything that is common to all seeds.
-pub struct Ground {
+pub(crate) struct Ground {
     clusters: Vec<Cluster>,
     /// Those in which positions can move: more members than copies.
     moving: Vec<Cluster>,
@@ -44,7 +44,7 @@ pub struct Ground {
 type Cluster = (u64, Arc<Topology>, Arc<Ring>);
 
 impl Ground {
-    pub fn new() -> Ground {
+    pub(crate) fn new() -> Ground {
         let cluster = |often: u64, members: usize, copies: u8| {
             let urls = (0..members).map(|at| format!("http://h{at}:1"));
             let members = urls.map(|url| url.parse().expect("a member"));
@@ -96,7 +96,7 @@ impl Ground {
 
 /// How the world treats its nodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Weather {
+pub(crate) enum Weather {
     /// Nothing is lost, late, wrong or down.
     Fair,
     /// Anything that is drawn.
@@ -118,7 +118,7 @@ impl Weather {
 }
 
 /// What a run showed.
-pub struct Run {
+pub(crate) struct Run {
     pub entries: Vec<Entry>,
     pub states: States,
     /// A rule that was broken in plain sight: one outcome each, in time, versions used once.
@@ -233,7 +233,7 @@ struct Client {
     seen: Option<Version>,
 }
 
-pub struct World {
+pub(crate) struct World {
     now: u64,
     sequence: u64,
     queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
@@ -268,7 +268,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn run(ground: &Ground, seed: u64, weather: Weather) -> Run {
+    pub(crate) fn run(ground: &Ground, seed: u64, weather: Weather) -> Run {
         let mut world = World::new(ground, seed, weather);
         // Comparisons go on for as long as the run does.
         let events_max = match weather {
@@ -773,9 +773,10 @@ impl World {
         };
         let mut delays = [0; 2];
         for delay in &mut delays[..times] {
-            *delay = match self.prng.chance(self.tail, 1_000) {
-                true => 200 + self.prng.below(8_000),
-                false => 30 + self.prng.below(120),
+            *delay = if self.prng.chance(self.tail, 1_000) {
+                200 + self.prng.below(8_000)
+            } else {
+                30 + self.prng.below(120)
             };
         }
         delays.into_iter().take(times)

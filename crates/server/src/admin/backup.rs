@@ -621,14 +621,15 @@ fn knows_least(shared: &Shared, least: LeastSuccessor) -> Result<(), NoAnswer> {
     let known = cluster.map_or(LeastSuccessor::default(), |it| {
         it.layout().least_successor()
     });
-    match known >= least {
-        true => Ok(()),
-        false => Err((
+    if known >= least {
+        Ok(())
+    } else {
+        Err((
             StatusCode::SERVICE_UNAVAILABLE,
             "this member does not know yet that conditional writes give other versions behind the \
-             restore: try again"
+         restore: try again"
                 .to_owned(),
-        )),
+        ))
     }
 }
 

@@ -341,16 +341,17 @@ fn check_store(plane: &AdminPlane, request: &Request) -> Result<(), Refusal> {
     let Some(desk) = shared.and_then(|shared| shared.front.as_ref()) else {
         return Ok(());
     };
-    match is_of_records {
-        true => Err(Refusal::new(
+    if is_of_records {
+        Err(Refusal::new(
             501,
             "not-offered",
             format!(
                 "this front door keeps no records: use the tools of {} for that",
                 desk.shape.engine
             ),
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 

@@ -192,9 +192,10 @@ impl Unsent {
     /// The watch over the write of these answers: running when one of them was measured.
     #[inline]
     pub(crate) fn watch(self) -> Watch {
-        match self == Unsent::default() {
-            true => Watch::OFF,
-            false => Watch::started(),
+        if self == Unsent::default() {
+            Watch::OFF
+        } else {
+            Watch::started()
         }
     }
 

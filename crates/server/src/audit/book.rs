@@ -162,9 +162,10 @@ impl<D: AuditDisk> Book<D> {
             return;
         }
         self.looked = Instant::now();
-        let synced = match std::mem::take(&mut self.is_dirty) {
-            true => self.disk.sync(),
-            false => Ok(()),
+        let synced = if std::mem::take(&mut self.is_dirty) {
+            self.disk.sync()
+        } else {
+            Ok(())
         };
         if let Err(error) = synced.and_then(|()| self.disk.follow()) {
             self.tell(Err(error));

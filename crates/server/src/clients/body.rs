@@ -240,9 +240,10 @@ impl Inflow {
             }
             let holds = !room.is_empty();
             let deadline_us = pace.deadline_us(timeout);
-            seat.arm(match holds {
-                true => deadline_us.min(turnover.due_us()),
-                false => deadline_us,
+            seat.arm(if holds {
+                deadline_us.min(turnover.due_us())
+            } else {
+                deadline_us
             });
             let before = pace.received + socket.unread_len();
             let filled = match reader {

@@ -41,9 +41,10 @@ pub(crate) async fn enter(
 ) -> Result<ByteStream, Option<ByteStream>> {
     let timeouts = &lane.shared.settings.timeouts;
     // A client in clear may wait with its first request.
-    let first = match tls.takes_clear() {
-        true => timeouts.idle,
-        false => timeouts.head,
+    let first = if tls.takes_clear() {
+        timeouts.idle
+    } else {
+        timeouts.head
     };
     match within(lane, seat, first, tls.first_of(&tcp)).await {
         Some(Ok(Opening::Tls)) => {}

@@ -185,12 +185,13 @@ fn accept_now(socket: &tokio::net::TcpListener) -> io::Result<TcpStream> {
 
 /// Waits for one, and while the backlog is short not for long: the overload may be over.
 async fn accept(socket: &tokio::net::TcpListener, is_short: bool) -> io::Result<Option<TcpStream>> {
-    let (stream, _) = match is_short {
-        false => socket.accept().await?,
-        true => match tokio::time::timeout(limits::SWEEP, socket.accept()).await {
+    let (stream, _) = if !is_short {
+        socket.accept().await?
+    } else {
+        match tokio::time::timeout(limits::SWEEP, socket.accept()).await {
             Ok(accepted) => accepted?,
             Err(_) => return Ok(None),
-        },
+        }
     };
     stream.into_std().map(Some)
 }

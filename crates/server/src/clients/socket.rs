@@ -373,9 +373,12 @@ impl Socket {
         } else {
             self.lane.giving_way.join(&self.seat, now_us)
         };
-        poll_fn(|cx| match place.is_called() {
-            true => Poll::Ready(Ok(())),
-            false => self.idle(cx, stage),
+        poll_fn(|cx| {
+            if place.is_called() {
+                Poll::Ready(Ok(()))
+            } else {
+                self.idle(cx, stage)
+            }
         })
         .await
     }
@@ -467,9 +470,10 @@ impl Socket {
         }
         let held = self.input.len();
         let mut buffer = self.lane.input_buffer();
-        let until = match self.lane.is_crowded() {
-            false => buffer.len(),
-            true => (held + limits::UNCOUNTED_BYTES_MAX).min(buffer.len()),
+        let until = if !self.lane.is_crowded() {
+            buffer.len()
+        } else {
+            (held + limits::UNCOUNTED_BYTES_MAX).min(buffer.len())
         };
         let mut room = ReadBuf::new(&mut buffer[held..until]);
         // Not `try_read`: a read that does not fill the buffer is known to be the last one. It
@@ -499,9 +503,10 @@ impl Socket {
     /// the loop is crowded from a half on.
     pub(crate) fn hold_input(&mut self) -> Option<Room> {
         self.input.settle(&self.lane);
-        match self.input.is_large() {
-            true => self.hold_bytes(self.input.len()),
-            false => None,
+        if self.input.is_large() {
+            self.hold_bytes(self.input.len())
+        } else {
+            None
         }
     }
 
@@ -538,18 +543,20 @@ impl Socket {
         // Counted until all of it is gone: memory comes back in one piece.
         let counted = self.out_room.as_ref().map_or(0, |(room, _)| room.bytes());
         let more = out.len().saturating_sub(counted);
-        let room = match more > limits::UNCOUNTED_BYTES_MAX {
-            true => Some(self.hold_bytes(more).ok_or(ConnectionEnd::Crowded)?),
-            false => None,
+        let room = if more > limits::UNCOUNTED_BYTES_MAX {
+            Some(self.hold_bytes(more).ok_or(ConnectionEnd::Crowded)?)
+        } else {
+            None
         };
         let holds = room.is_some() || self.out_room.is_some();
         let write = self.lane.shared.settings.timeouts.write;
         let mut turnover = Turnover::new(self.lane.now_us());
         let mut stalls_us = self.deadline_us(write);
         loop {
-            self.seat.arm(match holds {
-                true => stalls_us.min(turnover.due_us()),
-                false => stalls_us,
+            self.seat.arm(if holds {
+                stalls_us.min(turnover.due_us())
+            } else {
+                stalls_us
             });
             let before = at;
             let done = poll_fn(|cx| {

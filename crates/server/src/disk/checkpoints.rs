@@ -303,9 +303,10 @@ fn describe(node: u128, checkpoint: &OsVfs) -> Result<Vec<CheckpointFile>, Error
             let file = checkpoint.open(&name).map_err(failed)?;
             let bytes = file.len().map_err(failed)?;
             // Of everything but a table the whole is hashed: it is small.
-            let from = match name.ends_with(".tbl") {
-                true => bytes.saturating_sub(TAIL_BYTES),
-                false => 0,
+            let from = if name.ends_with(".tbl") {
+                bytes.saturating_sub(TAIL_BYTES)
+            } else {
+                0
             };
             let mut tail = vec![0; usize::try_from(bytes - from).expect("it fits memory")];
             dendra_engine::vfs::read_exact_at(&*file, &mut tail, from, Wait::Block)

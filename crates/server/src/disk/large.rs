@@ -310,9 +310,10 @@ mod tests {
     fn make(from: &LargeApart<Counted>, bytes: usize, mark: u8, is_zeroed: bool) -> Held {
         // SAFETY: it is written inside its size.
         unsafe {
-            let at = match is_zeroed {
-                true => from.alloc_zeroed(layout(bytes)),
-                false => from.alloc(layout(bytes)),
+            let at = if is_zeroed {
+                from.alloc_zeroed(layout(bytes))
+            } else {
+                from.alloc(layout(bytes))
             };
             assert!(!at.is_null());
             if is_zeroed {

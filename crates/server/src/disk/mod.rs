@@ -21,7 +21,7 @@ pub(crate) mod checkpoint_readers;
 pub(crate) mod checkpoints;
 pub mod folder;
 pub(crate) mod import;
-pub mod large;
+pub(crate) mod large;
 pub(crate) mod last_clock;
 pub(crate) mod lost;
 pub(crate) mod maintenance;

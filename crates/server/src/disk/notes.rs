@@ -391,9 +391,10 @@ fn behind_damage(engine: &Engine, damaged: u64) -> Result<Option<u64>, NoteFault
     };
     while low + 1 < high {
         let middle = low + (high - low) / 2;
-        match is_readable(middle)? {
-            true => high = middle,
-            false => low = middle,
+        if is_readable(middle)? {
+            high = middle
+        } else {
+            low = middle
         }
     }
     Ok(Some(high))
@@ -498,9 +499,10 @@ fn read_epochs(
                     return Flow::Pause;
                 }
             }
-            match seen < most {
-                true => Flow::Continue,
-                false => Flow::Pause,
+            if seen < most {
+                Flow::Continue
+            } else {
+                Flow::Pause
             }
         };
         progress = engine

@@ -74,17 +74,14 @@ impl Page {
     pub(crate) fn fill(&self, engine: &Engine) -> Paged {
         let space = self.start.as_stored()[0];
         let behind_space = vec![space + 1];
-        let (low, high, direction) = match self.is_reverse {
-            false => {
-                let end = self.end.as_ref().map(|end| end.as_stored().to_vec());
-                let start = self.start.as_stored().to_vec();
-                (start, end.unwrap_or(behind_space), Direction::Forward)
-            }
-            true => {
-                let end = self.end.as_ref().map(|end| end.as_stored().to_vec());
-                let start = self.start.as_stored().to_vec();
-                (end.unwrap_or(vec![space]), start, Direction::Backward)
-            }
+        let (low, high, direction) = if !self.is_reverse {
+            let end = self.end.as_ref().map(|end| end.as_stored().to_vec());
+            let start = self.start.as_stored().to_vec();
+            (start, end.unwrap_or(behind_space), Direction::Forward)
+        } else {
+            let end = self.end.as_ref().map(|end| end.as_stored().to_vec());
+            let start = self.start.as_stored().to_vec();
+            (end.unwrap_or(vec![space]), start, Direction::Backward)
         };
         if low >= high {
             return Ok((Vec::new(), None));
@@ -107,9 +104,10 @@ impl Page {
             let space =
                 Space::from_byte(key[0]).expect("a page stays within the space of its start");
             records.push((Key::new(space, &key[1..]), cell.to_owned()));
-            match held >= self.bytes {
-                true => Flow::Pause,
-                false => Flow::Continue,
+            if held >= self.bytes {
+                Flow::Pause
+            } else {
+                Flow::Continue
             }
         });
         match progress {
@@ -117,9 +115,10 @@ impl Page {
             Ok(Progress::Done) => Ok((records, None)),
             Ok(Progress::More) => {
                 let last = records.last().map(|(key, _)| key.clone());
-                let next = last.map(|key| match self.is_reverse {
-                    true => key,
-                    false => {
+                let next = last.map(|key| {
+                    if self.is_reverse {
+                        key
+                    } else {
                         let mut raw = key.raw().to_vec();
                         raw.push(0);
                         Key::new(

@@ -73,9 +73,10 @@ impl ScanJob {
             room: limits::SCAN_CHUNK_BYTES,
             needs: 0,
             last_key: Vec::new(),
-            stand: match query.is_empty() {
-                true => ScanStand::Complete,
-                false => ScanStand::Open,
+            stand: if query.is_empty() {
+                ScanStand::Complete
+            } else {
+                ScanStand::Open
             },
         }
     }

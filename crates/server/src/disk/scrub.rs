@@ -52,9 +52,10 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> Option<std::io::Result<JoinHandle<(
 /// How long to wait behind a slice of so many bytes.
 fn pause_after(bytes: u64, bytes_per_second: u64, level: f64) -> Duration {
     let pause = Duration::from_micros(bytes.saturating_mul(1_000_000) / bytes_per_second.max(1));
-    match level > 0.5 {
-        true => pause.max(limits::SCRUB_BUSY_PAUSE),
-        false => pause,
+    if level > 0.5 {
+        pause.max(limits::SCRUB_BUSY_PAUSE)
+    } else {
+        pause
     }
 }
 

@@ -232,9 +232,10 @@ impl StorePool {
     fn next_scan(&self, overload: &Overload) -> Option<StoreJob> {
         let mut queue = self.queue.hold();
         loop {
-            let held_until_us = match queue.scans.is_empty() {
-                true => None,
-                false => queue.scans_held_until_us(overload.crowding(), clock::monotonic_us()),
+            let held_until_us = if queue.scans.is_empty() {
+                None
+            } else {
+                queue.scans_held_until_us(overload.crowding(), clock::monotonic_us())
             };
             queue = match held_until_us {
                 None => {

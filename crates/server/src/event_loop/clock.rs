@@ -62,13 +62,14 @@ impl ClockReading {
     /// The clocks now.
     pub(crate) fn later(self) -> ClockReading {
         let now_ns = monotonic_ns();
-        match now_ns.saturating_sub(self.wall_read_ns) < WALL_LAG_NS {
-            true => self.at(now_ns),
-            false => ClockReading {
+        if now_ns.saturating_sub(self.wall_read_ns) < WALL_LAG_NS {
+            self.at(now_ns)
+        } else {
+            ClockReading {
                 monotonic_ns: now_ns,
                 wall_us: wall_us(),
                 wall_read_ns: now_ns,
-            },
+            }
         }
     }
 }

@@ -104,9 +104,10 @@ impl GivingWay {
     /// How many are called next. Where turns of the loop are long a few of them would take too
     /// long.
     fn calls(&self, now_us: u64) -> usize {
-        match self.waited_us(now_us) > limits::WAY_WAIT_US {
-            true => limits::CALLS_A_TURN_LATE,
-            false => limits::CALLS_A_TURN,
+        if self.waited_us(now_us) > limits::WAY_WAIT_US {
+            limits::CALLS_A_TURN_LATE
+        } else {
+            limits::CALLS_A_TURN
         }
     }
 

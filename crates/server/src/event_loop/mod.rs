@@ -16,5 +16,5 @@ pub(crate) mod giving_way;
 pub(crate) mod handover;
 pub(crate) mod mailbox;
 pub(crate) mod overload;
-pub mod shared;
+pub(crate) mod shared;
 pub(crate) mod thread;

@@ -86,12 +86,13 @@ impl FrontDesk {
     /// Can all that a table of tokens says be kept in front of this engine?
     pub(crate) fn check_table(&self, table: &TokenTable) -> Result<(), Refusal> {
         let mut grants = table.grants().iter();
-        match grants.any(|grant| grant.quota.stored_bytes.is_some()) {
-            true => Err(not_offered(format!(
+        if grants.any(|grant| grant.quota.stored_bytes.is_some()) {
+            Err(not_offered(format!(
                 "a front door cannot count what a token stores in {}: leave --stored-bytes away",
                 self.shape.engine
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         }
     }
 

@@ -25,16 +25,16 @@ use tokio::net::TcpStream;
 
 /// Opens connections of TLS.
 #[derive(Debug)]
-pub struct SealedDial(ArcSwap<TlsClient>);
+pub(super) struct SealedDial(ArcSwap<TlsClient>);
 
 impl SealedDial {
     /// With the CA that this client trusts, and the certificate that it shows.
-    pub fn new(client: &TlsClient) -> SealedDial {
+    pub(super) fn new(client: &TlsClient) -> SealedDial {
         SealedDial(ArcSwap::from_pointee(engine_client(client)))
     }
 
     /// The same from now on, with those of another client.
-    pub fn renew(&self, client: &TlsClient) {
+    pub(super) fn renew(&self, client: &TlsClient) {
         self.0.store(Arc::new(engine_client(client)));
     }
 }

@@ -213,9 +213,10 @@ fn places_beyond(is_member: bool) -> usize {
     use rustix::process::{Resource, getrlimit};
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let most = usize::try_from(descriptors).unwrap_or(usize::MAX) / 8;
-    match is_member {
-        true => limits::CONNECTIONS_BEYOND_MAX.min(most),
-        false => 0,
+    if is_member {
+        limits::CONNECTIONS_BEYOND_MAX.min(most)
+    } else {
+        0
     }
 }
 
@@ -240,9 +241,10 @@ fn open_engine(
     let proposed = proposed_identity().map_err(system("no randomness from the system"))?;
     let folder = vfs.describe();
     let in_folder = |reason: String| StartError::Folder {
-        reason: match reason.contains(&folder) {
-            true => reason,
-            false => format!("{folder}: {reason}"),
+        reason: if reason.contains(&folder) {
+            reason
+        } else {
+            format!("{folder}: {reason}")
         },
     };
     match peers::marked(&*vfs) {
@@ -261,9 +263,10 @@ fn open_engine(
         })
     })?;
     let cluster = settings.cluster.as_ref();
-    let last = match cluster.is_some() {
-        true => take_last_clock(&*vfs, &engine).map_err(in_folder)?,
-        false => None,
+    let last = if cluster.is_some() {
+        take_last_clock(&*vfs, &engine).map_err(in_folder)?
+    } else {
+        None
     };
     let versions = VersionClock::above(&engine, last, clock::wall_ms());
     let home = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;

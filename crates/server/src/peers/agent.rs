@@ -599,9 +599,10 @@ impl Agent {
         let (mut has_ticked, mut stepped, mut is_over) = (false, 0, false);
         loop {
             is_over = is_over || (stepped == limits::EVENTS_A_TURN && lane.is_contended());
-            let event = match is_over {
-                false => self.events.borrow_mut().pop_front(),
-                true => None,
+            let event = if !is_over {
+                self.events.borrow_mut().pop_front()
+            } else {
+                None
             };
             let event = match event {
                 Some(event) => {
@@ -624,10 +625,10 @@ impl Agent {
                 self.carry_out(lane, now, effect);
             }
         }
-        match self.events.borrow().is_empty() {
-            // All were looked at, those that the turn itself posted included.
-            true => self.bell.still(),
-            false => self.bell.ring(),
+        if self.events.borrow().is_empty() {
+            self.bell.still()
+        } else {
+            self.bell.ring()
         }
     }
 

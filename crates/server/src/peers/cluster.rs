@@ -308,9 +308,12 @@ impl Cluster {
         let known = known.collect::<Result<Vec<_>, String>>()?;
         let loops = u16::try_from(loops).expect("loops are counted in eight bits");
         let membership = Membership::new(&topology, me, loops, known);
-        let lives = |member: usize| match member < usize::from(topology.len()) {
-            true => membership.life(MemberIndex(member as u8)).into(),
-            false => AtomicU64::new(0),
+        let lives = |member: usize| {
+            if member < usize::from(topology.len()) {
+                membership.life(MemberIndex(member as u8)).into()
+            } else {
+                AtomicU64::new(0)
+            }
         };
         let lives = (0..MEMBERS_MAX).map(lives).collect();
         let hlc = Hlc::resume(last, engine.hlc_floor(), wall_ms);
@@ -552,10 +555,7 @@ impl Cluster {
         standing.is_doubted.then(|| {
             let (far, known) = (standing.far, standing.far + standing.near - 1);
             let seconds = standing.ahead_ms.unsigned_abs() / 1_000;
-            let way = match standing.ahead_ms > 0 {
-                true => "ahead of",
-                false => "behind",
-            };
+            let way = if standing.ahead_ms > 0 { "ahead of" } else { "behind" };
             format!(
                 "wrong clock: {far} of {known} other members' clocks differ from this one's by more than a minute, which is {seconds} s {way} \
                  the nearest: set it right. Writes are refused here until then"

@@ -400,9 +400,10 @@ mod tests {
             let most = limits::LINK_BYTES_A_TURN / VALUE_BYTES + 4;
             let said = format!("{before} frames, then {frames}");
             assert!(frames as usize <= before as usize + most, "{said}");
-            match frames == FRAMES && asks.waiting() == 0 {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
+            if frames == FRAMES && asks.waiting() == 0 {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
             }
         });
         let (written, ()) = tokio::join!(writing, reading);

@@ -101,9 +101,10 @@ impl EpochLag {
         }
         let before = self.since.filter(|(epoch, _)| *epoch == own);
         let (_, since_us) = *self.since.insert(before.unwrap_or((own, now_us)));
-        match now_us >= since_us + limits::EPOCH_PATIENCE_US {
-            true => told,
-            false => steward.missing().unwrap_or(0),
+        if now_us >= since_us + limits::EPOCH_PATIENCE_US {
+            told
+        } else {
+            steward.missing().unwrap_or(0)
         }
     }
 }
@@ -295,9 +296,10 @@ impl StewardHome {
             }
             StewardEffect::Removed { epoch } => {
                 let cluster = &self.agent.cluster;
-                let why = match self.is_disk_full() {
-                    true => " (its disk is full, which stops a plan that moves copies to it)",
-                    false => "",
+                let why = if self.is_disk_full() {
+                    " (its disk is full, which stops a plan that moves copies to it)"
+                } else {
+                    ""
                 };
                 let sentence = format!(
                     "{} was removed from the cluster {} by epoch {epoch} or an earlier one{why}: its folder never comes back; \

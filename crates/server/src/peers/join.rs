@@ -170,9 +170,10 @@ async fn ask(
                 .to_owned(),
         ));
     };
-    let founding = match theirs.description.is_empty() {
-        true => format!("digest={:016x}", theirs.topology),
-        false => theirs.description,
+    let founding = if theirs.description.is_empty() {
+        format!("digest={:016x}", theirs.topology)
+    } else {
+        theirs.description
     };
     match EnrolAnswer::decode(&body).map_err(|part| format!("its answer is none: {part}"))? {
         EnrolAnswer::Enrolled { member, record } => Ok(Enrolled {

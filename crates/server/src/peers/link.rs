@@ -100,9 +100,10 @@ pub(crate) async fn keep(lane: Rc<EventLoop>, agent: Rc<Agent>, member: MemberIn
         if is_news {
             agent.post(Event::Alive { member });
         }
-        pause = match is_news {
-            true => limits::LINK_PAUSE_MIN,
-            false => (pause * 2).min(limits::LINK_PAUSE_MAX),
+        pause = if is_news {
+            limits::LINK_PAUSE_MIN
+        } else {
+            (pause * 2).min(limits::LINK_PAUSE_MAX)
         };
     }
 }

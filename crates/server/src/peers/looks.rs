@@ -105,9 +105,10 @@ impl LookOffice {
             desk.seen.state == LookState::Running && desk.seen.report.id == report.id
         });
         if let Some(desk) = running {
-            desk.seen.state = match report.is_over {
-                true => LookState::Ended,
-                false => LookState::Running,
+            desk.seen.state = if report.is_over {
+                LookState::Ended
+            } else {
+                LookState::Running
             };
             desk.seen.report = report;
         }

@@ -213,9 +213,10 @@ impl Pool {
         let most = limits::HTTP_CONNECTIONS_MAX + usize::from(self.is_probing.get());
         let open = self.places.borrow().len() + self.opening.get();
         let queue = self.queue.borrow();
-        let wanting = match self.is_silent() {
-            true => usize::from(queue.front().is_some_and(|first| first.id.is_none())),
-            false => queue.len(),
+        let wanting = if self.is_silent() {
+            usize::from(queue.front().is_some_and(|first| first.id.is_none()))
+        } else {
+            queue.len()
         };
         wanting > self.opening.get() && open < most
     }

@@ -168,9 +168,10 @@ fn pooled(lane: &EventLoop, ticket: StoreTicket, key: Key, deadline_us: u64) -> 
 }
 
 fn intact(key: &Key, cell: Cell) -> Result<Cell, StoreFailure> {
-    match cell.as_ref().is_intact(key.as_stored()) {
-        true => Ok(cell),
-        false => Err(StoreFailure::Damaged),
+    if cell.as_ref().is_intact(key.as_stored()) {
+        Ok(cell)
+    } else {
+        Err(StoreFailure::Damaged)
     }
 }
 

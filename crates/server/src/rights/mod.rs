@@ -186,9 +186,10 @@ impl ShownNames {
     /// Those that hold at a moment: a session may last longer than its certificate.
     pub(crate) fn at(&self, wall_ms: u64) -> &[String] {
         let now_s = i64::try_from(wall_ms / 1_000).unwrap_or(i64::MAX);
-        match now_s <= self.until_s {
-            true => &self.names,
-            false => &[],
+        if now_s <= self.until_s {
+            &self.names
+        } else {
+            &[]
         }
     }
 }
@@ -405,21 +406,18 @@ impl Rights {
         is_more: bool,
     ) -> Result<String, Denied> {
         self.with_grant(proof, |grant, _| {
-            let is_allowed = match is_more {
-                true => grant.role == TokenRole::Admin,
-                false => grant.prefix.is_empty(),
+            let is_allowed = if is_more {
+                grant.role == TokenRole::Admin
+            } else {
+                grant.prefix.is_empty()
             };
-            match is_allowed {
-                true => Ok(grant.id.clone()),
-                false => Err(Denied::Forbidden(
-                    grant.id.clone(),
-                    Refusal::new(
-                        403,
-                        "forbidden",
-                        "this takes an admin's token; metrics and status take one that is for all keys",
-                    ),
-                )),
+            if is_allowed {
+                return Ok(grant.id.clone());
             }
+            let sentence =
+                "this takes an admin's token; metrics and status take one that is for all keys";
+            let refusal = Refusal::new(403, "forbidden", sentence);
+            Err(Denied::Forbidden(grant.id.clone(), refusal))
         })?
     }
 
@@ -441,14 +439,13 @@ impl Rights {
             }
             Denied::Unknown => {
                 count(&self.gauges.unknown);
-                match self.is_one_too_many(source, now_us) {
-                    true => {
-                        count(&self.gauges.too_many);
-                        Refusal::too_many_logins(limits::LOGIN_WINDOW.as_secs() as u32)
-                    }
-                    false => Refusal::unauthenticated(
+                if self.is_one_too_many(source, now_us) {
+                    count(&self.gauges.too_many);
+                    Refusal::too_many_logins(limits::LOGIN_WINDOW.as_secs() as u32)
+                } else {
+                    Refusal::unauthenticated(
                         "this token is not known here: it was revoked, or it is another cluster's",
-                    ),
+                    )
                 }
             }
             Denied::Unread => Refusal::not_serving(

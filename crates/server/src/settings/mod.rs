@@ -176,13 +176,14 @@ impl Settings {
         let (Some(tls), Some(cluster)) = (&self.tls, &self.cluster) else {
             return Ok(());
         };
-        match tls.peer_ca.is_none() && !tls.change_over && cluster.topology.len() > 1 {
-            true => Err(
-                "tls-cert is set, and tls-peer-ca is not: the other members would speak clear text to a port that takes none. \
-                 Name the CA of the members with --tls-peer-ca, or say --tls-change-over on while members change over"
-                    .to_owned(),
-            ),
-            false => Ok(()),
+        if tls.peer_ca.is_none() && !tls.change_over && cluster.topology.len() > 1 {
+            Err(
+            "tls-cert is set, and tls-peer-ca is not: the other members would speak clear text to a port that takes none. \
+             Name the CA of the members with --tls-peer-ca, or say --tls-change-over on while members change over"
+                .to_owned(),
+        )
+        } else {
+            Ok(())
         }
     }
 

@@ -311,13 +311,12 @@ pub(crate) fn read(settings: &TlsSettings) -> Result<Configs, String> {
     let builder = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(rustls::ALL_VERSIONS)
         .map_err(|bad| unusable(&bad))?;
-    let clients = match store.is_empty() {
-        true => None,
-        false => {
-            let is_mandatory = settings.client_ca.is_some();
-            let clients = ClientAuthorities::new(&store, &revoked, &provider(), is_mandatory);
-            Some(Arc::new(clients.map_err(|bad| unusable(&bad))?))
-        }
+    let clients = if store.is_empty() {
+        None
+    } else {
+        let is_mandatory = settings.client_ca.is_some();
+        let clients = ClientAuthorities::new(&store, &revoked, &provider(), is_mandatory);
+        Some(Arc::new(clients.map_err(|bad| unusable(&bad))?))
     };
     let builder = match &clients {
         None => builder.with_no_client_auth(),

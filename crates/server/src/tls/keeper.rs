@@ -240,13 +240,14 @@ impl Tls {
         }
         *warned = Some(Instant::now());
         let (file, days) = (self.path_of(first), first.days_left(now_s));
-        match first.until_s < now_s {
-            true => tracing::error!(%file, "a certificate has ended: put a new one in its place"),
-            false => tracing::warn!(
+        if first.until_s < now_s {
+            tracing::error!(%file, "a certificate has ended: put a new one in its place")
+        } else {
+            tracing::warn!(
                 %file,
                 days,
                 "a certificate ends soon: put a new one in its place, it is read without a restart"
-            ),
+            )
         }
     }
 

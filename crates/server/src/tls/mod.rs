@@ -32,4 +32,4 @@ pub use rustls::ClientConfig;
 pub use rustls::pki_types::CertificateDer;
 pub use rustls::pki_types::PrivateKeyDer;
 pub use rustls::pki_types::pem::PemObject;
-pub use stream::ByteStream;
+pub use stream::{ByteStream, SealedStream};

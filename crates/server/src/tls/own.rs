@@ -39,12 +39,11 @@ pub fn own_client(settings: &TlsSettings) -> Result<Arc<ClientConfig>, String> {
             shown: Mutex::new([own.clone(), own]),
             provider: provider(),
         }));
-    let mut config = match is_let_in {
-        false => builder.with_no_client_auth(),
-        true => {
-            let own = OnePair(Arc::new(pair(&settings.cert, &settings.key)?));
-            builder.with_client_cert_resolver(Arc::new(own))
-        }
+    let mut config = if !is_let_in {
+        builder.with_no_client_auth()
+    } else {
+        let own = OnePair(Arc::new(pair(&settings.cert, &settings.key)?));
+        builder.with_client_cert_resolver(Arc::new(own))
     };
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
     Ok(Arc::new(config))
@@ -113,9 +112,10 @@ impl ServerCertVerifier for OwnServer {
                 shown[0] = now;
             }
         }
-        match shown.contains(own) {
-            true => Ok(ServerCertVerified::assertion()),
-            false => Err(CertificateError::ApplicationVerificationFailure.into()),
+        if shown.contains(own) {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(CertificateError::ApplicationVerificationFailure.into())
         }
     }
 

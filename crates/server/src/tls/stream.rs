@@ -199,9 +199,10 @@ impl SealedStream {
     }
 
     fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.plain_bytes.get() > 0 || self.is_over.get() {
-            true => Poll::Ready(Ok(())),
-            false => self.tcp.poll_read_ready(cx),
+        if self.plain_bytes.get() > 0 || self.is_over.get() {
+            Poll::Ready(Ok(()))
+        } else {
+            self.tcp.poll_read_ready(cx)
         }
     }
 

@@ -406,9 +406,10 @@ fn a_pair_that_cannot_be_used_is_refused_at_the_start() {
         let cut = world.folder.path().join("cut");
         std::fs::write(&cut, &text[..text.len() / 2]).expect("written");
         std::fs::set_permissions(&cut, Permissions::from_mode(0o600)).expect("changed");
-        let (_, sentence) = match half == &other.key {
-            true => start(whole, &cut),
-            false => start(&cut, whole),
+        let (_, sentence) = if half == &other.key {
+            start(whole, &cut)
+        } else {
+            start(&cut, whole)
         };
         assert!(sentence.contains("is cut, or still being"), "{sentence}");
     }

@@ -66,9 +66,10 @@ fn pem(what: &str, der: &[u8]) -> String {
 
 fn at(seconds: i64) -> SystemTime {
     let far = Duration::from_secs(seconds.unsigned_abs());
-    match seconds < 0 {
-        true => SystemTime::now() - far,
-        false => SystemTime::now() + far,
+    if seconds < 0 {
+        SystemTime::now() - far
+    } else {
+        SystemTime::now() + far
     }
 }
 
@@ -94,12 +95,13 @@ impl Authority {
     pub(crate) fn sign(&self, stem: &str, says: Says<'_>) -> Pair {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(vec![says.name.to_owned()]).expect("a name");
-        params.extended_key_usages = match says.is_server {
-            true => vec![
+        params.extended_key_usages = if says.is_server {
+            vec![
                 ExtendedKeyUsagePurpose::ServerAuth,
                 ExtendedKeyUsagePurpose::ClientAuth,
-            ],
-            false => vec![ExtendedKeyUsagePurpose::ClientAuth],
+            ]
+        } else {
+            vec![ExtendedKeyUsagePurpose::ClientAuth]
         };
         params.not_before = at(says.from).into();
         params.not_after = at(says.until).into();

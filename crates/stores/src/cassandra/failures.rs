@@ -48,9 +48,10 @@ pub(super) fn attempt(error: &RequestAttemptError, known: Known) -> OuterFailure
     let sentence = error.to_string();
     match error {
         RequestAttemptError::DbError(error, said) => {
-            let sentence = match said.is_empty() {
-                true => sentence,
-                false => said.clone(),
+            let sentence = if said.is_empty() {
+                sentence
+            } else {
+                said.clone()
             };
             said_by_server(error, sentence, known)
         }

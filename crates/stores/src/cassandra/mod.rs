@@ -545,10 +545,7 @@ fn keys_a_bucket(records: usize) -> usize {
 fn merge(known: BTreeMap<i16, Vec<Bytes>>, each: usize, is_reverse: bool) -> (Vec<Bytes>, bool) {
     let open = known.values().filter(|keys| keys.len() >= each);
     let ends = open.filter_map(|keys| keys.last().cloned());
-    let horizon = match is_reverse {
-        false => ends.min(),
-        true => ends.max(),
-    };
+    let horizon = if !is_reverse { ends.min() } else { ends.max() };
     let is_known = |key: &Bytes| match (&horizon, is_reverse) {
         (None, _) => true,
         (Some(horizon), false) => key <= horizon,

@@ -143,9 +143,10 @@ impl RetryPolicy for RetryReads {
 
 impl RetrySession for RetryReads {
     fn decide_should_retry(&mut self, request: RequestInfo) -> RetryDecision {
-        let known = match request.is_idempotent {
-            true => Known::NotApplied,
-            false => Known::Unknown,
+        let known = if request.is_idempotent {
+            Known::NotApplied
+        } else {
+            Known::Unknown
         };
         match failures::attempt(request.error, known) {
             OuterFailure::Unreachable(_) | OuterFailure::Unanswered(Known::NotApplied, _) => {

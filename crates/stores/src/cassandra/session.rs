@@ -148,9 +148,10 @@ impl CqlServers {
             asked.await
         };
         let do_outbid = level == CqlLevel::Serial && self.do_reads_outbid.load(Ordering::Relaxed);
-        let after = match do_outbid {
-            true => HEDGE_OUTBIDDING_AFTER,
-            false => HEDGE_AFTER,
+        let after = if do_outbid {
+            HEDGE_OUTBIDDING_AFTER
+        } else {
+            HEDGE_AFTER
         };
         self.hedges.race(after, asked, second).await
     }
@@ -288,15 +289,14 @@ impl CqlSession {
         let found: BTreeSet<_> = servers
             .filter_map(|own| own.datacenter.as_deref())
             .collect();
-        match found.contains(home.as_str()) {
-            true => Ok(()),
-            false => {
-                let found: Vec<_> = found.into_iter().collect();
-                Err(format!(
-                    "no server is in the data centre {home} of ?dc={home}; there are servers in: {}",
-                    found.join(", ")
-                ))
-            }
+        if found.contains(home.as_str()) {
+            Ok(())
+        } else {
+            let found: Vec<_> = found.into_iter().collect();
+            Err(format!(
+                "no server is in the data centre {home} of ?dc={home}; there are servers in: {}",
+                found.join(", ")
+            ))
         }
     }
 

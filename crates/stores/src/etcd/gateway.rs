@@ -287,10 +287,10 @@ impl GatewayServer {
                 None => self.connect(question.until).await?,
             };
             if connection.ready().await.is_err() {
-                match was_idle {
-                    // The server closed it while it was idle.
-                    true => continue,
-                    false => return Err(Missed::Unsent("closes its connections".to_owned())),
+                if was_idle {
+                    continue;
+                } else {
+                    return Err(Missed::Unsent("closes its connections".to_owned()));
                 }
             }
             let left = question.until.saturating_duration_since(Instant::now());

@@ -121,9 +121,10 @@ pub fn plan(
     let owners = Owners::new(wanted);
     let copies = owners.ids.len().min(usize::from(wanted.replication_factor));
     // A cluster may be founded with a higher factor than it has members; then it grows into it.
-    let must = match wanted.replication_factor > now.replication_factor {
-        true => wanted.replication_factor,
-        false => wanted.replication_factor.min(table.copies()),
+    let must = if wanted.replication_factor > now.replication_factor {
+        wanted.replication_factor
+    } else {
+        wanted.replication_factor.min(table.copies())
     };
     if copies < usize::from(must) {
         return Err(NoPlan::FewerMembersThanCopies {

@@ -29,9 +29,10 @@ impl Chain {
     pub(super) fn propose(&mut self, now_us: u64, record: EpochRecord, out: &mut Vec<ChainEffect>) {
         let member = self.me.member;
         let has_vote = self.is_voter(self.me) && self.missing().is_none();
-        let judged = match has_vote && !self.is_removed() {
-            true => succeeds(&self.record, &record),
-            false => Err(WhyNot::NoVoter { member }),
+        let judged = if has_vote && !self.is_removed() {
+            succeeds(&self.record, &record)
+        } else {
+            Err(WhyNot::NoVoter { member })
         };
         if let Err(why) = judged {
             out.push(ChainEffect::Refused { why });

@@ -336,9 +336,10 @@ impl EpochRecord {
         }
         if plan.is_cancelled {
             let is_stopped = plan.left().is_empty() && plan.target == 0;
-            return match is_stopped && moving().next().is_none() {
-                true => Ok(()),
-                false => Err(BadRecord::Plan),
+            return if is_stopped && moving().next().is_none() {
+                Ok(())
+            } else {
+                Err(BadRecord::Plan)
             };
         }
         let key = |step: &Move| {
@@ -361,9 +362,10 @@ impl EpochRecord {
         for member in self.with(MemberStatus::Leaving) {
             after.dismiss(member.id).map_err(|_| BadRecord::Plan)?;
         }
-        match after.digest() == plan.target {
-            true => Ok(()),
-            false => Err(BadRecord::Plan),
+        if after.digest() == plan.target {
+            Ok(())
+        } else {
+            Err(BadRecord::Plan)
         }
     }
 

@@ -51,9 +51,10 @@ impl Narrowing {
 
     /// How many copies the record has in this epoch: as many as its cell says, or fewer.
     pub fn copies_of(&self, cell: &CellRef<'_>) -> u8 {
-        match self.age > 0 && cell.age() <= self.age {
-            true => cell.copies.min(self.copies),
-            false => cell.copies,
+        if self.age > 0 && cell.age() <= self.age {
+            cell.copies.min(self.copies)
+        } else {
+            cell.copies
         }
     }
 

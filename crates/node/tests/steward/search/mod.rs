@@ -254,12 +254,11 @@ impl Search {
         let newest = self.newest();
         let is_there = |machine: &Machine| {
             machine.is_lost
-                || match newest.is_member(machine.peer.member, machine.peer.node) {
-                    true => {
-                        let steward = machine.steward.as_ref();
-                        steward.is_some_and(|steward| *steward.record() == newest)
-                    }
-                    false => machine.has_ended,
+                || if newest.is_member(machine.peer.member, machine.peer.node) {
+                    let steward = machine.steward.as_ref();
+                    steward.is_some_and(|steward| *steward.record() == newest)
+                } else {
+                    machine.has_ended
                 }
         };
         newest.plan().is_none() && self.orders.is_empty() && self.machines.values().all(is_there)
@@ -342,9 +341,10 @@ impl Search {
             machine.confirmed = (epoch, clock);
         }
         let is_unseen = fault == Some(StewardFault::ConfirmedUnseen);
-        let news = match machine.confirmed.0 == epoch || is_unseen {
-            true => Ok(Confirmed { epoch, clock }),
-            false => Err(HeldBack::UnderWay),
+        let news = if machine.confirmed.0 == epoch || is_unseen {
+            Ok(Confirmed { epoch, clock })
+        } else {
+            Err(HeldBack::UnderWay)
         };
         self.tell(id, StewardEvent::Forgets { news });
     }

@@ -220,9 +220,10 @@ impl World {
             return 20_000;
         };
         let is_deaf = acts.deaf.is_some_and(|(deaf, _)| deaf == site);
-        match self.prng.chance(if is_deaf { 2 } else { 1 }, 3) {
-            true => 400_000,
-            false => 20_000,
+        if self.prng.chance(if is_deaf { 2 } else { 1 }, 3) {
+            400_000
+        } else {
+            20_000
         }
     }
 
@@ -230,25 +231,28 @@ impl World {
     pub(super) fn ask_late_us(&mut self, ask: &Ask) -> u64 {
         let is_change = matches!(ask, Ask::Accept { .. } | Ask::Write { .. });
         let late = self.acts.as_ref().map_or(0, |acts| acts.late);
-        match is_change && late > 0 && self.prng.chance(late, 1_000) {
-            true => self.prng.below(300_000),
-            false => 0,
+        if is_change && late > 0 && self.prng.chance(late, 1_000) {
+            self.prng.below(300_000)
+        } else {
+            0
         }
     }
 
     pub(super) fn write_late_us(&mut self, site: usize) -> u64 {
         let slow = self.acts.as_ref().and_then(|acts| acts.slow_store);
-        match slow == Some(site) && self.prng.chance(1, 4) {
-            true => self.prng.below(250_000),
-            false => 0,
+        if slow == Some(site) && self.prng.chance(1, 4) {
+            self.prng.below(250_000)
+        } else {
+            0
         }
     }
 
     pub(super) fn cover_late_us(&mut self, site: usize) -> u64 {
         let slow = self.acts.as_ref().and_then(|acts| acts.slow_covers);
-        match slow == Some(site) && self.prng.chance(1, 2) {
-            true => self.prng.below(250_000),
-            false => 0,
+        if slow == Some(site) && self.prng.chance(1, 2) {
+            self.prng.below(250_000)
+        } else {
+            0
         }
     }
 

@@ -22,9 +22,10 @@ impl World {
             return self.later(again, What::Next { client });
         }
         let is_last = self.acts.is_some() && self.clients[client].left == 1;
-        let site = match is_last {
-            true => self.any_site(),
-            false => self.prng.below(self.doors) as usize,
+        let site = if is_last {
+            self.any_site()
+        } else {
+            self.prng.below(self.doors) as usize
         };
         if self.sites[site].node.is_none() {
             let delay = 100 + self.prng.below(400);
@@ -32,9 +33,10 @@ impl World {
             return;
         }
         self.clients[client].left -= 1;
-        let operation = match is_last {
-            true => Operation::Get,
-            false => self.draw(client),
+        let operation = if is_last {
+            Operation::Get
+        } else {
+            self.draw(client)
         };
         let longest_us = self.patience_us(site);
         let deadline = self.now + self.patience + self.prng.below(longest_us);
@@ -63,9 +65,10 @@ impl World {
     /// others is among them.
     fn draw_quorum(&mut self, operation: &Operation) -> (u32, u32) {
         let is_plain = operation.condition() == Condition::None;
-        match self.is_wide && is_plain && self.prng.chance(1, 2) {
-            true => (self.copies / 2 + 2, self.copies + 1),
-            false => (self.ack, self.copies),
+        if self.is_wide && is_plain && self.prng.chance(1, 2) {
+            (self.copies / 2 + 2, self.copies + 1)
+        } else {
+            (self.ack, self.copies)
         }
     }
 
@@ -94,17 +97,19 @@ impl World {
     /// One of `common_in` is the same as others, and the rest are new.
     fn draw_value(&mut self, common_in: u64) -> Bytes {
         self.values += 1;
-        match self.prng.chance(1, common_in) {
-            true => Bytes::from_static(COMMON),
-            false => Bytes::from(self.values.to_be_bytes().to_vec()),
+        if self.prng.chance(1, common_in) {
+            Bytes::from_static(COMMON)
+        } else {
+            Bytes::from(self.values.to_be_bytes().to_vec())
         }
     }
 
     /// Creations, changes of what was seen last, and deletes.
     fn draw_forgetting(&mut self, client: usize) -> Operation {
-        let seen = match self.prng.chance(1, 2) {
-            true => self.clients[client].seen,
-            false => self.clients.iter().filter_map(|client| client.seen).max(),
+        let seen = if self.prng.chance(1, 2) {
+            self.clients[client].seen
+        } else {
+            self.clients.iter().filter_map(|client| client.seen).max()
         };
         let condition = match self.prng.below(20) {
             0..5 => return Operation::Get,

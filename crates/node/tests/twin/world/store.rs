@@ -83,12 +83,11 @@ pub(super) fn purge(
     let goes = |stored: &mut Stored| {
         let cell = stored.cell.as_ref();
         let is_promise = stored.key.as_stored()[0] == Space::Protocol.byte();
-        let (space, may_go) = match is_promise {
-            true => {
-                let is_old = cell.age().max(cell.version.hlc) <= horizons.purge();
-                (Space::Protocol, is_old)
-            }
-            false => (Space::User, horizons.forgets(&cell, copies, now_ms)),
+        let (space, may_go) = if is_promise {
+            let is_old = cell.age().max(cell.version.hlc) <= horizons.purge();
+            (Space::Protocol, is_old)
+        } else {
+            (Space::User, horizons.forgets(&cell, copies, now_ms))
         };
         !stored.is_damaged && may_go && meets(space)
     };

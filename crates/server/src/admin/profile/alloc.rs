@@ -97,9 +97,10 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for SampledAlloc<A> {
         let after = unsafe { self.below.realloc(ptr, layout, new_size) };
         // A piece that grew in place counts with the bytes that it grew by; one that moved counts
         // as a whole.
-        note(match after == ptr {
-            true => new_size.saturating_sub(layout.size()),
-            false => new_size,
+        note(if after == ptr {
+            new_size.saturating_sub(layout.size())
+        } else {
+            new_size
         });
         after
     }

@@ -202,9 +202,10 @@ fn registers(context: &libc::ucontext_t) -> (usize, usize, usize) {
 extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: with SA_SIGINFO the second argument describes the signal, valid until we return.
     let is_timer = !info.is_null() && unsafe { (*info).si_code } == libc::SI_TIMER;
-    let measure = match is_timer {
-        true => Measure::Cpu,
-        false => Measure::Wall,
+    let measure = if is_timer {
+        Measure::Cpu
+    } else {
+        Measure::Wall
     };
     let own = roster::own();
     if context.is_null() || own.stack_end == 0 {

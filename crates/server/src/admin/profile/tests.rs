@@ -223,9 +223,12 @@ fn while_captured(
             }
             work();
         });
-        let mut left = || match worker.is_finished() {
-            true => Duration::ZERO,
-            false => LOOK_HOOKS,
+        let mut left = || {
+            if worker.is_finished() {
+                Duration::ZERO
+            } else {
+                LOOK_HOOKS
+            }
         };
         let profile = capture_while(measure, unit, &mut left);
         worker.join().expect("the work does not panic");
@@ -422,9 +425,12 @@ fn while_contended(unit: Unit, rounds: u64) -> (Profile, RangeInclusive<u64>) {
             }
             held_ns
         });
-        let mut left = || match holder.is_finished() {
-            true => Duration::ZERO,
-            false => LOOK_HOOKS,
+        let mut left = || {
+            if holder.is_finished() {
+                Duration::ZERO
+            } else {
+                LOOK_HOOKS
+            }
         };
         let profile = capture_while(Measure::Lock, unit, &mut left);
         let held_ns = holder.join().expect("the waiter comes each time");

@@ -66,14 +66,18 @@ impl Connection {
         // Waiting for the client is no stage of ours.
         watch.restart();
         let checked = self.judge_again(login.as_ref(), key.as_stored());
-        let checked = checked.and_then(|()| match is_tokens(key.as_stored()) {
-            true => self.check_tokens(&value.bytes),
-            false => Ok(()),
+        let checked = checked.and_then(|()| {
+            if is_tokens(key.as_stored()) {
+                self.check_tokens(&value.bytes)
+            } else {
+                Ok(())
+            }
         });
         if let Err(refusal) = checked {
-            let style = match refusal.close {
-                true => terms.style.closing(),
-                false => terms.style,
+            let style = if refusal.close {
+                terms.style.closing()
+            } else {
+                terms.style
             };
             let status = status::write_refusal(self.socket.out(), style, &refusal);
             self.finish_put(status);

@@ -131,9 +131,10 @@ pub(crate) fn spawn(guard: ConnectionGuard, seat: Rc<Seat>, source: IpAddr, stre
         let lane = Rc::clone(&guard.lane);
         // Boxed, what few have: each is as large as all of a client's, and a client's should not
         // reserve room for it.
-        let link = match guard.is_beyond() {
-            false => live(guard, seat, source, stream, None).await,
-            true => Box::pin(live_beyond(guard, seat, source, stream)).await,
+        let link = if !guard.is_beyond() {
+            live(guard, seat, source, stream, None).await
+        } else {
+            Box::pin(live_beyond(guard, seat, source, stream)).await
         };
         if let Some((link, stream, rest, guard)) = link {
             Box::pin(peers::serve(lane, link, stream, rest, guard)).await;
@@ -274,9 +275,10 @@ impl Connection {
 
     /// Answers everything in the buffer that can be answered now.
     fn step(&mut self) -> NextWait {
-        let flush_bytes = match self.lane.is_crowded() {
-            false => limits::ANSWER_BYTES_FLUSH,
-            true => limits::UNCOUNTED_BYTES_MAX,
+        let flush_bytes = if !self.lane.is_crowded() {
+            limits::ANSWER_BYTES_FLUSH
+        } else {
+            limits::UNCOUNTED_BYTES_MAX
         };
         let mut taken = 0;
         loop {
@@ -328,9 +330,10 @@ impl Connection {
         }
         self.socket.flush().await?;
         let _held = self.socket.hold_input();
-        match self.is_closing {
-            true => Ok(()),
-            false => self.socket.stand(Expecting::Body).await,
+        if self.is_closing {
+            Ok(())
+        } else {
+            self.socket.stand(Expecting::Body).await
         }
     }
 

@@ -46,9 +46,10 @@ impl Connection {
     pub(super) fn handle_front(&mut self, input: &[u8]) -> FrontStep {
         let waits = self.has_waiting();
         if input.is_empty() {
-            return match waits {
-                true => self.those_in_front(),
-                false => (0, Some(NextWait::Read)),
+            return if waits {
+                self.those_in_front()
+            } else {
+                (0, Some(NextWait::Read))
             };
         }
         let watch = self.lane.watch();
@@ -363,9 +364,12 @@ impl Connection {
             Body::Chunked | Body::None => BodyReader::chunked(self.lane.routes().value_bytes_max),
         };
         self.forgo_if_called();
-        let login = self.standing(head, || match is_tokens(stored_key) {
-            true => Route::Tokens(*entity),
-            false => Route::Entity(*entity),
+        let login = self.standing(head, || {
+            if is_tokens(stored_key) {
+                Route::Tokens(*entity)
+            } else {
+                Route::Entity(*entity)
+            }
         });
         let body = PendingBody {
             login,
@@ -433,9 +437,10 @@ impl Connection {
         self.forgo_if_called();
         let deadline_us = timeout_ms.map(|ms| self.in_front.deadline_us(ms));
         let left_us = deadline_us.map_or(us, |at| at.saturating_sub(self.lane.now_us()));
-        match self.has_waiting() {
-            true => self.those_in_front(),
-            false => (0, Some(NextWait::Pause(us.min(left_us)))),
+        if self.has_waiting() {
+            self.those_in_front()
+        } else {
+            (0, Some(NextWait::Pause(us.min(left_us))))
         }
     }
 

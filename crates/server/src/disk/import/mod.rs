@@ -631,9 +631,10 @@ fn note_key() -> Key {
 }
 
 fn failed(error: Error) -> NotImported {
-    match error.is_no_space() {
-        true => NotImported::DiskFull,
-        false => NotImported::Failed(error.to_string()),
+    if error.is_no_space() {
+        NotImported::DiskFull
+    } else {
+        NotImported::Failed(error.to_string())
     }
 }
 

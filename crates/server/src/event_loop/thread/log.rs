@@ -176,9 +176,10 @@ impl EventLoop {
     /// The bytes in line up to which an order of this size joins it.
     fn order_bytes_max(&self, size: WriteSize) -> usize {
         let most = limits::ORDERS_WAITING_BYTES_MAX / self.shared.lanes.len();
-        match size.is_large {
-            true => most - most / limits::ORDERS_SMALL_SHARE,
-            false => most,
+        if size.is_large {
+            most - most / limits::ORDERS_SMALL_SHARE
+        } else {
+            most
         }
     }
 
@@ -205,9 +206,10 @@ impl EventLoop {
         // As it is this moment: the bytes of those that went before count.
         self.pressure.set(self.shared.engine.pressure());
         let (place, order) = line.next(self.write_room())?;
-        match self.has_batch_room(order.bytes()) {
-            true => line.go(place),
-            false => None,
+        if self.has_batch_room(order.bytes()) {
+            line.go(place)
+        } else {
+            None
         }
     }
 
@@ -362,9 +364,10 @@ impl EventLoop {
             WriteRoom::Reserve => size.is_large,
             WriteRoom::Stopped => true,
         };
-        Err(match is_by_engine {
-            true => RefusalCause::Engine,
-            false => RefusalCause::LogQueue,
+        Err(if is_by_engine {
+            RefusalCause::Engine
+        } else {
+            RefusalCause::LogQueue
         })
     }
 
@@ -376,9 +379,10 @@ impl EventLoop {
     }
 
     fn batch_state(&self) -> BatchState {
-        match self.batch.borrow().is_empty() {
-            true => BatchState::Empty,
-            false => BatchState::Begun,
+        if self.batch.borrow().is_empty() {
+            BatchState::Empty
+        } else {
+            BatchState::Begun
         }
     }
 

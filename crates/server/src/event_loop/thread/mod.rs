@@ -562,9 +562,10 @@ impl EventLoop {
         let (size, room) = (sizes.size_of(bytes), WriteRoom::of(self.pressure.get()));
         let is_left_to_it = self.log_line.borrow().leaves_room(size, room)
             || self.order_line.borrow().leaves_room(size, room);
-        match is_left_to_it {
-            true => 0,
-            false => sizes.delay_us(us, bytes),
+        if is_left_to_it {
+            0
+        } else {
+            sizes.delay_us(us, bytes)
         }
     }
 
