@@ -64,6 +64,34 @@ fn a_delay_that_stands_begins_a_line_and_half_a_second_of_calm_ends_it() {
 }
 
 #[test]
+fn a_line_that_comes_back_at_once_has_to_be_calm_for_twice_as_long_four_seconds_at_most() {
+    let (mut line, mut called) = (Line::<()>::new(TARGET_US), Vec::new());
+    let mut now_us = 1_000_000;
+    while line.sample(now_us, 2 * TARGET_US).is_none() {
+        now_us += 2 * TARGET_US;
+    }
+    for calm_us in [500_000, 1_000_000, 2_000_000, 4_000_000, 4_000_000] {
+        let from_us = now_us;
+        while line.call(now_us, &mut called).is_none() {
+            now_us += WINDOW_US;
+        }
+        assert_eq!(now_us - from_us, calm_us);
+        now_us += ALERT_US - 1;
+        let change = line.sample(now_us, TARGET_US + 1);
+        assert_eq!(change, Some(LineChange::Begins), "one sample is enough");
+    }
+    while line.call(now_us, &mut called).is_none() {
+        now_us += WINDOW_US;
+    }
+    now_us += ALERT_US;
+    assert_eq!(
+        line.sample(now_us, TARGET_US + 1),
+        None,
+        "it may be a burst"
+    );
+}
+
+#[test]
 fn in_an_overload_that_lasts_an_old_request_is_refused_unless_a_newer_one_waits() {
     const TWO: AddressGroup = AddressGroup::of_v4(2);
     let mut line = Line::new(TARGET_US);

@@ -80,6 +80,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_loop_that_is_pressed_most_counts_until_it_is_calm() {
+        use Crowding::{Beyond, Near, None};
+        let overload = Overload::default();
+        for (before, now, of_all) in [
+            (None, Near, Near),
+            (None, Beyond, Beyond),
+            (Beyond, Beyond, Beyond),
+            (Beyond, Near, Near),
+            (Near, None, Near),
+            (Near, None, None),
+        ] {
+            overload.count(before, now);
+            assert_eq!(overload.crowding(), of_all, "{before:?} to {now:?}");
+        }
+    }
+
+    #[test]
     fn a_line_is_said_once_a_minute_by_all_loops_together() {
         let overload = Overload::default();
         let said = (0..1_000).filter(|loops| overload.is_to_be_said(loops / 4));
