@@ -278,10 +278,10 @@ impl Stage {
                 is_reverse,
                 ..
             } => {
-                let (low, high) = if !is_reverse {
-                    (Some(start.as_stored()), end.as_ref().map(Key::as_stored))
-                } else {
+                let (low, high) = if is_reverse {
                     (end.as_ref().map(Key::as_stored), Some(start.as_stored()))
+                } else {
+                    (Some(start.as_stored()), end.as_ref().map(Key::as_stored))
                 };
                 let space = start.as_stored()[0];
                 let inside = |key: &[u8]| {

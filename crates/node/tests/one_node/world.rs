@@ -92,10 +92,10 @@ impl Page {
         let space = self.start.as_stored()[0];
         let is_inside = |key: &Key| {
             let end = self.end.as_ref();
-            let is_between = if !self.is_reverse {
-                *key >= self.start && end.is_none_or(|end| key < end)
-            } else {
+            let is_between = if self.is_reverse {
                 *key < self.start && end.is_none_or(|end| key >= end)
+            } else {
+                *key >= self.start && end.is_none_or(|end| key < end)
             };
             is_between && key.as_stored()[0] == space
         };

@@ -185,13 +185,13 @@ fn accept_now(socket: &tokio::net::TcpListener) -> io::Result<TcpStream> {
 
 /// Waits for one, and while the backlog is short not for long: the overload may be over.
 async fn accept(socket: &tokio::net::TcpListener, is_short: bool) -> io::Result<Option<TcpStream>> {
-    let (stream, _) = if !is_short {
-        socket.accept().await?
-    } else {
+    let (stream, _) = if is_short {
         match tokio::time::timeout(limits::SWEEP, socket.accept()).await {
             Ok(accepted) => accepted?,
             Err(_) => return Ok(None),
         }
+    } else {
+        socket.accept().await?
     };
     stream.into_std().map(Some)
 }

@@ -470,10 +470,10 @@ impl Socket {
         }
         let held = self.input.len();
         let mut buffer = self.lane.input_buffer();
-        let until = if !self.lane.is_crowded() {
-            buffer.len()
-        } else {
+        let until = if self.lane.is_crowded() {
             (held + limits::UNCOUNTED_BYTES_MAX).min(buffer.len())
+        } else {
+            buffer.len()
         };
         let mut room = ReadBuf::new(&mut buffer[held..until]);
         // Not `try_read`: a read that does not fill the buffer is known to be the last one. It

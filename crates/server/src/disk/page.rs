@@ -74,14 +74,14 @@ impl Page {
     pub(crate) fn fill(&self, engine: &Engine) -> Paged {
         let space = self.start.as_stored()[0];
         let behind_space = vec![space + 1];
-        let (low, high, direction) = if !self.is_reverse {
-            let end = self.end.as_ref().map(|end| end.as_stored().to_vec());
-            let start = self.start.as_stored().to_vec();
-            (start, end.unwrap_or(behind_space), Direction::Forward)
-        } else {
+        let (low, high, direction) = if self.is_reverse {
             let end = self.end.as_ref().map(|end| end.as_stored().to_vec());
             let start = self.start.as_stored().to_vec();
             (end.unwrap_or(vec![space]), start, Direction::Backward)
+        } else {
+            let end = self.end.as_ref().map(|end| end.as_stored().to_vec());
+            let start = self.start.as_stored().to_vec();
+            (start, end.unwrap_or(behind_space), Direction::Forward)
         };
         if low >= high {
             return Ok((Vec::new(), None));

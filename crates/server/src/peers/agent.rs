@@ -599,10 +599,10 @@ impl Agent {
         let (mut has_ticked, mut stepped, mut is_over) = (false, 0, false);
         loop {
             is_over = is_over || (stepped == limits::EVENTS_A_TURN && lane.is_contended());
-            let event = if !is_over {
-                self.events.borrow_mut().pop_front()
-            } else {
+            let event = if is_over {
                 None
+            } else {
+                self.events.borrow_mut().pop_front()
             };
             let event = match event {
                 Some(event) => {

@@ -39,11 +39,11 @@ pub fn own_client(settings: &TlsSettings) -> Result<Arc<ClientConfig>, String> {
             shown: Mutex::new([own.clone(), own]),
             provider: provider(),
         }));
-    let mut config = if !is_let_in {
-        builder.with_no_client_auth()
-    } else {
+    let mut config = if is_let_in {
         let own = OnePair(Arc::new(pair(&settings.cert, &settings.key)?));
         builder.with_client_cert_resolver(Arc::new(own))
+    } else {
+        builder.with_no_client_auth()
     };
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
     Ok(Arc::new(config))

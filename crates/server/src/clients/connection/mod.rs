@@ -131,10 +131,10 @@ pub(crate) fn spawn(guard: ConnectionGuard, seat: Rc<Seat>, source: IpAddr, stre
         let lane = Rc::clone(&guard.lane);
         // Boxed, what few have: each is as large as all of a client's, and a client's should not
         // reserve room for it.
-        let link = if !guard.is_beyond() {
-            live(guard, seat, source, stream, None).await
-        } else {
+        let link = if guard.is_beyond() {
             Box::pin(live_beyond(guard, seat, source, stream)).await
+        } else {
+            live(guard, seat, source, stream, None).await
         };
         if let Some((link, stream, rest, guard)) = link {
             Box::pin(peers::serve(lane, link, stream, rest, guard)).await;
@@ -275,10 +275,10 @@ impl Connection {
 
     /// Answers everything in the buffer that can be answered now.
     fn step(&mut self) -> NextWait {
-        let flush_bytes = if !self.lane.is_crowded() {
-            limits::ANSWER_BYTES_FLUSH
-        } else {
+        let flush_bytes = if self.lane.is_crowded() {
             limits::UNCOUNTED_BYTES_MAX
+        } else {
+            limits::ANSWER_BYTES_FLUSH
         };
         let mut taken = 0;
         loop {
