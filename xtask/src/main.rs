@@ -21,6 +21,7 @@
 //! Not here: how the product is built or run (`Makefile`), measurements (`studies/`).
 //! See: CONTRIBUTING.md.
 
+mod built;
 mod ci;
 mod demo;
 mod deny;

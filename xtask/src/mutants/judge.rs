@@ -17,7 +17,8 @@
 //! Not here: which mutants are judged (`mod.rs`).
 
 use super::at_once::at_once;
-use crate::planted::finders::{BuiltTest, build};
+use crate::built::BuiltTest;
+use crate::planted::finders::build;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;

@@ -11,8 +11,8 @@
 //! Invariants
 //! 1. A seed draws the same mutants as long as their functions stay; other lines in a file change
 //!    nothing.
-//! 2. A missed mutant is a result, not a failure: the run fails when a test fails without any
-//!    mutant.
+//! 2. A missed mutant is a result: the run fails when a test fails without any mutant, or when less
+//!    than `--least` percent of the judged ones are caught.
 //! 3. A mutant that does not compile is taken out by the error that names its line, and counted.
 //!
 //! Not here: which files and changes count (`.cargo/mutants.toml`).
@@ -49,6 +49,8 @@ struct Wanted {
     from: usize,
     /// Mutants of files whose paths hold this alone.
     file: String,
+    /// The run fails when fewer of the judged ones are caught, in percent.
+    least: usize,
 }
 
 /// Draws a sample, judges it and prints what was caught and missed; true when the sample was
@@ -70,6 +72,7 @@ fn parse(options: &[String]) -> Result<Wanted, String> {
         minutes: MINUTES,
         from: 0,
         file: String::new(),
+        least: 0,
     };
     let mut rest = options.iter();
     while let Some(name) = rest.next() {
@@ -82,17 +85,18 @@ fn parse(options: &[String]) -> Result<Wanted, String> {
         let number = number.ok_or_else(|| format!("{name} takes a number"))?;
         match name.as_str() {
             "--seed" => wanted.seed = number,
-            "--count" | "--from" => {
+            "--count" | "--from" | "--least" => {
                 let many = usize::try_from(number).map_err(|_| format!("{number} is too many"))?;
                 match name.as_str() {
                     "--count" => wanted.count = many,
+                    "--least" => wanted.least = many,
                     _ => wanted.from = many,
                 }
             }
             "--minutes" => wanted.minutes = number,
             _ => {
                 return Err(format!(
-                    "`{name}` is no option: --seed, --count, --from, --minutes, --file"
+                    "`{name}` is no option: --seed, --count, --from, --minutes, --file, --least"
                 ));
             }
         }
@@ -136,7 +140,7 @@ fn judge(root: &Path, wanted: &Wanted) -> Result<(), String> {
     let found = shared.into_inner().expect("no holder panics");
     found.keep(&root.join("target"))?;
     println!("{}", found.summary(drawn.len()));
-    Ok(())
+    found.enough(wanted.least)
 }
 
 /// The number that switches on the mutant at `at` of the sample.
@@ -311,6 +315,23 @@ impl Found {
         Ok(())
     }
 
+    /// How many of the judged ones were caught.
+    fn percent(&self) -> usize {
+        let caught = self.caught.len();
+        100 * caught / (caught + self.missed.len()).max(1)
+    }
+
+    /// A sample of which nothing was judged is not enough either.
+    fn enough(&self, least: usize) -> Result<(), String> {
+        let percent = self.percent();
+        if percent < least {
+            return Err(format!(
+                "{percent} % are caught, and --least asks for {least} %"
+            ));
+        }
+        Ok(())
+    }
+
     fn summary(&self, drawn: usize) -> String {
         let (caught, missed) = (self.caught.len(), self.missed.len());
         let judged = caught + missed;
@@ -318,7 +339,7 @@ impl Found {
         for name in &self.missed {
             out.push_str(&format!("missed: {name}\n"));
         }
-        let percent = 100 * caught / judged.max(1);
+        let percent = self.percent();
         let (unviable, unfit) = (self.unviable.len(), self.unfit.len());
         let left = drawn - judged - unviable - unfit;
         out.push_str(&format!(
@@ -390,6 +411,9 @@ mod tests {
             ),
             "{summary}"
         );
+        assert_eq!(found.enough(60), Ok(()));
+        assert!(found.enough(61).is_err());
+        assert!(Found::default().enough(1).is_err());
     }
 
     #[test]

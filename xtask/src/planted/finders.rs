@@ -22,10 +22,11 @@
 //!
 //! Not here: which finder belongs to which patch (`patch.rs`).
 
+use crate::built::{self, BuiltTest};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 
 /// Why a lock is never poisoned.
@@ -424,29 +425,11 @@ impl Tests {
     }
 }
 
-/// An executable with tests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BuiltTest {
-    pub(crate) package: String,
-    pub(crate) target: String,
-    pub(crate) path: PathBuf,
-}
-
 /// Builds the tests that the options of `cargo test` name, in the copy.
 pub(crate) fn build(copy: &Path, options: &[&str]) -> Result<Vec<BuiltTest>, String> {
-    let format = ["--message-format", "json-render-diagnostics"];
     let mut command = cargo_in(copy)?;
-    command
-        .args(["test", "--no-run"])
-        .args(format)
-        .args(options);
-    let built = command.stderr(Stdio::inherit()).output();
-    let built = built.map_err(|error| format!("cargo does not start: {error}"))?;
-    if !built.status.success() {
-        return Err(format!("the copy in {} does not build", copy.display()));
-    }
-    let text = String::from_utf8_lossy(&built.stdout);
-    Ok(text.lines().filter_map(executable).collect())
+    command.arg("test").args(options);
+    built::build(command)
 }
 
 /// Cargo in the copy, building into the target folder that the copy is in.
@@ -456,21 +439,6 @@ pub(crate) fn cargo_in(copy: &Path) -> Result<Command, String> {
     let mut command = Command::new(cargo);
     command.current_dir(copy).env("CARGO_TARGET_DIR", target);
     Ok(command)
-}
-
-/// A built test, of one line that cargo writes.
-fn executable(line: &str) -> Option<BuiltTest> {
-    let message: serde_json::Value = serde_json::from_str(line).ok()?;
-    let path = message["executable"].as_str()?;
-    let target = message["target"]["name"].as_str()?;
-    // `path+file:///…/crates/node#dendra-node@0.1.0`, or without the name where the folder has it.
-    let package = message["package_id"].as_str()?.rsplit('#').next()?;
-    let package = package.split('@').next()?;
-    Some(BuiltTest {
-        package: package.to_owned(),
-        target: target.to_owned(),
-        path: path.into(),
-    })
 }
 
 /// The seed and the broken rule in the output of a search that failed.
@@ -532,17 +500,5 @@ mod tests {
         let text = "seed 7:\nEntry { at: 3 }\n";
         assert_eq!(found(text), Some((7, String::new())));
         assert_eq!(found("test a ... FAILED\n"), None);
-    }
-
-    #[test]
-    fn built_tests_are_found_in_what_cargo_writes() {
-        let line = r#"{"reason":"compiler-artifact","package_id":"path+file:///a/crates/node#dendra-node@0.1.0","target":{"name":"twin"},"executable":"/t/twin-1"}"#;
-        let test = BuiltTest {
-            package: "dendra-node".to_owned(),
-            target: "twin".to_owned(),
-            path: "/t/twin-1".into(),
-        };
-        assert_eq!(executable(line), Some(test));
-        assert!(executable(r#"{"reason":"build-finished","success":true}"#).is_none());
     }
 }

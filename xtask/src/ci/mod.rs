@@ -6,8 +6,8 @@
 //! lints    cargo clippy, warnings are errors
 //! deny     licences and duplicate versions, as `deny.toml` says; lints have fetched the crates
 //! docs     cargo doc, warnings are errors
-//! tests    cargo test of the whole workspace, those that wait for timers beside the others;
-//!          then of the drivers of other engines; counted
+//! tests    cargo test of the whole workspace and of the drivers of other engines, in two lanes
+//!          (`lanes.rs`), one with those that wait for timers; counted
 //! planted  a copy with planted bugs, one at a time: tests must notice each
 //! build    cargo build --release of the binary; its time is printed
 //! run      `make run`, a PUT, a GET, SIGTERM
@@ -22,10 +22,13 @@
 //! Not here: the rules of tidy; what a hosted service does around this (`.ci/run`).
 //! See: CONTRIBUTING.md.
 
+mod lanes;
+
+use crate::built::{self, BuiltTest};
 use crate::{deny, make_run, planted, tidy};
-use std::io::{BufRead, BufReader, Write};
+use lanes::Job;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long the whole run may take on two cores from nothing; printed beside what it took.
@@ -74,11 +77,7 @@ pub(crate) fn run(root: &Path, only: &[String]) -> bool {
             "docs" => ended(succeeds(
                 cargo(root, &DOCS).env("RUSTDOCFLAGS", "-D warnings"),
             )),
-            "tests" => {
-                let all = all_tests(root, &mut count, &mut names);
-                let drivers = tests(root, &DRIVER_TESTS, &mut count, &mut names);
-                ended(all && drivers)
-            }
+            "tests" => ended(tests(root, &mut count, &mut names)),
             "planted" => ended(planted::run(root, &[])),
             "build" => ended(succeeds(&mut cargo(root, &BUILD))),
             _ => ended(serves(root)),
@@ -148,20 +147,23 @@ const DOCS: [&str; 5] = [
     "--features",
     "dendra/etcd,dendra/cassandra",
 ];
-const TESTS: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
-/// Tests that wait minutes for timers of a cluster and need little of a core: they run beside all
-/// others.
-const WAITING: [&str; 9] = [
-    "test",
-    "--workspace",
-    "--no-fail-fast",
-    "--test",
+/// Files of tests that wait for timers of a cluster and need little of a core, the longest first.
+const WAITING: [&str; 13] = [
     "forget",
-    "--test",
     "loss",
-    "--test",
     "rot",
+    "commands",
+    "increments",
+    "serving",
+    "truth",
+    "trouble",
+    "lack",
+    "restore",
+    "backup_places",
+    "dev",
+    "backup",
 ];
+const DOC_TESTS: [&str; 3] = ["test", "--workspace", "--doc"];
 const DRIVER_TESTS: [&str; 5] = [
     "test",
     "--package",
@@ -237,47 +239,77 @@ fn tool(root: &Path, component: &str, arguments: &[&str]) -> Ended {
 /// core.
 const TEST_THREADS: &str = "4";
 
-/// Runs the tests of the workspace, those that wait beside the others: their output comes last.
-fn all_tests(root: &Path, count: &mut Count, names: &mut Vec<String>) -> bool {
-    if !succeeds(&mut test_command(
-        root,
-        &[&TESTS[..], &["--no-run"]].concat(),
-    )) {
-        return failed_without_result("cargo test --no-run", count, names);
-    }
-    let waiting = &[&WAITING[..], &["--", "--list"]].concat();
-    let listed = match test_command(root, waiting).output() {
-        Ok(listed) if listed.status.success() => listed.stdout,
-        _ => return failed_without_result("cargo test -- --list", count, names),
+/// Runs the tests of the workspace and of the drivers, adding up the results.
+fn tests(root: &Path, count: &mut Count, names: &mut Vec<String>) -> bool {
+    let built = match built::build(cargo(root, &["test", "--workspace"])) {
+        Ok(built) => built,
+        Err(reason) => {
+            eprintln!("{reason}");
+            return failed_without_result("cargo test --no-run", count, names);
+        }
     };
-    let listed = String::from_utf8_lossy(&listed).into_owned();
-    let skips = listed
-        .lines()
-        .filter_map(|line| line.strip_suffix(": test"));
-    let skips = skips.flat_map(|name| ["--skip", name]);
-    let others: Vec<&str> = TESTS
-        .into_iter()
-        .chain(["--", "--exact"])
-        .chain(skips)
-        .collect();
-    std::thread::scope(|threads| {
-        let waiting = threads.spawn(|| test_command(root, &WAITING).output());
-        let others = tests(root, &others, count, names);
-        let Ok(Ok(waited)) = waiting.join() else {
-            return failed_without_result("cargo test of those that wait", count, names);
-        };
-        eprint!("{}", String::from_utf8_lossy(&waited.stderr));
-        let failed_before = count.failed;
-        for line in String::from_utf8_lossy(&waited.stdout).lines() {
-            println!("{line}");
-            see_line(line, count, names);
+    let (mut waiting, mut others) = (Vec::new(), Vec::new());
+    for test in built {
+        let place = WAITING.iter().position(|name| *name == test.target);
+        match place {
+            Some(place) => waiting.push((place, job_of(&test))),
+            None => others.push(job_of(&test)),
         }
-        let held = waited.status.success();
-        if !held && count.failed == failed_before {
-            failed_without_result("cargo test of those that wait", count, names);
+    }
+    waiting.sort_by_key(|(place, _)| *place);
+    let waiting = waiting.into_iter().map(|(_, job)| job).collect();
+    // They compile something: at the end, where few tests are left, a core would be idle.
+    for command in [&DRIVER_TESTS[..], &DOC_TESTS[..]] {
+        others.push(Job {
+            name: format!("cargo {}", command.join(" ")),
+            command: with_threads(cargo(root, command)),
+        });
+    }
+    let mut held = true;
+    lanes::run(waiting, others, |name, output| {
+        held &= see_job(name, output, count, names);
+    });
+    held
+}
+
+/// Runs a built test as cargo does.
+fn job_of(test: &BuiltTest) -> Job {
+    let mut command = with_threads(Command::new(&test.path));
+    command
+        .current_dir(&test.folder)
+        .env("CARGO_MANIFEST_DIR", &test.folder);
+    Job {
+        name: format!("{} {}", test.package, test.target),
+        command,
+    }
+}
+
+/// Shows what a job has said, and counts its tests; true when all held.
+fn see_job(
+    name: &str,
+    output: std::io::Result<Output>,
+    count: &mut Count,
+    names: &mut Vec<String>,
+) -> bool {
+    println!("\n-- {name}");
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => {
+            eprintln!("{name} does not start: {error}");
+            return failed_without_result(name, count, names);
         }
-        others && held
-    })
+    };
+    let failed_before = count.failed;
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        println!("{line}");
+        see_line(line, count, names);
+    }
+    eprint!("{}", String::from_utf8_lossy(&output.stderr));
+    let held = output.status.success();
+    if !held && count.failed == failed_before {
+        return failed_without_result(name, count, names);
+    }
+    held && count.failed == failed_before
 }
 
 /// A test binary that aborts or does not compile reports nothing: that is a failure, too.
@@ -287,8 +319,7 @@ fn failed_without_result(what: &str, count: &mut Count, names: &mut Vec<String>)
     false
 }
 
-fn test_command(root: &Path, command: &[&str]) -> Command {
-    let mut command = cargo(root, command);
+fn with_threads(mut command: Command) -> Command {
     if std::env::var_os("RUST_TEST_THREADS").is_none() {
         command.env("RUST_TEST_THREADS", TEST_THREADS);
     }
@@ -303,43 +334,6 @@ fn see_line(line: &str, count: &mut Count, names: &mut Vec<String>) {
         count.failed += result.failed;
         count.skipped += result.skipped;
     }
-}
-
-/// Runs tests, showing their output as it comes and adding up the results.
-fn tests(root: &Path, command: &[&str], count: &mut Count, names: &mut Vec<String>) -> bool {
-    let failed_before = count.failed;
-    let outcome = streamed(test_command(root, command), |line| {
-        see_line(line, count, names)
-    });
-    let held = match outcome {
-        Ok(success) => success,
-        Err(error) => {
-            eprintln!("the tests did not run: {error}");
-            false
-        }
-    };
-    if !held && count.failed == failed_before {
-        failed_without_result(&format!("cargo {}", command.join(" ")), count, names);
-    }
-    held && count.failed == failed_before
-}
-
-/// Runs `command` with its standard output passed through line by line; true when it succeeded.
-fn streamed(mut command: Command, mut see: impl FnMut(&str)) -> std::io::Result<bool> {
-    let mut child = command.stdout(Stdio::piped()).spawn()?;
-    let output = child
-        .stdout
-        .take()
-        .expect("the output was asked for as a pipe");
-    let mut output = BufReader::new(output);
-    let mut line = Vec::new();
-    let mut shown = std::io::stdout().lock();
-    while output.read_until(b'\n', &mut line)? > 0 {
-        shown.write_all(&line)?;
-        see(&String::from_utf8_lossy(&line));
-        line.clear();
-    }
-    Ok(child.wait()?.success())
 }
 
 /// The name in `test a::name ... FAILED`; a test that printed without a newline has its verdict on
@@ -387,38 +381,39 @@ mod tests {
         assert_eq!(chosen(&names(&["tidy", "lint"])), None);
     }
 
-    /// They are skipped by their names beside the others: another test of such a name would never
-    /// run.
+    /// A file with another name would no longer be among those that wait.
     #[test]
-    fn no_other_test_has_the_name_of_one_that_waits() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let mut sources = Vec::new();
-        for folder in ["crates", "studies", "xtask"] {
-            read_sources(&root.join(folder), &mut sources);
-        }
-        for name in ["forget", "loss", "rot"] {
-            let file = root.join(format!("crates/dendra/tests/{name}.rs"));
-            let text = std::fs::read_to_string(file).expect("a test of the binary");
-            let tests: Vec<&str> = text.split("#[test]\nfn ").skip(1).collect();
-            assert!(!tests.is_empty(), "{name}");
-            for test in tests {
-                let (test, _) = test.split_once('(').expect("a function");
-                let head = format!("fn {test}(");
-                let count = sources.iter().filter(|it| it.contains(&head)).count();
-                assert_eq!(count, 1, "{test}");
-            }
+    fn each_file_that_waits_is_there() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+        for name in WAITING {
+            let places = ["dendra", "lab", "server"].map(|it| {
+                let tests = crates.join(it).join("tests");
+                [tests.join(format!("{name}.rs")), tests.join(name)]
+            });
+            let count = places.iter().flatten().filter(|it| it.exists()).count();
+            assert_eq!(count, 1, "{name}");
         }
     }
 
-    fn read_sources(folder: &Path, sources: &mut Vec<String>) {
-        for entry in std::fs::read_dir(folder).expect("a folder of the repository") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                read_sources(&path, sources);
-            } else if path.extension().is_some_and(|end| end == "rs") {
-                sources.push(std::fs::read_to_string(path).expect("a source"));
-            }
-        }
+    #[test]
+    fn a_job_without_a_result_is_a_failure() {
+        use std::os::unix::process::ExitStatusExt;
+        let ended = |status: i32, said: &str| {
+            let (mut count, mut names) = (Count::default(), Vec::new());
+            let output = Output {
+                status: std::process::ExitStatus::from_raw(status),
+                stdout: said.as_bytes().to_vec(),
+                stderr: Vec::new(),
+            };
+            let held = see_job("a", Ok(output), &mut count, &mut names);
+            (held, count.failed, names)
+        };
+        let good = "test result: ok. 2 passed; 0 failed; 0 ignored\n";
+        assert_eq!(ended(0, good), (true, 0, vec![]));
+        let aborted = vec!["a, without a result".to_owned()];
+        assert_eq!(ended(9, "test b ... "), (false, 1, aborted));
+        let bad = "test b ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n";
+        assert_eq!(ended(101 << 8, bad), (false, 1, vec!["b".to_owned()]));
     }
 
     #[test]
