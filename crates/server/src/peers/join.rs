@@ -42,6 +42,9 @@ pub(crate) struct Enrolled {
     pub(crate) founding: String,
 }
 
+const NO_MEMBER: &str = "no member answers there: give --join the address where one serves \
+                         clients, and not its admin port";
+
 /// Why a question led to nothing.
 enum NotEnrolled {
     /// Asked again, after a pause.
@@ -115,11 +118,7 @@ async fn ask(
         200 => {}
         // It starts, stops, or has no time.
         503 => return Err(NotEnrolled::Yet(met.said())),
-        404 => {
-            let why = "no member answers there: give --join the address where one serves clients, \
-                       and not its admin port";
-            return Err(NotEnrolled::Refused(why.to_owned()));
-        }
+        404 => return Err(NotEnrolled::Refused(NO_MEMBER.to_owned())),
         status => {
             let said = met.said();
             return Err(NotEnrolled::Refused(format!(
@@ -127,12 +126,16 @@ async fn ask(
             )));
         }
     }
-    let line = met
-        .hello
-        .as_deref()
-        .ok_or("its answer has no hello".to_owned())?;
-    let theirs = Hello::parse(line.as_bytes())
-        .map_err(|field| format!("its hello cannot be read: {field} is missing or wrong"))?;
+    let Some(line) = met.hello.as_deref() else {
+        return Err(NotEnrolled::Refused(NO_MEMBER.to_owned()));
+    };
+    let other_release =
+        |why: String| NotEnrolled::Refused(format!("{why}: start both with releases that agree"));
+    let theirs = Hello::parse(line.as_bytes()).map_err(|field| {
+        other_release(format!(
+            "its hello cannot be read, {field} is missing or wrong"
+        ))
+    })?;
     hello::agree(&own, &theirs, |_| None)
         .map_err(|refusal| NotEnrolled::Refused(refusal.to_string()))?;
     let hellos = Hellos {
@@ -175,7 +178,9 @@ async fn ask(
     } else {
         theirs.description
     };
-    match EnrolAnswer::decode(&body).map_err(|part| format!("its answer is none: {part}"))? {
+    let answer = EnrolAnswer::decode(&body)
+        .map_err(|part| other_release(format!("its answer cannot be read, {part}")))?;
+    match answer {
         EnrolAnswer::Enrolled { member, record } => Ok(Enrolled {
             member,
             record,
