@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A program that runs on also calls `Engine::maintain` for both lanes after its commits, on a
-//! thread of its own: the engine has no threads. docs/decisions/0003-engine-owns-no-thread.md says
+//! thread of its own. The engine has no threads: docs/decisions/0003-engine-owns-no-thread.md says
 //! why.
 
 use dendra_base::{CellRef, Key, Version};

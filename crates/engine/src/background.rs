@@ -316,7 +316,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Records that the job is to leave out. Requires: its inputs are fixed, behind `flushed`
+    /// Records that the job is to leave out. Requires: its inputs are fixed, after `flushed`
     /// (`Foreign::flushed`).
     fn leave_out(&self, job: &mut MergeJob, flushed: Option<u64>) {
         let copies = self.age_horizon().copies;

@@ -201,7 +201,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Moves everything of `other` behind this batch's own writes.
+    /// Moves everything of `other` to the end of this batch's own writes.
     pub fn append(&mut self, other: &mut Batch) {
         if self.ops.is_empty() {
             std::mem::swap(self, other);

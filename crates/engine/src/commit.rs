@@ -12,7 +12,7 @@
 //! 2. Nothing is visible, and no outcome is given, before the bytes are as durable as promised.
 //! 3. After a failed log write or sync nothing more is written, ever (`Poisoned`).
 //! 4. A write that its writer placed (`Guard::If(Condition::None)`) is newer than every write in
-//!    front of it in the log whose guard held. Otherwise it would vanish behind a condition that
+//!    front of it in the log whose guard held. Otherwise it would vanish after a condition that
 //!    never saw it.
 //! 5. Every token handed in comes back exactly once, unless the engine is poisoned.
 //!

@@ -277,8 +277,8 @@ impl Damage {
         self.count(&notes);
     }
 
-    /// A table that can be written anew, if `may` allows that: its id, and the spans that may be
-    /// left out, with the offsets of their blocks.
+    /// A table that can be written anew, if `may` allows that. Returns its id, and the spans that
+    /// may be left out, with the offsets of their blocks.
     pub(crate) fn mendable(
         &self,
         may: impl Fn(u64, &[(u64, KeySpan)]) -> bool,

@@ -221,13 +221,13 @@ impl Engine {
         *current = horizon.max(*current);
     }
 
-    /// The same for a member of a cluster, by the ages of cells (`Cell::age`): all owners have
-    /// confirmed what is not younger than `clock`, and none of it will come again. Deletes of
+    /// The same for a member of a cluster, by the ages of cells (`Cell::age`). All owners have
+    /// confirmed each cell of an age up to `clock`, and none of them will come again. Deletes of
     /// records with fewer than `copies` copies stay. Records of the protocol go by their age, too,
     /// and deletes of hints and notes at any age: no other folder has them.
     ///
-    /// What is in memory is flushed soon: a delete goes only from a table, and not while the log
-    /// holds an older record.
+    /// Memtables are flushed soon: a delete goes only from a table, and not while the log holds an
+    /// older record.
     pub fn raise_age_horizon(&self, clock: u64, copies: u8) {
         let first_new = self.next_file.load(Ordering::Acquire);
         if self.ages.raise(AgeHorizon { clock, copies }, first_new) {
@@ -246,7 +246,7 @@ impl Engine {
         self.kept.end_soon();
     }
 
-    /// Ends that order, done or not. What is committed from now on stays.
+    /// Ends that order, done or not. Records that are committed from now on stay.
     pub fn keep_foreign(&self) {
         self.foreign.end();
     }
@@ -307,8 +307,8 @@ impl Engine {
     }
 
     /// About how many bytes records with stored keys in `from..to` take, superseded ones and
-    /// tombstones included: less than they do by two mebibytes of each table at most. Reads no
-    /// disk; walks the range in memtables, which is some milliseconds for a full one.
+    /// tombstones included. The answer may be too low, by two mebibytes of each table at most.
+    /// Reads no disk; walks the range in memtables, which is some milliseconds for a full one.
     pub fn bytes_between(&self, from: &[u8], to: &[u8]) -> Result<u64> {
         self.view.load().bytes_between(from, to)
     }
@@ -716,7 +716,7 @@ impl Engine {
     /// Seals the active memtable and goes on in a new log segment, so that a flush of everything
     /// sealed leaves nothing in older segments.
     ///
-    /// Returns the first segment that the log needs behind that flush.
+    /// Returns the first segment that the log needs after that flush.
     pub(crate) fn seal_and_roll(&self) -> Result<u64> {
         let mut log = hold(&self.log);
         self.check_poison()?;

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A job leaves out only records that were in its inputs before `keep_foreign`: the inputs are
+//! 1. A job leaves out only records that were in its inputs before `keep_foreign`. The inputs are
 //!    fixed first, then the job asks which records are foreign.
 //! 2. A table counts as clean only when a job of this very order made it, and no record in it
 //!    waits.
@@ -20,8 +20,8 @@
 //!    began. The owners may have purged that delete: the folder, or a backup of it, would bring
 //!    the record back. A value without an end needs no such care. While this folder shows it, it is
 //!    a stray, and no delete above it is purged.
-//! 5. A drop ends: of each key the oldest record never waits, and a table whose records wait is
-//!    written again only behind a job that changed something.
+//! 5. A drop ends. Of each key the oldest record never waits. A table whose records wait is written
+//!    again only after a job that changed something.
 //!
 //! Not here: which records are foreign (the caller), the choice of tables (`background.rs`).
 //! See: docs/decisions/0026-horizons.md, "How it is wired".
@@ -50,7 +50,7 @@ pub(crate) struct ForeignRecords {
     cache: Arc<BlockCache>,
 }
 
-/// What a job does with a record.
+/// How a job treats a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
     /// It is written, and belongs here.
@@ -79,7 +79,7 @@ impl fmt::Debug for ForeignRecords {
 }
 
 impl ForeignRecords {
-    /// What happens to this record in a job over `inputs` of `tree`.
+    /// How a job over `inputs` of `tree` treats this record.
     pub(crate) fn leaving(
         &self,
         key: &[u8],

@@ -3,7 +3,7 @@
 use crate::compact::run::MergeJob;
 use std::sync::Mutex;
 
-/// Background work comes in two kinds, so that a flush never waits behind a compaction.
+/// Background work comes in two kinds, so that a flush never waits for a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maintenance {
     /// Log segments ahead of use, flushes of sealed memtables, removal of old logs.

@@ -30,7 +30,7 @@ use crate::wal::{BATCH_HEAD_BYTES, PAGE_BYTES};
 /// Memory of a memtable's node and record besides key and cell, its share of the tower included.
 const NODE_BYTES: usize = 96;
 /// A table writer's buffers that hold no blocks: bytes on their way to the file, one index
-/// partition, the hashes of its keys, and their filter.
+/// partition, the hashes of its keys, their filter.
 const WRITER_BYTES: usize = (256 << 10) + (1 << 20);
 /// A block as a writer holds it: growing (at most doubled), compressed, and on its way to the file.
 const WRITER_BLOCKS: usize = 4;
@@ -99,7 +99,7 @@ impl Options {
         low
     }
 
-    /// The largest block: one value of the largest size behind others that almost filled it.
+    /// The largest block: one value of the largest size after others that almost filled it.
     fn largest_block(&self) -> usize {
         self.block_bytes + self.value_bytes_max + (2 << 10)
     }

@@ -48,7 +48,7 @@ pub(crate) struct Recovered {
     pub(crate) spare: Spare,
     /// Where the log that was replayed ends.
     pub(crate) log_end: Lsn,
-    /// What is kept for backups.
+    /// The tables that are kept for backups.
     pub(crate) kept: KeptNote,
 }
 
@@ -179,8 +179,8 @@ fn open_with_room(
     })
 }
 
-/// Goes on keeping tables under the manifest of this start. What is on the disk until then names
-/// the one before: a crash in between keeps nothing.
+/// Goes on keeping tables under the manifest of this start. The note on the disk until then names
+/// the manifest before: a crash in between keeps nothing.
 fn keep_on(vfs: &dyn Vfs, mut kept: KeptNote, manifest: u64) -> Result<KeptNote> {
     if kept.marks.is_empty() {
         return Ok(KeptNote::default());
@@ -383,8 +383,7 @@ struct LogRecovery<'a> {
 }
 
 impl LogRecovery<'_> {
-    /// Turns all of it into tables. `ended` hears of each segment behind which there is another
-    /// one.
+    /// Turns all of it into tables. `ended` is called for each segment that another one follows.
     fn replay(
         &self,
         next_file: &mut u64,
@@ -428,7 +427,7 @@ impl LogRecovery<'_> {
         })
     }
 
-    /// The same where room is short: a segment's records are in force as tables, and its room is
+    /// The same where room is short. A segment's records are in force as tables, and its room is
     /// given back, before the next one is read. All of the log is checked before anything is
     /// changed.
     fn replay_in_stages(

@@ -11,7 +11,7 @@
 //! 2. Every key that is live during the whole scan is shown exactly once; keys written meanwhile
 //!    may be shown. There is no snapshot across keys, and none is promised.
 //! 3. A scan of any length puts at most 16 blocks of each level-0 table and of each level into the
-//!    cache. Blocks that it meets behind them do not look used by it.
+//!    cache. Blocks that it meets after these do not look used by it.
 //!
 //! Not here: framing of records for clients (crate `wire`).
 //! See: docs/decisions/0007-scan-is-a-position.md.
@@ -41,7 +41,7 @@ pub enum Show {
 pub enum Flow {
     /// The next record.
     Continue,
-    /// Stop after this record; the cursor stands behind it.
+    /// Stop after this record; the cursor stands right after it.
     Pause,
     /// Stop in front of this record, which was not taken; the cursor stands on it.
     Stay,
@@ -95,7 +95,7 @@ impl Cursor {
         bound.as_ref().map(Vec::as_slice)
     }
 
-    /// The first chunk may be a page that is asked for again; the chunks behind it pass by once.
+    /// The first chunk may be a page that is asked for again; the chunks after it pass by once.
     pub(crate) fn fill(&self) -> FillCache {
         if self.is_under_way {
             FillCache::No

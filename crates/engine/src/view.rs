@@ -134,7 +134,7 @@ impl View {
 
     /// Asks every table that could hold a newer cell than `best`. Usual traffic stops here without
     /// a look at any block, and a late, older version hides nothing. A table that answers with
-    /// damage is asked again behind all others.
+    /// damage is asked again after all others.
     fn newer_in_tables<'a>(
         &'a self,
         cache: &BlockCache,

@@ -1,6 +1,6 @@
 //! The horizon of a cluster: deletes, ended values and promises go by their age, and not before.
 //!
-//! Not here: who confirms a horizon (crate `node`), one node by itself (`space.rs`).
+//! Not here: the confirmation of a horizon (crate `node`), one node by itself (`space.rs`).
 //! See: docs/decisions/0026-horizons.md.
 
 use dendra_base::{CellRef, Guard, Version};

@@ -150,7 +150,7 @@ fn what_is_written_behind_the_end_of_the_order_stays() {
     }
 }
 
-/// Milliseconds of all work here, and the end of values that end behind it.
+/// Milliseconds of all work here, and the end of values that end after it.
 const NOW_MS: u64 = 500;
 const END_MS: u64 = 9_000;
 
@@ -206,8 +206,8 @@ fn settle(engine: &Engine) -> Result<(), Error> {
 }
 
 /// Old values of `keys` keys in deep tables. Above them, in other tables and in memory: deletes,
-/// values that end, and deletes above those. Some old values came behind the deletes above them,
-/// and lie in a table of level 0, or in memory.
+/// values that end, and deletes above those. Some old values came after the deletes above them, and
+/// lie in a table of level 0, or in memory.
 fn cover(engine: &Engine, keys: u64) -> Result<Hiding, Error> {
     let key = |kind: char, n: u64| format!("\x10{kind}{n:03}").into_bytes();
     let all = |n| [key('f', n), key('k', n)];
@@ -286,7 +286,7 @@ fn of_engine(engine: &Engine) -> BTreeMap<Vec<u8>, u64> {
     versions(|cursor, visit| engine.scan(cursor, bytes, visit).expect("it is whole"))
 }
 
-/// What a backup of this moment would hold.
+/// The records that a backup of this moment would hold.
 fn of_checkpoint(vfs: &MemVfs, engine: &Engine, number: usize) -> BTreeMap<Vec<u8>, u64> {
     let (target, path) = (MemVfs::new(), PathBuf::from(format!("checkpoint-{number}")));
     let made = engine.checkpoint(&target, &path, NOW_MS);

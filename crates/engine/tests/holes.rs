@@ -12,7 +12,7 @@
 //! Invariants
 //! 1. The repair writes what the other owners hold and nothing else.
 //!
-//! Not here: who repairs, and when (crate `node`, `repair/`).
+//! Not here: when and by which member a hole is repaired (crate `node`, `repair/`).
 //! See: docs/decisions/0026-horizons.md.
 
 use dendra_base::{Cell, CellRef, Guard, Kind, Prng, Version};
@@ -34,7 +34,7 @@ const COPIES: u8 = 3;
 const HORIZON: u64 = CLOCK + 1_000;
 const VALUE: [u8; 90] = [7; 90];
 
-/// What the other owners hold.
+/// The cells that the other owners hold.
 type Others = BTreeMap<Vec<u8>, Cell>;
 
 fn key(n: u64) -> Vec<u8> {
@@ -128,7 +128,7 @@ fn damaged() -> (MemVfs, Others) {
     let names = table_names(&vfs);
     assert_eq!(names.len(), 2);
     vfs.flip_bit(&names[1], 8);
-    // What was synced is what a power cut leaves.
+    // A power cut leaves the synced bytes.
     (vfs.process_crash_image(), others)
 }
 
@@ -198,7 +198,7 @@ fn scrub(engine: &Engine) -> Result<(), Error> {
     Ok(())
 }
 
-/// Does all background work that there is, and looks at all keys behind each slice.
+/// Does all background work that there is, and looks at all keys after each slice.
 fn settle(engine: &Engine, others: &Others) -> Result<(), Error> {
     for lane in [Maintenance::Flush, Maintenance::Compact].repeat(4) {
         loop {
@@ -315,7 +315,7 @@ fn a_hole_stays_damaged_over_a_restart_although_the_block_is_gone() {
     settle(&engine, &others).expect("memory does not fail");
     assert_eq!(unread(&engine, &others), lost);
     assert_eq!(engine.damaged_spans(), std::slice::from_ref(&span));
-    // What the others hold is fetched, and no drop takes it again.
+    // The cells of the others are fetched, and no drop takes them again.
     engine.raise_age_horizon(HORIZON, COPIES);
     fetch(&engine, &others, &span).expect("memory does not fail");
     settle(&engine, &others).expect("memory does not fail");

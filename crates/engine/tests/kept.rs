@@ -26,7 +26,7 @@ use std::sync::Arc;
 use support::steps::write;
 use support::{IDENTITY, World};
 
-/// What earlier checkpoints left elsewhere.
+/// The files that earlier checkpoints left elsewhere.
 #[derive(Clone, Default)]
 struct Shelf {
     files: BTreeMap<String, Vec<u8>>,
@@ -186,7 +186,7 @@ fn each_checkpoint_of_a_chain_shows_what_the_folder_held() {
         for _ in 0..25 {
             work(&mut world, &mut prng).expect("the disk works");
             if prng.chance(1, 4) {
-                // A start: a clean one, or behind a kill.
+                // A start: a clean one, or after a kill.
                 if prng.chance(1, 2) {
                     world.engine.close(world.now_ms).expect("the disk works");
                 }
@@ -295,7 +295,7 @@ fn a_chain_goes_on_behind_a_power_loss_at_every_operation() {
                 let shown = shown.and_then(|(version, value)| Some((version, value?)));
                 assert_eq!(shown, held, "{}", key.escape_ascii());
             }
-            // And once more, behind merges.
+            // And once more, after merges.
             settle(&engine, world.now_ms);
             let again = shelf.take(&image, &engine, world.now_ms).expect("it works");
             assert!(matches!(again, Lists::Since { .. }), "{again:?}");
@@ -330,7 +330,7 @@ fn too_much_ends_the_mark_and_gives_the_room_back() {
     assert_eq!(shelf.take(&vfs, &engine, 1).ok(), Some(Lists::Full));
 }
 
-/// A folder with a mark, and a table behind it that a merge has replaced.
+/// A folder with a mark, and a table after it that a merge has replaced.
 fn with_a_replaced_table(vfs: &MemVfs, options: &Options) -> (Engine, Shelf) {
     let engine = open(vfs, options);
     let mut shelf = Shelf::default();

@@ -49,14 +49,14 @@ fn read(vfs: &dyn Vfs) -> Result<(Vec<u64>, Recovery)> {
     Ok((numbers, recovery))
 }
 
-/// What one life of a process acknowledged.
+/// The writes that one life of a process acknowledged.
 #[derive(Default)]
 struct Life {
     appended: u64,
     synced: u64,
 }
 
-/// Goes on behind whatever is in the folder: `count` more batches, some syncs, rolls and seals.
+/// Goes on after the batches of the folder: `count` more batches, some syncs, rolls and seals.
 fn live(vfs: &dyn Vfs, count: u64, life: &mut Life) -> Result<()> {
     let (numbers, recovery) = read(vfs)?;
     let first = numbers.len() as u64;
@@ -115,8 +115,8 @@ fn a_log_survives_a_power_loss_at_every_operation_of_two_lives() {
     let checked = crash_everywhere(crashes, workload, |life, image, what| {
         let found = check(life, &image, what);
         if what.ends_with("killed") {
-            // What such a folder shows is not yet durable: the engine writes it to a table before
-            // it appends, and this test does not.
+            // The records that such a folder shows are not yet durable. The engine writes them to a
+            // table before it appends, and this test does not.
             return;
         }
         // A third life goes on from there without a new first segment.

@@ -265,7 +265,7 @@ impl MergeJob {
         self.foreign.as_ref()
     }
 
-    /// What has become of them.
+    /// The fate of the foreign records.
     pub(crate) fn of_foreign(&self) -> ForeignJob<'_> {
         ForeignJob {
             inputs: &self.plan.inputs,

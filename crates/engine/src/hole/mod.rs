@@ -16,17 +16,18 @@
 //! ```
 //!
 //! Invariants
-//! 1. While a hole is in the manifest, a read of a key in it answers only with a version that
-//!    nothing lost or dropped there can have had (`below`). All else is `Damaged`; so a crash at
-//!    any point shows neither "absent" nor an older record.
-//! 2. No cell is dropped before the hole is durable, and none by a job that began behind
-//!    `is_dropped`. What comes into the folder behind it stays.
-//! 3. What a purged delete may have hidden is dropped. The delete's version is not above `below`,
-//!    nor is its clock field above the horizon (`AgeHorizon::covers`). So neither is that of a cell
-//!    which the delete hid. Ages do not count here: a proposal that lost to it may be younger.
-//! 4. A hole ends only when it was repaired behind step 3, under a horizon that its drop knew.
-//! 5. Without a horizon of a cluster, or with one copy of each record, there is no hole: no other
-//!    folder could give back what was dropped.
+//! 1. While a hole is in the manifest, a read of a key in it answers only with a version above
+//!    `below`. No lost or dropped record there can have had such a version. All else is `Damaged`;
+//!    so a crash at any point shows neither "absent" nor an older record.
+//! 2. No cell is dropped before the hole is durable, and none by a job that began after
+//!    `is_dropped`. Records that come into the folder after it stay.
+//! 3. Each record that a purged delete may have hidden is dropped. The delete's version is not
+//!    above `below`, nor is its clock field above the horizon (`AgeHorizon::covers`). So neither is
+//!    that of a cell which the delete hid. Ages do not count here: a proposal that lost to it may
+//!    be younger.
+//! 4. A hole ends only when it was repaired after step 3, under a horizon that its drop knew.
+//! 5. Without a horizon of a cluster, or with one copy of each record, there is no hole. No other
+//!    folder could give the dropped records back.
 //! 6. A client's cell with fewer copies than the replication factor is not dropped: too few others
 //!    have it. The hole stays then, and the member has to be replaced.
 //!
@@ -184,7 +185,7 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     Some(*head)
 }
 
-/// A bound may be the first key behind a stored one: a byte longer than any.
+/// A bound may be the first key after a stored one: a byte longer than any.
 fn take_bound(bytes: &mut &[u8]) -> Option<Vec<u8>> {
     let len = usize::from(u16::from_le_bytes(take(bytes)?));
     if len == 0 || len > STORED_KEY_BYTES_MAX + 1 {

@@ -1,6 +1,6 @@
 //! How far the drops of holes are: what waits for a flush, and which tables are done.
 //!
-//! Nothing of it is durable: behind a crash the drop of each hole begins anew, unless the manifest
+//! Nothing of it is durable: after a crash the drop of each hole begins anew, unless the manifest
 //! says that it is over.
 //!
 //! Invariants
@@ -192,7 +192,7 @@ impl Holes {
     }
 }
 
-/// What a drop still has to do.
+/// The work that a drop still has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
     /// Tables are to be written anew.

@@ -188,8 +188,8 @@ impl Engine {
         hiding.any(|(_, span)| in_memory || tree.tables().any(|(_, t)| may_hold(t.meta(), span)))
     }
 
-    /// Spans of keys in which records of this folder are lost: two scrubs could not read them, or
-    /// they may have been hidden there by one that is lost. A span is listed until it is whole.
+    /// Spans of keys in which records of this folder are lost. Two scrubs could not read them, or a
+    /// lost record may have hidden them there. A span is listed until it is whole.
     pub fn damaged_spans(&self) -> Vec<DamagedSpan> {
         let holes = Arc::clone(&self.view().holes);
         let mut spans = self.damage.spans();

@@ -9,11 +9,11 @@
 //! Invariants
 //! 1. A table that brings new records is in `KEPT` before the manifest names it, as long as there
 //!    is a mark. A crash in between leaves a table more, and its records are in the log.
-//! 2. The tables of a checkpoint with mark `m`, and all tables behind `m`, hold each record that
-//!    the folder has, or a newer one of its key. They also hold what the folder has dropped
+//! 2. The tables of a checkpoint with mark `m`, and all tables after `m`, hold each record that the
+//!    folder has. Or they hold a newer one of its key. They also hold what the folder has dropped
 //!    since, with all newer records that came: so no delete is missing above an older value.
-//! 3. What would break the second one ends all marks, durably, before it takes effect: damage that
-//!    is mended, holes, a drop of foreign records.
+//! 3. Each change that would break the second one ends all marks, durably, before it takes effect.
+//!    These are damage that is mended, holes, and a drop of foreign records.
 //! 4. Kept tables are bounded, in bytes and in number, and go first when the disk is full.
 //! 5. `KEPT` is written and read with the ledger held.
 //!
@@ -37,7 +37,7 @@ const MARKS_MAX: usize = 8;
 /// Kept tables at a time: a restore opens all of them at once.
 const TABLES_MAX: usize = 1_024;
 
-/// What a checkpoint is asked for, beside its tables.
+/// The order that a checkpoint gets, beside its tables.
 #[derive(Clone, Debug)]
 pub struct MarkOrder {
     /// The marks of earlier checkpoints that the asker has.
@@ -51,7 +51,7 @@ pub struct MarkOrder {
 pub struct Marked {
     /// The mark of those asked for that still holds.
     pub since: Option<u128>,
-    /// Names of the tables that were installed behind it.
+    /// Names of the tables that were installed after it.
     pub tables: Vec<String>,
     /// Those of them that are in the checkpoint for this reason alone: its manifest does not name
     /// them.
@@ -132,8 +132,8 @@ impl KeptNote {
         &self.tables[(mark.position - self.first) as usize..]
     }
 
-    /// This note with a new mark behind all tables. An asker that has `since` needs nothing in
-    /// front of it, and none of the marks that it was given behind it and lost.
+    /// This note with a new mark after all tables. An asker that has `since` needs nothing in front
+    /// of it. It needs none of the marks that it was given after it and lost.
     fn with_mark(&self, since: Option<&Mark>, id: u128) -> KeptNote {
         let mut next = self.clone();
         if let Some(since) = since {

@@ -27,7 +27,7 @@ pub(crate) struct Mark {
     pub(crate) id: u128,
     /// The mark that the same backups had before; 0 = none.
     pub(crate) since: u128,
-    /// The number of the first kept table behind it.
+    /// The number of the first kept table after it.
     pub(crate) position: u64,
 }
 

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. The note on the disk is never good for more than what is kept: where it cannot be written, it
-//!    is removed, and where it cannot be removed, the edit fails.
+//! 1. The note on the disk is never good for more than the kept tables. Where it cannot be written,
+//!    it is removed; where it cannot be removed, the edit fails.
 //!
 //! Not here: which marks and tables stay (`mod.rs`).
 
@@ -26,8 +26,8 @@ use std::sync::atomic::Ordering;
 const SHARE: u64 = 10;
 
 impl Engine {
-    /// What `edit` means for the marks, on the disk before it takes effect. Requires: the ledger is
-    /// held.
+    /// Changes the marks as `edit` requires, on the disk before it takes effect. Requires: the
+    /// ledger is held.
     pub(crate) fn keep_for_backups(&self, ledger: &ManifestState, edit: &Edit) -> Result<()> {
         if self.kept.is_idle() {
             self.kept.wants_end.store(false, Ordering::Release);
@@ -88,7 +88,7 @@ impl Engine {
         }
         let mut next = self.kept.note();
         next.manifest = ledger.manifest.id();
-        // What is on the disk names the former manifest: it keeps nothing.
+        // The note on the disk names the former manifest: it keeps nothing.
         match note::save(&*self.vfs, &next) {
             Ok(()) => self.forget_kept(ledger, next),
             Err(_) => self.kept.end_soon(),
@@ -104,7 +104,7 @@ impl Engine {
         self.end_marks(&hold(&self.ledger))
     }
 
-    /// Links the tables behind the mark that `order` names into `path`, beside `live` ones, and
+    /// Links the tables after the mark that `order` names into `path`, beside `live` ones, and
     /// gives a new mark. `None` where a list of tables since now would not be enough.
     pub(crate) fn mark(
         &self,

@@ -487,7 +487,7 @@ impl Memtable {
             height: height as u8,
         };
         // SAFETY: the piece is `key_at + key.len()` bytes long, aligned for a `ListNode`, and no
-        // other thread knows it yet. Fixed part, tower and key lie in it one behind the other.
+        // other thread knows it yet. Fixed part, tower and key lie in it one after the other.
         unsafe {
             node.write(fixed);
             let tower = node.as_ptr().add(1).cast::<AtomicPtr<ListNode>>();

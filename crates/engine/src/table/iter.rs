@@ -28,8 +28,8 @@ use dendra_base::{CellRef, Direction};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Blocks of one table, or one level, that a scan may put into the cache: 64 KiB, a page of a list
-/// that is read again and again. A scan that goes on beyond that reads everything once.
+/// Blocks of one table, or one level, that a scan may put into the cache. 64 KiB are a page of a
+/// list that is read again and again. A scan that goes on beyond that reads everything once.
 const FILLED_BLOCKS_MAX: usize = 16;
 
 /// How a source reads its blocks. All of them block on the disk.
@@ -326,7 +326,7 @@ pub(crate) struct LevelIter {
     reading: ReadMode,
     direction: Direction,
     at: usize,
-    /// The rest of the blocks that may be put into the cache, behind the table before.
+    /// The rest of the blocks that may be put into the cache, after the table before.
     to_fill: Option<usize>,
     current: Option<TableIter>,
 }

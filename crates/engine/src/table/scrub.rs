@@ -258,7 +258,7 @@ impl Table {
     fn span(&self, before: Option<&[u8]>, last: &[u8]) -> KeySpan {
         let first = before.map_or_else(
             || self.meta.smallest.clone(),
-            // The first key behind it.
+            // The first key after it.
             |before| [before, &[0]].concat(),
         );
         KeySpan {

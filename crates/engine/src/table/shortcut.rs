@@ -13,7 +13,7 @@
 //! 3. The cache sees as much as it can count: of the reads between two visits of its hand, the
 //!    first `NOTED_READS` take the long way.
 //! 4. A shortcut to a block that is gone holds its header (about 230 bytes) until the next one.
-//!    Only a race between setting it and the eviction leaves such a thing behind.
+//!    Only a race between setting it and the eviction leaves such a pointer.
 //!
 //! Not here: the cache (`cache.rs`), which guides are pinned (`reader.rs`), the signpost of a block
 //! (`block.rs`).

@@ -9,9 +9,9 @@
 //!
 //! Invariants
 //! 1. A table that passes answers every point read and every scan rightly.
-//! 2. One damaged block hides no other: the check goes on behind it. It goes on behind a filter
-//!    that cannot be asked, and behind an index whose blocks cannot be judged. The sums of the
-//!    records, and the digest, are compared only when every block was read.
+//! 2. One damaged block hides no other: the check goes on after it. It goes on after a filter that
+//!    cannot be asked, and after an index whose blocks cannot be judged. The sums of the records,
+//!    and the digest, are compared only when every block was read.
 //!
 //! Not here: whether values are those that clients stored (`CellRef::is_intact`, the caller's to
 //! ask).
@@ -46,7 +46,7 @@ impl Table {
         self.verify_all(on_record, Err)
     }
 
-    /// As `verify`, but goes on behind each damage that `on_damage` takes.
+    /// As `verify`, but goes on after each damage that `on_damage` takes.
     pub fn verify_all(
         &self,
         mut on_record: impl FnMut(&[u8], CellRef<'_>) -> Result<()>,

@@ -240,7 +240,7 @@ impl TableWriter {
         self.flush_when_full()
     }
 
-    /// Ends the partition behind the data block that was just closed.
+    /// Ends the partition after the data block that was just closed.
     fn close_partition(&mut self) -> Result<()> {
         let filter = if self.hashes.is_empty() {
             None

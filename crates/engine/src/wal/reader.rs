@@ -83,7 +83,7 @@ pub(crate) enum LogItem<'a> {
     Record(LogRecord<'a>),
     /// All records of a segment were shown, and the segment `next` is there.
     EndOfSegment {
-        /// The one behind it.
+        /// The one after it.
         next: u64,
     },
 }
@@ -511,7 +511,7 @@ impl Segment {
         spots
     }
 
-    /// The next place behind `at` where the head of a batch stands.
+    /// The next place after `at` where the head of a batch stands.
     fn head_behind(&self, at: usize, salt: u64) -> Option<usize> {
         let starts = (at + BATCH_HEAD_BYTES..self.bytes.len()).step_by(BATCH_HEAD_BYTES);
         starts.into_iter().find(|&start| {
@@ -583,7 +583,7 @@ enum Spot<'a> {
 
 /// Is a part of `body`, which starts at `offset` in its file, missing? Segments are zero-filled and
 /// written once, so a part that did not reach the disk is zeros. It is a sector's whole share of
-/// the body, or its end behind a call that failed.
+/// the body, or its end after a call that failed.
 fn lacks_a_part(body: &[u8], offset: usize) -> bool {
     let first = body.len().min(SECTOR_BYTES - offset % SECTOR_BYTES);
     let (first, rest) = body.split_at(first);

@@ -455,7 +455,7 @@ fn a_sync_covers_what_was_appended_before_it_began() -> Result<()> {
     log.writer.finish_sync(&begun, result)?;
     assert_eq!(log.writer.synced_lsn(), begun.upto());
     assert!(log.writer.synced_lsn() < log.writer.end_lsn());
-    // The old segment got more bytes behind that sync: the next one must not forget it.
+    // The old segment got more bytes after that sync: the next one must not forget it.
     log.sync()?;
     for seed in 0..50 {
         let image = log.vfs.crash_image(&mut Prng::new(seed));

@@ -157,7 +157,7 @@ impl LogWriter {
 
     /// Attests the durable part with an empty batch, so that damage to the last acknowledged batch
     /// is told from a torn tail. When a head attests it already, it writes nothing and returns
-    /// `false`. The seal itself is not synced: call `sync` behind it.
+    /// `false`. The seal itself is not synced: call `sync` after it.
     pub fn seal(&mut self) -> Result<bool> {
         self.check_sound()?;
         let has_news = self.synced > self.attested && self.attested < self.data_end;

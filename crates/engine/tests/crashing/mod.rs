@@ -25,8 +25,8 @@ pub(crate) struct Crashes {
     pub(crate) stride: u64,
 }
 
-/// Runs `workload` once for every operation it does, loses the power there, and shows `check` what
-/// the workload returned, a folder as it may be found afterwards, and a sentence that says which.
+/// Runs `workload` once for every operation it does, and loses the power there. `check` gets the
+/// result of the workload, a folder as it may be found afterwards, and a sentence that says which.
 /// Returns the number of folders that were checked.
 pub(crate) fn crash_everywhere<T>(
     crashes: Crashes,

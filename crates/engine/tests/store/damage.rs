@@ -60,7 +60,7 @@ fn is_damage(error: &Error) -> bool {
     )
 }
 
-/// What became of one damaged folder.
+/// The outcomes of one damaged folder.
 #[derive(Default, Debug)]
 struct Tally {
     refused: u64,

@@ -1,7 +1,7 @@
 //! The library's door: no argument can make a folder unreadable.
 //!
 //! Invariants
-//! 1. A write that was acknowledged is flushed, and is there after the next start; one that can
+//! 1. A write that was acknowledged is flushed, and is there after the next start. One that can
 //!    never be stored is an error before it is acknowledged.
 //!
 //! Not here: limits of requests (crate `wire`), settings that do not fit each other (`options.rs`).

@@ -1,4 +1,5 @@
-//! What a range of keys takes: never more than all of it, and near to it where the range is large.
+//! The bytes of a range of keys: never more than all of it, and near to it where the range is
+//! large.
 //!
 //! ```text
 //! three prefixes of incompressible values, 200, 100 and 0 of them ─► memory, tables, after compactions

@@ -27,7 +27,7 @@ fn fixture_options() -> Options {
     options
 }
 
-/// What the fixture was made of: `key-000` to `key-199`, every third deleted, in order.
+/// The records of the fixture: `key-000` to `key-199`, every third deleted, in order.
 fn fixture_value(n: u64) -> Option<Vec<u8>> {
     (!n.is_multiple_of(3))
         .then(|| format!("value {n} {}", "x".repeat((n % 50) as usize)).into_bytes())

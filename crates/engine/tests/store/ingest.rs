@@ -1,7 +1,8 @@
 //! Ordered records that are written straight into tables, as a restore does.
 //!
 //! Invariants
-//! 1. What an installed table holds survives a crash; what none holds is gone, without a file.
+//! 1. The records of an installed table survive a crash; records that no table holds are gone,
+//!    without a file.
 //! 2. Tables without overlap reach their level without being written twice.
 //!
 //! Not here: pages and the note about a restore (crate `server`).
@@ -79,7 +80,7 @@ fn a_crash_keeps_whole_tables_and_leaves_no_file_of_the_open_one() {
     let vfs: Arc<dyn Vfs> = Arc::new(crashed);
     let again = open(&vfs, &options());
     assert!((0..RECORDS).all(|n| holds(&again, n)));
-    // The clock of the folder is not behind what it holds.
+    // The clock of the folder is at or above its records.
     assert!(again.hlc_floor() >= RECORDS);
 }
 
@@ -100,7 +101,7 @@ fn tables_without_overlap_go_down_as_they_are_and_others_are_merged() {
     assert!(stats.ingest_bytes >= RECORDS * 200);
     assert_eq!((stats.flush_bytes, stats.log_bytes), (0, 0));
 
-    // The same records again, as behind a crash that took the note about them: none counts twice.
+    // The same records again, as after a crash that took the note about them: none counts twice.
     let mut ingest = Ingest::default();
     add_all(&engine, &mut ingest);
     engine.finish_ingest(&mut ingest).expect("the disk works");
@@ -142,7 +143,8 @@ fn what_is_abandoned_leaves_nothing() {
     assert!(holds(&engine, 0));
 }
 
-/// Each call to the disk fails once, in turn. The caller begins again behind what is durable.
+/// Each call to the disk fails once, in turn. The caller begins again after the last durable
+/// record.
 #[test]
 fn an_error_takes_back_what_is_not_installed_and_no_more() {
     let mut failures = 0;

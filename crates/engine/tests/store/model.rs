@@ -144,7 +144,7 @@ fn a_late_older_write_never_hides_or_revives() {
         let mut prng = Prng::new(seed);
         let options = draw_options(&mut prng);
         let mut world = World::new(Arc::new(MemVfs::new()), options, seed);
-        // The horizon stays behind every write: older ones may still arrive.
+        // The horizon stays below every write: older ones may still arrive.
         world.engine = dendra_engine::Engine::open(
             Arc::new(MemVfs::new()),
             world.options.clone(),

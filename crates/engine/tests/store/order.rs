@@ -1,4 +1,4 @@
-//! The order of writes whose versions and places in the log disagree: two event loops take their
+//! The order of writes whose versions and places in the log disagree. Two event loops take their
 //! versions in one order and hand their batches over in the other.
 //!
 //! ```text

@@ -32,7 +32,7 @@ fn tokens(done: &[(u64, WriteOutcome)]) -> Vec<u64> {
 }
 
 /// An engine with a guarded batch (token 1) that an event loop took and could not judge without the
-/// disk, and behind it another batch (token 2) in the queue.
+/// disk. Another batch (token 2) is behind it in the queue.
 fn with_a_batch_left_over() -> Engine {
     let below = MemVfs::new();
     let vfs: Arc<dyn Vfs> = Arc::new(below.clone());

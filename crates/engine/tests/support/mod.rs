@@ -26,7 +26,7 @@ pub(crate) const IDENTITY: Identity = Identity {
     origin: 7,
 };
 
-/// What the twin knows of a key.
+/// The state of a key in the twin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub version: Version,
@@ -191,7 +191,7 @@ impl World {
         Write { key, known, guard }
     }
 
-    /// What the twin says must happen.
+    /// The outcome that the twin predicts.
     pub(crate) fn expect(&self, write: &Write) -> WriteOutcome {
         let current = self.twin.get(&write.key);
         let live = current
@@ -291,8 +291,8 @@ impl World {
         self.engine.maintain(lane, self.now_ms, budget_bytes)
     }
 
-    /// What a client sees of a key: first without waiting for the disk, as an event loop asks, and
-    /// when that is refused, with waiting.
+    /// The record of a key as a client sees it. The first read does not wait for the disk, as an
+    /// event loop asks; when that is refused, the second one waits.
     pub(crate) fn seen(&self, engine: &Engine, key: &[u8]) -> Option<(Version, Vec<u8>)> {
         for wait in [Wait::Never, Wait::Block] {
             let found = engine.get(key, wait, |cell| {
@@ -452,7 +452,7 @@ impl World {
     }
 }
 
-/// What a client would see of a cell.
+/// The part of a cell that a client would see.
 pub(crate) fn live_part(cell: &CellRef<'_>, now_ms: u64) -> Option<(Version, Vec<u8>)> {
     cell.is_live(now_ms)
         .then(|| (cell.version, cell.value.to_vec()))
