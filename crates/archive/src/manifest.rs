@@ -30,7 +30,7 @@ const SEALED_FORMAT: u32 = 1;
 /// Magic, format, the key's id, the salt.
 const SEALED_HEAD_BYTES: usize = 8 + 4 + 8 + SALT_BYTES;
 
-/// What the key of a manifest is for.
+/// The purpose for which the key of a manifest is derived.
 fn purpose(id: &str) -> Vec<u8> {
     [b"manifest.", id.as_bytes()].concat()
 }
@@ -84,8 +84,8 @@ pub struct BackupCluster {
     pub replication_factor: u64,
     /// URLs of its members.
     pub members: Vec<String>,
-    /// The least successor number of its conditional writes; 0 in a cluster that no backup was
-    /// restored into, and in backups of releases that did not know it.
+    /// The least successor number of its conditional writes. It is 0 in a cluster that no backup
+    /// was restored into, and in backups of releases that did not know it.
     pub least_successor: u32,
 }
 

@@ -7,8 +7,8 @@
 //!          the footer so far, "DNDROBJ1"
 //! ```
 //!
-//! encrypted: format 2, the key's id u64, 32 bytes of salt behind the head; each frame is a sealed
-//! chunk, its first byte 1 = zstd, 0 = not compressed; then a sealed chunk with all stored lengths
+//! encrypted: format 2, the key's id u64, 32 bytes of salt behind the head. Each frame is a sealed
+//! chunk, its first byte 1 = zstd, 0 = not compressed. Then a sealed chunk with all stored lengths
 //! and the footer's first 32 bytes, its length u32, zero u32, "DNDROBJ2"
 //!
 //! Invariants
@@ -35,7 +35,7 @@ const FORMAT_SEALED: u32 = 2;
 const HEAD_BYTES: usize = 16;
 /// The head, the key's id, the salt.
 const SEALED_HEAD_BYTES: usize = HEAD_BYTES + 8 + SALT_BYTES;
-/// Behind the sealed end: its length, zero, magic.
+/// After the sealed end: its length, zero, magic.
 const TRAILER_BYTES: usize = 16;
 /// Of the footer, what a sealed end has: its own checksum is needless there.
 const SEALED_FOOTER_BYTES: usize = 32;
@@ -134,7 +134,7 @@ enum FrameForm {
     },
 }
 
-/// What the key of an object is for.
+/// The purpose for which the key of an object is derived.
 fn purpose(content: u128) -> [u8; 23] {
     let mut purpose = *b"object.................";
     purpose[7..].copy_from_slice(&content.to_be_bytes());
@@ -286,7 +286,7 @@ struct IndexEntry {
     checksum: u64,
 }
 
-/// What reading frames needs, for one after the other.
+/// The buffers for reading frames, one after the other.
 pub struct FrameScratch {
     stored: Vec<u8>,
     decompressor: zstd::bulk::Decompressor<'static>,
@@ -468,7 +468,7 @@ impl ObjectReader {
             return Err(damaged(format!("{} has another length", spot())));
         }
         let stored = &mut scratch.stored;
-        // What was there is written over: no byte of it is read.
+        // The former bytes are written over: none of them is read.
         stored.resize(entry.length as usize, 0);
         self.file.read_exact_at(stored, entry.offset)?;
         let (is_plain, stored) = match &self.form {

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. No key seals two chunks under one nonce: each file has a salt of 32 random bytes, and so a
-//!    key of its own, and each of its chunks a number.
+//! 1. No key seals two chunks under one nonce. Each file has a salt of 32 random bytes, and so a
+//!    key of its own; each of its chunks has a number.
 //! 2. A chunk that was changed, moved, left out, or taken from another file does not open.
 //! 3. The key is shown nowhere.
 //!
@@ -26,17 +26,17 @@ use std::io;
 
 /// Random bytes in front of what a file's own key seals.
 pub const SALT_BYTES: usize = 32;
-/// What sealing adds to a chunk.
+/// The bytes that sealing adds to a chunk.
 pub const TAG_BYTES: usize = 16;
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 32;
 
-/// What a chunk is.
+/// The kind of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealedPart {
     /// The part of the content with this number.
     Part(u64),
-    /// The end, behind so many parts.
+    /// The end, after so many parts.
     End(u64),
 }
 

@@ -201,7 +201,7 @@ impl<'a> CellRef<'a> {
 
     /// When it was made, as a clock value; `u64::MAX` = that is not known. A successor has the
     /// clock field of its base, and a record that was built on nothing has a smaller one than any
-    /// clock shows: only the ballot tells when such a cell was made.
+    /// clock shows. Only the ballot tells when such a cell was made.
     pub fn age(&self) -> u64 {
         match self.born {
             0 if self.version.rmw == 0 && self.version.hlc >= CLOCK_FIELD_MIN => self.version.hlc,

@@ -90,9 +90,9 @@ pub struct Proposal {
     /// Rivals on one base propose the same version, perhaps of the same value; only this tells them
     /// apart.
     pub author: Ballot,
-    /// Authors of the version that it builds on, of the one before that, and so on, as far as they
-    /// are known and young; at most `ANCESTORS_MAX`. A late coordinator learns from it whether its
-    /// own proposal won.
+    /// Authors of the version that it builds on, of the one before that, and so on. They go as far
+    /// as they are known and young; at most `ANCESTORS_MAX`. A late coordinator learns from it
+    /// whether its own proposal won.
     pub ancestors: Vec<Ballot>,
     /// The cell, with the version that it will have.
     pub cell: Cell,

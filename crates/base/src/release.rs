@@ -28,8 +28,8 @@ impl ClusterVersion {
     pub const HORIZONS: ClusterVersion = ClusterVersion(5);
     /// From this one on members tell each other how their clients fare.
     pub const FOREGROUND: ClusterVersion = ClusterVersion(6);
-    /// From this one on records with more copies than the replication factor hold no horizon back:
-    /// comparisons bring the newer record to each owner that holds an older one.
+    /// From this one on records with more copies than the replication factor hold no horizon back.
+    /// Comparisons bring the newer record to each owner that holds an older one.
     pub const MORE_COPIES: ClusterVersion = ClusterVersion(7);
     /// From this one on a lowered replication factor gives the space of its copies back.
     pub const NARROWING: ClusterVersion = ClusterVersion(8);

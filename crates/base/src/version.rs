@@ -274,7 +274,7 @@ mod tests {
             let largest = number.max(least.number());
             let next = LeastSuccessor::behind(largest, chance);
             prop_assert!(next.is_behind(largest) && next < LeastSuccessor::MAX);
-            // Numbers rise by one behind the first.
+            // Numbers rise by one after the first.
             let old_last = base.successor_from(least).rmw + LeastSuccessor::GAP - 1;
             prop_assert!(old_last < base.successor_from(next).rmw);
             let first = base.successor_from(next);

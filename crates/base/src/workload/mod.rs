@@ -17,10 +17,10 @@
 //! 3. Keys of different numbers differ.
 //!
 //! Not here: when a request is due, how it is sent, what came back (crate `lab`).
-//! See: Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", 2010; Hörmann and
+//! See: Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", 2010. Hörmann and
 //! Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions",
-//! 1996: exact for every exponent and every size, where the method of Gray et al. (1994) that YCSB
-//! uses needs a sum over all keys and is a few per cent off behind the second one.
+//! 1996, which is exact for every exponent and every size. The method of Gray et al. (1994) that
+//! YCSB uses needs a sum over all keys and is a few per cent off after the second one.
 
 use crate::Prng;
 
@@ -505,7 +505,7 @@ impl Workload {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let word = match self.order {
             KeyOrder::Hashed => mix(number),
-            // The absent one of a number comes right behind it, not behind all the others.
+            // The absent one of a number comes right after it, not after all the others.
             KeyOrder::Ordered => number.rotate_left(1),
         };
         out.extend_from_slice(KEY_PREFIX);
