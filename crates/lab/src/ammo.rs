@@ -212,7 +212,7 @@ impl Ammo {
         self.rows.is_empty()
     }
 
-    /// Row `index`, over again from the start behind the last one.
+    /// Row `index`, over again from the start after the last one.
     pub fn row(&self, index: u64) -> &Row {
         &self.rows[(index % self.rows.len() as u64) as usize]
     }

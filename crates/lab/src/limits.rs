@@ -59,7 +59,7 @@ pub const SLEPT_ANSWERS_MAX: u64 = 8;
 pub const SLEPT_ANSWER_BYTES_MAX: u64 = 16 << 10;
 
 /// Beyond the knee, where requests are due and no connection is free, the generator looks for
-/// answers so often, nanoseconds, and none wakes it: a server on another core would pay for the
+/// answers so often, nanoseconds. No answer wakes it: a server on another core would pay for the
 /// wake.
 pub const NAP_NS_BEYOND: u64 = 50_000;
 
@@ -85,7 +85,7 @@ pub const RECONNECT_MS_MAX: u64 = 500;
 /// neighbour on the machine is enough for a queue, and nothing would ever be normal again.
 pub const CALM_SHARE: f64 = 0.9;
 
-/// Connections that one thread makes again in a second, behind timeouts. So a target with more than
+/// Connections that one thread makes again in a second, after timeouts. So a target with more than
 /// it can do is not kept busy with them, and the system does not run out of ports.
 pub const RECONNECTS_PER_SECOND_MAX: u64 = 1_000;
 

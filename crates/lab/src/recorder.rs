@@ -366,7 +366,7 @@ pub struct Used {
 }
 
 impl Recorder {
-    /// A recorder for phases that end at these instants, one behind the other.
+    /// A recorder for phases that end at these instants, one after the other.
     pub fn new(ends_ns: &[u64], targets: usize, lag_limit_us: f64) -> Recorder {
         let starts = std::iter::once(0).chain(ends_ns.iter().copied());
         let phases = starts.zip(ends_ns).map(|(start_ns, &end_ns)| PhaseRecord {
@@ -670,7 +670,7 @@ mod tests {
             RequestEnd::Unsent,
         ];
         for (i, end) in ends.into_iter().enumerate() {
-            // The first four belong to the first phase, although the last ends behind it.
+            // The first four belong to the first phase, although the last ends after it.
             let due_ns = i as u64 * SECOND_NS / 4;
             recorder.planned(RequestKind::Get, 0, due_ns);
             recorder.ended(&ended(end, due_ns, due_ns + SECOND_NS / 2));

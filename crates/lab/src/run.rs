@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. `format` changes when a field changes its meaning or goes; a new optional field does not
+//! 1. `format` changes when a field changes its meaning or goes. A new optional field does not
 //!    change it, and readers ignore fields that they do not know.
 //! 2. In every [`Counts`]: `planned = answered + timeouts + broken + unsent`, and
 //!    `answered = ok + refused + failed`.
@@ -37,7 +37,7 @@ pub const FORMAT: u32 = 1;
 pub struct Run {
     /// Always [`FORMAT`].
     pub format: u32,
-    /// What measured.
+    /// The program that measured.
     pub tool: Tool,
     /// The command line as it was given, the program's name first.
     pub command: Vec<String>,
@@ -47,9 +47,9 @@ pub struct Run {
     pub length_s: f64,
     /// Where the generator ran.
     pub machine: Machine,
-    /// What was set, defaults included.
+    /// The settings, defaults included.
     pub settings: GeneratorSettings,
-    /// What the requests ask for.
+    /// The contents of the requests.
     pub workload: WorkloadNote,
     /// Whom they ask.
     pub targets: Vec<TargetServer>,
@@ -61,7 +61,7 @@ pub struct Run {
     pub notes: Vec<String>,
     /// In order of time.
     pub phases: Vec<PhaseResult>,
-    /// What the targets said of themselves; only those that were asked.
+    /// The figures that the targets reported of themselves; only those that were asked.
     pub servers: Vec<ServerSeries>,
     /// `--find-max`
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,7 +74,7 @@ pub struct Run {
     pub profiles: Vec<TargetProfile>,
 }
 
-/// What measured.
+/// The program that measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tool {
     /// `dendra bench`
@@ -87,7 +87,7 @@ pub struct Tool {
     pub commit: Option<String>,
 }
 
-/// Where the generator ran. What could not be found out is empty or zero.
+/// Where the generator ran. A fact that could not be found out is empty or zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Processors that the generator may use.
@@ -130,7 +130,7 @@ pub struct GeneratorSettings {
     pub spins: bool,
 }
 
-/// What decides when the next request is due.
+/// The rule by which the next request is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -140,7 +140,7 @@ pub enum Mode {
     Closed,
 }
 
-/// What the requests ask for, in the words of the command line.
+/// The contents of the requests, in the words of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadNote {
     /// `put`, `get`, `ycsb-a`, `ammo`, …
@@ -190,7 +190,7 @@ pub enum Validity {
 pub struct PhaseResult {
     /// For people: `measure`, `search 3: 40000/s`, `overload 2x`, …
     pub name: String,
-    /// What it is for.
+    /// Its purpose.
     pub kind: PhaseKind,
     /// When the first request was due.
     pub start_s: f64,
@@ -210,7 +210,7 @@ pub struct PhaseResult {
     pub generator: Generator,
 }
 
-/// What a phase is for.
+/// The purpose of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PhaseKind {
@@ -275,11 +275,11 @@ pub struct OpResult {
     pub op: String,
     /// Over all seconds.
     pub counts: Counts,
-    /// Second by second since the start of the phase; the last ones may lie behind its end.
+    /// Second by second since the start of the phase; the last ones may lie after its end.
     pub seconds: Vec<Second>,
-    /// From the planned instant to the last byte of the answer: `ok` answers, and what was given up
-    /// (`timeouts`, `unsent`) with the time it had waited by then. In a closed loop this is
-    /// `service`.
+    /// From the planned instant to the last byte of the answer, for `ok` answers. Requests that
+    /// were given up (`timeouts`, `unsent`) count with the time they had waited by then. In a
+    /// closed loop this is `service`.
     pub response: Latency,
     /// Of `response`, those that were given up: subtracted from it, what did as asked is left.
     #[serde(default)]
@@ -367,14 +367,14 @@ pub struct TargetResult {
     pub service: Latency,
 }
 
-/// What the generator cost and how late it was.
+/// The cost of the generator, and how late it was.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Generator {
     /// How late requests left while a connection was free: the generator's own fault.
     pub send_lag: Latency,
     /// Of these, later than [`Generator::send_lag_limit_us`].
     pub missed: u64,
-    /// What counts as missed.
+    /// The lag from which a request counts as missed.
     pub send_lag_limit_us: f64,
     /// CPU time of all its threads, without the time spun away on purpose.
     pub cpu_s: f64,
@@ -414,7 +414,7 @@ pub struct GeneratorSecond {
     pub send_lag_us_max: f64,
 }
 
-/// What a target said of itself while it was measured.
+/// The figures that a target reported of itself while it was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerSeries {
     /// Index in [`Run::targets`].
@@ -422,7 +422,7 @@ pub struct ServerSeries {
     /// When each sample was taken.
     pub at_s: Vec<f64>,
     /// Numbers of `/metrics` that changed, by full name with labels as on the page, such as
-    /// `dendra_engine_tables{level="0"}`: one value a sample, null where it was not there.
+    /// `dendra_engine_tables{level="0"}`. One value a sample, null where it was not there.
     pub series: BTreeMap<String, Vec<Option<f64>>>,
     /// Those that never changed.
     pub constant: BTreeMap<String, f64>,
@@ -445,7 +445,7 @@ pub struct SearchCourse {
     pub knee_low: f64,
     /// The lowest rate above it that did not; null when no rate that was tried failed.
     pub knee_high: Option<f64>,
-    /// The rate at which the generator was the bottleneck, when the search ended for that: the knee
+    /// The rate at which the generator was the bottleneck, when the search ended for that. The knee
     /// is then not lower than `knee_low`, and nothing more is known. Absent when the search came to
     /// its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -497,8 +497,8 @@ pub enum SearchWhy {
 pub struct OverloadCourse {
     /// The rate that is multiplied: the knee, or the rate that was given.
     pub base_rate: f64,
-    /// The rate before and behind each step, a share of `base_rate`; zero in older records, where
-    /// it was `base_rate`.
+    /// The rate before and after each step, a share of `base_rate`; zero in older records, where it
+    /// was `base_rate`.
     #[serde(default)]
     pub calm_rate: f64,
     /// Index in [`Run::phases`] of the calm phase before the first step.
@@ -516,7 +516,7 @@ pub struct OverloadCourse {
     pub steps: Vec<OverloadStep>,
 }
 
-/// What too much does.
+/// The effect of too much load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OverloadStep {
     /// Times the base rate.
@@ -525,8 +525,8 @@ pub struct OverloadStep {
     pub rate: f64,
     /// Index in [`Run::phases`].
     pub phase: usize,
-    /// Index of the phase after it, at the calm rate: as long as a step and the timeout together,
-    /// since a request of the step lives for the timeout.
+    /// Index of the phase after it, at the calm rate. It is as long as a step and the timeout
+    /// together, since a request of the step lives for the timeout.
     pub recovery_phase: usize,
     /// Requests a second that did what was asked while the step lasted ([`Run::goodput`]).
     pub goodput: f64,
@@ -623,9 +623,9 @@ impl Run {
         serde_json::from_slice(text).map_err(ReadError::Shape)
     }
 
-    /// Requests a second that did as asked while phase `index` lasted: in its whole seconds, when
-    /// it has some, and whichever phase they were due in. What is answered behind its end counts
-    /// there: a backlog that is worked off later is no work of this phase.
+    /// Requests a second that did as asked while phase `index` lasted. They are counted in its
+    /// whole seconds, when it has some, and whichever phase they were due in. Answers after its end
+    /// count there: a backlog that is worked off later is no work of this phase.
     pub fn goodput(&self, index: usize) -> f64 {
         let Some(phase) = self.phases.get(index) else {
             return 0.0;
@@ -652,7 +652,7 @@ impl Run {
     }
 
     /// The phase that the headline figures come from: the measured one, else the last run at the
-    /// rate that a search found, else the last one that measures something.
+    /// rate that a search found. Else the last one that measures something.
     pub fn headline(&self) -> Option<&PhaseResult> {
         let measured = self.phases.iter().find(|p| p.kind == PhaseKind::Measure);
         let found = || {

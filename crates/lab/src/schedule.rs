@@ -45,7 +45,7 @@ pub enum Spacing {
 pub enum Shape {
     /// Always the same.
     Constant(f64),
-    /// `rate@seconds`, one behind the other.
+    /// `rate@seconds`, one after the other.
     Steps(Vec<(f64, f64)>),
     /// From one rate to another over the whole length.
     Ramp(f64, f64),

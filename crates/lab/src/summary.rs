@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Lines that wrk2 prints have its shape: plots made for them read ours. Ours come behind them.
+//! 1. Lines that wrk2 prints have its shape: plots made for them read ours. Ours come after them.
 //!
 //! Not here: the figures (`run.rs`).
 //! See: docs/lab/run-json.md.

@@ -81,9 +81,9 @@ pub fn has_successes(run: &Run) -> bool {
     measured.any(|phase| phase.counts.ok > 0)
 }
 
-/// Was the target gone at the end of the run? Then requests found no connection to leave on, and
-/// nothing was answered in the last second in which some were due, or behind it. A search connects
-/// anew for each step, and is cut when it finds no target.
+/// Was the target gone at the end of the run? Then requests found no connection to leave on, and no
+/// answer came in the last second in which some were due, or after it. A search connects anew for
+/// each step, and is cut when it finds no target.
 pub fn went_away(run: &Run) -> bool {
     if run.search.is_some() {
         return false;

@@ -240,7 +240,7 @@ fn a_generator_that_cannot_keep_up_ends_the_search_and_blames_nobody_else() {
     setup.find_max = Some("p99<1s".parse().expect("it is an objective"));
     setup.overload = vec![2.0];
     // On a machine that is busy elsewhere the generator waits for the server, which then is the
-    // bottleneck: it gets some attempts to find itself too slow. Nothing holds that rate in any of
+    // bottleneck. It gets some attempts to find itself too slow. Nothing holds that rate in any of
     // them.
     for _ in 0..5 {
         let run = run(&setup);
@@ -281,7 +281,7 @@ fn an_overload_is_shown_with_what_follows_it() {
     let rows = phase.ops[0].seconds.iter();
     let unsent: u64 = rows.map(|row| row.unsent).sum();
     assert_eq!(unsent, phase.counts.unsent, "the rows tell them apart, too");
-    // Before and behind it 0.9 of the rate, and behind it for as long as a request lives.
+    // Before and after it 0.9 of the rate, and after it for as long as a request lives.
     let calm = &run.phases[overload.base_phase];
     assert_eq!((overload.calm_rate, calm.rate), (180.0, 180.0));
     let behind = &run.phases[step.recovery_phase];

@@ -9,9 +9,9 @@
 //! Invariants
 //! 1. On any machine no time is shown that is shorter than what the server really took, at any
 //!    percentile.
-//! 2. That nothing is shown much longer can only be seen while the machine lets all threads run:
-//!    such a claim is tried a few times, and judged in the end by what plain clients saw beside it,
-//!    whom the same machine held up.
+//! 2. That nothing is shown much longer can only be seen while the machine lets all threads run.
+//!    Such a claim is tried a few times. In the end the times of plain clients beside it judge,
+//!    which the same machine held up.
 //! 3. Nothing else is said about time but what a plan, a delay or a number of connections makes
 //!    impossible.
 //!

@@ -33,7 +33,7 @@ pub(crate) struct Whole {
 pub(crate) enum FoundAnswer {
     /// This many bytes are done with; more are needed.
     Need(usize),
-    /// An answer ended behind this many bytes.
+    /// An answer ended after this many bytes.
     Whole(usize, Whole),
     /// Not an answer.
     Bad(&'static str),

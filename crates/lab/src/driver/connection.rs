@@ -72,7 +72,7 @@ pub(crate) struct TargetConnection {
     seal: Option<Box<TlsSession>>,
     /// Requests, in clear.
     requests: Vec<u8>,
-    /// What goes to the socket.
+    /// The bytes that go to the socket.
     out: Vec<u8>,
     out_at: usize,
     waits_for_room: bool,
@@ -91,7 +91,7 @@ pub(crate) struct TargetConnection {
     failures: u32,
 }
 
-/// What is to be told of a socket.
+/// The events of a socket that the kernel is to report.
 fn wanted(waits_for_room: bool) -> EventFlags {
     if waits_for_room {
         EventFlags::IN | EventFlags::OUT
@@ -245,7 +245,7 @@ impl TargetConnection {
             }
             match rustix::io::read(&fd, &mut buffer) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                // Answers come behind requests: there is nothing in clear yet.
+                // Answers come after requests: there is nothing in clear yet.
                 Ok(n) => seal.take(&buffer[..n], &mut Vec::new())?,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {

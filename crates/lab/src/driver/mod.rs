@@ -49,7 +49,7 @@ pub struct Drive {
     pub trouble: Option<String>,
     /// The first answer that refused: its status, and its text.
     pub refusal: Option<String>,
-    /// Number behind the last request that was planned.
+    /// Number after the last request that was planned.
     pub next_index: u64,
     /// Numbers of requests that failed, if the plan keeps them.
     pub failures: Vec<u64>,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A target that has more than it can do answers every request that it gets. A request that is sent
-//! a moment before its timeout only makes it work in vain, and costs a connection: HTTP/1.1 cannot
+//! a moment before its timeout only makes it work in vain, and costs a connection. HTTP/1.1 cannot
 //! take a request back. So one that waited at the generator is given up there, while there is no
 //! time left for an answer.
 //!
@@ -20,7 +20,7 @@
 use crate::limits::RECONNECTS_PER_SECOND_MAX;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// An answer that was slow is forgotten by a 64th with each that comes behind it.
+/// An answer that was slow is forgotten by a 64th with each that comes after it.
 const FORGETS: u32 = 6;
 
 #[derive(Debug)]

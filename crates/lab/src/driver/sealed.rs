@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// With whom a target's connections are sealed.
 #[derive(Clone, Debug)]
 pub struct TlsTarget {
-    /// What is trusted, and shown.
+    /// The certificates that are trusted, and shown.
     pub config: Arc<rustls::ClientConfig>,
     /// The name that the certificate has to have.
     pub name: ServerName<'static>,
@@ -49,7 +49,8 @@ impl TlsSession {
         !self.0.is_handshaking()
     }
 
-    /// Seals all of `plain`, and the messages that TLS has to send itself, behind `sealed`.
+    /// Seals all of `plain`, and the messages that TLS has to send itself, and appends them to
+    /// `sealed`.
     pub(super) fn put(&mut self, plain: &mut Vec<u8>, sealed: &mut Vec<u8>) -> io::Result<()> {
         self.0.writer().write_all(plain)?;
         plain.clear();
@@ -59,7 +60,7 @@ impl TlsSession {
         Ok(())
     }
 
-    /// Opens what came, behind `plain`.
+    /// Opens the bytes that came, and appends them to `plain`.
     pub(super) fn take(&mut self, mut sealed: &[u8], plain: &mut Vec<u8>) -> io::Result<()> {
         while !sealed.is_empty() {
             if self.0.read_tls(&mut sealed)? == 0 {

@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! 1. All that was measured before a failure is in the run that comes back.
-//! 2. An overload and the phase behind it are one drive: nothing is drained between them.
+//! 2. An overload and the phase after it are one drive: nothing is drained between them.
 //!
 //! Not here: the command line, files, the words on a terminal (crate `dendra`).
 //! See: docs/lab/run-json.md.
@@ -70,9 +70,9 @@ pub struct Setup {
     pub admins: Vec<String>,
     /// How requests look.
     pub style: RequestStyle,
-    /// What is trusted and shown where a URL is https.
+    /// The certificates that are trusted and shown where a URL is https.
     pub tls: Option<Arc<rustls::ClientConfig>>,
-    /// What clients do; also gives value sizes for ammo.
+    /// The requests that clients send; also gives value sizes for ammo.
     pub workload: Workload,
     /// Its name.
     pub workload_name: String,

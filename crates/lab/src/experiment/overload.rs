@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! 1. Every phase that was driven is in the run, also when a step has no summary.
-//! 2. A calm phase behind a step outlives every request of the step.
+//! 2. A calm phase after a step outlives every request of the step.
 //!
 //! Not here: driving (`experiment/`).
 //! See: docs/lab/run-json.md.

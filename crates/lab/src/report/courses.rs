@@ -147,7 +147,7 @@ pub(crate) fn search_table(search: &SearchCourse) -> HtmlTable {
     table
 }
 
-/// The rate before and behind each step.
+/// The rate before and after each step.
 fn calm_rate(overload: &OverloadCourse) -> f64 {
     match overload.calm_rate {
         rate if rate > 0.0 => rate,

@@ -15,7 +15,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use std::collections::BTreeMap;
 
-/// What distinguishes one made-up run from another.
+/// The differences of one made-up run from another.
 #[derive(Clone, Copy)]
 pub(crate) struct Taste {
     pub seed: u64,
@@ -210,7 +210,7 @@ pub(crate) fn phase(
     }
 }
 
-/// More was planned: some of it is refused, some given up behind the send, most never sent.
+/// More was planned: some of it is refused, some given up after the send, most never sent.
 fn overloaded(phase: &mut PhaseResult, factor: f64) {
     let op = &mut phase.ops[0];
     let rate = op.seconds[0].planned as f64;

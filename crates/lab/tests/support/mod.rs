@@ -9,8 +9,8 @@
 //!
 //! Invariants
 //! 1. Ports are the system's choice; a server ends with its value.
-//! 2. A time of the server lies inside of what any client can see of it: it begins behind the read
-//!    of the request, and ends in front of the write of the answer.
+//! 2. A time of the server lies inside of every time that a client can see of it. It begins after
+//!    the read of the request, and ends in front of the write of the answer.
 //!
 //! Not here: the cases (`../*.rs`).
 
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// What a fake server does with a request.
+/// How a fake server treats a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     /// Answers with this status after this long.
@@ -217,9 +217,9 @@ impl Shared {
 /// In front of how long an answer took, in nanoseconds.
 const TOOK: &str = "X-Took-Ns: ";
 
-/// Does `work` while so many clients ask a server with this script, each one request behind the
-/// other; how much longer each of them waited than the server took, sorted. They are plain threads
-/// that block: what they see is the machine.
+/// Does `work` while so many clients ask a server with this script, each one request after the
+/// other. Returns how much longer each of them waited than the server took, sorted. They are plain
+/// threads that block: what they see is the machine.
 pub(crate) fn excesses<T>(
     script: impl Fn(u64) -> Reply + Send + Sync + 'static,
     clients: usize,

@@ -82,7 +82,7 @@ pub(super) struct DriverWorker<'a> {
     refusal: Option<String>,
     failures: Vec<u64>,
     spun_ns: u64,
-    /// What was sealed when it came.
+    /// Bytes that came sealed, in clear.
     plain: Vec<u8>,
     reads: Reads,
     looks: Looks,
@@ -202,7 +202,7 @@ impl<'a> DriverWorker<'a> {
         Ok(worker)
     }
 
-    /// Opens every connection, a few at a time: a burst of thousands would wait for the kernel to
+    /// Opens every connection, a few at a time. A burst of thousands would wait for the kernel to
     /// send lost first packets again, and the run would begin without them. The target that takes
     /// none at all is down.
     fn connect_all(&mut self) -> Result<(), DriveError> {
@@ -364,7 +364,7 @@ impl<'a> DriverWorker<'a> {
     ) -> Option<u64> {
         let mut taken = 0;
         while let Some(&(index, due_ns)) = dues.peek() {
-            // A bounded share at once: behind a hiccup, answers are not left unread for long.
+            // A bounded share at once: after a hiccup, answers are not left unread for long.
             if due_ns > now_ns || taken == TAKEN_MAX {
                 return Some(due_ns);
             }

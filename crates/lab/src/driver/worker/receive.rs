@@ -50,7 +50,7 @@ fn quote(bytes: &[u8], whole: Whole) -> String {
 }
 
 impl DriverWorker<'_> {
-    /// Sockets have events. A request that waits for room leaves as soon as there is some. Behind a
+    /// Sockets have events. A request that waits for room leaves as soon as there is some. After a
     /// full target's other answers it would be late by the time of reading them.
     pub(super) fn take_events(&mut self, events: &[Event], buffer: &mut [u8]) {
         for event in events {
