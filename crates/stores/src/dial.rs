@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. A password is shown nowhere.
 //! 2. A connection is used for new requests only while it was opened with what is shown now.
-//! 3. What a driver seals with checks the other side as a connection that was asked for does.
+//! 3. The seal of a driver checks the other side as a connection that was asked for does.
 //!
 //! Not here: TLS (crate `server`, `front/dial.rs`), files (there, `front/papers.rs`).
 
@@ -34,9 +34,10 @@ pub trait EngineDial: Send + Sync + 'static {
     /// Opens one. Its caller has the deadline.
     fn dial<'a>(&'a self, server: &'a str) -> Dialing<'a>;
 
-    /// What a driver that opens connections itself seals them with, from now until the next
-    /// renewal; `None` = they are in clear. A server has to show a certificate for its address, or
-    /// for one of `servers`, each `host:port`: it may have been found by its address alone.
+    /// The configuration with which a driver that opens connections itself seals them, from now
+    /// until the next renewal; `None` = they are in clear. A server has to show a certificate for
+    /// its address, or for one of `servers`, each `host:port`. It may have been found by its
+    /// address alone.
     ///
     /// # Errors
     /// One of `servers` has a name that no certificate can hold.
@@ -87,7 +88,8 @@ impl fmt::Debug for EngineLogin {
     }
 }
 
-/// What a front door shows to its engine now: it may change while drivers run.
+/// The login and the certificate that a front door shows to its engine now: they may change while
+/// drivers run.
 #[derive(Debug, Default)]
 pub struct EngineFace {
     login: Mutex<Option<EngineLogin>>,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. What is printed parses to the same place.
+//! 1. A place that is printed parses to the same place.
 //!
 //! Not here: whether this build has the driver (`lib.rs`).
 

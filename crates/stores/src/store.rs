@@ -44,7 +44,7 @@ pub trait OuterStore: Send + Sync + 'static {
     fn page(&self, page: PageRead) -> Doing<'_, ShownPage>;
 }
 
-/// What an engine is, as receipts need it.
+/// The properties of an engine, as receipts need them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreShape {
     /// Its name, for people.
@@ -86,7 +86,7 @@ pub struct RecordWrite {
 /// A part of a range.
 #[derive(Clone, Debug)]
 pub struct PageRead {
-    /// What is still to come.
+    /// The part of the range that is still to come.
     pub range: Range,
     /// How many bytes of records are enough.
     pub bytes_max: usize,
@@ -149,7 +149,7 @@ impl fmt::Display for OuterFailure {
 
 impl std::error::Error for OuterFailure {}
 
-/// The part of `range` behind the record `last`, in its direction.
+/// The part of `range` after the record `last`, in its direction.
 pub(crate) fn rest_behind(range: &Range, last: &[u8]) -> Range {
     let mut rest = range.clone();
     if range.is_reverse {

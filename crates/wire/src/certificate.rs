@@ -1,5 +1,5 @@
-//! What a certificate says of its holder: names, and how long it holds; and who signed a list of
-//! revoked ones.
+//! The facts of a certificate about its holder: names, and how long it holds. And the signer of a
+//! list of revoked ones.
 //!
 //! ```text
 //! Certificate  SEQUENCE { tbs SEQUENCE { [0] version, serial, algorithm, issuer,
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing here is verified: a certificate is read behind the check of its signatures, which has
-//!    parsed it too. What is not DER in its shortest form is refused.
+//! 1. Nothing here is verified: a certificate is read after the check of its signatures, which has
+//!    parsed it too. Bytes that are not DER in its shortest form are refused.
 //! 2. A name has the letters that a table of tokens may name; any other is passed over, so that no
 //!    two spellings meet. Several common names are none.
 //! 3. At most `CERTIFICATE_NAMES_MAX` names are kept: common name first, then the others in order.
@@ -148,7 +148,7 @@ impl CertificateFacts {
     /// Reads a certificate in DER.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the certificate.
     pub fn read(der: &[u8]) -> Result<CertificateFacts, &'static str> {
         let mut outer = Der(der);
         let whole = outer.next(SEQUENCE).filter(|_| outer.is_empty());
@@ -298,7 +298,7 @@ fn time((tag, text): (u8, &[u8])) -> Option<i64> {
     is_one.then(|| days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second)
 }
 
-/// Days from 1970-01-01 to a day of the Gregorian calendar: years begin in March here, so that a
+/// Days from 1970-01-01 to a day of the Gregorian calendar. Years begin in March here, so that a
 /// leap day is the last of its year.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };

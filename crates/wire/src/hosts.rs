@@ -148,7 +148,7 @@ impl fmt::Display for OriginRule {
     }
 }
 
-/// What a request says about its way here.
+/// The facts of a request about its way here.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender<'a> {
     /// Host and port that the request is for; `None` in HTTP/1.0 only.

@@ -30,7 +30,7 @@ pub struct Refusal {
     pub code: &'static str,
     /// The sentence, without code word and line end.
     pub message: Cow<'static, str>,
-    /// Close the connection behind this answer: its framing is not to be trusted.
+    /// Close the connection after this answer: its framing is not to be trusted.
     pub close: bool,
     /// Methods that the path knows, for `Allow` (405 only).
     pub allow: Option<&'static str>,
@@ -60,7 +60,7 @@ impl Refusal {
         }
     }
 
-    /// The same, and the connection closes behind it.
+    /// The same, and the connection closes after it.
     #[must_use]
     pub fn closing(self) -> Refusal {
         Refusal {
@@ -78,7 +78,7 @@ impl Refusal {
         }
     }
 
-    /// The same, with a reason behind the sentence.
+    /// The same, with a reason after the sentence.
     #[must_use]
     pub fn because(self, why: &str) -> Refusal {
         Refusal {

@@ -95,7 +95,7 @@ pub enum Holder {
     Certificate(String),
 }
 
-/// What a grant allows at most; `None` = no bound.
+/// The bounds that a grant sets; `None` = no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
     /// Requests a second, on each node.
@@ -251,7 +251,8 @@ pub struct TokenTable {
     grants: Vec<Grant>,
 }
 
-/// May this stand behind `cert:` in a table? What a certificate says is compared with such names.
+/// May this stand behind `cert:` in a table? The names in a certificate are compared with such
+/// names.
 pub fn is_certificate_name(name: &str) -> bool {
     let is_letter =
         |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'@' | b':' | b'/');

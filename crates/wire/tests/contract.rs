@@ -35,7 +35,7 @@ const VALUES: [(&str, &str, &str); 12] = [
     ("scope", "local", "start=a"),
 ];
 
-/// What makes a path's request whole when no parameter is tried.
+/// The part that makes a path's request whole when no parameter is tried.
 const PATHS: [(&str, &str); 4] = [
     ("/v0/entity", "id=k"),
     ("/v0/tokens", ""),

@@ -1,4 +1,5 @@
-//! What the errors of the crate `scylla` mean for a statement that changes something, or does not.
+//! The meaning of the errors of the crate `scylla` for a statement that changes something, or does
+//! not.
 //!
 //! ```text
 //! no connection, an empty plan            Unreachable: nothing was sent

@@ -61,7 +61,7 @@ const KEYS_A_BUCKET_MIN: usize = 4;
 const RECORDS_A_READ: usize = 4;
 const RECORDS_A_READ_MAX: usize = 64;
 const READ_BYTES: usize = 256 << 10;
-/// Reads of several records at once, of all scans: long values behind short ones make an answer of
+/// Reads of several records at once, of all scans. Long values after short ones make an answer of
 /// up to `RECORDS_A_READ_MAX` values, which the crate takes whole.
 const READS_OF_RECORDS_MAX: usize = 8;
 /// Records outlive their expiry by so much: clocks of front doors differ.
@@ -181,7 +181,7 @@ impl CassandraStore {
         until: Instant,
     ) -> Result<bool, OuterFailure> {
         let answer = self.servers.change(order, values, until).await?;
-        // The columns behind the first one depend on the outcome, and on the engine.
+        // The columns after the first one depend on the outcome, and on the engine.
         let said = first::<Row>(answer).ok().flatten();
         said.as_ref().and_then(is_applied).ok_or_else(|| {
             let sentence = "the answer does not say whether it was applied".to_owned();
@@ -429,7 +429,7 @@ impl CassandraStore {
         }
     }
 
-    /// The next keys of the range, in order, and whether there are more behind them.
+    /// The next keys of the range, in order, and whether there are more after them.
     async fn keys(
         &self,
         page: &PageRead,

@@ -48,12 +48,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const FACTS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest that a session takes to open; no request waits longer than it has time.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
-/// A connection is asked for a sign of life so often, and closed when none comes for so long:
-/// longer than Java collects garbage, shorter than the usual deadline.
+/// A connection is asked for a sign of life so often, and closed when none comes for so long. That
+/// is longer than Java collects garbage, and shorter than the usual deadline.
 const ALIVE_EVERY: Duration = Duration::from_millis(1_500);
 const ALIVE_TIMEOUT: Duration = Duration::from_millis(2_500);
 
-/// In the first variant of Paxos two linearizable reads of a key outbid each other: there a second
+/// In the first variant of Paxos two linearizable reads of a key outbid each other. There a second
 /// one is sent only when the first server seems to stand still.
 const HEDGE_OUTBIDDING_AFTER: Duration = Duration::from_secs(1);
 
@@ -210,8 +210,8 @@ impl CqlServers {
         session.map(Arc::clone)
     }
 
-    /// Opens a session behind all who began to before. It is opened to its end even if its caller
-    /// has no more time: the next one finds it.
+    /// Opens a session after all callers that began to before. It is opened to its end even if its
+    /// caller has no more time: the next one finds it.
     async fn open(&self) -> Result<Arc<CqlSession>, OuterFailure> {
         let turn = Arc::clone(&self.opening).lock_owned().await;
         if let Some(session) = self.in_force() {
@@ -224,7 +224,7 @@ impl CqlServers {
             let opened = opened.unwrap_or_else(|_| Err("it does not answer in time".to_owned()))?;
             let session = Arc::new(opened);
             let mut current = current.lock().expect("no holder panics");
-            // The one before is dropped behind its last request.
+            // The one before is dropped after its last request.
             *current = Some(Arc::clone(&session));
             Ok(session)
         });

@@ -56,8 +56,8 @@ impl CqlOrder {
         }
     }
 
-    /// Its text; `KS` stands for the keyspace. An update leaves no row behind whose cells have
-    /// ended; an insertion would.
+    /// Its text; `KS` stands for the keyspace. An update leaves no row whose cells have ended; an
+    /// insertion would.
     pub(super) fn text(self) -> &'static str {
         match self {
             CqlOrder::Show => "SELECT version, value FROM KS.records WHERE key = ?",

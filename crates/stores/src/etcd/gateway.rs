@@ -57,7 +57,7 @@ pub(super) enum Resend {
 /// One request.
 #[derive(Clone, Copy)]
 pub(super) struct GatewayAsk<'a> {
-    /// Behind `/v3/`.
+    /// After `/v3/`.
     pub(super) path: &'a str,
     pub(super) body: &'a Value,
     pub(super) repeat: Resend,

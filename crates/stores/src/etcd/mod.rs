@@ -91,7 +91,7 @@ impl EtcdStore {
         BASE64.encode([&self.prefix[..], key].concat())
     }
 
-    /// Behind the last key of ours.
+    /// After the last key of ours.
     fn end(&self) -> String {
         let mut end = self.prefix.clone();
         *end.last_mut().expect("it ends in a slash") += 1;
@@ -137,7 +137,7 @@ impl EtcdStore {
         })
     }
 
-    /// What a range of one key shows.
+    /// The record that a range of one key shows.
     fn seen(&self, range: &Value, header: &Value) -> Result<SeenRecord, OuterFailure> {
         let Some(shown) = range["kvs"].get(0) else {
             return Ok(SeenRecord {
@@ -471,7 +471,7 @@ impl OuterStore for EtcdStore {
     }
 }
 
-/// An answer without what it must have: the write behind it was carried out all the same.
+/// An answer without a part that it must have: its write was carried out all the same.
 fn told(version: Result<Version, OuterFailure>) -> Result<Version, OuterFailure> {
     version.map_err(|failure| OuterFailure::Unanswered(Known::Unknown, failure.to_string()))
 }

@@ -15,7 +15,7 @@
 
 use dendra_base::limits::KEY_BYTES_MAX;
 
-/// What to do with a count.
+/// The next step after a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TailStep {
     /// The page begins at `from`.
@@ -30,7 +30,7 @@ pub(super) enum TailStep {
 #[derive(Clone, Debug)]
 pub(super) struct TailSearch {
     start: Vec<u8>,
-    /// `None` = behind all keys.
+    /// `None` = after all keys.
     end: Option<Vec<u8>>,
     low: Option<Vec<u8>>,
     high: Option<Vec<u8>>,
@@ -124,7 +124,7 @@ fn between(low: &[u8], high: Option<&[u8]>) -> Option<Vec<u8>> {
         let both = digit(low, at) + high.map_or(0, |high| digit(high, at)) + carry;
         (sum[at], carry) = (both % 256, both / 256);
     }
-    // Behind all keys is one.
+    // After all keys is one.
     let mut rest = carry + u16::from(high.is_none());
     let halves = sum.into_iter().map(|digit| {
         let both = rest * 256 + digit;

@@ -43,7 +43,7 @@ pub struct AnswerHead<'a> {
     pub status: u16,
     /// Framing of the body.
     pub body: AnswerBody,
-    /// Does the connection stay open behind the body?
+    /// Does the connection stay open after the body?
     pub keep_alive: bool,
     /// `Content-Length` as sent: for HEAD and 304 it announces the length that GET would send.
     pub content_length: Option<u64>,

@@ -14,7 +14,7 @@
 //! 1. Every enum that is encoded here is matched without a wildcard: a new variant does not compile
 //!    before it has bytes.
 //! 2. Keys are 1 to `KEY_BYTES_MAX` bytes, bounds of ranges one byte longer at most (the smallest
-//!    key behind a key), values at most `VALUE_BYTES_MAX_LIMIT`.
+//!    key after a key), values at most `VALUE_BYTES_MAX_LIMIT`.
 //!
 //! Not here: lengths and checksums of frames (`frame.rs`).
 //! See: docs/peer.md, section "Bodies".

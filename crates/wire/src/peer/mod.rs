@@ -1,4 +1,4 @@
-//! The bytes between members of a cluster: the handshake and the frames behind it.
+//! The bytes between members of a cluster: the handshake and the frames after it.
 //!
 //! ```text
 //! asker                                                             acceptor
@@ -16,8 +16,8 @@
 //!
 //! Invariants
 //! 1. No bytes panic, and none make more memory than they are long themselves.
-//! 2. Decoded frames are within the limits of the store: keys, values and cells need no check
-//!    behind this module.
+//! 2. Decoded frames are within the limits of the store: keys, values and cells need no check after
+//!    this module.
 //! 3. Keys and values of a decoded frame are slices of its receive buffer, not copies.
 //!
 //! Not here: sockets, windows, deadlines (crate `server`, `peers/`); the meaning of an answer

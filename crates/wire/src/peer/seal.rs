@@ -10,7 +10,7 @@
 //! Invariants
 //! 1. Both hellos hold fresh nonces, so a key is of one handshake, and each side has its own. A
 //!    frame of another link, or one that is sent back to its maker, does not fit.
-//! 2. On a link a frame that was left out, repeated or moved does not fit, nor does any behind it.
+//! 2. On a link a frame that was left out, repeated or moved does not fit, nor does any after it.
 //! 3. Checksums are compared in constant time.
 //!
 //! Not here: secrecy: frames are readable on the wire, see SECURITY.md.

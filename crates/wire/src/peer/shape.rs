@@ -51,7 +51,7 @@ pub(super) mod kind {
     pub(crate) const ENROLMENT: u8 = 0x8a;
 }
 
-/// Bytes that are no frame of this protocol. The link is of no use behind them.
+/// Bytes that are no frame of this protocol. The link is of no use after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// A length that no frame has.

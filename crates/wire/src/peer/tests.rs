@@ -471,7 +471,7 @@ fn a_page_of_many_records_in_few_bytes_is_refused_before_room_is_made() {
 
 #[test]
 fn a_load_goes_on_behind_the_longest_key() {
-    // The smallest key behind one of 1,024 bytes has 1,025.
+    // The smallest key after one of 1,024 bytes has 1,025.
     let start = Bytes::from_static(&[0xff; 1025]);
     let question = Question {
         id: 1,

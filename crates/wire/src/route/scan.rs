@@ -167,7 +167,7 @@ fn range(
     Ok((start, end))
 }
 
-/// One end of a range as a stored key. It may be one byte longer than a key: the range behind the
+/// One end of a range as a stored key. It may be one byte longer than a key: the range after the
 /// longest key starts at that key and a zero byte.
 fn bound(name: &str, raw: &[u8], settings: &RequestRules) -> Result<Vec<u8>, Refusal> {
     if raw.is_empty() {
@@ -185,7 +185,7 @@ fn bound(name: &str, raw: &[u8], settings: &RequestRules) -> Result<Vec<u8>, Ref
     Ok(stored)
 }
 
-/// The smallest byte string behind everything that starts with `prefix`.
+/// The smallest byte string after everything that starts with `prefix`.
 pub fn successor(prefix: &[u8]) -> Vec<u8> {
     let kept = prefix.iter().rposition(|&b| b != u8::MAX);
     let kept = kept.expect("a stored key starts with its space byte, which is not 255");

@@ -384,7 +384,7 @@ fn a_range_is_start_and_end_or_a_prefix() {
     ] {
         assert_refused(&format!("GET /v0/entities?{query}"), "", 400, code);
     }
-    // The place to go on behind a key of 1024 bytes has 1025.
+    // The place to go on after a key of 1024 bytes has 1025.
     assert_eq!(
         scan_of(&format!("start={}%00", "k".repeat(1024)))
             .start

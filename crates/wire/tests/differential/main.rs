@@ -1,5 +1,5 @@
-//! What we accept, hyper understands in the same way: streams drawn from a grammar of good and bad
-//! pieces, read by both.
+//! Each request that we accept, hyper understands in the same way. Streams are drawn from a grammar
+//! of good and bad pieces, and both read them.
 //!
 //! ```text
 //! seed --> requests from pieces --> some bytes changed --> stream --> twin.rs: ours, hyper's
@@ -9,8 +9,8 @@
 //!
 //! Invariants
 //! 1. A request that we accept has the same method, host, path, query and body for hyper.
-//! 2. A request that hyper accepts and we refuse falls under a rule that is listed with its reason,
-//!    and every rule is met by some stream.
+//! 2. A request that hyper accepts and we refuse falls under a rule that is listed with its reason.
+//!    Every rule is met by some stream.
 //!
 //! Not here: the rules one by one (`src/http/request/tests.rs`, `chunk/tests.rs`).
 //! See: docs/api.md, section "HTTP".

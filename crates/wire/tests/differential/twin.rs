@@ -83,8 +83,8 @@ pub(crate) const STRICTER: [(&str, &str); 14] = [
     ),
 ];
 
-/// Bytes of a target that only we take: curl and many clients send them as they are, nginx takes
-/// them, a key is any bytes, and none of them can end a target or a line.
+/// Bytes of a target that only we take. curl and many clients send them as they are, and nginx
+/// takes them. A key is any bytes, and none of them can end a target or a line.
 const LENIENT: &str = "\"<>\\^`{|}";
 
 /// The same for bounds that no drawn stream reaches, and a fuzzer may.
@@ -147,7 +147,7 @@ fn is_lenient(seen: &Seen) -> bool {
     is_in(&seen.path) || seen.query.as_deref().is_some_and(is_in)
 }
 
-/// What we make of `stream`: the requests, and the refusal that ended it, if one did.
+/// Our reading of `stream`: the requests, and the refusal that ended it, if one did.
 pub(crate) fn by_ours(stream: &[u8]) -> (Vec<Seen>, Option<Refusal>) {
     let mut seen = Vec::new();
     let mut rest = stream;
@@ -228,7 +228,7 @@ fn authority(head: &hyper::http::request::Parts) -> Option<String> {
     of_target.or_else(|| host.map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned()))
 }
 
-/// What hyper makes of `stream`: the requests whose bodies arrived whole.
+/// The reading of hyper of `stream`: the requests whose bodies arrived whole.
 pub(crate) async fn by_hyper(stream: &[u8]) -> Vec<Seen> {
     let (mut client, server) = tokio::io::duplex(PIPE_BYTES);
     client

@@ -88,7 +88,7 @@ pub enum ConnectionFate {
     Persist,
     /// Stays open, and an HTTP/1.0 client waits to be told so.
     KeepAlive,
-    /// Closes behind the answer.
+    /// Closes after the answer.
     Close,
 }
 
@@ -177,7 +177,7 @@ pub struct Head<'a> {
 }
 
 impl Head<'_> {
-    /// Does the connection stay open behind the answer, if nothing goes wrong?
+    /// Does the connection stay open after the answer, if nothing goes wrong?
     pub fn keep_alive(&self) -> bool {
         self.connection != ConnectionFate::Close
     }

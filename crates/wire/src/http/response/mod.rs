@@ -43,7 +43,7 @@ pub struct Style {
     pub page: Option<&'static PageLines>,
 }
 
-/// What a browser has to be told before it shows an answer to a page of an origin.
+/// The header lines that a browser needs before it shows an answer to a page of an origin.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PageLines(String);
 
@@ -85,7 +85,7 @@ impl Style {
     }
 }
 
-/// The achievement: the text of `Dendra-Receipt` behind a success.
+/// The achievement: the text of `Dendra-Receipt` after a success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// Replicas that answered.
