@@ -41,7 +41,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Ten years.
 const CA_DAYS: u32 = 3_650;
 
-/// What a certificate is for.
+/// The purpose of a certificate.
 enum CertPurpose<'a> {
     Member(Vec<&'a str>),
     Client(&'a str),
@@ -243,7 +243,7 @@ fn write_list(list: &Path, aside: &Path, ca: &Issuer<'static, KeyPair>) -> Resul
     Ok(count)
 }
 
-/// What the first certificate in a file says.
+/// The facts in the first certificate of a file.
 pub(crate) fn facts(path: &Path) -> Result<CertificateFacts, Failure> {
     let found =
         dendra_server::tls::certificates(path, "the certificate").map_err(Failure::usage)?;
@@ -296,7 +296,7 @@ fn check_free(wanted: &[WantedPair], args: &Cert) -> Result<(), Failure> {
                 cert_path.display()
             )));
         }
-        // What is taken back leaves its place first.
+        // A revoked pair leaves its place first.
         let may_replace = args.renew || args.revoke.contains(&pair.stem);
         if !may_replace && (cert_path.exists() || key_path.exists()) {
             return Err(Failure::usage(format!(
@@ -327,7 +327,7 @@ fn sign(
     Ok(())
 }
 
-/// What a member's certificate says: its first name is its name.
+/// The contents of a member's certificate: its first name is its name.
 pub(crate) fn of_member<N: AsRef<str>>(names: &[N]) -> Result<CertificateParams, Failure> {
     use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
     let first = names.first().map_or("", |name| name.as_ref());

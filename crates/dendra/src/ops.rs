@@ -53,7 +53,7 @@ impl Query {
         }
     }
 
-    /// `path` with this query behind it.
+    /// `path` with this query after it.
     pub(crate) fn behind(&self, path: &str) -> String {
         format!("{path}{}", self.0)
     }
@@ -176,7 +176,7 @@ pub(crate) async fn get(args: &Get, console: Console) -> ExitResult {
     Ok(Exit::OK)
 }
 
-/// Finds out before the work whether `path` can be written behind it.
+/// Finds out before the work whether `path` can be written after it.
 pub(crate) fn can_write(path: &Path) -> Result<(), Failure> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

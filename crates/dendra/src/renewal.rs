@@ -24,7 +24,7 @@ use std::time::Duration;
 
 const LOOK: Duration = Duration::from_secs(10);
 
-/// What is renewed, and with which CA.
+/// The certificates that are renewed, and the CA.
 #[derive(Debug)]
 pub(crate) struct Renewal {
     tls: TlsSettings,
@@ -107,7 +107,7 @@ impl Renewal {
         Ok(())
     }
 
-    /// What `dendra serve` does with the option.
+    /// The renewal that the option of `dendra serve` asks for.
     pub(crate) fn of(
         tls: Option<&TlsSettings>,
         folder: Option<PathBuf>,

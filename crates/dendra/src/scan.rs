@@ -190,8 +190,8 @@ async fn copy<W: Write>(
         }
         printer.out.flush().map_err(stdout)?;
     }
-    // The end marker stands behind all records that were asked for. A limit that was reached has
-    // one too, and then the trailer says where the rest begins.
+    // The end marker stands after all records that were asked for. A limit that was reached has one
+    // too, and then the trailer says where the rest begins.
     match stopped {
         _ if is_ended && waiting.is_empty() => Ok(printed),
         Some(verdict) => Err(cut(printed, &format!("the node {verdict}"))),

@@ -142,7 +142,7 @@ pub(crate) async fn token(verb: &TokenVerb, console: Console) -> ExitResult {
     }
 }
 
-/// What a line of the list says besides name, role and prefix.
+/// The parts of a line of the list besides name, role and prefix.
 fn more_of(grant: &Grant) -> String {
     let mut text = String::new();
     if let Holder::Certificate(name) = &grant.holder {

@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex};
 /// Records of one node that are read at once.
 const READ_BYTES: usize = 4 << 20;
 /// Decoded frames of one node. A scan goes forward in one table of each level, and in the few of
-/// level 0; in each it looks at a data frame, and now and then at an index.
+/// level 0. In each it looks at a data frame, and now and then at an index.
 const FRAMES_HELD_MAX: usize = 64;
 
 /// A checkpoint in a repository, as a folder.
@@ -253,7 +253,7 @@ pub(crate) struct MergedWalk {
 }
 
 impl MergedWalk {
-    /// The records of `manifest` with `prefix`, behind the key `behind` if it is not empty.
+    /// The records of `manifest` with `prefix`, after the key `behind` if it is not empty.
     pub(crate) fn open(
         repository: &Arc<Repository>,
         manifest: &BackupManifest,
@@ -358,7 +358,7 @@ fn open_node(
     })
 }
 
-/// The first key behind all that begin with `prefix`. Its first byte is a space's, which is not the
+/// The first key after all that begin with `prefix`. Its first byte is a space's, which is not the
 /// last byte there is.
 fn behind_prefix(mut prefix: Vec<u8>) -> Vec<u8> {
     while prefix.last() == Some(&u8::MAX) {

@@ -1,5 +1,5 @@
-//! What a backup contains that was taken during writes: drawn schedules of members, clocks, writes
-//! under way and checkpoints, over real engines, a real repository and the real merge.
+//! The contents of a backup that was taken during writes. Drawn schedules of members, clocks,
+//! writes under way and checkpoints run over real engines, a real repository and the real merge.
 //!
 //! ```text
 //! write: a majority's clocks ─► version ─► owners, in any order, some never ─► acknowledged by a majority

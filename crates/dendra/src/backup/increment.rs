@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. All nodes of a backup take a list since the backup before, or none does. So each delete that
-//!    came behind the last full lists is in some list, above all older values in the others.
+//!    came after the last full lists is in some list, above all older values in the others.
 //! 2. An incremental backup needs no other one: its lists have all objects by name.
 //! 3. Lists since a full one are bounded, in tables and in bytes: a restore opens all of them.
 //!
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// What node `number` answers to those marks, with one table more.
+    /// The answer of node `number` to those marks, with one table more.
     fn answer(number: u128, more: (u64, u64)) -> HeldCheckpoint {
         let (table, bytes) = more;
         HeldCheckpoint {
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn all_nodes_go_on_or_none_does() {
-        // In the order of the checkpoints, and behind a horizon, which is an epoch.
+        // In the order of the checkpoints, and after a horizon, which is an epoch.
         let (two, one) = (answer(2, (3, 10)), answer(1, (3, 10)));
         assert_eq!(judged(&[two.clone(), one.clone()]), Ok(2));
         let full = |held: &[HeldCheckpoint], words: &str| {

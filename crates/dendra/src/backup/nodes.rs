@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A read is tried again for a while; a refusal that asks for it is, too. Behind refusals there
+//! 1. A read is tried again for a while; a refusal that asks for it is, too. After refusals there
 //!    are a tenth as many tries as requests, and a burst; then each waits for 5 s.
 //! 2. A sentence about a node begins with its address.
 //!
@@ -63,14 +63,14 @@ pub(crate) struct HeldCheckpoint {
     pub(crate) increment: Option<HeldIncrement>,
 }
 
-/// What a node wrote since a mark.
+/// The tables that a node wrote since a mark.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldIncrement {
     /// The mark of this checkpoint, if it has one.
     pub(crate) mark: Option<u128>,
     /// The mark that holds, of those that were asked for.
     pub(crate) since: Option<u128>,
-    /// The tables behind it.
+    /// The tables after it.
     pub(crate) files: Vec<HeldFile>,
 }
 
@@ -476,8 +476,8 @@ impl EpochPatience {
         EpochPatience(Instant::now())
     }
 
-    /// True, a moment later, when some of them know another epoch of the same cluster than others,
-    /// and it is not too late to ask again.
+    /// True, a moment later, when some of them know another epoch of the same cluster than others.
+    /// It must not be too late to ask again.
     pub(crate) async fn asks_again(&self, places: &[&NodePlace]) -> bool {
         let is_apart = epochs_apart(places).is_some() && self.0.elapsed() + PAUSE < RETRY_FOR;
         if is_apart {

@@ -7,17 +7,18 @@
 //! ```
 //!
 //! Invariants
-//! 1. Each member keeps the records that it owns, says up to where they are durable, and takes no
-//!    page behind a missing one.
+//! 1. Each member keeps the records that it owns, and says up to where they are durable. It takes
+//!    no page after a missing one.
 //! 2. The id of a restore follows from backup and prefix: the same command goes on where it was.
 //! 3. Nothing is written before every member was asked and every one is empty, or has this restore.
 //! 4. A member that starts again in the middle ends no restore: the next round sends what it lacks.
 //!    Rounds that bring nothing forward are bounded by `STANDSTILLS_MAX`.
 //! 5. No member is told to let clients in before every one has settled: has all of its records in
 //!    tables, where the others find them. Members of an older release cannot settle, and end first.
-//! 6. Nor before an epoch of the cluster has raised its least successor number above those of all
-//!    records and of the cluster that was backed up, by a drawn amount. So no conditional write
-//!    here gets the version of one there. A command that goes on keeps the number that is raised.
+//! 6. Nor before an epoch of the cluster has raised its least successor number. It is then above
+//!    those of all records and of the cluster that was backed up, by a drawn amount. So no
+//!    conditional write here gets the version of one there. A command that goes on keeps the number
+//!    that is raised.
 //! 7. The table of tokens is left out unless it is asked for: a token that was revoked since then
 //!    would open again.
 //!
@@ -107,7 +108,7 @@ struct Undertaking<'a> {
     order: &'a RestoreOrder<'a>,
     console: Console,
     id: u128,
-    /// What all rounds wrote, and up to which key it is counted.
+    /// The records that all rounds wrote, and up to which key they are counted.
     restored: Restored,
     counted: Vec<u8>,
 }
@@ -134,7 +135,7 @@ pub(crate) async fn restore(
     let mut began: (Option<Vec<u8>>, u32) = (None, 0);
     loop {
         let Some(open) = undertaking.begin().await? else {
-            // Behind the first round it was this command that had finished it.
+            // After the first round it was this command that had finished it.
             undertaking.restored.was_done = began.0.is_none();
             return Ok(undertaking.restored);
         };

@@ -9,7 +9,7 @@
 //!    none too early, and one that was due is made at once.
 //! 2. A failure is an error in the log and a count, and the age of the last good backup rises. The
 //!    next try is after a tenth of the time, at most `RETRY_MAX`.
-//! 3. The thread ends with the process: a backup that a stop cuts goes on behind the next start.
+//! 3. The thread ends with the process: a backup that a stop cuts goes on after the next start.
 //!
 //! Not here: the options (`config/`), the metric (crate `server`).
 //! See: docs/operating.md.
@@ -108,7 +108,7 @@ async fn run(schedule: &BackupSchedule, own_admin: &str, gauge: &BackupGauge) {
     }
 }
 
-/// How long to wait for a moment, at most from one backup to the next: a backup that was made while
+/// How long to wait for a moment, at most from one backup to the next. A backup that was made while
 /// the clock was ahead stops no later one.
 fn wait(every: Duration, due_ms: u64, now_ms: u64) -> Duration {
     every.min(Duration::from_millis(due_ms.saturating_sub(now_ms)))

@@ -38,12 +38,12 @@ const PAGES_UNDER_WAY: usize = 4;
 /// Before a page is sent again that came too early.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What is sent in one round.
+/// The pages that are sent in one round.
 pub(crate) struct PageSource {
     pub(crate) walk: MergedWalk,
     /// The restore.
     pub(crate) id: u128,
-    /// The first page begins behind this key.
+    /// The first page begins after this key.
     pub(crate) behind: Vec<u8>,
     /// Is the table of tokens sent, too?
     pub(crate) with_tokens: bool,
@@ -51,7 +51,7 @@ pub(crate) struct PageSource {
     pub(crate) counted: Vec<u8>,
 }
 
-/// What a round sent, that no round had sent before it.
+/// The records that a round sent, and that no round had sent before it.
 #[derive(Debug, Default)]
 pub(crate) struct SentRecords {
     pub(crate) values: u64,
@@ -119,7 +119,7 @@ pub(crate) fn unreadable(reason: String) -> Failure {
     )
 }
 
-/// What all senders of a round share.
+/// The state that all senders of a round share.
 struct SendingRound<'a> {
     members: &'a [&'a AdminNode],
     pace: TransferPace,
@@ -231,7 +231,7 @@ impl SendingRound<'_> {
         }
     }
 
-    /// Counts a page, and those behind it that were taken before it was.
+    /// Counts a page, and those after it that were taken before it was.
     fn count(&self, mut page: SentPage) {
         let mut under_way = self.under_way.borrow_mut();
         under_way.remove(&page.number);

@@ -56,7 +56,7 @@ impl Credentials {
         Ok(Credentials { tls, bearer })
     }
 
-    /// What the flags of `dendra bench` say: its targets may be of both schemes.
+    /// The credentials of the flags of `dendra bench`: its targets may be of both schemes.
     ///
     /// # Errors
     /// A sentence about the file that is of no use.
@@ -76,12 +76,12 @@ impl Credentials {
         Some(format!("Authorization: {value}"))
     }
 
-    /// What TLS trusts and shows.
+    /// The certificates that TLS trusts and shows.
     pub(crate) fn tls(&self) -> Option<&Arc<ClientConfig>> {
         self.tls.as_ref()
     }
 
-    /// What `Authorization` says, if there is a token.
+    /// The value of `Authorization`, if there is a token.
     pub(crate) fn bearer(&self) -> Option<&HeaderValue> {
         self.bearer.as_ref()
     }

@@ -53,7 +53,7 @@ type NodeConnection = SendRequest<Full<Bytes>>;
 pub(crate) struct HttpRequest {
     /// GET, PUT or DELETE.
     pub(crate) method: Method,
-    /// Path and query, percent-encoded, behind the URL's own path.
+    /// Path and query, percent-encoded, after the URL's own path.
     pub(crate) path: String,
     /// Names in lower case.
     pub(crate) headers: Vec<(&'static str, String)>,
@@ -235,7 +235,7 @@ impl Client {
 pub(crate) enum BodyPiece {
     /// Bytes of the body.
     Data(Bytes),
-    /// The trailers behind it.
+    /// The trailers after it.
     Trailers(hyper::HeaderMap),
 }
 

@@ -65,8 +65,8 @@ impl Budget {
     }
 }
 
-/// As `pause`, for a client that goes on until its patience is over: a try behind a refusal costs a
-/// retry, and without one left it waits as long as a client ever does.
+/// As `pause`, for a client that goes on until its patience is over. A try after a refusal costs a
+/// retry; without one left the client waits as long as it ever does.
 pub(crate) fn patient_pause(
     budget: &mut Budget,
     tries: u32,
@@ -81,7 +81,7 @@ pub(crate) fn patient_pause(
     pause(tries, asked, chance)
 }
 
-/// The sentence behind the server's own when the budget is spent.
+/// The sentence after the server's own when the budget is spent.
 pub(crate) fn spent() -> String {
     format!(
         "not sent again: retries are at most a tenth of the requests, and {BURST}; \

@@ -32,7 +32,7 @@ const KINDS: [(&str, &str); 6] = [
     ("promises", "promises"),
 ];
 
-/// What all looks have found.
+/// The differences that all looks have found.
 #[derive(Debug, Default)]
 struct Findings {
     looks: Vec<Value>,
@@ -44,7 +44,7 @@ struct Findings {
     unfinished: usize,
 }
 
-/// Asks one member behind the other.
+/// Asks one member after the other.
 pub(super) async fn compare(offices: &[Office], rate: Option<u64>) -> ExitResult {
     let mut findings = Findings::default();
     let (mut asked, mut members) = (Vec::new(), Vec::new());

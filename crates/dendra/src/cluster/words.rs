@@ -76,7 +76,7 @@ pub(super) fn status(page: &Value) -> Option<String> {
     ))
 }
 
-/// What the asked member alone knows of itself. An older release does not tell it.
+/// The facts that the asked member alone knows of itself. An older release does not tell it.
 fn own(page: &Value) -> Option<String> {
     let (own, asked) = (&page["own"], word(&page["asked"]));
     let hints = &own["hints"];
@@ -157,7 +157,7 @@ fn horizon(page: &Value) -> Option<String> {
     Some(text)
 }
 
-/// What is in force and what could be, if the two differ.
+/// The version in force and the one that could be, if the two differ.
 fn versions(page: &Value) -> Option<String> {
     let in_force = page["version"].as_u64()?;
     let members = page["members"].as_array()?;
@@ -279,7 +279,7 @@ pub(super) fn draft(page: &Value) -> Option<String> {
     Some(text)
 }
 
-/// What is lost when damage is repaired without the lost members.
+/// The records that are lost when damage is repaired without the lost members.
 pub(super) fn loss(page: &Value) -> Option<String> {
     let list = |field: &str| {
         let words = page[field].as_array()?.iter().map(word);
@@ -328,7 +328,7 @@ pub(super) fn loss(page: &Value) -> Option<String> {
     Some(text)
 }
 
-/// What it takes that a lone member goes on behind epochs that it cannot read.
+/// The conditions under which a lone member goes on after epochs that it cannot read.
 fn lost_epochs(page: &Value, member: &str, lost: &str) -> Option<String> {
     let (first, last) = (
         page["epochs"]["first"].as_u64()?,

@@ -27,7 +27,7 @@ pub(super) struct Case {
     pub(super) steps: Vec<CaseStep>,
 }
 
-/// What a step sends.
+/// The content that a step sends.
 #[derive(Debug)]
 pub(super) enum Sends {
     /// A request line without version; the runner adds `Host`, the token and the length.
@@ -49,7 +49,7 @@ pub(super) struct CaseText {
     pub(super) is_encoded: bool,
 }
 
-/// A header or trailer, of which a variable takes the text behind `after`.
+/// A header or trailer, of which a variable takes the text that follows `after`.
 #[derive(Debug)]
 pub(super) struct Capture {
     pub(super) variable: String,
@@ -94,7 +94,7 @@ pub(super) struct CaseStep {
     pub(super) captures: Vec<Capture>,
     /// A header that a store may leave out: then the case is skipped here.
     pub(super) needs: Option<String>,
-    /// Must the store close the connection behind the answer, or must it not?
+    /// Must the store close the connection after the answer, or must it not?
     pub(super) closes: Option<bool>,
 }
 

@@ -442,7 +442,7 @@ impl<'a> Runner<'a> {
                 });
             }
         }
-        // Behind a refusal the next step begins afresh, unless the case is about the connection.
+        // After a refusal the next step begins afresh, unless the case is about the connection.
         let stays = step.closes == Some(false) || (answer.status < 400 && !answer.says_close());
         if wanted || !stays {
             self.wire.drop_connection();

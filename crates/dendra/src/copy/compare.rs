@@ -31,7 +31,7 @@ pub(super) struct StoreContent {
     hash: Sha256,
 }
 
-/// What a comparison found.
+/// The findings of a comparison.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
     pub(super) from: StoreContent,

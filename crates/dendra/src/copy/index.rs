@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. An index is read and written in one pass, in order: memory is one entry.
-//! 2. Bytes behind the length that `state.rs` knows are cut off before a resumed round appends.
+//! 2. Bytes after the length that `state.rs` knows are cut off before a resumed round appends.
 //!
 //! Not here: where a round is (`state.rs`).
 //! See: docs/moving.md.
@@ -82,7 +82,7 @@ pub(super) struct IndexWriter {
 }
 
 impl IndexWriter {
-    /// Goes on behind the first `bytes` of the file.
+    /// Goes on after the first `bytes` of the file.
     pub(super) fn open(path: &Path, bytes: u64) -> io::Result<IndexWriter> {
         let mut options = File::options();
         let mut file = options

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Each record is shown once, in the order of its bytes; the end is shown only behind a scan
-//!    that said it was complete.
+//! 1. Each record is shown once, in the order of its bytes. The end is shown only after a scan that
+//!    said it was complete.
 //! 2. Memory is one page of keys (`PAGE_LEN`), or one frame and one record.
 //! 3. A scan that brings nothing is tried again with the patience of the store.
 //!
@@ -63,7 +63,7 @@ impl CopyRange {
         }
     }
 
-    /// The part of it behind `key`.
+    /// The part of it after `key`.
     pub(super) fn behind(mut self, key: Option<&[u8]>) -> CopyRange {
         if let Some(key) = key {
             self.start = [key, b"\0"].concat();

@@ -42,7 +42,7 @@ struct KeyMerge {
 }
 
 impl KeyMerge {
-    /// Of the keys behind the position of the round.
+    /// Of the keys after the position of the round.
     async fn open(
         shared: &CopyStores,
         state: &StateFolder,
@@ -137,7 +137,7 @@ impl KeyMerge {
     }
 }
 
-/// Runs `work` for each of the page, `in_flight` at once; the results keep the page's order. Behind
+/// Runs `work` for each of the page, `in_flight` at once; the results keep the page's order. After
 /// an error nothing more is begun: `None`.
 async fn all<R: 'static, F: Future<Output = Result<R, Failure>> + 'static>(
     page: Vec<KeySeen>,
@@ -278,14 +278,14 @@ fn end_early(
     first.map_or(Ok(()), Err)
 }
 
-/// What the last look found about a key.
+/// The finding of the last look about a key.
 #[derive(Debug)]
 pub(super) struct Unequal {
     pub(super) key: Vec<u8>,
     pub(super) what: &'static str,
 }
 
-/// Behind the comparison: is every key still the version that was copied, at both stores, and does
+/// After the comparison: is every key still the version that was copied, at both stores, and does
 /// it end at the same time? At most `most` findings are kept; the count is of all.
 pub(super) async fn last_look(
     shared: &Rc<CopyStores>,

@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. Without `--overwrite` every write at TO has a condition. TO's record is replaced only when it
-//!    is the version that the copy wrote, or holds the value that the copy is about to write, or
-//!    the key lies in the page that a crashed run had begun (`Trust::Begun`).
-//! 2. A write whose outcome is unknown is sent again with the same condition; the `412` that
+//! 1. Without `--overwrite` every write at TO has a condition. TO's record is replaced only in
+//!    three cases. It is the version that the copy wrote. Or it holds the value that the copy is
+//!    about to write. Or the key lies in the page that a crashed run had begun (`Trust::Begun`).
+//! 2. A write whose outcome is unknown is sent again with the same condition. The `412` that
 //!    follows a first one that was applied is told from a stranger's by the value.
 //!
 //! Not here: which keys (`round.rs`).

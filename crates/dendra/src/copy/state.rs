@@ -8,8 +8,8 @@
 //!
 //! Invariants
 //! 1. `state.json` names only bytes of an index that were synced before it.
-//! 2. Before a page is begun, its last key is in `state.json`: after a crash the keys up to there
-//!    may have been written at TO by the copy without an entry, and no others.
+//! 2. Before a page is begun, its last key is in `state.json`. After a crash the copy may have
+//!    written the keys up to there at TO without an entry, and no others.
 //! 3. A page that an error ends leaves its entries (`loose`), and only the keys of which it does
 //!    not know the outcome (`doubtful`).
 //! 4. A folder of another copy is refused.
@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 
 const FORMAT: u64 = 1;
 
-/// What makes one copy another than the next.
+/// The facts that tell one copy from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CopyIdentity {
     pub(super) from: Vec<String>,
@@ -42,7 +42,7 @@ pub(super) struct CopyProgress {
     pub(super) round: u64,
     /// The last key that this round is through with.
     pub(super) position: Option<Vec<u8>>,
-    /// The last key of the page that was begun behind it.
+    /// The last key of the page that was begun after it.
     pub(super) begun: Option<Vec<u8>>,
     /// Bytes of this round's index that count.
     pub(super) new_bytes: u64,
@@ -52,9 +52,9 @@ pub(super) struct CopyProgress {
     pub(super) changes: u64,
     /// Those of the round before.
     pub(super) changes_before: Option<u64>,
-    /// Records behind the position that a page wrote before an error ended it.
+    /// Records after the position that a page wrote before an error ended it.
     pub(super) loose: Vec<CopiedKey>,
-    /// Keys behind the position of which that page does not know whether it wrote them.
+    /// Keys after the position of which that page does not know whether it wrote them.
     pub(super) doubtful: Vec<Vec<u8>>,
     /// The cut-over is done.
     pub(super) is_done: bool,

@@ -9,7 +9,7 @@
 //! Invariants
 //! 1. A request is built afresh for each try: a time to live is what is left at that moment.
 //! 2. A write may be sent twice. Its condition makes the second one harmless (`settle.rs`).
-//! 3. Retries behind refusals are a tenth of the requests, and a burst; then each waits for 5 s.
+//! 3. Retries after refusals are a tenth of the requests, and a burst; then each waits for 5 s.
 //! 4. `507` is not tried again: only an operator can make room.
 //!
 //! Not here: which conditions (`settle.rs`), scans (`records.rs`).

@@ -57,7 +57,7 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// The words of the line, behind the addresses.
+    /// The words of the line, after the addresses.
     const WORDS: [&str; 3] = ["joined", "replaced", "left"];
 
     fn words(self) -> Vec<&'static str> {

@@ -321,7 +321,7 @@ fn carry(
     carried
 }
 
-/// Passes bytes on, behind the head that was read already, until the connection ends.
+/// Passes bytes on, after the head that was read already, until the connection ends.
 fn both_ways(
     from: usize,
     to: usize,

@@ -59,7 +59,7 @@ pub(super) enum Halt {
 /// State that all senders share. One thread: no locks but the queue's.
 pub(super) struct LoadState {
     pub(super) client: Client,
-    /// Everything behind the key in a request's path.
+    /// Everything after the key in a request's path.
     pub(super) query_rest: String,
     pub(super) prefix: Vec<u8>,
     pub(super) retry_for: Duration,

@@ -258,7 +258,7 @@ impl<R: Read> Iterator for Lines<R> {
                 Ok(Some(line)) if line.trim_ascii().is_empty() => continue,
                 Ok(Some(line)) => self.record(&line),
                 Err(reason) => {
-                    // A line was counted, so the reader stands behind it; else reading itself
+                    // A line was counted, so the reader stands after it; else reading itself
                     // failed.
                     self.is_done = self.number == before;
                     Err(reason)

@@ -53,7 +53,7 @@ impl ReportFile {
         }
     }
 
-    /// One line in one write: a kill leaves no half of it behind.
+    /// One line in one write: a kill leaves no half of it.
     fn line(&mut self, text: String) -> Result<(), Failure> {
         let written = self.file.write_all(format!("{text}\n").as_bytes());
         written.map_err(|e| Failure::output(&self.name, &e))

@@ -1,4 +1,4 @@
-//! What a place for a repository is: named, immutable files, each there as a whole or not at all.
+//! A place for a repository: named, immutable files, each there as a whole or not at all.
 //!
 //! ```text
 //! draft ─► written on this machine ─► publish: under its name, durable ─► open, list, remove

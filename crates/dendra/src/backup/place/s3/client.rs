@@ -52,7 +52,7 @@ const BUNDLES: [&str; 3] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// What is sent.
+/// The body that is sent.
 #[derive(Clone)]
 pub(super) enum Sent {
     Nothing,
@@ -64,7 +64,7 @@ pub(super) enum Sent {
 #[derive(Clone)]
 pub(super) struct S3Ask {
     pub(super) method: &'static str,
-    /// Behind the bucket; empty = the bucket itself.
+    /// After the bucket; empty = the bucket itself.
     pub(super) name: String,
     /// In the order of their names.
     pub(super) query: Vec<(&'static str, String)>,
@@ -91,7 +91,7 @@ pub(super) struct S3Client {
     jobs: mpsc::Sender<S3Job>,
 }
 
-/// What the thread needs.
+/// The state that the thread needs.
 struct S3Desk {
     base: BaseUrl,
     bucket: String,

@@ -5,15 +5,16 @@
 //! PREFIX/locks/shared-<random>, alone-<random>     this place is in use; put again every minute
 //! ```
 //!
-//! A bucket has no locks. So a use puts its own name first, and lists the others' afterwards: of
+//! A bucket has no locks. So a use puts its own name first, and lists the others' afterwards. Of
 //! two that exclude each other at least one sees the other, and gives way. A name that was not put
 //! again for ten minutes, by the clock of the storage, is of a process that died. Those that it
-//! would exclude remove it. So a process that was only paused finds its name gone: a backup asks
+//! would exclude remove it. So a process that was only paused finds its name gone. A backup asks
 //! for it before its manifest, and prune again and again while it removes.
 //!
 //! Invariants
 //! 1. A file is put by one request, with the SHA-256 of its bytes: the storage refuses other bytes.
-//! 2. What is read has the length that was asked for; what it is worth, its checksums say.
+//! 2. An answer to a read has the length that was asked for; its checksums tell whether its bytes
+//!    are right.
 //! 3. Nothing secret comes from a flag.
 //!
 //! Not here: requests (`client.rs`), signatures (`sign.rs`).
@@ -41,9 +42,9 @@ const SCHEME: &str = "s3://";
 const HEARTBEAT: Duration = Duration::from_secs(60);
 /// A use that was not put again for so long is over.
 const DEAD_AFTER_S: i64 = 600;
-/// What is fetched at once, at least: a reader goes forward.
+/// Bytes that are fetched at once, at least: a reader goes forward.
 const WINDOW_BYTES: u64 = 1 << 20;
-/// What is fetched in front of the end: index and footer come together.
+/// Bytes that are fetched in front of the end: index and footer come together.
 const TAIL_BYTES: u64 = 64 << 10;
 
 /// See the module; in use until it is dropped.
@@ -304,7 +305,7 @@ impl InUse {
             .name("in use".to_owned())
             .spawn(move || {
                 while stopped.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
-                    // One that was taken for dead must not come back: it is looked at before it is
+                    // One that was taken for dead must not come back. It is looked at before it is
                     // put again, and the backup looks at it before its manifest.
                     if beating.length(&name).is_ok() {
                         drop(beating.put_bytes(&name, b"in use\n"));
@@ -345,7 +346,7 @@ impl Drop for InUse {
             // It panics never.
             drop(beating.join());
         }
-        // What stays counts for ten minutes.
+        // A name that stays counts for ten minutes.
         drop(self.bucket.remove(&self.name));
     }
 }
@@ -355,7 +356,7 @@ struct S3File {
     bucket: Bucket,
     name: String,
     length: u64,
-    /// What was fetched last, and where it begins.
+    /// The bytes that were fetched last, and where they begin.
     window: Mutex<(u64, Bytes)>,
 }
 

@@ -15,7 +15,7 @@ use ring::digest::{Context, SHA256};
 use ring::hmac::{HMAC_SHA256, Key, Tag, sign};
 use std::fmt;
 
-/// Who asks, and where.
+/// The account that asks, and its region.
 #[derive(Clone)]
 pub(super) struct SigningKey {
     pub(super) id: String,
@@ -30,7 +30,7 @@ impl fmt::Debug for SigningKey {
     }
 }
 
-/// What is signed of a request.
+/// The parts of a request that are signed.
 pub(super) struct Signed<'a> {
     pub(super) method: &'a str,
     /// Percent-encoded.
@@ -45,7 +45,7 @@ pub(super) struct Signed<'a> {
 }
 
 impl SigningKey {
-    /// The headers that sign a request, in the order of their names behind `host`.
+    /// The headers that sign a request, in the order of their names after `host`.
     pub(super) fn headers(&self, of: &Signed<'_>) -> Vec<(&'static str, String)> {
         let mut headers = vec![
             ("x-amz-content-sha256", of.body.to_owned()),
