@@ -13,8 +13,8 @@
 //! 2. Closed loops, 64 connections unless it is said otherwise: the rate is what the servers' cores
 //!    can do, not a plan. Latencies without a queue come from open loops at half of that rate. A
 //!    rate says something where the servers' cores were busy; CPU for a request does so anyway.
-//! 3. What is compared was measured in turn, so that a machine that changes its speed changes both:
-//!    a ratio is the middle one of the ratios of neighbours.
+//! 3. Figures that are compared were measured in turn, so that a machine that changes its speed
+//!    changes both. A ratio is the middle one of the ratios of neighbours.
 //! 4. That a request needs the hop is counted: questions between members for a request.
 //!
 //! Not here: what happens when a member is lost (tests of the binary).
@@ -44,7 +44,7 @@ const DOORS: usize = 16;
 /// Pairs of what is compared.
 const PAIRS: usize = 5;
 
-/// What one run found.
+/// The findings of one run.
 struct Row {
     figures: Figures,
     /// CPU microseconds of each member for a request.
@@ -202,7 +202,7 @@ fn what(transport: &str, at: usize) -> String {
     }
 }
 
-/// What each copy and each answer costs.
+/// The cost of each copy and of each answer.
 fn three(place: &Place, report: &mut Report, durability: &str) -> Result<(), String> {
     report.line(format_args!(
         "\n## Three members, three copies, `{durability}`\n\nRequests to all members."
@@ -402,8 +402,8 @@ fn sum_of(page: &str, name: &str) -> f64 {
         .sum()
 }
 
-/// Waits until a node gets an answer from as many members as `replicas` says, on each of its loops:
-/// a connection goes to the loop with the fewest.
+/// Waits until a node gets an answer from as many members as `replicas` says, on each of its loops.
+/// A connection goes to the loop with the fewest.
 pub(super) fn wait_for_answers(url: &str, replicas: &str) -> Result<(), String> {
     let address = url.trim_start_matches("http://");
     let until = Instant::now() + PATIENCE;

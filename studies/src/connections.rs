@@ -30,7 +30,7 @@ const LIGHT: u32 = 1000;
 /// Functions that are shown.
 const SHOWN: usize = 12;
 
-/// What one number of connections did in a closed loop.
+/// The figures of one number of connections in a closed loop.
 struct Row {
     connections: u32,
     rate: f64,
@@ -71,7 +71,7 @@ pub(super) fn run(place: &Place) -> Held {
     Ok(true)
 }
 
-/// What the rows of an operation say, with their numbers.
+/// The meaning of the rows of an operation, with their numbers.
 fn say(report: &mut Report, operation: &str, rows: &[Row]) {
     let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
         return;

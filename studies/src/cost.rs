@@ -1,5 +1,5 @@
-//! What the generator itself costs, beside wrk: CPU and waits for a request, requests a second from
-//! one core.
+//! The cost of the generator itself, beside wrk: CPU and waits for a request, requests a second
+//! from one core.
 //!
 //! ```text
 //! same rate   wrk in a closed loop against a slow server ─► its rate ─► ours at that rate, open loop      in turn
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. CPU is that of the whole process in user and kernel mode; in an open loop ours is that of its
-//!    driving threads without what they spin away on purpose in front of an instant, and the whole
-//!    stands beside it.
+//! 1. CPU is that of the whole process in user and kernel mode. In an open loop ours is that of its
+//!    driving threads, without the CPU that they spin away on purpose in front of an instant. The
+//!    whole stands beside it.
 //! 2. The same rate is the same load: where the closed loop sends in bursts, the row is shown and
 //!    not judged.
 //!
@@ -40,7 +40,7 @@ const TURNS: usize = 7;
 /// 64 busy ones.
 const CONNECTIONS_OPEN: u32 = 256;
 
-/// What a generator did.
+/// The figures of a generator.
 #[derive(Clone, Copy)]
 struct Cost {
     rate: f64,
@@ -51,7 +51,7 @@ struct Cost {
     waits: f64,
 }
 
-/// What children that ended and were waited for have used.
+/// The CPU and the waits of children that ended and were waited for.
 #[derive(Clone, Copy)]
 struct Spent {
     cpu_us: f64,

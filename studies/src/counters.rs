@@ -1,4 +1,4 @@
-//! What the processor counted for a server: instructions and cycles of all its threads.
+//! The counts of the processor for a server: instructions and cycles of all its threads.
 //!
 //! ```text
 //! open on every thread of PID, threads born later inherited ─► sum at the end of the window
@@ -26,7 +26,7 @@ pub(crate) struct Counters {
     cycles: Vec<Counter>,
 }
 
-/// What was counted.
+/// The counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Counted {
     pub(crate) instructions: f64,
@@ -50,7 +50,7 @@ impl Counters {
         Some(counters)
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub(crate) fn read(&mut self) -> Option<Counted> {
         Some(Counted {
             instructions: sum(&mut self.instructions)?,

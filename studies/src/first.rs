@@ -7,7 +7,7 @@
 //! Invariants
 //! 1. Under three minutes after the build: 1 s for each step of a search, 8 s for each measurement.
 //!    A void measurement is made again once.
-//! 2. What was measured is kept in `runs/<time>`, also when a run is void; the index says so.
+//! 2. Measurements are kept in `runs/<time>`, also when a run is void; the index says so.
 //!
 //! Not here: dated reports for the repository (the other tasks).
 //! See: docs/lab/README.md.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. What is installed goes into `target/lab/tools`, except Debian's packages; nothing else is
+//! 1. Programs are installed into `target/lab/tools`, except Debian's packages; nothing else is
 //!    changed.
 //! 2. A tool that cannot be had is named with what would install it.
 //!
@@ -30,7 +30,7 @@ pub(super) enum Tool {
     K6,
 }
 
-/// What it is asked to do.
+/// The order for the program.
 #[derive(Clone, Debug)]
 pub(super) struct Order<'a> {
     pub(super) url: &'a str,
@@ -40,7 +40,7 @@ pub(super) struct Order<'a> {
     pub(super) connections: u32,
 }
 
-/// What it said. Microseconds.
+/// The figures that it printed. Microseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Said {
     pub(super) requests: f64,

@@ -1,4 +1,4 @@
-//! What was to be shown, and whether it was: figures against bounds.
+//! The goals, and whether they were reached: figures against bounds.
 //!
 //! ```text
 //! values, one for each round ─► median ─► against its bound: kept, missed, or shown only
@@ -13,7 +13,7 @@
 use super::report::Report;
 use super::stats::Spread;
 
-/// What a median must keep to.
+/// The bound of a median.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Bound {
     /// At most this.

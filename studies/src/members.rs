@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Data, rates and bytes are read from the members or counted by the generator; a bound is
+//! 1. Data, rates and bytes are read from the members or counted by the generator. A bound is
 //!    judged on one run, because a replacement of gigabytes takes minutes.
 //! 2. The load of calm, and of the time with a member lost, is the load of the replacement.
 //!
@@ -37,17 +37,17 @@ pub(super) const OPTIONS: [&str; 4] = ["--keys", "--compare-keys", "--parts", "-
 const VALUE_BYTES: u32 = 1_000;
 /// The same of the copies that are compared.
 const COMPARED_BYTES: u32 = 100;
-/// What a comparison counts of a record beside key and value: the byte of the space, and the fixed
-/// part of its cell (docs/format/cell.md).
+/// The bytes that a comparison counts of a record beside key and value. They are the byte of the
+/// space, and the fixed part of its cell (docs/format/cell.md).
 const FIXED_BYTES: f64 = 27.0;
-/// What holds at the knee.
+/// The objective at the knee.
 const OBJECTIVE: &str = "p99<50ms,errors<0.1%";
 /// How long a plan may take.
 const PLAN_MAX: Duration = Duration::from_secs(1_200);
 const LOOK: Duration = Duration::from_millis(250);
 const MIB: f64 = 1_048_576.0;
 
-/// What a member loads in a second at most, by default (docs/operating.md).
+/// The most that a member loads in a second, by default (docs/operating.md).
 const BUDGET_MIB: f64 = 64.0;
 
 /// Measures all parts.

@@ -217,7 +217,7 @@ impl Server {
         proc::resident(self.id())
     }
 
-    /// What was resident before now does not count for the peak any more.
+    /// Memory that was resident before now does not count for the peak any more.
     pub(super) fn forget_peak(&self) -> Result<(), String> {
         proc::forget_peak(self.id())
     }

@@ -30,7 +30,7 @@ const KEYS: u32 = 100_000;
 /// Requests a second at which latency and CPU are compared: below every knee.
 const RATE: u32 = 5000;
 
-/// What has to hold at the knee.
+/// The objective at the knee.
 const OBJECTIVE: &str = "p99<10ms,errors<0.1%";
 
 /// A store, with the flags that make requests for it.

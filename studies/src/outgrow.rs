@@ -153,7 +153,7 @@ pub(super) fn run(place: &Place) -> Held {
     Ok(true)
 }
 
-/// What all stores have in common.
+/// The parts that all stores have in common.
 struct Study<'a> {
     place: &'a Place,
     keys: u32,
@@ -262,7 +262,7 @@ impl Subject {
         parts.map(|(_, pids)| pids.iter().map(of).sum()).collect()
     }
 
-    /// What it takes without a client.
+    /// The resources that it takes without a client.
     fn rest(&self, report: &mut Report) -> Result<(), String> {
         let clocks = self.clocks();
         std::thread::sleep(REST);

@@ -26,7 +26,7 @@ use std::process::{Child, Command, Stdio};
 /// What a task returns: did what it shows hold? The error is a sentence.
 pub(super) type Held = Result<bool, String>;
 
-/// What the command line of a task says.
+/// The options on the command line of a task.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Options {
     /// `--binary FILE`: measure this one instead of a fresh build.
@@ -42,7 +42,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Reads the words behind a task that has `own` options beside those of all tasks.
+    /// Reads the words after a task that has `own` options beside those of all tasks.
     pub(super) fn parse(arguments: &[String], own: &[&str]) -> Result<Options, String> {
         let mut options = Options::default();
         let mut words = arguments.iter();
@@ -70,7 +70,7 @@ impl Options {
         Ok(options)
     }
 
-    /// The number behind `word`, which only this task has.
+    /// The number after `word`, which only this task has.
     pub(super) fn count(
         &self,
         word: &str,
@@ -91,9 +91,9 @@ impl Options {
 /// Whose cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// What is measured.
+    /// The program that is measured.
     Server,
-    /// What measures.
+    /// The program that measures.
     Generator,
 }
 
@@ -105,7 +105,7 @@ pub(super) struct Place {
     pub(super) folder: PathBuf,
     /// The program.
     pub(super) binary: PathBuf,
-    /// The words behind the task.
+    /// The words after the task.
     pub(super) options: Options,
     /// The task.
     pub(super) name: String,
@@ -242,7 +242,7 @@ impl Place {
         done
     }
 
-    /// What `command` says, as a member of the share's group when there is one.
+    /// The process of `command`, as a member of the share's group when there is one.
     pub(super) fn in_share(&self, command: &Command) -> Option<Command> {
         Some(self.share.borrow().as_ref()?.wrap(command))
     }

@@ -62,14 +62,14 @@ const fn pool(workers: u32, queue: u32) -> Pool {
 const WORKERS: [u32; 4] = [1, 4, 8, 16];
 const QUEUES: [u32; 3] = [8, 64, 1024];
 
-/// What the loads are shares of.
+/// The configuration that the loads are shares of.
 const DEFAULT: Pool = pool(4, 1024);
 
 /// Loads as shares of what the default does in a closed loop.
 const LOADS: [(&str, f64); 3] = [("low", 0.1), ("medium", 0.5), (SATURATING, 2.0)];
 const SATURATING: &str = "saturating";
 
-/// What one configuration did at one load.
+/// The figures of one configuration at one load.
 struct Cell {
     name: String,
     pool: Pool,
@@ -348,7 +348,7 @@ fn table<'a>(report: &mut Report, cells: impl Iterator<Item = &'a Cell>) {
     }
 }
 
-/// What the tables say, in sentences whose numbers come from them.
+/// The meaning of the tables, in sentences whose numbers come from them.
 fn say(report: &mut Report, reads: &[Cell], writes: &[Cell]) {
     let cold = |pool: Pool, load: &str| {
         let is_it = |cell: &&Cell| cell.pool == pool && cell.load == load;

@@ -1,4 +1,4 @@
-//! What the kernel says about processes and cores: CPU time, memory, rests, the machine.
+//! The kernel's figures of processes and cores: CPU time, memory, rests, the machine.
 //!
 //! ```text
 //! /proc/PID/task/TID/schedstat   CPU time of one thread, ns
@@ -23,7 +23,7 @@ use std::time::Instant;
 
 const NS_PER_S: f64 = 1e9;
 
-/// What the threads of a process had spent at some moment.
+/// The CPU time that the threads of a process had spent at some moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
     /// By number of the thread: its name without the number at its end, and nanoseconds.
@@ -112,7 +112,7 @@ pub(crate) fn rests(id: u32) -> f64 {
     })
 }
 
-/// What the machine had used at some moment, in ticks.
+/// The CPU time that the machine had used at some moment, in ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MachineClock {
     busy: f64,
@@ -149,8 +149,9 @@ impl MachineClock {
         read().map_err(|e| format!("the use of this machine: {e}"))
     }
 
-    /// What neither this process, nor its children that have ended, nor servers that have used
-    /// `servers_s` seconds, used since then. Other children that still run count as others.
+    /// The CPU time since then of other processes: not this one, nor its children that have ended,
+    /// nor servers that have used `servers_s` seconds. Other children that still run count as
+    /// others.
     pub(crate) fn elsewhere(&self, servers_s: f64) -> Result<Elsewhere, String> {
         let now = MachineClock::now()?;
         let seconds = (now.at - self.at).as_secs_f64().max(0.1);

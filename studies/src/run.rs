@@ -36,7 +36,7 @@ pub(super) struct Bench<'a> {
     before: Option<Box<dyn Fn() + 'a>>,
 }
 
-/// What a run says of its measured phase.
+/// The figures of a run's measured phase.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Figures {
     /// Planned requests a second; zero in a closed loop.
@@ -91,7 +91,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// What is done in front of each attempt.
+    /// The work that is done in front of each attempt.
     pub(super) fn behind(mut self, before: impl Fn() + 'a) -> Bench<'a> {
         self.before = Some(Box::new(before));
         self
@@ -110,14 +110,14 @@ impl<'a> Bench<'a> {
         self
     }
 
-    /// What it says goes to the terminal as well.
+    /// Its output goes to the terminal as well.
     pub(super) fn shown(mut self) -> Bench<'a> {
         self.is_shown = true;
         self
     }
 
-    /// How often it is made at most: once where its figures are not
-    /// looked at, and where a generator that works without a rest is what is asked for.
+    /// How often it is made at most. That is once where its figures are not looked at, and where a
+    /// generator that works without a rest is wanted.
     pub(super) fn attempts(mut self, attempts: u32) -> Bench<'a> {
         self.attempts = attempts;
         self
@@ -128,8 +128,9 @@ impl<'a> Bench<'a> {
         self.while_running(|| Ok(())).map(|(figures, ())| figures)
     }
 
-    /// Runs it to its end, and does `work` at the same time, from the moment it was started: what
-    /// `work` reads there counts from the beginning of the run whose figures are returned.
+    /// Runs it to its end, and does `work` at the same time, from the moment it was started. The
+    /// figures that `work` reads there count from the beginning of the run whose figures are
+    /// returned.
     pub(super) fn while_running<T>(
         self,
         mut work: impl FnMut() -> Result<T, String>,
@@ -250,7 +251,7 @@ impl Figures {
         }
     }
 
-    /// What stands beside the figures when they must not be used.
+    /// The mark beside figures that must not be used.
     pub(super) fn mark(&self) -> &'static str {
         if self.invalid.is_some() {
             " **invalid**"

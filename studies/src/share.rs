@@ -11,7 +11,7 @@
 //! Invariants
 //! 1. A process is in the group before its first instruction: it inherits the group from the shell
 //!    whose place and id it takes.
-//! 2. The group goes when this process does, however that ends: the guard is a process of its own,
+//! 2. The group goes when this process does, however that ends. The guard is a process of its own,
 //!    which Ctrl-C does not end, and reads a pipe that only this process holds.
 //!
 //! Not here: which cores (`place.rs`).
@@ -39,8 +39,8 @@ const QUOTA_US_MIN: u64 = 1_000;
 /// Joins the group of the first word, then becomes the rest.
 const JOIN: &str = r#"echo $$ > "$0/cgroup.procs" && exec "$@""#;
 
-/// Waits for the end of its input, then ends what is in the group and removes it. What was ended
-/// needs a moment to leave the group; ten seconds are more than that.
+/// Waits for the end of its input, then ends what is in the group and removes it. A process that
+/// was ended needs a moment to leave the group; ten seconds are more than that.
 const GUARD: &str = r#"trap '' INT TERM HUP
 cat > /dev/null
 for try in $(seq 100); do
@@ -109,7 +109,7 @@ impl Share {
         Ok(())
     }
 
-    /// What `command` says, as a process of this group.
+    /// The process of `command`, as a member of this group.
     pub(super) fn wrap(&self, command: &Command) -> Command {
         let mut wrapped = Command::new("sh");
         wrapped.args([OsStr::new("-c"), OsStr::new(JOIN), self.folder.as_os_str()]);

@@ -159,7 +159,7 @@ fn sizes(
     Ok(())
 }
 
-/// What the files below a folder occupy. A file that goes meanwhile occupies nothing.
+/// The bytes that the files below a folder occupy. A file that goes meanwhile occupies nothing.
 fn occupied(folder: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return 0;

@@ -22,7 +22,7 @@ pub(super) fn tables(data: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-/// Reads every table once, so that all are in the page cache: a kernel may give the pages of files
+/// Reads every table once, so that all are in the page cache. A kernel may give the pages of files
 /// that were not read lately to others.
 pub(super) fn read_all(data: &Path) -> Result<(), String> {
     for table in tables(data)? {

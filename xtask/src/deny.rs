@@ -25,7 +25,7 @@ use toml::Table;
 
 const FILE: &str = "deny.toml";
 
-/// What `deny.toml` says, as far as this step reads it.
+/// The rules of `deny.toml`, as far as this step reads it.
 #[derive(Debug, Default)]
 struct Rules {
     licences: BTreeSet<String>,

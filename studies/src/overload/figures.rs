@@ -42,7 +42,7 @@ pub(super) const HEADS: [&str; 13] = [
     "normal after",
 ];
 
-/// What was resident at most, and what is promised; bytes.
+/// The most that was resident, and the promised bytes.
 #[derive(Default)]
 pub(super) struct Memory {
     pub(super) peak: f64,
@@ -156,7 +156,7 @@ impl Step {
         (0..count).map(median).collect()
     }
 
-    /// What it has to do of its peak.
+    /// The share of its peak that it has to do.
     fn goodput_least(&self) -> f64 {
         if self.factor <= NEAR {
             GOODPUT_LEAST_NEAR
@@ -251,7 +251,7 @@ struct Goal {
     rows: usize,
 }
 
-/// What was to be shown, and whether it was.
+/// The goals, and whether they were reached.
 #[derive(Default)]
 pub(super) struct Goals {
     all: Vec<Goal>,

@@ -48,11 +48,10 @@ pub(super) const OPTIONS: [&str; 5] = [
 /// Records of 100 bytes.
 const KEYS: u32 = 10_000;
 
-/// What a search waits for an answer: long beside its objective, and short beside a step.
+/// The time that a search waits for an answer: long beside its objective, and short beside a step.
 const SEARCH_TIMEOUT: &str = "500ms";
 
-/// What has to hold at the knee. A share is given in pieces of 10 ms, so that a few of them must
-/// fit.
+/// The objective at the knee. A share is given in pieces of 10 ms, so that a few of them must fit.
 const OBJECTIVE: &str = "p99<50ms,errors<0.1%";
 
 /// Multiples of the knee.
@@ -118,7 +117,7 @@ impl FromStr for Part {
     }
 }
 
-/// What is measured.
+/// The parts that are measured.
 #[derive(Debug, PartialEq)]
 struct Matrix {
     /// Of a core; none: all that the servers' cores have.
@@ -160,7 +159,7 @@ impl Matrix {
             Some(text) => list(text, str::parse)?,
             None => Part::ALL.map(|(_, part)| part).to_vec(),
         };
-        // No share comes back behind it.
+        // No share comes back after it.
         parts.sort_by_key(|part| *part == Part::Storm);
         Ok(Matrix {
             share,
@@ -194,10 +193,10 @@ struct Subject<'a> {
     servers: Vec<&'a Server>,
     /// How many of these are asked, the first ones.
     asked: usize,
-    /// What is asked: flags.
+    /// The flags of the requests.
     asks: &'a str,
-    /// What `--memory` and the gates beside it promise for all processes, without connections;
-    /// none: nothing is promised.
+    /// The bytes that `--memory` and the gates beside it promise for all processes, without
+    /// connections; none: nothing is promised.
     promised_bytes: Option<f64>,
 }
 
@@ -291,9 +290,9 @@ fn raised_files() -> Result<u64, String> {
     Ok(hard)
 }
 
-/// What docs/overload.md, "Memory", promises of a node with default options beside its connections:
-/// memory of the engine, bytes that come and leave, a batch of each loop and a block of each worker
-/// with its stack, pieces kept.
+/// The bytes that docs/overload.md, "Memory", promises of a node with default options beside its
+/// connections. They are memory of the engine, bytes that come and leave, a batch of each loop, and
+/// a block of each worker with its stack. Pieces kept are added.
 fn promised_bytes(place: &Place, memory_mib: usize) -> f64 {
     const BYTES_GATE_MIB: usize = 64;
     const KEPT_MIB: usize = 16;
@@ -712,8 +711,8 @@ fn folder(place: &Place) -> PathBuf {
 }
 
 fn knee(place: &Place, subject: &Subject<'_>, clients: u32) -> Result<Knee, String> {
-    // Below what so many clients get that ask one request behind the other, and above half of it: a
-    // short way.
+    // Below the rate of so many clients that send one request after the other, and above half of
+    // it: a short way.
     let closed = bench(place, subject, clients).with("--closed --warmup 200ms --duration 1s");
     let closed = closed.attempts(1).run()?;
     let start = (closed.goodput * 0.7).max(1.0);

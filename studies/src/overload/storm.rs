@@ -44,7 +44,7 @@ struct Run {
 }
 
 impl Run {
-    /// What the program printed.
+    /// Reads the output of the program.
     fn parse(said: &str) -> Option<Run> {
         let number = |when: &str, what: &str| {
             let line = said.lines().find(|line| line.starts_with(when))?;

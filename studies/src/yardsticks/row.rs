@@ -64,7 +64,7 @@ impl<'a> Plan<'a> {
         self.place.folder.join(folder)
     }
 
-    /// A closed loop of a generator that never sleeps: a server's answers would have to wake it,
+    /// A closed loop of a generator that never sleeps. A server's answers would have to wake it,
     /// and the interrupt to another core would be booked on the server.
     pub(super) fn closed(&self, asks: &str) -> Load {
         let connections = self.connections;

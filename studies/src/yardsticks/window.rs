@@ -33,7 +33,7 @@ const GENERATOR_SHARE_MAX: f64 = 0.90;
 /// Share of the requests that may go wrong.
 const LOST_MAX: f64 = 0.001;
 
-/// What is asked of a server, and by which generator.
+/// The requests that a server gets, and the generator.
 #[derive(Clone, Debug)]
 pub(super) enum Load {
     /// `dendra bench` with these flags beside its length.
@@ -49,7 +49,7 @@ pub(super) enum Load {
     },
 }
 
-/// What one window measured.
+/// The figures of one window.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     /// Answers a second.
@@ -83,7 +83,7 @@ impl Window {
     }
 }
 
-/// What a generator says.
+/// The figures that a generator reports.
 struct Said {
     answers: f64,
     rate: f64,

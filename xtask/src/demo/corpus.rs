@@ -22,7 +22,7 @@ use std::process::Command;
 
 const FILES_MIN: usize = 10_000;
 const BYTES_MIN: u64 = 200_000_000;
-/// What a node stores unless told otherwise.
+/// The sizes that a node stores unless told otherwise.
 const VALUE_BYTES_MAX: u64 = 1 << 20;
 const KEY_BYTES_MAX: usize = 1024;
 /// Under this prefix the second load stores everything once more.

@@ -10,7 +10,7 @@
 //!
 //! Invariants
 //! 1. Every comparison is of every byte, through HTTP, against the files themselves.
-//! 2. What may be there or not after the kill is only what was in flight: everything else is told.
+//! 2. Only records in flight may be there or not after the kill: everything else is told.
 //! 3. Exit 0 means that every row of the table says ok. A failure keeps the node's folder.
 //!
 //! Not here: crashes at every disk operation, loops of kills (tests of the crates).
@@ -32,7 +32,7 @@ use std::time::Instant;
 /// Comparing threads: the node has two cores to itself on the smallest machine that counts.
 const READERS: usize = 4;
 
-/// What a step did.
+/// The results of a step.
 struct Done {
     records: u64,
     bytes: u64,
@@ -129,7 +129,7 @@ fn prepare(root: &Path, place: &Path) -> Result<(PathBuf, Corpus), String> {
     Ok((root.join("target/release/dendra"), corpus))
 }
 
-/// What the demonstration holds the node to.
+/// The facts that the demonstration holds the node to.
 struct Truth<'a> {
     corpus: &'a Corpus,
     /// By position in `corpus.records`: was the delete acknowledged?
@@ -334,7 +334,7 @@ impl Truth<'_> {
         done(count as u64, 0, "")
     }
 
-    /// What `dendra scan` prints for the largest root is exactly its surviving records, in order.
+    /// The output of `dendra scan` for the largest root is exactly its surviving records, in order.
     fn scan(&self, node: &Node) -> Step {
         let root = self.corpus.roots.iter().max_by_key(|root| root.records);
         let prefix = &root.ok_or("there is no root")?.prefix;
@@ -395,7 +395,7 @@ impl Truth<'_> {
                 }
             });
             let outcome = self.delete_until(&mut node, acked, lines_wanted);
-            // Whatever happened, the loader must end: without a node it does.
+            // In each case the loader must end: without a node it does.
             node.kill();
             loader
                 .join()

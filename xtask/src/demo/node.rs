@@ -36,7 +36,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Starts a node on `data` and waits until it listens. What it says goes to the file `log`.
+    /// Starts a node on `data` and waits until it listens. Its output goes to the file `log`.
     pub(super) fn start(binary: &Path, data: &Path, log: &Path) -> Result<Node, String> {
         let mut log = OpenOptions::new()
             .create(true)
@@ -173,8 +173,8 @@ impl Connection {
         sent.map_err(|e| format!("{method} {}: {e}", key.escape_ascii()))
     }
 
-    /// Sends a request and reads the answer: status and body. What was refused for the load (503:
-    /// nothing was applied) is asked again, until the node's time is over.
+    /// Sends a request and reads the answer: status and body. A request that was refused for the
+    /// load (503: nothing was applied) is asked again, until the node's time is over.
     pub(super) fn ask(&mut self, method: &str, key: &[u8]) -> Result<(u16, Vec<u8>), String> {
         let until = Instant::now() + PATIENCE;
         loop {

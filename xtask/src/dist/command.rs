@@ -24,7 +24,7 @@ pub(super) fn text(command: &mut Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&out).trim().to_owned())
 }
 
-/// What went wrong with a file.
+/// The sentence for a file that failed.
 pub(super) fn failed(path: &Path) -> impl Fn(std::io::Error) -> String + '_ {
     move |e| format!("{}: {e}", path.display())
 }

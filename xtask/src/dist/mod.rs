@@ -6,14 +6,14 @@
 //! target/dist/SHA256SUMS                           of both
 //! ```
 //!
-//! The program is linked statically against the C library of the building machine (glibc), so that
-//! the machine needs no further target, and runs where there is no C library at all.
+//! The program is linked statically against the C library of the building machine (glibc). So the
+//! machine needs no further target, and the program runs where there is no C library at all.
 //! `DIST_TARGET=x86_64-unknown-linux-musl` builds with another one, if its C compiler is there.
 //! Names of functions stay in the program: profiles of a running node need them.
 //!
 //! Invariants
-//! 1. What is packed was started with nothing beside it (`bare.rs`), unless the machine allows no
-//!    empty root; then the last line says so.
+//! 1. The packed program was started with nothing beside it (`bare.rs`), unless the machine allows
+//!    no empty root; then the last line says so.
 //! 2. No file of it holds a path of the machine that built it.
 //! 3. The same commit on the same machine gives the same archive: times are the commit's.
 //!

@@ -93,7 +93,8 @@ fn bill(metadata: &Value, checksums: &BTreeMap<(String, String), String>) -> Opt
     }))
 }
 
-/// What is built into a package, procedural macros apart from what they are built of.
+/// The packages that are built into a package, procedural macros apart from those they are built
+/// of.
 fn normal(node: &Value) -> Option<BTreeSet<&str>> {
     let mut found = BTreeSet::new();
     for dependency in node["deps"].as_array()? {

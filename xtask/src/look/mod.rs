@@ -208,7 +208,7 @@ fn chromium(browser: &Path, place: &Path, more: &[&str], page: &Path) -> Result<
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// What the probe left in the document.
+/// The text that the probe left in the document.
 fn found(dom: &str) -> Option<Value> {
     let (_, rest) = dom.split_once("<pre id=\"probe\">")?;
     let (text, _) = rest.split_once("</pre>")?;
@@ -239,7 +239,7 @@ fn asked(net_log: &str) -> Vec<String> {
     let events = log["events"].as_array().into_iter().flatten();
     let url_of = |event: &Value| {
         let parameters = &event["params"];
-        // What the browser asks for by itself has no origin.
+        // A request that the browser makes by itself has no origin.
         let is_own = parameters["initiator"]
             .as_str()
             .is_none_or(|from| from == "not an origin");

@@ -8,10 +8,10 @@
 //!
 //! Invariants
 //! 1. Without a mutant every test holds, or nothing is judged.
-//! 2. A test draws the same values in each run: what it does not reach without a mutant, it does
-//!    not reach with a mutant of another function.
-//! 3. A test that takes far more of the processor than without the mutant, or more memory than the
-//!    machine should give, has noticed it; so has one that does not end. A busy machine alone makes
+//! 2. A test draws the same values in each run. Code that it does not reach without a mutant, it
+//!    does not reach with a mutant of another function.
+//! 3. A test has noticed a mutant when it takes far more of the processor than without it, or more
+//!    memory than the machine should give. So has one that does not end. A busy machine alone makes
 //!    no test notice.
 //!
 //! Not here: which mutants are judged (`mod.rs`).
@@ -59,7 +59,7 @@ const MEMORY_KIB: u64 = 4 << 20;
 /// How often a running test is looked at.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What became of a mutant.
+/// The fate of a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// This test notices it.
@@ -239,7 +239,7 @@ fn run(
     Ok(Ended::TooLong)
 }
 
-/// What the status of a test tells; `None` if the shell could not start it.
+/// The meaning of a test's status; `None` if the shell could not start it.
 fn ended(status: ExitStatus) -> Option<Ended> {
     const NOT_STARTED: [i32; 2] = [126, 127];
     /// SIGXCPU, and SIGKILL where that is not enough.

@@ -16,8 +16,7 @@ pub(super) struct Mutant {
     pub(super) name: String,
     pub(super) package: String,
     pub(super) file: String,
-    /// Line and column of the first letter that is replaced, and of the one behind the last; from
-    /// 1.
+    /// Line and column of the first letter that is replaced, and of the one after the last; from 1.
     from: (usize, usize),
     to: (usize, usize),
     replacement: String,

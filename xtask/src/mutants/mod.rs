@@ -11,7 +11,7 @@
 //! Invariants
 //! 1. A seed draws the same mutants as long as their functions stay; other lines in a file change
 //!    nothing.
-//! 2. A missed mutant is a result: the run fails when a test fails without any mutant, or when less
+//! 2. A missed mutant is a result. The run fails when a test fails without any mutant, or when less
 //!    than `--least` percent of the judged ones are caught.
 //! 3. A mutant that does not compile is taken out by the error that names its line, and counted.
 //!
@@ -266,7 +266,7 @@ fn without_line(name: &str) -> String {
     }
 }
 
-/// FNV-1a, and the end of murmur3 behind it: near texts would get near ranks.
+/// FNV-1a, and the end of murmur3 after it: near texts would get near ranks.
 fn hash(bytes: &[u8]) -> u64 {
     let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
     let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, fold);
@@ -276,7 +276,7 @@ fn hash(bytes: &[u8]) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// What came of a sample.
+/// The findings of a sample.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Found {
     caught: BTreeMap<String, String>,

@@ -163,7 +163,7 @@ fn workspace(manifest: &str) -> Result<String, String> {
     workspace.insert("members".to_owned(), members.into());
     workspace.remove("default-members");
     workspace.remove("exclude");
-    // Code behind a planted `return` is not reached, and the copy is not read.
+    // Code after a planted `return` is not reached, and the copy is not read.
     let quiet: toml::Table = [("warnings".to_owned(), "allow".into())]
         .into_iter()
         .collect();

@@ -213,7 +213,7 @@ pub(crate) fn known() -> Vec<Finder> {
 }
 
 impl Finder {
-    /// Of the words behind `Found by:`.
+    /// Of the words after `Found by:`.
     pub(crate) fn parse(words: &str) -> Result<Finder, String> {
         let parts: Vec<&str> = words.split(' ').collect();
         if let ["test", package, target, module @ ..] = parts.as_slice()

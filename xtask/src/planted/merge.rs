@@ -43,7 +43,7 @@ pub(crate) struct MergedFile {
     pub(crate) owners: Vec<u32>,
 }
 
-/// What all changes do to one file.
+/// The sum of all changes to one file.
 #[derive(Default)]
 struct Changes {
     /// By the function's body (its lines), and by the number of the change.
@@ -158,7 +158,7 @@ impl Changes {
     }
 }
 
-/// A diff may show a function that is added behind another one as if it began with the end of that
+/// A diff may show a function that is added after another one as if it began with the end of that
 /// one. Then it is moved down, line by line, until its braces are its own.
 fn slid(mut edit: Edit, lines: &[&str]) -> Edit {
     let is_whole = |new: &[String]| {

@@ -16,7 +16,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What patches change. A pattern without `**` names folders, and git finds no file in them.
+/// The files that patches change. A pattern without `**` names folders, and git finds no file in
+/// them.
 const SOURCES: &str = ":(glob)crates/*/src/**";
 
 /// Lines around a change: as few as make its place the only one.

@@ -31,9 +31,9 @@ type Place = Vec<String>;
 struct Module {
     /// Index of its file among those of the crate.
     file: usize,
-    /// What it brings into scope: name, and the path that was written.
+    /// The names that it brings into scope: name, and the path that was written.
     uses: Vec<Use>,
-    /// What its own code names by a path: path, and the line.
+    /// The names that its own code uses by a path: path, and the line.
     paths: Vec<(Place, usize)>,
 }
 
@@ -189,8 +189,9 @@ impl<'a> Crate<'a> {
         arrows
     }
 
-    /// The file that declares the item at `path`, as `from` writes it; `None` for what is not of
-    /// this crate, and for a module as such: the paths that go on from there draw their own arrows.
+    /// The file that declares the item at `path`, as `from` writes it. `None` for an item that is
+    /// not of this crate, and for a module as such. The paths that go on from there draw their own
+    /// arrows.
     fn file_of(&self, from: &[String], path: &[String], steps: usize) -> Option<usize> {
         let steps = steps.checked_sub(1)?;
         let (first, mut rest) = path.split_first()?;

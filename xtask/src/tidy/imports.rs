@@ -1,4 +1,5 @@
-//! Who may import whom: the table in ARCHITECTURE.md, held against what cargo says.
+//! The imports that each crate may have: the table in ARCHITECTURE.md, held against cargo's
+//! metadata.
 //!
 //! ```text
 //! | crate           | imports | from outside  | must never know |       the table's columns
@@ -32,7 +33,7 @@ const IN_TESTS: &str = "; in tests: ";
 struct Row {
     folder: String,
     ours: BTreeSet<String>,
-    /// What its tests may import beside `ours`.
+    /// The crates that its tests may import beside `ours`.
     ours_in_tests: BTreeSet<String>,
     /// `None` = any.
     outside: Option<BTreeSet<String>>,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A key has one writer. What is read is the last acknowledged value, or one of unknown outcome.
+//! 1. A key has one writer. A read finds the last acknowledged value, or one of unknown outcome.
 //! 2. A request that was not sent is asked of the next member; one without an answer is unknown.
 //! 3. The client shares no code with the product.
 //!
@@ -138,7 +138,7 @@ fn parse(answer: &[u8]) -> Option<Answered> {
     })
 }
 
-/// What is known of one key.
+/// The state of one key.
 #[derive(Clone, Debug, Default)]
 struct Known {
     acknowledged: Option<String>,
@@ -157,7 +157,7 @@ impl Known {
     }
 }
 
-/// What one client knows at its end.
+/// The knowledge of one client at its end.
 #[derive(Default)]
 struct Client {
     number: usize,
@@ -342,7 +342,7 @@ impl Load {
     }
 }
 
-/// What all clients were told.
+/// The answers of all clients.
 pub(super) struct Told {
     clients: Vec<Client>,
     acknowledged: u64,

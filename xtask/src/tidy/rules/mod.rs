@@ -34,7 +34,7 @@ const PROOF_LINES: usize = 12;
 const PURE: [&str; 4] = ["crates/base", "crates/engine", "crates/node", "crates/wire"];
 const DISK: &str = "crates/engine/src/vfs/os.rs";
 
-/// What a pure crate must not name, and what it uses instead.
+/// Names that a pure crate must not use, and the way it takes instead.
 const IMPURE: [(&str, &str); 21] = [
     ("Instant::now", "time is an argument"),
     ("SystemTime", "time is an argument"),
