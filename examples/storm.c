@@ -1,7 +1,7 @@
 /* A storm beside one healthy client: the client asks 500 times a second, and its latency is told before, during and after.
  *
  *   cc -O2 -pthread -o storm examples/storm.c
- *   ./storm PORT connect CONNECTIONS SECONDS PATH    all connect at once, ask once, and connect again behind a failure
+ *   ./storm PORT connect CONNECTIONS SECONDS PATH    all connect at once, ask once, and connect again after a failure
  *   ./storm PORT head|body|deaf CONNECTIONS SECONDS PATH    a byte of a head, or of a body, a second; or no answer is read
  *
  * With a sixth argument the healthy client connects from that address. Two threads: the storm's, and the healthy client's,
