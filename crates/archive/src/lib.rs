@@ -8,11 +8,12 @@
 //!
 //! Invariants
 //! 1. No input panics, and none makes more memory than its own length and one frame. The bytes in a
-//!    repository may be of anyone that can write there.
+//!    repository may be of any program that can write there.
 //! 2. A reader takes a file as whole only if it is the file that a writer made. Its checksums tell
 //!    that as far as they can; of a sealed file, its key does.
 //!
-//! Not here: names and places of files, the file of a key, what a backup is for (crate `dendra`).
+//! Not here: names and places of files, the file of a key, the purpose of a backup (crate
+//! `dendra`).
 //! See: docs/format/backup.md, `tests/mutations.rs`, and the targets `backup_…` in `fuzz/`.
 
 #![forbid(unsafe_code)]

@@ -61,8 +61,8 @@ pub struct BackupNode {
     pub files: Vec<BackupFile>,
     /// Tables that its flushes wrote since that checkpoint, in order.
     pub kept: Vec<BackupFile>,
-    /// The mark of its last checkpoint: the next backup asks for what was written since. `None` if
-    /// it gave none.
+    /// The mark of its last checkpoint: the next backup asks for the tables written since. `None`
+    /// if it gave none.
     pub mark: Option<u128>,
 }
 
@@ -189,7 +189,7 @@ impl BackupManifest {
         Ok(head)
     }
 
-    /// Reads what [`BackupManifest::seal`] wrote for the backup `id`.
+    /// Reads a manifest that [`BackupManifest::seal`] wrote for the backup `id`.
     ///
     /// # Errors
     /// As those of `decode`; or it does not open with this key and name.
@@ -266,7 +266,7 @@ fn node_to_json(node: &BackupNode) -> Value {
     })
 }
 
-/// A name. It is shown to people: what steers a terminal is none.
+/// A name. It is shown to people: text that steers a terminal is no name.
 fn text(value: &Value) -> Option<String> {
     let text = value.as_str()?;
     let is_plain = !text.chars().any(char::is_control);

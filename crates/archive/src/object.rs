@@ -37,7 +37,7 @@ const HEAD_BYTES: usize = 16;
 const SEALED_HEAD_BYTES: usize = HEAD_BYTES + 8 + SALT_BYTES;
 /// After the sealed end: its length, zero, magic.
 const TRAILER_BYTES: usize = 16;
-/// Of the footer, what a sealed end has: its own checksum is needless there.
+/// The part of the footer that a sealed end has: its own checksum is needless there.
 const SEALED_FOOTER_BYTES: usize = 32;
 const ENTRY_BYTES: usize = 12;
 const FOOTER_BYTES: usize = 48;
@@ -51,7 +51,8 @@ const PLAIN: u32 = 1 << 31;
 const LEVEL: i32 = 1;
 /// Frames of an object: a table has a value of the largest size more than it should.
 const FRAMES_MAX: u32 = 1 << 20;
-/// Bytes of a stored frame beside its content: what sealing adds, and what zstd adds to little.
+/// Bytes of a stored frame beside its content: those that sealing adds, and those that zstd adds to
+/// little.
 const STORED_MORE_MAX: usize = 1 << 10;
 
 /// The content of an object.
@@ -330,7 +331,7 @@ impl ObjectReader {
     /// Opens the object with this content.
     ///
     /// # Errors
-    /// One of kind `InvalidData` says what is damaged.
+    /// One of kind `InvalidData` names the damage.
     pub fn open(
         file: Box<dyn StoredBytes>,
         key: Option<&BackupKey>,
@@ -352,7 +353,7 @@ impl ObjectReader {
                 HEAD_BYTES
             }
         ];
-        // The end first: what is fetched from afar comes with what stands before it.
+        // The end first: bytes that are fetched from afar come with those before them.
         let (end, frames, end_offset) = match key {
             None => plain_end(&*file, length)?,
             Some(_) => sealed_end(&*file, length)?,

@@ -14,7 +14,7 @@
 //! 2. A chunk that was changed, moved, left out, or taken from another file does not open.
 //! 3. The key is shown nowhere.
 //!
-//! Not here: what is in the chunks (`object.rs`, `manifest.rs`), the file of a key (crate
+//! Not here: the content of the chunks (`object.rs`, `manifest.rs`), the file of a key (crate
 //! `dendra`).
 //! See: docs/format/backup.md, "Encryption".
 
@@ -24,7 +24,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use std::fmt;
 use std::io;
 
-/// Random bytes in front of what a file's own key seals.
+/// Random bytes in front of the sealed part of a file.
 pub const SALT_BYTES: usize = 32;
 /// The bytes that sealing adds to a chunk.
 pub const TAG_BYTES: usize = 16;
@@ -90,7 +90,7 @@ impl BackupKey {
         u128::from_be_bytes(self.derive(&[b"name", &content.to_be_bytes()]))
     }
 
-    /// The key of one file: `of` says what it is, and is part of the key.
+    /// The key of one file: `of` names its purpose, and is part of the key.
     pub fn chunks(&self, salt: &[u8; SALT_BYTES], of: &[u8]) -> ChunkKey {
         let key: [u8; KEY_BYTES] = self.derive(&[b"chunks", salt, of]);
         let key = UnboundKey::new(&AES_256_GCM, &key).expect("the key has the right length");
@@ -127,7 +127,7 @@ impl ChunkKey {
         sealed.expect("a chunk is not longer than the cipher allows");
     }
 
-    /// Opens it in its place; `None` when it is not what was sealed.
+    /// Opens it in its place; `None` when it is not the chunk that was sealed.
     pub fn open<'a>(
         &self,
         chunk: SealedPart,
@@ -205,7 +205,7 @@ mod tests {
         assert_ne!(key.name_of(5), 5);
     }
 
-    /// A repository of today opens for ever: what is derived from a key stays as it is.
+    /// A repository of today opens for ever: all that is derived from a key stays as it is.
     #[test]
     fn what_is_derived_from_a_key_never_changes() {
         let key = BackupKey::new(std::array::from_fn(|at| at as u8));

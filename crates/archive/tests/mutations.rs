@@ -8,7 +8,8 @@
 //! 1. Nothing panics, and no frame is longer than its object says, or than a mebibyte.
 //! 2. A file that is read as whole encodes to the bytes it was read from. Content that is verified
 //!    has the checksum of its end.
-//! 3. A restore reads frame by frame: each frame by itself is what was written, or an error.
+//! 3. A restore reads frame by frame: each frame by itself is the one that was written, or an
+//!    error.
 //! 4. Changes behind right checksums reach the fields: some of them are accepted, some refused.
 //!
 //! Not here: the search for other inputs (`fuzz/`), each single byte (tests of the modules).

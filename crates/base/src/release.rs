@@ -1,4 +1,4 @@
-//! Versions of a cluster: what its members say to each other, and what they write to their disks.
+//! Versions of a cluster: of the messages between its members, and of the forms on their disks.
 //!
 //! ```text
 //! release          knows        cluster: each member's newest      in force        raised by

@@ -15,7 +15,7 @@
 //! 1. The keys, their order and the values are the same in every run.
 //! 2. Every read is checked: a read that finds the wrong value ends the run.
 //!
-//! Not here: what a request costs over HTTP (`make yardsticks`).
+//! Not here: the cost of a request over HTTP (`make yardsticks`).
 //! See: docs/lab/README.md.
 
 use dendra_base::{CellRef, Key, Prng, Version};

@@ -63,7 +63,7 @@ impl Engine {
         })
     }
 
-    /// Seals the active memtable because something waits for what is in it, and not for its size.
+    /// Seals the active memtable because a caller waits for its content, and not for its size.
     fn seal_if_wanted(&self) -> Result<bool> {
         let (order, round) = (self.foreign.wants_seal(), self.holes.wants_seal());
         let is_ordered = order.is_some() || round.is_some();

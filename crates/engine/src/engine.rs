@@ -80,7 +80,7 @@ pub struct Engine {
     pub(crate) foreign: Foreign,
     pub(crate) holes: Holes,
     pub(crate) kept: Kept,
-    /// The age horizon rose: what it covers may be in the active memtable.
+    /// The age horizon rose: records that it covers may be in the active memtable.
     pub(crate) wants_seal: AtomicBool,
     pub(crate) is_disk_full: AtomicBool,
     pub(crate) disk_free_bytes: AtomicU64,
@@ -242,7 +242,7 @@ impl Engine {
     /// At no moment of it a record shows that a delete, or a value that ends, hid before.
     pub fn drop_foreign(&self, is_foreign: Arc<IsForeign>) {
         self.foreign.begin(is_foreign);
-        // A list of tables since an earlier moment would bring back what goes now.
+        // A list of tables since an earlier moment would bring back the records that go now.
         self.kept.end_soon();
     }
 

@@ -68,7 +68,7 @@ pub(crate) struct ForeignJob<'a> {
     pub(crate) waiting: &'a BTreeSet<u64>,
     /// How many records it left out.
     pub(crate) gone: u64,
-    /// It wrote a damaged table anew: what lay below could not be looked up before.
+    /// It wrote a damaged table anew: records below could not be looked up before.
     pub(crate) is_mend: bool,
 }
 

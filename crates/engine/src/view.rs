@@ -85,7 +85,7 @@ impl View {
     }
 
     /// Bytes that records in `from..to` take: in tables rounded down, in memory those of keys and
-    /// values. Reads no disk; walks what is in memory.
+    /// values. Reads no disk; walks the parts in memory.
     pub(crate) fn bytes_between(&self, from: &[u8], to: &[u8]) -> Result<u64> {
         let tables = self.tree.tables().map(|(_, table)| table);
         let mut bytes = tables.map(|table| table.bytes_between(from, to)).sum();

@@ -304,7 +304,7 @@ fn of_checkpoint(vfs: &MemVfs, engine: &Engine, number: usize) -> BTreeMap<Vec<u
 #[test]
 fn a_backup_in_the_middle_of_a_drop_has_no_record_that_a_delete_hid() {
     const KEYS: u64 = 240;
-    // Checkpoints flush what is in memory; without them the drop takes its own way.
+    // Checkpoints flush the memtables; without them the drop takes its own way.
     for looks in ["at each slice", "at the end", "behind merges"] {
         let vfs = MemVfs::new();
         let shared: Arc<dyn Vfs> = Arc::new(vfs.clone());

@@ -1,5 +1,5 @@
-//! A damaged block that may have hidden what other owners have purged is mended, and nothing that
-//! it hid is seen again.
+//! A damaged block that may have hidden records that other owners have purged is mended. Nothing
+//! that it hid is seen again.
 //!
 //! ```text
 //! lower table   old old old old old old …       all owners had these
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. The repair writes what the other owners hold and nothing else.
+//! 1. The repair writes the records of the other owners and nothing else.
 //!
 //! Not here: when and by which member a hole is repaired (crate `node`, `repair/`).
 //! See: docs/decisions/0026-horizons.md.
@@ -84,8 +84,8 @@ fn tombstone(key: &[u8], version: Version) -> CellRef<'static> {
     }
 }
 
-/// Two tables, and what the others hold: of every fourth key the delete is purged there. There are
-/// deletes in the lower table, too.
+/// Two tables, and the records of the others: of every fourth key the delete is purged there. There
+/// are deletes in the lower table, too.
 fn tables(engine: &Engine) -> Others {
     let mut others = Others::new();
     for n in 0..KEYS {
@@ -185,7 +185,7 @@ fn scan(engine: &Engine, others: &Others, direction: Direction) {
     }
 }
 
-/// Writes what the other owners hold in the span.
+/// Writes the records of the other owners in the span.
 fn fetch(engine: &Engine, others: &Others, span: &DamagedSpan) -> Result<(), Error> {
     for (key, cell) in others.range(span.first.clone()..=span.last.clone()) {
         write(engine, key, cell.as_ref())?;
@@ -217,7 +217,7 @@ fn settle(engine: &Engine, others: &Others) -> Result<(), Error> {
     Ok(())
 }
 
-/// Repairs what is shown as lost, until nothing is. How many repairs it took.
+/// Repairs each span that is shown as lost, until none is. How many repairs it took.
 fn mend(engine: &Engine, others: &Others) -> Result<usize, Error> {
     let mut repairs = 0;
     scrub(engine)?;
@@ -431,7 +431,7 @@ fn an_old_record_in_memory_and_one_that_comes_during_the_drop_are_told_apart() {
     settle(&engine, &others).expect("memory does not fail");
     scrub(&engine).expect("memory does not fail");
     let span = engine.damaged_spans().remove(0);
-    // A late copy of what was deleted here: the delete hides it, and is lost.
+    // A late copy of a record that was deleted here: the delete hides it, and is lost.
     let hidden = key(0);
     write(&engine, &hidden, value(&hidden, plain(160))).expect("memory does not fail");
     fetch(&engine, &others, &span).expect("memory does not fail");

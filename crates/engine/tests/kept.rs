@@ -114,7 +114,7 @@ impl Shelf {
         found
     }
 
-    /// It shows what the twin knows: each live value, and none of the dead.
+    /// It shows the records of the twin: each live value, and none of the dead.
     fn check(&self, world: &World) {
         let found = self.records(world.now_ms);
         for (key, known) in &world.twin {
@@ -149,7 +149,7 @@ fn put(engine: &Engine, n: u64, hlc: u64) {
     write(engine, &key, hlc, Some(&value));
 }
 
-/// Flushes and merges until nothing is left to do, also what a quiet store does.
+/// Flushes and merges until nothing is left to do, also the work of a quiet store.
 fn settle(engine: &Engine, now_ms: u64) {
     engine.close(now_ms).expect("the disk works");
     let all = [Maintenance::Flush, Maintenance::Compact];

@@ -108,7 +108,7 @@ fn a_log_survives_a_power_loss_at_every_operation_of_two_lives() {
     };
     let workload = |vfs: &MemVfs| {
         let mut life = Life::default();
-        // The error is the power; what was acknowledged until then is in `life`.
+        // The error is the power; the writes acknowledged until then are in `life`.
         let _power = live(vfs, 12, &mut life).and_then(|()| live(vfs, 8, &mut life));
         life
     };

@@ -16,7 +16,7 @@
 //! 2. A request of a hit names a key below `records_before(i)`; a miss never names a stored one.
 //! 3. Keys of different numbers differ.
 //!
-//! Not here: when a request is due, how it is sent, what came back (crate `lab`).
+//! Not here: when a request is due, how it is sent, its answer (crate `lab`).
 //! See: Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", 2010. Hörmann and
 //! Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions",
 //! 1996, which is exact for every exponent and every size. The method of Gray et al. (1994) that

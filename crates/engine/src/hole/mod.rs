@@ -31,8 +31,8 @@
 //! 6. A client's cell with fewer copies than the replication factor is not dropped: too few others
 //!    have it. The hole stays then, and the member has to be replaced.
 //!
-//! Not here: the state of a drop (`state.rs`), its steps (`tend.rs`), what is written over a hole
-//! and when it is repaired (crate `node`, `repair/`).
+//! Not here: the state of a drop (`state.rs`), its steps (`tend.rs`), the records that are written
+//! over a hole and its repair (crate `node`, `repair/`).
 //! See: docs/decisions/0026-horizons.md, docs/format/manifest.md.
 
 pub(crate) mod state;

@@ -1,4 +1,4 @@
-//! How far the drops of holes are: what waits for a flush, and which tables are done.
+//! How far the drops of holes are: the wait for a flush, and the tables that are done.
 //!
 //! Nothing of it is durable: after a crash the drop of each hole begins anew, unless the manifest
 //! says that it is over.

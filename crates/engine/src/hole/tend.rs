@@ -10,7 +10,7 @@
 //! 1. Only the lane of compactions changes the list of holes.
 //! 2. A table with damage that no hole stands for is left alone: its repair comes first.
 //!
-//! Not here: what a hole is (`mod.rs`), the drop of cells (`compact/run.rs`).
+//! Not here: the idea of a hole (`mod.rs`), the drop of cells (`compact/run.rs`).
 
 use super::state::Left;
 use super::{HOLES_MAX, Hole};
@@ -156,8 +156,9 @@ impl Engine {
     /// Could a record that the other owners have purged come back when the damaged blocks in
     /// `spots` go? A block may hold the tombstone that hides it here.
     ///
-    /// A live value hides older ones, too. But what all owners purged above it is a delete. This
-    /// folder has that in another table, where it stays as long as this table is there.
+    /// A live value hides older ones, too. But a record above it that all owners purged is a
+    /// delete. This folder has that in another table, where it stays as long as this table is
+    /// there.
     pub(crate) fn may_reappear(&self, tree: &Tree, id: u64, spots: &[(u64, KeySpan)]) -> bool {
         let ages = self.age_horizon().clock;
         let horizon = self.purge_horizon().max(Version {
@@ -203,15 +204,15 @@ impl Engine {
 
     /// Notes that the store holds again each record that `span` has lost, or a newer one. The
     /// damaged blocks are of no use any more. A later `maintain(Compact)` writes the table without
-    /// them. If they may hide what the other owners have purged, it makes a hole of the span
-    /// instead. That is a damaged span under another id, and wants another repair.
+    /// them. If they may hide records that the other owners have purged, it makes a hole of the
+    /// span instead. That is a damaged span under another id, and wants another repair.
     ///
     /// A caller that says so too early loses those records for good.
     pub fn repaired(&self, span: &DamagedSpan) {
         let view = self.view();
         let hole = view.holes.iter().find(|hole| hole.as_lost().id == span.id);
         match hole {
-            // Under a later horizon others may have purged what this drop has left.
+            // Under a later horizon others may have purged records that this drop has left.
             Some(hole) if hole.is_dropped && self.age_horizon().clock <= hole.clock => {
                 self.holes.repaired(hole);
             }

@@ -10,8 +10,9 @@
 //! 1. A table that brings new records is in `KEPT` before the manifest names it, as long as there
 //!    is a mark. A crash in between leaves a table more, and its records are in the log.
 //! 2. The tables of a checkpoint with mark `m`, and all tables after `m`, hold each record that the
-//!    folder has. Or they hold a newer one of its key. They also hold what the folder has dropped
-//!    since, with all newer records that came: so no delete is missing above an older value.
+//!    folder has. Or they hold a newer one of its key. They also hold the records that the folder
+//!    has dropped since, with all newer records that came: so no delete is missing above an older
+//!    value.
 //! 3. Each change that would break the second one ends all marks, durably, before it takes effect.
 //!    These are damage that is mended, holes, and a drop of foreign records.
 //! 4. Kept tables are bounded, in bytes and in number, and go first when the disk is full.

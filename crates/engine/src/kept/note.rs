@@ -3,9 +3,9 @@
 //!
 //! Invariants
 //! 1. A file that is missing, cannot be read, or names another manifest than the one in force keeps
-//!    nothing. A backup then moves what it lacks of all tables.
+//!    nothing. A backup then moves, of all tables, those that it lacks.
 //!
-//! Not here: what is kept (`mod.rs`).
+//! Not here: which tables are kept (`mod.rs`).
 
 use crate::frame::{self, Frame};
 use crate::vfs::{Vfs, Wait, read_exact_at};
@@ -20,7 +20,7 @@ const FORMAT: u32 = 1;
 /// Longer than any that was written: marks and tables are bounded.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// A moment since which a backup can be told what was written.
+/// A moment: a backup can be told of the tables written since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     /// Random, and given once.

@@ -1,4 +1,5 @@
-//! Marks and kept tables as the manifest changes: each step is on the disk before what needs it.
+//! Marks and kept tables as the manifest changes: each step is on the disk before the next one
+//! needs it.
 //!
 //! ```text
 //! install ─► keep_for_backups: KEPT names the new tables, or all marks end ─► the manifest

@@ -199,7 +199,7 @@ impl Engine {
         let id = table.meta().id;
         let found = self.damage.scrubbed(table.meta(), spots);
         // A compaction that replaced the table meanwhile has forgotten its damage already. One that
-        // replaces it from here on forgets what was noted just now.
+        // replaces it from here on forgets the note just made.
         if self.view().tree.tables().any(|(_, t)| t.meta().id == id) {
             hold(&self.scrub.stats).spots_found += found.confirmed;
         } else {

@@ -1,4 +1,4 @@
-//! How many bytes of a table a range of keys takes, by what is in memory of it.
+//! How many bytes of a table a range of keys takes, by the parts of it in memory.
 //!
 //! ```text
 //! partitions   |  0  |  1  |  2  |  3  |      of about a mebibyte of data each

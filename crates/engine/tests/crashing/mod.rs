@@ -7,9 +7,10 @@
 //!
 //! Invariants
 //! 1. The workload is deterministic: the same folder gives the same operations. This is checked.
-//! 2. `check` gets what the workload had acknowledged when the power went, and one possible disk.
+//! 2. `check` gets the writes that the workload had acknowledged when the power went, and one
+//!    possible disk.
 //!
-//! Not here: what must hold on that disk.
+//! Not here: the claims about that disk.
 
 use dendra_base::Prng;
 use dendra_engine::vfs::MemVfs;

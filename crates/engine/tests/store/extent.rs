@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. The parts of a split range are never more than the whole range.
 //!
-//! Not here: what is done with it (crate `server`, `rights/`).
+//! Not here: the use of the bytes (crate `server`, `rights/`).
 
 use dendra_base::{CellRef, Condition, Prng, Version};
 use dendra_engine::vfs::{MemVfs, Vfs};
@@ -93,7 +93,7 @@ fn a_prefix_takes_about_what_was_written_under_it_in_memory_and_in_tables() {
         folder.settle();
     }
     let (a, b) = (200 * VALUE_BYTES as u64, 100 * VALUE_BYTES as u64);
-    // Tables of the test's size have one partition each: what lies across a border is left out.
+    // Tables of the test's size have one partition each: one that lies across a border is left out.
     let (found_a, found_b) = (folder.bytes("a/", "a0"), folder.bytes("b/", "b0"));
     let all = folder.bytes("", "\x7f");
     assert!(

@@ -1,7 +1,7 @@
-//! Starts on a disk without room: what is there is served, and nothing is lost.
+//! Starts on a disk without room: all records are served, and nothing is lost.
 //!
 //! Invariants
-//! 1. Each test says how much room there is, and who took the rest.
+//! 1. Each test says how much room there is, and which files took the rest.
 //!
 //! Not here: disks that fill while an engine runs (`faults.rs`, `promises.rs`).
 //! See: docs/overload.md, section "Pressure of the engine".

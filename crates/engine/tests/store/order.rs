@@ -91,7 +91,7 @@ fn the_same_holds_inside_one_batch() {
     let (bytes, newest) = value(&engine);
     assert_eq!(bytes, b"C");
     assert_eq!(outcomes[2], WriteOutcome::Applied { version: newest });
-    // A condition on what the second write was told still tells it from the third.
+    // A condition on the version that the second write was told still tells it from the third.
     let WriteOutcome::Applied { version: second } = outcomes[1] else {
         panic!("a plain write is applied");
     };

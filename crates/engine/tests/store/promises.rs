@@ -1,4 +1,4 @@
-//! Promises that the model's random walk does not reach: what must hold between two calls.
+//! Promises that the model's random walk does not reach: they must hold between two calls.
 //!
 //! Invariants
 //! 1. Each test is one promise, broken once and written down here.

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Every bit of every table: found, and confined to spans that hold whatever cannot be read.
+//! 1. Every bit of every table: found, and confined to spans that hold all records that cannot be
+//!    read.
 //! 2. No record goes with its block before the caller said that it is repaired.
 //!
 //! Not here: the answers of reads while damage is there (`damage.rs`).
@@ -78,7 +79,7 @@ fn scrub(engine: &Engine, now_ms: u64, budget_bytes: u64) -> u64 {
     }
 }
 
-/// Writes what the twin has between the ends of the span, as another owner would.
+/// Writes the records of the twin between the ends of the span, as another owner would.
 fn repair(engine: &Engine, twin: &Twin, span: &DamagedSpan) {
     for (key, known) in twin.range(span.first.clone()..=span.last.clone()) {
         let mut batch = Batch::new();

@@ -408,7 +408,7 @@ impl World {
         }
     }
 
-    /// After a crash: every key shows what was acknowledged, or what was in flight.
+    /// After a crash: every key shows the acknowledged write, or the one in flight.
     pub(crate) fn check_survivors(&mut self, engine: &Engine) {
         for key in self
             .twin
