@@ -51,13 +51,13 @@ pub struct Run {
     pub settings: GeneratorSettings,
     /// The contents of the requests.
     pub workload: WorkloadNote,
-    /// Whom they ask.
+    /// The targets that they ask.
     pub targets: Vec<TargetServer>,
     /// Can the figures be used? The worst of the phases that are measured.
     pub verdict: Validity,
     /// The run ended before its plan did: by Ctrl-C, or because the target went away.
     pub is_cut: bool,
-    /// Sentences for the reader: what to know before believing a figure.
+    /// Sentences for the reader: facts to know before believing a figure.
     pub notes: Vec<String>,
     /// In order of time.
     pub phases: Vec<PhaseResult>,
@@ -136,7 +136,7 @@ pub struct GeneratorSettings {
 pub enum Mode {
     /// A schedule that was fixed in advance.
     Open,
-    /// The answer to the one before: latencies of a closed loop hide what a stall would have cost.
+    /// The answer to the one before: latencies of a closed loop hide the cost of a stall.
     Closed,
 }
 
@@ -237,9 +237,9 @@ pub struct Counts {
     pub planned: u64,
     /// Written to a socket, at least in part.
     pub sent: u64,
-    /// A whole answer came in time, whatever it said.
+    /// A whole answer came in time, with any status.
     pub answered: u64,
-    /// Answers that did what was asked: 1xx to 3xx, 404 for a read, 412 for a conditional write.
+    /// Answers that did as asked: 1xx to 3xx, 404 for a read, 412 for a conditional write.
     pub ok: u64,
     /// Of these, reads of a key that is not there (404).
     pub misses: u64,
@@ -260,7 +260,7 @@ pub struct Counts {
     pub sent_bytes: u64,
     /// Bytes of answers, heads included.
     pub received_bytes: u64,
-    /// Bytes of bodies of answers: what a reader wanted.
+    /// Bytes of bodies of answers: those that a reader wanted.
     pub body_bytes: u64,
     /// Records in answers to scans, where they could be counted.
     pub scanned: u64,
@@ -281,7 +281,8 @@ pub struct OpResult {
     /// were given up (`timeouts`, `unsent`) count with the time they had waited by then. In a
     /// closed loop this is `service`.
     pub response: Latency,
-    /// Of `response`, those that were given up: subtracted from it, what did as asked is left.
+    /// Of `response`, those that were given up: subtracted from it, those that did as asked are
+    /// left.
     #[serde(default)]
     pub given_up: Latency,
     /// From the first byte sent to the last byte of the answer: `ok` answers.
@@ -299,7 +300,7 @@ pub struct Second {
     pub planned: u64,
     /// Sent in this second.
     pub sent: u64,
-    /// These and the following came to their end in this second: did what was asked,
+    /// These and the following came to their end in this second: did as asked,
     pub ok: u64,
     /// of these, misses,
     pub misses: u64,
@@ -383,7 +384,7 @@ pub struct Generator {
     /// Time in which its threads were ready to run and others had the processor.
     #[serde(default)]
     pub starved_s: f64,
-    /// Wall time times threads: what it could have used.
+    /// Wall time times threads: the most that it could have used.
     pub available_s: f64,
     /// Of the busiest thread: `cpu_s` and `starved_s` as a share of its wall time.
     pub busiest_share: f64,
@@ -468,9 +469,9 @@ pub struct SearchStep {
     /// Was the generator the bottleneck? Then the run says nothing about the target.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_void: bool,
-    /// If not met, what failed: `p99 31.2 ms > 10 ms`; if void, why.
+    /// If not met, the part that failed: `p99 31.2 ms > 10 ms`; if void, why.
     pub reason: String,
-    /// Requests a second that did what was asked.
+    /// Requests a second that did as asked.
     pub goodput: f64,
     /// Response time, 99th percentile.
     pub p99_us: f64,
@@ -503,7 +504,7 @@ pub struct OverloadCourse {
     pub calm_rate: f64,
     /// Index in [`Run::phases`] of the calm phase before the first step.
     pub base_phase: usize,
-    /// 99th percentile of the response time of what did as asked in that phase.
+    /// 99th percentile of the response time of requests that did as asked in that phase.
     #[serde(default)]
     pub calm_p99_us: f64,
     /// The same of the service time.
@@ -528,16 +529,15 @@ pub struct OverloadStep {
     /// Index of the phase after it, at the calm rate. It is as long as a step and the timeout
     /// together, since a request of the step lives for the timeout.
     pub recovery_phase: usize,
-    /// Requests a second that did what was asked while the step lasted ([`Run::goodput`]).
+    /// Requests a second that did as asked while the step lasted ([`Run::goodput`]).
     pub goodput: f64,
-    /// Refused, as a share of what was planned.
+    /// Refused, as a share of the planned requests.
     pub refused_share: f64,
-    /// Failed, broken, timed out, or unsent, as a share of what was planned.
+    /// Failed, broken, timed out, or unsent, as a share of the planned requests.
     pub lost_share: f64,
-    /// Response time of those that did what was asked, 99th percentile.
+    /// Response time of those that did as asked, 99th percentile.
     pub accepted_p99_us: f64,
-    /// Service time of the same, 99th percentile: from the send, without what they waited for a
-    /// connection.
+    /// Service time of the same, 99th percentile: from the send, without the wait for a connection.
     #[serde(default)]
     pub service_p99_us: f64,
     /// Seconds from the end of the overload until a second was as good as before it; null when
@@ -712,7 +712,7 @@ impl Counts {
         }
     }
 
-    /// Everything that did not do what was asked.
+    /// All requests that did not do as asked.
     pub fn errors(&self) -> u64 {
         self.refused + self.failed + self.timeouts + self.broken + self.unsent
     }

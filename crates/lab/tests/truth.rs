@@ -1,4 +1,4 @@
-//! The proof: what a server with known behaviour looks like through the lab.
+//! The proof: a server with known behaviour as the lab shows it.
 //!
 //! ```text
 //! server     ├── took ──┤                       by its own clock readings: the truth
@@ -7,12 +7,12 @@
 //! ```
 //!
 //! Invariants
-//! 1. On any machine no time is shown that is shorter than what the server really took, at any
-//!    percentile.
+//! 1. On any machine no time is shown that is shorter than the time that the server really took, at
+//!    any percentile.
 //! 2. That nothing is shown much longer can only be seen while the machine lets all threads run.
 //!    Such a claim is tried a few times. In the end the times of plain clients beside it judge,
 //!    which the same machine held up.
-//! 3. Nothing else is said about time but what a plan, a delay or a number of connections makes
+//! 3. All other claims about time name times that a plan, a delay or a number of connections makes
 //!    impossible.
 //!
 //! Not here: targets in trouble (`trouble.rs`).
@@ -44,8 +44,7 @@ fn a_server_frozen_for_one_second_shows_it_in_the_tail() {
         // waited for its end.
         assert!(response["p99.9"] >= 900.0 * MS, "{response:?}");
         assert!(response["p90"] >= 600.0 * MS, "{response:?}");
-        // From the send, only the 64 that were in flight saw it: this is what a closed loop would
-        // report.
+        // From the send, only the 64 that were in flight saw it: a closed loop would report this.
         let is_blind = service["p90"] < response["p90"] / 2.0;
         let both = || format!("{service:?} beside {response:?}");
         is_blind.then_some(()).ok_or_else(both)
@@ -70,7 +69,7 @@ fn known_delay(n: u64) -> Reply {
 struct Shown {
     /// By at most a hundredth, at every percentile.
     is_true: bool,
-    /// By at most that and four times what plain clients saw at worst.
+    /// By at most that and four times the worst that plain clients saw.
     is_excused: bool,
     all: String,
 }
@@ -133,8 +132,8 @@ const RATE_WITH_GAPS: f64 = 1200.0;
 /// Times that something is tried for which the machine must give both sides their cores at once.
 const ATTEMPTS: usize = 12;
 
-/// Median of what was seen from the send, microseconds, where a gap between two requests is many
-/// times what an answer takes.
+/// Median of the times from the send, microseconds, where a gap between two requests is many times
+/// as long as an answer takes.
 fn service_p50_us(operation: RequestKind, reply: &Reply) -> f64 {
     let reply = reply.clone();
     let server = FakeServer::start(move |_| reply.clone());

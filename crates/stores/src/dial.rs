@@ -1,4 +1,4 @@
-//! How drivers reach servers: in clear, or sealed by their caller; and what they say of themselves.
+//! How drivers reach servers: in clear, or sealed by their caller. And the login that they show.
 //!
 //! ```text
 //! a driver asks for a connection            dial ─► opened, and sealed by the caller       etcd
@@ -7,7 +7,8 @@
 //!
 //! Invariants
 //! 1. A password is shown nowhere.
-//! 2. A connection is used for new requests only while it was opened with what is shown now.
+//! 2. A connection is used for new requests only while it was opened with the papers that are shown
+//!    now.
 //! 3. The seal of a driver checks the other side as a connection that was asked for does.
 //!
 //! Not here: TLS (crate `server`, `front/dial.rs`), files (there, `front/papers.rs`).
@@ -29,7 +30,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> EngineLink for T {}
 /// A connection that is being opened.
 pub type Dialing<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn EngineLink>>> + Send + 'a>>;
 
-/// Opens connections to `host:port`, or says with what they are sealed.
+/// Opens connections to `host:port`, or gives the configuration that seals them.
 pub trait EngineDial: Send + Sync + 'static {
     /// Opens one. Its caller has the deadline.
     fn dial<'a>(&'a self, server: &'a str) -> Dialing<'a>;

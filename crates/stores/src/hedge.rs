@@ -16,7 +16,8 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// Ten times what a quorum read takes within a data centre, and a fiftieth of the usual deadline.
+/// Ten times as long as a quorum read takes within a data centre, and a fiftieth of the usual
+/// deadline.
 pub(crate) const HEDGE_AFTER: Duration = Duration::from_millis(100);
 const HEDGES_MAX: usize = 16;
 

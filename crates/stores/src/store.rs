@@ -28,7 +28,8 @@ pub type Doing<'a, T> = Pin<Box<dyn Future<Output = Result<T, OuterFailure>> + S
 
 /// An engine behind the front door.
 pub trait OuterStore: Send + Sync + 'static {
-    /// Connects, and says what the engine is. Called once, on the runtime of all later calls.
+    /// Connects, and returns the properties of the engine. Called once, on the runtime of all later
+    /// calls.
     fn open(&self) -> Doing<'_, StoreShape>;
 
     /// Does a majority of the servers answer? Changes nothing.

@@ -16,7 +16,7 @@
 //!    two spellings meet. Several common names are none.
 //! 3. At most `CERTIFICATE_NAMES_MAX` names are kept: common name first, then the others in order.
 //!
-//! Not here: verification (rustls), what a name allows (`rights.rs`).
+//! Not here: verification (rustls), the rights of a name (`rights.rs`).
 //! See: RFC 5280, sections 4.1, 4.2.1.6 and 5.1; X.690.
 
 use crate::limits::CERTIFICATE_NAMES_MAX;
@@ -58,7 +58,7 @@ pub struct CertificateFacts {
 struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {
-    /// The next part, whatever it is.
+    /// The next part, of any kind.
     fn any(&mut self) -> Option<(u8, &'a [u8])> {
         let (&tag, rest) = self.0.split_first()?;
         let (&first, rest) = rest.split_first()?;

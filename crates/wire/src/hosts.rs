@@ -229,8 +229,8 @@ impl Hosts {
         }
     }
 
-    /// As `check_page`, but for pages of origins that the operator named: then what their answers
-    /// have to say.
+    /// As `check_page`, but for pages of origins that the operator named: returns the lines that
+    /// their answers must have.
     ///
     /// # Errors
     /// 403.

@@ -42,7 +42,7 @@ pub fn page_room(bytes: usize) -> u32 {
     u32::try_from(room).expect("a page has a few MiB")
 }
 
-/// Where records begin in the bytes of a writer: what stands in front of them is known at the end.
+/// Where records begin in the bytes of a writer: the bytes in front of them are known at the end.
 const FRONT_BYTES: usize = HEAD_BYTES + 2 * KEY_BYTES_MAX;
 
 /// Why bytes are no page.

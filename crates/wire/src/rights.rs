@@ -86,7 +86,7 @@ impl TokenRole {
     }
 }
 
-/// By what the holder of a grant is known.
+/// The mark by which the holder of a grant is known.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
     /// It shows the token with this hash.
@@ -133,7 +133,7 @@ pub struct Grant {
     pub role: TokenRole,
     /// The keys that it is for begin with this.
     pub prefix: Vec<u8>,
-    /// Whom it is for.
+    /// The holder of the grant.
     pub holder: Holder,
     /// How much of it.
     pub quota: Quota,

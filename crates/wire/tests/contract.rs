@@ -10,7 +10,7 @@
 //! 2. A parameter that the document gives to an operation is known there, every other one is not.
 //! 3. Every reference of the document leads somewhere.
 //!
-//! Not here: what the answers hold (crate `server`, `crates/server/tests/serving/smoke.rs`).
+//! Not here: the content of the answers (crate `server`, `crates/server/tests/serving/smoke.rs`).
 //! See: docs/openapi.yaml, docs/api.md.
 
 use dendra_wire::http::{Limits, Parsed, parse_head};
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const DOCUMENT: &str = include_str!("../../../docs/openapi.yaml");
 
-/// A value for each query parameter, and what has to stand beside it.
+/// A value for each query parameter, and the part that has to stand beside it.
 const VALUES: [(&str, &str, &str); 12] = [
     ("id", "k", ""),
     ("ack", "1", "id=k"),

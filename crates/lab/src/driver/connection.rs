@@ -273,7 +273,8 @@ impl TargetConnection {
         Ok(true)
     }
 
-    /// Opens what came, if the connection is sealed: whether it is, and then the bytes in `plain`.
+    /// Opens the bytes that came, if the connection is sealed. Returns whether it is, and then the
+    /// bytes in `plain`.
     pub(crate) fn unseal(&mut self, came: &[u8], plain: &mut Vec<u8>) -> io::Result<bool> {
         let Some(seal) = &mut self.seal else {
             return Ok(false);

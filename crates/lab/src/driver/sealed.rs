@@ -18,7 +18,7 @@ use rustls::pki_types::ServerName;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-/// With whom a target's connections are sealed.
+/// The other side with which a target's connections are sealed.
 #[derive(Clone, Debug)]
 pub struct TlsTarget {
     /// The certificates that are trusted, and shown.

@@ -219,7 +219,7 @@ const TOOK: &str = "X-Took-Ns: ";
 
 /// Does `work` while so many clients ask a server with this script, each one request after the
 /// other. Returns how much longer each of them waited than the server took, sorted. They are plain
-/// threads that block: what they see is the machine.
+/// threads that block: their times are the machine's.
 pub(crate) fn excesses<T>(
     script: impl Fn(u64) -> Reply + Send + Sync + 'static,
     clients: usize,
@@ -298,8 +298,8 @@ fn request(bytes: &[u8]) -> Option<(String, usize)> {
     (bytes.len() >= end + length).then_some((head, end + length))
 }
 
-/// A short run of `get` at `rate` against `url`. Nothing is given up: what a test says of an answer
-/// holds however late the machine lets it be.
+/// A short run of `get` at `rate` against `url`. Nothing is given up: a claim of a test about an
+/// answer holds however late the machine lets it be.
 pub(crate) fn setup(url: String, rate: f64, duration_s: f64) -> Setup {
     Setup {
         urls: vec![url],

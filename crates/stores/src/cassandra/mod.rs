@@ -189,7 +189,7 @@ impl CassandraStore {
         })
     }
 
-    /// The record in a row; a row without one is what a deletion leaves.
+    /// The record in a row; a deletion leaves a row without one.
     fn cell(
         &self,
         version: Option<Vec<u8>>,

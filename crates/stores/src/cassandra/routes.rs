@@ -12,7 +12,8 @@
 //! Invariants
 //! 1. A statement that may have changed something goes to no second server.
 //!
-//! Not here: what an error means (`failures.rs`), when a second question is asked (`session.rs`).
+//! Not here: the meaning of an error (`failures.rs`), when a second question is asked
+//! (`session.rs`).
 
 use super::failures;
 use crate::store::OuterFailure;

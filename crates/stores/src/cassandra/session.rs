@@ -13,7 +13,7 @@
 //!    force: when these change there is a new session.
 //! 3. Of a session with a home, no server of another data centre is asked: its replicas would be
 //!    other ones.
-//! 4. One session is opened at a time, and what is asked ends at its `until`.
+//! 4. One session is opened at a time, and a question ends at its `until`.
 //!
 //! Not here: which server is asked (`routes.rs`), errors (`failures.rs`), the statements
 //! (`statements.rs`).
@@ -66,7 +66,7 @@ struct CqlPlace {
     access: StoreAccess,
 }
 
-/// One session, with what was in force when it was opened.
+/// One session, with the papers in force when it was opened.
 struct CqlSession {
     renewals: u64,
     session: Session,
@@ -111,8 +111,8 @@ impl CqlServers {
         }
     }
 
-    /// Reads, at the level `One`, `Quorum` or `Serial`; or writes what is the same when it is
-    /// written twice.
+    /// Reads, at the level `One`, `Quorum` or `Serial`; or writes that have the same effect when
+    /// they are made twice.
     pub(super) async fn ask(
         &self,
         order: CqlOrder,
@@ -235,7 +235,7 @@ impl CqlServers {
 
 impl CqlSession {
     async fn open(place: &CqlPlace) -> Result<CqlSession, String> {
-        // Read first: what changes from now on is a reason for the next session.
+        // Read first: a change from now on is a reason for the next session.
         let renewals = place.access.face.renewals();
         let seal = place.access.dial.seal(&place.servers);
         let seal = seal.map_err(|error| error.to_string())?;

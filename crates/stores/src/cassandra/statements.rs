@@ -1,7 +1,7 @@
 //! The statements that requests of clients become: each server prepares each of them once.
 //!
 //! Invariants
-//! 1. A statement's text is the same for every request: what differs is a value. So the number of
+//! 1. A statement's text is the same for every request: values alone differ. So the number of
 //!    prepared statements is the number of `CqlOrder`s, here and in Cassandra.
 //!
 //! Not here: statements of the start, which are sent as text (`mod.rs`); levels (`session.rs`).

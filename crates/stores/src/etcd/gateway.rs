@@ -14,7 +14,7 @@
 //!    for the next request.
 //! 3. At most `IDLE_MAX` idle connections for each server, and `bytes_max` of an answer in memory.
 //!
-//! Not here: what is asked (`mod.rs`).
+//! Not here: the questions (`mod.rs`).
 
 use crate::dial::{EngineFace, EngineLogin, StoreAccess};
 use crate::hedge::{HEDGE_AFTER, Hedges};
@@ -131,7 +131,7 @@ enum Missed {
     Sent(String),
     /// The server answered that it cannot.
     Said(OuterFailure),
-    /// The server answered that it does not know who asks.
+    /// The server answered that it does not know the asker.
     Stranger(String),
     TooLong,
 }
@@ -276,7 +276,7 @@ impl GatewayServer {
             let renewals = self.access.face.renewals();
             let idle = self.idle.lock().expect("no holder panics").pop();
             let idle = match idle {
-                // It was opened with what the front door showed before.
+                // It was opened with the papers that the front door showed before.
                 Some((before, _)) if before != renewals => continue,
                 Some((_, idle)) => Some(idle),
                 None => None,

@@ -206,7 +206,7 @@ impl EtcdStore {
         number(&asked?["ID"])
     }
 
-    /// Writes over what was seen, until that is what is there.
+    /// Writes over the record that was seen, until that one is there.
     async fn write_over(
         &self,
         write: &RecordWrite,

@@ -113,7 +113,7 @@ impl Hello {
         }
     }
 
-    /// Reads what `Display` writes.
+    /// Reads the form that `Display` writes.
     ///
     /// # Errors
     /// The name of the field that is missing, broken or repeated.

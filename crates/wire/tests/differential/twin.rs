@@ -101,7 +101,7 @@ const BOUNDS: [&str; 6] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) method: String,
-    /// Whom the request is for; the check of hosts rests on it.
+    /// The host that the request names; the check of hosts rests on it.
     pub(crate) authority: Option<String>,
     pub(crate) path: String,
     pub(crate) query: Option<String>,
@@ -255,7 +255,7 @@ pub(crate) async fn by_hyper(stream: &[u8]) -> Vec<Seen> {
             Ok::<_, Infallible>(answer.expect("404 is a status"))
         }
     });
-    // How hyper ends a bad stream does not matter, only what it took for requests before.
+    // How hyper ends a bad stream does not matter; only the requests before count.
     let _end = hyper::server::conn::http1::Builder::new()
         .half_close(true)
         .pipeline_flush(true)

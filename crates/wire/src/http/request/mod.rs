@@ -141,7 +141,7 @@ pub struct Head<'a> {
     pub origin: Field<'a>,
     /// `Sec-Fetch-Site`
     pub fetch_site: Field<'a>,
-    /// A browser asks what a page of another site may send: OPTIONS with
+    /// A browser asks which requests a page of another site may send: OPTIONS with
     /// `Access-Control-Request-Method`.
     pub is_preflight: bool,
     /// Framing of the body.

@@ -241,7 +241,7 @@ pub fn text(out: &mut Vec<u8>, style: Style, status: u16, body: &str) {
     finish_with(out, style, body.as_bytes());
 }
 
-/// 200 to a browser that asks what a page may send: everything that the data port knows.
+/// 200 to a browser that asks which requests a page may send: everything that the data port knows.
 pub fn preflight(out: &mut Vec<u8>, style: Style) {
     out.extend_from_slice(
         b"HTTP/1.1 200 OK\r\nAccess-Control-Allow-Methods: GET, HEAD, PUT, DELETE\r\n\
