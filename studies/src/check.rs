@@ -10,7 +10,7 @@
 //! Invariants
 //! 1. True only when every row was measured and held. A tool that is missing is a row that did not
 //!    hold.
-//! 2. The node is thawed whatever happens between.
+//! 2. The node is thawed in each case.
 //!
 //! Not here: how tools are run and read (`foreign.rs`).
 //! See: docs/lab/README.md.
@@ -39,9 +39,9 @@ const FROZEN_US: std::ops::RangeInclusive<f64> = 900_000.0..=1_100_000.0;
 enum Expected {
     /// It has a plan: every request that was due in the pause counts.
     Seen,
-    /// It waits for answers and reports what it saw.
+    /// It waits for answers and reports those that it saw.
     Hidden,
-    /// It waits for answers and makes up what it did not see.
+    /// It waits for answers and makes up those that it did not see.
     Either,
 }
 

@@ -1,4 +1,4 @@
-//! `make study-cluster`: what a hop costs, what a quorum costs, and whether the goals of the
+//! `make study-cluster`: the cost of a hop, the cost of a quorum, and whether the goals of the
 //! cluster hold.
 //!
 //! ```text
@@ -10,14 +10,15 @@
 //!
 //! Invariants
 //! 1. All members share the cores that one node has for itself: rates compare as rates for a core.
-//! 2. Closed loops, 64 connections unless it is said otherwise: the rate is what the servers' cores
-//!    can do, not a plan. Latencies without a queue come from open loops at half of that rate. A
-//!    rate says something where the servers' cores were busy; CPU for a request does so anyway.
+//! 2. Closed loops, 64 connections unless it is said otherwise: the rate is the most that the
+//!    servers' cores can do, not a plan. Latencies without a queue come from open loops at half of
+//!    that rate. A rate says something where the servers' cores were busy; CPU for a request does
+//!    so anyway.
 //! 3. Figures that are compared were measured in turn, so that a machine that changes its speed
 //!    changes both. A ratio is the middle one of the ratios of neighbours.
 //! 4. That a request needs the hop is counted: questions between members for a request.
 //!
-//! Not here: what happens when a member is lost (tests of the binary).
+//! Not here: the loss of a member (tests of the binary).
 //! See: docs/protocol.md, docs/lab/README.md.
 
 use super::goals::{Bound, Goals};
@@ -41,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Connections that are held while members find each other: some for each event loop.
 const DOORS: usize = 16;
 
-/// Pairs of what is compared.
+/// Pairs of compared runs.
 const PAIRS: usize = 5;
 
 /// The findings of one run.

@@ -45,7 +45,7 @@ const CONNECTIONS_OPEN: u32 = 256;
 struct Cost {
     rate: f64,
     cpu_us: f64,
-    /// The same with what was spun away.
+    /// The same with the time that was spun away.
     whole_us: f64,
     /// Times that it slept, for a request.
     waits: f64,
@@ -97,7 +97,7 @@ pub(super) fn part(
         let flags = format!(
             "{path} --closed --warmup 0s --duration {seconds}s --connections {connections} --pipeline {pipeline}"
         );
-        // One attempt: at full speed the generator is its own limit, which is what is asked.
+        // One attempt: at full speed the generator is its own limit, which is the question here.
         let before = Spent::now()?;
         let figures = Bench::new(place, &node.url, &place.folder.join("closed"))
             .with(&flags)

@@ -13,7 +13,7 @@
 //!    never a zero.
 //! 3. A counter that had to share the hardware is scaled by the share of the time it had.
 //!
-//! Not here: what the numbers are divided by (`window.rs`).
+//! Not here: the divisors of the numbers (`window.rs`).
 //! See: perf_event_open(2), /proc/sys/kernel/perf_event_paranoid.
 
 use perf_event::events::Hardware;
@@ -60,7 +60,7 @@ impl Counters {
 }
 
 /// A running counter of the thread `tid` and of those that it starts. None too for a thread that
-/// ended meanwhile: what it did is then missing, and a figure with a hole is no figure.
+/// ended meanwhile: its part is then missing, and a figure with a hole is no figure.
 fn started(event: Hardware, tid: i32) -> Option<Counter> {
     let mut counter = Builder::new(event)
         .observe_pid(tid)

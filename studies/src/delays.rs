@@ -1,4 +1,4 @@
-//! A server with a known distribution of delays: what generators have to agree about.
+//! A server with a known distribution of delays: generators have to agree about it.
 //!
 //! ```text
 //! connection ─► its own thread: read one request ─► sleep the next delay ─► answer
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. The delays are long beside what any generator needs to wake up: differences are the
+//! 1. The delays are long beside the time that any generator needs to wake up: differences are the
 //!    generator's.
 //! 2. Its threads run on the cores of servers, like those of any other server.
 //! 3. At most `CONNECTIONS_MAX` connections; later ones are closed at once.

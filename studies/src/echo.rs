@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. One `recv` and one `send` for each readable event: what any server must pay at least.
+//! 1. One `recv` and one `send` for each readable event: the least that any server must pay.
 //! 2. One thread; it never ends by itself.
 //!
 //! Not here: HTTP. A request that arrives in two pieces gets two answers; the generator would

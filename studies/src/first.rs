@@ -1,4 +1,5 @@
-//! `make bench`: what this machine does with a fresh node, PUT and then GET, as pages to look at.
+//! `make bench`: the figures of this machine with a fresh node, PUT and then GET, as pages to look
+//! at.
 //!
 //! ```text
 //! node on an empty folder ─► PUT: knee, 70 % of it, the same with profiles ─► GET: as PUT ─► compare, index.html

@@ -9,9 +9,9 @@
 //! Invariants
 //! 1. Programs are installed into `target/lab/tools`, except Debian's packages; nothing else is
 //!    changed.
-//! 2. A tool that cannot be had is named with what would install it.
+//! 2. A tool that cannot be had is named with the package that would install it.
 //!
-//! Not here: what is compared (`check.rs`).
+//! Not here: the comparison (`check.rs`).
 
 use super::place::{Place, Side, find, output, version};
 use serde_json::Value;
@@ -226,7 +226,7 @@ impl Installed {
 }
 
 impl Running {
-    /// Waits for its end and reads what it says.
+    /// Waits for its end and reads its output.
     pub(super) fn finish(self) -> Result<Said, String> {
         let name = self.tool.name();
         let output = self.child.wait_with_output().map_err(|e| e.to_string())?;

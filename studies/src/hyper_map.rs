@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. hyper's defaults, `TCP_NODELAY`, one thread, no lock: what a good Rust service pays before it
-//!    does any work of its own.
+//! 1. hyper's defaults, `TCP_NODELAY`, one thread, no lock: the price of a good Rust service before
+//!    it does any work of its own.
 //!
 //! Not here: durability, conditions, limits. Keys need no percent-decoding; `%` is answered 400.
 //! See: docs/lab/README.md.

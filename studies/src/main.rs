@@ -135,7 +135,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a task; true when what it has to show held.
+/// Runs a task; true when its claims held.
 fn run(name: &str, words: &[String], (task, own): Task) -> Held {
     let options = Options::parse(words, own)?;
     let place = Place::prepare(&root(), name, options)?;

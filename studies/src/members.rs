@@ -1,4 +1,4 @@
-//! `make study-members`: what a change of the members costs, and what a cluster costs that rests.
+//! `make study-members`: the cost of a change of the members, and of a cluster that rests.
 //!
 //! ```text
 //! idle      three members with data, no client          CPU of each member in a minute

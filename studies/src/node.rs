@@ -10,7 +10,7 @@
 //! 1. The process is gone when its `Server` is dropped, frozen or not.
 //! 2. Waiting for a port ends: after `PATIENCE`, or with the process.
 //!
-//! Not here: what is asked of them (`run.rs`, `foreign.rs`).
+//! Not here: the requests to them (`run.rs`, `foreign.rs`).
 //! See: docs/cli.md.
 
 use super::place::{Place, Side};
@@ -76,8 +76,8 @@ impl Server {
         Server::telling(place, &mut command, data)
     }
 
-    /// A program that tells its addresses as `dendra serve` does; what else it says goes into a
-    /// file beside `data`.
+    /// A program that tells its addresses as `dendra serve` does; the rest of its output goes into
+    /// a file beside `data`.
     pub(super) fn telling(
         place: &Place,
         command: &mut Command,
@@ -230,7 +230,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Fails only when it is gone already, which is what is asked for.
+        // Fails only when it is gone already, and that is the wish.
         drop(self.child.kill());
         drop(self.child.wait());
     }

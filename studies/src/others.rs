@@ -10,7 +10,8 @@
 //! Invariants
 //! 1. Each server with everything it needs (redis behind webdis, too) has the server's cores alone
 //!    while measured.
-//! 2. A program that is not installed is named with what installs it, and its rows are missing.
+//! 2. A program that is not installed is named with the package that installs it, and its rows are
+//!    missing.
 //!
 //! Not here: CPU for a request beside them (`yardsticks/`).
 //! See: docs/lab/README.md.

@@ -11,7 +11,7 @@
 //! 3. While the servers' side is held to a share, every server that is started is a member of its
 //!    group.
 //!
-//! Not here: what runs there (`node.rs`, `run.rs`), how a share is held (`share.rs`).
+//! Not here: the programs that run there (`node.rs`, `run.rs`), how a share is held (`share.rs`).
 
 use super::share::Share;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

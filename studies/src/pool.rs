@@ -1,4 +1,4 @@
-//! `make study-pool`: what `--workers` and `--queue` of the store pool really do.
+//! `make study-pool`: the real effect of `--workers` and `--queue` of the store pool.
 //!
 //! ```text
 //! a GET whose block is in memory or page cache: answered on the loop, never sees the pool
@@ -12,8 +12,8 @@
 //! Invariants
 //! 1. All configurations read the same tables: one load, then one node after the other on its
 //!    folder.
-//! 2. The rates are shares of what one configuration did in a closed loop here and now, and are in
-//!    the report.
+//! 2. The rates are shares of the rate of one configuration in a closed loop here and now, and are
+//!    in the report.
 //! 3. A sentence at the end rests on valid runs, or says that it cannot.
 //!
 //! Not here: the pool (`crates/server`).
@@ -65,7 +65,7 @@ const QUEUES: [u32; 3] = [8, 64, 1024];
 /// The configuration that the loads are shares of.
 const DEFAULT: Pool = pool(4, 1024);
 
-/// Loads as shares of what the default does in a closed loop.
+/// Loads as shares of the rate of the default in a closed loop.
 const LOADS: [(&str, f64); 3] = [("low", 0.1), ("medium", 0.5), (SATURATING, 2.0)];
 const SATURATING: &str = "saturating";
 

@@ -13,7 +13,7 @@
 //!    which has it, then counts.
 //! 3. A running thread is booked at the kernel's ticks, at most 4 ms late: 0.2 % of 2 s.
 //!
-//! Not here: what the numbers are divided by.
+//! Not here: the divisors of the numbers.
 //! See: proc(5).
 
 use procfs::process::{ClearRefs, Process, Task};

@@ -1,7 +1,8 @@
 //! A dated report: markdown with the machine, the command and tables.
 //!
 //! Invariants
-//! 1. The head says what a reader needs to repeat it: machine, kernel, cores, commit, command.
+//! 1. The head has the facts that a reader needs to repeat it: machine, kernel, cores, commit,
+//!    command.
 //!
 //! Not here: the figures.
 //! See: docs/lab/README.md.

@@ -12,7 +12,7 @@
 //! 3. A void run is made again, `ATTEMPTS` times in all, and counted. The generator alone says
 //!    that a run is void, and the server's figures do not count: none is chosen among several.
 //!
-//! Not here: what the fields mean.
+//! Not here: the meaning of the fields.
 //! See: docs/lab/run-json.md.
 
 use super::place::{Place, Side};
@@ -41,8 +41,7 @@ pub(super) struct Bench<'a> {
 pub(super) struct Figures {
     /// Planned requests a second; zero in a closed loop.
     pub(super) planned_rate: f64,
-    /// Requests a second that did what was asked while the load lasted; what came late is not in
-    /// it.
+    /// Requests a second that did as asked while the load lasted; late answers are not in it.
     pub(super) goodput: f64,
     /// Requests that were answered, however.
     pub(super) answered: f64,
@@ -158,7 +157,7 @@ impl<'a> Bench<'a> {
                 .map_err(|e| format!("{}: {e}", self.folder.display()))?;
         }
         let mut command = self.place.generator(&self.place.binary);
-        // The same keys again would find what the run before has left in memory.
+        // The same keys again would find the blocks that the run before has left in memory.
         let seed = self.place.next_seed().to_string();
         command
             .args(&self.words)

@@ -1,4 +1,4 @@
-//! A share of a core: a cgroup that holds what is measured to so much processor time.
+//! A share of a core: a cgroup that holds the measured program to so much processor time.
 //!
 //! ```text
 //! v1   <root>/cpu/<name>/cpu.cfs_period_us, cpu.cfs_quota_us, cpu.shares      10000, 2500, 262144
@@ -39,8 +39,8 @@ const QUOTA_US_MIN: u64 = 1_000;
 /// Joins the group of the first word, then becomes the rest.
 const JOIN: &str = r#"echo $$ > "$0/cgroup.procs" && exec "$@""#;
 
-/// Waits for the end of its input, then ends what is in the group and removes it. A process that
-/// was ended needs a moment to leave the group; ten seconds are more than that.
+/// Waits for the end of its input, then ends the processes of the group and removes it. A process
+/// that was ended needs a moment to leave the group; ten seconds are more than that.
 const GUARD: &str = r#"trap '' INT TERM HUP
 cat > /dev/null
 for try in $(seq 100); do
@@ -148,7 +148,7 @@ impl Drop for Share {
 }
 
 impl Layout {
-    /// Finds the controller for processors below `root`; the error says what to do.
+    /// Finds the controller for processors below `root`; the error names the way out.
     fn of(root: &Path) -> Result<Layout, String> {
         for name in ["cpu", "cpu,cpuacct"] {
             let folder = root.join(name);
@@ -193,7 +193,7 @@ impl Layout {
         Ok(folder)
     }
 
-    /// Files of a group and what is written into them, in this order.
+    /// Files of a group and the texts that are written into them, in this order.
     fn limits(&self, cores: Option<f64>) -> Vec<(&'static str, String)> {
         let quota_us =
             cores.map(|cores| ((cores * PERIOD_US as f64).round() as u64).max(QUOTA_US_MIN));

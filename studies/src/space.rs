@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. Clients never stop, so nothing waits for a pause.
-//! 2. A size is what the files occupy, and each row has the largest one of its time.
+//! 2. A size is the room that the files occupy, and each row has the largest one of its time.
 //! 3. Each answer is the one that the condition asks for; another one ends the study.
 //!
 //! Not here: whether a deleted key comes back (`dendra-sim --soak-deletes`).

@@ -1,6 +1,6 @@
 //! The tables of a data folder, seen from outside: files that end in `.tbl`.
 //!
-//! Not here: what is in them (`docs/format/`).
+//! Not here: their contents (`docs/format/`).
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -15,7 +15,7 @@ pub(crate) struct BuiltTest {
     pub(crate) folder: PathBuf,
 }
 
-/// Builds what `command`, a `cargo test`, would run.
+/// Builds the programs that `command`, a `cargo test`, would run.
 pub(crate) fn build(mut command: Command) -> Result<Vec<BuiltTest>, String> {
     command.args(["--no-run", "--message-format", "json-render-diagnostics"]);
     let built = command.stderr(Stdio::inherit()).output();

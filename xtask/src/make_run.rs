@@ -6,9 +6,9 @@
 //!
 //! Invariants
 //! 1. The command is the one of README's first screen; only the folder and the ports are others.
-//! 2. Its whole process group is gone at the end, whatever happened.
+//! 2. Its whole process group is gone at the end, in each case.
 //!
-//! Not here: what a node does (`demo`, the tests of the crates).
+//! Not here: the work of a node (`demo`, the tests of the crates).
 //! See: README.md.
 
 use std::fs;
@@ -24,7 +24,7 @@ use std::time::Duration;
 /// already.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// `make`, and what it started.
+/// `make`, and the processes that it started.
 struct Group(Child);
 
 fn signal(signal: &str, to: &str) -> bool {
@@ -70,7 +70,7 @@ pub(crate) fn serves(root: &Path) -> Result<(), String> {
         return Err("it cannot be told to stop".to_owned());
     }
     wait_for(&lines, "\"message\":\"stopped\"")?;
-    // To the end of what they say: then the node and make are gone, and the folder is free.
+    // To the end of their output: then the node and make are gone, and the folder is free.
     while lines.recv_timeout(PATIENCE).is_ok() {}
     fs::remove_dir_all(&data).map_err(|e| format!("{}: {e}", data.display()))
 }

@@ -251,7 +251,7 @@ pub(crate) fn facts(path: &Path) -> Result<CertificateFacts, Failure> {
         .map_err(|reason| Failure::usage(format!("the certificate, {}: {reason}", path.display())))
 }
 
-/// The name of the pair's files, and what the certificate says.
+/// The name of the pair's files, and the contents of the certificate.
 fn wanted(purpose: &CertPurpose<'_>) -> Result<WantedPair, Failure> {
     let (stem, params) = match purpose {
         CertPurpose::Member(names) => (names[0].replace(':', "_"), of_member(names)?),

@@ -12,7 +12,8 @@
 //! 2. The names stay: which hosts a member has is the operator's to say.
 //! 3. A failure is an error in the log, and tried again at the next look.
 //!
-//! Not here: the files of `dendra cert` (`cert.rs`), warnings of what ends (crate `server`).
+//! Not here: the files of `dendra cert` (`cert.rs`), warnings of certificates that end (crate
+//! `server`).
 //! See: docs/operating.md, section "Certificates".
 
 use crate::cert;
@@ -60,8 +61,8 @@ impl Renewal {
         })
     }
 
-    /// Renews what is due, once before the server reads it, and then from time to time on a thread
-    /// of its own.
+    /// Renews each certificate that is due, once before the server reads it, and then from time to
+    /// time on a thread of its own.
     pub(crate) fn start(self) -> Result<(), Failure> {
         self.look()?;
         let spawned = std::thread::Builder::new()

@@ -64,7 +64,7 @@ pub(super) struct Step {
     goodput: f64,
     /// Median, least and largest of all rounds.
     of_peak: Spread,
-    /// Of what did as asked, from the send: without what it waited for a client.
+    /// Of requests that did as asked, from the send: without the wait for a client.
     p99_us: f64,
     beside_calm: f64,
     refused: f64,
@@ -77,7 +77,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// The steps of a record; `knee` is what the server did before.
+    /// The steps of a record; `knee` is the rate of the server before.
     pub(super) fn all(run: &Value, knee: f64) -> Vec<Step> {
         let overload = &run["overload"];
         let peak = overload["peak_goodput"].as_f64().unwrap_or(0.0).max(knee);

@@ -1,5 +1,5 @@
-//! `make study-overload`: what is left of a server that is offered twice and five times what it can
-//! do.
+//! `make study-overload`: the rest of a server's rate when it is offered twice and five times the
+//! rate that it can do.
 //!
 //! ```text
 //! servers held to a share of a core (share.rs)
@@ -78,7 +78,7 @@ const COMPACTS_AFTER: Duration = Duration::from_secs(11);
 /// And is done with a GiB after this at the latest.
 const RESTS_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long a calm, a storm and what follows are looked at, seconds.
+/// How long a calm, a storm and the time after it are looked at, seconds.
 const STORM_S: f64 = 5.0;
 
 /// A part of the study.
@@ -432,8 +432,7 @@ fn redis(
     )
 }
 
-/// One of three members is stopped before the knee is looked for: what counts is the cluster
-/// without it.
+/// One of three members is stopped before the knee is looked for: the cluster without it counts.
 fn frozen(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(), String> {
     report.line(
         "\n## One of three members stopped\n\nHalf GET, half PUT, three copies, `--durability sync`; the members have the share together, the two that work are asked. The third one is \
@@ -463,8 +462,8 @@ fn frozen(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(), S
     )
 }
 
-/// A node that holds a GiB: its knee at rest, and then what it does while that GiB is written again
-/// and compacted.
+/// A node that holds a GiB: its knee at rest, and then its rate while that GiB is written again and
+/// compacted.
 fn compaction(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(), String> {
     report.line(
         "\n## While 1 GiB is compacted\n\nHalf GET, half PUT, `--durability sync`, of 10,000 records of 100 bytes beside 65,536 of 16 KiB. The knee is that of the full node, at rest, \

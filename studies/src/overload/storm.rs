@@ -8,7 +8,7 @@
 //! 1. The node is held to no share: it has its core for itself, in front of other programs of the
 //!    machine.
 //!
-//! Not here: what the program does (`examples/storm.c`), goals of other parts (`figures.rs`).
+//! Not here: the work of the program (`examples/storm.c`), goals of other parts (`figures.rs`).
 //! See: docs/lab/2026-11-24-storm.md.
 
 use super::figures::Goals;

@@ -1,4 +1,4 @@
-//! `make yardsticks`: what a request costs Dendra, beside servers that do less, in one run.
+//! `make yardsticks`: the cost of a request to Dendra, beside servers that do less, in one run.
 //!
 //! ```text
 //! round 1   A B C    round 2   B C A    round 3   C A B      every round sees the same weather
@@ -13,7 +13,7 @@
 //! 1. All variants of a row run in turn in every round, each round starting with another one.
 //! 2. A goal is judged by the median of the ratios of the rounds, never by figures of two rounds.
 //! 3. A yardstick that is not installed is named in the notes of the row.
-//! 4. The task fails when a row could not be measured, whatever the verdicts are.
+//! 4. The task fails when a row could not be measured, with any verdicts.
 //!
 //! Not here: the servers (`node.rs`, `echo.rs`, `hyper_map.rs`), the generator (`crates/lab`).
 //! See: docs/lab/README.md.
@@ -41,7 +41,7 @@ pub(super) const OPTIONS: [&str; 6] = [
     "--serve",
 ];
 
-/// A row: measures, and leaves what it found in the row.
+/// A row: measures, and leaves its findings in the row.
 type Measure = fn(&Plan<'_>, &mut Row) -> Result<(), String>;
 
 const ROWS: [(&str, &str, Measure); 5] = [

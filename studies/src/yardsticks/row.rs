@@ -1,4 +1,4 @@
-//! Variants in turn, round after round, and what came out of them.
+//! Variants in turn, round after round, and their results.
 //!
 //! ```text
 //! Plan ─► servers, loads ─► Variant … ─► Row::run ─► Series of windows ─► ratios, table, CSV

@@ -1,4 +1,4 @@
-//! Row `tail`: what flushes and compactions do to the slowest requests.
+//! Row `tail`: the effect of flushes and compactions on the slowest requests.
 //!
 //! ```text
 //! calm   all written bytes fit the memtable      no table is made in a window

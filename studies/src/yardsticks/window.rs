@@ -1,4 +1,4 @@
-//! One measured stretch of load on one server: what it answered, and the cost of that.
+//! One measured stretch of load on one server: its answers, and their cost.
 //!
 //! ```text
 //! clocks ─► generator starts, connects, asks for `length`, ends ─► clocks

@@ -9,7 +9,7 @@
 //! 1. Every job runs once, whichever lane takes it.
 //! 2. The output of a job is shown whole, when it has ended.
 //!
-//! Not here: which programs there are (`built.rs`), what their output says (`mod.rs`).
+//! Not here: which programs there are (`built.rs`), the meaning of their output (`mod.rs`).
 
 use std::collections::VecDeque;
 use std::process::{Command, Output};

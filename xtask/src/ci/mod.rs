@@ -19,7 +19,7 @@
 //!    Above it stand the names of the failed tests, for a reader of the log's end.
 //! 3. A run whose tests did not all finish counts at least one failure.
 //!
-//! Not here: the rules of tidy; what a hosted service does around this (`.ci/run`).
+//! Not here: the rules of tidy; the steps of a hosted service around this (`.ci/run`).
 //! See: CONTRIBUTING.md.
 
 mod lanes;
@@ -31,7 +31,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long the whole run may take on two cores from nothing; printed beside what it took.
+/// How long the whole run may take on two cores from nothing; printed beside the time it took.
 const BUDGET: Duration = Duration::from_secs(35 * 60);
 
 /// How one step ended.
@@ -284,7 +284,7 @@ fn job_of(test: &BuiltTest) -> Job {
     }
 }
 
-/// Shows what a job has said, and counts its tests; true when all held.
+/// Shows the output of a job, and counts its tests; true when all held.
 fn see_job(
     name: &str,
     output: std::io::Result<Output>,
@@ -326,7 +326,7 @@ fn with_threads(mut command: Command) -> Command {
     command
 }
 
-/// Notes what a line of the output says.
+/// Notes the facts in a line of the output.
 fn see_line(line: &str, count: &mut Count, names: &mut Vec<String>) {
     names.extend(parse_failed(line).map(str::to_owned));
     if let Some(result) = parse_result(line) {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Only what a node can store counts: readable, at most 1 MiB, key of at most 1024 bytes.
+//! 1. Only files that a node can store count: readable, at most 1 MiB, key of at most 1024 bytes.
 //! 2. Symlinks are not followed, as `dendra load` does not.
 //! 3. No file is under two roots.
 //!

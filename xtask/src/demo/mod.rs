@@ -205,7 +205,7 @@ fn running(node: &Option<Node>) -> &Node {
         .expect("a failed start ends the demonstration")
 }
 
-/// Loads every root, and holds the summary against what the files say.
+/// Loads every root, and holds the summary against the files.
 fn load(node: &Node, corpus: &Corpus) -> Step {
     let (mut records, mut bytes) = (0, 0);
     for root in &corpus.roots {

@@ -11,7 +11,7 @@
 //! 2. The process is gone when its `Node` is dropped.
 //! 3. The client shares no code with the product: a common mistake cannot hide.
 //!
-//! Not here: what is asked (`mod.rs`).
+//! Not here: the requests (`mod.rs`).
 //! See: docs/api.md.
 
 use std::fs::OpenOptions;
@@ -103,7 +103,7 @@ impl Node {
 
     /// SIGKILL.
     pub(super) fn kill(&mut self) {
-        // Fails only when it is gone already, which is what is asked for.
+        // Fails only when it is gone already, and that is the wish.
         drop(self.child.kill());
         drop(self.child.wait());
     }

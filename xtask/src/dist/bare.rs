@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. No file of the machine can be seen in the root: a library that is missing is missed here.
 //!
-//! Not here: what a node does (the tests of the crates).
+//! Not here: the work of a node (the tests of the crates).
 
 use super::command::{failed, output};
 use std::fs;

@@ -1,9 +1,9 @@
-//! Commands and files, with sentences for what goes wrong.
+//! Commands and files, with sentences for their failures.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Runs a command: what it wrote to stdout.
+/// Runs a command, and returns its stdout.
 pub(super) fn output(command: &mut Command) -> Result<Vec<u8>, String> {
     let name = command.get_program().display().to_string();
     let ran = command.output();

@@ -134,7 +134,7 @@ fn build(root: &Path, target: &str) -> Result<PathBuf, String> {
     Ok(root.join("target").join(target).join("release/dendra"))
 }
 
-/// Folders of the building machine, and what a program says in their place.
+/// Folders of the building machine, and the names that a program has in their place.
 struct BuildPaths([(String, &'static str); 2]);
 
 impl BuildPaths {

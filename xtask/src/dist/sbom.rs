@@ -10,7 +10,7 @@
 //!    not.
 //! 2. Equal trees give equal bytes: no time, no random number.
 //!
-//! Not here: what is packed (`mod.rs`).
+//! Not here: the packed files (`mod.rs`).
 //! See: <https://cyclonedx.org/docs/1.5/json/>.
 
 use super::command::{failed, output};

@@ -1,6 +1,6 @@
 //! Work on a few threads.
 //!
-//! Not here: what is worked on (`mod.rs`, `judge.rs`).
+//! Not here: the work (`mod.rs`, `judge.rs`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -28,7 +28,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Files of tests of the simulator that judge as well: what the own tests of a crate miss.
+/// Files of tests of the simulator that judge as well: they find mutants that the own tests of a
+/// crate miss.
 const SIM: [&str; 1] = ["seeds"];
 
 /// Shorter searches than `make test` does: most mutants show at once, and some never do.

@@ -53,8 +53,8 @@ struct Wanted {
     least: usize,
 }
 
-/// Draws a sample, judges it and prints what was caught and missed; true when the sample was
-/// judged.
+/// Draws a sample, judges it and prints the mutants that were caught and missed; true when the
+/// sample was judged.
 pub(crate) fn run(root: &Path, options: &[String]) -> bool {
     let judged = parse(options).and_then(|wanted| judge(root, &wanted));
     if let Err(why) = &judged {

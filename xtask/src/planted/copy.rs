@@ -8,11 +8,11 @@
 //! ```
 //!
 //! Invariants
-//! 1. A file whose text stays is not written: what was built of it stays good.
+//! 1. A file whose text stays is not written: the artefacts built of it stay good.
 //! 2. The copy builds into the root's `target`, beside the product, under other names: a copied
 //!    crate has no binaries.
 //!
-//! Not here: what is changed (`merge.rs`).
+//! Not here: the changes (`merge.rs`).
 
 use super::merge::Merged;
 use std::collections::BTreeSet;

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Without a bug switched on the copy does what the source does.
+//! 1. Without a bug switched on the copy behaves as the source does.
 //! 2. A change is one of bodies of functions, or adds items beside them; anything else is refused.
 //!
 //! Not here: building and running the copy (`copy.rs`, `finders.rs`).

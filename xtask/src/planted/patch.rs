@@ -15,7 +15,7 @@
 //! 1. A hunk belongs where its old lines stand, once, in the file; the numbers in its head do not
 //!    count.
 //!
-//! Not here: what becomes of the changes (`merge.rs`).
+//! Not here: the use of the changes (`merge.rs`).
 
 use super::finders::Finder;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use std::ops::Range;
 /// A bug.
 #[derive(Clone, Debug)]
 pub(crate) struct Plant {
-    /// The number in front of its name: what `DENDRA_PLANTED` is set to.
+    /// The number in front of its name: the value of `DENDRA_PLANTED`.
     pub(crate) number: u32,
     /// The name of its file, without the end.
     pub(crate) name: String,

@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. Two patches never have one number.
 //!
-//! Not here: one patch (`patch.rs`), what all of them make of the sources (`merge.rs`).
+//! Not here: one patch (`patch.rs`), the sources that all of them make (`merge.rs`).
 
 use super::merge::{self, Change, Merged};
 use super::patch::Plant;

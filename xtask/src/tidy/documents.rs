@@ -261,7 +261,7 @@ fn joined(path: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// The text with code blocks and code spans blanked: what looks like a link there is none.
+/// The text with code blocks and code spans blanked: text that looks like a link there is none.
 fn without_code(text: &str) -> String {
     let mut in_block = false;
     let mut out = String::with_capacity(text.len());

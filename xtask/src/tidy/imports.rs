@@ -25,7 +25,7 @@ use std::process::Command;
 const RULE: &str = "imports";
 const DOCUMENT: &str = "ARCHITECTURE.md";
 const HEAD: &str = "| crate | imports | from outside |";
-/// In front of what only tests may import.
+/// In front of the crates that only tests may import.
 const IN_TESTS: &str = "; in tests: ";
 
 /// One row of the table.
@@ -45,9 +45,9 @@ struct Row {
 struct Edge {
     /// Folder of the member that imports.
     from: String,
-    /// Package name of what is imported.
+    /// Package name of the import.
     to: String,
-    /// Folder of what is imported, when it is a member.
+    /// Folder of the import, when it is a member.
     to_folder: Option<String>,
     is_for_tests: bool,
 }

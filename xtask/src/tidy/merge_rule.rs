@@ -142,7 +142,7 @@ fn comparisons(code: &str) -> impl Iterator<Item = usize> {
                 behind
             };
             let before = path.strip_suffix("Some(").unwrap_or(path);
-            // `.version.rmw` is a number, whatever it is compared with.
+            // `.version.rmw` is a number, in any comparison.
             let is_whole = !behind.starts_with('.');
             is_compared_behind(behind)
                 || is_whole && (is_compared_before(before) || is_argument(path))

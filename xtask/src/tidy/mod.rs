@@ -17,7 +17,7 @@
 //! 2. Rules are pure functions of text: each has a sample in its tests that it must find.
 //! 3. The tree is walked in sorted order, so that two runs print the same.
 //!
-//! Not here: what rustc and clippy check (`Cargo.toml`, `clippy.toml`).
+//! Not here: the checks of rustc and clippy (`Cargo.toml`, `clippy.toml`).
 //! See: docs/style.md.
 
 mod circles;
@@ -36,7 +36,7 @@ use crate::source::Source;
 use std::path::Path;
 use tree::read_tree;
 
-/// Checks the tree at `root` and prints what it finds; true when nothing is wrong.
+/// Checks the tree at `root` and prints the findings; true when nothing is wrong.
 pub(crate) fn run(root: &Path) -> bool {
     let tree = match read_tree(root) {
         Ok(tree) => tree,

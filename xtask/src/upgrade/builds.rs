@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. Both are built into the one target folder: what they have in common is built once.
+//! 1. Both are built into the one target folder: their common parts are built once.
 //!
-//! Not here: what is done with them (`mod.rs`).
+//! Not here: the use of the builds (`mod.rs`).
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Clients that write, read back and count, and know what was acknowledged.
+//! Clients that write, read back and count, and know the acknowledged writes.
 //!
 //! ```text
 //! client n   writes its own keys in turn, each through the next member, and reads one back through another
@@ -328,7 +328,7 @@ impl Load {
         }
     }
 
-    /// Ends all clients: what they were told.
+    /// Ends all clients, and returns the answers that they got.
     pub(super) fn end(self) -> Result<Told, String> {
         self.is_over.store(true, Ordering::Relaxed);
         let ended = self.clients.into_iter().map(|client| {

@@ -1,7 +1,7 @@
 //! Three members as processes, each restarted with the one program or the other.
 //!
 //! Invariants
-//! 1. A restart is what an operator does: SIGTERM, the end with 0, the start, `/readyz`.
+//! 1. A restart is that of an operator: SIGTERM, the end with 0, the start, `/readyz`.
 //! 2. All processes are gone when the trio is dropped.
 //!
 //! Not here: which program when (`mod.rs`).
@@ -228,7 +228,7 @@ impl Trio {
         }
     }
 
-    /// Ends a member; then this program must not become it: what it says.
+    /// Ends a member; then this program must not become it. Returns its output.
     pub(super) fn refuses(&mut self, at: usize, program: &Path) -> Result<String, String> {
         self.end(at)?;
         self.spawn(at, program)?;

@@ -13,7 +13,7 @@
 //! it does as a release. So the check means something although both sides may be one commit.
 //!
 //! Invariants
-//! 1. No acknowledged write is missing at any member, and no count is below what was acknowledged.
+//! 1. No acknowledged write is missing at any member, and no count is below the acknowledged one.
 //! 2. Before the order nothing is finalized, and the release before starts on all folders.
 //! 3. Exit 0 means that every step held. A failure keeps the folders.
 //!

@@ -247,7 +247,7 @@ pub(super) fn files(folder: &Path, node: u128, repository: &Repository) -> Vec<B
     files
 }
 
-/// Runs one seed: what does not hold, if anything.
+/// Runs one seed, and returns the claim that does not hold, if any.
 fn run(seed: u64, wrong: Wrong) -> Result<(), String> {
     let mut town = Town::new(seed);
     for _ in 0..STEPS {

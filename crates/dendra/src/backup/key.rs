@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A file that others may read is refused, and none is written over.
 //!
-//! Not here: what is derived from a key (crate `archive`).
+//! Not here: the keys that are derived from a key (crate `archive`).
 //! See: docs/format/backup.md, "Encryption".
 
 use crate::exit::{Exit, Failure};

@@ -1,4 +1,4 @@
-//! A repository of backups: names, and what they stand for.
+//! A repository of backups: names, and the files that they stand for.
 //!
 //! ```text
 //! dendra-backups              marks it as ours, and names its key
@@ -191,7 +191,7 @@ impl Repository {
         self.place.remove(name)
     }
 
-    /// Removes what killed backups left under no name. Requires: it is used alone.
+    /// Removes the files that killed backups left under no name. Requires: it is used alone.
     pub(crate) fn tidy(&self) -> io::Result<()> {
         self.place.tidy()
     }

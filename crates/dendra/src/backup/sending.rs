@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. Pages are sent in their order, each when its share of `PAGES_AT_ONCE_BYTES` is free: that
-//!    much memory, and what is read ahead.
+//!    much memory, and the records read ahead.
 //! 2. A member refuses a page that lacks one in front of it. While such a one is under way, the
 //!    page is sent again; else the member lost something, and the round ends.
 //! 3. A restore counts a record once, even if several rounds send it.
@@ -104,7 +104,7 @@ impl From<PageRefusal> for RoundEnd {
     }
 }
 
-/// With what to do about it.
+/// With the way out.
 pub(crate) fn repeat(failure: Failure) -> Failure {
     let reason = failure.sentence;
     let sentence = format!("{reason}; repeat the command: it goes on where it was");
@@ -136,7 +136,8 @@ struct SendingRound<'a> {
     sent: RefCell<SentRecords>,
 }
 
-/// Sends all pages to all members: what was sent, and how the backup's records end.
+/// Sends all pages to all members. Returns the records that were sent, and how the backup's records
+/// end.
 pub(crate) async fn send(
     source: PageSource,
     members: &[&AdminNode],

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. Every flag stands under a heading that says what it decides.
+//! 1. Every flag stands under a heading that names its subject.
 //!
-//! Not here: what the flags mean for the lab (`bench.rs`).
+//! Not here: the meaning of the flags for the lab (`bench.rs`).
 //! See: docs/cli.md.
 
 use super::values::{self, Mix, UrlTemplate};

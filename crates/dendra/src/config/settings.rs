@@ -177,7 +177,8 @@ impl Effective {
         }
     }
 
-    /// Why the server would refuse the options, with who set the one that the reason begins with.
+    /// Why the server would refuse the options, and the source of the one that the reason begins
+    /// with.
     pub(super) fn refusal(&self) -> Option<String> {
         let reason = self
             .node_settings()

@@ -186,7 +186,7 @@ fn step(mut fields: CaseTable) -> Result<CaseStep, String> {
     Ok(step)
 }
 
-/// A table from which known fields are taken; what is left is unknown.
+/// A table from which known fields are taken; the fields that are left are unknown.
 struct CaseTable {
     table: Table,
     of: String,

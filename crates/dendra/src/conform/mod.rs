@@ -1,4 +1,5 @@
-//! `dendra conform`: runs the cases of the HTTP contract against a store, and prints what differs.
+//! `dendra conform`: runs the cases of the HTTP contract against a store, and prints the
+//! differences.
 //!
 //! ```text
 //! docs/conformance/*.toml ─► case.rs ─► for each case: a fresh prefix, one connection

@@ -1,4 +1,4 @@
-//! The record of what was copied, on disk: for each key the version at FROM and the one at TO.
+//! The record of the copied keys, on disk: for each key the version at FROM and the one at TO.
 //!
 //! ```text
 //! file     entry, entry, …                          sorted by key

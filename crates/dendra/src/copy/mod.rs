@@ -311,7 +311,7 @@ impl Mover<'_> {
         compare::compare(&self.shared, &self.range, FINDINGS_SHOWN_MAX, &self.bar).await
     }
 
-    /// Prints both sides, and what differs.
+    /// Prints both sides, and the differences.
     fn conclude(&self, found: &Comparison) -> ExitResult {
         self.bar.finish_and_clear();
         show(&found.findings)?;

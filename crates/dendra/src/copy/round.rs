@@ -244,7 +244,7 @@ pub(super) async fn round(
     }
 }
 
-/// A page that an error ended: the state keeps what it has done.
+/// A page that an error ended: the state keeps the part that is done.
 fn end_early(
     state: &mut StateFolder,
     keys: Vec<Vec<u8>>,

@@ -1,5 +1,4 @@
-//! One key: what has to be done so that TO holds it as FROM does, and never over a stranger's
-//! write.
+//! One key: the writes that make TO hold it as FROM does, and never over a stranger's write.
 //!
 //! ```text
 //! FROM has it   as copied               keep

@@ -76,7 +76,7 @@ pub(super) enum Begin {
 }
 
 impl StateFolder {
-    /// Makes the folder, or goes on with what it holds.
+    /// Makes the folder, or goes on with its state.
     pub(super) fn open(
         path: &Path,
         identity: CopyIdentity,

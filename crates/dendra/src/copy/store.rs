@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A request is built afresh for each try: a time to live is what is left at that moment.
+//! 1. A request is built afresh for each try: a time to live is the time left at that moment.
 //! 2. A write may be sent twice. Its condition makes the second one harmless (`settle.rs`).
 //! 3. Retries after refusals are a tenth of the requests, and a burst; then each waits for 5 s.
 //! 4. `507` is not tried again: only an operator can make room.
@@ -95,7 +95,8 @@ impl ContractStore {
         Failure::new(exit, format!("{}: {sentence}", self.name))
     }
 
-    /// Sends what `build` makes until a store answers; the answer is no refusal for a while.
+    /// Sends the requests that `build` makes until a store answers; the answer is no refusal for a
+    /// while.
     async fn ask(
         &self,
         what: &str,

@@ -1,6 +1,6 @@
 //! Where a repository is kept: a folder, or a bucket, by the form of its name.
 //!
-//! Not here: what a place does (`shelf.rs`).
+//! Not here: the duties of a place (`shelf.rs`).
 
 mod folder;
 mod s3;

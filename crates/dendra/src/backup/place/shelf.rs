@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A name stands for all bytes of a file, durably: what was not written to its end has no name.
+//! 1. A name stands for all bytes of a file, durably: a file that was not written to its end has no
+//!    name.
 //! 2. A use of the place ends when the place is dropped.
 //!
 //! Not here: names (`repository.rs`), bytes (crate `archive`), the places (`folder.rs`, `s3/`).
@@ -75,7 +76,7 @@ impl Write for FileDraft {
 
 impl Drop for FileDraft {
     fn drop(&mut self) {
-        // It is gone when it was published; what stays is removed by the next prune.
+        // It is gone when it was published; the next prune removes one that stays.
         drop(std::fs::remove_file(&self.path));
     }
 }
@@ -108,7 +109,8 @@ pub(crate) trait BackupPlace: fmt::Debug + Send + Sync {
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Removes what killed backups left under no name. Requires: nothing else uses the place.
+    /// Removes the files that killed backups left under no name. Requires: nothing else uses the
+    /// place.
     fn tidy(&self) -> io::Result<()>;
 
     /// Does this use of the place still count? A long pause may have ended it.

@@ -9,7 +9,7 @@
 //! 1. All that is asked can be asked again: names are of content, and a file is put as a whole.
 //! 2. No event loop of a node runs here: the thread belongs to the place.
 //!
-//! Not here: signatures (`sign.rs`), what answers mean (`mod.rs`).
+//! Not here: signatures (`sign.rs`), the meaning of answers (`mod.rs`).
 
 use super::sign::{Signed, SigningKey, encode, query};
 use crate::client::BaseUrl;
@@ -45,7 +45,7 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 const JOBS_WAITING: usize = 1_024;
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 const PART_BYTES: usize = 256 << 10;
-/// Where systems keep the CAs that everybody trusts.
+/// Where systems keep the CAs that all programs trust.
 const BUNDLES: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",

@@ -103,7 +103,7 @@ pub(super) fn query(of: &[(&str, &str)]) -> String {
     pairs.collect::<Vec<_>>().join("&")
 }
 
-/// Percent-encoded, but for letters, digits, `-._~` and what `kept` names.
+/// Percent-encoded, but for letters, digits, `-._~` and the bytes that `kept` names.
 pub(super) fn encode(text: &str, kept: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
@@ -123,7 +123,7 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
     hex(ring::digest::digest(&SHA256, bytes).as_ref())
 }
 
-/// The hash of what a reader gives.
+/// The hash of the bytes that a reader gives.
 pub(super) fn sha256_of(mut reader: impl std::io::Read) -> std::io::Result<String> {
     let mut hash = Context::new(&SHA256);
     let mut part = vec![0; 256 << 10];
