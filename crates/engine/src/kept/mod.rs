@@ -11,7 +11,7 @@
 //!    is a mark. A crash in between leaves a table more, and its records are in the log.
 //! 2. The tables of a checkpoint with mark `m`, and all tables after `m`, hold each record that the
 //!    folder has. Or they hold a newer one of its key. They also hold the records that the folder
-//!    has dropped since, with all newer records that came: so no delete is missing above an older
+//!    has dropped since, with all newer records that came. So no delete is missing above an older
 //!    value.
 //! 3. Each change that would break the second one ends all marks, durably, before it takes effect.
 //!    These are damage that is mended, holes, and a drop of foreign records.
