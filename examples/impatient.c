@@ -23,11 +23,11 @@ struct client {
   int fd;
   int is_sent;
   long began_us;
-  int before, behind; /* those who give up sooner, and later */
+  int before, behind; /* the clients that give up sooner, and later */
 };
 
 static struct client *clients;
-static int first = -1, last = -1; /* whoever began first gives up first */
+static int first = -1, last = -1; /* the client that began first gives up first */
 static int epoll;
 static struct sockaddr_in node;
 static char request[512];
