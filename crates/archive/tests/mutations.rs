@@ -1,4 +1,4 @@
-//! Bytes that are almost a manifest or an object: refused, or read for what they say.
+//! Bytes that are almost a manifest or an object: refused, or read for the facts that they hold.
 //!
 //! ```text
 //! whole file ─► a few drawn changes ─► its checksums made right again, or not ─► decode, read all
@@ -265,8 +265,8 @@ fn a_sealed_file_that_was_changed_never_opens() {
     }
 }
 
-/// Where the first frame begins, and what stands in front of the content of a sealed one and
-/// behind it.
+/// Where the first frame begins, and the bytes in front of the content of a sealed one and behind
+/// it.
 const HEADS: [(usize, usize); 2] = [(16, 0), (56, 1 + 16)];
 /// Content of a frame, as it is written.
 const FRAME: usize = 256 << 10;

@@ -1,6 +1,6 @@
 //! The flags by which a client is let in: certificates, and the token in a file or a variable.
 //!
-//! Not here: what is done with them (`client/credentials.rs`).
+//! Not here: the use of them (`client/credentials.rs`).
 //! See: docs/cli.md.
 
 use clap::Args;

@@ -10,7 +10,7 @@
 //! 2. Keys and values are `OsString` until an encoding is known: a byte never becomes a replacement
 //!    character.
 //!
-//! Not here: what the commands do (one file each), options of a node (`config/`).
+//! Not here: the work of the commands (one file each), options of a node (`config/`).
 //! See: docs/cli.md.
 
 use crate::access::AccessArgs;
@@ -262,7 +262,7 @@ pub(crate) enum ConfigVerb {
 /// The flags that the table of options describes, and the file.
 #[derive(Debug)]
 pub(crate) struct SettingsFlags {
-    /// What was given, by option key.
+    /// The values that were given, by option key.
     pub(crate) given: Vec<(&'static str, OsString)>,
     /// `--config`, or `DENDRA_CONFIG`.
     pub(crate) config: Option<PathBuf>,

@@ -4,7 +4,7 @@
 //! 1. A key file is named, a key is never a flag.
 //! 2. A rate below `RATE_MIN` is refused: a checkpoint would expire before its files were read.
 //!
-//! Not here: what they do (`mod.rs`), the schedule of a node (`config/backups.rs`).
+//! Not here: the work of the commands (`mod.rs`), the schedule of a node (`config/backups.rs`).
 //! See: docs/cli.md.
 
 use crate::access::AccessArgs;

@@ -4,7 +4,7 @@
 //! 1. A flag that names a member and a value is read here, once: `URL=VALUE`, split at the last
 //!    `=`.
 //!
-//! Not here: what the orders do (`mod.rs`).
+//! Not here: the work of the orders (`mod.rs`).
 //! See: docs/cli.md, "Changing members".
 
 use crate::config::units::parse_bytes;

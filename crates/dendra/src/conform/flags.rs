@@ -1,6 +1,6 @@
 //! The flags of `dendra conform`.
 //!
-//! Not here: what they do (`mod.rs`).
+//! Not here: the work of the command (`mod.rs`).
 //! See: docs/conformance/README.md.
 
 use crate::access::AccessArgs;

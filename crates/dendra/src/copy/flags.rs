@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. TO is let in with the credentials of FROM, but for those that are given for TO.
 //!
-//! Not here: what they do (`mod.rs`).
+//! Not here: the work of the command (`mod.rs`).
 //! See: docs/moving.md.
 
 use crate::access::AccessArgs;

@@ -335,7 +335,7 @@ impl Mover<'_> {
     }
 }
 
-/// A line for each finding: key, tab, what.
+/// A line for each finding: key, tab, the finding.
 fn show(findings: &[Unequal]) -> Result<(), Failure> {
     let line = |Unequal { key, what }: &Unequal| format!("{}\t{what}\n", percent::encode(key));
     let text: String = findings.iter().map(line).collect();

@@ -3,7 +3,8 @@
 //! Invariants
 //! 1. Nodes count from 1, and there are at most nine at the start.
 //!
-//! Not here: what they do (`mod.rs`), the socket by which a verb reaches it (`control.rs`).
+//! Not here: the work of the command (`mod.rs`), the socket by which a verb reaches it
+//! (`control.rs`).
 //! See: docs/cli.md.
 
 use clap::{Args, Subcommand};
