@@ -16,7 +16,7 @@ use crate::decider::Decider;
 use crate::process_steward::ProcessSteward;
 use crate::store::{Disk, Store, StoreWrite};
 use dendra_base::peer::Readiness;
-use dendra_base::{Cell, Key};
+use dendra_base::{Cell, Key, Kind, Space};
 use dendra_node::Layout;
 use dendra_node::Membership;
 use dendra_node::membership::identity::Peer;
@@ -166,6 +166,9 @@ pub(crate) struct SimulatedMember {
     pub(crate) home: Option<ProcessSteward>,
     /// Its store drops records of other members.
     pub(crate) is_dropping: bool,
+    /// By key of a client: the newest delete that its store has taken. It stays here when the store
+    /// has purged it.
+    pub(crate) deletes: BTreeMap<Key, Cell>,
     /// How long frames are under way, by asking member and link.
     pub(crate) ages: BTreeMap<(usize, u64), FrameAge>,
 }
@@ -199,6 +202,19 @@ impl SimulatedMember {
             knowledge: None,
             home: None,
             is_dropping: false,
+            deletes: BTreeMap::new(),
+        }
+    }
+
+    /// Its store has taken this write.
+    pub(crate) fn note_delete(&mut self, StoreWrite { key, cell, .. }: &StoreWrite) {
+        let is_of_client = key.as_stored()[0] == Space::User.byte();
+        if cell.kind != Kind::Tombstone || !is_of_client {
+            return;
+        }
+        let noted = self.deletes.get(key);
+        if noted.is_none_or(|noted| noted.version <= cell.version) {
+            self.deletes.insert(key.clone(), cell.clone());
         }
     }
 

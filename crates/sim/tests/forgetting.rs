@@ -36,6 +36,7 @@ fn no_seed_loses_a_write_with_a_disk_behind_a_lowered_factor() {
     let found = [
         72, 120, 257, 307,  // the successor asked the owners of the lowered factor alone
         826,  // it took itself for the fifth owner
+        897,  // a false alarm: two owners had purged a delete that a third one had with a later age
         1201, // the plan had taken a position away that was not the last of its row
     ];
     for seed in (0..20).chain(found) {

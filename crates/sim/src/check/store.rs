@@ -102,10 +102,61 @@ pub fn check_key_above(
     violations
 }
 
+/// The copies as they were before some owners purged the newest delete, and others did not yet:
+/// `purged` names the version that each owner may have purged. An owner that holds nothing counts
+/// as one with that delete, if the others hold no newer cell.
+pub fn before_purges(copies: &mut [OwnerCopy], purged: &[Option<Version>]) {
+    let newest = copies.iter().filter_map(|copy| match copy {
+        OwnerCopy::Cell(version, value) => Some((*version, *value)),
+        _ => None,
+    });
+    let Some((delete, None)) = newest.max() else {
+        return;
+    };
+    for (copy, purged) in copies.iter_mut().zip(purged) {
+        if *copy == OwnerCopy::Nothing && *purged == Some(delete) {
+            *copy = OwnerCopy::Cell(delete, None);
+        }
+    }
+}
+
 /// Do all living owners hold the same cell?
 pub fn check_convergence(key: usize, copies: &[OwnerCopy]) -> Option<Violation> {
     let mut living = copies.iter().filter(|copy| **copy != OwnerCopy::Gone);
     let first = living.next()?;
     let is_same = living.all(|copy| copy == first);
     (!is_same).then(|| Violation::new(Rule::Diverged, format!("key {key}: {copies:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(hlc: u64) -> Version {
+        Version {
+            hlc,
+            origin: 1,
+            rmw: 0,
+        }
+    }
+
+    /// Owners purge a delete by the age that each has it with, and these differ.
+    #[test]
+    fn an_owner_that_may_have_purged_the_newest_delete_counts_as_one_with_it() {
+        let at = |hlc, value| OwnerCopy::Cell(version(hlc), value);
+        let are_alike = |copies: &[OwnerCopy], purged: Option<u64>| {
+            let mut copies = copies.to_vec();
+            let purged = vec![purged.map(version); copies.len()];
+            before_purges(&mut copies, &purged);
+            check_convergence(0, &copies).is_none()
+        };
+        let (delete, newer) = (at(5, None), at(6, Some(1)));
+        assert!(are_alike(&[delete, OwnerCopy::Nothing], Some(5)));
+        assert!(!are_alike(&[delete, OwnerCopy::Nothing], None));
+        assert!(!are_alike(&[delete, OwnerCopy::Nothing], Some(4)));
+        assert!(!are_alike(&[delete, OwnerCopy::Damaged], Some(5)));
+        assert!(!are_alike(&[newer, OwnerCopy::Nothing], Some(5)));
+        assert!(!are_alike(&[newer, delete, OwnerCopy::Nothing], Some(5)));
+        assert!(!are_alike(&[delete, at(4, Some(1))], Some(5)));
+    }
 }

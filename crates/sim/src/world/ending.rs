@@ -512,6 +512,27 @@ impl<'a> World<'a> {
         }
     }
 
+    /// The copies of these owners as readers see them. A delete that one owner may have purged and
+    /// another may not is at both: a further owner may have it with a later age.
+    fn copies_as_shown(&self, owners: impl Iterator<Item = usize>, key: usize) -> Vec<OwnerCopy> {
+        let owners: Vec<usize> = owners.collect();
+        let shown = |owner: &usize| self.copy_as_shown(*owner, key);
+        let mut copies: Vec<OwnerCopy> = owners.iter().map(shown).collect();
+        let purged = owners.iter().map(|&owner| self.purged(owner, key));
+        check::store::before_purges(&mut copies, &purged.collect::<Vec<_>>());
+        copies
+    }
+
+    /// The version of the delete that this owner has stored last, if the horizons let it go.
+    fn purged(&self, member: usize, key: usize) -> Option<Version> {
+        let delete = self.members[member]
+            .deletes
+            .get(&Key::user(&key_name(key)))?;
+        let copies = self.newest().copies_to_forget();
+        let may_go = self.newest().horizons().forgets_delete(delete, copies);
+        may_go.then_some(delete.version)
+    }
+
     /// The copy as readers see it: a value behind its end is no value any more, whether a table has
     /// kept it or not.
     fn copy_as_shown(&self, member: usize, key: usize) -> OwnerCopy {
@@ -601,9 +622,7 @@ impl<'a> World<'a> {
                 let mended = wanted
                     .iter()
                     .filter(|&&owner| !self.is_beyond_repair(owner, key, newest));
-                let copies: Vec<OwnerCopy> = mended
-                    .map(|&owner| self.copy_as_shown(owner, key))
-                    .collect();
+                let copies = self.copies_as_shown(mended.copied(), key);
                 found.extend(check::store::check_convergence(key, &copies));
             }
             self.violations.extend(found);
@@ -676,8 +695,7 @@ impl<'a> World<'a> {
         for key in 0..self.plan.shape.keys.len() {
             let owners = self.owners(key);
             let wanted = &owners[..self.copies_wanted(&owners, key)];
-            let copies: Vec<OwnerCopy> =
-                wanted.iter().map(|&o| self.copy_as_shown(o, key)).collect();
+            let copies = self.copies_as_shown(wanted.iter().copied(), key);
             found.extend(check::store::check_convergence(key, &copies));
             let promised: Vec<Option<Vec<u8>>> = owners
                 [..usize::from(self.newest().topology().copies())]

@@ -652,6 +652,9 @@ impl World<'_> {
             self.give(member, lane, Event::Covered { hlc });
         }
         for (pending, result) in done.into_iter().zip(results) {
+            if result.is_ok() && self.town.is_some() {
+                self.members[member].note_delete(&pending.write);
+            }
             match pending.waiter {
                 Waiter::Nobody => {}
                 Waiter::Loop(ticket) => {
