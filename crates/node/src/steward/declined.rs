@@ -99,6 +99,16 @@ pub enum Declined {
         /// Copies of a record now.
         now: u8,
     },
+    /// The number of copies falls, or fell a moment ago, and a member that is up would take copies
+    /// with it.
+    CopiesGo {
+        /// Of that member.
+        url: String,
+        /// Copies of a record before that.
+        before: u8,
+        /// Copies of a record behind it.
+        now: u8,
+    },
     /// The joiner is of another cluster.
     OtherCluster {
         /// The name here.
@@ -214,7 +224,7 @@ impl Declined {
             Declined::OtherEpoch { .. } => "other-epoch",
             Declined::TooMany { .. } => "too-many-members",
             Declined::CopiesApart { .. } => "copies-apart",
-            Declined::CopiesNotCompared { .. } => "copies-not-compared",
+            Declined::CopiesNotCompared { .. } | Declined::CopiesGo { .. } => "copies-not-compared",
             Declined::OtherCluster { .. } => "other-cluster",
             Declined::Returned { .. } => "removed",
             Declined::SameOrigin { .. } => "same-origin",
@@ -313,6 +323,13 @@ impl fmt::Display for Declined {
                 "records may have had {before} copies, and not all were compared since there are \
                  {now}: with fewer still a read may miss a write; wait until the horizons have risen \
                  once (`dendra cluster status` says what holds them), then plan again"
+            ),
+            Declined::CopiesGo { url, before, now } => write!(
+                f,
+                "{url} is up, and a record may be there and at one other member alone until all \
+                 copies were compared behind the fall of the replication factor from {before} to \
+                 {now}; lower the factor in a plan of its own, wait until `dendra cluster status` \
+                 counts no more steps for it, then remove {url}"
             ),
             Declined::OtherCluster { ours, theirs } => write!(
                 f,

@@ -21,6 +21,7 @@ use crate::ring::table::{MemberId, Move};
 use crate::topology::Member;
 use crate::topology::record::{EpochMember, EpochRecord, MemberStatus, NewPlan};
 use crate::topology::why_not::WhyNot;
+use dendra_base::ClusterVersion;
 use siphasher::sip::SipHasher13;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
@@ -60,6 +61,42 @@ impl PlanStart {
             });
         }
         Ok(record.planned(&self.new)?)
+    }
+
+    /// May the plan take its members away, as this member sees them now?
+    pub(super) fn check_leaves(
+        &self,
+        record: &EpochRecord,
+        sight: &Sight<'_>,
+    ) -> Result<(), Declined> {
+        let leaves = self.new.moves.leaves.iter().copied();
+        check_leaves(record, leaves, self.new.replication_factor, sight)
+    }
+}
+
+/// A member that is up stays while a lowered replication factor waits for its steps: a majority of
+/// the former owners may be this member and one that stays. Of two owners both have each write.
+fn check_leaves(
+    record: &EpochRecord,
+    leaves: impl IntoIterator<Item = MemberId>,
+    factor: u8,
+    sight: &Sight<'_>,
+) -> Result<(), Declined> {
+    let now = record.replication_factor();
+    let is_lowered = factor < now && record.in_force() >= ClusterVersion::NARROWING;
+    let falls_from = if is_lowered { now } else { 0 };
+    let before = record.narrowing().copies_before().max(falls_from);
+    if before <= 2 {
+        return Ok(());
+    }
+    let mut up = leaves.into_iter().filter(|leaves| (sight.is_up)(*leaves));
+    match up.find_map(|leaves| record.member(leaves)) {
+        None => Ok(()),
+        Some(member) => Err(Declined::CopiesGo {
+            url: member.place.url.clone(),
+            before,
+            now: factor.min(now),
+        }),
     }
 }
 
@@ -285,6 +322,10 @@ pub(super) fn of_wish(
         }
         wanted.replication_factor = copies;
     }
+    let stays = |id| wanted.members.iter().any(|member| member.id == id);
+    let leaves = now.members.iter().map(|member| member.id);
+    let leaves = leaves.filter(|id| !stays(*id));
+    check_leaves(record, leaves, wanted.replication_factor, sight)?;
     let moves = plan::plan(record.owners(), &now, &wanted).map_err(|why| no_plan(record, why))?;
     let new = NewPlan {
         author: sight.me,

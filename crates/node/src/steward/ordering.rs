@@ -105,6 +105,8 @@ impl Steward {
                 let mut drafts = self.drafts.iter();
                 let found = drafts.find(|known| known.id == draft);
                 let found = found.ok_or(Declined::UnknownDraft { draft })?;
+                // A member that was lost then may be back.
+                self.with_sight(now, |sight| found.begin.check_leaves(&record, sight))?;
                 OrderIntent::Begin(Box::new(found.begin.clone()))
             }
             ClusterOrder::Cancel => OrderIntent::Cancel,

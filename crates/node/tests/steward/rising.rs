@@ -288,6 +288,48 @@ fn a_newcomer_takes_any_number_of_copies_for_possible_until_horizons_rise() {
 }
 
 #[test]
+fn a_member_that_is_up_stays_while_a_lowered_factor_waits_for_its_steps() {
+    let mut town = Town::forgetting(5, ClusterVersion::NARROWING);
+    let wish = |number: u32, copies| PlanWish {
+        replication_factor: copies,
+        ..remove(number)
+    };
+    // In one plan with the fall as well.
+    let why = town.declined(0, ClusterOrder::Plan(wish(4, Some(2))));
+    assert!(why.starts_with("copies-not-compared: http://h4"), "{why}");
+    let lower = PlanWish {
+        replication_factor: Some(2),
+        ..PlanWish::default()
+    };
+    let draft = town.plan(0, lower).id;
+    town.done(0, ClusterOrder::Apply { draft });
+    town.pass(30_000_000);
+    assert_eq!(town.record(0).narrowing().steps_left(), 3);
+    for number in [0, 4] {
+        let why = town.declined(0, ClusterOrder::Plan(remove(number)));
+        assert!(why.starts_with("copies-not-compared: "), "{why}");
+        assert!(why.contains("from 3 to 2"), "{why}");
+    }
+    // One that is lost may go, if it is not back when the plan is applied.
+    town.stop(MemberId(4));
+    town.pass(2_000_000);
+    let draft = town.plan(0, remove(4)).id;
+    town.start(MemberId(4));
+    town.pass(2_000_000);
+    let why = town.declined(0, ClusterOrder::Apply { draft });
+    assert!(why.starts_with("copies-not-compared: http://h4"), "{why}");
+    for left in [2, 1, 0] {
+        (0..5).for_each(|number| town.forgets(number, None, CLOCK));
+        town.pass(2_000_000);
+        assert_eq!(town.record(0).narrowing().steps_left(), left);
+    }
+    let draft = town.plan(0, remove(4)).id;
+    town.done(0, ClusterOrder::Apply { draft });
+    town.pass(30_000_000);
+    assert_eq!(town.record(0).members().len(), 4);
+}
+
+#[test]
 fn a_plan_names_a_member_whose_damage_it_waits_for() {
     let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
     town.is_loading = false;
