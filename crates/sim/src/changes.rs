@@ -18,6 +18,8 @@ pub struct Changes {
     pub load_patience_us: u64,
     /// Horizons rise at most this often; 0 = never: the cluster keeps its deletes.
     pub forget_every_us: u64,
+    /// How long the operator reads a plan at most before it applies it; 0 = not at all.
+    pub reads_us: u64,
     /// The deeds of the operator, in the order of their times.
     pub deeds: Vec<PlannedDeed>,
     /// Two founders lose what only they hold, and the operator accepts that.

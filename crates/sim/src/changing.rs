@@ -23,6 +23,14 @@ use crate::plan::{
 };
 use dendra_base::Prng;
 
+/// How long an operator reads a plan that has something to read.
+const READS_US: u64 = 2_000_000;
+/// Clients of a soak.
+const SOAK_CLIENTS: usize = 4;
+/// A key of a soak is in use for about so many deeds, or for longer: there are not more keys. Names
+/// of keys have two digits, so that they are in order.
+const SOAK_DEEDS_OF_KEY: usize = 10;
+const SOAK_KEYS_MAX: usize = 100;
 /// Longer than any run.
 pub(crate) const FOR_EVER_US: u64 = 3_600_000_000;
 
@@ -71,7 +79,8 @@ impl RunPlan {
         }
     }
 
-    /// The same where the least successor number of conditional writes rises a few times.
+    /// The same where the least successor number of conditional writes rises a few times, also
+    /// between a plan and the order to begin it.
     pub fn draw_restored(seed: u64) -> RunPlan {
         let mut plan = RunPlan::draw_changing(seed);
         let mut prng = Prng::named(seed, "changing: restored");
@@ -81,6 +90,7 @@ impl RunPlan {
             let restored = [OperatorDeed::Restored];
             let deeds = (0..count).map(|_| draw_deed(&restored, within_us, &mut prng));
             changes.deeds.extend(deeds);
+            changes.reads_us = READS_US;
             changes.deeds.sort_by_key(|deed| deed.at_us);
         }
         plan
@@ -99,7 +109,9 @@ impl RunPlan {
         plan
     }
 
-    /// A long run of `founders` members with so many deeds under light load: for soaks.
+    /// A long run of `founders` members with so many deeds: for soaks. Clients ask all the time,
+    /// some 240 operations for each deed. Each key has its time, so that later changes move
+    /// records that no client touches before the end.
     pub fn draw_soak(seed: u64, founders: usize, deeds: usize) -> RunPlan {
         let mut plan = RunPlan::draw_changing(seed);
         let mut prng = Prng::named(seed, "changing: soak");
@@ -109,11 +121,13 @@ impl RunPlan {
         shape.store = StoreKind::Map;
         // A plan takes some seconds.
         shape.chaos_us = 6_000_000 * deeds as u64;
-        shape.think_us = 400_000;
+        shape.think_us = 200_000;
         draw_clocks(shape, &mut prng);
-        plan.clients = (0..4)
-            .flat_map(|_| draw_clients(shape, &mut prng))
+        let times = (deeds / SOAK_DEEDS_OF_KEY + 1).min(SOAK_KEYS_MAX / shape.keys.len());
+        plan.clients = (0..SOAK_CLIENTS)
+            .map(|_| draw_long(shape, times, &mut prng))
             .collect();
+        shape.keys = shape.keys.repeat(times);
         plan.faults = (0..deeds / 4)
             .flat_map(|_| draw_faults(shape, &mut prng))
             .collect();
@@ -127,6 +141,7 @@ impl RunPlan {
                 .filter(|deed| *deed != OperatorDeed::Copies)
                 .collect();
             changes.load_patience_us = 2_000_000;
+            changes.reads_us = READS_US;
             changes.deeds = (0..deeds)
                 .map(|_| draw_deed(&kinds, shape.chaos_us, &mut prng))
                 .collect();
@@ -134,6 +149,24 @@ impl RunPlan {
         }
         plan
     }
+}
+
+/// The operations of a client for a whole run: the keys of one time, and then those of the next. It
+/// asks any machine that runs, for founders leave.
+fn draw_long(shape: &RunShape, times: usize, prng: &mut Prng) -> Vec<PlannedOp> {
+    let (mut todo, mut at_us) = (Vec::new(), 0);
+    while at_us < shape.chaos_us {
+        let burst = draw_clients(shape, prng);
+        let from = prng.below(MACHINES_MAX as u64) as usize;
+        for mut planned in burst.into_iter().flatten() {
+            at_us += planned.think_us;
+            let time = at_us.min(shape.chaos_us - 1) * times as u64 / shape.chaos_us;
+            planned.key += time as usize * shape.keys.len();
+            planned.member += from;
+            todo.push(planned);
+        }
+    }
+    todo
 }
 
 pub(crate) fn draw_clocks(shape: &mut RunShape, prng: &mut Prng) {
@@ -208,6 +241,7 @@ fn draw_changes(shape: &RunShape, prng: &mut Prng) -> Changes {
             pick(prng, &[500_000, 2_000_000, 10_000_000])
         },
         forget_every_us: 0,
+        reads_us: 0,
         deeds,
         loss: None,
     }

@@ -50,6 +50,7 @@ impl RunPlan {
             load_patience_us: 2_000_000,
             forget_every_us: pick(prng, &[1, DAY_US]),
             deeds: Vec::new(),
+            reads_us: 0,
             loss: None,
         };
         let nothing = (Vec::new(), Vec::new());

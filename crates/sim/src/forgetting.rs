@@ -303,6 +303,7 @@ fn draw_changes(shape: &RunShape, prng: &mut Prng) -> Changes {
         load_bytes_per_second: 1 << 20,
         load_patience_us: pick(prng, &[500_000, 2_000_000]),
         forget_every_us: pick(prng, &[1, 1_000_000]),
+        reads_us: 0,
         deeds,
         loss: None,
     }

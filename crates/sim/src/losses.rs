@@ -116,6 +116,7 @@ fn draw_changes(shape: &RunShape, loss: PlannedLoss, prng: &mut Prng) -> Changes
         load_bytes_per_second: pick(prng, &[300, 5_000, 1 << 20]),
         load_patience_us: pick(prng, &[500_000, 2_000_000]),
         forget_every_us: 0,
+        reads_us: 0,
         deeds,
         loss: Some(loss),
     }

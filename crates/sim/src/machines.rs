@@ -91,6 +91,8 @@ pub(crate) struct Town {
     pub(crate) loads: Vec<(MoveArrived, u64)>,
     /// Orders without an answer: at which machine, and when it is due.
     pub(crate) orders: BTreeMap<u64, (usize, u64)>,
+    /// Orders to begin a plan that was read: for which epoch it was made.
+    pub(crate) reads: BTreeMap<u64, u64>,
     pub(crate) tickets: u64,
     /// When the weather got calm.
     pub(crate) calm_us: Option<u64>,
@@ -150,6 +152,7 @@ impl Town {
             first: Arc::new(first),
             loads: Vec::new(),
             orders: BTreeMap::new(),
+            reads: BTreeMap::new(),
             tickets: 0,
             calm_us: None,
             plans: (0, 0),

@@ -188,16 +188,19 @@ fn long(seed: u64, members: usize, changes: usize) -> bool {
     let report = run_plan(&plan, None, Tracing::Off);
     let (begun, ended) = report.plans;
     println!(
-        "seed {seed}, {members} founders, {changes} deeds: {begun} plans begun, {ended} ended, {} operations, {} happenings, \
-         {:.0} s",
+        "seed {seed}, {members} founders, {changes} deeds: {begun} plans begun, {ended} ended, \
+         {} operations, {} done, {} happenings, {} of {} histories undecided, {:.0} s",
         report.history.len(),
+        report.history.iter().filter(|op| op.is_done()).count(),
         report.happenings,
+        report.searches.undecided,
+        report.searches.keys,
         started.elapsed().as_secs_f64()
     );
     for violation in &report.violations {
         println!("{violation}");
     }
-    report.violations.is_empty()
+    report.violations.is_empty() && report.searches.are_enough()
 }
 
 /// One cluster for simulated years, in which keys are created and deleted.

@@ -286,6 +286,11 @@ impl World<'_> {
             Happening::Answered { joiner, frame } => self.joiner_hears(joiner, &frame),
             Happening::Deed { number } => self.deed(number),
             Happening::Loss(step) => self.loss_step(step),
+            Happening::Apply {
+                member,
+                draft,
+                epoch,
+            } => self.applies(member, draft, epoch),
             Happening::Operator => self.operator_looks(),
             Happening::Phase(phase) => self.enter(phase),
         }

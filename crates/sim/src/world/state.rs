@@ -30,6 +30,7 @@ use dendra_node::Layout;
 use dendra_node::membership::identity::Peer;
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::{Effect, Event};
+use dendra_node::steward::face::DraftId;
 use dendra_node::topology::Topology;
 use dendra_wire::peer::{self, Seal};
 use std::collections::{BTreeMap, VecDeque};
@@ -242,6 +243,13 @@ pub(crate) enum Happening {
     Deed { number: usize },
     /// A member is lost beside damage of another one, and what follows.
     Loss(LossStep),
+    /// The operator has read a plan.
+    Apply {
+        member: usize,
+        draft: DraftId,
+        /// For which epoch it was made.
+        epoch: u64,
+    },
     /// The operator looks whether something waits for it.
     Operator,
     /// The next phase begins.

@@ -346,6 +346,12 @@ impl World<'_> {
         let without = self.given_up(member, &span);
         let mut in_force = self.in_force(member, &span);
         let Some(loss) = in_force.next().filter(|_| !without.is_empty()) else {
+            let too_few = self.is_without_owners(member);
+            drop(in_force);
+            if too_few {
+                let what = format!("m{member} repairs block {id} from too few owners");
+                self.violate(Rule::LossUnasked, what);
+            }
             return;
         };
         let taken: Vec<TakenLoss> = (0..self.plan.shape.keys.len())
@@ -364,6 +370,26 @@ impl World<'_> {
         if let Some(town) = &mut self.town {
             town.loss.taken.extend(taken);
         }
+    }
+
+    /// Has a member lost so many other owners of one of its partitions that those left are not
+    /// enough for a repair? Their disks were lost before its block was damaged.
+    fn is_without_owners(&self, member: usize) -> bool {
+        let layout = &self.members[member].lanes[0].layout;
+        let copies = usize::from(layout.topology().copies());
+        let is_whole = |at: &usize| {
+            let town = self.town.as_ref();
+            *at != member && town.is_some_and(|town| !town.machines[*at].is_wiped)
+        };
+        let mut rows = layout.ring().all().map(|partition| {
+            let owners = self.owners_in(layout, partition);
+            owners[..copies.min(owners.len())].to_vec()
+        });
+        self.planned_loss().is_some()
+            && rows.any(|row| {
+                let left = row.iter().filter(|at| is_whole(at)).count();
+                row.contains(&member) && left < copies.div_ceil(2)
+            })
     }
 
     /// The losses by which a member repairs this block, the oldest first.

@@ -21,7 +21,7 @@ use crate::plan::CutLinks;
 use crate::store::Crash;
 use dendra_base::{LeastSuccessor, Prng};
 use dendra_node::limits::{CLUSTER_ORDER_US, LOAD_BYTES_PER_SECOND_DEFAULT};
-use dendra_node::steward::face::{ClusterAnswer, ClusterOrder, PlanWish};
+use dendra_node::steward::face::{ClusterAnswer, ClusterOrder, DraftId, PlanWish};
 use dendra_node::steward::step::StewardEvent;
 use dendra_node::topology::record::EpochRecord;
 use std::sync::Arc;
@@ -281,11 +281,61 @@ impl World<'_> {
             return self.violate(Rule::Answer, what);
         }
         self.loss_is_answered(at, &answer);
-        if let ClusterAnswer::Planned(draft) = answer
+        self.judge_begin(ticket, &answer);
+        if let ClusterAnswer::Planned(plan) = answer
             && !self.is_calm()
         {
-            let draft = draft.id;
-            self.place_order(at, ClusterOrder::Apply { draft });
+            let (draft, epoch) = (plan.id, plan.epoch);
+            let changes = self.plan.changes.as_ref();
+            match changes.map_or(0, |changes| changes.reads_us) {
+                0 => self.applies(at, draft, epoch),
+                most_us => {
+                    let reads_us = self.prng.below(most_us);
+                    let member = at;
+                    let apply = Happening::Apply {
+                        member,
+                        draft,
+                        epoch,
+                    };
+                    self.schedule.after(reads_us, apply);
+                }
+            }
+        }
+    }
+
+    /// The operator has read a plan of this member, which was made for `epoch`.
+    pub(in crate::world) fn applies(&mut self, at: usize, draft: DraftId, epoch: u64) {
+        if self.is_calm() || self.members[at].home.is_none() {
+            return;
+        }
+        if let Some(town) = &mut self.town {
+            town.reads.insert(town.tickets + 1, epoch);
+        }
+        self.place_order(at, ClusterOrder::Apply { draft });
+    }
+
+    /// A plan that was read begins in the cluster that the operator read of: the same members,
+    /// owners and numbers.
+    fn judge_begin(&mut self, ticket: u64, answer: &ClusterAnswer) {
+        let Some(town) = &mut self.town else {
+            return;
+        };
+        let made = town.reads.remove(&ticket);
+        let (Some(made), ClusterAnswer::Done { epoch }) = (made, answer) else {
+            return;
+        };
+        let of = |epoch: u64| town.chosen.get(&epoch);
+        let (Some(read), Some(before)) = (of(made), of(epoch - 1)) else {
+            return;
+        };
+        let is_same = read.members() == before.members()
+            && read.owners() == before.owners()
+            && read.replication_factor() == before.replication_factor()
+            && read.least_successor() == before.least_successor();
+        if !is_same {
+            let change = before.change();
+            let what = format!("a plan for epoch {made} begins with {epoch} behind a {change:?}");
+            self.violate(Rule::Epochs, what);
         }
     }
 
