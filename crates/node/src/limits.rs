@@ -441,8 +441,8 @@ pub const SCANS_MAX: usize = 32;
 /// The largest page that a member makes for another one, even if that one asks for more.
 pub const SCAN_PAGE_BYTES_MAX: u32 = 1 << 20;
 
-/// So many sources are remembered that were called in a round of the requests in line and do not
-/// wait now: as many as there are connections.
+/// So many sources are remembered that were called in a round of the requests in line, or charged,
+/// and do not wait now: as many as there are connections.
 pub const ROUND_SOURCES_MAX: usize = 16_384;
 
 /// How long a scan waits for the answers of members that it can do without.

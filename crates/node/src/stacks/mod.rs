@@ -9,17 +9,19 @@
 //! Among sources that were not called in this round the newest request goes first, too. With one
 //! connection for each source, the order of arrival would serve every request late. A round ends
 //! when each source that waits was called in it: no clock ends it, so it has room for any number of
-//! sources.
+//! sources. A call that turned out to be the work of several takes as many rounds from its source
+//! (`charge`).
 //!
 //! Invariants
 //! 1. A request that is in is popped once, or leaves.
-//! 2. A source that waits is popped before any other one is popped twice. Sources that were not
-//!    called in this round come before it while they are newer: an endless stream of new ones
-//!    keeps older ones waiting.
+//! 2. A source that waits, and was not charged, is popped before any other one is popped twice.
+//!    Sources that were not called in this round come before it while they are newer: an endless
+//!    stream of new ones keeps older ones waiting.
 //! 3. With one source for all requests the order is that of one stack.
-//! 4. It holds an entry for each request that waits. Of the sources that were called in this round
-//!    and do not wait it remembers the last `ROUND_SOURCES_MAX`: one that is forgotten has its turn
-//!    again if it comes back within the round. A step is logarithmic in both.
+//! 4. It holds an entry for each request that waits. Of the sources that were called in this round,
+//!    or charged for later ones, and do not wait it remembers `ROUND_SOURCES_MAX`: one that is
+//!    forgotten has its turn again if it comes back at once. A step is logarithmic in both.
+//! 5. A source that waits alone is popped, whatever it was charged: the loop does not rest.
 //!
 //! Not here: when requests wait, and how many are refused (`standing/`).
 //! See: docs/overload.md, "When the processor is what runs out".
@@ -182,6 +184,16 @@ impl<T> AddressStacks<T> {
             stacks.len += 1;
         });
         place
+    }
+
+    /// The work for `source` came to that of so many calls more than it was called: it has no turn
+    /// in as many rounds.
+    pub(crate) fn charge(&mut self, source: AddressGroup, calls: u64) {
+        self.change(source, |stacks| {
+            let stack = stacks.stacks.entry(source).or_default();
+            stack.due = stack.due.max(stacks.round).saturating_add(calls);
+        });
+        self.forget_some();
     }
 
     /// Takes a request out, if it is in.

@@ -10,8 +10,8 @@ use std::collections::HashMap;
 #[derive(Default)]
 struct Twin {
     waiting: Vec<(StackPlace, u32)>,
-    /// The last round in which a source was called.
-    called: HashMap<AddressGroup, u64>,
+    /// The first round in which a source may be called; without an entry in each.
+    due: HashMap<AddressGroup, u64>,
     round: u64,
     late_until_us: u64,
 }
@@ -29,16 +29,22 @@ impl Twin {
         Some(self.waiting.remove(at).1)
     }
 
+    fn due(&self, source: AddressGroup) -> u64 {
+        self.due.get(&source).copied().unwrap_or(0).max(self.round)
+    }
+
+    fn charge(&mut self, source: AddressGroup, calls: u64) {
+        let due = self.due(source) + calls;
+        self.due.insert(source, due);
+    }
+
     fn pop(&mut self) -> Option<u32> {
-        let sources: Vec<_> = self.waiting.iter().map(|(place, _)| place.source).collect();
-        let is_called =
-            |twin: &Twin, source: &AddressGroup| twin.called.get(source) == Some(&twin.round);
-        if sources.iter().all(|source| is_called(self, source)) {
-            self.round += u64::from(!sources.is_empty());
-        }
-        let uncalled = sources.iter().filter(|source| !is_called(self, source));
-        let source = *uncalled.max_by_key(|source| self.newest_of(**source, u64::MAX))?;
-        self.called.insert(source, self.round);
+        let sources = self.waiting.iter().map(|(place, _)| place.source);
+        let round = sources.clone().map(|source| self.due(source)).min()?;
+        let in_turn = sources.filter(|source| self.due(*source) == round);
+        let source = in_turn.max_by_key(|source| self.newest_of(*source, u64::MAX))?;
+        self.round = round;
+        self.due.insert(source, round + 1);
         self.take(self.newest_of(source, u64::MAX)?)
     }
 
@@ -68,7 +74,7 @@ impl Twin {
 proptest! {
     #[test]
     fn stacks_do_what_a_look_at_everything_would(
-        steps in prop::collection::vec((0u64..30_000, 0u8..6, 0u32..5, 0u64..60_000), 1..300),
+        steps in prop::collection::vec((0u64..30_000, 0u8..7, 0u32..5, 0u64..60_000), 1..300),
     ) {
         let (mut stacks, mut twin) = (AddressStacks::new(), Twin::default());
         let (mut now_us, mut next, mut places) = (0, 0, Vec::new());
@@ -91,6 +97,11 @@ proptest! {
                 4 => {
                     let popped = stacks.pop_late(until_us, late);
                     prop_assert_eq!(popped, twin.pop_late(until_us, late));
+                }
+                5 => {
+                    let source = AddressGroup::of_v4(which);
+                    stacks.charge(source, ago_us % 4);
+                    twin.charge(source, ago_us % 4);
                 }
                 _ => if let Some(place) = places.get(ago_us as usize % places.len().max(1)) {
                     prop_assert_eq!(stacks.take(*place), twin.take(*place));
@@ -124,6 +135,39 @@ fn what_is_remembered_of_sources_is_bounded_and_forgotten_behind_the_round() {
         stacks.pop();
     }
     assert!(stacks.away.is_empty(), "of earlier rounds none is left");
+}
+
+#[test]
+fn a_source_is_called_in_one_round_for_each_call_that_its_work_came_to() {
+    let (large, small) = (AddressGroup::of_v4(1), AddressGroup::of_v4(2));
+    let mut stacks = AddressStacks::new();
+    let mut calls = [0; 2];
+    for source in [large, small] {
+        (0..200).for_each(|_| _ = stacks.push(0, source, source));
+    }
+    for _ in 0..100 {
+        let (_, source) = stacks.pop().expect("both wait");
+        calls[usize::from(source == small)] += 1;
+        if source == large {
+            stacks.charge(large, 15);
+        }
+    }
+    assert_eq!(
+        calls,
+        [6, 94],
+        "one call of sixteen times the work for sixteen"
+    );
+    while stacks.pop().is_some_and(|(_, source)| source == small) {}
+    assert!(stacks.len() > 0, "alone it waits for no round");
+    let left = stacks.len();
+    (0..left).for_each(|_| {
+        stacks.pop().expect("it waits alone");
+        stacks.charge(large, 1_000);
+    });
+    for bits in 0..2 * ROUND_SOURCES_MAX as u32 {
+        stacks.charge(AddressGroup::of_v4(bits), 1);
+        assert!(stacks.away.len() <= ROUND_SOURCES_MAX);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! ```text
 //! open      run queue of the loop, in the order in which sockets became readable
 //!             lag ─► sample ─ above the target for STANDING_US, in several samples ─► standing
-//! standing  readable socket ─► join ─► call: TURN, round the sources, the newest of each ─► Serve
+//! standing  readable socket ─► join ─► call: TURN, round the sources, the newest of each ─► Serve ─► charge
 //!                                            one for SERVED_PER_REFUSAL served, of the source with most
 //!                                            beyond the target: the next of them, or the oldest ─► Refuse
 //!                                            late by twice the target, nothing newer waits ─► Refuse
@@ -26,6 +26,7 @@
 //! 3. Every request that joined is called once, unless it leaves; an open line is empty.
 //! 4. A round ends when each source that waits was called in it, however many there are. A source
 //!    with a single connection waits for one call of each other source, not for their connections.
+//!    A call whose work comes to that of several counts as so many rounds.
 //! 5. A line that had to begin again at once stays twice as long the next time. Each try to end it
 //!    costs the requests in it.
 //!
@@ -188,6 +189,14 @@ impl<T> Line<T> {
     /// A request goes, called or not.
     pub fn leave(&mut self, place: StackPlace) {
         let _gone = self.waiting.take(place);
+    }
+
+    /// Work for `source` came to that of so many calls more than it was called. Without a line this
+    /// changes nothing.
+    pub fn charge(&mut self, source: AddressGroup, calls: u64) {
+        if self.is_standing {
+            self.waiting.charge(source, calls);
+        }
     }
 
     /// Calls the next ones.

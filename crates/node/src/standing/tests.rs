@@ -384,6 +384,44 @@ fn one_connection_beside_two_thousand_of_another_source_waits_for_no_more_than_a
 }
 
 #[test]
+fn a_source_of_large_requests_gets_no_more_time_than_one_of_small_ones() {
+    /// Calls whose work a large request comes to: one of a mebibyte.
+    const LARGE: u64 = 16;
+    let (mut line, mut called) = (Line::new(TARGET_US), Vec::new());
+    let mut now_us = 1_000_000;
+    line.charge(ONE, 1_000_000);
+    while !line.is_standing() {
+        now_us += 2 * TARGET_US;
+        line.sample(now_us, 2 * TARGET_US);
+    }
+    let sources = [ONE, AddressGroup::of_v4(2)];
+    let mut took_us = [0; 2];
+    let mut asking: Vec<usize> = (0..400).map(|who| who % 2).collect();
+    let until_us = now_us + 3_000_000;
+    while now_us < until_us {
+        for who in asking.drain(..) {
+            line.join(now_us, sources[who], who);
+        }
+        line.call(now_us, &mut called);
+        for (who, what) in called.drain(..) {
+            asking.push(who);
+            let calls = if who == 0 { LARGE } else { 1 };
+            let spent_us = match what {
+                Called::Serve => calls * SERVE_US,
+                Called::Refuse => REFUSE_US,
+            };
+            if what == Called::Serve {
+                line.charge(sources[who], calls - 1);
+            }
+            took_us[who] += spent_us;
+            now_us += spent_us;
+        }
+    }
+    let of_small = took_us[1] * 100 / (took_us[0] + took_us[1]);
+    assert!((45..=55).contains(&of_small), "{of_small} % of the time");
+}
+
+#[test]
 fn each_of_many_sources_is_served_in_turn_however_many_there_are() {
     const SOURCES: usize = 10_000;
     let mut line = Line::new(TARGET_US);
