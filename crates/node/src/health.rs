@@ -6,6 +6,7 @@
 //! no answer in time ──► counts as a sample as long as the wait
 //! hedge   ──► latency + 4 spread of the one that is asked, between 1 ms and 50 ms
 //! link lost, or its member opens one  ──► expected for LINK_GRACE_US
+//! clock with readiness `Behind`  ──► reads count it as slower by HEDGE_US_MAX, for READINESS_FRESH_US
 //! ```
 //!
 //! Invariants
@@ -17,8 +18,11 @@
 //! Not here: retries (there are none), quorums.
 //! See: Jacobson, "Congestion Avoidance and Control", 1988, for the estimate.
 
-use crate::limits::{HEDGE_US_MAX, HEDGE_US_MIN, LINK_GRACE_US, LINKS_SETTLE_US};
+use crate::limits::{
+    HEDGE_US_MAX, HEDGE_US_MIN, LINK_GRACE_US, LINKS_SETTLE_US, READINESS_FRESH_US,
+};
 use crate::member::MemberIndex;
+use dendra_base::peer::Readiness;
 
 /// The links and response times of one member.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +38,8 @@ struct MemberHealth {
     is_measured: bool,
     latency_us: u64,
     spread_us: u64,
+    /// Until when its word counts that it is behind.
+    behind_until_us: u64,
 }
 
 /// The state of another member, for metrics and pages.
@@ -79,6 +85,7 @@ impl Health {
             is_measured: false,
             latency_us: HEDGE_US_MIN,
             spread_us: HEDGE_US_MIN,
+            behind_until_us: 0,
         };
         Health {
             peers: vec![fresh; members],
@@ -188,6 +195,23 @@ impl Health {
         down + ((peer.latency_us + 2 * peer.spread_us) >> 7)
     }
 
+    /// A member told its readiness for a write beside its clock.
+    pub(crate) fn told(&mut self, member: MemberIndex, readiness: Readiness, now_us: u64) {
+        let is_behind = readiness == Readiness::Behind;
+        self.peers[member.at()].behind_until_us = if is_behind {
+            now_us + READINESS_FRESH_US
+        } else {
+            0
+        };
+    }
+
+    /// As `cost`, for a read: it would wait at a member that is behind. A write asks that member
+    /// for its clock all the same, to learn when it is behind no longer.
+    pub(crate) fn read_cost(&self, member: MemberIndex, now_us: u64) -> u64 {
+        let is_behind = now_us < self.peers[member.at()].behind_until_us;
+        self.cost(member) + ((u64::from(is_behind) * HEDGE_US_MAX) >> 7)
+    }
+
     /// How long to wait for this member before another one is asked as well.
     pub(crate) fn patience_us(&self, member: MemberIndex) -> u64 {
         let peer = self.peers[member.at()];
@@ -243,6 +267,29 @@ mod tests {
         assert_eq!(health.of(A).latency_us, Some(HEDGE_US_MIN));
         assert_eq!(health.of(B).latency_us, None);
         assert_eq!(health.of(B).patience_us, 5 * HEDGE_US_MIN);
+    }
+
+    #[test]
+    fn a_read_goes_to_a_member_that_is_not_behind_unless_that_is_far_away() {
+        let (mut health, now_us) = (Health::new(2), 1_000_000);
+        let first = |health: &Health, now_us| {
+            let cost = |member: &MemberIndex| health.read_cost(*member, now_us);
+            [A, B].into_iter().min_by_key(cost)
+        };
+        health.answered(B, 0, 20_000);
+        assert_eq!(first(&health, now_us), Some(A));
+        health.told(A, Readiness::Behind, now_us);
+        assert_eq!(first(&health, now_us), Some(B));
+        assert!(
+            health.cost(A) < health.cost(B),
+            "of writes it is asked first"
+        );
+        assert_eq!(first(&health, now_us + READINESS_FRESH_US), Some(A));
+        health.told(A, Readiness::DiskFull, now_us);
+        assert_eq!(first(&health, now_us), Some(A), "it serves reads");
+        health.told(A, Readiness::Behind, now_us);
+        (0..20).for_each(|_| health.answered(B, 0, 200_000));
+        assert_eq!(first(&health, now_us), Some(A), "the other one is far away");
     }
 
     #[test]

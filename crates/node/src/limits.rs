@@ -388,6 +388,10 @@ pub const HEDGE_US_MIN: u64 = 1_000;
 /// See [`HEDGE_US_MIN`].
 pub const HEDGE_US_MAX: u64 = 50_000;
 
+/// How long the word of a member counts that it is behind: it tells it again beside each clock, and
+/// members exchange clocks once in half of that.
+pub const READINESS_FRESH_US: u64 = 2 * WALL_EXCHANGE_US;
+
 /// The shortest patience before a write asks further members for the time. It is longer than that
 /// of a read: a clock needs no disk, so a member that is later than this is stopped, not slow. In a
 /// healthy cluster no timer should ring.

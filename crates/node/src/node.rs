@@ -507,9 +507,16 @@ impl Node {
             self.route(turn, purpose, Answer::Refused(Refused::ClockApart));
             return;
         }
-        if let Answer::Clock { hlc, wall_ms, .. } = answer {
+        if let Answer::Clock {
+            hlc,
+            wall_ms,
+            readiness,
+            ..
+        } = answer
+        {
             self.desk.follow(hlc);
             self.desk.walls.note(member, wall_ms, turn.now);
+            self.desk.health.told(member, readiness, turn.now.mono_us);
         }
         self.route(turn, purpose, answer);
     }

@@ -106,7 +106,8 @@ impl Op {
             let owners = self.owners(desk);
             let cost = |place: &u8| {
                 let is_moving = self.twin_at(desk, *place).is_some();
-                (is_moving, desk.health.cost(owners[usize::from(*place)]))
+                let member = owners[usize::from(*place)];
+                (is_moving, desk.health.read_cost(member, turn.now.mono_us))
             };
             let Some(place) = fetching.tally.unasked().iter().min_by_key(cost) else {
                 return self.mend_to_answer(desk, turn, fetching);
