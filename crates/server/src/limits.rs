@@ -32,6 +32,10 @@ pub const CONNECTIONS_MAX_DEFAULT: usize = 16_384;
 /// Descriptors kept for the engine, the admin plane and the process itself when the system's limit
 /// is lower than `connections_max`.
 pub const DESCRIPTORS_RESERVED: usize = 1_024;
+/// An address gets no further place among the clients' connections when it has so many times as
+/// many as are free. So one address leaves a seventeenth of the gate to others, where two leave a
+/// thirty-third; and a gate of sixteen may be one address's.
+pub const ADDRESS_SHARE_OF_FREE: u64 = 16;
 /// Requests that wait for the log or the store pool at once; as many as the log's queue takes.
 pub const REQUESTS_INFLIGHT_MAX_DEFAULT: usize = 4_096;
 /// Bodies arriving and large answers leaving, together: a quarter of the default memory.

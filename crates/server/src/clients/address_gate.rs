@@ -2,18 +2,21 @@
 //!
 //! ```text
 //! accepted ─► enter(address) ─► a place, kept with the connection ─► leave
-//!                  │ at the bound: the connection has no place, is counted, and named in the log
+//!                  │ at a bound: the connection has no place, is counted, and named in the log
 //! ```
 //!
 //! Invariants
-//! 1. No address has more places than the bound.
-//! 2. An address without a connection takes no room.
-//! 3. Without a bound nothing is counted.
+//! 1. No address has more places than the bound that was asked for.
+//! 2. No address gets one more when it has `ADDRESS_SHARE_OF_FREE` times as many as are free. So
+//!    one address leaves a seventeenth of them to others, and an address without a connection has
+//!    a place as long as one is free.
+//! 3. An address without a connection takes no room.
 //!
 //! Not here: the gate of all connections (`connection_gate.rs`).
 //! See: docs/overload.md.
 
 use crate::admin::profile::Lock;
+use crate::limits;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -51,35 +54,48 @@ impl AddressGate {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// One more connection; `None` when its address has as many as it may have.
+    /// One more connection, while `free` places of all clients are free, its own included. `None`
+    /// when its address has as many as it may have.
     pub(crate) fn enter(
         self: &Arc<AddressGate>,
         address: IpAddr,
+        free: u64,
         now: Instant,
     ) -> Option<AddressPlace> {
-        if self.most == 0 {
-            return Some(AddressPlace(None));
-        }
         let client = client_of(address);
-        {
+        let bound = {
             let mut places = self.places.hold();
             let taken = places.entry(client).or_insert(0);
-            if *taken < self.most {
-                *taken += 1;
-                return Some(AddressPlace(Some((Arc::clone(self), client))));
+            match self.bound(*taken, free) {
+                None => {
+                    *taken += 1;
+                    return Some(AddressPlace(Arc::clone(self), client));
+                }
+                Some(bound) => bound,
             }
-        }
+        };
         self.refused.fetch_add(1, Ordering::Relaxed);
         let mut said_at = self.said_at.hold();
         if said_at.is_none_or(|at| now - at >= SAY_EVERY) {
             *said_at = Some(now);
             tracing::warn!(
                 %address,
-                most = self.most,
-                "a connection has no place among the clients': its address has as many as --connections-per-address-max allows"
+                bound,
+                "a connection has no place among the clients': its address has as many as it may have"
             );
         }
         None
+    }
+
+    /// The bound that an address with `taken` places is at.
+    fn bound(&self, taken: usize, free: u64) -> Option<&'static str> {
+        if self.most > 0 && taken >= self.most {
+            Some("--connections-per-address-max")
+        } else if taken as u64 >= limits::ADDRESS_SHARE_OF_FREE * free {
+            Some("its share of --connections-max")
+        } else {
+            None
+        }
     }
 
     fn leave(&self, client: IpAddr) {
@@ -111,13 +127,11 @@ fn client_of(address: IpAddr) -> IpAddr {
 
 /// The place of one connection, free again when this goes.
 #[derive(Debug)]
-pub(crate) struct AddressPlace(Option<(Arc<AddressGate>, IpAddr)>);
+pub(crate) struct AddressPlace(Arc<AddressGate>, IpAddr);
 
 impl Drop for AddressPlace {
     fn drop(&mut self) {
-        if let Some((addresses, client)) = self.0.take() {
-            addresses.leave(client);
-        }
+        self.0.leave(self.1);
     }
 }
 
@@ -133,7 +147,7 @@ mod tests {
     fn an_address_has_so_many_places_and_others_have_theirs() {
         let addresses = Arc::new(AddressGate::new(2));
         let now = Instant::now();
-        let enter = |text| addresses.enter(address(text), now);
+        let enter = |text| addresses.enter(address(text), 1_000, now);
         let first = enter("10.0.0.1").expect("a place");
         let _second = enter("10.0.0.1").expect("a place");
         assert!(enter("10.0.0.1").is_none());
@@ -147,9 +161,17 @@ mod tests {
     fn a_network_of_ipv6_is_one_client() {
         let addresses = Arc::new(AddressGate::new(1));
         let now = Instant::now();
-        let _first = addresses.enter(address("2001:db8::1"), now);
-        assert!(addresses.enter(address("2001:db8::ffff:2"), now).is_none());
-        assert!(addresses.enter(address("2001:db8:0:1::1"), now).is_some());
+        let _first = addresses.enter(address("2001:db8::1"), 1_000, now);
+        assert!(
+            addresses
+                .enter(address("2001:db8::ffff:2"), 1_000, now)
+                .is_none()
+        );
+        assert!(
+            addresses
+                .enter(address("2001:db8:0:1::1"), 1_000, now)
+                .is_some()
+        );
     }
 
     #[test]
@@ -157,7 +179,7 @@ mod tests {
         let addresses = Arc::new(AddressGate::new(1));
         let now = Instant::now();
         let places: Vec<_> = (0..100)
-            .map(|n| addresses.enter(IpAddr::from([10, 0, 0, n]), now))
+            .map(|n| addresses.enter(IpAddr::from([10, 0, 0, n]), 1_000, now))
             .collect();
         assert_eq!(addresses.places.hold().len(), 100);
         drop(places);
@@ -165,9 +187,37 @@ mod tests {
     }
 
     #[test]
-    fn without_a_bound_nothing_is_counted() {
+    fn one_address_leaves_places_to_others_and_each_new_one_has_its_first() {
+        const MOST: u64 = 1_700;
         let addresses = Arc::new(AddressGate::new(0));
-        let _place = addresses.enter(address("10.0.0.1"), Instant::now());
-        assert!(addresses.places.hold().is_empty());
+        let mut places = Vec::new();
+        let fill = |text: &str, places: &mut Vec<_>| {
+            let before = places.len();
+            while let Some(place) =
+                addresses.enter(address(text), MOST - places.len() as u64, Instant::now())
+            {
+                places.push(place);
+            }
+            places.len() - before
+        };
+        assert_eq!(fill("10.0.0.1", &mut places), 1_600);
+        assert_eq!(fill("10.0.0.1", &mut places), 0);
+        assert_eq!(
+            fill("10.0.0.2", &mut places),
+            95,
+            "of the hundred that are free"
+        );
+        assert_eq!(fill("10.0.0.3", &mut places), 5, "the last one, too");
+        assert_eq!(places.len() as u64, MOST);
+        assert_eq!(addresses.refused(), 4);
+    }
+
+    #[test]
+    fn a_gate_of_few_places_may_be_one_address_s() {
+        let addresses = Arc::new(AddressGate::new(0));
+        let most = limits::ADDRESS_SHARE_OF_FREE;
+        let enter = |taken| addresses.enter(address("10.0.0.1"), most - taken, Instant::now());
+        let places: Vec<_> = (0..most).map(enter).collect();
+        assert!(places.iter().all(Option::is_some));
     }
 }

@@ -60,6 +60,11 @@ impl ConnectionGate {
             .any(|gate| gate.used() < gate.limit())
     }
 
+    /// Places of clients that are free.
+    fn free(&self) -> u64 {
+        self.clients.limit().saturating_sub(self.clients.used())
+    }
+
     /// Connections beyond the clients' places now.
     pub(crate) fn beyond(&self) -> u64 {
         self.beyond.used()
@@ -68,7 +73,7 @@ impl ConnectionGate {
     /// A connection of `address` was accepted. `None` = there is no place for it.
     pub(crate) fn enter(&self, address: IpAddr, now: Instant) -> Option<ConnectionPlace> {
         if let Some(permit) = Gate::offer(Arc::clone(&self.clients), 1)
-            && let Some(place) = self.addresses.enter(address, now)
+            && let Some(place) = self.addresses.enter(address, self.free() + 1, now)
         {
             return Some(ConnectionPlace {
                 _permit: permit,
@@ -116,6 +121,16 @@ mod tests {
         assert!(gate.has_place());
         drop((clients, beyond, last));
         assert!(is_client(&enter(one)) && gate.beyond() == 0);
+    }
+
+    #[test]
+    fn one_address_leaves_places_to_others() {
+        let gate = gate(34, 0, 0);
+        let enter = |n| gate.enter(IpAddr::from([10, 0, 0, n]), Instant::now());
+        let of_one: Vec<_> = (0..34).filter_map(|_| enter(1)).collect();
+        assert_eq!(of_one.len(), 32);
+        let others = [enter(2), enter(3)];
+        assert!(others.iter().all(Option::is_some) && !gate.has_place());
     }
 
     #[test]
