@@ -80,6 +80,11 @@ pub const CALLS_A_TURN: usize = 4;
 pub const CALLS_A_TURN_LATE: usize = 32;
 /// See `CALLS_A_TURN_LATE`.
 pub const WAY_WAIT_US: u64 = 5_000;
+/// TLS handshakes that are begun at once: one takes some tenths of a millisecond, most of it for
+/// one signature.
+pub const HANDSHAKES_A_TURN: usize = 1;
+/// As many at once when the first of them has waited for `WAY_WAIT_US`.
+pub const HANDSHAKES_A_TURN_LATE: usize = 4;
 /// New connections that a loop takes in a row, before other work has its turn.
 pub const CONNECTIONS_A_TURN: usize = 8;
 

@@ -1,7 +1,7 @@
 //! The steps of a connection before its first request, where the port speaks TLS.
 //!
 //! ```text
-//! accepted ─► first byte ─┬─ a handshake ─► session, within the deadline of a head ─► requests
+//! accepted ─► first byte ─┬─ a handshake ─► its turn ─► session, within the deadline of a head ─► requests
 //!                         └─ clear text  ─┬─ the change-over is on ─► requests
 //!                                         └─ 400 tls-required, closed
 //! ```
@@ -10,7 +10,9 @@
 //! 1. The connection counts at the gate of connections all the while.
 //! 2. A loop has at most its share of `HANDSHAKES_MAX` handshakes under way: a new one ends the
 //!    oldest.
-//! 3. Nothing that came in clear is looked at beyond its first byte, but for the change-over.
+//! 3. A handshake begins when it is called (`event_loop/giving_way.rs`): a storm of them leaves
+//!    connections that work their turns.
+//! 4. Nothing that came in clear is looked at beyond its first byte, but for the change-over.
 //!
 //! Not here: sessions and certificates (`tls/`), the admin port (`admin/`).
 //! See: SECURITY.md, docs/overload.md.
@@ -19,6 +21,7 @@ use crate::audit::{self, Port};
 use crate::clients::seat::Seat;
 use crate::clients::socket::{ConnectionEnd, Linger, Socket};
 use crate::clients::status;
+use crate::event_loop::clock;
 use crate::event_loop::thread::EventLoop;
 use crate::tls::{ByteStream, Opening, Tls, clear_text};
 use dendra_wire::http::response::Style;
@@ -62,11 +65,20 @@ pub(crate) async fn enter(
         }
         Some(Err(_)) | None => return Err(Some(ByteStream::Clear(tcp))),
     }
-    let place = lane.handshakes.enter();
-    let shaking = place.unless_evicted(tls.accept(tcp));
+    let turn = lane
+        .giving_way
+        .join_handshake(seat, source, clock::monotonic_us());
+    let shaking = async {
+        turn.called().await;
+        let place = lane.handshakes.enter();
+        let shaken = place.unless_evicted(tls.accept(tcp)).await;
+        if let Ok(Ok(_)) = &shaken {
+            place.prove();
+        }
+        shaken
+    };
     match within(lane, seat, timeouts.head, shaking).await {
         Some(Ok(Ok(stream))) => {
-            place.prove();
             lane.refresh();
             Ok(stream)
         }

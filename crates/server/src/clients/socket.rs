@@ -367,11 +367,13 @@ impl Socket {
         let now_us = clock::monotonic_us();
         self.waits_since_us = Some(now_us);
         let place = if self.is_client_gone() {
-            self.lane.giving_way.join_end(&self.seat, now_us)
+            self.lane
+                .giving_way
+                .join_end(&self.seat, self.source, now_us)
         } else if stage == Expecting::Idle && self.lane.delay.is_standing() {
             return Ok(());
         } else {
-            self.lane.giving_way.join(&self.seat, now_us)
+            self.lane.giving_way.join(&self.seat, self.source, now_us)
         };
         poll_fn(|cx| {
             if place.is_called() {

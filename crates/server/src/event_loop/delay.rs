@@ -20,10 +20,10 @@
 
 use crate::clients::seat::{LocalBell, Seat};
 use crate::event_loop::clock;
-use crate::event_loop::giving_way::GivingWay;
+use crate::event_loop::giving_way::{GivingWay, source_of};
 use crate::event_loop::shared::{LoopHandle, Shared};
 use dendra_node::Line;
-use dendra_node::standing::{AddressGroup, Called, Crowding, LineChange, STANDING_US, StackPlace};
+use dendra_node::standing::{Called, Crowding, LineChange, STANDING_US, StackPlace};
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -47,10 +47,58 @@ pub(crate) struct Delay {
     /// Wakes the porter: a request stands in line.
     porter: LocalBell,
     bell: LocalBell,
+    probe: LagProbe,
+}
+
+/// When the probe of a loop is rung, and what is known of the delay from it.
+#[derive(Default)]
+struct LagProbe {
     /// When the probe was rung that waits now.
     rung_us: Cell<Option<u64>>,
     /// When the next probe, or the next sample of the one that waits, is due.
     due_us: Cell<u64>,
+}
+
+/// The result of a look at it.
+#[derive(Debug, PartialEq, Eq)]
+enum ProbeLook {
+    /// Nothing is due.
+    NotDue,
+    /// It is to be rung.
+    Rings,
+    /// It still waits, for so many microseconds: a sample.
+    Waits(u64),
+}
+
+impl LagProbe {
+    fn look(&self, now_us: u64) -> ProbeLook {
+        if now_us < self.due_us.get() {
+            return ProbeLook::NotDue;
+        }
+        self.due_us.set(now_us + STANDING_US);
+        match self.rung_us.get() {
+            None => {
+                self.rung_us.set(Some(now_us));
+                ProbeLook::Rings
+            }
+            Some(rung_us) => ProbeLook::Waits(now_us.saturating_sub(rung_us)),
+        }
+    }
+
+    /// It runs: the longest that a request waits for its loop, in the run queue or among those that
+    /// give way. `None` = it was not rung.
+    fn runs(&self, now_us: u64, giving_way: &GivingWay) -> Option<u64> {
+        let rung_us = self.rung_us.take()?;
+        self.due_us.set(now_us + PROBE_US);
+        let lag_us = now_us.saturating_sub(rung_us);
+        Some(lag_us.max(giving_way.waited_us(now_us)))
+    }
+
+    /// How long it waits.
+    fn waits_us(&self, now_us: u64) -> u64 {
+        let rung_us = self.rung_us.get().unwrap_or(now_us);
+        now_us.saturating_sub(rung_us)
+    }
 }
 
 /// A connection in line.
@@ -94,8 +142,7 @@ impl Delay {
             crowding: Cell::new(Crowding::None),
             porter: LocalBell::default(),
             bell: LocalBell::default(),
-            rung_us: Cell::new(None),
-            due_us: Cell::new(0),
+            probe: LagProbe::default(),
         }
     }
 
@@ -105,19 +152,10 @@ impl Delay {
 
     /// Something was read: looks whether it is time for a probe, or whether one is late.
     pub(crate) fn look(&self, now_us: u64) {
-        if now_us < self.due_us.get() {
-            return;
-        }
-        match self.rung_us.get() {
-            None => {
-                self.rung_us.set(Some(now_us));
-                self.due_us.set(now_us + STANDING_US);
-                self.bell.ring();
-            }
-            Some(rung_us) => {
-                self.due_us.set(now_us + STANDING_US);
-                self.sample(now_us, now_us.saturating_sub(rung_us));
-            }
+        match self.probe.look(now_us) {
+            ProbeLook::NotDue => {}
+            ProbeLook::Rings => self.bell.ring(),
+            ProbeLook::Waits(lag_us) => self.sample(now_us, lag_us),
         }
     }
 
@@ -168,12 +206,8 @@ impl Delay {
             seat: Rc::clone(seat),
             called: Cell::new(None),
         });
-        let source = match source {
-            IpAddr::V4(addr) => AddressGroup::of_v4(addr.to_bits()),
-            IpAddr::V6(addr) => AddressGroup::of_v6(addr.to_bits()),
-        };
         let mut line = self.line.borrow_mut();
-        let place = line.join(now_us, source, Rc::clone(&standee));
+        let place = line.join(now_us, source_of(source), Rc::clone(&standee));
         self.porter.ring();
         Some(InLine {
             delay: self,
@@ -196,12 +230,7 @@ impl Delay {
     /// asked long ago, so that no read has rung a probe.
     pub(crate) fn is_crowded(&self, now_us: u64) -> bool {
         self.look(now_us);
-        let waits_us = |rung_us| now_us.saturating_sub(rung_us);
-        self.is_standing()
-            || self
-                .rung_us
-                .get()
-                .is_some_and(|rung_us| waits_us(rung_us) > CROWDED_US)
+        self.is_standing() || self.probe.waits_us(now_us) > CROWDED_US
     }
 
     /// The delay that was measured may be over.
@@ -219,21 +248,13 @@ impl Delay {
     }
 }
 
-/// The longest that a request waits for its loop: in the run queue, or among those that give way.
-fn delay_us(lag_us: u64, gives_way_us: u64) -> u64 {
-    lag_us.max(gives_way_us)
-}
-
 /// The probe of one loop: it waits in the run queue as every request does.
 pub(crate) async fn probe(delay: Rc<Delay>) {
     loop {
         delay.bell.rung().await;
         let now_us = clock::monotonic_us();
-        if let Some(rung_us) = delay.rung_us.take() {
-            delay.due_us.set(now_us + PROBE_US);
-            let lag_us = now_us.saturating_sub(rung_us);
-            let gives_way_us = delay.giving_way.waited_us(now_us);
-            delay.sample(now_us, delay_us(lag_us, gives_way_us));
+        if let Some(lag_us) = delay.probe.runs(now_us, &delay.giving_way) {
+            delay.sample(now_us, lag_us);
         }
     }
 }
@@ -260,10 +281,33 @@ mod tests {
 
     #[test]
     fn what_waits_among_newcomers_is_delay() {
-        assert_eq!(delay_us(5, 3), 5);
-        let waiting = GivingWay::default();
+        let (probe, waiting) = (LagProbe::default(), GivingWay::default());
+        assert_eq!(probe.look(1_000), ProbeLook::Rings);
+        assert_eq!(probe.runs(1_005, &waiting), Some(5));
+        assert_eq!(probe.runs(1_006, &waiting), None, "it was not rung");
         let seat = Rc::new(Seat::default());
-        let _place = waiting.join(&seat, 1_000);
-        assert_eq!(delay_us(5, waiting.waited_us(41_000)), 40_000);
+        let source = IpAddr::from([10, 0, 0, 1]);
+        let _place = waiting.join(&seat, source, 1_000);
+        assert_eq!(probe.look(1_500), ProbeLook::NotDue);
+        assert_eq!(probe.look(40_995), ProbeLook::Rings);
+        assert_eq!(probe.runs(41_000, &waiting), Some(40_000));
+    }
+
+    #[test]
+    fn a_probe_that_still_waits_is_a_sample_ten_times_a_second() {
+        let probe = LagProbe::default();
+        assert_eq!(probe.look(1_000), ProbeLook::Rings);
+        let later = |n: u64| 1_000 + n * STANDING_US;
+        assert_eq!(probe.look(later(1) - 1), ProbeLook::NotDue);
+        for n in 1..4 {
+            assert_eq!(probe.look(later(n)), ProbeLook::Waits(n * STANDING_US));
+            assert_eq!(probe.look(later(n) + 1), ProbeLook::NotDue);
+        }
+        assert_eq!(probe.waits_us(later(3) + 7), 3 * STANDING_US + 7);
+        assert_eq!(
+            probe.runs(later(4), &GivingWay::default()),
+            Some(4 * STANDING_US)
+        );
+        assert_eq!(probe.waits_us(later(5)), 0);
     }
 }
