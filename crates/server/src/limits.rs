@@ -85,6 +85,15 @@ pub const WAY_WAIT_US: u64 = 5_000;
 pub const HANDSHAKES_A_TURN: usize = 1;
 /// As many at once when the first of them has waited for `WAY_WAIT_US`.
 pub const HANDSHAKES_A_TURN_LATE: usize = 4;
+/// So many bytes, read or written, are the work of one call out of a loop's line: to copy them and
+/// to check them takes about as long as a small request. While others wait, a connection reads or
+/// writes so many in a row.
+pub const WORK_OF_A_CALL: usize = 64 << 10;
+/// A request counts as so many bytes of work beside its own. It is an estimate: one of many that
+/// came together takes an eighth of one that came alone, because it needs no call of the system.
+pub const WORK_OF_A_REQUEST: usize = WORK_OF_A_CALL / 8;
+/// One read of a body while no other work waits: a part of a millisecond.
+pub const BODY_READ_BYTES_MAX: usize = 256 << 10;
 /// New connections that a loop takes in a row, before other work has its turn.
 pub const CONNECTIONS_A_TURN: usize = 8;
 
@@ -395,6 +404,7 @@ const _: () = assert!(STORE_QUEUE_LEN_MAX_DEFAULT <= STORE_QUEUE_LEN_MAX_LIMIT);
 const _: () = assert!(WORKERS_DEFAULT <= WORKERS_MAX);
 const _: () = assert!(PIPELINED_WRITES_MAX < LANE_BATCH_LEN_MAX);
 const _: () = assert!(SCAN_TIME_SHARE > 1);
+const _: () = assert!(BODY_READ_BYTES_MAX >= WORK_OF_A_CALL);
 const _: () = assert!(SCAN_CHUNK_BYTES <= SCAN_LOOK_BYTES);
 const _: () = assert!(
     BODY_BYTES_INFLIGHT_MAX_DEFAULT >= 2 * dendra_base::limits::VALUE_BYTES_MAX_LIMIT,

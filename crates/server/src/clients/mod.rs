@@ -9,6 +9,7 @@
 //! doorway.rs     TLS before the first request    unproven.rs   handshakes under way
 //! accept_pace.rs pauses and backlogs          address_gate.rs  connections of each address
 //! connection_gate.rs  all connections, and members' beyond
+//! turn_work.rs   the work of a connection, in calls
 //! ```
 //!
 //! Not here: carrying out an operation (`backend.rs`), bytes of HTTP (crate `wire`).
@@ -29,4 +30,5 @@ pub(crate) mod room;
 pub(crate) mod seat;
 pub(crate) mod socket;
 pub(crate) mod status;
+pub(crate) mod turn_work;
 pub(crate) mod unproven;

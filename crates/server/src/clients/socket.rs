@@ -24,6 +24,7 @@ use crate::admin::stages::{Unsent, Watch};
 use crate::clients::input::Input;
 use crate::clients::room::{Room, Turnover};
 use crate::clients::seat::{Seat, WaitLimit, WakeReason};
+use crate::clients::turn_work::{TurnWork, body_piece};
 use crate::event_loop::clock;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
@@ -119,6 +120,8 @@ pub(crate) struct Socket {
     /// Does its next read come behind those of others? It does if the connection is new, its last
     /// read was a small part of a request, or its client has gone.
     gives_way: bool,
+    /// The work that was done for it since it was called.
+    work: TurnWork,
 }
 
 impl Socket {
@@ -147,6 +150,7 @@ impl Socket {
             member: None,
             used: None,
             gives_way: true,
+            work: TurnWork::default(),
         }
     }
 
@@ -236,6 +240,20 @@ impl Socket {
         if let Some(used) = &self.used {
             used.charge(n as u64, self.lane.now_ns());
         }
+    }
+
+    /// The loop did so much work here: its source is charged for each full call of it.
+    #[inline]
+    pub(crate) fn note_work(&mut self, bytes: usize) {
+        let calls = self.work.note(bytes);
+        if calls > 0 && !self.is_of_peer {
+            self.lane.delay.charge(self.source, calls);
+        }
+    }
+
+    /// Has it done the work of a call while others wait for the loop? Told once.
+    pub(crate) fn is_turn_over(&mut self) -> bool {
+        self.work.take_is_over() && self.lane.delay.is_crowded(self.lane.now_us())
     }
 
     /// The bytes of the connection.
@@ -331,7 +349,8 @@ impl Socket {
             // Nothing more comes of a client that has gone: its end has time.
             self.gives_way = self.is_client_gone();
         }
-        if self.gives_way && !self.is_of_peer {
+        let gives_way = self.gives_way || (stage == Expecting::Body && self.is_turn_over());
+        if gives_way && !self.is_of_peer {
             Box::pin(self.give_way(stage)).await?;
         }
         if stage == Expecting::Idle {
@@ -435,6 +454,7 @@ impl Socket {
             .arm(self.deadline_us(lane.shared.settings.timeouts.idle));
         self.expect_client()?;
         self.is_called_to_refuse = called == Called::Refuse;
+        self.work.begin();
         if called == Called::Serve {
             let stood_us = clock::monotonic_us().saturating_sub(now_us);
             self.lane.metrics().stood.note(stood_us * 1_000, 1);
@@ -487,6 +507,7 @@ impl Socket {
                 self.lane.metrics().reads.add(1);
                 self.lane.metrics().read_bytes.add(n as u64);
                 self.input.adopt(&self.lane, buffer, n);
+                self.note_work(n);
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(_) => {
@@ -614,6 +635,7 @@ impl Socket {
                     self.lane.metrics().writes.add(1);
                     self.lane.metrics().write_bytes.add(n as u64);
                     self.count_bytes(n);
+                    self.note_work(n);
                     *at += n;
                 }
                 Poll::Pending => return Poll::Pending,
@@ -765,15 +787,19 @@ impl Socket {
     }
 
     /// Reads at most `left` bytes of a large body straight to where they are stored, and says how
-    /// many came.
+    /// many came. Behind each piece others that wait have their turn.
     pub(crate) async fn fill_value(
         &mut self,
         value: &mut Vec<u8>,
         left: usize,
     ) -> Result<usize, ConnectionEnd> {
         self.input.settle(&self.lane);
+        let is_crowded = self.lane.delay.is_crowded(self.lane.now_us());
+        if self.is_turn_over() {
+            Box::pin(self.give_way(Expecting::Body)).await?;
+        }
         let Socket { stream, seat, .. } = self;
-        let mut room = value.limit(left);
+        let mut room = value.limit(left.min(body_piece(is_crowded)));
         let mut read = pin!(stream.read_buf(&mut room));
         let done = poll_fn(|cx| {
             if seat.is_late() {
@@ -793,6 +819,7 @@ impl Socket {
         let n = done?;
         self.lane.metrics().reads.add(1);
         self.lane.metrics().read_bytes.add(n as u64);
+        self.note_work(n);
         Ok(n)
     }
 }

@@ -6,6 +6,7 @@
 //!                               └ the probe still waits after STANDING_US: that is a sample, too
 //! standing  socket is readable ─► stand ─► join ─► the loop's porter calls, once in a poll of the sockets
 //!                                              ─► Serve: read   Refuse: read, 503   client gone: close
+//!           WORK_OF_A_CALL bytes read or written, or requests answered ─► charge the source
 //! ```
 //!
 //! Invariants
@@ -214,6 +215,14 @@ impl Delay {
             place,
             standee,
         })
+    }
+
+    /// What a connection from `source` had done came to the work of so many calls beside its own.
+    pub(crate) fn charge(&self, source: IpAddr, calls: usize) {
+        if self.is_standing() {
+            let mut line = self.line.borrow_mut();
+            line.charge(source_of(source), calls as u64);
+        }
     }
 
     fn call(&self, now_us: u64) {

@@ -240,7 +240,11 @@ impl Connection {
                     let done = self.socket.flush().await;
                     // The next request did not take this long.
                     self.lane.refresh();
-                    done
+                    if done.is_ok() && self.socket.unread_len() > 0 && self.socket.is_turn_over() {
+                        Box::pin(self.take_turns()).await
+                    } else {
+                        done
+                    }
                 }
                 NextWait::Pause(us) => self.pause(us).await,
                 NextWait::Turn => Box::pin(self.take_turns()).await,
@@ -301,6 +305,7 @@ impl Connection {
             self.socket.put_input(input, consumed);
             if consumed > 0 {
                 self.in_front = RequestInFront::default();
+                self.socket.note_work(limits::WORK_OF_A_REQUEST);
                 taken += 1;
             }
             if let Some(next) = next {
