@@ -13,11 +13,14 @@
 //! requests. See: docs/api.md.
 
 use crate::admin::metrics::RefusalCause;
+use crate::limits;
 use crate::retry_after::{disk_full_after_s, retry_after_s};
 use dendra_base::{CellRef, Consistency, Durability, Quorum};
 use dendra_node::{Known, Outcome};
 use dendra_wire::Refusal;
+use dendra_wire::http::ConnectionFate;
 use dendra_wire::http::response::{self, Found, Receipt, Style};
+use std::sync::OnceLock;
 
 /// The parts of an answer that do not depend on the outcome: its shape and its receipt.
 #[derive(Clone, Copy, Debug)]
@@ -146,6 +149,39 @@ pub(crate) fn write_refusal(out: &mut Vec<u8>, style: Style, refusal: &Refusal) 
     refusal.status
 }
 
+/// Of an answer to a program that goes on behind it.
+const USUAL: Style = Style {
+    connection: ConnectionFate::Persist,
+    omits_body: false,
+    page: None,
+};
+
+/// Appends the refusal of a request that was called out of its loop's line for it; returns its
+/// status. The bytes of the usual style are formed once for each `Retry-After`: in an overload one
+/// request in nine gets them.
+pub(crate) fn write_delay(out: &mut Vec<u8>, style: Style) -> u16 {
+    static FORMED: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+    let after_s = retry_after_s();
+    if style != USUAL {
+        return write_refusal(out, style, &delayed(after_s));
+    }
+    let formed = FORMED.get_or_init(|| {
+        let all = limits::RETRY_AFTER_S..limits::RETRY_AFTER_S + limits::RETRY_AFTER_SPREAD_S;
+        all.map(|after_s| {
+            let mut out = Vec::new();
+            write_refusal(&mut out, USUAL, &delayed(after_s));
+            out
+        })
+        .collect()
+    });
+    out.extend_from_slice(&formed[(after_s - limits::RETRY_AFTER_S) as usize]);
+    503
+}
+
+fn delayed(after_s: u32) -> Refusal {
+    Refusal::overloaded("more requests arrive than the processor serves", after_s)
+}
+
 /// The answer for a refusal by a gate, a queue or the engine.
 pub(crate) fn refused(what: RefusalCause) -> Refusal {
     let message = match what {
@@ -157,7 +193,7 @@ pub(crate) fn refused(what: RefusalCause) -> Refusal {
         RefusalCause::Disk => return Refusal::disk_full(disk_full_after_s()),
         RefusalCause::Deadline => return Refusal::expired_in_queue(retry_after_s()),
         RefusalCause::Unfit => return failed(),
-        RefusalCause::Delay => "more requests arrive than the processor serves",
+        RefusalCause::Delay => return delayed(retry_after_s()),
         RefusalCause::Abandoned => return abandoned(),
         RefusalCause::Connections => "there are as many connections as there may be",
     };
@@ -197,16 +233,10 @@ impl From<dendra_node::RefusedBy> for RefusalCause {
 mod tests {
     use super::*;
     use dendra_base::Version;
-    use dendra_wire::http::ConnectionFate;
 
     fn line(outcome: Outcome) -> (u16, String) {
-        let style = Style {
-            connection: ConnectionFate::Persist,
-            omits_body: false,
-            page: None,
-        };
         let terms = AnswerTerms::new(
-            style,
+            USUAL,
             Quorum::ONE,
             Durability::Sync,
             &dendra_wire::RequestRules {
@@ -221,6 +251,34 @@ mod tests {
         let text = String::from_utf8(out).expect("heads are ASCII and the value is too");
         let first = text.lines().next().expect("there is a status line");
         (status, first.to_owned())
+    }
+
+    #[test]
+    fn a_refusal_that_was_formed_before_is_the_one_that_would_be_formed() {
+        let styles = [
+            USUAL,
+            USUAL.closing(),
+            Style {
+                omits_body: true,
+                ..USUAL
+            },
+        ];
+        for style in styles {
+            let spread = limits::RETRY_AFTER_SPREAD_S;
+            let told = |_| {
+                let mut out = b"before".to_vec();
+                assert_eq!(write_delay(&mut out, style), 503);
+                out
+            };
+            let mut told: Vec<_> = (0..2 * spread).map(told).collect();
+            told.sort_unstable();
+            let formed = (0..2 * spread).map(|n| {
+                let mut out = b"before".to_vec();
+                write_refusal(&mut out, style, &delayed(limits::RETRY_AFTER_S + n / 2));
+                out
+            });
+            assert_eq!(told, formed.collect::<Vec<_>>(), "{style:?}");
+        }
     }
 
     #[test]

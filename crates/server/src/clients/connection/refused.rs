@@ -16,6 +16,7 @@ use crate::clients::socket::Linger;
 use crate::clients::status;
 use crate::limits;
 use dendra_wire::Refusal;
+use dendra_wire::http::response::Style;
 use dendra_wire::http::{Body, Head, Method};
 use dendra_wire::route::Entity;
 
@@ -23,6 +24,18 @@ impl Connection {
     /// Forms a refusal and sees to the body that may follow its head. While operations in front
     /// wait, nothing happens: the request is looked at again behind them.
     pub(super) fn refuse(&mut self, head: &Head<'_>, refusal: &Refusal) -> FrontStep {
+        self.refuse_by(head, refusal.close, |out, style| {
+            status::write_refusal(out, style, refusal)
+        })
+    }
+
+    /// As `refuse`, where `form` appends the refusal and tells its status.
+    fn refuse_by(
+        &mut self,
+        head: &Head<'_>,
+        closes: bool,
+        form: impl FnOnce(&mut Vec<u8>, Style) -> u16,
+    ) -> FrontStep {
         if self.has_waiting() {
             return self.those_in_front();
         }
@@ -30,13 +43,13 @@ impl Connection {
         // server cannot tell, so the connection ends.
         let skips = match head.body {
             Body::None => Some(None),
-            Body::Length(_) | Body::Chunked if refusal.close || head.expects_continue() => None,
+            Body::Length(_) | Body::Chunked if closes || head.expects_continue() => None,
             Body::Length(length) if length > limits::DISCARD_BYTES_MAX as u64 => None,
             Body::Length(length) => Some(Some(BodyReader::of_length(length))),
             Body::Chunked => Some(Some(BodyReader::chunked(limits::DISCARD_BYTES_MAX as u64))),
         };
         let mut style = self.style(head);
-        if skips.is_none() || refusal.close {
+        if skips.is_none() || closes {
             style = style.closing();
             self.linger = match head.body {
                 Body::None => self.linger.max(Linger::Bytes),
@@ -44,7 +57,7 @@ impl Connection {
             };
         }
         let op = op_of(head);
-        let status = status::write_refusal(self.socket.out(), style, refusal);
+        let status = form(self.socket.out(), style);
         let began_ns = self.in_front.began_ns();
         self.lane.finish_since(op, status, began_ns);
         self.note_token_change(status);
@@ -74,7 +87,10 @@ impl Connection {
         if let Some(share) = CapacityShare::of(op_of(head)) {
             self.lane.metrics().refuse(share, cause);
         }
-        self.refuse(head, &status::refused(cause))
+        match cause {
+            RefusalCause::Delay => self.refuse_by(head, false, status::write_delay),
+            cause => self.refuse(head, &status::refused(cause)),
+        }
     }
 
     /// The connection has no place among the clients': it ends behind the refusal.
