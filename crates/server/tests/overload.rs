@@ -87,11 +87,16 @@ fn more_scans_than_there_is_room_for_wait_in_line_and_are_not_refused() {
     }
     // The loop has read them all behind this.
     assert_eq!(node.client().put("fresh", b"v").status, 201);
+    // Those that wait for room and have gone are not begun.
+    let connections = node.metric("dendra_connections ");
+    drop(scanning.split_off(2 * fit));
     valve.let_go();
     for client in &mut scanning {
         let answer = client.read("GET");
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
+    node.wait_for_metric("dendra_connections ", connections - fit as f64);
+    assert_eq!(node.metric("dendra_abandoned_requests_total"), fit as f64);
 }
 
 #[test]

@@ -296,7 +296,9 @@ impl StoreWalk {
                 self.scan = Some(scan);
                 return Err(NoChunk::ended(Finished::Refused(RefusalCause::Bytes)));
             }
-            if socket.expect_client().is_err() {
+            if socket.is_client_gone() {
+                let abandoned = u64::from(turn.is_first);
+                socket.lane().metrics().abandoned.add(abandoned);
                 return Err(NoChunk::Gone);
             }
             // A chunk larger than all the room there is, is let in alone.
