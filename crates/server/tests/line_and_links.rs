@@ -16,14 +16,14 @@ mod support;
 
 use dendra_base::peer::{Answer as PeerAnswer, Ask, Readiness};
 use dendra_engine::vfs::MemVfs;
-use dendra_wire::peer::{decode, encode_ask};
+use dendra_wire::peer::{Message, decode, encode_ask};
 use rustix::io::ioctl_fionread;
 use rustix::net::{RecvFlags, recv};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support::asker::{read, write};
-use support::guest::node_on_with;
+use support::asker::{Session, greet, question, read, write};
+use support::guest::{GUEST, SECRET, hello, node_on_with};
 use support::link::Opened;
 use support::{Client, Node, PATIENCE};
 
@@ -62,6 +62,8 @@ fn overload(node: &Node, crowd: &mut [Client]) {
 /// One that asks in the midst of the crowd.
 enum Asker<'a> {
     Member(&'a mut Opened),
+    /// A member that asks over plain HTTP.
+    Plain(&'a mut Client, &'a Session),
     Client(&'a mut Client),
 }
 
@@ -70,6 +72,16 @@ impl Asker<'_> {
         match self {
             Asker::Member(link) => {
                 link.ask(1, read(b"k"));
+            }
+            Asker::Plain(client, session) => {
+                let frame = session.encoded(&question(1, read(b"k")));
+                let head = format!(
+                    "POST /v0/peer/ask HTTP/1.1\r\nHost: localhost\r\nDendra-Peer-Proof: {}\r\n\
+                     Content-Length: {}\r\n\r\n",
+                    session.token,
+                    frame.len()
+                );
+                client.send(&[head.as_bytes(), &frame].concat());
             }
             Asker::Client(client) => client.send(GET),
         }
@@ -80,6 +92,12 @@ impl Asker<'_> {
             Asker::Member(link) => {
                 let (_, answer) = link.answer();
                 assert!(matches!(answer, PeerAnswer::Cell(Some(_))), "{answer:?}");
+            }
+            Asker::Plain(client, session) => {
+                let answer = client.read("POST");
+                assert_eq!(answer.status, 200, "{}", answer.text());
+                let said = session.decoded(answer.body);
+                assert!(matches!(said, Ok(Message::Answer { .. })), "{said:?}");
             }
             Asker::Client(client) => {
                 let status = client.read("GET").status;
@@ -121,7 +139,7 @@ fn a_client_is_answered_in_the_midst_of_a_member_s_questions() {
     let mut crowd: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();
     let addr = node.running().addr();
     let mut client = Client::connect_from(Ipv4Addr::new(127, 0, 0, 2), addr);
-    let question = support::asker::question(2, read(b"k"));
+    let question = question(2, read(b"k"));
     link.ask(2, read(b"k"));
     let answer = link.frame().expect("an answer");
     decode(&answer, &mut link.checking).expect("a frame of a member");
@@ -188,21 +206,27 @@ fn a_question_of_a_member_does_not_wait_for_a_crowd_of_clients() {
     assert!(matches!(written, PeerAnswer::Written(_)), "{written:?}");
     let mut crowd: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();
     let mut alike = node.client();
+    let mut plain = node.client();
+    let session = greet(&mut plain, &hello(GUEST, 2), SECRET);
     let holds = || {
-        let mut counts = [Vec::new(), Vec::new()];
+        let mut counts = [Vec::new(), Vec::new(), Vec::new()];
         for _ in 0..7 {
             counts[0].push(in_front(&node, &mut crowd, Asker::Member(&mut link)));
             // It still lives.
             link.ask(2, read(b"k"));
             assert!(matches!(link.answer(), (2, PeerAnswer::Cell(Some(_)))));
             counts[1].push(in_front(&node, &mut crowd, Asker::Client(&mut alike)));
+            let asker = Asker::Plain(&mut plain, &session);
+            counts[2].push(in_front(&node, &mut crowd, asker));
         }
-        let [member, client] = counts.map(|mut counts| {
+        let [member, client, plain] = counts.map(|mut counts| {
             counts.sort_unstable();
             counts[3]
         });
-        println!("in front of a member's question {member} %, of a client's {client} %");
-        2 * member < client
+        println!(
+            "in front of a member's {member} %, over HTTP {plain} %, of a client's {client} %"
+        );
+        2 * member < client && 2 * plain < client
     };
     // A busy machine can spoil a comparison of times.
     assert!(std::iter::repeat_with(holds).take(5).any(|holds| holds));

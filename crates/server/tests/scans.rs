@@ -218,6 +218,8 @@ fn a_scan_that_meets_damage_shows_all_records_in_front_of_where_it_says_to_go_on
     assert!(ends.contains(&trailer), "{trailer} behind {}", shown.len());
 }
 
+const THREADS: [&str; 6] = ["loop", "scan", "store", "flush", "compact", "scrub"];
+
 /// Names of threads of this process, without their numbers, and how nice they are: 19 yields most.
 fn niceness() -> BTreeSet<(String, String)> {
     let threads = std::fs::read_dir("/proc/self/task").expect("Linux");
@@ -231,16 +233,16 @@ fn niceness() -> BTreeSet<(String, String)> {
         Some((kind.to_owned(), nice.to_owned()))
     };
     let all = threads.filter_map(of_one);
-    all.filter(|(kind, _)| ["scan", "store", "loop"].contains(&kind.as_str()))
+    all.filter(|(kind, _)| THREADS.contains(&kind.as_str()))
         .collect()
 }
 
 #[test]
-fn threads_that_scan_leave_the_processor_to_loops_and_reads_of_one_key() {
-    let _node = Node::start();
+fn threads_that_scan_or_maintain_leave_the_processor_to_loops_and_reads_of_one_key() {
+    let _node = Node::with(|settings| settings.scrub_bytes_per_second = 1);
     let usual = rustix::process::getpriority_process(None).expect("our own");
-    let pairs = [("loop", usual), ("scan", 10), ("store", usual)];
-    let expected = pairs.map(|(kind, nice)| (kind.to_owned(), nice.to_string()));
+    let nice = [usual, 10, usual, 5, 10, 15];
+    let expected = std::array::from_fn::<_, 6, _>(|n| (THREADS[n].to_owned(), nice[n].to_string()));
     let deadline = Instant::now() + PATIENCE;
     // Threads of other tests' nodes are just about to start now and then.
     while niceness() != BTreeSet::from(expected.clone()) {

@@ -15,67 +15,10 @@ use dendra_engine::vfs::mem::MemVfs;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use support::crowd::{CLIENTS, PIPELINED, TARGET, answers, ask, holds_once, node, overload, round};
 use support::valve::Valve;
 use support::{Answer, Client, Node, PATIENCE};
-
-const CLIENTS: usize = 200;
-/// Requests that each client sends at once, so that the loop has work for longer than a client
-/// needs to send it.
-const PIPELINED: usize = 50;
-/// No loop is that quick: whatever is asked for longer than 100 ms stands in line.
-const TARGET: Duration = Duration::from_micros(1);
-
-fn node(target: Duration) -> Node {
-    let node = Node::with(|settings| {
-        settings.loops = Some(1);
-        settings.queue_delay_target = target;
-    });
-    assert_eq!(node.client().put("k", b"v").status, 201);
-    node
-}
-
-fn ask(clients: &mut [Client]) {
-    let requests = b"GET /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(PIPELINED);
-    for client in clients {
-        client.send(&requests);
-    }
-}
-
-fn answers(clients: &mut [Client]) -> Vec<Answer> {
-    let mut answers = Vec::new();
-    for client in clients {
-        answers.extend((0..PIPELINED).map(|_| client.read("GET")));
-    }
-    answers
-}
-
-/// All ask, then all are answered.
-fn round(clients: &mut [Client]) -> Vec<Answer> {
-    ask(clients);
-    answers(clients)
-}
-
-/// Rounds until requests stand in line and one was refused for it; that answer.
-fn overload(node: &Node, clients: &mut [Client]) -> Answer {
-    let until = Instant::now() + PATIENCE;
-    while Instant::now() < until {
-        let answers = round(clients);
-        assert!(
-            answers
-                .iter()
-                .all(|answer| [200, 503].contains(&answer.status))
-        );
-        if let Some(refused) = answers.into_iter().find(|answer| answer.status == 503) {
-            return refused;
-        }
-    }
-    panic!(
-        "{} loops are overloaded",
-        node.metric("dendra_overloaded_loops ")
-    );
-}
 
 #[test]
 fn a_delay_that_stands_refuses_some_and_ends_with_its_cause() {
@@ -191,14 +134,6 @@ fn what_clients_have_given_up_is_not_begun() {
         applied + abandoned <= asked,
         "{applied} + {abandoned} of {asked}"
     );
-}
-
-/// Tries a comparison of times at most fifteen times: a busy machine can spoil some of them. The
-/// tests of this file that compare times run one after the other.
-fn holds_once(mut holds: impl FnMut() -> bool) {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    assert!((0..15).any(|_| holds()), "none of fifteen tries held");
 }
 
 /// How many of a crowd's connections are served in front of one client that asks in their midst, in

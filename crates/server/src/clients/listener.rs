@@ -289,6 +289,24 @@ mod tests {
     }
 
     #[test]
+    fn a_client_that_closed_its_side_is_gone_and_one_that_sent_is_not() {
+        let door = bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port is free");
+        let listener = door.open().expect("it listens");
+        let addr = listener.local_addr().expect("it has one");
+        let mut client = TcpStream::connect(addr).expect("it listens");
+        // The backlog has it when the client is connected.
+        let (stream, _) = listener.accept().expect("it is there");
+        assert!(!is_gone(&stream));
+        io::Write::write_all(&mut client, b"G").expect("it is open");
+        assert!(!is_gone(&stream));
+        client
+            .shutdown(std::net::Shutdown::Write)
+            .expect("it is open");
+        // On the loopback the end is there when this returns.
+        assert!(is_gone(&stream));
+    }
+
+    #[test]
     fn a_short_backlog_leaves_a_storm_to_the_kernel() {
         assert_eq!(kept(Backlog::Long), 100);
         // Linux keeps one more than it is told.

@@ -15,6 +15,7 @@
 
 pub(crate) mod asker;
 pub(crate) mod certs;
+pub(crate) mod crowd;
 pub(crate) mod guest;
 pub(crate) mod link;
 pub(crate) mod other;
