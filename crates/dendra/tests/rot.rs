@@ -1,14 +1,17 @@
-//! Bits turn over on a member's disk: they are found, the records come from the others, the damaged
-//! blocks go.
+//! Bits turn over on a member's disk while clients work: they are found, the records come from the
+//! others, the damaged blocks go.
 //!
 //! ```text
 //! dendra dev, 3 nodes, small memtables ─► values in tables ─► dev rot 2 ─► metrics of node 2
 //!     found ─► repaired ─► mended ─► each key reads at each node ─► dendra check of its folder: whole
+//! clients at all three nodes, from the bits to the mended block: a history for each round
 //! ```
 //!
 //! Invariants
 //! 1. Nothing here waits for a time: the metrics say when damage was found and when it is gone. A
 //!    repair begins when no operation can be under way any more, a minute after it was found.
+//! 2. Meanwhile each history is that of one object for each key, every key reads at every node, and
+//!    hardly a request fails: two of three copies are whole.
 //!
 //! Not here: which damage is found and how it is repaired (crates `engine`, `node`, `sim`).
 //! See: docs/operating.md, "Damage".
@@ -17,10 +20,15 @@ mod support;
 
 use std::path::Path;
 use std::time::Instant;
+use support::clients::under_load;
 use support::dev::{DevCluster, SETTLED};
 use support::{dendra, run};
 
 const KEYS: usize = 400;
+/// Operations of a round of clients.
+const ROUND: u64 = 800;
+/// Longer than a busy machine makes any request wait.
+const TIMEOUT_MS: u32 = 20_000;
 
 fn start() -> DevCluster {
     let small = [
@@ -70,6 +78,40 @@ fn largest_table(folder: &Path) -> u64 {
     sizes.map(|meta| meta.len()).max().unwrap_or(0)
 }
 
+/// Every key at every node.
+fn reads_all(cluster: &DevCluster) {
+    for node in 1..=3 {
+        for key in 0..KEYS {
+            let (status, body) = request(cluster, node, "GET", key, b"");
+            let is_whole = body == value(key);
+            assert_eq!((status, is_whole), (200, true), "key {key} at node {node}");
+        }
+    }
+}
+
+/// Clients of all nodes work on keys that stand between those of the tables, in front of `part` and
+/// behind it.
+fn round(cluster: &DevCluster, number: usize, part: impl FnOnce()) {
+    let doors = [1, 2, 3].map(|node| (node - 1, cluster.node(node)));
+    let between = number * 61 % KEYS;
+    let told = under_load(
+        &format!("key-{between:05}-{number}"),
+        &doors,
+        TIMEOUT_MS,
+        |load| {
+            load.run_on(ROUND / 2);
+            part();
+            load.run_on(ROUND / 2);
+        },
+    );
+    let (failed, all) = (told.failed(), told.history.len());
+    let said = told.said().first();
+    assert!(
+        failed <= all / 50,
+        "round {number}: {failed} of {all} failed: {said:?}"
+    );
+}
+
 #[test]
 fn damage_on_one_disk_is_found_and_repaired_from_the_others() {
     let cluster = start();
@@ -79,25 +121,33 @@ fn damage_on_one_disk_is_found_and_repaired_from_the_others() {
     }
     let data = cluster.data(2);
     cluster.wait_until("no table", |_| largest_table(&data) >= 64 << 10);
-    let said = cluster.order(&["rot", "2"]);
-    assert!(said.starts_with("done: rot 2: "), "{said}");
     let found = "dendra_scrub_spots_found_total";
-    cluster.wait_until("not found", |it| it.metric(2, found) >= 1.0);
-    cluster.wait_until("not repaired", |it| {
-        it.metric(2, "dendra_scrub_spans_lost") == 0.0
-            && it.metric(2, "dendra_engine_tables_damaged") == 0.0
-            && it.metric(2, "dendra_scrub_spots_mended_total") >= 1.0
+    round(&cluster, 0, || {
+        let said = cluster.order(&["rot", "2"]);
+        assert!(said.starts_with("done: rot 2: "), "{said}");
+        cluster.wait_until("not found", |it| it.metric(2, found) >= 1.0);
     });
+    let is_mended = || {
+        cluster.metric(2, "dendra_scrub_spans_lost") == 0.0
+            && cluster.metric(2, "dendra_engine_tables_damaged") == 0.0
+            && cluster.metric(2, "dendra_scrub_spots_mended_total") >= 1.0
+    };
+    let deadline = Instant::now() + SETTLED;
+    let mut rounds = 1;
+    while !is_mended() {
+        assert!(
+            Instant::now() < deadline,
+            "not repaired: {}",
+            cluster.log_of(2)
+        );
+        round(&cluster, rounds, || reads_all(&cluster));
+        rounds += 1;
+    }
+    println!("mended behind {rounds} rounds of clients");
+    assert!(rounds > 1, "the repair waits for operations under way");
+    reads_all(&cluster);
     for node in 1..=3 {
         assert_eq!(cluster.metric(node, found) > 0.0, node == 2, "node {node}");
-        for key in 0..KEYS {
-            let (status, body) = request(&cluster, node, "GET", key, b"");
-            assert_eq!(
-                (status, body == value(key)),
-                (200, true),
-                "key {key} at node {node}"
-            );
-        }
     }
     cluster.order(&["kill", "2"]);
     let checked = run(dendra(["check"]).arg(&data));
