@@ -47,6 +47,8 @@ usage: dendra-sim [--seed N [--trace]] [--seeds N] [--minutes N] [--from N] [--t
        dendra-sim --soak-deletes N [--seed N] [--minutes N]
 ";
 
+/// Of a long run at most one history of so many is too long to decide.
+const UNDECIDED_ONE_OF: u64 = 10;
 /// How often a search says how far it is.
 const PROGRESS: Duration = Duration::from_secs(10);
 
@@ -200,7 +202,9 @@ fn long(seed: u64, members: usize, changes: usize) -> bool {
     for violation in &report.violations {
         println!("{violation}");
     }
-    report.violations.is_empty() && report.searches.are_enough()
+    // Histories are long, and have writes of unknown outcome that stay open to the end.
+    let Searches { keys, undecided } = report.searches;
+    report.violations.is_empty() && undecided * UNDECIDED_ONE_OF <= keys
 }
 
 /// One cluster for simulated years, in which keys are created and deleted.
