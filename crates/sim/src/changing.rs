@@ -76,6 +76,7 @@ impl RunPlan {
             wrong_clocks: None,
             image: None,
             changes: Some(changes),
+            overload: None,
         }
     }
 

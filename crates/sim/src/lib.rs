@@ -4,6 +4,7 @@
 //! plan.rs      seed ─► cluster, weather, wishes, faults; changing.rs: members that come and go
 //! forgetting.rs  the same, of a cluster whose horizons rise
 //! losses.rs    the same, of one in which an operator accepts a loss
+//! overloading.rs  crowds of clients; door/: the lines in front of one loop
 //! schedule.rs  what happens next
 //! world/       lets it happen; member.rs, decider.rs: one member and what decides in it
 //! members/     several processes that say to be one member, with a checker of its own
@@ -30,6 +31,7 @@ mod changing;
 pub mod check;
 pub mod decider;
 pub mod deletes;
+pub mod door;
 mod forgetting;
 pub mod history;
 pub mod limits;
@@ -37,6 +39,9 @@ mod losses;
 mod machines;
 mod member;
 pub mod members;
+pub mod overload;
+mod overloading;
+mod pending;
 pub mod plan;
 pub mod planted;
 mod process_steward;

@@ -14,6 +14,7 @@
 //! --losses             the same, and an operator accepts what a lost member and damage have taken
 //! --restored           the same of clusters whose least successor number rises
 //! --looking            the same of clusters in which an operator looks for copies that differ
+//! --overloaded         the same of clusters in front of which crowds stand
 //! --soak-deletes N     so many deletes and creations in one cluster, with members away for months
 //! --changes N          one long run with so many changes of the members; --members N founders
 //! ```
@@ -27,6 +28,7 @@
 use dendra_node::limits::MEMBERS_MAX;
 use dendra_sim::check::linear::Searches;
 use dendra_sim::check::{Rule, Violation};
+use dendra_sim::door::DoorCounts;
 use dendra_sim::members::MemberPlan;
 use dendra_sim::plan::RunPlan;
 use dendra_sim::runner::{
@@ -42,7 +44,7 @@ use std::time::{Duration, Instant};
 const USAGE: &str = "\
 usage: dendra-sim [--seed N [--trace]] [--seeds N] [--minutes N] [--from N] [--threads N]
        dendra-sim --changing [--seeds N] [--from N] [--threads N]
-       dendra-sim --forgetting | --more-copies | --lowered | --lowered-lost | --losses | --restored | --looking [--seeds N] [--from N] [--threads N]
+       dendra-sim --forgetting | --more-copies | --lowered | --lowered-lost | --losses | --restored | --looking | --overloaded [--seeds N] [--from N] [--threads N]
        dendra-sim --changes N [--members N] [--seed N]
        dendra-sim --soak-deletes N [--seed N] [--minutes N]
 ";
@@ -86,6 +88,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<SeedOptions> {
             "--losses" => wanted.forgets = Some(SeedWorld::Losses),
             "--restored" => wanted.forgets = Some(SeedWorld::Restored),
             "--looking" => wanted.forgets = Some(SeedWorld::Looking),
+            "--overloaded" => wanted.forgets = Some(SeedWorld::Overloaded),
             "--soak-deletes" => wanted.deletes = Some(number()?),
             "--changes" => wanted.changes = Some(number()?),
             "--members" => wanted.members = Some(number()?.clamp(3, MEMBERS_MAX as u64)),
@@ -137,6 +140,15 @@ fn one_forgetting(world: SeedWorld, seed: u64, is_traced: bool) -> bool {
         let (orders, keys) = report.losses;
         println!("{orders} losses accepted, of {keys} keys something told may be gone");
     }
+    if world == SeedWorld::Overloaded {
+        println!(
+            "{} operations, {:?}, a lone client got nothing for {} us, useful {:?} %",
+            report.history.len(),
+            report.doors,
+            report.unanswered_us,
+            report.useful_percent
+        );
+    }
     for violation in &report.violations {
         println!("seed {seed}: {violation}");
     }
@@ -150,6 +162,7 @@ fn all_of(wanted: &SeedOptions, world: SeedWorld) -> bool {
     let started = Instant::now();
     let (plans, risen) = (AtomicU64::new(0), AtomicU64::new(0));
     let (orders, taken) = (AtomicU64::new(0), AtomicU64::new(0));
+    let doors = Mutex::new((0, DoorCounts::default()));
     std::thread::scope(|scope| {
         for _ in 0..wanted.threads.unwrap_or(2) {
             scope.spawn(|| {
@@ -164,6 +177,10 @@ fn all_of(wanted: &SeedOptions, world: SeedWorld) -> bool {
                     plans.fetch_add(report.plans.1, Ordering::Relaxed);
                     orders.fetch_add(report.losses.0, Ordering::Relaxed);
                     taken.fetch_add(report.losses.1, Ordering::Relaxed);
+                    let mut sums = doors.lock().expect("no holder panics");
+                    sums.0 += report.history.len();
+                    sums.1.add(report.doors);
+                    drop(sums);
                     if let Some(first) = report.violations.first() {
                         failed.fetch_add(1, Ordering::Relaxed);
                         println!("seed {seed}: {first}");
@@ -178,6 +195,11 @@ fn all_of(wanted: &SeedOptions, world: SeedWorld) -> bool {
     if world == SeedWorld::Losses {
         let (orders, keys) = (orders.into_inner(), taken.into_inner());
         println!("{orders} losses accepted, of {keys} keys something told may be gone");
+    }
+    if world == SeedWorld::Overloaded {
+        let (operations, doors) = doors.into_inner().expect("no holder panics");
+        println!("{failed} failed, {operations} operations, {doors:?}");
+        return failed == 0;
     }
     println!("{failed} failed, {plans} plans ended, horizons rose {risen} times");
     failed == 0

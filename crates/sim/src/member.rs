@@ -13,6 +13,9 @@
 //! Not here: messages, clients, faults (`world/`).
 
 use crate::decider::Decider;
+use crate::door::LaneDoor;
+use crate::door::memtables::Memtables;
+use crate::pending::PendingWrite;
 use crate::process_steward::ProcessSteward;
 use crate::store::{Disk, Store, StoreWrite};
 use dendra_base::peer::Readiness;
@@ -20,7 +23,7 @@ use dendra_base::{Cell, Key, Kind, Space};
 use dendra_node::Layout;
 use dendra_node::Membership;
 use dendra_node::membership::identity::Peer;
-use dendra_node::step::{LostSpan, Now, StoreTicket};
+use dendra_node::step::{LostSpan, Now};
 use dendra_wire::peer::FrameAge;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -80,25 +83,6 @@ impl Clock {
     }
 }
 
-/// Which part of a member waits for a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waiter {
-    /// None: the write carries a clock ceiling.
-    Nobody,
-    /// Its loop.
-    Loop(StoreTicket),
-    /// Its steward.
-    Steward,
-}
-
-/// A write that waits for the log.
-#[derive(Clone, Debug)]
-pub(crate) struct PendingWrite {
-    pub(crate) lane: usize,
-    pub(crate) waiter: Waiter,
-    pub(crate) write: StoreWrite,
-}
-
 /// An operation that a loop has been told of and that it has not answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenOperation {
@@ -123,6 +107,8 @@ pub(crate) struct MemberLoop {
     pub(crate) waiting: usize,
     /// What the decider was told last of the store: `Event::Pressed`.
     pub(crate) pressed: (Readiness, bool),
+    /// The lines in front of it, in plans with a crowd.
+    pub(crate) door: Option<Box<LaneDoor>>,
 }
 
 /// One member of the cluster.
@@ -171,6 +157,10 @@ pub(crate) struct SimulatedMember {
     pub(crate) deletes: BTreeMap<Key, Cell>,
     /// How long frames are under way, by asking member and link.
     pub(crate) ages: BTreeMap<(usize, u64), FrameAge>,
+    /// What the writes of a crowd leave in memory, in plans with one.
+    pub(crate) memtables: Option<Memtables>,
+    /// Connections that clients hold, in plans with a crowd.
+    pub(crate) connections: usize,
 }
 
 impl SimulatedMember {
@@ -203,6 +193,8 @@ impl SimulatedMember {
             home: None,
             is_dropping: false,
             deletes: BTreeMap::new(),
+            memtables: None,
+            connections: 0,
         }
     }
 

@@ -8,6 +8,7 @@
 
 use crate::check::linear::Searches;
 use crate::check::{Rule, Violation};
+use crate::door::DoorCounts;
 use crate::members::{MemberPlan, run_members};
 use crate::plan::RunPlan;
 use crate::planted::ShellBug;
@@ -49,6 +50,8 @@ pub enum SeedWorld {
     Restored,
     /// Members come and go, and an operator looks for copies that differ.
     Looking,
+    /// Crowds stand in front of members.
+    Overloaded,
 }
 
 impl SeedWorld {
@@ -64,6 +67,7 @@ impl SeedWorld {
             SeedWorld::Losses => RunPlan::draw_losses(seed),
             SeedWorld::Restored => RunPlan::draw_restored(seed),
             SeedWorld::Looking => RunPlan::draw_looking(seed),
+            SeedWorld::Overloaded => RunPlan::draw_overloaded(seed),
         }
     }
 }
@@ -99,6 +103,9 @@ pub fn run_plan(plan: &RunPlan, bug: Option<ShellBug>, tracing: Tracing) -> RunR
             purges: false,
             narrows: false,
             compared_bytes: 0,
+            doors: DoorCounts::default(),
+            unanswered_us: 0,
+            useful_percent: None,
             hash: 0,
         }
     })

@@ -11,6 +11,7 @@
 //! copies 7                the same of records with more copies
 //! lowered 7               the same, and the factor falls
 //! losses 7                the same of members that are lost beside damage
+//! overloaded 7            the same of members in front of which crowds stand
 //! steward 4               seed 4 of the stewards' search      otherwise its first seeds
 //! test PACKAGE TARGET     all tests of a file of tests
 //! test PACKAGE TARGET MODULE        all tests of one of its modules
@@ -62,11 +63,12 @@ pub(crate) enum Search {
     Copies,
     Lowered,
     Losses,
+    Overloaded,
     Steward,
 }
 
 impl Search {
-    const ALL: [Search; 11] = [
+    const ALL: [Search; 12] = [
         Search::Sim,
         Search::Twin,
         Search::Moving,
@@ -77,6 +79,7 @@ impl Search {
         Search::Copies,
         Search::Lowered,
         Search::Losses,
+        Search::Overloaded,
         Search::Steward,
     ];
 
@@ -92,6 +95,7 @@ impl Search {
             Search::Copies => "copies",
             Search::Lowered => "lowered",
             Search::Losses => "losses",
+            Search::Overloaded => "overloaded",
             Search::Steward => "steward",
         }
     }
@@ -162,6 +166,13 @@ impl Search {
                 "DENDRA_SIM_FIRST",
                 "DENDRA_SIM_SEEDS",
             ],
+            Search::Overloaded => [
+                "dendra-sim",
+                "overloads",
+                "no_seed_of_an_overload_breaks_a_promise_a_bound_or_fairness",
+                "DENDRA_SIM_FIRST",
+                "DENDRA_SIM_SEEDS",
+            ],
             Search::Horizons => [
                 "dendra-sim",
                 "forgetting",
@@ -189,7 +200,8 @@ impl Search {
             | Search::Horizons
             | Search::Copies
             | Search::Lowered
-            | Search::Losses => 600,
+            | Search::Losses
+            | Search::Overloaded => 600,
         }
     }
 }
@@ -238,7 +250,7 @@ impl Finder {
             _ => Err(format!(
                 "`{words}` is no finder: sim SEED, twin SEED, moving SEED, forgetting SEED, \
                  restored SEED, wide SEED, horizons SEED, copies SEED, lowered SEED, losses SEED, \
-                 steward SEED, test PACKAGE TARGET, test PACKAGE TARGET MODULE"
+                 overloaded SEED, steward SEED, test PACKAGE TARGET, test PACKAGE TARGET MODULE"
             )),
         }
     }
@@ -473,6 +485,7 @@ mod tests {
             "horizons 7 Lost",
             "copies 7 Lost",
             "losses 7 Unheld",
+            "overloaded 7 Starved",
             "steward 4",
             "test dendra-node compare",
             "test dendra-node one_node rounds",

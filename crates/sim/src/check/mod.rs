@@ -89,6 +89,16 @@ pub enum Rule {
     Unheld,
     /// A loss is in force that no operator has accepted.
     LossUnasked,
+    /// A queue, a gate or memory holds more than its bound.
+    Bound,
+    /// A source waits while others are served again and again.
+    Starved,
+    /// A class of writes that waits gets fewer bytes than another one that waits.
+    Unfair,
+    /// A loop spends its time on requests that help no client.
+    Goodput,
+    /// An overload is over, and a member is not as before.
+    NotRecovered,
     /// A heart panicked.
     Panic,
 }

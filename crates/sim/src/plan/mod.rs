@@ -17,6 +17,7 @@
 
 use crate::changes::Changes;
 use crate::limits::{DEED_HAPPENINGS_MAX, DEED_PAIR_HAPPENINGS, HAPPENINGS_MAX};
+use crate::overload::Crowd;
 use crate::store::terms::Crash;
 use dendra_base::Prng;
 
@@ -118,6 +119,8 @@ pub struct RunPlan {
     pub image: Option<PlannedImage>,
     /// How the members change, if they do.
     pub changes: Option<Changes>,
+    /// The crowd in front of the members, if there is one.
+    pub overload: Option<Crowd>,
 }
 
 /// An image of a disk, and the events before it comes back.
@@ -179,6 +182,7 @@ impl RunPlan {
             wrong_clocks,
             image,
             changes: None,
+            overload: None,
         }
     }
 
@@ -187,7 +191,7 @@ impl RunPlan {
     pub fn without_last_member(&self) -> Option<RunPlan> {
         let mut plan = self.clone();
         let shape = &mut plan.shape;
-        if shape.members <= shape.copies || plan.changes.is_some() {
+        if shape.members <= shape.copies || plan.changes.is_some() || plan.overload.is_some() {
             return None;
         }
         shape.members -= 1;

@@ -28,6 +28,7 @@ impl World<'_> {
         if self.clients[client].waits_for.is_some() {
             return;
         }
+        self.draw_wish(client);
         let Some(planned) = self.clients[client].todo.pop_front() else {
             return;
         };
@@ -42,6 +43,10 @@ impl World<'_> {
                 .after(planned.think_us.max(1_000), Happening::Begin { client });
             return;
         };
+        if !self.has_connection(client, member) {
+            self.clients[client].todo.push_front(planned);
+            return;
+        }
         self.send_operation(client, member, &planned);
     }
 
@@ -55,7 +60,7 @@ impl World<'_> {
         &self.history[(number - self.forgotten_ops) as usize - 1]
     }
 
-    fn op_mut(&mut self, number: u32) -> &mut ClientOp {
+    pub(super) fn op_mut(&mut self, number: u32) -> &mut ClientOp {
         &mut self.history[(number - self.forgotten_ops) as usize - 1]
     }
 
@@ -118,7 +123,12 @@ impl World<'_> {
             self.schedule
                 .after(patience_us, Happening::HangUp { number });
         }
-        let lane = self.prng.below(self.members[member].lanes.len() as u64) as usize;
+        let lanes = self.members[member].lanes.len();
+        let lane = match &self.clients[client].habit {
+            // A connection belongs to one loop.
+            Some(_) => client % lanes,
+            None => self.prng.below(lanes as u64) as usize,
+        };
         let deadline_us = now.mono_us + planned.timeout_us;
         // A paused member has not got it yet, and cannot be late.
         let open = OpenOperation {
@@ -133,6 +143,9 @@ impl World<'_> {
             quorum,
             deadline_us,
         };
+        if self.plan.overload.is_some() {
+            return self.send_to_door(client, member, lane, event);
+        }
         // Through the schedule: a paused member takes it up when it goes on.
         self.give_later(member, lane, 0, event);
     }
@@ -170,6 +183,8 @@ impl World<'_> {
         op.ended_us = now_us;
         op.end = end;
         let (client, key) = (op.client, op.key);
+        self.note_answer(client, end);
+        let op = self.op(number);
         let seen = match (end, op.wish) {
             (ClientEnd::Found(seen), _) => Some(seen),
             (ClientEnd::Written(version), Wish::Put { value, .. }) => {
@@ -184,6 +199,8 @@ impl World<'_> {
             it.seen.insert(key, seen);
         }
         it.waits_for = None;
+        self.draw_wish(client);
+        let it = &self.clients[client];
         let think_us = it.todo.front().map_or(0, |next| next.think_us);
         self.schedule.after(think_us, Happening::Begin { client });
     }
@@ -202,6 +219,11 @@ impl World<'_> {
             self.violate(Rule::Answer, what);
             return;
         };
+        let is_useful = !open.is_gone && !matches!(outcome, Outcome::Overloaded { .. });
+        if self.plan.overload.is_some() {
+            let is_full = matches!(outcome, Outcome::Overloaded { .. });
+            self.note_told(member, lane, ticket, is_useful, is_full);
+        }
         if open.is_gone {
             if outcome == Outcome::Abandoned {
                 // Its client learnt nothing, and the checkers hold the member to it.
@@ -267,12 +289,19 @@ impl World<'_> {
             return;
         }
         let ticket = u64::from(number);
+        let mut is_begun = true;
         for lane in 0..self.members[member].lanes.len() {
             if let Some(open) = self.lane(member, lane).open.get_mut(&ticket) {
                 open.is_gone = true;
+                is_begun = open.deadline_us != u64::MAX;
+                if self.plan.overload.is_some() && !is_begun {
+                    // The loop has not read it: it sees that when it calls the request.
+                    continue;
+                }
                 self.give_later(member, lane, 0, Event::Gone { client: ticket });
             }
         }
+        self.hangs_up_at_door(client, is_begun);
         self.client_learns(number, ClientEnd::Unknown);
     }
 

@@ -27,6 +27,7 @@ use crate::check::linear::{PendingRule, Searches};
 use crate::check::losses::TakenLoss;
 use crate::check::store::OwnerCopy;
 use crate::check::{self, Disks, Rule};
+use crate::door::DoorCounts;
 use crate::history::{ClientEnd, ClientOp, Promise};
 use crate::machines::Town;
 use crate::member::{Clock, SimulatedMember};
@@ -41,10 +42,14 @@ use dendra_node::Layout;
 use dendra_node::step::StoreFailure;
 use dendra_node::topology::{Member as Listed, Topology};
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Longer than any fault and any restart.
 const CALM_US: u64 = 4_000_000;
+/// So long behind an overload a member is as it was before: longer than the longest calm that ends
+/// a line (4 s), and than an operation of the crowd.
+const RECOVERED_US: u64 = 6_000_000;
 /// Longer than an operation lingers behind its outcome.
 const SETTLE_US: u64 = 4_000_000;
 /// Longer than the deadline of an operation, the pause between two walks through hints, and a walk.
@@ -61,6 +66,8 @@ const RESTART_US: u64 = 200_000;
 const SURELY_WRONG_MS: u64 = 80_000;
 /// The longest time of a probe.
 const PROBE_TIMEOUT_US: u64 = 3_000_000;
+/// Clients that probe behind an overload.
+const PROBING_CLIENTS: usize = 2;
 /// How often it is looked whether the clients are done.
 const LOOK_US: u64 = 50_000;
 /// Keys that are probed, every other one; all are read.
@@ -111,6 +118,12 @@ impl<'a> World<'a> {
             wrong_us: (u64::MAX, u64::MAX),
             trace: Trace::new(setup.tracing),
             effects: Vec::new(),
+            held: BTreeMap::new(),
+            held_number: 0,
+            door_counts: DoorCounts::default(),
+            answered: 0,
+            unanswered_us: 0,
+            useful_percent: None,
         }
     }
 
@@ -134,6 +147,16 @@ impl<'a> World<'a> {
             let think_us = todo.first().map_or(0, |first| first.think_us);
             self.clients.push(SimulatedClient::new(todo));
             self.schedule.at(think_us, Happening::Begin { client });
+        }
+        let habits = plan.overload.iter().flat_map(|it| &it.habits);
+        for (number, habit) in habits.enumerate() {
+            let client = self.clients.len();
+            let prng = Prng::named(plan.seed, &format!("habit {number}"));
+            self.clients.push(SimulatedClient {
+                habit: Some((number, prng)),
+                ..SimulatedClient::default()
+            });
+            self.schedule.at(habit.from_us, Happening::Begin { client });
         }
         self.schedule
             .at(self.plan.shape.chaos_us, Happening::Phase(RunPhase::Calm));
@@ -165,6 +188,7 @@ impl<'a> World<'a> {
                 match self.plan.wrong_clocks {
                     Some(_) => (RunPhase::Wrong, CALM_US),
                     None if self.town.is_some() => (RunPhase::Quiet, CALM_US),
+                    None if self.plan.overload.is_some() => (RunPhase::Probes, RECOVERED_US),
                     None => (RunPhase::Probes, CALM_US),
                 }
             }
@@ -184,6 +208,9 @@ impl<'a> World<'a> {
                 (RunPhase::Probes, CLOCKS_US)
             }
             RunPhase::Probes => {
+                self.judge_recovered();
+                self.crowd_leaves();
+                self.judge_goodput();
                 self.probe();
                 if self.has_image() {
                     (RunPhase::Images, LOOK_US)
@@ -289,7 +316,12 @@ impl<'a> World<'a> {
         quorum: Option<(u8, u8)>,
         member: usize,
     ) {
-        let client = key % self.clients.len();
+        // As many as pass the narrowest gate at once.
+        let probing = match self.plan.overload {
+            Some(_) => PROBING_CLIENTS.min(self.clients.len()),
+            None => self.clients.len(),
+        };
+        let client = key % probing;
         self.clients[client].todo.push_back(PlannedOp {
             key,
             kind,
@@ -816,6 +848,7 @@ impl<'a> World<'a> {
 
     fn judge_leftovers(&mut self) {
         self.judge_hint_rooms();
+        self.judge_doors();
         // Hints for a member that never comes back stay.
         let cluster = self.cluster();
         let is_whole = !cluster.iter().any(|&at| self.members[at].is_lost);

@@ -255,6 +255,8 @@ impl World<'_> {
         it.home = None;
         it.is_dropping = false;
         it.ages.clear();
+        self.close_doors(member);
+        let it = &mut self.members[member];
         let lanes = std::mem::take(&mut it.lanes);
         let incarnation = it.incarnation;
         if self.has_bug(ShellBug::OldImage) {
@@ -390,8 +392,11 @@ impl World<'_> {
                 busy_until_us: 0,
                 waiting: 0,
                 pressed: (Readiness::Ready, false),
+                door: None,
             })
             .collect();
+        self.open_doors(member);
+        let it = &mut self.members[member];
         it.home =
             steward.map(|steward| ProcessSteward::new(steward, fence, Arc::clone(&hlc), origin));
         let incarnation = it.incarnation;

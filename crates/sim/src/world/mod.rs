@@ -9,6 +9,7 @@
 //! scans.rs     walks over many keys
 //! meeting.rs   identities: starts, notes, images of disks
 //! overload.rs  slow processors: mailboxes, and refusals there
+//! doors.rs     crowds in front of loops, and the log and memory behind them; door_rules.rs
 //! faults.rs    crashes, restarts, cuts, clocks, damage
 //! seasons/     a soak of deletes: one world for simulated years
 //! town/        members that come and go: stewards, the operator
@@ -23,6 +24,8 @@
 //! See: docs/verification.md.
 
 mod clients;
+mod door_rules;
+mod doors;
 mod ending;
 mod faults;
 mod meeting;
@@ -36,9 +39,11 @@ mod town;
 
 use crate::check::linear::Searches;
 use crate::check::{Rule, Violation};
+use crate::door::DoorCounts;
 use crate::history::ClientOp;
 use crate::limits::BEHIND_LEN;
-use crate::member::{MemberLoop, PendingWrite, Waiter};
+use crate::member::MemberLoop;
+use crate::pending::{PendingWrite, Waiter};
 use crate::plan::RunPlan;
 use crate::planted::ShellBug;
 use crate::store::{Crash, Fate, PageRange, Store, StoreWrite};
@@ -79,6 +84,14 @@ pub struct RunReport {
     pub narrows: bool,
     /// Bytes that were read to compare them, in the last life of each member.
     pub compared_bytes: u64,
+    /// What stood in front of loops, and the outcome of that.
+    pub doors: DoorCounts,
+    /// The longest time in which a client of a crowd with an address for itself got nothing, while
+    /// others did.
+    pub unanswered_us: u64,
+    /// The least share of the time which a loop spent on reads of a crowd that went to clients that
+    /// got an answer, in hundredths.
+    pub useful_percent: Option<u64>,
     /// Hash of the trace; 0 when it was off.
     pub hash: u64,
 }
@@ -110,6 +123,8 @@ pub fn run(plan: &RunPlan, setup: RunSetup) -> RunReport {
     });
     let narrows = world.newest().narrowing().given_back().is_some();
     let compared_bytes = world.compared_bytes();
+    let doors = world.door_counts();
+    let (unanswered_us, useful_percent) = (world.unanswered_us, world.useful_percent);
     RunReport {
         history: world.history,
         violations: world.violations,
@@ -125,6 +140,9 @@ pub fn run(plan: &RunPlan, setup: RunSetup) -> RunReport {
         purges,
         narrows,
         compared_bytes,
+        doors,
+        unanswered_us,
+        useful_percent,
         hash: world.trace.hash(),
     }
 }
@@ -210,6 +228,30 @@ impl World<'_> {
             | Happening::End {
                 member,
                 incarnation,
+            }
+            | Happening::Asked {
+                member,
+                incarnation,
+                ..
+            }
+            | Happening::Run {
+                member,
+                incarnation,
+                ..
+            }
+            | Happening::SweepDoor {
+                member,
+                incarnation,
+                ..
+            }
+            | Happening::Again {
+                member,
+                incarnation,
+                ..
+            }
+            | Happening::Flushed {
+                member,
+                incarnation,
             } => Some((*member, Some(*incarnation))),
             Happening::Arrive(envelope) => Some((envelope.to, None)),
             Happening::Knocked { host, .. } => Some((*host, None)),
@@ -228,9 +270,12 @@ impl World<'_> {
                 return;
             }
         }
-        let Some(happening) = self.has_time_for(happening) else {
-            return;
-        };
+        if let Some(happening) = self.has_time_for(happening) {
+            self.happen_now(happening);
+        }
+    }
+
+    fn happen_now(&mut self, happening: Happening) {
         match happening {
             Happening::Waited { happening, .. } => self.happen(*happening),
             Happening::Begin { client } => self.client_begins(client),
@@ -238,6 +283,22 @@ impl World<'_> {
             Happening::HangUp { number } => self.client_hangs_up(number),
             Happening::Arrive(envelope) => self.message_arrives(envelope),
             Happening::Turn { member, lane, .. } => self.turn(member, lane),
+            Happening::Asked {
+                member,
+                lane,
+                client,
+                begin,
+                ..
+            } => self.asked(member, lane, client, *begin),
+            Happening::Run { member, lane, .. } => self.run_entry(member, lane),
+            Happening::SweepDoor { member, lane, .. } => self.sweep_door(member, lane),
+            Happening::Again {
+                member,
+                lane,
+                ticket,
+                ..
+            } => self.again(member, lane, ticket),
+            Happening::Flushed { member, .. } => self.flushed(member),
             Happening::Give {
                 member,
                 lane,
@@ -334,19 +395,26 @@ impl World<'_> {
         }
         self.effects = effects;
         if self.members[member].incarnation == incarnation {
+            self.submit(member);
             self.see_to_turn(member, lane, is_tick);
         }
     }
 
     /// Tells a loop the readiness of its store, when that is news.
     fn tell_readiness(&mut self, member: usize, lane: usize, now: Now, effects: &mut Vec<Effect>) {
+        let pressure = self.pressure(member);
+        let now_us = self.now_us();
         let it = &mut self.members[member];
-        let is_behind = it.queue.len() >= BEHIND_LEN || it.lanes[lane].waiting >= BEHIND_LEN;
+        let is_behind = match &it.lanes[lane].door {
+            Some(door) => pressure.stop.is_some() || door.is_behind(now_us),
+            None => it.queue.len() >= BEHIND_LEN || it.lanes[lane].waiting >= BEHIND_LEN,
+        };
         let readiness = match it.store.as_ref().map(Store::readiness) {
             None | Some(Readiness::Ready) if is_behind => Readiness::Behind,
             readiness => readiness.unwrap_or_default(),
         };
-        let is_strained = it.store.as_ref().is_some_and(Store::is_strained);
+        let is_strained =
+            it.store.as_ref().is_some_and(Store::is_strained) || pressure.is_strained();
         let lane_of = &mut it.lanes[lane];
         if lane_of.pressed == (readiness, is_strained) {
             return;
@@ -448,8 +516,8 @@ impl World<'_> {
                     store.repaired(id);
                 }
             }
-            // Every order here is begun as soon as it is given.
-            Effect::Cancel { .. } => {}
+            // Without a door every order is begun as soon as it is given.
+            Effect::Cancel { tickets } => self.cancel_orders(member, lane, &tickets),
             Effect::Read {
                 ticket,
                 key,
@@ -514,12 +582,15 @@ impl World<'_> {
                         write,
                     });
                 } else {
-                    let waiter = Waiter::Loop(ticket);
-                    self.members[member].queue.push(PendingWrite {
+                    let pending = PendingWrite {
                         lane,
-                        waiter,
+                        waiter: Waiter::Loop(ticket),
                         write,
-                    });
+                    };
+                    if self.plan.overload.is_some() {
+                        return self.order(member, lane, pending);
+                    }
+                    self.members[member].queue.push(pending);
                 }
                 self.begin_commit(member);
             }
@@ -619,7 +690,7 @@ impl World<'_> {
         }
         let sync_us = self.plan.shape.sync_us * it.slow_times;
         let incarnation = it.incarnation;
-        let delay_us = 10 + self.prng.below(sync_us);
+        let delay_us = 10 + self.prng.below(sync_us) + self.log_us(member);
         self.schedule.after(
             delay_us,
             Happening::Commit {
@@ -651,6 +722,7 @@ impl World<'_> {
             return;
         }
         let done = std::mem::take(&mut it.in_flight);
+        let bytes: usize = done.iter().map(PendingWrite::bytes).sum();
         let covered = std::mem::take(&mut it.covers_in_flight);
         let incarnation = it.incarnation;
         for (lane, hlc) in covered {
@@ -663,7 +735,14 @@ impl World<'_> {
             match pending.waiter {
                 Waiter::Nobody => {}
                 Waiter::Loop(ticket) => {
-                    self.give(member, pending.lane, Event::Wrote { ticket, result });
+                    let lane = pending.lane;
+                    let event = Event::Wrote { ticket, result };
+                    if let Some(door) = self.door(member, lane) {
+                        door.release_order(ticket);
+                        self.give_later(member, lane, 0, event);
+                    } else {
+                        self.give(member, lane, event);
+                    }
                 }
                 Waiter::Steward => self.note_ends(member, result.is_ok()),
             }
@@ -672,6 +751,7 @@ impl World<'_> {
             self.members[member].incarnation, incarnation,
             "giving ends no life"
         );
+        self.note_durable(member, bytes as u64);
         let delay_us = self.prng.below(2 * self.plan.shape.sync_us + 1);
         self.schedule.after(
             delay_us,
@@ -680,6 +760,7 @@ impl World<'_> {
                 incarnation,
             },
         );
+        self.submit(member);
         self.begin_commit(member);
     }
 

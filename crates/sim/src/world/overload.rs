@@ -40,6 +40,9 @@ impl World<'_> {
         let Some((member, lane)) = self.lane_of(&happening) else {
             return Some(happening);
         };
+        if self.members[member].lanes[lane].door.is_some() {
+            return self.queue_at_door(member, lane, happening);
+        }
         let now_us = self.now_us();
         let event_us = self.members[member].event_us;
         let incarnation = self.members[member].incarnation;

@@ -15,6 +15,7 @@
 use crate::check::Violation;
 use crate::check::linear::Searches;
 use crate::decider::MakeDeciders;
+use crate::door::DoorCounts;
 use crate::history::{ClientOp, ClientScan, SeenValue};
 use crate::machines::Town;
 use crate::member::SimulatedMember;
@@ -73,6 +74,13 @@ pub(crate) struct SimulatedClient {
     pub(crate) waits_for: Option<u32>,
     /// By key: the value that it saw last.
     pub(super) seen: BTreeMap<usize, SeenValue>,
+    /// Of the crowd: the number of its habit, and its draws.
+    pub(super) habit: Option<(usize, Prng)>,
+    /// To which member it has a connection, in plans with a crowd.
+    pub(super) connected: Option<usize>,
+    /// Of a lone client: when it got what it asked for last, and how many requests of the crowd had
+    /// been answered so then.
+    pub(super) answered: Option<(u64, u64)>,
 }
 
 impl SimulatedClient {
@@ -254,6 +262,35 @@ pub(crate) enum Happening {
     Operator,
     /// The next phase begins.
     Phase(RunPhase),
+    /// A request of a client is there to be read, at a loop with a door.
+    Asked {
+        member: usize,
+        lane: usize,
+        incarnation: u64,
+        client: usize,
+        begin: Box<Event>,
+    },
+    /// A loop with a door takes the next entry of its run queue.
+    Run {
+        member: usize,
+        lane: usize,
+        incarnation: u64,
+    },
+    /// It sweeps while a line stands.
+    SweepDoor {
+        member: usize,
+        lane: usize,
+        incarnation: u64,
+    },
+    /// A request is looked at again.
+    Again {
+        member: usize,
+        lane: usize,
+        incarnation: u64,
+        ticket: u64,
+    },
+    /// A flush of a member's made-up engine is over.
+    Flushed { member: usize, incarnation: u64 },
 }
 
 /// What happens around a loss that the operator accepts.
@@ -310,4 +347,15 @@ pub(crate) struct World<'a> {
     pub(super) searches: Searches,
     pub(super) trace: Trace,
     pub(super) effects: Vec<Effect>,
+    /// Happenings that wait in run queues, by number: of which member.
+    pub(super) held: BTreeMap<u64, (usize, Happening)>,
+    pub(super) held_number: u64,
+    /// The numbers of doors that are no more.
+    pub(super) door_counts: DoorCounts,
+    /// Requests of the crowd whose clients got what they asked for.
+    pub(super) answered: u64,
+    /// The longest time in which a lone client got nothing.
+    pub(super) unanswered_us: u64,
+    /// The least share of a loop's time that helped clients, in hundredths.
+    pub(super) useful_percent: Option<u64>,
 }

@@ -19,7 +19,7 @@ use super::super::state::{Envelope, Happening, World};
 use super::notes::{epochs, note, one_by_one};
 use crate::check::Rule;
 use crate::machines::node_of;
-use crate::member::{PendingWrite, Waiter};
+use crate::pending::{PendingWrite, Waiter};
 use crate::process_steward::{ProcessSteward, StewardNote};
 use dendra_base::ClusterVersions;
 use dendra_node::limits::EPOCH_PAGE_RECORDS_MAX;
