@@ -29,9 +29,14 @@ impl RunPlan {
     pub fn draw_overloaded(seed: u64) -> RunPlan {
         let stream = |name: &str| Prng::named(seed, &format!("overloaded: {name}"));
         let mut shape = draw_shape(&mut stream("shape"));
-        let overload = draw_overload(&mut shape, &mut stream("overload"));
+        let mut overload = draw_overload(&mut shape, &mut stream("overload"));
         let mut faults = draw_faults(&shape, &overload, &mut stream("faults"));
         faults.sort_by_key(|fault| fault.at_us);
+        let prng = &mut stream("flood");
+        if prng.chance(1, 4) {
+            draw_flood(&shape, &mut overload, prng);
+            faults.clear();
+        }
         RunPlan {
             seed,
             shape,
@@ -184,6 +189,35 @@ fn draw_habits(
         }
     }
     habits
+}
+
+/// In some runs, readers without faults at one member: in the order of their arrival each would be
+/// answered when it has given up.
+fn draw_flood(shape: &RunShape, overload: &mut Crowd, prng: &mut Prng) {
+    let member = prng.below(shape.members as u64) as usize;
+    overload.costs.request_us = 1_000;
+    overload.costs.refusal_us = 333;
+    overload.costs.gone_us = 250;
+    overload.costs.event_us = 25;
+    overload.bounds.requests_max = 64;
+    overload.bounds.connections_max = 4_096;
+    overload.habits.retain(|habit| habit.is_lone);
+    let sources = pick(prng, &[1, 3, 40]);
+    let patience_us = TURNS_OF_PATIENCE * TURN as u64 * overload.costs.request_us;
+    for _ in 0..900 * shape.lanes {
+        let most = 1 + prng.below(sources);
+        overload.habits.push(Habit {
+            source: prng.below(most) as u32,
+            member,
+            work: HabitWork::Reads,
+            value_bytes: 20,
+            timeout_us: 2 * patience_us,
+            patience_us: patience_us / 2 + prng.below(patience_us),
+            think_us: 5_000,
+            from_us: overload.from_us + prng.below(20_000),
+            is_lone: false,
+        });
+    }
 }
 
 fn draw_faults(shape: &RunShape, overload: &Crowd, prng: &mut Prng) -> Vec<Fault> {

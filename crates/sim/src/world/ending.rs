@@ -473,7 +473,8 @@ impl<'a> World<'a> {
     /// One log is one order: a write that it did not take before the next one is never taken.
     fn pending(&self) -> PendingRule {
         match self.plan.shape.members {
-            1 => PendingRule::EndsWhenReplaced,
+            // A loop may begin a request whose client has given up.
+            1 if self.plan.overload.is_none() => PendingRule::EndsWhenReplaced,
             _ => PendingRule::StaysOpen,
         }
     }
