@@ -1,6 +1,6 @@
-//! Prints the tables of the decisions on placement: what a change of members moves beyond its
-//! share, for clusters of 2 to 100 members and every number of partitions; and what a plan between
-//! two stored tables moves.
+//! Prints the tables of the decisions on placement. One has the moves of a change of members beyond
+//! its share, for clusters of 2 to 100 members and every number of partitions. The other has the
+//! moves of a plan between two stored tables.
 //!
 //! ```text
 //! cargo run --release -p dendra-node --example ring_figures        all sizes: some minutes
@@ -43,8 +43,8 @@ fn owners<'a>(topology: &'a Topology, ring: &'a Ring, copies: usize) -> Vec<Vec<
     ring.all().map(of).collect()
 }
 
-/// Average and worst over some clusters of what joins and leaves move beyond the share, in per cent
-/// of the share.
+/// The moves of joins and leaves beyond the share, in per cent of the share: average and worst over
+/// some clusters.
 fn extra(members: usize, partitions: u16, copies: u8) -> (f64, f64) {
     let seeds = if members > 20 { 3 } else { 24 };
     let of = |seed: u64| {
@@ -254,7 +254,7 @@ fn main() -> io::Result<()> {
     }
 }
 
-/// What computing the table anew moves, for all numbers of partitions, or for one.
+/// The moves when the table is computed anew, for all numbers of partitions, or for one.
 fn anew(out: &mut StdoutLock<'_>, only: Option<usize>) -> io::Result<()> {
     let wanted = |partitions: &u16| only.is_none_or(|only| only == usize::from(*partitions));
     for partitions in PARTITIONS.into_iter().filter(wanted) {

@@ -1,5 +1,5 @@
-//! Prints what the topology costs by the number of members: bytes of a record, time of a plan, the
-//! epochs of a change and what the folder keeps of them.
+//! Prints the cost of the topology by the number of members. The costs are bytes of a record, time
+//! of a plan, the epochs of a change, and the bytes that the folder keeps of them.
 //!
 //! ```text
 //! cargo run --release -p dendra-node --example scale_figures
@@ -57,7 +57,7 @@ fn wanted(record: &EpochRecord) -> WantedMembers {
     }
 }
 
-/// What it took.
+/// The result and the time that it took.
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let begun = Instant::now();
     let done = work();

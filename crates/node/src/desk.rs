@@ -208,7 +208,7 @@ pub(crate) struct Desk {
     pub(crate) asks: Ledger<OpenAsk>,
     pub(crate) orders: Ledger<Order>,
     pub(crate) inbox: VecDeque<(Purpose, Answer)>,
-    /// Questions to the own replica, until `node.rs` routes them: right behind the call that asked
+    /// Questions to the own replica, until `node.rs` routes them: right after the call that asked
     /// them.
     pub(crate) outbox: VecDeque<OwnAsk>,
     pub(crate) write_queues: WriteQueues,

@@ -10,7 +10,7 @@
 //! Invariants
 //! 1. Everything counts from the moment at which all loops of the member have adopted the epoch.
 //!    The next epoch begins anew.
-//! 2. The clock is read behind all that: no ballot of an earlier epoch that was drawn here is above
+//! 2. The clock is read after all that: no ballot of an earlier epoch that was drawn here is above
 //!    it.
 //!
 //! Not here: when an epoch raises the horizons, and their meaning (`topology/record/horizons.rs`).

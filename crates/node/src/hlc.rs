@@ -110,7 +110,7 @@ impl Hlc {
         }
     }
 
-    /// The same behind a clean stop. `last` is the clock's last value, if it is known. Values above
+    /// The same after a clean stop. `last` is the clock's last value, if it is known. Values above
     /// it, up to `floor`, were covered and not used.
     pub fn resume(last: Option<u64>, floor: u64, now_ms: u64) -> Hlc {
         let last = last.unwrap_or(floor).min(floor);
@@ -125,7 +125,7 @@ impl Hlc {
         self.tick_at(now_ms, 0)
     }
 
-    /// The next value, at `part_us` microseconds behind the beginning of a wall millisecond.
+    /// The next value, at `part_us` microseconds after the beginning of a wall millisecond.
     pub fn tick_at(&self, now_ms: u64, part_us: u16) -> u64 {
         let wall = first_of(now_ms) + (u64::from(part_us.min(999)) << PART_SHIFT);
         let mut previous = self.last.load(Ordering::Relaxed);

@@ -10,14 +10,14 @@
 //! A position that moves has answered only when both owners have: the old one and its twin. Each
 //! position is one logical replica through the move.
 //!
-//! * Until the twin has loaded, the old owner holds all that the position ever confirmed. Behind
+//! * Until the twin has loaded, the old owner holds all that the position ever confirmed. After
 //!   that the next epoch may have begun, in which the twin confirms alone. So the position shows a
 //!   clock or a copy once both have.
 //! * The position confirms a write, a promise or an acceptance once both have. A cell that it shows
-//!   is held only if both hold it. So a read counts it as a holder only behind a write to both.
-//! * The twin loads from the old owner behind its fence. Then it holds all that the old owner
+//!   is held only if both hold it. So a read counts it as a holder only after a write to both.
+//! * The twin loads from the old owner after its fence. Then it holds all that the old owner
 //!   confirmed alone. An answer to a question of an older epoch leaves in front of the fence: its
-//!   write was stored before. Behind the fence such a question is refused.
+//!   write was stored before. After the fence such a question is refused.
 //!
 //! Invariants
 //! 1. A member keeps its index for as long as it is a member. A later member may get the index of
@@ -235,7 +235,7 @@ impl Layout {
         })
     }
 
-    /// The same, behind these epochs: those of the folder, the oldest first. The folder of a member
+    /// The same, after these epochs: those of the folder, the oldest first. The folder of a member
     /// that joined does not tell the factors of before.
     pub(crate) fn behind<'a>(mut self, records: impl Iterator<Item = &'a EpochRecord>) -> Layout {
         let mut records = records.peekable();

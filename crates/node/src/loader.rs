@@ -10,13 +10,13 @@
 //! ```
 //!
 //! Invariants
-//! 1. A page is asked for under an epoch in which the position moves, and its source answers behind
+//! 1. A page is asked for under an epoch in which the position moves, and its source answers after
 //!    its fence. So a walk of the old owner has all that this owner confirmed alone. Walks of other
-//!    owners have all that a majority of the `n` owners confirmed, and what a majority of fewer
-//!    ones did: a client may say so, and the factor may have been lower. Owners of fewer copies
-//!    that are away for long are not waited for. While a lowered factor waits for its steps, all
-//!    other members are walked, too: any of them may have been an owner. One that a plan takes
-//!    away is not waited for while it is away for long.
+//!    owners have all that a majority of the `n` owners confirmed, and all that a majority of fewer
+//!    ones confirmed. A client may ask for fewer copies, and the factor may have been lower. Owners
+//!    of fewer copies that are away for long are not waited for. While a lowered factor waits for
+//!    its steps, all other members are walked, too: any of them may have been an owner. One that a
+//!    plan takes away is not waited for while it is away for long.
 //! 2. A partition has loaded when each record of the walks that it needs is durable here.
 //! 3. One walk of a source at a time, one page of a walk at a time, `LOAD_WRITES_MAX` writes of it
 //!    at a time. The pace bounds the pages, and a member's limit the bytes a second. While the own
@@ -223,7 +223,7 @@ impl Loader {
         };
     }
 
-    /// How long it rests behind a refusal, of a page or of the own store.
+    /// How long it rests after a refusal, of a page or of the own store.
     fn pause_us(&self) -> u64 {
         self.patience_us / 100
     }
@@ -403,17 +403,18 @@ impl Loader {
         others.filter(|member| !is_walked_now(member)).collect()
     }
 
-    /// The first owners of other positions, in the order of their row, of which walks are missing
-    /// while those are walked of which `is_walked` says so; `None` = enough are walked.
+    /// The first owners of other positions whose walks are still missing, in the order of their
+    /// row. `is_walked` tells which are walked. `None` = enough are walked.
     ///
     /// Records may have fewer copies than the factor: as many as a client said, or as the factor
     /// was before it was raised. So the walked owners meet each majority of the first `w` owners,
-    /// for each number `w` of copies, as far as these are not away for long. Where the position has
-    /// an old owner, that one is among them from some number on: it confirmed, and is not asked.
+    /// for each number `w` of copies. Owners that are away for long are left out. Where the
+    /// position has an old owner, that one is among them from some number on: it confirmed, and is
+    /// not asked.
     ///
     /// A lowered factor may wait for its steps. Then a record may be at any majority of the former
     /// number of owners alone. The plan took any position of a row away, and members may have
-    /// joined since: so any other member may be a former owner, and each of them is walked.
+    /// joined since. So any other member may be a former owner, and each of them is walked.
     fn missing(
         &self,
         desk: &Desk,
@@ -529,7 +530,7 @@ impl Loader {
         }
     }
 
-    /// How long it must rest behind these bytes to keep its limit.
+    /// How long it must rest after these bytes to keep its limit.
     fn pay(&mut self, now_us: u64, bytes: u64) -> u64 {
         let cost_us = bytes.saturating_mul(1_000_000) / self.bytes_per_second;
         let from_us = now_us.saturating_sub(LOAD_CATCH_UP_US).max(self.paid_us);
@@ -547,8 +548,8 @@ impl Loader {
         self.tell_loaded(desk, turn);
     }
 
-    /// Tells of each partition that has loaded: with the end of a walk, or because a source is
-    /// given up that was still to be walked.
+    /// Tells of each partition that has loaded. Either a walk ended, or a source is given up that
+    /// was still to be walked.
     fn tell_loaded(&mut self, desk: &Desk, turn: &mut Turn<'_>) {
         let now_us = turn.now.mono_us;
         let is_whole = |partition: Partition, arriving: &Arriving| {

@@ -237,7 +237,7 @@ impl Node {
         (due_us != NEVER).then_some(due_us)
     }
 
-    /// Operations under way, those included that only linger or mend behind their outcome.
+    /// Operations under way, those included that only linger or mend after their outcome.
     pub fn operations(&self) -> usize {
         self.ops.len()
     }
@@ -278,7 +278,7 @@ impl Node {
         self.comparer.take_reports()
     }
 
-    /// What an operator's look has found, if that is more than the last time this was asked.
+    /// The findings of an operator's look, if they are more than at the last call.
     pub fn take_look(&mut self) -> Option<LookReport> {
         self.comparer.take_look()
     }

@@ -1,7 +1,7 @@
 //! Is every clock value of a message one that a clock can show?
 //!
 //! Invariants
-//! 1. No message brings a value at or behind `CLOCK_END` into this member's clock or store. A clock
+//! 1. No message brings a value at or after `CLOCK_END` into this member's clock or store. A clock
 //!    that followed one such value would leave all clocks without a next one.
 //!
 //! Not here: how far values are from the wall clock, which is no reason to refuse one (`hlc.rs`).

@@ -11,13 +11,13 @@
 //! Invariants
 //! 1. The node writes these numbers and decides nothing by them.
 //! 2. A round counts once, until the operation goes on or its outcome is told. Work that lingers
-//!    behind the outcome is not in it.
+//!    after the outcome is not in it.
 //!
 //! Not here: which stage is which round (`coordinator/stage.rs`), names and pages (crate `server`).
 //! See: docs/protocol.md.
 
 /// Upper bounds of the buckets, in microseconds; one more bucket holds the rest. A member on the
-/// same machine answers in a fifth of a millisecond, one behind a sync in some.
+/// same machine answers in a fifth of a millisecond, one that syncs first in some milliseconds.
 pub const ROUND_BUCKETS_US: [u64; 18] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 5_000_000, 10_000_000, 60_000_000,

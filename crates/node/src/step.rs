@@ -373,7 +373,7 @@ pub enum Effect {
         epoch: u64,
     },
     /// The store holds again each version that a majority of the span's owners confirmed, or all
-    /// but those of an accepted loss: the damaged block may be dropped.
+    /// but those of an accepted loss. The damaged block may be dropped.
     Repaired {
         /// Of the span.
         id: u64,

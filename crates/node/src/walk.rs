@@ -77,7 +77,7 @@ pub(crate) struct SourceWalk {
     pub(crate) id: WalkId,
     pub(crate) source: MemberIndex,
     pub(crate) partitions: Vec<Partition>,
-    /// The part under way, from where it goes on, and those behind it.
+    /// The part under way, from where it goes on, and those after it.
     parts: VecDeque<WalkPart>,
     /// Where the page under way goes on; `None` = it ends the part.
     next: Option<Bytes>,
@@ -189,7 +189,7 @@ impl SourceWalk {
         }
     }
 
-    /// Drops the records of the page that lie behind the part.
+    /// Drops the records of the page that lie after the part.
     fn stay_in_part(&mut self) {
         let last = self.parts.front().and_then(|part| part.last.as_ref());
         if let Some(last) = last {
@@ -213,7 +213,7 @@ impl SourceWalk {
         }
     }
 
-    /// Writes more records of the page; behind the last one the page is over.
+    /// Writes more records of the page; after the last one the page is over.
     fn write_more(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Walked {
         let Some(space) = self.parts.front().map(|part| part.space) else {
             return Walked::Waits;

@@ -59,7 +59,7 @@ pub(crate) struct WaitingOp {
     pub(crate) came: u64,
 }
 
-/// A write that was ahead, behind its outcome: the next one of its key goes ahead.
+/// A write that was ahead, after its outcome: the next one of its key goes ahead.
 #[derive(Debug)]
 pub(crate) struct PassedWrite {
     pub(crate) key: Bytes,

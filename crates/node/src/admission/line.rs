@@ -10,13 +10,13 @@
 //! ```
 //!
 //! Self-clocked fair queueing: in the order of their arrival 64 writes of a MB were 64 MB in front
-//! of each small one. The reserve is what the engine has left just before it stops. Large writes
-//! leave it to the others, so that a flush of what they wrote does not hold up writes of a
+//! of each small one. The reserve is the room that the engine has left just before it stops. Large
+//! writes leave it to the others, so that a flush of their bytes does not hold up writes of a
 //! kilobyte.
 //!
 //! Invariants
-//! 1. Between two writes of a class that wait, each other class gets at most as many bytes as the
-//!    later one has, and one write more.
+//! 1. Between two waiting writes of a class, each other class gets at most the bytes of the later
+//!    one, and one write more.
 //! 2. A class that had nothing in line has saved nothing up.
 //! 3. In the reserve a large write goes only in turn with small ones that wait behind it. Each
 //!    flush opens the room for all, so none waits for ever.
@@ -40,7 +40,7 @@ const CLASS_BITS_MIN: u32 = 12;
 pub enum WriteRoom {
     /// For all.
     Open,
-    /// It comes near its stop: what is left is for writes that are not large.
+    /// It comes near its stop: the rest is for writes that are not large.
     Reserve,
     /// For none: flushes or compactions are behind.
     Stopped,

@@ -5,12 +5,12 @@
 //! ```
 //!
 //! Pressure comes of bytes. A delay that is the same for each write holds a client with values of
-//! 100 bytes back as much as one that writes a MiB: four clients with large values left ten
-//! thousand small writes a second no room. Over all writes the factor is 1 on average, so that the
-//! delays together are what they are for equal sizes.
+//! 100 bytes back as much as one that writes a MiB. With it, four clients with large values left
+//! ten thousand small writes a second no room. Over all writes the factor is 1 on average, so that
+//! the delays together are what they are for equal sizes.
 //!
 //! Invariants
-//! 1. Writes of one size wait for what `admit` says.
+//! 1. Writes of one size wait as long as `admit` says.
 //! 2. No delay is longer than `DELAY_US_MAX`, that of writes above the mean `DELAY_US_MAX_LARGE`.
 //!
 //! Not here: the delay at a level (`mod.rs`); writes without a delay while large ones leave them

@@ -1,4 +1,4 @@
-//! An operator's order to look for copies that differ, and what a look has found.
+//! An operator's order to look for copies that differ, and the findings of a look.
 //!
 //! Invariants
 //! 1. A report has one entry for each peer of its order, and at most `LOOK_EXAMPLES_MAX` keys of
@@ -16,7 +16,7 @@ use bytes::Bytes;
 pub struct LookOrder {
     /// The world's mark; comes back with the report.
     pub id: u64,
-    /// The members to compare with, one behind the other.
+    /// The members to compare with, one after the other.
     pub peers: Vec<MemberIndex>,
     /// How many bytes of keys and cells a second to compare, about.
     pub bytes_per_second: u64,
@@ -117,7 +117,7 @@ impl PairLook {
     }
 }
 
-/// What a look has found so far.
+/// The findings of a look so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookReport {
     /// Of the order.

@@ -5,14 +5,15 @@
 //! deletes, ended values and promises of the last walk with each peer ─┴─► bytes a second
 //! ```
 //!
-//! Each step of the horizons waits for a full comparison, and what was deleted stays for six steps.
-//! So it is compared, too: at a fixed speed, a cluster that deletes enough makes each comparison
-//! longer than the one before, and its folders grow for ever. Here the speed follows what waits.
+//! Each step of the horizons waits for a full comparison, and a deleted record stays for six steps.
+//! So it is compared, too. At a fixed speed, a cluster that deletes enough makes each comparison
+//! longer than the one before. Its folders grow for ever. Here the speed follows what waits.
 //!
 //! Invariants
 //! 1. Never slower than told, and at most [`COMPARE_HASTE_MAX`] times as fast. 0 compares nothing.
-//! 2. Where little waits, it is what was told: live records, however many, hasten nothing. Nor do
-//!    deletes that no step ever takes: of fewer copies than the replication factor, for example.
+//! 2. Where little waits, the speed is the one that was told: live records, however many, hasten
+//!    nothing. Nor do deletes that no step ever takes: of fewer copies than the replication factor,
+//!    for example.
 //!
 //! Not here: the pauses that make the speed (`mod.rs`); horizons (`forgetting.rs`).
 //! See: docs/operating.md, "Copies that differ".
@@ -25,7 +26,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(super) struct Haste {
     told: u64,
-    /// What waits should be compared in half of this; 0 = nothing hastens.
+    /// The waiting records should be compared in half of this; 0 = nothing hastens.
     within_us: u64,
     /// Bytes that waited in the last walk with each peer that this member leads.
     waiting: BTreeMap<MemberIndex, u64>,

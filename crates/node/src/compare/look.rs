@@ -115,7 +115,7 @@ pub(super) enum NextWork {
     End,
 }
 
-/// What a walk needs to look instead of to repair.
+/// The state of a walk that looks and does not repair.
 #[derive(Debug)]
 pub(super) struct LookWalk {
     pub(super) pair: PairLook,
@@ -137,7 +137,7 @@ impl LookWalk {
         }
     }
 
-    /// What it has found in the end.
+    /// Its findings in the end.
     pub(super) fn ended(self, report: &CompareReport, is_at_end: bool) -> PairLook {
         let mut pair = self.pair;
         pair.left_out = report.left_out;

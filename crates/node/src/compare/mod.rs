@@ -21,9 +21,9 @@
 //! 4. A comparison counts as full only if each part was compared and each repair done. A look never
 //!    does.
 //!
-//! Not here: looks of an operator (`look.rs`), a peer's answers (`replica/ranges.rs`), damage (a
-//! range that cannot be read is left out), the choice between two cells of one version
-//! (`disputes.rs`).
+//! Not here: looks of an operator (`look.rs`), a peer's answers (`replica/ranges.rs`), the choice
+//! between two cells of one version (`disputes.rs`). Nor damage: a range that cannot be read is
+//! left out.
 //! See: docs/protocol.md, "Comparing copies".
 
 pub mod findings;
@@ -163,7 +163,7 @@ impl Comparer {
             self.walk = self.parked.take();
         }
         self.look = order.map(LookRun::new);
-        // With an open question the walk goes on behind its answer.
+        // With an open question the walk goes on after its answer.
         if self.walk.as_ref().is_none_or(CompareWalk::is_idle) {
             self.due_us = turn.now.mono_us;
         }

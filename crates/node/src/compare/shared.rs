@@ -342,7 +342,7 @@ mod tests {
         // One with too few copies for its owner is a stray, but no copy that is taken back.
         assert!(shared.stray(RAW, &cell(2).as_ref(), 0).is_some());
         assert!(!shared.gives_back(RAW, &cell(2).as_ref()));
-        // What comes over a later record keeps the copies of that one, and no more.
+        // A cell that comes over a later record keeps the copies of that one, and no more.
         let over = |older| {
             shared
                 .over(cell(3), older, PairMember::Own, RAW, CLOCK)

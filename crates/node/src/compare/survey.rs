@@ -70,9 +70,9 @@ pub struct SurveyRange {
 /// The ranges of a look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Surveyed {
-    /// Ranges, one behind the other.
+    /// Ranges, one after the other.
     pub ranges: Vec<SurveyRange>,
-    /// Is there more than `bytes_max` in the range behind them?
+    /// Is there more than `bytes_max` in the range after them?
     pub is_cut: bool,
     /// Keys and cells that were looked at.
     pub bytes: u64,

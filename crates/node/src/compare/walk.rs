@@ -105,7 +105,7 @@ impl CompareWalk {
         matches!(self.stage, CompareStage::Idle)
     }
 
-    /// Compares the records behind `start`, if there may be some.
+    /// Compares the records after `start`, if there may be some.
     pub(super) fn go_on_behind(&mut self, start: Option<Bytes>, end: Option<Bytes>, grain: u32) {
         let Some(start) = start else {
             return;

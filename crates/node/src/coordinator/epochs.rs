@@ -11,7 +11,7 @@
 //! Invariants
 //! 1. A position that moves counts for a write, a promise or an acceptance once both of its owners
 //!    do. So it does for clocks and copies: the next epoch may have begun, in which the new owner
-//!    confirms without the old one. A copy counts as held only behind a write to both.
+//!    confirms without the old one. A copy counts as held only after a write to both.
 //! 2. A plain write keeps its version in every epoch, a conditional one its proposal.
 //! 3. A round has the owners of one epoch: when they change, the next round begins.
 //!

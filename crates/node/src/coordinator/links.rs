@@ -14,7 +14,7 @@
 //!    begin anew, and is applied at most once.
 //! 2. An owner that is asked again gets the same question. A cell keeps its version, a ballot and a
 //!    proposal keep the operation's own ballot.
-//! 3. A wait ends at the deadline, or `LINK_GRACE_US` behind the last news of a missing owner.
+//! 3. A wait ends at the deadline, or `LINK_GRACE_US` after the last news of a missing owner.
 //!
 //! Not here: which owners are expected back (`health.rs`).
 //! See: docs/protocol.md.
@@ -174,7 +174,7 @@ impl Op {
         });
     }
 
-    /// Waits for links. A read begins anew behind it; a conditional write keeps its memory
+    /// Waits for links. A read begins anew after it; a conditional write keeps its memory
     /// (`proposer.rs`).
     fn await_links(&mut self, until_us: u64) -> Stage {
         self.begin_round();

@@ -398,7 +398,7 @@ impl Op {
     }
 
     /// Tells the client, if one still waits, and that the owners at `answered` did. The caller goes
-    /// to a stage behind the outcome.
+    /// to a stage after the outcome.
     pub(crate) fn tell(
         &mut self,
         turn: &mut Turn<'_>,

@@ -15,7 +15,7 @@
 //! 3. No clock shows a value between a version and its successor, nor between nothing and a first
 //!    version.
 //! 4. Rivals on one base propose one version in one epoch. Between two epochs the least successor
-//!    number may rise, and then they propose two. One of them is chosen all the same: a proposer
+//!    number may rise, and then they propose two. One of them is chosen all the same. A proposer
 //!    finishes the accepted proposal of the highest ballot first, also if another has a higher
 //!    version.
 //!
@@ -223,7 +223,7 @@ pub(crate) fn version_behind(
     }
 }
 
-/// Is the stored version `base` that of a plain write? Then no proposal is behind it.
+/// Is the stored version `base` that of a plain write? Then no proposal made it.
 pub(crate) fn is_plain(base: Version) -> bool {
     base == Version::ZERO || base.rmw == 0 && base.hlc >= CLOCK_MIN
 }
@@ -249,7 +249,7 @@ fn first_version(author: Ballot) -> Version {
 /// of a key: its own line is the proof that it won, and another one that it did not.
 fn fate_of_first(own: Version, base: Version) -> ProposalFate {
     if base.hlc >= CLOCK_MIN {
-        // A plain write came behind it, or in its place.
+        // A plain write came after it, or in its place.
         return ProposalFate::Unknown;
     }
     let place = |version: Version| u128::from(version.hlc) << u32::BITS | u128::from(version.rmw);
@@ -364,7 +364,7 @@ mod tests {
     fn numbers_that_a_restore_left_out_are_no_proposals() {
         let (mine, other, third) = (of(70), of(80), of(85));
         let own = second_of(mine);
-        // The number rose from 3 to 5, behind the own proposal or beside it.
+        // The number rose from 3 to 5, after the own proposal or beside it.
         for (later, ancestors, expected) in [
             (version(5), &[mine][..], ProposalFate::Won),
             (version(6), &[other, mine], ProposalFate::Won),

@@ -5,7 +5,7 @@
 //!         an owner is late, refuses or has damage ─► the next owner is asked, too
 //! enough answered ─► a majority holds the newest ─► told: Found, Missing
 //!                    else ─► WriteBack: the newest to owners that should hold it ─► held ─► told
-//! damage ─► enough other owners answered ─► written over behind the outcome (Mending)
+//! damage ─► enough other owners answered ─► written over after the outcome (Mending)
 //!           no owner is left to ask ──────► written over first: a mended copy is an answer
 //! ```
 //!
@@ -13,8 +13,9 @@
 //! 1. A strict read shows a version only when a majority holds it durably. So no later read shows
 //!    an older one.
 //! 2. A damaged copy is no answer. It is overwritten only if the intact answers include at least
-//!    one member of every possible majority: of all owners that are addressed, and of those that
-//!    the newest record was written to. With fewer, the copy could lose a version.
+//!    one member of every possible majority. This holds for two sets: all owners that are
+//!    addressed, and those that the newest record was written to. With fewer, the copy could lose a
+//!    version.
 //! 3. A write-back keeps the version that was read. It goes to the copies that the record should
 //!    have, and to owners that are behind. A read at the default level brings a record with fewer
 //!    copies to a majority of all owners before it shows it. Other reads make no further copies.
@@ -313,10 +314,9 @@ impl Op {
 
     /// Damaged copies that may be written over. All others must have answered, and at least one of
     /// them must be in every possible majority. So it must be among as many owners as the newest
-    /// cell was written for: before the factor was raised, its key may have got a newer one with
-    /// as few copies. While a lowered factor waits for its steps, a majority of the former number
-    /// may have confirmed a newer one. A version that no other owner confirmed is lost with the
-    /// damage.
+    /// cell was written for. Before the factor was raised, its key may have got a newer one with as
+    /// few copies. While a lowered factor waits for its steps, a majority of the former number may
+    /// have confirmed a newer one. A version that no other owner confirmed is lost with the damage.
     fn mendable(&self, desk: &Desk, copies: &Copies, answered: Places, damaged: Places) -> Places {
         let from = self.quorum.from();
         let meets_each_majority = |of: u8| {
@@ -479,7 +479,7 @@ impl Op {
         }
     }
 
-    /// Tells the client the result of the read. Damaged copies are mended behind the outcome.
+    /// Tells the client the result of the read. Damaged copies are mended after the outcome.
     fn show_read(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, fetching: Fetching) -> Stage {
         let answered = fetching.tally.good().or(fetching.copies.holders());
         if fetching.damaged.is_empty() {

@@ -12,7 +12,7 @@
 //! 2. Without a majority of the owners of every partition no page is shown. A shown page has every
 //!    record that was acknowledged at the default level before the scan asked for the page. The
 //!    scan waits for a link that is expected back, as operations do (`links.rs`).
-//! 3. The answers behind a page are of one epoch. A position that moves counts once both of its
+//! 3. The answers that make a page are of one epoch. A position that moves counts once both of its
 //!    owners answered, as it does for reads (`epochs.rs`).
 //! 4. A page holds a record, or is the last one: parts without live records are walked over here.
 //! 5. Memory: one page per member, `SCANS_MAX` scans.
@@ -44,7 +44,7 @@ pub(crate) struct ScanOp {
     bytes: u32,
     deadline_us: u64,
     /// Until when the scan waits for members that it can do without, or, while `is_waiting`, for
-    /// links; `NEVER` behind it.
+    /// links; `NEVER` after it.
     patience_us: u64,
     /// Counts the pages that are asked for, one after the other, until one has a record to show.
     round: u32,
@@ -363,7 +363,7 @@ fn is_in(rest: &Range, key: &Bytes) -> bool {
     }
 }
 
-/// The rest of a range from `key` on, or behind the last record that was shown.
+/// The rest of a range from `key` on, or after the last record that was shown.
 fn rest_from(range: &Range, key: Bytes, last: Option<&(Bytes, Cell)>) -> Range {
     if range.is_reverse {
         Range {

@@ -99,7 +99,7 @@ pub(crate) struct Writing {
     /// With its version: the one of this operation for ever.
     pub(crate) cell: Cell,
     /// Owners that are behind, and are not asked as long as the others can confirm the cell. In
-    /// stage `Write` alone: behind the outcome they get a hint.
+    /// stage `Write` alone: after the outcome they get a hint.
     pub(crate) spared: Places,
     /// The new owner of the position that moves holds the cell, whether or not the old one does.
     pub(crate) is_at_new_owner: bool,

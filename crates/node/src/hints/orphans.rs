@@ -160,7 +160,7 @@ impl Orphans {
             }
             // Of a pass that was given up.
             Ok(_) => {}
-            // What is behind this page is left for the next pass.
+            // Hints after this page are left for the next pass.
             Err(_) => self.is_refused = true,
         }
         self.ended(desk, turn);

@@ -32,13 +32,13 @@ pub(super) fn labels(topology: &Topology) -> Vec<[u8; MEMBER_BYTES]> {
     members.map(|member| label(topology, member)).collect()
 }
 
-/// The first label behind one.
+/// The first label after one.
 pub(super) fn following(label: &[u8; MEMBER_BYTES]) -> Option<[u8; MEMBER_BYTES]> {
     let next = u64::from_be_bytes(*label).checked_add(1)?;
     Some(next.to_be_bytes())
 }
 
-/// The first key behind a label, or of all hints.
+/// The first key after a label, or of all hints.
 pub(super) fn start(label: [u8; MEMBER_BYTES]) -> Key {
     Key::new(Space::Hint, &label)
 }

@@ -24,7 +24,7 @@ use std::fmt;
 /// The events that the machine takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberEvent {
-    /// A process makes this claim: the asker of a link behind its proof, or the acceptor of an own
+    /// A process makes this claim: the asker of a link after its proof, or the acceptor of an own
     /// one in its hello. Nothing is noted.
     Hailed {
         /// The member that it says to be.

@@ -124,7 +124,7 @@ impl LoadPace {
         }
     }
 
-    /// The rest behind a page that took so long.
+    /// The rest after a page that took so long.
     pub(crate) fn rest_us(&self, took_us: u64) -> u64 {
         if self.width >= PACE_WIDTH_ONE {
             return 0;

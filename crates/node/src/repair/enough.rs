@@ -7,9 +7,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. Without an accepted loss the walked owners meet each majority of the `w` owners, for each
-//!    number of copies `w` of which this member keeps records. That is each number from two on:
-//!    a client may choose it, and the factor was another one before it was raised or lowered.
+//! 1. Without an accepted loss the walked owners meet each majority of the `w` owners. This holds
+//!    for each number of copies `w` of which this member keeps records. That is each number from
+//!    two on: a client may choose it, and the factor was another one before it was raised or
+//!    lowered.
 //! 2. A member is given up only while a plan takes it away, and while it does not answer.
 //! 3. When all other owners up to the replication factor are given up, no walk is enough.
 //!
@@ -55,7 +56,7 @@ pub(super) fn missing_in(
     let factor = usize::from(desk.topology.copies());
     // Of a record with one copy there is no other owner.
     for copies in (place + 1).max(2)..=row.len() {
-        // A further owner that is about to take an earlier place of the same row is one member: the
+        // A further owner that is about to take an earlier place of the same row is one member. The
         // owner that leaves that place is another one.
         let own = stored.filter(|at| *at < copies).unwrap_or(place);
         let others = (0..copies).filter(|at| *at != own).map(|at| row[at]);

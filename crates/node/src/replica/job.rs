@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. `record` and `previous` are of the last read of the record: a try that found it changed reads
 //!    it again.
-//! 2. `stored` is known only behind a read of the stored cell, and only a promise reads it.
+//! 2. `stored` is known only after a read of the stored cell, and only a promise reads it.
 //!
 //! Not here: the order of reads and writes (`protocol.rs`).
 //! See: docs/protocol.md.

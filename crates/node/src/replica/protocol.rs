@@ -68,7 +68,7 @@ pub(crate) fn read(
     mut job: Box<ProtocolJob>,
     result: Result<Option<Cell>, StoreFailure>,
 ) {
-    // Its answer would be refused. So nothing of it is stored behind the fence: a member that has
+    // Its answer would be refused. So nothing of it is stored after the fence: a member that has
     // seen its orders end has nothing more of an earlier epoch.
     if let Some(why) = desk.stale(job.requester.epoch, job.requester.partition) {
         return desk.reply(turn, job.requester, Answer::Refused(why));

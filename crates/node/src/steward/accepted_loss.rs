@@ -35,7 +35,7 @@ pub struct AcceptedLoss {
 }
 
 impl AcceptedLoss {
-    /// What the first loop is told of it.
+    /// The event that tells the first loop of it.
     pub fn event(&self) -> Event {
         Event::AcceptLoss {
             blocks: self.blocks.clone(),

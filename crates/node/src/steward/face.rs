@@ -68,12 +68,12 @@ pub enum ClusterOrder {
         /// At least 1.
         bytes_per_second: u64,
     },
-    /// Repair the damage of the asked member although owners of the records are lost; or go on
+    /// Repair the damage of the asked member although owners of the records are lost. Or go on
     /// although it cannot read its newest epochs and no other member has them.
     AcceptLoss {
         /// The address of the asked member.
         member: String,
-        /// As the answer without it said: what may be lost is still the same. `None` = tell it.
+        /// The id in the answer without it. The possible loss is still the same. `None` = tell it.
         confirm: Option<DraftId>,
     },
     /// The newest epochs that this member knows.
@@ -157,7 +157,7 @@ pub struct DraftStep {
     pub bytes: Option<u64>,
 }
 
-/// Damage that can be repaired only without lost owners, and what that costs.
+/// Damage that can be repaired only without lost owners, and the cost of that repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LossDraft {
     /// The confirmation names it.
@@ -178,7 +178,7 @@ pub struct LossDraft {
     pub ranges: Vec<WalkPart>,
     /// Further damaged blocks: the order is given again for them.
     pub further: usize,
-    /// Epochs that the member cannot read, and goes on behind. Then there are no sources,
+    /// Epochs that the member cannot read, and goes on after. Then there are no sources,
     /// partitions and ranges, and `lost` are members that the last of these epochs takes out.
     pub epochs: Option<LostEpochs>,
 }

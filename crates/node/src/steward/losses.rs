@@ -1,4 +1,4 @@
-//! The order that accepts a loss: shown first, then confirmed by the name of what was shown.
+//! The order that accepts a loss: shown first, then confirmed by the id of the loss that was shown.
 //!
 //! ```text
 //! Damaged(loss) ─► AcceptLoss(member)             ─► LossDraft, with an id
@@ -35,7 +35,7 @@ use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
 impl LossDraft {
-    /// What it means to accept this loss, for people.
+    /// The meaning of this loss, for people.
     pub fn means(&self) -> String {
         let (member, lost) = (&self.member, self.lost.join(" and "));
         if let Some(epochs) = &self.epochs {
@@ -52,7 +52,7 @@ impl LossDraft {
 }
 
 impl Steward {
-    /// Shows the loss that can be accepted; with the id of what was shown, accepts it.
+    /// Shows the loss that can be accepted; with the id of the shown draft, accepts it.
     pub(super) fn accept_loss(
         &mut self,
         now: Now,

@@ -25,7 +25,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 impl LostEpochs {
-    /// What it means to accept this loss, for people.
+    /// The meaning of this loss, for people.
     pub(super) fn means(&self, member: &str, lost: &str) -> String {
         let (first, last) = (self.first, self.last);
         let lost = if lost.is_empty() {
@@ -44,7 +44,7 @@ impl LostEpochs {
 }
 
 impl Steward {
-    /// Shows the epochs that are lost; with the id of what was shown, goes on behind them.
+    /// Shows the epochs that are lost; with the id of the shown draft, goes on after them.
     pub(super) fn accept_lost_epochs(
         &mut self,
         now: Now,

@@ -116,7 +116,7 @@ fn plan_state(
     let bytes_left = bytes_left(record, plan, moving, sights);
     let rate = |member: &EpochMember| {
         let news = (sights.news)(member.id);
-        // What a member said before it went away is over.
+        // Gauges that a member told before it went away are no longer valid.
         let gauges = news.gauges.filter(|_| news.is_up);
         gauges.map_or(0, |gauges| gauges.bytes_per_second)
     };

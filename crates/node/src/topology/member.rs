@@ -53,7 +53,7 @@ pub enum BadMember {
         /// As given.
         zone: String,
     },
-    /// Something else behind a semicolon.
+    /// Something else after a semicolon.
     Attribute {
         /// The entry.
         url: String,

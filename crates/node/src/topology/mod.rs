@@ -255,7 +255,7 @@ impl Topology {
         self.epoch
     }
 
-    /// The members by `MemberIndex`: founders sorted by URL, later members behind them, or in the
+    /// The members by `MemberIndex`: founders sorted by URL, later members after them, or in the
     /// place of one that was removed. The place of a removed member is empty until then.
     pub fn members(&self) -> &[Member] {
         &self.members

@@ -12,7 +12,7 @@
 //! Invariants
 //! 1. `succeeds(a, b)` is `Ok` exactly when one function of `record/changes.rs` makes `b` of `a`.
 //! 2. The owner of a position changes only out of an epoch in which the position moved.
-//! 3. A record of the same chain that is behind a step of the horizons `overtakes` all in front of
+//! 3. A record of the same chain that comes after a step of the horizons `overtakes` all before
 //!    that step.
 //!
 //! Not here: whether a new owner has loaded. No record shows that: the proposer guarantees it
@@ -59,7 +59,7 @@ pub fn succeeds(before: &EpochRecord, after: &EpochRecord) -> Result<(), WhyNot>
 }
 
 /// May `after` be taken as it is by a member whose newest record is `before`, although records in
-/// between are missing? Members drop old epochs that only raised the horizons, and no others: so
+/// between are missing? Members drop old epochs that only raised the horizons, and no others. So
 /// the floor of `after` is higher, and nothing that only rises is lower.
 pub fn overtakes(before: &EpochRecord, after: &EpochRecord) -> bool {
     let kept = |id| after.removed().iter().any(|removed| removed.id == id);

@@ -1,4 +1,4 @@
-//! What must hold in every schedule.
+//! The rules that must hold in every schedule.
 //!
 //! ```text
 //! adopted   one value an epoch; each member's epochs one after the other, by digest

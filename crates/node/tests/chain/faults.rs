@@ -11,7 +11,7 @@ pub(crate) enum Planted {
     FenceNotDurable,
     /// Promises and acceptances are reported durable, and a crash forgets them.
     VoteNotDurable,
-    /// What is proposed is taken for chosen.
+    /// A proposed record is taken for chosen.
     LearnerTrustsProposals,
     /// A position is settled before its new owner has loaded.
     SettledUnloaded,

@@ -1,5 +1,5 @@
-//! A search for schedules in which the chain of epochs breaks: thousands of seeds a second or so,
-//! with members that crash, lose notes, are cut off, join, leave and are replaced.
+//! A search for schedules in which the chain of epochs breaks: thousands of seeds a second or so.
+//! Members crash, lose notes, are cut off, join, leave and are replaced.
 //!
 //! ```text
 //! DENDRA_CHAIN_SEEDS=1000000 cargo test -p dendra-node --test chain no_seed     a long search

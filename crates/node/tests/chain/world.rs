@@ -1,5 +1,5 @@
-//! A made-up world around chains: a network that loses, repeats and turns messages round, disks
-//! that lose notes that were not synced, members that crash, are cut off, and are lost for ever.
+//! A made-up world around chains. Its network loses, repeats and turns messages round. Its disks
+//! lose notes that were not synced. Its members crash, are cut off, and are lost for ever.
 //!
 //! ```text
 //! foul   messages lost, late, twice; crashes; cuts; operators with different plans    FOUL_US
@@ -128,7 +128,7 @@ pub(crate) struct World {
     operations: BTreeMap<u64, Operation>,
     acknowledged: BTreeMap<Partition, u64>,
     next_number: u64,
-    /// What happened, when it is wanted.
+    /// The log of events, when it is wanted.
     log: Option<Vec<String>>,
 }
 
@@ -375,7 +375,7 @@ impl World {
             return;
         }
         self.counts.crashes += 1;
-        // Some of what was not synced may have reached the disk, in its order.
+        // Some of the notes that were not synced may have reached the disk, in its order.
         let survive = self.prng.below(machine.unsynced.len() as u64 + 1);
         for _ in 0..survive {
             if let Some((_, note)) = machine.unsynced.pop_front() {

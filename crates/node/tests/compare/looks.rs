@@ -1,4 +1,4 @@
-//! Looks of an operator over stores that differ: what they count, and that nothing changes.
+//! Looks of an operator over stores that differ: their counts are right, and nothing changes.
 //!
 //! Invariants
 //! 1. After a look each store is as before, but for the test's own puts.

@@ -1,8 +1,8 @@
 //! Comparisons among the nodes of a small cluster, over stores that differ in every way.
 //!
 //! Invariants
-//! 1. Whatever members held before, afterwards each owner of a record holds its newest version, and
-//!    the highest promise.
+//! 1. After comparisons of any stores each owner of a record holds its newest version, and the
+//!    highest promise.
 //! 2. Of equal members each record is read once by both, and little is sent.
 //!
 //! Not here: the cluster (`world.rs`); clients, crashes and clocks beside it (crate `sim`).
@@ -470,7 +470,7 @@ fn a_comparison_rests_while_its_store_is_behind() {
     assert_eq!(cluster.sites[1].store.len(), 100);
 }
 
-/// Newest of each key, and what each member should hold of it.
+/// Newest of each key, and the cell that each member should hold of it.
 fn judge(cluster: &Cluster, before: &[BTreeMap<Key, Cell>]) -> Result<(), TestCaseError> {
     let keys: BTreeSet<&Key> = before.iter().flat_map(BTreeMap::keys).collect();
     for key in keys {

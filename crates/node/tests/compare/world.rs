@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. Messages between two members arrive in their order, and time passes only when none is left.
 //!
-//! Not here: what must hold (`main.rs`).
+//! Not here: the rules that must hold (`main.rs`).
 
 use super::support;
 use bytes::Bytes;

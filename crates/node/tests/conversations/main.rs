@@ -8,8 +8,9 @@
 //!
 //! Messages wait until they are delivered; stores work at once unless they are held. Versions are
 //! called v1, v2 … in the order in which they appear (v1.1 follows v1), ballots b1, b2 …. `purge`
-//! makes as if a key had never been, everywhere; `room` tells what hints hold; `press` tells a
-//! member what its store would say; `stall` lets reads wait, and `hang-up` takes a client away.
+//! makes as if a key had never been, everywhere. `room` tells the contents of hints, and `press`
+//! tells a member the pressure of its store. `stall` lets reads wait, and `hang-up` takes a client
+//! away.
 //!
 //! Invariants
 //! 1. A script that is not what happens fails, with both sides.
@@ -69,7 +70,7 @@ struct Stage {
     sent: Vec<Sent>,
     now_us: u64,
     clients: u64,
-    /// Each the first of its line: what follows it has a larger `rmw`.
+    /// Each the first of its line: its followers have a larger `rmw`.
     versions: Vec<Version>,
     ballots: Vec<Ballot>,
     log: String,

@@ -1,6 +1,6 @@
 //! The words in which a conversation is written down.
 //!
-//! Not here: what happens in it (`main.rs`).
+//! Not here: the events in it (`main.rs`).
 
 use super::{Stage, name, text};
 use dendra_base::peer::{Answer, Ask, Ballot, Readiness};
@@ -15,7 +15,8 @@ impl Stage {
     }
 
     pub(crate) fn version(&mut self, version: Version) -> String {
-        // What is built on nothing has its author's clock in the upper bits of `rmw`, too.
+        // A version that is built on nothing has its author's clock in the upper bits of `rmw`,
+        // too.
         let line = if version.hlc < CLOCK_MIN {
             version.rmw >> 24 << 24
         } else {

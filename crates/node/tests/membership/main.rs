@@ -1,4 +1,4 @@
-//! Golden scripts of the membership machine: what one process, `a`, does about the others.
+//! Golden scripts of the membership machine: the actions of one process, `a`, towards the others.
 //!
 //! ```text
 //! tests/membership/scripts/*.txt     # what this shows

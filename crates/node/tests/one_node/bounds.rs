@@ -1,4 +1,4 @@
-//! Every bound of a node is reached once: what comes too much is refused, and later ones come in
+//! Every bound of a node is reached once: requests beyond it are refused, and later ones come in
 //! again.
 //!
 //! See: docs/overload.md.
@@ -82,8 +82,8 @@ fn questions_of_peers_beyond_the_bound_hear_busy_until_the_store_answers() {
 #[test]
 fn a_peer_with_too_many_open_questions_counts_as_not_answering() {
     let mut world = with_operations(usize::MAX);
-    // Each write asks one peer for the time, in a turn of its own, and the other one when there is
-    // no room for another question to the first. No peer answers.
+    // Each write asks one peer for the time, in a turn of its own. It asks the other peer when
+    // there is no room for another question to the first. No peer answers.
     for client in 0..2 * u64::from(PEER_ASKS_MAX) {
         world.begin_of(client, put(Condition::None));
         assert_eq!(world.outcomes(), []);
@@ -172,7 +172,7 @@ fn a_member_at_rest_asks_for_the_wall_clocks_of_others_once_a_pause() {
             *wall_ms = world.now().wall_ms;
         }
         world.answer(asked, answer);
-        // What was told a moment ago is not asked for again.
+        // A fact that was told a moment ago is not asked for again.
         world.pass(WALL_EXCHANGE_US / 4);
         assert_eq!(world.asks(), []);
         world.pass(WALL_EXCHANGE_US * 3 / 4);

@@ -16,7 +16,7 @@ pub(crate) fn founded(members: u32, copies: u8) -> EpochRecord {
     EpochRecord::founded(&topology)
 }
 
-/// The epoch behind `founded` in which all members are let in.
+/// The epoch after `founded` in which all members are let in.
 pub(crate) fn let_in(founded: &EpochRecord) -> EpochRecord {
     let ids = founded.members().iter().map(|member| member.id);
     let nodes: Vec<_> = ids.map(|id| (id, folder(id))).collect();
@@ -58,7 +58,7 @@ fn newcomer(id: MemberId) -> EpochMember {
     }
 }
 
-/// The epoch behind that of the plan: its first positions move.
+/// The epoch after that of the plan: its first positions move.
 fn begun(record: &EpochRecord, new: &NewPlan) -> EpochRecord {
     let planned = record.planned(new).expect("nothing else is under way");
     next_step(&planned, &[], AT_ONCE).expect("the plan begins")
@@ -180,7 +180,7 @@ pub(crate) fn with_copies(record: &EpochRecord, copies: u8) -> EpochRecord {
     record
 }
 
-/// The epoch behind `record` once all that moves has arrived; then so many positions move.
+/// The epoch after `record` once all that moves has arrived; then so many positions move.
 pub(crate) fn arrived(record: &EpochRecord, side_by_side: usize) -> EpochRecord {
     let plan = record.plan().expect("a plan is under way").id;
     let steps = record.owners().all().filter_map(|at| record.moving(at));

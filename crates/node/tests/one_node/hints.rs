@@ -258,8 +258,8 @@ fn orphans(count: u32) -> BTreeMap<Key, Cell> {
     (0..count).map(of).collect()
 }
 
-/// When the last epoch of a replacement was learnt, all hints of the lost member fell due at once:
-/// 30,000 writes a second of the store beside 750 of clients.
+/// When the last epoch of a replacement was learnt, all hints of the lost member fell due at once.
+/// The store had 30,000 writes a second beside 750 of clients.
 #[test]
 fn hints_of_a_removed_member_go_a_few_at_a_time_and_leave_the_store_to_clients() {
     let mut keeper = Keeper::resumed(orphans(900), 4_000);

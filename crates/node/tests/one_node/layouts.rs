@@ -107,7 +107,7 @@ fn a_drop_takes_all_old_records_of_a_partition_with_strays_and_no_others() {
     for (place, copies, hlc, is_dropped) in [
         (0, 5, OLD, false),
         (2, 1, OLD, false),
-        // Foreign, and what it may hide.
+        // Foreign, and the records that it may hide.
         (3, 3, OLD + 1, true),
         (3, 5, OLD, true),
         // A client's write of this epoch.

@@ -1,4 +1,5 @@
-//! A new owner that loads from three sources at once: how many pages, and what clients are left.
+//! A new owner that loads from three sources at once: the number of pages, and the share that
+//! clients are left.
 
 use crate::epochs;
 use crate::world::{Asked, WALL_MS, World, record, wrote};
@@ -26,7 +27,7 @@ struct Load {
     again: Option<u64>,
     /// Pages of each source that are under way.
     under_way: BTreeMap<MemberIndex, u64>,
-    /// Clients' rounds a second, and what each page under way adds to their millisecond.
+    /// Clients' rounds a second, and the time that each page under way adds to their millisecond.
     rate: u64,
     page_adds_us: u64,
     told: Foreground,
@@ -356,7 +357,7 @@ fn moves_of_row(record: &EpochRecord, row: [u8; 4]) -> Vec<Move> {
         .collect()
 }
 
-/// The first owner of `row` is lost, and member 3 takes its place: the two owners behind it are
+/// The first owner of `row` is lost, and member 3 takes its place: the two owners after it are
 /// read to their ends.
 fn reads_the_owners_of_before(row: [u8; 4]) {
     let (mut load, moving) = behind_a_lowered_factor(20, row);
@@ -388,7 +389,7 @@ fn behind_a_lowered_factor_an_owner_of_before_that_is_away_is_waited_for() {
     assert_eq!(load.loaded.len(), moving);
 }
 
-/// It may have joined a moment ago. Then the owner behind it was one.
+/// It may have joined a moment ago. Then the owner after it was one.
 #[test]
 fn behind_a_lowered_factor_a_member_does_not_take_itself_for_an_owner_of_before() {
     reads_the_owners_of_before([0, 1, 3, 2]);
@@ -489,7 +490,7 @@ fn an_order_bounds_the_bytes_of_a_load() {
         load.value_bytes = 16 << 10;
         load.step(Event::Throttle { bytes_per_second });
         load.step(Event::Tick);
-        // The clean stretch in front, and the records of the protocol, are behind it.
+        // The loader has passed the clean stretch in front, and the records of the protocol.
         for ((_, space), left) in &mut load.pages {
             if *space == Space::Protocol.byte() {
                 *left = 2;

@@ -1,5 +1,5 @@
-//! Pages of a scan while all positions of one member move to another one: both of its owners count,
-//! and the answers behind a page are of one epoch.
+//! Pages of a scan while all positions of one member move to another one. Both of its owners count,
+//! and the answers that make a page are of one epoch.
 //!
 //! ```text
 //! owners of everything    me, old, third  ─►  me, old ▸ new, third  ─►  me, new, third

@@ -1,5 +1,5 @@
-//! Owners behind a lowered replication factor: what a further one shows and takes of old records,
-//! and what a read mends.
+//! Owners beyond a lowered replication factor. Which old records a further one shows and takes, and
+//! which copies a read mends.
 //!
 //! ```text
 //! four members, factor 3 ─► 2, three steps of the horizons      the third owner of a key
@@ -25,7 +25,7 @@ use dendra_node::{Hlc, Layout, Outcome};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The floor of the first step behind the plan: records up to it are old.
+/// The floor of the first step after the plan: records up to it are old.
 const OLD: u64 = WALL_MS << 16;
 
 /// The factor falls from three to two.
@@ -126,8 +126,8 @@ fn a_further_owner_takes_no_copy_that_a_lowered_factor_takes_back() {
     assert_eq!(write(1, OLD), Answer::Written(cell(3, OLD).version));
 }
 
-/// The first owner, whose copy is damaged, reads the key. The second one has this cell. What is
-/// written over the damage, and the outcome.
+/// The first owner, whose copy is damaged, reads the key. The second one has this cell. The cell
+/// that is written over the damage, and the outcome.
 fn read_of_damage(record: EpochRecord, second: &Cell) -> (Vec<Cell>, Outcome) {
     let layout = Layout::of_record(&record).expect("its members");
     let owners = layout.ring().owners(layout.ring().partition(KEY));

@@ -1,5 +1,5 @@
-//! How a member repairs records that it has lost: when it begins, which owners it walks, and when
-//! it says that the damaged block may go.
+//! How a member repairs records that it has lost. The tests say when it begins, which owners it
+//! walks, and when the damaged block may go.
 //!
 //! ```text
 //! Lost ─► nothing for the wait ─► Load to one owner, then to the other ─► writes ─► Repaired

@@ -1,4 +1,5 @@
-//! What a node tells about the rounds of its operations, with a clock that the test moves.
+//! The numbers that a node tells about the rounds of its operations, with a clock that the test
+//! moves.
 
 use crate::epochs;
 use crate::world::{Asked, World, clock, put};

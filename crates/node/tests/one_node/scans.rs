@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 const MEMBERS: u8 = 3;
 
-/// A key's number, what the write was, and which members hold it.
+/// A key's number, the kind of the write, and which members hold it.
 type Held = (u8, Kind, [bool; MEMBERS as usize]);
 
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +117,7 @@ impl Cluster {
         }
     }
 
-    /// What another member answers: its own node turns the store's page into an answer.
+    /// The answer of another member: its own node turns the store's page into an answer.
     fn other(&self, at: MemberIndex, ask: Ask) -> Answer {
         if self.away == Some(at.0) {
             return Answer::Refused(Refused::Busy);

@@ -36,7 +36,7 @@ pub(crate) struct World {
     pub(crate) now_us: u64,
     /// Those that no test has taken.
     effects: Vec<Effect>,
-    /// Events that come later, by their time and the mark of what they answer.
+    /// Events that come later, by their time and the mark of the question that they answer.
     coming: BTreeMap<(u64, u64), Event>,
 }
 
@@ -177,7 +177,7 @@ impl World {
     }
 
     /// The clock goes on, at most to `until_us`, to the next event that comes, or to the tick that
-    /// the node waits for; which event that is. `None` once it is `until_us`.
+    /// the node waits for. Returns that event. `None` once it is `until_us`.
     pub(crate) fn next(&mut self, until_us: u64) -> Option<Event> {
         let answer_us = self.coming.keys().next().map(|(at_us, _)| *at_us);
         let due_us = self.node.due_us();

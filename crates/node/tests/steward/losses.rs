@@ -97,7 +97,7 @@ fn a_loss_is_shown_and_then_accepted_by_the_name_of_what_was_shown() {
     assert_eq!((all[0].epoch, all[0].partitions), (epoch, 2));
     assert_eq!(town.record(0).epoch(), epoch, "no epoch comes of it");
 
-    // The answer was lost, and the order comes again while the repair runs, or behind it.
+    // The answer was lost, and the order comes again while the repair runs, or after it.
     for why in [NoLoss::Accepted, NoLoss::NoDamage] {
         assert_eq!(order(&mut town, Err(why.clone()), Some(draft.id)), done);
         let again = order(&mut town, Err(why), Some(DraftId(draft.id.0 + 1)));

@@ -1,4 +1,4 @@
-//! Scripts: what operators order, and what they are told.
+//! Scripts: orders of operators, and the answers that they get.
 
 use crate::rising::CLOCK;
 use crate::town::{Town, joiner, node, url};
@@ -513,7 +513,7 @@ fn a_member_on_an_older_release_ends_when_it_meets_a_later_version() {
     for number in 0..3 {
         restart(&mut town, number, versions(4, 5));
     }
-    // It is stopped behind its word, and comes back with the older release.
+    // It is stopped after its word, and comes back with the older release.
     town.letters_lost.push(MemberId(2));
     town.done(0, ClusterOrder::Finalize);
     town.pass(2_000_000);
@@ -588,7 +588,7 @@ fn the_last_order_to_load_slower_holds_also_for_a_member_that_was_away() {
     town.stop(MemberId(2));
     town.done(1, order(10));
     town.pass(1_000_000);
-    // It comes back with what its folder says, and tells it, too.
+    // It comes back with the state in its folder, and tells that state, too.
     town.start(MemberId(2));
     town.resume_throttle(2, noted);
     town.pass(1_000_000);

@@ -37,7 +37,7 @@ pub(crate) struct House {
     pub throttle: Option<u64>,
     /// Losses that its loops were told of.
     pub accepted: Vec<AcceptedLoss>,
-    /// What its process knows.
+    /// The versions that its process knows.
     pub versions: ClusterVersions,
     /// The version for which it is too old.
     pub outdated: Option<ClusterVersion>,
@@ -65,7 +65,7 @@ pub(crate) struct Town {
     pub is_loading: bool,
     /// Members that have proposed an epoch.
     pub proposers: BTreeSet<MemberId>,
-    /// Who has told whom of its progress.
+    /// Pairs: a member that told its progress, and the member that it told.
     pub told: BTreeSet<(MemberId, MemberId)>,
 }
 
@@ -407,7 +407,7 @@ impl Town {
         self.answers.remove(&ticket)
     }
 
-    /// The sentence with which an order is declined, behind its code.
+    /// The sentence with which an order is declined, after its code.
     pub(crate) fn declined(&mut self, number: u32, order: ClusterOrder) -> String {
         match self.order(number, order) {
             Some(ClusterAnswer::Declined(why)) => format!("{}: {why}", why.code()),

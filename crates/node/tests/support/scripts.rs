@@ -9,8 +9,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
-/// Plays all scripts of a folder of the crate, at least so many, each with a new player: it carries
-/// out a command and appends what happened. Fails if that is not what a script says.
+/// Plays all scripts of a folder of the crate, at least so many, each with a new player. The player
+/// carries out a command and appends its effects. Fails if that is not what a script says.
 pub(crate) fn check<Player: FnMut(&str, &mut String)>(
     folder: &str,
     scripts_min: usize,
@@ -38,7 +38,7 @@ pub(crate) fn check<Player: FnMut(&str, &mut String)>(
     }
 }
 
-/// The script with what happens now below each command.
+/// The script with the present effects below each command.
 fn play(script: &str, mut player: impl FnMut(&str, &mut String)) -> String {
     let mut out = String::new();
     for line in script.lines() {

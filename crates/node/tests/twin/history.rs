@@ -1,4 +1,4 @@
-//! What clients saw of one key, and whether one register could have shown it to them.
+//! The answers that clients got for one key, and whether one register could have given them.
 //!
 //! ```text
 //! Entry    start ──────── end          a write, a read, a failed condition
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The search takes an entry that may be first among those that are left, applies it to the state,
-//! and goes on; what was tried once is not tried again (Wing and Gong; Lowe).
+//! and goes on. A choice that was tried once is not tried again (Wing and Gong; Lowe).
 
 use dendra_base::Version;
 use std::collections::{BTreeMap, HashSet};
@@ -28,9 +28,9 @@ pub(crate) enum Wanted {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Did {
-    /// A write: what must hold before, and which states it may lead to.
+    /// A write: the state that must hold before, and which states it may lead to.
     Write { wanted: Wanted, to: Vec<State> },
-    /// A read, or a failed condition: what must hold, and what must not.
+    /// A read, or a failed condition: the states that must hold, and those that must not.
     Saw {
         wanted: Wanted,
         failed: Option<Wanted>,

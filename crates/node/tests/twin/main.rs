@@ -1,5 +1,5 @@
 //! A fast search for histories that one register could not have shown: thousands of seeds a second,
-//! on one key, with real nodes in a small made-up world.
+//! on one key. Real nodes run in a small made-up world.
 //!
 //! ```text
 //! DENDRA_TWIN_SEEDS=1000000 cargo test -p dendra-node --test twin no_seed     a long search
@@ -158,7 +158,8 @@ fn in_fair_weather_everything_succeeds() {
         unknown += run.unknown;
     }
     println!("{unknown} unknown of {}", 15 * seeds);
-    // Plain and conditional writes of three clients on one key: who rested while others built on
-    // what may have been its own proposal cannot always be told: one in a thousand.
+    // Plain and conditional writes of three clients on one key. A writer may rest while others
+    // build on a proposal that may have been its own. Its outcome cannot always be told: one in a
+    // thousand.
     assert!(unknown * 500 < 15 * seeds, "{unknown} of {}", 15 * seeds);
 }

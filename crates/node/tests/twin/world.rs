@@ -7,8 +7,8 @@
 //!                                    crash:   what was not committed is lost, or not
 //! ```
 //!
-//! Not here: what clients want and see (`world/clients.rs`), stores (`world/store.rs`), acts of a
-//! world that forgets (`world/acts.rs`); files, frames, many keys: the large simulator has them.
+//! Not here: wishes and answers of clients (`world/clients.rs`), stores (`world/store.rs`), acts of
+//! a world that forgets (`world/acts.rs`). Files, frames and many keys are in the large simulator.
 //! This one is for quick answers.
 
 mod acts;
@@ -117,7 +117,7 @@ impl Weather {
     }
 }
 
-/// What a run showed.
+/// The findings of a run.
 pub(crate) struct Run {
     pub entries: Vec<Entry>,
     pub states: States,
@@ -214,7 +214,7 @@ struct Site {
     fence: Arc<Fence>,
 }
 
-/// What a client waits for.
+/// The request that a client waits for.
 struct Waiting {
     site: usize,
     start: u64,
@@ -449,7 +449,7 @@ impl World {
             ..support::config(&at.layout, me, Arc::clone(&at.hlc))
         }));
         if self.acts.is_some() {
-            // Comparisons begin behind a link that came up.
+            // Comparisons begin after a link that came up.
             for member in (0..self.sites.len()).filter(|member| *member != site) {
                 let member = MemberIndex(member as u8);
                 let event = Box::new(Event::Link {
@@ -500,8 +500,8 @@ impl World {
                 guard,
             } => {
                 let is_old = self.sites[site].life != life;
-                // What a crash caught on its way to the disk is there, or not. While members
-                // forget, it is not once they have counted what is there.
+                // A write that a crash caught on its way to the disk is there, or not. While
+                // members forget, it is not once they have counted what is there.
                 let is_counted = self.acts.is_some() && self.sites[site].node.is_some();
                 if is_old && (self.prng.chance(1, 2) || is_counted) {
                     return;

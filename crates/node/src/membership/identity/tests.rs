@@ -472,7 +472,7 @@ fn a_founder_finds_itself_in_each_epoch_that_may_come_before_it_is_enrolled() {
     assert!(records.len() > 50 && moved > 10, "{}", records.len());
 }
 
-/// The epoch behind the plan by which the folder 9 takes the place of the second member.
+/// The epoch after the plan by which the folder 9 takes the place of the second member.
 fn replaced(enrolled: &EpochRecord) -> EpochRecord {
     let (id, old) = (enrolled.owners().next(), enrolled.members()[1].id);
     let moves = replacement(enrolled.owners(), old, id, &[old]).expect("a plan");

@@ -14,7 +14,7 @@
 //!
 //! Not here: the cost of a pass (`mod.rs`).
 
-/// A pass: its cost, and the partition behind its place among equals. The smallest is the best.
+/// A pass: its cost, and the partition after its place among equals. The smallest is the best.
 pub(super) type Handover = (i64, u32, usize);
 
 pub(super) const NO_HANDOVER: Handover = (i64::MAX, u32::MAX, usize::MAX);

@@ -93,7 +93,7 @@ pub enum BadTable {
         /// As read.
         format: u8,
     },
-    /// The bytes end too early, or go on behind the end.
+    /// The bytes end too early, or go on after the end.
     Length,
     /// The bytes are not those that were written.
     Checksum,
@@ -436,7 +436,7 @@ impl OwnerTable {
 }
 
 impl Ring {
-    /// The owners of `table`, and behind them the other members in the order in which
+    /// The owners of `table`, and after them the other members in the order in which
     /// [`Ring::new`] would ask them. `ids` are the numbers of the topology's members, in the
     /// order of its list; `None` = the place of a member that was removed. Where a position moves,
     /// its old owner counts.

@@ -262,7 +262,7 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..64),
         at in any::<prop::sample::Index>(), value: u8, cut in any::<prop::sample::Index>(),
     ) {
-        // With the checksum made right, so that the checks behind it are reached.
+        // With the checksum made right, so that the checks after it are reached.
         let sealed = |body: &[u8]| [body, &codec::checksum(body).to_le_bytes()[..]].concat();
         let body = mixed().encode();
         let body = &body[..body.len() - 8];

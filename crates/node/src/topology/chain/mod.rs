@@ -27,12 +27,12 @@
 //! member are of one chain.
 //!
 //! A folder can lose records to a damaged block, and other members drop old steps of the horizons.
-//! Then no page begins right behind the newest record that is left. The member takes the first
-//! record of the page as it is, if the floor of the horizons rose in between ([`overtakes`]): it
-//! was chosen, and it carries the whole state. Only a page that answers its own question counts:
-//! the member that sends it has no earlier epoch. A record that is merely announced may lie behind
-//! epochs that its sender has. Until the member has caught up with its notes it has no vote, and
-//! keeps the vote that it noted.
+//! Then no page begins right after the newest record that is left. The member takes the first
+//! record of the page as it is, if the floor of the horizons rose in between ([`overtakes`]). That
+//! record was chosen, and it carries the whole state. Only a page that answers its own question
+//! counts: the member that sends it has no earlier epoch. A record that is merely announced may lie
+//! after epochs that its sender has. Until the member has caught up with its notes it has no vote,
+//! and keeps the vote that it noted.
 //!
 //! Where this member is the only voter, no other member can tell it what it lost. But then its own
 //! acceptance is a majority: the record in its vote was chosen, and it takes that one.
@@ -117,7 +117,7 @@ pub struct Chain {
     vote_ahead: Option<VoteNote>,
     /// The newest epoch that the folder has taken part in, as its notes say.
     noted: u64,
-    /// Members that were asked for the epochs behind `newest`, and the epoch that each told of: at
+    /// Members that were asked for the epochs after `newest`, and the epoch that each told of: at
     /// most `MEMBERS_MAX`, each until its page comes.
     asked: BTreeMap<MemberId, u64>,
     proposal: Option<EpochProposal>,
@@ -130,9 +130,9 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// The chain that the folder of `me` remembers: its newest epoch that can be read, the newest
-    /// one that it has taken part in (`noted`), and its last vote. A new member begins with the
-    /// epoch that names it as joining.
+    /// The chain that the folder of `me` remembers. `record` is its newest epoch that can be read,
+    /// `noted` the newest one that it has taken part in, and `vote` its last vote. A new member
+    /// begins with the epoch that names it as joining.
     pub fn open(
         me: ChainPeer,
         (record, noted): (EpochRecord, u64),
@@ -470,7 +470,7 @@ impl Chain {
         }
     }
 
-    /// The record that this member accepted last, behind epochs that its folder has lost, if it is
+    /// The record that this member accepted last, after epochs that its folder has lost, if it is
     /// the only voter of that record.
     pub fn accepted_alone(&self) -> Option<Arc<EpochRecord>> {
         self.missing().filter(|_| !self.is_removed())?;
@@ -481,7 +481,7 @@ impl Chain {
         (is_later && is_alone).then(|| Arc::clone(record))
     }
 
-    /// The same, if it was chosen for certain. Who voted for it is said by the record before, which
+    /// The same, if it was chosen for certain. The record before names its voters, and that record
     /// may be lost. `Finished` alone changes the voters: each other record has the same.
     fn chosen_alone(&self) -> Option<Arc<EpochRecord>> {
         let record = self.accepted_alone();
@@ -489,7 +489,7 @@ impl Chain {
     }
 
     /// A chosen record: adopted once it is durable. `false` when it does not follow, or there is no
-    /// room for a note. Requires: one that is not the next epoch may be taken behind a hole.
+    /// room for a note. Requires: one that is not the next epoch may be taken after a hole.
     fn take(&mut self, record: Arc<EpochRecord>, out: &mut Vec<ChainEffect>) -> bool {
         let is_full = self.waiting.len() >= CHAIN_NOTES_MAX;
         let is_next = record.epoch() == self.newest.epoch() + 1;

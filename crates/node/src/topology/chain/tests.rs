@@ -290,7 +290,7 @@ fn a_record_behind_a_hole_is_taken_as_the_first_one_of_an_answer_alone() {
     assert_eq!(told(&mut chain, peer(2), chosen(&[record(3)])), []);
     assert_eq!(told(&mut chain, peer(1), chosen(&[record(6)])), []);
     asked(&mut chain);
-    // In front of 3 its sender has nothing. What it has in front of 6 is not said.
+    // Before 3 its sender has nothing. Its epochs between 4 and 6 are not told.
     let page = [record(3), record(4), record(6)];
     told(&mut chain, peer(1), chosen(&page));
     synced(&mut chain);
@@ -357,7 +357,7 @@ fn left_alone() -> [EpochRecord; 2] {
     [planned, finished]
 }
 
-/// A folder that has lost its epochs behind `record`, and has accepted `accepted` last.
+/// A folder that has lost its epochs after `record`, and has accepted `accepted` last.
 fn lost(record: &EpochRecord, accepted: &EpochRecord) -> Chain {
     let member = MemberId(0);
     let ballot = EpochBallot { round: 1, member };
@@ -374,7 +374,7 @@ fn lost(record: &EpochRecord, accepted: &EpochRecord) -> Chain {
     Chain::open(peer(0), newest, Some(vote), 1)
 }
 
-/// The epoch that the chain is at behind an event.
+/// The epoch that the chain is at after an event.
 fn behind(chain: &mut Chain, event: ChainEvent) -> u64 {
     let mut out = Vec::new();
     chain.step(0, event, &mut out);

@@ -352,7 +352,7 @@ impl EpochRecord {
     /// The horizons rise.
     ///
     /// Requires of the proposer: each member has confirmed this epoch, and `floor` is not below the
-    /// clock of any of them behind its confirmation.
+    /// clock of any of them after its confirmation.
     ///
     /// # Errors
     /// While a plan is under way, or when the version in force knows no horizons, or when `floor`

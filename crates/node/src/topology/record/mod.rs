@@ -161,7 +161,7 @@ pub enum BadRecord {
         /// As read.
         format: u8,
     },
-    /// The bytes end too early, or go on behind the end.
+    /// The bytes end too early, or go on after the end.
     Length,
     /// The bytes are not those that were written.
     Checksum,

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A record that was written before the factor fell may have more copies than the factor. No byte
-//! of it tells whether a client asked for them. So the order to lower the factor takes both back:
-//! from epoch `n+2` on a record up to this age has at most so many copies. Owners behind them are
-//! owners of it no more, and drop it as they drop what they hold behind a change of the owners.
+//! of it tells whether a client asked for them. So the order to lower the factor takes both back.
+//! From epoch `n+2` on a record up to this age has at most so many copies. Owners beyond them are
+//! owners of it no more, and drop it as they drop what they hold after a change of the owners.
 //!
 //! Invariants
 //! 1. The age was a floor two steps before. So no operation lives that drew such an age, and each
@@ -64,7 +64,7 @@ impl Narrowing {
         (self.age > 0).then_some((self.age, self.copies))
     }
 
-    /// Steps of the horizons until copies behind the replication factor are given back; 0 = no
+    /// Steps of the horizons until copies beyond the replication factor are given back; 0 = no
     /// lowering waits.
     pub fn steps_left(&self) -> u8 {
         self.steps_left

@@ -461,11 +461,11 @@ fn a_lowered_factor_gives_copies_back_behind_three_steps_in_a_row() {
     };
     assert_eq!(after(&lowered), (3, None));
     assert_eq!(after(&risen(&lowered, 2)), (1, None));
-    // The first floor behind the plan, and not the newest.
+    // The first floor after the plan, and not the newest.
     let narrowed = risen(&lowered, 3);
     assert_eq!(after(&narrowed), (0, Some((50, 2))));
     assert_eq!(narrowed.horizons().floor(), 70);
-    // It does not rise with the horizons: what clients ask for later stays.
+    // It does not rise with the horizons: copies that clients ask for later stay.
     assert_eq!(after(&risen(&narrowed, 5)), (0, Some((50, 2))));
     // Any other change begins the count anew.
     let other = risen(&lowered, 2).rekeyed().expect("a change");
@@ -644,7 +644,7 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..64),
         at in any::<prop::sample::Index>(), value: u8, cut in any::<prop::sample::Index>(),
     ) {
-        // With the checksum made right, so that the checks behind it are reached.
+        // With the checksum made right, so that the checks after it are reached.
         let sealed = |body: &[u8]| [body, &codec::checksum(body).to_le_bytes()[..]].concat();
         let body = &FIXTURE[..FIXTURE.len() - 8];
         let mut turned = body.to_vec();

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! 1. Each epoch has one record, and follows the one before.
-//! 2. No position settles before its new owner has loaded for this very move, or, if it is taken
-//!    away, before a majority of its owners has the epoch.
+//! 2. No position settles before its new owner has loaded for this very move. One that is taken
+//!    away settles no earlier than a majority of its owners has the epoch.
 //! 3. Horizons rise when each member has confirmed the epoch before, and not below its clock.
 
 use super::{Reached, Search};

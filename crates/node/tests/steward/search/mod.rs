@@ -1,6 +1,6 @@
-//! A search for schedules in which changes of the members get stuck or go wrong: a network that
-//! loses and turns round, disks that lose notes, members that crash, hang and are lost, operators
-//! that order at random, joiners that come at any moment.
+//! A search for schedules in which changes of the members get stuck or go wrong. The network loses
+//! and turns round messages, and disks lose notes. Members crash, hang and are lost. Operators
+//! order at random, and joiners come at any moment.
 //!
 //! ```text
 //! foul   losses, crashes, orders, joiners             FOUL_US
@@ -11,7 +11,7 @@
 //! 1. The seed alone decides what happens.
 //! 2. In calm weather plans end, members agree, and members that were removed end.
 //!
-//! Not here: the rules of each epoch (`checks.rs`), what is drawn (`weather.rs`).
+//! Not here: the rules of each epoch (`checks.rs`), the drawn faults and orders (`weather.rs`).
 
 mod checks;
 mod weather;
@@ -40,7 +40,7 @@ const PARTITIONS: u16 = 8;
 const TICK_US: u64 = EPOCH_VOTE_US / 4;
 const FORGET_EVERY_US: u64 = 700_000;
 
-/// What is broken on purpose.
+/// The fault that is planted on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StewardFault {
     /// Loops say at once that they have loaded what moves.

@@ -107,7 +107,7 @@ impl Search {
         let newest = self.newest();
         let id = self.anyone();
         if self.is_calm {
-            // Nothing new, but what waits for a member that is lost for ever is cancelled.
+            // No new orders, but a plan that waits for a member that is lost for ever is cancelled.
             let nodes: Vec<u128> = newest.members().iter().map(|member| member.node).collect();
             self.joiners
                 .retain(|_, request| nodes.contains(&request.node));

@@ -10,11 +10,11 @@
 //! last     quiet, and each client reads, through any member
 //! ```
 //!
-//! Troubles last through the quiet behind their operations: what horizons must wait for is what an
-//! earlier act has left. Links go down and come up at any time, so that hints are delivered, and a
+//! Troubles last through the quiet after their operations: horizons must wait for the leftovers of
+//! an earlier act. Links go down and come up at any time, so that hints are delivered, and a
 //! comparison whose frame was lost is repeated.
 //!
-//! Not here: which epoch is chosen (`epochs.rs`), what may go (`store.rs`).
+//! Not here: which epoch is chosen (`epochs.rs`), which records may go (`store.rs`).
 
 use super::store::purge;
 use super::{What, World};

@@ -1,4 +1,4 @@
-//! Clients of the twin: what they want, what they were told, and what that means for the search.
+//! Clients of the twin: their requests, their answers, and the meaning of these for the search.
 //!
 //! Not here: the search (`history.rs`), members and messages (`world.rs`).
 
@@ -10,7 +10,7 @@ use dendra_base::{Cell, Quorum, Version};
 use dendra_node::step::Event;
 use dendra_node::{Known, Outcome};
 
-/// A value that many clients write: who wins a duel must not be told by the bytes.
+/// A value that many clients write: the bytes must not tell which client wins a duel.
 const COMMON: &[u8] = b"mine";
 
 impl World {
@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    /// Creations, changes of what was seen last, and deletes.
+    /// Creations, changes of the version that was seen last, and deletes.
     fn draw_forgetting(&mut self, client: usize) -> Operation {
         let seen = if self.prng.chance(1, 2) {
             self.clients[client].seen

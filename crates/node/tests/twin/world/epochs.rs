@@ -7,7 +7,7 @@
 //! ```
 //!
 //! In a cluster that is restored into, the least successor number rises instead, a little each
-//! time: so that rivals meet, and lines of proposals reach over the numbers that were left out.
+//! time. So rivals meet, and lines of proposals reach over the numbers that were left out.
 //!
 //! Not here: how members agree on an epoch (`crates/node/tests/chain`); here they agree by decree.
 
@@ -23,13 +23,13 @@ use dendra_node::topology::record::{EpochRecord, NewPlan};
 use dendra_node::{Layout, Node, Topology};
 use std::sync::Arc;
 
-/// The chain, and what was reported to the oracle.
+/// The chain, and the reports to the oracle.
 pub(super) struct Epochs {
     records: Vec<EpochRecord>,
     arrived: Vec<MoveArrived>,
     /// Plans that ended.
     pub(super) ended: u64,
-    /// What each member has confirmed of the last epoch; `None` where positions move.
+    /// The confirmation of the last epoch by each member; `None` where positions move.
     confirmed: Option<Vec<Option<Confirmed>>>,
     /// The least successor number rises.
     pub(super) is_restored: bool,
@@ -98,7 +98,7 @@ impl Epochs {
         Layout::of_record(self.of(epoch)).expect("a record has its members")
     }
 
-    /// The record behind the last one, if the oracle wants one now.
+    /// The record after the last one, if the oracle wants one now.
     fn next(&self, prng: &mut Prng, partition: Partition) -> Option<EpochRecord> {
         if self.confirmed.is_some() {
             return None;
@@ -186,7 +186,7 @@ impl World {
         }
     }
 
-    /// What the members confirm is told, and some stores compact.
+    /// The confirmations of the members are told, and some stores compact.
     fn look_at_members(&mut self) {
         let Some(confirmed) = self.epochs.as_mut().and_then(|it| it.confirmed.as_mut()) else {
             return;

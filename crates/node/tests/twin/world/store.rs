@@ -1,7 +1,7 @@
 //! Stores of the twin: lists of cells with one rule for each guard.
 //!
 //! Of a promise some older records stay below the newest, as they do in tables and logs of the
-//! engine: they come up again when a compaction meets the newer ones alone, or when a start reads
+//! engine. They come up again when a compaction meets the newer ones alone, or when a start reads
 //! the log.
 //!
 //! Not here: when a write's turn comes (`world.rs`).
@@ -27,7 +27,7 @@ fn newest(store: &[Stored], key: &Key) -> Option<usize> {
     found.max_by_key(|at| store[*at].cell.version)
 }
 
-/// What a store says when it is asked for a key.
+/// The answer of a store when it is asked for a key.
 pub(super) fn look(store: &[Stored], key: &Key) -> Result<Option<Cell>, StoreFailure> {
     match newest(store, key).map(|at| &store[at]) {
         Some(stored) if stored.is_damaged => Err(StoreFailure::Damaged),
@@ -49,7 +49,7 @@ pub(super) fn page(store: &[Stored], start: &Key, end: Option<&Key>) -> Vec<(Key
     cells
 }
 
-/// What a store shows to a comparison.
+/// The view that a store shows to a comparison.
 pub(super) fn survey(store: &[Stored], look: &Survey) -> Result<Surveyed, StoreFailure> {
     let mut surveyor = look.begin();
     let cells = page(store, &look.start, look.end.as_ref());
@@ -98,7 +98,7 @@ pub(super) fn purge(
     purged
 }
 
-/// What a store does when a write's turn has come.
+/// Carries a write out when its turn has come.
 pub(super) fn commit(
     store: &mut Vec<Stored>,
     key: Key,
