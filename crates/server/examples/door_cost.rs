@@ -8,14 +8,14 @@
 //! ```
 //!
 //! Invariants
-//! 1. The nodes are measured in turn, in each round in another order: what the machine does besides
+//! 1. The nodes are measured in turn, in each round in another order: other work of the machine
 //!    meets all of them.
 //! 2. Each pair of a certificate and its key has files of its own: a node reads files again when
 //!    they change.
 //!
 //! Run: `cargo run --release -p dendra-server --example door_cost`
 //!
-//! Not here: what the figures were (docs/lab/).
+//! Not here: the figures (docs/lab/).
 
 use base64::Engine;
 use dendra_server::settings::{RootToken, TlsSettings};
@@ -47,7 +47,7 @@ type Fallible<T> = Result<T, Box<dyn Error>>;
 trait Stream: Read + Write {}
 impl<S: Read + Write> Stream for S {}
 
-/// What answers.
+/// The server that answers.
 enum Answerer {
     Node(Box<Running>),
     Nginx(Nginx),

@@ -1,4 +1,4 @@
-//! A node whose tables lie on a disk of a known time: for studies of what waits for it.
+//! A node whose tables lie on a disk of a known time: for studies of the requests that wait for it.
 //!
 //! ```text
 //! cargo run --release -p dendra-server --example slow_disk -- FOLDER --disk-us 1000 [--workers N] [--queue N] [--memory BYTES]

@@ -209,7 +209,7 @@ impl Backend {
 }
 
 impl BackendScan {
-    /// The next chunk, behind the earlier content of `out`.
+    /// The next chunk, after the earlier content of `out`.
     pub(crate) async fn next(
         &mut self,
         socket: &mut Socket,

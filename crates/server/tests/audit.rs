@@ -1,4 +1,4 @@
-//! The audit log of a node: what is in it, and what never is.
+//! The audit log of a node: the entries that it has, and the contents that it never has.
 //!
 //! Invariants
 //! 1. The log is read when the node has stopped: then all that happened is in it.

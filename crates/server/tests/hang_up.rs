@@ -45,10 +45,10 @@ fn cold_member() -> (Node, Valve) {
         assert!(matches!(written, Answer::Written(_)), "{written:?}");
     }
     drop(first);
-    // What is recovered is written to a table, and no block of it is in memory.
+    // A recovered write goes to a table, and no block of it is in memory.
     node.stop();
     let (node, valve) = Valve::before(disk, |disk| node_on_with(disk, slow));
-    // A node counts its hints once, by the same worker: behind this page it has.
+    // A node counts its hints once, by the same worker: after this page it has.
     let mut second = Opened::proven(&node, 9);
     let range = Range {
         start: Bytes::new(),
@@ -77,7 +77,7 @@ fn a_read_that_was_withdrawn_while_it_waits_for_the_disk_is_not_done() {
     node.wait_for_metric("dendra_cancelled_orders_total", 1.0);
     assert_eq!(node.metric("dendra_store_queue_points "), 1.0);
     valve.let_go();
-    // The two withdrawn questions have no answer. The probe behind them has one, so theirs would
+    // The two withdrawn questions have no answer. The probe after them has one, so theirs would
     // have come before it.
     let (id, found) = link.answer();
     assert!(matches!(found, Answer::Cell(Some(_))), "{found:?}");

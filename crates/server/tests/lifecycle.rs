@@ -1,9 +1,9 @@
-//! Starting and stopping: what is refused and with which exit code, what a stop waits for, what is
-//! there afterwards.
+//! Starting and stopping: refused starts and their exit codes, the work that a stop waits for, and
+//! the state afterwards.
 //!
 //! Invariants
-//! 1. What must not be waited for takes ten minutes, longer than a test's patience: how long a stop
-//!    takes is printed, and no machine is too slow for it.
+//! 1. Work that a stop must not wait for takes ten minutes, longer than a test's patience. The time
+//!    of a stop is printed, and no machine is too slow for it.
 //!
 //! Not here: signals, which need a process (crate `dendra`).
 //! See: docs/api.md, section "Exit codes and signals".

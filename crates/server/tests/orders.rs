@@ -27,7 +27,7 @@ use support::{Client, Node, PATIENCE};
 
 const MIB: usize = 1 << 20;
 const KEYS: [&[u8]; 8] = [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"];
-/// The id of a small write behind those to all keys.
+/// The id of a small write after those to all keys.
 const SMALL: u64 = 100;
 
 /// A member whose log stands still, and the test's link to it.
@@ -95,7 +95,7 @@ fn writes_that_were_withdrawn_while_they_wait_for_the_log_are_not_done() {
     drop(node);
 }
 
-/// What the member says of its store beside its clock.
+/// The state of its store that the member tells beside its clock.
 fn readiness(link: &mut Opened, id: u64) -> Readiness {
     link.ask(id, Ask::Clock);
     loop {

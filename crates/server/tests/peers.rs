@@ -1,5 +1,5 @@
-//! Members over plain HTTP, with a member on the other side that a test plays: what is let in, what
-//! is refused, and what an asker does when connections and tokens are lost.
+//! Members over plain HTTP, with a member on the other side that a test plays. The tests say which
+//! questions are let in or refused, and how an asker goes on when connections and tokens are lost.
 //!
 //! ```text
 //! Guest (the test) ── hello, token, questions ─► a node                  who may ask what
@@ -7,8 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Ports are the system's choice, and nothing waits by sleeping: a wait ends with what it waits
-//!    for.
+//! 1. Ports are the system's choice, and nothing waits by sleeping: a wait ends with its condition.
 //!
 //! Not here: clusters of real processes (crate `dendra`, `tests/cluster.rs`), frames as bytes
 //! (crate `wire`). See: docs/peer.md, section "Over plain HTTP".
@@ -81,7 +80,7 @@ fn a_question_that_was_held_up_is_late_whatever_its_connection() {
     let token = greet(&mut one, &hello(GUEST, 1), SECRET);
     let first = answer_to(&mut one, &token, &question(1, Ask::Clock));
     assert!(matches!(first, Answer::Clock { .. }));
-    // By its own clock it was sent nine seconds before the other one, and arrived behind it.
+    // By its own clock it was sent nine seconds before the other one, and arrived after it.
     let mut held_up = question(2, Ask::Clock);
     held_up.sent_ms -= 9_000;
     held_up.stamp.left_ms = 8_000;
@@ -240,7 +239,7 @@ fn a_node_by_itself_has_no_peers() {
     }
 }
 
-/// What the member that the test plays does with the next questions that are not probes.
+/// The reaction of the member that the test plays to a question that is no probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     Answer,
@@ -287,7 +286,7 @@ struct Seen {
     done: Vec<Done>,
     /// How far its wall clock is ahead.
     ahead_ms: u64,
-    /// What it says beside its clock.
+    /// The state of its store that it tells beside its clock.
     readiness: Readiness,
     /// Values that were sent to it.
     values: usize,
@@ -331,7 +330,7 @@ impl Host {
         host
     }
 
-    /// What the next questions meet; then every one is answered.
+    /// The deeds that the next questions meet. After them every question is answered.
     fn plan(&self, deeds: &[Deed]) {
         let mut seen = self.seen.0.lock().expect("no holder panics");
         seen.deeds = deeds.to_vec();
@@ -526,7 +525,7 @@ impl Host {
     }
 }
 
-/// What the wall clock shows now.
+/// The time of the wall clock.
 fn now_ms() -> u64 {
     let now = std::time::UNIX_EPOCH.elapsed();
     now.expect("it is later than 1970").as_millis() as u64
@@ -588,8 +587,8 @@ fn a_refusal_is_believed_from_a_member_only_over_plain_http() {
     a_refusal_is_believed_from_a_member_only(PeerTransport::Http);
 }
 
-/// Asks the node for a key of which both members must answer, until it says 404: how often it did
-/// not, for a link that was not there or an answer that did not come.
+/// Asks the node for a key of which both members must answer, until it says 404. Returns how often
+/// it did not: a link was not there, or an answer did not come.
 fn ask_both(node: &Node) -> usize {
     let mut client = node.client();
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -606,8 +605,8 @@ fn ask_both(node: &Node) -> usize {
     unreachable!("numbers do not end");
 }
 
-/// Has `deed` done to a question until one was done as `counts` says: a probe that is under way, or
-/// a machine that stands still, may send a question another way than it is meant to go.
+/// Has `deed` done to a question until one was done as `counts` says. A question may go another way
+/// than it is meant to: a probe is under way, or the machine stands still.
 fn until(node: &Node, host: &Host, deed: Deed, counts: impl Fn(usize, &[Done], usize) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -666,8 +665,8 @@ fn an_answer_of_an_intermediary_costs_one_question_and_not_the_link() {
     });
 }
 
-/// Is an operation that finds no link carried out when its member had shown that it is there, and
-/// lets the node in a moment later?
+/// An operation finds no link, but its member had shown that it is there. Is it carried out when
+/// the member lets the node in a moment later?
 fn waits_for_who_was_heard_of() -> bool {
     let host = Host::start();
     let not_yet = Refusing {

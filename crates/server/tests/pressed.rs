@@ -1,6 +1,6 @@
-//! What a member says of its store beside its clock.
+//! The state of its store that a member tells beside its clock.
 //!
-//! Not here: what a coordinator does with it (crate `node`, `tests/scripts/pressed.txt`).
+//! Not here: the reaction of a coordinator to it (crate `node`, `tests/scripts/pressed.txt`).
 //! See: docs/overload.md, section "Pressure of other members".
 
 mod support;

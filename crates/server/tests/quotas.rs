@@ -135,7 +135,7 @@ fn bytes_of_values_and_answers_count_and_are_paid_back() {
     assert!((10..=20).contains(&wait), "{wait}");
     let moved = metric(&node, "dendra_quota_bytes_total{token=\"slow\"}");
     assert!((200_000..202_000).contains(&moved), "{moved}");
-    // The same for what it reads, and no more than a minute.
+    // The same for the bytes that it reads, and no more than a minute.
     let root = ask(&mut client, "r", "GET /v0/entity?id=k", b"");
     assert_eq!(root.text().len(), 200_000);
 }
@@ -166,7 +166,7 @@ fn stored_bytes_are_seen_refused_and_freed() {
         ask(&mut client, "a", "GET /v0/entity?id=s/0", b"").status,
         200
     );
-    // What others store under the prefix counts, behind the next look; what is outside does not.
+    // Writes of others under the prefix count, after the next look. Writes outside of it do not.
     let by_root = |client: &mut Client, key: &str| {
         ask(client, "r", &format!("PUT /v0/entity?id={key}"), &value).status
     };

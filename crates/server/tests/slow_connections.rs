@@ -1,15 +1,15 @@
 //! Ten thousand clients that begin a request and do not go on, beside one that works.
 //!
-//! The node runs in a process of its own, which is this test once more: two processes have
-//! room for ten thousand descriptors each where one would need twice as many, and the memory of the
-//! node can be looked at without the clients'.
+//! The node runs in a process of its own, which is this test once more. Two processes have room for
+//! ten thousand descriptors each; one would need twice as many. The memory of the node can be
+//! looked at without the clients'.
 //!
 //! Invariants
-//! 1. The slow half that is inside of its head is not ended while the test runs: a test that waited
-//!    for one of them would wait for ten minutes, and the worker's own patience is shorter than
-//!    that. Nothing else is said about time.
+//! 1. The slow half that is inside of its head is not ended while the test runs. A test that waited
+//!    for one of them would wait for ten minutes. The worker's own patience is shorter than that.
+//!    Nothing else is said about time.
 //!
-//! Not here: what ends slow clients (`overload.rs`).
+//! Not here: the end of slow clients (`overload.rs`).
 //! See: docs/overload.md.
 
 mod support;

@@ -39,7 +39,7 @@ fn seconds(node: &Node, op: &str, stage: &str) -> f64 {
 
 fn hold_for_a_while(node: &Node, valve: &Valve) {
     valve.wait_for(1);
-    // The only loop answers: it is through with what it did before the wait.
+    // The only loop answers: it has finished its work from before the wait.
     assert_eq!(node.client().get("/v0/status").status, 200);
     let began = Instant::now();
     while began.elapsed() < HELD {
@@ -71,7 +71,7 @@ fn reads_from_memory_have_a_time_of_their_own_and_one_in_sixteen_has_its_stages(
         node.metric("dendra_request_seconds_count{op=\"get\"}"),
         3200.0
     );
-    // One loop works at one request at a time: their times have room one behind the other.
+    // One loop works at one request at a time: their times have room one after the other.
     let sum_s = node.metric("dendra_request_seconds_sum{op=\"get\"}");
     let all_s = began.elapsed().as_secs_f64();
     assert!(sum_s > 0.0 && sum_s < all_s, "{sum_s} s in {all_s} s");

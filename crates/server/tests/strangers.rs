@@ -1,12 +1,11 @@
-//! What strangers at the peers' door cost, and that members get past them.
+//! The cost of strangers at the peers' door, and that members get past them.
 //!
 //! ```text
 //! test ── hello ─► a node ── 101 ─► no proof, a wrong one, one that never ends
 //! ```
 //!
 //! Invariants
-//! 1. Ports are the system's choice, and nothing waits by sleeping: a wait ends with what it waits
-//!    for.
+//! 1. Ports are the system's choice, and nothing waits by sleeping: a wait ends with its condition.
 //!
 //! Not here: handshakes of members (`peers.rs`), clusters of real processes (crate `dendra`,
 //! `tests/cluster.rs`). See: docs/peer.md, docs/overload.md.
@@ -127,7 +126,7 @@ fn a_member_gets_past(node: &Node, clients: &mut [Client]) {
         .map(|n| Opened::new(node, n as u8))
         .collect();
     let mut other = Opened::proven(node, 2);
-    // The clients inside notice nothing, and what the member asks is answered.
+    // The clients inside notice nothing, and the questions of the member are answered.
     for client in clients {
         assert_eq!(client.get("/v0/status").status, 200);
     }

@@ -1,7 +1,7 @@
-//! Tokens: who gets in with which, and how soon a change is in force.
+//! Tokens: which client gets in with which token, and how soon a change is in force.
 //!
 //! Invariants
-//! 1. Waits end with what they wait for, and at most a second after a change where a second is
+//! 1. Waits end with their condition, and at most a second after a change where a second is
 //!    promised.
 //!
 //! Not here: the form of the table (crate `wire`), `dendra token` (crate `dendra`,

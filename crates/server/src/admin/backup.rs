@@ -663,7 +663,7 @@ async fn finish(
     answer(finished.await, StatusCode::OK)
 }
 
-/// A step behind the last page; its body is the last key.
+/// A step after the last page; its body is the last key.
 async fn at_the_end(
     desk: &BackupDesk,
     query: &HashMap<String, String>,

@@ -10,7 +10,7 @@
 //!
 //! Invariants
 //! 1. `note` never waits: an event that finds the queue full is lost and counted.
-//! 2. A loss stands in the log, too: the next line that is written comes behind one that counts it.
+//! 2. A loss stands in the log, too: the next line that is written comes after one that counts it.
 //! 3. Text of a client reaches a line only as the name of a token or of a certificate, with letters
 //!    that were checked. Paths that are not ours are written as `other`.
 //! 4. Failed logins are at most `AUDIT_FAILURES_PER_SECOND` lines a second: a flood of them takes

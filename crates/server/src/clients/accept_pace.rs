@@ -10,8 +10,8 @@
 //!
 //! Invariants
 //! 1. A storm is taken in pieces; the nearer the loops are to their target, the longer the pause
-//!    behind each.
-//! 2. The backlog is short while a loop is near its target, and for [`STALE_FOR`] behind a
+//!    after each.
+//! 2. The backlog is short while a loop is near its target, and for [`STALE_FOR`] after a
 //!    connection that had given up in it.
 //! 3. Beyond the target a connection that is accepted has waited for two pauses at most: the
 //!    backlog holds no more than a piece.

@@ -113,7 +113,7 @@ pub(crate) struct Collected {
 
 /// Why a body did not come whole.
 pub(crate) enum NoBody {
-    /// It is refused, and the connection ends behind the refusal.
+    /// It is refused, and the connection ends after the refusal.
     Refused(Refusal),
     /// The connection ends.
     Ended(ConnectionEnd),

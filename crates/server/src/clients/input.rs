@@ -40,7 +40,7 @@ impl Input {
         assert!(self.start <= self.end, "more was consumed than was read");
     }
 
-    /// Moves the unread bytes to the front of `buffer`, behind which `n` new bytes stand already at
+    /// Moves the unread bytes to the front of `buffer`, after which `n` new bytes stand already at
     /// `len()`, and keeps `buffer`.
     pub(crate) fn adopt(&mut self, lane: &EventLoop, mut buffer: Vec<u8>, n: usize) {
         let held = self.len();

@@ -21,7 +21,7 @@ use dendra_wire::route::{Direction, Scan as Query};
 
 /// The range of a query, in the words of members.
 fn range_of(query: &Query) -> Range {
-    // Stored keys of the clients' space, or its end: the byte behind it.
+    // Stored keys of the clients' space, or its end: the byte after it.
     let raw = |stored: &[u8]| Bytes::copy_from_slice(stored.get(1..).unwrap_or_default());
     let is_bounded = query.end.first() == query.start.first();
     Range {
@@ -82,7 +82,7 @@ impl PageWalk {
         self.rest.as_ref().map(next_of).unwrap_or_default()
     }
 
-    /// A page, behind the earlier content of `out`. `finished` is the backend's answer about the
+    /// A page, after the earlier content of `out`. `finished` is the backend's answer about the
     /// rest; `None` when there was none to ask for, `Some(None)` when it did not say in time.
     pub(crate) fn take(
         &mut self,
@@ -132,7 +132,7 @@ impl PageWalk {
     }
 }
 
-/// The head may leave with any page: a failure behind it is a trailer.
+/// The head may leave with any page: a failure after it is a trailer.
 fn chunk(out: Vec<u8>, end: Option<WalkEnd>) -> ScanChunk {
     ScanChunk {
         out,

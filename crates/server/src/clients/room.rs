@@ -191,7 +191,7 @@ impl Rooms {
         room
     }
 
-    /// As `offer`, behind the requests that wait.
+    /// As `offer`, after the requests that wait.
     pub(crate) fn offer_in_turn(self: &Rc<Rooms>, source: IpAddr, bytes: usize) -> Option<Room> {
         if self.waiting_bytes.get() > 0 {
             self.note_lack();

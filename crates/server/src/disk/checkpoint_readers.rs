@@ -1,4 +1,4 @@
-//! Threads that read checkpoints for a backup, behind everything else of the node.
+//! Threads that read checkpoints for a backup, at low priority.
 //!
 //! ```text
 //! GET of a part ─► [ CHECKPOINT_READS_MAX ] ─► checkpoints-0, checkpoints-1 (nice 15) ─► the part

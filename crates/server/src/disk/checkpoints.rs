@@ -52,7 +52,7 @@ pub(crate) struct Checkpoint {
     pub(crate) id: u128,
     /// In order of their names.
     pub(crate) files: Vec<CheckpointFile>,
-    /// What an incremental backup takes instead of them; `None` if it was not asked for.
+    /// The part that an incremental backup takes instead of them; `None` if it was not asked for.
     pub(crate) increment: Option<Increment>,
     touched_us: u64,
 }

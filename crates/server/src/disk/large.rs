@@ -247,7 +247,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeApart<A> {
                 let after = unsafe { self.alloc(wanted) };
                 if !after.is_null() {
                     // SAFETY: both have room for so many bytes and lie apart; the old one is not
-                    // used behind this.
+                    // used after this.
                     unsafe {
                         after.copy_from_nonoverlapping(ptr, layout.size().min(new_size));
                         self.dealloc(ptr, layout);

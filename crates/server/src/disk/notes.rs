@@ -301,7 +301,7 @@ pub(crate) fn vote_key() -> Key {
     Key::new(Space::Meta, VOTE_KEY)
 }
 
-/// The newest epochs of the folder that can be read, the newest last. Those behind them are learnt
+/// The newest epochs of the folder that can be read, the newest last. Those after them are learnt
 /// anew from the other members. `fence` was the newest at the start before this one.
 fn epochs(engine: &Engine, fence: u64) -> Result<Vec<(EpochRecord, u64)>, NoteFault> {
     let first = fence.saturating_sub(HISTORY_ENTRIES_MAX as u64);
@@ -315,7 +315,7 @@ fn epochs(engine: &Engine, fence: u64) -> Result<Vec<(EpochRecord, u64)>, NoteFa
 }
 
 /// Epochs from `first` on for another member, as many as one page has; `known` is the newest here.
-/// A page of the engine may touch a damaged block behind the last of them. The repair of that block
+/// A page of the engine may touch a damaged block after the last of them. The repair of that block
 /// may wait for the very plan that the other member votes for once it knows these epochs.
 pub(crate) fn epochs_to_send(
     engine: &Engine,
@@ -328,7 +328,7 @@ pub(crate) fn epochs_to_send(
 }
 
 /// Epochs from `from` on that can be read: the first `most`, and of these about the last `kept`. Is
-/// a block damaged that may hold some? Where none behind it can be read, each one in front of `end`
+/// a block damaged that may hold some? Where none after it can be read, each one in front of `end`
 /// is tried.
 fn epochs_around_damage(
     engine: &Engine,
@@ -364,8 +364,8 @@ fn epochs_around_damage(
 
 /// The first epoch from which on the folder can be read again, where the block with epoch `damaged`
 /// cannot; `None` = no later one. Old steps of the horizons are dropped, so that the next record
-/// may be far behind: the stride doubles until a read succeeds, then the end of the block is
-/// searched by halves.
+/// may be far away. The stride doubles until a read succeeds. Then the end of the block is searched
+/// by halves.
 fn behind_damage(engine: &Engine, damaged: u64) -> Result<Option<u64>, NoteFault> {
     let is_readable = |from: u64| {
         let mut from = from;
@@ -460,7 +460,7 @@ fn say_damaged() {
 }
 
 /// Reads epochs from `from` on, at most `most` of them, and keeps the last `kept`. `from` moves
-/// behind each one that was read, also when a later one cannot be.
+/// after each one that was read, also when a later one cannot be.
 fn read_epochs(
     engine: &Engine,
     from: &mut u64,

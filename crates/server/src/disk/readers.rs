@@ -29,8 +29,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Of the threads that scan. What a scan leaves of the processor is what points, writes and loops
-/// need; compactions have the same.
+/// Of the threads that scan. A scan leaves the processor to points, writes and loops; compactions
+/// have the same value.
 const SCAN_NICE: i32 = 10;
 /// Starts the workers of `shared.pool`.
 pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>> {

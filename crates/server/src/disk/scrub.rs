@@ -49,7 +49,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> Option<std::io::Result<JoinHandle<(
     }))
 }
 
-/// How long to wait behind a slice of so many bytes.
+/// How long to wait after a slice of so many bytes.
 fn pause_after(bytes: u64, bytes_per_second: u64, level: f64) -> Duration {
     let pause = Duration::from_micros(bytes.saturating_mul(1_000_000) / bytes_per_second.max(1));
     if level > 0.5 {

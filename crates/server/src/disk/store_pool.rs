@@ -14,7 +14,7 @@
 //! 2. A job waits for no other class: each queue has threads of its own. Those of scans yield the
 //!    processor to all others (`readers.rs`).
 //! 3. A survey waits for no scan, and does not rest. Its member chose how many bytes a second to
-//!    compare, and the space of deleted keys comes back only behind comparisons.
+//!    compare, and the space of deleted keys comes back only after comparisons.
 //! 4. While a loop is near its target, chunks of scans take at most one part in `SCAN_TIME_SHARE`
 //!    of the time of one processor. At least one is begun in `SCAN_REST_MAX`.
 //!

@@ -29,7 +29,7 @@ use std::rc::Rc;
 pub(crate) enum SentValue<'a> {
     /// None: a read or a deletion.
     None,
-    /// It stands in the input, behind its head.
+    /// It stands in the input, after its head.
     Unread(&'a [u8]),
     /// It came by itself.
     Whole(&'a Bytes),
@@ -131,9 +131,9 @@ pub(crate) struct ChunkTerms {
 /// A chunk of a scan.
 #[derive(Debug)]
 pub(crate) struct ScanChunk {
-    /// The buffer that was given, with records behind its earlier content.
+    /// The buffer that was given, with records after its earlier content.
     pub(crate) out: Vec<u8>,
-    /// The scan ends behind it.
+    /// The scan ends after it.
     pub(crate) end: Option<WalkEnd>,
     /// May the head of the answer leave with it? Until then a failure has a status.
     pub(crate) may_open: bool,

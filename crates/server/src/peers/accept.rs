@@ -149,7 +149,7 @@ impl Drop for ListedLink<'_> {
     }
 }
 
-/// Serves a peer's link to its end. `rest` was read behind the request; `guard` is its place among
+/// Serves a peer's link to its end. `rest` was read after the request; `guard` is its place among
 /// the clients' connections, which it gives back when it has proven itself.
 pub(crate) async fn serve<Guard>(
     lane: Rc<EventLoop>,
@@ -256,7 +256,7 @@ enum NotLinked {
     Refused(String),
 }
 
-/// The asker's hail, and the probe behind which its claim is durable: the probe's id.
+/// The asker's hail, and the probe after which its claim is durable: the probe's id.
 async fn introduce(
     lane: &EventLoop,
     agent: &Agent,

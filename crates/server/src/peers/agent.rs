@@ -182,7 +182,7 @@ pub(crate) struct Agent {
     tickets_so_far: Cell<u32>,
     dirty: RefCell<Vec<Rc<Conduit>>>,
     probes_so_far: Cell<u64>,
-    /// What the node was told last of the store: `Event::Pressed`.
+    /// The last state of the store that the node was told: `Event::Pressed`.
     pressed: Cell<(Readiness, bool)>,
     /// Did the own clock agree with no majority in the last sweep? Of the first loop only.
     is_doubted: Cell<bool>,

@@ -81,7 +81,7 @@ impl Carrier {
         self.exchange().await
     }
 
-    /// Is there nothing behind the last response?
+    /// Is there nothing after the last response?
     pub(super) fn is_clean(&self) -> bool {
         self.input.is_empty()
     }

@@ -411,7 +411,7 @@ impl Cluster {
     }
 
     /// An epoch is durable: the fence rises, then the horizons, and new members may come. The loops
-    /// get the layout behind this.
+    /// get the layout after this.
     pub(super) fn adopt(&self, engine: &Engine, record: &Arc<EpochRecord>, layout: &Arc<Layout>) {
         self.fence.advance(layout);
         forget(engine, &self.hlc, layout);

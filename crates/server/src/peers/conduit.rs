@@ -11,7 +11,7 @@
 //! 2. Room for a frame that arrives grows with its bytes, not with its announced length.
 //! 3. A closed conduit sends and reads no more. A frame that fails its checksum ends the link. With
 //!    a secret that is every frame that was changed, left out, repeated or moved on its way.
-//! 4. A link that never falls silent gives its loop's other tasks a turn behind each
+//! 4. A link that never falls silent gives its loop's other tasks a turn after each
 //!    `LINK_BYTES_A_TURN`.
 //! 5. Of the two ends of a link at most one stops reading: the one that answers. If the asking end
 //!    did, too, then two ends with much to say would wait for each other.

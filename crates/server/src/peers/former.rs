@@ -162,7 +162,7 @@ mod tests {
         let second = moved(&first, b, "http://b:2");
         let third = moved(&second, c, "http://c:2");
         let former = FormerAddresses::of([&first, &second, &third]);
-        // As behind the plan that removes it.
+        // As after the plan that removes it.
         let without_c = moved(&enrolled(&["http://a:1", "http://b:1"]), b, "http://b:2");
         former.follow(&third, &without_c);
         assert_eq!(former.get(c), None);

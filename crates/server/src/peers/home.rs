@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Effects are carried out in their order. A note is durable before anything behind it is done.
+//! 1. Effects are carried out in their order. A note is durable before anything after it is done.
 //! 2. The fence rises before a loop gets the layout of its epoch.
 //! 3. A note that cannot be written is tried again until it is. Without it the member takes no part
 //!    in changes, and everything else goes on.

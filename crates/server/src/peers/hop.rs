@@ -45,7 +45,7 @@ use dendra_wire::peer::{self, Malformed, Message, Proof, Question, Role, hop};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A question of a peer, behind the check of its token.
+/// A question of a peer, after the check of its token.
 pub(crate) struct PendingAsk {
     token: Proof,
     session: Arc<Session>,
@@ -63,7 +63,7 @@ enum FrameBody {
 
 /// The result of a peer's question.
 pub(crate) enum Answered {
-    /// The answer is formed; does the connection end behind it?
+    /// The answer is formed; does the connection end after it?
     Formed { is_last: bool },
     /// Its frame did not come whole: the refusal ends the connection.
     Broken(Refusal),
@@ -95,7 +95,7 @@ pub(crate) fn answer_hello(
     Ok(())
 }
 
-/// Looks at the token of a question and at the length of its frame; `rest` stands behind the
+/// Looks at the token of a question and at the length of its frame; `rest` stands after the
 /// head. Gives how much of it was taken.
 pub(crate) fn read_ask(
     lane: &EventLoop,
@@ -217,7 +217,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// The peer's claim is durable behind this.
+/// The peer's claim is durable after this.
 async fn learn_about(
     lane: &EventLoop,
     agent: &Agent,

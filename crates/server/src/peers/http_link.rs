@@ -56,7 +56,7 @@ impl<'a> HttpWay<'a> {
         })
     }
 
-    /// Connects anew when the other side closes the connection behind `response`.
+    /// Connects anew when the other side closes the connection after `response`.
     async fn keep(&mut self, response: &Response) -> Result<(), NoLink> {
         if !response.keeps_alive {
             self.carrier = Carrier::new(connect(self.cluster, &self.host).await?);

@@ -138,7 +138,7 @@ fn no_link(lane: &EventLoop, agent: &Agent, member: MemberIndex, why: NoLink) ->
     true
 }
 
-/// A link behind its handshake.
+/// A link after its handshake.
 struct OpenLink {
     link: Link,
     /// The member's claim.

@@ -84,7 +84,7 @@ impl LookOffice {
         Some(desk.seen.clone())
     }
 
-    /// What the keeper is to be told.
+    /// The next event for the keeper.
     pub(super) fn next(&self, now_us: u64) -> Option<Event> {
         let mut desk = self.hold();
         let desk = desk.as_mut()?;

@@ -30,7 +30,7 @@ use dendra_node::membership::{MemberEffect, MemberEvent, PeerNote};
 use dendra_node::{MemberIndex, Outcome};
 use std::rc::Rc;
 
-/// Has a process admitted as `member`: the note about it is durable behind this.
+/// Has a process admitted as `member`: the note about it is durable after this.
 pub(super) async fn learn(
     lane: &EventLoop,
     agent: &Agent,

@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. Operations of one connection wait together unless two name the same key: then the second one
 //!    begins when the first is answered. Answers leave in the order of the requests.
-//! 2. Every operation ends: the node keeps deadlines, and the seat's own stands a little behind.
+//! 2. Every operation ends: the node keeps deadlines, and the seat's own comes a little later.
 //!
 //! Not here: operations of a node alone (`disk/alone.rs`), scans (`scan.rs`).
 //! See: docs/api.md, docs/protocol.md.
@@ -186,10 +186,10 @@ impl ClusterBackend {
     }
 }
 
-/// The same of the member that was asked, behind its name.
+/// The same of the member that was asked, after its name.
 const OWN_CLOCK: &str = "has a clock that no majority of the members agrees with: set it right";
 
-/// Why a member did not do it, behind its name.
+/// Why a member did not do it, after its name.
 fn words(why: RefusedBy) -> &'static str {
     match why {
         RefusedBy::Stale { .. } => "has taken part in a later topology",

@@ -47,7 +47,7 @@ impl ClusterWalk {
         self.pages.next_key()
     }
 
-    /// The next page, behind the earlier content of `out`.
+    /// The next page, after the earlier content of `out`.
     pub(crate) async fn next(
         &mut self,
         socket: &mut Socket,

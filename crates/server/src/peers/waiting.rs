@@ -11,7 +11,7 @@ use crate::limits;
 use dendra_node::step::{ClientTicket, Event};
 use std::rc::Rc;
 
-/// Waits for the outcomes of the node for `clients`, until a little behind `deadline_us`.
+/// Waits for the outcomes of the node for `clients`, until a little after `deadline_us`.
 pub(super) async fn wait(
     agent: &Agent,
     socket: &mut Socket,

@@ -18,7 +18,7 @@ const FILE_BYTES_MAX: u64 = 1 << 10;
 pub struct RootToken(TokenHash);
 
 impl RootToken {
-    /// The token in a file, with or without a line feed behind it.
+    /// The token in a file, with or without a line feed after it.
     ///
     /// # Errors
     /// When it cannot be read, is open to others, or holds no token.

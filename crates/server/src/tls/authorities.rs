@@ -6,8 +6,8 @@
 //! ```
 //!
 //! rustls finds the list of a CA by its name alone. So with one verifier for all, the list of a CA
-//! would refuse all certificates of another CA of that name, such as the next one of the same
-//! owner. Of two lists of one CA it would look at the first alone.
+//! would refuse all certificates of another CA of that name. The next CA of the same owner may be
+//! such a one. Of two lists of one CA it would look at the first alone.
 //!
 //! Invariants
 //! 1. A certificate is taken only by the CA that signed it, beside that CA's list.

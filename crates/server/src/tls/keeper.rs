@@ -272,7 +272,7 @@ impl Tls {
     }
 
     /// Refuses files with which the other members would not take this one's certificate, where they
-    /// take the one in force: a renewal of a certificate that no member asks for goes on. A list
+    /// take the one in force. A renewal of a certificate that no member asks for goes on. A list
     /// that takes the one in force back is not refused: it is about others, too.
     fn not_shut_out(&self, read: Configs, now_s: i64) -> Result<Configs, String> {
         let Some(host) = &self.member else {

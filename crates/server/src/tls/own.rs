@@ -89,8 +89,8 @@ fn lets_in(settings: &TlsSettings, own: &CertificateDer<'_>, at_s: u64) -> Resul
 #[derive(Debug)]
 struct OwnServer {
     file: PathBuf,
-    /// The certificate that the file had last, and the one before it: the node reads a new file a
-    /// moment after this client, or before it.
+    /// The certificate that the file had last, and the one before it. The node may read a new file
+    /// a moment after this client, or before it.
     shown: Mutex<[CertificateDer<'static>; 2]>,
     provider: Arc<CryptoProvider>,
 }

@@ -245,7 +245,7 @@ impl SealedStream {
 }
 
 impl ByteStream {
-    /// The server's side of a session, behind its handshake. The socket comes back when there is
+    /// The server's side of a session, after its handshake. The socket comes back when there is
     /// none.
     ///
     /// # Errors
@@ -260,7 +260,7 @@ impl ByteStream {
         }
     }
 
-    /// The client's side of a session with the server `name`, behind its handshake.
+    /// The client's side of a session with the server `name`, after its handshake.
     ///
     /// # Errors
     /// As for `accept`.
@@ -348,7 +348,7 @@ impl ByteStream {
         }
     }
 
-    /// Reads the bytes that are there behind those in `buf`, into the room that it has.
+    /// Reads the bytes that are there after those in `buf`, into the room that it has.
     pub fn try_read_buf(&self, buf: &mut bytes::BytesMut) -> io::Result<usize> {
         match self {
             ByteStream::Clear(tcp) => {

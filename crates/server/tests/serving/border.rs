@@ -1,5 +1,5 @@
-//! Who may ask a node, on both ports: hosts that are not its own, pages of other sites, clients
-//! that do not read.
+//! Which clients may ask a node, on both ports: hosts that are not its own, pages of other sites,
+//! clients that do not read.
 //!
 //! Invariants
 //! 1. Every request here is one that a browser, a proxy or a plain socket can send.
@@ -125,7 +125,7 @@ fn a_page_of_an_origin_that_may_ask_is_answered_and_told_so() {
     let token = format!("{page}Authorization: Bearer dendra_{}\r\n", "r".repeat(43));
     let mut client = node.client();
     for (method, target, lines, status) in [
-        // What a browser asks first, which has no token.
+        // The first request of a browser, which has no token.
         (
             "OPTIONS",
             "/v0/entity?id=k",

@@ -40,7 +40,8 @@ fn drawn_bursts_match_a_map(durability: Durability) {
                     expected.push(("DELETE", 202, Vec::new()));
                 }
                 1 => {
-                    // Some are larger than one read, some larger than what a batch writes at once.
+                    // Some are larger than one read, some larger than a batch that is written at
+                    // once.
                     let len = prng.below(if round % 5 == 0 { 100_000 } else { 200 });
                     let value = vec![b'a' + prng.below(26) as u8; len as usize];
                     burst.extend(request("PUT", &id, &value));
@@ -57,7 +58,7 @@ fn drawn_bursts_match_a_map(durability: Durability) {
         }
         let sender = client.stream.try_clone().expect("a socket can be shared");
         std::thread::scope(|threads| {
-            // A burst may be larger than what both kernels buffer: send beside reading.
+            // A burst may be larger than the buffers of both kernels: send beside reading.
             threads.spawn(|| {
                 let mut sender = sender;
                 std::io::Write::write_all(&mut sender, &burst).expect("the node reads");

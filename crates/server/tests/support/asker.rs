@@ -1,6 +1,6 @@
 //! A member that asks by plain requests and that a test plays: its handshake and its questions.
 //!
-//! Not here: what a node answers (the tests).
+//! Not here: the answers of a node (the tests).
 
 use super::Client;
 use super::guest::{GUEST, topology};
@@ -25,7 +25,7 @@ pub(crate) fn question(id: u64, ask: Ask) -> Question {
     }
 }
 
-/// What the two sides of a handshake over plain HTTP agreed on.
+/// The result of a handshake over plain HTTP, as both sides have it.
 #[derive(Clone)]
 pub(crate) struct Session {
     pub(crate) token: Proof,

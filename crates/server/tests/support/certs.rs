@@ -27,7 +27,7 @@ pub(crate) struct Authority {
     pub(crate) ca: PathBuf,
 }
 
-/// What a certificate says.
+/// The contents of a certificate.
 #[derive(Clone, Copy)]
 pub(crate) struct Says<'a> {
     pub(crate) name: &'a str,

@@ -1,6 +1,6 @@
-//! A node of a cluster of two, and what the other member, which the test plays, says about itself.
+//! A node of a cluster of two, and the hello of the other member, which the test plays.
 //!
-//! Not here: what a guest asks (the tests).
+//! Not here: the questions of a guest (the tests).
 
 use super::Node;
 use dendra_engine::vfs::Vfs;
@@ -57,7 +57,7 @@ pub(crate) fn node_on_with(vfs: Arc<dyn Vfs>, change: impl FnOnce(&mut Settings)
     })
 }
 
-/// What the member that the test plays says about itself.
+/// The hello of the member that the test plays.
 pub(crate) fn hello(guest: &str, nonce: u8) -> Hello {
     let topology = topology(guest);
     Hello {

@@ -1,6 +1,6 @@
 //! A link over frames that a test opens as a member.
 //!
-//! Not here: what a node says on it (the tests).
+//! Not here: the messages of a node on it (the tests).
 
 use super::Node;
 use super::asker::question;
@@ -56,7 +56,7 @@ impl Opened {
         Some(frame.into())
     }
 
-    /// What it says with the key of the handshake.
+    /// Its next message, checked with the key of the handshake.
     pub(crate) fn message(&mut self) -> Option<Message> {
         let frame = self.frame()?;
         Some(decode(&frame, &mut self.checking).expect("a frame of a member"))
@@ -78,7 +78,7 @@ impl Opened {
         self.say(|out, seal, _| encode_ask(out, seal, &question));
     }
 
-    /// What comes behind the node's own questions whether the link lives.
+    /// The next answer, after the node's own questions whether the link lives.
     pub(crate) fn answer(&mut self) -> (u64, Answer) {
         loop {
             match self.message() {

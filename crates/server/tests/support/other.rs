@@ -1,4 +1,4 @@
-//! A node in a process of its own, which is the test that asks for it once more: its memory can be
+//! A node in a process of its own, which is the test that asks for it once more. Its memory can be
 //! looked at without the clients', and both have descriptors enough.
 //!
 //! Not here: nodes in the test's own process (`mod.rs`).
@@ -27,7 +27,7 @@ pub(crate) fn asked_to_be_one() -> Option<PathBuf> {
     std::env::var_os(FOLDER).map(PathBuf::from)
 }
 
-/// What the other process does: a node, until its input ends.
+/// The work of the other process: a node, until its input ends.
 pub(crate) fn be_the_node(folder: &Path, change: impl FnOnce(&mut Settings)) {
     let mut settings = Settings::new(folder.join("data"));
     settings.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];

@@ -45,8 +45,8 @@ impl Gate {
     }
 }
 
-/// The handle of the valve. It lets go when it is dropped: a node stops only then, also behind an
-/// assertion that fails, so a test drops it before its node.
+/// The handle of the valve. It lets go when it is dropped. A node stops only then, also after an
+/// assertion that fails. So a test drops it before its node.
 pub(crate) struct Valve {
     gate: Arc<Gate>,
 }
@@ -64,8 +64,8 @@ impl Drop for Valve {
 }
 
 impl Valve {
-    /// What `start` makes of the folder `below` with a valve in front, and the handle. Dropped in
-    /// this order, the handle goes first: `let (node, valve) = …`.
+    /// The result of `start` for the folder `below` with a valve in front, and the handle. Dropped
+    /// in this order, the handle goes first: `let (node, valve) = …`.
     pub(crate) fn before<T>(
         below: impl Vfs + 'static,
         start: impl FnOnce(Arc<dyn Vfs>) -> T,

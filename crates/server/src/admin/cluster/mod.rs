@@ -47,7 +47,8 @@ pub(super) use replies::StewardWay;
 /// Epochs that are shown unless more are asked for.
 const ENTRIES_DEFAULT: usize = 20;
 
-/// What the asked member alone knows of itself, for its status: hints, comparisons, scrubs.
+/// The part that the asked member alone knows of itself, for its status: hints, comparisons,
+/// scrubs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OwnState(pub(super) Value);
 

@@ -17,7 +17,7 @@ use dendra_node::steward::face::{
 use dendra_node::topology::record::{EpochChange, MemberStatus};
 use serde_json::{Map, Value, json};
 
-/// The answer to `GET /v0/cluster`. `own` is what the asked member alone knows of itself.
+/// The answer to `GET /v0/cluster`. `own` is the part that the asked member alone knows of itself.
 pub(super) fn status(status: &ClusterStatus, own: &Value) -> Value {
     let members: Vec<Value> = status.members.iter().map(member).collect();
     let asked = status

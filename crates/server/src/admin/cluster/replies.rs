@@ -1,9 +1,9 @@
-//! What orders about the cluster have in common: their way, their bodies, and refusals.
+//! The parts that orders about the cluster share: their way, their bodies, and refusals.
 //!
 //! Invariants
 //! 1. A refusal is `{"error": CODE, "message": SENTENCE}`.
 //!
-//! Not here: the orders (`mod.rs`, `look.rs`), what a body says (`body.rs`).
+//! Not here: the orders (`mod.rs`, `look.rs`), the contents of a body (`body.rs`).
 //! See: docs/api.md, section "Admin plane".
 
 use super::body::{self, BadBody};

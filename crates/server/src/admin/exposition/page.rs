@@ -88,7 +88,7 @@ pub(crate) fn sum(shared: &Shared, of: impl Fn(&LoopMetrics) -> &LoopCounter) ->
     lanes.map(|lane| of(&lane.metrics).read()).sum()
 }
 
-/// Buckets by their upper bounds, in seconds, and behind them the one for the rest: Prometheus
+/// Buckets by their upper bounds, in seconds, and after them the one for the rest: Prometheus
 /// knows it by its bound.
 pub(super) fn buckets(
     bounds: impl Iterator<Item = f64>,

@@ -12,7 +12,7 @@
 //! 2. A thread that waits for a `Condvar` waits for work, not for a lock: it is in the `wall`
 //!    profile.
 //! 3. A capture counts the part of each wait that lies within it, and no moment twice. A wait may
-//!    have begun before it, and may go on behind it, or for ever.
+//!    have begun before it, and may go on after it, or for ever.
 //!
 //! Not here: locks of the engine, which have `watched` as their observer (crate `engine`,
 //! `waits.rs`); locks of the runtime and of other libraries. See: docs/lab/profiles.md.

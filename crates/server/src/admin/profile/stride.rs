@@ -54,7 +54,7 @@ impl Stride {
                 return false;
             }
         }
-        // Exponential gaps have no memory: the part behind the mark starts anew.
+        // Exponential gaps have no memory: the part after the mark starts anew.
         self.left.set(self.gap(mean));
         true
     }

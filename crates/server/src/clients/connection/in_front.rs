@@ -17,7 +17,7 @@
 
 use crate::admin::metrics::RefusalCause;
 
-/// What has happened to the request in front. Nothing, until the first look at it.
+/// The state of the request in front. Nothing, until the first look at it.
 #[derive(Debug, Default)]
 pub(super) struct RequestInFront {
     /// When its last byte was here, in microseconds, and when the loop began with it, in
@@ -59,7 +59,7 @@ impl RequestInFront {
         self.since.expect("it was looked at").1
     }
 
-    /// Is it let in for the first time? It may be looked at again behind the line for the log.
+    /// Is it let in for the first time? It may be looked at again after the line for the log.
     pub(super) fn is_to_be_sized(&mut self) -> bool {
         !std::mem::replace(&mut self.is_sized, true)
     }

@@ -6,7 +6,7 @@
 //! 2. A quota takes a request once, however often the connection looks at it.
 //! 3. A refusal for want of a right is counted, and stands in the audit log.
 //!
-//! Not here: what a token allows (`rights/`), the lines of the audit log (`audit/`).
+//! Not here: the rights of a token (`rights/`), the lines of the audit log (`audit/`).
 //! See: docs/api.md, "Tokens".
 
 use super::{Connection, FrontStep};

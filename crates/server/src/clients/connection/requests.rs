@@ -431,7 +431,7 @@ impl Connection {
         }
     }
 
-    /// A write is looked at again behind its pause, at its deadline at the latest. `None` = its
+    /// A write is looked at again after its pause, at its deadline at the latest. `None` = its
     /// time does not run yet: its body is unread.
     fn after_pause(&self, us: u64, timeout_ms: Option<u32>) -> FrontStep {
         self.forgo_if_called();

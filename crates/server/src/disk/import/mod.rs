@@ -18,9 +18,9 @@
 //!    `RESTORE_PAGE_TIMEOUT`.
 //! 5. While one is under way no request of a client is begun here. An older record that comes later
 //!    would undo a delete, and a key that is not here yet would be told as missing.
-//! 6. The note has the largest successor number of all records that were taken: the restore raises
+//! 6. The note has the largest successor number of all records that were taken. The restore raises
 //!    the cluster's least one above it before any client is let in.
-//! 7. Questions of peers are answered from the tables, under way or not. Behind `settle` they hold
+//! 7. Questions of peers are answered from the tables, under way or not. After `settle` they hold
 //!    everything up to the noted position, also after a crash. So a member that has finished may
 //!    ask one that has only settled. The position in the note tells it.
 //!
@@ -109,7 +109,7 @@ impl RestoreState {
         })
     }
 
-    /// The same restore behind one change more.
+    /// The same restore after one change more.
     fn changed(&self) -> RestoreState {
         RestoreState {
             changes: self.changes + 1,
@@ -118,11 +118,11 @@ impl RestoreState {
     }
 }
 
-/// What a restore does to the least successor number of the cluster.
+/// The effect of a restore on the least successor number of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Numbering {
-    /// Nothing: a node by itself gives each write a clock value of its own, and a cluster with an
-    /// older version in force knows no such number.
+    /// None. A node by itself gives each write a clock value of its own. A cluster with an older
+    /// version in force knows no such number.
     Kept,
     /// It is raised above the numbers of all records, when they are here.
     Raised,
@@ -166,7 +166,7 @@ struct Outcomes {
 pub(crate) struct KeptPage<'a> {
     pub(crate) restore: u128,
     pub(crate) number: u64,
-    /// The page begins behind this key.
+    /// The page begins after this key.
     pub(crate) behind: &'a [u8],
     /// Everything up to this key is in this page or in one before it.
     pub(crate) position: &'a [u8],
@@ -454,7 +454,7 @@ impl Import {
     }
 
     /// Everything up to `position`, and so everything, was sent: makes it durable and visible to
-    /// peers. Clients are still refused. A second time, and behind `finish`, nothing happens.
+    /// peers. Clients are still refused. A second time, and after `finish`, nothing happens.
     pub(crate) fn settle(
         &self,
         road: &CommitPath<'_>,

@@ -11,10 +11,10 @@
 //!    that wait get equal bytes (crate `node`, `admission/line.rs`). So do orders, in their line.
 //! 2. A ticket is taken before its write enters the batch, and given back with the outcome.
 //! 3. Two orders of one key may reach the log in any order. `Guard::Newest` keeps the newer version
-//!    in each of them. A condition is judged in the log, against the cell in front of it there: an
-//!    order that was overtaken fails and its machine reads again (promises, hints). Orders of other
-//!    loops for the same key were never in line here, so that no machine counts on an order between
-//!    two of them. One that needs it waits for the first one's event.
+//!    in each of them. A condition is judged in the log, against the cell in front of it there. An
+//!    order that was overtaken fails, and its machine reads again (promises, hints). Orders of
+//!    other loops for the same key were never in line here, so that no machine counts on an order
+//!    between two of them. One that needs it waits for the first one's event.
 //!
 //! Not here: the log thread (`disk/wal_thread.rs`), the turn that commits (`mod.rs`).
 //! See: docs/overload.md.
@@ -320,7 +320,7 @@ impl EventLoop {
         if room == WriteRoom::Open {
             return room;
         }
-        // The flag first: if they catch up behind this look, they find it.
+        // The flag first: if they catch up after this look, they find it.
         self.handle()
             .waits_for_engine
             .store(true, Ordering::Release);
@@ -405,7 +405,7 @@ impl EventLoop {
     }
 
     /// Submits this turn's batch. With durability `os` a batch of few bytes is committed here and
-    /// now; the log's own thread writes more, which would hold up the requests of this loop.
+    /// now. The log's own thread writes larger ones, which would hold up the requests of this loop.
     pub(super) fn commit(&self) {
         let mut batch = self.batch.borrow_mut();
         if batch.is_empty() {

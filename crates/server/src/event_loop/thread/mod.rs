@@ -146,7 +146,7 @@ pub(crate) struct EventLoop {
     pub(crate) beyond: Unproven,
     /// How long requests wait for this loop.
     pub(crate) delay: Rc<Delay>,
-    /// Reads that come behind those of other connections.
+    /// Reads that come after those of other connections.
     pub(crate) giving_way: Rc<GivingWay>,
     /// Sockets that are to be closed; each is a connection of the gate until then.
     ended_sockets: RefCell<Vec<(ByteStream, ConnectionGuard)>>,
@@ -539,7 +539,7 @@ impl EventLoop {
 
     fn note_ended(&self) {
         self.handle().connections.fetch_sub(1, Ordering::SeqCst);
-        // The place in the gate was given back relaxed: not behind this look at the flag.
+        // The place in the gate was given back relaxed: not after this look at the flag.
         fence(Ordering::SeqCst);
         if self.shared.listener_waits.swap(false, Ordering::SeqCst) {
             self.shared.room.notify_waiters();
