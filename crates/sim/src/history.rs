@@ -160,7 +160,7 @@ pub struct ScanPage {
     pub shown_us: u64,
     /// Keys and their values, in the order in which they were shown.
     pub records: Vec<(usize, SeenValue)>,
-    /// The rest behind it; `None` = nothing.
+    /// The rest after it; `None` = nothing.
     pub rest: Option<(Bytes, Option<Bytes>)>,
     /// `false`: too few members answered.
     pub is_complete: bool,

@@ -15,7 +15,7 @@ use dendra_node::{Fence, Hlc, Layout, MemberIndex, Steward, Topology};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// What waits for a note.
+/// The receiver that waits for a note.
 #[derive(Clone, Debug)]
 pub(crate) enum StewardNote {
     /// The steward, under this ticket.

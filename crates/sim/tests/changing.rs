@@ -1,5 +1,5 @@
-//! Clusters whose members change: what seeds reach, and the same seed twice. Whether promises hold
-//! is asked by `seeds.rs`, which runs this world beside the others.
+//! Clusters whose members change: the states that seeds reach, and the same seed twice. Whether
+//! promises hold is asked by `seeds.rs`, which runs this world beside the others.
 
 use dendra_base::Prng;
 use dendra_sim::changes::{OperatorDeed, PlannedDeed};
@@ -26,7 +26,7 @@ fn plans_begin_and_end_in_most_seeds() {
     );
 }
 
-/// What the search has found so far.
+/// The findings of the search so far.
 #[test]
 fn seeds_of_changes_that_found_something_keep_every_promise() {
     let found = [

@@ -1,7 +1,7 @@
 //! The checkers, held against histories that are known to be good or bad.
 //!
 //! Handwritten ones first: each line of a promise that can be broken is broken once. Then drawn
-//! ones: a register that does every operation at one instant is never blamed, a register that
+//! ones. A register that does every operation at one instant is never blamed. A register that
 //! answers old values is blamed exactly when an exhaustive search finds no order.
 
 use bytes::Bytes;
@@ -561,12 +561,12 @@ fn stores_are_held_against_what_was_told() {
     assert!(check_convergence(0, &[at(5, Some(1)), OwnerCopy::Damaged]).is_some());
 }
 
-/// What a drawn history is like.
+/// The shape of a drawn history.
 struct Drawn {
     operations: u32,
     /// When the last one begins, about.
     span_us: u64,
-    /// Reads of a hundred that answer what was there before.
+    /// Reads of a hundred that answer an earlier value.
     stale: u64,
     /// Writes of a hundred of which the client does not hear; one in two of these did not happen.
     unheard: u64,

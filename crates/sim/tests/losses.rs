@@ -1,4 +1,5 @@
-//! Clusters in which an operator accepts a loss: every promise holds but for what that takes.
+//! Clusters in which an operator accepts a loss: every promise holds but for the records that the
+//! loss takes.
 //!
 //! ```text
 //! DENDRA_SIM_FIRST=17 DENDRA_SIM_SEEDS=1 cargo test -p dendra-sim --test losses no_seed    one seed

@@ -1,6 +1,6 @@
 //! The world and its checkers with a decider that is trivially right, and with shells that are not.
 //!
-//! One member, one copy: the store's own order is the order. What is left to go wrong is the shell.
+//! One member, one copy: the store's own order is the order. Only the shell can go wrong.
 
 use dendra_base::peer::{Condition, Operation};
 use dendra_base::{CellRef, Guard, Key, Quorum, Version};

@@ -20,7 +20,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 /// nothing.
 fn hold(seeds: impl Iterator<Item = u64>) {
     let seeds: Vec<u64> = seeds.collect();
-    // The lowest seed that failed: behind it there is nothing to look for.
+    // The lowest seed that failed: after it there is nothing to look for.
     let lowest = AtomicU64::new(u64::MAX);
     let mut found: Vec<FailingSeed> = Vec::new();
     let mut searches = Searches::default();
@@ -68,7 +68,7 @@ fn a_fixed_set_of_seeds_keeps_every_promise() {
     hold(first..first + number("DENDRA_SIM_SEEDS", 4_000));
 }
 
-/// What the search has found so far, whatever the fixed set becomes.
+/// The findings of the search so far; the fixed set may change.
 #[test]
 fn seeds_that_found_something_keep_every_promise() {
     let found = [

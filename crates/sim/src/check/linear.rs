@@ -38,7 +38,7 @@ pub enum SearchVerdict {
     Undecided,
 }
 
-/// May an operation of unknown outcome take effect behind an acknowledged write that began after
+/// May an operation of unknown outcome take effect after an acknowledged write that began after
 /// the client was told? On one member it may not. In a cluster it may: its version can come from a
 /// clock that is ahead, unknown to the later write's majority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ struct HistoryStep {
     ended: u64,
     /// When a pending one was told so.
     told: u64,
-    /// The condition on the state in front of it that must hold, and the one that must not.
+    /// The condition on the state before it that must hold, and the one that must not.
     holds: ExpectedValue,
     fails: Option<ExpectedValue>,
     /// The value that it leaves; `None` = the earlier one.

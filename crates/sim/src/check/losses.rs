@@ -1,7 +1,7 @@
-//! A loss that an operator accepted: the history of a key in front of it and behind it.
+//! A loss that an operator accepted: the history of a key before it and after it.
 //!
 //! ```text
-//!             ──── in front ────┤ a block is repaired without a lost owner ├──── behind ────►
+//!             ───── before ─────┤ a block is repaired without a lost owner ├──── after ─────►
 //! ended before                  judged as ever
 //! under way   a write           may have taken effect                       may take effect
 //! written     newer than left                                               may take effect, or never
@@ -11,12 +11,12 @@
 //! ```
 //!
 //! Invariants
-//! 1. Only keys are cut of which something newer was told than what is left. All others are judged
-//!    from the beginning to the end. Absence is told without a version: it is newer than a value
-//!    that is left if no order of the operations ends with that value.
+//! 1. A key is cut only if a client was told something newer than the cell that is left. All others
+//!    are judged from the beginning to the end. Absence is told without a version: it is newer than
+//!    a value that is left if no order of the operations ends with that value.
 //! 2. Each part is judged by the same rules as a whole history.
 //!
-//! Not here: which keys, and what is left of them (`world/town/losses.rs`).
+//! Not here: which keys, and which cells are left of them (`world/town/losses.rs`).
 //! See: docs/decisions/0044-a-loss-is-accepted.md.
 
 use super::linear::{self, PendingRule};
@@ -43,7 +43,7 @@ pub struct TakenLoss {
     pub accepted: BTreeSet<u32>,
 }
 
-/// Was something newer told of a key than what is left, or another value of that version?
+/// Was something newer told of a key than the cell that is left, or another value of that version?
 pub fn is_taken(ops: &[&ClientOp], at_us: u64, left: Option<LeftCell>) -> bool {
     is_newer_told(ops, at_us, left) || is_absence_taken(ops, at_us, left)
 }
@@ -64,7 +64,7 @@ pub fn is_told(ops: &[&ClientOp], at_us: u64, version: Version) -> bool {
     ended.any(|op| told(op).is_some_and(|(told, _)| told == version))
 }
 
-/// The newest cell up to `most` of which operations were told that began behind `from_us`.
+/// The newest cell up to `most` of which operations were told that began after `from_us`.
 pub fn newest_told(
     ops: &[&ClientOp],
     (from_us, at_us): (u64, u64),
@@ -115,8 +115,8 @@ fn value(op: &ClientOp) -> Option<Option<ValueId>> {
     }
 }
 
-/// The parts of a history that are judged one by one: all of it in the first one, and keys with a
-/// loss in as many as they need.
+/// The parts of a history that are judged one by one. The first one has all of it. Keys with a loss
+/// are in as many as they need.
 pub fn parts<'a>(history: &'a [ClientOp], losses: &[TakenLoss]) -> Vec<Cow<'a, [ClientOp]>> {
     if losses.is_empty() {
         return vec![Cow::Borrowed(history)];
@@ -141,7 +141,7 @@ pub fn parts<'a>(history: &'a [ClientOp], losses: &[TakenLoss]) -> Vec<Cow<'a, [
     parts.into_iter().map(Cow::Owned).collect()
 }
 
-/// The operations on one key behind its last loss; all of them without one.
+/// The operations on one key after its last loss; all of them without one.
 pub fn behind_all<'a>(
     history: &'a [ClientOp],
     key: usize,
@@ -155,7 +155,7 @@ pub fn behind_all<'a>(
     })
 }
 
-/// The operations on one key in front of its loss, and those behind it.
+/// The operations on one key before its loss, and those after it.
 pub fn cut(ops: &[ClientOp], loss: &TakenLoss) -> (Vec<ClientOp>, Vec<ClientOp>) {
     let begun = ops.iter().filter(|op| op.begun_us <= loss.at_us);
     let earlier = begun.filter_map(|op| behind(op, loss));
@@ -164,7 +164,7 @@ pub fn cut(ops: &[ClientOp], loss: &TakenLoss) -> (Vec<ClientOp>, Vec<ClientOp>)
     (front, earlier.chain(later).collect())
 }
 
-/// The operations that began until then. What is under way then may still take effect.
+/// The operations that began until then. A write that is under way then may still take effect.
 fn in_front<'a>(ops: impl Iterator<Item = &'a ClientOp>, at_us: u64) -> Vec<ClientOp> {
     let begun = ops.filter(|op| op.begun_us <= at_us);
     let front = begun.filter_map(|op| match op.ended_us {
@@ -178,7 +178,7 @@ fn in_front<'a>(ops: impl Iterator<Item = &'a ClientOp>, at_us: u64) -> Vec<Clie
     front.collect()
 }
 
-/// What is left of an operation that began in front of the loss.
+/// The rest of an operation that began before the loss.
 fn behind(op: &ClientOp, loss: &TakenLoss) -> Option<ClientOp> {
     let wish = match op.wish {
         Wish::Get => return None,
@@ -387,7 +387,7 @@ mod tests {
         assert!(!is_taken(&ops, 15, left(1, 1)), "it was not told yet");
     }
 
-    /// A value, a delete, and what a client was told when it looked again.
+    /// A value, a delete, and the answer to a client that looked again.
     fn seen_absent(look_us: u64, delete_end: ClientEnd, look: ClientOp) -> Vec<ClientOp> {
         let base = SeenCondition::Any;
         let look = ClientOp {

@@ -29,7 +29,7 @@ pub fn check(history: &[ClientOp], disks: Disks) -> Vec<Violation> {
 }
 
 /// The same where the replication factor fell to `factor`. A read below the default level of more
-/// owners may miss records: the owners behind the factor have changed, and gave copies back.
+/// owners may miss records: the owners beyond the factor have changed, and gave copies back.
 /// `leasts` are the least successor numbers of all epochs.
 pub fn check_changed(
     history: &[ClientOp],
@@ -247,7 +247,7 @@ fn quorums(ops: &[&ClientOp], (disks, factor): (Disks, u8), violations: &mut Vec
 }
 
 /// A value with an end is shown until then by the clock of the member that was asked, and not
-/// behind.
+/// after.
 fn ends(ops: &[&ClientOp], violations: &mut Vec<Violation>) {
     let reads = ops
         .iter()

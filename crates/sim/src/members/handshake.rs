@@ -163,7 +163,7 @@ impl MemberWorld {
         }
     }
 
-    /// `by` has a process admitted, and the handshake goes on behind that.
+    /// `by` has a process admitted, and the handshake goes on after that.
     fn claim(&mut self, by: usize, process: usize, dial: Dial) {
         let it = &self.processes[process];
         let (member, claim) = (index(it.member), it.claim);

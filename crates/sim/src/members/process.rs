@@ -66,7 +66,7 @@ pub(super) enum FolderCommit {
     Note {
         note: PeerNote,
         number: u64,
-        /// The handshake that goes on behind it.
+        /// The handshake that goes on after it.
         then: Option<Dial>,
     },
 }
@@ -126,7 +126,7 @@ impl MemberProcess {
         }
     }
 
-    /// Handshakes that go on behind its commits.
+    /// Handshakes that go on after its commits.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Dial> {
         let commits = self.commits.values();
         commits.filter_map(|commit| match commit {

@@ -259,7 +259,7 @@ fn draw_wrong_by(prng: &mut Prng) -> i64 {
         2 => pick(prng, &[120_000, 600_000]),
         3 => HOUR_MS + prng.below(1_000) as i64,
         4 => 24 * HOUR_MS,
-        // Before every clock's beginning, or behind the last moment that moves a clock.
+        // Before every clock's beginning, or after the last moment that moves a clock.
         _ => pick(prng, &[-500_000, 10_000_000]) * HOUR_MS,
     };
     if prng.chance(1, 2) { -by_ms } else { by_ms }

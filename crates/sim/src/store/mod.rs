@@ -344,8 +344,9 @@ impl Store {
         }
     }
 
-    /// Turns a bit over in a block with keys of clients alone, mostly in one with a wanted record:
-    /// its stored key and its version, as a dump prints them. True when there was a block.
+    /// Turns a bit over in a block with keys of clients alone, mostly in one with a wanted record.
+    /// `is_wanted` gets its stored key and its version, as a dump prints them. True when there was
+    /// a block.
     pub fn rot_block(
         &mut self,
         is_wanted: &dyn Fn(&str, &str) -> bool,

@@ -23,7 +23,7 @@ pub struct DumpedBlock {
     pub offset: u64,
     /// Its length in the file.
     pub bytes: u64,
-    /// Its last key, or a separator behind that.
+    /// Its last key, or a separator after that.
     pub up_to: String,
 }
 

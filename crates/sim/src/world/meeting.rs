@@ -14,7 +14,7 @@
 //! 1. Notes are records in the member's own store: an image has those of its time.
 //! 2. An image serves no request. The judgement on it falls when it asks. Then the true folder
 //!    starts, and must be let in.
-//! 3. An image must be refused as soon as one member that can be asked has noted a start behind it.
+//! 3. An image must be refused as soon as one member that can be asked has noted a start after it.
 //!    The same holds for a clock value that the image's clock does not reach.
 //!
 //! Not here: the rules (crate `node`, `membership/`), links (`network.rs`), several processes of

@@ -2,7 +2,7 @@
 //! stopped, or the end of their member.
 //!
 //! Invariants
-//! 1. A page is asked for once and shown once, not behind its deadline's tick, as any operation.
+//! 1. A page is asked for once and shown once, not after its deadline's tick, as any operation.
 //!
 //! Not here: the rules for pages (`check/scans.rs`).
 

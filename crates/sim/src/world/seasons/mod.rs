@@ -401,8 +401,9 @@ impl World<'_> {
         }
     }
 
-    /// Keys of the season without an acknowledged delete of all copies behind all their creations,
-    /// and behind all deletes of fewer copies: those stay until such a one is above them.
+    /// Keys of the season without an acknowledged delete of all copies after all their creations,
+    /// and after all deletes of fewer copies. Deletes of fewer copies stay until such a one is
+    /// above them.
     fn unsettled(&self, keys: &SoakKeys) -> Vec<usize> {
         // By key: when the last write was over that such a delete must follow, and when the last
         // such delete began.
@@ -415,7 +416,7 @@ impl World<'_> {
                 (_, ClientEnd::NotApplied | ClientEnd::Refused { .. }) => {}
                 (Wish::Put { .. }, _) => *created_us = op.ended_us.max(*created_us),
                 (Wish::Delete { .. }, _) if is_narrow => *created_us = op.ended_us.max(*created_us),
-                // A conditional one stands behind its base: that may be below a narrow delete.
+                // A conditional one comes after its base: that may be below a narrow delete.
                 (Wish::Delete { base }, ClientEnd::Written(_))
                     if base == SeenCondition::Any || self.class_of(op.key) != KeyClass::Weak =>
                 {

@@ -106,7 +106,7 @@ impl World<'_> {
 
     /// Each kept record is at all its owners, as it was written.
     fn judge_kept(&mut self, keys: &SoakKeys) {
-        // There are further owners behind those of the replication factor.
+        // There are further owners beyond those of the replication factor.
         let lost = keys.kept.iter().find_map(|(key, op)| {
             let ClientEnd::Written(version) = op.end else {
                 return None;

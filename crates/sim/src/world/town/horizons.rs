@@ -1,7 +1,7 @@
 //! Horizons of a process: the confirmations of its loops, the purges of its store, and strays.
 //!
 //! Invariants
-//! 1. A store purges up to a horizon only behind the fence of its epoch.
+//! 1. A store purges up to a horizon only after the fence of its epoch.
 //! 2. A store keeps everything again before a later epoch is in force.
 //!
 //! Not here: when horizons rise (crate `node`, `steward/rising.rs`).

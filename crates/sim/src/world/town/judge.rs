@@ -124,7 +124,7 @@ impl World<'_> {
         }
     }
 
-    /// Horizons rise, and all is well: no member holds a value behind its owners. A lowered
+    /// Horizons rise, and all is well: no member but its owners holds a value. A lowered
     /// replication factor has given its copies back.
     pub(in crate::world) fn judge_surplus(&mut self) {
         let cluster = self.cluster();
@@ -208,7 +208,7 @@ impl World<'_> {
         else {
             return;
         };
-        // A lowered factor has changed the owners behind it.
+        // A lowered factor has changed the owners beyond it.
         let factor = usize::from(layout.topology().copies());
         if factor < self.plan.shape.copies && from > factor {
             return;

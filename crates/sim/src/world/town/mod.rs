@@ -144,7 +144,7 @@ impl World<'_> {
         false
     }
 
-    /// The pause behind a refused link is over.
+    /// The pause after a refused link is over.
     pub(super) fn link_again(&mut self, member: usize, peer: usize) {
         if let Some(home) = &mut self.members[member].home {
             home.ends_pause(peer);

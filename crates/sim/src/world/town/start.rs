@@ -38,7 +38,7 @@ const HISTORY: usize = 64;
 /// A start that could not read or write its folder is tried again after this.
 const AGAIN_US: u64 = 300_000;
 
-/// Why a process does not run behind a start.
+/// Why a process does not run after a start.
 pub(in crate::world) enum NoStart {
     /// It is tried again.
     Later,
