@@ -7,7 +7,8 @@
 //!
 //! Each step of the horizons waits for a full comparison, and a deleted record stays for six steps.
 //! So it is compared, too. At a fixed speed, a cluster that deletes enough makes each comparison
-//! longer than the one before. Its folders grow for ever. Here the speed follows what waits.
+//! longer than the one before. Its folders grow for ever. Here the speed follows the number of
+//! waiting bytes.
 //!
 //! Invariants
 //! 1. Never slower than told, and at most [`COMPARE_HASTE_MAX`] times as fast. 0 compares nothing.

@@ -1,4 +1,4 @@
-//! Looks of an operator: comparisons that count what differs, and repair nothing.
+//! Looks of an operator: comparisons that count differences, and repair nothing.
 //!
 //! ```text
 //! LookOrder ─► a walk with each named peer in turn ─► LookReport

@@ -291,7 +291,7 @@ impl Comparer {
         self.end_walk(desk, turn, true);
     }
 
-    /// The walk is over, at its end or in front of it.
+    /// The walk is over, at its end or before it.
     fn end_walk(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, is_at_end: bool) {
         let Some(walk) = self.walk.take() else {
             return;

@@ -287,7 +287,7 @@ impl CompareWalk {
         mut listed: Vec<(Bytes, Cell)>,
         next: Option<Bytes>,
     ) {
-        // The own page ends where the list does, if not in front of it.
+        // The own page ends where the list does, if not before it.
         let reach = own_next.or(next);
         if let Some(reach) = &reach {
             listed.retain(|(key, _)| key < reach);

@@ -156,7 +156,7 @@ impl LoadPace {
         };
         let seen = self.last.as_ref().map(|last| between(last, &look));
         self.last = Some(look);
-        // A clean stretch is short: clients that ask seldom may have asked in front of it.
+        // A clean stretch is short: clients that ask seldom may have asked before it.
         let before = if is_clean { self.with.rounds } else { 0 };
         if seen.is_some_and(|seen| seen.rounds + before == 0) {
             self.width = PACE_WIDTH_MAX;

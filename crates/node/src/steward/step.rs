@@ -87,7 +87,7 @@ pub enum StewardEvent {
         /// `Node::confirms` of the first loop, members by their numbers.
         news: ForgetNews,
     },
-    /// `Node::loss` of the first loop, right in front of an order to accept it.
+    /// `Node::loss` of the first loop, right before an order to accept it.
     Damaged {
         /// As the loop said.
         loss: Result<RepairLoss, NoLoss>,

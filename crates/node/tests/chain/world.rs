@@ -659,7 +659,7 @@ impl World {
         self.begin(id, &record, partition, purpose);
     }
 
-    /// Loads what moves to this member.
+    /// Loads the partitions that move to this member.
     fn load(&mut self, id: MemberId) {
         let Some((record, _)) = self.state(id) else {
             return;

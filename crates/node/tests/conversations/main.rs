@@ -643,7 +643,7 @@ impl Stage {
         self.step(site(at), event);
     }
 
-    /// Takes what waits on a link, as `a->b`, `a->*` or `*->b`.
+    /// Takes the messages that wait on a link, as `a->b`, `a->*` or `*->b`.
     fn take(&mut self, link: &str) -> Vec<Sent> {
         let (from, to) = link.split_once("->").expect("a link");
         let is_it = |word: &str, at: usize| word == "*" || site(word) == at;

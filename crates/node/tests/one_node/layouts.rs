@@ -1,4 +1,4 @@
-//! The layouts of a plan's epochs, one after the other: each says what its record says.
+//! The layouts of a plan's epochs, one after the other. Each agrees with its record.
 //!
 //! Not here: fences and loading (`twin/`), which moves a plan has (`crates/node/src/ring/plan/`).
 

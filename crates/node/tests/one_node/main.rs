@@ -1,4 +1,5 @@
-//! Stories of one node: the test is the world around it, and says what others and the store answer.
+//! Stories of one node: the test is the world around it, and gives the answers of others and of the
+//! store.
 //!
 //! Not here: conversations of some nodes (`conversations`, `compare.rs`), drawn ones (`twin`).
 

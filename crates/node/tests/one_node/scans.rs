@@ -1,4 +1,5 @@
-//! Scans over a cluster show what a dumb twin shows: all copies in one map, the newest of each key.
+//! Scans over a cluster show the same as a dumb twin: all copies in one map, the newest of each
+//! key.
 //!
 //! Members hold drawn parts of drawn writes, pages are tiny, and one member may be away.
 

@@ -141,7 +141,7 @@ fn the_author_alone_proposes_the_steps_of_its_plan_and_each_as_soon_as_it_may() 
     assert!(took_us < STEWARD_TURN_US.min(PROGRESS_US), "{took_us} us");
     assert_eq!(Vec::from_iter(town.proposers), [MemberId(2)]);
     println!("{:?}", town.told);
-    // It collects what the others tell, and tells the one that goes alone.
+    // It collects the news of the others, and tells the one that goes alone.
     let told = town.told.iter().filter(|(from, _)| *from == MemberId(2));
     let told: Vec<MemberId> = told.map(|(_, to)| *to).collect();
     assert_eq!(told, [MemberId(3)]);
@@ -688,7 +688,7 @@ fn a_plan_goes_on_without_its_author() {
     }
     let stopped = town.record(1).epoch();
     town.pass(30_000_000);
-    // Only what moves to the author waits for it.
+    // Only moves to the author wait for it.
     assert!(town.record(1).epoch() > stopped);
     town.start(MemberId(0));
     town.pass(30_000_000);

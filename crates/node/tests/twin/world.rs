@@ -648,7 +648,7 @@ impl World {
             Effect::Withdraw { .. } | Effect::Cancel { .. } => {}
             Effect::Learn { member, .. } => self.learn(site, member.at()),
             Effect::Loaded { epoch, partitions } => self.loaded(epoch, &partitions),
-            // No store of this world drops what is damaged.
+            // No store of this world drops damaged records.
             Effect::Repaired { .. } => {}
             Effect::Reply { asker, answer } => self.send_answer(site, asker, &answer),
             Effect::Read { ticket, key, .. } => {

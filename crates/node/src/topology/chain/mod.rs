@@ -34,8 +34,8 @@
 //! after epochs that its sender has. Until the member has caught up with its notes it has no vote,
 //! and keeps the vote that it noted.
 //!
-//! Where this member is the only voter, no other member can tell it what it lost. But then its own
-//! acceptance is a majority: the record in its vote was chosen, and it takes that one.
+//! Where this member is the only voter, no other member can tell it which records it lost. But then
+//! its own acceptance is a majority: the record in its vote was chosen, and it takes that one.
 //!
 //! Why changes of the voters are safe, of any number at a time. Configurations never overlap. The
 //! voters of `e + 1` vote only once `e` is chosen. A vote for `e + 2` needs the record of `e + 1`.

@@ -277,7 +277,7 @@ fn a_record_behind_a_hole_is_taken_as_the_first_one_of_an_answer_alone() {
     let record = |epoch: usize| epochs[epoch - 1].clone();
     let mut chain = open(0, record(1));
     let at = |epoch| ChainMessage::At { epoch };
-    // Nothing asked for it: its sender may have the epochs in front of it.
+    // Nothing asked for it: its sender may have the epochs before it.
     assert_eq!(told(&mut chain, peer(1), chosen(&[record(5)])), []);
     let asked = |chain: &mut Chain| {
         let to = MemberId(1);

@@ -10,7 +10,7 @@
 //! A record that was written before the factor fell may have more copies than the factor. No byte
 //! of it tells whether a client asked for them. So the order to lower the factor takes both back.
 //! From epoch `n+2` on a record up to this age has at most so many copies. Owners beyond them are
-//! owners of it no more, and drop it as they drop what they hold after a change of the owners.
+//! owners of it no more, and drop it as they drop other records after a change of the owners.
 //!
 //! Invariants
 //! 1. The age was a floor two steps before. So no operation lives that drew such an age, and each

@@ -43,7 +43,7 @@ const FORGET_EVERY_US: u64 = 700_000;
 /// The fault that is planted on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StewardFault {
-    /// Loops say at once that they have loaded what moves.
+    /// Loops say at once that they have loaded all that moves.
     LoadedUnread,
     /// No member tells how it does.
     NoProgress,
@@ -496,7 +496,7 @@ impl Search {
         self.at(delay_us, Coming::Letter(from, to, message));
     }
 
-    /// Loops load what moves to the member, each position for itself.
+    /// Loops load the positions that move to the member, each position for itself.
     fn load(&mut self, id: MemberId) {
         let machine = &self.machines[&id];
         let Some(steward) = &machine.steward else {
