@@ -4,7 +4,7 @@
 //! 1. The first request of a loop is measured, so a test with one loop and one request knows what
 //!    it sees.
 //! 2. Slowness is made by a valve in front of the disk, never by sleeping.
-//! 3. A time is at least what was waited for on purpose, and at most what the test itself saw pass.
+//! 3. A time is at least the planned wait, and at most the time that the test itself saw pass.
 //!
 //! Not here: the draw and the watch themselves (`stages.rs` of the crate).
 

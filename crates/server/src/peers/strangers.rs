@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! 1. However many come, they write `STRANGER_LINES_PER_SECOND` lines a second into the log. A line
-//!    tells how many were left out in front of it.
+//!    tells how many were left out before it.
 //!
 //! Not here: the judgement (`cluster.rs`, `accept.rs`, `hop.rs`), the audit log (`audit/`).
 //! See: docs/peer.md.

@@ -194,7 +194,7 @@ impl Configs {
     /// term is not judged: a certificate that has ended is checked at its last second.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the certificate.
     pub(crate) fn check_own(&self, host: &str, now_s: i64) -> Result<(), OwnFault> {
         let Some(links) = &self.links else {
             return Ok(());

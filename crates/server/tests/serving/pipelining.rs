@@ -1,7 +1,7 @@
 //! Many requests in one packet: order, effects, and one write per batch.
 //!
 //! Invariants
-//! 1. Answers come in the order of the requests; each sees what those in front of it did.
+//! 1. Answers come in the order of the requests; each sees the effects of those before it.
 //!
 //! Not here: framing (`strictness.rs`).
 

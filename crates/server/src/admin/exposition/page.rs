@@ -1,7 +1,7 @@
 //! The parts that all metrics are written with.
 //!
 //! Invariants
-//! 1. A family is described once, in front of its rows.
+//! 1. A family is described once, before its rows.
 //!
 //! Not here: which metrics there are (`mod.rs`, `cluster.rs`).
 

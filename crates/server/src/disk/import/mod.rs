@@ -4,7 +4,7 @@
 //! begin ─► page, page … ─► settle ─► finish    admin plane ─► table, table …   and then the note `restore`
 //!   │        │                 │        └ clients are let in           └ log: the position that is durable
 //!   │        │                 └ everything is in tables: peers find it, and no table comes any more
-//!   │        └ what is behind the last page, in order
+//!   │        └ the rest after the last page, in order
 //!   └ the store is empty, or this restore goes on; the clock is above everything that comes
 //! ```
 //!
@@ -414,7 +414,7 @@ impl Import {
             if *raw_key <= desk.taken.as_slice() {
                 continue;
             }
-            // In front of the table: the note about it has the number.
+            // Before the table: the note about it has the number.
             desk.successors = desk.successors.max(cell.version.successor_number());
             let key = Key::user(raw_key);
             let added = road.engine.ingest(&mut desk.open, key.as_stored(), cell);
@@ -618,7 +618,7 @@ impl Import {
     }
 }
 
-/// Makes durable what was taken.
+/// Makes the taken records durable.
 fn store(road: &CommitPath<'_>, desk: &mut ImportDesk) -> Result<(), NotImported> {
     road.engine.finish_ingest(&mut desk.open).map_err(failed)?;
     desk.stored.clone_from(&desk.taken);
