@@ -4,10 +4,10 @@
 //! pressure ─► admit: us, for a write of the mean size ─► us · bytes / mean ─► the write's own delay
 //! ```
 //!
-//! Pressure comes of bytes. A delay that is the same for each write holds a client with values of
-//! 100 bytes back as much as one that writes a MiB. With it, four clients with large values left
-//! ten thousand small writes a second no room. Over all writes the factor is 1 on average, so that
-//! the delays together are what they are for equal sizes.
+//! Pressure comes of bytes. A delay that is the same for each write holds values of 100 bytes back
+//! as much as those of a MiB. With it, four clients with large values left ten thousand small
+//! writes a second no room. Over all writes the factor is 1 on average, so that the delays together
+//! are what they are for equal sizes.
 //!
 //! Invariants
 //! 1. Writes of one size wait as long as `admit` says.
