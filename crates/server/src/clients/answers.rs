@@ -111,13 +111,7 @@ impl Answers<'_> {
     }
 
     fn fail_with(&mut self, op: OpLabel, terms: &AnswerTerms, outcome: &Outcome) -> u16 {
-        let cause = match outcome {
-            Outcome::Overloaded { refusal } => Some((*refusal).into()),
-            Outcome::DeadlinePassed => Some(RefusalCause::Deadline),
-            Outcome::Abandoned => Some(RefusalCause::Abandoned),
-            _ => None,
-        };
-        if let Some(cause) = cause
+        if let Some(cause) = cause_of(outcome)
             && let Some(share) = CapacityShare::of(op)
         {
             self.lane.metrics().refuse(share, cause);
@@ -126,6 +120,16 @@ impl Answers<'_> {
             Some(refusal) => status::write_refusal(self.out, terms.style, &refusal),
             None => status::write(self.out, terms, outcome, b""),
         }
+    }
+}
+
+/// The cause under which an operation that ended so counts as refused.
+fn cause_of(outcome: &Outcome) -> Option<RefusalCause> {
+    match outcome {
+        Outcome::Overloaded { refusal } => Some((*refusal).into()),
+        Outcome::DeadlinePassed => Some(RefusalCause::Deadline),
+        Outcome::Abandoned => Some(RefusalCause::Abandoned),
+        _ => None,
     }
 }
 
@@ -185,4 +189,23 @@ fn answer_condition(
         _ => Outcome::ConditionFailed { current },
     };
     status::write(out, terms, &outcome, cell.map_or(b"", |cell| cell.value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendra_node::RefusedBy;
+
+    #[test]
+    fn an_operation_that_was_not_begun_counts_under_its_cause() {
+        let refusal = RefusedBy::EngineBehind;
+        for (outcome, cause) in [
+            (Outcome::DeadlinePassed, Some(RefusalCause::Deadline)),
+            (Outcome::Abandoned, Some(RefusalCause::Abandoned)),
+            (Outcome::Overloaded { refusal }, Some(RefusalCause::Engine)),
+            (Outcome::Missing, None),
+        ] {
+            assert_eq!(cause_of(&outcome), cause, "{outcome:?}");
+        }
+    }
 }
