@@ -123,6 +123,8 @@ impl RunPlan {
         // A plan takes some seconds.
         shape.chaos_us = 6_000_000 * deeds as u64;
         shape.think_us = 200_000;
+        // Longer than a slow sync: else some runs are a soak of refusals.
+        shape.timeout_us = 1_000_000;
         draw_clocks(shape, &mut prng);
         let times = (deeds / SOAK_DEEDS_OF_KEY + 1).min(SOAK_KEYS_MAX / shape.keys.len());
         plan.clients = (0..SOAK_CLIENTS)
