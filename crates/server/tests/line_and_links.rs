@@ -226,8 +226,8 @@ fn a_question_of_a_member_does_not_wait_for_a_crowd_of_clients() {
         println!(
             "in front of a member's {member} %, over HTTP {plain} %, of a client's {client} %"
         );
-        2 * member < client && 2 * plain < client
+        // On a busy machine the crowd asks slower than the loop answers: then none waits for others.
+        client >= 30 && 2 * member < client && 2 * plain < client
     };
-    // A busy machine can spoil a comparison of times.
-    assert!(std::iter::repeat_with(holds).take(5).any(|holds| holds));
+    assert!(std::iter::repeat_with(holds).take(20).any(|holds| holds));
 }

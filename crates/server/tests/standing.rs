@@ -194,7 +194,7 @@ fn answers_do_not_wait_while_the_requests_behind_them_stand_in_line() {
     let mut other = Client::connect_from(Ipv4Addr::new(127, 0, 0, 2), addr);
     let get = b"GET /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let put = b"PUT /v0/entity?id=c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nv";
-    // As many as a loop answers of one connection in eight turns: the other client has seven of them.
+    // A loop answers so many of one connection in eight turns: the other client has seven of them.
     const READS: usize = 255;
     let batch = [&get.repeat(READS)[..], put].concat();
     holds_once(|| {

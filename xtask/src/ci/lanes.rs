@@ -14,6 +14,7 @@
 use std::collections::VecDeque;
 use std::process::{Command, Output};
 use std::sync::Mutex;
+use std::time::Instant;
 
 const NO_PANIC: &str = "no holder panics";
 
@@ -34,8 +35,11 @@ pub(super) fn run(
     let see = Mutex::new(see);
     let lane = |own: usize| {
         while let Some(mut job) = take(&queues[own]).or_else(|| take(&queues[1 - own])) {
+            let began = Instant::now();
             let output = job.command.output();
+            let took = began.elapsed();
             let mut see = see.lock().expect(NO_PANIC);
+            println!("\n-- {}, {:.1} s", job.name, took.as_secs_f64());
             (*see)(&job.name, output);
         }
     };

@@ -291,7 +291,6 @@ fn see_job(
     count: &mut Count,
     names: &mut Vec<String>,
 ) -> bool {
-    println!("\n-- {name}");
     let output = match output {
         Ok(output) => output,
         Err(error) => {
