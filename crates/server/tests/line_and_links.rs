@@ -226,7 +226,7 @@ fn a_question_of_a_member_does_not_wait_for_a_crowd_of_clients() {
         println!(
             "in front of a member's {member} %, over HTTP {plain} %, of a client's {client} %"
         );
-        // On a busy machine the crowd asks slower than the loop answers: then none waits for others.
+        // Where the crowd asks slower than the loop answers, none waits for others.
         client >= 30 && 2 * member < client && 2 * plain < client
     };
     assert!(std::iter::repeat_with(holds).take(20).any(|holds| holds));
