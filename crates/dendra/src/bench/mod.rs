@@ -34,6 +34,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Of `dendra serve`.
 const ADMIN_PORT_DEFAULT: u16 = 9080;
@@ -207,13 +208,19 @@ fn stop_on_interrupt(stop: &Arc<StopFlag>) -> Result<Arc<StopFlag>, Failure> {
         .enable_all()
         .build()
         .map_err(|e| Failure::new(Exit::FAILURE, format!("the runtime cannot start ({e})")))?;
+    // Before the first request: a signal from now on is an order to stop.
+    let mut interrupt = {
+        let _inside = runtime.enter();
+        signal(SignalKind::interrupt())
+            .map_err(|e| Failure::new(Exit::FAILURE, format!("no signal can be heard ({e})")))?
+    };
     let watch = move || {
         runtime.block_on(async {
-            if tokio::signal::ctrl_c().await.is_ok() {
+            if interrupt.recv().await.is_some() {
                 mark.ask();
                 ask.ask();
             }
-            if tokio::signal::ctrl_c().await.is_ok() {
+            if interrupt.recv().await.is_some() {
                 std::process::exit(130);
             }
         });
