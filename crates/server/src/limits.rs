@@ -86,8 +86,8 @@ pub const HANDSHAKES_A_TURN: usize = 1;
 /// As many at once when the first of them has waited for `WAY_WAIT_US`.
 pub const HANDSHAKES_A_TURN_LATE: usize = 4;
 /// So many bytes, read or written, are the work of one call out of a loop's line: to copy them and
-/// to check them takes about as long as a small request. While others wait, a connection reads or
-/// writes so many in a row.
+/// to check them takes about as long as a small request. While others wait, a connection reads so
+/// many of a body in a row, and writes no further answer after so many.
 pub const WORK_OF_A_CALL: usize = 64 << 10;
 /// A request counts as so many bytes of work beside its own. It is an estimate: one of many that
 /// came together takes an eighth of one that came alone, because it needs no call of the system.

@@ -230,12 +230,11 @@ fn large_values_leave_small_ones_room_while_a_flush_is_behind() {
     waits.send(head.as_bytes());
     waits.send(&large);
     node.wait_for_metric(in_line, 1.0);
-    let pauses = "dendra_write_pause_seconds_count";
-    let before = node.metric(pauses);
+    let before = node.metric(PAUSES);
     for n in 0..20 {
         assert_eq!(client.put(&format!("small{n}"), b"v").status, 201, "{n}");
     }
-    assert_eq!(node.metric(pauses), before);
+    assert_eq!(node.metric(PAUSES), before);
     assert!(node.metric("dendra_engine_pressure ") < 1.0);
     valve.let_go();
     assert_eq!(waits.read("PUT").status, 201);
@@ -256,27 +255,33 @@ fn pressed_node() -> (Node, Valve) {
     (node, valve)
 }
 
+const PAUSES: &str = "dendra_write_pause_seconds_count";
+
+/// Writes values until so many writes have paused.
+fn write_until_paused(node: &Node, client: &mut Client, value: &[u8], count: f64) {
+    let wrote = (0..2_000).map(|n| client.put(&format!("k{n}"), value).status);
+    let until = wrote.take_while(|status| *status == 201);
+    let enough = until.take_while(|_| node.metric(PAUSES) < count).count();
+    assert!(enough < 2_000, "none paused");
+}
+
 #[test]
 fn the_pause_of_a_write_follows_its_bytes_and_is_in_its_latency() {
     let (node, valve) = pressed_node();
     let mut client = node.client();
     let value = vec![b'x'; 32 << 10];
-    let pauses = "dendra_write_pause_seconds_count";
-    let wrote = (0..2_000).map(|n| client.put(&format!("k{n}"), &value).status);
-    let until = wrote.take_while(|status| *status == 201);
-    let enough = until.take_while(|_| node.metric(pauses) < 20.0).count();
-    assert!(enough < 2_000, "none paused");
+    write_until_paused(&node, &mut client, &value, 20.0);
     let paused_s = node.metric("dendra_write_pause_seconds_sum");
     let took_s = node.metric("dendra_request_seconds_sum{op=\"put\"}");
     assert!(paused_s > 0.01 && took_s >= paused_s, "{took_s} {paused_s}");
     // A write of few bytes beside them has none.
-    let before = node.metric(pauses);
+    let before = node.metric(PAUSES);
     for n in 0..20 {
         assert_eq!(client.put(&format!("small{n}"), b"v").status, 201);
     }
-    assert_eq!(node.metric(pauses), before);
+    assert_eq!(node.metric(PAUSES), before);
     assert_eq!(client.put("large", &value).status, 201);
-    assert_eq!(node.metric(pauses), before + 1.0);
+    assert_eq!(node.metric(PAUSES), before + 1.0);
     valve.let_go();
 }
 
@@ -285,20 +290,16 @@ fn a_write_whose_client_has_gone_in_its_pause_is_not_begun() {
     let (node, valve) = pressed_node();
     let mut client = node.client();
     let value = vec![b'x'; 32 << 10];
-    let pauses = "dendra_write_pause_seconds_count";
-    let wrote = (0..2_000).map(|n| client.put(&format!("k{n}"), &value).status);
-    let until = wrote.take_while(|status| *status == 201);
-    let enough = until.take_while(|_| node.metric(pauses) < 40.0).count();
-    assert!(enough < 2_000, "none paused");
+    write_until_paused(&node, &mut client, &value, 40.0);
     // On a busy machine a pause may be over before its client has gone.
     let is_abandoned = (0..10).any(|n| {
-        let before = node.metric(pauses);
+        let before = node.metric(PAUSES);
         let mut gone = node.client();
         let head = format!("PUT /v0/entity?id=gone{n} HTTP/1.1\r\nHost: localhost\r\n");
         let head = format!("{head}Content-Length: {}\r\n\r\n", value.len());
         gone.send(&[head.as_bytes(), &value].concat());
         drop(gone);
-        node.wait_until_metric(pauses, before + 1.0);
+        node.wait_until_metric(PAUSES, before + 1.0);
         let abandoned = node.metric("dendra_abandoned_requests_total");
         abandoned > 0.0 && client.value(&format!("gone{n}")).status == 404
     });

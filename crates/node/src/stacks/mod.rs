@@ -21,7 +21,7 @@
 //! 4. It holds an entry for each request that waits. Of the sources that were called in this round,
 //!    or charged for later ones, and do not wait it remembers `ROUND_SOURCES_MAX`: one that is
 //!    forgotten has its turn again if it comes back at once. A step is logarithmic in both.
-//! 5. A source that waits alone is popped, whatever it was charged: the loop does not rest.
+//! 5. A source that waits alone is popped, also when it was charged: the loop does not rest.
 //!
 //! Not here: when requests wait, and how many are refused (`standing/`).
 //! See: docs/overload.md, "When the processor is what runs out".

@@ -120,7 +120,7 @@ pub(crate) struct Socket {
     /// Does its next read come behind those of others? It does if the connection is new, its last
     /// read was a small part of a request, or its client has gone.
     gives_way: bool,
-    /// The work that was done for it since it was called.
+    /// The work that was done for it since it was called, or waited for its request.
     work: TurnWork,
 }
 
@@ -251,9 +251,12 @@ impl Socket {
         }
     }
 
-    /// Has it done the work of a call while others wait for the loop? Told once.
+    /// Has it done the work of a call while others wait for the loop? Told once. Members do not
+    /// give way to clients.
     pub(crate) fn is_turn_over(&mut self) -> bool {
-        self.work.take_is_over() && self.lane.delay.is_crowded(self.lane.now_us())
+        self.work.take_is_over()
+            && !self.is_of_peer
+            && self.lane.delay.is_crowded(self.lane.now_us())
     }
 
     /// The bytes of the connection.
@@ -355,6 +358,7 @@ impl Socket {
         }
         if stage == Expecting::Idle {
             (self.is_called_to_refuse, self.was_refused) = (false, false);
+            self.work.begin();
             if self.is_to_stand() {
                 self.stand_in_line().await?;
             }
@@ -787,7 +791,7 @@ impl Socket {
     }
 
     /// Reads at most `left` bytes of a large body straight to where they are stored, and says how
-    /// many came. Behind each piece others that wait have their turn.
+    /// many came. After each piece others that wait have their turn.
     pub(crate) async fn fill_value(
         &mut self,
         value: &mut Vec<u8>,

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A call, and work without one, is free up to `WORK_OF_A_CALL`. So a small request that came
-//!    alone charges nothing.
+//! 1. Each call, and without a line each wait for a request, is free up to `WORK_OF_A_CALL`. So a
+//!    small request that came alone charges nothing, and never gives way for one before it.
 //!
 //! Not here: turns among sources (crate `node`, `stacks/`), reading and writing (`socket.rs`).
 //! See: docs/overload.md, "When the processor is what runs out".
@@ -17,15 +17,15 @@ use crate::limits;
 /// Of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct TurnWork {
-    /// Bytes since it was called or charged.
+    /// Bytes since it began or was charged.
     bytes: usize,
     is_turn_over: bool,
 }
 
 impl TurnWork {
-    /// It was called.
+    /// The connection was called, or waits for its next request.
     pub(crate) fn begin(&mut self) {
-        self.bytes = 0;
+        *self = TurnWork::default();
     }
 
     /// So many bytes of work were done: returns the calls to charge for.
@@ -70,12 +70,14 @@ mod tests {
         assert_eq!(work.note(16 * CALL + 1), 17);
         assert!(work.take_is_over() && !work.take_is_over());
         assert_eq!(work.note(CALL - 1), 0);
+        work.note(CALL);
         work.begin();
         assert_eq!(
             work.note(CALL - 1),
             0,
             "each call is free up to its own work"
         );
+        assert!(!work.take_is_over(), "that of the call before is over");
     }
 
     #[test]

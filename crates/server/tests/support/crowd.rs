@@ -13,7 +13,7 @@ pub(crate) const CLIENTS: usize = 200;
 /// Requests that each client sends at once, so that the loop has work for longer than a client
 /// needs to send it.
 pub(crate) const PIPELINED: usize = 50;
-/// No loop is that quick: whatever is asked for longer than 100 ms stands in line.
+/// No loop is that quick: requests that come for longer than 100 ms stand in line.
 pub(crate) const TARGET: Duration = Duration::from_micros(1);
 
 pub(crate) fn node(target: Duration) -> Node {

@@ -314,7 +314,7 @@ impl LaneDoor {
         fair
     }
 
-    /// Does it tell members that it is behind, whatever its store says?
+    /// Does it tell members that it is behind, also when its store is not?
     pub(crate) fn is_behind(&self, now_us: u64) -> bool {
         let most = self.bounds.order_bytes_max;
         self.order_line_bytes >= most / ORDERS_BEHIND_SHARE

@@ -1,7 +1,7 @@
 //! What holds while crowds stand in front of loops, and when they have gone.
 //!
 //! Invariants
-//! 1. Whatever a bound says is counted here, beside the machine that keeps it.
+//! 1. Each bound is counted here, too, beside the machine that keeps it.
 //!
 //! Not here: turns of sources and shares of bytes (`door/ledgers.rs`), lone clients (`doors.rs`).
 //! See: docs/verification.md.
