@@ -56,8 +56,9 @@ use dendra_server::{LargeApart, SampledAlloc};
 use exit::{Exit, ExitResult, Failure};
 use mimalloc::MiMalloc;
 use runtime::runtime;
+use signals::on_signals;
 use std::process::ExitCode;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 
 /// mimalloc but for large pieces, and above both the sampler of `dendra profile --alloc`.
 #[global_allocator]
@@ -160,20 +161,9 @@ fn manual(page: &mut Vec<u8>) -> std::io::Result<()> {
 
 /// One request: SIGINT ends the process with 130, also while stdin or stdout make it wait.
 fn client_command(command: impl Future<Output = ExitResult>) -> ExitResult {
-    let no_signals = |e| Failure::new(Exit::FAILURE, format!("signals cannot be caught ({e})"));
-    let signals = runtime()?;
-    let mut interrupt = {
-        let _inside = signals.enter();
-        signal(SignalKind::interrupt()).map_err(no_signals)?
-    };
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || {
-            if signals.block_on(interrupt.recv()).is_some() {
-                std::process::exit(Exit::INTERRUPTED.code());
-            }
-        })
-        .map_err(no_signals)?;
+    let ends = || std::process::exit(Exit::INTERRUPTED.code());
+    on_signals(&[SignalKind::interrupt()], ends)
+        .map_err(|e| Failure::new(Exit::FAILURE, format!("signals cannot be caught ({e})")))?;
     runtime()?.block_on(command)
 }
 

@@ -20,6 +20,7 @@ use crate::client::Credentials;
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
+use crate::signals::on_signals;
 use dendra_base::Workload;
 use dendra_base::workload::KeyOrder;
 use dendra_lab::ammo::{Ammo, AmmoFormat, ndjson_line};
@@ -34,7 +35,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 
 /// Of `dendra serve`.
 const ADMIN_PORT_DEFAULT: u16 = 9080;
@@ -204,31 +205,14 @@ fn record(setup: &Setup, run: &Run, file: std::fs::File) -> std::io::Result<()> 
 fn stop_on_interrupt(stop: &Arc<StopFlag>) -> Result<Arc<StopFlag>, Failure> {
     let signalled = Arc::new(StopFlag::default());
     let (ask, mark) = (stop.clone(), signalled.clone());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| Failure::new(Exit::FAILURE, format!("the runtime cannot start ({e})")))?;
-    // Before the first request: a signal from now on is an order to stop.
-    let mut interrupt = {
-        let _inside = runtime.enter();
-        signal(SignalKind::interrupt())
-            .map_err(|e| Failure::new(Exit::FAILURE, format!("no signal can be heard ({e})")))?
-    };
-    let watch = move || {
-        runtime.block_on(async {
-            if interrupt.recv().await.is_some() {
-                mark.ask();
-                ask.ask();
-            }
-            if interrupt.recv().await.is_some() {
-                std::process::exit(130);
-            }
-        });
-    };
-    std::thread::Builder::new()
-        .name("interrupt".to_owned())
-        .spawn(watch)
-        .map_err(|e| Failure::new(Exit::FAILURE, format!("no thread could be started ({e})")))?;
+    on_signals(&[SignalKind::interrupt()], move || {
+        if mark.is_asked() {
+            std::process::exit(Exit::INTERRUPTED.code());
+        }
+        mark.ask();
+        ask.ask();
+    })
+    .map_err(|e| Failure::new(Exit::FAILURE, format!("signals cannot be caught ({e})")))?;
     Ok(signalled)
 }
 

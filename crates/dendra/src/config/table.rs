@@ -412,7 +412,7 @@ pub(crate) static OPTIONS: [Spec; 60] = [
             max: 1_048_576,
         },
         fallback: Fallback::Fixed("0"),
-        help: "Connections of one client's address (of IPv6, one /64) at once; more are closed; 0 = no bound",
+        help: "Connections of one client's address (of IPv6, one /64) at once; more are closed; 0 = its share of all",
     },
     Spec {
         key: "requests-inflight-max",

@@ -42,6 +42,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
+use tokio::signal::unix::SignalKind;
 
 /// How often the screen is drawn and the children are looked after.
 const LOOK: Duration = Duration::from_secs(1);
@@ -114,8 +115,11 @@ fn run_in(
     let doors = addresses::doors(folder, args.nodes)?;
     let mut dev = LocalCluster::new(folder.to_owned(), doors, args.flags.clone(), console)
         .map_err(failed("the cluster cannot be laid out"))?;
-    on_signals(move || drop(orders.try_send((DevOrder::Stop, None))))
-        .map_err(failed("signals cannot be caught"))?;
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate()];
+    on_signals(&kinds, move || {
+        drop(orders.try_send((DevOrder::Stop, None)));
+    })
+    .map_err(failed("signals cannot be caught"))?;
     for index in 0..dev.members.len() {
         if !dev.members[index].addresses.life.has_left {
             dev.start(index)
