@@ -1,5 +1,8 @@
 //! Executables with tests, as cargo builds and names them.
 //!
+//! Invariants
+//! 1. A program that tests start is no test.
+//!
 //! Not here: running them (`ci/lanes.rs`, `planted/finders.rs`, `mutants/judge.rs`).
 
 use std::path::PathBuf;
@@ -37,8 +40,11 @@ fn built_test(line: &str) -> Option<BuiltTest> {
     let target = message["target"]["name"].as_str()?;
     let manifest = PathBuf::from(message["manifest_path"].as_str()?);
     // `path+file:///…/crates/node#dendra-node@0.1.0`, or without the name where the folder has it.
-    let package = message["package_id"].as_str()?.rsplit('#').next()?;
-    let package = package.split('@').next()?;
+    let (folder, id) = message["package_id"].as_str()?.rsplit_once('#')?;
+    let package = match id.split_once('@') {
+        Some((name, _)) => name,
+        None => folder.rsplit('/').next()?,
+    };
     Some(BuiltTest {
         package: package.to_owned(),
         target: target.to_owned(),
@@ -62,6 +68,9 @@ mod tests {
         };
         assert_eq!(built_test(line), Some(test));
         assert_eq!(built_test(&line.replace("true", "false")), None);
+        let line = line.replace("node#dendra-node@0.1.0", "dendra#0.1.0");
+        let package = built_test(&line).map(|test| test.package);
+        assert_eq!(package, Some("dendra".to_owned()));
         assert_eq!(
             built_test(r#"{"reason":"build-finished","success":true}"#),
             None
