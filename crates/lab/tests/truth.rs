@@ -132,9 +132,9 @@ const RATE_WITH_GAPS: f64 = 1200.0;
 /// Times that something is tried for which the machine must give both sides their cores at once.
 const ATTEMPTS: usize = 12;
 
-/// Median of the times from the send, microseconds, where a gap between two requests is many times
-/// as long as an answer takes.
-fn service_p50_us(operation: RequestKind, reply: &Reply) -> f64 {
+/// The time from the send that a tenth of the answers stay below, microseconds, where a gap between
+/// two requests is many times as long as an answer takes. A busy machine holds up the median.
+fn service_p10_us(operation: RequestKind, reply: &Reply) -> f64 {
     let reply = reply.clone();
     let server = FakeServer::start(move |_| reply.clone());
     let mut setup = setup(server.url(), RATE_WITH_GAPS, 0.5);
@@ -144,7 +144,8 @@ fn service_p50_us(operation: RequestKind, reply: &Reply) -> f64 {
     let run = run(&setup);
     let phase = run.headline().expect("it was measured");
     assert_eq!(phase.counts.ok, phase.counts.planned, "{:?}", phase.counts);
-    phase.ops[0].service.percentiles_us["p50"]
+    let service = all_operations(phase, |op| &op.service).expect("there are times");
+    service.value_at_percentile(10.0) as f64 / 1e3
 }
 
 #[test]
@@ -163,7 +164,7 @@ fn an_answer_is_not_late_because_it_was_read_at_the_next_instant() {
     ] {
         // On a quiet machine these take a tenth of the gap; a busy one gets several attempts.
         let found: Vec<f64> = (0..ATTEMPTS)
-            .map(|_| service_p50_us(operation, reply))
+            .map(|_| service_p10_us(operation, reply))
             .take_while(|us| *us >= gap_us / 2.0)
             .collect();
         assert!(

@@ -3,6 +3,7 @@
 //! ```text
 //! first lane    waiting, the longest first ─► then from the other queue
 //! second lane   the others, as cargo lists them ─► then from the first queue
+//! alone         one job after the other, when both lanes are empty
 //! ```
 //!
 //! Invariants
@@ -14,7 +15,7 @@
 use std::collections::VecDeque;
 use std::process::{Command, Output};
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const NO_PANIC: &str = "no holder panics";
 
@@ -35,11 +36,9 @@ pub(super) fn run(
     let see = Mutex::new(see);
     let lane = |own: usize| {
         while let Some(mut job) = take(&queues[own]).or_else(|| take(&queues[1 - own])) {
-            let began = Instant::now();
-            let output = job.command.output();
-            let took = began.elapsed();
+            let (output, took) = run_one(&mut job);
             let mut see = see.lock().expect(NO_PANIC);
-            println!("\n-- {}, {:.1} s", job.name, took.as_secs_f64());
+            say(&job, took);
             (*see)(&job.name, output);
         }
     };
@@ -47,6 +46,24 @@ pub(super) fn run(
         threads.spawn(|| lane(0));
         lane(1);
     });
+}
+
+/// Runs one job after the other.
+pub(super) fn run_alone(jobs: Vec<Job>, mut see: impl FnMut(&str, std::io::Result<Output>)) {
+    for mut job in jobs {
+        let (output, took) = run_one(&mut job);
+        say(&job, took);
+        see(&job.name, output);
+    }
+}
+
+fn run_one(job: &mut Job) -> (std::io::Result<Output>, Duration) {
+    let began = Instant::now();
+    (job.command.output(), began.elapsed())
+}
+
+fn say(job: &Job, took: Duration) {
+    println!("\n-- {}, {:.1} s", job.name, took.as_secs_f64());
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@
 //! deny     licences and duplicate versions, as `deny.toml` says; lints have fetched the crates
 //! docs     cargo doc, warnings are errors
 //! tests    cargo test of the whole workspace and of the drivers of other engines, in two lanes
-//!          (`lanes.rs`), one with those that wait for timers; counted
+//!          (`lanes.rs`), one with those that wait for timers, then those that judge times;
+//!          counted
 //! planted  a copy with planted bugs, one at a time: tests must notice each
 //! build    cargo build --release of the binary; its time is printed
 //! run      `make run`, a PUT, a GET, SIGTERM
@@ -148,14 +149,13 @@ const DOCS: [&str; 5] = [
     "dendra/etcd,dendra/cassandra",
 ];
 /// Files of tests that wait for timers of a cluster and need little of a core, the longest first.
-const WAITING: [&str; 13] = [
+const WAITING: [&str; 12] = [
     "forget",
     "loss",
     "rot",
     "commands",
     "increments",
     "serving",
-    "truth",
     "trouble",
     "lack",
     "restore",
@@ -163,6 +163,9 @@ const WAITING: [&str; 13] = [
     "dev",
     "backup",
 ];
+/// Files of tests that judge times of a thousandth of a second: these run one test at a time, while
+/// nothing else runs.
+const JUDGING_TIME: [&str; 1] = ["truth"];
 const DOC_TESTS: [&str; 3] = ["test", "--workspace", "--doc"];
 const DRIVER_TESTS: [&str; 5] = [
     "test",
@@ -248,8 +251,14 @@ fn tests(root: &Path, count: &mut Count, names: &mut Vec<String>) -> bool {
             return failed_without_result("cargo test --no-run", count, names);
         }
     };
-    let (mut waiting, mut others) = (Vec::new(), Vec::new());
+    let (mut waiting, mut others, mut alone) = (Vec::new(), Vec::new(), Vec::new());
     for test in built {
+        if JUDGING_TIME.contains(&test.target.as_str()) {
+            let mut job = job_of(&test);
+            job.command.env("RUST_TEST_THREADS", "1");
+            alone.push(job);
+            continue;
+        }
         let place = WAITING.iter().position(|name| *name == test.target);
         match place {
             Some(place) => waiting.push((place, job_of(&test))),
@@ -266,9 +275,9 @@ fn tests(root: &Path, count: &mut Count, names: &mut Vec<String>) -> bool {
         });
     }
     let mut held = true;
-    lanes::run(waiting, others, |name, output| {
-        held &= see_job(name, output, count, names);
-    });
+    let mut see = |name: &str, output| held &= see_job(name, output, count, names);
+    lanes::run(waiting, others, &mut see);
+    lanes::run_alone(alone, &mut see);
     held
 }
 
@@ -380,11 +389,11 @@ mod tests {
         assert_eq!(chosen(&names(&["tidy", "lint"])), None);
     }
 
-    /// A file with another name would no longer be among those that wait.
+    /// A file with another name would no longer have its place.
     #[test]
-    fn each_file_that_waits_is_there() {
+    fn each_file_with_a_place_is_there() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
-        for name in WAITING {
+        for name in WAITING.iter().chain(&JUDGING_TIME) {
             let places = ["dendra", "lab", "server"].map(|it| {
                 let tests = crates.join(it).join("tests");
                 [tests.join(format!("{name}.rs")), tests.join(name)]
