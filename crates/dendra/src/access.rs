@@ -6,7 +6,7 @@
 use clap::Args;
 use std::path::PathBuf;
 
-/// What a client trusts, and what it shows to be let in.
+/// The CA that a client trusts, and the credentials that it shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct AccessArgs {
     /// Trust the certificates that this CA signed (PEM), for https://

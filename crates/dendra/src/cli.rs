@@ -41,18 +41,18 @@ pub(crate) struct Cli {
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Colour::Auto)]
     #[arg(help_heading = EVERYWHERE)]
     pub(crate) color: Colour,
-    /// Say nothing on stderr but errors
+    /// Print errors alone on stderr
     #[arg(short, long, global = true, help_heading = EVERYWHERE)]
     pub(crate) quiet: bool,
     /// Say more: one line per request; for `serve`, log at debug
     #[arg(short, global = true, action = ArgAction::Count, help_heading = EVERYWHERE)]
     pub(crate) verbose: u8,
-    /// What to do
+    /// The command
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// Behind what is a command's own.
+/// Shown after the command's own flags.
 const EVERYWHERE: &str = "Everywhere";
 
 const EXIT_CODES: &str = "\
@@ -102,7 +102,7 @@ pub(crate) enum Command {
     Profile(ProfileArgs),
     /// See and change the members of a running cluster: status, plan, apply, cancel, history
     Cluster {
-        /// What to do
+        /// The command
         #[command(flatten)]
         flags: ClusterFlags,
         /// How to be let in
@@ -112,13 +112,13 @@ pub(crate) enum Command {
     /// Run a cluster on this machine, and hurt it: dev kill 2, dev cut 1 2, dev heal, dev add, dev
     /// replace 2
     Dev(DevArgs),
-    /// Show who owns what in a cluster as it is founded, and compare it with another founding
+    /// Show the owners of keys in a cluster as it is founded, and compare it with another founding
     Ring(RingArgs),
     /// Make a private CA, and certificates for members and clients
     Cert(Cert),
     /// Make, show and revoke tokens
     Token {
-        /// What to do with them
+        /// The command
         #[command(subcommand)]
         verb: TokenVerb,
     },
@@ -128,7 +128,7 @@ pub(crate) enum Command {
     Dump(Dump),
     /// Look at the options of a node
     Config {
-        /// What to do with them
+        /// The command
         #[command(subcommand)]
         verb: ConfigVerb,
     },
@@ -245,7 +245,7 @@ pub(crate) struct RingArgs {
     pub(crate) json: bool,
 }
 
-/// What to do with options.
+/// Commands about options.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigVerb {
     /// Print each effective value and its source, as a file that --config accepts
@@ -319,7 +319,8 @@ impl FromArgMatches for SettingsFlags {
     }
 }
 
-/// What every command that talks to a node takes: which node, and how keys and values are written.
+/// The flags of every command that talks to a node: which node, and how keys and values are
+/// written.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ClientArgs {
     /// Keys and values are hexadecimal, in and out
@@ -361,9 +362,9 @@ pub(crate) enum TokenVerb {
     },
     /// Make a token that the cluster knows from now on
     Create {
-        /// What people call it
+        /// Its name
         id: String,
-        /// What it allows
+        /// Its role
         #[arg(long, value_enum)]
         role: RoleName,
         /// Only for keys that begin with this
@@ -408,7 +409,7 @@ pub(crate) struct QuotaArgs {
     /// Bytes of requests and answers a second on each node, like 10MiB; behind more, 429
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) bytes_per_second: Option<u64>,
-    /// About what all keys with its prefix may take, like 1GiB; behind more, 507 for new values
+    /// About how much all keys with its prefix may take, like 1GiB; behind more, 507 for new values
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) stored_bytes: Option<u64>,
 }
@@ -420,7 +421,7 @@ fn size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// What a token allows.
+/// The rights of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RoleName {
     /// Read keys.
@@ -442,7 +443,7 @@ pub(crate) struct QuorumArgs {
     pub(crate) from: Option<u32>,
 }
 
-/// A condition on what the key holds now.
+/// A condition on the present version of the key.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ConditionArgs {
     /// Only if the key holds this version (as `put` and `get --json` print it), or * for any
@@ -609,7 +610,7 @@ pub(crate) struct Check {
 /// `dendra dump`
 #[derive(Debug, Args)]
 pub(crate) struct Dump {
-    /// A file inside a data folder; its name says what it is
+    /// A file inside a data folder; its name tells its kind
     pub(crate) file: PathBuf,
     /// Show at most this many records
     #[arg(long, value_name = "N", default_value_t = 20)]

@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! 1. Keys are shown escaped: a key from a server cannot steer the terminal.
-//! 2. A stderr that is gone changes nothing about the work.
+//! 2. A stderr that is gone does not change the work.
 //!
 //! Not here: data (stdout, each command's own), logs of `serve` (`logs.rs`).
 //! See: docs/cli.md.

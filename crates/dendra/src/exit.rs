@@ -36,7 +36,7 @@ impl Exit {
     pub(crate) const NOT_FOUND: Exit = Exit(3);
     /// The data folder cannot be opened, or a node runs on it.
     pub(crate) const FOLDER: Exit = Exit(3);
-    /// A condition did not hold; nothing was changed.
+    /// A condition did not hold; the node kept the record as it was.
     pub(crate) const CONDITION: Exit = Exit(4);
     /// No node, or no answer in time.
     pub(crate) const UNAVAILABLE: Exit = Exit(5);
@@ -72,7 +72,7 @@ impl From<Exit> for ExitCode {
 pub(crate) struct Failure {
     /// The code to end with.
     pub(crate) exit: Exit,
-    /// For stderr; empty = say nothing.
+    /// For stderr; empty = no line.
     pub(crate) sentence: String,
 }
 

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing goes to stdout: that is for data.
+//! 1. No log line goes to stdout: that is for data.
 //! 2. Levels are checked when options are read, so that a typo stops the start and not the log.
 //!
 //! Not here: rotation (the supervisor's), messages of client commands (`console.rs`).

@@ -22,7 +22,7 @@ use hyper::{Method, StatusCode};
 /// Naming the functions takes a moment after the last sample.
 const NAMING_MS: u64 = 20_000;
 
-/// Of a node that had nothing to do.
+/// For an idle node.
 const NOTHING: &str = "nothing was sampled: the node had nothing to do. Ask it something meanwhile, with dendra bench for example";
 
 /// Takes one profile.

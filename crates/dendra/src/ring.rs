@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing is asked of a running node: the table is computed from the list, as founders do it.
-//!    A running cluster keeps its table, and its plans move less than two foundings differ in.
+//! 1. No running node is asked: the table is computed from the list, as founders do it. A running
+//!    cluster keeps its table, and its plans move less than two foundings differ in.
 //!
 //! Not here: the table itself (crate `node`).
 //! See: docs/cli.md, "A cluster".

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing is copied and nothing is written: frames are decoded where they are read. A node's
-//!    files share `FRAMES_HELD_MAX` decoded frames, however many files it has.
+//! 1. No file is copied or written: frames are decoded where they are read. A node's files share
+//!    `FRAMES_HELD_MAX` decoded frames, however many files it has.
 //! 2. Keys come once each, in order, with the newest of all nodes' cells.
 //! 3. Cells of one version that differ are counted: a backup proves that its nodes agree. They are
 //!    compared as of the cut. A value that had ended by then is the tombstone that a node's tables

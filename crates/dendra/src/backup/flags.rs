@@ -42,7 +42,7 @@ pub(crate) struct Backup {
     /// Print one JSON object instead of the backup's name
     #[arg(long)]
     pub(crate) json: bool,
-    /// What to do with backups that are there
+    /// A command about backups that are there
     #[command(subcommand)]
     pub(crate) verb: Option<BackupVerb>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct KeyFlag {
     pub(crate) backup_key: Option<PathBuf>,
 }
 
-/// What to do with backups.
+/// Commands about backups.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BackupVerb {
     /// Print all backups, oldest first
@@ -71,7 +71,7 @@ pub(crate) enum BackupVerb {
     },
     /// Read everything back, and compare the nodes with each other
     Verify(Verify),
-    /// Remove old backups, and what no other one needs
+    /// Remove old backups, and the objects that no other one needs
     Prune(Prune),
     /// Make a file with a new key, for --backup-key
     Key {
@@ -108,7 +108,7 @@ pub(crate) struct Prune {
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) keep: u64,
-    /// Print what would be removed, and remove nothing
+    /// Print the backups that would be removed, and keep them
     #[arg(long)]
     pub(crate) dry_run: bool,
 }

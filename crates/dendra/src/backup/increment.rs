@@ -1,4 +1,4 @@
-//! Does a backup take what was written since the one before, or all tables?
+//! Does a backup take the tables written since the one before, or all tables?
 //!
 //! ```text
 //! newest manifest ─► marks ─► checkpoints since ─┬─ all marks hold, the same nodes ─► its lists, and a few tables more

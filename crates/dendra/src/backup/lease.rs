@@ -33,7 +33,7 @@ pub(super) async fn held_while<T>(
     }
 }
 
-/// Reads nothing of a checkpoint, again and again.
+/// Reads no bytes of a checkpoint, again and again.
 async fn touch(node: &AdminNode, checkpoint: &HeldCheckpoint) {
     let Some(any) = checkpoint.files.first() else {
         return;

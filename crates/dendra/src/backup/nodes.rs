@@ -117,7 +117,7 @@ pub(crate) enum PageRefusal {
 /// How long a node that does not answer is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodePatience {
-    /// A moment: nothing was done yet.
+    /// A moment: no work was done yet.
     Usual,
     /// Until its machine could have started again: a restore is under way.
     Restart,
@@ -416,7 +416,7 @@ impl AdminNode {
         self.patience.set(NodePatience::Restart);
     }
 
-    /// Writes a page; to write it twice changes nothing.
+    /// Writes a page; to write it twice has the same effect.
     pub(crate) async fn page(&self, page: Bytes) -> Result<(), PageRefusal> {
         self.taken(Method::PUT, "/v0/restore/page", page).await
     }

@@ -3,8 +3,8 @@
 //! Invariants
 //! 1. A manifest goes before its objects: an interrupted prune leaves objects without a backup,
 //!    never a backup without objects.
-//! 2. While any manifest cannot be read nothing is removed: it may need any object. Objects without
-//!    any manifest stay, too: the manifests may be lost, or on a disk that is not mounted.
+//! 2. While any manifest cannot be read no object is removed: it may need any object. Objects
+//!    without any manifest stay, too: the manifests may be lost, or on a disk that is not mounted.
 //! 3. The newest backup stays, with any flags.
 //! 4. A prune that was taken for dead removes one file more, or `UNCHECKED_MAX` within
 //!    `UNCHECKED_FOR`; old manifests count as one.

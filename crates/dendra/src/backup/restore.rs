@@ -10,9 +10,10 @@
 //! 1. Each member keeps the records that it owns, and says up to where they are durable. It takes
 //!    no page after a missing one.
 //! 2. The id of a restore follows from backup and prefix: the same command goes on where it was.
-//! 3. Nothing is written before every member was asked and every one is empty, or has this restore.
+//! 3. No record is written before every member was asked and every one is empty, or has this
+//!    restore.
 //! 4. A member that starts again in the middle ends no restore: the next round sends the records
-//!    that it lacks. Rounds that bring nothing forward are bounded by `STANDSTILLS_MAX`.
+//!    that it lacks. Rounds without progress are bounded by `STANDSTILLS_MAX`.
 //! 5. No member is told to let clients in before every one has settled: has all of its records in
 //!    tables, where the others find them. Members of an older release cannot settle, and end first.
 //! 6. Nor before an epoch of the cluster has raised its least successor number. It is then above

@@ -163,7 +163,7 @@ async fn once(schedule: &BackupSchedule, own_admin: &str) -> Result<(), Failure>
         tracing::warn!("{sentence}");
     }
     if schedule.keep > 0 {
-        // Beside another backup nothing is removed; the next one is soon enough.
+        // Beside another backup no backup is removed; the next one is soon enough.
         let pruned = Repository::open(&schedule.destination, RepositoryUse::Alone, key)
             .and_then(|repository| prune(&repository, schedule.keep, false));
         match pruned {

@@ -43,7 +43,7 @@ use tokio::sync::mpsc;
 const PART_BYTES: u64 = 1 << 20;
 /// Parts that wait for the destination, of one node.
 const PARTS_WAITING: usize = 4;
-/// While one file is copied the next ones are begun: a slow sync holds up nothing.
+/// While one file is copied the next ones are begun: a slow sync holds up no other file.
 const FILES_AT_ONCE: usize = 2;
 
 /// The order.

@@ -71,7 +71,7 @@ pub(crate) fn verify(
             }),
         }
     }
-    // By object: is it whole, and what does it hold?
+    // By object: its bytes and content, or why it is not whole.
     let mut seen: BTreeMap<u128, Result<(u64, u128), String>> = BTreeMap::new();
     let sizes = manifests.iter().map(BackupManifest::bytes);
     let total = sizes.fold(0, u64::saturating_add);

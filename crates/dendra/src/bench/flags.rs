@@ -37,7 +37,7 @@ pub(crate) struct Bench {
     /// Where the store is; several are the nodes of one store, and get equal shares
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080")]
     pub(crate) urls: Vec<String>,
-    /// What to ask: get, put, mixed, scan, insert, delete, create, read-modify-write,
+    /// The workload: get, put, mixed, scan, insert, delete, create, read-modify-write,
     /// compare-and-set, or ycsb-a to ycsb-f
     #[arg(long, value_name = "NAME", default_value = "get", value_parser = values::workload)]
     #[arg(help_heading = "What to ask")]
@@ -116,8 +116,7 @@ pub(crate) struct Bench {
     #[arg(help_heading = "When to ask it")]
     pub(crate) warmup: f64,
     /// Connections, all targets together. Beyond saturation (--find-max, --overload) each stands
-    /// for a client that waits: with too few of them the store never sees more than that many at
-    /// once
+    /// for a client that waits: the store never sees more of them at once
     #[arg(short, long, value_name = "N", default_value_t = 64)]
     #[arg(value_parser = up_to(dendra_lab::limits::CONNECTIONS_MAX))]
     #[arg(help_heading = "With how much at once")]
@@ -142,12 +141,13 @@ pub(crate) struct Bench {
     #[arg(help_heading = "With how much at once")]
     pub(crate) timeout: Duration,
     /// Find the highest rate that holds --slo, from --rate upwards: doubles, bisects, repeats. Give
-    /// it many connections (256 or more): what waits for a free one never reaches the store
+    /// it many connections (256 or more): a request that waits for a free one never reaches the
+    /// store
     #[arg(long, requires = "slo")]
     #[arg(help_heading = "Where it ends: saturation and beyond")]
     pub(crate) find_max: bool,
-    /// What has to hold: p99<10ms,errors<0.1%. A percentile is one of all planned requests: what
-    /// was not done took longer than any bound
+    /// The bounds that have to hold: p99<10ms,errors<0.1%. A percentile is one of all planned
+    /// requests: one that was not done took longer than any bound
     #[arg(long, value_name = "TERMS", requires = "find_max")]
     #[arg(help_heading = "Where it ends: saturation and beyond")]
     pub(crate) slo: Option<Slo>,
@@ -204,7 +204,7 @@ pub(crate) struct Bench {
 /// `dendra bench VERB`
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchVerb {
-    /// Lay runs over each other: what differs by more than the noise of the repeats?
+    /// Lay runs over each other: which figures differ by more than the noise of the repeats?
     Compare(Compare),
 }
 
@@ -221,9 +221,9 @@ pub(crate) struct Compare {
 }
 
 const PURPOSE: &str = "\
-Sends requests at instants that were fixed in advance, whatever the store does (an open
-loop), and writes down what became of every one of them. Any HTTP/1.1 server can be the
-target. The generator needs Linux 5.11 or later.
+Sends requests at instants that were fixed in advance, however the store answers (an open
+loop), and records the outcome of each of them. Any HTTP/1.1 server can be the target. The
+generator needs Linux 5.11 or later.
 
 Start here, with a node on 127.0.0.1:8080 (dendra serve)
   dendra bench --workload put --rate 5000
@@ -236,26 +236,26 @@ Start here, with a node on 127.0.0.1:8080 (dendra serve)
 
 const MANUAL: &str = "\
 What the figures are
-  Latency counts from the instant at which a request was due by the plan, not from when it
-  could be sent: a server that stalls for a second shows it. Service time, from the send,
-  stands beside it. Requests that were given up are in the response time with what they had
-  waited; refused ones (429, 503, 507) and failed ones stand apart. A get of a key that is
-  not there is a miss: write the keys first (--preload) or look at the share of misses.
+  Latency counts from the instant at which a request was due by the plan, not from its
+  send: a server that stalls for a second shows it. Service time, from the send, stands
+  beside it. Requests that were given up are in the response time, with the time that they
+  had waited. Refused ones (429, 503, 507) and failed ones stand apart. A get of a key that
+  is not there is a miss: write the keys first (--preload) or look at the share of misses.
 
 When not to believe them
-  The generator watches itself. When more than 1 % of the requests left over 1 ms late, or
-  one of its threads had no time left, the verdict says that it was the bottleneck and the
-  exit code is 6: give it more --threads, its own cores, or a lower rate. A rate that the
-  store cannot hold has no latency worth the name: find the rate that it can (--find-max),
-  and look below it.
+  The generator watches itself. It was the bottleneck when more than 1 % of the requests
+  left over 1 ms late, or when one of its threads had no time left. Then the verdict says
+  so, and the exit code is 6: give it more --threads, its own cores, or a lower rate. At a
+  rate that the store cannot hold, latency has no meaning: find the rate that it can hold
+  (--find-max), and look below it.
 
 How --find-max looks for it
-  It doubles --rate until a run of --duration fails --slo (or halves it until one holds),
-  bisects until the two ends are within 5 %, and repeats the lower one twice; one line says
-  what came out of each run. The answer is an interval: the highest rate that held in every
-  run, and the lowest that did not. A run in which the generator was the bottleneck says
-  nothing about the store: it is void, tried twice more, and never taken for a failure. When
-  the generator gives up before the store does, the answer is \"at least\", and exit code 6.
+  It doubles --rate until a run of --duration fails --slo (or halves it until one holds).
+  It bisects until the two ends are within 5 %, and repeats the lower one twice. One line
+  has the result of each run. The answer is an interval: the highest rate that held in
+  every run, and the lowest that did not. A run in which the generator was the bottleneck
+  is void: it is tried twice more, and never taken for a failure of the store. When the
+  generator gives up before the store does, the answer is \"at least\", and exit code 6.
 
 Rates          30000, 30k · steps:1000@10s,2000@10s · ramp:1000..9000 · burst:1000,20000@1s/10s
 Times          500ms, 10s, 2m, 1h; a number alone is seconds
@@ -273,16 +273,16 @@ Examples
   dendra bench compare runs/before runs/after
 
 Exit codes: 0 done · 1 the record cannot be written, or no rate held the objective · 2
-unusable options · 5 the target is down, went away, or did nothing as asked · 6 the generator was
-the bottleneck: the figures must not be used, or --find-max ended before the store did · 130
-cut by Ctrl-C. Whatever was measured is in --out, whichever code it is.";
+unusable options · 5 the target is down, went away, or answered no request as asked · 6 the
+generator was the bottleneck: the figures must not be used, or --find-max ended before the
+store did · 130 cut by Ctrl-C. With each code --out has all that was measured.";
 
 const COMPARE_MANUAL: &str = "\
-A side is one thing that was measured, with its repeats. A folder without a run.json whose
-subfolders have one is a side, and then every RUN is a side of its own, named as it was
-given. Otherwise runs with the same command (apart from --out and --seed), target and
-versions are repeats of one side; when all are the same, each run is a side. The first side
-is what the others are compared with.
+A side is one measured store or setting, with its repeats. A folder without a run.json
+whose subfolders have one is a side, and then every RUN is a side of its own, named as it
+was given. Otherwise runs with the same command (apart from --out and --seed), target and
+versions are repeats of one side. When all are the same, each run is a side. The others are
+compared with the first side.
 
 A difference counts when each side has three valid runs or more, no run of one side lies
 among those of the other, and the medians are further apart than the widest range within a
@@ -294,5 +294,5 @@ side. Take the repeats of the sides in turns: machines drift.
   done
   dendra bench compare runs/old runs/new --out compare.html
 
-Exit codes: 0 compared, whatever came out · 1 the page cannot be written · 2 a run cannot be
+Exit codes: 0 compared, with any result · 1 the page cannot be written · 2 a run cannot be
 read: it is not there, of another format, or no run.json · 6 a side has no valid run.";

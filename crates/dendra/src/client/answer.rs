@@ -37,15 +37,15 @@ pub(crate) struct WholeAnswer {
 /// Why there is no answer.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// No connection could be made: nothing was sent.
+    /// No connection could be made: no request was sent.
     Unreachable(String),
-    /// One side refused the certificate of the other, or missed one: nothing was applied.
+    /// One side refused the certificate of the other, or missed one: no write was applied.
     NotTrusted(String),
     /// The connection ended in the middle: a write may have been applied.
     Broken(String),
-    /// Nothing came in time: a write may have been applied.
+    /// No byte came in time: a write may have been applied.
     Silent {
-        /// How long nothing came.
+        /// How long no byte came.
         waited: Duration,
     },
     /// The program that answers there is no node.
@@ -73,7 +73,7 @@ impl WholeAnswer {
         Some(tag.strip_prefix('"')?.strip_suffix('"').unwrap_or(tag))
     }
 
-    /// Is trying again after a while what the status asks for?
+    /// Does the status ask to try again after a while?
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self.status.as_u16(), 408 | 429 | 503 | 504)
     }

@@ -43,7 +43,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The server's deadline counts from its side; this much is for the way there and back, and for
 /// large bodies on slow lines.
 const GRACE: Duration = Duration::from_secs(10);
-/// A scan that shows nothing for so long is broken: the server sends a chunk or ends.
+/// A scan that sends no byte for so long is broken: the server sends a chunk or ends.
 const STREAM_IDLE: Duration = Duration::from_secs(60);
 
 type NodeConnection = SendRequest<Full<Bytes>>;

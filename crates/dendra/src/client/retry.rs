@@ -116,7 +116,7 @@ mod tests {
             budget.sent();
             retries += (0..5).filter(|_| budget.try_again()).count() as u64;
         }
-        // The first request earns nothing: the burst is whole.
+        // The first request earns no retry: the burst is whole.
         assert_eq!(retries, (10_000 - 1) / REQUESTS_A_RETRY + BURST);
     }
 

@@ -1,4 +1,4 @@
-//! `dendra cluster compare`: members look for copies that differ, and repair nothing.
+//! `dendra cluster compare`: members look for copies that differ, without a repair.
 //!
 //! ```text
 //! for each admin port:  GET  /v0/cluster                    its member, and all members

@@ -20,7 +20,7 @@ pub(crate) struct ClusterFlags {
     /// Print the member's JSON instead of a table
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// What to do
+    /// The command
     #[command(subcommand)]
     pub(crate) verb: ClusterVerb,
 }
@@ -50,7 +50,7 @@ impl ClusterFlags {
     }
 }
 
-/// What to do with the members of a cluster.
+/// Commands about the members of a cluster.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterVerb {
     /// Show members, epoch, and the plan under way
@@ -59,7 +59,7 @@ pub(crate) enum ClusterVerb {
         #[arg(long, short)]
         follow: bool,
     },
-    /// Show what a change would move and how long it takes; nothing happens
+    /// Show the moves of a change and how long they take, without beginning them
     Plan(PlanFlags),
     /// Carry out a plan that was shown
     Apply {
@@ -71,7 +71,7 @@ pub(crate) enum ClusterVerb {
     },
     /// Stop the plan under way; positions that move stay with their old owners
     Cancel,
-    /// Show the newest epochs: what changed, and when this member learnt it
+    /// Show the newest epochs: their changes, and when this member learnt them
     History {
         /// How many
         #[arg(long, default_value_t = 20)]
@@ -85,7 +85,7 @@ pub(crate) enum ClusterVerb {
         /// Its next address
         to: String,
     },
-    /// Show what is lost when damage is repaired without a lost member; with --confirm, accept it
+    /// Show the loss when damage is repaired without a lost member; with --confirm, accept it
     AcceptLoss {
         /// The member with the damage; --url is its admin port
         member: String,
@@ -98,14 +98,14 @@ pub(crate) enum ClusterVerb {
         /// Admin ports of members [default: --url, or all of DENDRA_ADMIN_URLS]
         #[arg(value_name = "ADMIN_URL")]
         members: Vec<String>,
-        /// Read about so much a second at each member, for example 50MiB [default: what the member
-        /// was told for its own comparisons]
+        /// Read about so much a second at each member, for example 50MiB [default: the member's
+        /// --compare-bytes-per-second]
         #[arg(long, value_name = "SIZE", value_parser = look_rate)]
         rate: Option<u64>,
     },
     /// Use all that the new release can; afterwards no older release can start on these folders
     Finalize,
-    /// Bound what each member loads a second, until the next such order
+    /// Bound the bytes that each member loads a second, until the next such order
     Throttle {
         /// A size, for example 50MiB
         #[arg(value_parser = rate)]
@@ -120,10 +120,10 @@ pub(crate) struct PlanFlags {
     /// A member that leaves; several times for several
     #[arg(long, value_name = "URL")]
     pub(crate) remove: Vec<String>,
-    /// A member's share beside the others'; 0 = it shall hold nothing
+    /// A member's share beside the others'; 0 = it shall hold no copies
     #[arg(long, value_name = "URL=N", value_parser = weight)]
     pub(crate) weight: Vec<(String, u16)>,
-    /// A member's zone; nothing behind the = is a zone of its own
+    /// A member's zone; URL= without a name is a zone of its own
     #[arg(long, value_name = "URL=ZONE", value_parser = zone)]
     pub(crate) zone: Vec<(String, String)>,
     /// Copies of each record

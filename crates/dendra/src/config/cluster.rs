@@ -137,8 +137,8 @@ impl Effective {
         }))
     }
 
-    /// The options for founders alone that are not as usual. The usual ones say nothing: the output
-    /// of `config print` has them all.
+    /// The options for founders alone that are not as usual. The usual ones are not named: the
+    /// output of `config print` has them all.
     fn founding(&self) -> Vec<String> {
         let unusual = |key: &&str| {
             let setting = self.setting(key);
@@ -362,13 +362,13 @@ impl Effective {
     }
 }
 
-/// Do members show certificates, and nothing else opens a link?
+/// Do certificates of members alone open a link?
 fn has_sealed_links(settings: &Settings) -> bool {
     let tls = settings.tls.as_ref();
     tls.is_some_and(|tls| tls.peer_ca.is_some() && !tls.change_over)
 }
 
-/// Do clients show certificates, and nothing else opens a port?
+/// Do certificates of clients alone open a port?
 fn shows_certificates(settings: &Settings) -> bool {
     let tls = settings.tls.as_ref();
     tls.is_some_and(|tls| tls.client_ca.is_some() && !tls.change_over)

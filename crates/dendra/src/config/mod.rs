@@ -13,7 +13,7 @@
 //! Invariants
 //! 1. Every place is checked, also one that a stronger place overrides: a typo never waits for the
 //!    day on which it counts.
-//! 2. An unknown key or variable is an error; nothing is ignored in silence.
+//! 2. An unknown key or variable is an error; no option is ignored in silence.
 //! 3. A problem is one sentence that begins with the place: `dendra.toml:3`, `DENDRA_MEMORY`,
 //!    `--memory`.
 //!

@@ -108,7 +108,7 @@ impl Effective {
         })
     }
 
-    /// A front door is no member and keeps nothing that could be backed up.
+    /// A front door is no member and keeps no data for a backup.
     fn check_store(&self) -> Result<(), String> {
         let is_set = |key: &&str| self.setting(key).source != ValueSource::Default;
         let wrong = ["cluster", "join", "backup-to"].into_iter().find(is_set);

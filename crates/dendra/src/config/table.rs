@@ -199,7 +199,7 @@ pub(crate) static OPTIONS: [Spec; 60] = [
         shape: "FILE",
         kind: OptionKind::FileOrOff,
         fallback: Fallback::Fixed("off"),
-        help: "Certificates that their CA took back (PEM, one list of each CA): they open nothing any more",
+        help: "Certificates that their CA took back (PEM, one list of each CA): they are refused",
     },
     Spec {
         key: "tls-renew-with",
@@ -251,7 +251,7 @@ pub(crate) static OPTIONS: [Spec; 60] = [
         shape: "off|on",
         kind: OptionKind::Choice(&["off", "on"]),
         fallback: Fallback::Fixed("off"),
-        help: "on = other machines may reach the node without a token or a certificate: every program that does reads and writes everything",
+        help: "on = other machines may reach the node without a token or a certificate: every program that does can read and write all records",
     },
     Spec {
         key: "data",
@@ -402,7 +402,7 @@ pub(crate) static OPTIONS: [Spec; 60] = [
             max: 1_048_576,
         },
         fallback: Fallback::Fixed("16384"),
-        help: "Connections of clients at once; above it nothing is accepted until one closes",
+        help: "Connections of clients at once; above it no connection is accepted until one closes",
     },
     Spec {
         key: "connections-per-address-max",
@@ -472,7 +472,7 @@ pub(crate) static OPTIONS: [Spec; 60] = [
             max: 3_600_000,
         },
         fallback: Fallback::Fixed("10000"),
-        help: "Milliseconds that an answer may wait for a client that reads nothing of it",
+        help: "Milliseconds that an answer may wait for a client that does not read it",
     },
     Spec {
         key: "drain-ms",
@@ -600,7 +600,7 @@ pub(crate) static OPTIONS: [Spec; 60] = [
             max: 1 << 44,
         },
         fallback: Fallback::Fixed("0"),
-        help: "What such a backup reads a second at most, of all nodes together; 0 = no limit",
+        help: "Bytes that such a backup reads a second at most, of all nodes together; 0 = no limit",
     },
     Spec {
         key: "compare-bytes-per-second",
@@ -610,7 +610,7 @@ pub(crate) static OPTIONS: [Spec; 60] = [
             max: 1 << 40,
         },
         fallback: Fallback::Fixed("2MiB"),
-        help: "Keys and values that a member compares with its peers in a second, to repair what differs; up to 16 times as many while deletes wait for it; 0 = it compares nothing",
+        help: "Keys and values that a member compares with its peers in a second, to repair differences; up to 16 times as many while deletes wait for it; 0 = no comparisons",
     },
     Spec {
         key: "forget-every-s",
@@ -620,7 +620,7 @@ pub(crate) static OPTIONS: [Spec; 60] = [
             max: 31_536_000,
         },
         fallback: Fallback::Fixed("600"),
-        help: "Seconds between two steps of the horizon, at least: what was deleted gives its space back behind six of them; 0 = never",
+        help: "Seconds between two steps of the horizon, at least: deletes give their space back behind six of them; 0 = never",
     },
     Spec {
         key: "log",

@@ -38,7 +38,7 @@ pub(super) enum Sends {
     },
     /// Bytes as they are.
     Raw(CaseText),
-    /// Nothing: one more answer is read from the same connection.
+    /// No request: one more answer is read from the same connection.
     Nothing,
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! 1. An answer that breaks the framing of HTTP/1.1 is an error with a sentence.
-//! 2. Memory is one answer of at most `ANSWER_BYTES_MAX`; nothing waits longer than `PATIENCE`.
+//! 2. Memory is one answer of at most `ANSWER_BYTES_MAX`; no wait is longer than `PATIENCE`.
 //!
 //! Not here: expectations (`judge.rs`).
 //! See: docs/api.md, "HTTP".

@@ -25,7 +25,7 @@ pub(crate) struct Conform {
     /// A file of cases; may be repeated [default: the contract's own, docs/conformance]
     #[arg(long, value_name = "FILE")]
     pub(crate) cases: Vec<PathBuf>,
-    /// Print names and tags of the cases, and ask nothing
+    /// Print names and tags of the cases, without a request
     #[arg(long)]
     pub(crate) list: bool,
 }

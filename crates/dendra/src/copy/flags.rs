@@ -64,7 +64,7 @@ pub(crate) struct CopyFlags {
     /// With --cut-over: give up when writers had to wait so long; they may go on at FROM then
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_duration)]
     pub(crate) pause_max: Duration,
-    /// Copy nothing: compare both stores, and print what differs
+    /// Compare both stores and print the differences, without copying
     #[arg(long, conflicts_with_all = ["cut_over", "overwrite"])]
     pub(crate) compare: bool,
     /// Records under way at once, each in memory

@@ -8,7 +8,7 @@
 //! 1. Each record is shown once, in the order of its bytes. The end is shown only after a scan that
 //!    said it was complete.
 //! 2. Memory is one page of keys (`PAGE_LEN`), or one frame and one record.
-//! 3. A scan that brings nothing is tried again with the patience of the store.
+//! 3. A scan that brings no record is tried again with the patience of the store.
 //!
 //! Not here: single records (`store.rs`).
 //! See: docs/api.md, "Many keys".

@@ -138,7 +138,7 @@ impl KeyMerge {
 }
 
 /// Runs `work` for each of the page, `in_flight` at once; the results keep the page's order. After
-/// an error nothing more is begun: `None`.
+/// an error no more work is begun: `None`.
 async fn all<R: 'static, F: Future<Output = Result<R, Failure>> + 'static>(
     page: Vec<KeySeen>,
     in_flight: usize,
@@ -266,7 +266,7 @@ fn end_early(
                 }
             }
             Some(Err(failure)) => {
-                // A condition that did not hold has changed nothing, for certain.
+                // A condition that did not hold has not changed the record, for certain.
                 if failure.exit != Exit::CONDITION && !progress.doubtful.contains(&key) {
                     progress.doubtful.push(key);
                 }

@@ -92,7 +92,7 @@ impl DevOrder {
             "stop" => DevOrder::Stop,
             _ => return None,
         };
-        // The order must read as the words do: nothing may stand behind it.
+        // The order must read as the words do: no word may stand behind it.
         (order.to_string() == words.join(" ")).then_some(order)
     }
 }

@@ -23,12 +23,12 @@ pub(crate) struct DevArgs {
     /// Flags for every `dendra serve`, behind `--`
     #[arg(last = true, value_name = "FLAGS")]
     pub(crate) flags: Vec<String>,
-    /// What to do to the running cluster
+    /// The order for the running cluster
     #[command(subcommand)]
     pub(crate) verb: Option<DevVerb>,
 }
 
-/// What to do to a running cluster; nodes count from 1.
+/// An order for a running cluster; nodes count from 1.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DevVerb {
     /// End a node at once, as a crash does

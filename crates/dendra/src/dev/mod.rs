@@ -309,7 +309,7 @@ impl LocalCluster {
         }
     }
 
-    /// Why an order would change nothing.
+    /// Why an order would have no effect.
     fn makes_no_sense(&self, order: &DevOrder) -> Option<String> {
         let nodes = self.members.len();
         let state = |node: usize| self.members[node - 1].state;

@@ -11,8 +11,8 @@
 //! 2. A fault of a direction holds for open connections and for later ones. Bytes that are late
 //!    already stay so when the delay is ended.
 //! 3. Everything ends when the proxy is dropped.
-//! 4. An idle connection costs nothing. A member that hangs is asked over hundreds of them. Threads
-//!    that look around now and then would take the processor from those that the cluster is
+//! 4. An idle connection takes no processor. A member that hangs is asked over hundreds of them.
+//!    Threads that look around now and then would take the processor from those that the cluster is
 //!    measured by.
 //!
 //! Not here: the orders (`mod.rs`, and the tests of clusters).
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// The fate of bytes of one direction between two members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkFault {
-    /// Nothing: they pass.
+    /// They pass.
     None,
     /// They pass after so long.
     Delay(Duration),

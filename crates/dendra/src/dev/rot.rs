@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! 1. Only tables are touched, and of each only data blocks: where records of clients are.
-//! 2. No length changes, and a node that runs notices nothing but the bytes.
+//! 2. No length changes, and a node that runs notices the bytes alone.
 //!
 //! Not here: how damage is found and repaired (crates `engine` and `node`).
 //! See: docs/cli.md.

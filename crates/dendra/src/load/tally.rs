@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. A key stands in the file of acknowledged keys only after its 201 arrived.
-//! 2. Nothing is drawn when stderr is no terminal.
+//! 2. No bar is drawn when stderr is no terminal.
 //! 3. A report file that cannot be written ends the load: its caller relies on it.
 //!
 //! Not here: the callers (`sender.rs`).

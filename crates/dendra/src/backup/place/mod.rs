@@ -21,7 +21,7 @@ pub(crate) fn is_there(path: &Path) -> Result<bool, Failure> {
     }
 }
 
-/// A place for a new repository, which nothing else has; not in use yet.
+/// A place for a new repository: there is no other one in it, and it is not in use yet.
 pub(crate) fn found(path: &Path) -> Result<Box<dyn BackupPlace>, Failure> {
     Ok(if s3::is_s3(path) {
         Box::new(S3Place::found(path)?)

@@ -26,11 +26,11 @@ pub(crate) const MARK: &str = "dendra-backups";
 /// How many use a repository at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RepositoryUse {
-    /// Others may read and add, and this use changes nothing.
+    /// Others may read and add, and this use changes no file.
     Read,
     /// Others may read and add.
     Shared,
-    /// Nothing else runs: files may be removed.
+    /// No other use runs: files may be removed.
     Alone,
 }
 
@@ -56,7 +56,7 @@ impl FileDraft {
         Ok(FileDraft { file, path })
     }
 
-    /// One without a name in the folder, so that a killed process leaves nothing there.
+    /// One without a name in the folder, so that a killed process leaves no file there.
     pub(crate) fn unnamed(folder: &Path, stem: &str) -> io::Result<FileDraft> {
         let draft = FileDraft::new(folder, stem)?;
         std::fs::remove_file(&draft.path)?;
@@ -109,8 +109,8 @@ pub(crate) trait BackupPlace: fmt::Debug + Send + Sync {
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Removes the files that killed backups left under no name. Requires: nothing else uses the
-    /// place.
+    /// Removes the files that killed backups left under no name. Requires: no other process uses
+    /// the place.
     fn tidy(&self) -> io::Result<()>;
 
     /// Does this use of the place still count? A long pause may have ended it.

@@ -15,7 +15,7 @@
 //! 1. A file is put by one request, with the SHA-256 of its bytes: the storage refuses other bytes.
 //! 2. An answer to a read has the length that was asked for; its checksums tell whether its bytes
 //!    are right.
-//! 3. Nothing secret comes from a flag.
+//! 3. No secret comes from a flag.
 //!
 //! Not here: requests (`client.rs`), signatures (`sign.rs`).
 //! See: docs/operating.md, "Backups".
@@ -328,7 +328,7 @@ impl InUse {
                 return Err(Failure::new(Exit::UNAVAILABLE, in_use(&bucket.name, share)));
             }
             match bucket.remove(&other.name) {
-                // A reader changes nothing that another one relies on.
+                // A reader changes no file that another one relies on.
                 Err(e)
                     if share == RepositoryUse::Read
                         && e.kind() == io::ErrorKind::PermissionDenied => {}
