@@ -85,8 +85,9 @@ fn more_scans_than_there_is_room_for_wait_in_line_and_are_not_refused() {
             valve.wait_for(1);
         }
     }
-    // The loop has read them all behind this.
-    assert_eq!(node.client().put("fresh", b"v").status, 201);
+    // The loop has read them all behind this. It stays, so that the connections can be counted.
+    let mut fresh = node.client();
+    assert_eq!(fresh.put("fresh", b"v").status, 201);
     // Those that wait for room and have gone are not begun.
     let connections = node.metric("dendra_connections ");
     drop(scanning.split_off(2 * fit));
@@ -97,6 +98,7 @@ fn more_scans_than_there_is_room_for_wait_in_line_and_are_not_refused() {
     }
     node.wait_for_metric("dendra_connections ", connections - fit as f64);
     assert_eq!(node.metric("dendra_abandoned_requests_total"), fit as f64);
+    drop(fresh);
 }
 
 #[test]
@@ -346,6 +348,36 @@ fn a_full_request_gate_refuses_before_the_body() {
     valve.let_go();
     assert_eq!(waiting.read("PUT").status, 201);
     assert_eq!(refused.put("b", b"b").status, 201);
+}
+
+#[test]
+fn one_address_leaves_room_in_the_request_gate_to_others() {
+    let (node, valve) = cold_node(|settings| {
+        settings.loops = Some(1);
+        settings.requests_inflight_max = 34;
+    });
+    valve.hold_syncs();
+    let put = "PUT /v0/entity?id=a HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\n";
+    let mut greedy: Vec<Client> = (0..32).map(|_| node.client()).collect();
+    for client in &mut greedy {
+        client.send(format!("{put}Content-Length: 1\r\n\r\na").as_bytes());
+    }
+    node.wait_for_metric("dendra_requests_inflight ", 32.0);
+    let mut one_more = node.client();
+    assert_refused(&one_more.put("b", b"b"), "overloaded: too many requests");
+    one_more.send(format!("{put}Content-Length: 5\r\n\r\n").as_bytes());
+    assert_refused(&one_more.read("PUT"), "overloaded: too many requests");
+    let other = Ipv4Addr::new(127, 0, 0, 2);
+    let mut other = Client::connect_from(other, node.running().addr());
+    other.send(format!("{put}Content-Length: 5\r\n\r\nother").as_bytes());
+    node.wait_for_metric("dendra_requests_inflight ", 33.0);
+    valve.let_go();
+    for client in greedy.iter_mut().chain([&mut other]) {
+        let status = client.read("PUT").status;
+        assert!([200, 201].contains(&status), "{status}");
+    }
+    node.wait_for_metric("dendra_requests_inflight ", 0.0);
+    assert_eq!(node.client().put("b", b"b").status, 201);
 }
 
 /// A node that waits a tenth of a second for one thing, and ten minutes for all others.

@@ -150,6 +150,16 @@ impl<G: Deref<Target = Gate>> LocalGate<G> {
         gate.take(cost).then(|| LocalPermit { gate, cost })
     }
 
+    /// Units that this loop has leased and nothing uses.
+    pub fn idle(&self) -> u64 {
+        self.leased.get() - self.used.get()
+    }
+
+    /// Units that this loop could use now.
+    pub fn free(&self) -> u64 {
+        self.idle() + self.shared.limit.saturating_sub(self.shared.used())
+    }
+
     /// Units under way in this loop.
     pub fn used(&self) -> u64 {
         self.used.get()
@@ -157,13 +167,13 @@ impl<G: Deref<Target = Gate>> LocalGate<G> {
 
     /// Gives leased room back that nothing here is under way in: others wait for it.
     pub fn release_idle(&self) {
-        let idle = self.leased.get() - self.used.get();
+        let idle = self.idle();
         self.leased.set(self.used.get());
         self.shared.give_back(idle);
     }
 
     fn take(&self, cost: u64) -> bool {
-        let idle = self.leased.get() - self.used.get();
+        let idle = self.idle();
         if cost > idle {
             let missing = cost - idle;
             let lease = missing.max(self.piece);
@@ -182,7 +192,7 @@ impl<G: Deref<Target = Gate>> LocalGate<G> {
 
     fn give_back(&self, cost: u64) {
         self.used.set(self.used.get() - cost);
-        let idle = self.leased.get() - self.used.get();
+        let idle = self.idle();
         if idle > 2 * self.piece {
             let surplus = idle - self.piece;
             self.leased.set(self.leased.get() - surplus);

@@ -91,7 +91,7 @@ impl AddressGate {
     fn bound(&self, taken: usize, free: u64) -> Option<&'static str> {
         if self.most > 0 && taken >= self.most {
             Some("--connections-per-address-max")
-        } else if taken as u64 >= limits::ADDRESS_SHARE_OF_FREE * free {
+        } else if is_at_share(taken as u64, free) {
             Some("its share of --connections-max")
         } else {
             None
@@ -114,8 +114,13 @@ impl AddressGate {
     }
 }
 
+/// Has an address that holds `taken` places as many as it may have while `free` are free?
+pub(crate) fn is_at_share(taken: u64, free: u64) -> bool {
+    taken >= limits::ADDRESS_SHARE_OF_FREE * free
+}
+
 /// The address that a client is counted under.
-fn client_of(address: IpAddr) -> IpAddr {
+pub(crate) fn client_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(v6) => {

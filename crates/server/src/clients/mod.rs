@@ -10,6 +10,7 @@
 //! accept_pace.rs pauses and backlogs          address_gate.rs  connections of each address
 //! connection_gate.rs  all connections, and members' beyond
 //! turn_work.rs   the work of a connection, in calls
+//! source_requests.rs  waiting requests of each address
 //! ```
 //!
 //! Not here: carrying out an operation (`backend.rs`), bytes of HTTP (crate `wire`).
@@ -29,6 +30,7 @@ pub(crate) mod pages;
 pub(crate) mod room;
 pub(crate) mod seat;
 pub(crate) mod socket;
+pub(crate) mod source_requests;
 pub(crate) mod status;
 pub(crate) mod turn_work;
 pub(crate) mod unproven;

@@ -15,8 +15,10 @@
 //! Not here: the waits of a connection (`connection/`), tickets (`thread/mod.rs`).
 
 use crate::clients::finished::Finished;
+use crate::clients::source_requests::Source;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 /// Why a connection was woken without the event that it waits for.
@@ -50,6 +52,8 @@ pub(crate) struct Seat {
     /// The ends that are waited for together, in the order in which they were expected.
     finished: RefCell<Vec<Option<Finished>>>,
     missing: Cell<u32>,
+    /// `None` = the node's own.
+    source: Option<Rc<Source>>,
 }
 
 impl Default for Seat {
@@ -62,11 +66,25 @@ impl Default for Seat {
             round: Cell::new(0),
             finished: RefCell::default(),
             missing: Cell::new(0),
+            source: None,
         }
     }
 }
 
 impl Seat {
+    /// The seat of a client's connection.
+    pub(crate) fn of(source: Rc<Source>) -> Seat {
+        Seat {
+            source: Some(source),
+            ..Seat::default()
+        }
+    }
+
+    /// The client's address, with its share of the requests that may wait.
+    pub(crate) fn source(&self) -> Option<&Rc<Source>> {
+        self.source.as_ref()
+    }
+
     /// Sets the deadline of the next waits.
     pub(crate) fn arm(&self, deadline_us: u64) {
         self.deadline_us.set(deadline_us);

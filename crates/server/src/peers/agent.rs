@@ -28,8 +28,8 @@ use super::conduit::Conduit;
 use super::pool::Pool;
 use crate::admin::metrics::LoopMetrics;
 use crate::clients::finished::Finished;
-use crate::clients::room::RoomPermit;
 use crate::clients::seat::{LocalBell, Seat};
+use crate::clients::source_requests::RequestPermit;
 use crate::clients::unproven::Unproven;
 use crate::disk::lost;
 use crate::limits;
@@ -79,7 +79,7 @@ struct WaitingClient {
     seat: Rc<Seat>,
     round: u32,
     place: u32,
-    _permit: RoomPermit,
+    _permit: RequestPermit,
 }
 
 /// The own link to a peer, by how it carries questions.
@@ -497,7 +497,7 @@ impl Agent {
     // Clients.
 
     /// A place for the outcome of the operation that `seat` is about to begin.
-    pub(crate) fn ticket(&self, seat: &Rc<Seat>, permit: RoomPermit) -> ClientTicket {
+    pub(crate) fn ticket(&self, seat: &Rc<Seat>, permit: RequestPermit) -> ClientTicket {
         let client = WaitingClient {
             seat: Rc::clone(seat),
             round: seat.round(),

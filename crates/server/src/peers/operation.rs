@@ -115,7 +115,7 @@ impl ClusterBackend {
                 condition,
             },
         };
-        let permit = lane.hold_request().ok_or(RefusalCause::Requests)?;
+        let permit = lane.hold_request(seat).ok_or(RefusalCause::Requests)?;
         let key = Bytes::copy_from_slice(&stored_key[1..]);
         let client = self.agent.ticket(seat, permit);
         self.agent.post(Event::Begin {

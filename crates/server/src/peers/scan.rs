@@ -72,10 +72,10 @@ impl ClusterWalk {
         if !socket.wait_for_scan_room(most, turn.deadline_us).await {
             return Some(Finished::Refused(RefusalCause::Bytes));
         }
-        let Some(permit) = lane.hold_request() else {
+        let seat = Rc::clone(socket.seat());
+        let Some(permit) = lane.hold_request(&seat) else {
             return Some(Finished::Refused(RefusalCause::Requests));
         };
-        let seat = Rc::clone(socket.seat());
         let client = self.agent.ticket(&seat, permit);
         self.agent.post(Event::Scan {
             client,

@@ -343,7 +343,7 @@ impl Connection {
         if self.has_waiting() {
             return self.those_in_front();
         }
-        if !self.lane.has_request_room() {
+        if !self.lane.has_request_room(&self.seat) {
             return self.turn_away(head, RefusalCause::Requests);
         }
         let reader = match head.body {

@@ -30,7 +30,7 @@ use dendra_base::{CellRef, Key};
 use dendra_engine::{Batch, Durability, Error, Guard, Submitted, WriteOutcome};
 use dendra_node::admission::line::{BatchState, WritePlace};
 use dendra_node::step::{Event, StoreTicket};
-use dendra_node::{LocalGate, WriteLine, WriteRoom, WriteSize};
+use dendra_node::{WriteLine, WriteRoom, WriteSize};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -93,7 +93,7 @@ impl EventLoop {
         guard: Guard,
     ) -> Result<(), RefusalCause> {
         self.make_batch_room(stored_key, cell)?;
-        let permit = self.hold_request().ok_or(RefusalCause::Requests)?;
+        let permit = self.hold_request(seat).ok_or(RefusalCause::Requests)?;
         let target = Target::Seat {
             seat: Rc::clone(seat),
             round: seat.round(),
@@ -117,7 +117,7 @@ impl EventLoop {
         if !self.find_batch_room(record_bytes(stored_key, cell)) {
             return Err(RefusalCause::LogQueue);
         }
-        let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(RefusalCause::Requests)?;
+        let permit = self.hold_order().ok_or(RefusalCause::Requests)?;
         self.push(self.ticket(target, permit), stored_key, cell, guard);
         Ok(())
     }
@@ -142,7 +142,7 @@ impl EventLoop {
             return Err(RefusalCause::LogQueue);
         }
         check(key.as_stored(), &cell.as_ref())?;
-        let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(RefusalCause::Requests)?;
+        let permit = self.hold_order().ok_or(RefusalCause::Requests)?;
         let order = WaitingOrder {
             slot: self.ticket(target, permit),
             key: key.clone(),

@@ -26,8 +26,9 @@ use crate::admin::metrics::{LoopMetrics, OpLabel, RefusalCause};
 use crate::admin::profile;
 use crate::admin::stages::{SampleDraw, Watch};
 use crate::clients::connection_gate::ConnectionPlace;
-use crate::clients::room::{RoomPermit, Rooms};
+use crate::clients::room::Rooms;
 use crate::clients::seat::{LocalBell, Seat, WakeReason};
+use crate::clients::source_requests::{RequestPermit, SourceGate};
 use crate::clients::unproven::Unproven;
 use crate::disk::work::{PoolAnswer, StoreJob, StoreWork};
 use crate::disk::{orders, wal_thread};
@@ -61,7 +62,7 @@ use tokio::net::TcpStream;
 /// The owner of an expected event. Its room in the gate comes back with it.
 struct Ticket {
     target: Target,
-    _permit: RoomPermit,
+    _permit: RequestPermit,
 }
 
 /// The receiver of a result.
@@ -110,7 +111,7 @@ pub(crate) struct EventLoop {
     groups: RefCell<Vec<Vec<LoopEvent>>>,
     pressure: Cell<Pressure>,
     write_sizes: RefCell<WriteSizes>,
-    requests: Rc<LocalGate<Arc<Gate>>>,
+    requests: Rc<SourceGate>,
     /// Room for orders of the node: peers do not pass the clients' gate.
     orders: Rc<LocalGate<Arc<Gate>>>,
     pub(crate) bytes: Rc<Rooms>,
@@ -333,6 +334,7 @@ impl EventLoop {
         let topology = topology.as_deref();
         let copies = shared.front.as_ref().map_or(1, |desk| desk.shape.copies);
         let giving_way = Rc::default();
+        let local = |gate: &Arc<Gate>| Rc::new(LocalGate::new(Arc::clone(gate), loops));
         EventLoop {
             index,
             hooks,
@@ -347,8 +349,8 @@ impl EventLoop {
             groups: RefCell::new((0..loops).map(|_| Vec::new()).collect()),
             pressure: Cell::new(shared.engine.pressure()),
             write_sizes: RefCell::default(),
-            requests: Rc::new(LocalGate::new(Arc::clone(&shared.requests), loops)),
-            orders: Rc::new(LocalGate::new(Arc::clone(&shared.orders), loops)),
+            requests: Rc::new(SourceGate::new(local(&shared.requests), loops)),
+            orders: local(&shared.orders),
             bytes: Rc::new(Rooms::new(&shared.bytes, loops)),
             scan_bytes: Rc::new(Rooms::new(&shared.scan_bytes, loops)),
             value_bytes: Rc::new(Rooms::new(&shared.value_bytes, loops)),
@@ -507,7 +509,7 @@ impl EventLoop {
         let source = stream.peer_addr().map_or(NO_SOURCE, |addr| addr.ip());
         match TcpStream::from_std(stream) {
             Ok(stream) if !self.is_draining.get() => {
-                let seat = Rc::new(Seat::default());
+                let seat = Rc::new(Seat::of(self.requests.source(source)));
                 let number = self.seats.borrow_mut().insert(Rc::clone(&seat));
                 let lane = Rc::clone(self);
                 let guard = ConnectionGuard {
@@ -616,16 +618,27 @@ impl EventLoop {
         left > 0
     }
 
-    /// May one more request wait for the log or the store pool?
-    pub(crate) fn has_request_room(&self) -> bool {
+    /// May one more request of a client wait for the log or the store pool?
+    pub(crate) fn has_request_room(&self, seat: &Seat) -> bool {
+        if seat
+            .source()
+            .is_some_and(|source| self.requests.is_at_share(source))
+        {
+            return false;
+        }
         self.shared.requests.used() < self.shared.requests.limit()
             || self.requests.used()
                 < self.shared.requests.limit() / self.shared.lanes.len() as u64 / 8
     }
 
-    /// Room for one operation of a client, in a cluster.
-    pub(crate) fn hold_request(&self) -> Option<RoomPermit> {
-        LocalGate::offer(Rc::clone(&self.requests), 1)
+    /// Room for one operation of a client that waits.
+    pub(crate) fn hold_request(&self, seat: &Seat) -> Option<RequestPermit> {
+        self.requests.offer(seat.source())
+    }
+
+    /// Room for an order of the node.
+    fn hold_order(&self) -> Option<RequestPermit> {
+        LocalGate::offer(Rc::clone(&self.orders), 1).map(RequestPermit::of_node)
     }
 
     /// The node of this loop, in a cluster of more than one.
@@ -644,7 +657,7 @@ impl EventLoop {
         self.uncovered.take()
     }
 
-    fn ticket(&self, target: Target, permit: RoomPermit) -> u32 {
+    fn ticket(&self, target: Target, permit: RequestPermit) -> u32 {
         let ticket = Ticket {
             target,
             _permit: permit,
@@ -664,7 +677,7 @@ impl EventLoop {
         watch: Watch,
         work: StoreWork,
     ) -> Result<u32, (RefusalCause, StoreWork)> {
-        let Some(permit) = self.hold_request() else {
+        let Some(permit) = self.hold_request(seat) else {
             return Err((RefusalCause::Requests, work));
         };
         let slot = self.ticket(Target::of(seat), permit);
@@ -692,7 +705,7 @@ impl EventLoop {
         deadline_us: u64,
         work: FrontWork,
     ) -> Result<u32, RefusalCause> {
-        let permit = self.hold_request().ok_or(RefusalCause::Requests)?;
+        let permit = self.hold_request(seat).ok_or(RefusalCause::Requests)?;
         let slot = self.ticket(Target::of(seat), permit);
         let offered = desk.offer(FrontJob {
             lane: self.index,
@@ -724,7 +737,7 @@ impl EventLoop {
         deadline_us: u64,
         work: StoreWork,
     ) -> Result<(), RefusalCause> {
-        let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(RefusalCause::Requests)?;
+        let permit = self.hold_order().ok_or(RefusalCause::Requests)?;
         let slot = self.ticket(target, permit);
         self.queue(slot, deadline_us, Watch::OFF, work)
             .map_err(|(refused, _)| refused)
