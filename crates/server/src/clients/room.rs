@@ -21,9 +21,10 @@
 //! See: docs/overload.md.
 
 use crate::clients::seat::Seat;
+use crate::clients::source_requests::RoomPermit;
 use crate::event_loop::clock;
 use crate::limits;
-use dendra_node::{Gate, LocalGate, LocalPermit};
+use dendra_node::{Gate, LocalGate};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
@@ -32,9 +33,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
-
-/// Room in one of the node's gates, taken on one loop.
-pub(crate) type RoomPermit = LocalPermit<Rc<LocalGate<Arc<Gate>>>, Arc<Gate>>;
 
 /// Bytes that may be held at once on a node, as all loops share them.
 #[derive(Debug)]

@@ -15,7 +15,7 @@
 //! Not here: the waits of a connection (`connection/`), tickets (`thread/mod.rs`).
 
 use crate::clients::finished::Finished;
-use crate::clients::source_requests::Source;
+use crate::clients::source_requests::ClientSource;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -53,7 +53,7 @@ pub(crate) struct Seat {
     finished: RefCell<Vec<Option<Finished>>>,
     missing: Cell<u32>,
     /// `None` = the node's own.
-    source: Option<Rc<Source>>,
+    source: Option<Rc<ClientSource>>,
 }
 
 impl Default for Seat {
@@ -73,7 +73,7 @@ impl Default for Seat {
 
 impl Seat {
     /// The seat of a client's connection.
-    pub(crate) fn of(source: Rc<Source>) -> Seat {
+    pub(crate) fn of(source: Rc<ClientSource>) -> Seat {
         Seat {
             source: Some(source),
             ..Seat::default()
@@ -81,7 +81,7 @@ impl Seat {
     }
 
     /// The client's address, with its share of the requests that may wait.
-    pub(crate) fn source(&self) -> Option<&Rc<Source>> {
+    pub(crate) fn source(&self) -> Option<&Rc<ClientSource>> {
         self.source.as_ref()
     }
 

@@ -1,7 +1,7 @@
 //! The requests of each address of clients that wait on one loop, and the share that it may have.
 //!
 //! ```text
-//! connection ─► of(address) ─► Source, one for all connections of the address on this loop
+//! connection ─► source(address) ─► ClientSource, one for all connections of the address on this loop
 //! request ────► offer(source): its share? the node's gate? ── no ──► refused
 //!                    └─ yes: a permit, given back once, when the request ends
 //! ```
@@ -16,25 +16,27 @@
 //! (`address_gate.rs`). See: docs/overload.md.
 
 use crate::clients::address_gate::{client_of, is_at_share};
-use crate::clients::room::RoomPermit;
-use dendra_node::{Gate, LocalGate};
+use dendra_node::{Gate, LocalGate, LocalPermit};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+/// Room in one of the node's gates, taken on one loop.
+pub(crate) type RoomPermit = LocalPermit<Rc<LocalGate<Arc<Gate>>>, Arc<Gate>>;
+
 /// The gate of requests on one loop.
 #[derive(Debug)]
 pub(crate) struct SourceGate {
     gate: Rc<LocalGate<Arc<Gate>>>,
     loops: u64,
-    sources: RefCell<HashMap<IpAddr, Weak<Source>>>,
+    sources: RefCell<HashMap<IpAddr, Weak<ClientSource>>>,
 }
 
 /// An address of clients with connections on this loop.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct ClientSource {
     of: Rc<SourceGate>,
     client: IpAddr,
     waiting: Cell<u64>,
@@ -46,7 +48,7 @@ pub(crate) struct Source {
 pub(crate) struct RequestPermit {
     _room: RoomPermit,
     /// `None` = an order of the node, or a request of its own.
-    source: Option<Rc<Source>>,
+    source: Option<Rc<ClientSource>>,
 }
 
 impl SourceGate {
@@ -60,13 +62,13 @@ impl SourceGate {
     }
 
     /// The source that a new connection belongs to.
-    pub(crate) fn source(self: &Rc<SourceGate>, address: IpAddr) -> Rc<Source> {
+    pub(crate) fn source(self: &Rc<SourceGate>, address: IpAddr) -> Rc<ClientSource> {
         let client = client_of(address);
         let mut sources = self.sources.borrow_mut();
         if let Some(known) = sources.get(&client).and_then(Weak::upgrade) {
             return known;
         }
-        let source = Rc::new(Source {
+        let source = Rc::new(ClientSource {
             of: Rc::clone(self),
             client,
             waiting: Cell::new(0),
@@ -81,7 +83,7 @@ impl SourceGate {
     }
 
     /// Room for one request of `source`.
-    pub(crate) fn offer(&self, source: Option<&Rc<Source>>) -> Option<RequestPermit> {
+    pub(crate) fn offer(&self, source: Option<&Rc<ClientSource>>) -> Option<RequestPermit> {
         if source.is_some_and(|source| self.is_at_share(source)) {
             return None;
         }
@@ -96,7 +98,7 @@ impl SourceGate {
     }
 
     /// Has the source as many as it may have?
-    pub(crate) fn is_at_share(&self, source: &Source) -> bool {
+    pub(crate) fn is_at_share(&self, source: &ClientSource) -> bool {
         let everywhere = source.waiting.get() * self.loops;
         // What this loop leased is free for it without a look at the shared counter.
         is_at_share(everywhere, self.gate.idle()) && is_at_share(everywhere, self.gate.free())
@@ -130,7 +132,7 @@ impl Drop for RequestPermit {
     }
 }
 
-impl Drop for Source {
+impl Drop for ClientSource {
     fn drop(&mut self) {
         self.of.forget(self.client);
     }
@@ -149,7 +151,7 @@ mod tests {
         (shared, gates)
     }
 
-    fn take(gate: &SourceGate, source: &Rc<Source>) -> Vec<RequestPermit> {
+    fn take(gate: &SourceGate, source: &Rc<ClientSource>) -> Vec<RequestPermit> {
         std::iter::from_fn(|| gate.offer(Some(source))).collect()
     }
 
