@@ -83,8 +83,8 @@ pub mod walls;
 mod write_queues;
 
 pub use admission::{
-    Admission, Class, Gate, LocalGate, LocalPermit, Permit, RefusedBy, WriteLine, WriteRoom,
-    WriteSize, WriteSizes, admit,
+    Admission, Class, Gate, LineOf, LineTurns, LocalGate, LocalPermit, Permit, RefusedBy,
+    WriteLine, WriteRoom, WriteSize, WriteSizes, admit,
 };
 pub use compare::findings::{CopyDifference, LookOrder, LookReport, PairLook, PairState};
 pub use compare::progress::{CompareReport, Comparisons};

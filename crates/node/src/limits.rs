@@ -79,6 +79,10 @@ pub const DELAY_MEAN_WRITES: f64 = 4_096.0;
 /// kilobyte.
 pub const RESERVE_SHARE: f64 = 0.92;
 
+/// Orders and clients that wait for the engine's room take turns of so many bytes: 64 writes of a
+/// kilobyte are a batch, and a client waits for a millisecond of them.
+pub const LINE_TURN_BYTES: u32 = 64 << 10;
+
 /// A write of more than so many times the mean size is large.
 pub const LARGE_FACTOR: f64 = 2.0;
 

@@ -7,8 +7,9 @@
 //! Invariants
 //! 1. Slowness is made by a valve in front of the disk, never by sleeping.
 //!
-//! Not here: writes of clients of a node by itself (`room.rs`), the order in a line (crate `node`,
-//! `admission/line.rs`). See: docs/overload.md, "Large and small writes".
+//! Not here: writes of clients of a node by itself (`room.rs`), the order in a line and the turns
+//! of two (crate `node`, `admission/line.rs`, `admission/turns.rs`).
+//! See: docs/overload.md, "Large and small writes".
 
 mod support;
 
@@ -173,4 +174,52 @@ fn a_write_of_a_member_is_not_refused_while_clients_are_called_out_of_their_line
         }
     }
     node.wait_for_metric("dendra_writes_in_line{of=\"clients\"}", 0.0);
+}
+
+#[test]
+fn a_client_has_its_turn_while_members_take_each_room_of_the_engine_that_comes_back() {
+    // Together they are more than the memory, and a batch of them is more than a memtable.
+    const OPEN: u64 = 256;
+    const BYTES: usize = 8 << 10;
+    const MEMTABLE: usize = 64 << 10;
+    // Were they always first, it would be called behind two thousand or more.
+    const ANSWERS_MAX: usize = 1_000;
+    let (node, valve) = Valve::before(MemVfs::new(), |disk| {
+        node_on_with(disk, |settings| {
+            settings.durability = Durability::Os;
+            settings.memory_bytes = 16 * MIB;
+            settings.memtable_bytes = Some(MEMTABLE);
+            settings.value_bytes_max = 64 << 10;
+        })
+    });
+    let mut link = Opened::proven(&node, 1);
+    let mut asked = 0;
+    let mut ask = |link: &mut Opened| {
+        // Of a key of its own: a second copy of a version takes no room.
+        let key = format!("fill{asked}").leak().as_bytes();
+        link.ask(asked, write(key, &[7; BYTES]));
+        asked += 1;
+    };
+    // The log is not synced with this durability; the tables are. Memory fills.
+    valve.hold_syncs();
+    (0..OPEN).for_each(|_| ask(&mut link));
+    wait_for_line(&node, "members", OPEN as f64 / 2.0);
+    let mut client = node.client();
+    client.send(b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: 1\r\n\r\nv");
+    wait_for_line(&node, "clients", 1.0);
+    valve.let_go();
+    let mut answers = 0;
+    while node.metric("dendra_writes_in_line{of=\"clients\"}") > 0.0 {
+        assert!(
+            answers < ANSWERS_MAX,
+            "the client waits for members again and again"
+        );
+        for _ in 0..OPEN / 4 {
+            let (id, written) = link.answer();
+            assert!(matches!(written, Answer::Written(_)), "{id}: {written:?}");
+            ask(&mut link);
+            answers += 1;
+        }
+    }
+    println!("called behind {answers} writes of members at most");
 }

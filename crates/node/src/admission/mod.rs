@@ -27,9 +27,11 @@
 
 pub mod line;
 mod sizes;
+pub mod turns;
 
 pub use line::{WriteLine, WriteRoom, WriteSize};
 pub use sizes::WriteSizes;
+pub use turns::{LineOf, LineTurns};
 
 use crate::limits::{
     DELAY_LEVEL_MIN, DELAY_US_MAX, LEASES_PER_LOOP, RETRY_AFTER_S_BUSY, RETRY_AFTER_S_DISK_FULL,

@@ -4,6 +4,7 @@
 //! client's write ─► room? ─► batch ─► commit ─► log's queue ─► log thread ─► outcome ─► seat
 //!                     └─ no: in line, by the client's deadline                  └─► node
 //! node's order ───► room? ─► batch            no: in line, ORDERS_WAITING_BYTES_MAX of them
+//! both lines wait ─► turns of bytes (crate `node`, `admission/turns.rs`)
 //! ```
 //!
 //! Invariants
@@ -15,6 +16,8 @@
 //!    order that was overtaken fails, and its machine reads again (promises, hints). Orders of
 //!    other loops for the same key were never in line here, so that no machine counts on an order
 //!    between two of them. One that needs it waits for the first one's event.
+//! 4. Neither line starves the other. A client in its turn is woken, and goes when it is polled.
+//!    Until then orders wait, those that come now, too. `commit_due` is rung when they may go on.
 //!
 //! Not here: the log thread (`disk/wal_thread.rs`), the turn that commits (`mod.rs`).
 //! See: docs/overload.md.
@@ -30,7 +33,7 @@ use dendra_base::{CellRef, Key};
 use dendra_engine::{Batch, Durability, Error, Guard, Submitted, WriteOutcome};
 use dendra_node::admission::line::{BatchState, WritePlace};
 use dendra_node::step::{Event, StoreTicket};
-use dendra_node::{WriteLine, WriteRoom, WriteSize};
+use dendra_node::{LineOf, WriteLine, WriteRoom, WriteSize};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -45,7 +48,7 @@ struct LogPlace<'a> {
 impl Drop for LogPlace<'_> {
     fn drop(&mut self) {
         let _seat = self.lane.log_line.borrow_mut().leave(self.place);
-        self.lane.call_first_in_log_line();
+        self.lane.call_next_in_line();
     }
 }
 
@@ -133,8 +136,12 @@ impl EventLoop {
     ) -> Result<(), RefusalCause> {
         let record_bytes = RECORD_HEAD_BYTES_MAX + cell.value.len();
         let size = self.size_of_order(cell.value.len());
-        if self.may_order_pass(size) && self.find_batch_room(record_bytes) {
+        let may_pass = self.may_order_pass(size) && self.find_batch_room(record_bytes);
+        // Not in the turn of a client: orders that come all the time would let none have it.
+        let is_client_ready = self.is_client_ready();
+        if may_pass && self.is_turn_of(LineOf::Orders, is_client_ready) {
             self.order_line.borrow_mut().passed(size);
+            self.note_gone(LineOf::Orders, size.bytes, is_client_ready);
             return self.push_order(target, key.as_stored(), &cell.as_ref(), guard);
         }
         let waiting = self.order_line_bytes.get();
@@ -152,7 +159,7 @@ impl EventLoop {
         self.order_line_bytes.set(waiting + order.bytes());
         let _place = self.order_line.borrow_mut().join(size, order);
         // In the reserve a small one may let a large one in front of it go.
-        self.push_orders_in_line();
+        self.call_those_in_line();
         Ok(())
     }
 
@@ -183,7 +190,7 @@ impl EventLoop {
         }
     }
 
-    /// Orders in line go into the batch, as far as it has room.
+    /// Orders in line go into the batch, as far as it has room and it is their turn.
     fn push_orders_in_line(&self) {
         while let Some(order) = self.take_order_in_line() {
             let waiting = self.order_line_bytes.get() - order.bytes();
@@ -206,11 +213,43 @@ impl EventLoop {
         // As it is this moment: the bytes of those that went before count.
         self.pressure.set(self.shared.engine.pressure());
         let (place, order) = line.next(self.write_room())?;
-        if self.has_batch_room(order.bytes()) {
-            line.go(place)
-        } else {
-            None
+        let is_client_ready = self.is_client_ready();
+        if !self.is_turn_of(LineOf::Orders, is_client_ready) || !self.has_batch_room(order.bytes())
+        {
+            return None;
         }
+        let order = line.go(place)?;
+        self.note_gone(
+            LineOf::Orders,
+            order.cell.value.len() as u64,
+            is_client_ready,
+        );
+        Some(order)
+    }
+
+    /// May the order go that is next in line, were there no clients?
+    fn is_order_ready(&self) -> bool {
+        let line = self.order_line.borrow();
+        !line.is_empty()
+            && line
+                .next(self.write_room())
+                .is_some_and(|(_, order)| self.has_batch_room(order.bytes()))
+    }
+
+    /// May the client's write go that is next in line, were there no orders? The batch has room for
+    /// it at the next commit.
+    fn is_client_ready(&self) -> bool {
+        let line = self.log_line.borrow();
+        !line.is_empty() && line.next(self.write_room()).is_some()
+    }
+
+    fn is_turn_of(&self, line: LineOf, is_other_ready: bool) -> bool {
+        self.turns.borrow().may_go(line, is_other_ready)
+    }
+
+    fn note_gone(&self, line: LineOf, bytes: u64, is_other_ready: bool) {
+        let mut turns = self.turns.borrow_mut();
+        turns.went(line, bytes, is_other_ready);
     }
 
     /// Takes back orders of the node that have not begun: reads in the store queue, writes in line.
@@ -271,12 +310,19 @@ impl EventLoop {
         let in_line = LogPlace { lane: self, place };
         seat.arm(until_us);
         let is_there = poll_fn(|cx| {
-            if self.is_next_in_log_line(place, size) && self.find_batch_room(bytes) {
+            let is_next = self.is_next_in_log_line(place, size)
+                && self.is_turn_of(LineOf::Clients, self.is_order_ready());
+            if is_next && self.find_batch_room(bytes) {
+                self.note_gone(LineOf::Clients, size.bytes, self.is_order_ready());
                 let _seat = self.log_line.borrow_mut().go(place);
                 return Poll::Ready(true);
             }
             if seat.is_late() || self.is_poisoned() {
                 return Poll::Ready(false);
+            }
+            if !is_next {
+                // What orders waited for it may go on.
+                self.call_orders_in_line();
             }
             seat.register(cx);
             Poll::Pending
@@ -290,12 +336,25 @@ impl EventLoop {
     /// The write that was called does not come.
     pub(crate) fn forgo_log(&self) {
         self.is_called.set(false);
+        self.call_next_in_line();
+    }
+
+    /// A client's write went, or left the line. Orders go on when its connection has had its turn
+    /// on the loop: before, they would take the room that it was called for.
+    fn call_next_in_line(&self) {
+        self.call_orders_in_line();
         self.call_first_in_log_line();
+    }
+
+    fn call_orders_in_line(&self) {
+        if !self.order_line.borrow().is_empty() {
+            self.commit_due.ring();
+        }
     }
 
     fn call_first_in_log_line(&self) {
         let line = self.log_line.borrow();
-        if !line.is_empty() {
+        if !line.is_empty() && self.is_turn_of(LineOf::Clients, self.is_order_ready()) {
             call_first(&line, self.write_room());
         }
     }
@@ -416,8 +475,7 @@ impl EventLoop {
         drop(batch);
         match submitted {
             Ok(submitted) => {
-                self.push_orders_in_line();
-                self.call_first_in_log_line();
+                self.call_those_in_line();
                 self.shared.poke.note_bytes(bytes);
                 let is_quick = self.shared.settings.durability == Durability::Os
                     && bytes <= limits::INLINE_COMMIT_BYTES_MAX;

@@ -46,8 +46,8 @@ use dendra_base::peer::Readiness;
 use dendra_engine::{Batch, Guard, Pressure, WriteOutcome};
 use dendra_node::step::{Event, Now, StoreTicket};
 use dendra_node::{
-    Admission, Class, Gate, Layout, LocalGate, MemberIndex, Topology, WriteLine, WriteRoom,
-    WriteSize, WriteSizes,
+    Admission, Class, Gate, Layout, LineTurns, LocalGate, MemberIndex, Topology, WriteLine,
+    WriteRoom, WriteSize, WriteSizes,
 };
 use dendra_wire::KeyBuf;
 use slab::Slab;
@@ -127,7 +127,9 @@ pub(crate) struct EventLoop {
     /// Writes of clients that wait for room in this loop's batch, or until the engine is behind no
     /// longer.
     log_line: RefCell<WriteLine<Rc<Seat>>>,
-    /// The first of them was called, and its write comes next.
+    /// Which of the two lines goes, when a write of each may.
+    turns: RefCell<LineTurns>,
+    /// The first client was called, and its write comes next.
     is_called: Cell<bool>,
     spare_inputs: RefCell<Vec<Vec<u8>>>,
     spare_outputs: RefCell<Vec<Vec<u8>>>,
@@ -273,6 +275,7 @@ async fn commit_when_due(lane: Rc<EventLoop>) {
     loop {
         lane.commit_due.rung().await;
         lane.commit();
+        lane.call_those_in_line();
     }
 }
 
@@ -359,6 +362,7 @@ impl EventLoop {
             order_line_bytes: Cell::new(0),
             order_sizes: RefCell::default(),
             log_line: RefCell::default(),
+            turns: RefCell::new(LineTurns::new(dendra_node::limits::LINE_TURN_BYTES)),
             is_called: Cell::new(false),
             agent: shared.cluster.as_ref().map(|cluster| {
                 Rc::new(Agent::new(cluster, index, settings, clock::monotonic_us()))
