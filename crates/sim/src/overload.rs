@@ -65,6 +65,8 @@ pub struct DoorBounds {
     pub log_len_max: usize,
     /// See there.
     pub log_bytes_max: usize,
+    /// A turn of orders or of clients in line.
+    pub turn_bytes: u32,
     /// The memtables' room.
     pub memory_bytes: u64,
     /// Frames and answers of the store that wait in one loop's run queue.

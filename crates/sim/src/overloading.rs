@@ -101,6 +101,8 @@ fn draw_overload(shape: &mut RunShape, prng: &mut Prng) -> Crowd {
         batch_bytes_max: log_bytes_max / 2,
         log_len_max: pick(prng, &[8, 64, 512]),
         log_bytes_max,
+        // Some of them fit a memtable, as in the server.
+        turn_bytes: (log_bytes_max / 16) as u32,
         memory_bytes: (largest as u64 + 2_000) * pick(prng, &[12, 40, 200]),
         events_max: 8_192,
     };

@@ -3,14 +3,16 @@
 //! ```text
 //! SourceTurns   a source waits: how many requests of others were served since
 //! ByteShares    two classes of sizes wait: how many bytes more of the one than of the other went
+//! LineGaps      a write of each line may go: how many bytes of one went since one of the other did
 //! ```
 //!
 //! Invariants
 //! 1. They see what happened and never ask a machine.
 //!
-//! Not here: the machines (crate `node`, `standing/`, `stacks/`, `admission/line.rs`).
+//! Not here: the machines (crate `node`, `standing/`, `stacks/`, `admission/`).
 //! See: docs/verification.md.
 
+use dendra_node::LineOf;
 use dendra_node::standing::AddressGroup;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -166,9 +168,74 @@ impl ByteShares {
     }
 }
 
+/// Of the orders and the clients of one loop that wait for the engine's room.
+#[derive(Debug)]
+pub(crate) struct LineGaps {
+    turn_bytes: u64,
+    /// Of all writes that went.
+    largest: u64,
+    /// The line that went last, and its bytes while a write of the other one might go.
+    last: Option<LineOf>,
+    bytes: u64,
+}
+
+impl LineGaps {
+    /// Of lines that take turns of so many bytes.
+    pub(crate) fn new(turn_bytes: u32) -> LineGaps {
+        LineGaps {
+            turn_bytes: u64::from(turn_bytes),
+            largest: 0,
+            last: None,
+            bytes: 0,
+        }
+    }
+
+    /// A write of this line goes. So might one of the other line, or not.
+    pub(crate) fn went(
+        &mut self,
+        line: LineOf,
+        bytes: u64,
+        is_other_ready: bool,
+    ) -> Result<(), String> {
+        self.largest = self.largest.max(bytes);
+        if self.last != Some(line) || !is_other_ready {
+            self.bytes = 0;
+        }
+        self.last = Some(line);
+        self.bytes += if is_other_ready { bytes } else { 0 };
+        // A turn, what the other one took beyond its own turn, and the last write.
+        let bound = self.turn_bytes + 2 * self.largest;
+        if self.bytes > bound {
+            return Err(format!(
+                "{} bytes of {line:?} went while a write of the other line might go, and {bound} \
+                 is the bound",
+                self.bytes
+            ));
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_that_takes_the_turns_of_the_other_one_is_seen() {
+        let [orders, clients] = [LineOf::Orders, LineOf::Clients];
+        let mut gaps = LineGaps::new(1_000);
+        for _ in 0..100 {
+            assert_eq!(gaps.went(orders, 500, false), Ok(()), "it is alone");
+        }
+        for _ in 0..10 {
+            for line in [orders, orders, orders, clients] {
+                assert_eq!(gaps.went(line, 500, true), Ok(()));
+            }
+        }
+        let went: Vec<_> = (0..5).map(|_| gaps.went(orders, 500, true)).collect();
+        assert!(went[..4].iter().all(Result::is_ok) && went[4].is_err());
+        assert_eq!(gaps.went(clients, 500, true), Ok(()));
+    }
 
     #[test]
     fn a_source_that_is_passed_by_too_often_is_seen() {

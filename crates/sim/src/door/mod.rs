@@ -6,6 +6,7 @@
 //! probe ──────────┘ its wait is the delay of the loop
 //! served ─► pause by pressure ─► Gate ─► the node                 engine stopped: WriteLine of clients
 //! order of the node ─► Gate ─► batch ─► log's queue               no room: WriteLine of orders
+//!                                                                 room again: LineTurns of both lines
 //! ```
 //!
 //! It drives them as the server's loop does (`event_loop/delay.rs` and `event_loop/thread/log.rs`
@@ -22,6 +23,7 @@
 mod ledgers;
 pub(crate) mod memtables;
 
+use crate::check::Rule;
 use crate::overload::{Crowd, DoorBounds};
 use crate::pending::PendingWrite;
 use dendra_base::Pressure;
@@ -29,9 +31,10 @@ use dendra_node::admission::line::{BatchState, WritePlace};
 use dendra_node::standing::{AddressGroup, Called, LineChange, STANDING_US, TURN};
 use dendra_node::step::{Event, StoreTicket};
 use dendra_node::{
-    Class, Gate, Line, LocalGate, LocalPermit, WriteLine, WriteRoom, WriteSize, WriteSizes,
+    Class, Gate, Line, LineOf, LineTurns, LocalGate, LocalPermit, WriteLine, WriteRoom, WriteSize,
+    WriteSizes,
 };
-use ledgers::{ByteShares, LogPath, SourceTurns};
+use ledgers::{ByteShares, LineGaps, LogPath, SourceTurns};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -90,8 +93,10 @@ pub(crate) struct Asking {
     pub(crate) begin: Event,
     /// Its pause is behind it.
     pub(crate) has_paused: bool,
-    /// It was called out of the clients' line for the engine.
+    /// It went out of the clients' line for the engine.
     pub(crate) is_called: bool,
+    /// It is in the run queue, and looks there whether it goes out of that line.
+    pub(crate) is_woken: bool,
     /// It stood in the loop's line.
     pub(crate) has_stood: bool,
 }
@@ -162,6 +167,8 @@ pub(crate) struct LaneDoor {
     client_places: BTreeMap<u64, WritePlace>,
     order_line: WriteLine<PendingWrite>,
     order_line_bytes: usize,
+    line_turns: LineTurns,
+    gaps: LineGaps,
     batch: Vec<PendingWrite>,
     batch_bytes: usize,
     turns: SourceTurns,
@@ -204,6 +211,8 @@ impl LaneDoor {
             client_places: BTreeMap::new(),
             order_line: WriteLine::default(),
             order_line_bytes: 0,
+            line_turns: LineTurns::new(overload.bounds.turn_bytes),
+            gaps: LineGaps::new(overload.bounds.turn_bytes),
             batch: Vec::new(),
             batch_bytes: 0,
             turns: SourceTurns::default(),
@@ -371,18 +380,60 @@ impl LaneDoor {
         place.is_some_and(|place| self.client_line.leave(place).is_some())
     }
 
-    /// Calls the first client's write, if it may go.
-    pub(crate) fn call_client(&mut self, room: WriteRoom) -> bool {
-        let Some((place, &ticket)) = self.client_line.next(room) else {
+    /// Wakes the first client whose write waits, if it may go: `true` when it is in the run queue
+    /// from now on.
+    pub(crate) fn wake_client(&mut self, room: WriteRoom) -> bool {
+        let Some((_, &ticket)) = self.client_line.next(room) else {
             return false;
         };
-        self.client_line.go(place);
-        self.client_places.remove(&ticket);
-        if let Some(asking) = self.asking.get_mut(&ticket) {
-            asking.is_called = true;
+        let is_order_ready = self.is_order_ready(room);
+        let wakes = self.line_turns.may_go(LineOf::Clients, is_order_ready)
+            && self
+                .asking
+                .get_mut(&ticket)
+                .is_some_and(|asking| !std::mem::replace(&mut asking.is_woken, true));
+        if wakes {
             self.push(RunEntry::Again(ticket));
         }
-        true
+        wakes
+    }
+
+    /// A request was woken. If it waits in line it goes now, or waits on: is it in line no longer?
+    /// And the rule that this breaks.
+    pub(crate) fn go_client(&mut self, ticket: u64, room: WriteRoom) -> (bool, Result<(), String>) {
+        let Some(asking) = self.asking.get_mut(&ticket) else {
+            return (true, Ok(()));
+        };
+        asking.is_woken = false;
+        let bytes = asking.bytes;
+        let Some(place) = self.client_places.get(&ticket).copied() else {
+            return (true, Ok(()));
+        };
+        let is_order_ready = self.is_order_ready(room);
+        let is_next = self.client_line.next(room).is_some_and(|it| it.0 == place);
+        if !is_next || !self.line_turns.may_go(LineOf::Clients, is_order_ready) {
+            return (false, Ok(()));
+        }
+        if let Some(asking) = self.asking.get_mut(&ticket) {
+            asking.is_called = true;
+        }
+        self.client_line.go(place);
+        self.client_places.remove(&ticket);
+        self.line_turns.went(LineOf::Clients, bytes, is_order_ready);
+        let counted = bytes.max(dendra_node::limits::DELAY_WRITE_BYTES_MIN);
+        let fair = self.gaps.went(LineOf::Clients, counted, is_order_ready);
+        (true, fair)
+    }
+
+    /// May the order go that is next in line, were there no clients?
+    fn is_order_ready(&self, room: WriteRoom) -> bool {
+        let next = self.order_line.next(room);
+        next.is_some_and(|(_, order)| self.has_batch_room(order.bytes()))
+    }
+
+    /// May the client's write go that is next in line, were there no orders?
+    fn is_client_ready(&self, room: WriteRoom) -> bool {
+        self.client_line.next(room).is_some()
     }
 
     // Orders of the node.
@@ -393,14 +444,17 @@ impl LaneDoor {
         ticket: StoreTicket,
         pending: PendingWrite,
         room: WriteRoom,
-    ) -> (OrderFate, Result<(), String>) {
+    ) -> (OrderFate, Result<(), (Rule, String)>) {
         let value_bytes = pending.write.cell.value.len() as u64;
         self.order_sizes.note(value_bytes);
         let size = self.order_sizes.size_of(value_bytes);
         let bytes = pending.bytes();
         let may_pass =
             room != WriteRoom::Stopped && self.order_line.may_pass(size, room, self.batch_state());
-        let is_passing = may_pass && self.has_batch_room(bytes);
+        let is_client_ready = self.is_client_ready(room);
+        let is_passing = may_pass
+            && self.has_batch_room(bytes)
+            && self.line_turns.may_go(LineOf::Orders, is_client_ready);
         let waiting = self.order_line_bytes;
         if !is_passing && waiting > 0 && waiting + bytes > self.order_bytes_max(size) {
             self.counts.busy += 1;
@@ -413,7 +467,7 @@ impl LaneDoor {
         self.order_permits.insert(ticket, permit);
         if is_passing {
             self.order_line.passed(size);
-            let fair = self.shares.go(counted(size), LogPath::PastLine);
+            let fair = self.note_order(size, LogPath::PastLine, is_client_ready);
             self.put(pending);
             return (OrderFate::Taken, fair);
         }
@@ -433,11 +487,28 @@ impl LaneDoor {
         }
     }
 
+    /// An order goes: the rule that this breaks.
+    fn note_order(
+        &mut self,
+        size: WriteSize,
+        path: LogPath,
+        is_client_ready: bool,
+    ) -> Result<(), (Rule, String)> {
+        let counted = counted(size);
+        self.line_turns
+            .went(LineOf::Orders, size.bytes, is_client_ready);
+        let starved = self.gaps.went(LineOf::Orders, counted, is_client_ready);
+        let fair = self.shares.go(counted, path);
+        fair.map_err(|what| (Rule::Unfair, what))
+            .and(starved.map_err(|what| (Rule::Starved, what)))
+    }
+
     /// The first order in line goes into the batch, if it may go and there is room for it.
-    pub(crate) fn push_order(&mut self, room: WriteRoom) -> Option<Result<(), String>> {
+    pub(crate) fn push_order(&mut self, room: WriteRoom) -> Option<Result<(), (Rule, String)>> {
         let (place, order) = self.order_line.next(room)?;
         let (bytes, value_bytes) = (order.bytes(), order.write.cell.value.len() as u64);
-        if !self.has_batch_room(bytes) {
+        let is_client_ready = self.is_client_ready(room);
+        if !self.has_batch_room(bytes) || !self.line_turns.may_go(LineOf::Orders, is_client_ready) {
             return None;
         }
         let size = WriteSize {
@@ -445,7 +516,7 @@ impl LaneDoor {
             is_large: false,
         };
         let order = self.order_line.go(place)?;
-        let fair = self.shares.go(counted(size), LogPath::FromLine);
+        let fair = self.note_order(size, LogPath::FromLine, is_client_ready);
         self.shares.leave(counted(size));
         self.order_line_bytes -= bytes;
         self.put(order);

@@ -1,39 +1,35 @@
-//! Crowds in front of loops: arrivals, the turns of a loop's run queue, the member's log and its
-//! memory, and what must hold meanwhile.
+//! Crowds in front of loops: arrivals, the turns of a loop's run queue, and what must hold
+//! meanwhile.
 //!
 //! ```text
 //! client ─► Asked ─► run queue ─► Run: one entry, and the loop is busy for its cost
 //! frame, answer of the store ─► run queue
-//! order ─► line ─► batch ─► log's queue ─► sync: time for its bytes ─► memtables ─► flush
+//! write, and the engine is behind ─► line ─► woken ─► run queue ─► it goes, or waits on
 //! ```
 //!
 //! Invariants
 //! 1. Only plans with a crowd have doors: the runs of all other plans do not change.
 //!
-//! Not here: the machines of one loop (`door/`), what must hold (`door_rules.rs`), draws
-//! (`overloading.rs`), phases (`ending.rs`).
+//! Not here: the machines of one loop (`door/`), the log (`door_store.rs`), what must hold
+//! (`door_rules.rs`), draws (`overloading.rs`), phases (`ending.rs`).
 //! See: docs/verification.md, docs/overload.md.
 
 use super::names::scan_of;
 use super::state::{Happening, World};
 use crate::check::Rule;
 use crate::door::memtables::Memtables;
-use crate::door::{Asking, DoorCounts, LaneDoor, MemberGates, OrderFate, RunEntry};
+use crate::door::{Asking, DoorCounts, LaneDoor, MemberGates, RunEntry};
 use crate::history::{ClientEnd, Wish};
 use crate::overload::Crowd;
 use crate::overloading::next_wish;
-use crate::pending::{PendingWrite, Waiter};
-use dendra_base::Pressure;
 use dendra_node::standing::{AddressGroup, Called};
-use dendra_node::step::{Event, StoreFailure, StoreTicket};
-use dendra_node::{Admission, Class, Outcome, RefusedBy, WriteRoom, admit};
+use dendra_node::step::Event;
+use dendra_node::{Admission, Class, Outcome, RefusedBy, admit};
 
 /// As in the server: the loop sweeps, and looks for clients that have hung up.
 const SWEEP_US: u64 = 100_000;
 /// A client whose connection the kernel dropped tries again.
 const CONNECT_AGAIN_US: u64 = 200_000;
-/// A flush writes slices of so long.
-const FLUSH_SLICE_US: u64 = 5_000;
 /// The beginning of a crowd: a line has not begun yet.
 const BEGINS_US: u64 = 500_000;
 /// A client with an address for itself, which waits for as long as the usual deadline, is answered
@@ -206,6 +202,7 @@ impl World<'_> {
                     begin,
                     has_paused: false,
                     is_called: false,
+                    is_woken: false,
                     has_stood: false,
                 },
             );
@@ -263,7 +260,7 @@ impl World<'_> {
     }
 
     /// The next entry of the run queue is taken when the loop has time.
-    fn see_to_run(&mut self, member: usize, lane: usize) {
+    pub(super) fn see_to_run(&mut self, member: usize, lane: usize) {
         let incarnation = self.members[member].incarnation;
         let it = &mut self.members[member].lanes[lane];
         let busy_until_us = it.busy_until_us;
@@ -389,10 +386,12 @@ impl World<'_> {
             RunEntry::Again(ticket) => {
                 if self.is_gone(member, lane, ticket) {
                     let cost_us = self.drop_request(member, lane, ticket);
-                    self.call_client(member, lane);
+                    self.submit(member);
                     cost_us
-                } else {
+                } else if self.go_on(member, lane, ticket) {
                     self.serve(member, lane, ticket)
+                } else {
+                    self.crowd().map_or(0, |it| it.costs.gone_us)
                 }
             }
             RunEntry::Probe => {
@@ -417,7 +416,28 @@ impl World<'_> {
         }
     }
 
-    fn judge_fair(&mut self, rule: Rule, member: usize, lane: usize, fair: Result<(), String>) {
+    /// A request was woken: does it wait in line no longer?
+    fn go_on(&mut self, member: usize, lane: usize, ticket: u64) -> bool {
+        let room = self.write_room(member);
+        let Some(door) = self.door(member, lane) else {
+            return false;
+        };
+        let (goes, fair) = door.go_client(ticket, room);
+        self.judge_fair(Rule::Starved, member, lane, fair);
+        if !goes {
+            // What orders waited for it may go on.
+            self.submit(member);
+        }
+        goes
+    }
+
+    pub(super) fn judge_fair(
+        &mut self,
+        rule: Rule,
+        member: usize,
+        lane: usize,
+        fair: Result<(), String>,
+    ) {
         if let Err(what) = fair {
             self.violate(rule, format!("m{member}.{lane}: {what}"));
         }
@@ -432,6 +452,7 @@ impl World<'_> {
             // It was looked at meanwhile.
             return 0;
         }
+        door.forgo_engine(ticket);
         door.counts.gone += 1;
         self.disconnect(member);
         self.members[member].lanes[lane].open.remove(&ticket);
@@ -472,7 +493,7 @@ impl World<'_> {
         let left_us = asking.deadline_us.saturating_sub(mono_us);
         if left_us == 0 {
             let cost_us = self.refuse(member, lane, ticket);
-            self.call_client(member, lane);
+            self.submit(member);
             return cost_us;
         }
         match admit(pressure, class) {
@@ -483,7 +504,7 @@ impl World<'_> {
                         (asking.has_paused, asking.is_called) = (true, false);
                     }
                     self.again_after(member, lane, ticket, us.min(left_us));
-                    self.call_client(member, lane);
+                    self.submit(member);
                     return costs.gone_us;
                 }
             }
@@ -497,7 +518,7 @@ impl World<'_> {
             }
             Admission::Refused { .. } => {
                 let cost_us = self.refuse(member, lane, ticket);
-                self.call_client(member, lane);
+                self.submit(member);
                 return cost_us;
             }
             Admission::Granted | Admission::Delayed { .. } => {}
@@ -507,7 +528,7 @@ impl World<'_> {
         };
         if !door.hold(ticket) {
             let cost_us = self.refuse(member, lane, ticket);
-            self.call_client(member, lane);
+            self.submit(member);
             // That the gate is full is not the fault of the line. It is fair to no source.
             self.excuse(ticket);
             if class == Class::Read && self.is_judged() {
@@ -565,10 +586,13 @@ impl World<'_> {
         let Some(asking) = door.asking.get(&ticket) else {
             return;
         };
-        // One that was called out of the line is in the run queue already.
-        if waited || !asking.is_called {
+        // One that was woken is in the run queue already.
+        if !asking.is_woken && (waited || !asking.is_called) {
             door.push(RunEntry::Again(ticket));
             self.see_to_run(member, lane);
+        }
+        if waited {
+            self.submit(member);
         }
     }
 
@@ -633,160 +657,5 @@ impl World<'_> {
             }
         }
         self.answered += u64::from(is_good && !is_lone);
-    }
-
-    // The log and the memory.
-
-    /// The pressure of the made-up engine: bytes on their way count.
-    pub(super) fn pressure(&self, member: usize) -> Pressure {
-        let it = &self.members[member];
-        let Some(tables) = &it.memtables else {
-            return Pressure {
-                level: 0.0,
-                memory: 0.0,
-                stop: None,
-            };
-        };
-        let lanes = it.lanes.iter().filter_map(|lane| lane.door.as_deref());
-        let batches: usize = lanes.map(LaneDoor::batch_bytes).sum();
-        let log = it.queue.iter().chain(&it.in_flight);
-        let log: usize = log.map(PendingWrite::bytes).sum();
-        tables.pressure((batches + log) as u64)
-    }
-
-    fn write_room(&self, member: usize) -> WriteRoom {
-        WriteRoom::of(self.pressure(member))
-    }
-
-    /// A write to the own store: to the batch of the loop, into its line, or refused.
-    pub(super) fn order(&mut self, member: usize, lane: usize, pending: PendingWrite) {
-        let Waiter::Loop(ticket) = pending.waiter else {
-            self.members[member].queue.push(pending);
-            return;
-        };
-        let room = self.write_room(member);
-        let Some(door) = self.door(member, lane) else {
-            return;
-        };
-        let (ordered, fair) = door.order(ticket, pending, room);
-        self.judge_fair(Rule::Unfair, member, lane, fair);
-        match ordered {
-            OrderFate::Taken => self.push_orders(member, lane),
-            OrderFate::Busy => {
-                let result = Err(StoreFailure::Busy);
-                self.give_later(member, lane, 0, Event::Wrote { ticket, result });
-            }
-        }
-    }
-
-    /// Orders in line go into the batch, as far as there is room.
-    fn push_orders(&mut self, member: usize, lane: usize) {
-        loop {
-            let room = self.write_room(member);
-            let pushed = self.door(member, lane).and_then(|it| it.push_order(room));
-            let Some(fair) = pushed else {
-                return;
-            };
-            self.judge_fair(Rule::Unfair, member, lane, fair);
-        }
-    }
-
-    /// Orders that are not begun are taken back.
-    pub(super) fn cancel_orders(&mut self, member: usize, lane: usize, tickets: &[StoreTicket]) {
-        let is_named = |pending: &PendingWrite| match pending.waiter {
-            Waiter::Loop(ticket) => tickets.contains(&ticket),
-            Waiter::Nobody | Waiter::Steward => false,
-        };
-        let taken = self.door(member, lane).map(|it| it.cancel(is_named));
-        for pending in taken.into_iter().flatten() {
-            if let Waiter::Loop(ticket) = pending.waiter {
-                if let Some(door) = self.door(member, lane) {
-                    door.release_order(ticket);
-                }
-                let result = Err(StoreFailure::Late);
-                self.give_later(member, lane, 0, Event::Wrote { ticket, result });
-            }
-        }
-    }
-
-    /// The batches of the loops go to the log's queue, as far as it has room; those that wait for
-    /// room in a batch, or for an engine that is not behind, go on.
-    pub(super) fn submit(&mut self, member: usize) {
-        if self.crowd().is_none() {
-            return;
-        }
-        for lane in 0..self.members[member].lanes.len() {
-            loop {
-                self.push_orders(member, lane);
-                let it = &mut self.members[member];
-                let len = it.queue.len();
-                let bytes: usize = it.queue.iter().map(PendingWrite::bytes).sum();
-                let door = it.lanes[lane].door.as_deref_mut();
-                let Some(batch) = door.and_then(|door| door.take_batch(len, bytes)) else {
-                    break;
-                };
-                it.queue.extend(batch);
-            }
-            self.call_client(member, lane);
-        }
-        self.begin_commit(member);
-    }
-
-    /// Calls the client whose write goes next, if the engine has room for it.
-    fn call_client(&mut self, member: usize, lane: usize) {
-        let room = self.write_room(member);
-        let is_called = self
-            .door(member, lane)
-            .is_some_and(|it| it.call_client(room));
-        if is_called {
-            self.see_to_run(member, lane);
-        }
-    }
-
-    /// The longer a commit takes for its bytes.
-    pub(super) fn log_us(&self, member: usize) -> u64 {
-        let it = &self.members[member];
-        let bytes: usize = it.in_flight.iter().map(PendingWrite::bytes).sum();
-        self.crowd().map_or(0, |overload| {
-            bytes as u64 * 1_000 / overload.log_bytes_per_ms * it.slow_times
-        })
-    }
-
-    /// Writes are durable: they are in memory until a flush.
-    pub(super) fn note_durable(&mut self, member: usize, bytes: u64) {
-        if let Some(tables) = &mut self.members[member].memtables {
-            tables.add(bytes);
-        }
-        self.flush(member);
-    }
-
-    fn flush(&mut self, member: usize) {
-        let tables = self.members[member].memtables.as_mut();
-        if tables.is_some_and(Memtables::begins_flush) {
-            self.flush_later(member);
-        }
-    }
-
-    fn flush_later(&mut self, member: usize) {
-        let incarnation = self.members[member].incarnation;
-        let next = Happening::Flushed {
-            member,
-            incarnation,
-        };
-        self.schedule.after(FLUSH_SLICE_US, next);
-    }
-
-    /// A slice of a flush is written.
-    pub(super) fn flushed(&mut self, member: usize) {
-        let per_ms = self.crowd().map_or(0, |it| it.flush_bytes_per_ms);
-        let it = &mut self.members[member];
-        let bytes = per_ms * (FLUSH_SLICE_US / 1_000) / it.slow_times;
-        let tables = it.memtables.as_mut();
-        if tables.is_some_and(|tables| tables.flush(bytes.max(1))) {
-            self.flush(member);
-            self.submit(member);
-        } else {
-            self.flush_later(member);
-        }
     }
 }

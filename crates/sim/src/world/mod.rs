@@ -25,6 +25,7 @@
 
 mod clients;
 mod door_rules;
+mod door_store;
 mod doors;
 mod ending;
 mod faults;
