@@ -61,7 +61,7 @@ impl Query {
 
 /// The client that the flags describe.
 pub(crate) fn client(flags: &cli::ClientArgs, console: Console) -> Result<Client, Failure> {
-    let base = BaseUrl::parse(&flags.url).map_err(Failure::usage)?;
+    let base = BaseUrl::parse(&flags.url).map_err(|bad| bad.of("--url"))?;
     let access = Credentials::read(&flags.access, &base)?;
     Ok(Client::new(base, access, flags.timeout_ms, console))
 }

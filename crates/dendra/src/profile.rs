@@ -27,7 +27,7 @@ const NOTHING: &str = "nothing was sampled: the node had nothing to do. Ask it s
 
 /// Takes one profile.
 pub(crate) async fn profile(args: &ProfileArgs, console: Console) -> ExitResult {
-    let base = BaseUrl::parse(&args.url).map_err(Failure::usage)?;
+    let base = BaseUrl::parse(&args.url).map_err(|bad| bad.of("--url"))?;
     if let Some(path) = &args.out {
         ops::can_write(path)?;
     }

@@ -136,7 +136,7 @@ impl Engine {
     ) -> Result<Engine> {
         options
             .check()
-            .map_err(|reason| Error::Unusable { reason })?;
+            .map_err(|bad| Error::Unusable { reason: bad.reason })?;
         let lock = lock_folder(&*vfs)?;
         let cache = Arc::new(BlockCache::new(options.split().cache));
         let opened = recover::open(&*vfs, &options, proposed, now_ms)?;
@@ -737,12 +737,12 @@ impl Engine {
 
 fn lock_folder(vfs: &dyn Vfs) -> Result<Box<dyn Send + Sync>> {
     vfs.lock().map_err(|e| match e.kind() {
-        std::io::ErrorKind::WouldBlock => Error::Unusable {
+        std::io::ErrorKind::WouldBlock => Error::Folder {
             reason: format!(
                 "{} is in use by another process: stop it first, or choose another folder",
                 vfs.describe()
             ),
         },
-        _ => Error::io(format!("locking {}", vfs.describe()), e),
+        _ => Error::io("locking the data folder", e),
     })
 }

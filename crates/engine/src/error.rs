@@ -7,6 +7,7 @@
 //! Full       refuses new values, keeps the rest      507
 //! Poisoned   stops the process: the log is unsure    aborts
 //! Unusable   does not start                          exit 3
+//! Folder     does not start, with the sentence alone  exit 3
 //! ```
 //!
 //! Invariants
@@ -49,9 +50,14 @@ pub enum Error {
         /// The failure that came first.
         reason: String,
     },
-    /// The folder cannot be opened by this program.
+    /// A file, or the options, cannot be used by this program.
     Unusable {
         /// The reason, and the way out.
+        reason: String,
+    },
+    /// The folder as a whole cannot be opened now.
+    Folder {
+        /// The reason, with the place of the folder, and the way out.
         reason: String,
     },
 }
@@ -115,7 +121,7 @@ impl fmt::Display for Error {
                     "the log failed and nothing more is written: {reason}; restart the process"
                 )
             }
-            Error::Unusable { reason } => f.write_str(reason),
+            Error::Unusable { reason } | Error::Folder { reason } => f.write_str(reason),
         }
     }
 }

@@ -62,7 +62,7 @@ pub use ingest::Ingest;
 pub use kept::{MarkOrder, Marked};
 pub use lanes::{Maintained, Maintenance};
 pub use memory::Split;
-pub use options::{Compression, Options};
+pub use options::{BadOptions, Compression, Options};
 pub use queue::Submitted;
 pub use scan::{Cursor, Flow, Progress, Show};
 pub use scrub::state::{ScrubSlice, ScrubStats};

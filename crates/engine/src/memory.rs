@@ -142,7 +142,7 @@ mod tests {
                 );
             }
             let below = Options::for_memory((least - 1) << 20, value_bytes_max);
-            let reason = below.check().expect_err("one mebibyte is missing");
+            let reason = below.check().expect_err("one mebibyte is missing").reason;
             assert!(
                 reason.contains(&format!("at least {least} MiB")),
                 "{reason}"

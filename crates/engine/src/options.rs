@@ -9,6 +9,7 @@
 
 use dendra_base::Durability;
 use dendra_base::limits;
+use std::fmt;
 
 /// The most bytes of a record besides its value: key, cell, heads.
 const RECORD_BYTES_MAX: usize = 4 << 10;
@@ -17,6 +18,42 @@ const _: () = assert!(
     RECORD_BYTES_MAX > limits::STORED_KEY_BYTES_MAX + 1024,
     "the longest key and every head fit beside a value"
 );
+
+/// Why options cannot work together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadOptions {
+    /// The option with which the reason begins, as operators write it.
+    pub option: Option<&'static str>,
+    /// The reason, and the way out.
+    pub reason: String,
+}
+
+impl BadOptions {
+    /// The reason begins with this option.
+    pub fn of(option: &'static str, reason: String) -> BadOptions {
+        BadOptions {
+            option: Some(option),
+            reason,
+        }
+    }
+}
+
+impl From<String> for BadOptions {
+    fn from(reason: String) -> BadOptions {
+        BadOptions {
+            option: None,
+            reason,
+        }
+    }
+}
+
+impl fmt::Display for BadOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for BadOptions {}
 
 /// How data blocks are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,53 +184,64 @@ impl Options {
     }
 
     /// The first reason why these settings cannot work together, with the way out.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), BadOptions> {
         if self.memtable_bytes * 4 > self.memory_bytes {
-            return Err(format!(
-                "memtable = {} bytes is more than a quarter of memory = {} bytes: three memtables and a cache must fit",
-                self.memtable_bytes, self.memory_bytes
+            return Err(BadOptions::of(
+                "memtable",
+                format!(
+                    "memtable = {} bytes is more than a quarter of memory = {} bytes: three memtables and a cache must fit",
+                    self.memtable_bytes, self.memory_bytes
+                ),
             ));
         }
         if self.value_bytes_max > limits::VALUE_BYTES_MAX_LIMIT
             || self.value_bytes_max + RECORD_BYTES_MAX > self.commit_queue_bytes_max
         {
-            return Err(format!(
-                "value-bytes-max = {} is more than the engine can store: {} bytes at most, and one value must fit the commit queue of {} bytes",
-                self.value_bytes_max,
-                limits::VALUE_BYTES_MAX_LIMIT,
-                self.commit_queue_bytes_max
+            return Err(BadOptions::of(
+                "value-bytes-max",
+                format!(
+                    "value-bytes-max = {} is more than the engine can store: {} bytes at most, and one value must fit the commit queue of {} bytes",
+                    self.value_bytes_max,
+                    limits::VALUE_BYTES_MAX_LIMIT,
+                    self.commit_queue_bytes_max
+                ),
             ));
         }
         let split = self.split();
         if split.sum() > self.memory_bytes {
-            return Err(format!(
-                "memory = {} bytes does not hold its parts: memtables {}, commits {}, jobs {} for values of at most {}, and a cache of at least {} bytes; with the usual memtable, give at least {} MiB, or a smaller value-bytes-max",
-                self.memory_bytes,
-                split.memtables,
-                split.commits,
-                split.jobs,
-                self.value_bytes_max,
-                split.cache,
-                Options::memory_mib_min(self.value_bytes_max)
+            return Err(BadOptions::of(
+                "memory",
+                format!(
+                    "memory = {} bytes does not hold its parts: memtables {}, commits {}, jobs {} for values of at most {}, and a cache of at least {} bytes; with the usual memtable, give at least {} MiB, or a smaller value-bytes-max",
+                    self.memory_bytes,
+                    split.memtables,
+                    split.commits,
+                    split.jobs,
+                    self.value_bytes_max,
+                    split.cache,
+                    Options::memory_mib_min(self.value_bytes_max)
+                ),
             ));
         }
         if self.segment_bytes_min() > self.segment_bytes {
-            return Err(format!(
+            return Err(BadOptions::from(format!(
                 "one batch of {} bytes does not fit a log segment of {} bytes",
                 self.commit_queue_bytes_max, self.segment_bytes
-            ));
+            )));
         }
         if self.level0_tables_stop <= self.level0_tables_trigger {
-            return Err("level 0 must compact before it stops writes".to_owned());
+            let reason = "level 0 must compact before it stops writes";
+            return Err(BadOptions::from(reason.to_owned()));
         }
         if self.level0_inputs_max == 0 {
-            return Err("a compaction of level 0 reads at least one table".to_owned());
+            let reason = "a compaction of level 0 reads at least one table";
+            return Err(BadOptions::from(reason.to_owned()));
         }
         if self.block_bytes < 256 || self.block_bytes > 64 << 10 {
-            return Err(format!(
+            return Err(BadOptions::from(format!(
                 "a block of {} bytes is outside 256 B ..= 64 KiB",
                 self.block_bytes
-            ));
+            )));
         }
         Ok(())
     }

@@ -93,7 +93,7 @@ pub(crate) fn open(
     now_ms: u64,
 ) -> Result<Recovered> {
     let opened = open_with_room(vfs, options, proposed, now_ms);
-    opened.map_err(|error| if error.is_no_space() { Error::Unusable {
+    opened.map_err(|error| if error.is_no_space() { Error::Folder {
         reason: format!(
             "the disk of {} is too full for a start ({error}): what the log holds must become tables first, {} MiB of it at a time; \
              make so much room, or give the folder a larger disk; nothing is lost",
@@ -241,7 +241,7 @@ pub(crate) fn new_folder(vfs: &dyn Vfs, names: &[String], proposed: Identity) ->
             || OTHER_NAMES.contains(&n)
     };
     if let Some(name) = names.iter().find(|n| !is_ours(n)) {
-        return Err(Error::Unusable {
+        return Err(Error::Folder {
             reason: format!(
                 "{} is not empty and not a Dendra folder (it holds {name}): choose another folder",
                 vfs.describe()

@@ -16,7 +16,7 @@
 //! See: docs/decisions/0026-horizons.md.
 
 use dendra_base::{Cell, CellRef, Guard, Kind, Prng, Version};
-use dendra_engine::check::check_folder;
+use dendra_engine::check::{FindingKind, check_folder};
 use dendra_engine::vfs::Wait;
 use dendra_engine::vfs::mem::MemVfs;
 use dendra_engine::{
@@ -251,6 +251,21 @@ fn a_block_that_may_hide_what_others_have_purged_is_mended_and_nothing_reappears
     drop(engine);
     let engine = open(&vfs).expect("it is whole");
     assert_eq!(unread(&engine, &others), 0);
+}
+
+#[test]
+fn a_check_tells_a_hole_from_damage() {
+    let (vfs, others) = damaged();
+    let engine = open(&vfs).expect("damage in a block keeps no folder closed");
+    engine.raise_age_horizon(HORIZON, COPIES);
+    scrub(&engine).expect("memory does not fail");
+    let kinds = || -> Vec<FindingKind> { findings(&vfs).iter().map(|it| it.kind).collect() };
+    assert_eq!(kinds(), [FindingKind::Damage]);
+    let spans = engine.damaged_spans();
+    fetch(&engine, &others, &spans[0]).expect("memory does not fail");
+    engine.repaired(&spans[0]);
+    settle(&engine, &others).expect("memory does not fail");
+    assert_eq!(kinds(), [FindingKind::Hole], "its block is gone");
 }
 
 #[test]

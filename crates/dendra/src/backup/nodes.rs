@@ -14,7 +14,7 @@
 
 use crate::access::AccessArgs;
 use crate::client::retry::{Budget, RETRY_AFTER_MAX};
-use crate::client::{BaseUrl, Client, Credentials, HttpRequest, Trouble, WholeAnswer};
+use crate::client::{AskedPort, BaseUrl, Client, Credentials, HttpRequest, Trouble, WholeAnswer};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use bytes::Bytes;
@@ -144,8 +144,7 @@ impl AdminNode {
     ) -> Result<Vec<AdminNode>, Failure> {
         let mut nodes = Vec::new();
         for url in urls.split(',').map(str::trim).filter(|url| !url.is_empty()) {
-            let base =
-                BaseUrl::parse(url).map_err(|e| Failure::usage(e.replace("--url", "--admin")))?;
+            let base = BaseUrl::parse(url).map_err(|bad| bad.of("--admin"))?;
             let credentials = Credentials::read(access, &base)?;
             nodes.push(AdminNode::at(base, credentials, console));
         }
@@ -177,13 +176,7 @@ impl AdminNode {
     }
 
     fn failure(&self, trouble: &Trouble) -> Failure {
-        let said = trouble.to_string();
-        // The client's own words are about the data port.
-        let said = said
-            .replace("see --url", "see --admin")
-            .replace("; if it was a write, it may have been applied", "");
-        let exit = trouble.failure("").exit;
-        Failure::new(exit, format!("{}: {said}", self.address()))
+        trouble.failure_at(AskedPort::Admin, &self.address())
     }
 
     fn refused(&self, answer: &WholeAnswer) -> Failure {
@@ -197,7 +190,7 @@ impl AdminNode {
             404 | 405 if answer.body.is_empty() => {
                 "; is it the admin port of a node of this version?"
             }
-            400 if said.contains("unknown-path: ") => {
+            400 if answer.code().as_deref() == Some("unknown-path") => {
                 "; this is the data port: name the address of `serve --admin`"
             }
             _ => "",

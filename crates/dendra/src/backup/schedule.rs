@@ -138,7 +138,7 @@ async fn once(schedule: &BackupSchedule, own_admin: &str) -> Result<(), Failure>
     let nodes = match &schedule.admin {
         Some(urls) => AdminNode::all(urls, &schedule.access, quiet)?,
         None => {
-            let base = BaseUrl::parse(own_admin).map_err(Failure::usage)?;
+            let base = BaseUrl::parse(own_admin).map_err(|bad| bad.of("--admin"))?;
             let own = Credentials::of_node(&schedule.access, schedule.tls.as_ref())?;
             vec![AdminNode::at(base, own, quiet)]
         }

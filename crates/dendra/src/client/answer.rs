@@ -34,6 +34,14 @@ pub(crate) struct WholeAnswer {
     pub(crate) body: Bytes,
 }
 
+/// Which port of a node a command asks: sentences name the flag that says where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AskedPort {
+    Data,
+    /// Its requests write no record of a client.
+    Admin,
+}
+
 /// Why there is no answer.
 #[derive(Debug)]
 pub(crate) enum Trouble {
@@ -76,6 +84,17 @@ impl WholeAnswer {
     /// Does the status ask to try again after a while?
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self.status.as_u16(), 408 | 429 | 503 | 504)
+    }
+
+    /// The code word of a refusal: of a data port in front of the colon, of an admin port in the
+    /// field `error`.
+    pub(crate) fn code(&self) -> Option<String> {
+        if let Ok(page) = serde_json::from_slice::<serde_json::Value>(&self.body) {
+            return page["error"].as_str().map(str::to_owned);
+        }
+        let (code, _) = std::str::from_utf8(&self.body).ok()?.split_once(": ")?;
+        let is_code = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
+        code.bytes().all(is_code).then(|| code.to_owned())
     }
 
     /// The server's sentence, on one line.
@@ -140,40 +159,87 @@ impl Trouble {
         }
     }
 
-    /// This trouble as a failure of a command that talks to `place`.
+    /// This trouble as a failure of a command that talks to the data port at `place`.
     pub(crate) fn failure(&self, place: &str) -> Failure {
+        self.failure_at(AskedPort::Data, place)
+    }
+
+    /// This trouble as a failure of a command that talks to that port at `place`.
+    pub(crate) fn failure_at(&self, port: AskedPort, place: &str) -> Failure {
         let exit = match self {
             Trouble::Foreign(_) => Exit::FAILURE,
             _ => Exit::UNAVAILABLE,
         };
-        Failure::new(exit, format!("{place}: {self}"))
+        Failure::new(exit, format!("{place}: {}", self.sentence(port)))
+    }
+
+    fn sentence(&self, port: AskedPort) -> String {
+        let (flag, written) = match port {
+            AskedPort::Data => ("--url", "; if it was a write, it may have been applied"),
+            AskedPort::Admin => ("--admin", ""),
+        };
+        match self {
+            Trouble::Unreachable(why) => {
+                format!("no node can be reached ({why}); is one running? see {flag}")
+            }
+            Trouble::NotTrusted(why) => why.clone(),
+            Trouble::Broken(why) => format!("the connection broke ({why}){written}"),
+            Trouble::Silent { waited } => {
+                let seconds = waited.as_secs_f64();
+                format!("no answer within {seconds:.1} s{written}; see --timeout-ms")
+            }
+            Trouble::Foreign(why) => {
+                format!("what answers there is no Dendra node ({why}); see {flag}")
+            }
+        }
     }
 }
 
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Trouble::Unreachable(why) => {
-                write!(
-                    f,
-                    "no node can be reached ({why}); is one running? see --url"
-                )
-            }
-            Trouble::NotTrusted(why) => f.write_str(why),
-            Trouble::Broken(why) => {
-                write!(
-                    f,
-                    "the connection broke ({why}); if it was a write, it may have been applied"
-                )
-            }
-            Trouble::Silent { waited } => write!(
-                f,
-                "no answer within {:.1} s; if it was a write, it may have been applied; see --timeout-ms",
-                waited.as_secs_f64()
-            ),
-            Trouble::Foreign(why) => {
-                write!(f, "what answers there is no Dendra node ({why}); see --url")
-            }
+        f.write_str(&self.sentence(AskedPort::Data))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(body: &str) -> WholeAnswer {
+        WholeAnswer {
+            status: StatusCode::BAD_REQUEST,
+            headers: HeaderMap::new(),
+            body: Bytes::copy_from_slice(body.as_bytes()),
         }
+    }
+
+    #[test]
+    fn a_refusal_has_its_code_word_in_front_or_in_a_field() {
+        let rows = [
+            ("unknown-path: /v0/x is not here\n", Some("unknown-path")),
+            (
+                r#"{"error": "no-such-order", "message": "there is no order"}"#,
+                Some("no-such-order"),
+            ),
+            // Of other programs.
+            ("Not Found: unknown-path: ", None),
+            (r#"{"message": "unknown-path: "}"#, None),
+            ("", None),
+        ];
+        for (body, code) in rows {
+            assert_eq!(answer(body).code().as_deref(), code, "{body:?}");
+        }
+    }
+
+    #[test]
+    fn a_sentence_about_an_admin_port_names_its_flag_and_no_write() {
+        let trouble = Trouble::Broken("reset".to_owned());
+        let at = |port| trouble.failure_at(port, "h:1").sentence;
+        let data = "h:1: the connection broke (reset); if it was a write, it may have been applied";
+        assert_eq!(at(AskedPort::Data), data);
+        assert_eq!(at(AskedPort::Admin), "h:1: the connection broke (reset)");
+        let trouble = Trouble::Unreachable("refused".to_owned());
+        let admin = trouble.failure_at(AskedPort::Admin, "h:1").sentence;
+        assert!(admin.ends_with("see --admin"), "{admin}");
     }
 }

@@ -20,9 +20,9 @@ mod credentials;
 pub(crate) mod retry;
 mod url;
 
-pub(crate) use answer::{Trouble, WholeAnswer};
+pub(crate) use answer::{AskedPort, Trouble, WholeAnswer};
 pub(crate) use credentials::Credentials;
-pub(crate) use url::BaseUrl;
+pub(crate) use url::{BadUrl, BaseUrl};
 
 use crate::console::Console;
 use bytes::Bytes;

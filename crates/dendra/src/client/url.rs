@@ -11,7 +11,26 @@
 //! Not here: percent-encoding of keys (crate `wire`).
 //! See: docs/cli.md.
 
+use crate::exit::Failure;
 use hyper::Uri;
+use std::fmt;
+
+/// Why a text is no place of a node: the text and the reason, without the flag that names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BadUrl(String);
+
+impl BadUrl {
+    /// Of a command whose `flag` names the place.
+    pub(crate) fn of(self, flag: &str) -> Failure {
+        Failure::usage(format!("{flag} {self}"))
+    }
+}
+
+impl fmt::Display for BadUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// A parsed `--url`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,34 +43,34 @@ pub(crate) struct BaseUrl {
 }
 
 impl BaseUrl {
-    /// Reads `text`; the error is a sentence.
-    pub(crate) fn parse(text: &str) -> Result<BaseUrl, String> {
+    /// Reads `text`.
+    pub(crate) fn parse(text: &str) -> Result<BaseUrl, BadUrl> {
         let fix = "write one like http://127.0.0.1:8080";
         let uri: Uri = text
             .parse()
-            .map_err(|e| format!("--url {text:?} is not a URL ({e}); {fix}"))?;
+            .map_err(|e| BadUrl(format!("{text:?} is not a URL ({e}); {fix}")))?;
         let is_tls = match uri.scheme_str() {
             Some("http") => false,
             Some("https") => true,
             _ => {
-                return Err(format!(
-                    "--url {text:?} is neither http nor https, and a node speaks nothing else; {fix}"
-                ));
+                return Err(BadUrl(format!(
+                    "{text:?} is neither http nor https, and a node speaks nothing else; {fix}"
+                )));
             }
         };
         let (Some(authority), Some(host)) = (uri.authority(), uri.host()) else {
-            return Err(format!("--url {text:?} names no host; {fix}"));
+            return Err(BadUrl(format!("{text:?} names no host; {fix}")));
         };
         if authority.as_str().contains('@') || uri.query().is_some() {
-            return Err(format!(
-                "--url {text:?} carries more than a place; {fix}, without user and query"
-            ));
+            return Err(BadUrl(format!(
+                "{text:?} carries more than a place; {fix}, without user and query"
+            )));
         }
         let path = uri.path().trim_end_matches('/');
         if path.split('/').any(|part| part == "v0") {
-            return Err(format!(
-                "--url {text:?} names a path of the API; {fix}: the command adds /v0/… itself"
-            ));
+            return Err(BadUrl(format!(
+                "{text:?} names a path of the API; {fix}: the command adds /v0/… itself"
+            )));
         }
         Ok(BaseUrl {
             host: host.trim_matches(['[', ']']).to_owned(),

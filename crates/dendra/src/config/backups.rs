@@ -68,11 +68,12 @@ impl Effective {
         }
         let rate = self.number("backup-bytes-per-second");
         if rate > 0 && rate < RATE_MIN {
-            return Err(format!(
+            let reason = format!(
                 "backup-bytes-per-second = {} is too slow: at least {}, or 0 for no limit",
                 units::show_bytes(rate),
                 units::show_bytes(RATE_MIN)
-            ));
+            );
+            return Err(self.sourced("backup-bytes-per-second", &reason));
         }
         Ok(Some(BackupSchedule {
             destination: destination.clone(),

@@ -180,18 +180,20 @@ impl Effective {
     /// Why the server would refuse the options, and the source of the one that the reason begins
     /// with.
     pub(super) fn refusal(&self) -> Option<String> {
-        let reason = self
-            .node_settings()
-            .and_then(|settings| settings.check())
-            .err()?;
-        let named = self
-            .settings()
-            .iter()
-            .find(|setting| reason.starts_with(&format!("{} = ", setting.key)));
-        Some(match named {
-            Some(setting) => format!("{reason} ({}: {})", setting.key, setting.source),
-            None => reason,
+        let settings = match self.node_settings() {
+            Ok(settings) => settings,
+            Err(reason) => return Some(reason),
+        };
+        let bad = settings.check().err()?;
+        Some(match bad.option {
+            Some(key) => self.sourced(key, &bad.reason),
+            None => bad.reason,
         })
+    }
+
+    /// The reason, with the source of the option with which it begins.
+    pub(super) fn sourced(&self, key: &str, reason: &str) -> String {
+        format!("{reason} ({key}: {})", self.setting(key).source)
     }
 
     /// Requires: `key` is an option of addresses.

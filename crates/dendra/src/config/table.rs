@@ -740,7 +740,7 @@ pub(crate) fn parse(kind: OptionKind, text: &OsStr) -> Result<OptionValue, Strin
         OptionKind::Urls if text == "off" => Ok(OptionValue::Text(text.to_owned())),
         OptionKind::Urls => match text.split(',').find_map(|url| BaseUrl::parse(url).err()) {
             None => Ok(OptionValue::Text(text.to_owned())),
-            Some(bad) => Err(bad.replace("--url ", "")),
+            Some(bad) => Err(bad.to_string()),
         },
         OptionKind::Levels => {
             crate::logs::parse_levels(text).map(|_| OptionValue::Text(text.to_owned()))

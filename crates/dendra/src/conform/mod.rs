@@ -99,7 +99,7 @@ pub(crate) async fn conform(args: &Conform, console: Console) -> ExitResult {
     if args.list {
         return list(&cases);
     }
-    let base = BaseUrl::parse(&args.url).map_err(Failure::usage)?;
+    let base = BaseUrl::parse(&args.url).map_err(|bad| bad.of("--url"))?;
     let access = Credentials::read(&args.access, &base)?;
     let mut wire = Wire::new(&base, &access);
     reach(&mut wire, &base, &access).await?;

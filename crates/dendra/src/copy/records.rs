@@ -13,7 +13,7 @@
 //! Not here: single records (`store.rs`).
 //! See: docs/api.md, "Many keys".
 
-use super::store::ContractStore;
+use super::store::{ContractStore, StoreCall};
 use crate::client::{BodyPiece, HttpRequest, Stream};
 use crate::exit::{Exit, Failure};
 use crate::ops::Query;
@@ -170,7 +170,14 @@ impl RecordFlow {
         self.tries += 1;
         let store = Rc::clone(&self.store);
         store
-            .rest("a scan", member, self.tries, None, self.deadline, why)
+            .rest(
+                StoreCall::Scan,
+                member,
+                self.tries,
+                None,
+                self.deadline,
+                why,
+            )
             .await
     }
 
@@ -211,7 +218,7 @@ impl RecordFlow {
         }
         match stream.into_answer().await {
             Ok(answer) if answer.is_refusal() => self.again(member, &answer.sentence()).await,
-            Ok(answer) => Err(self.store.refused("a scan", &answer)),
+            Ok(answer) => Err(self.store.refused(StoreCall::Scan, &answer)),
             Err(trouble) => self.again(member, &trouble.to_string()).await,
         }
     }

@@ -17,7 +17,9 @@
 
 use crate::access::AccessArgs;
 use crate::client::retry::{Budget, patient_pause};
-use crate::client::{BaseUrl, Client, Credentials, HttpRequest, Stream, Trouble, WholeAnswer};
+use crate::client::{
+    BadUrl, BaseUrl, Client, Credentials, HttpRequest, Stream, Trouble, WholeAnswer,
+};
 use crate::console::{Console, show_key};
 use crate::exit::{Exit, Failure};
 use crate::ops::Query;
@@ -25,6 +27,7 @@ use bytes::Bytes;
 use dendra_base::Prng;
 use hyper::{Method, StatusCode};
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::{Instant, sleep};
 
@@ -49,6 +52,26 @@ pub(super) struct RecordHead {
     pub(super) expires_ms: u64,
 }
 
+/// A request to a store; its text begins a sentence about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StoreCall<'a> {
+    Read(&'a [u8]),
+    Write(&'a [u8]),
+    Delete(&'a [u8]),
+    Scan,
+}
+
+impl fmt::Display for StoreCall<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreCall::Read(key) => write!(f, "reading {}", show_key(key)),
+            StoreCall::Write(key) => write!(f, "writing {}", show_key(key)),
+            StoreCall::Delete(key) => write!(f, "deleting {}", show_key(key)),
+            StoreCall::Scan => f.write_str("a scan"),
+        }
+    }
+}
+
 /// The wall clock.
 pub(super) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -62,8 +85,8 @@ pub(super) fn places(urls: &str) -> Result<Vec<BaseUrl>, Failure> {
     let texts: Vec<&str> = urls.split(',').map(str::trim).collect();
     let bases = texts.iter().map(|text| BaseUrl::parse(text));
     bases
-        .collect::<Result<Vec<BaseUrl>, String>>()
-        .map_err(Failure::usage)
+        .collect::<Result<Vec<BaseUrl>, BadUrl>>()
+        .map_err(|bad| Failure::usage(bad.to_string()))
 }
 
 impl ContractStore {
@@ -99,7 +122,7 @@ impl ContractStore {
     /// while.
     async fn ask(
         &self,
-        what: &str,
+        call: StoreCall<'_>,
         build: impl Fn() -> HttpRequest,
     ) -> Result<WholeAnswer, Failure> {
         let deadline = Instant::now() + self.retry_for;
@@ -116,7 +139,7 @@ impl ContractStore {
                 }
                 Err(trouble) => (trouble.to_string(), None),
             };
-            self.rest(what, member, tries, asked, deadline, &why)
+            self.rest(call, member, tries, asked, deadline, &why)
                 .await?;
         }
     }
@@ -124,7 +147,7 @@ impl ContractStore {
     /// Waits before the next try, which asks the next member; `Err` when the patience is over.
     pub(super) async fn rest(
         &self,
-        what: &str,
+        call: StoreCall<'_>,
         member: usize,
         tries: u32,
         asked: Option<Duration>,
@@ -139,7 +162,7 @@ impl ContractStore {
         if Instant::now() + wait >= deadline {
             let place = self.members[member].place();
             let sentence = format!(
-                "{what}: {place} did not carry it out for {:.0} s ({why}); run the same command \
+                "{call}: {place} did not carry it out for {:.0} s ({why}); run the same command \
                  again, it goes on there",
                 self.retry_for.as_secs_f64()
             );
@@ -162,25 +185,25 @@ impl ContractStore {
 
     /// The head of a live record.
     pub(super) async fn head(&self, key: &[u8]) -> Result<Option<RecordHead>, Failure> {
-        let what = format!("reading {}", show_key(key));
+        let call = StoreCall::Read(key);
         let build = || ask(Method::HEAD, key, None, None, Bytes::new());
-        let answer = self.ask(&what, build).await?;
+        let answer = self.ask(call, build).await?;
         match answer.status {
             StatusCode::OK => Ok(Some(head_of(&answer))),
             StatusCode::NOT_FOUND => Ok(None),
-            _ => Err(self.refused(&what, &answer)),
+            _ => Err(self.refused(call, &answer)),
         }
     }
 
     /// A live record.
     pub(super) async fn get(&self, key: &[u8]) -> Result<Option<(RecordHead, Bytes)>, Failure> {
-        let what = format!("reading {}", show_key(key));
+        let call = StoreCall::Read(key);
         let build = || ask(Method::GET, key, None, None, Bytes::new());
-        let answer = self.ask(&what, build).await?;
+        let answer = self.ask(call, build).await?;
         match answer.status {
             StatusCode::OK => Ok(Some((head_of(&answer), answer.body))),
             StatusCode::NOT_FOUND => Ok(None),
-            _ => Err(self.refused(&what, &answer)),
+            _ => Err(self.refused(call, &answer)),
         }
     }
 
@@ -192,15 +215,15 @@ impl ContractStore {
         expires_ms: u64,
         condition: Option<(&'static str, String)>,
     ) -> Result<WholeAnswer, Failure> {
-        let what = format!("writing {}", show_key(key));
+        let call = StoreCall::Write(key);
         let build = || {
             let ttl = (expires_ms > 0).then(|| seconds_left(expires_ms, now_ms()));
             ask(Method::PUT, key, ttl, condition.clone(), value.clone())
         };
-        let answer = self.ask(&what, build).await?;
+        let answer = self.ask(call, build).await?;
         match answer.status {
             StatusCode::CREATED | StatusCode::PRECONDITION_FAILED => Ok(answer),
-            _ => Err(self.refused(&what, &answer)),
+            _ => Err(self.refused(call, &answer)),
         }
     }
 
@@ -210,30 +233,30 @@ impl ContractStore {
         key: &[u8],
         condition: Option<(&'static str, String)>,
     ) -> Result<WholeAnswer, Failure> {
-        let what = format!("deleting {}", show_key(key));
+        let call = StoreCall::Delete(key);
         let build = || ask(Method::DELETE, key, None, condition.clone(), Bytes::new());
-        let answer = self.ask(&what, build).await?;
+        let answer = self.ask(call, build).await?;
         match answer.status {
             StatusCode::ACCEPTED | StatusCode::PRECONDITION_FAILED => Ok(answer),
-            _ => Err(self.refused(&what, &answer)),
+            _ => Err(self.refused(call, &answer)),
         }
     }
 
     /// An answer that no further try changes.
-    pub(super) fn refused(&self, what: &str, answer: &WholeAnswer) -> Failure {
+    pub(super) fn refused(&self, call: StoreCall<'_>, answer: &WholeAnswer) -> Failure {
         let way_out = match answer.status.as_u16() {
             507 => "; make room there, then run the same command again: it goes on there",
             401 | 403 => {
                 "; see --token-file and --to-token-file: FROM needs the role read, TO write"
             }
             413 => "; TO takes smaller values than FROM: see --value-bytes-max of its nodes",
-            400 if what.starts_with("writing") => {
+            400 if matches!(call, StoreCall::Write(_)) => {
                 "; a store without conditions or times to live cannot take this record: \
                  dendra conform says which TO lacks"
             }
             _ => "",
         };
-        let sentence = format!("{what}: {}{way_out}", answer.sentence());
+        let sentence = format!("{call}: {}{way_out}", answer.sentence());
         self.failure(Exit::FAILURE, &sentence)
     }
 }

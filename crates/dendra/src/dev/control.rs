@@ -1,11 +1,12 @@
 //! Orders to a running `dendra dev`: one line over a socket in its folder.
 //!
 //! ```text
-//! dendra dev kill 2 ─► | kill 2 LF | ─► dev.sock ─► channel ─► the cluster's loop ─► | a sentence LF |
+//! dendra dev kill 2 ─► | kill 2 LF | ─► dev.sock ─► channel ─► the cluster's loop ─► | done: kill 2 LF |
+//!                                                                                    | a sentence LF    |
 //! ```
 //!
 //! Invariants
-//! 1. `DevOrder`'s text reads back as itself.
+//! 1. The text of a `DevOrder` reads back as itself, and so does that of a `DevAnswer`.
 //! 2. A socket without a listening process is replaced; one with a process is left alone.
 //!
 //! Not here: the effect of an order (`mod.rs`).
@@ -52,8 +53,38 @@ pub(super) enum DevOrder {
     Stop,
 }
 
-/// An order, and where the sentence about it goes.
-pub(super) type Ordered = (DevOrder, Option<SyncSender<String>>);
+/// The end of an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum DevAnswer {
+    /// It was carried out: the order, and a sentence where there is more to say.
+    Done(String),
+    /// It was not: the reason.
+    Refused(String),
+}
+
+/// The word in front of the answer to an order that was carried out.
+const DONE: &str = "done: ";
+
+impl DevAnswer {
+    fn parse(line: &str) -> DevAnswer {
+        match line.strip_prefix(DONE) {
+            Some(rest) => DevAnswer::Done(rest.to_owned()),
+            None => DevAnswer::Refused(line.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for DevAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DevAnswer::Done(said) => write!(f, "{DONE}{said}"),
+            DevAnswer::Refused(why) => f.write_str(why),
+        }
+    }
+}
+
+/// An order, and where its answer goes.
+pub(super) type Ordered = (DevOrder, Option<SyncSender<DevAnswer>>);
 
 impl DevOrder {
     /// The nodes that it names.
@@ -161,12 +192,15 @@ pub(super) fn tell(folder: &Path, order: &DevOrder) -> ExitResult {
         .and_then(|()| writeln!(stream, "{order}"))
         .and_then(|()| stream.read_to_string(&mut said));
     talked.map_err(no_cluster)?;
-    match said.trim_end() {
-        "" if *order == DevOrder::Stop => Ok(Exit::OK),
-        sentence if sentence.starts_with("done") => {
-            crate::ops::print(said.as_bytes()).map(|()| Exit::OK)
+    let said = said.trim_end();
+    if said.is_empty() && *order == DevOrder::Stop {
+        return Ok(Exit::OK);
+    }
+    match DevAnswer::parse(said) {
+        done @ DevAnswer::Done(_) => {
+            crate::ops::print(format!("{done}\n").as_bytes()).map(|()| Exit::OK)
         }
-        sentence => Err(Failure::new(Exit::FAILURE, sentence)),
+        DevAnswer::Refused(why) => Err(Failure::new(Exit::FAILURE, why)),
     }
 }
 
@@ -256,6 +290,17 @@ mod tests {
             "", "kill", "kill x", "kill 1 2", "cut 1", "heal 1", "add 4", "replace", "eat",
         ] {
             assert_eq!(DevOrder::parse(nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn an_answer_reads_back() {
+        for answer in [
+            DevAnswer::Done("kill 2".to_owned()),
+            DevAnswer::Done("rot 1: 8 bits".to_owned()),
+            DevAnswer::Refused("node 1 runs already".to_owned()),
+        ] {
+            assert_eq!(DevAnswer::parse(&answer.to_string()), answer);
         }
     }
 }

@@ -31,7 +31,7 @@ use crate::exit::{Exit, ExitResult, Failure};
 use crate::runtime::runtime;
 use crate::signals::on_signals;
 use addresses::{Addresses, ReservedAddresses, default_folder};
-use control::{DevOrder, Ordered};
+use control::{DevAnswer, DevOrder, Ordered};
 use flags::DevArgs;
 use member::{DevNode, NodeState, url_of};
 use proxy::{Faults, LinkFault};
@@ -256,15 +256,16 @@ impl LocalCluster {
         addresses::write(&self.folder, &all)
     }
 
-    /// Carries out an order; a sentence about it.
-    fn carry_out(&mut self, order: &DevOrder) -> String {
+    /// Carries out an order.
+    fn carry_out(&mut self, order: &DevOrder) -> DevAnswer {
         let nodes = self.members.len();
         let names = order.nodes();
         if let Some(name) = names.iter().find(|name| !(1..=nodes).contains(*name)) {
-            return format!("there is no node {name}: they are 1 to {nodes}");
+            let why = format!("there is no node {name}: they are 1 to {nodes}");
+            return DevAnswer::Refused(why);
         }
         if let Some(sentence) = self.makes_no_sense(order) {
-            return sentence;
+            return DevAnswer::Refused(sentence);
         }
         let done = match *order {
             DevOrder::Kill(node) => self.signal(node - 1, Signal::KILL, NodeState::Down),
@@ -280,17 +281,17 @@ impl LocalCluster {
                 self.trouble(a - 1, b - 1, LinkFault::Delay(Duration::from_millis(ms)))
             }
             DevOrder::Rot(node) => match rot::flip_bits(&self.folder_of(node - 1)) {
-                Ok(said) => return format!("done: {order}: {said}"),
+                Ok(said) => return DevAnswer::Done(format!("{order}: {said}")),
                 Err(error) => Err(error),
             },
             DevOrder::Wipe(node) => match self.wipe(node - 1) {
                 Ok(()) => {
                     self.last = Some(order.to_string());
-                    return format!(
-                        "done: {order}: its data is gone, and the others have theirs; they refuse \
-                         node {node} if it starts on the empty folder, because it does not know \
-                         what it confirmed"
-                    );
+                    return DevAnswer::Done(format!(
+                        "{order}: its data is gone, and the others have theirs; they refuse node \
+                         {node} if it starts on the empty folder, because it does not know what it \
+                         confirmed"
+                    ));
                 }
                 Err(error) => Err(error),
             },
@@ -303,9 +304,9 @@ impl LocalCluster {
         match done {
             Ok(()) => {
                 self.last = Some(order.to_string());
-                format!("done: {order}")
+                DevAnswer::Done(order.to_string())
             }
-            Err(error) => format!("{order} failed: {error}"),
+            Err(error) => DevAnswer::Refused(format!("{order} failed: {error}")),
         }
     }
 
@@ -462,8 +463,10 @@ mod tests {
             DevOrder::Rot(1),
             DevOrder::Wipe(1),
         ] {
-            let said = dev.carry_out(&order);
-            assert!(said.starts_with("node 1 has left"), "{order}: {said}");
+            let DevAnswer::Refused(why) = dev.carry_out(&order) else {
+                panic!("{order} was carried out");
+            };
+            assert!(why.starts_with("node 1 has left"), "{order}: {why}");
         }
     }
 }

@@ -15,6 +15,7 @@
 //! Not here: repair (restore a copy, or another replica), the command line (crate `dendra`).
 //! See: docs/format/folder.md.
 
+use crate::hole::{self, Hole};
 use crate::identity::Identity;
 use crate::kept;
 use crate::kept::note::{KEPT, KEPT_NEW};
@@ -31,9 +32,20 @@ use std::sync::Arc;
 /// Files that are always in order here.
 const OWN_NAMES: [&str; 6] = ["LOCK", SCRUB, SCRUB_NEW, KEPT, KEPT_NEW, manifest::CURRENT];
 
+/// How a finding can end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FindingKind {
+    /// Bytes are not those that were written: they have to come from a copy.
+    Damage,
+    /// A span of keys waits for the records of other owners (`hole/`); its block may be gone.
+    Hole,
+}
+
 /// One damaged spot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
+    /// How it can end.
+    pub kind: FindingKind,
     /// File name inside the folder.
     pub file: String,
     /// Where in the file, in bytes.
@@ -99,7 +111,7 @@ pub fn check_folder(vfs: &dyn Vfs) -> Result<Report> {
     if let Err(e) = recover::check_disjoint(&whole) {
         check.find(e)?;
     }
-    check.holes(&folder)?;
+    check.holes(&folder);
     check.log(&folder, &names)?;
     check.leftovers(&folder, &names);
     Ok(check.report)
@@ -123,6 +135,7 @@ impl FolderCheck<'_> {
                 reason,
             } => {
                 self.report.findings.push(Finding {
+                    kind: FindingKind::Damage,
                     file,
                     offset,
                     reason,
@@ -138,6 +151,7 @@ impl FolderCheck<'_> {
         match error {
             Error::Io { source, .. } => {
                 self.report.findings.push(Finding {
+                    kind: FindingKind::Damage,
                     file: file.to_owned(),
                     offset: 0,
                     reason: format!("it cannot be read: {source}"),
@@ -248,6 +262,7 @@ impl FolderCheck<'_> {
         let counted =
             next.map(|offset| (offset, format!("{more} more damaged spots from here on")));
         let finding = |(offset, reason)| Finding {
+            kind: FindingKind::Damage,
             file: file.to_owned(),
             offset,
             reason,
@@ -258,9 +273,16 @@ impl FolderCheck<'_> {
     }
 
     /// Spans of keys whose records wait for those of other owners.
-    fn holes(&mut self, folder: &Folder) -> Result<()> {
-        let mut holes = folder.holes.iter();
-        holes.try_for_each(|hole| self.find(hole.error()))
+    fn holes(&mut self, folder: &Folder) {
+        let finding = |hole: &Hole| Finding {
+            kind: FindingKind::Hole,
+            file: table::file_name(hole.table),
+            offset: hole.offset,
+            reason: hole::WAITS.to_owned(),
+        };
+        self.report
+            .findings
+            .extend(folder.holes.iter().map(finding));
     }
 
     fn log(&mut self, folder: &Folder, names: &[String]) -> Result<()> {
@@ -384,6 +406,7 @@ impl Values {
                 .push(format!("{more} more values are not their writers'"));
         }
         let finding = |reason| Finding {
+            kind: FindingKind::Damage,
             file: file.to_owned(),
             offset: 0,
             reason,

@@ -97,7 +97,7 @@ fn an_empty_folder_is_whole_and_a_foreign_one_is_refused() {
     let report = check_folder(&vfs).expect("it is empty");
     assert_eq!((report.findings.len(), report.notes.len()), (0, 1));
     vfs.install("thesis.doc", b"important");
-    assert!(matches!(check_folder(&vfs), Err(Error::Unusable { .. })));
+    assert!(matches!(check_folder(&vfs), Err(Error::Folder { .. })));
 }
 
 #[test]

@@ -48,6 +48,10 @@ use std::ops::Bound;
 /// Holes at a time: a folder with more damage is better replaced, and a manifest stays short.
 pub(crate) const HOLES_MAX: usize = 1_024;
 
+/// Why a read of a hole fails.
+pub(crate) const WAITS: &str =
+    "what this block may have hidden waits for the copies of the other owners";
+
 /// See the module. Named by table and offset of the block that was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hole {
@@ -121,8 +125,7 @@ impl Hole {
 
     /// As a read meets it.
     pub(crate) fn error(&self) -> Error {
-        let reason = "what this block may have hidden waits for the copies of the other owners";
-        Error::damaged(table::file_name(self.table), self.offset, reason)
+        Error::damaged(table::file_name(self.table), self.offset, WAITS)
     }
 
     /// As the caller of the engine knows it: under a name of its own in each of its states.

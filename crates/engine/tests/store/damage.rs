@@ -56,7 +56,7 @@ fn folder() -> (World, MemVfs) {
 fn is_damage(error: &Error) -> bool {
     matches!(
         error,
-        Error::Damaged { .. } | Error::Unusable { .. } | Error::Io { .. }
+        Error::Damaged { .. } | Error::Unusable { .. } | Error::Folder { .. } | Error::Io { .. }
     )
 }
 

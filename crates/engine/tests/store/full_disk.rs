@@ -125,7 +125,7 @@ fn a_start_without_any_room_names_the_way_out_and_loses_nothing() {
     crashed.set_capacity(used);
     let opened = Engine::open(Arc::clone(&vfs), options(), IDENTITY, 1);
     let error = opened.err().expect("there is no room for a table");
-    assert!(matches!(error, Error::Unusable { .. }), "{error}");
+    assert!(matches!(error, Error::Folder { .. }), "{error}");
     for words in [
         "too full for a start",
         "make so much room",

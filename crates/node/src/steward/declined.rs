@@ -195,6 +195,15 @@ pub enum Declined {
 }
 
 impl Declined {
+    /// Does the order have to wait until the plan under way has ended?
+    pub(crate) fn is_plan_under_way(&self) -> bool {
+        match self {
+            Declined::NoPlan { why, .. } => matches!(why, NoPlan::Moving { .. }),
+            Declined::CannotFollow(why) => matches!(why, WhyNot::PlanUnderWay { .. }),
+            _ => false,
+        }
+    }
+
     /// One word for programs.
     pub fn code(&self) -> &'static str {
         match self {

@@ -306,7 +306,7 @@ impl Steward {
             Err(why @ Declined::NotMissedYet { .. }) => return wait(why.to_string()),
             // Positions move: the plan under way says more than its first partition.
             Err(declined) => match record.plan().map(|plan| plan.id) {
-                Some(plan) if declined.code() == "plan-under-way" => {
+                Some(plan) if declined.is_plan_under_way() => {
                     return wait(WhyNot::PlanUnderWay { plan }.to_string());
                 }
                 _ => {

@@ -72,7 +72,7 @@ impl Server {
     ) -> Result<Running, StartError> {
         settings
             .check()
-            .map_err(|reason| StartError::Settings { reason })?;
+            .map_err(|bad| StartError::Settings { reason: bad.reason })?;
         let doors = Doors::bind(&settings)?;
         let Some((store, papers)) = store else {
             let vfs = open_folder(&settings)?;
@@ -102,7 +102,7 @@ impl Server {
     pub fn start_on(settings: Settings, vfs: Arc<dyn Vfs>) -> Result<Running, StartError> {
         settings
             .check()
-            .map_err(|reason| StartError::Settings { reason })?;
+            .map_err(|bad| StartError::Settings { reason: bad.reason })?;
         let doors = Doors::bind(&settings)?;
         Server::start_behind(doors, settings, vfs, None, &Starting::new()?)
     }
@@ -241,11 +241,7 @@ fn open_engine(
     let proposed = proposed_identity().map_err(system("no randomness from the system"))?;
     let folder = vfs.describe();
     let in_folder = |reason: String| StartError::Folder {
-        reason: if reason.contains(&folder) {
-            reason
-        } else {
-            format!("{folder}: {reason}")
-        },
+        reason: format!("{folder}: {reason}"),
     };
     match peers::marked(&*vfs) {
         Ok(None) => {}
@@ -254,13 +250,12 @@ fn open_engine(
     }
     let options = settings.engine_options();
     let opened = Engine::open(Arc::clone(&vfs), options, proposed, clock::wall_ms());
-    let engine = opened.map_err(|error| {
-        in_folder(match &error {
-            Error::Damaged { .. } => {
-                format!("{error}; run `dendra check` on the folder and restore it from a copy")
-            }
-            other => other.to_string(),
-        })
+    let engine = opened.map_err(|error| match error {
+        Error::Folder { reason } => StartError::Folder { reason },
+        Error::Damaged { .. } => in_folder(format!(
+            "{error}; run `dendra check` on the folder and restore it from a copy"
+        )),
+        other => in_folder(other.to_string()),
     })?;
     let cluster = settings.cluster.as_ref();
     let last = if cluster.is_some() {

@@ -27,7 +27,7 @@ pub use token::RootToken;
 
 use crate::limits;
 use dendra_base::limits as base_limits;
-use dendra_engine::{Durability, Options};
+use dendra_engine::{BadOptions, Durability, Options};
 use dendra_wire::Hosts;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -172,7 +172,7 @@ impl Settings {
     }
 
     /// Members that speak TLS alone must be asked over TLS.
-    fn check_tls(&self) -> Result<(), String> {
+    fn check_tls(&self) -> Result<(), BadOptions> {
         let (Some(tls), Some(cluster)) = (&self.tls, &self.cluster) else {
             return Ok(());
         };
@@ -180,7 +180,8 @@ impl Settings {
             Err(
             "tls-cert is set, and tls-peer-ca is not: the other members would speak clear text to a port that takes none. \
              Name the CA of the members with --tls-peer-ca, or say --tls-change-over on while members change over"
-                .to_owned(),
+                .to_owned()
+                .into(),
         )
         } else {
             Ok(())
@@ -188,7 +189,7 @@ impl Settings {
     }
 
     /// The first reason why these settings cannot work, with the way out.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), BadOptions> {
         let at_least_one = [
             ("workers", self.workers),
             ("queue", self.queue),
@@ -198,18 +199,20 @@ impl Settings {
         ];
         for (name, value) in at_least_one {
             if value == 0 {
-                return Err(format!("{name} = 0 would serve no client: give at least 1"));
+                let reason = format!("{name} = 0 would serve no client: give at least 1");
+                return Err(BadOptions::of(name, reason));
             }
         }
         if self.listen.is_empty() {
-            return Err("listen names no address: give at least one".to_owned());
+            let reason = "listen names no address: give at least one";
+            return Err(reason.to_owned().into());
         }
         let addresses: Vec<&SocketAddr> = self.listen.iter().chain(&self.admin).collect();
         for (at, address) in addresses.iter().enumerate() {
             if address.port() != 0 && addresses[..at].contains(address) {
-                return Err(format!(
-                    "{address} is named twice: listen and admin need an address each"
-                ));
+                let reason =
+                    format!("{address} is named twice: listen and admin need an address each");
+                return Err(reason.into());
             }
         }
         let most = [
@@ -224,17 +227,19 @@ impl Settings {
         ];
         for (name, value, max) in most {
             if value > max {
-                return Err(format!("{name} = {value} is more than {max}"));
+                let reason = format!("{name} = {value} is more than {max}");
+                return Err(BadOptions::of(name, reason));
             }
         }
         self.check_tls()?;
         self.engine_options().check()?;
         // Loops lease room in pieces, so that up to a quarter may lie idle in the wrong place.
         if self.body_bytes_inflight_max < 2 * self.value_bytes_max {
-            return Err(format!(
+            let reason = format!(
                 "body-bytes-inflight-max = {} does not fit two values of value-bytes-max = {}",
                 self.body_bytes_inflight_max, self.value_bytes_max
-            ));
+            );
+            return Err(BadOptions::of("body-bytes-inflight-max", reason));
         }
         Ok(())
     }
@@ -253,7 +258,7 @@ mod tests {
     fn a_setting_that_serves_nobody_is_refused_by_name() {
         let mut settings = Settings::new("data");
         settings.workers = 0;
-        let reason = settings.check().expect_err("no workers");
+        let reason = settings.check().expect_err("no workers").reason;
         assert!(reason.starts_with("workers = 0"), "{reason}");
     }
 
@@ -261,7 +266,7 @@ mod tests {
     fn one_address_is_not_bound_twice() {
         let mut settings = Settings::new("data");
         settings.admin = Some(settings.listen[0]);
-        let reason = settings.check().expect_err("twice");
+        let reason = settings.check().expect_err("twice").reason;
         assert!(reason.contains("is named twice"), "{reason}");
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         (settings.listen, settings.admin) = (vec![any, any], Some(any));
@@ -272,7 +277,7 @@ mod tests {
     fn a_value_that_the_engine_cannot_store_is_refused() {
         let mut settings = Settings::new("data");
         settings.value_bytes_max = base_limits::VALUE_BYTES_MAX_LIMIT + 1;
-        let reason = settings.check().expect_err("too large");
+        let reason = settings.check().expect_err("too large").reason;
         assert!(reason.starts_with("value-bytes-max"), "{reason}");
     }
 }

@@ -15,7 +15,7 @@ use super::{Crash, Fate, PageRange, StoreWrite, WriteResult};
 use crate::plan::{RunShape, pick};
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key, Prng, Space};
-use dendra_engine::check::check_folder;
+use dendra_engine::check::{FindingKind, check_folder};
 use dendra_engine::dump::dump_file;
 use dendra_engine::vfs::faulty::{Call, CallFailure, Repeat};
 use dendra_engine::vfs::{FaultyVfs, MemVfs, Vfs, Wait};
@@ -291,7 +291,7 @@ impl EngineStore {
             .findings
             .into_iter()
             .filter(|it| it.file.ends_with(".tbl") && !hopeless.contains(&it.file))
-            .find(|it| hopeless.is_empty() || !it.reason.contains("waits for the copies"));
+            .find(|it| hopeless.is_empty() || it.kind != FindingKind::Hole);
         left.map(|it| format!("{it:?}"))
     }
 
