@@ -1,23 +1,27 @@
 //! A scan with records that come in pages: a page as bytes, and the key where the next one begins.
 //!
 //! ```text
-//! query ─► rest ─► a backend's page ─► take: records into the buffer, the new rest, the end
+//! query ─► rest ─► PagedBackend ─► a page ─► take: records into the buffer, the new rest, the end
 //! ```
 //!
 //! Invariants
 //! 1. `complete` is said exactly when the backend said so of its last page.
 //! 2. A limit that is reached names the key to go on from, in the direction of the scan.
+//! 3. A scan holds one page, for any size of the answer.
 //!
 //! Not here: making pages (`peers/scan.rs`, `front/scan.rs`).
 //! See: docs/api.md, section "Many keys".
 
 use crate::clients::finished::Finished;
+use crate::clients::socket::Socket;
 use crate::event_loop::handover::{ChunkTerms, NoChunk, ScanChunk, WalkEnd};
 use bytes::Bytes;
 use dendra_base::peer::Range;
+use dendra_wire::Refusal;
 use dendra_wire::http::Framing;
 use dendra_wire::http::records::{self, ShownPart};
 use dendra_wire::route::{Direction, Scan as Query};
+use std::rc::Rc;
 
 /// The range of a query, in the words of members.
 fn range_of(query: &Query) -> Range {
@@ -41,8 +45,79 @@ fn next_of(rest: &Range) -> Vec<u8> {
     }
 }
 
-/// A scan between two pages.
-pub(crate) struct PageWalk {
+/// A backend that gives a scan page by page.
+pub(crate) trait PagedBackend {
+    /// Why it cannot do such a scan, once: the client gets it instead of the first page.
+    fn take_refusal(&mut self) -> Option<Refusal> {
+        None
+    }
+
+    /// Asks for a page of `range` with at most `wanted` records, and waits for it in the seat of
+    /// `socket`. `Err` when it was not asked for.
+    async fn ask(
+        &self,
+        socket: &mut Socket,
+        range: Range,
+        wanted: usize,
+        turn: ChunkTerms,
+    ) -> Result<(), Finished>;
+}
+
+/// A scan of a backend, between two pages.
+pub(crate) struct PagedScan<S> {
+    source: S,
+    pages: PageWalk,
+}
+
+impl<S: PagedBackend> PagedScan<S> {
+    /// A scan of `query`'s range.
+    pub(crate) fn new(source: S, query: &Query) -> PagedScan<S> {
+        PagedScan {
+            source,
+            pages: PageWalk::new(query),
+        }
+    }
+
+    /// Where it goes on, in the client's words.
+    pub(crate) fn next_key(&self) -> Vec<u8> {
+        self.pages.next_key()
+    }
+
+    /// The next page, after the earlier content of `out`.
+    pub(crate) async fn next(
+        &mut self,
+        socket: &mut Socket,
+        out: Vec<u8>,
+        turn: ChunkTerms,
+    ) -> Result<ScanChunk, NoChunk> {
+        if let Some(refusal) = self.source.take_refusal() {
+            return Err(NoChunk::ended(Finished::Told(Box::new(refusal))));
+        }
+        let finished = match self.pages.rest() {
+            None => None,
+            Some(range) => Some(self.page(socket, range, turn).await),
+        };
+        let chunk = self.pages.take(out, finished, turn)?;
+        socket.keep_scan_room(chunk.out.len());
+        Ok(chunk)
+    }
+
+    /// A page of the backend; `None` when it did not come in time.
+    async fn page(&self, socket: &mut Socket, range: Range, turn: ChunkTerms) -> Option<Finished> {
+        let asked = self.source.ask(socket, range, self.pages.wanted(), turn);
+        if let Err(finished) = asked.await {
+            return Some(finished);
+        }
+        let seat = Rc::clone(socket.seat());
+        let finished = seat.take(0);
+        seat.next_round();
+        socket.lane().refresh();
+        finished
+    }
+}
+
+/// The part of a scan that is still to come.
+struct PageWalk {
     /// The part that is still to come; `None` at the end.
     rest: Option<Range>,
     left: Option<u64>,
@@ -54,8 +129,7 @@ pub(crate) struct PageWalk {
 }
 
 impl PageWalk {
-    /// A scan of `query`'s range.
-    pub(crate) fn new(query: &Query) -> PageWalk {
+    fn new(query: &Query) -> PageWalk {
         PageWalk {
             rest: (!query.is_empty()).then(|| range_of(query)),
             left: query.limit,
@@ -67,24 +141,23 @@ impl PageWalk {
     }
 
     /// The part that is still to come; `None` at the end.
-    pub(crate) fn rest(&self) -> Option<Range> {
+    fn rest(&self) -> Option<Range> {
         self.rest.clone()
     }
 
     /// How many records would end the scan: the last one only says where it goes on.
-    pub(crate) fn wanted(&self) -> usize {
+    fn wanted(&self) -> usize {
         let left = self.left.and_then(|left| usize::try_from(left).ok());
         left.map_or(usize::MAX, |left| left.saturating_add(1))
     }
 
-    /// Where it goes on, in the client's words.
-    pub(crate) fn next_key(&self) -> Vec<u8> {
+    fn next_key(&self) -> Vec<u8> {
         self.rest.as_ref().map(next_of).unwrap_or_default()
     }
 
     /// A page, after the earlier content of `out`. `finished` is the backend's answer about the
     /// rest; `None` when there was none to ask for, `Some(None)` when it did not say in time.
-    pub(crate) fn take(
+    fn take(
         &mut self,
         mut out: Vec<u8>,
         finished: Option<Option<Finished>>,

@@ -517,21 +517,16 @@ fn read_epochs(
 
 /// The vote for the next epoch.
 fn vote(engine: &Engine) -> Result<Option<VoteNote>, NoteFault> {
-    let key = vote_key();
-    let found = engine.get(key.as_stored(), Wait::Block, |cell| {
-        cell.is_intact(key.as_stored())
-            .then(|| VoteNote::decode(cell.value))
-    });
-    match found.map_err(|error| error.to_string())? {
-        Lookup::Cell(Some(Ok(vote))) => Ok(Some(vote)),
-        Lookup::Cell(Some(Err(bad @ BadRecord::Format { .. }))) => Err(bad.to_string()),
-        Lookup::Cell(_) => Err(
+    let decode = |cell: &CellRef<'_>| Some(VoteNote::decode(cell.value));
+    match find(engine, &vote_key(), decode).map_err(|error| error.to_string())? {
+        FoundNote::Read(Ok(vote)) => Ok(Some(vote)),
+        FoundNote::Read(Err(bad @ BadRecord::Format { .. })) => Err(bad.to_string()),
+        FoundNote::Read(Err(_)) | FoundNote::Unreadable => Err(
             "the vote of this member for the next epoch is damaged, and a member must not forget a vote: \
              replace the member (dendra serve --join … --replace …)"
                 .to_owned(),
         ),
-        Lookup::Nothing => Ok(None),
-        Lookup::WouldBlock => unreachable!("a read that may wait does not give up"),
+        FoundNote::Absent => Ok(None),
     }
 }
 
@@ -558,19 +553,42 @@ fn losses(engine: &Engine) -> Result<Vec<AcceptedLoss>, NoteFault> {
     Ok(found.unwrap_or_default())
 }
 
+/// A note as the folder has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FoundNote<T> {
+    Absent,
+    /// Its bytes are damaged, or another release wrote them.
+    Unreadable,
+    Read(T),
+}
+
+/// Reads the note `key`; `decode` says `None` of bytes that it does not know.
+pub(crate) fn find<T>(
+    engine: &Engine,
+    key: &Key,
+    decode: impl FnOnce(&CellRef<'_>) -> Option<T>,
+) -> Result<FoundNote<T>, Error> {
+    let read = engine.get(key.as_stored(), Wait::Block, |cell| {
+        let is_intact = cell.is_intact(key.as_stored());
+        if is_intact { decode(&cell) } else { None }
+    });
+    Ok(match read? {
+        Lookup::Cell(Some(note)) => FoundNote::Read(note),
+        Lookup::Cell(None) => FoundNote::Unreadable,
+        Lookup::Nothing => FoundNote::Absent,
+        Lookup::WouldBlock => unreachable!("a read that may wait does not give up"),
+    })
+}
+
 /// The note `key`; `None` if it is not there, is damaged, or `decode` does not know its form.
 fn read_if_intact<T>(
     engine: &Engine,
     key: &Key,
     decode: impl FnOnce(&[u8]) -> Option<T>,
 ) -> Result<Option<T>, NoteFault> {
-    let found = engine.get(key.as_stored(), Wait::Block, |cell| {
-        cell.is_intact(key.as_stored()).then(|| decode(cell.value))
-    });
-    match found {
-        Ok(Lookup::Cell(found)) => Ok(found.flatten()),
-        Ok(Lookup::Nothing) | Err(Error::Damaged { .. }) => Ok(None),
-        Ok(Lookup::WouldBlock) => unreachable!("a read that may wait does not give up"),
+    match find(engine, key, |cell| decode(cell.value)) {
+        Ok(FoundNote::Read(note)) => Ok(Some(note)),
+        Ok(FoundNote::Absent | FoundNote::Unreadable) | Err(Error::Damaged { .. }) => Ok(None),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -588,21 +606,16 @@ pub(crate) fn peer(engine: &Engine, id: MemberId, url: &str) -> Result<Option<Pe
         Key::new(Space::Meta, &identity::peer_key_of_url(url)),
     ];
     for key in keys {
-        let found = engine.get(key.as_stored(), Wait::Block, |cell| {
-            cell.is_intact(key.as_stored())
-                .then(|| Peer::decode(cell.value))
-                .flatten()
-        });
+        let found = find(engine, &key, |cell| Peer::decode(cell.value));
         match found.map_err(|error| error.to_string())? {
-            Lookup::Cell(Some(peer)) => return Ok(Some(peer)),
-            Lookup::Cell(None) => {
+            FoundNote::Read(peer) => return Ok(Some(peer)),
+            FoundNote::Unreadable => {
                 return Err(format!(
                     "the note about {url} is damaged or of another release; run `dendra check` on the \
                      folder and restore it from a copy"
                 ));
             }
-            Lookup::Nothing => {}
-            Lookup::WouldBlock => unreachable!("a read that may wait does not give up"),
+            FoundNote::Absent => {}
         }
     }
     Ok(None)
@@ -614,19 +627,14 @@ pub(crate) fn peer_key(id: MemberId) -> Key {
 }
 
 fn read(engine: &Engine, key: &Key) -> Result<Option<OwnNote>, NoteFault> {
-    let found = engine.get(key.as_stored(), Wait::Block, |cell| {
-        cell.is_intact(key.as_stored())
-            .then(|| OwnNote::decode(cell.value))
-            .flatten()
-    });
+    let found = find(engine, key, |cell| OwnNote::decode(cell.value));
     match found.map_err(|error| error.to_string())? {
-        Lookup::Cell(Some(own)) => Ok(Some(own)),
-        Lookup::Cell(None) => Err(
+        FoundNote::Read(own) => Ok(Some(own)),
+        FoundNote::Unreadable => Err(
             "the node's notes are damaged or of another release; run `dendra check` on the folder and restore it from a copy"
                 .to_owned(),
         ),
-        Lookup::Nothing => Ok(None),
-        Lookup::WouldBlock => unreachable!("a read that may wait does not give up"),
+        FoundNote::Absent => Ok(None),
     }
 }
 

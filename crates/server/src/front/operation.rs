@@ -14,7 +14,7 @@
 //! See: docs/stores.md.
 
 use super::desk::{FrontDesk, FrontWork, not_offered};
-use super::scan::FrontWalk;
+use super::scan::{self, FrontWalk};
 use crate::admin::metrics::RefusalCause;
 use crate::admin::stages::RequestStage;
 use crate::clients::finished::Finished;
@@ -184,6 +184,6 @@ impl FrontBackend {
 
     /// Begins a scan.
     pub(crate) fn walk(&self, query: &Query) -> FrontWalk {
-        FrontWalk::new(Arc::clone(&self.desk), query)
+        scan::walk(Arc::clone(&self.desk), query)
     }
 }

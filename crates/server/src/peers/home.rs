@@ -23,15 +23,14 @@
 use super::agent::Agent;
 use super::door::StewardCall;
 use super::horizons::HorizonWatch;
+use super::notes::write_durably;
 use super::orders::OrderCall;
-use crate::clients::finished::Finished;
-use crate::clients::seat::{Seat, WaitLimit};
 use crate::disk::notes;
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use dendra_base::{CellRef, Key};
-use dendra_engine::{Guard, Stop};
+use dendra_engine::Stop;
 use dendra_node::forgetting::HeldBack;
 use dendra_node::membership::Disowned;
 use dendra_node::ring::table::MemberId;
@@ -41,7 +40,7 @@ use dendra_node::steward::messages::{EnrolAnswer, StewardMessage};
 use dendra_node::steward::places::PeerPlaces;
 use dendra_node::steward::step::{StewardEffect, StewardEvent};
 use dendra_node::topology::chain::{ChainMessage, ChainNote};
-use dendra_node::{Outcome, Steward, WalkPart};
+use dendra_node::{Steward, WalkPart};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -431,35 +430,14 @@ impl StewardHome {
         let key = notes::epoch_key(epoch);
         let version = self.agent.cluster.note_version(self.agent.lane);
         let gone = CellRef::tombstone(key.as_stored(), version);
-        if let Err(reason) = self.write_cell(&key, &gone).await {
+        if let Err(reason) = write_durably(&self.lane, &key, &gone).await {
             tracing::debug!(epoch, reason, "the record of an old epoch stays");
         }
     }
 
     async fn write(&self, key: &Key, bytes: &[u8]) -> Result<(), String> {
         let version = self.agent.cluster.note_version(self.agent.lane);
-        self.write_cell(key, &CellRef::value(key.as_stored(), version, bytes))
-            .await
-    }
-
-    async fn write_cell(&self, key: &Key, cell: &CellRef<'_>) -> Result<(), String> {
-        let engine = &self.lane.shared.engine;
-        engine.raise_hlc_ceiling(cell.version.hlc);
-        let seat = Rc::new(Seat::default());
-        let pushed = self
-            .lane
-            .push_write(&seat, key.as_stored(), cell, Guard::Newest);
-        pushed.map_err(|_| "the log has no room".to_owned())?;
-        let waited = seat.all(WaitLimit::DeadlineOrPoison).await;
-        match (waited, seat.take(0)) {
-            (
-                Ok(()),
-                Some(Finished::Outcome {
-                    outcome: Outcome::Stored { .. },
-                    ..
-                }),
-            ) => Ok(()),
-            (_, ended) => Err(format!("{ended:?}")),
-        }
+        let cell = CellRef::value(key.as_stored(), version, bytes);
+        write_durably(&self.lane, key, &cell).await
     }
 }

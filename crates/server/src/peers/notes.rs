@@ -1,4 +1,5 @@
-//! Notes about other members: from the membership machine into the log.
+//! Notes about other members: from the membership machine into the log. The steward's notes go the
+//! same way (`write_durably`).
 //!
 //! ```text
 //! Claimed ─► WriteNote ─► log, durable ─► NoteWritten ─► Admit        learn: a process waits for it
@@ -23,7 +24,7 @@ use crate::disk::notes;
 use crate::event_loop::shared::Shared;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
-use dendra_base::{CellRef, Version};
+use dendra_base::{CellRef, Key, Version};
 use dendra_engine::Guard;
 use dendra_node::membership::identity::Peer;
 use dendra_node::membership::{MemberEffect, MemberEvent, PeerNote};
@@ -62,13 +63,23 @@ async fn write_note(
     let version = version.expect("a note comes with its version");
     let id = cluster.id_of(note.member);
     let key = notes::peer_key(id.ok_or("it was removed")?);
-    // The node asks for a ceiling only now and then: this write brings its own.
-    lane.shared.engine.raise_hlc_ceiling(version.hlc);
     let value = note.peer.encode();
     let cell = CellRef::value(key.as_stored(), version, &value);
+    let written = write_durably(lane, &key, &cell).await;
+    written.map_err(|reason| format!("no note about it could be written: {reason}"))
+}
+
+/// Puts a cell of the own folder into the log, and returns when it is durable.
+pub(super) async fn write_durably(
+    lane: &EventLoop,
+    key: &Key,
+    cell: &CellRef<'_>,
+) -> Result<(), String> {
+    // The node asks for a ceiling only now and then: this write brings its own.
+    lane.shared.engine.raise_hlc_ceiling(cell.version.hlc);
     let seat = Rc::new(Seat::default());
-    lane.push_write(&seat, key.as_stored(), &cell, Guard::Newest)
-        .map_err(|_| "the log has no room for a note about it".to_owned())?;
+    lane.push_write(&seat, key.as_stored(), cell, Guard::Newest)
+        .map_err(|_| "the log has no room".to_owned())?;
     let waited = seat.all(WaitLimit::DeadlineOrPoison).await;
     match (waited, seat.take(0)) {
         (
@@ -78,7 +89,7 @@ async fn write_note(
                 ..
             }),
         ) => Ok(()),
-        (_, ended) => Err(format!("no note about it could be written: {ended:?}")),
+        (_, ended) => Err(format!("{ended:?}")),
     }
 }
 

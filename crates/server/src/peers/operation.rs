@@ -13,7 +13,7 @@
 //! Not here: operations of a node alone (`disk/alone.rs`), scans (`scan.rs`).
 //! See: docs/api.md, docs/protocol.md.
 
-use super::scan::ClusterWalk;
+use super::scan::{self, ClusterWalk};
 use super::{Agent, waiting};
 use crate::admin::metrics::RefusalCause;
 use crate::admin::stages::RequestStage;
@@ -182,7 +182,7 @@ impl ClusterBackend {
 
     /// Begins a scan of the records of all members.
     pub(crate) fn walk(&self, query: &Query) -> ClusterWalk {
-        ClusterWalk::new(Rc::clone(&self.agent), query)
+        scan::walk(Rc::clone(&self.agent), query)
     }
 }
 

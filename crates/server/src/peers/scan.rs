@@ -18,9 +18,9 @@
 use super::{Agent, waiting};
 use crate::admin::metrics::RefusalCause;
 use crate::clients::finished::Finished;
-use crate::clients::pages::PageWalk;
+use crate::clients::pages::{PagedBackend, PagedScan};
 use crate::clients::socket::Socket;
-use crate::event_loop::handover::{ChunkTerms, NoChunk, ScanChunk};
+use crate::event_loop::handover::ChunkTerms;
 use crate::limits;
 use dendra_base::peer::Range;
 use dendra_node::step::Event;
@@ -28,53 +28,36 @@ use dendra_wire::route::Scan as Query;
 use std::rc::Rc;
 
 /// A scan of the cluster between two pages.
-pub(crate) struct ClusterWalk {
+pub(crate) type ClusterWalk = PagedScan<ClusterPages>;
+
+/// The pages of the loop's node.
+pub(crate) struct ClusterPages {
     agent: Rc<Agent>,
-    pages: PageWalk,
 }
 
-impl ClusterWalk {
-    /// A scan of `query`'s range.
-    pub(super) fn new(agent: Rc<Agent>, query: &Query) -> ClusterWalk {
-        ClusterWalk {
-            agent,
-            pages: PageWalk::new(query),
-        }
-    }
+/// A scan of `query`'s range.
+pub(super) fn walk(agent: Rc<Agent>, query: &Query) -> ClusterWalk {
+    PagedScan::new(ClusterPages { agent }, query)
+}
 
-    /// Where it goes on, in the client's words.
-    pub(crate) fn next_key(&self) -> Vec<u8> {
-        self.pages.next_key()
-    }
-
-    /// The next page, after the earlier content of `out`.
-    pub(crate) async fn next(
-        &mut self,
+impl PagedBackend for ClusterPages {
+    async fn ask(
+        &self,
         socket: &mut Socket,
-        out: Vec<u8>,
+        range: Range,
+        _wanted: usize,
         turn: ChunkTerms,
-    ) -> Result<ScanChunk, NoChunk> {
-        let finished = match self.pages.rest() {
-            None => None,
-            Some(range) => Some(self.ask(socket, range, turn).await),
-        };
-        let chunk = self.pages.take(out, finished, turn)?;
-        socket.keep_scan_room(chunk.out.len());
-        Ok(chunk)
-    }
-
-    /// Asks the node for a page; `None` when it did not say in time.
-    async fn ask(&self, socket: &mut Socket, range: Range, turn: ChunkTerms) -> Option<Finished> {
+    ) -> Result<(), Finished> {
         let lane = Rc::clone(socket.lane());
         // The bytes that the members may send for it: each a page, and one record more.
         let longest = limits::SCAN_PAGE_BYTES + lane.shared.settings.value_bytes_max;
         let most = longest * usize::from(lane.routes().nodes);
         if !socket.wait_for_scan_room(most, turn.deadline_us).await {
-            return Some(Finished::Refused(RefusalCause::Bytes));
+            return Err(Finished::Refused(RefusalCause::Bytes));
         }
         let seat = Rc::clone(socket.seat());
         let Some(permit) = lane.hold_request(&seat) else {
-            return Some(Finished::Refused(RefusalCause::Requests));
+            return Err(Finished::Refused(RefusalCause::Requests));
         };
         let client = self.agent.ticket(&seat, permit);
         self.agent.post(Event::Scan {
@@ -84,11 +67,8 @@ impl ClusterWalk {
             deadline_us: turn.deadline_us,
         });
         let clients = std::iter::once(client);
-        // A wait that ends early leaves the place empty: that is `None`, too.
+        // A wait that ends early leaves the place empty: that is no page in time.
         let _waited = waiting::wait(&self.agent, socket, clients, turn.deadline_us).await;
-        let finished = seat.take(0);
-        seat.next_round();
-        lane.refresh();
-        finished
+        Ok(())
     }
 }

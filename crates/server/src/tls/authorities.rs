@@ -23,8 +23,8 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, ServerName, TrustAnchor, UnixTime,
 };
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
     SignatureScheme,
@@ -96,17 +96,22 @@ fn split(
     Ok(of_each)
 }
 
-/// The stores of one CA each, with its lists.
-fn alone(
+/// A verifier for each CA of `store`: `build` makes it of a store of that CA alone and its lists.
+fn for_each_ca<V>(
     store: &RootCertStore,
     lists: &[CertificateRevocationListDer<'static>],
     provider: &CryptoProvider,
-) -> Result<Vec<(Arc<RootCertStore>, RevocationLists)>, String> {
+    build: impl Fn(Arc<RootCertStore>, RevocationLists) -> Result<V, VerifierBuilderError>,
+) -> Result<Vec<V>, String> {
     let lists = split(store, lists, provider)?;
     let stores = store.roots.iter().map(|ca| RootCertStore {
         roots: vec![ca.clone()],
     });
-    Ok(stores.map(Arc::new).zip(lists).collect())
+    let each = stores.zip(lists);
+    let built = each.map(|(store, lists)| build(Arc::new(store), lists));
+    built
+        .collect::<Result<_, _>>()
+        .map_err(|bad| bad.to_string())
 }
 
 /// The first success; or the fault that the CA of the certificate found, where one did.
@@ -143,17 +148,15 @@ impl ClientAuthorities {
         provider: &Arc<CryptoProvider>,
         is_mandatory: bool,
     ) -> Result<ClientAuthorities, String> {
-        let build = |(store, lists)| {
+        let build = |store, lists| {
             WebPkiClientVerifier::builder_with_provider(store, Arc::clone(provider))
                 .with_crls(lists)
                 .only_check_end_entity_revocation()
                 .allow_unknown_revocation_status()
                 .build()
-                .map_err(|bad| bad.to_string())
         };
-        let each = alone(store, lists, provider)?.into_iter().map(build);
         Ok(ClientAuthorities {
-            each: each.collect::<Result<_, _>>()?,
+            each: for_each_ca(store, lists, provider, build)?,
             names: store.subjects(),
             is_mandatory,
         })
@@ -214,16 +217,14 @@ impl MemberAuthorities {
         lists: &[CertificateRevocationListDer<'static>],
         provider: &Arc<CryptoProvider>,
     ) -> Result<MemberAuthorities, String> {
-        let build = |(store, lists)| {
+        let build = |store, lists| {
             WebPkiServerVerifier::builder_with_provider(store, Arc::clone(provider))
                 .with_crls(lists)
                 .only_check_end_entity_revocation()
                 .allow_unknown_revocation_status()
                 .build()
-                .map_err(|bad| bad.to_string())
         };
-        let each = alone(store, lists, provider)?.into_iter().map(build);
-        let each = each.collect::<Result<_, _>>()?;
+        let each = for_each_ca(store, lists, provider, build)?;
         Ok(MemberAuthorities { each })
     }
 }

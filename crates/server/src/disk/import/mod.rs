@@ -27,14 +27,13 @@
 //! Not here: HTTP and owners (`admin/backup.rs`), the bytes of a page (crate `wire`).
 //! See: docs/format/backup.md, docs/format/notes.md.
 
+use crate::disk::notes::{self, FoundNote};
 use crate::limits::{
     RESTORE_DURABLE_EVERY, RESTORE_LOOK, RESTORE_ORDER_TIMEOUT, RESTORE_PAGE_TIMEOUT,
 };
 use dendra_base::{CellRef, Key, Space, Version};
-use dendra_engine::vfs::Wait;
 use dendra_engine::{
-    Batch, Cursor, Direction, Engine, Error, Flow, Guard, Ingest, Lookup, NotTaken, Show,
-    WriteOutcome,
+    Batch, Cursor, Direction, Engine, Error, Flow, Guard, Ingest, NotTaken, Show, WriteOutcome,
 };
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -250,21 +249,19 @@ pub(crate) struct CommitPath<'a> {
 impl Import {
     /// The folder's note about its last restore.
     pub(crate) fn open(engine: &Engine) -> Result<Import, String> {
-        let key = note_key();
-        let found = engine.get(key.as_stored(), Wait::Block, |cell| {
-            let is_intact = cell.is_intact(key.as_stored());
-            RestoreState::decode(cell.version.hlc, cell.value).filter(|_| is_intact)
+        let found = notes::find(engine, &note_key(), |cell| {
+            RestoreState::decode(cell.version.hlc, cell.value)
         });
         let state = match found.map_err(|error| error.to_string())? {
-            Lookup::Cell(Some(state)) => Some(state),
-            Lookup::Cell(None) => {
+            FoundNote::Read(state) => Some(state),
+            FoundNote::Unreadable => {
                 return Err(
                     "the note about a restore is damaged or of another release: \
                      begin the restore again with empty folders"
                         .to_owned(),
                 );
             }
-            Lookup::Nothing | Lookup::WouldBlock => None,
+            FoundNote::Absent => None,
         };
         let position = state
             .as_ref()

@@ -2,9 +2,10 @@
 
 use super::*;
 use dendra_base::Kind;
+use dendra_engine::vfs::Wait;
 use dendra_engine::vfs::faulty::{Call, CallFailure, FaultyVfs, Repeat};
 use dendra_engine::vfs::mem::MemVfs;
-use dendra_engine::{Identity, Options};
+use dendra_engine::{Identity, Lookup, Options};
 use std::sync::Arc;
 
 const HLC: u64 = 1 << 57;
