@@ -11,7 +11,7 @@
 //!
 //! Not here: proposing the record (`mod.rs`), the plan itself (`ring/plan/mod.rs`).
 
-use super::declined::Declined;
+use super::declined::{CopiesStay, Declined, NoArrival};
 use super::draft_id::DraftId;
 use super::face::{DraftStep, PlanDraft, PlanWish};
 use super::messages::EnrolRequest;
@@ -92,11 +92,12 @@ fn check_leaves(
     let mut up = leaves.into_iter().filter(|leaves| (sight.is_up)(*leaves));
     match up.find_map(|leaves| record.member(leaves)) {
         None => Ok(()),
-        Some(member) => Err(Declined::CopiesGo {
+        Some(member) => Err(CopiesStay::Go {
             url: member.place.url.clone(),
             before,
             now: factor.min(now),
-        }),
+        }
+        .into()),
     }
 }
 
@@ -313,12 +314,12 @@ pub(super) fn of_wish(
         let now = record.replication_factor();
         if copies.abs_diff(now) > 1 {
             let wanted = copies;
-            return Err(Declined::CopiesApart { now, wanted });
+            return Err(CopiesStay::Apart { now, wanted }.into());
         }
         // A majority of five owners may be one of the first three and two others.
         if copies < now && copies_before > now {
             let before = copies_before;
-            return Err(Declined::CopiesNotCompared { before, now });
+            return Err(CopiesStay::NotCompared { before, now }.into());
         }
         wanted.replication_factor = copies;
     }
@@ -346,23 +347,24 @@ pub(super) fn of_joiner(
     let mut place = request.place.clone().checked()?;
     let url = place.url.clone();
     if !request.cluster.is_empty() && request.cluster != record.name() {
-        return Err(Declined::OtherCluster {
+        return Err(NoArrival::OtherCluster {
             ours: record.name().to_owned(),
             theirs: request.cluster.clone(),
-        });
+        }
+        .into());
     }
     if request.node == 0 {
-        return Err(Declined::NoFolder { url });
+        return Err(NoArrival::NoFolder { url }.into());
     }
     let id = record.owners().next();
     if record.is_removed(id, request.node) {
-        return Err(Declined::Returned { url });
+        return Err(NoArrival::Returned { url }.into());
     }
     let origin = |node: u128| node & ((1 << ORIGIN_BITS) - 1);
     let removed = record.removed().iter().map(|removed| removed.node);
     let mut nodes = record.members().iter().map(|m| m.node).chain(removed);
     if nodes.any(|node| node != 0 && origin(node) == origin(request.node)) {
-        return Err(Declined::SameOrigin { url });
+        return Err(NoArrival::SameOrigin { url }.into());
     }
     let old = match &request.replaces {
         None => None,
@@ -370,17 +372,17 @@ pub(super) fn of_joiner(
             let old = member_at(record, replaced)?;
             if (sight.is_up)(old.id) || old.id == sight.me {
                 let url = old.place.url.clone();
-                return Err(Declined::Answers { url, at: None });
+                return Err(NoArrival::Answers { url, at: None }.into());
             }
             let (url, left_us) = (old.place.url.clone(), (sight.patience_us)(old.id));
             if left_us > 0 {
                 let seconds = left_us.div_ceil(1_000_000);
-                return Err(Declined::NotMissedYet { url, seconds });
+                return Err(NoArrival::NotMissedYet { url, seconds }.into());
             }
             let other = (sight.reached_by)(old.id).and_then(|other| record.member(other));
             if let Some(other) = other {
                 let at = Some(other.place.url.clone());
-                return Err(Declined::Answers { url, at });
+                return Err(NoArrival::Answers { url, at }.into());
             }
             Some(old)
         }
@@ -389,7 +391,7 @@ pub(super) fn of_joiner(
     let is_taken =
         |member: &EpochMember| member.place.url == url && old.is_none_or(|old| old.id != member.id);
     if others.any(is_taken) {
-        return Err(Declined::IsMember { url });
+        return Err(NoArrival::IsMember { url }.into());
     }
     let refused = |why| no_plan(record, why);
     let moves = match old {

@@ -21,7 +21,7 @@
 
 use super::Steward;
 use super::accepted_loss::AcceptedLoss;
-use super::declined::Declined;
+use super::declined::{Declined, NotAccepted};
 use super::draft;
 use super::draft_id::DraftId;
 use super::face::{ClusterAnswer, LossDraft};
@@ -64,7 +64,7 @@ impl Steward {
         let named = draft::member_at(record, url)?;
         if named.id != self.me.member {
             let url = named.place.url.clone();
-            return Err(Declined::OtherMember { url });
+            return Err(NotAccepted::OtherMember { url }.into());
         }
         let member = named.place.url.clone();
         if let Some(missing) = self.missing() {
@@ -85,7 +85,7 @@ impl Steward {
         let draft = self.loss_draft(member, loss);
         match confirm {
             None => return Ok(ClusterAnswer::Loss(Box::new(draft))),
-            Some(id) if id != draft.id => return Err(Declined::OtherLoss { id }),
+            Some(id) if id != draft.id => return Err(NotAccepted::OtherLoss { id }.into()),
             Some(_) => {}
         }
         let without = loss.without.iter().zip(draft.lost);
@@ -156,11 +156,11 @@ impl Steward {
             | NoLoss::NoCopy
             | NoLoss::NotKnown => None,
         };
-        Declined::NoLoss {
+        Declined::NotAccepted(NotAccepted::NoLoss {
             url,
             why: why.clone(),
             other,
-        }
+        })
     }
 
     /// The losses that the folder knows. Before the first event.

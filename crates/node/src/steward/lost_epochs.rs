@@ -14,7 +14,7 @@
 //! See: docs/decisions/0044-a-loss-is-accepted.md.
 
 use super::Steward;
-use super::declined::Declined;
+use super::declined::{Declined, NotAccepted};
 use super::draft_id::DraftId;
 use super::face::{ClusterAnswer, LossDraft, LostEpochs};
 use super::step::StewardEffect;
@@ -57,12 +57,13 @@ impl Steward {
         let others = record.members().iter();
         let others = others.filter(|other| other.id != self.me.member);
         let Some(last) = self.chain.accepted_alone() else {
-            return Err(Declined::EpochsLost {
+            return Err(NotAccepted::EpochsLost {
                 url: member,
                 epoch: record.epoch(),
                 missing,
                 others: others.map(|other| other.place.url.clone()).collect(),
-            });
+            }
+            .into());
         };
         let lost = others.filter(|other| last.member(other.id).is_none());
         let mut hasher = SipHasher13::new_with_key(b"dendra epochs  2");
@@ -85,7 +86,7 @@ impl Steward {
         };
         match confirm {
             None => Ok(ClusterAnswer::Loss(Box::new(draft))),
-            Some(id) if id != draft.id => Err(Declined::OtherLoss { id }),
+            Some(id) if id != draft.id => Err(NotAccepted::OtherLoss { id }.into()),
             Some(_) => {
                 // The notes are durable before the answer leaves.
                 self.tell_chain(now, ChainEvent::TakeAccepted, out);

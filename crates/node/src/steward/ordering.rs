@@ -16,7 +16,7 @@
 //! Not here: plans (`draft.rs`), the state for operators (`status.rs`).
 
 use super::Steward;
-use super::declined::Declined;
+use super::declined::{Declined, NoArrival, VersionStays};
 use super::draft::{self, Sight};
 use super::face::{ClusterAnswer, ClusterOrder, ClusterStatus};
 use super::messages::{EnrolAnswer, EnrolRequest, StewardMessage, ThrottleOrder};
@@ -177,9 +177,10 @@ impl Steward {
         let record = self.record();
         let version = self.versions.newest;
         if version <= record.in_force() {
-            return Err(Declined::NewestVersion {
+            return Err(VersionStays::Newest {
                 version: record.in_force(),
-            });
+            }
+            .into());
         }
         for member in record.members() {
             let url = || member.place.url.clone();
@@ -194,13 +195,14 @@ impl Steward {
                     versions: Some(versions),
                     ..
                 } => {
-                    return Err(Declined::OlderRelease {
+                    return Err(VersionStays::OlderRelease {
                         url: url(),
                         versions,
                         version,
-                    });
+                    }
+                    .into());
                 }
-                _ => return Err(Declined::Away { url: url() }),
+                _ => return Err(VersionStays::Away { url: url() }.into()),
             }
         }
         Ok(version)
@@ -303,7 +305,9 @@ impl Steward {
             Err(Declined::CannotFollow(
                 why @ (WhyNot::PlanUnderWay { .. } | WhyNot::NotEnrolled { .. }),
             )) => return wait(why.to_string()),
-            Err(why @ Declined::NotMissedYet { .. }) => return wait(why.to_string()),
+            Err(Declined::NoArrival(why @ NoArrival::NotMissedYet { .. })) => {
+                return wait(why.to_string());
+            }
             // Positions move: the plan under way says more than its first partition.
             Err(declined) => match record.plan().map(|plan| plan.id) {
                 Some(plan) if declined.is_plan_under_way() => {

@@ -36,7 +36,7 @@ use axum::extract::{FromRef, Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{get, post};
-use dendra_node::steward::declined::Declined;
+use dendra_node::steward::declined::{Declined, NotAccepted};
 use dendra_node::steward::face::{ClusterAnswer, ClusterOrder};
 use replies::{answer, bad_body, no_member, order_bytes, refused};
 use serde_json::{Value, json};
@@ -139,11 +139,13 @@ async fn carry_out(way: &StewardWay, order: ClusterOrder, OwnState(own): OwnStat
 /// A wrong order is the asker's fault; an order that may be right later is a conflict; no majority
 /// is no answer.
 fn status_of(declined: &Declined) -> StatusCode {
-    match declined.code() {
-        "bad-member" | "nothing-asked" | "contradiction" | "not-a-member" | "other-member" => {
-            StatusCode::BAD_REQUEST
-        }
-        "busy" | "no-majority" => StatusCode::SERVICE_UNAVAILABLE,
+    match declined {
+        Declined::Member(_)
+        | Declined::NothingAsked
+        | Declined::Contradiction { .. }
+        | Declined::NotAMember { .. }
+        | Declined::NotAccepted(NotAccepted::OtherMember { .. }) => StatusCode::BAD_REQUEST,
+        Declined::Busy | Declined::NoMajority { .. } => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::CONFLICT,
     }
 }
