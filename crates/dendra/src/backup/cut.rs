@@ -349,6 +349,17 @@ fn run(seed: u64, wrong: Wrong) -> Result<(), String> {
         manifest.nodes.truncate(1);
     }
     let mut walk = MergedWalk::open(&repository, &manifest, b"", b"").expect("it is whole");
+    judge(&town, &mut walk, cut_at, manifest.hlc, acknowledged)
+}
+
+/// The claim that does not hold of the records of a backup, if any.
+fn judge(
+    town: &Town,
+    walk: &mut MergedWalk,
+    cut_at: u64,
+    hlc: u64,
+    acknowledged: BTreeMap<u64, Version>,
+) -> Result<(), String> {
     let mut found = BTreeMap::new();
     while let Some((raw, cell)) = walk.next().expect("it is whole") {
         let at = town.writes.iter().position(|it| it.version == cell.version);
@@ -369,7 +380,7 @@ fn run(seed: u64, wrong: Wrong) -> Result<(), String> {
                 "write {at} began behind the cut, and is in the backup"
             ));
         }
-        if write.version.hlc > manifest.hlc {
+        if write.version.hlc > hlc {
             return Err(format!("write {at} is above the clock of the manifest"));
         }
         found.insert(write.key, write.version);

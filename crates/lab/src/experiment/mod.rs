@@ -572,6 +572,19 @@ impl Experiment<'_> {
         })?;
         let origin_s = origin_s.unwrap_or_else(|| self.origin.elapsed().as_secs_f64());
         self.next_index = drive.next_index;
+        self.add_phases(plan, &drive, names, origin_s);
+        self.note_end(&drive, name);
+        Ok(drive)
+    }
+
+    /// Adds the phases of a drive to the run.
+    fn add_phases(
+        &mut self,
+        plan: &DriverPlan,
+        drive: &Drive,
+        names: &[(String, PhaseKind)],
+        origin_s: f64,
+    ) {
         for ((record, (name, kind)), stages) in drive.phases.iter().zip(names).zip(&plan.phases) {
             if *kind == PhaseKind::Warmup {
                 continue;
@@ -594,6 +607,10 @@ impl Experiment<'_> {
             phase.verdict = verdict::of(mode, phase.counts.sent, &phase.generator);
             self.run.phases.push(phase);
         }
+    }
+
+    /// Notes what went wrong in a drive.
+    fn note_end(&mut self, drive: &Drive, name: &str) {
         if drive.is_cut {
             self.run.is_cut = true;
             if !self.stop.is_asked() {
@@ -613,7 +630,6 @@ impl Experiment<'_> {
                 .notes
                 .push(format!("{name}: the first trouble was: {trouble}"));
         }
-        Ok(drive)
     }
 
     /// Writes every record once; refused ones are written again.

@@ -238,25 +238,11 @@ fn open_engine(
 ) -> Result<Shared, StartError> {
     dendra_engine::observe_waits(admin::profile::watched);
     let began_us = clock::monotonic_us();
-    let proposed = proposed_identity().map_err(system("no randomness from the system"))?;
     let folder = vfs.describe();
     let in_folder = |reason: String| StartError::Folder {
         reason: format!("{folder}: {reason}"),
     };
-    match peers::marked(&*vfs) {
-        Ok(None) => {}
-        Ok(Some(reason)) => return Err(in_folder(reason)),
-        Err(error) => return Err(in_folder(error.to_string())),
-    }
-    let options = settings.engine_options();
-    let opened = Engine::open(Arc::clone(&vfs), options, proposed, clock::wall_ms());
-    let engine = opened.map_err(|error| match error {
-        Error::Folder { reason } => StartError::Folder { reason },
-        Error::Damaged { .. } => in_folder(format!(
-            "{error}; run `dendra check` on the folder and restore it from a copy"
-        )),
-        other => in_folder(other.to_string()),
-    })?;
+    let engine = open_unmarked(&settings, &vfs, in_folder)?;
     let cluster = settings.cluster.as_ref();
     let last = if cluster.is_some() {
         take_last_clock(&*vfs, &engine).map_err(in_folder)?
@@ -303,6 +289,67 @@ fn open_engine(
     let import = Import::open(&engine).map_err(in_folder)?;
     let took_ms = (clock::monotonic_us() - began_us) / 1_000;
     tracing::info!(folder, took_ms, starts, "the data folder is open");
+    let opened = OpenFolder {
+        vfs,
+        engine,
+        versions,
+        cluster,
+        import,
+        loops,
+    };
+    Ok(share(settings, opened, border, front, starting))
+}
+
+/// Opens the engine, unless another member refused the folder for ever.
+fn open_unmarked(
+    settings: &Settings,
+    vfs: &Arc<dyn Vfs>,
+    in_folder: impl Fn(String) -> StartError,
+) -> Result<Engine, StartError> {
+    let proposed = proposed_identity().map_err(system("no randomness from the system"))?;
+    match peers::marked(&**vfs) {
+        Ok(None) => {}
+        Ok(Some(reason)) => return Err(in_folder(reason)),
+        Err(error) => return Err(in_folder(error.to_string())),
+    }
+    let options = settings.engine_options();
+    let opened = Engine::open(Arc::clone(vfs), options, proposed, clock::wall_ms());
+    opened.map_err(|error| match error {
+        Error::Folder { reason } => StartError::Folder { reason },
+        Error::Damaged { .. } => in_folder(format!(
+            "{error}; run `dendra check` on the folder and restore it from a copy"
+        )),
+        other => in_folder(other.to_string()),
+    })
+}
+
+/// A folder that this node may serve.
+struct OpenFolder {
+    vfs: Arc<dyn Vfs>,
+    engine: Engine,
+    versions: VersionClock,
+    /// Of a member.
+    cluster: Option<Arc<Cluster>>,
+    import: Import,
+    loops: usize,
+}
+
+/// All that the loops and threads of a node share.
+fn share(
+    settings: Settings,
+    opened: OpenFolder,
+    border: Border,
+    front: Option<Arc<FrontDesk>>,
+    starting: &Starting,
+) -> Shared {
+    let OpenFolder {
+        vfs,
+        engine,
+        versions,
+        cluster,
+        import,
+        loops,
+    } = opened;
     // Each connection in transit and each permit can have one event under way, and there are a few
     // for the whole loop.
     let beyond = places_beyond(cluster.is_some());
@@ -312,7 +359,7 @@ fn open_engine(
         + settings.requests_inflight_max
         + limits::ORDERS_INFLIGHT_MAX
         + 16;
-    Ok(Shared {
+    Shared {
         versions,
         lanes: (0..loops)
             .map(|_| LoopHandle::new(mailbox_capacity))
@@ -351,7 +398,7 @@ fn open_engine(
         addresses,
         handshakes: Arc::default(),
         settings,
-    })
+    }
 }
 
 /// Waits until a member lets this node in, and notes that.

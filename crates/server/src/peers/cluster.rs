@@ -255,6 +255,34 @@ pub(super) fn origin_of(identity: Identity) -> u32 {
     identity.origin << LANE_BITS
 }
 
+/// The steward of the member that the folder is of.
+fn resume(
+    folder: FolderMember,
+    me: ChainPeer,
+    life: u64,
+    forget_every_us: u64,
+) -> Result<Steward, String> {
+    let steward = Steward::open(StewardStart {
+        me,
+        records: folder.records,
+        fence: folder.fence,
+        vote: folder.vote,
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        versions: ClusterVersions::OWN,
+        load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
+        side_by_side: MOVES_SIDE_BY_SIDE,
+        forget_every_us,
+        replace_patience_us: REPLACE_PATIENCE_US,
+        seed: life,
+    });
+    let mut steward = steward.map_err(|bad| format!("the newest epoch has no layout: {bad}"))?;
+    if let Some(order) = folder.throttle {
+        steward.resume_throttle(order);
+    }
+    steward.resume_losses(folder.losses);
+    Ok(steward)
+}
+
 impl Cluster {
     /// The cluster of the member to which the open folder of `engine` belongs.
     pub(crate) fn new(
@@ -275,30 +303,13 @@ impl Cluster {
             node: identity.node,
         };
         let former = FormerAddresses::of(folder.records.iter().map(|(record, _)| record));
-        let steward = Steward::open(StewardStart {
-            me,
-            records: folder.records,
-            fence: folder.fence,
-            vote: folder.vote,
-            release: env!("CARGO_PKG_VERSION").to_owned(),
-            versions: ClusterVersions::OWN,
-            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
-            side_by_side: MOVES_SIDE_BY_SIDE,
-            forget_every_us: settings.forget_every_us,
-            replace_patience_us: REPLACE_PATIENCE_US,
-            seed: life,
-        });
-        let mut steward =
-            steward.map_err(|bad| format!("the newest epoch has no layout: {bad}"))?;
-        if let Some(order) = folder.throttle {
-            steward.resume_throttle(order);
-        }
-        steward.resume_losses(folder.losses);
+        let (id, boot, founding) = (folder.id, folder.boot, folder.founding.clone());
+        let steward = resume(folder, me, life, settings.forget_every_us)?;
         let (record, layout) = (Arc::clone(steward.record()), Arc::clone(steward.layout()));
         let missing = steward.missing();
         let topology = Arc::clone(layout.topology());
         let me = layout
-            .index_of(folder.id)
+            .index_of(id)
             .ok_or("it is no member of the newest epoch")?;
         let known = layout.members().map(|member| {
             let id = layout.id_of(member).ok_or("a member has a number")?;
@@ -330,7 +341,7 @@ impl Cluster {
             secrets: Secrets::new(settings),
             tls: None,
             node: identity.node,
-            boot: folder.boot,
+            boot,
             life,
             clock: match durability {
                 Durability::Sync => engine.hlc_floor().max(1),
@@ -362,7 +373,7 @@ impl Cluster {
                 ordered,
             })),
             disowned: OnceLock::new(),
-            founding: folder.founding,
+            founding,
             newest: RwLock::new(NewestEpoch { record, layout }),
             former,
         })

@@ -296,37 +296,11 @@ impl World<'_> {
         if !self.is_startable(member) {
             return;
         }
-        let it = &self.members[member];
-        let identity = self.identity(member);
-        let origin = identity.origin;
-        let mut store = match Store::open(&it.disk, &self.plan.shape, identity, wall_ms) {
-            Ok(store) => store,
-            Err(reason) => {
-                self.trace
-                    .line(now_us, || format!("m{member} does not start: {reason}"));
-                // Damage that is found at the start is damage that was detected.
-                self.members[member].is_lost = true;
-                if !self.members[member].is_rotten {
-                    self.violate(
-                        Rule::Lost,
-                        format!("member {member} does not start: {reason}"),
-                    );
-                }
-                return;
-            }
+        let origin = self.identity(member).origin;
+        let Some(mut store) = self.open_store(member, wall_ms) else {
+            return;
         };
-        // A peer refuses a folder with a clock that ends before the member's confirmations. That
-        // must not happen to a healthy one.
-        let (ends, confirmed) = (store.hlc_floor(), it.confirmed);
-        let is_let_in = self.has_bug(ShellBug::OldImage)
-            || self.has_bug(ShellBug::SameIdentityAfterWipe)
-            || self.is_on_image(member);
-        if ends < confirmed && !it.is_rotten && !is_let_in {
-            self.violate(
-                Rule::Lost,
-                format!("member {member} confirmed {confirmed:x} and comes back with a clock that ends at {ends:x}"),
-            );
-        }
+        self.check_clock(member, &store);
         let knowledge = if self.has_image() {
             match self.begin_life(member, &mut store, wall_ms) {
                 Ok(knowledge) => Some(knowledge),
@@ -409,6 +383,11 @@ impl World<'_> {
             self.first_look(member);
             self.resume_losses(member);
         }
+        self.begin_tasks(member, incarnation);
+    }
+
+    /// Begins the work of a process beside its loops: scrubs, and the sweep of its links.
+    fn begin_tasks(&mut self, member: usize, incarnation: u64) {
         if self.members[member].is_rotten || self.members[member].is_scrubbed {
             self.scrub_later(member);
         }
@@ -418,6 +397,44 @@ impl World<'_> {
                 incarnation,
             };
             self.schedule.after(1, first);
+        }
+    }
+
+    /// The store on a member's disk; `None` when it does not open, which a healthy one does.
+    fn open_store(&mut self, member: usize, wall_ms: u64) -> Option<Store> {
+        let identity = self.identity(member);
+        let disk = &self.members[member].disk;
+        match Store::open(disk, &self.plan.shape, identity, wall_ms) {
+            Ok(store) => Some(store),
+            Err(reason) => {
+                let line = format!("m{member} does not start: {reason}");
+                self.trace.line(self.now_us(), || line);
+                // Damage that is found at the start is damage that was detected.
+                self.members[member].is_lost = true;
+                if !self.members[member].is_rotten {
+                    self.violate(
+                        Rule::Lost,
+                        format!("member {member} does not start: {reason}"),
+                    );
+                }
+                None
+            }
+        }
+    }
+
+    /// A peer refuses a folder with a clock that ends before the member's confirmations. That must
+    /// not happen to a healthy one.
+    fn check_clock(&mut self, member: usize, store: &Store) {
+        let it = &self.members[member];
+        let (ends, confirmed) = (store.hlc_floor(), it.confirmed);
+        let is_let_in = self.has_bug(ShellBug::OldImage)
+            || self.has_bug(ShellBug::SameIdentityAfterWipe)
+            || self.is_on_image(member);
+        if ends < confirmed && !it.is_rotten && !is_let_in {
+            self.violate(
+                Rule::Lost,
+                format!("member {member} confirmed {confirmed:x} and comes back with a clock that ends at {ends:x}"),
+            );
         }
     }
 }

@@ -48,9 +48,9 @@ use crate::pending::{PendingWrite, Waiter};
 use crate::plan::RunPlan;
 use crate::planted::ShellBug;
 use crate::store::{Crash, Fate, PageRange, Store, StoreWrite};
-use dendra_base::peer::{Answer, Readiness};
+use dendra_base::peer::Readiness;
 use dendra_base::{CellRef, Key, Space, Version};
-use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome};
+use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket};
 pub use state::RunSetup;
 use state::{Happening, RunPhase, World};
 use std::collections::BTreeSet;
@@ -486,13 +486,7 @@ impl World<'_> {
             } => {
                 self.client_is_shown(member, lane, client, records, rest, failure.is_none());
             }
-            Effect::Reply { asker, answer } => {
-                if let Answer::Written(version) = &answer {
-                    let it = &mut self.members[member];
-                    it.confirmed = it.confirmed.max(version.hlc);
-                }
-                self.reply(member, asker, &answer);
-            }
+            Effect::Reply { asker, answer } => self.reply(member, asker, &answer),
             Effect::Ask {
                 member: peer,
                 id,
@@ -511,12 +505,7 @@ impl World<'_> {
             effect @ (Effect::Learn { .. } | Effect::Loaded { .. }) => {
                 self.loop_says(member, lane, effect);
             }
-            Effect::Repaired { id } => {
-                self.repair_ends(member, id);
-                if let Some(store) = &self.members[member].store {
-                    store.repaired(id);
-                }
-            }
+            Effect::Repaired { id } => self.repaired(member, id),
             // Without a door every order is begun as soon as it is given.
             Effect::Cancel { tickets } => self.cancel_orders(member, lane, &tickets),
             Effect::Read {
@@ -544,10 +533,8 @@ impl World<'_> {
                     is_reverse,
                     bytes,
                 };
-                let read = |world: &World<'_>| match &world.members[member].store {
-                    Some(store) => store.page(&range),
-                    None => Err(StoreFailure::Busy),
-                };
+                let read = |store: &Store| store.page(&range);
+                let read = |world: &World<'_>| world.of_store(member, read);
                 self.answer_later(member, lane, deadline_us, read, |result| Event::Paged {
                     ticket,
                     result,
@@ -558,10 +545,8 @@ impl World<'_> {
                 look,
                 deadline_us,
             } => {
-                let look_at = |world: &World<'_>| match &world.members[member].store {
-                    Some(store) => store.look(&look),
-                    None => Err(StoreFailure::Busy),
-                };
+                let look_at = |store: &Store| store.look(&look);
+                let look_at = |world: &World<'_>| world.of_store(member, look_at);
                 self.answer_later(member, lane, deadline_us, look_at, |result| {
                     Event::Surveyed { ticket, result }
                 });
@@ -572,34 +557,55 @@ impl World<'_> {
                 cell,
                 guard,
             } => {
-                let write = StoreWrite { key, cell, guard };
-                if self.has_bug(ShellBug::AnswerBeforeSync) {
-                    let version = write.cell.version;
-                    let result = Ok(StoreOutcome::Applied { version });
-                    self.give_later(member, lane, 0, Event::Wrote { ticket, result });
-                    self.members[member].queue.push(PendingWrite {
-                        lane,
-                        waiter: Waiter::Nobody,
-                        write,
-                    });
-                } else {
-                    let pending = PendingWrite {
-                        lane,
-                        waiter: Waiter::Loop(ticket),
-                        write,
-                    };
-                    if self.plan.overload.is_some() {
-                        return self.order(member, lane, pending);
-                    }
-                    self.members[member].queue.push(pending);
-                }
-                self.begin_commit(member);
+                self.write(member, lane, ticket, StoreWrite { key, cell, guard });
             }
             Effect::Cover { hlc } => {
                 self.members[member].covers.push((lane, hlc));
                 self.begin_commit(member);
             }
         }
+    }
+
+    fn repaired(&mut self, member: usize, id: u64) {
+        self.repair_ends(member, id);
+        if let Some(store) = &self.members[member].store {
+            store.repaired(id);
+        }
+    }
+
+    /// What the store of a member says; one that is down says `Busy`.
+    fn of_store<T>(
+        &self,
+        member: usize,
+        ask: impl FnOnce(&Store) -> Result<T, StoreFailure>,
+    ) -> Result<T, StoreFailure> {
+        let store = self.members[member].store.as_ref();
+        store.map_or(Err(StoreFailure::Busy), ask)
+    }
+
+    /// A write waits for the next commit.
+    fn write(&mut self, member: usize, lane: usize, ticket: StoreTicket, write: StoreWrite) {
+        if self.has_bug(ShellBug::AnswerBeforeSync) {
+            let version = write.cell.version;
+            let result = Ok(StoreOutcome::Applied { version });
+            self.give_later(member, lane, 0, Event::Wrote { ticket, result });
+            self.members[member].queue.push(PendingWrite {
+                lane,
+                waiter: Waiter::Nobody,
+                write,
+            });
+        } else {
+            let pending = PendingWrite {
+                lane,
+                waiter: Waiter::Loop(ticket),
+                write,
+            };
+            if self.plan.overload.is_some() {
+                return self.order(member, lane, pending);
+            }
+            self.members[member].queue.push(pending);
+        }
+        self.begin_commit(member);
     }
 
     fn give_later(&mut self, member: usize, lane: usize, delay_us: u64, event: Event) {

@@ -124,6 +124,10 @@ impl World<'_> {
     }
 
     pub(super) fn reply(&mut self, from: usize, asker: Asker, answer: &Answer) {
+        if let Answer::Written(version) = answer {
+            let it = &mut self.members[from];
+            it.confirmed = it.confirmed.max(version.hlc);
+        }
         let mut frame = Vec::new();
         peer::encode_answer(&mut frame, &mut Seal::plain(), asker.id, answer);
         self.send(Envelope {

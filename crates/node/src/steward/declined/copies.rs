@@ -5,7 +5,8 @@
 
 use std::fmt;
 
-/// Why the number of copies, or a member that may have the only ones, stays. `Display` names the way out.
+/// Why the number of copies, or a member that may have the only ones, stays. `Display` names the
+/// way out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopiesStay {
     /// One plan would change the number of copies by more than one.

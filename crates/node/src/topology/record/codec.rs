@@ -201,38 +201,12 @@ impl EpochRecord {
             return Err(BadRecord::Format { format });
         }
         let mut rest = body.get(1..).ok_or(BadRecord::Length)?;
-        let version = match format {
-            FORMAT_1 => FIRST_VERSION,
-            _ => ClusterVersion(u16::from_le_bytes(take(&mut rest)?)),
-        };
-        // Equal records have equal bytes.
-        if format != FORMAT_1 && version <= FIRST_VERSION {
-            return Err(BadRecord::Field { field: "version" });
-        }
-        let mut horizons = Horizons::default();
-        if format >= FORMAT_3 {
-            for floor in &mut horizons.floors {
-                *floor = u64::from_le_bytes(take(&mut rest)?);
-            }
-            if format == FORMAT_3 && horizons.floor() == 0 {
-                return Err(BadRecord::Field { field: "horizons" });
-            }
-        }
-        let mut narrowing = Narrowing::default();
-        if format >= FORMAT_4 {
-            narrowing.age = u64::from_le_bytes(take(&mut rest)?);
-            [narrowing.copies, narrowing.before, narrowing.steps_left] = take(&mut rest)?;
-            if format == FORMAT_4 && narrowing == Narrowing::default() {
-                return Err(BadRecord::Field { field: "narrowing" });
-            }
-        }
-        let mut least_successor = LeastSuccessor::default();
-        if format == FORMAT_5 {
-            let number = u32::from_le_bytes(take(&mut rest)?);
-            let field = "least successor number";
-            let read = LeastSuccessor::new(number).filter(|_| number > 0);
-            least_successor = read.ok_or(BadRecord::Field { field })?;
-        }
+        let LaterFacts {
+            version,
+            horizons,
+            narrowing,
+            least_successor,
+        } = later_facts(format, &mut rest)?;
         let cluster = u64::from_le_bytes(take(&mut rest)?);
         let epoch = u64::from_le_bytes(take(&mut rest)?);
         let previous = u128::from_le_bytes(take(&mut rest)?);
@@ -296,6 +270,56 @@ impl EpochRecord {
         hasher.write(&self.encode());
         hasher.finish128().as_u128().max(1)
     }
+}
+
+/// What formats after the first one have in front of the rest of a record.
+struct LaterFacts {
+    version: ClusterVersion,
+    horizons: Horizons,
+    narrowing: Narrowing,
+    least_successor: LeastSuccessor,
+}
+
+/// Reads those that `format` has. Equal records have equal bytes, so that the last fact of each
+/// format differs from its default.
+fn later_facts(format: u8, rest: &mut &[u8]) -> Result<LaterFacts, BadRecord> {
+    let version = match format {
+        FORMAT_1 => FIRST_VERSION,
+        _ => ClusterVersion(u16::from_le_bytes(take(rest)?)),
+    };
+    if format != FORMAT_1 && version <= FIRST_VERSION {
+        return Err(BadRecord::Field { field: "version" });
+    }
+    let mut horizons = Horizons::default();
+    if format >= FORMAT_3 {
+        for floor in &mut horizons.floors {
+            *floor = u64::from_le_bytes(take(rest)?);
+        }
+        if format == FORMAT_3 && horizons.floor() == 0 {
+            return Err(BadRecord::Field { field: "horizons" });
+        }
+    }
+    let mut narrowing = Narrowing::default();
+    if format >= FORMAT_4 {
+        narrowing.age = u64::from_le_bytes(take(rest)?);
+        [narrowing.copies, narrowing.before, narrowing.steps_left] = take(rest)?;
+        if format == FORMAT_4 && narrowing == Narrowing::default() {
+            return Err(BadRecord::Field { field: "narrowing" });
+        }
+    }
+    let mut least_successor = LeastSuccessor::default();
+    if format == FORMAT_5 {
+        let number = u32::from_le_bytes(take(rest)?);
+        let field = "least successor number";
+        let read = LeastSuccessor::new(number).filter(|_| number > 0);
+        least_successor = read.ok_or(BadRecord::Field { field })?;
+    }
+    Ok(LaterFacts {
+        version,
+        horizons,
+        narrowing,
+        least_successor,
+    })
 }
 
 fn member(rest: &mut &[u8]) -> Result<EpochMember, BadRecord> {

@@ -20,6 +20,7 @@ use crate::admin::metrics::{LoopCounter, PeerTally};
 use crate::event_loop::shared::Shared;
 use crate::peers::{Cluster, PeerGauges};
 use dendra_node::rounds::ROUND_BUCKETS_US;
+use dendra_node::step::Now;
 use dendra_node::{Comparisons, MemberIndex, Round};
 use prometheus_client::encoding::NoLabelSet;
 use prometheus_client::metrics::MetricType;
@@ -45,12 +46,36 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         "Orders of nodes at which the next one is refused.",
         shared.orders.limit(),
     )?;
+    let now = crate::event_loop::clock::now();
+    clocks(page, cluster, now)?;
+    hints(page, cluster)?;
+    comparisons(page, cluster, now.mono_us)?;
+    horizons(page, cluster)?;
+    page.counter(
+        "losses_accepted",
+        "Orders since the start to repair damage without lost members.",
+        cluster
+            .losses_accepted
+            .load(std::sync::atomic::Ordering::Relaxed),
+    )?;
+    page.gauge(
+        "cluster_secrets",
+        "Secrets of the cluster that are valid here: two while the secret is changed, none without one.",
+        cluster.secrets.count() as u64,
+    )?;
+    unproven(page, cluster)?;
+    rounds(page, shared)?;
+    estimates(page, shared, cluster)?;
+    links(page, cluster)
+}
+
+/// How far the clocks of versions, of this machine and of the peers are apart.
+fn clocks(page: &mut MetricsPage<'_>, cluster: &Cluster, now: Now) -> fmt::Result {
     page.gauge(
         "clock_ahead_milliseconds",
         "How far the clock of versions is ahead of the wall clock of this machine.",
         dendra_node::hlc::ahead_ms(cluster.hlc.last(), crate::event_loop::clock::wall_ms()),
     )?;
-    let now = crate::event_loop::clock::now();
     page.gauge(
         "clock_doubted",
         "1 while the wall clock of this machine agrees with no majority of the members': it writes nothing then.",
@@ -67,7 +92,10 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         "peer_clock_apart_milliseconds",
         "How far the wall clocks of a peer and of this machine are apart, to an answer's way.",
         apart,
-    )?;
+    )
+}
+
+fn hints(page: &mut MetricsPage<'_>, cluster: &Cluster) -> fmt::Result {
     let hints = &cluster.hints;
     page.gauge(
         "hint_bytes",
@@ -88,8 +116,11 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         "hints_delivered",
         "Hints that their members confirmed.",
         hints.delivered(),
-    )?;
-    comparisons(page, cluster, now.mono_us)?;
+    )
+}
+
+/// Up to when deletes may be purged, and what holds it.
+fn horizons(page: &mut MetricsPage<'_>, cluster: &Cluster) -> fmt::Result {
     let layout = cluster.layout();
     let seconds = |hlc: u64| dendra_node::hlc::date_ms(hlc).unwrap_or(0) / 1_000;
     page.gauge(
@@ -113,19 +144,11 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         "narrowing_steps_left",
         "Steps of the horizons until a lowered replication factor gives its copies back; 0 = none waits.",
         u64::from(layout.narrowing().steps_left()),
-    )?;
-    page.counter(
-        "losses_accepted",
-        "Orders since the start to repair damage without lost members.",
-        cluster
-            .losses_accepted
-            .load(std::sync::atomic::Ordering::Relaxed),
-    )?;
-    page.gauge(
-        "cluster_secrets",
-        "Secrets of the cluster that are valid here: two while the secret is changed, none without one.",
-        cluster.secrets.count() as u64,
-    )?;
+    )
+}
+
+/// Links to this node of which nothing is known yet.
+fn unproven(page: &mut MetricsPage<'_>, cluster: &Cluster) -> fmt::Result {
     let unproven = &cluster.unproven;
     page.gauge(
         "peer_links_unproven",
@@ -136,9 +159,11 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         "peer_links_unproven_ended",
         "Links that ended before their asker had proven that it is a member.",
         unproven.ended.load(std::sync::atomic::Ordering::Relaxed),
-    )?;
-    rounds(page, shared)?;
-    estimates(page, shared, cluster)?;
+    )
+}
+
+/// Links to peers, and the questions on them.
+fn links(page: &mut MetricsPage<'_>, cluster: &Cluster) -> fmt::Result {
     let rows = cluster.others().into_iter().map(|(url, gauges)| {
         let links = gauges.links.load(std::sync::atomic::Ordering::Relaxed);
         ([("peer", url.to_owned())], links)

@@ -23,7 +23,7 @@ use crate::admin::stages::{REQUESTS_PER_SAMPLE, RequestStage};
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
 use crate::rights::{GrantUse, QuotaKind, Rights};
-use dendra_engine::ScrubStats;
+use dendra_engine::{ScrubStats, Stats};
 pub(crate) use page::sum;
 use page::{MetricsPage, add};
 use prometheus_client::collector::Collector;
@@ -518,13 +518,24 @@ fn engine(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             MetricType::Gauge,
         )?
         .encode_gauge(&shared.engine.pressure().level)?;
+    levels(page, &stats)?;
+    engine_gauges(page, &stats, shared.engine.damaged_spans().len() as u64)?;
+    engine_counters(page, &stats)
+}
+
+/// The tables of the engine.
+fn levels(page: &mut MetricsPage<'_>, stats: &Stats) -> fmt::Result {
     let levels = stats.levels.iter().enumerate();
     let rows = levels
         .clone()
         .map(|(level, (tables, _))| ([("level", level.to_string())], *tables as u64));
     page.gauges("engine_tables", "Tables by level.", rows)?;
     let rows = levels.map(|(level, (_, bytes))| ([("level", level.to_string())], *bytes));
-    page.gauges("engine_table_bytes", "Bytes of tables by level.", rows)?;
+    page.gauges("engine_table_bytes", "Bytes of tables by level.", rows)
+}
+
+/// What the engine holds, and how far scrubs are.
+fn engine_gauges(page: &mut MetricsPage<'_>, stats: &Stats, spans_lost: u64) -> fmt::Result {
     let gauges = [
         (
             "engine_memtable_bytes",
@@ -574,12 +585,17 @@ fn engine(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         (
             "scrub_spans_lost",
             "Damaged blocks whose records are not repaired.",
-            shared.engine.damaged_spans().len() as u64,
+            spans_lost,
         ),
     ];
     for (name, help, value) in gauges {
         page.gauge(name, help, value)?;
     }
+    Ok(())
+}
+
+/// What the engine has done since the start.
+fn engine_counters(page: &mut MetricsPage<'_>, stats: &Stats) -> fmt::Result {
     let counters = [
         (
             "engine_cache_hits",
