@@ -12,20 +12,20 @@
 //!
 //! Invariants
 //! 1. The node is stepped in one place (`turn`), never inside of another step.
-//! 2. All frames of a round to one link are one write. A round looks for news once, and never
-//!    waits.
+//! 2. A round looks for news once, and never waits.
 //! 3. A question for which there is no link, or no room, is answered here at once: `Busy`.
 //! 4. The number of a link, or of a request that asks, is never used again: an answer cannot go to
 //!    one that came later.
 //! 5. While others wait for the loop, a turn decides `EVENTS_A_TURN` events. Then clients are
 //!    called. Links are not read while `EVENTS_WAITING_MAX` wait.
 //!
-//! Not here: the meaning of the events (crate `node`).
+//! Not here: the meaning of the events (crate `node`), how a link carries questions
+//! (`own_link.rs`).
 //! See: docs/overload.md.
 
 use super::cluster::{Cluster, count};
 use super::conduit::Conduit;
-use super::pool::Pool;
+use super::own_link::{Link, Outbox};
 use crate::admin::metrics::LoopMetrics;
 use crate::clients::finished::Finished;
 use crate::clients::seat::{LocalBell, Seat};
@@ -43,7 +43,6 @@ use dendra_node::ring::table::MemberId;
 use dendra_node::step::{Asker, ClientTicket, Effect, Event, LostSpan, Now, StoreTicket};
 use dendra_node::steward::step::StewardEvent;
 use dendra_node::{CompareReport, Layout, MemberIndex, Node, NodeConfig};
-use dendra_wire::limits::PEER_WITHDRAW_IDS_MAX;
 use dendra_wire::peer::{self, Question, Seal};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -80,32 +79,6 @@ struct WaitingClient {
     round: u32,
     place: u32,
     _permit: RequestPermit,
-}
-
-/// The own link to a peer, by how it carries questions.
-#[derive(Clone)]
-pub(crate) enum Link {
-    /// One connection, frames both ways.
-    Frames(Rc<Conduit>),
-    /// A request for each question.
-    Http(Rc<Pool>),
-}
-
-impl Link {
-    /// Bytes that wait to leave.
-    fn waiting(&self) -> usize {
-        match self {
-            Link::Frames(conduit) => conduit.waiting(),
-            Link::Http(pool) => pool.waiting(),
-        }
-    }
-
-    pub(super) fn close(&self) {
-        match self {
-            Link::Frames(conduit) => conduit.close(),
-            Link::Http(pool) => pool.end("it was closed here"),
-        }
-    }
 }
 
 /// A request of a peer that waits for the node's answer.
@@ -171,7 +144,7 @@ pub(crate) struct Agent {
     layout: RefCell<Arc<Layout>>,
     events: RefCell<VecDeque<Event>>,
     /// Rung when there are events.
-    bell: LocalBell,
+    bell: Rc<LocalBell>,
     /// Own links, by member.
     links: RefCell<Vec<Option<Link>>>,
     incoming: RefCell<HashMap<u64, IncomingLink>>,
@@ -180,7 +153,7 @@ pub(crate) struct Agent {
     clients: RefCell<Slab<WaitingClient>>,
     /// The upper half of a ticket: one that is late names no client that came into the same place.
     tickets_so_far: Cell<u32>,
-    dirty: RefCell<Vec<Rc<Conduit>>>,
+    outbox: Outbox,
     probes_so_far: Cell<u64>,
     /// The last state of the store that the node was told: `Event::Pressed`.
     pressed: Cell<(Readiness, bool)>,
@@ -224,20 +197,21 @@ impl Agent {
             operations_max: limits::NODE_OPERATIONS_MAX,
             value_bytes_max,
         });
+        let bell = Rc::new(LocalBell::default());
         let agent = Agent {
             cluster: Arc::clone(cluster),
             lane,
             node: RefCell::new(node),
             layout: RefCell::new(layout),
             events: RefCell::default(),
-            bell: LocalBell::default(),
+            outbox: Outbox::new(&bell),
+            bell,
             links: RefCell::new(vec![None; MEMBERS_MAX]),
             incoming: RefCell::default(),
             peer_requests: RefCell::default(),
             askers_so_far: Cell::new(0),
             clients: RefCell::default(),
             tickets_so_far: Cell::new(0),
-            dirty: RefCell::default(),
             probes_so_far: Cell::new(0),
             pressed: Cell::default(),
             is_doubted: Cell::new(false),
@@ -319,14 +293,8 @@ impl Agent {
     pub(super) fn send_steward(&self, member: MemberIndex, body: &[u8], now_us: u64) {
         let links = self.links.borrow();
         let has_room = |link: &&Link| link.waiting() < limits::LINK_OUT_BYTES_MAX;
-        match links[member.at()].as_ref().filter(has_room) {
-            Some(Link::Frames(conduit)) => {
-                self.send(conduit, |out, seal| {
-                    peer::encode_steward(out, seal, 0, body)
-                });
-            }
-            Some(Link::Http(pool)) => pool.tell(body, now_us),
-            None => {}
+        if let Some(link) = links[member.at()].as_ref().filter(has_room) {
+            link.tell(&self.outbox, body, now_us);
         }
     }
 
@@ -381,14 +349,7 @@ impl Agent {
 
     /// Puts frames into a link that is flushed when the round ends.
     pub(crate) fn send(&self, conduit: &Rc<Conduit>, encode: impl FnOnce(&mut Vec<u8>, &mut Seal)) {
-        if conduit.put(encode) {
-            self.dirty.borrow_mut().push(Rc::clone(conduit));
-            self.bell.ring();
-        }
-        if conduit.waiting() > 2 * limits::LINK_OUT_BYTES_MAX {
-            // Answers to admitted questions pile up: the peer does not read them.
-            conduit.close();
-        }
+        self.outbox.put(conduit, encode);
     }
 
     // Links.
@@ -461,24 +422,13 @@ impl Agent {
         }
         let links: Vec<Link> = self.links.borrow().iter().flatten().cloned().collect();
         for link in links {
-            let sweeps = match &link {
-                Link::Frames(conduit) => conduit.sweep(),
-                Link::Http(pool) => pool.sweep(now_us),
-            };
+            let sweeps = link.sweep(now_us);
             if sweeps > limits::LINK_SILENT_SWEEPS_MAX {
-                match &link {
-                    Link::Frames(conduit) => conduit.close(),
-                    Link::Http(pool) => pool.end("nothing came from it, although it was probed"),
-                }
+                link.end("nothing came from it, although it was probed");
             } else if sweeps > limits::LINK_PROBE_SWEEPS {
                 let id = self.probes_so_far.get();
                 self.probes_so_far.set(id + 1);
-                match &link {
-                    Link::Frames(conduit) => {
-                        self.send(conduit, |out, seal| peer::encode_probe(out, seal, id));
-                    }
-                    Link::Http(pool) => pool.probe(id, now_us),
-                }
+                link.probe(&self.outbox, id, now_us);
             }
         }
     }
@@ -637,13 +587,6 @@ impl Agent {
         self.events.borrow().len() < limits::EVENTS_WAITING_MAX
     }
 
-    /// Ends a round: the frames that wait in links go.
-    fn flush(&self) {
-        for conduit in self.dirty.borrow_mut().drain(..) {
-            conduit.flush();
-        }
-    }
-
     fn carry_out(&self, lane: &impl AgentWorld, now: Now, effect: Effect) {
         match effect {
             Effect::Outcome {
@@ -721,13 +664,10 @@ impl Agent {
         }
     }
 
-    /// Tells a peer that this member does not wait for these answers any more. Over plain HTTP the
-    /// peer is not told: a connection carries one question there, which ends with its time.
+    /// Tells a peer that this member does not wait for these answers any more.
     fn withdraw(&self, member: MemberIndex, ids: &[u64]) {
-        if let Some(Link::Frames(conduit)) = &self.links.borrow()[member.at()] {
-            for ids in ids.chunks(PEER_WITHDRAW_IDS_MAX) {
-                self.send(conduit, |out, seal| peer::encode_withdraw(out, seal, ids));
-            }
+        if let Some(link) = &self.links.borrow()[member.at()] {
+            link.withdraw(&self.outbox, ids);
         }
     }
 
@@ -757,12 +697,7 @@ impl Agent {
             stamp,
             ask,
         };
-        match link {
-            Link::Frames(conduit) => {
-                self.send(conduit, |out, seal| peer::encode_ask(out, seal, &question));
-            }
-            Link::Http(pool) => pool.ask(&question, now.mono_us),
-        }
+        link.ask(&self.outbox, &question, now.mono_us);
     }
 }
 
@@ -787,14 +722,14 @@ pub(crate) async fn run(lane: Rc<impl AgentWorld>, agent: Rc<Agent>) {
             () = &mut sleep => {}
         }
         agent.turn(&*lane);
-        if !agent.dirty.borrow().is_empty() {
+        if !agent.outbox.is_empty() {
             // A write to a link wakes a thread at its other end: frames that are ready a moment
             // later go with it.
             tokio::task::yield_now().await;
             if !agent.events.borrow().is_empty() {
                 agent.turn(&*lane);
             }
-            agent.flush();
+            agent.outbox.flush();
         }
         if !agent.events.borrow().is_empty() {
             // The others that wait for the loop go first.

@@ -19,9 +19,10 @@
 //! `http_link.rs`), the meaning of a failed handshake (crate `node`, `membership/`).
 //! See: docs/peer.md.
 
-use super::agent::{Agent, Link};
+use super::agent::Agent;
 use super::cluster::{EventOrders, count};
 use super::notes::write_notes;
+use super::own_link::Link;
 use super::{frame_link, http_link};
 use crate::event_loop::thread::EventLoop;
 use crate::limits;

@@ -51,6 +51,7 @@ mod meeting;
 mod notes;
 mod operation;
 mod orders;
+mod own_link;
 mod pool;
 mod scan;
 mod secrets;
