@@ -14,8 +14,8 @@
 //! Not here: looking (crate `node`, `compare/look.rs`).
 //! See: docs/cli.md, "Changing members"; docs/operating.md, "Copies that differ".
 
+use super::cells::{number, plain, size, table, word};
 use super::office::{LOOK, Office};
-use super::words::{number, plain, size, table, word};
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use bytes::Bytes;

@@ -18,8 +18,10 @@
 //! Not here: which change may follow which (crate `node`), joining (`dendra serve --join`).
 //! See: docs/cli.md, "Changing members"; docs/operating.md.
 
+mod cells;
 mod compare;
 pub(crate) mod flags;
+mod loss;
 mod office;
 mod words;
 
@@ -84,8 +86,8 @@ pub(crate) async fn cluster(
             let body = json!({ "member": member, "confirm": confirm });
             let page = office.order("accept-loss", &body).await?;
             match confirm {
-                None => office.show(&page, words::loss),
-                Some(_) => office.show(&page, words::accepted_loss),
+                None => office.show(&page, loss::loss),
+                Some(_) => office.show(&page, loss::accepted_loss),
             }
         }
         ClusterVerb::Finalize => {

@@ -12,6 +12,7 @@
 //! Not here: the values of an option (`table.rs`), precedence (`mod.rs`).
 //! See: docs/cli.md.
 
+use super::parse::parse;
 use super::source::ValueSource;
 use super::table::{self, OPTIONS, OptionKind, OptionValue};
 use std::ffi::OsStr;
@@ -68,7 +69,7 @@ pub(super) fn take(
             continue;
         };
         match raw_text(OPTIONS[i].kind, value.get_ref())
-            .and_then(|raw| table::parse(OPTIONS[i].kind, OsStr::new(&raw)))
+            .and_then(|raw| parse(OPTIONS[i].kind, OsStr::new(&raw)))
         {
             Ok(value) => found[i].push((
                 value,

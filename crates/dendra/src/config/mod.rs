@@ -23,12 +23,14 @@
 mod backups;
 pub(crate) mod cluster;
 mod file;
+mod parse;
 mod print;
 mod settings;
 mod source;
 pub(crate) mod table;
 pub(crate) mod units;
 
+use parse::parse;
 pub(crate) use source::ValueSource;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -138,7 +140,7 @@ impl ConfigInputs {
     ) {
         for (i, spec) in OPTIONS.iter().enumerate() {
             for (_, text) in self.flags.iter().filter(|(key, _)| *key == spec.key) {
-                match table::parse(spec.kind, text) {
+                match parse(spec.kind, text) {
                     Ok(value) => found[i].push((value, ValueSource::Flag)),
                     Err(rest) => problems.push(format!("--{}: {rest}", spec.key)),
                 }
@@ -163,7 +165,7 @@ impl ConfigInputs {
                 problems.push(unknown_variable(name));
                 continue;
             };
-            match table::parse(OPTIONS[i].kind, OsStr::new(text)) {
+            match parse(OPTIONS[i].kind, OsStr::new(text)) {
                 Ok(value) => found[i].push((value, ValueSource::Environment(name.to_owned()))),
                 Err(rest) => problems.push(format!("{name}: {rest}")),
             }
@@ -190,7 +192,7 @@ impl Effective {
             let (value, source) = strongest.unwrap_or_else(|| {
                 let earlier = |key: &str| value_of(&settings, key).clone();
                 let value = match spec.fallback {
-                    Fallback::Fixed(text) => table::parse(spec.kind, OsStr::new(text))
+                    Fallback::Fixed(text) => parse(spec.kind, OsStr::new(text))
                         .expect("a test parses every fixed default"),
                     Fallback::Derived { of, .. } => of(&earlier),
                 };

@@ -10,21 +10,15 @@
 //! 1. Keys are unique, lower case, with dashes; an option whose default derives from another stands
 //!    after it.
 //! 2. Every fixed default parses as its own kind.
-//! 3. A parse error is the rest of a sentence that begins with where the value came from.
 //!
-//! Not here: precedence when two places set one option (`mod.rs`); the effect of the options (crate
-//! `server`).
+//! Not here: texts as values (`parse.rs`); precedence when two places set one option (`mod.rs`);
+//! the effect of the options (crate `server`).
 //! See: docs/cli.md.
 
-use super::units;
-use crate::client::BaseUrl;
 use dendra_base::limits;
-use dendra_server::settings::{HostRule, Member, OriginRule, Topology};
-use dendra_stores::StorePlace;
-use std::ffi::OsStr;
-use std::net::{SocketAddr, ToSocketAddrs};
+use dendra_server::settings::{HostRule, Member, OriginRule};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// The meaning of an option's text, and its possible values.
 #[derive(Clone, Copy, Debug)]
@@ -631,123 +625,6 @@ pub(crate) static OPTIONS: [Spec; 60] = [
     },
 ];
 
-fn parse_count(text: &str, min: u64, max: u64) -> Result<u64, String> {
-    match text.trim().replace('_', "").parse::<u64>() {
-        Ok(n) if (min..=max).contains(&n) => Ok(n),
-        Ok(n) => Err(format!("{n} is outside {min} to {max}")),
-        Err(_) => Err(format!(
-            "{text:?} is not a number; write one from {min} to {max}"
-        )),
-    }
-}
-
-fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    let text = text.trim();
-    if let Ok(address) = text.parse() {
-        return Ok(address);
-    }
-    let fix = "write an address and a port, like 127.0.0.1:8080 or [::1]:8080";
-    match text.to_socket_addrs() {
-        Ok(mut found) => found
-            .next()
-            .ok_or_else(|| format!("{text:?} names no address; {fix}")),
-        Err(e) => Err(format!("{text:?} is not an address ({e}); {fix}")),
-    }
-}
-
-/// `text` as a value of `kind`, or the fault in it and how to write it.
-pub(crate) fn parse(kind: OptionKind, text: &OsStr) -> Result<OptionValue, String> {
-    if let OptionKind::Folder = kind {
-        return if text.is_empty() {
-            Err("is empty; name a folder".to_owned())
-        } else {
-            Ok(OptionValue::Folder(PathBuf::from(text)))
-        };
-    }
-    if let OptionKind::FileOrOff = kind {
-        return match text.to_str() {
-            Some("off") => Ok(OptionValue::File(None)),
-            Some("") => Err("is empty; name a file, or off".to_owned()),
-            _ => Ok(OptionValue::File(Some(PathBuf::from(text)))),
-        };
-    }
-    let text = text
-        .to_str()
-        .ok_or_else(|| format!("{text:?} is not UTF-8; write plain text"))?;
-    match kind {
-        OptionKind::Folder => Ok(OptionValue::Folder(PathBuf::from(text))),
-        OptionKind::FileOrOff => Ok(OptionValue::File(Some(PathBuf::from(text)))),
-        OptionKind::Members | OptionKind::MemberOrOff if text == "off" => {
-            Ok(OptionValue::Members(Vec::new()))
-        }
-        OptionKind::Members => {
-            let found: Result<Vec<Member>, _> = text.split(',').map(str::parse).collect();
-            found
-                .map(OptionValue::Members)
-                .map_err(|bad| bad.to_string())
-        }
-        OptionKind::MemberOrOff => Member::new(text)
-            .map(|member| OptionValue::Members(vec![member]))
-            .map_err(|bad| bad.to_string()),
-        OptionKind::Hosts if text == "off" => Ok(OptionValue::Hosts(Vec::new())),
-        OptionKind::Hosts => {
-            let found: Result<Vec<HostRule>, _> = text.split(',').map(str::parse).collect();
-            found.map(OptionValue::Hosts)
-        }
-        OptionKind::Origins if text == "off" => Ok(OptionValue::Origins(Vec::new())),
-        OptionKind::Origins => {
-            let found: Result<Vec<OriginRule>, _> = text.split(',').map(str::parse).collect();
-            found.map(OptionValue::Origins)
-        }
-        OptionKind::ClusterName => Topology::check_name(text)
-            .map(|()| OptionValue::Text(text.to_owned()))
-            .map_err(|bad| bad.to_string()),
-        OptionKind::Addresses => {
-            let found: Result<Vec<SocketAddr>, String> =
-                text.split(',').map(parse_address).collect();
-            found.map(OptionValue::Addresses)
-        }
-        OptionKind::AddressOrOff if text == "off" => Ok(OptionValue::Addresses(Vec::new())),
-        OptionKind::AddressOrOff => {
-            parse_address(text).map(|address| OptionValue::Addresses(vec![address]))
-        }
-        OptionKind::Count { min, max } => parse_count(text, min, max).map(OptionValue::Count),
-        OptionKind::Bytes { min, max } => match units::parse_bytes(text)? {
-            n if (min..=max).contains(&n) => Ok(OptionValue::Bytes(n)),
-            n => Err(format!(
-                "{} is outside {} to {}",
-                units::show_bytes(n),
-                units::show_bytes(min),
-                units::show_bytes(max)
-            )),
-        },
-        OptionKind::Choice(words) => words
-            .iter()
-            .find(|word| **word == text)
-            .map(|word| OptionValue::Choice(word))
-            .ok_or_else(|| format!("{text:?} is not one of: {}", words.join(", "))),
-        OptionKind::Time => match units::parse_duration(text)? {
-            time if time >= Duration::from_secs(1) => Ok(OptionValue::Text(text.to_owned())),
-            _ => Err(format!(
-                "{text:?} is too short; write at least a second, like 24h"
-            )),
-        },
-        OptionKind::StoreOrOff if text == "off" => Ok(OptionValue::Text(text.to_owned())),
-        OptionKind::StoreOrOff => match StorePlace::parse(text) {
-            Ok(place) => Ok(OptionValue::Text(place.to_string())),
-            Err(bad) => Err(format!("{text:?} {bad}")),
-        },
-        OptionKind::Urls if text == "off" => Ok(OptionValue::Text(text.to_owned())),
-        OptionKind::Urls => match text.split(',').find_map(|url| BaseUrl::parse(url).err()) {
-            None => Ok(OptionValue::Text(text.to_owned())),
-            Some(bad) => Err(bad.to_string()),
-        },
-        OptionKind::Levels => {
-            crate::logs::parse_levels(text).map(|_| OptionValue::Text(text.to_owned()))
-        }
-    }
-}
-
 /// The known word closest to `wrong`, when it is close enough to be the meant one.
 pub(crate) fn closest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
@@ -763,16 +640,6 @@ mod tests {
 
     fn find(key: &str) -> Option<&'static Spec> {
         OPTIONS.iter().find(|spec| spec.key == key)
-    }
-
-    #[test]
-    fn every_fixed_default_parses_as_its_own_kind() {
-        for spec in &OPTIONS {
-            if let Fallback::Fixed(text) = spec.fallback {
-                let parsed = parse(spec.kind, OsStr::new(text));
-                assert!(parsed.is_ok(), "{}: {parsed:?}", spec.key);
-            }
-        }
     }
 
     #[test]
@@ -803,38 +670,5 @@ mod tests {
         assert_eq!(closest("memmory", keys()), Some("memory"));
         assert_eq!(closest("value_bytes_max", keys()), Some("value-bytes-max"));
         assert_eq!(closest("colour", keys()), None);
-    }
-
-    #[test]
-    fn ranges_are_enforced() {
-        for (key, text) in [
-            ("workers", "0"),
-            ("workers", "2000"),
-            ("memory", "1MiB"),
-            ("value-bytes-max", "9MiB"),
-            ("durability", "maybe"),
-            ("listen", "nowhere"),
-            ("listen", "127.0.0.1"),
-            ("listen", "127.0.0.1:80,"),
-            ("listen", "off"),
-            ("admin", "127.0.0.1:80,127.0.0.1:81"),
-            ("data", ""),
-            ("log", "loud"),
-            ("cluster", ""),
-            ("cluster", "http://h1:1,"),
-            ("cluster", "http://h1:1;weight=0"),
-            ("self", "http://h1"),
-            ("self", "http://h1:1;weight=2"),
-            ("self", "http://h1:1,http://h2:1"),
-            ("replication-factor", "0"),
-            ("replication-factor", "101"),
-            ("cluster-name", "a b"),
-            ("cluster-secret-file", ""),
-            ("insecure-peers", "yes"),
-            ("peer-transport", "smoke"),
-        ] {
-            let spec = find(key).expect("it is in the table");
-            assert!(parse(spec.kind, OsStr::new(text)).is_err(), "{key}={text}");
-        }
     }
 }

@@ -10,6 +10,7 @@
 //! notes.rs       is this the member's folder     folder.rs      files beside the engine's
 //! scrub.rs       tables checked at a rate       lost.rs        names for lost records
 //! last_clock.rs  where the clock ended at a stop large.rs       memory for large pieces
+//! epochs.rs      records of epochs, past damage
 //! ```
 //!
 //! Not here: bytes on the disk (crate `engine`).
@@ -19,6 +20,7 @@ pub(crate) mod alone;
 pub(crate) mod bell;
 pub(crate) mod checkpoint_readers;
 pub(crate) mod checkpoints;
+pub(crate) mod epochs;
 pub mod folder;
 pub(crate) mod import;
 pub(crate) mod large;

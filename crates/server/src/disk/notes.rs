@@ -11,18 +11,19 @@
 //!    settings make any write. No peer is told a number that could come back.
 //! 2. A node without a cluster writes nothing.
 //!
-//! Not here: the rules and the bytes (crate `node`), notes of a running node (`peers/notes.rs`).
+//! Not here: the rules and the bytes (crate `node`), records of epochs (`epochs.rs`), notes of a
+//! running node (`peers/notes.rs`).
 //! See: docs/format/notes.md.
 
+use crate::disk::epochs;
 use crate::disk::versions::VersionClock;
 use crate::settings::ClusterSettings;
-use dendra_base::{CellRef, ClusterVersion, ClusterVersions, Key, Kind, Space, Version};
+use dendra_base::{CellRef, ClusterVersion, ClusterVersions, Key, Space, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{
-    Batch, Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Progress, Show, WriteOutcome,
+    Batch, Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Show, WriteOutcome,
 };
 use dendra_node::Topology;
-use dendra_node::limits::{EPOCH_PAGE_RECORDS_MAX, HISTORY_ENTRIES_MAX};
 use dendra_node::membership::identity::{
     self, FolderContent, FolderMembership, LOSSES_KEY, OWN_KEY, OwnNote, Peer, THROTTLE_KEY,
     VOTE_KEY,
@@ -32,15 +33,7 @@ use dendra_node::steward::face::AcceptedLoss;
 use dendra_node::steward::messages::ThrottleOrder;
 use dendra_node::topology::chain::VoteNote;
 use dendra_node::topology::record::{BadRecord, EpochRecord};
-use std::collections::VecDeque;
-use std::fmt;
 use std::ops::Bound;
-
-/// Bits of a clock value below its milliseconds.
-const HLC_COUNTER_BITS: u32 = 16;
-
-/// How much of the folder is looked at per step when asking whether it holds a record.
-const LOOK_BYTES: usize = 64 << 10;
 
 /// Why a node cannot start on its folder: a sentence.
 type NoteFault = String;
@@ -93,7 +86,7 @@ pub(crate) fn start(
     };
     let node = engine.identity().node;
     let fence = remembered.as_ref().map_or(0, |own| own.home.fence);
-    let records = epochs(engine, fence)?;
+    let records = epochs::newest(engine, fence).map_err(|unread| unread.to_string())?;
     let vote = vote(engine)?;
     check_version(&records, vote.as_ref())?;
     if let (Some(own), Some((newest, _))) = (&remembered, records.last()) {
@@ -212,7 +205,7 @@ fn keep(
     record: EpochRecord,
     wall_ms: u64,
 ) -> Result<FolderHome, NoteFault> {
-    let key = epoch_key(record.epoch());
+    let key = epochs::key(record.epoch());
     let version = versions.next(engine, wall_ms);
     put(engine, &key, version, &record.encode(), wall_ms)
         .map_err(|reason| format!("the epoch could not be noted: {reason}"))?;
@@ -286,11 +279,6 @@ fn say_what_is_known(cluster: &ClusterSettings, newest: &EpochRecord, id: Member
     }
 }
 
-/// Where the record of an epoch is.
-pub(crate) fn epoch_key(epoch: u64) -> Key {
-    Key::new(Space::Meta, &identity::epoch_key(epoch))
-}
-
 /// Where the own note is.
 pub(crate) fn own_key() -> Key {
     Key::new(Space::Meta, OWN_KEY)
@@ -299,220 +287,6 @@ pub(crate) fn own_key() -> Key {
 /// Where the vote for the next epoch is.
 pub(crate) fn vote_key() -> Key {
     Key::new(Space::Meta, VOTE_KEY)
-}
-
-/// The newest epochs of the folder that can be read, the newest last. Those after them are learnt
-/// anew from the other members. `fence` was the newest at the start before this one.
-fn epochs(engine: &Engine, fence: u64) -> Result<Vec<(EpochRecord, u64)>, NoteFault> {
-    let first = fence.saturating_sub(HISTORY_ENTRIES_MAX as u64);
-    let end = fence + HISTORY_ENTRIES_MAX as u64;
-    let bounds = (usize::MAX, HISTORY_ENTRIES_MAX);
-    let (found, is_damaged) = epochs_around_damage(engine, first, bounds, end)?;
-    if is_damaged {
-        say_damaged();
-    }
-    Ok(found.into())
-}
-
-/// Epochs from `first` on for another member, as many as one page has; `known` is the newest here.
-/// A page of the engine may touch a damaged block after the last of them. The repair of that block
-/// may wait for the very plan that the other member votes for once it knows these epochs.
-pub(crate) fn epochs_to_send(
-    engine: &Engine,
-    first: u64,
-    known: u64,
-) -> Result<VecDeque<(EpochRecord, u64)>, NoteFault> {
-    let most = EPOCH_PAGE_RECORDS_MAX;
-    let (found, _) = epochs_around_damage(engine, first, (most, most), known + 1)?;
-    Ok(found)
-}
-
-/// Epochs from `from` on that can be read: the first `most`, and of these about the last `kept`. Is
-/// a block damaged that may hold some? Where none after it can be read, each one in front of `end`
-/// is tried.
-fn epochs_around_damage(
-    engine: &Engine,
-    mut from: u64,
-    (most, kept): (usize, usize),
-    end: u64,
-) -> Result<(VecDeque<(EpochRecord, u64)>, bool), NoteFault> {
-    let mut found = VecDeque::new();
-    let mut is_damaged = false;
-    while found.len() < most {
-        let bounds = (most - found.len(), kept);
-        match read_epochs(engine, &mut from, bounds, &mut found) {
-            Ok(()) => break,
-            Err(EpochsUnread::Store(Error::Damaged { .. })) => {
-                is_damaged = true;
-                let behind = behind_damage(engine, from)?;
-                // A newer table may hold records between the first and the last key of the block.
-                // Behind the newest one the next epoch that can be read may be any number.
-                let tried = end.max(from.saturating_add(HISTORY_ENTRIES_MAX as u64));
-                let last = behind.map_or(end, |behind| behind.min(tried));
-                for epoch in from..last {
-                    found.extend(one_epoch(engine, epoch)?);
-                }
-                let Some(behind) = behind else { break };
-                from = behind;
-            }
-            Err(other) => return Err(other.to_string()),
-        }
-    }
-    found.truncate(most);
-    Ok((found, is_damaged))
-}
-
-/// The first epoch from which on the folder can be read again, where the block with epoch `damaged`
-/// cannot; `None` = no later one. Old steps of the horizons are dropped, so that the next record
-/// may be far away. The stride doubles until a read succeeds. Then the end of the block is searched
-/// by halves.
-fn behind_damage(engine: &Engine, damaged: u64) -> Result<Option<u64>, NoteFault> {
-    let is_readable = |from: u64| {
-        let mut from = from;
-        match read_epochs(engine, &mut from, (1, 1), &mut VecDeque::new()) {
-            Ok(()) => Ok(true),
-            Err(EpochsUnread::Store(Error::Damaged { .. })) => Ok(false),
-            Err(other) => Err(other.to_string()),
-        }
-    };
-    let (mut low, mut stride) = (damaged, 1u64);
-    let mut high = loop {
-        let Some(next) = damaged.checked_add(stride) else {
-            return Ok(None);
-        };
-        if is_readable(next)? {
-            break next;
-        }
-        low = next;
-        let Some(twice) = stride.checked_mul(2) else {
-            return Ok(None);
-        };
-        stride = twice;
-    };
-    while low + 1 < high {
-        let middle = low + (high - low) / 2;
-        if is_readable(middle)? {
-            high = middle
-        } else {
-            low = middle
-        }
-    }
-    Ok(Some(high))
-}
-
-/// The record of one epoch, if it is there and can be read.
-fn one_epoch(engine: &Engine, epoch: u64) -> Result<Option<(EpochRecord, u64)>, NoteFault> {
-    let key = epoch_key(epoch);
-    let read = engine.get(key.as_stored(), Wait::Block, |cell| {
-        let record = read_epoch(key.as_stored(), &cell)?;
-        Ok(record.map(|record| (record, cell.version.hlc >> HLC_COUNTER_BITS)))
-    });
-    match read {
-        Ok(Lookup::Cell(found)) => found,
-        Ok(Lookup::Nothing) | Err(Error::Damaged { .. }) => Ok(None),
-        Ok(Lookup::WouldBlock) => unreachable!("a read that may wait does not give up"),
-        Err(other) => Err(other.to_string()),
-    }
-}
-
-/// Why the epochs of a folder could not be read.
-#[derive(Debug)]
-enum EpochsUnread {
-    /// The engine says so.
-    Store(Error),
-    /// One of them has the format of a later release: the sentence.
-    LaterRelease(String),
-}
-
-impl fmt::Display for EpochsUnread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            EpochsUnread::Store(error) => error.fmt(f),
-            EpochsUnread::LaterRelease(sentence) => f.write_str(sentence),
-        }
-    }
-}
-
-/// The record of an epoch; `None` where it is damaged, or was dropped.
-///
-/// # Errors
-/// The sentence about a format of a later release.
-fn read_epoch(key: &[u8], cell: &CellRef<'_>) -> Result<Option<EpochRecord>, String> {
-    if cell.kind == Kind::Tombstone {
-        return Ok(None);
-    }
-    let record = cell.is_intact(key).then(|| EpochRecord::decode(cell.value));
-    match record {
-        Some(Ok(record)) => Ok(Some(record)),
-        Some(Err(bad @ BadRecord::Format { .. })) => Err(bad.to_string()),
-        Some(Err(_)) | None => {
-            say_damaged();
-            Ok(None)
-        }
-    }
-}
-
-fn say_damaged() {
-    tracing::error!(
-        "records of epochs are damaged: those behind the newest one that can be read are learnt \
-         anew from the other members"
-    );
-}
-
-/// Reads epochs from `from` on, at most `most` of them, and keeps the last `kept`. `from` moves
-/// after each one that was read, also when a later one cannot be.
-fn read_epochs(
-    engine: &Engine,
-    from: &mut u64,
-    (most, kept): (usize, usize),
-    found: &mut VecDeque<(EpochRecord, u64)>,
-) -> Result<(), EpochsUnread> {
-    let mut after = identity::EPOCH_PREFIX.to_vec();
-    if let Some(last) = after.last_mut() {
-        *last += 1;
-    }
-    let mut cursor = Cursor::new(
-        Bound::Included(epoch_key(*from).as_stored().to_vec()),
-        Bound::Excluded(Key::new(Space::Meta, &after).as_stored().to_vec()),
-        Direction::Forward,
-        Show::All,
-    );
-    let mut seen = 0;
-    let mut later = None;
-    let mut progress = Progress::More;
-    while progress == Progress::More && seen < most {
-        let look = |key: &[u8], cell: CellRef<'_>| {
-            seen += 1;
-            if let Some(epoch) = key.last_chunk() {
-                *from = u64::from_be_bytes(*epoch).saturating_add(1);
-            }
-            match read_epoch(key, &cell) {
-                Ok(Some(record)) => {
-                    while found.len() >= kept {
-                        found.pop_front();
-                    }
-                    found.push_back((record, cell.version.hlc >> HLC_COUNTER_BITS));
-                }
-                Ok(None) => {}
-                Err(sentence) => {
-                    later = Some(sentence);
-                    return Flow::Pause;
-                }
-            }
-            if seen < most {
-                Flow::Continue
-            } else {
-                Flow::Pause
-            }
-        };
-        progress = engine
-            .scan(&mut cursor, LOOK_BYTES, look)
-            .map_err(EpochsUnread::Store)?;
-        if let Some(sentence) = later.take() {
-            return Err(EpochsUnread::LaterRelease(sentence));
-        }
-    }
-    Ok(())
 }
 
 /// The vote for the next epoch.
@@ -647,7 +421,7 @@ fn content(engine: &Engine) -> Result<FolderContent, Error> {
         Show::All,
     );
     let mut content = FolderContent::Empty;
-    engine.scan(&mut cursor, LOOK_BYTES, |_, _| {
+    engine.scan(&mut cursor, epochs::LOOK_BYTES, |_, _| {
         content = FolderContent::Records;
         Flow::Pause
     })?;
@@ -768,35 +542,6 @@ mod tests {
         let refused = start_of(&vfs, Some(&cluster("h1:1"))).expect_err("it has records");
         assert!(refused.contains("holds records"), "{refused}");
         assert_eq!(start_of(&vfs, None), Ok(0));
-    }
-
-    #[test]
-    fn epochs_are_sent_from_a_folder_with_a_damaged_block_of_clients() {
-        let vfs = MemVfs::new();
-        {
-            let (engine, versions) = opened(&vfs);
-            start(&engine, &versions, Some(&cluster("h1:1")), WALL_MS).expect("it starts");
-            engine.close(WALL_MS).expect("the notes are in a table");
-            let key = Key::user(b"k");
-            let version = versions.next(&engine, WALL_MS);
-            put(&engine, &key, version, b"v", WALL_MS).expect("it is written");
-            engine.close(WALL_MS).expect("the record is in another one");
-        }
-        let tables = vfs
-            .names()
-            .into_iter()
-            .filter(|name| name.ends_with(".tbl"));
-        let of_clients = tables.max().expect("two tables");
-        vfs.flip_bit(&of_clients, 8 * 4);
-        let (engine, _) = opened(&vfs);
-        let page = read_epochs(&engine, &mut 0, (8, 8), &mut VecDeque::new());
-        assert!(matches!(
-            page,
-            Err(EpochsUnread::Store(Error::Damaged { .. }))
-        ));
-        let sent = epochs_to_send(&engine, 0, 1).expect("the notes are whole");
-        let epochs: Vec<u64> = sent.iter().map(|(record, _)| record.epoch()).collect();
-        assert_eq!(epochs, [1]);
     }
 
     #[test]

@@ -145,7 +145,7 @@ struct ListedLink<'a> {
 
 impl Drop for ListedLink<'_> {
     fn drop(&mut self) {
-        self.agent.drop_incoming(self.number);
+        self.agent.askers.drop_link(self.number);
     }
 }
 

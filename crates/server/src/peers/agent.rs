@@ -14,15 +14,14 @@
 //! 1. The node is stepped in one place (`turn`), never inside of another step.
 //! 2. A round looks for news once, and never waits.
 //! 3. A question for which there is no link, or no room, is answered here at once: `Busy`.
-//! 4. The number of a link, or of a request that asks, is never used again: an answer cannot go to
-//!    one that came later.
-//! 5. While others wait for the loop, a turn decides `EVENTS_A_TURN` events. Then clients are
+//! 4. While others wait for the loop, a turn decides `EVENTS_A_TURN` events. Then clients are
 //!    called. Links are not read while `EVENTS_WAITING_MAX` wait.
 //!
 //! Not here: the meaning of the events (crate `node`), how a link carries questions
-//! (`own_link.rs`).
+//! (`own_link.rs`), the peers that ask (`askers.rs`).
 //! See: docs/overload.md.
 
+use super::askers::{Askers, IncomingLink};
 use super::cluster::{Cluster, count};
 use super::conduit::Conduit;
 use super::own_link::{Link, Outbox};
@@ -40,13 +39,13 @@ use dendra_node::forgetting::{Confirmed, HeldBack};
 use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, MEMBERS_MAX};
 use dendra_node::repair::loss::{NoLoss, RepairLoss};
 use dendra_node::ring::table::MemberId;
-use dendra_node::step::{Asker, ClientTicket, Effect, Event, LostSpan, Now, StoreTicket};
+use dendra_node::step::{ClientTicket, Effect, Event, LostSpan, Now, StoreTicket};
 use dendra_node::steward::step::StewardEvent;
 use dendra_node::{CompareReport, Layout, MemberIndex, Node, NodeConfig};
-use dendra_wire::peer::{self, Question, Seal};
+use dendra_wire::peer::{Question, Seal};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,60 +80,6 @@ struct WaitingClient {
     _permit: RequestPermit,
 }
 
-/// A request of a peer that waits for the node's answer.
-struct PeerRequest {
-    seat: Rc<Seat>,
-    round: u32,
-    place: u32,
-}
-
-/// Keeps a peer's request in the agent's list while it lives, however that request ends.
-pub(crate) struct PeerRequestGuard {
-    agent: Rc<Agent>,
-    number: u64,
-}
-
-impl PeerRequestGuard {
-    /// A place for the answer to the question of the request that waits in `seat`.
-    pub(crate) fn begin(agent: &Rc<Agent>, seat: &Rc<Seat>) -> PeerRequestGuard {
-        let number = agent.next_asker();
-        let request = PeerRequest {
-            seat: Rc::clone(seat),
-            round: seat.round(),
-            place: seat.expect(),
-        };
-        agent.peer_requests.borrow_mut().insert(number, request);
-        PeerRequestGuard {
-            agent: Rc::clone(agent),
-            number,
-        }
-    }
-
-    /// How the node names it.
-    pub(crate) fn asker(&self, member: MemberIndex, id: u64) -> Asker {
-        Asker {
-            member,
-            link: self.number,
-            id,
-        }
-    }
-}
-
-impl Drop for PeerRequestGuard {
-    fn drop(&mut self) {
-        self.agent.peer_requests.borrow_mut().remove(&self.number);
-    }
-}
-
-/// A link that a peer opened.
-struct IncomingLink {
-    member: MemberIndex,
-    /// The number that the member had when the link was opened.
-    id: Option<MemberId>,
-    lane: u16,
-    conduit: Rc<Conduit>,
-}
-
 /// See the module.
 pub(crate) struct Agent {
     pub(crate) cluster: Arc<Cluster>,
@@ -147,9 +92,8 @@ pub(crate) struct Agent {
     bell: Rc<LocalBell>,
     /// Own links, by member.
     links: RefCell<Vec<Option<Link>>>,
-    incoming: RefCell<HashMap<u64, IncomingLink>>,
-    peer_requests: RefCell<HashMap<u64, PeerRequest>>,
-    askers_so_far: Cell<u64>,
+    /// Peers that ask this loop.
+    pub(super) askers: Rc<Askers>,
     clients: RefCell<Slab<WaitingClient>>,
     /// The upper half of a ticket: one that is late names no client that came into the same place.
     tickets_so_far: Cell<u32>,
@@ -207,9 +151,7 @@ impl Agent {
             outbox: Outbox::new(&bell),
             bell,
             links: RefCell::new(vec![None; MEMBERS_MAX]),
-            incoming: RefCell::default(),
-            peer_requests: RefCell::default(),
-            askers_so_far: Cell::new(0),
+            askers: Rc::default(),
             clients: RefCell::default(),
             tickets_so_far: Cell::new(0),
             probes_so_far: Cell::new(0),
@@ -278,11 +220,7 @@ impl Agent {
 
     /// Closes the links from and to a member, unless its place is another member's by now.
     fn close_links(&self, member: MemberIndex, id: MemberId) {
-        for asker in self.incoming.borrow().values() {
-            if (asker.member, asker.id) == (member, Some(id)) {
-                asker.conduit.close();
-            }
-        }
+        self.askers.close(member, id);
         let is_anothers = self.id_of(member).is_some_and(|now| now != id);
         if !is_anothers && let Some(link) = &self.links.borrow()[member.at()] {
             link.close();
@@ -382,37 +320,12 @@ impl Agent {
         lane: u16,
         conduit: &Rc<Conduit>,
     ) -> u64 {
-        let number = self.next_asker();
-        let mut incoming = self.incoming.borrow_mut();
-        let is_same = |asker: &IncomingLink| (asker.member, asker.lane) == (member, lane);
-        if let Some(before) = incoming.values().find(|asker| is_same(asker)) {
-            before.conduit.close();
-        }
-        let conduit = Rc::clone(conduit);
-        let id = self.id_of(member);
-        incoming.insert(
-            number,
-            IncomingLink {
-                member,
-                id,
-                lane,
-                conduit,
-            },
-        );
-        number
-    }
-
-    fn next_asker(&self) -> u64 {
-        let number = self.askers_so_far.get() + 1;
-        self.askers_so_far.set(number);
-        number
-    }
-
-    /// A link that a peer opened has ended.
-    pub(crate) fn drop_incoming(&self, number: u64) {
-        if let Some(asker) = self.incoming.borrow_mut().remove(&number) {
-            asker.conduit.close();
-        }
+        self.askers.put(IncomingLink {
+            member,
+            id: self.id_of(member),
+            lane,
+            conduit: Rc::clone(conduit),
+        })
     }
 
     /// Looks after the own links: a quiet one is probed, a dead one closed.
@@ -615,7 +528,7 @@ impl Agent {
                     failure,
                 },
             ),
-            Effect::Reply { asker, answer } => self.reply(asker, answer),
+            Effect::Reply { asker, answer } => self.askers.reply(&self.outbox, asker, answer),
             Effect::Ask {
                 member,
                 id,
@@ -643,24 +556,6 @@ impl Agent {
                     self.events.borrow_mut().push_back(event);
                 }
             }
-        }
-    }
-
-    fn reply(&self, asker: Asker, answer: Answer) {
-        let incoming = self.incoming.borrow();
-        // Behind a link or a request that is gone no asker waits.
-        if let Some(accepted) = incoming.get(&asker.link) {
-            self.send(&accepted.conduit, |out, seal| {
-                peer::encode_answer(out, seal, asker.id, &answer);
-            });
-            return;
-        }
-        let request = self.peer_requests.borrow_mut().remove(&asker.link);
-        if let Some(request) = request
-            && request.round == request.seat.round()
-        {
-            let reply = Finished::Reply(Box::new(answer));
-            request.seat.put(request.place, reply);
         }
     }
 

@@ -25,7 +25,7 @@ use super::door::StewardCall;
 use super::horizons::HorizonWatch;
 use super::notes::write_durably;
 use super::orders::OrderCall;
-use crate::disk::notes;
+use crate::disk::{epochs, notes};
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
@@ -384,7 +384,7 @@ impl StewardHome {
         );
         let known = self.steward.record().epoch();
         tokio::task::spawn_local(async move {
-            let reading = move || notes::epochs_to_send(&shared.engine, from, known);
+            let reading = move || epochs::to_send(&shared.engine, from, known);
             let found = match tokio::task::spawn_blocking(reading).await {
                 Ok(Ok(found)) => found,
                 Ok(Err(error)) => {
@@ -409,7 +409,7 @@ impl StewardHome {
     /// Returns when the note is durable.
     async fn persist(&self, note: &ChainNote) {
         let (key, bytes) = match note {
-            ChainNote::Epoch(record) => (notes::epoch_key(record.epoch()), record.encode()),
+            ChainNote::Epoch(record) => (epochs::key(record.epoch()), record.encode()),
             ChainNote::Fence(record) => {
                 let own = self.agent.cluster.own_note(record);
                 (notes::own_key(), own.encode())
@@ -427,7 +427,7 @@ impl StewardHome {
 
     /// The folder needs the record of this epoch no more. One that stays costs its place.
     async fn drop_epoch(&self, epoch: u64) {
-        let key = notes::epoch_key(epoch);
+        let key = epochs::key(epoch);
         let version = self.agent.cluster.note_version(self.agent.lane);
         let gone = CellRef::tombstone(key.as_stored(), version);
         if let Err(reason) = write_durably(&self.lane, &key, &gone).await {

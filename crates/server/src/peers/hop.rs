@@ -17,7 +17,8 @@
 //! See: docs/peer.md, section "Over plain HTTP".
 
 use super::accept;
-use super::agent::{Agent, PeerRequestGuard};
+use super::agent::Agent;
+use super::askers::PeerRequestGuard;
 use super::cluster::count;
 use super::hello_maker::HelloMaker;
 use super::notes::learn;
@@ -324,7 +325,7 @@ async fn answer_frame(
         return Ok(out);
     }
     let left_us = u64::from(stamp.left_ms) * 1_000 + limits::OUTCOME_GRACE.as_micros() as u64;
-    let visit = PeerRequestGuard::begin(agent, seat);
+    let visit = PeerRequestGuard::begin(&agent.askers, seat);
     let asker = visit.asker(member, id);
     agent.post(Event::Asked { asker, stamp, ask });
     seat.arm(lane.now_us() + left_us);

@@ -31,6 +31,7 @@
 
 mod accept;
 mod agent;
+mod askers;
 mod carrier;
 mod cluster;
 mod conduit;

@@ -1,0 +1,70 @@
+//! Tables for people, and their cells: numbers, sizes, times, words of a member.
+//!
+//! Invariants
+//! 1. Text of a member is shown without control characters: it cannot steer the terminal.
+//!
+//! Not here: which table a page is shown as (`words.rs`, `compare.rs`).
+
+use serde_json::Value;
+use std::fmt::Write;
+
+/// Columns as wide as their widest cell; the numbers of a column stand on its right.
+pub(super) fn table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.max().unwrap_or(0)
+    };
+    let is_number = |cell: &String| cell == "-" || cell.bytes().all(|b| b.is_ascii_digit());
+    let is_right: Vec<bool> = (0..N)
+        .map(|column| rows[1..].iter().all(|row| is_number(&row[column])))
+        .collect();
+    for row in rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = width(column);
+            let wrote = if is_right[column] {
+                write!(line, "{cell:>width$}  ")
+            } else {
+                write!(line, "{cell:<width$}  ")
+            };
+            wrote.expect("a string takes any text");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+}
+
+pub(super) fn number(value: &Value) -> String {
+    value
+        .as_u64()
+        .map_or("-".to_owned(), |number| number.to_string())
+}
+
+pub(super) fn word(value: &Value) -> String {
+    match value.as_str() {
+        None | Some("") => "-".to_owned(),
+        Some(text) => plain(text),
+    }
+}
+
+pub(super) fn plain(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+/// A size with one decimal, in the largest binary unit that leaves a number above 1.
+pub(super) fn size(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let unit = units.into_iter().find(|(shift, _)| bytes >> shift > 0);
+    match unit {
+        None => format!("{bytes} B"),
+        Some((shift, name)) => format!("{:.1} {name}", bytes as f64 / f64::from(2).powi(shift)),
+    }
+}
+
+pub(super) fn time(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds.div_ceil(60)),
+        _ => format!("{} h", seconds.div_ceil(3_600)),
+    }
+}
