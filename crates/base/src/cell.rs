@@ -84,7 +84,8 @@ pub fn checksum(stored_key: &[u8], value: &[u8]) -> u64 {
 const FLAG_TOMBSTONE: u8 = 1;
 const FLAG_EXPIRY: u8 = 2;
 const FLAG_BORN: u8 = 4;
-/// No clock shows less: smaller clock fields of versions name records that were built on nothing.
+/// No clock shows less: smaller clock fields of versions name records that were created without a
+/// base.
 const CLOCK_FIELD_MIN: u64 = 1 << 56;
 /// Bytes in front of the optional expiry: flags, copies, version, checksum.
 const FIXED_BYTES: usize = 1 + 1 + Version::BYTES + 8;
@@ -194,14 +195,14 @@ impl<'a> CellRef<'a> {
         })
     }
 
-    /// Is the value still what its key's writer stored?
+    /// Is the value still as its key's writer stored it?
     pub fn is_intact(&self, stored_key: &[u8]) -> bool {
         self.checksum == checksum(stored_key, self.value)
     }
 
     /// When it was made, as a clock value; `u64::MAX` = that is not known. A successor has the
-    /// clock field of its base, and a record that was built on nothing has a smaller one than any
-    /// clock shows. Only the ballot tells when such a cell was made.
+    /// clock field of its base, and a record that was created without a base has a smaller one than
+    /// any clock shows. Only the ballot tells when such a cell was made.
     pub fn age(&self) -> u64 {
         match self.born {
             0 if self.version.rmw == 0 && self.version.hlc >= CLOCK_FIELD_MIN => self.version.hlc,

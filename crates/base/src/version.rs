@@ -5,7 +5,7 @@
 //!   hlc      48 bits of wall milliseconds, 16 bits of counter
 //!   origin   the member (and lane) that made the version; never reused
 //!   rmw      successor number of a conditional write over the same base, in its low 24 bits
-//!            created on nothing: the author's clock in hlc and rmw, moved down by a byte (docs/protocol.md)
+//!            created without a base: the author's clock in hlc and rmw, moved down by a byte (docs/protocol.md)
 //! text form  <hlc hex, 16 digits>-<origin hex>-<rmw hex>     as in `ETag: "0193…-1-0"`
 //! ```
 //!
@@ -93,8 +93,8 @@ impl Version {
         }
     }
 
-    /// The low 24 bits of `rmw`: of the rest a record that was created on nothing keeps a byte of
-    /// its author's clock.
+    /// The low 24 bits of `rmw`: of the rest a record that was created without a base keeps a byte
+    /// of its author's clock.
     pub fn successor_number(self) -> u32 {
         self.rmw & LeastSuccessor::BITS
     }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. After an error a source stands on nothing; it goes on after the next `seek`.
+//! 1. After an error a source stands on no record; it goes on after the next `seek`.
 //! 2. A source owns the table that it reads from: no lifetimes, and a removed table stays readable.
 //! 3. A level source has one table open for reading at a time.
 //!
@@ -43,7 +43,7 @@ pub(crate) enum ReadMode {
 
 /// Where the index of the current partition is.
 enum Entered {
-    /// Nowhere: the source stands on nothing.
+    /// Nowhere: the source stands on no record.
     Nothing,
     /// Pinned in the table.
     Pinned,
@@ -248,7 +248,7 @@ impl TableIter {
         Ok(())
     }
 
-    /// Stands on nothing.
+    /// Stands on no record.
     fn rest(&mut self) {
         self.data.clear();
         self.entered = Entered::Nothing;

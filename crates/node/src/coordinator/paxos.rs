@@ -12,12 +12,12 @@
 //!
 //! Invariants
 //! 1. Rivals on one base propose the same version. Exception: a restore raised the least successor
-//!    number, and a rival of an earlier epoch proposes a lower version. Rivals on nothing propose
-//!    one each. Once a majority accepted one proposal, every later proposer proposes it, too: it
-//!    finishes the proposal of the highest ballot that it sees. The author's ballot tells which
-//!    rival won.
-//! 2. Once a question with the own proposal left, this operation proposes nothing else, unless its
-//!    version went to a rival for certain. While neither is certain, the outcome is "unknown".
+//!    number, and a rival of an earlier epoch proposes a lower version. Rivals without a base
+//!    propose one each. Once a majority accepted one proposal, every later proposer proposes it,
+//!    too: it finishes the proposal of the highest ballot that it sees. The author's ballot tells
+//!    which rival won.
+//! 2. Once a question with the own proposal left, this operation makes no other proposal, unless
+//!    its version went to a rival for certain. While neither is certain, the outcome is "unknown".
 //! 3. A ballot is used once, and leaves only once a ceiling above it is durable.
 //! 4. The versions that a stage saw are noted (`remember`) before the next ballot is drawn.
 //!

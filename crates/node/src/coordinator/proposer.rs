@@ -12,8 +12,7 @@
 //! 1. A ballot is drawn once per attempt, from the clock, and never used by another operation.
 //! 2. From the first question that carries it, `own` stays the same until it has won, or has lost
 //!    for certain.
-//! 3. No clock shows a value between a version and its successor, nor between nothing and a first
-//!    version.
+//! 3. No clock shows a value between a version and its successor, nor one below a first version.
 //! 4. Rivals on one base propose one version in one epoch. Between two epochs the least successor
 //!    number may rise, and then they propose two. One of them is chosen all the same. A proposer
 //!    finishes the accepted proposal of the highest ballot first, also if another has a higher
@@ -67,8 +66,8 @@ pub(crate) struct OwnProposal {
 }
 
 impl OwnProposal {
-    /// Is it a first version that no rival can propose? Behind a horizon rivals on nothing propose
-    /// the same version, as they do on a base.
+    /// Is it a first version that no rival can propose? Behind a horizon rivals without a base
+    /// propose the same version, as they do on a base.
     fn is_named_by_ballot(&self) -> bool {
         self.base == Version::ZERO && self.version.hlc < CLOCK_MIN
     }
@@ -245,8 +244,8 @@ fn first_version(author: Ballot) -> Version {
     }
 }
 
-/// The fate of a proposal on nothing, now that a majority knows `base`. There is one first version
-/// of a key: its own line is the proof that it won, and another one that it did not.
+/// The fate of a proposal without a base, now that a majority knows `base`. There is one first
+/// version of a key: its own line is the proof that it won, and another one that it did not.
 fn fate_of_first(own: Version, base: Version) -> ProposalFate {
     if base.hlc >= CLOCK_MIN {
         // A plain write came after it, or in its place.

@@ -15,8 +15,8 @@ impl Stage {
     }
 
     pub(crate) fn version(&mut self, version: Version) -> String {
-        // A version that is built on nothing has its author's clock in the upper bits of `rmw`,
-        // too.
+        // A version that was created without a base has its author's clock in the upper bits of
+        // `rmw`, too.
         let line = if version.hlc < CLOCK_MIN {
             version.rmw >> 24 << 24
         } else {
