@@ -20,7 +20,7 @@ use crate::Version;
 /// A rule about the live value of a key: under it a write happens, or a read is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Nothing.
+    /// No condition.
     None,
     /// There is a live value (`If-Match: *`).
     Present,
@@ -53,8 +53,8 @@ impl Condition {
 /// The condition of a write to one store, judged when the write commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// Nothing: the newest version wins, wherever the write stands in the log. For copies of writes
-    /// that were decided elsewhere: replication, repair, hints.
+    /// No condition: the newest version wins, wherever the write stands in the log. For copies of
+    /// writes that were decided elsewhere: replication, repair, hints.
     Newest,
     /// The condition holds, and then the write is the newest: its version may be raised. Without a
     /// condition it becomes newer than every write whose condition was judged before it. Its

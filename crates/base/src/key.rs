@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! 1. Stored keys sort by space first, so that one space is one contiguous range.
-//! 2. A raw key is any bytes; nothing is ever decoded lossily.
+//! 2. A raw key is any bytes; no key is ever decoded lossily.
 //!
 //! Not here: partitions (a keyed hash, decided by the ring), percent-decoding (crate `wire`).
 

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing here does I/O, reads a clock, or draws from the operating system's randomness.
+//! 1. No code here does I/O, reads a clock, or draws from the operating system's randomness.
 //! 2. A type lives here only when at least two crates need it.
 //!
 //! Not here: policy of any kind; formats of whole files (crate `engine`) or of messages (crate

@@ -18,7 +18,7 @@
 //! 1. A `Stamp` travels with every question: the fence of a later topology refuses the old one.
 //! 2. Keys are raw user keys. A member's other records (promises, hints) never travel under a key
 //!    of their own.
-//! 3. A refusal is an answer that counts for nothing; it never means "absent".
+//! 3. A refusal is an answer that does not count; it never means "absent".
 //! 4. Every question may arrive twice, late and out of order and then does no harm. So there is
 //!    none that hands a whole operation over: applied again after a later write, it would undo
 //!    that.
@@ -185,7 +185,7 @@ pub enum Ask {
         bytes: u32,
     },
     /// Which of these ranges differ, of the records of which both members are owners? Without
-    /// ranges it is news: all that both share was compared, and nothing is left different.
+    /// ranges it is news: all that both share was compared, and no difference is left.
     Compare {
         /// `User` or `Protocol`.
         space: Space,

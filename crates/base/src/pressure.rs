@@ -34,7 +34,7 @@ pub enum Stop {
     CompactionBehind,
     /// The disk is full (507); deletes go on.
     DiskFull,
-    /// The disk is full and so is memory: nothing can be written until there is room (507).
+    /// The disk is full and so is memory: no record can be written until there is room (507).
     DiskAndMemoryFull,
 }
 

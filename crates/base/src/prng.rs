@@ -4,8 +4,8 @@
 //! 1. The same seed gives the same numbers on every machine, for ever: recorded seeds depend on it.
 //! 2. `named` derives an independent stream, so that a new consumer does not shift the others.
 //!
-//! Not here: secrets. Nothing that must not be guessed comes from this file.
-//! See: Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2021.
+//! Not here: secrets. No number that must not be guessed comes from this file. See: Blackman and
+//! Vigna, "Scrambled linear pseudorandom number generators", 2021.
 
 /// A small, fast, seeded generator.
 #[derive(Clone, Debug)]

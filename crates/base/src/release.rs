@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A release writes and says nothing that is newer than the version in force. So the release
+//! 1. A release writes and says no form that is newer than the version in force. So the release
 //!    before it can be started again on the same folders until the version is raised.
 //! 2. The version in force never falls.
 //!

@@ -46,8 +46,8 @@ pub struct NodeConfig {
     pub comparisons: Arc<Comparisons>,
     /// The rounds of clients' operations; all loops of the member share it.
     pub foregrounds: Arc<Foregrounds>,
-    /// How many bytes of keys and cells a second the keeper compares with other members, about;
-    /// 0 = it compares nothing.
+    /// How many bytes of keys and cells a second the keeper compares with other members, about; 0 =
+    /// it compares no records.
     pub compare_bytes_per_second: u64,
     /// How long it rests between two comparisons with one member.
     pub compare_pause_us: u64,

@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. The sums of one process never go down. A reader compares two sums; one that went down is that
-//!    of another process, and says nothing.
+//!    of another process, and is not used.
 //! 2. A round counts for at most `FOREGROUND_ROUND_US_MAX`: one that waited for its deadline does
 //!    not hide hundreds of others.
 //!

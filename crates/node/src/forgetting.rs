@@ -1,4 +1,4 @@
-//! One member's confirmation that horizons may rise. It has nothing of an earlier epoch under way,
+//! One member's confirmation that horizons may rise. It has no work of an earlier epoch under way,
 //! and its copies are the same as those of the other members.
 //!
 //! ```text
@@ -21,8 +21,8 @@ use crate::ledger::Ledger;
 use crate::member::MemberIndex;
 use std::fmt;
 
-/// A member's confirmation: it has nothing older than this epoch under way, and its copies are the
-/// same as those of the others.
+/// A member's confirmation: it has no work of an older epoch under way, and its copies are the same
+/// as those of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirmed {
     /// The epoch.
@@ -125,7 +125,7 @@ pub(crate) struct Forgetting {
 }
 
 impl Forgetting {
-    /// The loop adopts an epoch. Requires: it has ordered nothing in it yet.
+    /// The loop adopts an epoch. Requires: the loop has ordered no work in it yet.
     pub(crate) fn adopt<T>(&mut self, desk: &Desk, ops: &Ledger<T>) {
         self.ops = ops.iter().map(|(id, _)| id).collect();
         self.orders = desk.orders.iter().map(|(ticket, _)| ticket).collect();

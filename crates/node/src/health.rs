@@ -131,8 +131,7 @@ impl Health {
         peer.told_us.get_or_insert(now_us);
     }
 
-    /// Does a missing link say that the member does not answer? Right after a start it says
-    /// nothing.
+    /// Does a missing link say that the member does not answer? Right after a start it does not.
     pub(crate) fn is_settled(&self, member: MemberIndex, now_us: u64) -> bool {
         let peer = &self.peers[member.at()];
         let told = peer.told_us;
@@ -221,7 +220,7 @@ impl Health {
 
 impl MemberHealth {
     fn sample(&mut self, us: u64) {
-        // A pause of the whole process is no news about the peer: nothing counts above a second.
+        // A pause of the whole process is no news about the peer: at most a second counts.
         let us = us.min(1_000_000);
         self.is_measured = true;
         self.spread_us = (7 * self.spread_us + us.abs_diff(self.latency_us)) / 8;

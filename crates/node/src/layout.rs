@@ -49,8 +49,8 @@ pub struct Twin {
     pub place: u8,
     /// The new owner.
     pub member: MemberIndex,
-    /// Is the position new? Then no member holds it now, and it counts for nothing yet: majorities
-    /// of n and of n + 1 owners meet.
+    /// Is the position new? Then no member holds it now, and it does not count yet: majorities of n
+    /// and of n + 1 owners meet.
     pub is_added: bool,
 }
 
@@ -63,7 +63,7 @@ pub struct Layout {
     ids: Vec<Option<MemberId>>,
     /// Members that the plan under way takes away; none once it is cancelled.
     leaving: Vec<MemberIndex>,
-    /// By partition; empty while nothing moves.
+    /// By partition; empty while no position moves.
     twins: Vec<Option<Twin>>,
     /// Since which epoch each partition has these owners, as far as this process knows; empty =
     /// since that of the layout.
@@ -79,7 +79,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Of a static list: all members are founders, and nothing moves.
+    /// Of a static list: all members are founders, and no position moves.
     pub fn of_list(topology: &Arc<Topology>) -> Layout {
         Layout::of_ring(topology, &Arc::new(Ring::new(topology)))
     }
@@ -422,7 +422,7 @@ pub struct Fence {
     epoch: AtomicU64,
     noted: u64,
     changed: Box<[AtomicU64]>,
-    /// By the origin of a loop: up to which epoch it has nothing of an earlier one under way.
+    /// By the origin of a loop: up to which epoch it has no work of an earlier one under way.
     drained: Mutex<BTreeMap<u32, u64>>,
 }
 

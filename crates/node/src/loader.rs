@@ -184,7 +184,7 @@ impl Loader {
                     is_told: false,
                 };
                 self.arriving.insert(partition, arriving);
-                // Walks under way began before this move, and say nothing about it.
+                // Walks under way began before this move, and do not cover it.
                 for walk in &mut self.walks {
                     walk.partitions.retain(|p| *p != partition);
                 }

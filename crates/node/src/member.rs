@@ -1,8 +1,8 @@
 //! Members by number.
 //!
 //! Invariants
-//! 1. A number is a place in the sorted member list of one topology, dense from 0, and means
-//!    nothing in another one.
+//! 1. A number is a place in the sorted member list of one topology, dense from 0, and has no
+//!    meaning in another one.
 //!
 //! Not here: the list itself (`topology/`), a member's persistent identity
 //! (`membership/identity/`).

@@ -1,4 +1,5 @@
-//! One member of the cluster as one event loop sees it: events in, effects out, nothing else.
+//! One member of the cluster as one event loop sees it: only events go in, and only effects come
+//! out.
 //!
 //! ```text
 //! Begin, Scan, Gone ───► coordinator: one `Op` per client's operation, one `ScanOp` per page
@@ -86,7 +87,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that knows nothing yet.
+    /// A node without any knowledge yet.
     ///
     /// # Panics
     /// When `me` is not of the topology.

@@ -55,21 +55,23 @@ pub enum Outcome {
         /// The version of the tombstone.
         version: Version,
     },
-    /// The condition did not hold; nothing changed.
+    /// The condition did not hold; the record did not change.
     ConditionFailed {
         /// The live value's version, if there is one.
         current: Option<Version>,
     },
-    /// A gate or the engine refused; nothing changed.
+    /// A gate or the engine refused; the record did not change.
     Overloaded {
         /// Which, and when to come again.
         refusal: RefusedBy,
     },
-    /// The deadline passed before the work was started; nothing changed.
+    /// The deadline passed before the work was started; the record did not change.
     DeadlinePassed,
-    /// The client went away before anything that changes the record was sent; nothing changed.
+    /// The client went away before any question that changes the record was sent; the record did
+    /// not change.
     Abandoned,
-    /// Fewer replicas could be asked than have to answer; nothing that changes the record was sent.
+    /// Fewer replicas could be asked than have to answer; no question that changes the record was
+    /// sent.
     Unreachable {
         /// Replicas to which there is a link, the own one included.
         up: u8,

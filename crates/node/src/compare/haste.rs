@@ -11,10 +11,11 @@
 //! waiting bytes.
 //!
 //! Invariants
-//! 1. Never slower than told, and at most [`COMPARE_HASTE_MAX`] times as fast. 0 compares nothing.
-//! 2. Where little waits, the speed is the one that was told: live records, however many, hasten
-//!    nothing. Nor do deletes that no step ever takes: of fewer copies than the replication factor,
-//!    for example.
+//! 1. Never slower than told, and at most [`COMPARE_HASTE_MAX`] times as fast. 0 compares no
+//!    records.
+//! 2. Where little waits, the speed is the one that was told: live records, however many, do not
+//!    raise it. Nor do deletes that no step ever takes: of fewer copies than the replication
+//!    factor, for example.
 //!
 //! Not here: the pauses that make the speed (`mod.rs`); horizons (`forgetting.rs`).
 //! See: docs/operating.md, "Copies that differ".
@@ -27,7 +28,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(super) struct Haste {
     told: u64,
-    /// The waiting records should be compared in half of this; 0 = nothing hastens.
+    /// The waiting records should be compared in half of this; 0 = never faster than told.
     within_us: u64,
     /// Bytes that waited in the last walk with each peer that this member leads.
     waiting: BTreeMap<MemberIndex, u64>,

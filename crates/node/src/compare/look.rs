@@ -1,4 +1,4 @@
-//! Looks of an operator: comparisons that count differences, and repair nothing.
+//! Looks of an operator: comparisons that count differences, and repair none.
 //!
 //! ```text
 //! LookOrder ─► a walk with each named peer in turn ─► LookReport
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A look writes nothing, here or at a peer. It asks `Compare` and `List`, and `Read` for a
+//! 1. A look writes no record, here or at a peer. It asks `Compare` and `List`, and `Read` for a
 //!    record that the peer need not list.
 //! 2. A difference is counted if one copy lagged behind another one for `LOOK_AGAIN_US` at least.
 //! 3. Suspects take at most about `LOOK_SUSPECT_BYTES` of memory. Beyond that the walk waits for

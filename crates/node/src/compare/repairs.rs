@@ -76,7 +76,7 @@ pub(super) fn of_records(
     let mut steps = Vec::new();
     let copies_of = |cell: &Cell| shared.copies_of(&cell.as_ref());
     let is_young = |cell: &Cell| {
-        // Successors have the clock value of their base, which says nothing about their own age.
+        // Successors have the clock value of their base, which does not tell their own age.
         let apart_ms = cell.version.wall_ms().abs_diff(now_ms);
         cell.version.rmw == 0 && apart_ms < COMPARE_YOUNG_MS && !shared.is_settled(cell)
     };

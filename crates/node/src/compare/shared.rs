@@ -7,8 +7,8 @@
 //!                                    d and e share it     -  -  -  -  -
 //! ```
 //!
-//! Two owners beyond the replication factor share nothing. Such an owner gets copies from the first
-//! owners alone: those know the newest delete, once all members have compared.
+//! Two owners beyond the replication factor share no records. Such an owner gets copies from the
+//! first owners alone: those know the newest delete, once all members have compared.
 //!
 //! Invariants
 //! 1. It is symmetric: of `a` and `b` it is the same as of `b` and `a`.

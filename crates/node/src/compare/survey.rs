@@ -9,7 +9,7 @@
 //!
 //! Invariants
 //! 1. Two members that hold the same shared records make the same fingerprint. A tombstone that a
-//!    table has made of an expired value changes nothing.
+//!    table has made of an expired value does not change it.
 //! 2. Each comparison has a salt of its own: two copies that differ do not look equal for ever.
 //! 3. A look ends at about `bytes_max` of keys and cells. With bounds of the asker, the range in
 //!    which it ends has no fingerprint.

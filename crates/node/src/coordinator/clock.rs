@@ -13,7 +13,7 @@
 //! 2. If this member is an owner, its own clock answers when the probe is sent.
 //! 3. The node follows every hybrid clock that an owner shows. The answer counts only if the
 //!    owner's wall clock is within a minute of this member's. So a member with a wrong wall clock
-//!    finds no majority, and writes nothing.
+//!    finds no majority, and writes no record.
 //! 4. A version, or a ballot, leaves this member only once a ceiling above it is durable: stage
 //!    `Cover`.
 //! 5. Of each clock that answers, the readiness of its owner for the write is noted (`write.rs`).
@@ -110,7 +110,7 @@ pub(crate) fn send_probe(
 }
 
 impl Op {
-    /// Is this a write, and does the own wall clock agree with no majority? Then nothing is asked.
+    /// Is this a write, and does the own wall clock agree with no majority? Then no owner is asked.
     /// `wait` is the wait that is over.
     pub(crate) fn check_wall(
         &mut self,
@@ -362,7 +362,7 @@ impl Op {
             return Stage::Cover(before);
         }
         match &self.intent {
-            // A read has no version, and so nothing to wait for.
+            // A read has no version, and so does not wait.
             Intent::Get(breadth) => {
                 let breadth = *breadth;
                 self.begin_read(desk, turn, breadth)

@@ -145,7 +145,7 @@ impl Op {
                 Answer::Refused(Refused::Busy)
             }
             (refused @ Answer::Refused(_), _) | (_, refused @ Answer::Refused(_)) => refused,
-            // Answers to other questions: they count for nothing.
+            // Answers to other questions: they do not count.
             _ => Answer::Refused(Refused::Busy),
         }
     }

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. An operation waits only while nothing of its own that changes the key has left. So it may
+//! 1. An operation waits only while no question of its own that changes the key has left. So it may
 //!    begin anew, and is applied at most once.
 //! 2. An owner that is asked again gets the same question. A cell keeps its version, a ballot and a
 //!    proposal keep the operation's own ballot.
@@ -55,7 +55,7 @@ impl Op {
     /// Where an operation goes for which there are too few links; `None` when there are enough. The
     /// owners at `answered` did so far.
     ///
-    /// Requires: nothing that changes the key has left.
+    /// Requires: no question that changes the key has left.
     pub(super) fn check_links(
         &mut self,
         desk: &Desk,

@@ -240,8 +240,7 @@ impl Op {
             }
             Stage::Prepare(preparing) => op.prepare_answered(desk, turn, preparing, place, answer),
             Stage::Accept(accepting) => op.accept_answered(desk, turn, accepting, place, &answer),
-            // A promise of the round before may come late: it was noted, and decides nothing any
-            // more.
+            // A promise of the round before may come late: it was noted, and no longer decides.
             Stage::Waiting(_) | Stage::Clock(_) | Stage::Cover(_) | Stage::Settled(_) => stage,
         });
     }
@@ -330,7 +329,7 @@ impl Op {
         }
         let shortfall = self.shortfall(desk, stage);
         let refused = if matches!(stage, Stage::Waiting(WaitFor::Begin)) {
-            // Nothing was asked: only a wrong clock ends an operation here.
+            // No owner was asked: only a wrong clock ends an operation here.
             Some((desk.me, Refused::ClockApart))
         } else {
             self.reason(desk, stage.tally())

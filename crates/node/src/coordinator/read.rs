@@ -283,7 +283,7 @@ impl Op {
         self.write_back_read(desk, turn, fetching)
     }
 
-    /// Owners that showed an older cell, or nothing where they should hold the newest.
+    /// Owners that showed an older cell, or none where they should hold the newest.
     fn behind(&self, desk: &Desk, fetching: &Fetching) -> Places {
         let copies = &fetching.copies;
         let should = Places::first(self.span(desk, copies));

@@ -55,7 +55,7 @@ pub(crate) enum Stage {
     Prepare(Preparing),
     /// A proposal is on its way to its acceptors.
     Accept(Accepting),
-    /// The outcome was told, and nothing is left to do: the entry goes.
+    /// The outcome was told, and no step is left: the entry goes.
     Settled(Option<Precedent>),
 }
 
@@ -149,7 +149,7 @@ pub(crate) enum Goal {
 /// Promises on their way here.
 #[derive(Debug)]
 pub(crate) struct Preparing {
-    /// The ballot of this attempt: owners promise to accept nothing below it.
+    /// The ballot of this attempt: owners promise to accept no lower one.
     pub(crate) ballot: Ballot,
     /// Good: owners that promised.
     pub(crate) tally: Tally,
@@ -169,7 +169,7 @@ pub(crate) struct Accepting {
 }
 
 impl Clocking {
-    /// A round of owners that said nothing beside their answers.
+    /// A round in which no owner has added a word to its answer.
     pub(crate) fn new(tally: Tally) -> Clocking {
         Clocking {
             tally,
@@ -195,7 +195,7 @@ impl Pressed {
 }
 
 impl Stage {
-    /// As it is measured; `None` where the client waits for nothing.
+    /// As it is measured; `None` where the client does not wait.
     pub(crate) fn round(&self) -> Option<Round> {
         Some(match self {
             Stage::Waiting(WaitFor::Links) => Round::Links,

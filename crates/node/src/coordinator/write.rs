@@ -221,7 +221,7 @@ impl Op {
             for place in tally.all().without(tally.good()).iter() {
                 let member = match self.twin_at(desk, place) {
                     Some(_) if is_at_new_owner => continue,
-                    // The old owner is about to own nothing of it, and may be lost for good. Then a
+                    // The old owner is about to lose the position, and may be lost for good. Then a
                     // hint of each write would be kept for it.
                     Some(new_owner) => new_owner,
                     None => self.owners(desk)[usize::from(place)],

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A hint never counts as a copy: it makes repair quick, and nothing depends on it.
+//! 1. A hint never counts as a copy: it makes repair quick, and no promise depends on it.
 //! 2. The bytes of hints are bounded; without room a hint is dropped and counted. The room counts
 //!    hints that are stored or on their way there, to the byte. So every hint is written under the
 //!    condition that it replaces the hint that was counted for it. Until the hints of an earlier
@@ -285,7 +285,7 @@ impl Keeper {
         self.go_on(desk, turn);
     }
 
-    /// The next page, the next walk, or nothing to do but wait.
+    /// The next page, the next walk, or a wait.
     fn go_on(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         let Some(walk) = &mut self.walk else {
             return;

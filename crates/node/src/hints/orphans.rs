@@ -57,7 +57,7 @@ pub(super) struct Orphans {
     is_refused: bool,
     /// When the page or the deletes were ordered.
     ordered_us: u64,
-    /// When to go on; `NEVER` while something is under way, or nothing is to be done.
+    /// When to go on; `NEVER` while a step is under way, or none is to be done.
     due_us: u64,
 }
 

@@ -78,7 +78,7 @@ impl HintRoom {
     pub(super) fn give_back(&self, bytes: u64) {
         let less = |held: u64| Some(held.saturating_sub(bytes));
         debug_assert!(self.bytes() >= bytes, "{bytes} of {} bytes", self.bytes());
-        // A count that drifted would end at nothing, never below it.
+        // A count that drifted would end at zero, never below it.
         let _ = self
             .bytes
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);

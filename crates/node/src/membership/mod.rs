@@ -51,7 +51,7 @@ struct OtherMember {
     met: Acquaintance,
     /// Why the last try to open a link failed, if settings are the reason.
     shut_out: Option<String>,
-    /// By own event loop: since when it is told `still-there`, and nothing else.
+    /// By own event loop: since when it is told `still-there` only.
     still_there_us: BTreeMap<u16, u64>,
 }
 
@@ -240,7 +240,7 @@ impl Membership {
         let url = &self.topology.member(member).url;
         let met = &mut self.others[member.at()].met;
         let ClaimVerdict::Learn(peer) = met.claim(url, claim) else {
-            // No objection and nothing to learn: it is known.
+            // No objection and no news: it is known.
             let life = met.life();
             return effects.push(MemberEffect::Admit { member, life });
         };

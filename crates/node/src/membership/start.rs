@@ -152,7 +152,7 @@ impl MemberStart {
         self.go_on(now_us, effects);
     }
 
-    /// Enters the next stage, as far as nothing is missing for it or its wait is over.
+    /// Enters the next stage, if it has all that it needs or its wait is over.
     pub(super) fn go_on(&mut self, now_us: u64, effects: &mut Vec<MemberEffect>) {
         let count = |of: &BTreeMap<MemberIndex, BTreeSet<u16>>, member| {
             of.get(member).map_or(0, BTreeSet::len)

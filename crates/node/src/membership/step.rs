@@ -12,7 +12,7 @@
 //! Invariants
 //! 1. The effects of an event are for the caller that told it: no effect has to find a waiting
 //!    task.
-//! 2. A note that fails is not reported. Nothing rests on it then.
+//! 2. A note that fails is not reported. No claim rests on it then.
 //!
 //! Not here: the rules (`mod.rs`).
 
@@ -25,7 +25,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberEvent {
     /// A process makes this claim: the asker of a link after its proof, or the acceptor of an own
-    /// one in its hello. Nothing is noted.
+    /// one in its hello. No note is written.
     Hailed {
         /// The member that it says to be.
         member: MemberIndex,
@@ -159,7 +159,7 @@ pub struct PeerNote {
 pub enum NoteFor {
     /// A process, until it is admitted.
     Claim,
-    /// Nothing.
+    /// No step waits for it.
     Clock,
 }
 

@@ -40,7 +40,7 @@ pub(crate) type ForegroundLook = BTreeMap<MemberIndex, Foreground>;
 /// The activity of a load now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stretch {
-    /// Nothing: there is no load.
+    /// No activity: there is no load.
     Off,
     /// It asks for pages.
     Loading { until_us: u64 },
@@ -48,7 +48,7 @@ enum Stretch {
     Emptying,
     /// It waits for the foregrounds of the members.
     Looking { is_clean: bool },
-    /// Nothing, so that clients are alone.
+    /// No activity, so that clients are alone.
     Clean { until_us: u64 },
 }
 
@@ -87,7 +87,7 @@ impl LoadPace {
         }
     }
 
-    /// There is nothing to load any more. The width is kept for the next load.
+    /// The load is over. The width is kept for the next load.
     pub(crate) fn end(&mut self) {
         self.stretch = Stretch::Off;
         self.last = None;
@@ -219,7 +219,7 @@ fn between(first: &ForegroundLook, second: &ForegroundLook) -> Foreground {
         let Some(then) = first.get(member) else {
             continue;
         };
-        // A process that was started anew counts from nothing.
+        // A process that was started anew counts from zero.
         if let Some(rounds) = now.rounds.checked_sub(then.rounds)
             && let Some(sum_us) = now.sum_us.checked_sub(then.sum_us)
         {

@@ -22,8 +22,8 @@
 //! 3. One walk at a time, one page at a time. It takes no more bytes a second than this member may
 //!    load.
 //! 4. A change of the members begins all repairs anew.
-//! 5. With a replication factor of one nothing is ever repaired: the span stays damaged.
-//! 6. Nothing is repaired from fewer owners than enough, unless an operator accepted the loss for
+//! 5. With a replication factor of one no span is ever repaired: it stays damaged.
+//! 6. No span is repaired from fewer owners than enough, unless an operator accepted the loss for
 //!    this block and these members (`loss.rs`). It ends with the plan that takes the members away.
 //!
 //! Not here: a walk page by page (`walk.rs`), finding damage and dropping it (crate `engine`).
@@ -78,7 +78,7 @@ pub(crate) struct Repairer {
 }
 
 impl Repairer {
-    /// Of a member that has lost nothing yet, as far as it knows.
+    /// Of a member that has lost no block yet, as far as it knows.
     pub(crate) fn new(config: &NodeConfig) -> Repairer {
         Repairer {
             is_on: config.is_keeper,

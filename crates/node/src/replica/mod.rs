@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Each answer tells only durable state, and a refusal tells nothing about the key.
+//! 1. Each answer tells only durable state, and a refusal is no statement about the key.
 //! 2. A question is refused before any work if it is of another cluster or an older topology. So it
 //!    is if its time is over, or if this member does not own the key.
 //! 3. A cell of a peer that is longer than this member keeps, or that fails its checksum, is

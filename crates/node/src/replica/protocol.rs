@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing is answered before it is durable.
+//! 1. No answer leaves before its record is durable.
 //! 2. The record is read before the stored cell. A proposal that was accepted in between changes
 //!    the record, and the guard finds it; one that was stored before is in the stored cell.
 //! 3. Records are written only under the condition that they have not changed since they were read.
@@ -68,8 +68,8 @@ pub(crate) fn read(
     mut job: Box<ProtocolJob>,
     result: Result<Option<Cell>, StoreFailure>,
 ) {
-    // Its answer would be refused. So nothing of it is stored after the fence: a member that has
-    // seen its orders end has nothing more of an earlier epoch.
+    // Its answer would be refused. So no order of it is stored after the fence: a member that has
+    // seen its orders end has none of an earlier epoch left.
     if let Some(why) = desk.stale(job.requester.epoch, job.requester.partition) {
         return desk.reply(turn, job.requester, Answer::Refused(why));
     }
@@ -157,7 +157,7 @@ fn promise(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<ProtocolJob>) {
     let ballot = job.question.ballot();
     job.record
         .shed_value(job.stored.as_ref().map(|cell| cell.version));
-    // A delete that another owner may have purged already is nothing, here as there.
+    // A delete that another owner may have purged already counts as absent, here as there.
     let copies = desk.layout.copies_to_forget();
     let horizons = *desk.layout.horizons();
     job.stored
