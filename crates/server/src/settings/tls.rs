@@ -3,7 +3,7 @@
 //! ```text
 //! --tls-cert, --tls-key   the node's own pair         --tls-client-ca   clients must show a certificate of it
 //! --tls-peer-ca           members show one of it      --tls-change-over clear text is taken beside TLS
-//! --tls-revoked           certificates of either CA that open nothing any more
+//! --tls-revoked           certificates of either CA that are rejected
 //! ```
 //!
 //! Invariants
