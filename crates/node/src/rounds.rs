@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. The node writes these numbers and decides nothing by them.
+//! 1. The node writes these numbers and takes no decision by them.
 //! 2. A round counts once, until the operation goes on or its outcome is told. Work that lingers
 //!    after the outcome is not in it.
 //!

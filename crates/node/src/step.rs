@@ -12,7 +12,8 @@
 //!    the latest with the first `Tick` at or after the deadline, even if the world never answers.
 //! 2. Every store effect carries a ticket and gets exactly one event with that ticket, or the node
 //!    is gone. The order among different tickets is free.
-//! 3. `Wrote { Ok }` and the cells of `Read` are durable: the world shows nothing before its sync.
+//! 3. `Wrote { Ok }` and the cells of `Read` are durable: the world shows no record before its
+//!    sync.
 //! 4. Messages may be lost, repeated, late and out of order; a lost link may or may not be told.
 //! 5. When its client is `Gone`, an operation ends as `Abandoned` if it has sent no question of its
 //!    own that changes the key. A write that has sent one goes on to its outcome.
@@ -67,15 +68,15 @@ pub struct Asker {
 /// Why the store has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreFailure {
-    /// A queue in front of the store is full; nothing was done.
+    /// A queue in front of the store is full; no work was done.
     Busy,
-    /// The disk has no room; nothing was done.
+    /// The disk has no room; no work was done.
     DiskFull,
     /// The stored bytes do not match their checksum.
     Damaged,
-    /// The time was over before the work was begun; nothing was done.
+    /// The time was over before the work was begun; no work was done.
     Late,
-    /// An error came before the log; nothing was done.
+    /// An error came before the log; no work was done.
     NotApplied,
     /// The log failed: the fate of the write is unknown, and this node is about to end.
     Poisoned,
@@ -92,7 +93,7 @@ pub enum StoreOutcome {
         /// The version.
         version: Version,
     },
-    /// The guard did not hold; nothing changed.
+    /// The guard did not hold; the record did not change.
     GuardFailed {
         /// The live version, if there is one.
         current: Option<Version>,

@@ -47,7 +47,7 @@ pub(crate) struct Tally {
     /// Refused its only question with `DiskFull`.
     full: Places,
     /// Asked more than once. An earlier question may have been done although its answer never came,
-    /// so `DiskFull` proves nothing.
+    /// so `DiskFull` is no proof.
     again: Places,
     /// The refusal to name if the round fails: the last one, unless the caller kept an earlier one.
     refused: Option<(u8, Refused)>,
@@ -156,7 +156,7 @@ impl Tally {
         self.refused
     }
 
-    /// Why the round fails: a refusal, or else a place that said nothing in time.
+    /// Why the round fails: a refusal, or else a place that did not answer in time.
     pub(crate) fn reason(&self) -> Option<(u8, Refused)> {
         let silent = self.pending.iter().next();
         self.refused.or(silent.map(|place| (place, Refused::Late)))
@@ -285,7 +285,7 @@ mod tests {
                         tally.unask(place);
                         note(Happened::Unasked);
                     }
-                    // An answer at a place that is not pending changes nothing.
+                    // An answer at a place that is not pending has no effect.
                     _ if !tally.answer(place) => {}
                     5 | 6 => {
                         tally.count(place);

@@ -10,7 +10,7 @@
 //! 1. A page is over when each of its records is durable here; a page of which a write failed is
 //!    asked for again.
 //! 2. One page at a time, `LOAD_WRITES_MAX` writes at a time.
-//! 3. Nothing is written that the source cannot have meant: a cell that fails its checksum, or a
+//! 3. No record is written that the source cannot have meant: a cell that fails its checksum, or a
 //!    record that cannot be read, ends the walk.
 //!
 //! Not here: which sources are walked, and when enough are (`loader.rs`, `repair/`), the answers
@@ -57,7 +57,7 @@ impl WalkPart {
 /// The result of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Walked {
-    /// Nothing yet: an answer or a write is awaited.
+    /// No step yet: an answer or a write is awaited.
     Waits,
     /// The source did not answer, and may do so later.
     Refused,
@@ -98,7 +98,7 @@ pub(crate) struct SourceWalk {
 }
 
 impl SourceWalk {
-    /// A walk that has asked nothing yet. Requires: at least one part.
+    /// A walk that has asked no question yet. Requires: at least one part.
     pub(crate) fn new(
         id: WalkId,
         source: MemberIndex,

@@ -23,7 +23,7 @@ use crate::member::MemberIndex;
 use crate::step::Now;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-/// Beyond this a wall clock shows nothing that differs: sums of two of them stay far from overflow.
+/// Beyond this a wall clock shows no difference: sums of two of them stay far from overflow.
 const SHOWN_MS_MAX: u64 = 1 << 60;
 
 /// The last reading of one member's wall clock.
@@ -65,7 +65,7 @@ fn signed(wall_ms: u64) -> i64 {
 }
 
 impl Walls {
-    /// Nothing is known of the others yet.
+    /// The clocks of the others are not known yet.
     pub fn new(me: MemberIndex, members: usize) -> Walls {
         Walls {
             me,
@@ -103,8 +103,8 @@ impl Walls {
         }
     }
 
-    /// How far the own wall clock is ahead of that of `member`; `None` when nothing fresh is known
-    /// of it.
+    /// How far the own wall clock is ahead of that of `member`; `None` when no fresh reading of it
+    /// is known.
     pub fn ahead_ms(&self, member: MemberIndex, now: Now) -> Option<i64> {
         self.age_us(member, now)
             .filter(|age_us| *age_us <= WALL_FRESH_US)?;

@@ -7,8 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Waiting saves work and nothing else. A write may go at any time, as rivals at other members
-//!    do.
+//! 1. Waiting only saves work. A write may go at any time, as rivals at other members do.
 //! 2. A write that waits is in its key's queue, and each queue has one write ahead of it.
 //!
 //! Not here: when a write joins and leaves (`coordinator/queue.rs`).
@@ -47,7 +46,7 @@ pub(crate) enum QueueStanding {
     Waits,
     /// The others wait for it.
     Ahead,
-    /// Outside of the queue: nothing moved for long, or the write is over.
+    /// Outside of the queue: the queue did not move for long, or the write is over.
     Beside,
 }
 
@@ -102,7 +101,7 @@ impl WriteQueues {
         true
     }
 
-    /// Until when an operation waits although nothing moves.
+    /// Until when an operation waits although its queue does not move.
     pub(crate) fn patience_us(&self, key: &Bytes) -> u64 {
         let moved_us = self.queues.get(key).map_or(0, |queue| queue.moved_us);
         moved_us.saturating_add(QUEUE_STILL_US_MAX)

@@ -168,7 +168,7 @@ impl Ring {
     }
 
     /// How many that should be: the share of the member's weight, as far as zones allow. `None`
-    /// beyond the replication factor, where nothing is balanced.
+    /// beyond the replication factor, where no share is balanced.
     pub fn share(&self, member: MemberIndex, copies: u8) -> Option<f64> {
         let level = usize::from(copies).checked_sub(1)?;
         Some(self.shares.get(level)?[member.at()])

@@ -1,7 +1,7 @@
 //! Losses that operators accepted at this member, as the folder remembers them.
 //!
 //! Invariants
-//! 1. Bytes that are cut, longer, or of another format are no note: nothing of them is taken.
+//! 1. Bytes that are cut, longer, or of another format are no note: no part of them is taken.
 //!
 //! Not here: the order (`losses.rs`).
 //! See: docs/format/notes.md.

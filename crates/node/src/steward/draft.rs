@@ -7,7 +7,8 @@
 //!
 //! Invariants
 //! 1. The same wish for the same epoch by the same author gives the same id.
-//! 2. A joiner that replaces a member gets that member's share and zone, and nothing else moves.
+//! 2. A joiner that replaces a member gets that member's share and zone, and no other position
+//!    moves.
 //!
 //! Not here: proposing the record (`mod.rs`), the plan itself (`ring/plan/mod.rs`).
 
@@ -74,7 +75,7 @@ impl PlanStart {
     }
 }
 
-/// A member that is up stays while a lowered replication factor waits for its steps: a majority of
+/// A member that is up stays while a lowered replication factor waits for its steps. A majority of
 /// the former owners may be this member and one that stays. Of two owners both have each write.
 fn check_leaves(
     record: &EpochRecord,

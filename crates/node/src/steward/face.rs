@@ -37,7 +37,7 @@ pub use super::draft_id::DraftId;
 pub enum ClusterOrder {
     /// How the cluster is.
     Status,
-    /// Tell the moves of a plan. Nothing happens.
+    /// Tell the moves of a plan. No move begins.
     Plan(PlanWish),
     /// Begin a plan that this member made.
     Apply {
@@ -88,7 +88,7 @@ pub enum ClusterOrder {
 pub struct PlanWish {
     /// Members that leave.
     pub remove: Vec<String>,
-    /// Members with new shares; 0 = it shall hold nothing.
+    /// Members with new shares; 0 = it shall hold no records.
     pub weights: Vec<(String, u16)>,
     /// Members in other zones; empty = itself alone.
     pub zones: Vec<(String, String)>,
@@ -217,7 +217,7 @@ pub struct ClusterStatus {
     pub plan: Option<PlanState>,
     /// Up to when deletes and ended values are purged.
     pub horizons: HorizonState,
-    /// Why a plan, or the enrolment of founders, does not go on; `None` when nothing is held up.
+    /// Why a plan, or the enrolment of founders, does not go on; `None` when neither is held up.
     pub waits: Option<String>,
     /// How many bytes a second the member that was asked loads at most.
     pub load_bytes_per_second_max: u64,

@@ -33,8 +33,8 @@ pub struct MoveArrived {
     pub step: Move,
 }
 
-/// The record that carries the plan on; `None` without a plan, and while there is nothing to do but
-/// wait for moves to arrive.
+/// The record that carries the plan on; `None` without a plan, and while the plan only waits for
+/// moves to arrive.
 pub fn next_step(
     record: &EpochRecord,
     arrived: &[MoveArrived],

@@ -39,7 +39,7 @@ pub enum BadMember {
         /// The rest of the sentence.
         reason: &'static str,
     },
-    /// A share of nothing, or no number.
+    /// A share of zero, or no number.
     Weight {
         /// The entry.
         url: String,

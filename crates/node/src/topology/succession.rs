@@ -60,7 +60,7 @@ pub fn succeeds(before: &EpochRecord, after: &EpochRecord) -> Result<(), WhyNot>
 
 /// May `after` be taken as it is by a member whose newest record is `before`, although records in
 /// between are missing? Members drop old epochs that only raised the horizons, and no others. So
-/// the floor of `after` is higher, and nothing that only rises is lower.
+/// the floor of `after` is higher, and no number that only rises is lower.
 pub fn overtakes(before: &EpochRecord, after: &EpochRecord) -> bool {
     let kept = |id| after.removed().iter().any(|removed| removed.id == id);
     before.name() == after.name()

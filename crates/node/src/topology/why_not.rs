@@ -1,7 +1,7 @@
 //! Why a record cannot follow another one, each reason with its way out.
 //!
 //! Invariants
-//! 1. A refusal changes nothing: the epoch stays, and the next proposal is judged anew.
+//! 1. A refusal has no effect: the epoch stays, and the next proposal is judged anew.
 //!
 //! Not here: why a plan cannot be made (`ring/plan/refusal.rs`).
 

@@ -15,8 +15,8 @@
 //! 1. After the plan every partition has its copies, in different zones for as long as there are
 //!    zones. Every member has its share, to within 5 % or one partition, whichever is more.
 //! 2. No other plan that keeps owners at their positions moves fewer copies.
-//! 3. No plan moves a position twice, and a plan for a replacement moves nothing but the positions
-//!    of the member that is replaced.
+//! 3. No plan moves a position twice, and a plan for a replacement moves only the positions of the
+//!    member that is replaced.
 //! 4. Integers only: every member makes the same plan of the same input.
 //!
 //! Not here: how many bytes a partition has, when a move begins, agreement on the plan.

@@ -194,7 +194,7 @@ pub(super) fn check_replacement(
     check_sources(table, lost)
 }
 
-/// Nothing moves, and each partition has an owner that can be read.
+/// No position moves, and each partition has an owner that can be read.
 fn check_sources(table: &OwnerTable, lost: &[MemberId]) -> Result<(), NoPlan> {
     if let Some(member) = lost.iter().find(|member| !table.has(**member)) {
         return Err(NoPlan::Unknown { member: *member });

@@ -22,7 +22,7 @@ use std::ops::RangeInclusive;
 pub struct WantedMember {
     /// Its number. A new member has one that was not given yet.
     pub id: MemberId,
-    /// Its share of the data beside the others'; 0 for a member that shall hold nothing.
+    /// Its share of the data beside the others'; 0 for a member that shall hold no records.
     pub weight: u16,
     /// The name of members that fail together; empty = itself alone.
     pub zone: String,

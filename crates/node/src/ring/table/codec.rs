@@ -9,7 +9,7 @@ use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 
 const FORMAT: u8 = 1;
-/// In place of a position: nothing moves. In place of a member: there is none.
+/// In place of a position: none moves. In place of a member: there is none.
 const NONE: u8 = 0xff;
 const CHECKSUM_BYTES: usize = 8;
 /// Format, next number, number of members, number of partitions.

@@ -162,7 +162,7 @@ pub enum BadStep {
         /// The step.
         step: Move,
     },
-    /// Nothing of the partition moves.
+    /// No position of the partition moves.
     Still {
         /// The partition.
         partition: Partition,
@@ -238,7 +238,7 @@ impl OwnerTable {
         (0..u32::from(topology.len())).map(MemberId).collect()
     }
 
-    /// A table with these owners, nothing moving.
+    /// A table with these owners, no position moving.
     ///
     /// # Errors
     /// When an invariant does not hold.
@@ -303,7 +303,7 @@ impl OwnerTable {
         MemberId(self.next)
     }
 
-    /// All members, sorted by number; some may own nothing.
+    /// All members, sorted by number; some may own no position.
     pub fn members(&self) -> &[MemberId] {
         &self.members
     }
@@ -355,7 +355,7 @@ impl OwnerTable {
         self.rows.iter().filter(first).count()
     }
 
-    /// Takes a new member in, which owns nothing yet, under a number that was not given before:
+    /// Takes a new member in, which owns no position yet, under a number that was not given before:
     /// [`OwnerTable::next`], or a later one.
     ///
     /// # Errors
@@ -373,7 +373,7 @@ impl OwnerTable {
         Ok(())
     }
 
-    /// Leaves a member out that owns nothing. Its number is not given again.
+    /// Leaves a member out that owns no position. Its number is not given again.
     ///
     /// # Errors
     /// When it owns something, or is none.
@@ -409,7 +409,7 @@ impl OwnerTable {
     /// The position that moves has arrived.
     ///
     /// # Errors
-    /// When nothing moves.
+    /// When no position moves.
     pub fn settle(&mut self, partition: Partition) -> Result<(), BadStep> {
         let row = self.rows.get_mut(partition.at());
         let row = row.ok_or(BadStep::Still { partition })?;
@@ -427,7 +427,7 @@ impl OwnerTable {
     /// The position that moves stays where it was.
     ///
     /// # Errors
-    /// When nothing moves.
+    /// When no position moves.
     pub fn withdraw(&mut self, partition: Partition) -> Result<(), BadStep> {
         let row = self.rows.get_mut(partition.at());
         let moving = row.and_then(|row| row.moving.take());

@@ -32,12 +32,12 @@ pub enum FenceVerdict {
         /// The fence.
         epoch: u64,
     },
-    /// This member has to learn the asker's epoch first. The answer counts for nothing.
+    /// This member has to learn the asker's epoch first. The answer does not count.
     Behind {
         /// The fence.
         epoch: u64,
     },
-    /// This member was removed: it answers nothing any more.
+    /// This member was removed: it answers no question any more.
     Removed,
 }
 

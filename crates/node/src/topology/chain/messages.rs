@@ -58,7 +58,7 @@ pub struct AcceptedRecord {
 /// The messages of members about the chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChainMessage {
-    /// Promise to accept nothing below this ballot.
+    /// Promise to accept no ballot below this one.
     Prepare {
         /// Being chosen.
         epoch: u64,
@@ -231,7 +231,7 @@ pub enum ChainNote {
 pub struct VoteNote {
     /// Being chosen.
     pub epoch: u64,
-    /// It accepts nothing below this ballot.
+    /// It accepts no ballot below this one.
     pub promised: EpochBallot,
     /// The record that it accepted last.
     pub accepted: Option<AcceptedRecord>,
@@ -240,7 +240,7 @@ pub struct VoteNote {
 }
 
 impl VoteNote {
-    /// Of a member that has promised nothing.
+    /// Of a member that has made no promise.
     pub fn none(epoch: u64) -> VoteNote {
         VoteNote {
             epoch,

@@ -8,10 +8,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. Each function makes one change and nothing else, and its outcome holds the record's
-//!    invariants.
+//! 1. Each function makes one change only, and its outcome holds the record's invariants.
 //! 2. An owner changes only by `moved`: begun in one epoch, settled in a later one.
-//! 3. `finished` alone drops members, and only those that own nothing.
+//! 3. `finished` alone drops members, and only those that own no position.
 //!
 //! Not here: when to do which (`drive.rs`), judging the records of others (`succession.rs`).
 
@@ -135,7 +134,7 @@ impl EpochRecord {
         Ok(next.checked()?)
     }
 
-    /// A plan begins. Nothing moves yet.
+    /// A plan begins. No position moves yet.
     ///
     /// # Errors
     /// When another one is under way, or this one was made for another table.
@@ -210,8 +209,8 @@ impl EpochRecord {
     /// in which the move began durable. A new owner has loaded from such a majority since.
     ///
     /// # Errors
-    /// When nothing of a settled partition moves, or a partition of the next moves is busy, also
-    /// because it settles in this epoch.
+    /// When no position of a settled partition moves, or a partition of the next moves is busy,
+    /// also because it settles in this epoch.
     pub fn moved(&self, settled: &[Partition], begin: usize) -> Result<EpochRecord, WhyNot> {
         let plan = self.plan.as_ref().filter(|plan| !plan.is_cancelled);
         let plan = plan.ok_or(WhyNot::NoPlan)?;

@@ -168,7 +168,7 @@ impl EpochRecord {
     }
 
     /// The first format that has everything in this record: equal records have equal bytes, and an
-    /// older release reads what it knows.
+    /// older release reads all that it knows.
     fn format(&self) -> u8 {
         if self.least_successor != LeastSuccessor::default() {
             FORMAT_5

@@ -70,9 +70,9 @@ impl Horizons {
         cell.kind == Kind::Tombstone && self.forgets(&cell.as_ref(), copies, 0)
     }
 
-    /// The version that stands for "nothing" under a proposal: above all that may be gone, and
-    /// below all that operations of this epoch draw. `None` while nothing is forgotten: then it is
-    /// no version at all.
+    /// The version that stands for a missing base under a proposal: above all that may be gone, and
+    /// below all that operations of this epoch draw. `None` while no record is forgotten: then it
+    /// is no version at all.
     pub fn void(&self) -> Option<Version> {
         (self.purge() > 0).then(|| Version {
             hlc: self.purge() + 1,

@@ -65,7 +65,7 @@ pub struct EpochMember {
     pub node: u128,
     /// How far it has come.
     pub status: MemberStatus,
-    /// Its address, its zone, and its share; a weight of 0 holds nothing.
+    /// Its address, its zone, and its share; a member with a weight of 0 holds no records.
     pub place: Member,
 }
 
@@ -87,7 +87,7 @@ pub struct PlanUnderWay {
     pub id: u64,
     /// The member that proposed it. Any other one may carry it on.
     pub author: MemberId,
-    /// It was stopped: nothing of it begins any more.
+    /// It was stopped: no move of it begins any more.
     pub is_cancelled: bool,
     /// Copies of a record when it has ended.
     pub replication_factor: u8,
@@ -441,7 +441,7 @@ impl EpochRecord {
         self.secrets
     }
 
-    /// The version that is in force: members say and write nothing that is newer.
+    /// The version that is in force: members say and write no form that is newer.
     pub fn in_force(&self) -> ClusterVersion {
         self.in_force
     }
