@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing here is verified: a certificate is read after the check of its signatures, which has
-//!    parsed it too. Bytes that are not DER in its shortest form are refused.
+//! 1. No signature is verified here: a certificate is read after the check of its signatures, which
+//!    has parsed it too. Bytes that are not DER in its shortest form are refused.
 //! 2. A name has the letters that a table of tokens may name; any other is passed over, so that no
 //!    two spellings meet. Several common names are none.
 //! 3. At most `CERTIFICATE_NAMES_MAX` names are kept: common name first, then the others in order.

@@ -15,8 +15,8 @@
 //! not do so is marked by its browser.
 //!
 //! Invariants
-//! 1. Bytes are compared, nothing is looked up, and a check allocates nothing unless it refuses.
-//! 2. The port decides nothing: proxies and forwarded ports change it.
+//! 1. Bytes are compared, no name is looked up, and a check allocates only if it refuses.
+//! 2. The port does not decide: proxies and forwarded ports change it.
 //! 3. `*` lets in every host, and no page: which site a page is of is never a matter of one host.
 //! 4. Without a `Host` (HTTP/1.0) there is no page: browsers have not spoken HTTP/1.0 for decades.
 //!
@@ -328,7 +328,7 @@ mod tests {
         Hosts::new(own, &rules.expect("they are hosts"))
     }
 
-    /// The status of a request with these lines, 200 when nothing is wrong.
+    /// The status of a request with these lines, 200 when it is sound.
     fn status(hosts: &Hosts, request: &str) -> u16 {
         let Parsed::Head(head) = parse_head(request.as_bytes(), &Limits::USUAL) else {
             panic!("{request:?} is not a head");

@@ -13,10 +13,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing here does I/O, waits, reads a clock or keeps state between requests, except the
+//! 1. No code here does I/O, waits, reads a clock or keeps state between requests, except the
 //!    decoder of one chunked body, which its owner keeps.
 //! 2. No input panics, and no input makes more memory than the limits in `limits.rs` name.
-//! 3. A request that reaches `Route` is completely checked: nothing after it validates again.
+//! 3. A request that reaches `Route` is completely checked: no code after it validates again.
 //!
 //! Not here: sockets and deadlines (crate `server`), the meaning of a write (crate `node`).
 //! See: docs/api.md, docs/openapi.yaml.

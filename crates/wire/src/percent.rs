@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. `decode(encode(x)) == x` for every byte string.
-//! 2. Nothing is ever decoded lossily, and `+` is a plus.
+//! 2. No byte is ever decoded lossily, and `+` is a plus.
 //!
 //! Not here: which parameters there are (`route/`).
 //! See: RFC 3986, section 2.

@@ -210,7 +210,7 @@ impl Refusal {
         )
     }
 
-    /// 503: a gate is full. Nothing was started.
+    /// 503: a gate is full. No work was started.
     pub fn overloaded(message: impl Into<Cow<'static, str>>, retry_after_s: u32) -> Refusal {
         Refusal {
             retry_after_s: Some(retry_after_s),
@@ -241,7 +241,7 @@ impl Refusal {
         }
     }
 
-    /// 504: there are links to fewer replicas than the `needed`. Nothing was started. `missing` is
+    /// 504: there are links to fewer replicas than the `needed`. No work was started. `missing` is
     /// one without.
     pub fn unreachable(up: u8, needed: u8, from: u8, missing: Option<&str>) -> Refusal {
         let verb = if needed == 1 { "is" } else { "are" };

@@ -21,7 +21,7 @@
 //!    needs no salt.
 //! 2. A written table is read again as the same one, and no other bytes are read as a table.
 //! 3. Comparing takes the same time wherever two hashes differ. Which hash is compared is found by
-//!    its first bytes: of a token that is not known, they say nothing.
+//!    its first bytes, which do not reveal a token.
 //! 4. An admin's token is for all keys.
 //!
 //! Not here: where the table is kept, and its readers (crate `server`, `rights/`), making tokens
@@ -161,7 +161,7 @@ impl Grant {
         self.quota != Quota::NONE || matches!(self.holder, Holder::Certificate(_))
     }
 
-    /// May its holder do what takes this role?
+    /// May its holder act in this role?
     ///
     /// # Errors
     /// 403.

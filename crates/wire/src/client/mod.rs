@@ -66,7 +66,7 @@ pub enum ParsedAnswer<'a> {
     Bad(&'static str),
 }
 
-/// Was the request a HEAD, whose answer has no body whatever it announces?
+/// Was the request a HEAD, whose answer has no body, whichever length it announces?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// GET, PUT, DELETE.
@@ -153,7 +153,7 @@ fn read_answer<'a>(
 /// How a scan ended, from its trailer section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScanOutcome {
-    /// Nothing of the range is left out.
+    /// No record of the range is left out.
     Complete,
     /// There is more, because of the limit or of a cut: go on with `start=next`, or `end=next` in
     /// reverse.

@@ -66,7 +66,7 @@ pub enum Message {
         /// Of the probe.
         id: u64,
     },
-    /// Would the acceptor let the asker in? Nothing of it is noted. Answered by `Welcome`, or by
+    /// Would the acceptor let the asker in? No note is written. Answered by `Welcome`, or by
     /// `Farewell`.
     Hail,
     /// To `Hail`: yes.

@@ -14,7 +14,7 @@
 //! Invariants
 //! 1. A body is exactly one frame: its checksum covers every byte that an intermediary may have
 //!    touched.
-//! 2. Nothing rests on the connection: requests of one asker may come over any of them, in any
+//! 2. No state rests on the connection: requests of one asker may come over any of them, in any
 //!    order.
 //! 3. The token names both nonces of one handshake and finds its keys; with a secret it is of no
 //!    use without them.

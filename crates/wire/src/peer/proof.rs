@@ -7,11 +7,11 @@
 //!
 //! Invariants
 //! 1. Each side's hello holds a fresh nonce, so a proof is of use in one handshake only.
-//! 2. The role is a part of the proof: one that is sent back to its maker proves nothing.
+//! 2. The role is a part of the proof: one that is sent back to its maker is no proof.
 //! 3. Proofs are compared in constant time.
 //!
-//! 4. A stranger gets none: the asker proves first, and the acceptor makes nothing with the secret
-//!    that it sends before.
+//! 4. A stranger gets none: the asker proves first, and the acceptor sends no byte made with the
+//!    secret before.
 //!
 //! Not here: the keys of the frames that follow (`seal.rs`); their secrecy: see SECURITY.md.
 //! See: docs/peer.md, section "Secret"; RFC 2104.

@@ -16,10 +16,10 @@
 //! 1. A request that passes is completely checked: keys have 1 to `key_bytes_max` bytes, numbers
 //!    are in range, parameters are known and given once.
 //! 2. Checks go from cheap and general to special: path, method, message, parameters, fields.
-//! 3. An entity route allocates nothing: its key goes to the caller's `KeyBuf`, behind its space
+//! 3. An entity route allocates no memory: its key goes to the caller's `KeyBuf`, behind its space
 //!    byte, ready for the engine.
-//! 4. A refusal by a route closes nothing: the head was sound. Whether to read an unwanted body to
-//!    its end or to close is the server's choice.
+//! 4. A refusal by a route does not close the connection: the head was sound. Whether to read an
+//!    unwanted body to its end or to close is the server's choice.
 //!
 //! Not here: ranges of scans (`scan.rs`), finding and decoding parameters (`parameters.rs`), the
 //! framing of the message (`http`).

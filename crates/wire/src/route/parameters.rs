@@ -52,8 +52,8 @@ pub(super) fn number_of(name: &str, text: &[u8]) -> Result<u32, Refusal> {
     })
 }
 
-/// The raw values of the known parameters, in the order of `names`. Empty pieces (`a=1&&b=2`) mean
-/// nothing and are skipped, as everywhere on the web.
+/// The raw values of the known parameters, in the order of `names`. Empty pieces (`a=1&&b=2`) are
+/// skipped, as everywhere on the web.
 pub(super) fn parameters<'q, const N: usize>(
     query: Option<&'q [u8]>,
     names: &[&str; N],
@@ -212,7 +212,7 @@ mod tests {
                 (piece, rest) = first_piece(rest);
                 pieces.push(piece);
             }
-            // Nothing behind the last ampersand is a piece for `split`, and none here.
+            // The empty rest behind the last ampersand is a piece for `split`, and none here.
             let is_cut = query.last() == Some(&b'&');
             prop_assert_eq!(&pieces[..], &wanted[..wanted.len() - usize::from(is_cut)]);
         }

@@ -12,7 +12,7 @@
 //!    section. Both are bounded in `limits.rs`.
 //! 2. The sum of all data never exceeds `body_bytes_max`: the first size line that would exceed it
 //!    is refused with 413, before its data is read.
-//! 3. Lines end in CR LF, sizes are 1 to 16 hexadecimal digits, nothing is skipped or repaired.
+//! 3. Lines end in CR LF, sizes are 1 to 16 hexadecimal digits, no byte is skipped or repaired.
 //! 4. The data does not depend on how the bytes were cut into packets.
 //!
 //! Not here: bodies with a Content-Length, which need no decoder.

@@ -10,8 +10,8 @@
 //!
 //! Invariants
 //! 1. The answer for a prefix is `Incomplete` or the answer for the whole: how bytes were cut into
-//!    packets decides nothing.
-//! 2. Nothing is allocated for a request that is not `Bad`.
+//!    packets does not decide.
+//! 2. A request that is not `Bad` allocates no memory.
 //! 3. A message has one length. Both kinds of length, a repeated one, or one that is not plain
 //!    digits is refused, even where the standard would let us repair it. Another program in front
 //!    of this one may have repaired it differently, and the difference is a smuggled request.
@@ -84,7 +84,7 @@ pub enum Body {
 /// The connection's fate, and the answer's word on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionFate {
-    /// Stays open, nothing to say (HTTP/1.1).
+    /// Stays open, no header to send (HTTP/1.1).
     Persist,
     /// Stays open, and an HTTP/1.0 client waits to be told so.
     KeepAlive,
@@ -148,7 +148,7 @@ pub struct Head<'a> {
     pub body: Body,
     /// Is it HTTP/1.0, which knows no chunks?
     pub is_http_1_0: bool,
-    /// The fate of the connection if nothing goes wrong.
+    /// The fate of the connection without a fault.
     pub connection: ConnectionFate,
     /// Does the client wait for `100 Continue`?
     pub expect: Expect,
@@ -177,7 +177,7 @@ pub struct Head<'a> {
 }
 
 impl Head<'_> {
-    /// Does the connection stay open after the answer, if nothing goes wrong?
+    /// Does the connection stay open after the answer, without a fault?
     pub fn keep_alive(&self) -> bool {
         self.connection != ConnectionFate::Close
     }
@@ -202,7 +202,7 @@ impl Head<'_> {
 /// assert_eq!(&buf[head.consumed..], b"GET /next");
 /// ```
 pub fn parse_head<'a>(buf: &'a [u8], limits: &Limits) -> Parsed<'a> {
-    // Nothing behind the bound is looked at, so that the answer does not depend on how much of a
+    // No byte behind the bound is looked at, so that the answer does not depend on how much of a
     // long head has arrived.
     let window = buf.get(..limits.head_bytes_max).unwrap_or(buf);
     let mut lines = [const { MaybeUninit::uninit() }; HEADERS_LEN_MAX];
@@ -263,7 +263,7 @@ fn syntax_error(error: httparse::Error) -> Refusal {
 }
 
 /// Is the target, as far as it has arrived, longer than allowed? Decided before anything that
-/// stands behind the target, so that one packet more or less changes nothing.
+/// stands behind the target, so that one packet more or less makes no difference.
 fn is_target_too_long(window: &[u8], request: &httparse::Request<'_, '_>, limits: &Limits) -> bool {
     if let Some(target) = request.path {
         return target.len() > limits.target_bytes_max;
@@ -661,7 +661,7 @@ fn is_representation(preference: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"return") && value == b"representation"
 }
 
-/// A length of a body: plain digits, nothing else.
+/// A length of a body: plain digits only.
 fn parse_length(text: &[u8]) -> Result<u64, Refusal> {
     digits(text).ok_or_else(|| Refusal::framing("Content-Length is not a plain number below 2^64"))
 }

@@ -17,8 +17,8 @@
 //! Invariants
 //! 1. Every answer but 100 and 101 carries Content-Length or is chunked without extensions.
 //! 2. An answer to HEAD, and a 304, has the Content-Length of the GET's 200 and no body.
-//! 3. Nothing that a client sent reaches a header line, except percent-encoded.
-//! 4. There is no `Date`: nothing in Dendra depends on it, and a clock per answer costs more than
+//! 3. No byte that a client sent reaches a header line, except percent-encoded.
+//! 4. There is no `Date`: no part of Dendra depends on it, and a clock per answer costs more than
 //!    the rest of the head.
 //!
 //! Not here: which answer it is (crate `server`); refusals' words (`refusal.rs`).
@@ -270,7 +270,7 @@ pub fn scan_head(out: &mut Vec<u8>, style: Style, framing: Framing, receipt: Rec
 /// How a scan ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanEnd<'a> {
-    /// Nothing of the range is left out.
+    /// No record of the range is left out.
     Complete,
     /// The limit is reached and there is more: all that was asked for is sent.
     Limited {
@@ -475,7 +475,7 @@ fn eight_digits(number: u32) -> [u8; 8] {
     nibbles = (nibbles | nibbles << 16) & 0x0000_ffff_0000_ffff;
     nibbles = (nibbles | nibbles << 8) & 0x00ff_00ff_00ff_00ff;
     nibbles = (nibbles | nibbles << 4) & 0x0f0f_0f0f_0f0f_0f0f;
-    // Six more carries ten and above, and nothing below, into the upper half of the byte.
+    // Six more carries ten and above, and no digit below, into the upper half of the byte.
     let is_letter = ((nibbles + 6 * EACH) >> 4) & EACH;
     let from_zero = u64::from(b'a' - 10 - b'0');
     (nibbles + u64::from(b'0') * EACH + from_zero * is_letter).to_be_bytes()
