@@ -34,8 +34,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How long nothing must have been written before level 0 is settled. Longer than pauses between
-/// requests, shorter than an operator's patience.
+/// How long no write must have come before level 0 is settled. Longer than pauses between requests,
+/// shorter than an operator's patience.
 const QUIET_MS: u64 = 10_000;
 
 impl Engine {
@@ -174,7 +174,7 @@ impl Engine {
     pub(crate) fn maintain_compact(&self, now_ms: u64, budget_bytes: usize) -> Result<Maintained> {
         let collected = self.garbage.collect(&*self.vfs, &self.kept);
         if self.step_compact(now_ms, budget_bytes)? {
-            // A file that cannot be removed is reported when there is nothing better to do.
+            // A file that cannot be removed is reported when there is no other work.
             return Ok(Maintained::More);
         }
         let more = collected?;
@@ -241,7 +241,7 @@ impl Engine {
         self.end_job(slot.take().expect("it ran"), result)
     }
 
-    /// Was nothing written for a while? A clock that was set back begins anew.
+    /// Did no write come for a while? A clock that was set back begins anew.
     fn is_quiet(&self, now_ms: u64) -> bool {
         let now = Quiet {
             commits: self.counters.commits.value(),
@@ -367,7 +367,7 @@ impl Engine {
         })
     }
 
-    /// Commits nothing, since the outcomes belong to the caller of `commit`. It brings every
+    /// Commits no write, since the outcomes belong to the caller of `commit`. It brings every
     /// committed write into tables.
     pub(crate) fn flush_all(&self, now_ms: u64) -> Result<()> {
         // At most two memtables may wait: make room for the one to be sealed.

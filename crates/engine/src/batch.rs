@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A record's bytes are the bytes of the log: nothing is encoded twice.
+//! 1. A record's bytes are the bytes of the log: no record is encoded twice.
 //! 2. `ops[i]` describes the i-th record; a token is opaque and returned exactly once.
 //! 3. A record that a table cannot hold never gets into a batch: an acknowledged write can be
 //!    flushed.
@@ -112,14 +112,14 @@ pub enum WriteOutcome {
         /// The version it got: the caller's, or a later one when its guard demanded it.
         version: Version,
     },
-    /// The guard did not hold; nothing changed.
+    /// The guard did not hold; the record did not change.
     GuardFailed {
         /// The live value's version, if there is one.
         current: Option<Version>,
     },
-    /// An error, which was reported, came before the log write; nothing changed.
+    /// An error, which was reported, came before the log write; the record did not change.
     NotApplied,
-    /// The disk has no room for the next log segment; nothing changed.
+    /// The disk has no room for the next log segment; the record did not change.
     NoRoom,
 }
 
@@ -236,7 +236,7 @@ impl Batch {
         self.ops.len()
     }
 
-    /// Is there nothing to write?
+    /// Is there no record to write?
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }

@@ -62,7 +62,7 @@ impl Hash for BlockAddress {
     }
 }
 
-/// One multiplication, folded: places are not chosen by clients, so nothing stronger is needed.
+/// One multiplication, folded: places are not chosen by clients, so no stronger hash is needed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fold(u64);
 
@@ -115,7 +115,7 @@ struct Farewell;
 impl Lifecycle<BlockAddress, Cached> for Farewell {
     type RequestState = LetGo;
 
-    /// Asked when the hand comes by: nothing is pinned here, but a block has to know of it.
+    /// Asked when the hand comes by: no block is pinned here, but a block has to know of it.
     fn is_pinned(&self, _place: &BlockAddress, cached: &Cached) -> bool {
         if let Cached::Data(block) = cached {
             block.count_again();

@@ -9,8 +9,8 @@
 //! Invariants
 //! 1. Order in the log is order of visibility, and guards are judged in that order: conditional and
 //!    plain writes of a key are linearizable together.
-//! 2. Nothing is visible, and no outcome is given, before the bytes are as durable as promised.
-//! 3. After a failed log write or sync nothing more is written, ever (`Poisoned`).
+//! 2. No write is visible, and no outcome is given, before the bytes are as durable as promised.
+//! 3. After a failed log write or sync no byte more is written, ever (`Poisoned`).
 //! 4. A write that its writer placed (`Guard::If(Condition::None)`) is newer than every write in
 //!    front of it in the log whose guard held. Otherwise it would vanish after a condition that
 //!    never saw it.
@@ -234,7 +234,7 @@ impl Log {
         self.pending.clear();
     }
 
-    /// Hands every token back because of `error`: nothing of the batch was written.
+    /// Hands every token back because of `error`: no record of the batch was written.
     pub(crate) fn give_up(&mut self, error: &Error, done: &mut Vec<(u64, WriteOutcome)>) {
         let outcome = if error.is_no_space() {
             WriteOutcome::NoRoom
@@ -247,7 +247,7 @@ impl Log {
     }
 }
 
-/// Is there nothing to look up before the write is applied?
+/// Is there no cell to look up before the write is applied?
 fn is_unconditional(guard: Guard) -> bool {
     matches!(guard, Guard::Newest | Guard::If(Condition::None))
 }

@@ -10,7 +10,7 @@
 //! Invariants
 //! 1. All readable records are printed; the first damage ends the dump with its error.
 //! 2. Keys are escaped: any bytes fit one line of a terminal.
-//! 3. A file of a running node may be dumped: nothing is locked or written.
+//! 3. A file of a running node may be dumped: no file is locked or written.
 //!
 //! Not here: judging a whole folder (`check/`), the table's own description (`table/describe.rs`).
 //! See: docs/format/.

@@ -214,8 +214,8 @@ impl Engine {
     }
 
     /// Tombstones and expired cells up to `horizon` may be purged: every replica of their keys has
-    /// confirmed them, and nothing older will ever be written. A node that holds the only copy of
-    /// everything says `Version::MAX`. Until it is told, the engine purges nothing.
+    /// confirmed them, and no older cell will ever be written. A node that holds the only copy of
+    /// everything says `Version::MAX`. Until it is told, the engine purges no cell.
     pub fn raise_purge_horizon(&self, horizon: Version) {
         let mut current = hold(&self.purge_horizon);
         *current = horizon.max(*current);
@@ -317,7 +317,7 @@ impl Engine {
         if let Error::Damaged { .. } = error {
             self.counters.damaged_reads.add(1);
             let view = self.view.load();
-            // A hole was found by scrubs, and says nothing new about its table.
+            // A hole was found by scrubs, and is no news about its table.
             if view.holes.is_empty() || !hole::is_error_of(&view.holes, error) {
                 self.damage.note_read(error, &view.tree);
             }
@@ -345,7 +345,7 @@ impl Engine {
     /// `(token, outcome)` per write to `done`. Blocks on the disk.
     ///
     /// After `Poisoned` the outcomes of everything queued are unknown for ever. After any other
-    /// error (no room for a log segment) nothing was written, and every token was handed back as
+    /// error (no room for a log segment) no record was written, and every token was handed back as
     /// `NotApplied` or `NoRoom`.
     pub fn commit(&self, done: &mut Vec<(u64, WriteOutcome)>) -> Result<()> {
         self.commit_all(&mut hold(&self.log), Wait::Block, done)
@@ -483,7 +483,7 @@ impl Engine {
 
     fn seal_when_full(&self, log: &mut Log) {
         let view = self.view.load();
-        // Older writes that change nothing lengthen the log and not the memtable.
+        // Older writes that change no record lengthen the log and not the memtable.
         let log_bytes =
             (log.writer.segment() - log.active_since) * self.options.segment_bytes as u64;
         let log_bytes_max = LOG_PER_MEMTABLE_MAX * self.options.memtable_bytes as u64;
@@ -557,7 +557,7 @@ impl Engine {
                 self.kept_follow(ledger);
                 Ok(())
             }
-            // Nothing is lost: the old one goes on, and the next edit tries again.
+            // No edit is lost: the old one goes on, and the next edit tries again.
             Err(error) if error.is_no_space() && self.is_in_force(&ledger.manifest) => {
                 self.is_disk_full.store(true, Ordering::Relaxed);
                 self.garbage.add(manifest::file_name(id));
@@ -580,8 +580,7 @@ impl Engine {
     }
 
     /// Attests the last batch, so that later damage to it is told from a torn tail. Call about 10
-    /// ms after the last commit when nothing is queued; costs nothing when there is nothing to
-    /// attest.
+    /// ms after the last commit when no write is queued; free when there is no batch to attest.
     pub fn seal(&self) -> Result<()> {
         let mut log = hold(&self.log);
         self.check_poison()?;
@@ -684,7 +683,7 @@ impl Engine {
         }
     }
 
-    /// Flushes the memtables and syncs, so that the next open has nothing to replay. The caller has
+    /// Flushes the memtables and syncs, so that the next open has no log to replay. The caller has
     /// stopped submitting.
     pub fn close(&self, now_ms: u64) -> Result<()> {
         self.flush_all(now_ms)
@@ -714,7 +713,7 @@ impl Engine {
     }
 
     /// Seals the active memtable and goes on in a new log segment, so that a flush of everything
-    /// sealed leaves nothing in older segments.
+    /// sealed leaves no record in older segments.
     ///
     /// Returns the first segment that the log needs after that flush.
     pub(crate) fn seal_and_roll(&self) -> Result<u64> {

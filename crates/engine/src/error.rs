@@ -45,7 +45,7 @@ pub enum Error {
         /// Room left, in bytes.
         free_bytes: u64,
     },
-    /// A log write or sync failed before: the durable state is unknown, so nothing more is written.
+    /// A log write or sync failed before: the durable state is unknown, so no byte more is written.
     Poisoned {
         /// The failure that came first.
         reason: String,

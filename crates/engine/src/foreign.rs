@@ -15,7 +15,7 @@
 //!    fixed first, then the job asks which records are foreign.
 //! 2. A table counts as clean only when a job of this very order made it, and no record in it
 //!    waits.
-//! 3. Nothing of it is durable. A crash ends the order, and the caller gives it again.
+//! 3. No part of it is durable. A crash ends the order, and the caller gives it again.
 //! 4. No table, at any moment, shows a record that a delete or an ended value hid when the order
 //!    began. The owners may have purged that delete: the folder, or a backup of it, would bring
 //!    the record back. A value without an end needs no such care. While this folder shows it, it is

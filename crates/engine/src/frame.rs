@@ -30,7 +30,7 @@ pub(crate) enum Frame<'a> {
         /// Where the next frame starts.
         next_offset: u64,
     },
-    /// The end of the file, or nothing but zeros up to it.
+    /// The end of the file, or only zeros up to it.
     End,
     /// Bytes that are not a frame: a torn append or damage.
     Bad {

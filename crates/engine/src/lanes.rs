@@ -15,7 +15,7 @@ pub enum Maintenance {
 /// The work of one slice in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maintained {
-    /// Nothing to do: come back after the next commit, or in a second.
+    /// No work: come back after the next commit, or in a second.
     Idle,
     /// A slice is done and more is waiting.
     More,
@@ -29,7 +29,7 @@ pub(crate) struct Lanes {
     pub(crate) quiet: Mutex<Option<Quiet>>,
 }
 
-/// Since when nothing was written.
+/// Since when no write came.
 #[derive(Clone, Copy)]
 pub(crate) struct Quiet {
     pub(crate) commits: u64,

@@ -1,7 +1,7 @@
 //! Settings of one engine: numbers only, each with its meaning and unit.
 //!
 //! Invariants
-//! 1. `check` accepts exactly the combinations that the engine can honour; nothing is adjusted in
+//! 1. `check` accepts exactly the combinations that the engine can honour; no option is adjusted in
 //!    silence.
 //!
 //! Not here: where settings come from (crate `dendra`), the disk (`Vfs`).

@@ -42,7 +42,7 @@ pub(crate) fn of(counts: PressureParts, options: &Options) -> Pressure {
         / (options.level0_tables_stop - options.level0_tables_trigger) as f64;
     let is_memory_full =
         counts.memtables_sealed >= SEALED_MAX && counts.active_bytes >= options.memtable_bytes;
-    // Deletes go on when the disk is full, and nothing goes on when memory is. The full disk is
+    // Deletes go on when the disk is full, and no write goes on when memory is. The full disk is
     // named all the same: an operator can mend it.
     let stop = match (counts.is_disk_full, is_memory_full) {
         (true, true) => Some(Stop::DiskAndMemoryFull),

@@ -9,7 +9,7 @@
 //! Where room is short, segment by segment: tables, new manifest, its room is given back.
 //!
 //! Invariants
-//! 1. Nothing is removed before the new manifest is in force.
+//! 1. No file is removed before the new manifest is in force.
 //! 2. Records recovered from the log are in a synced table before any request is served. So a page
 //!    cache that lied about an old log cannot take them back.
 //! 3. A folder that is newer, foreign, locked or damaged is refused with the file's name; it is
@@ -180,7 +180,7 @@ fn open_with_room(
 }
 
 /// Goes on keeping tables under the manifest of this start. The note on the disk until then names
-/// the manifest before: a crash in between keeps nothing.
+/// the manifest before: a crash in between keeps no table.
 fn keep_on(vfs: &dyn Vfs, mut kept: KeptNote, manifest: u64) -> Result<KeptNote> {
     if kept.marks.is_empty() {
         return Ok(KeptNote::default());
@@ -193,8 +193,7 @@ fn keep_on(vfs: &dyn Vfs, mut kept: KeptNote, manifest: u64) -> Result<KeptNote>
 }
 
 /// Removes log segments that were made ahead of use and never used. With their room a start on a
-/// full disk turns the log into tables. Only the last ones can be such, and they hold nothing but
-/// zeros.
+/// full disk turns the log into tables. Only the last ones can be such, and they hold only zeros.
 fn give_spares_back(vfs: &dyn Vfs, names: &mut Vec<String>) -> Result<()> {
     let mut segments: Vec<u64> = names
         .iter()

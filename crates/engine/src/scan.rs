@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Between chunks a cursor holds a key and nothing else: no memtable, no file, no block. A
-//!    reader that stops reading costs one buffer.
+//! 1. Between chunks a cursor holds only a key: no memtable, no file, no block. A reader that stops
+//!    reading costs one buffer.
 //! 2. Every key that is live during the whole scan is shown exactly once; keys written meanwhile
 //!    may be shown. There is no snapshot across keys, and none is promised.
 //! 3. A scan of any length puts at most 16 blocks of each level-0 table and of each level into the

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing is written to the folder, and no lock is taken: the folder may be a backup.
+//! 1. No file is written to the folder, and no lock is taken: the folder may be a backup.
 //!
 //! Not here: making a checkpoint (`Engine::checkpoint`), a folder that a node ran on (`check`).
 //! See: docs/format/backup.md.

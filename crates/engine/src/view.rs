@@ -133,7 +133,7 @@ impl View {
     }
 
     /// Asks every table that could hold a newer cell than `best`. Usual traffic stops here without
-    /// a look at any block, and a late, older version hides nothing. A table that answers with
+    /// a look at any block, and a late, older version hides no newer one. A table that answers with
     /// damage is asked again after all others.
     fn newer_in_tables<'a>(
         &'a self,

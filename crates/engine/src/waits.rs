@@ -22,7 +22,7 @@ pub type WaitObserver = fn(&mut dyn FnMut());
 static OBSERVER: OnceLock<WaitObserver> = OnceLock::new();
 
 /// Has `observer` run every wait for a lock of any engine in this process from now on. The first
-/// call counts; a later one changes nothing.
+/// call counts; a later one has no effect.
 pub fn observe_waits(observer: WaitObserver) {
     OBSERVER.get_or_init(|| observer);
 }

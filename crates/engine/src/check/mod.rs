@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing is written, not even the lock file: the caller keeps other processes out.
+//! 1. No file is written, not even the lock file: the caller keeps other processes out.
 //! 2. One damaged file does not hide another. Within a table or the log one damaged spot does not
 //!    hide the next. Up to twenty of a file are named, and the rest are counted.
 //! 3. A folder without findings opens, and every read in it answers.

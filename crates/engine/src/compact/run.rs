@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A slice reads about its budget and returns; nothing outside sees the outputs before `finish`.
+//! 1. A slice reads about its budget and returns; no code outside sees the outputs before `finish`.
 //! 2. Outputs are re-read and compared with their digest before they may replace the inputs.
 //! 3. An abandoned job leaves only files that no manifest names.
 //!
@@ -47,7 +47,7 @@ pub(crate) struct Purge {
 }
 
 impl Purge {
-    /// Nothing may be dropped.
+    /// No record may be dropped.
     fn nothing(now_ms: u64) -> Purge {
         Purge {
             horizon: Version::ZERO,
@@ -87,7 +87,7 @@ impl Purge {
 /// Up to which age the members of a cluster may forget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AgeHorizon {
-    /// A clock value; 0 = nothing is forgotten.
+    /// A clock value; 0 = no record is forgotten.
     pub clock: u64,
     /// Deletes of records with fewer copies stay: an owner that does not hold them may hold an
     /// older value with more copies.
@@ -213,8 +213,8 @@ impl MergeJob {
         })
     }
 
-    /// Prepares to write one table of `tree` anew, without the damaged blocks in `repaired`.
-    /// Nothing is purged.
+    /// Prepares to write one table of `tree` anew, without the damaged blocks in `repaired`. No
+    /// record is purged.
     pub(crate) fn mend(
         plan: Plan,
         tree: Arc<Tree>,

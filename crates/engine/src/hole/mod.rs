@@ -101,7 +101,7 @@ impl Hole {
         }
     }
 
-    /// Does the table have to be written anew, so that nothing of the hole is in it?
+    /// Does the table have to be written anew, so that no cell of the hole is in it?
     fn may_be_in(&self, table: &TableMeta) -> bool {
         let is_old = self.below.is_newer_than(table.version_min)
             && table.version_min.hlc <= self.clock

@@ -1,6 +1,6 @@
 //! How far the drops of holes are: the wait for a flush, and the tables that are done.
 //!
-//! Nothing of it is durable: after a crash the drop of each hole begins anew, unless the manifest
+//! No part of it is durable: after a crash the drop of each hole begins anew, unless the manifest
 //! says that it is over.
 //!
 //! Invariants

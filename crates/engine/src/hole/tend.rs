@@ -66,7 +66,7 @@ impl Engine {
     /// Holes in the place of damaged blocks that were repaired and cannot go, of one table.
     fn wanted_holes(&self, tree: &Tree, holes: &[Hole]) -> Vec<Hole> {
         let ages = self.age_horizon();
-        // The other folders that hold the records, or nothing could be fetched.
+        // The other folders that hold the records, or no record could be fetched.
         if ages.clock == 0 || ages.copies < 2 {
             return Vec::new();
         }

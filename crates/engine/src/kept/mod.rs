@@ -133,8 +133,8 @@ impl KeptNote {
         &self.tables[(mark.position - self.first) as usize..]
     }
 
-    /// This note with a new mark after all tables. An asker that has `since` needs nothing in front
-    /// of it. It needs none of the marks that it was given after it and lost.
+    /// This note with a new mark after all tables. An asker that has `since` needs no table in
+    /// front of it. It needs none of the marks that it was given after it and lost.
     fn with_mark(&self, since: Option<&Mark>, id: u128) -> KeptNote {
         let mut next = self.clone();
         if let Some(since) = since {

@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! 1. A file that is missing, cannot be read, or names another manifest than the one in force keeps
-//!    nothing. A backup then moves, of all tables, those that it lacks.
+//!    no table. A backup then moves, of all tables, those that it lacks.
 //!
 //! Not here: which tables are kept (`mod.rs`).
 
@@ -45,7 +45,7 @@ pub(crate) struct KeptNote {
     pub(crate) manifest: u64,
     /// The number of the first table.
     pub(crate) first: u64,
-    /// In the order in which they were given. Without one nothing is kept.
+    /// In the order in which they were given. Without one no table is kept.
     pub(crate) marks: Vec<Mark>,
     /// In the order in which they were installed, numbered from `first` on.
     pub(crate) tables: Vec<KeptTable>,
@@ -141,7 +141,7 @@ pub(crate) fn save(vfs: &dyn Vfs, note: &KeptNote) -> Result<()> {
     vfs.sync_folder().map_err(failed("syncing the folder"))
 }
 
-/// Removes the file, durably: nothing is kept.
+/// Removes the file, durably: no table is kept.
 pub(crate) fn remove(vfs: &dyn Vfs) -> Result<()> {
     remove_if_there(vfs, KEPT_NEW)?;
     remove_if_there(vfs, KEPT)?;

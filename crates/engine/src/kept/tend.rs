@@ -89,7 +89,7 @@ impl Engine {
         }
         let mut next = self.kept.note();
         next.manifest = ledger.manifest.id();
-        // The note on the disk names the former manifest: it keeps nothing.
+        // The note on the disk names the former manifest: it keeps no table.
         match note::save(&*self.vfs, &next) {
             Ok(()) => self.forget_kept(ledger, next),
             Err(_) => self.kept.end_soon(),

@@ -54,7 +54,7 @@ pub(super) struct Bump {
 unsafe impl Send for Bump {}
 
 impl Bump {
-    /// Has nothing to hand out yet.
+    /// Has no memory to hand out yet.
     pub(super) fn new() -> Bump {
         Bump {
             next: std::ptr::null_mut(),
@@ -64,7 +64,7 @@ impl Bump {
 }
 
 impl Arena {
-    /// An arena for about `bytes_target` bytes; allocates nothing yet.
+    /// An arena for about `bytes_target` bytes; allocates none yet.
     pub(super) fn new(bytes_target: usize) -> Arena {
         Arena {
             chunk_bytes: (bytes_target / 8).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX),

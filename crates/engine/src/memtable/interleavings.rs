@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing of the protocol is copied here: the checked files are the shipped ones.
+//! 1. No part of the protocol is copied here: the checked files are the shipped ones.
 //!
 //! Not here: large tables and long runs (`tests.rs`, with real threads).
 //! See: Norris and Demsky, "CDSChecker", 2013, for the method of loom.

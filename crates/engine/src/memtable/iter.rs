@@ -36,7 +36,7 @@ struct IterPosition {
 }
 
 // SAFETY: the addresses lead into a table that is `Send` and `Sync`, and the iterator owns a share
-// of it. Nothing in it is bound to a thread.
+// of it. No part of it is bound to a thread.
 unsafe impl Send for MemtableIter {}
 
 impl Memtable {

@@ -213,8 +213,8 @@ impl<'a> RecordRef<'a> {
 
     /// The cell, borrowed from the arena.
     pub(super) fn cell(self) -> CellRef<'a> {
-        // SAFETY: the record is complete: `len` initialised bytes follow its fixed part, and
-        // nothing writes to them any more.
+        // SAFETY: the record is complete: `len` initialised bytes follow its fixed part, and no
+        // thread writes to them any more.
         let encoded = unsafe {
             let fixed = self.record.as_ref();
             fixed.published.read();
@@ -232,7 +232,7 @@ pub(crate) enum Inserted {
     New,
     /// The key's cell was older and is replaced.
     Replaced,
-    /// The table already holds this cell or a newer one: nothing changed.
+    /// The table already holds this cell or a newer one: no change.
     Older,
 }
 
@@ -303,7 +303,7 @@ impl Memtable {
         self.records.load(Ordering::Relaxed)
     }
 
-    /// Was nothing ever inserted?
+    /// Was no record ever inserted?
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }

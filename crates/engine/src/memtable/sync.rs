@@ -14,8 +14,8 @@
 
 pub(super) use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Marks plain memory that must be complete before any thread reads it. Costs nothing here; under
-/// loom it is a cell whose accesses are checked.
+/// Marks plain memory that must be complete before any thread reads it. It is free here; under loom
+/// it is a cell whose accesses are checked.
 pub(super) struct Published;
 
 impl Published {

@@ -106,8 +106,8 @@ pub(crate) fn save(vfs: &dyn Vfs, note: &ScrubNote) -> Result<()> {
         .map_err(failed("creating SCRUB.new"))?;
     file.write_at(&note.encode(), 0)
         .map_err(failed("writing SCRUB.new"))?;
-    // A power cut may take the name back, or empty the file. That costs a pass and nothing else:
-    // the synced note is one or the other.
+    // A power cut may take the name back, or empty the file. That costs only a pass: the synced
+    // note is one or the other.
     file.sync().map_err(failed("syncing SCRUB.new"))?;
     vfs.rename(SCRUB_NEW, SCRUB)
         .map_err(failed("renaming SCRUB.new to SCRUB"))?;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing is read from the disk.
+//! 1. No byte is read from the disk.
 //! 2. It is never more than the range takes, and less by two partitions of each table at most.
 //!
 //! Not here: ranges over all tables and memtables (`engine.rs`).

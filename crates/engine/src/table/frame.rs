@@ -9,7 +9,7 @@
 //!
 //! Invariants
 //! 1. The checksum is seeded with the table and the place, so a stale or misplaced block is found.
-//! 2. Nothing is decompressed, and no length is used, before the checksum held.
+//! 2. No byte is decompressed, and no length is used, before the checksum held.
 //!
 //! Not here: the content of a payload.
 //! See: docs/format/table.md.

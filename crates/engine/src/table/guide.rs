@@ -52,7 +52,7 @@ impl Guide {
         self.is_at_hand.load(Ordering::Relaxed)
     }
 
-    /// Notes the state that a read met. Mostly it is the same as the one before, and then nothing
+    /// Notes the state that a read met. Mostly it is the same as the one before, and then no note
     /// is written.
     pub(super) fn note_at_hand(&self, is_at_hand: bool) {
         if self.is_at_hand() != is_at_hand {

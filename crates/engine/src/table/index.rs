@@ -148,7 +148,7 @@ impl Index {
         self.separators.lower_bound(key)
     }
 
-    /// Nothing in block `i` is above this, and nothing in the next one at or below it.
+    /// No key in block `i` is above this, and no key in the next one at or below it.
     pub(super) fn separator(&self, i: usize) -> &[u8] {
         self.separators.at(i)
     }
@@ -164,7 +164,7 @@ impl Index {
         &self.places[i].shortcut
     }
 
-    /// An index of nothing, for tests of the cache.
+    /// An index without entries, for tests of the cache.
     #[cfg(test)]
     pub(super) fn empty() -> Index {
         Index {

@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! 1. Each readable record is shown, in a repaired span, too.
-//! 2. Nothing outside of the repaired spans is left out.
+//! 2. No record outside of the repaired spans is left out.
 //!
 //! Not here: whether a span is repaired (the caller of the engine), the job (`compact/run.rs`).
 

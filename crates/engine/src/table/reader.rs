@@ -8,9 +8,9 @@
 //! Invariants
 //! 1. `open` believes a file only when footer, properties and top index agree with each other and
 //!    with the manifest's `TableMeta`.
-//! 2. A point read touches nothing that cannot hold a version newer than the caller already has.
-//! 3. On the cached path nothing is allocated but a block's tags, once. A block that a read had to
-//!    load is kept only when complete.
+//! 2. A point read touches no block that cannot hold a version newer than the caller already has.
+//! 3. On the cached path only a block's tags are allocated, once. A block that a read had to load
+//!    is kept only when complete.
 //!
 //! Not here: which tables a read asks (`view.rs`), scans (`iter.rs`), the full check (`verify.rs`).
 //! See: docs/format/table.md.
@@ -52,7 +52,7 @@ pub struct Table {
     guides: Box<[OnceLock<Arc<Guide>>]>,
 }
 
-/// A cell inside a block: holds the block, borrows nothing.
+/// A cell inside a block: holds the block, and borrows no bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundCell {
     block: Arc<Block>,
@@ -89,7 +89,7 @@ impl First {
     }
 }
 
-/// Can nothing of at most `version_max` be newer than what the caller has?
+/// Can no version of at most `version_max` be newer than the one that the caller has?
 fn is_old(version_max: Version, newer_than: Version) -> bool {
     // ZERO asks for everything, even for a cell that carries ZERO itself.
     version_max <= newer_than && newer_than != Version::ZERO
@@ -125,7 +125,7 @@ impl Table {
         &self.meta
     }
 
-    /// Earliest expiry of any record, in wall milliseconds; `None` when nothing expires.
+    /// Earliest expiry of any record, in wall milliseconds; `None` when no record expires.
     pub(crate) fn expiry_ms_min(&self) -> Option<u64> {
         (self.meta.expiring > 0).then_some(self.properties.expiry_ms_min)
     }

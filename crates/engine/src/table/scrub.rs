@@ -201,7 +201,7 @@ impl Table {
         Err(failure.expect("a read that did not succeed failed"))
     }
 
-    /// The data block of an entry of partition `i`, read as `frame`, when nothing is wrong with it.
+    /// The data block of an entry of partition `i`, read as `frame`, when it is sound.
     pub(super) fn checked_block(
         &self,
         i: usize,

@@ -115,7 +115,7 @@ impl TableWriter {
         let cell_len = cell.encoded_len();
         let grown = self.block.len() + stored_key.len() + cell_len;
         // A block holds records of one space, so that damage to the node's own notes, which no
-        // other member has, hits nothing else.
+        // other member has, hits no other record.
         let is_other_space = self.last_key.first() != stored_key.first();
         let is_full = grown > self.options.block_bytes || is_other_space;
         if !self.block.is_empty() && is_full {

@@ -86,8 +86,9 @@ impl Manifest {
         Ok(())
     }
 
-    /// Appends `edit` and makes it durable. After `Io` nothing has changed: a half-written edit is
-    /// torn, and the next one overwrites it. After `Poisoned` the state of the disk is unknown.
+    /// Appends `edit` and makes it durable. After `Io` the manifest has not changed: a half-written
+    /// edit is torn, and the next one overwrites it. After `Poisoned` the state of the disk is
+    /// unknown.
     pub(crate) fn append(&mut self, edit: &Edit) -> Result<()> {
         let mut payload = Vec::new();
         edit.encode(&mut payload);

@@ -121,7 +121,7 @@ pub struct FaultyVfs {
 }
 
 impl FaultyVfs {
-    /// Wraps `below`; nothing fails yet.
+    /// Wraps `below`; no call fails yet.
     pub fn new(below: Arc<dyn Vfs>) -> FaultyVfs {
         FaultyVfs {
             below,
@@ -139,7 +139,7 @@ impl FaultyVfs {
         self.order(None, nth, failure, repeat);
     }
 
-    /// From now on every sync says yes and does nothing.
+    /// From now on every sync says yes and does no work.
     pub fn lie_about_syncs(&self) {
         self.held().is_lying = true;
     }

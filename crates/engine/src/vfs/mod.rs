@@ -62,7 +62,7 @@ pub trait File: Send + Sync {
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
     /// Makes everything written so far durable, the length included.
     fn sync(&self) -> io::Result<()>;
-    /// Asks for written bytes to go to the disk soon; a hint that promises nothing.
+    /// Asks for written bytes to go to the disk soon; a hint without a promise.
     fn start_writeback(&self, offset: u64, len: u64);
     /// Says that the bytes will not be read again soon; a hint.
     fn forget_cached(&self);

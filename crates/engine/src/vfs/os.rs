@@ -449,7 +449,7 @@ mod tests {
         file.write_at(&vec![7; len], 0)?;
         file.sync()?;
         let mut buf = vec![0; len];
-        // First nothing is in memory, then the first half. A system may keep all pages: both
+        // First no page is in memory, then the first half. A system may keep all pages: both
         // answers are right, half an answer is not.
         for kept in [0, len as u64 / 2] {
             file.read_at(&mut buf, 0, Wait::Block)?;

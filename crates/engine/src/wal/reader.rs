@@ -44,7 +44,7 @@ pub struct Recovery {
 /// How a log ends that is not damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// Nothing but zeros behind the last batch.
+    /// Only zeros behind the last batch.
     Clean,
     /// An unacknowledged write did not reach the disk whole. It was ignored.
     Torn {
@@ -534,7 +534,7 @@ impl Segment {
             let reason = format!("no batch starts at byte {offset}");
             // A head lies in one sector, and a sector is written whole or not at all. Without
             // records behind it, it was a seal, or the batch was cut short right behind its head:
-            // nothing is lost with it.
+            // no record is lost with it.
             let behind = rest.get(head_len..).unwrap_or_default();
             let has_records = behind.iter().take(RECORD_HEAD_BYTES).any(|&b| b != 0);
             return Spot::Bad(if has_records {

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A spare is durable, and holds nothing but zeros.
+//! 1. A spare is durable, and holds only zeros.
 //! 2. A file that holds anything else is never replaced.
 //!
 //! Not here: when a spare is made (`segments.rs`), its first bytes (`writer.rs`).
@@ -41,9 +41,9 @@ impl Spare {
 
 /// Makes segment `segment` of `segment_bytes` zeros, durable with its name.
 ///
-/// A file of that name that holds nothing but zeros, left by an attempt that failed, is replaced.
-/// One that holds anything else is an error. After an error no file is left, unless removing it
-/// failed too. A full disk is an [`Error::Io`] with `is_no_space`.
+/// A file of that name that holds only zeros, left by an attempt that failed, is replaced. One that
+/// holds anything else is an error. After an error no file is left, unless removing it failed too.
+/// A full disk is an [`Error::Io`] with `is_no_space`.
 pub fn prepare(vfs: &dyn Vfs, segment: u64, segment_bytes: usize) -> Result<Spare> {
     let in_range = (SEGMENT_BYTES_MIN..=u32::MAX as usize).contains(&segment_bytes)
         && segment <= SEGMENT_ID_MAX;

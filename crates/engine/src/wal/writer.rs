@@ -26,7 +26,8 @@ use std::io;
 use std::sync::Arc;
 
 /// The unit that the system's cache holds or lacks as a whole. Where pages are larger, the first
-/// write to a page that was dropped from the cache waits for the disk. Nothing else is different.
+/// write to a page that was dropped from the cache waits for the disk. There is no other
+/// difference.
 pub(crate) const PAGE_BYTES: usize = 4 << 10;
 
 /// Where a batch went.
@@ -156,7 +157,7 @@ impl LogWriter {
     }
 
     /// Attests the durable part with an empty batch, so that damage to the last acknowledged batch
-    /// is told from a torn tail. When a head attests it already, it writes nothing and returns
+    /// is told from a torn tail. When a head attests it already, it writes no batch and returns
     /// `false`. The seal itself is not synced: call `sync` after it.
     pub fn seal(&mut self) -> Result<bool> {
         self.check_sound()?;
@@ -202,7 +203,7 @@ impl LogWriter {
         }
     }
 
-    /// Forgets dirty segments below `segment`: their records are durable in tables, and nothing
+    /// Forgets dirty segments below `segment`: their records are durable in tables, and no record
     /// has to be recovered from them any more.
     pub fn forget_below(&mut self, segment: u64) {
         self.dirty.retain(|(dirty, _)| *dirty >= segment);

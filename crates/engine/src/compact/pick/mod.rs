@@ -10,8 +10,8 @@
 //! Invariants
 //! 1. Same levels, same policy, same plan.
 //! 2. A plan's inputs from the output level are exactly those that overlap the others.
-//! 3. A move has no input in the output level and nothing that a rewrite could drop.
-//! 4. Nothing is known here of damage: tables that are set aside are not shown (`background.rs`).
+//! 3. A move has no input in the output level and no record that a rewrite could drop.
+//! 4. Damage is not known here: tables that are set aside are not shown (`background.rs`).
 //!
 //! Not here: reading or writing anything.
 
@@ -126,7 +126,7 @@ fn overlapping<'a>(
     tables.iter().filter(overlaps).copied().collect()
 }
 
-/// Does a rewrite of `table` gain nothing? Tombstones and expiring cells may go when rewritten.
+/// Does a rewrite of `table` gain no space? Tombstones and expiring cells may go when rewritten.
 fn is_clean(table: &TableMeta) -> bool {
     table.tombstones == 0 && table.expiring == 0
 }
@@ -222,7 +222,7 @@ fn push_down(
     }
 }
 
-/// When nothing is too full: a table of a sorted level that is at least half tombstones goes down.
+/// When no level is too full: a table of a sorted level that is at least half tombstones goes down.
 /// So deletes give their space back without waiting for new writes.
 fn pick_garbage(levels: &[Vec<&TableMeta>]) -> Option<Plan> {
     let deepest = levels.iter().rposition(|tables| !tables.is_empty())?;
@@ -240,9 +240,8 @@ fn pick_garbage(levels: &[Vec<&TableMeta>]) -> Option<Plan> {
     None
 }
 
-/// When there is nothing else to do and no write came for a while: the tables of level 0 go down.
-/// So reads look at one level less, and deletes give their space back without waiting for new
-/// writes.
+/// When there is no other work and no write came for a while: the tables of level 0 go down. So
+/// reads look at one level less, and deletes give their space back without waiting for new writes.
 pub(crate) fn pick_settle(levels: &[Vec<&TableMeta>], options: &Options) -> Option<Plan> {
     if levels[0].is_empty() {
         return None;
@@ -255,7 +254,7 @@ pub(crate) fn pick_settle(levels: &[Vec<&TableMeta>], options: &Options) -> Opti
     })
 }
 
-/// When nothing is too full: a table that may hold records of other folders is rewritten in place.
+/// When no level is too full: a table that may hold records of other folders is rewritten in place.
 /// The oldest records lie in the deepest level mostly, and those that hide them wait for them.
 pub(crate) fn pick_foreign(
     levels: &[Vec<&TableMeta>],
@@ -272,9 +271,9 @@ pub(crate) fn pick_foreign(
     })
 }
 
-/// When there is nothing else to do: a table of the deepest level is rewritten where it is. At
-/// least half of it must be tombstones, all of which may go now. Nothing above may hold older
-/// cells: the rewrite would change nothing, and would be chosen for ever.
+/// When there is no other work: a table of the deepest level is rewritten where it is. At least
+/// half of it must be tombstones, all of which may go now. No table above may hold older cells: the
+/// rewrite would change no record, and would be chosen for ever.
 ///
 /// Ages of cells are not in the metas of tables, so a horizon of ages may allow less than it seems
 /// to. Then only tables below the id `first_new` are rewritten, those that were there when it rose:

@@ -14,7 +14,7 @@
 //!
 //! Invariants
 //! 1. `operations` counts every call that changes something; the same calls give the same count.
-//! 2. From the operation of `crash_at` on every call fails, and nothing changes any more.
+//! 2. From the operation of `crash_at` on every call fails, and no file changes any more.
 //! 3. An image is a folder of its own: its changes do not touch the one it came from.
 //! 4. Zeros take no memory, and copies share pages until one of them writes.
 //!
