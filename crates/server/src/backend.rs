@@ -12,7 +12,7 @@
 //! Invariants
 //! 1. A connection knows no backend by its name: another one is a variant here and a file of its
 //!    own.
-//! 2. The way to a backend is a `match`, and a read that need not wait allocates nothing on it.
+//! 2. The way to a backend is a `match`, and a read that need not wait allocates no memory on it.
 //! 3. Each operation that waits ends once, in the seat, at the latest when `wait` gives up.
 //!
 //! Not here: the backends (`alone.rs`, `peers/operation.rs`, `peers/scan.rs`, `front/`), the bytes
@@ -152,8 +152,8 @@ impl Backend {
         }
     }
 
-    /// Begins the read that would have waited for the disk. Requires: nothing else waits in the
-    /// seat.
+    /// Begins the read that would have waited for the disk. Requires: no other operation waits in
+    /// the seat.
     pub(crate) fn resume(
         &self,
         lane: &EventLoop,

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Waiting for a change costs nothing where nothing waits.
+//! 1. Waiting for a change is free where no task waits.
 //!
 //! Not here: the border itself (`border.rs`).
 

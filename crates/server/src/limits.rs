@@ -10,8 +10,8 @@
 
 use std::time::Duration;
 
-/// Threads of the store pool for reads of one key, and as many for scans: enough to keep a disk of
-/// queue depth 4 busy while two cores serve.
+/// Threads of the store pool for reads of one key, and as many for scans. They are enough to keep a
+/// disk of queue depth 4 busy while two cores serve.
 pub const WORKERS_DEFAULT: usize = 4;
 /// More threads than any disk has use for.
 pub const WORKERS_MAX: usize = 256;
@@ -61,7 +61,7 @@ pub const INLINE_COMMIT_BYTES_MAX: u64 = 256 << 10;
 pub const SCAN_CHUNK_BYTES: usize = 64 << 10;
 /// Scans may hold this share of the room for bytes (a half), so that values always find some.
 pub const SCAN_BYTES_SHARE: usize = 2;
-/// So many times as much may stand in line for that room: a scan that waits holds nothing, and
+/// So many times as much may stand in line for that room. A scan that waits holds no memory, and
 /// clients that scan again as soon as they are refused cost more than those that wait.
 pub const SCAN_LINE_ROOMS: usize = 16;
 /// Values of more than 4 KiB, with a body of their own, that a member has begun to write, all loops
@@ -85,12 +85,12 @@ pub const WAY_WAIT_US: u64 = 5_000;
 pub const HANDSHAKES_A_TURN: usize = 1;
 /// As many at once when the first of them has waited for `WAY_WAIT_US`.
 pub const HANDSHAKES_A_TURN_LATE: usize = 4;
-/// So many bytes, read or written, are the work of one call out of a loop's line: to copy them and
+/// So many bytes, read or written, are the work of one call out of a loop's line. To copy them and
 /// to check them takes about as long as a small request. While others wait, a connection reads so
 /// many of a body in a row, and writes no further answer after so many.
 pub const WORK_OF_A_CALL: usize = 64 << 10;
 /// A request counts as so many bytes of work beside its own. It is an estimate: one of many that
-/// came together takes an eighth of one that came alone, because it needs no call of the system.
+/// came together needs no call of the system, and takes an eighth of one that came alone.
 pub const WORK_OF_A_REQUEST: usize = WORK_OF_A_CALL / 8;
 /// One read of a body while no other work waits: a part of a millisecond.
 pub const BODY_READ_BYTES_MAX: usize = 256 << 10;
@@ -178,7 +178,7 @@ pub const QUEUE_DELAY_TARGET_MS_MAX: u64 = 10_000;
 /// So many connections are accepted in a row, then none for `ACCEPT_PAUSE`: a storm of them leaves
 /// the loops time.
 pub const ACCEPTS_IN_A_ROW: u32 = 32;
-/// The same while the delay of a loop is above its target: with short pauses, so that a client does
+/// The same while the delay of a loop is above its target. Pauses are short, so that a client does
 /// not wait for long in front of the loop.
 pub const ACCEPTS_IN_A_ROW_BEYOND: u32 = 8;
 /// See `ACCEPTS_IN_A_ROW`.
@@ -276,8 +276,8 @@ pub const ORDERS_INFLIGHT_MAX: usize = 8_192;
 /// Values of such orders that wait for room in the log's queue, all loops together. It is half a
 /// second of a disk that syncs 64 MiB a second. The node's deadlines go on meanwhile.
 pub const ORDERS_WAITING_BYTES_MAX: usize = 32 << 20;
-/// One part in so many of that is for orders that are not large: a few megabytes of large ones do
-/// not make a member refuse a write of a kilobyte as busy.
+/// One part in so many of that is for orders that are not large. So a few megabytes of large ones
+/// do not make a member refuse a write of a kilobyte as busy.
 pub const ORDERS_SMALL_SHARE: usize = 8;
 /// How often a connection checks whether its client is still there, while the node works on its
 /// operation. The answer usually comes long before, and a check costs no system call.
@@ -291,14 +291,14 @@ pub const LINK_READ_BYTES: usize = 64 << 10;
 /// millisecond of checking and decoding.
 pub const LINK_BYTES_A_TURN: usize = 256 << 10;
 /// Events of members and of the store that a loop's node decides in a row while others wait for the
-/// loop: a millisecond, as much as a call of clients out of their line takes.
+/// loop. They take a millisecond, as much as a call of clients out of their line takes.
 pub const EVENTS_A_TURN: usize = 256;
 /// Links are not read while so many wait for the node.
 pub const EVENTS_WAITING_MAX: usize = 1_024;
 /// Frames that wait for one link: a promise with two of the largest cells fits. Beyond it questions
 /// are refused here, and values beyond a half of it.
 pub const LINK_OUT_BYTES_MAX: usize = 32 << 20;
-/// When this much waits for a peer that asks, nothing more of its questions is read.
+/// When this much waits for a peer that asks, no more of its questions is read.
 pub const LINK_OUT_BYTES_PAUSE: usize = 1 << 20;
 /// From the first packet of a link to the end of its handshake.
 pub const LINK_OPEN_TIMEOUT: Duration =
@@ -308,11 +308,11 @@ pub const LINK_OPEN_TIMEOUT: Duration =
 /// milliseconds.
 pub const LINKS_UNPROVEN_MAX: usize = 512;
 /// Connections of a member beyond `connections_max`, all loops together. Only members may ask on
-/// them: a link has a place among the clients' connections until it has proven itself, and a full
+/// them. A link has a place among the clients' connections until it has proven itself, and a full
 /// gate must not lock it out.
 pub const CONNECTIONS_BEYOND_MAX: usize = 2 * LINKS_UNPROVEN_MAX;
-/// Those of them that have not asked as a member does. With the links that have proven nothing they
-/// are fewer than there are places, so that the oldest ends while the listener still accepts.
+/// Those of them that have not asked as a member does. With the links without a proof they are
+/// fewer than there are places, so that the oldest ends while the listener still accepts.
 pub const CONNECTIONS_BEYOND_UNPROVEN_MAX: usize = LINKS_UNPROVEN_MAX / 2;
 /// TLS handshakes under way, all loops together. A client's takes a round trip or two. With a
 /// hundred a second that hold on, each has some seconds; with ten thousand, some tens of
@@ -340,7 +340,7 @@ pub const AUDIT_FAILURES_PER_SECOND: u64 = 100;
 pub const AUDIT_FLOOD_PER_SECOND: u64 = 2;
 /// So much of the long run's share may come at once: a thousand lines.
 pub const AUDIT_FLOOD_BURST: Duration = Duration::from_secs(500);
-/// Lines of the log about processes that ask to be let in and prove nothing, a second.
+/// Lines of the log about processes that ask to be let in without a proof, a second.
 pub const STRANGER_LINES_PER_SECOND: u64 = 1;
 /// So much of them may come at once: ten lines.
 pub const STRANGER_LINES_BURST: Duration = Duration::from_secs(10);

@@ -14,9 +14,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing that waits for the disk runs on the admin thread. Parts of a checkpoint are read by
+//! 1. No work that waits for the disk runs on the admin thread. Parts of a checkpoint are read by
 //!    threads that yield to all others: a backup is never urgent.
-//! 2. A member keeps a record if it is one of its owners, and says nothing of the others.
+//! 2. A member keeps a record if it is one of its owners, and skips the others without a word.
 //! 3. Pages in memory are bounded: `RESTORE_PAGES_BYTES_MAX`, each at most `PAGE_BYTES_MAX`.
 //!
 //! Not here: checkpoints (`disk/checkpoints.rs`), the way into the store (`disk/import/`).

@@ -207,7 +207,7 @@ pub(crate) struct LoopMetrics {
     pub(crate) latency: [Histogram; OpLabel::ALL.len()],
     pub(crate) stages: Stages,
     pub(crate) refused: [[LoopCounter; RefusalCause::ALL.len()]; CapacityShare::ALL.len()],
-    /// Requests and orders that nothing refused.
+    /// Requests and orders that no gate refused.
     pub(crate) admitted: [LoopCounter; CapacityShare::ALL.len()],
     /// Socket reads that returned bytes, and the bytes.
     pub(crate) reads: LoopCounter,

@@ -14,7 +14,7 @@
 //!
 //! Invariants
 //! 1. It answers from the first moment of a start, before the folder is open.
-//! 2. Nothing here changes the node, apart from orders about members and a restore. A look for
+//! 2. No route here changes the node, apart from orders about members and a restore. A look for
 //!    copies that differ is work for it, and takes an admin.
 //! 3. Where there are tokens, all but health and readiness takes one, and all but looking an
 //!    admin's.
@@ -431,7 +431,7 @@ fn check_token(plane: &AdminPlane, request: &Request) -> Result<Option<String>, 
         let what = || audit::what_of(request.method().as_str(), path);
         let audit = plane.border.audit.as_deref();
         audit::note_login(audit, who, (source, Port::Admin), what, &refusal);
-        // A browser asks its user for a name, which says nothing, and for a password: the token.
+        // A browser asks its user for a name, which is not read, and for a password: the token.
         refusal.challenge = refusal
             .challenge
             .map(|_| "Basic realm=\"dendra: the token is the password\"");
@@ -559,7 +559,7 @@ async fn openapi() -> Response {
 }
 
 async fn index() -> Response {
-    // Nothing but its own parts, and the numbers of this node.
+    // Only its own parts, and the numbers of this node.
     const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                           base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
     let policy = (header::CONTENT_SECURITY_POLICY, POLICY);

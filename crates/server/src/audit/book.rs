@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A file consists of whole lines: of one that did not fit nothing stays.
+//! 1. A file consists of whole lines: of one that did not fit no byte stays.
 //! 2. Files are put aside by renaming: a reader finds a line in one of them.
 //! 3. The first failure is said in the node's log, and then the first success.
 //!
@@ -57,7 +57,7 @@ pub(crate) struct AuditGauges {
 pub(super) trait AuditDisk {
     /// Bytes of the file.
     fn len(&self) -> u64;
-    /// All of `line`, or nothing of it.
+    /// All of `line`, or no byte of it.
     fn append(&mut self, line: &[u8]) -> io::Result<()>;
     /// Puts the file aside and begins a new one.
     fn rotate(&mut self) -> io::Result<()>;
@@ -172,7 +172,7 @@ impl<D: AuditDisk> Book<D> {
         }
     }
 
-    /// Nothing comes any more.
+    /// No line comes any more.
     pub(super) fn end(mut self) {
         if let Err(error) = self.say_gaps().and_then(|()| self.disk.sync()) {
             self.tell(Err(error));
@@ -333,7 +333,7 @@ pub(super) mod testing {
             self.state().1 = usize::MAX;
         }
 
-        /// Nothing is written until that is dropped.
+        /// No line is written until that is dropped.
         pub(in crate::audit) fn hold(&self) -> impl Drop {
             self.state()
         }

@@ -9,10 +9,9 @@
 //! Invariants
 //! 1. No allocation between the begin of a read that need not wait and its shown answer.
 //! 2. A read that waits for the store pool waits alone: the writes in front of it are done.
-//! 3. A scan holds one chunk and a cursor, which pins nothing: memory does not depend on the answer
-//!    or on the reader.
-//!    Room for the chunk was taken before it is made; a record that is larger waits for room of its
-//!    own size.
+//! 3. A scan holds one chunk and a cursor, which pins no memory: use of memory does not depend on
+//!    the answer or on the reader. Room for the chunk was taken before it is made; a record that is
+//!    larger waits for room of its own size.
 //!
 //! Not here: members of a cluster (`peers/`), the bytes of answers (`answers.rs`).
 //! See: docs/api.md, docs/overload.md.

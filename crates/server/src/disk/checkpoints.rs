@@ -9,7 +9,7 @@
 //! Invariants
 //! 1. A checkpoint keeps replaced tables on the disk, so none outlives its reader by more than
 //!    `CHECKPOINT_LEASE`, and there are at most `CHECKPOINTS_MAX`.
-//! 2. Its files never change: a table is immutable, and nothing else is shared with the live
+//! 2. Its files never change: a table is immutable, and no other file is shared with the live
 //!    folder.
 //! 3. Two files with one content name have the same bytes.
 //!
@@ -68,7 +68,7 @@ pub(crate) struct Increment {
     pub(crate) files: Vec<CheckpointFile>,
 }
 
-/// Why there is no checkpoint, or nothing of it.
+/// Why there is no checkpoint, or no part of it.
 #[derive(Debug)]
 pub(crate) enum NoCheckpoint {
     /// Others hold as many as there may be.

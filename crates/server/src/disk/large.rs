@@ -15,7 +15,7 @@
 //! 1. The layout alone tells which side made a piece: both sides of the border agree on it.
 //! 2. A kept piece is in the list and nowhere else, and all of them together have at most
 //!    `LARGE_KEPT_BYTES_MAX` bytes.
-//! 3. Nothing here allocates, or panics while it holds the lock.
+//! 3. No code here allocates, or panics while it holds the lock.
 //!
 //! Not here: attribution to functions (`profile/alloc.rs`); the bounds on memory (docs/overload.md,
 //! "Memory").

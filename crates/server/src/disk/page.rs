@@ -29,7 +29,7 @@ pub(crate) struct Page {
 
 #[cfg(test)]
 impl Page {
-    /// Of nothing.
+    /// Without bytes.
     pub(crate) fn for_tests() -> Page {
         Page {
             start: Key::user(b""),

@@ -12,7 +12,7 @@
 //! 2. A queued write is answered by its outcome. When the disk has no room for the next log segment
 //!    the outcome is `NoRoom` (507, not applied). Later values are refused by `engine.pressure`
 //!    before they are read.
-//! 3. After `Poisoned` nothing is committed any more.
+//! 3. After `Poisoned` no write is committed any more.
 //!
 //! Not here: commits that an event loop makes itself with durability `os` (`thread/mod.rs`; it uses
 //! `deliver` from here).
@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long the thread sleeps when nothing was committed since the last seal; a loop's own commits
+/// How long the thread sleeps when no write was committed since the last seal; a loop's own commits
 /// (durability `os`) are attested at this rhythm.
 const QUIET: Duration = Duration::from_millis(250);
 
@@ -126,7 +126,7 @@ fn commit_until_closed(shared: &Shared) {
     }
 }
 
-/// Commits until nothing is left. Once is not always enough with durability `os`. A commit that an
+/// Commits until no write is left. Once is not always enough with durability `os`. A commit that an
 /// event loop began and could not finish goes first, and alone, while others queue behind it.
 fn commit_all(
     shared: &Shared,

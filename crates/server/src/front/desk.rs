@@ -131,7 +131,7 @@ impl FrontDesk {
         self.queue.hold().jobs.len()
     }
 
-    /// Takes nothing more.
+    /// Takes no more operations.
     pub(super) fn close(&self) {
         self.queue.hold().is_closed = true;
         self.bell.notify_one();

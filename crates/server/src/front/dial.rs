@@ -7,8 +7,8 @@
 //!
 //! Invariants
 //! 1. A connection that is open stays as it is; the next one uses the newest files.
-//! 2. Nothing is sent to a server with a certificate that the CA did not sign, or that is for
-//!    another name.
+//! 2. No byte of a request is sent to a server with a certificate that the CA did not sign, or that
+//!    is for another name.
 //!
 //! Not here: connections in clear, and the protocols on them (crate `stores`).
 

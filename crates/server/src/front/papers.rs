@@ -177,7 +177,7 @@ mod tests {
         write(&path, "app:another");
         papers.look(false);
         assert_eq!((user().as_str(), face.renewals()), ("another", 1));
-        // A signal has them read even if nothing shows that they have changed.
+        // A signal has them read even if no sign shows that they have changed.
         papers.look(true);
         assert_eq!(papers.readings(), (2, 1));
     }

@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! 1. Every job that was taken is answered exactly once, also when the driver panics.
-//! 2. A write that is under way at its deadline is of unknown outcome; a read changed nothing.
+//! 2. A write that is under way at its deadline is of unknown outcome; a read changed no record.
 //! 3. At most one look is under way.
 //!
 //! Not here: the queue (`desk.rs`), the engines (crate `stores`).

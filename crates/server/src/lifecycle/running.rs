@@ -195,7 +195,7 @@ impl Running {
     }
 
     /// Stops: no new connections, requests in flight are finished (at most `drain_ms`), the folder
-    /// is closed so that the next start has nothing to replay.
+    /// is closed so that the next start has no log to replay.
     ///
     /// # Errors
     /// The folder could not be closed: the log failed, or the disk is full. Acknowledged writes are

@@ -81,7 +81,7 @@ impl Carrier {
         self.exchange().await
     }
 
-    /// Is there nothing after the last response?
+    /// Is there no byte after the last response?
     pub(super) fn is_clean(&self) -> bool {
         self.input.is_empty()
     }

@@ -560,7 +560,8 @@ impl Cluster {
         })
     }
 
-    /// Why this node writes nothing, although others are there: its clock agrees with no majority.
+    /// Why this node writes no record, although others are there: its clock agrees with no
+    /// majority.
     pub(crate) fn wrong_clock(&self) -> Option<String> {
         let standing = self.walls.standing(clock::now());
         standing.is_doubted.then(|| {
@@ -604,7 +605,7 @@ impl Cluster {
     }
 
     /// Which process says `theirs`, and is it of this cluster as this node knows it? The hello is
-    /// not proven yet, so nothing is asked about the member itself.
+    /// not proven yet, so no question is asked about the member itself.
     pub(crate) fn judge_hello(
         &self,
         own: &Hello,
@@ -615,7 +616,7 @@ impl Cluster {
     }
 
     /// The same of a hello that came over `stream`. A process without the certificate of its
-    /// address hears nothing about the cluster.
+    /// address is told no fact about the cluster.
     pub(super) fn judge_caller(
         &self,
         stream: &ByteStream,

@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. A member is recognised before it gets a proof.
-//! 2. Nothing that the other side says before it has proven itself ends this node.
+//! 2. Before the other side has proven itself, no word of it ends this node.
 //!
 //! Not here: the two ways (`frame_link.rs`, `http_link.rs`), the other half (`accept.rs`,
 //! `hop.rs`), the meaning of a failed handshake (crate `node`, `membership/`).
@@ -66,7 +66,7 @@ pub(super) struct Hailed {
 }
 
 /// The first half of a handshake, with one valid secret after the other: a member that would let
-/// this one in, and is let in. It notes nothing of this one before it is probed.
+/// this one in, and is let in. It writes no note about this one before it is probed.
 pub(super) async fn shake_hands(
     cluster: &Cluster,
     lane: usize,

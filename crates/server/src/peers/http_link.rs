@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. One question at a time on a connection: nothing is pipelined, intermediaries may not keep it.
+//! 1. One question at a time on a connection: no request is pipelined, intermediaries may not keep
+//!    it.
 //!
 //! Not here: which question is next (`pool.rs`), requests and responses as bytes (`carrier.rs`).
 //! Nor is the other side (`hop.rs`), or when a link is opened again (`link.rs`).

@@ -45,7 +45,7 @@ pub(crate) struct Enrolled {
 const NO_MEMBER: &str = "no member answers there: give --join the address where one serves \
                          clients, and not its admin port";
 
-/// Why a question led to nothing.
+/// Why a question led to no enrolment.
 enum NotEnrolled {
     /// Asked again, after a pause.
     Yet(String),

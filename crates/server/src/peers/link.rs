@@ -10,7 +10,7 @@
 //! Invariants
 //! 1. The node gets `Link` up after the handshake and down when the link is lost; between the two
 //!    there is no question on its way.
-//! 2. A peer from which nothing came for `LINK_SILENT_SWEEPS_MAX` sweeps, although it was probed,
+//! 2. A peer from which no byte came for `LINK_SILENT_SWEEPS_MAX` sweeps, although it was probed,
 //!    is lost. Sweeps and not time, so that a node that was stopped itself does not blame the
 //!    others.
 //! 3. While there is no link, questions are refused, not queued.
@@ -279,7 +279,7 @@ impl<'a> CountedLink<'a> {
 impl Drop for CountedLink<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            // The loop ends, and writes nothing more: `Stopping` asks for the notes again.
+            // The loop ends, and writes no more notes: `Stopping` asks for them again.
             drop(self.go_down());
         }
     }

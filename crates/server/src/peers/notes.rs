@@ -10,7 +10,7 @@
 //! Invariants
 //! 1. A note's version is made under the lock of the machine (`Cluster::tell`): of two notes about
 //!    one member the one that was decided later wins.
-//! 2. A note that is not durable in time is not reported: the machine counts nothing on it.
+//! 2. A note that is not durable in time is not reported: the machine does not count on it.
 //!
 //! Not here: the content of notes, and when they are written (crate `node`, `membership/`); reading
 //! notes, and the own record (`disk/notes.rs`).
@@ -93,7 +93,7 @@ pub(super) async fn write_durably(
     }
 }
 
-/// Writes the notes for which nothing waits. The machine asks for one that fails again later.
+/// Writes the notes for which no step waits. The machine asks for one that fails again later.
 pub(super) async fn write_notes(lane: &EventLoop, agent: &Agent, told: EventOrders) {
     let cluster = &agent.cluster;
     for effect in told.effects {

@@ -7,15 +7,16 @@
 //! ```
 //!
 //! Invariants
-//! 1. One question at a time on a connection: nothing is pipelined, intermediaries may not keep it.
+//! 1. One question at a time on a connection: no request is pipelined, intermediaries may not keep
+//!    it.
 //! 2. At most `LINK_OUT_BYTES_MAX` of questions wait, and one question more. The agent has refused
 //!    those beyond it.
 //! 3. The other side may close an idle connection at any moment. If an old connection ends before
 //!    a byte of the answer came, the question is asked again: the protocol stands repeated
 //!    questions. If the connection was a new one, the link is lost.
-//! 4. A connection ends with the question that it cannot finish in time. While the other side
-//!    answers nothing, only a probe opens another one. Otherwise a peer that hangs would be dialled
-//!    a thousand times a second.
+//! 4. A connection ends with the question that it cannot finish in time. While the other side does
+//!    not answer, only a probe opens another one. Otherwise a peer that hangs would be dialled a
+//!    thousand times a second.
 //!
 //! Not here: the tasks of the connections (`http_link.rs`), requests and responses as bytes
 //! (`carrier.rs`). See: docs/peer.md, section "Over plain HTTP".
@@ -221,7 +222,7 @@ impl Pool {
         wanting > self.opening.get() && open < most
     }
 
-    /// Did the other side answer nothing for so long that it is asked whether it is there?
+    /// Has the other side not answered for so long that it is asked whether it is there?
     fn is_silent(&self) -> bool {
         self.silent_sweeps.get() > limits::LINK_PROBE_SWEEPS
     }

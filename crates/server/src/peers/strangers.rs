@@ -1,4 +1,4 @@
-//! Processes that ask to be let in and prove nothing: counted one by one, and logged rarely.
+//! Processes that ask to be let in without a proof: counted one by one, and logged rarely.
 //!
 //! Invariants
 //! 1. However many come, they write `STRANGER_LINES_PER_SECOND` lines a second into the log. A line

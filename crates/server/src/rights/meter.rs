@@ -181,7 +181,7 @@ impl GrantUse {
                 return Err((QuotaKind::Stored, refusal));
             }
         }
-        // Bytes are charged when they are known; a request itself costs nothing here.
+        // Bytes are charged when they are known; a request itself is free here.
         if let Some(meter) = &self.bytes
             && let Err(wait_ns) = meter.admit(0, now_ns)
         {

@@ -288,8 +288,8 @@ impl Rights {
         }
     }
 
-    /// The table that is in force from now on, and how it differs from the one before: not at all,
-    /// and it says nothing.
+    /// The table that is in force from now on, and how it differs from the one before: `None` if it
+    /// does not.
     fn set_table(&self, table: TokenTable) -> Option<TableChange> {
         let before = self.in_force.load_full();
         if before.as_ref().is_some_and(|before| before.table == table) {

@@ -30,7 +30,7 @@ pub enum PeerTransport {
     /// Binary frames over a connection that was upgraded.
     #[default]
     Frames,
-    /// A plain HTTP request for each question, for networks that pass nothing else.
+    /// A plain HTTP request for each question, for networks that pass only HTTP.
     Http,
 }
 
@@ -56,7 +56,7 @@ pub struct ClusterSettings {
     /// A folder that belongs to no cluster yet joins this one; `topology` is of this node alone
     /// then.
     pub join: Option<JoinSettings>,
-    /// The node knows its own address alone: it founds nothing, and no process can join it.
+    /// The node knows its own address alone: it founds no cluster, and no process can join it.
     pub is_single: bool,
 }
 

@@ -13,8 +13,8 @@ use rustls::{AlertDescription, CertificateError, Error};
 use std::io;
 use std::path::Path;
 
-/// The sentence about a session that was not made because of a certificate; `None` when `error`
-/// has another cause. Nothing that the client sent was looked at then.
+/// The sentence about a session that was not made because of a certificate; `None` when `error` has
+/// another cause. No byte of the client's request was looked at then.
 pub fn certificate_fault(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     fault_of(error, sentence_of)
 }

@@ -38,7 +38,7 @@ use std::sync::Arc;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The node's own certificate, as terms and metrics name it.
 pub(crate) const OWN_FILE: &str = "certificate";
-/// Both sides speak nothing else inside.
+/// Both sides speak only this inside.
 pub(super) const PROTOCOL: &[u8] = b"http/1.1";
 
 pub(super) fn provider() -> Arc<CryptoProvider> {

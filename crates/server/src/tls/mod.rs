@@ -10,7 +10,7 @@
 //! Invariants
 //! 1. The provider of the cryptography is named at each configuration (ring): no global one is
 //!    installed.
-//! 2. Nothing here falls back to clear text.
+//! 2. No code here falls back to clear text.
 //!
 //! Not here: which connections get in (`clients/doorway.rs`), deadlines.
 //! See: SECURITY.md, docs/operating.md, docs/decisions/0030-the-door.md.

@@ -51,7 +51,7 @@ pub struct SealedStream {
     plain_bytes: Cell<usize>,
     /// The socket has no more bytes for now.
     is_drained: Cell<bool>,
-    /// Nothing comes any more.
+    /// No byte comes any more.
     is_over: Cell<bool>,
 }
 
@@ -155,7 +155,7 @@ impl SealedStream {
         Ok(n)
     }
 
-    /// Reads until `room` is filled or the socket has no more; `WouldBlock` when nothing came.
+    /// Reads until `room` is filled or the socket has no more; `WouldBlock` when no byte came.
     fn try_read_into(&self, mut room: usize, mut put: impl FnMut(&[u8])) -> io::Result<usize> {
         let mut read = 0;
         self.is_drained.set(false);
@@ -384,7 +384,7 @@ impl ByteStream {
         }
     }
 
-    /// Tells the other side, without waiting, that nothing comes any more.
+    /// Tells the other side, without waiting, that no byte comes any more.
     pub fn say_goodbye(&self) {
         if let ByteStream::Tls(session) = self {
             session.say_goodbye();

@@ -181,7 +181,7 @@ impl BodyFields {
         Ok(self.one(name, &shape, entries)?.unwrap_or_default())
     }
 
-    /// Nothing is left.
+    /// No field is left.
     fn end(self, order: &str) -> Result<(), BadBody> {
         match self.0.keys().next() {
             None => Ok(()),

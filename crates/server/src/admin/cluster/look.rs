@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A look that nothing asks for ends by itself: its client asks again and again.
+//! 1. A look that no client asks for ends by itself: its client asks again and again.
 //!
 //! Not here: looking (crate `node`, `compare/look.rs`), its life (`peers/looks.rs`).
 //! See: docs/api.md, section "Admin plane"; docs/operating.md, "Copies that differ".

@@ -18,8 +18,8 @@
 //! Invariants
 //! 1. A body is an object of at most `ORDER_BYTES_MAX` bytes. A name in it that no order has is
 //!    refused: a misspelt one would be ignored otherwise.
-//! 2. `GET` changes nothing. An order comes by `POST` with a body of JSON, which no page of another
-//!    site can send without asking first.
+//! 2. `GET` changes no state. An order comes by `POST` with a body of JSON, which no page of
+//!    another site can send without asking first.
 //!
 //! Not here: carrying orders out (crate `node`, `steward/`).
 //! See: docs/api.md, section "Admin plane"; docs/operating.md.

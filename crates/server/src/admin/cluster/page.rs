@@ -99,7 +99,7 @@ fn plan(plan: &PlanState) -> Value {
     })
 }
 
-/// The answer to a plan that nothing carries out yet.
+/// The answer to a plan that no member carries out yet.
 pub(super) fn draft(draft: &PlanDraft) -> Value {
     let steps: Vec<Value> = draft.steps.iter().map(step).collect();
     json!({
@@ -124,7 +124,7 @@ fn step(step: &DraftStep) -> Value {
     })
 }
 
-/// The answer to a loss that nothing accepts yet.
+/// The answer to a loss that no member accepts yet.
 pub(super) fn loss(draft: &LossDraft) -> Value {
     json!({
         "confirm": draft.id.to_string(),

@@ -26,7 +26,7 @@ use prometheus_client::encoding::NoLabelSet;
 use prometheus_client::metrics::MetricType;
 use std::fmt;
 
-/// Rounds, hints, links and questions; nothing from a node by itself.
+/// Rounds, hints, links and questions; no line from a node by itself.
 pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     let Some(cluster) = &shared.cluster else {
         return Ok(());

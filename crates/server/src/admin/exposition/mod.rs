@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A scrape reads; it resets nothing and makes no request wait.
+//! 1. A scrape reads; it resets no counter and makes no request wait.
 //! 2. Names end in their unit; counters in `_total`, which the encoder appends.
 //!
 //! Not here: a member's metrics of its cluster (`exposition/cluster.rs`), those of a front door

@@ -13,12 +13,12 @@
 //! ```
 //!
 //! Invariants
-//! 1. Off costs next to nothing: no timer, no handler, no slots. A registered thread holds a
-//!    kilobyte. An allocation loads one pointer that is null. A thread that has to wait for a lock
-//!    notes since when, and where.
+//! 1. Off is nearly free: no timer, no handler, no slots. A registered thread holds a kilobyte. An
+//!    allocation loads one pointer that is null. A thread that has to wait for a lock notes since
+//!    when, and where.
 //! 2. One capture of each measure at a time in a process; a second one is refused with a sentence.
-//! 3. Handler and hooks touch the stack of their own thread and preallocated slots, nothing else:
-//!    they do not allocate, lock or unwind.
+//! 3. Handler and hooks touch only the stack of their own thread and preallocated slots: they do
+//!    not allocate, lock or unwind.
 //!
 //! Not here: flame graphs (`crates/flame`), the routes (`routes.rs`).
 //! See: docs/lab/profiles.md.

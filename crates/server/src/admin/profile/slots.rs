@@ -16,8 +16,8 @@ use super::frames::{FRAMES_MAX, KeptStack};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Slots: at 97 samples a second and thread, emptied every 50 ms, room for 200 threads. Hooks are
-/// emptied every 10 ms: room for 50 GiB allocated a second, or for ten threads that do nothing but
-/// wait for locks.
+/// emptied every 10 ms: room for 50 GiB allocated a second, or for ten threads that only wait for
+/// locks.
 const SLOTS: usize = 1024;
 /// Slots that a writer tries before it gives up.
 const TRIES: usize = 8;

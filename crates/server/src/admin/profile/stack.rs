@@ -8,7 +8,7 @@
 //! 1. Only words between `floor` and the end of the own stack are read: they are mapped while the
 //!    thread runs.
 //! 2. Frame pointers must be aligned and grow, so every walk ends.
-//! 3. Nothing here allocates, locks, unwinds or calls into the C library.
+//! 3. No code here allocates, locks, unwinds or calls into the C library.
 //!
 //! Not here: walking a stack (`sampler.rs`), names of addresses (`symbols.rs`).
 

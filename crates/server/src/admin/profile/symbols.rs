@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-/// Frames of the runtime and the C library below a thread's own first function say nothing.
+/// Frames of the runtime and the C library below a thread's own first function are of no use.
 const FLOOR: &str = "__rust_begin_short_backtrace";
 
 /// Our hooks and the ways into them, which stand innermost in every stack that they leave.

@@ -9,7 +9,7 @@
 //! Invariants
 //! 1. Every moment of a wait is handed out once: `claim` moves `since` on by compare-and-swap,
 //!    `end` takes it away.
-//! 2. A stack comes with its own wait: a claim that the end of the wait overtook gives nothing.
+//! 2. A stack comes with its own wait: a claim that the end of the wait overtook gives no stack.
 //! 3. The waiter never waits for a reader, and takes no lock.
 //!
 //! Not here: the waits themselves (`lock.rs`), the place of each thread's state (`roster.rs`).

@@ -12,7 +12,7 @@
 //! 1. The note with a position is written when everything up to it is durable. A restore goes on at
 //!    the noted position, after any kind of end.
 //! 2. No record is newer than the clock value that `begin` raised the node's clock to.
-//! 3. A page is taken if no other page is missing in front of it: nothing is left out. Pages may
+//! 3. A page is taken if no other page is missing in front of it: no record is left out. Pages may
 //!    come in another order: one waits at most `RESTORE_ORDER_TIMEOUT` for those in front of it.
 //! 4. A record is written once, into a table. Its page waits for room at most
 //!    `RESTORE_PAGE_TIMEOUT`.
@@ -127,7 +127,7 @@ pub(crate) enum Numbering {
     Raised,
 }
 
-/// Why nothing was taken.
+/// Why no page was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotImported {
     /// The node holds records of clients.
@@ -451,7 +451,7 @@ impl Import {
     }
 
     /// Everything up to `position`, and so everything, was sent: makes it durable and visible to
-    /// peers. Clients are still refused. A second time, and after `finish`, nothing happens.
+    /// peers. Clients are still refused. A second call, and one after `finish`, has no effect.
     pub(crate) fn settle(
         &self,
         road: &CommitPath<'_>,
@@ -635,7 +635,7 @@ fn failed(error: Error) -> NotImported {
     }
 }
 
-/// Does the store hold nothing of clients, no tombstone either?
+/// Does the store hold no record of clients, no tombstone either?
 pub(crate) fn is_empty(engine: &Engine) -> Result<bool, Error> {
     let mut cursor = Cursor::new(
         Bound::Included(vec![Space::User.byte()]),
