@@ -131,7 +131,7 @@ impl BackupManifest {
         self.nodes.iter().any(|node| !node.kept.is_empty())
     }
 
-    /// The members of which it has nothing.
+    /// The members of which it has no part.
     pub fn missing(&self) -> Vec<&str> {
         let members = self.cluster.iter().flat_map(|cluster| &cluster.members);
         let is_here = |url: &String| self.nodes.iter().any(|node| node.url == *url);
@@ -273,7 +273,7 @@ fn text(value: &Value) -> Option<String> {
     is_plain.then(|| text.to_owned())
 }
 
-/// A number in hexadecimal digits, and nothing else.
+/// A number in hexadecimal digits only.
 pub fn digits(value: &Value) -> Option<u128> {
     let text = value.as_str()?;
     let is_digits = text.bytes().all(|byte| byte.is_ascii_hexdigit());

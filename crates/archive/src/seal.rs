@@ -70,7 +70,7 @@ impl BackupKey {
         key
     }
 
-    /// Names the key, and tells nothing of it.
+    /// Names the key, and does not reveal it.
     pub fn id(&self) -> u64 {
         self.id
     }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing panics, and no frame is longer than its object says, or than a mebibyte.
+//! 1. No call panics, and no frame is longer than its object says, or than a mebibyte.
 //! 2. A file that is read as whole encodes to the bytes it was read from. Content that is verified
 //!    has the checksum of its end.
 //! 3. A restore reads frame by frame: each frame by itself is the one that was written, or an

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Width stands for samples and for nothing else; colour only groups, or tells more from less.
+//! 1. Width stands for samples only; colour only groups, or tells more from less.
 //! 2. In a difference both profiles are shares of their own total: a longer run is not a slower
 //!    one.
 //! 3. Every frame carries its whole name, samples and share as a title, for readers and for no

@@ -9,7 +9,7 @@
 //!
 //! Invariants
 //! 1. The same stacks give the same bytes.
-//! 2. Nothing that a frame is called can leave its attribute or its text: all names are escaped.
+//! 2. No name of a frame can leave its attribute or its text: all names are escaped.
 //! 3. A graph is readable without its script: on paper, in a mail.
 //!
 //! Not here: taking samples (`crates/server/src/admin/profile`), the page around (`crates/lab`).

@@ -8,8 +8,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A row that cannot be read ends the reading with its number and the reason: nothing is
-//!    skipped.
+//! 1. A row that cannot be read ends the reading with its number and the reason: no row is skipped.
 //! 2. Times, where there are some, are in every row and never go back.
 //!
 //! Not here: sending; a log has no bodies, so its writes get random values.

@@ -82,7 +82,7 @@ pub const RECONNECT_MS_MIN: u64 = 5;
 pub const RECONNECT_MS_MAX: u64 = 500;
 
 /// The calm rate of `--overload` as a share of the rate that is multiplied. At the knee itself a
-/// neighbour on the machine is enough for a queue, and nothing would ever be normal again.
+/// neighbour on the machine is enough for a queue, and no second would ever be normal again.
 pub const CALM_SHARE: f64 = 0.9;
 
 /// Connections that one thread makes again in a second, after timeouts. So a target with more than

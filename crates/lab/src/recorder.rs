@@ -197,7 +197,7 @@ fn count_status(statuses: &mut Vec<(u16, u64)>, status: u16, times: u64) {
     }
 }
 
-/// Is a status what was asked for?
+/// Does a status fit the request?
 fn verdict_of(operation: RequestKind, status: u16) -> AnswerClass {
     match (status, operation) {
         (429 | 503 | 507, _) => AnswerClass::NotNow,

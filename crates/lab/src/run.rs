@@ -447,8 +447,8 @@ pub struct SearchCourse {
     /// The lowest rate above it that did not; null when no rate that was tried failed.
     pub knee_high: Option<f64>,
     /// The rate at which the generator was the bottleneck, when the search ended for that. The knee
-    /// is then not lower than `knee_low`, and nothing more is known. Absent when the search came to
-    /// its end.
+    /// is then not lower than `knee_low`, and no more is known. Absent when the search came to its
+    /// end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generator_limit: Option<f64>,
     /// The answer in one sentence.
@@ -466,7 +466,7 @@ pub struct SearchStep {
     pub phase: usize,
     /// Did it meet the objective, with a generator that was not the bottleneck?
     pub is_met: bool,
-    /// Was the generator the bottleneck? Then the run says nothing about the target.
+    /// Was the generator the bottleneck? Then the run is no measure of the target.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_void: bool,
     /// If not met, the part that failed: `p99 31.2 ms > 10 ms`; if void, why.

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A target that does not answer here is still measured: failures are counted, nothing waits.
+//! 1. A target that does not answer here is still measured: failures are counted, and the run does
+//!    not wait.
 //! 2. One sample is held in memory at a time; a series grows by eight bytes a second.
 //!
 //! Not here: the meaning of the names (the target's own documents).

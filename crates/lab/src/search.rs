@@ -12,7 +12,7 @@
 //!
 //! Invariants
 //! 1. `knee_low` held the objective in every one of its runs.
-//! 2. A void run says nothing about the target: it is never taken for a rate that failed. No rate
+//! 2. A void run is no measure of the target: it is never taken for a rate that failed. No rate
 //!    below one is tried because of it, unless another one held below.
 //! 3. The number of runs is bounded by `RUNS_MAX`, that of void ones by `VOIDS_MAX`.
 //!

@@ -41,7 +41,7 @@ pub use store::{
 
 use std::sync::Arc;
 
-/// The driver for `place`. Nothing is connected yet: [`OuterStore::open`] does that.
+/// The driver for `place`. No server is connected yet: [`OuterStore::open`] does that.
 ///
 /// # Errors
 /// This build has no such driver: the sentence names the build that has it.

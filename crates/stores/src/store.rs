@@ -32,7 +32,7 @@ pub trait OuterStore: Send + Sync + 'static {
     /// calls.
     fn open(&self) -> Doing<'_, StoreShape>;
 
-    /// Does a majority of the servers answer? Changes nothing.
+    /// Does a majority of the servers answer? Changes no record.
     fn look(&self, left: Duration) -> Doing<'_, ()>;
 
     /// Reads one key.
@@ -118,19 +118,19 @@ pub struct ShownPage {
 /// Why a store did not do it; each with a sentence behind its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OuterFailure {
-    /// No server of the engine took the question: nothing changed.
+    /// No server of the engine took the question: the record did not change.
     Unreachable(String),
     /// No answer came, or one that does not say how it ended.
     Unanswered(Known, String),
-    /// The engine has too much to do: nothing changed.
+    /// The engine has too much to do: the record did not change.
     Busy(String),
-    /// The engine has no room: nothing changed.
+    /// The engine has no room: the record did not change.
     Full(String),
-    /// The engine takes no value of this length: nothing changed.
+    /// The engine takes no value of this length: the record did not change.
     TooLarge(String),
     /// A record is not one that a front door wrote, or was changed.
     Damaged(String),
-    /// Anything else: nothing changed.
+    /// Anything else: the record did not change.
     Failed(String),
 }
 

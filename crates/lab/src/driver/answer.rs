@@ -102,7 +102,7 @@ impl Reader {
         }
     }
 
-    /// Has nothing of an answer been read?
+    /// Has no byte of an answer been read?
     pub(crate) fn is_between(&self) -> bool {
         matches!(self.state, AnswerState::Head) && self.whole.bytes == 0
     }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A delay of the reader, or between its two clock readings, makes nothing arrive earlier.
+//! 1. A delay of the reader, or between its two clock readings, makes no answer arrive earlier.
 //! 2. A read without a stamp is no error: not every kernel gives one, and not for the first
 //!    segments.
 //!

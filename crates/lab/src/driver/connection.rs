@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. `in_flight` is in the order of the requests on the wire, which is the order of the answers.
-//! 2. A connection that failed carries nothing over to the next one.
+//! 2. A connection that failed carries no state over to the next one.
 //!
 //! Not here: which request goes where, which ones count (`worker/`).
 //! See: RFC 9112, section 9.
@@ -245,7 +245,7 @@ impl TargetConnection {
             }
             match rustix::io::read(&fd, &mut buffer) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                // Answers come after requests: there is nothing in clear yet.
+                // Answers come after requests: there is no byte in clear yet.
                 Ok(n) => seal.take(&buffer[..n], &mut Vec::new())?,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
@@ -258,7 +258,7 @@ impl TargetConnection {
         }
     }
 
-    /// Sends what there is: did the socket take all of it?
+    /// Sends all bytes that wait: did the socket take all of them?
     fn send_out(&mut self, fd: &OwnedFd) -> Result<bool, Errno> {
         while self.out_at < self.out.len() {
             match send(fd, &self.out[self.out_at..], SendFlags::NOSIGNAL) {

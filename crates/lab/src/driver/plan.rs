@@ -44,16 +44,16 @@ pub enum ArrivalProcess {
 /// asks again at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueOrder {
-    /// The one that has waited longest, as in a pool of connections: nothing is late that need not
-    /// be.
+    /// The one that has waited longest, as in a pool of connections: no request is late that need
+    /// not be.
     OldestFirst,
     /// The one that became due last. Beyond saturation those that wait for longer are clients that
     /// found no place. In the other order each request would wait for its timeout here, and its
-    /// time would say nothing of the target.
+    /// time would be no measure of the target.
     NewestFirst,
 }
 
-/// How a thread waits while there is nothing to do.
+/// How a thread waits while there is no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
     /// It sleeps until something comes or is due.
@@ -125,7 +125,7 @@ impl StopFlag {
     }
 }
 
-/// Why nothing could be driven.
+/// Why no load could be driven.
 #[derive(Debug)]
 pub enum DriveError {
     /// Not one connection to this target could be made.

@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! 1. All that was measured before a failure is in the run that comes back.
-//! 2. An overload and the phase after it are one drive: nothing is drained between them.
+//! 2. An overload and the phase after it are one drive: no queue is drained between them.
 //!
 //! Not here: the command line, files, the words on a terminal (crate `dendra`).
 //! See: docs/lab/run-json.md.
@@ -49,7 +49,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Pause between two steps of a search, for the target to come to itself.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// A run in which nothing at all was answered for this long beyond the timeout is cut.
+/// A run in which no request at all was answered for this long beyond the timeout is cut.
 const SILENCE_S: f64 = 3.0;
 
 /// A profile takes at most so many seconds: a flame graph has enough samples then.
@@ -323,7 +323,7 @@ impl Setup {
 /// Runs `setup` to its end, or until `stop`.
 ///
 /// # Errors
-/// When nothing was measured at all; see [`SetupError`].
+/// When no sample was measured at all; see [`SetupError`].
 pub fn run(
     setup: &Setup,
     stop: &StopFlag,

@@ -10,7 +10,7 @@
 //! Invariants
 //! 1. Colour never speaks alone: each line has its own dashes and its name in the legend.
 //! 2. Every text goes through `escape`; every coordinate is finite.
-//! 3. Without its script the chart lacks nothing but the pointer's reading.
+//! 3. Without its script the chart lacks only the pointer's reading.
 //!
 //! Not here: which numbers (`latency.rs`, `timeline.rs`, `courses.rs`), colours (`style.css`).
 
@@ -32,7 +32,7 @@ const CHARACTER: f64 = 7.6;
 pub(crate) struct Svg(pub(crate) String);
 
 impl Svg {
-    /// Appends the text of `format_args!`. Requires: nothing in it needs escaping.
+    /// Appends the text of `format_args!`. Requires: no letter in it needs escaping.
     pub(crate) fn raw(&mut self, text: impl Display) {
         write!(self.0, "{text}").expect("a string takes all text");
     }

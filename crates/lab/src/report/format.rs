@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! 1. A number and its unit stay on one line: between them stands a no-break space.
-//! 2. A share is never rounded to nothing or to all.
+//! 2. A share is never rounded to none or to all.
 //!
 //! Not here: axes (`scale.rs`).
 
@@ -74,7 +74,7 @@ pub(crate) fn bytes(value: f64) -> String {
     format!("{}\u{a0}{unit}", significant(value))
 }
 
-/// A share: `0 %`, `0.012 %`, `3.4 %`. Never rounds something to nothing or to all.
+/// A share: `0 %`, `0.012 %`, `3.4 %`. Never rounds some to none or to all.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     if part == 0 || whole == 0 {
         return "0\u{a0}%".to_owned();

@@ -26,7 +26,7 @@ pub(crate) fn merged(
     let mut sum = parts.next()?;
     sum.auto(true);
     for part in parts {
-        // An automatic histogram grows; without memory for that a part is better than nothing.
+        // An automatic histogram grows; without memory for that a part is better than none.
         if sum.add(part).is_err() {
             break;
         }

@@ -37,7 +37,7 @@ impl HtmlTable {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// The table as HTML; nothing when it has no rows.
+    /// The table as HTML; empty when it has no rows.
     pub(crate) fn html(&self) -> String {
         if self.rows.is_empty() {
             return String::new();
@@ -76,7 +76,7 @@ pub(crate) fn figure(caption: &str, drawing: &str, below: &str) -> String {
     out
 }
 
-/// A section with a heading; nothing when it has no body.
+/// A section with a heading; empty when it has no body.
 pub(crate) fn section(id: &str, heading: &str, body: &str) -> String {
     if body.is_empty() {
         return String::new();

@@ -86,7 +86,7 @@ pub(crate) fn curves_by_op(phase: &PhaseResult) -> Vec<Curve> {
 /// Draws curves; `lost` is the tinted share at the right, with its words.
 pub(crate) fn curves_chart(title: &str, curves: &[Curve], lost: Option<(f64, String)>) -> Chart {
     let most = curves.iter().map(|c| c.histogram.len()).max().unwrap_or(1);
-    // Behind the share that was lost by every run there is nothing to see.
+    // Behind the share that was lost by every run there is no curve to see.
     let least_lost = curves.iter().map(|c| 1.0 - c.share).fold(1.0, f64::min);
     let room = if least_lost > 0.0 {
         0.35 - least_lost.log10()

@@ -6,8 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. With fewer than `REPEATS_MIN` runs on a side there is no verdict: nothing is known of the
-//!    noise.
+//! 1. With fewer than `REPEATS_MIN` runs on a side there is no verdict: the noise is not known.
 //! 2. The verdict does not change when the sides change places.
 //!
 //! Not here: which figures are compared (`compare.rs`).
@@ -35,7 +34,7 @@ pub(crate) enum Judgement {
     Unknown,
 }
 
-/// The middle, or the mean of the two in the middle; NaN of nothing.
+/// The middle, or the mean of the two in the middle; NaN without values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

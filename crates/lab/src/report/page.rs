@@ -38,7 +38,7 @@ pub(crate) fn shell(title: &str, body: &str) -> String {
     )
 }
 
-/// The page of one run: one HTML file that needs nothing else.
+/// The page of one run: one HTML file that needs no other one.
 pub fn render_run(run: &Run) -> String {
     let title = title(run);
     let mut body = String::new();

@@ -131,7 +131,7 @@ where
 }
 
 impl CassandraStore {
-    /// Of `place`; nothing is connected yet.
+    /// Of `place`; no server is connected yet.
     pub(crate) fn new(place: &StorePlace, access: &StoreAccess) -> CassandraStore {
         CassandraStore {
             servers: CqlServers::new(place, access),
@@ -239,7 +239,7 @@ impl CassandraStore {
             let (mine, ttl_s) = (version.to_bytes(), ttl_s(write.expiry_ms));
             let sealed = |value: &Bytes| envelope::seal(key, value, write.expiry_ms);
             let changed = match (&write.value, seen_version.map(|seen| seen.to_bytes())) {
-                // There is nothing to delete, as of the read just now.
+                // There is no record to delete, as of the read just now.
                 (None, None) => return Ok(WriteEnd::Applied(version)),
                 (None, Some(seen)) => {
                     let values = (key, &seen[..]);
@@ -269,8 +269,8 @@ impl CassandraStore {
         }
     }
 
-    /// A write without an answer: a read that shows its version says that it was applied, and
-    /// nothing says that it was not.
+    /// A write without an answer: a read that shows its version says that it was applied, and no
+    /// read says that it was not.
     async fn find(
         &self,
         write: &RecordWrite,

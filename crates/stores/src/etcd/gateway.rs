@@ -73,7 +73,7 @@ pub(super) struct GatewayAsk<'a> {
 pub(super) enum NoJson {
     /// It is longer than `bytes_max`.
     TooLong,
-    /// The token is not, or no longer, one that etcd knows: nothing changed.
+    /// The token is not, or no longer, one that etcd knows: the record did not change.
     Stranger(String),
     /// Anything else.
     OuterFailure(OuterFailure),
@@ -125,7 +125,7 @@ impl Drop for Trial<'_> {
 
 /// How a try ended without an answer.
 enum Missed {
-    /// Nothing was sent.
+    /// No request was sent.
     Unsent(String),
     /// It may have been carried out.
     Sent(String),

@@ -72,7 +72,7 @@ struct SeenRecord {
 }
 
 impl EtcdStore {
-    /// Of `place`; nothing is connected yet.
+    /// Of `place`; no server is connected yet.
     pub(crate) fn new(place: &StorePlace, access: &StoreAccess) -> EtcdStore {
         EtcdStore {
             gateway: Gateway::new(&place.servers, access),
@@ -213,7 +213,7 @@ impl EtcdStore {
         until: Instant,
     ) -> Result<WriteEnd, OuterFailure> {
         let mut seen = match write.condition {
-            // Most that create find nothing: the first look is the try itself.
+            // Most that create find no record: the first look is the try itself.
             Condition::Absent => SeenRecord {
                 revision: 0,
                 live: None,
@@ -415,7 +415,7 @@ impl EtcdStore {
             let depth = depth_of(smallest, largest);
             self.tail_depth.store(depth, Ordering::Relaxed);
         }
-        // A page that was to be short says nothing of longer ones, unless it was too long.
+        // A page that was to be short is no measure of longer ones, unless it was too long.
         if most == usual || records_max < most {
             if bytes < page.bytes_max / 2 {
                 records_max *= 2;

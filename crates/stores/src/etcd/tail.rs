@@ -35,7 +35,7 @@ pub(super) struct TailSearch {
     low: Option<Vec<u8>>,
     high: Option<Vec<u8>>,
     from: Vec<u8>,
-    /// How many bytes of `from` the next step takes off, while nothing was found.
+    /// How many bytes of `from` the next step takes off, while no key was found.
     shorten_by: usize,
 }
 

@@ -9,7 +9,7 @@
 //! 1. Every request that was planned ends exactly once in the recorder, even if its connection
 //!    breaks.
 //! 2. A connection is in `free` at most once, and only while it is open and has room.
-//! 3. Nothing here blocks but the wait, and that one at most until the next instant.
+//! 3. No call here blocks but the wait, and that one at most until the next instant.
 //!
 //! Not here: reading answers (`worker/receive.rs`), sleeping (`worker/wait.rs`), sockets
 //! (`connection.rs`). See: docs/lab/run-json.md.

@@ -45,7 +45,7 @@ fn timespec(ns: u64) -> Timespec {
     }
 }
 
-/// Sleeps for so long. A signal ends a sleep: then the next look is early, and nothing else.
+/// Sleeps for so long. A signal ends a sleep: then only the next look is early.
 fn doze(ns: u64) -> Result<(), DriveError> {
     match nanosleep(&timespec(ns)) {
         NanosleepRelativeResult::Err(errno) => Err(system(errno)),
@@ -152,7 +152,7 @@ impl DriverWorker<'_> {
             )
     }
 
-    /// Nothing but the time of the reader depends on when they are read.
+    /// Only the time of the reader depends on when they are read.
     fn may_answers_wait(&self) -> bool {
         // A stamp is that of the last byte: with several answers in one read it would be that of
         // the last one.
