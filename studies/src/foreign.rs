@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Programs are installed into `target/lab/tools`, except Debian's packages; nothing else is
+//! 1. Programs are installed into `target/lab/tools`, except Debian's packages; no other folder is
 //!    changed.
 //! 2. A tool that cannot be had is named with the package that would install it.
 //!

@@ -24,7 +24,7 @@ pub(super) enum Bound {
     Below(f64),
     /// More than this.
     Above(f64),
-    /// Nothing is promised; the number is shown.
+    /// No value is promised; the number is shown.
     Shown,
 }
 
@@ -48,7 +48,7 @@ struct Goal {
 }
 
 impl Goal {
-    /// `None` when nothing is promised or nothing was measured.
+    /// `None` without a promise or a measurement.
     fn is_kept(&self) -> Option<bool> {
         let median = Spread::of(self.values.iter().copied())?.median;
         match self.bound {

@@ -21,7 +21,7 @@
 //! Invariants
 //! 1. Servers and generators run on different cores where there are two.
 //! 2. Every process that was started is gone at the end, and was ended by its id.
-//! 3. Figures come from `run.json` and `/proc`; nothing is typed in.
+//! 3. Figures come from `run.json` and `/proc`; none is typed in.
 //!
 //! Not here: measuring itself (`crates/lab`). The product does not depend on this package.
 //! See: docs/lab/README.md.

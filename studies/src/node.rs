@@ -184,7 +184,7 @@ impl Server {
         }
     }
 
-    /// Waits until it has nothing to do; how long that took, or `None` when it still works then.
+    /// Waits until it has no work; how long that took, or `None` when it still works then.
     pub(super) fn rest(&self, longest: Duration) -> Option<Duration> {
         let start = Instant::now();
         while start.elapsed() < longest {
@@ -222,7 +222,7 @@ impl Server {
         proc::forget_peak(self.id())
     }
 
-    /// How often its threads gave up a core because they had nothing to do.
+    /// How often its threads gave up a core because they had no work.
     pub(super) fn rests(&self) -> f64 {
         proc::rests(self.id())
     }

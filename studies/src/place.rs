@@ -23,7 +23,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What a task returns: did what it shows hold? The error is a sentence.
+/// The outcome of a task: did its claim hold? The error is a sentence.
 pub(super) type Held = Result<bool, String>;
 
 /// The options on the command line of a task.

@@ -38,7 +38,7 @@ const MEMORY: &str = "50331648";
 /// More than the longest queue and all workers, so that the queue can be full.
 const CONNECTIONS: u32 = 1536;
 
-/// Of the closed loops: fewer than the longest queue, so that nothing is refused while a rate is
+/// Of the closed loops: fewer than the longest queue, so that no request is refused while a rate is
 /// found.
 const CLOSED: u32 = 256;
 

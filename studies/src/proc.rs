@@ -102,7 +102,7 @@ pub(crate) fn forget_peak(id: u32) -> Result<(), String> {
     cleared.map_err(|e| format!("the peak of memory of process {id}: {e}"))
 }
 
-/// How often the threads of a process gave up a core because they had nothing to do.
+/// How often the threads of a process gave up a core because they had no work.
 pub(crate) fn rests(id: u32) -> f64 {
     let of = |task: Task| task.status().ok()?.voluntary_ctxt_switches;
     let tasks = open(id).and_then(|process| process.tasks());

@@ -49,7 +49,7 @@ pub(super) struct Figures {
     pub(super) refused: f64,
     /// Failed, timed out, broken, never sent: share of the planned ones.
     pub(super) lost: f64,
-    /// Share of the ok ones that found nothing.
+    /// Share of the ok ones that found no record.
     pub(super) missed: f64,
     /// Response time from the planned instant: p50, p99, p99.9, longest; microseconds.
     pub(super) p50_us: f64,

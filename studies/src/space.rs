@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Clients never stop, so nothing waits for a pause.
+//! 1. Clients never stop, so no step waits for a pause.
 //! 2. A size is the room that the files occupy, and each row has the largest one of its time.
 //! 3. Each answer is the one that the condition asks for; another one ends the study.
 //!
@@ -159,7 +159,7 @@ fn sizes(
     Ok(())
 }
 
-/// The bytes that the files below a folder occupy. A file that goes meanwhile occupies nothing.
+/// The bytes that the files below a folder occupy. A file that goes meanwhile occupies no room.
 fn occupied(folder: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return 0;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing here drops a sample.
+//! 1. No function here drops a sample.
 //!
 //! Not here: latency percentiles of one window (`run.json`).
 //! See: docs/lab/README.md.

@@ -15,7 +15,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Every task works from a fresh clone: it needs cargo and nothing that cargo cannot fetch.
+//! 1. Every task works from a fresh clone: beside cargo it needs only programs that cargo can
+//!    fetch.
 //! 2. Exit 0 means that everything held; 1 that something did not; 2 that the task is unknown.
 //!
 //! Not here: how the product is built or run (`Makefile`), measurements (`studies/`).

@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! 1. `text` and `code` have the same lines, and every byte of code keeps its place.
-//! 2. A quote inside a comment, or a comment inside a string, changes nothing outside of it.
+//! 2. A quote inside a comment, or a comment inside a string, has no effect outside of it.
 //!
 //! Not here: rules (`tidy/`), a parser: braces and words are enough for all that reads it.
 

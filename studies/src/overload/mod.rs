@@ -13,7 +13,7 @@
 //! 1. A row's peak is the most that this server did with as many clients: at its knee, or in the
 //!    row's own run. Of several rounds the median counts, for the peak as for the row.
 //! 2. A row that cannot be measured is in the report with the reason, and the others are measured.
-//! 3. Nothing is judged but Dendra.
+//! 3. Only Dendra is judged.
 //! 4. The storm is the last part: its node is held to no share.
 //!
 //! Not here: driving (`crates/lab`), rows and goals (`overload/figures.rs`), the group
@@ -72,7 +72,7 @@ const FILES_BESIDE: u64 = 1_100;
 /// Values of the compaction: 65,536 of 16 KiB are 1 GiB, beside the records that are asked for.
 const FILL: &str = "--keys 65536 --value-bytes 16KiB --method PUT --url-template /v0/entity?id=fill-{key} --body-template {value}";
 
-/// A node compacts level 0 once nothing was written for ten seconds.
+/// A node compacts level 0 once no write came for ten seconds.
 const COMPACTS_AFTER: Duration = Duration::from_secs(11);
 
 /// And is done with a GiB after this at the latest.
@@ -196,7 +196,7 @@ struct Subject<'a> {
     /// The flags of the requests.
     asks: &'a str,
     /// The bytes that `--memory` and the gates beside it promise for all processes, without
-    /// connections; none: nothing is promised.
+    /// connections; none: there is no promise.
     promised_bytes: Option<f64>,
 }
 
@@ -260,7 +260,7 @@ pub(super) fn run(place: &Place) -> Held {
             Part::Frozen => frozen(place, &mut report, &mut goals),
             Part::Compaction => compaction(place, &mut report, &mut goals),
             Part::Storm => {
-                // The last one: from now on nothing is held to a share.
+                // The last one: from now on no process is held to a share.
                 place.hold(None);
                 storm::storms(place, &mut report, &mut goals, STORM_S)
             }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. All servers of a row are up during the whole row; the ones that wait cost nothing.
+//! 1. All servers of a row are up during the whole row; the ones that wait use no processor.
 //!
 //! Not here: rounds and ratios (`row.rs`), how other servers are started (`others.rs`).
 //! See: docs/lab/README.md.

@@ -72,7 +72,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Was nothing else going on?
+    /// Was no other program busy?
     pub(super) fn is_quiet(&self) -> bool {
         self.elsewhere.others <= QUIET_CORES_MAX && self.elsewhere.steal <= QUIET_CORES_MAX
     }

@@ -32,7 +32,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long the whole run may take on two cores from nothing; printed beside the time it took.
+/// How long the whole run may take on two cores with an empty target folder; printed beside the
+/// time it took.
 const BUDGET: Duration = Duration::from_secs(35 * 60);
 
 /// How one step ended.
@@ -164,7 +165,7 @@ const WAITING: [&str; 12] = [
     "backup",
 ];
 /// Files of tests that judge times of a thousandth of a second: these run one test at a time, while
-/// nothing else runs.
+/// no other test runs.
 const JUDGING_TIME: [&str; 1] = ["truth"];
 const DOC_TESTS: [&str; 3] = ["test", "--workspace", "--doc"];
 const DRIVER_TESTS: [&str; 5] = [
@@ -320,7 +321,7 @@ fn see_job(
     held && count.failed == failed_before
 }
 
-/// A test binary that aborts or does not compile reports nothing: that is a failure, too.
+/// A test binary that aborts or does not compile reports no result: that is a failure, too.
 fn failed_without_result(what: &str, count: &mut Count, names: &mut Vec<String>) -> bool {
     count.failed += 1;
     names.push(format!("{what}, without a result"));

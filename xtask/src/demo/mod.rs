@@ -1,4 +1,4 @@
-//! The main job on real input: load a real tree, compare every byte, kill the node, lose nothing.
+//! The main job on real input: load a real tree, compare every byte, kill the node, lose no record.
 //!
 //! ```text
 //! corpus.rs   which folders of this machine: at least 10,000 files and 200 MB

@@ -1,5 +1,5 @@
-//! The node of the demonstration: the release binary as a process, and a client that trusts
-//! nothing of ours.
+//! The node of the demonstration: the release binary as a process, and a client that trusts no code
+//! of ours.
 //!
 //! ```text
 //! Node::start ─► reads stderr until "listening on http://…" ─► kill (SIGKILL) | stop (SIGTERM)
@@ -174,7 +174,7 @@ impl Connection {
     }
 
     /// Sends a request and reads the answer: status and body. A request that was refused for the
-    /// load (503: nothing was applied) is asked again, until the node's time is over.
+    /// load (503: no write was applied) is asked again, until the node's time is over.
     pub(super) fn ask(&mut self, method: &str, key: &[u8]) -> Result<(u16, Vec<u8>), String> {
         let until = Instant::now() + PATIENCE;
         loop {

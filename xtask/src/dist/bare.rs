@@ -1,4 +1,4 @@
-//! Does the program serve where there is nothing but itself?
+//! Does the program serve where there is no file but itself?
 //!
 //! ```text
 //! target/dist/bare/   dendra, etc/hosts, data/         the root of a process in namespaces of its own

@@ -12,7 +12,7 @@
 //! Names of functions stay in the program: profiles of a running node need them.
 //!
 //! Invariants
-//! 1. The packed program was started with nothing beside it (`bare.rs`), unless the machine allows
+//! 1. The packed program was started with no file beside it (`bare.rs`), unless the machine allows
 //!    no empty root; then the last line says so.
 //! 2. No file of it holds a path of the machine that built it.
 //! 3. The same commit on the same machine gives the same archive: times are the commit's.

@@ -10,7 +10,7 @@
 //!
 //! Invariants
 //! 1. The browser has a fresh profile and no background traffic of its own.
-//! 2. Without a browser nothing is judged: one sentence says how to get one, and the task succeeds.
+//! 2. Without a browser no page is judged: one sentence says how to get one, and the task succeeds.
 //!
 //! Not here: drawing (`crates/lab`), well-formedness (`crates/lab/tests/report.rs`).
 //! See: docs/lab/README.md.
@@ -46,7 +46,7 @@ for(const level of ['error','warn']){const was=console[level];console[level]=(..
 /// Runs after them, and leaves its findings in the document.
 const AFTER: &str = include_str!("probe.js");
 
-/// Looks at pages; true when nothing is wrong with them.
+/// Looks at pages; true when they have no fault.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> bool {
     let Some(browser) = browser() else {
         println!(

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Tests that run at once.
 const AT_ONCE: usize = 2;
 
-/// Calls `work` with 0, 1 and so on, some calls at once, until nothing is left (`false`). An error
+/// Calls `work` with 0, 1 and so on, some calls at once, until no work is left (`false`). An error
 /// ends the thread that had it.
 pub(super) fn at_once(work: impl Fn(usize) -> Result<bool, String> + Sync) -> Result<(), String> {
     let next = AtomicUsize::new(0);

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Without a mutant every test holds, or nothing is judged.
+//! 1. Without a mutant every test holds, or no mutant is judged.
 //! 2. A test draws the same values in each run. Code that it does not reach without a mutant, it
 //!    does not reach with a mutant of another function.
 //! 3. A test has noticed a mutant when it takes far more of the processor than without it, or more
@@ -44,7 +44,7 @@ const SHORT: [(&str, &str); 7] = [
     ("DENDRA_SIM_SEEDS", "40"),
 ];
 
-/// A test that takes more of the processor without a mutant judges nothing.
+/// A test that takes more of the processor without a mutant judges none.
 const LONG: Duration = Duration::from_secs(10);
 
 /// A test may take as much more of the processor than without a mutant, and this much in any case.

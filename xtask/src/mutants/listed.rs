@@ -1,7 +1,7 @@
 //! The mutants that cargo-mutants lists.
 //!
 //! Invariants
-//! 1. A mutant replaces the letters that the list names, and nothing else.
+//! 1. A mutant replaces only the letters that the list names.
 //!
 //! Not here: which of them are drawn (`mod.rs`).
 

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A seed draws the same mutants as long as their functions stay; other lines in a file change
-//!    nothing.
+//! 1. A seed draws the same mutants as long as their functions stay; other lines in a file make no
+//!    difference.
 //! 2. A missed mutant is a result. The run fails when a test fails without any mutant, or when less
 //!    than `--least` percent of the judged ones are caught.
 //! 3. A mutant that does not compile is taken out by the error that names its line, and counted.
@@ -321,7 +321,7 @@ impl Found {
         100 * caught / (caught + self.missed.len()).max(1)
     }
 
-    /// A sample of which nothing was judged is not enough either.
+    /// A sample of which no mutant was judged is not enough either.
     fn enough(&self, least: usize) -> Result<(), String> {
         let percent = self.percent();
         if percent < least {

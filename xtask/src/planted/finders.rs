@@ -255,7 +255,7 @@ impl Finder {
         }
     }
 
-    /// The same search or test, whatever the seed?
+    /// The same search or test, with any seed?
     pub(crate) fn is_like(&self, other: &Finder) -> bool {
         match (self, other) {
             (Finder::Seed { search, .. }, Finder::Seed { search: of, .. }) => search == of,

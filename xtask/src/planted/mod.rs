@@ -123,7 +123,7 @@ fn all(root: &Path, words: &[&String], goal: Goal) -> Result<(), String> {
     }
 }
 
-/// The finders of a patch with the seeds that find it; each finds nothing without it.
+/// The finders of a patch with the seeds that find it; none finds a fault without it.
 fn check(tests: &Tests, plant: &Plant) -> Result<Vec<Finder>, String> {
     if plant.finders.is_empty() {
         return Err(format!(

@@ -91,7 +91,7 @@ const ALLOWED: [(&str, &str, &str); 13] = [
     ),
 ];
 
-/// Comparisons of versions by hand, and entries of the list that allow nothing.
+/// Comparisons of versions by hand, and entries of the list that allow no line.
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut is_used = [false; ALLOWED.len()];

@@ -36,7 +36,7 @@ use crate::source::Source;
 use std::path::Path;
 use tree::read_tree;
 
-/// Checks the tree at `root` and prints the findings; true when nothing is wrong.
+/// Checks the tree at `root` and prints the findings; true when there are none.
 pub(crate) fn run(root: &Path) -> bool {
     let tree = match read_tree(root) {
         Ok(tree) => tree,

@@ -63,7 +63,7 @@ fn read_folder(folder: &Path, prefix: &str, tree: &mut Tree) -> std::io::Result<
         let kind = entry.file_type()?;
         let path = format!("{prefix}{name}");
         if name == ".git" {
-            // A folder in a clone, a file in a worktree: nothing of ours either way.
+            // A folder in a clone, a file in a worktree: no file of ours either way.
         } else if kind.is_dir() {
             tree.paths.push(format!("{path}/"));
             if !SKIPPED.contains(&name.as_str()) {

@@ -9,7 +9,7 @@
 //! 1. A name is declared once. There is no exception: a second type takes a word of its own, or is
 //!    the first one, shared.
 //!
-//! Not here: the meaning of a name (the glossary of ARCHITECTURE.md), names that say nothing
+//! Not here: the meaning of a name (the glossary of ARCHITECTURE.md), names without a meaning
 //! (`rules.rs`). See: docs/style.md, "Names".
 
 use super::finding::Finding;

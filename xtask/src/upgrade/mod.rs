@@ -14,7 +14,7 @@
 //!
 //! Invariants
 //! 1. No acknowledged write is missing at any member, and no count is below the acknowledged one.
-//! 2. Before the order nothing is finalized, and the release before starts on all folders.
+//! 2. Before the order no version is finalized, and the release before starts on all folders.
 //! 3. Exit 0 means that every step held. A failure keeps the folders.
 //!
 //! Not here: bytes of formats (docs/format/).

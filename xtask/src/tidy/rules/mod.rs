@@ -1,4 +1,4 @@
-//! The rules that need one file and nothing else.
+//! The rules that need one file only.
 //!
 //! ```text
 //! header    a module says what it is for; above 60 lines also its invariants and what is not here
@@ -13,7 +13,7 @@
 //!
 //! Invariants
 //! 1. A rule looks at code, or at comments, and says which: words in strings break no rule of code.
-//! 2. Test code and examples may read clocks, files and threads; nothing else is waived for them.
+//! 2. Test code and examples may read clocks, files and threads; no other rule is waived for them.
 //!
 //! Not here: rules about several files (`imports.rs`, `documents.rs`).
 //! See: docs/style.md.
