@@ -22,7 +22,7 @@ pub struct Changes {
     pub reads_us: u64,
     /// The deeds of the operator, in the order of their times.
     pub deeds: Vec<PlannedDeed>,
-    /// Two founders lose what only they hold, and the operator accepts that.
+    /// Two founders lose records that only they hold, and the operator accepts that.
     pub loss: Option<PlannedLoss>,
 }
 
@@ -57,7 +57,7 @@ pub struct PlannedLoss {
     pub rots_again_us: Option<u64>,
     /// The operator looks for the loss so long behind that of the member.
     pub ask_us: u64,
-    /// It thinks so long about what it was shown.
+    /// It thinks so long about the loss that it was shown.
     pub confirm_us: u64,
     /// It gives a confirmed order once more so much later.
     pub repeat_us: Option<u64>,

@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! 1. The plan has no operations of its own: the world draws them, season by season.
-//! 2. Clocks are apart, and do not drift: nothing corrects them in all these years.
+//! 2. Clocks are apart, and do not drift: no member corrects them in all these years.
 //!
 //! Not here: the seasons (`world/seasons/`).
 //! See: docs/verification.md, "Soaks".

@@ -138,7 +138,7 @@ impl RunPlan {
             deed,
             draw: prng.next_u64(),
         };
-        // What is written while two of five are away is at the three others alone.
+        // Records that are written while two of five are away are at the three others alone.
         changes.deeds = vec![
             deed(lowered_us / 4, OperatorDeed::Away),
             deed(lowered_us / 3, OperatorDeed::Away),

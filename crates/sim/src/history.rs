@@ -63,7 +63,7 @@ pub enum Wish {
 }
 
 impl Wish {
-    /// The value of the key when the wish is done: `None` = nothing. Meaningless for a read.
+    /// The value of the key when the wish is done: `None` = no record. Meaningless for a read.
     pub fn leaves(&self) -> Option<ValueId> {
         match self {
             Wish::Put { value, .. } => Some(*value),
@@ -99,7 +99,7 @@ pub enum ClientEnd {
         /// The live value's version, if there is one.
         current: Option<Version>,
     },
-    /// Nothing changed and nothing will.
+    /// The record did not change and will not.
     NotApplied,
     /// The outcome is unknown.
     Unknown,
@@ -131,7 +131,7 @@ pub struct ClientOp {
     pub from: u8,
     /// The promise of its level.
     pub promise: Promise,
-    /// Values of this key end by themselves: nothing there is never wrong.
+    /// Values of this key end by themselves: an absent record is never wrong.
     pub is_fleeting: bool,
     /// When the value that it writes is gone, by wall clocks.
     pub expiry_ms: Option<u64>,
@@ -160,7 +160,7 @@ pub struct ScanPage {
     pub shown_us: u64,
     /// Keys and their values, in the order in which they were shown.
     pub records: Vec<(usize, SeenValue)>,
-    /// The rest after it; `None` = nothing.
+    /// The rest after it; `None` = there is none.
     pub rest: Option<(Bytes, Option<Bytes>)>,
     /// `false`: too few members answered.
     pub is_complete: bool,

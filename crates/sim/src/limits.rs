@@ -6,9 +6,9 @@
 //! Not here: the draws of a seed (`plan/mod.rs`).
 //! See: docs/overload.md.
 
-/// States that one search for an order visits between two moments at which nothing is under way. A
-/// few hundred operations lie there and need as many states; a thousand times that is a search that
-/// will not end.
+/// States that one search for an order visits between two moments at which no operation is under
+/// way. A few hundred operations lie there and need as many states; a thousand times that is a
+/// search that will not end.
 pub const LINEAR_STATES_MAX: u64 = 400_000;
 
 /// The searches of so many keys of a thousand may end at [`LINEAR_STATES_MAX`]. With more undecided

@@ -9,8 +9,8 @@
 //!
 //! Invariants
 //! 1. It is a plan of its own for each seed, drawn from streams of its own.
-//! 2. Records have three copies: with any other number, what is left is enough, or nothing is.
-//! 3. One member is lost and another one is damaged. All others keep what they have.
+//! 2. Records have three copies: with any other number, all that is left is enough, or none is.
+//! 3. One member is lost and another one is damaged. All others keep their disks.
 //!
 //! Not here: how all this is done (`world/town/losses.rs`).
 //! See: docs/decisions/0044-a-loss-is-accepted.md.

@@ -105,7 +105,7 @@ pub(crate) struct MemberLoop {
     pub(crate) busy_until_us: u64,
     /// Messages and requests that wait until it has time.
     pub(crate) waiting: usize,
-    /// What the decider was told last of the store: `Event::Pressed`.
+    /// The state of the store as the decider was told it last: `Event::Pressed`.
     pub(crate) pressed: (Readiness, bool),
     /// The lines in front of it, in plans with a crowd.
     pub(crate) door: Option<Box<LaneDoor>>,
@@ -134,7 +134,7 @@ pub(crate) struct SimulatedMember {
     pub(crate) is_lost: bool,
     /// Something on the disk was damaged.
     pub(crate) is_rotten: bool,
-    /// A block was damaged that other owners mend: scrubs look for it, and nothing is excused.
+    /// A block was damaged that other owners mend: scrubs look for it, and no loss is excused.
     pub(crate) is_scrubbed: bool,
     /// A block rots when the next horizon rises here, where this draw says.
     pub(crate) rot_under_horizon: Option<u64>,
@@ -157,7 +157,7 @@ pub(crate) struct SimulatedMember {
     pub(crate) deletes: BTreeMap<Key, Cell>,
     /// How long frames are under way, by asking member and link.
     pub(crate) ages: BTreeMap<(usize, u64), FrameAge>,
-    /// What the writes of a crowd leave in memory, in plans with one.
+    /// The memory that the writes of a crowd take, in plans with one.
     pub(crate) memtables: Option<Memtables>,
     /// Connections that clients hold, in plans with a crowd.
     pub(crate) connections: usize,

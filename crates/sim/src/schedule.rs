@@ -84,7 +84,7 @@ impl<T> Schedule<T> {
         Some(entry.what)
     }
 
-    /// Time goes on and nothing happens: all that is due meanwhile comes late, at the new time.
+    /// Time goes on and no event happens: all that is due meanwhile comes late, at the new time.
     pub fn skip(&mut self, by_us: u64) {
         self.now_us += by_us;
     }

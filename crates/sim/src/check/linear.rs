@@ -49,7 +49,7 @@ pub enum PendingRule {
     StaysOpen,
 }
 
-/// The value of the key: 0 = nothing.
+/// The value of the key: 0 = none.
 type KeyState = ValueId;
 
 /// A condition, and the value that a refusal told.
@@ -176,7 +176,7 @@ enum EffectWindow {
     UntilTold,
 }
 
-/// The value that a client surely saw. Nothing at all is no value: it comes back.
+/// The value that a client surely saw. An absent record is no such value: absence comes back.
 fn seen_by(step: &HistoryStep) -> Option<ValueId> {
     match step.holds {
         ExpectedValue::Is(value) if value != 0 && !step.is_pending() => Some(value),
@@ -282,7 +282,7 @@ fn search(steps: &[HistoryStep], pending: PendingRule, effect: EffectWindow) -> 
     let seen = last_seen(&windows);
     let mut walks = vec![WindowWalk::new(windows[0], pending, &seen, 0)];
     walks[0].choose();
-    // Windows and the key's value at their begin: to enter one a second time finds nothing new.
+    // Windows and the key's value at their begin: to enter one a second time gives no news.
     let mut entered: HashSet<(usize, KeyState)> = HashSet::new();
     while let Some(walk) = walks.last_mut() {
         match walk.next_order() {
@@ -384,7 +384,7 @@ impl<'a> WindowWalk<'a> {
         }
     }
 
-    /// The next candidates: one that changes nothing and fits, alone; or all that may come.
+    /// The next candidates: one that changes no value and fits, alone; or all that may come.
     fn choose(&mut self) {
         let mut untried = candidates(self.steps, &self.placed);
         let is_free = |at: &&usize| {
@@ -482,7 +482,7 @@ impl<'a> WindowWalk<'a> {
 }
 
 /// Operations that may come next, the best guess last. The first to end is the best guess. Pending
-/// ones come only when nothing else explains the values that were seen.
+/// ones come only when no other one explains the values that were seen.
 fn candidates(steps: &[HistoryStep], placed: &[u64]) -> Vec<usize> {
     let is_placed = |at: usize| placed[at / 64] >> (at % 64) & 1 == 1;
     let mut first_end = u64::MAX;

@@ -77,8 +77,8 @@ pub fn newest_told(
     cells.max_by_key(|(version, _)| *version)
 }
 
-/// Was a value gone that is left? A client that finds nothing is not told the tombstone's version.
-/// So the history until then is asked whether a read of that value may follow it.
+/// Was a value gone that is left? A client that finds no record is not told the tombstone's
+/// version. So the history until then is asked whether a read of that value may follow it.
 fn is_absence_taken(ops: &[&ClientOp], at_us: u64, left: Option<LeftCell>) -> bool {
     let Some((version, Some(value))) = left else {
         return false;

@@ -72,7 +72,7 @@ pub enum Rule {
     NotAvailable,
     /// A member wrote although it must know that its clock is wrong.
     WrongClock,
-    /// Something is still held when nothing is going on.
+    /// A resource is still held when no work is going on.
     Leak,
     /// A damaged block is still there, although other owners could repair it.
     DamageLeft,

@@ -102,9 +102,9 @@ pub fn check_key_above(
     violations
 }
 
-/// The copies as they were before some owners purged the newest delete, and others did not yet:
-/// `purged` names the version that each owner may have purged. An owner that holds nothing counts
-/// as one with that delete, if the others hold no newer cell.
+/// The copies as they were before some owners purged the newest delete, and others did not yet.
+/// `purged` names the version that each owner may have purged. An owner without a record counts as
+/// one with that delete, if the others hold no newer cell.
 pub fn before_purges(copies: &mut [OwnerCopy], purged: &[Option<Version>]) {
     let newest = copies.iter().filter_map(|copy| match copy {
         OwnerCopy::Cell(version, value) => Some((*version, *value)),

@@ -230,7 +230,7 @@ fn quorums(ops: &[&ClientOp], (disks, factor): (Disks, u8), violations: &mut Vec
             let is_blind = match read.end {
                 ClientEnd::Found(seen) => seen.version < version,
                 ClientEnd::Missing(Some(seen)) => seen < version,
-                // Without a version: only if nothing but this could have been there.
+                // Without a version: only if no other state than this could have been there.
                 ClientEnd::Missing(None) => {
                     write.wish.leaves().is_some()
                         && !write.is_fleeting

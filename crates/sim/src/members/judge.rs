@@ -164,7 +164,7 @@ impl MemberWorld {
         }
     }
 
-    /// A process is ready, and nothing was given up.
+    /// A process is ready, and no member was given up.
     pub(super) fn judge_ready(&mut self, process: usize) {
         let it = &self.processes[process];
         let loops = self.plan.loops;

@@ -519,7 +519,7 @@ impl MemberWorld {
             .after(SWEEP_US, MemberHappening::Sweep { process });
     }
 
-    /// Tells an event that leads to nothing but notes for which nothing waits.
+    /// Tells an event that leads only to notes for which no step waits.
     fn tell_and_note(&mut self, process: usize, event: MemberEvent) {
         for effect in self.tell(process, event) {
             if let MemberEffect::WriteNote(note) = effect {

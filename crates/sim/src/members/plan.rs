@@ -21,7 +21,7 @@ pub(super) const CHAOS_US: u64 = 40_000_000;
 /// Which deeds a run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weather {
-    /// A rolling restart, and nothing else.
+    /// A rolling restart only.
     Rolling,
     /// One process for each member at a time, each on its own folder.
     Honest,

@@ -52,7 +52,7 @@ pub enum FaultKind {
     },
     /// The power of all members fails.
     Blackout,
-    /// A member does nothing and then goes on.
+    /// A member stands still and then goes on.
     Pause {
         /// The member.
         member: usize,

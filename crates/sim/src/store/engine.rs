@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! 1. Options are drawn so that a few dozen writes see a flush, and a few hundred a compaction.
-//! 2. It purges by horizons alone, and nothing until one is raised.
+//! 2. It purges by horizons alone, and no cell until one is raised.
 //!
 //! Not here: the engine's own crash tests, which visit every operation (crates/engine/tests).
 
@@ -107,7 +107,7 @@ impl EngineStore {
         match found {
             Ok(Lookup::Cell(Some(cell))) => Ok(Some(cell)),
             Ok(Lookup::Nothing) => Ok(None),
-            // The checksum did not hold, or the disk did not answer: nothing is known.
+            // The checksum did not hold, or the disk did not answer: the cell is not known.
             Ok(Lookup::Cell(None)) => Err(StoreFailure::Damaged),
             Ok(Lookup::WouldBlock) => Err(StoreFailure::Busy),
             Err(error) => Err(unread(&error)),

@@ -52,7 +52,7 @@ impl MapStore {
         Ok(self.cells.get(key).cloned())
     }
 
-    /// The content of the disk while nothing runs on it.
+    /// The content of the disk while no process runs on it.
     pub(crate) fn peek(&self, key: &Key) -> Result<Option<Cell>, StoreFailure> {
         self.read(key)
     }
@@ -199,7 +199,7 @@ impl MapStore {
         let stored = self.cells.get(&write.key).map(|cell| cell.version);
         match condition {
             None => {}
-            // As the engine does it: without a condition there is nothing to look up.
+            // As the engine does it: without a condition there is no cell to look up.
             Some(Condition::None) if cell.version > self.fence => {}
             Some(Condition::None) => {
                 self.fence = self.fence.successor();

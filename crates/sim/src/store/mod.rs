@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. `read` and `page` show durable cells and nothing else.
+//! 1. `read` and `page` show durable cells only.
 //! 2. A commit happens as a whole or not at all, whenever the power fails.
 //! 3. Both kinds obey the same guards; `the_map_and_the_engine_agree` holds them together.
 //!

@@ -106,8 +106,8 @@ impl World<'_> {
             promise,
             is_fleeting: self.class_of(planned.key) == KeyClass::Fleeting,
             // Flushes and compactions of an owner forget a value that has ended by the owner's own
-            // clock, which may be ahead of that of the member that is asked. Only a map that
-            // forgets nothing can be held to the millisecond.
+            // clock. It may be ahead of that of the member that is asked. Only a map that forgets
+            // no value can be held to the millisecond.
             expiry_ms: match &operation {
                 Operation::Put { expiry_ms, .. } if is_exact => *expiry_ms,
                 _ => None,
@@ -226,7 +226,7 @@ impl World<'_> {
         }
         if open.is_gone {
             if outcome == Outcome::Abandoned {
-                // Its client learnt nothing, and the checkers hold the member to it.
+                // Its client learnt no outcome, and the checkers hold the member to it.
                 self.op_mut(ticket as u32).end = ClientEnd::NotApplied;
             }
             return;

@@ -47,8 +47,8 @@ use std::sync::Arc;
 
 /// Longer than any fault and any restart.
 const CALM_US: u64 = 4_000_000;
-/// So long behind an overload a member is as it was before: longer than the longest calm that ends
-/// a line (4 s), and than an operation of the crowd.
+/// So long behind an overload a member is as it was before. It is longer than the longest calm that
+/// ends a line (4 s), and than an operation of the crowd.
 const RECOVERED_US: u64 = 6_000_000;
 /// Longer than an operation lingers behind its outcome.
 const SETTLE_US: u64 = 4_000_000;
@@ -288,7 +288,7 @@ impl<'a> World<'a> {
         is_then && (wrong.by_ms[op.member] != 0 || wrong.members().count() > 1)
     }
 
-    /// A member with a clock that is surely wrong writes nothing, at any level.
+    /// A member with a clock that is surely wrong writes no record, at any level.
     fn judge_wrong_clocks(&mut self) {
         let Some(wrong) = self.plan.wrong_clocks.as_ref() else {
             return;
@@ -756,7 +756,7 @@ impl<'a> World<'a> {
         self.violations.extend(found);
     }
 
-    /// A look compares, and is no comparison: it repairs nothing, so no horizon may count on it.
+    /// A look compares, and is no comparison: it repairs no record, so no horizon may count on it.
     fn judge_looks(&mut self) {
         let mut faults = self.plan.faults.iter();
         let has_looks = faults.any(|fault| matches!(fault.kind, FaultKind::Look { .. }));
@@ -818,7 +818,8 @@ impl<'a> World<'a> {
         Some((kept.clone().count(), kept.map(size).sum::<usize>() as u64))
     }
 
-    /// Nothing is on its way: a member counts the hints that it has, and has no more than it may.
+    /// No message is on its way: a member counts the hints that it has, and has no more than it
+    /// may.
     fn judge_hint_rooms(&mut self) {
         for member in self.cluster() {
             let (counted, kept) = (self.counted(member), self.hints(member));

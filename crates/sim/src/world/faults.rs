@@ -145,7 +145,7 @@ impl World<'_> {
         }
     }
 
-    /// Everything that can be mended is: no cut, no slow or full disk, nothing armed.
+    /// Everything that can be mended is: no cut, no slow or full disk, no fault armed.
     pub(super) fn heal_all(&mut self) {
         self.cuts.clear();
         for member in &mut self.members {

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing here decides: the other files of this folder change it, each in its own `impl World`.
+//! 1. No code here decides: the other files of this folder change it, each in its own `impl World`.
 //!
 //! Not here: the effects of a happening (`mod.rs` and its parts).
 
@@ -78,8 +78,8 @@ pub(crate) struct SimulatedClient {
     pub(super) habit: Option<(usize, Prng)>,
     /// To which member it has a connection, in plans with a crowd.
     pub(super) connected: Option<usize>,
-    /// Of a lone client: when it got what it asked for last, and how many requests of the crowd had
-    /// been answered so then.
+    /// Of a lone client: when its last request succeeded, and how many requests of the crowd had
+    /// been answered by then.
     pub(super) answered: Option<(u64, u64)>,
 }
 
@@ -249,7 +249,7 @@ pub(crate) enum Happening {
     Answered { joiner: usize, frame: Bytes },
     /// The operator does something.
     Deed { number: usize },
-    /// A member is lost beside damage of another one, and what follows.
+    /// A member is lost beside damage of another one, and the steps that follow.
     Loss(LossStep),
     /// The operator has read a plan.
     Apply {
@@ -293,7 +293,7 @@ pub(crate) enum Happening {
     Flushed { member: usize, incarnation: u64 },
 }
 
-/// What happens around a loss that the operator accepts.
+/// The steps around a loss that the operator accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LossStep {
     /// The third member goes.
@@ -306,7 +306,7 @@ pub(crate) enum LossStep {
     Rot { number: u64 },
     /// The operator asks that one for the loss.
     Ask,
-    /// It confirms what it was shown.
+    /// It confirms the loss that it was shown.
     Confirm { id: u64 },
     /// It gives an order once more.
     Repeat { id: u64 },
@@ -352,9 +352,9 @@ pub(crate) struct World<'a> {
     pub(super) held_number: u64,
     /// The numbers of doors that are no more.
     pub(super) door_counts: DoorCounts,
-    /// Requests of the crowd whose clients got what they asked for.
+    /// Requests of the crowd that succeeded.
     pub(super) answered: u64,
-    /// The longest time in which a lone client got nothing.
+    /// The longest time in which no request of a lone client succeeded.
     pub(super) unanswered_us: u64,
     /// The least share of a loop's time that helped clients, in hundredths.
     pub(super) useful_percent: Option<u64>,

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A season begins with stores that hold nothing but the kept records. So its history explains
-//!    every answer, and memory holds one season.
+//! 1. A season begins with stores that hold only the kept records. So its history explains every
+//!    answer, and memory holds one season.
 //! 2. Versions rise from one season to the next, although no store remembers a deleted key.
 //!
 //! Not here: the cluster (`deletes.rs`), the verdict (`verdict.rs`).
@@ -114,7 +114,7 @@ pub struct DeletesReport {
     pub risen: u64,
     /// The largest store at the end of an absence, in records.
     pub records_max: usize,
-    /// Days from the last delete of a season until nothing was left of it, at most.
+    /// Days from the last delete of a season until no cell was left of it, at most.
     pub purge_days_max: u64,
     /// Searches for an order.
     pub searches: Searches,
@@ -431,7 +431,7 @@ impl World<'_> {
         lives.map(|(key, _)| key).collect()
     }
 
-    /// All members are there. How many days it takes until nothing is left to purge, up to
+    /// All members are there. How many days it takes until no cell is left to purge, up to
     /// `PURGED_DAYS`.
     fn rest_until_purged(&mut self, keys: &SoakKeys) -> u64 {
         let begun_us = self.now_us();

@@ -7,16 +7,16 @@
 //! ```
 //!
 //! Invariants
-//! 1. A loss is in force only if the operator confirmed it by the id under which it was shown:
-//!    under the same plan, with the same ranges and lost members.
-//! 2. Nothing is excused before a block is repaired without an owner that was given up for it.
-//!    That owner must be lost then: a plan takes it away, and it has no link.
+//! 1. A loss is in force only if the operator confirmed it by the id under which it was shown.
+//!    Plan, ranges and lost members must be the same.
+//! 2. No key is excused before a block is repaired without an owner that was given up for it. That
+//!    owner must be lost then: a plan takes it away, and it has no link.
 //! 3. Of the keys in that block only those are excused of which the owners left hold less than was
 //!    told. Stores are looked at for that, past every protocol.
 //!
-//! Not here: what an excuse means for a history (`check/losses.rs`), when all this happens
-//! (`losses.rs` of the crate), the order itself (crate `node`, `steward/losses.rs`).
-//! See: docs/decisions/0044-a-loss-is-accepted.md.
+//! Not here: the effect of an excuse on a history (`check/losses.rs`), when all this happens
+//! (`losses.rs` of the crate), the order itself (crate `node`, `steward/losses.rs`). See:
+//! docs/decisions/0044-a-loss-is-accepted.md.
 
 use super::super::names::{key_name, value_number};
 use super::super::state::{Happening, LossStep, World};
@@ -97,7 +97,7 @@ impl World<'_> {
         }
     }
 
-    /// Do the two run that confirm alone, and is nothing else under way?
+    /// Do the two run that confirm alone, and is no other step under way?
     fn may_lose_one(&self, planned: &PlannedLoss) -> bool {
         let record = self.record();
         let runs = |at: usize| self.members[at].home.is_some();
@@ -231,7 +231,7 @@ impl World<'_> {
         let id = draft.id.0;
         let shown = self.shown(at, draft);
         let town = self.town.as_mut().expect("members change");
-        // What it saw first under an id is what it confirms.
+        // It confirms the loss that it saw first under an id.
         town.loss.shown.entry(id).or_insert(shown);
         if town.loss.waiting.insert(id) {
             self.schedule
@@ -428,8 +428,8 @@ impl World<'_> {
         without.filter(is_lost).collect()
     }
 
-    /// The owners of a key that are left at a member that gives others up, if they are too few for
-    /// a repair without an order.
+    /// The owners of a key that are left at a member that gives others up. They are named if they
+    /// are too few for a repair without an order.
     fn kept_of(
         &self,
         member: usize,
@@ -457,7 +457,7 @@ impl World<'_> {
         newest.map(|cell| left(&cell))
     }
 
-    /// What may be gone of a key; `None` when the owners left hold all that was told.
+    /// The cells that may be gone of a key; `None` when the owners left hold all that was told.
     fn taken_of(
         &self,
         member: usize,
@@ -496,7 +496,7 @@ impl World<'_> {
         })
     }
 
-    /// The newest readable cell on the disk of a machine. A cache may still have what is damaged.
+    /// The newest readable cell on the disk of a machine. A cache may still have the damaged block.
     fn cell_of(&self, machine: usize, key: &Key) -> Option<Cell> {
         let it = &self.members[machine];
         let peek = |disk| Store::peek(disk, &self.plan.shape, self.identity(machine), key);

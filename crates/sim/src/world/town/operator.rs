@@ -474,7 +474,7 @@ impl World<'_> {
                 MachineStanding::Ended => None,
                 // Its folder is damaged so that it does not start.
                 MachineStanding::Member(_) if it.is_rotten && it.is_lost => None,
-                // Nothing runs on it.
+                // No process runs on it.
                 MachineStanding::Member(_) if machine.is_wiped => {
                     is_member.then(|| format!("m{at} is lost, and a member"))
                 }
@@ -520,8 +520,8 @@ impl World<'_> {
 }
 
 /// Does a process that was removed, and knows `own`, reach a member that could tell it? It cannot
-/// when all members that it knows were replaced or have moved: it serves nothing, and an operator
-/// ends it.
+/// when all members that it knows were replaced or have moved: it serves no request, and an
+/// operator ends it.
 fn knows_one_of(own: &EpochRecord, newest: &EpochRecord) -> bool {
     own.members().iter().any(|known| {
         let now = newest.member(known.id);
