@@ -1,11 +1,11 @@
-//! `dendra backup` and `dendra restore` against real processes: what comes back.
+//! `dendra backup` and `dendra restore` against real processes: the records that come back.
 //!
 //! ```text
 //! writers ─► node, or three ─► backup ─► wiped ─► restore into one, into three ─► every byte, every ETag
 //! ```
 //!
 //! Invariants
-//! 1. What a backup contains is judged by what clients were told, and when.
+//! 1. The content of a backup is judged by the answers that clients got, and when.
 //!
 //! Not here: the folder of backups (`backup_repository.rs`), backups and restores that are cut
 //! (`backup_cut_short.rs`), those of a schedule (`backup_schedule.rs`), incremental ones
@@ -60,7 +60,8 @@ fn a_wiped_node_comes_back_with_every_byte_etag_and_time_to_live_in_one_node_and
     assert_eq!(expiry(node.address(), "expires"), expires);
     let mut there = client(node.address());
     assert_eq!(held(&mut there, "later"), None);
-    // A condition on what was seen before the disaster still holds, and later writes are later.
+    // A condition on a version that was seen before the disaster still holds, and later writes are
+    // later.
     let (etag, _) = before["key-000"].clone().expect("it is there");
     let newer = put(
         &mut there,
@@ -107,7 +108,7 @@ fn a_wiped_node_comes_back_with_every_byte_etag_and_time_to_live_in_one_node_and
     }
 }
 
-/// Writes until it is told to stop, and notes what was acknowledged, with a number that rises.
+/// Writes until it is told to stop, and notes the acknowledged writes, with a number that rises.
 struct Writers {
     stop: Arc<AtomicBool>,
     threads: Vec<std::thread::JoinHandle<()>>,

@@ -43,7 +43,7 @@ fn a_backup_that_is_killed_at_any_moment_goes_on_where_it_was() {
     for n in 0..18 {
         put(&mut there, &format!("mib-{n}"), &[], &noise(n, 700_000));
         if n % 6 == 5 {
-            // A checkpoint makes a table of what is in memory.
+            // A checkpoint makes a table of the records in memory.
             let made = admin
                 .request("POST", "/v0/checkpoints", &[], b"")
                 .expect("an answer");

@@ -1,5 +1,5 @@
-//! Backups in object storage, and encrypted ones: what comes back, and what is said of a storage
-//! that is busy, full, loses, lies, or cuts.
+//! Backups in object storage, and encrypted ones: the records that come back, and the reports about
+//! a storage that is busy, full, loses, lies, or cuts.
 //!
 //! Invariants
 //! 1. No command ends with 0 when the storage did wrong.
@@ -19,7 +19,7 @@ use support::{Node, Run, dendra, run};
 
 const KEYS: usize = 150;
 
-/// A value that can be found in what is stored, unless it is encrypted.
+/// A value that can be found in the stored bytes, unless it is encrypted.
 fn value(n: usize) -> Vec<u8> {
     let mut prng = dendra_base::Prng::new(n as u64);
     let mut value = format!("the value of {n} ").into_bytes();
@@ -134,7 +134,7 @@ fn a_storage_that_does_wrong_is_named_and_a_busy_one_is_asked_again() {
         refused(restore(&empty.admin), "");
     }
     bucket.set(Fault::None);
-    // What vanished is named, and copied anew.
+    // Objects that vanished are named, and copied anew.
     let files = bucket.files().into_iter();
     let objects = files.filter(|(name, _)| name.contains("objects/"));
     // A table: this backup needs it, and the next one, too.

@@ -1,10 +1,11 @@
-//! The folder of backups: what moves into it, what a prune leaves, and what is said of damage.
+//! The folder of backups: the files that move into it, those that a prune leaves, and the reports
+//! of damage.
 //!
 //! Invariants
 //! 1. No backup with damage is restored.
 //!
-//! Not here: what comes back (`backup.rs`), object storage (`backup_places.rs`).
-//! See: docs/format/backup.md.
+//! Not here: the restored records (`backup.rs`), object storage (`backup_places.rs`). See:
+//! docs/format/backup.md.
 
 mod support;
 
@@ -119,7 +120,8 @@ fn damage_is_named_and_never_restored() {
             assert!(String::from_utf8_lossy(&json.stdout).contains(&name));
         }
         let refused = restore(backups.path(), &empty.admin, &[]);
-        // One of the small files may be read no more than once. What the command restores is right.
+        // One of the small files may be read no more than once. The records that the command
+        // restores are right.
         assert_ne!(refused.code, Some(0), "{name}: {}", refused.stderr);
         fs::write(&path, &whole).expect("there is room");
     }

@@ -1,7 +1,7 @@
 //! Backups that a node makes by itself: `--backup-to`, `--backup-every`, `--backup-keep`.
 //!
 //! Invariants
-//! 1. Nothing waits for a time: each wait is for what the node shows, its metrics or the folder.
+//! 1. No wait is for a time: each is for a sign of the node, its metrics or the folder.
 //!
 //! Not here: backups that a command makes (`backup.rs`, `increments.rs`).
 //! See: docs/operating.md, "Backups".
@@ -29,7 +29,7 @@ fn bytes_of<'a>(files: impl Iterator<Item = &'a PathBuf>) -> u64 {
     sizes.sum()
 }
 
-/// What `list --json` says of each backup, the oldest first.
+/// The lines of `list --json` about each backup, the oldest first.
 fn listed(of: &Path) -> Vec<serde_json::Value> {
     let list = ok(run(dendra(["backup", "list", "--json"]).arg(of)));
     let lines = String::from_utf8(list.stdout).expect("text");
@@ -52,7 +52,7 @@ fn scheduled_backups_go_on_from_the_one_before_which_may_be_pruned() {
     let flags = ["--backup-every", "1s", "--backup-keep", "2", "--backup-to"];
     let node = Node::start(data.path(), &[&flags[..], &[to]].concat());
     wait_for("no backup is made", || made_by(&node) >= 1.0);
-    // Those that follow without a write in between add nothing.
+    // Those that follow without a write in between add no file.
     let full: BTreeSet<PathBuf> = objects(backups.path()).into_iter().collect();
     put(&mut client(node.address()), "later", &[], b"a little");
     keys.push("later".to_owned());

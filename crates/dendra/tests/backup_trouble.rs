@@ -1,10 +1,10 @@
-//! Backups beside trouble that is not the node's: clocks that differ, a storage that is slow or may
-//! only be read, a prune that was paused, a certificate for another name.
+//! Backups beside trouble that is not the node's. Clocks differ, a storage is slow or may only be
+//! read, a prune was paused, a certificate is for another name.
 //!
 //! Invariants
 //! 1. A wait has a condition, and no test waits for a lease or a clock to pass.
 //!
-//! Not here: what a backup contains (`backup.rs`), storage that does wrong (`backup_places.rs`).
+//! Not here: the content of a backup (`backup.rs`), storage that does wrong (`backup_places.rs`).
 //! See: docs/format/backup.md, docs/operating.md.
 
 mod support;

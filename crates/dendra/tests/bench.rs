@@ -1,4 +1,4 @@
-//! `dendra bench` from outside: exit codes, what is written, Ctrl-C.
+//! `dendra bench` from outside: exit codes, its output, Ctrl-C.
 
 mod support;
 
@@ -138,7 +138,7 @@ fn a_search_that_the_generator_ends_says_so_and_keeps_its_course() {
     let flags = "--find-max --slo p99<1s --rate 10000000 --duration 100ms --warmup 0s --timeout 100ms \
                  --connections 4 --out";
     // To plan so many takes longer than there is. On a machine that is busy elsewhere the server
-    // may be slower still, and then it is the bottleneck, rightly, and a lower rate may hold: one
+    // may be slower still. Then it is the bottleneck, rightly, and a lower rate may hold: one
     // attempt of some finds the generator.
     for attempt in 0..5 {
         let out = folder.path().join(attempt.to_string());

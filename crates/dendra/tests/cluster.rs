@@ -1,4 +1,4 @@
-//! What a cluster promises while one of three is killed or frozen, and while two do not hear each
+//! The promises of a cluster while one of three is killed or frozen, and while two do not hear each
 //! other.
 //!
 //! ```text
@@ -9,19 +9,18 @@
 //! Invariants
 //! 1. Histories are linearizable, by both checkers of the simulator, in every attempt on every
 //!    machine.
-//! 2. While two members do not hear each other every operation is carried out: clients wait for a
-//!    minute there, so that what is said of it is said of the cluster and not of the machine.
+//! 2. While two members do not hear each other every operation is carried out. Clients wait for a
+//!    minute there, so that a failure is one of the cluster and not of the machine.
 //! 3. "No operation fails that has a second, and the 99th percentile is back within `BACK_FACTOR`
 //!    times two seconds later" are claims about time. A machine that is busy with other things
-//!    spoils them in bursts, so a phase is many short windows, and of their 99th percentiles the
-//!    middle one counts; what it is compared with are the windows of the same clients before the
-//!    fault and after it. No other test of this file runs meanwhile, and each claim is tried up to
-//!    `ATTEMPTS` times, with its figures printed. A member that is asked and waited for makes it a
-//!    hundred.
+//!    spoils them in bursts. So a phase is many short windows, and of their 99th percentiles the
+//!    middle one counts. It is compared with the windows of the same clients before the fault and
+//!    after it. No other test of this file runs meanwhile, and each claim is tried up to `ATTEMPTS`
+//!    times, with its figures printed. A member that is asked and waited for makes it a hundred.
 //! 4. Phases end after so many operations; the two seconds are the only time. The deadline of an
-//!    operation is kept by the node that has it, on its own clock: what it could not do in time it
-//!    says so, and that is a failure here.
-//! 5. Copies count once the kernel has them: what a disk makes of a sync is not asked here.
+//!    operation is kept by the node that has it, on its own clock. If the node could not do it in
+//!    time, it says so, and that is a failure here.
+//! 5. Copies count once the kernel has them: the disk's part of a sync is not asked here.
 //!
 //! Not here: every schedule of messages (crate `sim`), one node (`node.rs`, `kill.rs`), `dendra
 //! dev` (`dev.rs`). See: docs/verification.md.
@@ -55,7 +54,7 @@ const WINDOW_OPERATIONS: u64 = 400;
 /// Operations before the first window: links, logs and estimates are fresh.
 const WARM_OPERATIONS: u64 = 2_000;
 
-/// Held by what is about time, and shared by everything else in this file.
+/// Held by tests about time, and shared by all others in this file.
 static QUIET: RwLock<()> = RwLock::new(());
 
 /// Members ask each other in frames unless they are told to use HTTP.
@@ -103,7 +102,7 @@ fn every_kind_of_request_is_answered_by_any(cluster: &Cluster) {
         assert_eq!((found.status, &found.body[..]), (200, &b"one"[..]));
         assert_eq!(found.etag, stored.etag);
     }
-    // Conditions hold of what the whole cluster knows.
+    // Conditions hold of the newest version that the whole cluster knows.
     let tag = format!("If-Match: {}", stored.etag.expect("a version"));
     let next = ask(1, "PUT", "/v0/entity?id=k", &[&tag], b"two");
     assert_eq!(next.status, 201);
@@ -151,14 +150,14 @@ fn windows(load: &Load) -> Vec<Range<u64>> {
     (0..WINDOWS).map(|_| window()).collect()
 }
 
-/// Lets nothing about time begin while the caller holds it. What a test that failed leaves behind
-/// is no reason to stop.
+/// Lets no test about time begin while the caller holds it. A test that failed is no reason to
+/// stop.
 fn beside_others() -> RwLockReadGuard<'static, ()> {
     QUIET.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has `fault` happen to node 3 and mends it, under clients of the two others; says what was not as
-/// promised.
+/// Has `fault` happen to node 3 and mends it, under clients of the two others; names each broken
+/// promise.
 fn try_one_in_trouble(
     cluster: &mut Cluster,
     name: &str,
@@ -346,8 +345,8 @@ fn millisecond(etag: Option<&String>) -> u64 {
     u64::from_str_radix(hlc, 16).expect("a clock value") >> 16
 }
 
-/// A copy of a disk in use, and the member is not started again before the copy takes its place:
-/// nothing but what it confirmed meanwhile tells the two apart.
+/// A copy of a disk in use, and the member is not started again before the copy takes its place.
+/// Only the writes that it confirmed meanwhile tell the two apart.
 fn an_image_of_a_running_disk_is_refused(transport: &[&str]) {
     let _others = beside_others();
     let mut cluster = Cluster::start(transport);
@@ -358,15 +357,15 @@ fn an_image_of_a_running_disk_is_refused(transport: &[&str]) {
         copy_folder(&root.join("2"), &root.join(image));
     }
     signal(cluster.child(2), "CONT");
-    // The image's clock is durable up to three seconds ahead of what was used.
+    // The image's clock is durable up to three seconds ahead of the used one.
     write_for(&cluster, 3_100);
     cluster.kill(2);
     let (code, said) = Copy::start(&cluster, "image").wait_for_end();
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("rolled-back: the folder of"), "{said}");
     assert!(said.contains("ms past the end of the clock"), "{said}");
-    // Who was started again has not forgotten it: the last of its loops that lost the member made a
-    // note, then said so.
+    // A process that was started again has not forgotten it: the last of its loops that lost the
+    // member made a note, then said so.
     let loops = std::thread::available_parallelism().map_or(1, |n| n.get());
     let deadline = Instant::now() + PATIENCE;
     while cluster.log_of(0).matches("the link was lost").count() < loops {
@@ -403,8 +402,8 @@ fn write_for(cluster: &Cluster, ms: u64) {
     }
 }
 
-/// An image of member 2 while it runs, and five seconds of writes behind it: two more than its
-/// clock is ahead, of which the last one may not be noted yet.
+/// An image of member 2 while it runs, and five seconds of writes behind it. That is two more than
+/// its clock is ahead, of which the last one may not be noted yet.
 fn with_an_image() -> Cluster {
     let cluster = Cluster::start(&[]);
     cluster.wait_for_all_links();
@@ -506,7 +505,7 @@ fn quick_clean_restarts_take_nothing_of_the_clock_and_need_no_wait() {
     }
 }
 
-/// A restart of a member when the one before says that it serves takes nothing from clients. A node
+/// A restart of a member when the one before says that it serves costs clients no answer. A node
 /// says so with a warning when it has waited for the others for a second: then it is tried again.
 fn members_are_restarted_one_after_the_other(transport: &[&str]) {
     let _others = beside_others();
@@ -544,7 +543,7 @@ fn members_are_restarted_one_after_the_other_and_nothing_is_refused_over_plain_h
 }
 
 /// How late bytes are that are sent while the ones before them are held up: the first and the last
-/// of them, by a proxy that is told to hold them up for `delay`.
+/// of them. A proxy is told to hold them up for `delay`.
 fn lateness(delay: Duration) -> (Duration, Duration) {
     let listen = || TcpListener::bind("127.0.0.1:0").expect("a free port");
     let (door, behind) = (listen(), listen());
@@ -646,7 +645,7 @@ fn a_member_that_opens_its_door_reaches_the_others_from_every_loop_over_plain_ht
     a_member_that_opens_its_door_reaches_the_others(&HTTP);
 }
 
-/// A process on another folder that says it is member 2, and what it says to its end.
+/// A process on another folder that says it is member 2, and its output to its end.
 struct Copy {
     child: std::process::Child,
     log: std::path::PathBuf,
@@ -705,7 +704,7 @@ fn two_processes_are_not_one_member(transport: &[&str]) {
     }
     cluster.start_all();
     cluster.wait_for_all_links();
-    // Beside the member: nothing is wrong with the folder, it is in use elsewhere.
+    // Beside the member: the folder is sound, it is in use elsewhere.
     let (code, said) = Copy::start(&cluster, "copy").wait_for_end();
     assert_eq!(code, Some(3), "{said}");
     let words = "does not let this process in: still-there";

@@ -1,4 +1,4 @@
-//! Frequencies against theory, and that a request depends on nothing but its number.
+//! Frequencies against theory, and that a request depends only on its number.
 
 use super::*;
 use proptest::prelude::*;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing waits for a time: each wait is for a state, and none gives up before `PATIENCE`.
+//! 1. No wait is for a time: each is for a state, and none gives up before `PATIENCE`.
 //!
 //! Not here: joining, leaving, replacing (`members.rs`), refusals without processes (crate `node`,
 //! `tests/steward`), a full disk (crate `server`, `tests/joiner.rs`).
@@ -293,7 +293,7 @@ fn a_node_by_itself_becomes_a_cluster_of_one_which_others_join() {
     let replaced = client.ask("PUT", "k0", &[&tag], b"new").expect("an answer");
     assert_eq!(replaced.status, 201);
     assert_eq!(ask(alone.address(), "DELETE", "k1", b"").0, 202);
-    // As it is, it cannot be joined, and says what to do.
+    // As it is, it cannot be joined, and names the way out.
     let host = alone.address().to_string();
     let flags = |host: &str| vec!["--join".to_owned(), format!("http://{host}")];
     let early = town.add(free_address(), flags(&host));
@@ -309,7 +309,7 @@ fn a_node_by_itself_becomes_a_cluster_of_one_which_others_join() {
     let status = town.status(zero).expect("it is a cluster");
     assert_eq!(status["members"].as_array().map(Vec::len), Some(1));
 
-    // Who may not come in, and why.
+    // Processes that may not come in, and why.
     let host = first.to_string();
     let stranger =
         town.add_with_secret(free_address(), flags(&host), "a secret of another cluster");
@@ -348,7 +348,7 @@ fn a_node_by_itself_becomes_a_cluster_of_one_which_others_join() {
         2,
         &["no member answers there", "not its admin port"],
     );
-    // Another server, and a release of which this one knows nothing.
+    // Another server, and a release that this one does not know.
     let header = "Dendra-Peer: nonsense\r\n";
     for (header, part) in [("", "no member answers there"), (header, "cannot be read")] {
         let (other, answering) = answers_once(header);
@@ -495,7 +495,7 @@ fn the_secret_is_changed_member_by_member_under_load() {
                     town.write_secret(at, &text);
                     town.wait_until(at, |town| town.log_of(at).matches(again).count() == 1);
                     told.run_on(50);
-                    // Links of a process that starts are made with what is valid now.
+                    // Links of a process that starts are made with the secret that is valid now.
                     town.stop(at);
                     std::fs::remove_file(town.path(&format!("{at}.log"))).expect("it is there");
                     town.start(at);

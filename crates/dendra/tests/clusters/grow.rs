@@ -10,8 +10,8 @@
 //! 1. Each history is that of one object for each key, in calm and in trouble.
 //! 2. The 99th percentile of each part is printed beside its value in calm, and fails the test
 //!    beyond a bound. Other tests share the machine, so the bound is wide and calm counts as
-//!    `CALM_US_MIN` at least. `DENDRA_P99_TIMES_MAX=3` names another bound, for a machine that does
-//!    nothing else: then calm is as it was. `make study-members` measures it.
+//!    `CALM_US_MIN` at least. `DENDRA_P99_TIMES_MAX=3` names another bound, for a machine without
+//!    other work: then calm is as it was. `make study-members` measures it.
 //!
 //! Not here: rotten blocks (`rot.rs`), every schedule (crates `node` and `sim`), orders to single
 //! processes (`members.rs`). See: docs/operating.md, "Wipe a disk, and watch the cluster heal".

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. What is written into a folder is what a member has of a write that reached it alone.
-//! 2. Members are asked for what they hold themselves: no read repairs anything.
+//! 1. Records that are written into a folder are those of a member that a write reached alone.
+//! 2. Members are asked for the records that they hold themselves: no read repairs any.
 //!
 //! Not here: every way to differ (crate `node`, `compare.rs`), every schedule (crate `sim`).
 
@@ -57,7 +57,7 @@ pub(super) fn write_alone(folder: &Path, cells: &[(Vec<u8>, Option<&[u8]>)], at_
     engine.close(1).expect("the disk works");
 }
 
-/// What a member holds itself.
+/// The record that a member holds itself.
 pub(super) fn held(cluster: &Cluster, member: usize) -> Vec<u8> {
     let mut client = Client::open(cluster.listen[member]).expect("it listens");
     let all = "/v0/entities?scope=local&start=a&end=z";

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A key has one writer, which has one request in flight: what may be there is known exactly.
-//! 2. The kill comes after a drawn number of answers, not after a time: nothing here sleeps.
+//! 1. A key has one writer, which has one request in flight: the possible values are known exactly.
+//! 2. The kill comes after a drawn number of answers, not after a time: no thread here sleeps.
 //!
 //! Not here: power loss (crate `engine`, `crash.rs`), the CLI (`node.rs`).
 
@@ -23,7 +23,7 @@ const WRITERS: u64 = 6;
 /// Keys of one writer.
 const KEYS: u64 = 40;
 
-/// What a key may hold: exactly one of these.
+/// The possible values of a key: exactly one of these.
 type Possible = Vec<Option<Vec<u8>>>;
 
 /// Answered: exactly one possibility. In flight at the kill: two.
@@ -62,7 +62,7 @@ fn write_until_killed(node: &Node, keys: &mut Keys, prng: &mut Prng, answers: &A
                     tags.insert(key.clone(), tag);
                 }
             }
-            // Refused under pressure: nothing changed.
+            // Refused under pressure: the record did not change.
             503 => drop(possible.pop()),
             other => panic!("{method} {key} was answered with {other}"),
         }
@@ -70,7 +70,7 @@ fn write_until_killed(node: &Node, keys: &mut Keys, prng: &mut Prng, answers: &A
     }
 }
 
-/// Reads every key and settles what was in flight.
+/// Reads every key and settles the requests that were in flight.
 fn check(node: &Node, all: &mut [Keys], round: u64) {
     let mut client = Client::open(node.address()).expect("the node listens");
     for (key, possible) in all.iter_mut().flatten() {

@@ -1,4 +1,4 @@
-//! `dendra cluster compare`: members that repair nothing say which copies differ.
+//! `dendra cluster compare`: members that repair no record say which copies differ.
 //!
 //! ```text
 //! three members stop ─► their folders differ ─► they start, and compare nothing by themselves

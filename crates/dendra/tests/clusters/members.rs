@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing waits for a time: each wait is for a state, and none gives up before `PATIENCE`.
+//! 1. No wait is for a time: each is for a state, and none gives up before `PATIENCE`.
 //!
-//! Not here: other changes, and what is refused (`changes.rs`), schedules of messages (crate
+//! Not here: other changes, and those that are refused (`changes.rs`), schedules of messages (crate
 //! `node`, `tests/chain`, `tests/steward`, `tests/twin`). See: docs/operating.md, "Grow, shrink,
 //! replace".
 

@@ -1,4 +1,4 @@
-//! From nothing to a node that speaks TLS alone, with the commands that the documents name.
+//! From an empty folder to a node that speaks TLS alone, with the commands that the documents name.
 //!
 //! Not here: faults of certificates (crate `server`, `tests/tls.rs`).
 //! See: docs/cli.md, section "TLS".
@@ -77,7 +77,7 @@ fn one_command_makes_what_a_node_and_its_clients_need() {
         "{}",
         said(&unnamed)
     );
-    // Another CA on either side: each says what to do.
+    // Another CA on either side: each names the way out.
     let made = dendra(at, &["cert", "other", "--client", "app"]);
     assert!(made.status.success(), "{}", said(&made));
     let foreign = |name: &str| at.join("other").join(name).display().to_string();

@@ -1,4 +1,5 @@
-//! Client commands against a scripted node: exit codes, bytes, what is sent twice and what never.
+//! Client commands against a scripted node: exit codes, bytes, requests that are sent twice and
+//! those that never are.
 
 use crate::support::{Reply, ScriptedNode, answer, dendra, finish, run, run_with_input, signal};
 use std::ffi::OsStr;
@@ -224,7 +225,7 @@ fn record(key: &[u8], value: &[u8]) -> Vec<u8> {
 
 const END: [u8; 8] = [0xff; 8];
 
-/// A chunked answer of `chunks`; `tail` is what follows the last chunk.
+/// A chunked answer of `chunks`; `tail` follows the last chunk.
 fn chunked(chunks: &[&[u8]], tail: &[u8]) -> Reply {
     let mut bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: application/vnd.dendra.records\r\n\r\n".to_vec();
     for chunk in chunks {
@@ -463,7 +464,7 @@ fn a_load_sends_a_tenth_more_than_its_records_and_a_burst_to_a_node_that_refuses
         got.stderr
     );
     let asked = node.requests().len();
-    // The first requests earn nothing while the burst is whole.
+    // The first requests earn no token while the burst is whole.
     assert!((MOST - 8..=MOST).contains(&asked), "{asked} of {MOST}");
 }
 

@@ -1,4 +1,4 @@
-//! `dendra bench compare` from outside: what it prints, what it writes, exit codes.
+//! `dendra bench compare` from outside: its output, its files, exit codes.
 //!
 //! Not here: the rule for noise, the drawings (crate `lab`).
 
@@ -6,7 +6,7 @@ use crate::support::{dendra, run};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// A record with nothing in it but a measured phase in which `ok` of `ok` requests did as asked.
+/// A record with only a measured phase in which `ok` of `ok` requests did as asked.
 fn record(rate: u64, ok: u64) -> Value {
     let none = json!({"count": 0, "min_us": 0.0, "mean_us": 0.0, "stdev_us": 0.0, "max_us": 0.0,
         "percentiles_us": {}, "hdr": ""});

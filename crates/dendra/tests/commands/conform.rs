@@ -112,7 +112,7 @@ fn a_file_of_cases_with_a_fault_is_refused_before_anything_is_asked() {
     assert!(got.stderr.contains("heder"), "{}", got.stderr);
 }
 
-/// What a wrong store does: bytes that it takes for others, or says in place of others.
+/// The faults of a wrong store: bytes that it takes for others, or says in place of others.
 #[derive(Clone, Copy)]
 enum Fault {
     Hears(&'static str, &'static str),

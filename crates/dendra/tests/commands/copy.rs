@@ -6,9 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. What a test says of the copy it reads from the stores themselves, and not from what the copy
-//!    prints alone.
-//! 2. Nothing waits for a time: a copy that must be caught in the middle is slow by its own flag.
+//! 1. A test judges the copy by the stores themselves, and not by the output of the copy alone.
+//! 2. No wait is for a time: a copy that must be caught in the middle is slow by its own flag.
 //!
 //! Not here: one index, one state (unit tests of `../../src/copy`).
 //! See: docs/moving.md.
@@ -142,7 +141,7 @@ fn a_copy_that_is_killed_goes_on_where_it_was() {
         let ended = finish(child);
         assert_eq!(ended.code, None, "{}", ended.stderr);
         assert!(content(&to.url).len() < 3000, "it was in the middle");
-        // What the killed run may have copied without a note changes and goes.
+        // Records that the killed run may have copied without a note change and go.
         for i in (kill..at_least).step_by(5) {
             put(
                 &mut writes,
@@ -204,7 +203,7 @@ fn a_comparison_finds_what_was_planted_and_the_copy_replaces_no_strangers_write(
         assert!(text.contains(line), "{line}: {text}");
     }
     assert!(found.stderr.contains("3 records"), "{}", found.stderr);
-    // FROM writes the same key: the copy may not replace what it did not write.
+    // FROM writes the same key: the copy may not replace a record that it did not write.
     put(&mut client(from.address()), "k%00000010%ff", "", b"newer");
     // A second run is as careful as the first one.
     for _ in 0..2 {
@@ -277,7 +276,7 @@ fn what_cannot_be_copied_is_refused_with_a_way_out() {
     };
     let same = run(&mut copy(&from.url, &from.url, &state("a"), &[]));
     code(&same, 2, "the same store");
-    // Another name of the same node, and nothing in the range that would tell.
+    // Another name of the same node, and no record in the range that would tell.
     let alias = from.url.replace("127.0.0.1", "localhost");
     let flags = ["--prefix", "nothing-yet"];
     let same = run(&mut copy(&from.url, &alias, &state("b"), &flags));

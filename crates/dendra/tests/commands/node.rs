@@ -105,7 +105,7 @@ fn a_folder_is_loaded_and_scanned_back() {
         fs::Permissions::from_mode(0o000),
     )
     .expect("it is ours");
-    // Who runs as root reads it anyway.
+    // A process that runs as root reads it anyway.
     let unreadable = u64::from(fs::read(tree.path().join("secret")).is_err());
     let node = Node::start(data.path(), &[]);
     let mut command = node.command(["load", "--prefix", "p/", "--json"]);

@@ -36,7 +36,7 @@ fn node(data: &Path) -> Node {
     Node::start(data, &flags)
 }
 
-/// Takes all four measures of `node` at once under load; what is missing in them.
+/// Takes all four measures of `node` at once under load; returns the missing parts.
 fn missing(node: &Node) -> Result<(), String> {
     let stop = AtomicBool::new(false);
     let runs = std::thread::scope(|scope| {
@@ -67,8 +67,8 @@ fn missing(node: &Node) -> Result<(), String> {
         (&wall, "loop", "epoll_wait"),
         (&wall, "worker", "dendra_server::disk::store_pool::"),
         (&wall, "wal", "dendra_server::disk::wal_thread::"),
-        // Of the server's `maintenance` or the engine's `maintain`: what is inlined has no path in
-        // its name.
+        // Of the server's `maintenance` or the engine's `maintain`: an inlined function has no path
+        // in its name.
         (&wall, "flush", "maint"),
         (&wall, "compact", "maint"),
         (&wall, "admin", ""),
@@ -94,7 +94,7 @@ fn all_measures_of_a_node_under_load_can_be_taken_at_once() {
     let data = tempfile::tempdir().expect("there is room");
     let node = node(data.path());
     assert_eq!(node.run(["put", "kept", "v"]).code, Some(0));
-    // How much a node does in three seconds, and so who is seen, is the machine's affair.
+    // How much a node does in three seconds, and so which thread is seen, is the machine's affair.
     let errors: Vec<String> = (0..5).map_while(|_| missing(&node).err()).collect();
     assert!(errors.len() < 5, "{errors:#?}");
     assert_eq!(node.run(["get", "kept"]).code, Some(0), "it serves on");

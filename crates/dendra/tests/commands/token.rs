@@ -1,7 +1,7 @@
-//! From nothing to tokens with the commands that the documents name.
+//! From an empty folder to tokens with the commands that the documents name.
 //!
-//! Not here: what a token allows (crate `server`, `tests/tokens.rs`).
-//! See: docs/cli.md, section "Tokens".
+//! Not here: the rights of a token (crate `server`, `tests/tokens.rs`). See: docs/cli.md, section
+//! "Tokens".
 
 use crate::support::{Node, Run, dendra, run};
 use std::os::unix::fs::PermissionsExt;
@@ -95,7 +95,7 @@ fn node_in(at: &Path, data: &str, root: &str) -> Node {
     Node::start(&at.join(data), &["--root-token-file", root])
 }
 
-/// Ends when the command does what it should: a change of tokens is in force within a second.
+/// Ends when the command succeeds: a change of tokens is in force within a second.
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let until = std::time::Instant::now() + crate::support::http::PATIENCE;
     while !is_so() {
