@@ -1,12 +1,12 @@
-//! Conditional writes of many clients to one key, while nothing fails: each learns what became of
-//! it.
+//! Conditional writes of many clients to one key, without faults: each client learns the fate of
+//! its write.
 //!
 //! ```text
 //! 16 clients ─ If-Match, Prefer: return=representation ─► node 1, node 2, node 3 ─► 201, or 412 with the value
 //! ```
 //!
 //! Invariants
-//! 1. Nothing is injected. One reason for an unknown outcome is left: more than 64 rivals get
+//! 1. No fault is injected. One reason for an unknown outcome is left: more than 64 rivals get
 //!    through while a member has no processor. Not one in a hundred writes may have it on a busy
 //!    machine.
 //! 2. The counter ends at the number of writes that were told to be stored, and of the unknown ones

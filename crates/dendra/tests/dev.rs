@@ -1,5 +1,5 @@
-//! `dendra dev` from outside: three nodes come up, every order does to them what it says, and all
-//! of them end; a folder that is started again has its values.
+//! `dendra dev` from outside: three nodes come up, every order has its effect on them, and all of
+//! them end. A folder that is started again has its values.
 //!
 //! ```text
 //! dendra dev --nodes 3 --folder F ─► addresses on stderr ─► clients of each node
@@ -7,13 +7,13 @@
 //! ```
 //!
 //! Invariants
-//! 1. What an order did is seen by answers: of a majority, which one lost link or node cannot
+//! 1. The effect of an order is seen by answers: of a majority, which one lost link or node cannot
 //!    prevent, and of all three copies, which it does.
-//! 2. A fault that shows as silence is waited for by the node's own deadline; nothing here waits
-//!    for a time, and the one time that is compared is the one that bytes were held back.
+//! 2. A fault that shows as silence is waited for by the node's own deadline. No wait here is for a
+//!    time, and the one time that is compared is the one that bytes were held back.
 //!
-//! Not here: what is promised meanwhile (`cluster.rs`), reading orders (`../src/dev/control.rs`).
-//! See: docs/cli.md.
+//! Not here: the promises meanwhile (`cluster.rs`), reading orders (`../src/dev/control.rs`). See:
+//! docs/cli.md.
 
 mod support;
 
@@ -49,7 +49,7 @@ struct Dev {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// What a cluster says once it runs.
+/// The output of a cluster once it runs.
 struct Said {
     child: Child,
     nodes: Vec<SocketAddr>,
@@ -57,7 +57,7 @@ struct Said {
     log: JoinHandle<String>,
 }
 
-/// Starts a cluster; what it said when it ended before it ran.
+/// Starts a cluster; its output when it ended before it ran.
 fn launch(folder: &Path, flags: &[&str]) -> Result<Said, Run> {
     let mut child = dendra(["dev", "--folder"])
         .arg(folder)
@@ -99,7 +99,7 @@ fn launch(folder: &Path, flags: &[&str]) -> Result<Said, Run> {
     })
 }
 
-/// What a start says that is to be refused.
+/// The output of a start that is to be refused.
 fn refusal(folder: &Path, flags: &[&str]) -> Run {
     match launch(folder, flags) {
         Err(run) => run,
@@ -113,7 +113,7 @@ fn refusal(folder: &Path, flags: &[&str]) -> Run {
 
 impl Dev {
     fn start() -> Dev {
-        // What a test that failed leaves behind is no reason to stop.
+        // A test that failed is no reason to stop.
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir().expect("a folder");
         let said = launch(folder.path(), &["--nodes", "3"]).expect("ports are free");
@@ -148,7 +148,7 @@ impl Dev {
         self.log = Some(said.log);
     }
 
-    /// Ends it, and says what it said.
+    /// Ends it, and returns its output.
     fn stop(&mut self) -> String {
         let stopped = self.order(&["stop"]);
         assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
@@ -175,13 +175,13 @@ impl Dev {
         Client::open(self.nodes[node - 1]).expect("the node listens")
     }
 
-    /// What a node answers, however long that takes it.
+    /// The answer of a node, however long that takes it.
     fn ask(&self, node: usize, target: &str) -> u16 {
         let answer = self.client(node).request("GET", target, &[], b"");
         answer.expect("the node answers").status
     }
 
-    /// What it answers when it has a second to find out.
+    /// Its answer when it has a second to find out.
     fn ask_soon(&self, node: usize, target: &str) -> Option<u16> {
         let mut client = Client::open(self.nodes[node - 1]).ok()?;
         let soon = ["Dendra-Timeout-Ms: 1000"];
@@ -355,7 +355,7 @@ fn a_folder_that_is_started_again_has_its_nodes_its_addresses_and_its_values() {
     let found = dev.client(2).request("GET", ALL, &[], b"");
     assert_eq!(found.expect("the node answers").body, b"v");
     dev.stop();
-    // The proxy's port is not the node's: what is right here is a mistake elsewhere.
+    // The proxy's port is not the node's: a number that is right here is a mistake elsewhere.
     let log = std::fs::read_to_string(dev.folder.path().join("node-1.log")).expect("a log");
     let doubt = format!("self is {}, and listen", dev.known[0]);
     assert_eq!(log.matches(&doubt).count(), 2, "once a start: {log}");

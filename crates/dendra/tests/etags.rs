@@ -1,4 +1,4 @@
-//! ETags of a cluster and of clusters that its backup was restored into: no value of the one has
+//! ETags of a cluster and of clusters that its backup was restored into. No value of the one has
 //! the ETag of another value of the other.
 //!
 //! ```text

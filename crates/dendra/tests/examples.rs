@@ -1,4 +1,4 @@
-//! The clients in `examples/` do what they show, in each language that this machine has.
+//! The clients in `examples/` work as shown, in each language that this machine has.
 
 mod support;
 
@@ -36,7 +36,7 @@ fn check(client: &[&str], install: &str) {
     match look.status() {
         Ok(status) if status.success() => {}
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            // The harness hides what a test prints when it passes, but not this.
+            // The harness hides the output of a test that passes, but not this.
             let line = format!(
                 "skipped {}: {tool} is missing, {install}\n",
                 client.join(" ")

@@ -1,5 +1,5 @@
 //! A cluster of real processes gives its space back: deletes, ended values and promises are purged
-//! behind horizons, and nothing comes back.
+//! behind horizons, and no deleted value comes back.
 //!
 //! ```text
 //! create, write under a condition, delete: keys that are never used twice ─► tables shrink to nearly nothing
@@ -12,10 +12,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing waits for a time: each wait is for a state, and none gives up before `PATIENCE`.
+//! 1. No wait is for a time: each is for a state, and none gives up before `PATIENCE`.
 //!
-//! Not here: the rules (crate `node`, `tests/twin`), proposals (crate `node`, `tests/steward`),
-//! what a folder purges (crate `engine`, `ages.rs`, `foreign.rs`). See:
+//! Not here: the rules (crate `node`, `tests/twin`), proposals (crate `node`, `tests/steward`), the
+//! purges of a folder (crate `engine`, `ages.rs`, `foreign.rs`). See:
 //! docs/decisions/0026-horizons.md, docs/operating.md.
 
 mod support;
@@ -183,7 +183,7 @@ fn keys_that_are_never_used_twice_give_their_space_back() {
     assert!(status["horizons"]["purge_ms"].is_null(), "{status}");
     for at in 0..3 {
         wait_for_horizon(&mut town, at);
-        // What is kept takes a few kilobytes.
+        // The kept records take a few kilobytes.
         town.wait_until(at, |town| table_bytes(town, at) < 60_000);
     }
     let left: Vec<u64> = (0..3).map(|at| table_bytes(&town, at)).collect();
@@ -349,7 +349,7 @@ fn a_lowered_factor_takes_copies_back_and_the_horizon_rises_above_those_that_cli
             (0..4).for_each(|at| town.wait_until_serving(at));
         }
     }
-    // What is left takes some kilobytes.
+    // The records that are left take some kilobytes.
     for at in 0..4 {
         town.wait_until(at, |town| table_bytes(town, at) < 90_000);
     }

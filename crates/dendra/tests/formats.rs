@@ -12,7 +12,7 @@
 //! 1. The fixtures of a release are written once, by that release, and never again. A test opens a
 //!    copy.
 //! 2. `DENDRA_FIXTURES=write` writes them and refuses to write over a file.
-//! 3. Its secrets open nothing but these fixtures.
+//! 3. Its secrets open only these fixtures.
 //!
 //! Not here: each format by itself, byte for byte (crates `engine` and `node`).
 //! See: docs/format/README.md, docs/releasing.md.
@@ -31,7 +31,7 @@ use support::{Node, dendra, run};
 /// Files that others than their owner may open are refused, and git does not keep that.
 const SECRETS: [&str; 4] = ["secret", "root", "app", "backup-key"];
 
-/// Members keep their addresses: no system chooses these, and nothing else listens on them.
+/// Members keep their addresses: no system chooses these, and no other program listens on them.
 const MEMBERS: [&str; 3] = [
     "127.77.41.1:18077",
     "127.77.41.2:18077",
@@ -44,7 +44,7 @@ const FOREVER_S: u64 = 3_000_000_000;
 /// Segments of a log grow by pages.
 const LOG_PAGE: usize = 4096;
 
-/// ETag and length of the value, by key; nothing for a key that was deleted.
+/// ETag and length of the value, by key; none for a key that was deleted.
 type Told = BTreeMap<String, Option<(String, usize)>>;
 
 fn fixtures() -> PathBuf {
@@ -62,7 +62,7 @@ fn copy(from: &Path, to: &Path) {
     }
     assert!(!to.exists(), "{} stays as it is", to.display());
     let mut bytes = fs::read(from).expect("it can be read");
-    // The rest of a log segment that was allocated and not written says nothing.
+    // The rest of a log segment that was allocated and not written has no meaning.
     if from.extension().is_some_and(|end| end == "log") {
         let written = bytes.iter().rposition(|byte| *byte != 0);
         let written = written.map_or(0, |last| last + 1);

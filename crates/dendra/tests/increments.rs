@@ -1,11 +1,12 @@
-//! Incremental backups against real processes: how much moves behind merges, and what comes back.
+//! Incremental backups against real processes: how much moves behind merges, and the records that
+//! come back.
 //!
 //! ```text
 //! full ─► 1 % written anew, some deleted ─► backup ─► … merges … ─► backup ─► prune ─► restore
 //! ```
 //!
 //! Invariants
-//! 1. A backup is judged by what a restore of it shows, not by its lists alone.
+//! 1. A backup is judged by a restore of it, not by its lists alone.
 //!
 //! Not here: which tables a node keeps, and crashes (crate `engine`, `tests/kept.rs`).
 //! See: docs/decisions/0046-incremental-backups.md.
@@ -25,7 +26,7 @@ use support::http::Client;
 use support::town::Town;
 use support::{Node, dendra, run};
 
-/// A backup: what `--json` says of it.
+/// A backup, as `--json` describes it.
 fn taken(admin: &str, to: &Path) -> serde_json::Value {
     page_of(&ok(backup(admin, to, &["--json"])))
 }
@@ -131,7 +132,7 @@ fn one_in_a_hundred_of_changes_moves_little_whatever_is_merged_and_all_comes_bac
     let written = merged("dendra_engine_compaction_write_bytes") - before;
     assert!(written > all as f64, "{written} bytes were merged");
     assert!(merged("dendra_engine_kept_bytes") > 0.0);
-    // Merges alone move nothing.
+    // Merges alone move no file.
     assert_eq!(moved(&taken(&node.admin, backups.path())), 0);
     let prune = ["backup", "prune", "--keep", "1"];
     ok(run(dendra(prune).arg(backups.path())));
@@ -158,7 +159,7 @@ fn members_go_on_together_also_behind_a_kill_and_begin_anew_together() {
     let page = round(&cluster, &mut writer, 0);
     assert_eq!(page["full_because"], serde_json::Value::Null);
     assert!(moved(&page) * 100 <= all * 3, "{page} of {all}");
-    // What was only in its log is in a table that its next start makes.
+    // Records that were only in its log are in a table that its next start makes.
     cluster.kill(2);
     writer.change(&mut client(cluster.listen[0]), 10, &[100]);
     cluster.restart_until_ready(2);

@@ -1,5 +1,5 @@
-//! What clients hear when too few members can be had, and that answers of level `linearizable` do
-//! not contradict.
+//! The answers to clients when too few members can be had, and that answers of level `linearizable`
+//! do not contradict.
 //!
 //! ```text
 //! cut, silent, frozen, killed ─► every kind of request ─► 504, and its outcome ─► mended ─► was it true?
@@ -8,9 +8,9 @@
 //! Invariants
 //! 1. The same lack is the same status, however the others went away: `503` is for a node that is
 //!    too busy.
-//! 2. What was told is compared with what all three copies hold afterwards.
-//! 3. Nothing waits for a time. "At once" means long before the deadline: `SOON` is for machines
-//!    that are busy.
+//! 2. The answers are compared with the records that all three copies hold afterwards.
+//! 3. No wait is for a time. "At once" means long before the deadline: `SOON` is for machines that
+//!    are busy.
 //!
 //! Not here: one of three in trouble (`cluster.rs`), every schedule of messages (crate `sim`).
 //! See: docs/api.md, docs/verification.md.
@@ -25,7 +25,7 @@ use support::signal;
 
 /// Well below the deadline of a minute that requests have here.
 const SOON: Duration = Duration::from_secs(15);
-/// The deadline of who asks before a lack can be known.
+/// The deadline of a client that asks before a lack can be known.
 const BRIEF: &str = "Dendra-Timeout-Ms: 400";
 /// Enough for a round of two that are there, and over before a link to the third is lost by its
 /// silence.
@@ -70,7 +70,7 @@ fn body_of(method: &str) -> &'static [u8] {
     if method == "PUT" { b"new" } else { b"" }
 }
 
-/// Member 0 has none of the others. What it says is checked from the first moment on, until it
+/// Member 0 has none of the others. Its answers are checked from the first moment on, until it
 /// knows that they are away.
 fn hears_504(client: &mut Client, name: &str, version: &str) {
     let deadline = Instant::now() + PATIENCE;
@@ -99,7 +99,7 @@ fn hears_504(client: &mut Client, name: &str, version: &str) {
     }
 }
 
-/// All of it was true: what was there is there, and nothing else came.
+/// All of it was true: the records of before are there, and no other one came.
 fn nothing_was_applied(cluster: &Cluster, name: &str, version: &str) {
     cluster.wait_for_all_links();
     let mut client = at(cluster, 1);
@@ -174,7 +174,7 @@ fn a_write_that_was_sent_is_unknown_and_one_that_was_not_is_not_applied() {
     let read = ask(&mut client, "GET", &all("sent"), &[BRIEF], b"");
     assert_eq!(read.status, 504, "{read:?}");
     assert!(read.receipt.ends_with("outcome=not-applied"), "{read:?}");
-    // From when on the link is known to be lost nothing is sent any more.
+    // From when on the link is known to be lost no question is sent any more.
     let deadline = Instant::now() + PATIENCE;
     let mut number = 0;
     let unsent = loop {

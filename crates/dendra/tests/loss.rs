@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing here waits for a time. Each value was confirmed by all three copies, so none is lost.
+//! 1. No wait here is for a time. Each value was confirmed by all three copies, so none is lost.
 //!
 //! Not here: which loss may be accepted (crate `node`), damage that others repair (`rot.rs`).
 //! See: docs/operating.md, "Damage".
@@ -52,7 +52,7 @@ fn accept_loss(cluster: &DevCluster, node: usize, words: &[&str]) -> Run {
     run(command.arg(cluster.admin(node)).args(words))
 }
 
-/// The last word of what is shown.
+/// The last word of the output.
 fn shown_id(shown: &str) -> String {
     let id = shown.trim_end().rsplit(' ').next();
     id.expect("an id").to_owned()

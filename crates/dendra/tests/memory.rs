@@ -1,5 +1,5 @@
-//! What a whole process holds, with the allocator that the program has, while clients do what costs
-//! most.
+//! The memory of a whole process, with the allocator that the program has, while clients do the
+//! most expensive work.
 //!
 //! ```text
 //! promised = --memory + room for bytes + a batch of each loop + a block of each worker + freed pieces kept
@@ -8,10 +8,10 @@
 //! Invariants
 //! 1. The peak is the kernel's own (`VmHWM`), over the life of the process. Pages of files are not
 //!    counted: they are the program's code, and the kernel takes them back when it needs them.
-//! 2. Nothing is over 10 % above what docs/overload.md promises.
+//! 2. No process is over 10 % above the promise of docs/overload.md.
 //!
-//! Not here: what the gates charge (crate `server`, `tests/room.rs`).
-//! See: docs/overload.md, section "Memory".
+//! Not here: the charges of the gates (crate `server`, `tests/room.rs`). See: docs/overload.md,
+//! section "Memory".
 
 mod support;
 
@@ -88,7 +88,7 @@ fn a_thousand_slow_readers_of_the_largest_values_stay_within_what_is_promised() 
         let answer = client.ask("PUT", "probe", &[], &value);
         assert_eq!(answer.map(|answer| answer.status), Some(201));
     }
-    // Readers that hold room and do not read make way, which ends their connections: each of them
+    // Readers that hold room and do not read make way, which ends their connections. Each of them
     // has a part of its answer, a refusal or that end, some time.
     for reader in &mut readers {
         let mut status = [0; 12];
@@ -103,8 +103,8 @@ fn a_thousand_slow_readers_of_the_largest_values_stay_within_what_is_promised() 
 
 #[test]
 fn writers_of_mebibytes_stay_within_a_small_memory() {
-    // All room is taken at once here, and the program has some memory of its own. What a busy
-    // machine makes of that is not the same each time: it was 110.3 % once.
+    // All room is taken at once here, and the program has some memory of its own. On a busy machine
+    // the figure is not the same each time: it was 110.3 % once.
     let holds = || {
         let (peak, promised) = peak_with_writers_of_mebibytes();
         peak <= promised + promised / 10

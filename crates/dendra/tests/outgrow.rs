@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A front door keeps nothing: two of them answer as one.
+//! 1. A front door stores no records: two of them answer as one.
 //! 2. Versions are the engine's own: the checker that trusts them is for our clusters alone.
 //! 3. In a build without a driver, or on a machine without the engine, a test says that it was
 //!    skipped.
@@ -72,7 +72,7 @@ mod etcd {
         let got = ask(&mut client, "GET", "k", &[], b"");
         assert_eq!((got.status, &got.body[..]), (200, &b"one"[..]));
         assert_eq!((&got.etag, got.receipt.as_str()), (&put.etag, RECEIPT));
-        // Bytes, not text; and nothing of another prefix.
+        // Bytes, not text; and no record of another prefix.
         let bytes: Vec<u8> = (0..=255).collect();
         let put = ask(&mut client, "PUT", "%00%ff%2f", &[], &bytes);
         assert_eq!(put.status, 201);
@@ -201,7 +201,7 @@ mod etcd {
     #[test]
     fn clients_that_do_not_read_their_scans_hold_up_no_other() {
         let Some(etcd) = Etcd::start(1) else { return };
-        // A client that reads nothing for 10 s is cut off otherwise: a busy machine takes longer.
+        // A client that reads no byte for 10 s is cut off otherwise: a busy machine takes longer.
         let patient = ["--write-timeout-ms", "600000"];
         check_slow_readers(&Front::start_with(&etcd.store("slow"), &patient));
     }
@@ -537,7 +537,7 @@ mod cassandra {
         println!("{} were not answered in time", told.failed());
         let done = told.history.iter().filter(|op| op.is_done()).count();
         assert!(done > told.history.len() / 2, "{:#?}", told.said());
-        // And without a majority nothing is promised.
+        // And without a majority no answer is promised.
         cassandra.kill(2);
         let deadline = Instant::now() + PATIENCE;
         while fronts[1].admin("/readyz").0 == 200 {

@@ -9,12 +9,12 @@
 //!
 //! Invariants
 //! 1. A moment for a kill is told by the bytes of tables in the node's folder, or by the step that
-//!    an admin port was asked for, not by time.
+//!    an admin port was asked for. No time decides it.
 //! 2. Where steps of the end are tested a record has one copy: a member that lacks it has to ask
 //!    its owner.
 //!
-//! Not here: what a backup contains, and its other ends (`backup.rs`, `backup_cut_short.rs`).
-//! See: docs/format/backup.md, docs/decisions/0042-a-restore-writes-tables.md.
+//! Not here: the content of a backup, and its other ends (`backup.rs`, `backup_cut_short.rs`). See:
+//! docs/format/backup.md, docs/decisions/0042-a-restore-writes-tables.md.
 
 mod support;
 
@@ -143,7 +143,7 @@ fn a_restore_goes_on_by_itself_behind_a_kill_of_one_member_of_three() {
 
 const NODE: &str = "\"node\":\"0000000000000000000000000000002a\",\"cluster\":null";
 
-/// What a scripted node answers to everything but pages.
+/// The answers of a scripted node to everything but pages.
 fn scripted(request: &Request) -> Reply {
     let standing = match request.line.as_str() {
         "GET /v0/restore" => "null".to_owned(),
@@ -181,7 +181,7 @@ fn a_node_that_never_takes_a_page_ends_a_restore_with_a_sentence_and_one_that_wa
     assert!(ended.stderr.contains("repeat the command"));
     assert_eq!(begins(&node), 5);
 
-    // The first page is refused for a moment: later ones come too early, and nothing is missing.
+    // The first page is refused for a moment: later ones come too early, and none is missing.
     let taken: Arc<Mutex<BTreeSet<u64>>> = Arc::default();
     let early = Arc::new(Mutex::new(0));
     let (seen, refused) = (Arc::clone(&taken), Arc::clone(&early));
@@ -283,7 +283,7 @@ fn address_of(url: &str) -> SocketAddr {
     address.parse().expect("an address")
 }
 
-/// What an admin port says about its node: the status and the text.
+/// The answer of an admin port about its node: the status and the text.
 fn told(admin: SocketAddr, path: &str) -> (u16, String) {
     let mut client = Client::open(admin).expect("it listens");
     let told = client.request("GET", path, &[], b"").expect("an answer");
@@ -529,7 +529,7 @@ fn a_member_that_has_ended_reads_and_writes_at_those_that_have_settled() {
     check_refused(cluster.listen[1]);
     check_restoring(cluster.listen[1], admins[1]);
     check(cluster.listen[0]);
-    // What a second command sends, and pages of the first one that were under way.
+    // Pages of a second command, and those of the first one that were under way.
     for at in 1..3 {
         for page in &pages {
             assert_eq!(send(at, "PUT", "/v0/restore/page", page).status, 200);

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing here waits for a time: the metrics say when damage was found and when it is gone. A
+//! 1. No wait here is for a time: the metrics say when damage was found and when it is gone. A
 //!    repair begins when no operation can be under way any more, a minute after it was found.
-//! 2. Meanwhile each history is that of one object for each key, every key reads at every node, and
-//!    hardly a request fails: two of three copies are whole.
+//! 2. Meanwhile each history is that of one object for each key, and every key reads at every node.
+//!    Hardly a request fails: two of three copies are whole.
 //!
 //! Not here: which damage is found and how it is repaired (crates `engine`, `node`, `sim`).
 //! See: docs/operating.md, "Damage".

@@ -1,4 +1,5 @@
-//! `dendra backup` and `dendra restore` as tests run them, and what a node holds before and after.
+//! `dendra backup` and `dendra restore` as tests run them, and the records of a node before and
+//! after.
 //!
 //! Not here: the cases (`../backup*.rs`, `../increments.rs`); object storage (`bucket.rs`).
 //! See: docs/format/backup.md.
@@ -30,7 +31,7 @@ pub(crate) fn client(address: SocketAddr) -> Client {
     Client::open(address).expect("it listens")
 }
 
-/// What a key holds: its ETag and its value; nothing when it is not there.
+/// The record of a key: its ETag and its value; `None` when it is not there.
 pub(crate) type Held = Option<(String, Vec<u8>)>;
 
 pub(crate) fn held(client: &mut Client, key: &str) -> Held {
@@ -97,7 +98,7 @@ pub(crate) fn backup(admin: &str, to: &Path, flags: &[&str]) -> Run {
     run(command.args(flags).arg(to))
 }
 
-/// What `--json` says of a backup.
+/// A backup, as `--json` describes it.
 pub(crate) fn page_of(taken: &Run) -> serde_json::Value {
     serde_json::from_slice(&taken.stdout).expect("an object")
 }

@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. It shares no code with the client: signatures are computed anew, with another library.
-//! 2. A request whose signature or body hash does not hold is refused, and changes nothing.
+//! 2. A request whose signature or body hash does not hold is refused, and changes no object.
 
 use super::http::PATIENCE;
 use sha2::{Digest, Sha256};
@@ -23,7 +23,7 @@ const REGION: &str = "nowhere-1";
 const BUCKET: &str = "bucket";
 const PAGE: usize = 3;
 
-/// What the storage does wrong.
+/// The fault of the storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Fault {
     #[default]
@@ -34,7 +34,7 @@ pub(crate) enum Fault {
     Full,
     /// It says that it has stored, and has not.
     Loses,
-    /// It flips a bit of what it gives.
+    /// It flips a bit of the bytes that it gives.
     Lies,
     /// It gives fewer bytes than it says.
     Cuts,

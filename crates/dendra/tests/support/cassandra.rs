@@ -9,8 +9,8 @@
 //! Invariants
 //! 1. Without the jars or without Java there is no cluster: the test says that it was skipped.
 //! 2. One server after the other joins: Cassandra lets no two join at once.
-//! 3. A start may take long on a busy machine, and it may not stand still: a server that logs
-//!    nothing for `SILENCE` has failed, and the end of its log is shown.
+//! 3. A start may take long on a busy machine, and it may not stand still. A server that logs no
+//!    line for `SILENCE` has failed, and the end of its log is shown.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -120,7 +120,7 @@ impl Cassandra {
             centres,
             more: more.to_owned(),
             children: Vec::new(),
-            // A test that failed has left nothing behind.
+            // A test that failed has left no files behind.
             _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner),
         };
         for member in 0..cassandra.centres.len() {

@@ -12,8 +12,8 @@
 //!    that did not come is `Unknown`.
 //! 3. A load ends after so many operations, never after a time.
 //!
-//! Not here: what must hold of a history, and why (crate `dendra-sim`, `check/`).
-//! See: docs/verification.md.
+//! Not here: the rules for a history, and why (crate `dendra-sim`, `check/`). See:
+//! docs/verification.md.
 
 use super::http::{Answer, Client, PATIENCE};
 use dendra_base::{Prng, Version};
@@ -187,7 +187,7 @@ fn end_of(answer: &Answer, wish: Wish) -> ClientEnd {
     }
 }
 
-/// What became of a load.
+/// The outcome of a load.
 pub(crate) struct Told {
     pub(crate) history: Vec<ClientOp>,
     /// What nodes said when they refused, or did not know.
@@ -254,7 +254,7 @@ pub(crate) fn under_foreign_load(
 }
 
 /// A conditional write that was overtaken in its second phase by another write of its key may have
-/// happened or not, and says so at once: with members in trouble or without.
+/// happened or not. It says so at once: with members in trouble or without.
 fn is_undecided(op: &ClientOp) -> bool {
     op.end == ClientEnd::Unknown && op.wish.base() != SeenCondition::Any
 }

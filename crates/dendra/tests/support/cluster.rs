@@ -9,9 +9,9 @@
 //!    for a test.
 //! 2. A node that is up has answered for a majority; a test that needs all links waits for them
 //!    (`wait_for_all_links`).
-//! 3. Nothing waits for a time, and nothing gives up before `PATIENCE`.
+//! 3. No wait is for a time, and none gives up before `PATIENCE`.
 //!
-//! Not here: what clients do (`clients.rs`), `dendra dev`, which has a cluster of its own
+//! Not here: the clients (`clients.rs`), `dendra dev`, which has a cluster of its own
 //! (`../dev.rs`).
 
 use super::http::{Client, PATIENCE};
@@ -196,8 +196,8 @@ impl Cluster {
         }
     }
 
-    /// Starts the nodes again whose ports were free and then, for a while, another process's: also
-    /// those that a test does not wait for, for the others may need them.
+    /// Starts the nodes again whose ports were free and then, for a while, another process's. It
+    /// starts also those that a test does not wait for, for the others may need them.
     fn revive(&mut self) {
         for index in 0..NODES {
             let child = self.children[index].as_mut();

@@ -1,4 +1,4 @@
-//! A cluster of `dendra dev`, and what its nodes show.
+//! A cluster of `dendra dev`, and the answers of its nodes.
 //!
 //! ```text
 //! DevCluster::start(3, flags) ─► order(["add"]) … ─► node(4), status(1), metric(2, "…")
@@ -8,7 +8,7 @@
 //! 1. Nodes count from 1, as in orders. Where each is found is in `dev.addresses`, also of those
 //!    that came later.
 //!
-//! Not here: what the orders do (`../../src/dev/`).
+//! Not here: the effects of the orders (`../../src/dev/`).
 
 use super::http::Client;
 use super::{dendra, read_on, run, signal};

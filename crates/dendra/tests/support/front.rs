@@ -1,4 +1,4 @@
-//! A front door of another engine, and what must hold in front of each.
+//! A front door of another engine, and the rules in front of each.
 //!
 //! Not here: the engines (`etcd.rs`, `cassandra.rs`), the cases (`../outgrow.rs`).
 //! See: docs/stores.md.
@@ -48,7 +48,7 @@ impl Front {
         self.node.pid()
     }
 
-    /// What its admin port answers: the status and the text.
+    /// The answer of its admin port: the status and the text.
     pub(crate) fn admin(&self, target: &str) -> (u16, String) {
         let client = Client::open(self.node.admin_address());
         let mut client = client.expect("it listens");
@@ -237,7 +237,7 @@ pub(crate) fn check_contract(front: &Front) {
     assert!(cases >= 116, "{text}");
 }
 
-/// A front door that is killed while clients write takes nothing with it that it acknowledged.
+/// A front door that is killed while clients write loses no write that it acknowledged.
 pub(crate) fn check_lost_front(store: &str) {
     const WRITERS: usize = 4;
     let (lost, other) = (Front::start(store), Front::start(store));

@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! 1. A request has a deadline of a minute, unless a header says another one, and the client waits
-//!    longer than that: nothing fails because the machine is busy.
+//!    longer than that. So no request fails because the machine is busy.
 //! 2. A connection that breaks is `None`, never a panic: tests kill nodes.
 //!
 //! Not here: many clients at once (`clients.rs`), the CLI's own client (`../../src/client/`).

@@ -1,4 +1,4 @@
-//! Runs the real binary, and a scripted node that answers whatever a test wants.
+//! Runs the real binary, and a scripted node with the answers of a test.
 //!
 //! ```text
 //! Dendra::new(["get", "k"]).url(..).run() ─► Run { code, stdout, stderr }
@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing of the caller's environment that begins with `DENDRA_` reaches the binary.
+//! 1. No variable of the caller's environment that begins with `DENDRA_` reaches the binary.
 //! 2. A process that starts once takes a port of the system's choice; one that must have the same
-//!    port again takes one of `free_port`. Nothing waits by sleeping.
+//!    port again takes one of `free_port`. No thread waits by sleeping.
 //!
 //! Not here: the cases (`../*.rs`); a client without the CLI (`http.rs`), three nodes
 //! (`cluster.rs`), backups (`backups.rs`), processes that come and go (`town.rs`), many clients and
@@ -126,7 +126,7 @@ pub(crate) fn run_with_input(command: &mut Command, input: &[u8]) -> Run {
     let mut stdin = child.stdin.take().expect("stdin is piped");
     let input = input.to_vec();
     let writer = std::thread::spawn(move || {
-        // A command that fails before it reads closes the pipe: its exit code is what counts.
+        // A command that fails before it reads closes the pipe: its exit code counts.
         drop(stdin.write_all(&input));
     });
     let run = finish(child);
@@ -208,7 +208,7 @@ impl Request {
     }
 }
 
-/// What the scripted node does with a request.
+/// The way in which the scripted node treats a request.
 pub(crate) struct Reply {
     /// Written as they are.
     pub(crate) bytes: Vec<u8>,
@@ -315,8 +315,8 @@ fn read_request(reader: &mut impl BufRead) -> Option<Request> {
     })
 }
 
-/// Reads what a child says from now on, to its end: otherwise the pipe would fill, and the child
-/// would wait for it.
+/// Reads the output of a child from now on, to its end: otherwise the pipe would fill, and the
+/// child would wait for it.
 pub(crate) fn read_on(mut stderr: BufReader<ChildStderr>) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut rest = String::new();
@@ -409,7 +409,7 @@ impl Node {
         address.parse().expect("the node says where it listens")
     }
 
-    /// A client command against this node, whose requests have a minute: nothing fails because the
+    /// A client command against this node, whose requests have a minute: none fails because the
     /// machine is busy.
     pub(crate) fn command<A: AsRef<OsStr>>(
         &self,

@@ -1,12 +1,12 @@
-//! A cluster of processes to which others come, and writers that remember what they were told.
+//! A cluster of processes to which others come, and writers that remember their answers.
 //!
 //! ```text
 //! Town::found(3) ─► join, kill, start, remove …     Told: writers ─► acknowledged values ─► read back
 //! ```
 //!
 //! Invariants
-//! 1. Nothing here waits for a time: each wait is for a state, and none gives up before `PATIENCE`.
-//! 2. A writer's key has one writer, so the newest acknowledged value is what a read must show.
+//! 1. No wait here is for a time: each is for a state, and none gives up before `PATIENCE`.
+//! 2. A writer's key has one writer, so a read must show the newest acknowledged value.
 //!
 //! Not here: three nodes behind proxies (`cluster.rs`), histories (`clients.rs`).
 
@@ -333,7 +333,7 @@ impl Drop for Town {
     }
 }
 
-/// What writers were told.
+/// The answers that writers got.
 #[derive(Default)]
 pub(crate) struct Told {
     /// By key: the newest acknowledged value, and whether a later write may have been applied.
