@@ -169,7 +169,7 @@ fn deletes_of_hints_and_notes_go_at_any_age_from_the_folder_of_a_member() {
     };
     churn(70);
     assert_eq!(keys.map(|key| holds(&engine, key)), [true; 3]);
-    // No horizon has risen: of clients' records nothing goes.
+    // No horizon has risen: no record of clients goes.
     engine.raise_age_horizon(0, 3);
     churn(80);
     assert_eq!(keys.map(|key| holds(&engine, key)), [false, false, true]);

@@ -317,7 +317,7 @@ fn a_backup_in_the_middle_of_a_drop_has_no_record_that_a_delete_hid() {
         let lanes = [Maintenance::Compact, Maintenance::Flush];
         let mut slices = 0;
         if looks == "behind merges" {
-            // Nothing that is in memory is flushed yet.
+            // No record in memory is flushed yet.
             let merges = || slice(&engine, Maintenance::Compact, 4_000);
             while merges().expect("the disk works") == Maintained::More {
                 slices += 1;

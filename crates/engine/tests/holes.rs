@@ -1,4 +1,4 @@
-//! A damaged block that may have hidden records that other owners have purged is mended. Nothing
+//! A damaged block that may have hidden records that other owners have purged is mended. No record
 //! that it hid is seen again.
 //!
 //! ```text
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. The repair writes the records of the other owners and nothing else.
+//! 1. The repair writes only the records of the other owners.
 //!
 //! Not here: when and by which member a hole is repaired (crate `node`, `repair/`).
 //! See: docs/decisions/0026-horizons.md.
@@ -157,7 +157,7 @@ fn unread(engine: &Engine, others: &Others) -> usize {
     damaged
 }
 
-/// A scan shows nothing that is not there, and leaves nothing out up to where it fails.
+/// A scan shows no record that is not there, and leaves none out up to where it fails.
 fn scan(engine: &Engine, others: &Others, direction: Direction) {
     let show = Show::Live { now_ms: 1 };
     let space = (Bound::Included(vec![0x10]), Bound::Excluded(vec![0x11]));

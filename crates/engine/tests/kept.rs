@@ -1,5 +1,5 @@
 //! Checkpoints since a mark: a chain of them holds all that the folder held at each. Merges and
-//! crashes in between change nothing.
+//! crashes in between make no difference.
 //!
 //! ```text
 //! checkpoint ─► all tables      writes, merges, starts ─► checkpoint since ─► a few tables more ─► …
@@ -149,7 +149,7 @@ fn put(engine: &Engine, n: u64, hlc: u64) {
     write(engine, &key, hlc, Some(&value));
 }
 
-/// Flushes and merges until nothing is left to do, also the work of a quiet store.
+/// Flushes and merges until no work is left, also that of a quiet store.
 fn settle(engine: &Engine, now_ms: u64) {
     engine.close(now_ms).expect("the disk works");
     let all = [Maintenance::Flush, Maintenance::Compact];

@@ -1,4 +1,4 @@
-//! The page of a run, checked as a reader's browser would. Every drawing is well-formed, nothing of
+//! The page of a run, checked as a reader's browser would. Every drawing is well-formed, no text of
 //! a hostile run becomes markup, and a run that lacks parts still gives a page.
 //!
 //! Not here: how the page looks (`make report-look`).

@@ -240,7 +240,7 @@ fn a_generator_that_cannot_keep_up_ends_the_search_and_blames_nobody_else() {
     setup.find_max = Some("p99<1s".parse().expect("it is an objective"));
     setup.overload = vec![2.0];
     // On a machine that is busy elsewhere the generator waits for the server, which then is the
-    // bottleneck. It gets some attempts to find itself too slow. Nothing holds that rate in any of
+    // bottleneck. It gets some attempts to find itself too slow. No run holds that rate in any of
     // them.
     for _ in 0..5 {
         let run = run(&setup);

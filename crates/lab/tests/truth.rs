@@ -132,8 +132,8 @@ const RATE_WITH_GAPS: f64 = 1200.0;
 /// Times that something is tried for which the machine must give both sides their cores at once.
 const ATTEMPTS: usize = 12;
 
-/// The time from the send that a tenth of the answers stay below, microseconds, where a gap between
-/// two requests is many times as long as an answer takes. A busy machine holds up the median.
+/// The time from the send that a tenth of the answers stay below, microseconds. A gap between two
+/// requests is many times as long as an answer takes. A busy machine holds up the median.
 fn service_p10_us(operation: RequestKind, reply: &Reply) -> f64 {
     let reply = reply.clone();
     let server = FakeServer::start(move |_| reply.clone());

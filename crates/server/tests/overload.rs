@@ -1,5 +1,5 @@
-//! What happens when something is full, slow or late: refusals with their reason, never a wait
-//! without end, never a lost or a half-done write.
+//! A full, slow or late part: refusals with their reason, never a wait without end, never a lost or
+//! a half-done write.
 //!
 //! Invariants
 //! 1. Slowness is made by a valve in front of the disk or by a client that stops, never by

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Ports are the system's choice, and nothing waits by sleeping: a wait ends with its condition.
+//! 1. Ports are the system's choice, and no thread waits by sleeping: a wait ends with its
+//!    condition.
 //!
 //! Not here: clusters of real processes (crate `dendra`, `tests/cluster.rs`), frames as bytes
 //! (crate `wire`). See: docs/peer.md, section "Over plain HTTP".
@@ -186,7 +187,7 @@ fn what_is_no_question_of_a_member_is_refused_and_changes_nothing() {
             .as_bytes(),
     );
     assert_eq!(client.read("POST").status, 413);
-    // Half of a question, and nothing more: the other half never comes.
+    // Half of a question, and no more: the other half never comes.
     let mut client = node.client();
     client.send(
         format!("POST /v0/peer/ask HTTP/1.1\r\nHost: localhost\r\nDendra-Peer-Proof: {token}\r\nContent-Length: {}\r\n\r\n", good.len())

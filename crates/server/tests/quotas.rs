@@ -1,8 +1,8 @@
 //! Quotas of tokens, and rights of certificates.
 //!
 //! Invariants
-//! 1. A request that a quota refuses was not begun, and the holder of another token notices
-//!    nothing.
+//! 1. A request that a quota refuses was not begun, and the holder of another token is not
+//!    affected.
 //!
 //! Not here: the arithmetic of rates (`rights/meter.rs`), the form of the table (crate `wire`).
 //! See: docs/api.md, sections "Quotas" and "Certificates of clients".

@@ -1,4 +1,4 @@
-//! Room for bytes: who holds it, who waits for it, and who has to give it back.
+//! Room for bytes: its holders, those that wait for it, and those that have to give it back.
 //!
 //! Invariants
 //! 1. What has to last is made by a valve in front of the disk or by clients that stop, and all
@@ -437,7 +437,7 @@ fn slow_readers(other: &Other) -> (Vec<TcpStream>, usize) {
     (readers, served)
 }
 
-/// A connection that has asked for a scan and read nothing yet.
+/// A connection that has asked for a scan and read no byte yet.
 fn slow_reader(other: &Other, patience_ms: u32) -> TcpStream {
     let mut stream = TcpStream::connect(other.addr).expect("the node accepts");
     // Small windows: most of an answer is still the node's to hold.
@@ -480,8 +480,8 @@ fn slow_scans_of_large_values_stay_within_the_memory_that_was_promised() {
         assert_eq!(client.put(&format!("k{n}"), &vec![b'v'; VALUE]).status, 201);
     }
     let (readers, served) = slow_readers(&other);
-    // The rest is what docs/overload.md says: the gate, batches of two loops, a block for each
-    // thread that reads.
+    // The rest is as docs/overload.md says: the gate, batches of two loops, a block for each thread
+    // that reads.
     let rest =
         limits::BODY_BYTES_INFLIGHT_MAX_DEFAULT + (VALUE + MIB) * (1 + limits::WORKERS_DEFAULT);
     let most = other.memory_bytes(Resident::Most);

@@ -7,7 +7,7 @@
 //! Invariants
 //! 1. The slow half that is inside of its head is not ended while the test runs. A test that waited
 //!    for one of them would wait for ten minutes. The worker's own patience is shorter than that.
-//!    Nothing else is said about time.
+//!    There is no other claim about time.
 //!
 //! Not here: the end of slow clients (`overload.rs`).
 //! See: docs/overload.md.

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Ports are the system's choice, and nothing waits by sleeping: a wait ends with its condition.
+//! 1. Ports are the system's choice, and no thread waits by sleeping: a wait ends with its
+//!    condition.
 //!
 //! Not here: handshakes of members (`peers.rs`), clusters of real processes (crate `dendra`,
 //! `tests/cluster.rs`). See: docs/peer.md, docs/overload.md.
@@ -121,12 +122,12 @@ fn a_member_gets_past(node: &Node, clients: &mut [Client]) {
     let link = Opened::proven(node, 1);
     // Idle strangers hold no place beyond the gate for as long as they like, either.
     let idle: Vec<Client> = (0..CONNECTIONS_BEYOND_MAX).map(|_| node.client()).collect();
-    // Nor do links that prove nothing: the oldest makes room.
+    // Nor do links without a proof: the oldest makes room.
     let unproven: Vec<Opened> = (0..LINKS_UNPROVEN_MAX + 8)
         .map(|n| Opened::new(node, n as u8))
         .collect();
     let mut other = Opened::proven(node, 2);
-    // The clients inside notice nothing, and the questions of the member are answered.
+    // The clients inside are not affected, and the questions of the member are answered.
     for client in clients {
         assert_eq!(client.get("/v0/status").status, 200);
     }

@@ -213,7 +213,7 @@ fn a_scan_and_a_value_under_way_end_with_the_right_to_them() {
         let token = bearer(letter);
         format!("{request} HTTP/1.1\r\nHost: localhost\r\n{token}{more}\r\n").into_bytes()
     };
-    // It reads nothing of the answer until the token is of no use.
+    // It reads no byte of the answer until the token is of no use.
     let mut scan = node.client();
     scan.send(&head("GET /v0/entities?start=%00", "a", ""));
     let begun = scan.stream.peek(&mut [0]).expect("an answer begins");

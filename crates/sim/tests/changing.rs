@@ -38,7 +38,7 @@ fn seeds_of_changes_that_found_something_keep_every_promise() {
     }
 }
 
-/// In every second run nothing but looks compares.
+/// In every second run only looks compare.
 #[test]
 fn no_seed_breaks_a_promise_while_an_operator_looks() {
     let (mut looked, mut bytes) = (0, 0);

@@ -16,11 +16,11 @@ fn number(name: &str, otherwise: u64) -> u64 {
     text.map_or(otherwise, |text| text.parse().expect("a number"))
 }
 
-/// Runs seeds on two threads; the first that fails fails the test, and so do searches that say
-/// nothing.
+/// Runs seeds on two threads; the first that fails fails the test, and so do searches without a
+/// verdict.
 fn hold(seeds: impl Iterator<Item = u64>) {
     let seeds: Vec<u64> = seeds.collect();
-    // The lowest seed that failed: after it there is nothing to look for.
+    // The lowest seed that failed: after it there is no seed to look for.
     let lowest = AtomicU64::new(u64::MAX);
     let mut found: Vec<FailingSeed> = Vec::new();
     let mut searches = Searches::default();

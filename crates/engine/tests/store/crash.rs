@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Every acknowledged write is found again; a write in flight is there or not; nothing else is.
+//! 1. Every acknowledged write is found again; a write in flight is there or not; no other one is.
 //! 2. The same seed gives the same operations, so that a failure names seed, operation and draw.
 //!
 //! Not here: bytes that rot (`damage.rs`), calls that fail and return (`faults.rs`).

@@ -1,7 +1,7 @@
 //! Calls that fail and return: EIO and ENOSPC at every call of a workload.
 //!
 //! Invariants
-//! 1. An error is reported where it happened; nothing acknowledged is lost, nothing is made up.
+//! 1. An error is reported where it happened; no acknowledged write is lost, no record is made up.
 //! 2. Without poison the engine goes on by itself once calls work again.
 //!
 //! Not here: power loss (`crash.rs`), damage (`damage.rs`).

@@ -1,4 +1,4 @@
-//! Starts on a disk without room: all records are served, and nothing is lost.
+//! Starts on a disk without room: all records are served, and none is lost.
 //!
 //! Invariants
 //! 1. Each test says how much room there is, and which files took the rest.

@@ -110,7 +110,7 @@ fn a_killed_process_leaves_its_clock_ceiling_in_the_log() {
     let engine = open(&vfs, &options());
     for hlc in [1_000, 5_000] {
         engine.raise_hlc_ceiling(hlc);
-        // Nothing but the head of its batch says how far the clock may have been used.
+        // Only the head of its batch says how far the clock may have been used.
         write(&engine, b"\x10k", 7, Some(b"v"));
         let image: Arc<dyn Vfs> = Arc::new(below.process_crash_image());
         assert_eq!(open(&image, &options()).hlc_floor(), hlc);

@@ -26,7 +26,7 @@ fn options() -> Options {
     layered_options(4 << 10)
 }
 
-/// A folder whose records are all in tables of several levels. Nothing was purged.
+/// A folder whose records are all in tables of several levels. No record was purged.
 fn folder() -> (Twin, MemVfs) {
     let (mut world, vfs) = world();
     for known in world.twin.values_mut() {
@@ -66,7 +66,7 @@ fn settle(engine: &Engine, now_ms: u64) {
     }
 }
 
-/// Scrubs until there is nothing to read; the bytes that were read.
+/// Scrubs until there is no block to read; the bytes that were read.
 fn scrub(engine: &Engine, now_ms: u64, budget_bytes: u64) -> u64 {
     let mut bytes = 0;
     loop {
@@ -146,7 +146,7 @@ fn every_flipped_bit_of_a_table_is_found_and_mended() {
                 let mut spans = spans.iter();
                 spans.any(|span| (&span.first..=&span.last).contains(&key))
             };
-            // Damage beside the data: reads may fail, and nothing is lost.
+            // Damage beside the data: reads may fail, and no record is lost.
             let lost = if spans.is_empty() {
                 Vec::new()
             } else {

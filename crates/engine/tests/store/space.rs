@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. The writers never stop, so nothing waits for a pause.
+//! 1. The writers never stop, so no step waits for a pause.
 //!
 //! Not here: clusters, whose horizon rises when all members confirm (crate `dendra`,
 //! `tests/forget.rs`; docs/decisions/0026-horizons.md).

@@ -105,7 +105,7 @@ pub(crate) struct World {
     pub tolerates_faults: bool,
     /// Submitted and not answered: may or may not have happened.
     pub in_flight: Vec<Write>,
-    /// One write in five has a version from the past. Only for engines that purge nothing: no
+    /// One write in five has a version from the past. Only for engines that purge no record: no
     /// client may write below the purge horizon.
     pub has_late_writes: bool,
 }

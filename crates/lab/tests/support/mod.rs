@@ -201,7 +201,7 @@ impl Shared {
                 }
                 Reply::Raw(bytes) => stream.write_all(bytes),
                 Reply::Last(bytes) => {
-                    // A client that is gone misses nothing.
+                    // A client that is gone misses no answer.
                     drop(stream.write_all(bytes));
                     return;
                 }
@@ -298,7 +298,7 @@ fn request(bytes: &[u8]) -> Option<(String, usize)> {
     (bytes.len() >= end + length).then_some((head, end + length))
 }
 
-/// A short run of `get` at `rate` against `url`. Nothing is given up: a claim of a test about an
+/// A short run of `get` at `rate` against `url`. No wait is given up: a claim of a test about an
 /// answer holds however late the machine lets it be.
 pub(crate) fn setup(url: String, rate: f64, duration_s: f64) -> Setup {
     Setup {

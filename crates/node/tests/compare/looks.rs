@@ -1,4 +1,4 @@
-//! Looks of an operator over stores that differ: their counts are right, and nothing changes.
+//! Looks of an operator over stores that differ: their counts are right, and no record changes.
 //!
 //! Invariants
 //! 1. After a look each store is as before, but for the test's own puts.
@@ -39,7 +39,7 @@ fn stores(cluster: &Cluster) -> Vec<BTreeMap<Key, Cell>> {
     sites.map(|site| site.store.clone()).collect()
 }
 
-/// Three members with the same records, that compare nothing by themselves.
+/// Three members with the same records, that compare none by themselves.
 fn three_alike(records: u64) -> Cluster {
     let mut cluster = Cluster::new(3, 3, 0);
     for number in 0..records {

@@ -143,7 +143,7 @@ impl Cluster {
         }
     }
 
-    /// Until nothing is due before `until_us`.
+    /// Until no event is due before `until_us`.
     pub(crate) fn run(&mut self, until_us: u64) {
         loop {
             while let Some((at, event)) = self.waiting.pop_front() {

@@ -13,7 +13,7 @@
 //! away.
 //!
 //! Invariants
-//! 1. A script that is not what happens fails, with both sides.
+//! 1. A script that differs from the run fails, with both sides.
 //!
 //! Not here: searching (`twin`), frames, files.
 //! See: docs/protocol.md.

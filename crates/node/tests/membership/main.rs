@@ -19,7 +19,7 @@
 //! | `advance 500ms` | time passes; `Tick` when it is due |
 //!
 //! Invariants
-//! 1. A script that is not what happens fails, with both sides.
+//! 1. A script that differs from the run fails, with both sides.
 //!
 //! Not here: several processes at once (crate `sim`, `members/`); sentences
 //! (`src/membership/identity/tests.rs`).

@@ -84,7 +84,7 @@ fn pages(world: &mut World) -> Vec<Asked> {
     asks
 }
 
-/// Lets time pass. Each owner that is asked holds nothing, but for those that answer `Damaged`.
+/// Lets time pass. Each owner that is asked holds no record, but for those that answer `Damaged`.
 /// Returns the owners that were walked.
 fn walk(world: &mut World, damaged: &[MemberIndex]) -> BTreeSet<MemberIndex> {
     let mut walked = BTreeSet::new();
@@ -141,7 +141,7 @@ fn an_accepted_loss_waits_for_the_operations_under_way_and_for_the_owner_that_is
     assert_eq!(world.repaired(), [] as [u64; 0], "no copy was read");
     assert_eq!(walk(&mut world, &[]), [H1].into());
     assert_eq!(world.repaired(), [17]);
-    // The same order once more changes nothing.
+    // The same order once more has no effect.
     accept(&mut world, &[5]);
     walk(&mut world, &[]);
     assert_eq!(world.repaired(), [] as [u64; 0]);

@@ -145,7 +145,7 @@ fn ids(record: &EpochRecord) -> Vec<MemberId> {
     record.members().iter().map(|member| member.id).collect()
 }
 
-/// The epoch with the plan by which one more member joins; nothing moves yet.
+/// The epoch with the plan by which one more member joins; no position moves yet.
 pub(crate) fn joining(record: &EpochRecord) -> EpochRecord {
     let (id, copies) = (record.owners().next(), record.replication_factor());
     let now = shared_by(ids(record), copies);

@@ -288,7 +288,7 @@ fn hints_of_a_removed_member_go_a_few_at_a_time_and_leave_the_store_to_clients()
     keeper.run(5_000_000);
     assert_eq!((keeper.hints(), keeper.room.bytes()), (0, 0));
     assert_eq!(keeper.deletes, (0, 32));
-    // Four pages of 256 KiB, of which some were read before; and a look at what came late.
+    // Four pages of 256 KiB, of which some were read before; and a look at hints that came late.
     assert!(keeper.pages <= pages + 4, "{} pages", keeper.pages - pages);
     keeper.run(60_000_000);
     let due_us = keeper.world.node.due_us();

@@ -31,7 +31,7 @@ struct Load {
     rate: u64,
     page_adds_us: u64,
     told: Foreground,
-    /// They answer nothing.
+    /// They do not answer.
     lost: BTreeSet<MemberIndex>,
     /// Of the one record of each page of the clients' space; 0 = pages are empty.
     value_bytes: usize,

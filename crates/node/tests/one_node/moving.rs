@@ -5,8 +5,8 @@ use crate::world::{Asked, KEY, SECOND_US, World, clock, put, record};
 use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation};
 use dendra_node::{Layout, MemberIndex};
 
-/// A coordinator that owns nothing of the key, and the old and the new owner: its only copy moves
-/// from the first to the second.
+/// A coordinator that owns no position of the key, and the old and the new owner: its only copy
+/// moves from the first to the second.
 fn moving() -> (World, [MemberIndex; 2]) {
     let enrolled = epochs::enrolled(3, 1);
     let layout = Layout::of_record(&enrolled).expect("its members");

@@ -27,7 +27,7 @@ fn moving() -> World {
     World::new(moving, MemberIndex(0))
 }
 
-/// A client wants a page: the questions to other members. The own store holds nothing.
+/// A client wants a page: the questions to other members. The own store holds no record.
 fn scan(world: &mut World) -> Vec<Asked> {
     world.scan(1, from(KEY), 1_000);
     asked(world)

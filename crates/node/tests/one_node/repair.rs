@@ -61,7 +61,7 @@ fn part(page: &Asked) -> (Space, Bytes) {
     }
 }
 
-/// An owner holds nothing in any part of the span: its walk ends.
+/// An owner holds no record in any part of the span: its walk ends.
 fn walk_empty(world: &mut World) -> MemberIndex {
     let page = page(world).expect("a page is asked for");
     world.answer(&page, last_page(Vec::new()));
@@ -314,7 +314,7 @@ fn a_promise_that_is_lost_is_written_anew_above_any_version_that_it_had() {
     world.pass(WAIT_US);
     let page = page(&mut world).expect("a page is asked for");
     assert_eq!(part(&page).0, Space::Protocol);
-    // Format 2: a promise, and nothing accepted.
+    // Format 2: a promise, and no accepted proposal.
     let mut value = vec![2];
     value.extend_from_slice(&7_u64.to_be_bytes());
     value.extend_from_slice(&3_u32.to_be_bytes());

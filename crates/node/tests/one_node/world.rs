@@ -118,7 +118,7 @@ impl Page {
 }
 
 impl World {
-    /// The only loop of `me`: it keeps no hints, compares nothing, and works on 16 operations at
+    /// The only loop of `me`: it keeps no hints, compares no records, and works on 16 operations at
     /// once.
     pub(crate) fn new(record: EpochRecord, me: MemberIndex) -> World {
         World::with(record, me, |_| {})
@@ -282,7 +282,7 @@ impl World {
         self.step(wrote(write));
     }
 
-    /// The own store holds nothing of the pages that it is asked for; how many.
+    /// The own store holds no record of the pages that it is asked for; how many.
     pub(crate) fn show_empty_pages(&mut self) -> usize {
         let pages = self.pages();
         for page in &pages {

@@ -1,4 +1,4 @@
-//! Scripts: horizons that rise, and what holds them back.
+//! Scripts: horizons that rise, and the states that hold them back.
 
 use crate::scripts::{all_at, remove};
 use crate::town::{Town, joiner, url};
@@ -106,7 +106,7 @@ fn another_member_raises_horizons_when_the_first_one_has_gone_or_does_not_want_t
     assert!(all_at(&town, epoch), "the second one waits its turn");
     town.pass(3_000_000);
     assert!(all_at(&town, epoch + 1));
-    // All have confirmed, and then the first two are gone: without a majority nothing is chosen.
+    // All have confirmed, and then the first two are gone: without a majority no epoch is chosen.
     (0..3).for_each(|number| town.forgets(number, None, CLOCK));
     town.stop(MemberId(0));
     town.stop(MemberId(1));

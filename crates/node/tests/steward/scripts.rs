@@ -449,7 +449,7 @@ fn a_later_version_waits_until_all_members_know_it_and_for_an_order() {
         declined.starts_with("older-release: the release of http://h2:8080 knows version 4"),
         "{declined}"
     );
-    // Back again: nothing was written that the older release could not read.
+    // Back again: no record was written that the older release could not read.
     restart(&mut town, 0, versions(4, 4));
     restart(&mut town, 0, versions(4, 5));
     town.done(1, ClusterOrder::Rekey);
@@ -489,7 +489,7 @@ fn a_restore_raises_the_least_successor_number_once_at_all_members_and_a_joiner_
     town.stop(MemberId(2));
     town.pass(2_000_000);
     let epoch = town.done(0, order(70_000));
-    // A command that goes on finds it: a lower one, or the same, changes nothing.
+    // A command that goes on finds it: a lower one, or the same, has no effect.
     for number in [70_000, 9] {
         let declined = town.declined(1, order(number));
         assert!(declined.starts_with("cannot-follow"), "{declined}");
@@ -610,7 +610,7 @@ fn a_joiner_with_a_full_disk_ends_its_plan_with_a_reason() {
     let late = town.join(1, &joiner(3));
     town.pass(2_000_000);
     let full = |is_full| StewardEvent::DiskLooked { is_full };
-    // Room that is made in time changes nothing.
+    // Room that is made in time makes no difference.
     town.tell(late, full(true));
     town.pass(5_000_000);
     let waits = town.status(0).waits.expect("it is said");

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! 1. No chance: a script gives the same run for ever.
-//! 2. A member that was stopped gets nothing; its folder stays.
+//! 2. A member that was stopped gets no message; its folder stays.
 
 use dendra_base::{ClusterVersion, ClusterVersions};
 use dendra_node::forgetting::{Confirmed, HeldBack};

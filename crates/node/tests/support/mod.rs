@@ -6,7 +6,8 @@ use dendra_node::limits::{
 use dendra_node::{Fence, HintRoom, Hlc, Layout, MemberIndex, NodeConfig, Walls};
 use std::sync::Arc;
 
-/// The only loop of `me`: it keeps no hints, compares nothing, and works on 16 operations at once.
+/// The only loop of `me`: it keeps no hints, compares no records, and works on 16 operations at
+/// once.
 pub(crate) fn config(layout: &Arc<Layout>, me: MemberIndex, hlc: Arc<Hlc>) -> NodeConfig {
     NodeConfig {
         fence: Arc::new(Fence::at(layout)),

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashSet};
 
 /// A state: a version that the key had.
 pub(crate) type State = u16;
-/// Nothing was ever stored.
+/// No record was ever stored.
 pub(crate) const NOTHING: State = 0;
 
 #[derive(Clone, Copy, Debug)]

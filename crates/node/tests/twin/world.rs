@@ -97,7 +97,7 @@ impl Ground {
 /// How the world treats its nodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weather {
-    /// Nothing is lost, late, wrong or down.
+    /// No message is lost or late, no clock is wrong, and no member is down.
     Fair,
     /// Anything that is drawn.
     Foul,
@@ -126,7 +126,7 @@ pub(crate) struct Run {
     pub events: u64,
     pub outcomes: u64,
     pub unknown: u64,
-    /// Operations that failed and changed nothing.
+    /// Operations that failed and changed no record.
     pub failed: u64,
     /// Plans that moved a position, or were cancelled; or horizons that rose.
     pub plans_ended: u64,

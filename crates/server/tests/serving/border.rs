@@ -151,7 +151,7 @@ fn a_page_of_an_origin_that_may_ask_is_answered_and_told_so() {
         let allowed = answer.header("Access-Control-Allow-Methods");
         assert_eq!(allowed.is_some(), method == "OPTIONS");
     }
-    // No other site, no preflight without an origin, and nothing on the admin port.
+    // No other site, no preflight without an origin, and no site on the admin port.
     let other = "Origin: https://evil.example\r\nAccess-Control-Request-Method: PUT\r\n";
     let answer = client.ask("OPTIONS", "/v0/entity?id=k", other, b"");
     assert_eq!(answer.status, 403);

@@ -278,7 +278,7 @@ fn a_value_with_a_time_to_live_says_when_it_ends_and_ends() {
         201
     );
     let over_ms = now_ms() + 1_000 + TICK_MS;
-    // A wait for a point in time, not for another thread: nothing else can be waited for.
+    // A wait for a point in time, not for another thread: there is no other condition.
     while now_ms() <= over_ms {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }

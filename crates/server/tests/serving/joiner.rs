@@ -1,4 +1,4 @@
-//! A process joins, and its disk is full: the plan ends with a reason, and nothing is lost.
+//! A process joins, and its disk is full: the plan ends with a reason, and no record is lost.
 //!
 //! ```text
 //! a cluster of one, on its folder ◄─ joins ─ a node on a disk in memory ─► its room is taken away
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nothing waits for a time: each wait is for a state.
+//! 1. No wait is for a time: each is for a state.
 //!
 //! Not here: the rule (crate `node`, `tests/steward`), joiners with room (crate `dendra`,
 //! `members.rs`). See: docs/operating.md, "Grow, shrink, replace".

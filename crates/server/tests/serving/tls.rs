@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Each fault of a certificate is made beside one that differs in nothing else and gets in.
+//! 1. Each fault of a certificate is made beside one that differs only in it and gets in.
 //!
 //! Not here: the cryptography (rustls), options (crate `dendra`).
 //! See: SECURITY.md.

@@ -14,7 +14,7 @@ use dendra_wire::peer::{
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-/// A link whose asker has heard the answer to its hello and has said nothing more.
+/// A link whose asker has heard the answer to its hello and has sent no byte since.
 pub(crate) struct Opened {
     pub(crate) stream: TcpStream,
     pub(crate) proof: Proof,

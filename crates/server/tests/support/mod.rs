@@ -3,10 +3,10 @@
 //! Invariants
 //! 1. Port 0 and a folder of its own: tests run side by side.
 //! 2. Every read has a timeout: a test that hangs fails.
-//! 3. A request has the longest of deadlines unless the test says another one: what a test says
+//! 3. A request has the longest of deadlines unless the test says another one. So a claim of a test
 //!    about an answer holds however long the machine takes for it.
 //!
-//! Not here: what the bytes should be (the tests).
+//! Not here: the expected bytes (the tests).
 
 #![allow(
     dead_code,
@@ -195,7 +195,7 @@ impl Answer {
     }
 }
 
-/// A connection that sends what it is told and reads one answer at a time.
+/// A connection that sends the bytes of a test and reads one answer at a time.
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
     buffer: Vec<u8>,
@@ -327,7 +327,7 @@ impl Client {
         }
     }
 
-    /// Waits for the end of the connection: did it come, and nothing in front of it?
+    /// Waits for the end of the connection: did it come, and no byte in front of it?
     pub(crate) fn is_closed(&mut self) -> bool {
         let is_over = |error: std::io::Error| {
             !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)

@@ -53,7 +53,7 @@ pub(crate) struct Other {
 }
 
 impl Other {
-    /// Starts this test program once more, with nothing but `test` in it.
+    /// Starts this test program once more, with only `test` in it.
     pub(crate) fn start(folder: &Path, test: &str) -> Other {
         let mut child = Command::new(std::env::current_exe().expect("we are a program"))
             .args(["--exact", test])

@@ -42,7 +42,7 @@ fn what_we_accept_hyper_understands_in_the_same_way() {
             *seen_rules.entry(rule).or_insert(0) += 1;
         }
     }
-    // Without these two the test could pass by drawing nothing but garbage.
+    // Without these two the test could pass by drawing only garbage.
     assert!(
         accepted > SEEDS as usize,
         "only {accepted} requests were accepted"

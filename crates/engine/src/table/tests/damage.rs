@@ -1,4 +1,4 @@
-//! Damaged tables: every answer is right or an error, and nothing panics.
+//! Damaged tables: every answer is right or an error, and no call panics.
 //!
 //! Not here: failing disks (`vfs/faulty.rs`), damage to logs and manifests.
 

@@ -397,7 +397,7 @@ fn a_number_of_starts_that_cannot_be_shuts_nobody_out() {
         ..known
     };
     assert_eq!(judge(url, far, Some(known)), ClaimVerdict::Learn(far));
-    // A note of before lives were noted says nothing about them.
+    // A note of before lives were noted has none of them.
     let unnamed = Peer { life: 0, ..known };
     let later = Peer {
         boot: 4,

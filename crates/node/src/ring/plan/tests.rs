@@ -332,7 +332,7 @@ fn the_last_copy_of_a_partition_is_not_given_up() {
         step.rounds.len() == 2,
         "partition 0 moves one position after the other"
     );
-    // One of two copies is lost, and the other one goes on alone: nothing is copied.
+    // One of two copies is lost, and the other one goes on alone: no record is copied.
     let two = Chain::new(3, 2, 2, EVEN);
     let mut alone = two.now.clone();
     alone.replication_factor = 1;

@@ -224,7 +224,7 @@ proptest! {
         let founders = OwnerTable::founders(&topology);
         let places: Vec<_> = founders.iter().copied().map(Some).collect();
         prop_assert_eq!(Ring::of(&table, &topology, &places), Ok(ring));
-        // Nothing has to move then.
+        // No position has to move then.
         let now = WantedMembers::of(&topology, &founders);
         prop_assert_eq!(plan(&table, &now, &now), Err(NoPlan::NoChange));
     }

@@ -106,7 +106,7 @@ fn extra(n: usize, partitions: u16, seeds: u64) -> (f64, f64) {
         let share = large.share(it, 3).expect("it is balanced");
         let joins = moved((&without, &small), (&with, &large)) as f64;
         let parts = moved((&with, &large), (&without, &small)) as f64;
-        // Copies are counted where they arrive: below three members, one that leaves moves nothing.
+        // Copies are counted where they arrive: below three members, one that leaves moves none.
         assert!(joins == parts || n < 3, "what came must go");
         let extra = 100.0 * (joins / share - 1.0);
         sum += extra;

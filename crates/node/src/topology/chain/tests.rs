@@ -224,7 +224,7 @@ fn a_removed_member_is_told_whenever_it_comes_and_remembers() {
         panic!("{out:?}");
     };
     assert_eq!(*to, MemberId(2));
-    // A record that does not name it, or is not ahead, proves nothing.
+    // A record that does not name it, or is not ahead, is no proof.
     let record = Arc::new(epochs[1].clone());
     assert_eq!(
         told(&mut away, peer(0), ChainMessage::Removed { record }),
@@ -261,7 +261,7 @@ fn of_two_epochs_the_member_that_is_behind_learns_at_once() {
     assert_eq!(answers(3), [ChainEffect::Send { to, message }]);
 }
 
-/// Behind the first epoch nothing but the horizons rises.
+/// Behind the first epoch only the horizons rise.
 fn risen(steps: u64) -> Vec<EpochRecord> {
     let mut chain = vec![first().in_version(ClusterVersion::HORIZONS)];
     for step in 1..=steps {
@@ -277,7 +277,7 @@ fn a_record_behind_a_hole_is_taken_as_the_first_one_of_an_answer_alone() {
     let record = |epoch: usize| epochs[epoch - 1].clone();
     let mut chain = open(0, record(1));
     let at = |epoch| ChainMessage::At { epoch };
-    // Nothing asked for it: its sender may have the epochs before it.
+    // No member asked for it: its sender may have the epochs before it.
     assert_eq!(told(&mut chain, peer(1), chosen(&[record(5)])), []);
     let asked = |chain: &mut Chain| {
         let to = MemberId(1);
@@ -290,7 +290,7 @@ fn a_record_behind_a_hole_is_taken_as_the_first_one_of_an_answer_alone() {
     assert_eq!(told(&mut chain, peer(2), chosen(&[record(3)])), []);
     assert_eq!(told(&mut chain, peer(1), chosen(&[record(6)])), []);
     asked(&mut chain);
-    // Before 3 its sender has nothing. Its epochs between 4 and 6 are not told.
+    // Before 3 its sender has no epoch. Its epochs between 4 and 6 are not told.
     let page = [record(3), record(4), record(6)];
     told(&mut chain, peer(1), chosen(&page));
     synced(&mut chain);
@@ -331,7 +331,7 @@ fn an_epoch_counts_behind_its_record_and_the_own_note_of_it() {
     assert_eq!(chain.record().epoch(), 2);
 }
 
-/// A member that owns all, and another one that holds nothing and leaves: the plan, and its end.
+/// A member that owns all, and another one that owns no position and leaves: the plan, and its end.
 fn left_alone() -> [EpochRecord; 2] {
     let ids = vec![MemberId(0), MemberId(1)];
     let owners = OwnerTable::of_owners(2, ids, vec![vec![MemberId(0)]; 2]).expect("a table");
@@ -419,7 +419,7 @@ fn an_epoch_that_a_removed_member_voted_for_is_taken_by_an_order_alone() {
     for event in [ChainEvent::Tick, ChainEvent::TakeAccepted] {
         assert_eq!(behind(&mut chain, event), first.epoch());
     }
-    // Nor where nothing is lost: the epoch is proposed as ever.
+    // Nor where no copy is lost: the epoch is proposed as ever.
     let rekeyed = finished.rekeyed().expect("a change");
     let vote = lost(&finished, &rekeyed).vote.clone();
     let newest = (finished.clone(), finished.epoch());

@@ -471,7 +471,7 @@ fn a_lowered_factor_gives_copies_back_behind_three_steps_in_a_row() {
     let other = risen(&lowered, 2).rekeyed().expect("a change");
     assert_eq!(after(&other), (3, None));
     assert_eq!(after(&risen(&other, 3)), (0, Some((70, 2))));
-    // One that is raised again before the third step takes nothing back.
+    // One that is raised again before the third step drops no copy.
     let raised = with_copies(&risen(&lowered, 2), 3);
     assert_eq!(after(&risen(&raised, 3)), (0, None));
     // The next lowering counts for more records.

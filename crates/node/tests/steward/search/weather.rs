@@ -1,7 +1,7 @@
 //! Troubles, operators and joiners of a search, drawn at any moment.
 //!
 //! Invariants
-//! 1. At most one member is lost at a time, and only while nothing else changes.
+//! 1. At most one member is lost at a time, and only while no other change is under way.
 //! 2. Every order is answered once, unless its member crashed.
 
 use super::{Coming, Reached, Search, TICK_US, node_of};

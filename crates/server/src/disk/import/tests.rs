@@ -204,7 +204,7 @@ fn a_full_disk_keeps_what_was_taken_and_the_same_page_is_taken_later() {
         begun(&import, road);
         let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
         import.page(road, &page(0, b"", &first)).expect("room");
-        // A page of which this node keeps nothing is taken, too.
+        // A page of which this node keeps no record is taken, too.
         let nothing = KeptPage {
             position: b"a5",
             records: &[],
@@ -343,7 +343,7 @@ fn what_has_settled_is_there_for_peers_and_outlives_a_crash_and_clients_wait_for
     let import = Import::open(&store).expect("the note is whole");
     assert!(import.is_under_way());
     with_road(&store, &import, |road| {
-        // Nothing has to be sent again: the step, or the end, is enough.
+        // No page has to be sent again: the step, or the end, is enough.
         import.settle(road, 1, b"b").expect("it is settled");
         let finished = import.finish(road, 1, b"b").expect("room");
         assert!(finished.is_finished && !import.is_under_way());

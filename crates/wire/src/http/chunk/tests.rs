@@ -1,4 +1,4 @@
-//! Each rule of the decoder, and that packets decide nothing.
+//! Each rule of the decoder, and that packets do not decide.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Each rule of `parse_head`, and that packets decide nothing.
+//! Each rule of `parse_head`, and that packets do not decide.
 
 use super::*;
 use crate::http::Framing;
