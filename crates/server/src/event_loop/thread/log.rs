@@ -16,8 +16,9 @@
 //!    order that was overtaken fails, and its machine reads again (promises, hints). Orders of
 //!    other loops for the same key were never in line here, so that no machine counts on an order
 //!    between two of them. One that needs it waits for the first one's event.
-//! 4. Neither line starves the other. A client in its turn is woken, and goes when it is polled.
-//!    Until then orders wait, those that come now, too. `commit_due` is rung when they may go on.
+//! 4. Neither line starves the other. A client in its turn is woken, and goes when it is polled, if
+//!    the engine still has room for it. Until then orders wait, those that come now, too.
+//!    `commit_due` is rung when they may go on.
 //!
 //! Not here: the log thread (`disk/wal_thread.rs`), the turn that commits (`mod.rs`).
 //! See: docs/overload.md.
@@ -227,13 +228,11 @@ impl EventLoop {
         Some(order)
     }
 
-    /// May the order go that is next in line, were there no clients?
+    /// May the order go that is next in line, were there no clients? The batch has room for it at
+    /// the next commit.
     fn is_order_ready(&self) -> bool {
         let line = self.order_line.borrow();
-        !line.is_empty()
-            && line
-                .next(self.write_room())
-                .is_some_and(|(_, order)| self.has_batch_room(order.bytes()))
+        !line.is_empty() && line.next(self.write_room()).is_some()
     }
 
     /// May the client's write go that is next in line, were there no orders? The batch has room for
