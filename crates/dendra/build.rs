@@ -11,7 +11,7 @@
 //! 2. No variable here begins with `DENDRA_`: `cargo run` hands them on, and a program that is
 //!    started refuses options that it does not know.
 //!
-//! Not here: who prints it (`src/bench.rs`).
+//! Not here: printing it (`src/bench/`).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

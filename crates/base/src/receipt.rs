@@ -14,7 +14,7 @@ pub enum Durability {
 /// The state of a record after an operation that did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// The record did not change and will not: safe to send again.
+    /// This write changed no record and will not: safe to send again.
     NotApplied,
     /// Applied at most once, or not at all.
     Unknown,

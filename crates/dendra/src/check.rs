@@ -10,7 +10,7 @@
 //! 1. A folder that a node holds is not checked: its files change under the reader.
 //! 2. No file is created: a folder that is not there stays so, and so does a lock file.
 //!
-//! Not here: the checks (crate `engine`, `check.rs`), the server's files in a folder (crate
+//! Not here: the checks (crate `engine`, `check/`), the server's files in a folder (crate
 //! `server`, `folder.rs`).
 //! See: docs/cli.md.
 

@@ -7,7 +7,7 @@
 //! Full       refuses new values, keeps the rest      507
 //! Poisoned   stops the process: the log is unsure    aborts
 //! Unusable   does not start                          exit 3
-//! Folder     does not start, with the sentence alone  exit 3
+//! Folder     does not start; it names the folder     exit 3
 //! ```
 //!
 //! Invariants

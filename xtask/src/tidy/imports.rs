@@ -12,7 +12,7 @@
 //! 2. Every member of the workspace has a row, every row has a member.
 //! 3. Dependencies of tests obey the table for crates of ours and are free from outside.
 //!
-//! Not here: calls that a pure crate must not make through the standard library (`rules.rs`).
+//! Not here: calls that a pure crate must not make through the standard library (`rules/`).
 //! See: ARCHITECTURE.md, docs/decisions/0010-dependencies.md.
 
 use super::finding::Finding;

@@ -1,7 +1,7 @@
 //! Tidy: the rules of the house that no compiler knows.
 //!
 //! ```text
-//! files on disk ─► Source (code apart from comments) ─► rules.rs      one file at a time
+//! files on disk ─► Source (code apart from comments) ─► rules/        one file at a time
 //! cargo metadata + table of ARCHITECTURE.md ──────────► imports.rs    who may import whom
 //! `use` lines of all files of a crate ────────────────► circles.rs    which file needs which
 //! paths of all files ──────────────────────────────────► trees.rs      one shape of module trees

@@ -10,7 +10,7 @@
 //!    the first one, shared.
 //!
 //! Not here: the meaning of a name (the glossary of ARCHITECTURE.md), names without a meaning
-//! (`rules.rs`). See: docs/style.md, "Names".
+//! (`rules/`). See: docs/style.md, "Names".
 
 use super::finding::Finding;
 use super::rules::declared;

@@ -9,7 +9,7 @@
 //! Invariants
 //! 1. Every problem names `file:line`; one bad line does not hide the next.
 //!
-//! Not here: the values of an option (`table.rs`), precedence (`mod.rs`).
+//! Not here: the values of an option (`parse.rs`), precedence (`mod.rs`).
 //! See: docs/cli.md.
 
 use super::parse::parse;

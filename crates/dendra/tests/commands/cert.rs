@@ -1,6 +1,6 @@
 //! From an empty folder to a node that speaks TLS alone, with the commands that the documents name.
 //!
-//! Not here: faults of certificates (crate `server`, `tests/tls.rs`).
+//! Not here: faults of certificates (crate `server`, `tests/serving/tls.rs`).
 //! See: docs/cli.md, section "TLS".
 
 use crate::support::Node;

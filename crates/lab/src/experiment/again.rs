@@ -11,7 +11,7 @@
 //! 1. For `n` records at most `1.5 n + AGAIN_BURST` writes are sent, however long the store
 //!    refuses.
 //!
-//! Not here: sending (`experiment.rs`). A measured request is sent once.
+//! Not here: sending (`mod.rs`). A measured request is sent once.
 //! See: docs/cli.md, "Trying again".
 
 use dendra_base::Prng;

@@ -169,7 +169,7 @@ pub(crate) struct Accepting {
 }
 
 impl Clocking {
-    /// A round in which no owner has added a word to its answer.
+    /// A round before its first answer.
     pub(crate) fn new(tally: Tally) -> Clocking {
         Clocking {
             tally,

@@ -7,7 +7,7 @@
 //! X accepted by two ─► one of them dies, the other loses its newest epoch ─► X is chosen, not Y
 //! ```
 //!
-//! Not here: which records of a folder can be read (crate `server`, `disk/notes.rs`).
+//! Not here: which records of a folder can be read (crate `server`, `disk/epochs.rs`).
 
 use crate::rising::CLOCK;
 use crate::scripts::all_at;

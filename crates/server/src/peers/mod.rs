@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! client's request  ─► operation.rs ─► Begin ─┐             ┌─► Outcome ─► the connection's seat
-//! accepted link     ─► accept.rs    ─► Asked ─┤  agent.rs   ├─► Reply   ─► conduit of that link, seat
+//! accepted link     ─► accept.rs    ─► Asked ─┤  agent.rs   ├─► Reply   ─► askers.rs: its link, its seat
 //! request of a peer ─► hop.rs       ─► Asked ─┼─► Node ─────┤
-//! link to a peer    ─► link.rs   ─► Answered ─┤   per loop  ├─► Ask     ─► conduit or pool of the own link
+//! link to a peer    ─► link.rs   ─► Answered ─┤   per loop  ├─► Ask     ─► own_link.rs: conduit or pool
 //! store, log        ─► thread/ ─► Read, Wrote┘             └─► Read, Write, Page, Cover ─► store.rs
 //! handshake.rs the asker's half of a handshake         cluster.rs   state of all loops
 //! frame_link.rs, conduit.rs   a link with frames       turns.rs     the tasks of a loop for its agent

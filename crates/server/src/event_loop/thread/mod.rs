@@ -622,7 +622,8 @@ impl EventLoop {
         left > 0
     }
 
-    /// May one more request of a client wait for the log or the store pool?
+    /// May one more request of a client wait for the log or the store pool? A loop that has few
+    /// takes a body that may find room later, unless the address has its share.
     pub(crate) fn has_request_room(&self, seat: &Seat) -> bool {
         if seat
             .source()
