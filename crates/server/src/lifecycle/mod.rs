@@ -30,3 +30,5 @@ mod starting;
 pub use running::Running;
 pub use serving::{ExitReason, serve, serve_front};
 pub use start::Server;
+#[cfg(test)]
+pub(crate) use start::shared_for_tests;

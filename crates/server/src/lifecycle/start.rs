@@ -300,6 +300,15 @@ fn open_engine(
     Ok(share(settings, opened, border, front, starting))
 }
 
+/// The state of a node by itself on a disk in memory, without any thread.
+#[cfg(test)]
+pub(crate) fn shared_for_tests(settings: Settings) -> Shared {
+    let border = Border::open(&settings).expect("no files");
+    let starting = Starting::new().expect("a runtime");
+    let disk = Arc::new(MemVfs::new());
+    open_engine(settings, disk, border, None, &starting).expect("it opens")
+}
+
 /// Opens the engine, unless another member refused the folder for ever.
 fn open_unmarked(
     settings: &Settings,

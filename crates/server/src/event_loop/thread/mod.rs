@@ -856,33 +856,4 @@ impl Drop for ConnectionGuard {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::cell::RefCell;
-
-    #[test]
-    fn between_a_few_new_connections_another_task_has_its_turn() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .build()
-            .expect("a runtime without drivers");
-        let taken = Rc::new(RefCell::new(Vec::new()));
-        let seen = Rc::new(RefCell::new(Vec::new()));
-        let tasks = tokio::task::LocalSet::new();
-        tasks.spawn_local({
-            let taken = Rc::clone(&taken);
-            async move { in_turns(0..20, 8, |n| taken.borrow_mut().push(n)).await }
-        });
-        tasks.spawn_local({
-            let (taken, seen) = (Rc::clone(&taken), Rc::clone(&seen));
-            async move {
-                while taken.borrow().len() < 20 {
-                    seen.borrow_mut().push(taken.borrow().len());
-                    tokio::task::yield_now().await;
-                }
-            }
-        });
-        runtime.block_on(tasks);
-        assert_eq!(*taken.borrow(), (0..20).collect::<Vec<_>>());
-        assert_eq!(seen.borrow().first(), Some(&8));
-    }
-}
+mod tests;

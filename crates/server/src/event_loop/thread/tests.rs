@@ -1,0 +1,398 @@
+//! Connections that give way to others, on a loop of which only those tasks run that a test polls.
+//! So each of their steps can be counted.
+//!
+//! Invariants
+//! 1. No clock decides. A probe that was rung at the beginning of time, and does not run, makes the
+//!    loop crowded. Deadlines pass when a test says so.
+//! 2. The bytes that a connection is to read are in its socket before it is polled.
+//!
+//! Not here: the order of those that wait (`giving_way.rs`; crate `node`, `standing/`).
+//! See: docs/overload.md, "When the processor is what runs out".
+
+use super::*;
+use crate::clients::body::{self, BodyReader, Inflow};
+use crate::clients::connection;
+use crate::clients::socket::{ConnectionEnd, Expecting, Linger, Socket};
+use crate::lifecycle;
+use crate::settings::Settings;
+use dendra_node::standing::STANDING_US;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
+use tokio::task::yield_now;
+
+/// After so long a test hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOCALHOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
+const CALL: usize = limits::WORK_OF_A_CALL;
+const GET: &[u8] = b"GET /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+static HOOKS: LoopHooks = LoopHooks {
+    serve: connection::spawn,
+    turns: |_, _| {},
+    link: |_, _, _| {},
+    sweep: |_, _| {},
+    begin: |_| {},
+};
+
+/// Runs `test` with a loop that has this target of its delay, and no task.
+fn on_a_loop(queue_delay_target: Duration, test: impl AsyncFnOnce(Rc<EventLoop>)) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut settings = Settings::new(folder.path());
+    settings.loops = Some(1);
+    settings.memory_bytes = 64 << 20;
+    settings.queue_delay_target = queue_delay_target;
+    let shared = Arc::new(lifecycle::shared_for_tests(settings));
+    let lane = Rc::new(EventLoop::new(shared, 0, &HOOKS));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(tokio::runtime::LocalOptions::default())
+        .expect("a runtime");
+    let tested = async { tokio::time::timeout(PATIENCE, test(lane)).await };
+    runtime.block_on(tested).expect("it does not hang");
+}
+
+/// Others wait behind each connection from now on. Requires: no look at the delay before this one.
+fn crowd(lane: &EventLoop) {
+    lane.delay.look(1);
+    assert!(lane.delay.is_crowded(lane.now_us()));
+}
+
+/// The probe runs: for a moment no connection has others behind it.
+fn rest(lane: &EventLoop) {
+    let mut probe = pin!(delay::probe(Rc::clone(&lane.delay)));
+    assert!(poll(probe.as_mut()).is_pending());
+}
+
+/// Requests stand in line from now on. Requires: as `crowd`, and a target.
+fn stand(lane: &EventLoop) {
+    for n in 0..3 {
+        lane.delay.look(1 + n * STANDING_US);
+    }
+    assert!(lane.delay.is_standing());
+}
+
+fn poll<T>(task: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+    task.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Polls `task` until it ends, or `is_so`: then `None`.
+async fn until<T>(
+    mut task: Pin<&mut impl Future<Output = T>>,
+    is_so: impl Fn() -> bool,
+) -> Option<T> {
+    loop {
+        match poll(task.as_mut()) {
+            Poll::Ready(done) => return Some(done),
+            Poll::Pending if is_so() => return None,
+            Poll::Pending => yield_now().await,
+        }
+    }
+}
+
+/// Does a read give way? Ends do not count.
+fn gives_way(lane: &EventLoop) -> bool {
+    lane.giving_way.waited_us(u64::MAX) > 0
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asker {
+    Client,
+    Member,
+}
+
+/// A client, and the other end of its connection to look at.
+struct Client {
+    stream: TcpStream,
+    other_end: std::net::TcpStream,
+}
+
+impl Client {
+    /// A client, and its connection as the listener hands it to a loop.
+    async fn connect() -> (Client, std::net::TcpStream) {
+        let door = TcpSocket::new_v4().expect("a socket");
+        let room = u32::try_from(16 * CALL).expect("it is short");
+        door.set_recv_buffer_size(room).expect("it can be set");
+        let any = SocketAddr::from((LOCALHOST, 0));
+        door.bind(any).expect("a port");
+        let door = door.listen(1).expect("it listens");
+        let addr = door.local_addr().expect("it is bound");
+        let stream = TcpStream::connect(addr).await.expect("it listens");
+        let (accepted, _) = door.accept().await.expect("one has connected");
+        let accepted = accepted.into_std().expect("a socket");
+        let other_end = accepted.try_clone().expect("a descriptor");
+        (Client { stream, other_end }, accepted)
+    }
+
+    /// Sends `bytes`; they are all in the socket of the loop then.
+    async fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.expect("there is room");
+        let mut looked_at = vec![0; bytes.len() + 1];
+        while !matches!(self.other_end.peek(&mut looked_at), Ok(n) if n == bytes.len()) {
+            yield_now().await;
+        }
+    }
+}
+
+/// A connection from which `bytes` were read.
+async fn connection_with(lane: &Rc<EventLoop>, of: Asker, bytes: &[u8]) -> (Client, Socket) {
+    let (mut client, accepted) = Client::connect().await;
+    let stream = TcpStream::from_std(accepted).expect("it can be watched");
+    let seat = Rc::new(Seat::default());
+    let stream = ByteStream::Clear(stream);
+    let mut socket = Socket::new(Rc::clone(lane), seat, IpAddr::V4(LOCALHOST), stream);
+    client.send(bytes).await;
+    if of == Asker::Member {
+        socket.mark_as_peer();
+    }
+    {
+        let mut first = pin!(socket.fill(Expecting::Idle));
+        let mut done = until(first.as_mut(), || gives_way(lane)).await;
+        if of == Asker::Client {
+            assert_eq!(done, None, "a new one gives way");
+            lane.giving_way.call_all();
+            done = until(first, || false).await;
+        }
+        assert_eq!(done, Some(Ok(())));
+    }
+    assert_eq!(socket.unread_len(), bytes.len());
+    (client, socket)
+}
+
+/// How a body is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BodyUse {
+    Stored,
+    StoredFromChunks,
+    Skipped,
+    /// So that the client can read its last answer.
+    Lingers,
+}
+
+/// As many bytes as are read in three calls.
+const BODY_BYTES: usize = 3 * CALL;
+
+/// A body as it is sent: the bytes of one call, and those of two.
+fn body_of(usage: BodyUse) -> (Vec<u8>, Vec<u8>) {
+    let mut first = vec![b'v'; BODY_BYTES];
+    if usage == BodyUse::StoredFromChunks {
+        // Five digits, and four ends of lines with a zero between them.
+        let data = "v".repeat(BODY_BYTES - 14);
+        first = format!("{:x}\r\n{data}\r\n0\r\n\r\n", data.len()).into_bytes();
+        assert_eq!(first.len(), BODY_BYTES);
+    }
+    let rest = first.split_off(CALL);
+    (first, rest)
+}
+
+/// Reads the body that the unread bytes begin with: did it come whole?
+async fn read_body(mut socket: Socket, usage: BodyUse) -> bool {
+    let length = BodyReader::of_length(BODY_BYTES as u64);
+    let stored = match usage {
+        BodyUse::Stored => length,
+        BodyUse::StoredFromChunks => BodyReader::chunked(BODY_BYTES as u64),
+        BodyUse::Skipped => return body::discard(&mut socket, length).await.is_ok(),
+        BodyUse::Lingers => {
+            socket.close(ConnectionEnd::Done, Linger::Body).await;
+            return false;
+        }
+    };
+    Inflow::new(stored, None).collect(&mut socket).await.is_ok()
+}
+
+#[test]
+fn a_body_is_read_in_pieces_while_others_wait() {
+    for usage in [
+        BodyUse::Stored,
+        BodyUse::StoredFromChunks,
+        BodyUse::Skipped,
+        BodyUse::Lingers,
+    ] {
+        on_a_loop(Duration::ZERO, async |lane| {
+            crowd(&lane);
+            let (first, rest) = body_of(usage);
+            let (mut client, socket) = connection_with(&lane, Asker::Client, &first).await;
+            client.send(&rest).await;
+            let mut reading = pin!(read_body(socket, usage));
+            let read = || lane.metrics().read_bytes.read() as usize;
+            for calls in 1..3 {
+                let done = until(reading.as_mut(), || gives_way(&lane)).await;
+                assert_eq!(done, None, "{usage:?} does not give way");
+                assert_eq!(read(), calls * CALL, "{usage:?}");
+                lane.giving_way.call_all();
+            }
+            let done = until(reading, || read() == BODY_BYTES).await;
+            // The client may still read its last answer.
+            let ends = (usage != BodyUse::Lingers).then_some(true);
+            assert_eq!(done, ends, "{usage:?}");
+        });
+    }
+}
+
+#[test]
+fn a_member_reads_its_body_to_the_end_while_others_wait() {
+    for usage in [BodyUse::Stored, BodyUse::StoredFromChunks, BodyUse::Skipped] {
+        on_a_loop(Duration::ZERO, async |lane| {
+            crowd(&lane);
+            let (first, rest) = body_of(usage);
+            let (mut member, socket) = connection_with(&lane, Asker::Member, &first).await;
+            member.send(&rest).await;
+            let reading = pin!(read_body(socket, usage));
+            let done = until(reading, || gives_way(&lane)).await;
+            assert_eq!(done, Some(true), "{usage:?} gives way");
+        });
+    }
+}
+
+#[test]
+fn ends_of_clients_that_hang_up_are_seen_a_few_in_a_turn() {
+    on_a_loop(Duration::ZERO, async |lane| {
+        const FEW: usize = limits::CALLS_A_TURN;
+        let mut porter = pin!(giving_way::porter(Rc::clone(&lane.giving_way)));
+        let mut gone = Vec::new();
+        for _ in 0..2 * FEW + 1 {
+            let (client, socket) = connection_with(&lane, Asker::Client, b"G").await;
+            drop(client);
+            while !socket.is_client_gone() {
+                yield_now().await;
+            }
+            gone.push(socket);
+        }
+        let (mut works, mut working) = connection_with(&lane, Asker::Client, b"G").await;
+        works.send(b"E").await;
+        let fill = |mut socket: Socket| Box::pin(async move { socket.fill(Expecting::Idle).await });
+        let mut ends: Vec<_> = gone.into_iter().map(fill).collect();
+        let mut left = Vec::new();
+        for turn in 0..4 {
+            yield_now().await;
+            ends.retain_mut(|end| match poll(end.as_mut()) {
+                Poll::Pending => true,
+                Poll::Ready(end) => {
+                    assert_eq!(end, Err(ConnectionEnd::HungUp));
+                    false
+                }
+            });
+            left.push(ends.len());
+            if turn == 0 {
+                let read = pin!(working.fill(Expecting::Idle));
+                let read = until(read, || gives_way(&lane)).await;
+                assert_eq!(read, Some(Ok(())), "a request waits for no end");
+            }
+            assert!(!gives_way(&lane), "ends are no delay");
+            assert!(poll(porter.as_mut()).is_pending());
+        }
+        assert_eq!(left, [2 * FEW + 1, FEW + 1, 1, 0]);
+    });
+}
+
+/// A connection of the loop, as the listener counts it.
+async fn accepted(lane: &Rc<EventLoop>) -> (Client, std::net::TcpStream, ConnectionPlace) {
+    let (client, stream) = Client::connect().await;
+    let place = lane.shared.gate.enter(LOCALHOST.into(), Instant::now());
+    lane.handle().connections.fetch_add(1, Ordering::SeqCst);
+    (client, stream, place.expect("there is room"))
+}
+
+#[test]
+fn sockets_of_ended_connections_are_closed_a_few_in_a_turn_while_others_wait() {
+    on_a_loop(Duration::ZERO, async |lane| {
+        const FEW: usize = limits::CLOSES_A_TURN;
+        let mut closer = pin!(close_when_due(Rc::clone(&lane)));
+        let mut clients = Vec::new();
+        let mut end_one = async || {
+            let (client, stream, place) = accepted(&lane).await;
+            clients.push(client);
+            let stream = TcpStream::from_std(stream).expect("it can be watched");
+            let number = lane.seats.borrow_mut().insert(Rc::default());
+            let guard = ConnectionGuard {
+                lane: Rc::clone(&lane),
+                number,
+                place: Some(place),
+            };
+            lane.close(ByteStream::Clear(stream), guard);
+        };
+        crowd(&lane);
+        for _ in 0..2 * FEW {
+            end_one().await;
+        }
+        rest(&lane);
+        end_one().await;
+        let mut open = vec![lane.shared.connections()];
+        for _ in 0..3 {
+            assert!(poll(closer.as_mut()).is_pending());
+            open.push(lane.shared.connections());
+            yield_now().await;
+        }
+        assert_eq!(open, [2 * FEW + 1, FEW + 1, 1, 0]);
+        end_one().await;
+        assert_eq!(lane.shared.connections(), 0, "no other one waits");
+    });
+}
+
+#[test]
+fn a_request_that_stood_in_line_for_as_long_as_a_connection_may_be_idle_is_refused_and_not_cut() {
+    on_a_loop(Duration::from_micros(1), async |lane| {
+        stand(&lane);
+        let idle_us = lane.shared.settings.timeouts.idle.as_micros() as u64;
+        let in_line = || {
+            lane.delay.sweep(lane.now_us());
+            lane.metrics().standing.read()
+        };
+        let pass = |now_us| {
+            for (_, seat) in lane.seats.borrow().iter() {
+                seat.check_deadline(now_us);
+            }
+        };
+        tokio::task::spawn_local(close_when_due(Rc::clone(&lane)));
+        let (mut client, stream, place) = accepted(&lane).await;
+        lane.take_connection(stream, place);
+        for _ in 0..2 {
+            lane.refresh();
+            let before_us = lane.now_us();
+            client.stream.write_all(GET).await.expect("there is room");
+            while in_line() == 0 {
+                yield_now().await;
+            }
+            pass(before_us + idle_us - 1);
+            for _ in 0..10 {
+                yield_now().await;
+                assert_eq!(in_line(), 1, "it waits");
+            }
+            pass(clock::monotonic_us() + idle_us);
+            let mut answer = vec![0; CALL];
+            let n = client.stream.read(&mut answer).await.expect("it is there");
+            let answer = String::from_utf8_lossy(&answer[..n]);
+            assert!(answer.starts_with("HTTP/1.1 503 "), "{answer:?}");
+            assert!(answer.contains("overloaded: "), "{answer}");
+        }
+    });
+}
+
+#[test]
+fn between_a_few_new_connections_another_task_has_its_turn() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime without drivers");
+    let taken = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let tasks = tokio::task::LocalSet::new();
+    tasks.spawn_local({
+        let taken = Rc::clone(&taken);
+        async move { in_turns(0..20, 8, |n| taken.borrow_mut().push(n)).await }
+    });
+    tasks.spawn_local({
+        let (taken, seen) = (Rc::clone(&taken), Rc::clone(&seen));
+        async move {
+            while taken.borrow().len() < 20 {
+                seen.borrow_mut().push(taken.borrow().len());
+                yield_now().await;
+            }
+        }
+    });
+    runtime.block_on(tasks);
+    assert_eq!(*taken.borrow(), (0..20).collect::<Vec<_>>());
+    assert_eq!(seen.borrow().first(), Some(&8));
+}
