@@ -121,6 +121,9 @@ enum NodePatience {
     Usual,
     /// Until its machine could have started again: a restore is under way.
     Restart,
+    /// As a test wants it.
+    #[cfg(test)]
+    Of(Duration),
 }
 
 /// One admin port.
@@ -233,6 +236,8 @@ impl AdminNode {
             let mut patience = match self.patience.get() {
                 NodePatience::Usual => RETRY_FOR,
                 NodePatience::Restart => RESTART_FOR,
+                #[cfg(test)]
+                NodePatience::Of(time) => time,
             };
             let failure = match self.once(method.clone(), path, body.clone()).await {
                 Ok(answer) if answer.is_refusal() => {
@@ -550,4 +555,43 @@ pub(crate) async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec
     .await;
     let outputs = waiting.into_iter().map(|(_, output)| output);
     outputs.map(|it| it.expect("all are done")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::played::PlayedNode;
+    use crate::client::retry::BURST;
+    use crate::runtime::runtime;
+
+    const QUIET: Console = Console {
+        is_quiet: true,
+        verbosity: 0,
+    };
+    /// Of the burst, these are left.
+    const RETRIES: u64 = 3;
+
+    #[test]
+    fn a_node_that_refuses_gets_the_retries_that_are_left_from_a_backup_and_then_a_restore() {
+        let asking = async {
+            let played = PlayedNode::start(|number| number != RETRIES).await;
+            let access = AccessArgs::default();
+            let credentials = Credentials::read(&access, &played.base());
+            let credentials = credentials.expect("none are needed");
+            let node = AdminNode::at(played.base(), credentials, QUIET);
+            for _ in RETRIES..BURST {
+                assert!(node.budget.borrow_mut().try_again());
+            }
+            let part = node.part("checkpoint", "file", 0, 1).await;
+            assert_eq!(part.expect("the last retry is answered"), "v");
+            assert_eq!(played.requests(), 1 + RETRIES);
+            // The patience is not longer than the shortest rest before a retry that nothing pays
+            // for.
+            node.patience.set(NodePatience::Of(RETRY_AFTER_MAX / 2));
+            let page = node.page(Bytes::new()).await;
+            assert!(matches!(page, Err(PageRefusal::Failed(_))), "{page:?}");
+            assert_eq!(played.requests(), 1 + RETRIES + 1);
+        };
+        runtime().expect("a runtime").block_on(asking);
+    }
 }

@@ -17,6 +17,8 @@
 
 mod answer;
 mod credentials;
+#[cfg(test)]
+pub(crate) mod played;
 pub(crate) mod retry;
 mod url;
 

@@ -302,6 +302,34 @@ fn retry_after(answer: &WholeAnswer) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::played::PlayedNode;
+    use crate::client::retry::{BURST, RETRY_AFTER_MAX};
+    use crate::runtime::runtime;
+
+    const QUIET: Console = Console {
+        is_quiet: true,
+        verbosity: 0,
+    };
+
+    #[test]
+    fn a_store_that_refuses_gets_the_burst_of_retries_and_then_one_in_five_seconds() {
+        let copying = async {
+            let node = PlayedNode::start(|number| number != BURST).await;
+            let (access, patience) = (AccessArgs::default(), 100 * RETRY_AFTER_MAX);
+            let bases = vec![node.base()];
+            let store = ContractStore::new("TO", bases, &access, 1_000, patience, QUIET);
+            let mut store = store.expect("no credentials are needed");
+            let found = store.get(b"k").await.expect("the last retry is answered");
+            assert!(found.is_some());
+            assert_eq!(node.requests(), 1 + BURST);
+            // The patience is not longer than the rest before a retry that nothing pays for.
+            store.retry_for = RETRY_AFTER_MAX;
+            let put = store.put(b"k", &Bytes::new(), 0, None).await;
+            assert_eq!(put.expect_err("refused").exit, Exit::UNAVAILABLE);
+            assert_eq!(node.requests(), 1 + BURST + 1);
+        };
+        runtime().expect("a runtime").block_on(copying);
+    }
 
     #[test]
     fn a_time_to_live_is_rounded_up_and_never_nothing() {
