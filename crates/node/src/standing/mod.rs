@@ -6,7 +6,7 @@
 //! standing  readable socket ─► join ─► call: TURN, round the sources, the newest of each ─► Serve ─► charge
 //!                                            one for SERVED_PER_REFUSAL served, of the source with most
 //!                                            beyond the target: the next of them, or the oldest ─► Refuse
-//!                                            late by twice the target, nothing newer waits ─► Refuse
+//!                        late by the target, nothing newer waits, not empty for STALE_FROM_US ─► Refuse
 //!                                            longer than a deadline: the oldest, EXPIRED_A_TURN ─► Refuse
 //!             in the order of the sockets they would wait for less than half the target, for CALM_US ─► open
 //! ```
@@ -20,9 +20,9 @@
 //! 1. The order changes only after the delay stood above its target for `STANDING_US`, in several
 //!    samples. A burst, or a process that was stopped for a moment, does not change it.
 //! 2. Of `SERVED_PER_REFUSAL` + 1 requests that are called, at most one is refused, however many
-//!    wait. `EXPIRED_A_TURN` are refused besides that have waited for `EXPIRED_US`. So are, in an
-//!    overload that has lasted for `STALE_FROM_US`, those that have waited for twice the target,
-//!    and 50 ms, while no newer one waits: the loop has time for that.
+//!    wait. `EXPIRED_A_TURN` are refused besides that have waited for `EXPIRED_US`. So are, once the
+//!    line was not empty for `STALE_FROM_US`, those that have waited for the target, and 20 ms,
+//!    while no newer one waits: the loop has time for that.
 //! 3. Every request that joined is called once, unless it leaves; an open line is empty.
 //! 4. A round ends when each source that waits was called in it, however many there are. A source
 //!    with a single connection waits for one call of each other source, not for their connections.
@@ -61,10 +61,11 @@ const CALM_US: u64 = 500_000;
 const CALM_US_MAX: u64 = 4_000_000;
 /// Served requests are counted over so long.
 const WINDOW_US: u64 = 50_000;
-/// Once an overload has lasted for so long, late requests are no remains of its beginning.
-const STALE_FROM_US: u64 = 1_000_000;
+/// Once the line was not empty for so long, late requests are no remains of a burst. A shorter burst
+/// is served to its end: half of the deadline of a request that names none.
+const STALE_FROM_US: u64 = 500_000;
 /// And what has waited for less is not late, however small the target is.
-const STALE_US_MIN: u64 = 50_000;
+const STALE_US_MIN: u64 = 20_000;
 /// So long behind the last line another delay is no burst.
 const ALERT_US: u64 = 1_000_000;
 
@@ -118,8 +119,8 @@ pub struct Line<T> {
     is_oldest_next: bool,
     /// Served requests that have not been set against a refusal.
     credit: usize,
-    /// Since when requests stand in line.
-    began_us: u64,
+    /// Since when at least one request stands in line.
+    busy_since_us: u64,
 }
 
 impl<T> Line<T> {
@@ -138,7 +139,7 @@ impl<T> Line<T> {
             waiting: AddressStacks::new(),
             is_oldest_next: false,
             credit: 0,
-            began_us: 0,
+            busy_since_us: 0,
         }
     }
 
@@ -177,12 +178,15 @@ impl<T> Line<T> {
         };
         self.window = (now_us, 0, 0);
         self.credit = 0;
-        self.began_us = now_us;
+        self.busy_since_us = now_us;
         Some(LineChange::Begins)
     }
 
     /// A request came from `source`.
     pub fn join(&mut self, now_us: u64, source: AddressGroup, request: T) -> StackPlace {
+        if self.is_empty() {
+            self.busy_since_us = now_us;
+        }
         self.waiting.push(now_us, source, request)
     }
 
@@ -294,7 +298,8 @@ impl<T> Line<T> {
     /// refusal serves its client better than a late answer? Not while newer ones wait: then it is
     /// called because its source has its turn.
     fn is_stale(&mut self, now_us: u64, came_us: u64) -> bool {
-        let has_lasted = self.is_standing && now_us.saturating_sub(self.began_us) >= STALE_FROM_US;
+        let busy_us = now_us.saturating_sub(self.busy_since_us);
+        let has_lasted = self.is_standing && busy_us >= STALE_FROM_US;
         let waited_us = now_us.saturating_sub(came_us);
         let until_us = now_us.saturating_sub(self.target_us);
         has_lasted && waited_us > self.stale_us() && !self.waiting.has_newer(until_us)
@@ -302,7 +307,7 @@ impl<T> Line<T> {
 
     /// The longest wait of a request that is not late.
     fn stale_us(&self) -> u64 {
-        STALE_US_MIN.max(2 * self.target_us)
+        STALE_US_MIN.max(self.target_us)
     }
 
     /// How many wait.

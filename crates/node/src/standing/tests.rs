@@ -6,6 +6,7 @@ use super::*;
 use dendra_base::Prng;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 const TARGET_US: u64 = 20_000;
 
@@ -99,31 +100,49 @@ fn in_an_overload_that_lasts_an_old_request_is_refused_unless_a_newer_one_waits(
     while line.sample(now_us, 2 * TARGET_US).is_none() {
         now_us += 2 * TARGET_US;
     }
-    let began_us = now_us;
+    let stale_us = STALE_US_MIN.max(TARGET_US);
     let call = |line: &mut Line<u32>, now_us: u64| {
         let mut called = Vec::new();
         line.call(now_us, &mut called);
         called
     };
-    line.join(now_us, ONE, 0);
-    now_us += STALE_US_MIN + 1;
-    assert_eq!(call(&mut line, now_us), [(0, Called::Serve)], "it is new");
-    now_us = began_us + STALE_FROM_US;
-    line.join(now_us, ONE, 1);
-    now_us += STALE_US_MIN;
-    assert_eq!(call(&mut line, now_us), [(1, Called::Serve)], "not longer");
-    line.join(now_us, ONE, 2);
-    now_us += STALE_US_MIN + 1;
-    assert_eq!(call(&mut line, now_us), [(2, Called::Refuse)]);
-    // The other source has had its turn; this one has not, so it is called, and served.
-    line.join(now_us, TWO, 3);
-    assert_eq!(call(&mut line, now_us), [(3, Called::Serve)]);
-    line.join(now_us, ONE, 4);
-    now_us += STALE_US_MIN + 1;
-    line.join(now_us, TWO, 5);
-    line.join(now_us, TWO, 6);
+    let join = |line: &mut Line<u32>, now_us: u64, requests: Range<u32>| {
+        for request in requests {
+            line.join(now_us, ONE, request);
+        }
+    };
+    let are = |called: &[(u32, Called)], what: Called| called.iter().all(|it| it.1 == what);
+    join(&mut line, now_us, 0..300);
+    let began_us = now_us;
+    now_us += STALE_FROM_US - 1;
     let called = call(&mut line, now_us);
-    assert_eq!(called[..2], [(6, Called::Serve), (4, Called::Serve)]);
+    assert!(are(&called[..TURN], Called::Serve), "it may be a burst");
+    now_us += 1;
+    let called = call(&mut line, now_us);
+    assert!(are(&called[..TURN], Called::Refuse), "{called:?}");
+    // A source that has not had its turn is called, and served, however long it has waited.
+    line.join(began_us, TWO, 1_000);
+    line.join(now_us, ONE, 1_001);
+    let called = call(&mut line, now_us);
+    assert_eq!(called[0], (1_000, Called::Serve));
+    assert_eq!(called[1], (1_001, Called::Serve));
+    assert!(are(&called[2..TURN], Called::Refuse), "{called:?}");
+    join(&mut line, now_us, 2_000..2_001);
+    now_us += stale_us;
+    assert_eq!(
+        call(&mut line, now_us)[0],
+        (2_000, Called::Serve),
+        "not longer"
+    );
+    // Once the line was empty, what comes is a burst again.
+    while !line.is_empty() {
+        call(&mut line, now_us);
+    }
+    assert!(line.is_standing());
+    join(&mut line, now_us, 3_000..3_100);
+    now_us += stale_us + 1;
+    let called = call(&mut line, now_us);
+    assert!(are(&called[..TURN], Called::Serve), "{called:?}");
 }
 
 #[test]
@@ -478,12 +497,12 @@ proptest! {
                 },
                 _ => {
                     let mut called = Vec::new();
-                    let has_lasted = line.is_standing && now_us - line.began_us >= STALE_FROM_US;
+                    let has_lasted = line.is_standing && now_us - line.busy_since_us >= STALE_FROM_US;
                     line.call(now_us, &mut called);
                     let mut expired = 0;
                     for (request, what) in called {
                         let (came_us, _) = inside.remove(&request).expect("called once");
-                        let is_late = now_us - came_us > STALE_US_MIN.max(2 * target_us);
+                        let is_late = now_us - came_us > STALE_US_MIN.max(target_us);
                         match what {
                             Called::Serve => served += 1,
                             Called::Refuse if has_lasted && is_late => (),
