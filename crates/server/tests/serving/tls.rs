@@ -14,15 +14,17 @@
 
 use crate::support::certs::{Authority, CLIENT, DAY_S, MEMBER, Pair, Says, Sealed};
 use crate::support::guest::{GUEST, NODE, hello, topology};
-use crate::support::{Client, Node, PATIENCE, reserved};
+use crate::support::{Client, Node, PATIENCE, reserved, rest};
+use dendra_server::limits::HANDSHAKES_MAX;
 use dendra_server::settings::{ClusterSettings, Member, PeerTransport, TlsSettings, Topology};
 use dendra_server::{Running, Server, Settings};
 use dendra_wire::peer::Hello;
 use std::fs::Permissions;
+use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A member of another machine.
 const ELSEWHERE: Says<'_> = Says {
@@ -34,6 +36,9 @@ const NO_SERVER: Says<'_> = Says {
     is_server: false,
     ..MEMBER
 };
+
+/// The begin of a handshake whose rest never comes.
+const HALF: &[u8] = &[0x16, 3, 1, 0, 200, 1];
 
 struct World {
     folder: tempfile::TempDir,
@@ -141,9 +146,69 @@ fn a_handshake_that_does_not_go_on_ends_with_the_deadline_of_a_head() {
     });
     let mut silent = node.client();
     let mut half = node.client();
-    half.send(&[0x16, 3, 1, 0, 200, 1]);
+    half.send(HALF);
     assert!(silent.is_closed() && half.is_closed());
     assert!(world.ask(&node, None).is_ok(), "others get in");
+}
+
+/// Waits until so many handshakes are under way, or `is_over`.
+fn wait_for_handshakes(world: &World, node: &Node, count: usize, is_over: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    let under_way = || metric(world, node, "dendra_tls_handshakes_under_way ");
+    while !is_over() && under_way() != count as u64 {
+        assert!(Instant::now() < deadline, "they stay {}", under_way());
+        rest();
+    }
+}
+
+/// Has no byte come, and no end?
+fn is_open(client: &Client) -> bool {
+    let mut stream = &client.stream;
+    stream.set_nonblocking(true).expect("set");
+    let end = stream.read(&mut [0; 1]);
+    end.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
+#[test]
+fn the_oldest_handshake_ends_when_there_are_too_many_and_sessions_are_none_of_them() {
+    let world = World::new();
+    let node = Node::with(|settings| {
+        settings.tls = Some(world.tls());
+        settings.loops = Some(1);
+        // None of them ends for another reason.
+        settings.timeouts.head = Duration::from_secs(3_600);
+        settings.queue_delay_target = Duration::ZERO;
+    });
+    let ask = "GET /v0/status HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let half = || {
+        let mut client = node.client();
+        client.send(HALF);
+        client
+    };
+    let oldest = half();
+    wait_for_handshakes(&world, &node, 1, || false);
+    let second = half();
+    wait_for_handshakes(&world, &node, 2, || false);
+    let mut kept = Sealed::connect(node.running().addr(), &world.ca.client(None));
+    kept.send(ask).expect("served");
+    // It has its answer, so it is no handshake any more.
+    kept.0.read_exact(&mut [0; 1]).expect("an answer");
+    let mut others: Vec<Client> = (2..HANDSHAKES_MAX).map(|_| half()).collect();
+    wait_for_handshakes(&world, &node, HANDSHAKES_MAX, || !is_open(&oldest));
+    assert!(is_open(&oldest) && is_open(&second), "there is room");
+    others.push(half());
+    let is_one_over = || !is_open(&oldest) || !others.iter().all(is_open);
+    wait_for_handshakes(&world, &node, HANDSHAKES_MAX + 1, is_one_over);
+    // Its handshake is one more. The loop has told the oldest before it begins.
+    assert!(world.ask(&node, None).is_ok(), "others get in");
+    assert!(!is_open(&oldest), "the oldest holds on");
+    assert!(!is_open(&second), "the oldest but one holds on");
+    let open = others.iter().filter(|client| is_open(client)).count();
+    assert_eq!(open, others.len(), "later ones ended");
+    kept.send(&ask.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"))
+        .expect("a session goes on");
+    let rest = kept.rest().expect("answers");
+    assert_eq!(rest.matches("HTTP/1.1 200").count(), 1, "{rest}");
 }
 
 #[test]
