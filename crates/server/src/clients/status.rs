@@ -178,7 +178,15 @@ pub(crate) fn write_delay(out: &mut Vec<u8>, style: Style) -> u16 {
     503
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has formed the refusal of a delay.
+    pub(crate) static DELAYS_FORMED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
 fn delayed(after_s: u32) -> Refusal {
+    #[cfg(test)]
+    DELAYS_FORMED.set(DELAYS_FORMED.get() + 1);
     Refusal::overloaded("more requests arrive than the processor serves", after_s)
 }
 

@@ -13,6 +13,7 @@ use super::*;
 use crate::clients::body::{self, BodyReader, Inflow};
 use crate::clients::connection;
 use crate::clients::socket::{ConnectionEnd, Expecting, Linger, Socket};
+use crate::clients::status::DELAYS_FORMED;
 use crate::lifecycle;
 use crate::settings::Settings;
 use dendra_node::standing::STANDING_US;
@@ -40,11 +41,22 @@ static HOOKS: LoopHooks = LoopHooks {
 
 /// Runs `test` with a loop that has this target of its delay, and no task.
 fn on_a_loop(queue_delay_target: Duration, test: impl AsyncFnOnce(Rc<EventLoop>)) {
+    on_a_loop_with(
+        |settings| settings.queue_delay_target = queue_delay_target,
+        test,
+    );
+}
+
+/// Runs `test` with a loop of a node with these settings, and no task.
+pub(super) fn on_a_loop_with(
+    change: impl FnOnce(&mut Settings),
+    test: impl AsyncFnOnce(Rc<EventLoop>),
+) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut settings = Settings::new(folder.path());
     settings.loops = Some(1);
     settings.memory_bytes = 64 << 20;
-    settings.queue_delay_target = queue_delay_target;
+    change(&mut settings);
     let shared = Arc::new(lifecycle::shared_for_tests(settings));
     let lane = Rc::new(EventLoop::new(shared, 0, &HOOKS));
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -75,7 +87,7 @@ fn stand(lane: &EventLoop) {
     assert!(lane.delay.is_standing());
 }
 
-fn poll<T>(task: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+pub(super) fn poll<T>(task: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
     task.poll(&mut Context::from_waker(Waker::noop()))
 }
 
@@ -332,42 +344,80 @@ fn sockets_of_ended_connections_are_closed_a_few_in_a_turn_while_others_wait() {
     });
 }
 
+/// A client of a loop where requests stand in line.
+async fn standing_client(lane: &Rc<EventLoop>) -> TcpStream {
+    stand(lane);
+    tokio::task::spawn_local(close_when_due(Rc::clone(lane)));
+    let (client, stream, place) = accepted(lane).await;
+    lane.take_connection(stream, place);
+    let Client { stream, other_end } = client;
+    // The loop alone holds the other end: a connection that it cuts is one that ends.
+    drop(other_end);
+    stream
+}
+
+/// The answer to a request that stood in line for as long as a connection may be idle; empty if the
+/// connection was cut.
+async fn answer_to_the_patient(lane: &Rc<EventLoop>, client: &mut TcpStream) -> String {
+    let idle_us = lane.shared.settings.timeouts.idle.as_micros() as u64;
+    let in_line = || {
+        lane.delay.sweep(lane.now_us());
+        lane.metrics().standing.read()
+    };
+    let pass = |now_us| {
+        for (_, seat) in lane.seats.borrow().iter() {
+            seat.check_deadline(now_us);
+        }
+    };
+    lane.refresh();
+    let before_us = lane.now_us();
+    client.write_all(GET).await.expect("there is room");
+    while in_line() == 0 {
+        yield_now().await;
+    }
+    pass(before_us + idle_us - 1);
+    for _ in 0..10 {
+        yield_now().await;
+        assert_eq!(in_line(), 1, "it waits");
+    }
+    pass(clock::monotonic_us() + idle_us);
+    let mut answer = vec![0; CALL];
+    let n = match client.read(&mut answer).await {
+        Ok(n) => n,
+        // It was cut with its request unread.
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => 0,
+        Err(error) => panic!("neither bytes nor the end: {error}"),
+    };
+    String::from_utf8_lossy(&answer[..n]).into_owned()
+}
+
 #[test]
 fn a_request_that_stood_in_line_for_as_long_as_a_connection_may_be_idle_is_refused_and_not_cut() {
     on_a_loop(Duration::from_micros(1), async |lane| {
-        stand(&lane);
-        let idle_us = lane.shared.settings.timeouts.idle.as_micros() as u64;
-        let in_line = || {
-            lane.delay.sweep(lane.now_us());
-            lane.metrics().standing.read()
-        };
-        let pass = |now_us| {
-            for (_, seat) in lane.seats.borrow().iter() {
-                seat.check_deadline(now_us);
-            }
-        };
-        tokio::task::spawn_local(close_when_due(Rc::clone(&lane)));
-        let (mut client, stream, place) = accepted(&lane).await;
-        lane.take_connection(stream, place);
+        let mut client = standing_client(&lane).await;
         for _ in 0..2 {
-            lane.refresh();
-            let before_us = lane.now_us();
-            client.stream.write_all(GET).await.expect("there is room");
-            while in_line() == 0 {
-                yield_now().await;
-            }
-            pass(before_us + idle_us - 1);
-            for _ in 0..10 {
-                yield_now().await;
-                assert_eq!(in_line(), 1, "it waits");
-            }
-            pass(clock::monotonic_us() + idle_us);
-            let mut answer = vec![0; CALL];
-            let n = client.stream.read(&mut answer).await.expect("it is there");
-            let answer = String::from_utf8_lossy(&answer[..n]);
+            let answer = answer_to_the_patient(&lane, &mut client).await;
             assert!(answer.starts_with("HTTP/1.1 503 "), "{answer:?}");
             assert!(answer.contains("overloaded: "), "{answer}");
         }
+    });
+}
+
+#[test]
+fn the_refusals_of_an_overload_are_formed_once() {
+    on_a_loop(Duration::from_micros(1), async |lane| {
+        let mut client = standing_client(&lane).await;
+        let mut refuse = async || {
+            let answer = answer_to_the_patient(&lane, &mut client).await;
+            assert!(answer.starts_with("HTTP/1.1 503 "), "{answer:?}");
+        };
+        refuse().await;
+        let formed = DELAYS_FORMED.get();
+        assert!(formed <= limits::RETRY_AFTER_SPREAD_S, "{formed}");
+        for _ in 0..2 * limits::RETRY_AFTER_SPREAD_S {
+            refuse().await;
+        }
+        assert_eq!(DELAYS_FORMED.get(), formed, "they are formed anew");
     });
 }
 
