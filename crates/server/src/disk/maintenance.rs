@@ -61,7 +61,7 @@ fn pause_after(lane: Maintenance, took_us: u64, level: f64) -> Duration {
 }
 
 /// Calls the writes that wait for the engine, when it is behind no longer.
-fn tell_waiting_loops(shared: &Shared) {
+pub(crate) fn tell_waiting_loops(shared: &Shared) {
     if shared.engine.pressure().stop.is_some() {
         return;
     }

@@ -857,3 +857,5 @@ impl Drop for ConnectionGuard {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod waiting_writes;
