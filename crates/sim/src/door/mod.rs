@@ -425,10 +425,10 @@ impl LaneDoor {
         (true, fair)
     }
 
-    /// May the order go that is next in line, were there no clients?
+    /// May the order go that is next in line, were there no clients? The batch has room for it at
+    /// the next commit.
     fn is_order_ready(&self, room: WriteRoom) -> bool {
-        let next = self.order_line.next(room);
-        next.is_some_and(|(_, order)| self.has_batch_room(order.bytes()))
+        self.order_line.next(room).is_some()
     }
 
     /// May the client's write go that is next in line, were there no orders?
