@@ -5,15 +5,16 @@
 //! ```
 //!
 //! Invariants
-//! 1. A read is tried again for a while; a refusal that asks for it is, too. After refusals there
-//!    are a tenth as many tries as requests, and a burst; then each waits for 5 s.
+//! 1. A read is tried again for a while; a refusal that asks for it is, too. Further tries are a
+//!    tenth of the requests, and a burst; then each waits for 5 s. One after a `Retry-After` waits
+//!    for at least that. A try without a connection is free.
 //! 2. A sentence about a node begins with its address.
 //!
 //! Not here: the use of the answers (`take.rs`, `restore.rs`).
 //! See: docs/api.md, section "Admin plane".
 
 use crate::access::AccessArgs;
-use crate::client::retry::{Budget, RETRY_AFTER_MAX};
+use crate::client::retry::{Budget, FailedTry, pause};
 use crate::client::{AskedPort, BaseUrl, Client, Credentials, HttpRequest, Trouble, WholeAnswer};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
@@ -232,36 +233,29 @@ impl AdminNode {
         let begun = Instant::now();
         self.budget.borrow_mut().sent();
         loop {
-            let mut is_refused = false;
             let mut patience = match self.patience.get() {
                 NodePatience::Usual => RETRY_FOR,
                 NodePatience::Restart => RESTART_FOR,
                 #[cfg(test)]
                 NodePatience::Of(time) => time,
             };
-            let failure = match self.once(method.clone(), path, body.clone()).await {
+            let (failure, failed) = match self.once(method.clone(), path, body.clone()).await {
                 Ok(answer) if answer.is_refusal() => {
-                    is_refused = true;
-                    self.refused(&answer)
+                    (self.refused(&answer), FailedTry::refused(&answer))
                 }
                 Ok(answer) if answer.status.as_u16() == 507 => {
                     patience = ROOM_FOR;
-                    self.refused(&answer)
+                    (self.refused(&answer), FailedTry::refused(&answer))
                 }
                 Ok(answer) => {
                     self.is_told.set(false);
                     return Ok(answer);
                 }
                 Err(trouble @ Trouble::Foreign(_)) => return Err(self.failure(&trouble)),
-                Err(trouble) => self.failure(&trouble),
+                Err(trouble) => (self.failure(&trouble), FailedTry::unanswered(&trouble)),
             };
-            let pause = if !is_refused || self.budget.borrow_mut().try_again() {
-                PAUSE
-            } else {
-                RETRY_AFTER_MAX
-            };
-            let pause = pause.mul_f64(0.5 + self.chance.borrow_mut().unit());
-            if begun.elapsed() + pause >= patience {
+            let wait = self.wait_after(failed);
+            if begun.elapsed() + wait >= patience {
                 return Err(failure);
             }
             let is_late = patience == RESTART_FOR && begun.elapsed() >= TOLD_AFTER;
@@ -270,8 +264,16 @@ impl AdminNode {
                 let note = format!("{reason}; trying again, for {minutes} minutes");
                 self.console.note(&note);
             }
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(wait).await;
         }
+    }
+
+    /// How long the next try waits, which the budget pays for.
+    fn wait_after(&self, failed: FailedTry) -> Duration {
+        let chance = self.chance.borrow_mut().unit();
+        let asked = self.budget.borrow_mut().pay(failed);
+        let asked = asked.map_or(Duration::ZERO, |asked| pause(1, Some(asked), chance));
+        asked.max(PAUSE.mul_f64(0.5 + chance))
     }
 
     fn json(&self, answer: &WholeAnswer) -> Result<Value, Failure> {
@@ -561,7 +563,8 @@ pub(crate) async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec
 mod tests {
     use super::*;
     use crate::client::played::PlayedNode;
-    use crate::client::retry::BURST;
+    use crate::client::played::PlayedReply::{self, Nothing, Refusal, Value};
+    use crate::client::retry::{BURST, RETRY_AFTER_MAX};
     use crate::runtime::runtime;
 
     const QUIET: Console = Console {
@@ -571,23 +574,54 @@ mod tests {
     /// Of the burst, these are left.
     const RETRIES: u64 = 3;
 
+    async fn with_retries_left(
+        script: fn(u64) -> PlayedReply,
+        retries: u64,
+    ) -> (PlayedNode, AdminNode) {
+        let played = PlayedNode::start(script).await;
+        let access = AccessArgs::default();
+        let credentials = Credentials::read(&access, &played.base());
+        let credentials = credentials.expect("none are needed");
+        let node = AdminNode::at(played.base(), credentials, QUIET);
+        (retries..BURST).for_each(|_| assert!(node.budget.borrow_mut().try_again()));
+        (played, node)
+    }
+
+    #[test]
+    fn a_retry_of_a_backup_waits_as_it_was_asked_to_and_is_always_paid_for() {
+        let asking = async {
+            // The patience ends before the second request may be sent.
+            let rows: [(fn(u64) -> PlayedReply, u64, u64); 4] = [
+                (|_| Refusal(Some(3)), 1, 3),
+                (|_| Refusal(None), 0, 5),
+                (|_| Nothing, 0, 5),
+                (|_| Refusal(Some(0)), 0, 5),
+            ];
+            for (script, retries, patience_s) in rows {
+                let (played, node) = with_retries_left(script, retries).await;
+                node.patience
+                    .set(NodePatience::Of(Duration::from_secs(patience_s)));
+                let part = node.part("checkpoint", "file", 0, 1).await;
+                assert_eq!(part.expect_err("too late").exit, Exit::UNAVAILABLE);
+                assert_eq!(played.requests(), 1, "{patience_s}");
+            }
+        };
+        runtime().expect("a runtime").block_on(asking);
+    }
+
     #[test]
     fn a_node_that_refuses_gets_the_retries_that_are_left_from_a_backup_and_then_a_restore() {
         let asking = async {
-            let played = PlayedNode::start(|number| number != RETRIES).await;
-            let access = AccessArgs::default();
-            let credentials = Credentials::read(&access, &played.base());
-            let credentials = credentials.expect("none are needed");
-            let node = AdminNode::at(played.base(), credentials, QUIET);
-            for _ in RETRIES..BURST {
-                assert!(node.budget.borrow_mut().try_again());
-            }
+            let script = |number| match number {
+                RETRIES => Value,
+                _ => Refusal(Some(0)),
+            };
+            let (played, node) = with_retries_left(script, RETRIES).await;
             let part = node.part("checkpoint", "file", 0, 1).await;
             assert_eq!(part.expect("the last retry is answered"), "v");
             assert_eq!(played.requests(), 1 + RETRIES);
-            // The patience is not longer than the shortest rest before a retry that nothing pays
-            // for.
-            node.patience.set(NodePatience::Of(RETRY_AFTER_MAX / 2));
+            // The patience is not longer than the rest before a retry that nothing pays for.
+            node.patience.set(NodePatience::Of(RETRY_AFTER_MAX));
             let page = node.page(Bytes::new()).await;
             assert!(matches!(page, Err(PageRefusal::Failed(_))), "{page:?}");
             assert_eq!(played.requests(), 1 + RETRIES + 1);

@@ -86,6 +86,12 @@ impl WholeAnswer {
         matches!(self.status.as_u16(), 408 | 429 | 503 | 504)
     }
 
+    /// When it asks to be tried again; `None` when it does not say.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        let seconds: u64 = self.header("retry-after")?.trim().parse().ok()?;
+        Some(Duration::from_secs(seconds))
+    }
+
     /// The code word of a refusal: of a data port in front of the colon, of an admin port in the
     /// field `error`.
     pub(crate) fn code(&self) -> Option<String> {

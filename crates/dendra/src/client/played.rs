@@ -1,4 +1,4 @@
-//! A node that a unit test plays: it refuses the requests that the test names, and counts them all.
+//! A node that a unit test plays: it answers each request as the test says, and counts them all.
 //!
 //! Invariants
 //! 1. A request is counted before its answer is sent: a client that has the answer is counted.
@@ -13,10 +13,25 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::net::TcpListener;
+
+/// What a request gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlayedReply {
+    /// A `200` with one byte.
+    Value,
+    /// A `200` of a scan that found nothing.
+    NoRecords,
+    /// A scan with one record, the key `k`, that ends in the middle.
+    CutScan,
+    /// A `503` with this `Retry-After`.
+    Refusal(Option<u64>),
+    /// The connection ends instead.
+    Nothing,
+}
 
 /// It plays as long as the runtime lives.
 pub(crate) struct PlayedNode {
@@ -25,9 +40,8 @@ pub(crate) struct PlayedNode {
 }
 
 impl PlayedNode {
-    /// `refuses` gets the number of a request, the first one's is 0. A refusal is a `503` with
-    /// `Retry-After: 0`, any other answer a `200` with one byte.
-    pub(crate) async fn start(refuses: fn(u64) -> bool) -> PlayedNode {
+    /// `script` gets the number of a request, the first one's is 0.
+    pub(crate) async fn start(script: fn(u64) -> PlayedReply) -> PlayedNode {
         let listener = TcpListener::bind("127.0.0.1:0").await;
         let listener = listener.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
@@ -43,7 +57,7 @@ impl PlayedNode {
                         let body = request.into_body().collect().await;
                         body.expect("a client sends all of its body");
                         let number = count.fetch_add(1, Ordering::Relaxed);
-                        Ok::<_, Infallible>(answer(refuses(number)))
+                        answer(script(number))
                     }
                 });
                 let connection = http1::Builder::new();
@@ -66,12 +80,21 @@ impl PlayedNode {
     }
 }
 
-fn answer(is_refusal: bool) -> Response<Full<Bytes>> {
-    let answer = if is_refusal {
-        let refusal = Response::builder().status(503).header("retry-after", "0");
-        refusal.body(Full::default())
-    } else {
-        Response::builder().body(Full::from("v"))
+fn answer(reply: PlayedReply) -> io::Result<Response<Full<Bytes>>> {
+    let records = "application/vnd.dendra.records";
+    let scan = Response::builder().header("content-type", records);
+    let answer = match reply {
+        PlayedReply::Value => Response::builder().body(Full::from("v")),
+        PlayedReply::NoRecords => scan.body(Full::from(&[0xff; 8][..])),
+        PlayedReply::CutScan => scan.body(Full::from(&b"\0\0\0\x01\0\0\0\0k"[..])),
+        PlayedReply::Refusal(asked) => {
+            let refusal = Response::builder().status(503);
+            let refusal = asked.into_iter().fold(refusal, |refusal, seconds| {
+                refusal.header("retry-after", seconds)
+            });
+            refusal.body(Full::default())
+        }
+        PlayedReply::Nothing => return Err(io::Error::other("as the test says")),
     };
-    answer.expect("it is well-formed")
+    Ok(answer.expect("it is well-formed"))
 }

@@ -3,18 +3,23 @@
 //! ```text
 //! sent() ─► earns a tenth of a retry, up to BURST      try_again() ─► pays one retry, or refuses
 //! pause(tries so far, Retry-After, chance) ─► how long the client waits before the next try
+//! pay(FailedTry) ─► try_again(), or else RETRY_AFTER_MAX: for a client that has patience
 //! ```
 //!
 //! Each retry is more work for a node that has too much of it. For `r` first requests a node gets
-//! at most `1.1 r + BURST` requests, however long it refuses.
+//! at most `1.1 r + BURST` requests, however long it refuses; of a client with patience also one in
+//! each `RETRY_AFTER_MAX` of each request.
 //!
 //! Invariants
-//! 1. Retries are never more than a tenth of the first requests, and `BURST`.
+//! 1. Retries that are paid for are never more than a tenth of the first requests, and `BURST`.
+//!    Each other one, which only a client with patience sends, waits for `RETRY_AFTER_MAX`.
 //! 2. A pause is never shorter than `Retry-After`, up to `RETRY_AFTER_MAX`.
+//! 3. Each try after one that was sent costs a retry, however that one failed.
 //!
 //! Not here: which answers are worth another try (`answer.rs`), waiting (`load/sender.rs`).
 //! See: docs/cli.md, "Trying again".
 
+use super::{Trouble, WholeAnswer};
 use std::time::Duration;
 
 /// Retries beside the tenth. It is the default of `load --in-flight`: a load survives one refusal
@@ -32,6 +37,30 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The most of a `Retry-After` that a client honours.
 pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_secs(5);
+
+/// How a try ended that is worth another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailedTry {
+    /// No connection was found: no node had work from it.
+    Unsent,
+    /// A node may have had work from it, and perhaps said when to come again.
+    Sent { retry_after: Option<Duration> },
+}
+
+impl FailedTry {
+    pub(crate) fn refused(answer: &WholeAnswer) -> FailedTry {
+        FailedTry::Sent {
+            retry_after: answer.retry_after(),
+        }
+    }
+
+    pub(crate) fn unanswered(trouble: &Trouble) -> FailedTry {
+        match trouble {
+            Trouble::Unreachable(_) => FailedTry::Unsent,
+            _ => FailedTry::Sent { retry_after: None },
+        }
+    }
+}
 
 /// How many retries are left.
 #[derive(Debug)]
@@ -63,22 +92,16 @@ impl Budget {
             None => false,
         }
     }
-}
 
-/// As `pause`, for a client that goes on until its patience is over. A try after a refusal costs a
-/// retry; without one left the client waits as long as it ever does.
-pub(crate) fn patient_pause(
-    budget: &mut Budget,
-    tries: u32,
-    retry_after: Option<Duration>,
-    chance: f64,
-) -> Duration {
-    let asked = if retry_after.is_none() || budget.try_again() {
-        retry_after
-    } else {
-        Some(RETRY_AFTER_MAX)
-    };
-    pause(tries, asked, chance)
+    /// Pays for the try after this one, by a client that goes on until its patience is over: what
+    /// that try waits for, as a `Retry-After`. Without a retry left it is the longest there is.
+    pub(crate) fn pay(&mut self, failed: FailedTry) -> Option<Duration> {
+        match failed {
+            FailedTry::Unsent => None,
+            FailedTry::Sent { .. } if !self.try_again() => Some(RETRY_AFTER_MAX),
+            FailedTry::Sent { retry_after } => retry_after,
+        }
+    }
 }
 
 /// The sentence after the server's own when the budget is spent.
@@ -121,15 +144,24 @@ mod tests {
     }
 
     #[test]
-    fn a_patient_client_without_a_retry_left_waits_five_seconds_behind_each_refusal() {
+    fn a_patient_client_pays_for_each_try_after_one_that_was_sent_and_then_waits_five_seconds() {
         let mut budget = Budget::new();
-        let mut ms = |asked: Option<u64>| {
-            let asked = asked.map(Duration::from_secs);
-            patient_pause(&mut budget, 1, asked, 0.0).as_millis()
+        let mut pay = |failed| budget.pay(failed).map(|it| it.as_secs());
+        let refused = |seconds| FailedTry::Sent {
+            retry_after: Some(Duration::from_secs(seconds)),
         };
-        assert!((0..BURST).all(|_| ms(Some(1)) == 1_000));
-        assert_eq!([ms(Some(1)), ms(Some(2))], [5_000, 5_000]);
-        assert_eq!(ms(None), 0, "no node had work from that try");
+        let silent = FailedTry::unanswered(&Trouble::Broken("reset".to_owned()));
+        let absent = FailedTry::unanswered(&Trouble::Unreachable("refused".to_owned()));
+        for number in 0..BURST {
+            if number % 2 == 0 {
+                assert_eq!(pay(refused(1)), Some(1));
+            } else {
+                assert_eq!(pay(silent), None);
+            }
+            assert_eq!(pay(absent), None);
+        }
+        assert_eq!([pay(refused(0)), pay(silent)], [Some(5), Some(5)]);
+        assert_eq!(pay(absent), None, "no node had work from that try");
     }
 
     #[test]

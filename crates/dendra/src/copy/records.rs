@@ -8,12 +8,14 @@
 //! 1. Each record is shown once, in the order of its bytes. The end is shown only after a scan that
 //!    said it was complete.
 //! 2. Memory is one page of keys (`PAGE_LEN`), or one frame and one record.
-//! 3. A scan that brings no record is tried again with the patience of the store.
+//! 3. A scan that brings no record is tried again with the patience of the store, which begins when
+//!    the first try fails. Each further try pays from the store's budget, also one after records.
 //!
 //! Not here: single records (`store.rs`).
 //! See: docs/api.md, "Many keys".
 
 use super::store::{ContractStore, StoreCall};
+use crate::client::retry::FailedTry;
 use crate::client::{BodyPiece, HttpRequest, Stream};
 use crate::exit::{Exit, Failure};
 use crate::ops::Query;
@@ -84,7 +86,9 @@ pub(super) struct RecordFlow {
     /// Records that the open scan has shown.
     shown: usize,
     is_done: bool,
+    /// Scans that failed since the last record.
     tries: u32,
+    /// When the patience with them is over.
     deadline: Instant,
 }
 
@@ -152,21 +156,26 @@ impl RecordFlow {
                     self.range.start = [&key[..], b"\0"].concat();
                     self.shown += 1;
                     self.tries = 0;
-                    self.deadline = self.store.patience();
                     return Ok(Some((key, value)));
                 }
                 Scanned::Complete => self.is_done = true,
                 Scanned::Stopped => self.scan = None,
-                Scanned::Broken(why) => self.again(member, &why).await?,
+                Scanned::Broken(why) => {
+                    let failed = FailedTry::Sent { retry_after: None };
+                    self.again(member, &why, failed).await?;
+                }
             }
         }
         Ok(None)
     }
 
     /// After a scan that went wrong: another one, later.
-    async fn again(&mut self, member: usize, why: &str) -> Result<(), Failure> {
+    async fn again(&mut self, member: usize, why: &str, failed: FailedTry) -> Result<(), Failure> {
         self.scan = None;
         self.unread.clear();
+        if self.tries == 0 {
+            self.deadline = self.store.patience();
+        }
         self.tries += 1;
         let store = Rc::clone(&self.store);
         store
@@ -174,7 +183,7 @@ impl RecordFlow {
                 StoreCall::Scan,
                 member,
                 self.tries,
-                None,
+                failed,
                 self.deadline,
                 why,
             )
@@ -202,10 +211,16 @@ impl RecordFlow {
         };
         self.unread.clear();
         self.shown = 0;
+        if self.tries == 0 {
+            self.store.begin();
+        }
         let (member, opened) = self.store.scan(&ask).await;
         let stream = match opened {
             Ok(stream) => stream,
-            Err(trouble) => return self.again(member, &trouble.to_string()).await,
+            Err(trouble) => {
+                let failed = FailedTry::unanswered(&trouble);
+                return self.again(member, &trouble.to_string(), failed).await;
+            }
         };
         if stream.head.status == StatusCode::OK {
             let kind = stream.head.header("content-type").unwrap_or_default();
@@ -216,10 +231,14 @@ impl RecordFlow {
             self.scan = Some((member, stream));
             return Ok(());
         }
+        // Its head may ask for a pause, also if the sentence breaks.
+        let failed = FailedTry::refused(&stream.head);
         match stream.into_answer().await {
-            Ok(answer) if answer.is_refusal() => self.again(member, &answer.sentence()).await,
+            Ok(answer) if answer.is_refusal() => {
+                self.again(member, &answer.sentence(), failed).await
+            }
             Ok(answer) => Err(self.store.refused(StoreCall::Scan, &answer)),
-            Err(trouble) => self.again(member, &trouble.to_string()).await,
+            Err(trouble) => self.again(member, &trouble.to_string(), failed).await,
         }
     }
 
@@ -276,6 +295,106 @@ impl RecordFlow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::played::PlayedNode;
+    use crate::client::played::PlayedReply::{self, CutScan, NoRecords, Refusal};
+    use crate::client::retry::{BURST, RETRY_AFTER_MAX};
+    use crate::runtime::runtime;
+    use std::time::Duration;
+
+    /// A store that answers scans so, and the flow of all its keys.
+    async fn played(
+        script: fn(u64) -> PlayedReply,
+        patience: Duration,
+    ) -> (PlayedNode, Rc<ContractStore>, RecordFlow) {
+        let node = PlayedNode::start(script).await;
+        let store = Rc::new(ContractStore::of(&node, patience));
+        let flow = flow(&store);
+        (node, store, flow)
+    }
+
+    fn flow(store: &Rc<ContractStore>) -> RecordFlow {
+        RecordFlow::new(store, CopyRange::of(b""), WantedPart::Keys)
+    }
+
+    #[test]
+    fn a_scan_that_is_refused_gets_the_burst_of_retries_and_a_tenth() {
+        let scanning = async {
+            // Ten scans that are answered earn the retry of the last of them.
+            let script = |number| match number {
+                0..BURST => Refusal(Some(0)),
+                _ if number == BURST + 10 || number == BURST + 12 => Refusal(Some(0)),
+                _ => NoRecords,
+            };
+            let (node, store, mut first) = played(script, RETRY_AFTER_MAX).await;
+            assert_eq!(
+                first.next().await.expect("the last retry is answered"),
+                None
+            );
+            assert_eq!(node.requests(), 1 + BURST);
+            for _ in 0..10 {
+                assert_eq!(flow(&store).next().await.expect("it is answered"), None);
+            }
+            assert_eq!(node.requests(), 1 + BURST + 10 + 1);
+            // The patience is not longer than the rest before a retry that nothing pays for.
+            let refused = flow(&store).next().await.expect_err("refused");
+            assert_eq!(refused.exit, Exit::UNAVAILABLE);
+            assert_eq!(node.requests(), 1 + BURST + 10 + 1 + 1);
+        };
+        runtime().expect("a runtime").block_on(scanning);
+    }
+
+    #[test]
+    fn a_scan_that_is_cut_pays_for_the_next_one() {
+        let scanning = async {
+            let (node, _, mut flow) = played(|_| CutScan, RETRY_AFTER_MAX).await;
+            for _ in 0..=BURST {
+                let record = flow.pull().await.expect("a retry is left");
+                assert!(record.is_some());
+            }
+            let refused = flow.pull().await.expect_err("none is left");
+            assert_eq!(refused.exit, Exit::UNAVAILABLE);
+            assert_eq!(node.requests(), 1 + BURST);
+        };
+        runtime().expect("a runtime").block_on(scanning);
+    }
+
+    #[test]
+    fn a_scan_comes_back_no_earlier_than_it_was_asked_to() {
+        let scanning = async {
+            let script = |number| {
+                if number == 0 {
+                    Refusal(Some(3))
+                } else {
+                    NoRecords
+                }
+            };
+            // The patience ends before that.
+            let (node, _, mut flow) = played(script, Duration::from_secs(3)).await;
+            let refused = flow.next().await.expect_err("refused");
+            assert_eq!(refused.exit, Exit::UNAVAILABLE);
+            assert_eq!(node.requests(), 1);
+        };
+        runtime().expect("a runtime").block_on(scanning);
+    }
+
+    #[test]
+    fn the_patience_with_a_scan_begins_when_it_fails() {
+        let scanning = async {
+            let script = |number| {
+                if number == 0 {
+                    Refusal(Some(0))
+                } else {
+                    NoRecords
+                }
+            };
+            let (node, _, mut flow) = played(script, RETRY_AFTER_MAX).await;
+            // The work on the records before took longer than the patience.
+            flow.deadline = Instant::now();
+            assert_eq!(flow.next().await.expect("the second try is answered"), None);
+            assert_eq!(node.requests(), 2);
+        };
+        runtime().expect("a runtime").block_on(scanning);
+    }
 
     #[test]
     fn a_range_ends_behind_all_keys_with_the_prefix() {

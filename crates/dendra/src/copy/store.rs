@@ -9,14 +9,15 @@
 //! Invariants
 //! 1. A request is built afresh for each try: a time to live is the time left at that moment.
 //! 2. A write may be sent twice. Its condition makes the second one harmless (`settle.rs`).
-//! 3. Retries after refusals are a tenth of the requests, and a burst; then each waits for 5 s.
+//! 3. Retries, those of scans too, are a tenth of the requests, and a burst; then each waits for
+//!    5 s. One after a `Retry-After` waits for at least that. A try without a connection is free.
 //! 4. `507` is not tried again: only an operator can make room.
 //!
 //! Not here: which conditions (`settle.rs`), scans (`records.rs`).
 //! See: docs/moving.md.
 
 use crate::access::AccessArgs;
-use crate::client::retry::{Budget, patient_pause};
+use crate::client::retry::{Budget, FailedTry, pause};
 use crate::client::{
     BadUrl, BaseUrl, Client, Credentials, HttpRequest, Stream, Trouble, WholeAnswer,
 };
@@ -127,21 +128,26 @@ impl ContractStore {
     ) -> Result<WholeAnswer, Failure> {
         let deadline = Instant::now() + self.retry_for;
         let mut tries = 0;
-        self.budget.borrow_mut().sent();
+        self.begin();
         loop {
             tries += 1;
             let member = self.current.get() % self.members.len();
-            let (why, asked) = match self.members[member].send(&build()).await {
+            let (why, failed) = match self.members[member].send(&build()).await {
                 Ok(answer) if !answer.is_refusal() => return Ok(answer),
-                Ok(answer) => (answer.sentence(), retry_after(&answer)),
+                Ok(answer) => (answer.sentence(), FailedTry::refused(&answer)),
                 Err(trouble @ Trouble::Foreign(_)) => {
                     return Err(trouble.failure(self.members[member].place()));
                 }
-                Err(trouble) => (trouble.to_string(), None),
+                Err(trouble) => (trouble.to_string(), FailedTry::unanswered(&trouble)),
             };
-            self.rest(call, member, tries, asked, deadline, &why)
+            self.rest(call, member, tries, failed, deadline, &why)
                 .await?;
         }
+    }
+
+    /// The first try of a request is sent now.
+    pub(super) fn begin(&self) {
+        self.budget.borrow_mut().sent();
     }
 
     /// Waits before the next try, which asks the next member; `Err` when the patience is over.
@@ -150,7 +156,7 @@ impl ContractStore {
         call: StoreCall<'_>,
         member: usize,
         tries: u32,
-        asked: Option<Duration>,
+        failed: FailedTry,
         deadline: Instant,
         why: &str,
     ) -> Result<(), Failure> {
@@ -158,7 +164,7 @@ impl ContractStore {
             self.current.set(member + 1);
         }
         let chance = self.chance.borrow_mut().unit();
-        let wait = patient_pause(&mut self.budget.borrow_mut(), tries, asked, chance);
+        let wait = pause(tries, self.budget.borrow_mut().pay(failed), chance);
         if Instant::now() + wait >= deadline {
             let place = self.members[member].place();
             let sentence = format!(
@@ -294,31 +300,40 @@ fn ask(
     }
 }
 
-fn retry_after(answer: &WholeAnswer) -> Option<Duration> {
-    let seconds: u64 = answer.header("retry-after")?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds))
+#[cfg(test)]
+impl ContractStore {
+    /// A store of one node that a test plays.
+    pub(super) fn of(node: &crate::client::played::PlayedNode, retry_for: Duration) -> Self {
+        let console = Console {
+            is_quiet: true,
+            verbosity: 0,
+        };
+        let (bases, access) = (vec![node.base()], AccessArgs::default());
+        let store = ContractStore::new("FROM", bases, &access, 1_000, retry_for, console);
+        store.expect("no credentials are needed")
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::client::played::PlayedNode;
+    use crate::client::played::PlayedReply::{self, Nothing, Refusal, Value};
     use crate::client::retry::{BURST, RETRY_AFTER_MAX};
     use crate::runtime::runtime;
-
-    const QUIET: Console = Console {
-        is_quiet: true,
-        verbosity: 0,
-    };
 
     #[test]
     fn a_store_that_refuses_gets_the_burst_of_retries_and_then_one_in_five_seconds() {
         let copying = async {
-            let node = PlayedNode::start(|number| number != BURST).await;
-            let (access, patience) = (AccessArgs::default(), 100 * RETRY_AFTER_MAX);
-            let bases = vec![node.base()];
-            let store = ContractStore::new("TO", bases, &access, 1_000, patience, QUIET);
-            let mut store = store.expect("no credentials are needed");
+            let script = |number| {
+                if number == BURST {
+                    Value
+                } else {
+                    Refusal(Some(0))
+                }
+            };
+            let node = PlayedNode::start(script).await;
+            let mut store = ContractStore::of(&node, 100 * RETRY_AFTER_MAX);
             let found = store.get(b"k").await.expect("the last retry is answered");
             assert!(found.is_some());
             assert_eq!(node.requests(), 1 + BURST);
@@ -327,6 +342,26 @@ mod tests {
             let put = store.put(b"k", &Bytes::new(), 0, None).await;
             assert_eq!(put.expect_err("refused").exit, Exit::UNAVAILABLE);
             assert_eq!(node.requests(), 1 + BURST + 1);
+        };
+        runtime().expect("a runtime").block_on(copying);
+    }
+
+    #[test]
+    fn a_retry_without_a_reason_to_wait_is_paid_for_too() {
+        let copying = async {
+            // The first try and the last retry that is paid for fail.
+            let scripts: [fn(u64) -> PlayedReply; 2] = [
+                |number| if number < 2 { Refusal(None) } else { Value },
+                |number| if number < 2 { Nothing } else { Value },
+            ];
+            for script in scripts {
+                let node = PlayedNode::start(script).await;
+                let store = ContractStore::of(&node, RETRY_AFTER_MAX);
+                (1..BURST).for_each(|_| assert!(store.budget.borrow_mut().try_again()));
+                let found = store.get(b"k").await;
+                assert_eq!(found.expect_err("too late").exit, Exit::UNAVAILABLE);
+                assert_eq!(node.requests(), 2);
+            }
         };
         runtime().expect("a runtime").block_on(copying);
     }

@@ -20,7 +20,7 @@
 use super::source::{Item, Items};
 use super::tally::{LoadTally, Subject};
 use crate::client::retry::{self, Budget};
-use crate::client::{Client, HttpRequest, Trouble, WholeAnswer};
+use crate::client::{Client, HttpRequest, Trouble};
 use crate::exit::Failure;
 use bytes::Bytes;
 use dendra_base::Prng;
@@ -174,7 +174,7 @@ impl LoadState {
                     if !answer.is_refusal() {
                         return Err(answer.sentence());
                     }
-                    (answer.sentence(), retry_after(&answer), true)
+                    (answer.sentence(), answer.retry_after(), true)
                 }
                 Err(trouble @ Trouble::Foreign(_)) => return Err(trouble.to_string()),
                 Err(trouble) => {
@@ -214,9 +214,4 @@ impl LoadState {
 enum Rest {
     Over,
     Stopped,
-}
-
-fn retry_after(answer: &WholeAnswer) -> Option<Duration> {
-    let seconds: u64 = answer.header("retry-after")?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds))
 }
