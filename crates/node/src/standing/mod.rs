@@ -20,8 +20,8 @@
 //! 1. The order changes only after the delay stood above its target for `STANDING_US`, in several
 //!    samples. A burst, or a process that was stopped for a moment, does not change it.
 //! 2. Of `SERVED_PER_REFUSAL` + 1 requests that are called, at most one is refused, however many
-//!    wait. `EXPIRED_A_TURN` are refused besides that have waited for `EXPIRED_US`. So are, once the
-//!    line was not empty for `STALE_FROM_US`, those that have waited for the target, and 20 ms,
+//!    wait. `EXPIRED_A_TURN` are refused besides that have waited for `EXPIRED_US`. So are, once
+//!    the line was not empty for `STALE_FROM_US`, those that have waited for the target, and 20 ms,
 //!    while no newer one waits: the loop has time for that.
 //! 3. Every request that joined is called once, unless it leaves; an open line is empty.
 //! 4. A round ends when each source that waits was called in it, however many there are. A source
@@ -61,7 +61,7 @@ const CALM_US: u64 = 500_000;
 const CALM_US_MAX: u64 = 4_000_000;
 /// Served requests are counted over so long.
 const WINDOW_US: u64 = 50_000;
-/// Once the line was not empty for so long, late requests are no remains of a burst. A shorter burst
+/// Once the line was not empty for so long, late requests are no remains of a burst. A shorter one
 /// is served to its end: half of the deadline of a request that names none.
 const STALE_FROM_US: u64 = 500_000;
 /// And what has waited for less is not late, however small the target is.

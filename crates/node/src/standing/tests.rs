@@ -497,7 +497,8 @@ proptest! {
                 },
                 _ => {
                     let mut called = Vec::new();
-                    let has_lasted = line.is_standing && now_us - line.busy_since_us >= STALE_FROM_US;
+                    let busy_us = now_us - line.busy_since_us;
+                    let has_lasted = line.is_standing && busy_us >= STALE_FROM_US;
                     line.call(now_us, &mut called);
                     let mut expired = 0;
                     for (request, what) in called {
