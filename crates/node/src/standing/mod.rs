@@ -21,8 +21,8 @@
 //!    samples. A burst, or a process that was stopped for a moment, does not change it.
 //! 2. Of `SERVED_PER_REFUSAL` + 1 requests that are called, at most one is refused, however many
 //!    wait. `EXPIRED_A_TURN` are refused besides that have waited for `EXPIRED_US`. So are, once
-//!    the line was not empty for `STALE_FROM_US`, those that have waited for the target, and 20 ms,
-//!    while no newer one waits: the loop has time for that.
+//!    the line was not empty for `STALE_FROM_US`, those that have waited for the target, 20 ms at
+//!    least, while none waits that came within the target: the loop has time for that.
 //! 3. Every request that joined is called once, unless it leaves; an open line is empty.
 //! 4. A round ends when each source that waits was called in it, however many there are. A source
 //!    with a single connection waits for one call of each other source, not for their connections.
@@ -178,7 +178,6 @@ impl<T> Line<T> {
         };
         self.window = (now_us, 0, 0);
         self.credit = 0;
-        self.busy_since_us = now_us;
         Some(LineChange::Begins)
     }
 

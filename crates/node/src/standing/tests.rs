@@ -134,6 +134,9 @@ fn in_an_overload_that_lasts_an_old_request_is_refused_unless_a_newer_one_waits(
         (2_000, Called::Serve),
         "not longer"
     );
+    join(&mut line, now_us, 2_001..2_002);
+    now_us += stale_us + 1;
+    assert_eq!(call(&mut line, now_us)[0], (2_001, Called::Refuse));
     // Once the line was empty, what comes is a burst again.
     while !line.is_empty() {
         call(&mut line, now_us);

@@ -534,18 +534,9 @@ impl EventLoop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event_loop::thread::waiting_writes::Wakes;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
-    use std::task::{Context, Wake, Waker};
-
-    #[derive(Default)]
-    struct Wakes(AtomicUsize);
-
-    impl Wake for Wakes {
-        fn wake(self: Arc<Wakes>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    use std::task::{Context, Waker};
 
     /// A connection that waits, and how often it was woken.
     fn waiting() -> (Rc<Seat>, Arc<Wakes>) {

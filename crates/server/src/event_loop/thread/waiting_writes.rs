@@ -24,8 +24,9 @@ use std::task::{Context, Poll, Wake, Waker};
 /// Of each value: some of them fill a batch.
 const BYTES: usize = 64 << 10;
 
+/// How often a task was woken.
 #[derive(Default)]
-struct Wakes(AtomicUsize);
+pub(super) struct Wakes(pub(super) AtomicUsize);
 
 impl Wake for Wakes {
     fn wake(self: Arc<Wakes>) {
