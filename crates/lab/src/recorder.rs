@@ -197,11 +197,22 @@ fn count_status(statuses: &mut Vec<(u16, u64)>, status: u16, times: u64) {
     }
 }
 
+/// What a redirect means. `304` is none: it answers a condition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Redirects {
+    /// The request was not done: a login page redirects quickly.
+    #[default]
+    Fail,
+    /// The redirect is the answer that the load is about.
+    Pass,
+}
+
 /// Does a status fit the request?
-fn verdict_of(operation: RequestKind, status: u16) -> AnswerClass {
+fn verdict_of(operation: RequestKind, status: u16, redirects: Redirects) -> AnswerClass {
     match (status, operation) {
         (429 | 503 | 507, _) => AnswerClass::NotNow,
-        (100..=399, _) => AnswerClass::Done,
+        (100..=299 | 304, _) => AnswerClass::Done,
+        (300..=399, _) if redirects == Redirects::Pass => AnswerClass::Done,
         (404, RequestKind::Get | RequestKind::Delete | RequestKind::Scan) => AnswerClass::Missing,
         (412, RequestKind::Create | RequestKind::CompareAndSet) => AnswerClass::ConditionFailed,
         _ => AnswerClass::Failed,
@@ -226,11 +237,11 @@ impl AnswerClass {
     }
 }
 
-fn count_end(counts: &mut Counts, ended: &Ended) {
+fn count_end(counts: &mut Counts, ended: &Ended, redirects: Redirects) {
     match ended.end {
         RequestEnd::Answer(status) => {
             counts.answered += 1;
-            match verdict_of(ended.operation, status) {
+            match verdict_of(ended.operation, status, redirects) {
                 AnswerClass::NotNow => counts.refused += 1,
                 AnswerClass::Failed => counts.failed += 1,
                 AnswerClass::Done => counts.ok += 1,
@@ -254,8 +265,8 @@ fn count_end(counts: &mut Counts, ended: &Ended) {
 }
 
 impl OpRecord {
-    fn end(&mut self, start_ns: u64, ended: &Ended) {
-        count_end(&mut self.counts, ended);
+    fn end(&mut self, start_ns: u64, ended: &Ended, redirects: Redirects) {
+        count_end(&mut self.counts, ended, redirects);
         let since = |ns: u64| (ns.saturating_sub(start_ns) / SECOND_NS) as usize;
         let response_ns = ended.done_ns.saturating_sub(ended.due_ns);
         let service_ns = ended.done_ns.saturating_sub(ended.sent_ns);
@@ -265,7 +276,7 @@ impl OpRecord {
         match ended.end {
             RequestEnd::Answer(status) => {
                 count_status(&mut self.statuses, status, 1);
-                let said = verdict_of(ended.operation, status);
+                let said = verdict_of(ended.operation, status, redirects);
                 match said {
                     AnswerClass::NotNow => second.refused += 1,
                     AnswerClass::Failed => second.failed += 1,
@@ -344,6 +355,7 @@ pub struct PhaseRecord {
 #[derive(Clone, Debug)]
 pub struct Recorder {
     phases: Vec<PhaseRecord>,
+    redirects: Redirects,
     lag_limit_ns: u64,
     lag_ns_max: u64,
 }
@@ -377,6 +389,7 @@ impl Recorder {
         });
         Recorder {
             phases: phases.collect(),
+            redirects: Redirects::default(),
             lag_limit_ns: (lag_limit_us * 1000.0) as u64,
             lag_ns_max: 0,
         }
@@ -427,22 +440,29 @@ impl Recorder {
         }
     }
 
+    /// The same recorder with another meaning of redirects.
+    pub fn with_redirects(mut self, redirects: Redirects) -> Recorder {
+        self.redirects = redirects;
+        self
+    }
+
     /// A request came to its end.
     pub fn ended(&mut self, ended: &Ended) {
+        let redirects = self.redirects;
         let phase = self.phase(ended.due_ns);
         let start_ns = phase.start_ns;
         phase.ops[ended.operation as usize]
             .get_or_insert_default()
-            .end(start_ns, ended);
+            .end(start_ns, ended, redirects);
         let Some(target) = phase.target_mut(ended.target) else {
             return;
         };
-        count_end(&mut target.counts, ended);
+        count_end(&mut target.counts, ended, redirects);
         let response_ns = ended.done_ns.saturating_sub(ended.due_ns);
         match ended.end {
             RequestEnd::Answer(status) => {
                 count_status(&mut target.statuses, status, 1);
-                if verdict_of(ended.operation, status).is_ok() {
+                if verdict_of(ended.operation, status, redirects).is_ok() {
                     target.response.add(response_ns);
                     let service_ns = ended.done_ns.saturating_sub(ended.sent_ns);
                     target.service.add(service_ns);
@@ -687,6 +707,29 @@ mod tests {
         assert_eq!(second.ops[0].response.count, 2);
         assert_eq!(first.ops[0].seconds.len(), 2);
         assert_eq!(first.targets[0].counts, first.counts);
+    }
+
+    #[test]
+    fn a_redirect_is_an_answer_only_where_it_was_asked_for() {
+        let ok = |recorder: Recorder, status| {
+            let mut recorder = recorder;
+            recorder.planned(RequestKind::Get, 0, 0);
+            recorder.ended(&ended(RequestEnd::Answer(status), 0, 5));
+            let record = recorder.into_phases().remove(0);
+            let counts = record
+                .finish("p".to_owned(), PhaseKind::Measure, 0.0, 1.0)
+                .counts;
+            assert!(counts.is_whole());
+            (counts.ok, counts.failed)
+        };
+        let plain = Recorder::new(&[SECOND_NS], 1, 1.0);
+        let asked = plain.clone().with_redirects(Redirects::Pass);
+        for status in [301, 302, 303, 307, 308] {
+            assert_eq!(ok(plain.clone(), status), (0, 1), "{status}");
+            assert_eq!(ok(asked.clone(), status), (1, 0), "{status}");
+        }
+        assert_eq!(ok(plain.clone(), 304), (1, 0));
+        assert_eq!(ok(plain, 200), (1, 0));
     }
 
     #[test]

@@ -35,7 +35,11 @@ pub(crate) struct Bench {
     #[command(subcommand)]
     pub(crate) verb: Option<BenchVerb>,
     /// Where the store is; several are the nodes of one store, and get equal shares
-    #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    #[arg(
+        value_name = "URL",
+        env = "DENDRA_URL",
+        default_value = "http://127.0.0.1:8080"
+    )]
     pub(crate) urls: Vec<String>,
     /// The workload: get, put, mixed, scan, insert, delete, create, read-modify-write,
     /// compare-and-set, or ycsb-a to ycsb-f
@@ -175,6 +179,10 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "LINE", value_parser = values::header)]
     #[arg(help_heading = "Any other store")]
     pub(crate) header: Vec<String>,
+    /// A redirect (3xx but 304) is an answer, too; without it, it counts as failed
+    #[arg(long)]
+    #[arg(help_heading = "Any other store")]
+    pub(crate) redirects_ok: bool,
     /// Added to the query of Dendra's own routes: ack=1&from=1
     #[arg(
         long,

@@ -26,6 +26,7 @@ use dendra_base::workload::KeyOrder;
 use dendra_lab::ammo::{Ammo, AmmoFormat, ndjson_line};
 use dendra_lab::driver::{Idle, StopFlag};
 use dendra_lab::experiment::{self, News, Setup, SetupError};
+use dendra_lab::recorder::Redirects;
 use dendra_lab::run::{Mode, Run, SearchCourse, Tool};
 use dendra_lab::schedule::{Instants, Shape, Spacing};
 use dendra_lab::template::RequestStyle;
@@ -343,6 +344,11 @@ fn setup(args: &Bench) -> Result<Setup, String> {
         threads: args.threads,
         pipeline: args.pipeline,
         timeout: args.timeout,
+        redirects: if args.redirects_ok {
+            Redirects::Pass
+        } else {
+            Redirects::Fail
+        },
         idle: if args.spin { Idle::Spin } else { Idle::Sleep },
         find_max: args.slo.clone(),
         overload: args.overload.clone(),

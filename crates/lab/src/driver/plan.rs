@@ -6,7 +6,7 @@
 //! Not here: doing it (`mod.rs`, `worker/`).
 
 use super::sealed::TlsTarget;
-use crate::recorder::PhaseRecord;
+use crate::recorder::{PhaseRecord, Redirects};
 use crate::schedule::{Instants, Slope, Spacing};
 use crate::source::RequestSource;
 use crate::template::Templates;
@@ -93,6 +93,8 @@ pub struct DriverPlan {
     pub seed: u64,
     /// Keep the numbers of requests that failed, up to a million of them.
     pub keeps_failures: bool,
+    /// What a redirect means.
+    pub redirects: Redirects,
 }
 
 /// How it goes, readable at any time.

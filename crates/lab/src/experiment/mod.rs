@@ -24,6 +24,7 @@ use crate::driver::{
     StopFlag, TlsTarget,
 };
 use crate::limits::{RATE_MAX, SEND_LAG_LIMIT_US};
+use crate::recorder::Redirects;
 use crate::run::{
     FORMAT, GeneratorSettings, Mode, PhaseKind, Run, SearchCourse, SearchStep, SearchWhy,
     ServerSeries, TargetProfile, TargetServer, Tool, Validity, WorkloadNote,
@@ -100,6 +101,8 @@ pub struct Setup {
     pub pipeline: u32,
     /// When a request is given up.
     pub timeout: Duration,
+    /// What a redirect means.
+    pub redirects: Redirects,
     /// How the generator waits.
     pub idle: Idle,
     /// Search for the highest rate that holds this.
@@ -507,6 +510,7 @@ impl Experiment<'_> {
                 .seed
                 .wrapping_add(self.run.phases.len() as u64),
             keeps_failures: false,
+            redirects: self.setup.redirects,
         }
     }
 

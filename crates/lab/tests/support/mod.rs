@@ -19,6 +19,7 @@
 use dendra_base::Workload;
 use dendra_lab::driver::{Idle, StopFlag};
 use dendra_lab::experiment::{self, Setup};
+use dendra_lab::recorder::Redirects;
 use dendra_lab::run::{Mode, Run, Tool};
 use dendra_lab::schedule::{Shape, Spacing};
 use dendra_lab::template::RequestStyle;
@@ -320,6 +321,7 @@ pub(crate) fn setup(url: String, rate: f64, duration_s: f64) -> Setup {
         threads: 1,
         pipeline: 1,
         timeout: Duration::from_secs(60),
+        redirects: Redirects::Fail,
         idle: Idle::Sleep,
         find_max: None,
         overload: Vec::new(),

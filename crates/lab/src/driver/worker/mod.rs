@@ -163,7 +163,8 @@ impl<'a> DriverWorker<'a> {
             free: vec![VecDeque::new(); targets],
             queues: (0..targets).map(|_| VecDeque::new()).collect(),
             dirty: Vec::new(),
-            recorder: Recorder::new(&ends_ns, targets, plan.lag_limit_us),
+            recorder: Recorder::new(&ends_ns, targets, plan.lag_limit_us)
+                .with_redirects(plan.redirects),
             sample: Sample {
                 phase: 0,
                 second: 0,
