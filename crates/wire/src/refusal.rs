@@ -255,13 +255,18 @@ impl Refusal {
         }
     }
 
-    /// 504: fewer replicas answered than the `needed`.
-    pub fn too_few_answers(acks: u8, needed: u8, from: u8, known: Known) -> Refusal {
+    /// 504: `got` replicas answered, fewer than the `needed`. The receipt counts holders: nobody
+    /// holds a write that was not applied, however many told their clocks for it.
+    pub fn too_few_answers(got: u8, needed: u8, from: u8, known: Known) -> Refusal {
         let verb = if needed == 1 { "is" } else { "are" };
-        let message = format!("{acks} of {from} replicas answered, {needed} {verb} needed");
+        let message = format!("{got} of {from} replicas answered, {needed} {verb} needed");
+        let holders = match known {
+            Known::NotApplied => 0,
+            Known::Unknown => got,
+        };
         Refusal {
             known: Some(known),
-            acks: Some((acks, from)),
+            acks: Some((holders, from)),
             ..Refusal::new(504, "too-few-answers", message)
         }
     }
