@@ -150,6 +150,9 @@ pub(crate) fn dump(args: &Dump) -> ExitResult {
     let name = args.file.file_name().and_then(|name| name.to_str());
     let (Some(name), true) = (name, args.file.is_file()) else {
         let file = args.file.display();
+        if !args.file.exists() {
+            return Err(Failure::usage(format!("{file}: there is no such file")));
+        }
         return Err(Failure::usage(format!(
             "{file}: is not a file; name one inside a data folder"
         )));

@@ -421,6 +421,26 @@ fn size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Seconds from `90`, `90s`, `15m`, `12h` or `30d`; the contract knows whole seconds alone.
+fn time_to_live(text: &str) -> Result<u64, String> {
+    let length = text.trim();
+    let (number, scale) = match length.strip_suffix('d') {
+        Some(days) => (days.trim_end(), 24 * 3600),
+        None => (length, 1),
+    };
+    let seconds = match number.parse::<u64>() {
+        Ok(number) => number.checked_mul(scale),
+        Err(_) if scale > 1 => None,
+        Err(_) => crate::config::units::parse_duration(length)
+            .ok()
+            .filter(|length| length.subsec_nanos() == 0)
+            .map(|length| length.as_secs()),
+    };
+    seconds.filter(|seconds| *seconds > 0).ok_or_else(|| {
+        format!("{text:?} is no time of one second or more; write 30, 90s, 15m, 12h or 30d")
+    })
+}
+
 /// The rights of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RoleName {
@@ -483,9 +503,8 @@ pub(crate) struct Put {
     /// Only if the key is not there
     #[arg(long, conflicts_with = "if_match")]
     pub(crate) if_absent: bool,
-    /// Forget the record after this many seconds
-    #[arg(long, value_name = "SECONDS")]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    /// Forget the record after this time: seconds, or with a unit as 90s, 15m, 12h or 30d
+    #[arg(long, value_name = "TIME", value_parser = time_to_live)]
     pub(crate) ttl: Option<u64>,
     /// Print one JSON object: key, version, receipt
     #[arg(long)]
@@ -625,6 +644,33 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_time_to_live_is_whole_seconds_with_or_without_a_unit() {
+        let seen = [
+            "30", "90s", "15m", "12h", "30d", "1.5m", "2000ms", " 7 ", "007",
+        ]
+        .map(time_to_live);
+        let wanted = [30, 90, 900, 43_200, 2_592_000, 90, 2, 7, 7].map(Ok);
+        assert_eq!(seen, wanted);
+        let most = u64::MAX.to_string();
+        assert_eq!(time_to_live(&most), Ok(u64::MAX));
+        for text in [
+            "",
+            "0",
+            "0s",
+            "-1",
+            "1w",
+            "1500ms",
+            "h",
+            "1.5d",
+            "d",
+            "999999999999999999d",
+        ] {
+            let error = time_to_live(text).expect_err(text);
+            assert!(error.contains("15m"), "{error}");
+        }
     }
 
     #[test]

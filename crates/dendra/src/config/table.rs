@@ -351,7 +351,7 @@ pub(crate) static OPTIONS: [Spec; 60] = [
             max: 1 << 44,
         },
         fallback: Fallback::Fixed("256MiB"),
-        help: "Memory the engine may hold: memtables, cached blocks, indexes",
+        help: "Memory the engine may hold: memtables, cached blocks, indexes; at least 40MiB with values of up to 1MiB, 11MiB with up to 64KiB",
     },
     Spec {
         key: "memtable",

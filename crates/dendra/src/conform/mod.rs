@@ -104,6 +104,10 @@ pub(crate) async fn conform(args: &Conform, console: Console) -> ExitResult {
     let mut wire = Wire::new(&base, &access);
     reach(&mut wire, &base, &access).await?;
     let run = run_id()?;
+    console.note(&format!(
+        "writes records to {} and deletes them: keys begin with cf-{run}-",
+        args.url
+    ));
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for (index, case) in cases.iter().enumerate() {
         let chosen = args.only.as_ref();
@@ -144,7 +148,6 @@ pub(crate) async fn conform(args: &Conform, console: Console) -> ExitResult {
             "--only: no case has this text in its name; --list shows all",
         ));
     }
-    console.detail(|| format!("keys began with cf-{run}-"));
     Ok(match failed {
         0 => Exit::OK,
         _ => Exit::FAILURE,
