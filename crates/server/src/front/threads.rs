@@ -224,7 +224,7 @@ fn failed(failure: OuterFailure, shape: &StoreShape) -> Finished {
         }
         OuterFailure::Damaged(why) => {
             tracing::error!(engine, why, "a record of the store is damaged");
-            return Finished::Damaged;
+            Refusal::new(500, "damaged", format!("{engine}: {why}"))
         }
         OuterFailure::Failed(why) => {
             tracing::error!(engine, why, "the store could not do it");

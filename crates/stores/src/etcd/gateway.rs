@@ -39,6 +39,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const TOKEN_ANSWER_BYTES_MAX: usize = 16 << 10;
 /// Codes of gRPC.
 const INVALID_ARGUMENT: u64 = 3;
+const NOT_FOUND: u64 = 5;
 const PERMISSION_DENIED: u64 = 7;
 const RESOURCE_EXHAUSTED: u64 = 8;
 const UNAUTHENTICATED: u64 = 16;
@@ -75,6 +76,8 @@ pub(super) enum NoJson {
     TooLong,
     /// The token is not, or no longer, one that etcd knows: the record did not change.
     Stranger(String),
+    /// etcd does not know the lease: the record did not change.
+    NoLease(String),
     /// Anything else.
     OuterFailure(OuterFailure),
 }
@@ -133,6 +136,8 @@ enum Missed {
     Said(OuterFailure),
     /// The server answered that it does not know the asker.
     Stranger(String),
+    /// The server answered that it does not know the lease.
+    NoLease(String),
     TooLong,
 }
 
@@ -249,6 +254,10 @@ impl Gateway {
                     trial.is_good = true;
                     return Err(NoJson::Stranger(reason));
                 }
+                Missed::NoLease(reason) => {
+                    trial.is_good = true;
+                    return Err(NoJson::NoLease(reason));
+                }
                 Missed::Unsent(reason) => OuterFailure::Unreachable(format!("{name}: {reason}")),
                 Missed::Sent(reason) => {
                     OuterFailure::Unanswered(known, format!("{name}: {reason}"))
@@ -326,6 +335,7 @@ impl GatewayServer {
             return match status {
                 200 => Ok(answer),
                 _ if is_stranger(&answer) => Err(Missed::Stranger(answer["error"].to_string())),
+                _ if is_without_lease(&answer) => Err(Missed::NoLease(answer["error"].to_string())),
                 _ => Err(Missed::Said(said(status, &answer))),
             };
         }
@@ -371,6 +381,12 @@ fn is_stranger(answer: &Value) -> bool {
     text.contains("invalid auth token") || text.contains("revision of auth store is old")
 }
 
+/// Is the lease unknown? etcd says so before it changes anything.
+fn is_without_lease(answer: &Value) -> bool {
+    let text = answer["error"].as_str().unwrap_or_default();
+    answer["code"].as_u64() == Some(NOT_FOUND) && text.contains("lease not found")
+}
+
 /// The meaning of an error of etcd. Everything that does not surely precede the write leaves it
 /// open.
 fn said(status: u16, answer: &Value) -> OuterFailure {
@@ -380,6 +396,10 @@ fn said(status: u16, answer: &Value) -> OuterFailure {
         RESOURCE_EXHAUSTED if text.contains("space exceeded") => OuterFailure::Full(text),
         RESOURCE_EXHAUSTED if text.contains("too many requests") => OuterFailure::Busy(text),
         INVALID_ARGUMENT if text.contains("too large") => OuterFailure::TooLarge(text),
+        // gRPC's own bound: etcd has not seen the request.
+        RESOURCE_EXHAUSTED if text.contains("message larger than max") => {
+            OuterFailure::TooLarge(text)
+        }
         INVALID_ARGUMENT => OuterFailure::Failed(text),
         PERMISSION_DENIED | UNAUTHENTICATED => OuterFailure::Failed(format!(
             "{text}: the user of --store-login-file needs a role that reads and writes the prefix"
@@ -413,5 +433,10 @@ mod tests {
         assert!(is_stranger(&old) && !is_stranger(&full));
         let large = json!({"error": "etcdserver: request is too large", "code": 3});
         assert!(matches!(said(400, &large), OuterFailure::TooLarge(_)));
+        let larger = "grpc: received message larger than max (2100033 vs. 2097152)";
+        let larger = json!({"error": larger, "code": 8});
+        assert!(matches!(said(429, &larger), OuterFailure::TooLarge(_)));
+        let gone = json!({"error": "etcdserver: requested lease not found", "code": 5});
+        assert!(is_without_lease(&gone) && !is_without_lease(&large));
     }
 }

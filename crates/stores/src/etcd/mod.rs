@@ -4,7 +4,7 @@
 //! read        range, linearizable or serializable ─► kv: envelope, mod_revision = version
 //! write       put, deleterange                    ─► revision of the header = version
 //! condition   range ─► judge ─► txn: mod_revision as seen? put │ delete, else range ─► judge …
-//! ttl         lease/grant, a minute longer ─► put with the lease
+//! ttl         lease/grant, a minute longer, for all that end within a minute ─► put with the lease
 //! page        range with a limit that follows the length of records
 //!   reverse   count_only, a few times ─► where the last page begins ─► range, turned round here
 //! ```
@@ -15,10 +15,12 @@
 //! 3. An answer with a page is at most `PAGE_ANSWER_BYTES_MAX` long, or has one record.
 //! 4. No range asks etcd for an order: it would read all records of the range to sort them.
 //!
-//! Not here: connections (`gateway.rs`), the search for the last page (`tail.rs`).
+//! Not here: connections (`gateway.rs`), which lease (`leases.rs`), the search for the last page
+//! (`tail.rs`).
 //! See: docs/stores.md.
 
 mod gateway;
+mod leases;
 mod tail;
 
 use crate::clock::wall_ms;
@@ -35,7 +37,9 @@ use bytes::Bytes;
 use dendra_base::peer::Range;
 use dendra_base::{Cell, Condition, Consistency, Durability, Known, Version};
 use gateway::{Gateway, GatewayAsk, NoJson, Resend};
+use leases::{BothClocks, LeasePool, seconds_for};
 use serde_json::{Value, json};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tail::{TailSearch, TailStep, depth_of};
@@ -47,8 +51,6 @@ const PAGE_ANSWER_BYTES_MAX: usize = 512 << 10;
 /// Records of one page.
 const PAGE_RECORDS_MAX: usize = 1_024;
 const PAGE_RECORDS_FIRST: usize = 16;
-/// A lease outlives its record by so much: clocks of front doors differ.
-const LEASE_SPARE_S: u64 = 60;
 /// The longest that the first look at the cluster takes.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -61,6 +63,9 @@ pub(crate) struct EtcdStore {
     page_records: AtomicUsize,
     /// How many bytes of its end told where the last page of a reverse scan began. A hint.
     tail_depth: AtomicUsize,
+    leases: Mutex<LeasePool>,
+    /// Where the steady clock of leases begins.
+    began: Instant,
 }
 
 /// A record as it was seen, or its absence.
@@ -80,6 +85,8 @@ impl EtcdStore {
             copies: AtomicU8::new(1),
             page_records: AtomicUsize::new(PAGE_RECORDS_FIRST),
             tail_depth: AtomicUsize::new(0),
+            leases: Mutex::default(),
+            began: Instant::now(),
         }
     }
 
@@ -113,12 +120,7 @@ impl EtcdStore {
             until,
             token: None,
         };
-        let asked = self.gateway.ask(question).await;
-        asked.map_err(|no_answer| match no_answer {
-            NoJson::OuterFailure(failure) => failure,
-            NoJson::TooLong => OuterFailure::Damaged("etcd's answer has no end".to_owned()),
-            NoJson::Stranger(why) => OuterFailure::Failed(why),
-        })
+        self.gateway.ask(question).await.map_err(failure)
     }
 
     /// The record of a key and value that etcd shows.
@@ -130,9 +132,11 @@ impl EtcdStore {
         };
         let value = bytes_of(&shown["value"])?;
         envelope::unseal(value, version, self.copies()).ok_or_else(|| {
+            let key = bytes_of(&shown["key"]).unwrap_or_default();
             OuterFailure::Damaged(format!(
-                "revision {} below the prefix was not written by a front door",
-                version.hlc
+                "revision {} of the key {} below the prefix was not written by a front door, or was changed",
+                version.hlc,
+                key.escape_ascii()
             ))
         })
     }
@@ -177,9 +181,14 @@ impl EtcdStore {
                 asked.await?
             }
             Some(value) => {
-                let lease = self.lease(write, until).await?;
-                let body = self.put(write, value, lease);
-                self.ask("kv/put", &body, Resend::Never, until).await?
+                let mut lease = self.lease(write, until).await?;
+                loop {
+                    let body = self.put(write, value, lease.id);
+                    match self.ask_with_lease("kv/put", &body, lease, until).await? {
+                        Some(answer) => break answer,
+                        None => lease = self.grant(write, until).await?,
+                    }
+                }
             }
         };
         told(version_of(&answer["header"]))
@@ -194,16 +203,84 @@ impl EtcdStore {
         })
     }
 
-    /// A lease that outlives the record; 0 for one that stays.
-    async fn lease(&self, write: &RecordWrite, until: Instant) -> Result<u64, OuterFailure> {
+    /// A lease that outlives the record: one that it shares, or its own.
+    async fn lease(&self, write: &RecordWrite, until: Instant) -> Result<UsedLease, OuterFailure> {
         let Some(expiry_ms) = write.expiry_ms else {
-            return Ok(0);
+            return Ok(UsedLease::NONE);
         };
-        let left_s = expiry_ms.saturating_sub(wall_ms()).div_ceil(1_000);
-        let body = json!({"TTL": (left_s + LEASE_SPARE_S).to_string()});
+        let now = self.now();
+        let left_ms = expiry_ms.saturating_sub(now.wall_ms);
+        let shared = self.pool(|leases| leases.find(now, left_ms));
+        match shared {
+            Some(id) => Ok(UsedLease {
+                id,
+                is_shared: true,
+            }),
+            None => self.grant(write, until).await,
+        }
+    }
+
+    /// A new lease, which later records share.
+    async fn grant(&self, write: &RecordWrite, until: Instant) -> Result<UsedLease, OuterFailure> {
+        let Some(expiry_ms) = write.expiry_ms else {
+            return Ok(UsedLease::NONE);
+        };
+        // It ends later than this clock says: etcd counts from its answer.
+        let now = self.now();
+        let ttl_s = seconds_for(expiry_ms.saturating_sub(now.wall_ms));
+        let body = json!({"TTL": ttl_s.to_string()});
         // A lease that was granted and is not used ends by itself.
-        let asked = self.ask("lease/grant", &body, Resend::Freely, until).await;
-        number(&asked?["ID"])
+        let asked = self
+            .ask("lease/grant", &body, Resend::Freely, until)
+            .await?;
+        let id = number(&asked["ID"])?;
+        // etcd may grant less than was asked for: that lease is for this record alone.
+        if number(&asked["TTL"])? >= ttl_s {
+            self.pool(|leases| leases.keep(now, ttl_s, id));
+        }
+        Ok(UsedLease {
+            id,
+            is_shared: false,
+        })
+    }
+
+    /// Never held across a question.
+    fn pool<T>(&self, work: impl FnOnce(&mut LeasePool) -> T) -> T {
+        work(&mut self.leases.lock().expect("no holder panics"))
+    }
+
+    fn now(&self) -> BothClocks {
+        let steady = self.began.elapsed().as_millis();
+        BothClocks {
+            steady_ms: u64::try_from(steady).unwrap_or(u64::MAX),
+            wall_ms: wall_ms(),
+        }
+    }
+
+    /// Sends a write; `None` when etcd does not know the shared lease, and has written nothing.
+    async fn ask_with_lease(
+        &self,
+        path: &str,
+        body: &Value,
+        lease: UsedLease,
+        until: Instant,
+    ) -> Result<Option<Value>, OuterFailure> {
+        let question = GatewayAsk {
+            path,
+            body,
+            repeat: Resend::Never,
+            bytes_max: ANSWER_BYTES_MAX,
+            until,
+            token: None,
+        };
+        match self.gateway.ask(question).await {
+            Ok(answer) => Ok(Some(answer)),
+            Err(NoJson::NoLease(_)) if lease.is_shared => {
+                self.pool(|leases| leases.forget(lease.id));
+                Ok(None)
+            }
+            Err(no_answer) => Err(failure(no_answer)),
+        }
     }
 
     /// Writes over the record that was seen, until that one is there.
@@ -233,11 +310,12 @@ impl EtcdStore {
             let success = match &write.value {
                 None => json!({"requestDeleteRange": {"key": self.key(&write.key)}}),
                 Some(value) => {
-                    let lease = match lease {
-                        Some(lease) => lease,
-                        None => *lease.insert(self.lease(write, until).await?),
+                    let used = match lease {
+                        Some(used) => used,
+                        None => self.lease(write, until).await?,
                     };
-                    json!({"requestPut": self.put(write, value, lease)})
+                    lease = Some(used);
+                    json!({"requestPut": self.put(write, value, used.id)})
                 }
             };
             let body = json!({
@@ -250,7 +328,12 @@ impl EtcdStore {
                 "success": [success],
                 "failure": [{"requestRange": {"key": self.key(&write.key)}}],
             });
-            let answer = self.ask("kv/txn", &body, Resend::Never, until).await?;
+            let used = lease.unwrap_or(UsedLease::NONE);
+            let asked = self.ask_with_lease("kv/txn", &body, used, until).await?;
+            let Some(answer) = asked else {
+                lease = Some(self.grant(write, until).await?);
+                continue;
+            };
             if answer["succeeded"].as_bool() == Some(true) {
                 return told(version_of(&answer["header"])).map(WriteEnd::Applied);
             }
@@ -309,11 +392,7 @@ impl EtcdStore {
         match asked.await {
             Ok(answer) => Ok(Some(answer)),
             Err(NoJson::TooLong) if records_max > 1 => Ok(None),
-            Err(NoJson::TooLong) => Err(OuterFailure::Damaged(
-                "a record of etcd has no end".to_owned(),
-            )),
-            Err(NoJson::Stranger(why)) => Err(OuterFailure::Failed(why)),
-            Err(NoJson::OuterFailure(failure)) => Err(failure),
+            Err(no_answer) => Err(failure(no_answer)),
         }
     }
 
@@ -468,6 +547,31 @@ impl OuterStore for EtcdStore {
 
     fn page(&self, page: PageRead) -> Doing<'_, ShownPage> {
         Box::pin(self.show(page))
+    }
+}
+
+/// The lease of one write.
+#[derive(Clone, Copy)]
+struct UsedLease {
+    /// 0 = none.
+    id: u64,
+    /// It was granted for another record: etcd may have lost it since.
+    is_shared: bool,
+}
+
+impl UsedLease {
+    const NONE: UsedLease = UsedLease {
+        id: 0,
+        is_shared: false,
+    };
+}
+
+/// What an answer that did not come means for a record.
+fn failure(no_answer: NoJson) -> OuterFailure {
+    match no_answer {
+        NoJson::OuterFailure(failure) => failure,
+        NoJson::TooLong => OuterFailure::Damaged("etcd's answer has no end".to_owned()),
+        NoJson::Stranger(why) | NoJson::NoLease(why) => OuterFailure::Failed(why),
     }
 }
 
