@@ -181,15 +181,15 @@ impl<'a> RestorePage<'a> {
             .split_at_checked(position_len)
             .ok_or(BadRestorePage("its position is cut"))?;
         let mut records: Vec<(&[u8], CellRef<'_>)> = Vec::with_capacity(count);
+        let mut last = behind;
         for _ in 0..count {
-            let (key, cell, behind) = record(rest)?;
-            let last = records.last().map_or(behind, |(last, _)| *last);
+            let (key, cell, left) = record(rest)?;
             let rises = last < key;
             if !rises || key > position {
                 return Err(BadRestorePage("its keys are out of order"));
             }
             records.push((key, cell));
-            rest = behind;
+            (last, rest) = (key, left);
         }
         if !rest.is_empty() {
             return Err(BadRestorePage("something is behind its last record"));
@@ -233,7 +233,9 @@ fn record(bytes: &[u8]) -> Result<(&[u8], CellRef<'_>, &[u8]), BadRestorePage> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dendra_base::Version;
+    use dendra_base::{Kind, Version};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     fn page() -> Bytes {
         let mut writer = RestorePageWriter::new(7, 3, b"Z");
@@ -290,6 +292,151 @@ mod tests {
                 count += 1;
             }
             assert_eq!(count, wanted);
+        }
+    }
+
+    /// A page of values of these keys, as the node reads it.
+    fn read_back(behind: &[u8], keys: &[&[u8]]) -> Result<(), String> {
+        let mut writer = RestorePageWriter::new(1, 1, behind);
+        for key in keys {
+            let stored = Key::user(key);
+            let cell = CellRef::value(stored.as_stored(), Version::ZERO, key);
+            writer.push(key, &cell);
+        }
+        let bytes = writer.finish();
+        let page = RestorePage::decode(&bytes).map_err(|bad| bad.to_string())?;
+        let read: Vec<&[u8]> = page.records.iter().map(|(key, _)| *key).collect();
+        assert_eq!((page.behind, read.as_slice()), (behind, keys));
+        Ok(())
+    }
+
+    /// The largest key below this one; no key is below the first one.
+    fn key_before(key: &[u8]) -> Vec<u8> {
+        match key.split_last() {
+            None | Some((0, _)) => key[..key.len().saturating_sub(1)].to_vec(),
+            Some((last, front)) => {
+                let mut before = [front, &[last - 1]].concat();
+                before.resize(KEY_BYTES_MAX, u8::MAX);
+                before
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_may_begin_with_any_byte_in_front_of_a_key_of_any_length() {
+        for first in 0..=u8::MAX {
+            // All lengths, shared among seven bytes that follow each other.
+            for length in (1 + usize::from(first) % 7..=KEY_BYTES_MAX).step_by(7) {
+                let mut second = vec![first; length];
+                match length {
+                    1 if first == u8::MAX => continue,
+                    1 => second[0] += 1,
+                    _ => {}
+                }
+                for behind in [Vec::new(), key_before(&[first])] {
+                    let read = read_back(&behind, &[&[first], &second]);
+                    assert_eq!(read, Ok(()), "{first:#04x}, then {length} bytes");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_page_is_read() {
+        let (first, second) = (vec![7; KEY_BYTES_MAX - 1], vec![7; KEY_BYTES_MAX]);
+        let key_before_first = key_before(&first);
+        let mut writer = RestorePageWriter::new(u128::MAX, u64::MAX, &key_before_first);
+        let stored = [Key::user(&first), Key::user(&second)];
+        let fullest = |stored: &Key, value| CellRef {
+            expiry_ms: Some(u64::MAX),
+            born: u64::MAX,
+            ..CellRef::value(stored.as_stored(), Version::MAX, value)
+        };
+        let bare = RECORD_HEAD_BYTES + first.len() + fullest(&stored[0], b"").encoded_len();
+        let fill = vec![3; PAGE_BYTES - 1 - bare];
+        writer.push(&first, &fullest(&stored[0], &fill));
+        assert!(!writer.is_full(), "a byte is missing");
+        let value = vec![9; VALUE_BYTES_MAX_LIMIT];
+        writer.push(&second, &fullest(&stored[1], &value));
+        assert!(writer.is_full());
+        let bytes = writer.finish();
+        assert!(bytes.len() <= PAGE_BYTES_MAX, "{}", bytes.len());
+        let page = RestorePage::decode(&bytes).expect("it is whole");
+        assert_eq!(page.records[1], (&second[..], fullest(&stored[1], &value)));
+        assert_eq!(page.behind, key_before_first);
+    }
+
+    /// Keys of all lengths and bytes, with long common beginnings among them.
+    fn any_key() -> impl Strategy<Value = Vec<u8>> {
+        let byte = prop_oneof![Just(0), Just(u8::MAX), Just(b'/'), any::<u8>()];
+        let short = prop::collection::vec(byte.clone(), 1..4);
+        let run = (byte, 1..=KEY_BYTES_MAX).prop_map(|(byte, length)| vec![byte; length]);
+        let drawn = prop::collection::vec(any::<u8>(), 1..=KEY_BYTES_MAX);
+        let digest = "[0-9a-f]{64}".prop_map(String::into_bytes);
+        let path = "/registry/[a-z]{1,9}/[a-z0-9-]{1,60}".prop_map(String::into_bytes);
+        let common = (0..=u8::MAX, 1..=1024usize).prop_map(|(last, length)| {
+            let mut key = vec![b'c'; length];
+            key[length - 1] = last;
+            key
+        });
+        prop_oneof![short, run, drawn, digest, path, common]
+    }
+
+    fn any_value() -> impl Strategy<Value = Vec<u8>> {
+        let length = prop_oneof![
+            8 => 0..300usize,
+            2 => 300..5_000usize,
+            1 => PAGE_BYTES - 2..PAGE_BYTES + 3,
+        ];
+        (any::<u8>(), length).prop_map(|(byte, length)| vec![byte; length])
+    }
+
+    /// What a cell has beside its value: a time to live, a ballot, or a deletion in its place.
+    fn any_cell() -> impl Strategy<Value = (Version, Kind, Option<u64>, u64, Vec<u8>)> {
+        let version = (any::<u64>(), any::<u32>(), any::<u32>());
+        let version = version.prop_map(|(hlc, origin, rmw)| Version { hlc, origin, rmw });
+        let kind = prop_oneof![3 => Just(Kind::Value), 1 => Just(Kind::Tombstone)];
+        let expiry = prop::option::of(any::<u64>());
+        let born = prop_oneof![Just(0), any::<u64>()];
+        (version, kind, expiry, born, any_value())
+    }
+
+    proptest! {
+        #[test]
+        fn every_page_of_keys_and_values_that_may_be_is_read(
+            cells in prop::collection::btree_map(any_key(), any_cell(), 0..6),
+            is_near in any::<bool>(),
+        ) {
+            let near = cells.keys().next().map(|key| key_before(key));
+            let behind = near.filter(|_| is_near).unwrap_or_default();
+            let mut writer = RestorePageWriter::new(9, 4, &behind);
+            let mut pushed = BTreeMap::new();
+            for (key, (version, kind, expiry_ms, born, value)) in &cells {
+                let stored = Key::user(key);
+                let cell = match kind {
+                    Kind::Value => CellRef {
+                        expiry_ms: *expiry_ms,
+                        born: *born,
+                        ..CellRef::value(stored.as_stored(), *version, value)
+                    },
+                    Kind::Tombstone => CellRef {
+                        born: *born,
+                        ..CellRef::tombstone(stored.as_stored(), *version)
+                    },
+                };
+                writer.push(key, &cell);
+                pushed.insert(key.as_slice(), cell);
+            }
+            let position = cells.keys().next_back().map_or(&behind[..], |key| key);
+            prop_assert_eq!(writer.position(), position);
+            let bytes = writer.finish();
+            let page = match RestorePage::decode(&bytes) {
+                Ok(page) => page,
+                Err(bad) => return Err(TestCaseError::fail(bad.to_string())),
+            };
+            prop_assert_eq!((page.restore, page.number), (9, 4));
+            prop_assert_eq!((page.behind, page.position), (&behind[..], position));
+            prop_assert!(page.records.iter().copied().eq(pushed));
         }
     }
 
