@@ -204,6 +204,13 @@ impl<'a> RestorePage<'a> {
     }
 }
 
+/// The clock value of a record that is newer than `most`: no restore that began with `most` as the
+/// largest one takes it.
+pub fn clock_above(records: &[(&[u8], CellRef<'_>)], most: u64) -> Option<u64> {
+    let mut clocks = records.iter().map(|(_, cell)| cell.version.hlc);
+    clocks.find(|hlc| *hlc > most)
+}
+
 fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.try_into().expect("the caller cut N bytes")
 }

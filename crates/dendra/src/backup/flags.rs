@@ -55,6 +55,17 @@ pub(crate) struct KeyFlag {
     pub(crate) backup_key: Option<PathBuf>,
 }
 
+/// The keys of a part of a backup.
+#[derive(Debug, Args)]
+pub(crate) struct PrefixFlag {
+    /// Only keys that begin with this
+    #[arg(long, value_name = "KEY", default_value = "")]
+    pub(crate) prefix: OsString,
+    /// The prefix is hexadecimal
+    #[arg(long)]
+    pub(crate) hex: bool,
+}
+
 /// Commands about backups.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BackupVerb {
@@ -69,7 +80,7 @@ pub(crate) enum BackupVerb {
         #[arg(long)]
         json: bool,
     },
-    /// Read everything back, and compare the nodes with each other
+    /// Read everything back as a restore does, and compare the nodes with each other
     Verify(Verify),
     /// Remove old backups, and the objects that no other one needs
     Prune(Prune),
@@ -91,6 +102,9 @@ pub(crate) struct Verify {
     /// Only this backup
     #[arg(long, value_name = "NAME")]
     pub(crate) backup: Option<String>,
+    /// Which keys a restore would bring back; every file is read all the same
+    #[command(flatten)]
+    pub(crate) prefix: PrefixFlag,
     /// Print one JSON object: findings, backups
     #[arg(long)]
     pub(crate) json: bool,
@@ -131,12 +145,9 @@ pub(crate) struct Restore {
     /// How this client is let in
     #[command(flatten)]
     pub(crate) access: AccessArgs,
-    /// Only keys that begin with this
-    #[arg(long, value_name = "KEY", default_value = "")]
-    pub(crate) prefix: OsString,
-    /// The prefix is hexadecimal
-    #[arg(long)]
-    pub(crate) hex: bool,
+    /// Which keys
+    #[command(flatten)]
+    pub(crate) prefix: PrefixFlag,
     /// Tokens too: those that were revoked since the backup open again
     #[arg(long)]
     pub(crate) with_tokens: bool,

@@ -1,14 +1,14 @@
 //! `dendra backup` and `dendra restore`: copies of a running node or cluster, elsewhere.
 //!
 //! ```text
-//! admin ports ─► take.rs ─► repository.rs, crate archive ─► archive.rs ─┬─► restore.rs, sending.rs ─► admin ports
-//!    nodes.rs    pace.rs, increment.rs   a folder of backups                     └─► verify.rs
+//! admin ports ─► take.rs ─► repository.rs, crate archive ─► archive.rs, pages.rs ─┬─► restore.rs, sending.rs ─► admin ports
+//!    nodes.rs    pace.rs, increment.rs   a folder of backups                               └─► verify.rs
 //! serve.rs ─► schedule.rs ─► take.rs, prune.rs
 //! ```
 //!
 //! Invariants
-//! 1. Exit 0 of `backup` means that the manifest is durable; of `verify`, that all could be
-//!    restored.
+//! 1. Exit 0 of `backup` means that the manifest is durable; of `verify`, that a restore's members
+//!    take each page.
 //! 2. Data (lists, findings) goes to stdout, all else to stderr.
 //!
 //! Not here: the node's side (crate `server`), bytes of manifests and objects (crate `archive`).
@@ -24,6 +24,7 @@ mod lease;
 mod naming;
 mod nodes;
 pub(crate) mod pace;
+mod pages;
 mod place;
 mod progress;
 mod prune;
@@ -40,9 +41,11 @@ use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use dendra_archive::manifest::BackupManifest;
 use dendra_archive::seal::BackupKey;
-use flags::{Backup, BackupVerb, KeyFlag, Prune, Restore, Verify};
+use dendra_base::limits::VALUE_BYTES_MAX_DEFAULT;
+use flags::{Backup, BackupVerb, KeyFlag, PrefixFlag, Prune, Restore, Verify};
 use indicatif::HumanBytes;
 use nodes::AdminNode;
+use pages::RestoredPart;
 use place::RepositoryUse;
 use repository::Repository;
 use restore::RestoreOrder;
@@ -52,6 +55,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use take::TakeOrder;
+use verify::Verified;
 
 pub(crate) use pace::TransferPace;
 
@@ -108,12 +112,9 @@ async fn take_command(destination: &Path, args: &Backup, console: Console) -> Ex
     console.note(&summary(&manifest, started.elapsed().as_secs_f64()));
     if args.verify {
         let repository = Repository::open(destination, RepositoryUse::Read, key)?;
-        let exit = report(
-            &Arc::new(repository),
-            std::slice::from_ref(&manifest.id),
-            false,
-            console,
-        )?;
+        let ids = std::slice::from_ref(&manifest.id);
+        let verified = verify::verify(&Arc::new(repository), ids, b"", console)?;
+        let exit = report(&verified, false, console)?;
         if exit != Exit::OK {
             return Ok(exit);
         }
@@ -223,16 +224,13 @@ fn verify_command(args: &Verify, console: Console) -> ExitResult {
         let sentence = format!("{} has no backup yet", repository.name());
         return Err(Failure::new(Exit::NOT_FOUND, sentence));
     }
-    report(&repository, &ids, args.json, console)
+    let prefix = args.prefix.decode()?;
+    let verified = verify::verify(&repository, &ids, &prefix, console)?;
+    report(&verified, args.json, console)
 }
 
-fn report(
-    repository: &Arc<Repository>,
-    ids: &[String],
-    is_json: bool,
-    console: Console,
-) -> ExitResult {
-    let verified = verify::verify(repository, ids, console)?;
+/// What a verify found, on stdout, and in words.
+fn report(verified: &Verified, is_json: bool, console: Console) -> ExitResult {
     let mut text = String::new();
     for found in &verified.findings {
         let (backup, file, reason) = (&found.backup, &found.file, &found.reason);
@@ -246,7 +244,12 @@ fn report(
             .map(|it| json!({"backup": it.backup, "file": it.file, "reason": it.reason}))
             .collect();
         let contents = verified.contents.iter().map(|(id, it)| {
-            let of = json!({"live": it.live, "tombstones": it.tombstones, "expired": it.expired});
+            let of = json!({
+                "live": it.live,
+                "tombstones": it.tombstones,
+                "expired": it.expired,
+                "largest_value_bytes": it.largest_value_bytes,
+            });
             (id.clone(), of)
         });
         let page = json!({
@@ -263,6 +266,13 @@ fn report(
             "{id}: {} live records, {} tombstones, {} expired values",
             it.live, it.tombstones, it.expired
         ));
+        let largest = it.largest_value_bytes;
+        if largest > VALUE_BYTES_MAX_DEFAULT {
+            console.note(&format!(
+                "{id}: its largest value has {largest} bytes: a restore needs nodes with \
+                 --value-bytes-max {largest} or more"
+            ));
+        }
     }
     let state = match verified.findings.len() {
         0 => "whole".to_owned(),
@@ -285,6 +295,19 @@ impl KeyFlag {
     /// The key that the flag names.
     fn read(&self) -> Result<Option<BackupKey>, Failure> {
         self.backup_key.as_deref().map(key::read).transpose()
+    }
+}
+
+impl PrefixFlag {
+    /// The bytes that the keys begin with.
+    fn decode(&self) -> Result<Vec<u8>, Failure> {
+        let encoding = if self.hex {
+            Encoding::Hex
+        } else {
+            Encoding::Raw
+        };
+        let decoded = encoding.decode(self.prefix.as_bytes());
+        decoded.map_err(|rest| Failure::usage(format!("--prefix {rest}")))
     }
 }
 
@@ -324,14 +347,10 @@ fn prune_command(args: &Prune, console: Console) -> ExitResult {
 /// `dendra restore`
 pub(crate) async fn restore(args: &Restore, console: Console) -> ExitResult {
     let started = Instant::now();
-    let encoding = if args.hex {
-        Encoding::Hex
-    } else {
-        Encoding::Raw
+    let part = RestoredPart {
+        prefix: args.prefix.decode()?,
+        with_tokens: args.with_tokens,
     };
-    let prefix = encoding
-        .decode(args.prefix.as_bytes())
-        .map_err(|rest| Failure::usage(format!("--prefix {rest}")))?;
     let key = args.key.read()?;
     let repository = Repository::open(&args.source, RepositoryUse::Read, key)?;
     let manifest = chosen(&repository, args.backup.as_deref())?;
@@ -339,8 +358,7 @@ pub(crate) async fn restore(args: &Restore, console: Console) -> ExitResult {
     let order = RestoreOrder {
         admin: &args.admin,
         access: &args.access,
-        prefix,
-        with_tokens: args.with_tokens,
+        part,
         bytes_per_second: args.bytes_per_second,
     };
     let repository = Arc::new(repository);

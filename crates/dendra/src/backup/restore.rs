@@ -23,23 +23,23 @@
 //! 7. The table of tokens is left out unless it is asked for: a token that was revoked since then
 //!    would open again.
 //!
-//! Not here: how pages travel (`sending.rs`), a node's work on a page (crate `server`).
+//! Not here: how pages are made (`pages.rs`) and travel (`sending.rs`), a node's work on a page
+//! (crate `server`).
 //! See: docs/format/backup.md, docs/operating.md.
 
-use super::archive::MergedWalk;
 use super::key;
 use super::nodes::{
     AdminNode, EpochPatience, NodePlace, PageRefusal, RestoreStanding, join_all, missing_members,
 };
+use super::pages::{PageSource, RestoredPart};
 use super::repository::Repository;
-use super::sending::{self, PageSource, RoundEnd, repeat, unreadable};
+use super::sending::{self, RoundEnd, repeat, unreadable};
 use crate::access::AccessArgs;
 use crate::console::{Console, show_key};
 use crate::exit::{Exit, Failure};
 use dendra_archive::manifest::BackupManifest;
 use dendra_base::LeastSuccessor;
 use std::sync::Arc;
-use xxhash_rust::xxh3::Xxh3Default;
 
 /// Rounds in a row that begin where the one before them began.
 const STANDSTILLS_MAX: u32 = 5;
@@ -48,9 +48,7 @@ const STANDSTILLS_MAX: u32 = 5;
 pub(crate) struct RestoreOrder<'a> {
     pub(crate) admin: &'a str,
     pub(crate) access: &'a AccessArgs,
-    pub(crate) prefix: Vec<u8>,
-    /// Does the table of tokens come back, too?
-    pub(crate) with_tokens: bool,
+    pub(crate) part: RestoredPart,
     pub(crate) bytes_per_second: Option<u64>,
 }
 
@@ -128,7 +126,7 @@ pub(crate) async fn restore(
         nodes: &nodes,
         order,
         console,
-        id: restore_id(&manifest, order),
+        id: order.part.restore_id(&manifest),
         restored: Restored::default(),
         counted: Vec::new(),
     };
@@ -175,7 +173,7 @@ fn show_position(behind: &[u8]) -> String {
 impl<'a> Undertaking<'a> {
     /// Asks all members where they stand, and begins or goes on. `None` when all have ended.
     async fn begin(&self) -> Result<Option<OpenMembers<'a>>, Failure> {
-        let (id, order, nodes) = (self.id, self.order, self.nodes);
+        let (id, nodes) = (self.id, self.nodes);
         let patience = EpochPatience::new();
         let standings = loop {
             let standings = join_all(nodes.iter().map(AdminNode::standing)).await;
@@ -187,8 +185,7 @@ impl<'a> Undertaking<'a> {
             }
         };
         check(&standings, self.manifest, id)?;
-        let open = MergedWalk::open(self.repository, self.manifest, &order.prefix, b"");
-        let hlc = self.manifest.hlc.max(open.map_err(unreadable)?.hlc());
+        let hlc = self.pages(b"", Vec::new()).map_err(unreadable)?.hlc();
         let begun = join_all(nodes.iter().map(|node| node.begin(id, hlc))).await;
         let begun: Vec<RestoreStanding> = begun.into_iter().collect::<Result<_, _>>()?;
         let Some(open) = OpenMembers::of(nodes, &begun) else {
@@ -210,18 +207,17 @@ impl<'a> Undertaking<'a> {
         Ok(Some(open))
     }
 
+    /// The pages after the key `behind`.
+    fn pages(&self, behind: &[u8], counted: Vec<u8>) -> Result<PageSource, String> {
+        let part = &self.order.part;
+        PageSource::open(self.repository, self.manifest, part, behind, counted)
+    }
+
     /// Sends everything that they lack to the members that are open, and ends the restore.
     async fn round(&mut self, open: &OpenMembers<'_>) -> Result<(), RoundEnd> {
-        let (id, order) = (self.id, self.order);
-        let walk = MergedWalk::open(self.repository, self.manifest, &order.prefix, &open.behind);
-        let source = PageSource {
-            walk: walk.map_err(unreadable)?,
-            id,
-            behind: open.behind.clone(),
-            with_tokens: order.with_tokens,
-            counted: std::mem::take(&mut self.counted),
-        };
-        let pace = order.bytes_per_second;
+        let counted = std::mem::take(&mut self.counted);
+        let source = self.pages(&open.behind, counted).map_err(unreadable)?;
+        let pace = self.order.bytes_per_second;
         let members: Vec<&AdminNode> = open.settling.iter().chain(&open.older).copied().collect();
         let (sent, ended) = sending::send(source, &members, pace, self.console).await;
         self.counted = sent.counted;
@@ -303,18 +299,6 @@ impl<'a> Undertaking<'a> {
             );
         }
     }
-}
-
-fn restore_id(manifest: &BackupManifest, order: &RestoreOrder<'_>) -> u128 {
-    let mut hash = Xxh3Default::new();
-    hash.update(manifest.id.as_bytes());
-    hash.update(if order.with_tokens {
-        b"\0tokens\0"
-    } else {
-        b"\0"
-    });
-    hash.update(&order.prefix);
-    hash.digest128()
 }
 
 /// May this restore begin, or go on, on all of these?

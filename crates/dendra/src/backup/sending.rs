@@ -12,19 +12,17 @@
 //!    page is sent again; else the member lost something, and the round ends.
 //! 3. A restore counts a record once, even if several rounds send it.
 //!
-//! Not here: rounds, and where they begin (`restore.rs`).
+//! Not here: rounds, and where they begin (`restore.rs`), pages as they are made (`pages.rs`).
 //! See: docs/format/backup.md, docs/decisions/0042-a-restore-writes-tables.md.
 
-use super::archive::MergedWalk;
 use super::nodes::{AdminNode, PageRefusal, join_all};
 use super::pace::TransferPace;
+use super::pages::{PageSource, SourceEnd, SourcePage};
 use super::progress;
 use crate::console::{Console, show_key};
 use crate::exit::{Exit, Failure};
 use bytes::Bytes;
-use dendra_base::{Cell, Key, Kind};
-use dendra_wire::restore::{PAGES_AT_ONCE_BYTES, RestorePageWriter, page_room};
-use dendra_wire::route::is_tokens;
+use dendra_wire::restore::{PAGES_AT_ONCE_BYTES, page_room};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,19 +36,6 @@ const PAGES_UNDER_WAY: usize = 4;
 /// Before a page is sent again that came too early.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The pages that are sent in one round.
-pub(crate) struct PageSource {
-    pub(crate) walk: MergedWalk,
-    /// The restore.
-    pub(crate) id: u128,
-    /// The first page begins after this key.
-    pub(crate) behind: Vec<u8>,
-    /// Is the table of tokens sent, too?
-    pub(crate) with_tokens: bool,
-    /// Records up to this key were counted in an earlier round.
-    pub(crate) counted: Vec<u8>,
-}
-
 /// The records that a round sent, and that no round had sent before it.
 #[derive(Debug, Default)]
 pub(crate) struct SentRecords {
@@ -59,26 +44,6 @@ pub(crate) struct SentRecords {
     pub(crate) bytes: u64,
     /// All members took everything up to this key.
     pub(crate) counted: Vec<u8>,
-}
-
-/// The end of the backup's records.
-#[derive(Debug)]
-pub(crate) struct SourceEnd {
-    /// Where the last page ends.
-    pub(crate) position: Vec<u8>,
-    /// The backup has a table of tokens, and it was not sent.
-    pub(crate) left_tokens_out: bool,
-}
-
-/// One page, and its content.
-struct SentPage {
-    number: u64,
-    bytes: Bytes,
-    position: Vec<u8>,
-    /// Without records that an earlier round counted.
-    values: u64,
-    tombstones: u64,
-    counted_bytes: u64,
 }
 
 /// The end of a round.
@@ -124,14 +89,14 @@ struct SendingRound<'a> {
     members: &'a [&'a AdminNode],
     pace: TransferPace,
     bar: ProgressBar,
-    ready: Mutex<mpsc::Receiver<SentPage>>,
+    ready: Mutex<mpsc::Receiver<SourcePage>>,
     room: Semaphore,
     /// Numbers of the pages that some member has not taken yet.
     under_way: RefCell<BTreeSet<u64>>,
     /// Why no page is sent any more.
     end: RefCell<Option<PageRefusal>>,
     /// Pages that all members took, while one in front of them is under way.
-    early: RefCell<BTreeMap<u64, SentPage>>,
+    early: RefCell<BTreeMap<u64, SourcePage>>,
     /// The pages in front of these.
     sent: RefCell<SentRecords>,
 }
@@ -148,18 +113,18 @@ pub(crate) async fn send(
     let round = SendingRound {
         members,
         pace: TransferPace::new(bytes_per_second),
-        bar: bar(source.walk.records(), console),
+        bar: bar(source.records(), console),
         ready: Mutex::new(ready),
         room: Semaphore::new(PAGES_AT_ONCE_BYTES),
         under_way: RefCell::default(),
         end: RefCell::default(),
         early: RefCell::default(),
         sent: RefCell::new(SentRecords {
-            counted: source.counted.clone(),
+            counted: source.counted().to_vec(),
             ..SentRecords::default()
         }),
     };
-    let reading = tokio::task::spawn_blocking(move || source.read(&pages));
+    let reading = tokio::task::spawn_blocking(move || read(source, &pages));
     join_all((0..PAGES_UNDER_WAY).map(|_| round.sender())).await;
     // A reader that waits for senders wakes up: they have ended.
     round.ready.lock().await.close();
@@ -199,7 +164,7 @@ impl SendingRound<'_> {
     }
 
     /// The next page, when it may be sent. Pages leave in their order: the lock is held meanwhile.
-    async fn next(&self) -> Option<(SentPage, SemaphorePermit<'_>)> {
+    async fn next(&self) -> Option<(SourcePage, SemaphorePermit<'_>)> {
         let mut ready = self.ready.lock().await;
         let page = ready.recv().await?;
         let room = page_room(page.bytes.len());
@@ -219,7 +184,7 @@ impl SendingRound<'_> {
         under_way.first().is_some_and(|first| *first < number)
     }
 
-    async fn deliver(&self, node: &AdminNode, page: &SentPage) -> Result<(), PageRefusal> {
+    async fn deliver(&self, node: &AdminNode, page: &SourcePage) -> Result<(), PageRefusal> {
         loop {
             // Asked in front: the page before may be taken while this one travels.
             let is_preceded = self.is_preceded(page.number);
@@ -233,7 +198,7 @@ impl SendingRound<'_> {
     }
 
     /// Counts a page, and those after it that were taken before it was.
-    fn count(&self, mut page: SentPage) {
+    fn count(&self, mut page: SourcePage) {
         let mut under_way = self.under_way.borrow_mut();
         under_way.remove(&page.number);
         let first = under_way.first().copied().unwrap_or(u64::MAX);
@@ -254,63 +219,21 @@ impl SendingRound<'_> {
     }
 }
 
-impl PageSource {
-    /// Reads the backup, on a thread that may wait, and fills pages.
-    fn read(mut self, pages: &mpsc::Sender<SentPage>) -> Result<SourceEnd, String> {
-        let mut left_tokens_out = false;
-        for number in 0.. {
-            let mut writer = RestorePageWriter::new(self.id, number, &self.behind);
-            let (mut values, mut tombstones, mut bytes) = (0, 0, 0);
-            while !writer.is_full() {
-                let Some((key, cell)) = self.walk.next()? else {
-                    break;
-                };
-                if !self.with_tokens && is_tokens(Key::user(&key).as_stored()) {
-                    left_tokens_out = true;
-                    continue;
-                }
-                if key > self.counted {
-                    count(&cell, &mut values, &mut tombstones);
-                    bytes += (key.len() + cell.as_ref().encoded_len()) as u64;
-                }
-                writer.push(&key, &cell.as_ref());
-                if let Some(found) = self.walk.disagreements.pop() {
-                    let key = show_key(&found.raw_key);
-                    return Err(format!(
-                        "its nodes hold different values of {key} under one version"
-                    ));
-                }
-            }
-            if writer.is_empty() {
-                break;
-            }
-            self.behind.clear();
-            self.behind.extend_from_slice(writer.position());
-            let page = SentPage {
-                number,
-                position: self.behind.clone(),
-                bytes: writer.finish(),
-                values,
-                tombstones,
-                counted_bytes: bytes,
-            };
-            if pages.blocking_send(page).is_err() {
-                // The sender failed, and says why.
-                break;
-            }
+/// Reads the backup, on a thread that may wait, and fills pages.
+fn read(mut source: PageSource, pages: &mpsc::Sender<SourcePage>) -> Result<SourceEnd, String> {
+    while let Some(page) = source.next_page()? {
+        if let Some(found) = page.disagreements.first() {
+            let key = show_key(&found.raw_key);
+            return Err(format!(
+                "its nodes hold different values of {key} under one version"
+            ));
         }
-        Ok(SourceEnd {
-            position: self.behind,
-            left_tokens_out,
-        })
+        if pages.blocking_send(page).is_err() {
+            // The sender failed, and says why.
+            break;
+        }
     }
-}
-
-fn count(cell: &Cell, values: &mut u64, tombstones: &mut u64) {
-    match cell.kind {
-        Kind::Value => *values += 1,
-        Kind::Tombstone => *tombstones += 1,
-    }
+    Ok(source.end())
 }
 
 fn bar(records: u64, console: Console) -> ProgressBar {

@@ -1,19 +1,22 @@
-//! `dendra backup verify`: reads everything back, and names the damage.
+//! `dendra backup verify`: does what a restore does, short of writing, and names the damage.
 //!
 //! ```text
 //! manifests ─► each object once: every frame, its content against each manifest
-//!          └─► each backup: the records of all nodes, merged; every value against its key
+//!          └─► each backup: the pages of its restore ─► read as a member reads them
 //! findings on stdout, one a line: BACKUP TAB FILE TAB REASON      summary on stderr
 //! ```
 //!
 //! Invariants
-//! 1. One damage hides no other: a backup with damaged objects is not merged, and the next one is.
-//! 2. A backup without a finding can be restored, and its nodes agree on every key.
+//! 1. One damage hides no other: a backup with damaged objects makes no pages, and the next one
+//!    does. A page that is refused stops none of those after it.
+//! 2. A backup without a finding can be restored: its pages are those that a restore sends, and
+//!    each was taken by the check that members make. Its nodes agree on every key.
 //!
-//! Not here: the walk itself (`archive.rs`), frames (crate `archive`).
+//! Not here: how pages are made and taken (`pages.rs`), frames (crate `archive`), members that
+//! refuse a restore for what they are (`restore.rs`).
 //! See: docs/cli.md.
 
-use super::archive::MergedWalk;
+use super::pages::{PageSource, PageTaker, RestoredPart};
 use super::progress;
 use super::repository::Repository;
 use super::take::now_ms;
@@ -21,11 +24,12 @@ use crate::console::{Console, show_key};
 use crate::exit::Failure;
 use dendra_archive::manifest::BackupManifest;
 use dendra_base::Kind;
+use dendra_wire::restore::RestorePage;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-/// Disagreements of one backup that are named one by one.
+/// Disagreements of one backup, and pages of it, that are named one by one.
 const NAMED_MAX: usize = 20;
 
 /// One thing that is not as it should be.
@@ -42,6 +46,7 @@ pub(crate) struct Contents {
     pub(crate) live: u64,
     pub(crate) tombstones: u64,
     pub(crate) expired: u64,
+    pub(crate) largest_value_bytes: usize,
 }
 
 /// The findings.
@@ -53,10 +58,11 @@ pub(crate) struct Verified {
     pub(crate) contents: BTreeMap<String, Contents>,
 }
 
-/// Verifies the backups `ids`.
+/// Verifies the backups `ids`; of their records those whose keys begin with `prefix`.
 pub(crate) fn verify(
     repository: &Arc<Repository>,
     ids: &[String],
+    prefix: &[u8],
     console: Console,
 ) -> Result<Verified, Failure> {
     let mut verified = Verified::default();
@@ -108,7 +114,11 @@ pub(crate) fn verify(
             });
         }
         if verified.findings.len() == before {
-            merge(repository, manifest, &mut verified);
+            let part = RestoredPart {
+                prefix: prefix.to_vec(),
+                with_tokens: true,
+            };
+            restore_nowhere(repository, manifest, &part, &mut verified);
         }
     }
     bar.finish_and_clear();
@@ -125,48 +135,94 @@ fn read(
     Ok((reader.sum().bytes, reader.sum().checksum))
 }
 
-fn merge(repository: &Arc<Repository>, manifest: &BackupManifest, verified: &mut Verified) {
+/// Findings of one kind about a backup: the first ones one by one, the others by their number.
+struct FindingsOfKind {
+    named: Vec<String>,
+    more: usize,
+}
+
+impl FindingsOfKind {
+    fn new() -> FindingsOfKind {
+        FindingsOfKind {
+            named: Vec::new(),
+            more: 0,
+        }
+    }
+
+    fn add(&mut self, reason: String) {
+        if self.named.len() < NAMED_MAX {
+            self.named.push(reason)
+        } else {
+            self.more += 1
+        }
+    }
+
+    /// `rest` says what the others are.
+    fn reasons(self, rest: &str) -> impl Iterator<Item = String> {
+        let more = (self.more > 0).then(|| format!("{} more {rest}", self.more));
+        self.named.into_iter().chain(more)
+    }
+}
+
+/// Restores a backup to a member that takes all pages and keeps none.
+fn restore_nowhere(
+    repository: &Arc<Repository>,
+    manifest: &BackupManifest,
+    part: &RestoredPart,
+    verified: &mut Verified,
+) {
     let mut contents = Contents::default();
-    let mut disagreements = 0;
-    let now_ms = now_ms();
+    let (mut refusals, mut disagreements) = (FindingsOfKind::new(), FindingsOfKind::new());
+    let mut walk = || -> Result<(), String> {
+        let mut source = PageSource::open(repository, manifest, part, b"", Vec::new())?;
+        let mut member = PageTaker::of(&source);
+        let now_ms = now_ms();
+        while let Some(page) = source.next_page()? {
+            match member.take(&page) {
+                Ok(taken) => contents.add(&taken, now_ms),
+                Err(why) => refusals.add(format!(
+                    "a restore is refused at the page that ends with {}: {why}. The files are \
+                     whole: keep them, and report this",
+                    show_key(&page.position)
+                )),
+            }
+            for found in page.disagreements {
+                let key = show_key(&found.raw_key);
+                let [one, other] = found.urls;
+                disagreements.add(format!(
+                    "{one} and {other} hold different values of {key} under one version"
+                ));
+            }
+        }
+        Ok(())
+    };
+    let walked = walk();
+    let is_whole = walked.is_ok();
+    let reasons = disagreements.reasons("keys on which nodes differ");
+    let reasons = reasons.chain(refusals.reasons("pages that a restore is refused at"));
     let id = &manifest.id;
     let finding = |reason: String| BackupFinding {
         backup: id.clone(),
         file: format!("backups/{id}.json"),
         reason,
     };
-    let merged = MergedWalk::open(repository, manifest, b"", b"").and_then(|mut walk| {
-        while let Some((_, cell)) = walk.next()? {
-            match cell.kind {
-                Kind::Tombstone => contents.tombstones += 1,
-                Kind::Value if cell.as_ref().is_live(now_ms) => contents.live += 1,
-                Kind::Value => contents.expired += 1,
-            }
-            for found in walk.disagreements.drain(..) {
-                disagreements += 1;
-                if disagreements <= NAMED_MAX {
-                    let key = show_key(&found.raw_key);
-                    let [one, other] = found.urls;
-                    let reason = format!(
-                        "{one} and {other} hold different values of {key} under one version"
-                    );
-                    verified.findings.push(finding(reason));
-                }
-            }
-        }
-        Ok(())
-    });
-    if disagreements > NAMED_MAX {
-        let more = disagreements - NAMED_MAX;
-        verified
-            .findings
-            .push(finding(format!("{more} more keys on which nodes differ")));
+    let findings = reasons.chain(walked.err()).map(finding);
+    verified.findings.extend(findings);
+    if is_whole {
+        verified.contents.insert(id.clone(), contents);
     }
-    match merged {
-        Ok(()) => {
-            verified.contents.insert(id.clone(), contents);
+}
+
+impl Contents {
+    fn add(&mut self, page: &RestorePage<'_>, now_ms: u64) {
+        for (_, cell) in &page.records {
+            match cell.kind {
+                Kind::Tombstone => self.tombstones += 1,
+                Kind::Value if cell.is_live(now_ms) => self.live += 1,
+                Kind::Value => self.expired += 1,
+            }
+            self.largest_value_bytes = self.largest_value_bytes.max(cell.value.len());
         }
-        Err(reason) => verified.findings.push(finding(reason)),
     }
 }
 
@@ -186,10 +242,9 @@ mod tests {
         rmw: 0,
     };
 
-    /// A backup of one node for each of `held`: the cell that it took, and its own time when it
-    /// made the checkpoint. Returns the findings of `verify`.
-    fn findings(held: &[(CellRef<'_>, u64)], cut_ms: u64, hlc: u64) -> Vec<String> {
-        let key = Key::user(b"key");
+    /// A backup of one node for each of `held`: the cell of `key` that it took, and its own time
+    /// when it made the checkpoint. Returns the findings of `verify`.
+    fn findings_of(key: &Key, held: &[(CellRef<'_>, u64)], cut_ms: u64, hlc: u64) -> Vec<String> {
         let place = tempfile::tempdir().expect("a folder");
         let repository = Repository::create(place.path(), None).expect("an empty folder");
         let mut nodes = Vec::new();
@@ -238,9 +293,31 @@ mod tests {
             is_quiet: true,
             verbosity: 0,
         };
-        let verified = verify(&repository, &[manifest.id], quiet).expect("it can be read");
+        let verified = verify(&repository, &[manifest.id], b"", quiet).expect("it can be read");
         let findings = verified.findings.into_iter();
         findings.map(|found| found.reason).collect()
+    }
+
+    fn findings(held: &[(CellRef<'_>, u64)], cut_ms: u64, hlc: u64) -> Vec<String> {
+        findings_of(&Key::user(b"key"), held, cut_ms, hlc)
+    }
+
+    #[test]
+    fn a_page_that_a_member_would_refuse_is_found_although_every_file_is_whole() {
+        // No client can write it, and no page of a restore can have it.
+        let nameless = Key::user(b"");
+        let cell = CellRef::value(nameless.as_stored(), VERSION, b"v");
+        let found = findings_of(&nameless, &[(cell, 1)], 1, 7);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].contains("a key has no length that keys have"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_manifest_without_nodes_is_no_backup() {
+        assert_eq!(findings(&[], 1, 7), ["its manifest names no node"]);
     }
 
     #[test]

@@ -35,6 +35,7 @@ use dendra_base::{CellRef, Key, Space, Version};
 use dendra_engine::{
     Batch, Cursor, Direction, Engine, Error, Flow, Guard, Ingest, NotTaken, Show, WriteOutcome,
 };
+use dendra_wire::restore::clock_above;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -367,8 +368,7 @@ impl Import {
             let current = desk.noted.as_ref();
             let current = current.filter(|it| it.id == page.restore && !it.is_finished);
             let most = current.ok_or(NotImported::NoneSuch)?.hlc;
-            if let Some((_, cell)) = page.records.iter().find(|it| it.1.version.hlc > most) {
-                let hlc = cell.version.hlc;
+            if let Some(hlc) = clock_above(page.records, most) {
                 return Err(NotImported::Wrong(format!(
                     "a version's clock is {hlc:x}, and the restore began with {most:x} as the \
                      largest"
