@@ -22,6 +22,7 @@ pub(crate) mod cassandra;
 pub(crate) mod clients;
 pub(crate) mod cluster;
 pub(crate) mod dev;
+pub(crate) mod drawn;
 pub(crate) mod etcd;
 pub(crate) mod front;
 pub(crate) mod http;
