@@ -283,6 +283,8 @@ async fn serve(stream: ByteStream, router: Router) {
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits::ADMIN_HEAD_TIMEOUT)
+        // The end of the input is no end of interest.
+        .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let mut served = tokio::time::timeout(limits::ADMIN_CONNECTION_TIME, connection.as_mut()).await;

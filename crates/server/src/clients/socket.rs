@@ -4,7 +4,7 @@
 //! ```text
 //! fill  ─► input ─► (requests) ─► out ─► flush
 //!   └ deadlines in the seat; the loop's line, while it is overloaded
-//! a request waited: gone? ─► it is not begun, the connection ends
+//! a request waited for 100 ms: gone? ─► it is not begun, the connection ends
 //! store queue ─ each 100 ms ─► gone? ─► the job is taken out, its room is free, the connection ends
 //! node of the loop ─ each 100 ms ─► gone? ─► the node is told and ends its operation if it may; its answer comes
 //! ```
@@ -14,7 +14,8 @@
 //! 2. While answers wait for the client to read, nothing more is read.
 //! 3. To see whether the client has gone costs no call to the system: the loop's poll of the
 //!    sockets has noted it already.
-//! 4. A request that did not wait is not looked at: a client may close its sending side behind it.
+//! 4. The end of the input is no end of interest: a client may close its sending side behind its
+//!    request. It counts as gone once what it asked for has waited for `CLIENT_LOOK`.
 //!
 //! Not here: the meaning of the bytes, and the waits of a connection (`connection/`).
 //! See: docs/overload.md, "Classes and their shares" and "Clients that hang up".
@@ -434,12 +435,17 @@ impl Socket {
         if !self.is_to_stand() {
             return Ok(());
         }
-        self.expect_client()?;
         let lane = Rc::clone(&self.lane);
         let now_us = clock::monotonic_us();
+        let waits_since_us = *self.waits_since_us.get_or_insert(now_us);
+        let asked_us = match expecting {
+            Expecting::Idle => waits_since_us,
+            // It was read with those in front of it.
+            Expecting::Head | Expecting::Body => self.came_us,
+        };
+        self.expect_client(asked_us)?;
         self.seat
             .arm(self.deadline_us(lane.shared.settings.timeouts.idle));
-        self.waits_since_us.get_or_insert(now_us);
         let Some(in_line) = lane.delay.stand(&self.seat, self.source, now_us) else {
             return Ok(());
         };
@@ -456,7 +462,8 @@ impl Socket {
         .await?;
         self.seat
             .arm(self.deadline_us(lane.shared.settings.timeouts.idle));
-        self.expect_client()?;
+        self.lane.refresh();
+        self.expect_client(asked_us)?;
         self.is_called_to_refuse = called == Called::Refuse;
         self.work.begin();
         if called == Called::Serve {
@@ -693,9 +700,16 @@ impl Socket {
         }
     }
 
-    /// Ends when the client has closed its side: it waits for nothing any more.
-    pub(crate) fn expect_client(&self) -> Result<(), ConnectionEnd> {
-        if !self.is_client_gone() {
+    /// Has the client closed its side, and has what it asked for at `asked_us` waited so long that
+    /// it counts as gone?
+    pub(crate) fn has_given_up(&self, asked_us: u64) -> bool {
+        let waited_us = self.lane.now_us().saturating_sub(asked_us);
+        waited_us >= limits::CLIENT_LOOK.as_micros() as u64 && self.is_client_gone()
+    }
+
+    /// Ends when the client gave up what it asked for at `asked_us`: it waits for nothing any more.
+    pub(crate) fn expect_client(&self, asked_us: u64) -> Result<(), ConnectionEnd> {
+        if !self.has_given_up(asked_us) {
             return Ok(());
         }
         if self.input.len() > 0 || matches!(self.stream.try_read(&mut [0]), Ok(1)) {

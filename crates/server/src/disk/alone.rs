@@ -295,7 +295,7 @@ impl StoreWalk {
                 self.scan = Some(scan);
                 return Err(NoChunk::ended(Finished::Refused(RefusalCause::Bytes)));
             }
-            if socket.is_client_gone() {
+            if socket.has_given_up(turn.asked_us) {
                 let abandoned = u64::from(turn.is_first);
                 socket.lane().metrics().abandoned.add(abandoned);
                 return Err(NoChunk::Gone);

@@ -124,6 +124,9 @@ pub(crate) enum Begun<R> {
 pub(crate) struct ChunkTerms {
     /// Nothing of the answer is sent yet.
     pub(crate) is_first: bool,
+    /// When its client asked: for the first one with the request, for another one by taking the one
+    /// in front of it.
+    pub(crate) asked_us: u64,
     pub(crate) deadline_us: u64,
     pub(crate) watch: Watch,
 }

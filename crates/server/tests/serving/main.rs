@@ -7,6 +7,7 @@
 
 mod border;
 mod contract;
+mod half_close;
 mod joiner;
 mod pipelining;
 mod smoke;

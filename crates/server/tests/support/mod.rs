@@ -327,6 +327,17 @@ impl Client {
         }
     }
 
+    /// Reads to the end of the connection, and then gives what came as answers.
+    pub(crate) fn read_all(mut self) -> Client {
+        while self.more() > 0 {}
+        self
+    }
+
+    /// Was everything that came looked at, of a connection that has ended?
+    pub(crate) fn is_at_end(&mut self) -> bool {
+        self.buffer.is_empty() && self.more() == 0
+    }
+
     /// Waits for the end of the connection: did it come, and no byte in front of it?
     pub(crate) fn is_closed(&mut self) -> bool {
         let is_over = |error: std::io::Error| {

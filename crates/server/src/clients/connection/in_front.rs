@@ -48,10 +48,14 @@ impl RequestInFront {
         self.since.get_or_insert((came_us, now_ns));
     }
 
+    /// When its last byte was here. Requires: it was looked at.
+    pub(super) fn came_us(&self) -> u64 {
+        self.since.expect("it was looked at").0
+    }
+
     /// The end of its time. Requires: it was looked at.
     pub(super) fn deadline_us(&self, timeout_ms: u32) -> u64 {
-        let (came_us, _) = self.since.expect("it was looked at");
-        came_us + u64::from(timeout_ms) * 1_000
+        self.came_us() + u64::from(timeout_ms) * 1_000
     }
 
     /// Where its latency is counted from. Requires: it was looked at.

@@ -129,7 +129,7 @@ impl Connection {
                 return Ok(Err(cause));
             }
             lane.refresh();
-            if self.socket.is_client_gone() {
+            if self.socket.has_given_up(self.in_front.came_us()) {
                 lane.forgo_log();
                 lane.metrics().abandoned.add(1);
                 return Err(ConnectionEnd::HungUp);

@@ -95,6 +95,7 @@ struct PendingScan {
     login: Option<StandingLogin>,
     query: Query,
     style: Style,
+    came_us: u64,
     began_ns: u64,
     deadline_us: u64,
     watch: Watch,
@@ -380,7 +381,7 @@ impl Connection {
         let paused_ns = self.lane.now_ns().saturating_sub(began_ns);
         self.lane.metrics().write_pauses.note(paused_ns, 1);
         self.in_front.has_paused = true;
-        self.socket.expect_client()
+        self.socket.expect_client(self.in_front.came_us())
     }
 
     /// Waits for room in the loop's batch: without any, the write is refused when it is looked at
@@ -393,7 +394,7 @@ impl Connection {
             .wait_for_log(&self.seat, value_len, until_us)
             .await;
         self.lane.refresh();
-        let expected = self.socket.expect_client();
+        let expected = self.socket.expect_client(self.in_front.came_us());
         expected.inspect_err(|_gone| self.lane.forgo_log())
     }
 

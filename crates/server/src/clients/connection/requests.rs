@@ -205,6 +205,7 @@ impl Connection {
                 let scan = PendingScan {
                     login: self.standing(head, || Route::Entities(scan.clone())),
                     style,
+                    came_us: self.in_front.came_us(),
                     began_ns: self.in_front.began_ns(),
                     deadline_us: self.in_front.deadline_us(scan.timeout_ms),
                     query: *scan,

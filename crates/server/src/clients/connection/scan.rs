@@ -44,6 +44,7 @@ impl Connection {
         let mut walk = backend.walk(&self.lane, &query);
         let mut turn = ChunkTerms {
             is_first: true,
+            asked_us: pending.came_us,
             deadline_us: pending.deadline_us,
             watch,
         };
@@ -102,6 +103,7 @@ impl Connection {
             }
             out = self.lane.output_buffer();
             let write = self.lane.shared.settings.timeouts.write;
+            turn.asked_us = self.lane.now_us();
             turn.deadline_us = self.socket.deadline_us(write);
         }
     }
