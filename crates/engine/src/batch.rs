@@ -14,7 +14,7 @@
 //! Not here: the frame around a batch and its checksum (`wal`), guards' evaluation (`commit.rs`).
 //! See: docs/format/wal.md.
 
-use dendra_base::limits::{STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
+use dendra_base::limits::{STORED_KEY_BYTES_MAX, STORED_VALUE_BYTES_MAX};
 use dendra_base::{CellRef, Guard, Version, cell};
 use std::fmt;
 
@@ -33,7 +33,7 @@ pub enum Unfit {
         /// Its size.
         bytes: usize,
     },
-    /// A value has at most `VALUE_BYTES_MAX_LIMIT` bytes.
+    /// A value has at most `STORED_VALUE_BYTES_MAX` bytes.
     ValueLength {
         /// Its size.
         bytes: usize,
@@ -54,7 +54,7 @@ impl fmt::Display for Unfit {
             ),
             Unfit::ValueLength { bytes } => write!(
                 f,
-                "a value of {bytes} bytes cannot be written: at most {VALUE_BYTES_MAX_LIMIT}"
+                "a value of {bytes} bytes cannot be written: at most {STORED_VALUE_BYTES_MAX}"
             ),
             Unfit::Version { hlc } => write!(
                 f,
@@ -159,7 +159,7 @@ impl Batch {
                 bytes: stored_key.len(),
             });
         }
-        if cell.value.len() > VALUE_BYTES_MAX_LIMIT {
+        if cell.value.len() > STORED_VALUE_BYTES_MAX {
             return Err(Unfit::ValueLength {
                 bytes: cell.value.len(),
             });
@@ -288,4 +288,44 @@ pub(crate) fn patch_version(bytes: &mut [u8], start: usize, version: Version) {
     let key_len = usize::from(u16::from_le_bytes([bytes[start], bytes[start + 1]]));
     let at = start + RECORD_HEAD_BYTES + key_len + cell::ENCODED_VERSION_OFFSET;
     bytes[at..at + Version::BYTES].copy_from_slice(&version.to_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::legal;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(legal::cases(128))]
+
+        #[test]
+        fn any_legal_record_is_split_off_as_it_was_pushed(
+            records in legal::stored_records(0..=6), version in legal::stored_version(),
+        ) {
+            let mut batch = Batch::new();
+            for (key, cell) in &records {
+                let pushed = batch.push(7, key, &cell.as_ref(), Guard::Newest, 1);
+                prop_assert_eq!(pushed, Ok(()));
+            }
+            let mut rest = batch.bytes();
+            for ((key, cell), write) in records.iter().zip(&batch.ops) {
+                prop_assert_eq!(write.start, batch.bytes().len() - rest.len());
+                let Some((record, behind)) = LogRecord::split(rest) else {
+                    return Err(TestCaseError::fail("a record is there"));
+                };
+                prop_assert_eq!(record.stored_key, key);
+                prop_assert!(record.cell() == Some(cell.as_ref()));
+                rest = behind;
+            }
+            prop_assert!(rest.is_empty());
+            if let Some(first) = batch.ops.first() {
+                let mut bytes = batch.bytes().to_vec();
+                patch_version(&mut bytes, first.start, version);
+                let (record, _) = LogRecord::split(&bytes).expect("it was there before");
+                let wanted = CellRef { version, ..records[0].1.as_ref() };
+                prop_assert!(record.cell() == Some(wanted));
+            }
+        }
+    }
 }

@@ -107,6 +107,7 @@ fn checksum(file_id: u64, offset: u64, len: u32, payload: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::legal;
     use proptest::prelude::*;
 
     const FILE: u64 = 7;
@@ -147,6 +148,24 @@ mod tests {
             bytes.resize(bytes.len() + zeros, 0);
             let (read, end) = decode_all(&bytes, FILE);
             prop_assert_eq!(read, payloads);
+            prop_assert_eq!(end, Frame::End);
+        }
+
+        #[test]
+        fn any_legal_payload_is_read_as_it_was_framed(
+            payloads in prop::collection::vec(
+                legal::small_value().prop_filter("no frame is empty", |bytes| !bytes.is_empty()),
+                0..5,
+            ),
+            file_id: u64,
+        ) {
+            let mut bytes = Vec::new();
+            for payload in &payloads {
+                let offset = bytes.len() as u64;
+                encode_into(&mut bytes, file_id, offset, payload);
+            }
+            let (read, end) = decode_all(&bytes, file_id);
+            prop_assert!(read == payloads);
             prop_assert_eq!(end, Frame::End);
         }
 

@@ -31,6 +31,9 @@ mod identity;
 mod ingest;
 mod kept;
 mod lanes;
+#[cfg(test)]
+#[path = "../../base/tests/legal/mod.rs"]
+mod legal;
 mod memory;
 mod memtable;
 mod merge;

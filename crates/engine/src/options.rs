@@ -11,11 +11,13 @@ use dendra_base::Durability;
 use dendra_base::limits;
 use std::fmt;
 
-/// The most bytes of a record besides its value: key, cell, heads.
+/// The most bytes of a record besides a client's value: key, cell, heads, and what a hint or a
+/// proposal has beside it.
 const RECORD_BYTES_MAX: usize = 4 << 10;
 
+const BESIDE_BYTES: usize = limits::STORED_VALUE_BYTES_MAX - limits::VALUE_BYTES_MAX_LIMIT;
 const _: () = assert!(
-    RECORD_BYTES_MAX > limits::STORED_KEY_BYTES_MAX + 1024,
+    RECORD_BYTES_MAX > limits::STORED_KEY_BYTES_MAX + BESIDE_BYTES + 1024,
     "the longest key and every head fit beside a value"
 );
 

@@ -58,6 +58,9 @@ pub mod hints;
 pub mod hlc;
 pub mod layout;
 mod ledger;
+#[cfg(test)]
+#[path = "../../base/tests/legal/mod.rs"]
+mod legal;
 pub mod limits;
 mod loader;
 pub mod member;

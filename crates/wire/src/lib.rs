@@ -28,6 +28,9 @@ pub mod client;
 mod condition;
 pub mod hosts;
 pub mod http;
+#[cfg(test)]
+#[path = "../../base/tests/legal/mod.rs"]
+mod legal;
 pub mod limits;
 pub mod peer;
 pub mod percent;

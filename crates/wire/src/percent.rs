@@ -80,6 +80,8 @@ pub fn encode(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::legal;
+    use dendra_base::limits::KEY_BYTES_MAX;
     use proptest::prelude::*;
 
     fn decode(raw: &[u8]) -> Result<Vec<u8>, DecodeError> {
@@ -119,8 +121,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn encoding_reads_back(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            prop_assert_eq!(decode(encode(&bytes).as_bytes()), Ok(bytes));
+        fn any_legal_key_is_read_from_its_escapes(key in legal::raw_key()) {
+            let mut room = [0; KEY_BYTES_MAX];
+            let len = decode_into(encode(&key).as_bytes(), &mut room);
+            prop_assert_eq!(len, Ok(key.len()));
+            prop_assert_eq!(&room[..key.len()], &key);
         }
 
         #[test]

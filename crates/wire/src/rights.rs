@@ -552,6 +552,7 @@ fn read_hash(text: &str) -> Option<TokenHash> {
 mod tests {
     use super::*;
     use crate::http::{Limits, Parsed, parse_head};
+    use crate::legal;
     use crate::route::{KeyBuf, RequestRules, route};
     use proptest::prelude::*;
 
@@ -740,7 +741,65 @@ mod tests {
         assert_eq!(bearer(b"Bearer"), None);
     }
 
+    fn any_grant() -> impl Strategy<Value = Grant> {
+        let limit = || prop::option::of(1..=LIMIT_MAX);
+        let holder = prop_oneof![
+            any::<TokenHash>().prop_map(Holder::Token),
+            "[A-Za-z0-9._@:/-]{1,128}".prop_map(Holder::Certificate),
+        ];
+        let prefix = prop_oneof![
+            1 => Just(Vec::new()),
+            1 => Just(b"-".to_vec()),
+            3 => legal::raw_key(),
+        ];
+        let role = prop::sample::select(&TokenRole::ALL[..]);
+        let parts = ("[A-Za-z0-9._-]{1,64}", role, prefix, holder);
+        (parts, (limit(), limit(), limit())).prop_map(|((id, role, prefix, holder), limits)| {
+            Grant {
+                id,
+                role,
+                prefix: if role == TokenRole::Admin {
+                    Vec::new()
+                } else {
+                    prefix
+                },
+                holder,
+                quota: Quota {
+                    requests_per_second: limits.0,
+                    bytes_per_second: limits.1,
+                    stored_bytes: limits.2,
+                },
+            }
+        })
+    }
+
     proptest! {
+        #[test]
+        fn any_legal_table_of_tokens_is_read_as_it_was_written(
+            grants in prop::collection::vec(any_grant(), 0..6), at: prop::sample::Index,
+        ) {
+            let mut table = TokenTable::default();
+            for grant in grants {
+                let is_named = table.grants.iter().any(|other| other.id == grant.id);
+                let is_held = table.grants.iter().any(|other| other.holder == grant.holder);
+                if is_named || is_held || grant.id == ROOT_ID {
+                    continue;
+                }
+                let longer = table.with(grant.clone());
+                prop_assert!(longer.is_ok(), "{:?}", longer.err());
+                table = longer.unwrap_or_default();
+                prop_assert!(table.grants.contains(&grant));
+            }
+            let read = TokenTable::parse(table.to_text().as_bytes());
+            prop_assert!(read.as_ref().map(|read| &read.grants) == Ok(&table.grants));
+            if !table.grants.is_empty() {
+                let id = table.grants[at.index(table.grants.len())].id.clone();
+                let shorter = table.without(&id).expect("it has it");
+                let read = TokenTable::parse(shorter.to_text().as_bytes());
+                prop_assert!(read.map(|read| read.grants) == Ok(shorter.grants));
+            }
+        }
+
         #[test]
         fn what_is_read_is_written_the_same(text in
             "(dendra-tokens [12]\n)?([a-c]{0,2} (read|admin|x) (-|%2D|%41|a|%ff|%FF) ([0-9a-f]{64}|cert:[a/]{1,2})( requests=[05]{1,2})?( stored=1)?\n){0,3}") {

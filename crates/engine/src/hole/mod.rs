@@ -149,7 +149,7 @@ impl Hole {
         out.push(u8::from(self.is_dropped));
         out.extend_from_slice(&self.below.to_bytes());
         for key in [&self.first, &self.last] {
-            let len = u16::try_from(key.len()).expect("a bound is at most 1026 bytes");
+            let len = u16::try_from(key.len()).expect("a bound is at most 1034 bytes");
             out.extend_from_slice(&len.to_le_bytes());
             out.extend_from_slice(key);
         }

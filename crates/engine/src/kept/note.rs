@@ -162,6 +162,7 @@ fn remove_if_there(vfs: &dyn Vfs, name: &str) -> Result<()> {
 mod tests {
     use super::*;
     use crate::vfs::mem::MemVfs;
+    use proptest::prelude::*;
 
     fn note() -> KeptNote {
         let mark = |id, since, position| Mark {
@@ -190,6 +191,33 @@ mod tests {
         assert_eq!(load(&vfs), KeptNote::default());
         remove(&vfs).expect("memory does not fail");
         assert_eq!(vfs.names(), Vec::<String>::new());
+    }
+
+    proptest! {
+        #[test]
+        fn any_legal_note_of_kept_tables_is_read_as_it_was_written(
+            manifest: u64,
+            first in prop_oneof![Just(0), 0..=u64::MAX - 9],
+            tables in prop::collection::vec(any::<(u64, u64)>(), 0..9),
+            marks in prop::collection::vec((any::<(u128, u128)>(), any::<prop::sample::Index>()), 0..9),
+        ) {
+            let end = tables.len() + 1;
+            let mark = |((id, since), at): ((u128, u128), prop::sample::Index)| Mark {
+                id,
+                since,
+                position: first + at.index(end) as u64,
+            };
+            let table = |(id, bytes)| KeptTable { id, bytes };
+            let note = KeptNote {
+                manifest,
+                first,
+                marks: marks.into_iter().map(mark).collect(),
+                tables: tables.into_iter().map(table).collect(),
+            };
+            let bytes = note.encode();
+            prop_assert!(encoded_again(&bytes).as_ref() == Some(&bytes));
+            prop_assert_eq!(KeptNote::decode(&bytes), Some(note));
+        }
     }
 
     #[test]

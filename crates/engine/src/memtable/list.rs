@@ -473,7 +473,7 @@ impl Memtable {
         chain: *mut ListNode,
     ) -> NonNull<ListNode> {
         let height = splice.len();
-        let key_len = u16::try_from(probe.key.len()).expect("a stored key is at most 1025 bytes");
+        let key_len = u16::try_from(probe.key.len()).expect("a stored key is at most 1033 bytes");
         let key_at = key_offset(height);
         let node = self
             .arena

@@ -118,6 +118,7 @@ pub(crate) fn save(vfs: &dyn Vfs, note: &ScrubNote) -> Result<()> {
 mod tests {
     use super::*;
     use crate::vfs::mem::MemVfs;
+    use proptest::prelude::*;
 
     fn note() -> ScrubNote {
         ScrubNote {
@@ -140,6 +141,23 @@ mod tests {
         }
         vfs.flip_bit(SCRUB, 8 * 30);
         assert_eq!(load(&vfs), ScrubNote::default());
+    }
+
+    proptest! {
+        #[test]
+        fn any_legal_note_of_a_scrub_is_read_as_it_was_written(
+            numbers: [u64; 6], suspects in prop::collection::vec(any::<u64>(), 0..40),
+        ) {
+            let [began_ms, limit, table, part, began, ended] = numbers;
+            let note = ScrubNote {
+                began_ms,
+                limit,
+                next: (table, part),
+                full_ms: (began, ended),
+                suspects,
+            };
+            prop_assert_eq!(ScrubNote::decode(&note.encode()), Some(note));
+        }
     }
 
     #[test]

@@ -393,7 +393,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_varint_reads_back(number in any::<u64>(), shift in 0u32..64) {
+        fn any_legal_number_is_read_from_its_varint(number in any::<u64>(), shift in 0u32..64) {
             let number = number >> shift;
             let mut bytes = vec![7];
             put_varint(&mut bytes, number);

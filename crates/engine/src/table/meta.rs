@@ -62,7 +62,7 @@ impl TableMeta {
         out.extend_from_slice(&self.version_min.to_bytes());
         out.extend_from_slice(&self.version_max.to_bytes());
         for key in [&self.smallest, &self.largest] {
-            let len = u16::try_from(key.len()).expect("a stored key is at most 1025 bytes");
+            let len = u16::try_from(key.len()).expect("a stored key is at most 1033 bytes");
             out.extend_from_slice(&len.to_le_bytes());
             out.extend_from_slice(key);
         }

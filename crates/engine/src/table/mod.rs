@@ -81,7 +81,7 @@ use crate::options::Compression;
 pub(crate) const BLOCK_BYTES_MAX: usize = 16 << 20;
 
 const _: () = assert!(
-    BLOCK_BYTES_MAX > dendra_base::limits::VALUE_BYTES_MAX_LIMIT + (1 << 20),
+    BLOCK_BYTES_MAX > dendra_base::limits::STORED_VALUE_BYTES_MAX + (1 << 20),
     "a block holds at least the largest value"
 );
 

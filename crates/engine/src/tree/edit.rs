@@ -254,6 +254,8 @@ impl Folder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::legal;
+    use bytes::Bytes;
     use dendra_base::Version;
     use proptest::prelude::*;
 
@@ -298,9 +300,70 @@ mod tests {
         ]
     }
 
+    /// A table with any keys, versions and numbers.
+    fn any_meta() -> impl Strategy<Value = TableMeta> {
+        let keys = (
+            legal::stored_record_of(Just(Bytes::new())),
+            legal::raw_key(),
+        );
+        let versions = (legal::version(), legal::version());
+        let numbers = any::<[u64; 6]>();
+        (keys, versions, numbers).prop_map(|(((key, _), other), (one, two), numbers)| {
+            let [id, bytes, digest, a, b, expiring] = numbers;
+            TableMeta {
+                id,
+                bytes,
+                digest,
+                records: a.max(b),
+                tombstones: a.min(b),
+                expiring,
+                smallest: key.clone().min(other.clone()),
+                largest: key.max(other),
+                version_min: one.min(two),
+                version_max: one.max(two),
+            }
+        })
+    }
+
+    /// A hole between any two keys: the second one may be the smallest behind a key.
+    fn any_hole() -> impl Strategy<Value = Hole> {
+        let parts = (
+            any_meta(),
+            legal::version(),
+            any::<u64>(),
+            any::<(bool, bool)>(),
+        );
+        parts.prop_map(|(meta, below, clock, (is_dropped, is_behind))| {
+            let mut last = meta.largest;
+            if is_behind {
+                last.push(0);
+            }
+            Hole {
+                table: meta.id,
+                offset: meta.bytes,
+                first: meta.smallest,
+                last,
+                below,
+                clock,
+                is_dropped,
+            }
+        })
+    }
+
     proptest! {
         #[test]
-        fn an_edit_reads_back(facts in prop::collection::vec(any_fact(), 0..8)) {
+        fn any_legal_edit_is_read_as_it_was_written(
+            facts in prop::collection::vec(
+                prop_oneof![
+                    2 => any_fact(),
+                    1 => (0..LEVELS_MAX, any_meta())
+                        .prop_map(|(level, meta)| Fact::AddTable { level, meta }),
+                    1 => any_hole().prop_map(Fact::Hole),
+                    1 => any::<u64>().prop_map(|id| Fact::RemoveTable { id }),
+                ],
+                0..8,
+            ),
+        ) {
             let edit = Edit { facts };
             let mut bytes = Vec::new();
             edit.encode(&mut bytes);

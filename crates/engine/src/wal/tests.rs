@@ -1,5 +1,6 @@
 use super::*;
 use crate::batch::{Batch, LogRecord};
+use crate::legal;
 use crate::vfs::faulty::{Call, CallFailure, FaultyVfs, Repeat};
 use crate::vfs::mem::MemVfs;
 use crate::vfs::{File, Vfs};
@@ -572,6 +573,75 @@ fn only_exact_names_are_segments() {
         "0000000000000001.tbl",
     ] {
         assert_eq!(parse_segment_name(name), None, "{name}");
+    }
+}
+
+proptest! {
+    #![proptest_config(legal::cases(96))]
+
+    #[test]
+    fn any_legal_log_is_read_as_it_was_written(
+        batches in prop::collection::vec(
+            (legal::stored_records(1..=5), any::<(bool, bool)>()), 0..5,
+        ),
+        salt: u64,
+        ceiling: u64,
+    ) {
+        let vfs = MemVfs::new();
+        let spare = |segment, bytes: usize| prepare(&vfs, segment, bytes + SEGMENT_BYTES);
+        let mut writer = LogWriter::start(spare(1, 0)?, salt, Lsn::default(), ceiling)?;
+        let mut wanted = Vec::new();
+        for (records, (rolls, syncs)) in batches {
+            let mut batch = Batch::new();
+            for (key, cell) in &records {
+                batch.push(0, key, &cell.as_ref(), Guard::Newest, 0).expect("it is legal");
+            }
+            if rolls || batch.bytes().len() > writer.room() {
+                writer.roll(spare(writer.segment() + 1, batch.bytes().len())?)?;
+            }
+            writer.append(batch.bytes(), records.len() as u32, ceiling)?;
+            if syncs {
+                writer.sync()?;
+                writer.seal()?;
+            }
+            wanted.extend(records);
+        }
+        let mut found = Vec::new();
+        let recovery = recover(&vfs, salt, 1, |record| {
+            let cell = record.cell().expect("a record that was written");
+            found.push((record.stored_key.to_vec(), cell.to_owned()));
+            Ok(())
+        })?;
+        prop_assert!(found == wanted);
+        prop_assert_eq!(recovery.tail, Tail::Clean);
+        prop_assert_eq!(recovery.end, writer.end_lsn());
+        prop_assert!(wanted.is_empty() || recovery.hlc_ceiling == ceiling);
+    }
+
+    #[test]
+    fn any_legal_heads_are_read_as_they_were_written(
+        segment in 0..=SEGMENT_ID_MAX, numbers: [u64; 4], lens: [u32; 3], offset: u32,
+    ) {
+        let [previous_end, synced_upto, salt, hlc_ceiling] = numbers;
+        let head = SegmentHead {
+            segment,
+            previous_end: Lsn(previous_end),
+            synced_upto: Lsn(synced_upto),
+            salt,
+        };
+        prop_assert_eq!(SegmentHead::decode(&head.encode(), segment).ok(), Some(head));
+        prop_assert_eq!(parse_segment_name(&segment_name(segment)), Some(segment));
+        let [body_crc, body_len, records] = lens;
+        let lsn = Lsn::new(segment, offset as usize);
+        let head = BatchHead {
+            body_crc,
+            body_len,
+            records,
+            lsn,
+            synced_upto: Lsn(synced_upto).min(lsn),
+            hlc_ceiling,
+        };
+        prop_assert_eq!(BatchHead::decode(&head.encode(salt), salt, lsn), Some(head));
     }
 }
 

@@ -7,7 +7,7 @@
 //! Not here: limits of requests (crate `wire`), settings that do not fit each other (`options.rs`).
 
 use crate::support::IDENTITY;
-use dendra_base::limits::{STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
+use dendra_base::limits::{STORED_KEY_BYTES_MAX, STORED_VALUE_BYTES_MAX};
 use dendra_base::{CellRef, Condition, Version};
 use dendra_engine::vfs::{MemVfs, Vfs, Wait};
 use dendra_engine::{Batch, Engine, Guard, Lookup, NotTaken, Options, Unfit, WriteOutcome};
@@ -55,7 +55,7 @@ fn a_key_that_no_table_can_hold_is_refused_before_it_is_acknowledged() {
         let refused = put(&engine, &vec![b'k'; bytes], version(1), b"v");
         assert_eq!(refused, Err(NotTaken::Unfit(Unfit::KeyLength { bytes })));
         let text = refused.expect_err("it is refused").to_string();
-        assert!(text.contains("1 to 1025"), "{text}");
+        assert!(text.contains("1 to 1033"), "{text}");
     }
     let longest = vec![b'k'; STORED_KEY_BYTES_MAX];
     put(&engine, &longest, version(2), b"v").expect("it fits");
@@ -113,7 +113,7 @@ fn a_batch_that_never_fits_the_queue_is_not_told_to_try_again() {
     );
     assert_eq!(long.len(), options.commit_queue_len_max + 1, "untouched");
 
-    let huge = vec![7; VALUE_BYTES_MAX_LIMIT + 1];
+    let huge = vec![7; STORED_VALUE_BYTES_MAX + 1];
     let refused = put(&engine, b"k", version(1), &huge).expect_err("it is too large");
     assert!(
         matches!(refused, NotTaken::Unfit(Unfit::ValueLength { .. })),

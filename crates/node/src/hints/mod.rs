@@ -43,14 +43,13 @@ use crate::purpose::Purpose;
 use crate::step::{Effect, Paged, StoreFailure, StoreOutcome};
 use crate::topology::Topology;
 use bytes::Bytes;
-use dendra_base::limits::KEY_BYTES_MAX;
 use dendra_base::peer::{Answer, Ask, Refused};
-use dendra_base::{Cell, CellRef, Condition, Guard, Key, Kind, Space};
+use dendra_base::{Cell, CellRef, Condition, Guard, Key, Kind};
 use orphans::Orphans;
 use room::Keeping;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use stored::{MEMBER_BYTES, following, is_orphan, label, labels, size};
+use stored::{MEMBER_BYTES, following, hint, is_orphan, label, labels, size};
 
 /// Keeps a write for a member that did not confirm it.
 pub(crate) fn keep(
@@ -61,18 +60,11 @@ pub(crate) fn keep(
     cell: &Cell,
 ) {
     let room = &desk.hints;
-    let is_crowded = desk.orders.len() >= ORDERS_MAX;
-    if is_crowded || raw_key.len() + MEMBER_BYTES > KEY_BYTES_MAX {
+    if desk.orders.len() >= ORDERS_MAX {
         room.dropped.fetch_add(1, Ordering::Relaxed);
         return;
     }
-    let mut key = Vec::with_capacity(MEMBER_BYTES + raw_key.len());
-    key.extend_from_slice(&label(&desk.topology, member));
-    key.extend_from_slice(raw_key);
-    let key = Key::new(Space::Hint, &key);
-    let mut value = Vec::with_capacity(cell.as_ref().encoded_len());
-    cell.as_ref().encode(&mut value);
-    let hint = CellRef::value(key.as_stored(), cell.version, &value).to_owned();
+    let (key, hint) = hint(label(&desk.topology, member), raw_key, cell);
     let bytes = size(&key, &hint);
     if !room.take(bytes) {
         return;

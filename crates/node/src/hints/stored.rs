@@ -11,12 +11,13 @@
 use crate::desk::{Desk, Order, Turn};
 use crate::member::MemberIndex;
 use crate::topology::Topology;
+use dendra_base::limits::KEY_LABEL_BYTES;
 use dendra_base::{Cell, CellRef, Condition, Guard, Key, Space, Version};
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 
 /// Bytes in front of the raw key: which member.
-pub(super) const MEMBER_BYTES: usize = 8;
+pub(super) const MEMBER_BYTES: usize = KEY_LABEL_BYTES;
 
 /// The label under which a member's hints are stored: it survives changes of the member list.
 pub(super) fn label(topology: &Topology, member: MemberIndex) -> [u8; MEMBER_BYTES] {
@@ -49,6 +50,18 @@ pub(super) fn is_orphan(labels: &[[u8; MEMBER_BYTES]], key: &Key) -> bool {
     !labels.iter().any(is_its)
 }
 
+/// The write of `cell` under `raw_key`, as it is kept for the member with this label.
+pub(super) fn hint(label: [u8; MEMBER_BYTES], raw_key: &[u8], cell: &Cell) -> (Key, Cell) {
+    let mut key = Vec::with_capacity(MEMBER_BYTES + raw_key.len());
+    key.extend_from_slice(&label);
+    key.extend_from_slice(raw_key);
+    let key = Key::new(Space::Hint, &key);
+    let mut value = Vec::with_capacity(cell.as_ref().encoded_len());
+    cell.as_ref().encode(&mut value);
+    let hint = CellRef::value(key.as_stored(), cell.version, &value).to_owned();
+    (key, hint)
+}
+
 /// How many bytes of the room a hint takes.
 pub(super) fn size(key: &Key, hint: &Cell) -> u64 {
     (key.as_stored().len() + hint.as_ref().encoded_len()) as u64
@@ -70,6 +83,26 @@ pub(super) fn delete(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::legal;
+    use dendra_base::limits::{STORED_KEY_BYTES_MAX, STORED_VALUE_BYTES_MAX};
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(legal::cases(128))]
+
+        #[test]
+        fn any_legal_hint_is_read_as_it_was_kept_and_can_be_stored(
+            label: [u8; MEMBER_BYTES], (raw_key, cell) in legal::record(),
+        ) {
+            let (key, hint) = hint(label, &raw_key, &cell);
+            prop_assert!(key.as_stored().len() <= STORED_KEY_BYTES_MAX);
+            prop_assert!(hint.value.len() <= STORED_VALUE_BYTES_MAX);
+            prop_assert!(hint.as_ref().is_intact(key.as_stored()));
+            prop_assert_eq!(&key.raw()[MEMBER_BYTES..], &raw_key);
+            prop_assert!(!is_orphan(&[label], &key));
+            prop_assert!(CellRef::decode(&hint.value) == Some(cell.as_ref()));
+        }
+    }
 
     #[test]
     fn the_labels_of_members_do_not_overlap() {

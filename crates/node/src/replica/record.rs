@@ -157,7 +157,9 @@ fn take_ballot(bytes: &mut &[u8]) -> Option<Ballot> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::legal;
     use dendra_base::Space;
+    use dendra_base::limits::{STORED_KEY_BYTES_MAX, STORED_VALUE_BYTES_MAX};
     use proptest::prelude::*;
 
     fn ballot(hlc: u64) -> Ballot {
@@ -227,6 +229,42 @@ mod tests {
         let key = Key::new(Space::Protocol, b"k");
         let cell = kept.to_cell(&key, None, 6);
         assert_eq!(Record::decode(&cell.value), Some(kept));
+    }
+
+    fn any_ballot() -> impl Strategy<Value = Ballot> {
+        // `ZERO` is no author: it stands for one that is not known.
+        (1..=u64::MAX, any::<u32>()).prop_map(|(hlc, origin)| Ballot { hlc, origin })
+    }
+
+    fn any_proposal() -> impl Strategy<Value = Proposal> {
+        let ancestors = prop::collection::vec(any_ballot(), 0..=ANCESTORS_MAX);
+        (any_ballot(), any_ballot(), ancestors, legal::cell()).prop_map(
+            |(ballot, author, ancestors, cell)| Proposal {
+                ballot,
+                author,
+                ancestors,
+                cell,
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(legal::cases(128))]
+
+        #[test]
+        fn any_legal_promise_is_read_as_it_was_written_and_can_be_stored(
+            raw_key in legal::raw_key(),
+            promised in any_ballot(),
+            accepted in prop::option::weighted(0.9, any_proposal()),
+        ) {
+            let key = Key::new(Space::Protocol, &raw_key);
+            let record = Record { promised, accepted };
+            let cell = record.to_cell(&key, None, 6);
+            prop_assert!(cell.value.len() <= STORED_VALUE_BYTES_MAX, "{}", cell.value.len());
+            prop_assert!(key.as_stored().len() <= STORED_KEY_BYTES_MAX);
+            prop_assert!(cell.as_ref().is_intact(key.as_stored()));
+            prop_assert!(Record::decode(&cell.value) == Some(record));
+        }
     }
 
     proptest! {

@@ -107,6 +107,42 @@ impl AcceptedLoss {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    fn any_loss() -> impl Strategy<Value = AcceptedLoss> {
+        let without = ("http://[a-z0-9.]{1,253}:[0-9]{1,5}", any::<u32>());
+        let without = without.prop_map(|(url, id)| (MemberId(id), url));
+        (
+            any::<[u64; 4]>(),
+            any::<u16>(),
+            prop::collection::vec(without, 0..4),
+            prop_oneof![
+                prop::collection::vec(any::<u64>(), 0..9),
+                prop::collection::vec(any::<u64>(), LOSS_BLOCKS_MAX),
+            ],
+        )
+            .prop_map(
+                |([id, accepted_ms, epoch, plan], partitions, without, blocks)| AcceptedLoss {
+                    id: DraftId(id),
+                    accepted_ms,
+                    epoch,
+                    plan,
+                    partitions,
+                    without,
+                    blocks,
+                },
+            )
+    }
+
+    proptest! {
+        #[test]
+        fn any_legal_note_of_losses_is_read_as_it_was_written(
+            losses in prop::collection::vec(any_loss(), 0..=LOSSES_KEPT_MAX),
+        ) {
+            let bytes = AcceptedLoss::encode_all(&losses);
+            prop_assert_eq!(AcceptedLoss::decode_all(&bytes), Some(losses));
+        }
+    }
 
     #[test]
     fn accepted_losses_are_read_as_they_were_written() {

@@ -515,3 +515,160 @@ pub(super) fn ended(rest: &[u8]) -> Result<(), Unreadable> {
         Err("the length")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::PLAN_MOVES_MAX;
+    use crate::topology::Topology;
+    use proptest::prelude::*;
+
+    fn any_ballot() -> impl Strategy<Value = EpochBallot> {
+        let parts = (any::<u64>(), any_member());
+        parts.prop_map(|(round, member)| EpochBallot { round, member })
+    }
+
+    fn any_member() -> impl Strategy<Value = MemberId> {
+        (0..NONE).prop_map(MemberId)
+    }
+
+    fn any_record() -> impl Strategy<Value = Arc<EpochRecord>> {
+        (1..5_u8, 1..4_u8, "[A-Za-z0-9._-]{1,64}").prop_map(|(members, copies, name)| {
+            let member = |n| Member::new(&format!("http://h{n}:1")).expect("an address");
+            let topology = Topology::new(&name, (0..members).map(member).collect(), copies);
+            Arc::new(EpochRecord::founded(&topology.expect("a topology")))
+        })
+    }
+
+    fn any_chain() -> impl Strategy<Value = ChainMessage> {
+        let accepted = (any_ballot(), any_record());
+        let accepted = accepted.prop_map(|(ballot, record)| AcceptedRecord { ballot, record });
+        let at = || (any::<u64>(), any_ballot());
+        prop_oneof![
+            at().prop_map(|(epoch, ballot)| ChainMessage::Prepare { epoch, ballot }),
+            at().prop_map(|(epoch, ballot)| ChainMessage::Accepted { epoch, ballot }),
+            at().prop_map(|(epoch, promised)| ChainMessage::Outbid { epoch, promised }),
+            (at(), prop::option::of(accepted)).prop_map(|((epoch, ballot), accepted)| {
+                ChainMessage::Promise {
+                    epoch,
+                    ballot,
+                    accepted,
+                }
+            }),
+            (any_ballot(), any_record())
+                .prop_map(|(ballot, record)| ChainMessage::Accept { ballot, record }),
+            prop::collection::vec(any_record(), 0..=4)
+                .prop_map(|records| ChainMessage::Chosen { records }),
+            any_record().prop_map(|record| ChainMessage::Chosen {
+                records: vec![record; EPOCH_PAGE_RECORDS_MAX],
+            }),
+            any::<u64>().prop_map(|epoch| ChainMessage::At { epoch }),
+            any::<u64>().prop_map(|from| ChainMessage::Learn { from }),
+            any_record().prop_map(|record| ChainMessage::Removed { record }),
+        ]
+    }
+
+    fn any_arrived() -> impl Strategy<Value = MoveArrived> {
+        let end = || prop::option::of(any_member());
+        let parts = (any::<(u64, u16, u8)>(), end(), end());
+        parts.prop_map(|((plan, partition, position), from, to)| {
+            let moving = Moving { position, from, to };
+            let partition = Partition(partition);
+            let step = Move { partition, moving };
+            MoveArrived { plan, step }
+        })
+    }
+
+    fn any_news(epoch: u64) -> impl Strategy<Value = ForgetNews> {
+        prop_oneof![
+            (0..CLOCK_END).prop_map(move |clock| Ok(Confirmed { epoch, clock })),
+            Just(Err(HeldBack::UnderWay)),
+            Just(Err(HeldBack::Hints)),
+            Just(Err(HeldBack::Damage)),
+            any_member().prop_map(|peer| Err(HeldBack::Comparison(peer))),
+            Just(Err(HeldBack::Strays)),
+            Just(Err(HeldBack::Restore)),
+        ]
+    }
+
+    fn any_progress() -> impl Strategy<Value = MemberProgress> {
+        let arrived = prop_oneof![
+            8 => prop::collection::vec(any_arrived(), 0..9),
+            1 => any_arrived().prop_map(|step| vec![step; PLAN_MOVES_MAX / 64]),
+        ];
+        let reaches = prop::collection::vec(any_member(), 0..=MEMBERS_MAX);
+        let facts = (any::<[u64; 3]>(), any::<bool>(), "[ -~]{0,64}");
+        (any::<u64>(), facts, arrived, prop::option::of(reaches)).prop_flat_map(
+            |(epoch, facts, arrived, reaches)| {
+                prop::option::of(any_news(epoch)).prop_map(move |forgets| {
+                    let ([stored_bytes, loaded_bytes, bytes_per_second], is_disk_full, _) = facts;
+                    MemberProgress {
+                        epoch,
+                        arrived: arrived.clone(),
+                        gauges: LoadGauges {
+                            stored_bytes,
+                            loaded_bytes,
+                            bytes_per_second,
+                        },
+                        release: facts.2.clone(),
+                        is_disk_full,
+                        forgets,
+                        reaches: reaches.clone(),
+                    }
+                })
+            },
+        )
+    }
+
+    fn any_order() -> impl Strategy<Value = ThrottleOrder> {
+        (1..=u64::MAX, any::<u64>()).prop_map(|(bytes_per_second, ordered_ms)| ThrottleOrder {
+            bytes_per_second,
+            ordered_ms,
+        })
+    }
+
+    fn any_url() -> impl Strategy<Value = String> {
+        "http://[a-z0-9.]{1,253}:[0-9]{1,5}"
+    }
+
+    proptest! {
+        #[test]
+        fn any_legal_message_of_a_steward_is_read_as_it_was_sent(
+            message in prop_oneof![
+                any_chain().prop_map(StewardMessage::Chain),
+                any_progress().prop_map(StewardMessage::Progress),
+                any_order().prop_map(StewardMessage::Throttle),
+            ],
+        ) {
+            prop_assert_eq!(StewardMessage::decode(&message.encode()), Ok(message));
+        }
+
+        #[test]
+        fn any_legal_order_is_read_from_its_note(order in any_order()) {
+            prop_assert_eq!(ThrottleOrder::decode(&order.encode()), Some(order));
+        }
+
+        #[test]
+        fn any_legal_request_to_join_is_read_as_it_was_sent(
+            cluster in "[A-Za-z0-9._-]{0,64}", node: u128, url in any_url(), weight: u16,
+            zone in "[A-Za-z0-9._-]{0,64}", replaces in prop::option::of(any_url()),
+        ) {
+            let place = Member { url, weight, zone };
+            let request = EnrolRequest { cluster, node, place, replaces };
+            prop_assert_eq!(EnrolRequest::decode(&request.encode()), Ok(request));
+        }
+
+        #[test]
+        fn any_legal_answer_to_a_joiner_is_read_as_it_was_sent(
+            member in any_member(), record in any_record(), why in "\\PC{0,300}",
+        ) {
+            for answer in [
+                EnrolAnswer::Enrolled { member, record },
+                EnrolAnswer::Wait { why: why.clone() },
+                EnrolAnswer::Refused { why },
+            ] {
+                prop_assert_eq!(EnrolAnswer::decode(&answer.encode()), Ok(answer));
+            }
+        }
+    }
+}

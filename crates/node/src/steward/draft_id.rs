@@ -20,3 +20,18 @@ impl DraftId {
         number.filter(|_| is_hex && text.len() == 16).map(DraftId)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_legal_id_of_a_draft_is_read_as_it_was_shown(number: u64) {
+            let id = DraftId(number);
+            prop_assert_eq!(DraftId::parse(&id.to_string()), Some(id));
+            prop_assert_eq!(DraftId::parse(&id.to_string().to_uppercase()), Some(id));
+        }
+    }
+}

@@ -231,6 +231,17 @@ proptest! {
     }
 
     #[test]
+    fn any_legal_member_is_read_as_it_is_shown(
+        host in "[a-z0-9]{1,60}(\\.[a-z0-9]{1,60}){0,3}|\\[::1\\]|10\\.0\\.0\\.1", port in 1..=u16::MAX,
+        weight in prop_oneof![Just(1), 1..=u16::MAX], zone in "[A-Za-z0-9._-]{0,64}",
+    ) {
+        let url = format!("http://{host}:{port}");
+        let member = Member { weight, zone, ..Member::new(&url).expect("an address") };
+        prop_assert_eq!(&member.url, &url);
+        prop_assert_eq!(member.to_string().parse::<Member>(), Ok(member));
+    }
+
+    #[test]
     fn no_text_makes_a_member_that_reads_back_differently(text in "\\PC{0,40}") {
         if let Ok(member) = text.parse::<Member>() {
             prop_assert_eq!(member.to_string().parse::<Member>(), Ok(member));

@@ -3,8 +3,10 @@
 use super::*;
 use crate::http::response::{self, Found, Receipt, ScanEnd, Style};
 use crate::http::{ChunkDecoder, ChunkItem, ConnectionFate, Framing};
+use crate::legal;
 use crate::refusal::Refusal;
 use dendra_base::{Consistency, Durability, Version};
+use proptest::prelude::*;
 
 const VERSION: Version = Version {
     hlc: 0x0193_0000_0000_0001,
@@ -55,6 +57,65 @@ fn our_value_is_read_with_everything_it_says() {
     let etag = format!("\"{VERSION}\"");
     assert_eq!(answer.etag, Some(etag.as_bytes()));
     assert_eq!(answer.content_type, Some(&b"application/octet-stream"[..]));
+}
+
+proptest! {
+    #![proptest_config(legal::cases(128))]
+
+    #[test]
+    fn any_legal_answer_is_read_as_it_was_sent(
+        cell in legal::cell(),
+        acks: u8,
+        from: u8,
+        levels in prop::sample::select(vec![
+            (Consistency::Linearizable, Durability::Sync),
+            (Consistency::Eventual, Durability::Os),
+        ]),
+        is_head: bool,
+        closes: bool,
+    ) {
+        let (level, durability) = levels;
+        let receipt = Receipt { acks, from, level, durability };
+        let found = Found {
+            version: cell.version,
+            expiry_ms: cell.expiry_ms,
+            receipt,
+        };
+        let (fate, asked) = match (closes, is_head) {
+            (false, false) => (ConnectionFate::Persist, Asked::WithBody),
+            (false, true) => (ConnectionFate::Persist, Asked::HeadOnly),
+            (true, false) => (ConnectionFate::Close, Asked::WithBody),
+            (true, true) => (ConnectionFate::Close, Asked::HeadOnly),
+        };
+        let style = style(fate, is_head);
+        let mut values = Vec::new();
+        response::value(&mut values, style, &found, &cell.value);
+        let mut current = Vec::new();
+        let version = cell.version;
+        response::condition_failed_with(&mut current, style, version, cell.expiry_ms, &cell.value);
+        let etag = format!("\"{version}\"");
+        for (out, status) in [(&values, 200), (&current, 412)] {
+            let answer = head(out, asked);
+            prop_assert_eq!(answer.status, status);
+            prop_assert_eq!(answer.keep_alive, !closes);
+            prop_assert_eq!(answer.etag, Some(etag.as_bytes()));
+            prop_assert_eq!(answer.content_length, Some(cell.value.len() as u64));
+            prop_assert!(answer.consumed <= crate::limits::ANSWER_HEAD_BYTES_MAX);
+            let body = &out[answer.consumed..];
+            let shown = if is_head { b"" } else { &cell.value[..] };
+            prop_assert!(body == shown);
+        }
+        for (write, status) in [
+            (response::created as fn(&mut Vec<u8>, Style, Version, Receipt), 201),
+            (response::accepted, 202),
+        ] {
+            let mut out = Vec::new();
+            write(&mut out, style, version, receipt);
+            let answer = head(&out, asked);
+            prop_assert_eq!((answer.status, answer.consumed), (status, out.len()));
+            prop_assert_eq!(answer.etag, Some(etag.as_bytes()));
+        }
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@
 
 use super::shape::{Malformed, kind};
 use bytes::Bytes;
-use dendra_base::limits::{KEY_BYTES_MAX, STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
+use dendra_base::limits::{BOUND_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
 use dendra_base::peer::{
     ANCESTORS_MAX, Answer, Ask, Ballot, COMPARE_RANGES_MAX, Foreground, Lineage, Proposal, Range,
     RangePrint, Readiness, Refused,
@@ -165,7 +165,7 @@ impl<'a> BodyRest<'a> {
 
     /// A bound of a range of raw keys.
     fn bound(&mut self) -> BodyResult<Bytes> {
-        self.shared(STORED_KEY_BYTES_MAX, "bound")
+        self.shared(BOUND_BYTES_MAX, "bound")
     }
 
     fn version(&mut self) -> BodyResult<Version> {
@@ -245,8 +245,8 @@ impl<'a> BodyRest<'a> {
     }
 
     fn range(&mut self) -> BodyResult<Range> {
-        let start = self.shared(STORED_KEY_BYTES_MAX, "start")?;
-        let end = self.option(|cursor| cursor.shared(STORED_KEY_BYTES_MAX, "end"))?;
+        let start = self.shared(BOUND_BYTES_MAX, "start")?;
+        let end = self.option(|cursor| cursor.shared(BOUND_BYTES_MAX, "end"))?;
         let bits = self.u8("range")?;
         if bits & !(RANGE_REVERSE | RANGE_KEYS_ONLY) != 0 {
             return Err(Malformed::Body("range"));

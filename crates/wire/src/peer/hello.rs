@@ -567,24 +567,49 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_hello_fits_a_line_and_reads_back(
-            name in "\\PC{0,40}", url in "\\PC{0,40}", cluster: u64, node: u128,
-            boot: u64, clock: u64, lane: u16, nonce: [u8; 16],
+        fn any_legal_hello_is_read_as_it_was_sent(
+            name in "[A-Za-z0-9._-]{0,64}", url in "\\PC{0,40}|http://[a-z.]{253}:[0-9]{5}",
+            description in "\\PC{0,40}|[ -~]{4096}", versions: (u16, u16),
+            numbers: [u64; 6], node: u128, origin: u32, lane: u16, loops: u16,
+            bits: (bool, bool), nonce: [u8; 16],
         ) {
+            let [cluster, epoch, topology, boot, life, clock] = numbers;
+            let (has_secret, joins) = bits;
             let hello = Hello {
-                cluster_name: name,
-                url,
+                version_min: versions.0.min(versions.1),
+                version_max: versions.0.max(versions.1),
                 cluster,
+                cluster_name: name,
+                epoch,
+                topology,
+                description,
                 node,
+                origin,
                 boot,
+                life,
                 clock,
+                url,
                 lane,
+                loops,
+                has_secret,
                 nonce: Nonce(nonce),
-                ..hello()
+                joins,
             };
             let line = hello.to_string();
             prop_assert!(line.bytes().all(|b| b == b' ' || b.is_ascii_graphic()));
-            prop_assert_eq!(Hello::parse(line.as_bytes()), Ok(hello));
+            prop_assert_eq!(Hello::parse(line.as_bytes()), Ok(hello.clone()));
+            let mut bytes = Vec::new();
+            request(&mut bytes, "127.0.0.1:8080", &line);
+            let Parsed::Head(head) = parse_head(&bytes, &Limits::USUAL) else {
+                return Err(TestCaseError::fail("the request is a whole head"));
+            };
+            prop_assert_eq!(head.peer_hello, Field::Once(line.as_bytes()));
+            bytes.clear();
+            accept(&mut bytes, &line);
+            let ParsedAnswer::Head(answer) = parse_answer(&bytes, Asked::WithBody) else {
+                return Err(TestCaseError::fail("the answer is a whole head"));
+            };
+            prop_assert_eq!(answer.peer_hello.map(Hello::parse), Some(Ok(hello)));
         }
 
         #[test]

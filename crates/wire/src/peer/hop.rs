@@ -79,7 +79,9 @@ mod tests {
     use super::*;
     use crate::client::{AnswerBody, Asked, ParsedAnswer, parse_answer};
     use crate::http::{Body, ConnectionFate, Field, Head, Limits, Method, Parsed, parse_head};
+    use crate::legal;
     use crate::route::{KeyBuf, RequestRules, Route, route};
+    use proptest::prelude::*;
 
     fn proof() -> Proof {
         Proof::new(b"s", Role::Asker, "a", "b")
@@ -119,6 +121,41 @@ mod tests {
         };
         assert_eq!((answer.status, answer.body), (200, AnswerBody::None));
         assert_eq!(answer.peer_hello, Some(&b"e=f"[..]));
+    }
+
+    proptest! {
+        #[test]
+        fn any_legal_frame_passes_over_plain_http(
+            secret in prop::collection::vec(any::<u8>(), 1..40),
+            frame in legal::value(),
+            host in "[a-z0-9.]{1,253}:[0-9]{1,5}",
+        ) {
+            let token = Proof::new(&secret, Role::Asker, "a", &host);
+            let mut bytes = Vec::new();
+            let url = format!("http://{host}");
+            AskHead::new(&host, &url, &token).put(&mut bytes, frame.len());
+            let Parsed::Head(head) = parse_head(&bytes, &Limits::USUAL) else {
+                return Err(TestCaseError::fail("a whole head"));
+            };
+            prop_assert_eq!(routed(&head), Ok(Route::PeerAsk));
+            let read = match head.peer_proof {
+                Field::Once(text) => Proof::from_hex(text),
+                Field::Absent | Field::Repeated => None,
+            };
+            prop_assert_eq!(read, Some(token));
+            let length = match frame.len() as u64 {
+                0 => Body::None,
+                length => Body::Length(length),
+            };
+            prop_assert_eq!(head.body, length);
+            bytes.clear();
+            answer(&mut bytes, STYLE, &frame);
+            let ParsedAnswer::Head(answer) = parse_answer(&bytes, Asked::WithBody) else {
+                return Err(TestCaseError::fail("a whole head"));
+            };
+            prop_assert_eq!(answer.status, 200);
+            prop_assert!(bytes[answer.consumed..] == frame[..]);
+        }
     }
 
     #[test]

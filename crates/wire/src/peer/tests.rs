@@ -9,6 +9,7 @@
 //! See: docs/peer.md.
 
 use super::*;
+use crate::legal;
 use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_SENTENCE_BYTES_MAX, PEER_WITHDRAW_IDS_MAX};
 use bytes::Bytes;
 use dendra_base::peer::{
@@ -28,6 +29,64 @@ fn any_version() -> impl Strategy<Value = Version> {
         origin,
         rmw,
     })
+}
+
+/// Where the parts of a message come from.
+struct Parts {
+    key: BoxedStrategy<Bytes>,
+    bound: BoxedStrategy<Bytes>,
+    cell: BoxedStrategy<Cell>,
+    records: BoxedStrategy<Vec<(Bytes, Cell)>>,
+    ranges: usize,
+}
+
+impl Parts {
+    /// Of messages that a test cuts at each byte.
+    fn short() -> Parts {
+        let records = prop::collection::vec((any_bytes(1..40), any_cell()), 0..6);
+        Parts {
+            key: any_bytes(1..40).boxed(),
+            bound: any_bytes(0..40).boxed(),
+            cell: any_cell().boxed(),
+            records: records.boxed(),
+            ranges: 8,
+        }
+    }
+
+    /// Of every message that a member may send.
+    fn legal() -> Parts {
+        let shown = (legal::raw_key(), legal::shown_cell());
+        let records = prop_oneof![
+            3 => legal::records(0..=5),
+            1 => prop::collection::vec(shown, 0..=5),
+        ];
+        let shared = |(key, cell)| (Bytes::from(key), cell);
+        Parts {
+            key: legal::raw_key().prop_map(Bytes::from).boxed(),
+            bound: legal::bound().prop_map(Bytes::from).boxed(),
+            cell: legal::cell().boxed(),
+            records: records
+                .prop_map(move |records| records.into_iter().map(shared).collect())
+                .boxed(),
+            ranges: COMPARE_RANGES_MAX,
+        }
+    }
+
+    fn key(&self) -> BoxedStrategy<Bytes> {
+        self.key.clone()
+    }
+
+    fn bound(&self) -> BoxedStrategy<Bytes> {
+        self.bound.clone()
+    }
+
+    fn cell(&self) -> BoxedStrategy<Cell> {
+        self.cell.clone()
+    }
+
+    fn records(&self) -> BoxedStrategy<Vec<(Bytes, Cell)>> {
+        self.records.clone()
+    }
 }
 
 fn any_cell() -> impl Strategy<Value = Cell> {
@@ -59,8 +118,8 @@ fn any_ancestors() -> impl Strategy<Value = Vec<Ballot>> {
     prop::collection::vec(any_ballot(), 0..=ANCESTORS_MAX)
 }
 
-fn any_proposal() -> impl Strategy<Value = Proposal> {
-    let parts = (any_ballot(), any_ballot(), any_ancestors(), any_cell());
+fn any_proposal(parts: &Parts) -> impl Strategy<Value = Proposal> + use<> {
+    let parts = (any_ballot(), any_ballot(), any_ancestors(), parts.cell());
     parts.prop_map(|(ballot, author, ancestors, cell)| Proposal {
         ballot,
         author,
@@ -69,10 +128,10 @@ fn any_proposal() -> impl Strategy<Value = Proposal> {
     })
 }
 
-fn any_range() -> impl Strategy<Value = Range> {
+fn any_range(parts: &Parts) -> impl Strategy<Value = Range> + use<> {
     let parts = (
-        any_bytes(0..20),
-        prop::option::of(any_bytes(0..20)),
+        parts.bound(),
+        prop::option::of(parts.bound()),
         any::<bool>(),
         any::<bool>(),
     );
@@ -84,8 +143,8 @@ fn any_range() -> impl Strategy<Value = Range> {
     })
 }
 
-fn any_ask() -> impl Strategy<Value = Ask> {
-    let key = || any_bytes(1..40);
+fn any_ask(parts: &Parts) -> impl Strategy<Value = Ask> + use<> {
+    let key = || parts.key();
     prop_oneof![
         Just(Ask::Clock),
         Just(Ask::Foreground),
@@ -93,26 +152,22 @@ fn any_ask() -> impl Strategy<Value = Ask> {
             let known = known.map(|(version, digest)| CellId { version, digest });
             Ask::Read { key, known }
         }),
-        (key(), any_cell()).prop_map(|(key, cell)| Ask::Write { key, cell }),
+        (key(), parts.cell()).prop_map(|(key, cell)| Ask::Write { key, cell }),
         (key(), any_ballot()).prop_map(|(key, ballot)| Ask::Prepare { key, ballot }),
-        (key(), any_proposal()).prop_map(|(key, proposal)| Ask::Accept { key, proposal }),
-        (any_range(), any::<u32>()).prop_map(|(range, bytes)| Ask::Page { range, bytes }),
-        (
-            any::<bool>(),
-            any_bytes(0..40),
-            any_bytes(0..40),
-            any::<u32>()
-        )
-            .prop_map(|(is_user, start, partitions, bytes)| Ask::Load {
+        (key(), any_proposal(parts)).prop_map(|(key, proposal)| Ask::Accept { key, proposal }),
+        (any_range(parts), any::<u32>()).prop_map(|(range, bytes)| Ask::Page { range, bytes }),
+        (any::<bool>(), parts.bound(), any_bytes(0..40), any::<u32>()).prop_map(
+            |(is_user, start, partitions, bytes)| Ask::Load {
                 space: shared_space(is_user),
                 start,
                 partitions,
                 bytes,
-            }),
+            }
+        ),
         (
             any::<bool>(),
-            any_bytes(0..40),
-            prop::collection::vec(any_range_print(), 0..9),
+            parts.bound(),
+            prop::collection::vec(any_range_print(parts), 0..=parts.ranges),
             any::<u64>()
         )
             .prop_map(|(is_user, start, ranges, now_ms)| Ask::Compare {
@@ -123,8 +178,8 @@ fn any_ask() -> impl Strategy<Value = Ask> {
             }),
         (
             any::<bool>(),
-            any_bytes(0..40),
-            prop::option::of(any_bytes(0..40)),
+            parts.bound(),
+            prop::option::of(parts.bound()),
             any::<u32>()
         )
             .prop_map(|(is_user, start, end, bytes)| Ask::List {
@@ -144,8 +199,8 @@ fn shared_space(is_user: bool) -> Space {
     }
 }
 
-fn any_range_print() -> impl Strategy<Value = RangePrint> {
-    let parts = (prop::option::of(any_bytes(0..40)), any::<u64>());
+fn any_range_print(parts: &Parts) -> impl Strategy<Value = RangePrint> + use<> {
+    let parts = (prop::option::of(parts.bound()), any::<u64>());
     parts.prop_map(|(end, print)| RangePrint { end, print })
 }
 
@@ -158,9 +213,9 @@ fn any_readiness() -> impl Strategy<Value = Readiness> {
     ])
 }
 
-fn any_answer() -> impl Strategy<Value = Answer> {
-    let records = || prop::collection::vec((any_bytes(1..40), any_cell()), 0..6);
-    let cell = || prop::option::of(any_cell());
+fn any_answer(parts: &Parts) -> impl Strategy<Value = Answer> + use<> {
+    let records = || parts.records();
+    let cell = || prop::option::of(parts.cell());
     prop_oneof![
         (any::<(u64, u64, u64)>(), any_readiness()).prop_map(
             |((hlc, wall_ms, kept), readiness)| Answer::Clock {
@@ -175,7 +230,7 @@ fn any_answer() -> impl Strategy<Value = Answer> {
         any::<(u64, u64)>()
             .prop_map(|(rounds, sum_us)| Answer::Foreground(Foreground { rounds, sum_us })),
         any_version().prop_map(Answer::Written),
-        (cell(), prop::option::of(any_proposal()))
+        (cell(), prop::option::of(any_proposal(parts)))
             .prop_map(|(stored, accepted)| Answer::Promised { stored, accepted }),
         Just(Answer::Accepted),
         (
@@ -186,13 +241,16 @@ fn any_answer() -> impl Strategy<Value = Answer> {
                 promised,
                 line: line.map(|(version, ancestors)| Lineage { version, ancestors }),
             }),
-        (records(), prop::option::of(any_bytes(1..40)))
+        (records(), prop::option::of(parts.bound()))
             .prop_map(|(records, next)| Answer::Loaded { records, next }),
-        (records(), prop::option::of(any_bytes(0..40)))
+        (records(), prop::option::of(parts.bound()))
             .prop_map(|(records, next)| Answer::Listed { records, next }),
-        (any::<u16>(), prop::collection::vec(any::<u16>(), 0..9))
+        (
+            any::<u16>(),
+            prop::collection::vec(any::<u16>(), 0..=parts.ranges)
+        )
             .prop_map(|(looked, differing)| Answer::Compared { looked, differing }),
-        (records(), prop::option::of(any_range()))
+        (records(), prop::option::of(any_range(parts)))
             .prop_map(|(records, rest)| Answer::Page { records, rest }),
         any::<u64>().prop_map(|epoch| Answer::Refused(Refused::Stale { epoch })),
         prop::sample::select(vec![
@@ -210,9 +268,9 @@ fn any_answer() -> impl Strategy<Value = Answer> {
     ]
 }
 
-fn any_message() -> impl Strategy<Value = Message> {
+fn any_message(parts: &Parts) -> impl Strategy<Value = Message> + use<> {
     prop_oneof![
-        4 => (any::<u64>(), any::<u32>(), any::<(u64, u64, u32)>(), any_ask()).prop_map(
+        4 => (any::<u64>(), any::<u32>(), any::<(u64, u64, u32)>(), any_ask(parts)).prop_map(
             |(id, sent_ms, (cluster, epoch, left_ms), ask)| Message::Ask(Question {
                 id,
                 sent_ms,
@@ -224,7 +282,7 @@ fn any_message() -> impl Strategy<Value = Message> {
                 ask
             })
         ),
-        4 => (any::<u64>(), any_answer()).prop_map(|(id, answer)| Message::Answer { id, answer }),
+        4 => (any::<u64>(), any_answer(parts)).prop_map(|(id, answer)| Message::Answer { id, answer }),
         1 => any::<[u8; 32]>().prop_map(|proof| Message::Proof(Proof::from(proof))),
         1 => "\\PC{0,40}".prop_map(Message::Farewell),
         1 => any::<u64>().prop_map(|id| Message::Probe { id }),
@@ -241,20 +299,59 @@ fn any_message() -> impl Strategy<Value = Message> {
 }
 
 fn encode(out: &mut Vec<u8>, message: &Message) {
+    encode_under(out, &mut Seal::plain(), message);
+}
+
+fn encode_under(out: &mut Vec<u8>, seal: &mut Seal, message: &Message) {
     match message {
-        Message::Ask(question) => encode_ask(out, &mut Seal::plain(), question),
-        Message::Answer { id, answer } => encode_answer(out, &mut Seal::plain(), *id, answer),
+        Message::Ask(question) => encode_ask(out, seal, question),
+        Message::Answer { id, answer } => encode_answer(out, seal, *id, answer),
         Message::Proof(proof) => encode_proof(out, proof),
-        Message::Farewell(sentence) => encode_farewell(out, &mut Seal::plain(), sentence),
-        Message::Probe { id } => encode_probe(out, &mut Seal::plain(), *id),
-        Message::Alive { id } => encode_alive(out, &mut Seal::plain(), *id),
-        Message::Hail => encode_hail(out, &mut Seal::plain()),
-        Message::Welcome => encode_welcome(out, &mut Seal::plain()),
-        Message::Withdraw { ids } => encode_withdraw(out, &mut Seal::plain(), ids),
-        Message::Steward { id, body } => encode_steward(out, &mut Seal::plain(), *id, body),
-        Message::Enrol(body) => encode_enrol(out, &mut Seal::plain(), body),
-        Message::Enrolment(body) => encode_enrolment(out, &mut Seal::plain(), body),
+        Message::Farewell(sentence) => encode_farewell(out, seal, sentence),
+        Message::Probe { id } => encode_probe(out, seal, *id),
+        Message::Alive { id } => encode_alive(out, seal, *id),
+        Message::Hail => encode_hail(out, seal),
+        Message::Welcome => encode_welcome(out, seal),
+        Message::Withdraw { ids } => encode_withdraw(out, seal, ids),
+        Message::Steward { id, body } => encode_steward(out, seal, *id, body),
+        Message::Enrol(body) => encode_enrol(out, seal, body),
+        Message::Enrolment(body) => encode_enrolment(out, seal, body),
     }
+}
+
+/// Of every message that a member may send, the longest ones too.
+fn all_messages() -> impl Strategy<Value = Message> {
+    let body = || legal::small_value();
+    let sentence = "\\PC{0,300}".prop_filter("it is not cut", |sentence| {
+        sentence.len() <= PEER_SENTENCE_BYTES_MAX
+    });
+    let partitions = (
+        legal::bound(),
+        legal::bytes_of(0..=2_048_usize),
+        any::<u32>(),
+    );
+    prop_oneof![
+        8 => any_message(&Parts::legal()),
+        1 => sentence.prop_map(Message::Farewell),
+        1 => prop::collection::vec(any::<u64>(), 1..=PEER_WITHDRAW_IDS_MAX)
+            .prop_map(|ids| Message::Withdraw { ids }),
+        1 => (any::<u64>(), legal::value()).prop_map(|(id, body)| Message::Steward { id, body }),
+        1 => body().prop_map(Message::Enrol),
+        1 => body().prop_map(Message::Enrolment),
+        1 => (any::<bool>(), partitions).prop_map(|(is_user, (start, partitions, bytes))| {
+            Message::Ask(Question {
+                id: 1,
+                sent_ms: 2,
+                stamp: Stamp { cluster: 3, epoch: 4, left_ms: 5 },
+                ask: Ask::Load {
+                    space: shared_space(is_user),
+                    start: start.into(),
+                    partitions: partitions.into(),
+                    bytes,
+                },
+            })
+        }),
+    ]
 }
 
 /// Frames of a buffer up to the first that is not whole.
@@ -267,8 +364,36 @@ fn frames(mut buffer: Bytes) -> Result<(Vec<Message>, usize), Malformed> {
 }
 
 proptest! {
+    #![proptest_config(legal::cases(192))]
+
     #[test]
-    fn a_batch_of_messages_reads_back(messages in prop::collection::vec(any_message(), 0..6)) {
+    fn any_legal_message_is_read_as_it_was_sent(
+        messages in prop::collection::vec(all_messages(), 1..4), is_keyed: bool,
+    ) {
+        let keys = SessionKeys::new(is_keyed.then_some(&b"secret"[..]), "asker", "acceptor");
+        let (mut sender, mut receiver) = (keys.of_link(Role::Asker), keys.of_link(Role::Asker));
+        let mut sent = Vec::new();
+        for message in &messages {
+            encode_under(&mut sent, &mut sender, message);
+        }
+        let mut left = Bytes::from(sent);
+        for message in &messages {
+            let len = frame_len(&left).expect("a legal length").expect("it is whole");
+            let frame = left.split_to(len);
+            let read = match message {
+                // Its frame has no key.
+                Message::Proof(_) => decode(&frame, &mut Seal::plain()),
+                _ => decode(&frame, &mut receiver),
+            };
+            // Not by `assert_eq`: a large value would be printed.
+            prop_assert!(read.as_ref() == Ok(message), "{:?}", read.map(|_| ()));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_batch_of_messages_reads_back(messages in prop::collection::vec(any_message(&Parts::short()), 0..6)) {
         let mut out = Vec::new();
         for message in &messages {
             encode(&mut out, message);
@@ -277,7 +402,7 @@ proptest! {
     }
 
     #[test]
-    fn a_message_cut_at_any_byte_is_not_there_yet(message in any_message()) {
+    fn a_message_cut_at_any_byte_is_not_there_yet(message in any_message(&Parts::short())) {
         let mut out = Vec::new();
         encode(&mut out, &message);
         let whole = Bytes::from(out);
@@ -289,7 +414,7 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_bit_is_refused(message in any_message(), at: prop::sample::Index, bit in 0u8..8) {
+    fn a_flipped_bit_is_refused(message in any_message(&Parts::short()), at: prop::sample::Index, bit in 0u8..8) {
         let mut out = Vec::new();
         encode(&mut out, &message);
         let at = at.index(out.len());
@@ -300,7 +425,7 @@ proptest! {
     /// Damage that a checksum cannot see, as from a peer that is wrong itself.
     #[test]
     fn a_wrong_body_under_a_right_checksum_never_panics(
-        message in any_message(), at: prop::sample::Index, byte: u8, cut in 0usize..12,
+        message in any_message(&Parts::short()), at: prop::sample::Index, byte: u8, cut in 0usize..12,
     ) {
         let mut out = Vec::new();
         encode(&mut out, &message);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::http::records::ShownPart;
 use crate::http::{Framing, Limits, Parsed, parse_head};
+use crate::legal;
 use crate::limits::TIMEOUT_MS_DEFAULT;
 use dendra_base::{Quorum, Version};
 use proptest::prelude::*;
@@ -467,12 +468,44 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn every_key_reaches_its_route(key in prop::collection::vec(any::<u8>(), 1..200)) {
+    fn any_legal_key_reaches_its_route(key in legal::raw_key()) {
         let line = format!("PUT /v0/entity?id={}", percent::encode(&key));
         let (route, stored) = ask(&line, "", &ONE_NODE);
+        if key.starts_with(&[0xff; 16]) {
+            let code = route.map(|_| ()).map_err(|refusal| refusal.code);
+            prop_assert_eq!(code, Err("reserved-key"));
+            return Ok(());
+        }
         prop_assert!(route.is_ok());
         prop_assert_eq!(&stored[..1], b"\x10");
         prop_assert_eq!(&stored[1..], &key);
+    }
+
+    #[test]
+    fn any_legal_range_reaches_its_route(
+        prefix in legal::raw_key(),
+        start in legal::bound().prop_filter("a bound is named", |bound| !bound.is_empty()),
+        end in legal::bound().prop_filter("a bound is named", |bound| !bound.is_empty()),
+    ) {
+        let stored = |raw: &[u8]| [&[Space::User.byte()], raw].concat();
+        let scan = scan_of(&format!("prefix={}", percent::encode(&prefix)));
+        prop_assert_eq!(&scan.start, &stored(&prefix));
+        prop_assert!(scan.end > stored(&[&prefix[..], &[0xff; 9]].concat()));
+        let (encoded_start, encoded_end) = (percent::encode(&start), percent::encode(&end));
+        let scan = scan_of(&format!("start={encoded_start}&end={encoded_end}"));
+        prop_assert_eq!(scan.start, stored(&start));
+        prop_assert_eq!(scan.end, stored(&end).max(stored(&start)));
+    }
+
+    #[test]
+    fn any_legal_condition_is_read_as_it_was_written(version in legal::version()) {
+        let tag = format!("\"{version}\"");
+        let put = |line: String| entity_of("PUT /v0/entity?id=k", &line, &ONE_NODE).condition;
+        prop_assert_eq!(put(format!("If-Match: {tag}\r\n")), Condition::Matches(version));
+        prop_assert_eq!(put(format!("If-None-Match: {tag}\r\n")), Condition::Differs(version));
+        let weak = format!("If-None-Match: W/{tag}\r\n");
+        let get = entity_of("GET /v0/entity?id=k", &weak, &ONE_NODE).condition;
+        prop_assert_eq!(get, Condition::Differs(version));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use super::testing::Folder;
 use super::*;
 use crate::cache::{BlockCache, Cached, FillCache};
+use crate::legal;
 use crate::source::Source;
 use crate::vfs::Wait;
 use dendra_base::{Cell, CellRef, Direction, Prng, Version};
@@ -146,6 +147,40 @@ fn check_scans(source: &mut dyn Source, model: &Model, probes: &[Vec<u8>]) {
                     "{bound:?} {direction:?}"
                 );
             }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(legal::cases(96))]
+
+    #[test]
+    fn any_legal_table_is_read_as_it_was_written(
+        options in any_options(), records in legal::stored_records(1..=24),
+    ) {
+        let model: Model = records.into_iter().collect();
+        let folder = Folder::default();
+        let meta = write(&folder, 7, &options, &model);
+        let unknown = Table::open_unknown(&folder, &file_name(7))?;
+        prop_assert_eq!(unknown.meta(), &meta);
+        let table = Arc::new(Table::open(&folder, meta)?);
+        let mut wanted = model.iter();
+        table.verify(|key, cell| {
+            let (wanted_key, wanted_cell) = wanted.next().expect("no record is invented");
+            assert!(cell.is_intact(key));
+            assert!(key == wanted_key && cell == wanted_cell.as_ref());
+            Ok(())
+        })?;
+        prop_assert_eq!(wanted.next(), None);
+        let cache = BlockCache::new(64 << 20);
+        for (key, cell) in &model {
+            prop_assert!(get(&table, &cache, key, Version::ZERO).as_ref() == Some(cell));
+        }
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut iter = TableIter::new(Arc::clone(&table), ReadMode::Ahead(1 << 10));
+            iter.seek(Bound::Unbounded, direction)?;
+            let found = collect(&mut iter)?;
+            prop_assert!(found == expected(&model, Bound::Unbounded, direction));
         }
     }
 }

@@ -230,7 +230,7 @@ proptest! {
     }
 
     #[test]
-    fn tables_in_the_middle_of_a_plan_read_back(
+    fn any_legal_table_of_owners_is_read_as_it_was_written(
         seed: u64, members in 1usize..20, copies in 1u8..5, done in 0usize..400,
     ) {
         let shape = Shape { weight_max: 3, zones: 3 };

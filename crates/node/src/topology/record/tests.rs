@@ -591,7 +591,7 @@ fn sizes_are_those_of_the_format_page() {
 
 proptest! {
     #[test]
-    fn every_chain_of_changes_is_legal_and_reads_back(seed: u64, side_by_side in 1usize..5) {
+    fn any_legal_chain_of_epochs_is_read_as_it_was_written(seed: u64, side_by_side in 1usize..5) {
         let mut prng = Prng::new(seed);
         let mut record = first();
         for _ in 0..60 {
@@ -637,6 +637,53 @@ proptest! {
 }
 
 proptest! {
+    /// Of what a record may say beside its members: whatever holds the invariants is read back.
+    #[test]
+    fn any_legal_record_of_an_epoch_is_read_as_it_was_written(
+        version in 4..16_u16,
+        floors: [u64; 6],
+        count in 0..=6_usize,
+        narrowing in (any::<u64>(), 0..5_u8, 0..5_u8, 0..4_u8),
+        least in prop_oneof![Just(0), Just(1), Just(LeastSuccessor::MAX.number()), any::<u32>()],
+        name in "[A-Za-z0-9._-]{1,64}",
+        places in prop::collection::vec(("[a-z0-9]{1,60}(\\.[a-z0-9]{1,60}){0,3}", 0..3_u16, "[A-Za-z0-9._-]{0,64}"), 4),
+        parts: [bool; 3],
+        secrets: u32,
+    ) {
+        let (_, planned) = replacing();
+        for record in [mixed(), planned] {
+            let record = bent(&record, |record| {
+                record.name.clone_from(&name);
+                record.secrets = secrets;
+                record.in_force = ClusterVersion(version);
+                let [has_horizons, has_narrowing, has_least] = parts;
+                let mut floors = floors;
+                floors.sort_unstable_by(|a, b| b.cmp(a));
+                floors[count..].fill(0);
+                if has_horizons {
+                    record.horizons.floors = floors;
+                }
+                if has_narrowing {
+                    let (age, copies, before, steps_left) = narrowing;
+                    record.narrowing = Narrowing { age, copies, before, steps_left };
+                }
+                if let Some(least) = LeastSuccessor::new(least).filter(|_| has_least) {
+                    record.least_successor = least;
+                }
+                for (member, (host, weight, zone)) in record.members.iter_mut().zip(&places) {
+                    member.place.weight = *weight;
+                    member.place.zone.clone_from(zone);
+                    member.place.url = format!("http://{host}.n{}:8080", member.id.0);
+                }
+            });
+            if let Ok(record) = record.checked() {
+                prop_assert_eq!(EpochRecord::decode(&record.encode()), Ok(record));
+            }
+        }
+    }
+}
+
+proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
@@ -666,7 +713,7 @@ proptest! {
     }
 
     #[test]
-    fn votes_read_back_and_damage_is_noticed(
+    fn any_legal_vote_is_read_as_it_was_written_and_damage_is_noticed(
         round: u64, number: u32, removed: u64, is_accepted: bool,
         at in any::<prop::sample::Index>(), value: u8,
     ) {

@@ -182,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn chunks_read_back(
+    fn any_legal_chunks_are_read_as_they_were_sent(
         chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..8),
         piece_len in 1usize..50,
     ) {

@@ -1,8 +1,10 @@
 //! Records read back in every framing.
 
 use super::*;
+use crate::client::{ScanOutcome, scan_end as read_scan_end};
 use crate::http::response::{ScanEnd, scan_end};
 use crate::http::{ChunkDecoder, ChunkItem};
+use crate::legal;
 use proptest::prelude::*;
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -237,5 +239,96 @@ proptest! {
     #[test]
     fn no_bytes_panic_the_decoder(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         decode_record(&bytes);
+    }
+}
+
+proptest! {
+    #![proptest_config(legal::cases(96))]
+
+    #[test]
+    fn any_legal_scan_is_read_as_it_was_sent(
+        records in legal::records(0..=4), next in prop::option::of(legal::bound()), is_cut: bool,
+    ) {
+        for (framing, show) in [
+            (Framing::Plain, ShownPart::KeysAndValues),
+            (Framing::Ndjson, ShownPart::KeysAndValues),
+            (Framing::Records, ShownPart::KeysAndValues),
+            (Framing::Plain, ShownPart::KeysOnly),
+            (Framing::Ndjson, ShownPart::KeysOnly),
+            (Framing::Records, ShownPart::KeysOnly),
+        ] {
+            let end = match &next {
+                None => ScanEnd::Complete,
+                Some(next) if is_cut => ScanEnd::Stopped { next },
+                Some(next) => ScanEnd::Limited { next },
+            };
+            let mut out = Vec::new();
+            for (key, cell) in &records {
+                let before = out.len();
+                record(&mut out, framing, show, key, &cell.value);
+                prop_assert!(out.len() - before <= record_len_max(framing, show, key, &cell.value));
+            }
+            scan_end(&mut out, framing, end);
+            let (mut decoder, mut rest, mut body) = (ChunkDecoder::new(u64::MAX), &out[..], Vec::new());
+            let mut chunks = Vec::new();
+            loop {
+                match decoder.decode(rest).expect("our own chunks are sound") {
+                    ChunkItem::Data { start, end } => {
+                        chunks.push(rest[start..end].to_vec());
+                        body.extend_from_slice(&rest[start..end]);
+                        rest = &rest[end..];
+                    }
+                    ChunkItem::End { consumed } => {
+                        prop_assert_eq!(consumed, rest.len());
+                        break;
+                    }
+                    ChunkItem::More { .. } => return Err(TestCaseError::fail("it is whole")),
+                }
+            }
+            let wanted_end = next.clone().map_or(ScanOutcome::Complete, |next| {
+                ScanOutcome::Stopped { next }
+            });
+            let trailer = &rest[rest.len() - decoder.trailer_len()..];
+            prop_assert_eq!(read_scan_end(trailer), Some(wanted_end));
+            let is_marked = framing == Framing::Records && !(is_cut && next.is_some());
+            prop_assert_eq!(chunks.len(), records.len() + usize::from(is_marked));
+            let mut records_left = &body[..];
+            for ((key, cell), chunk) in records.iter().zip(&chunks) {
+                let value = match show {
+                    ShownPart::KeysAndValues => &cell.value[..],
+                    ShownPart::KeysOnly => b"",
+                };
+                match framing {
+                    Framing::Plain => {
+                        let (shown_key, behind) = chunk.split_at(key.len());
+                        prop_assert!(shown_key == key && behind.split_first() == Some((&b'\n', value)));
+                        if !key.contains(&b'\n') {
+                            prop_assert!(split_plain(chunk) == Some((key, value)));
+                        }
+                    }
+                    Framing::Ndjson => {
+                        let line = serde_json::from_slice(chunk)?;
+                        prop_assert!(field(&line, "key") == *key);
+                        let shows_value = show == ShownPart::KeysAndValues;
+                        prop_assert!(!shows_value || field(&line, "value") == value);
+                    }
+                    Framing::Records => {
+                        let consumed = 8 + key.len() + value.len();
+                        let read = decode_record(records_left);
+                        let wanted = Decoded::Record { key, value, consumed };
+                        prop_assert!(read == wanted);
+                        records_left = &records_left[consumed..];
+                    }
+                }
+            }
+            if framing == Framing::Records {
+                let wanted = if is_marked {
+                    Decoded::End { consumed: 8 }
+                } else {
+                    Decoded::Incomplete { wanted: 8 }
+                };
+                prop_assert_eq!(decode_record(records_left), wanted);
+            }
+        }
     }
 }
