@@ -18,6 +18,9 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+#[path = "../../base/tests/legal/mod.rs"]
+mod legal;
 pub mod manifest;
 pub mod object;
 pub mod seal;

@@ -347,6 +347,8 @@ fn read(page: &Value) -> Option<BackupManifest> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::legal;
+    use proptest::prelude::*;
 
     fn manifest() -> BackupManifest {
         BackupManifest {
@@ -376,6 +378,72 @@ mod tests {
             }],
             moved_bytes: 34,
             moved_stored_bytes: 99,
+        }
+    }
+
+    fn any_files() -> impl Strategy<Value = Vec<BackupFile>> {
+        let file = ("\\PC{0,20}", any::<(u64, u128, u128)>());
+        let file = file.prop_map(|(name, (bytes, object, checksum))| BackupFile {
+            name,
+            bytes,
+            object,
+            checksum,
+        });
+        prop::collection::vec(file, 0..4)
+    }
+
+    fn any_node() -> impl Strategy<Value = BackupNode> {
+        let numbers = any::<(u128, u64, Option<u128>)>();
+        ("\\PC{0,30}", numbers, any_files(), any_files()).prop_map(
+            |(url, (node, hlc, mark), files, kept)| BackupNode {
+                url,
+                node,
+                hlc,
+                files,
+                kept,
+                mark,
+            },
+        )
+    }
+
+    fn any_cluster() -> impl Strategy<Value = BackupCluster> {
+        let members = prop::collection::vec("\\PC{0,30}", 0..5);
+        ("\\PC{0,64}", any::<(u64, u64, u32)>(), members).prop_map(
+            |(name, (epoch, replication_factor, least_successor), members)| BackupCluster {
+                name,
+                epoch,
+                replication_factor,
+                members,
+                least_successor,
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(legal::cases(96))]
+
+        #[test]
+        fn any_legal_manifest_is_read_as_it_was_written(
+            id in "\\PC{0,40}",
+            numbers: [u64; 5],
+            cluster in prop::option::of(any_cluster()),
+            nodes in prop::collection::vec(any_node(), 0..4),
+        ) {
+            let [began_ms, cut_ms, hlc, moved_bytes, moved_stored_bytes] = numbers;
+            let manifest = BackupManifest {
+                id,
+                began_ms,
+                cut_ms,
+                hlc,
+                cluster,
+                nodes,
+                moved_bytes,
+                moved_stored_bytes,
+            };
+            prop_assert_eq!(BackupManifest::decode(&manifest.encode()), Ok(manifest.clone()));
+            let key = BackupKey::new([7; 32]);
+            let sealed = manifest.seal(&key)?;
+            prop_assert_eq!(BackupManifest::open(&sealed, &key, &manifest.id), Ok(manifest));
         }
     }
 

@@ -568,7 +568,9 @@ fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::legal;
     use dendra_base::Prng;
+    use proptest::prelude::*;
     use std::path::Path;
 
     /// Half of it can be compressed.
@@ -628,6 +630,42 @@ mod tests {
                 }
                 assert!(read == content);
             }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(legal::cases(64))]
+
+        #[test]
+        fn any_legal_object_is_read_as_it_was_written(
+            content in legal::bytes_of(prop_oneof![
+                1 => Just(0),
+                40 => 1..=3_000_usize,
+                2 => (0..=4_usize, 0..=2_usize)
+                    .prop_map(|(frames, more)| (frames * FRAME_BYTES + more).saturating_sub(1)),
+                1 => 0..=9 * FRAME_BYTES,
+            ]),
+            part in 1..=400_000_usize,
+            is_sealed: bool,
+            name: u128,
+        ) {
+            let key = is_sealed.then(|| BackupKey::new([7; 32]));
+            let mut writer = ObjectWriter::new(Vec::new(), key.as_ref(), name)?;
+            for part in content.chunks(part) {
+                writer.push(part)?;
+            }
+            let (sum, file) = writer.finish()?;
+            let reader = ObjectReader::open(Box::new(file), key.as_ref(), name)?;
+            prop_assert_eq!(reader.sum(), sum);
+            prop_assert_eq!(sum.bytes, content.len() as u64);
+            reader.verify(|_| ())?;
+            let (mut scratch, mut frame) = (FrameScratch::new()?, Vec::new());
+            let mut read = Vec::new();
+            while read.len() < content.len() {
+                reader.frame_at(read.len() as u64, &mut scratch, &mut frame)?;
+                read.extend_from_slice(&frame);
+            }
+            prop_assert!(read == content);
         }
     }
 

@@ -728,6 +728,14 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    const EMPTY: &[u8] = br#"{"format":1,"tool":{"name":"","version":""},"command":[],"started_unix_ms":0,"length_s":0,
+            "machine":{"cpus":0,"cpu_model":"","memory_bytes":0,"kernel":"","system":""},
+            "settings":{"mode":"open","schedule":"","rate":0,"duration_s":0,"warmup_s":0,"connections":0,
+            "threads":0,"pipeline":0,"timeout_ms":0,"seed":0},
+            "workload":{"name":"","mix":{},"keys":0,"distribution":"","values":"","miss_ratio":0},
+            "targets":[],"verdict":{"verdict":"valid"},"is_cut":false,"notes":[],"phases":[],"servers":[]}"#;
 
     #[test]
     fn another_format_is_refused_with_a_sentence() {
@@ -744,6 +752,46 @@ mod tests {
         };
         let text = serde_json::to_string(&verdict).expect("it is plain");
         assert_eq!(text, r#"{"verdict":"invalid","reason":"late"}"#);
+    }
+
+    proptest! {
+        #[test]
+        fn any_legal_run_is_read_as_it_was_written(
+            texts in prop::collection::vec("\\PC{0,20}|[\\x00-\\x1f\\x7f]{0,5}", 6),
+            number: u64,
+            seconds: u32,
+            statuses in prop::collection::btree_map(any::<u16>(), any::<u64>(), 0..4),
+            is_valid: bool,
+            is_cut: bool,
+        ) {
+            let length_s = f64::from(seconds);
+            let invalid = Validity::Invalid { reason: texts[0].clone() };
+            let verdict = if is_valid { Validity::Valid } else { invalid };
+            let mut run = Run::parse(EMPTY).expect("it has every field");
+            run.tool.version.clone_from(&texts[1]);
+            run.command.clone_from(&texts);
+            run.notes.clone_from(&texts);
+            run.started_unix_ms = number;
+            run.length_s = length_s;
+            run.verdict = verdict.clone();
+            run.is_cut = is_cut;
+            run.workload.mix.insert(texts[2].clone(), length_s);
+            run.phases = vec![PhaseResult {
+                name: texts[3].clone(),
+                kind: PhaseKind::Measure,
+                start_s: length_s,
+                length_s,
+                rate: length_s,
+                verdict,
+                counts: Counts { planned: number, statuses, ..Counts::default() },
+                ops: Vec::new(),
+                targets: Vec::new(),
+                generator: Generator::default(),
+            }];
+            let text = serde_json::to_vec(&run).expect("a run is plain");
+            let read = Run::parse(&text).map_err(|e| TestCaseError::fail(e.to_string()))?;
+            prop_assert_eq!(read, run);
+        }
     }
 
     #[test]
@@ -779,13 +827,7 @@ mod tests {
             });
             phase
         };
-        let text = br#"{"format":1,"tool":{"name":"","version":""},"command":[],"started_unix_ms":0,"length_s":0,
-            "machine":{"cpus":0,"cpu_model":"","memory_bytes":0,"kernel":"","system":""},
-            "settings":{"mode":"open","schedule":"","rate":0,"duration_s":0,"warmup_s":0,"connections":0,
-            "threads":0,"pipeline":0,"timeout_ms":0,"seed":0},
-            "workload":{"name":"","mix":{},"keys":0,"distribution":"","values":"","miss_ratio":0},
-            "targets":[],"verdict":{"verdict":"valid"},"is_cut":false,"notes":[],"phases":[],"servers":[]}"#;
-        let mut run = Run::parse(text).expect("it has every field");
+        let mut run = Run::parse(EMPTY).expect("it has every field");
         run.phases = vec![
             // Of an earlier drive, then two in a row: the first one leaves work to the second.
             phase(0.0, &[1000, 1000, 1000]),

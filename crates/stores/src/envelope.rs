@@ -63,6 +63,25 @@ pub(crate) fn unseal(bytes: Vec<u8>, version: Version, copies: u8) -> Option<Cel
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::legal;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(legal::cases(128))]
+
+        #[test]
+        fn any_legal_record_comes_back_as_it_went_in(
+            (key, cell) in legal::record(), copies: u8,
+        ) {
+            let sealed = seal(&key, &cell.value, cell.expiry_ms);
+            let read = unseal(sealed, cell.version, copies);
+            let kept = read.as_ref().map(|read| (&read.value, read.expiry_ms));
+            prop_assert!(kept == Some((&cell.value, cell.expiry_ms)));
+            let read = read.expect("it is one");
+            prop_assert_eq!((read.version, read.copies), (cell.version, copies));
+            prop_assert!(read.as_ref().is_intact(Key::user(&key).as_stored()));
+        }
+    }
 
     #[test]
     fn a_record_comes_back_as_it_went_in() {

@@ -21,12 +21,15 @@
 mod cassandra;
 mod clock;
 mod dial;
-#[cfg(any(feature = "etcd", feature = "cassandra"))]
+#[cfg(any(test, feature = "etcd", feature = "cassandra"))]
 mod envelope;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(any(feature = "etcd", feature = "cassandra"))]
 mod hedge;
+#[cfg(test)]
+#[path = "../../base/tests/legal/mod.rs"]
+mod legal;
 mod map;
 mod place;
 mod store;
