@@ -31,6 +31,6 @@ fuzz_target!(|data: &[u8]| {
     }
     let vfs = MemVfs::new();
     vfs.install(&manifest::file_name(1), data);
-    let outcome = manifest::replay(&vfs, 1);
+    let outcome = manifest::replay(&vfs, 1, 0);
     drop(outcome);
 });

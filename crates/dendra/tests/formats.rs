@@ -41,7 +41,7 @@ const MEMBERS: [&str; 3] = [
 /// Most of a century: times to live of the fixtures do not end before their readers.
 const FOREVER_S: u64 = 3_000_000_000;
 
-/// Segments of a log grow by pages.
+/// A fixture of a log segment ends behind its last page that was written.
 const LOG_PAGE: usize = 4096;
 
 /// ETag and length of the value, by key; none for a key that was deleted.
@@ -82,7 +82,24 @@ fn opened() -> tempfile::TempDir {
         let entry = entry.expect("an entry");
         copy(&entry.path(), &folder.path().join(entry.file_name()));
     }
+    fill_logs(folder.path());
     folder
+}
+
+/// Gives log segments the length that their heads name: its rest was left out as zeros.
+fn fill_logs(folder: &Path) {
+    for entry in fs::read_dir(folder).expect("it can be listed") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            fill_logs(&path);
+        } else if path.extension().is_some_and(|end| end == "log") {
+            let bytes = fs::read(&path).expect("it can be read");
+            let len = bytes[24..32].try_into().expect("eight bytes");
+            let file = fs::OpenOptions::new().write(true).open(&path);
+            let whole = file.and_then(|file| file.set_len(u64::from_le_bytes(len)));
+            whole.expect("there is room for a hole");
+        }
+    }
 }
 
 /// The values of a key are known from its name and their length.

@@ -400,7 +400,8 @@ impl Engine {
         folder.log_floor = 1;
         let ceiling = self.hlc_ceiling.load(Ordering::Acquire);
         folder.hlc_ceiling = folder.hlc_ceiling.max(ceiling);
-        wal::prepare(target, folder.log_floor, self.options.segment_bytes)?;
+        let salt = self.identity().log_salt();
+        wal::prepare(target, salt, folder.log_floor, self.options.segment_bytes)?;
         Manifest::create(target, self.next_file_id(), &folder.snapshot())?;
         Ok(marked)
     }

@@ -35,8 +35,9 @@ pub fn dump_file(vfs: &dyn Vfs, name: &str, records: usize, out: &mut dyn Write)
     } else if let Some(id) = manifest::id_of(name) {
         edits(vfs, id, out)
     } else if name == manifest::CURRENT {
-        let id = manifest::current(vfs, &[name.to_owned()])?.expect("the name was given");
-        writeln!(out, "{}", manifest::file_name(id)).map_err(unwritten)
+        let named = manifest::current(vfs, &[name.to_owned()])?.expect("the name was given");
+        let file = manifest::file_name(named.id);
+        writeln!(out, "{file}, at least {} bytes", named.bytes).map_err(unwritten)
     } else {
         Err(Error::Unusable {
             reason: format!(
@@ -75,6 +76,9 @@ fn batch(name: &str, view: &BatchView<'_>, left: &mut usize, out: &mut dyn Write
         view.hlc_ceiling
     )
     .map_err(unwritten)?;
+    if view.is_end {
+        writeln!(out, "  the log goes on in the next segment").map_err(unwritten)?;
+    }
     for record in view.records() {
         let record = record.map_err(|reason| Error::damaged(name, view.offset as u64, reason))?;
         if *left == 0 {
@@ -118,6 +122,7 @@ fn edits(vfs: &dyn Vfs, id: u64, out: &mut dyn Write) -> Result<()> {
         }
         .map_err(unwritten)
     })
+    .map(drop)
 }
 
 fn fact(fact: &Fact, out: &mut dyn Write) -> io::Result<()> {

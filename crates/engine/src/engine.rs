@@ -141,12 +141,7 @@ impl Engine {
         let cache = Arc::new(BlockCache::new(options.split().cache));
         let opened = recover::open(&*vfs, &options, proposed, now_ms)?;
         let (memtable, inserter) = Memtable::new(options.memtable_bytes);
-        let writer = LogWriter::start(
-            opened.spare,
-            opened.identity.log_salt(),
-            opened.log_end,
-            opened.folder.hlc_ceiling,
-        )?;
+        let writer = LogWriter::start(opened.spare, opened.log_end, opened.folder.hlc_ceiling)?;
         cache.make_room(opened.tree.pinned_bytes());
         let view = View {
             active: memtable,
@@ -164,7 +159,7 @@ impl Engine {
             queue: CommitQueue::new(options.commit_queue_len_max, options.commit_queue_bytes_max),
             submitted_bytes: AtomicUsize::new(0),
             log: Mutex::new(Log::new(writer, inserter)),
-            segments: Segments::new(opened.folder.log_floor),
+            segments: Segments::new(opened.folder.log_floor, opened.identity.log_salt()),
             hlc_floor: opened.folder.hlc_ceiling,
             hlc_ceiling: AtomicU64::new(opened.folder.hlc_ceiling),
             ledger: Mutex::new(ManifestState {
@@ -532,7 +527,7 @@ impl Engine {
         self.check_poison()?;
         let mut ledger = hold(&self.ledger);
         self.keep_for_backups(&ledger, &edit)?;
-        match ledger.manifest.append(&edit) {
+        match ledger.manifest.append(&*self.vfs, &edit) {
             Err(error @ Error::Poisoned { .. }) => return Err(self.poisoned_by(&error)),
             Err(error) => return Err(error),
             Ok(()) => {}
@@ -569,10 +564,9 @@ impl Engine {
     }
 
     fn is_in_force(&self, manifest: &Manifest) -> bool {
-        let names = self.vfs.list();
-        names.is_ok_and(|names| {
-            matches!(manifest::current(&*self.vfs, &names), Ok(Some(id)) if id == manifest.id())
-        })
+        let named = |names: Vec<String>| manifest::current(&*self.vfs, &names).ok().flatten();
+        let named = self.vfs.list().ok().and_then(named);
+        named.is_some_and(|named| named.id == manifest.id())
     }
 
     pub(crate) fn next_file_id(&self) -> u64 {

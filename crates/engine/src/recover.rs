@@ -53,9 +53,10 @@ pub(crate) struct Recovered {
 }
 
 /// Names that a start which was interrupted may leave beside manifests and log segments.
-const OTHER_NAMES: [&str; 7] = [
+const OTHER_NAMES: [&str; 8] = [
     "LOCK",
     "CURRENT.new",
+    wal::NEW_SEGMENT,
     SCRUB,
     SCRUB_NEW,
     KEPT,
@@ -120,13 +121,14 @@ fn open_with_room(
         give_spares_back(vfs, &mut names)?;
     }
     let named = manifest::current(vfs, &names)?;
-    let mut kept = kept::of_folder(vfs, &names, named);
+    let named_id = named.map(|named| named.id);
+    let mut kept = kept::of_folder(vfs, &names, named_id);
     if is_short {
         kept::note::remove(vfs)?;
         kept = KeptNote::default();
     }
     let mut folder = match named {
-        Some(id) => manifest::replay(vfs, id)?,
+        Some(named) => manifest::replay(vfs, named.id, named.bytes)?,
         None => new_folder(vfs, &names, proposed)?,
     };
     let identity = folder.identity.expect("replay and new_folder set it");
@@ -142,7 +144,7 @@ fn open_with_room(
         now_ms,
     };
     let mut replayed = if is_short {
-        log.replay_in_stages(named, &mut folder, &mut next_file)?
+        log.replay_in_stages(named_id, &mut folder, &mut next_file)?
     } else {
         log.replay(&mut next_file, |_, _| Ok(()))?
     };
@@ -153,7 +155,7 @@ fn open_with_room(
     } else {
         options.segment_bytes
     };
-    let spare = wal::prepare(vfs, segment, segment_bytes)?;
+    let spare = wal::prepare(vfs, identity.log_salt(), segment, segment_bytes)?;
     replayed.install_in(&mut folder);
     let from_log = replayed.tables.iter().map(|table| KeptTable {
         id: table.meta().id,
@@ -195,6 +197,11 @@ fn keep_on(vfs: &dyn Vfs, mut kept: KeptNote, manifest: u64) -> Result<KeptNote>
 /// Removes log segments that were made ahead of use and never used. With their room a start on a
 /// full disk turns the log into tables. Only the last ones can be such, and they hold only zeros.
 fn give_spares_back(vfs: &dyn Vfs, names: &mut Vec<String>) -> Result<()> {
+    if let Some(at) = names.iter().position(|name| name == wal::NEW_SEGMENT) {
+        let name = names.remove(at);
+        vfs.remove(&name)
+            .map_err(|e| Error::io(format!("removing the unfinished {name}"), e))?;
+    }
     let mut segments: Vec<u64> = names
         .iter()
         .filter_map(|name| wal::parse_segment_name(name))
@@ -205,7 +212,9 @@ fn give_spares_back(vfs: &dyn Vfs, names: &mut Vec<String>) -> Result<()> {
         let Some(last) = segments.pop() else {
             break;
         };
-        if !wal::is_unused(vfs, last)? {
+        let before = *segments.last().expect("one is left");
+        // An unused one behind an end mark: the power was lost when the log went on in it.
+        if !wal::is_unused(vfs, last)? || wal::goes_on(vfs, before)? {
             break;
         }
         let name = wal::segment_name(last);
@@ -222,7 +231,7 @@ pub(crate) fn new_folder(vfs: &dyn Vfs, names: &[String], proposed: Identity) ->
     let mut witness = holds_data;
     for name in names {
         if let Some(segment) = wal::parse_segment_name(name)
-            && wal::Segment::read(vfs, segment)?.batches().next().is_some()
+            && wal::holds_data(vfs, segment)?
         {
             witness = Some(name);
         }
@@ -482,7 +491,7 @@ fn remove_unnamed(
         } else if let Some(id) = manifest::id_of(&name) {
             Some(id) != manifest
         } else {
-            false
+            name == wal::NEW_SEGMENT
         };
         if is_needless {
             vfs.remove(&name)
@@ -510,7 +519,7 @@ mod tests {
     fn prepared(segments: &[u64]) -> (MemVfs, Vec<String>) {
         let vfs = MemVfs::new();
         for segment in segments {
-            wal::prepare(&vfs, *segment, 4 << 10).expect("there is room");
+            wal::prepare(&vfs, 1, *segment, 4 << 10).expect("there is room");
         }
         let names = vfs.list().expect("the disk is well");
         (vfs, names)

@@ -23,6 +23,8 @@ use std::sync::Mutex;
 pub(crate) const SPARES_TARGET: usize = 2;
 
 pub(crate) struct Segments {
+    /// The folder's secret number, for the heads.
+    salt: u64,
     /// Id of the segment made last. Its lock is held while one is being made.
     newest: Mutex<u64>,
     spares: Mutex<VecDeque<Spare>>,
@@ -43,8 +45,9 @@ pub(crate) struct OldestVersions {
 
 impl Segments {
     /// `in_use` is the only segment on disk.
-    pub(crate) fn new(in_use: u64) -> Segments {
+    pub(crate) fn new(in_use: u64, salt: u64) -> Segments {
         Segments {
+            salt,
             newest: Mutex::new(in_use),
             spares: Mutex::new(VecDeque::new()),
             oldest: Mutex::new(in_use),
@@ -62,7 +65,7 @@ impl Segments {
         if let Some(spare) = self.take_ready() {
             return Ok(spare);
         }
-        let spare = wal::prepare(vfs, *newest + 1, options.segment_bytes)?;
+        let spare = wal::prepare(vfs, self.salt, *newest + 1, options.segment_bytes)?;
         *newest += 1;
         Ok(spare)
     }
@@ -78,7 +81,7 @@ impl Segments {
             return Ok(false);
         }
         let mut newest = hold(&self.newest);
-        let spare = wal::prepare(vfs, *newest + 1, options.segment_bytes)?;
+        let spare = wal::prepare(vfs, self.salt, *newest + 1, options.segment_bytes)?;
         *newest += 1;
         hold(&self.spares).push_back(spare);
         Ok(true)

@@ -53,10 +53,10 @@ impl Snapshot {
         let names = vfs
             .list()
             .map_err(|e| Error::io("listing the checkpoint", e))?;
-        let Some(id) = manifest::current(vfs, &names)? else {
+        let Some(named) = manifest::current(vfs, &names)? else {
             return Err(Error::damaged(manifest::CURRENT, 0, "it is missing"));
         };
-        let folder = manifest::replay(vfs, id)?;
+        let folder = manifest::replay(vfs, named.id, named.bytes)?;
         let tree = recover::open_tables(vfs, &folder, &names)?;
         let kept = kept.iter().map(|name| Table::open_kept(vfs, name));
         let kept = kept.map(|table| Ok((0, Arc::new(table?))));

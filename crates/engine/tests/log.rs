@@ -61,14 +61,14 @@ fn live(vfs: &dyn Vfs, count: u64, life: &mut Life) -> Result<()> {
     let (numbers, recovery) = read(vfs)?;
     let first = numbers.len() as u64;
     (life.appended, life.synced) = (first, first.min(life.synced));
-    let spare = wal::prepare(vfs, recovery.next_segment, SEGMENT_BYTES)?;
-    let mut writer = LogWriter::start(spare, SALT, recovery.end, recovery.hlc_ceiling)?;
+    let spare = wal::prepare(vfs, SALT, recovery.next_segment, SEGMENT_BYTES)?;
+    let mut writer = LogWriter::start(spare, recovery.end, recovery.hlc_ceiling)?;
     let mut prng = Prng::new(first);
     for number in first..first + count {
         let batch = one(number, 10 + prng.below(600) as usize);
         if batch.bytes().len() > writer.room() {
             let next = writer.segment() + 1;
-            writer.roll(wal::prepare(vfs, next, SEGMENT_BYTES)?)?;
+            writer.roll(wal::prepare(vfs, SALT, next, SEGMENT_BYTES)?)?;
         }
         // Counted before: a write that fails may still be on disk.
         life.appended = number + 1;
@@ -167,8 +167,7 @@ fn a_write_that_lands_elsewhere_is_damage_or_harmless() {
             vfs.misdirect_write(nth, offset);
         }
         let mut writer = LogWriter::start(
-            wal::prepare(&vfs, 1, SEGMENT_BYTES)?,
-            SALT,
+            wal::prepare(&vfs, SALT, 1, SEGMENT_BYTES)?,
             Lsn::default(),
             0,
         )?;
@@ -176,7 +175,7 @@ fn a_write_that_lands_elsewhere_is_damage_or_harmless() {
             let batch = one(number, 100);
             if batch.bytes().len() > writer.room() {
                 let next = writer.segment() + 1;
-                writer.roll(wal::prepare(&vfs, next, SEGMENT_BYTES)?)?;
+                writer.roll(wal::prepare(&vfs, SALT, next, SEGMENT_BYTES)?)?;
             }
             writer.append(batch.bytes(), 1, 0)?;
             writer.sync()?;
@@ -219,7 +218,7 @@ fn a_log_on_a_real_disk_reads_back() -> Result<()> {
 fn the_released_format_1_is_still_read_and_written() -> Result<()> {
     let released: &[u8] = include_bytes!("fixtures/wal-format-1.log");
     let vfs = MemVfs::new();
-    let mut writer = LogWriter::start(wal::prepare(&vfs, 1, 1 << 10)?, SALT, Lsn::default(), 0)?;
+    let mut writer = LogWriter::start(wal::prepare(&vfs, SALT, 1, 1 << 10)?, Lsn::default(), 0)?;
     for number in 0..3 {
         writer.append(one(number, 20).bytes(), 1, number << 16)?;
         writer.sync()?;

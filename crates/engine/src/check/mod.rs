@@ -164,8 +164,8 @@ impl FolderCheck<'_> {
 
     /// The folder as its manifest says; `None` when that is empty or cannot be known.
     fn manifest(&mut self, names: &[String]) -> Result<Option<Folder>> {
-        let id = match manifest::current(self.vfs, names) {
-            Ok(Some(id)) => id,
+        let named = match manifest::current(self.vfs, names) {
+            Ok(Some(named)) => named,
             Ok(None) => {
                 let nobody = Identity { node: 0, origin: 0 };
                 match recover::new_folder(self.vfs, names, nobody) {
@@ -182,7 +182,7 @@ impl FolderCheck<'_> {
                 return Ok(None);
             }
         };
-        let name = manifest::file_name(id);
+        let (id, name) = (named.id, manifest::file_name(named.id));
         self.report.summary.manifest = Some(name.clone());
         let mut torn = None;
         let read = manifest::read(self.vfs, id, |offset, entry| {
@@ -193,9 +193,11 @@ impl FolderCheck<'_> {
             }
             Ok(())
         });
-        self.report.notes.extend(torn);
-        match read.and_then(|()| manifest::replay(self.vfs, id)) {
-            Ok(folder) => Ok(Some(folder)),
+        match read.and_then(|_| manifest::replay(self.vfs, id, named.bytes)) {
+            Ok(folder) => {
+                self.report.notes.extend(torn);
+                Ok(Some(folder))
+            }
             Err(e) => {
                 self.find_in(&name, e)?;
                 Ok(None)
@@ -359,6 +361,8 @@ impl FolderCheck<'_> {
                 id < folder.log_floor
             } else if manifest::id_of(name).is_some() {
                 Some(name) != manifest.as_ref()
+            } else if name == wal::NEW_SEGMENT {
+                true
             } else if OWN_NAMES.contains(&name.as_str()) {
                 false
             } else {

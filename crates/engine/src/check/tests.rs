@@ -127,6 +127,105 @@ fn a_folder_without_findings_answers_every_read_whatever_was_flipped() {
     assert!(found > 500, "only {found} flips were found");
 }
 
+/// The files that a start and a check need, by kind.
+fn needed_by_kind(vfs: &MemVfs) -> Vec<(&'static str, Vec<String>)> {
+    let of = |is_it: fn(&str) -> bool| vfs.names().into_iter().filter(|n| is_it(n)).collect();
+    let kinds: [(&str, fn(&str) -> bool); 4] = [
+        ("table", |n| table::id_of_file_name(n).is_some()),
+        ("log", |n| wal::parse_segment_name(n).is_some()),
+        ("manifest", |n| manifest::id_of(n).is_some()),
+        ("CURRENT", |n| n == manifest::CURRENT),
+    ];
+    let by_kind: Vec<(&str, Vec<String>)> =
+        kinds.iter().map(|(kind, is)| (*kind, of(*is))).collect();
+    assert!(by_kind.iter().all(|(_, names)| !names.is_empty()));
+    by_kind
+}
+
+/// Is the change to `file` found by a check, and refused by a start?
+fn assert_noticed(tampered: &MemVfs, file: &str, what: &str) {
+    let report = check_folder(tampered).expect("it is a folder of ours");
+    assert!(
+        report.findings.iter().any(|found| found.file == file),
+        "{file} {what}: {report:?}"
+    );
+    let vfs = Arc::new(copy(tampered));
+    match Engine::open(vfs, options(), OWNER, NOW_MS).map(drop) {
+        Err(Error::Damaged { .. }) => {}
+        other => panic!("{file} {what}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_file_of_any_kind_that_is_emptied_or_cut_is_noticed() {
+    let (vfs, _) = folder();
+    for (kind, names) in needed_by_kind(&vfs) {
+        for name in names {
+            let whole = vfs.file_bytes(&name).expect("it is listed");
+            let step = if whole.len() > 4 << 10 { 64 } else { 1 };
+            for len in (0..whole.len()).step_by(step) {
+                let tampered = copy(&vfs);
+                tampered.install(&name, &whole[..len]);
+                assert_noticed(&tampered, &name, &format!("({kind}) cut at {len}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_of_any_kind_that_is_missing_or_another_one_is_noticed() {
+    let (vfs, model) = folder();
+    for (kind, names) in needed_by_kind(&vfs) {
+        for (at, name) in names.iter().enumerate() {
+            let tampered = copy(&vfs);
+            tampered.remove(name).expect("it is there");
+            let id = wal::parse_segment_name(name);
+            if at + 1 == names.len()
+                && id.is_some_and(|id| matches!(wal::is_unused(&vfs, id), Ok(true)))
+            {
+                // The last segment was never used.
+                assert!(answers(&tampered, &model));
+            } else {
+                assert_noticed(&tampered, name, &format!("({kind}) missing"));
+            }
+            for second in &names[at + 1..] {
+                let tampered = copy(&vfs);
+                let bytes = |name: &str| vfs.file_bytes(name).expect("it is listed");
+                tampered.install(name, &bytes(second));
+                tampered.install(second, &bytes(name));
+                assert_noticed(&tampered, name, &format!("({kind}) swapped with {second}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_older_copy_of_a_manifest_or_of_current_is_noticed() {
+    let vfs = MemVfs::new();
+    let mut model = Model::new();
+    let engine = Engine::open(Arc::new(vfs.clone()), options(), OWNER, NOW_MS).expect("it is new");
+    let mut older = Vec::new();
+    for n in 0..4u64 {
+        write(&engine, &mut model, &[n as u8], &[7; 100], n + 1);
+        engine.close(NOW_MS).expect("the disk is fine");
+        older.push(copy(&vfs));
+    }
+    let now = older.pop().expect("four were made");
+    let manifest = manifest::file_name(
+        manifest::current(&now, &now.names())
+            .expect("it is whole")
+            .expect("it is there")
+            .id,
+    );
+    for image in &older {
+        let tampered = copy(&now);
+        let bytes = image.file_bytes(&manifest).expect("it is the same file");
+        tampered.install(&manifest, &bytes);
+        assert_noticed(&tampered, &manifest, "is an older copy");
+    }
+    assert!(answers(&now, &model));
+}
+
 #[test]
 fn each_damaged_file_is_named() {
     let (vfs, _) = folder();

@@ -3,10 +3,10 @@
 //! Invariants
 //! 1. An edit is durable before anything that depends on it happens: files that it makes needless
 //!    are removed only afterwards.
-//! 2. `CURRENT` names a manifest that was complete and durable before it was named.
+//! 2. `CURRENT` names a manifest that was complete and durable before it was named, and how long it
+//!    was then. It follows each edit: a manifest that ends before is damaged.
 //! 3. A manifest is never appended to by a later process: every open writes a new one.
-//! 4. A damaged or torn tail drops edits from there on. That is either harmless, because all files
-//!    of the earlier state still exist (invariant 1), or it is found, because one is missing.
+//! 4. A tail that cannot be read behind that length is an edit that nothing depends on.
 //!
 //! Not here: the meaning of edits (`edit.rs`), opening of tables (`recover.rs`).
 
@@ -68,11 +68,11 @@ impl Manifest {
         let mut head = MAGIC.to_vec();
         head.extend_from_slice(&FORMAT.to_le_bytes());
         manifest.write(&head)?;
-        manifest.append(snapshot)?;
+        manifest.append_unnamed(snapshot)?;
         manifest.snapshot_end = manifest.end;
         vfs.sync_folder()
             .map_err(|e| Error::io("syncing the folder", e))?;
-        name_current(vfs, id)?;
+        name_current(vfs, id, manifest.end)?;
         Ok(manifest)
     }
 
@@ -86,10 +86,22 @@ impl Manifest {
         Ok(())
     }
 
-    /// Appends `edit` and makes it durable. After `Io` the manifest has not changed: a half-written
-    /// edit is torn, and the next one overwrites it. After `Poisoned` the state of the disk is
-    /// unknown.
-    pub(crate) fn append(&mut self, edit: &Edit) -> Result<()> {
+    /// Appends `edit`, makes it durable, and then notes in `CURRENT` that it must be there. After
+    /// `Io` the manifest has not changed: a half-written edit is torn, and the next one overwrites
+    /// it. After `Poisoned` the state of the disk is unknown.
+    pub(crate) fn append(&mut self, vfs: &dyn Vfs, edit: &Edit) -> Result<()> {
+        self.append_unnamed(edit)?;
+        match name_current(vfs, self.id, self.end) {
+            // The edit is in force. CURRENT names fewer bytes, which is true, until the next edit.
+            Err(error) if error.is_no_space() => Ok(()),
+            Err(error) => Err(Error::Poisoned {
+                reason: error.to_string(),
+            }),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn append_unnamed(&mut self, edit: &Edit) -> Result<()> {
         let mut payload = Vec::new();
         edit.encode(&mut payload);
         self.write(&payload)?;
@@ -109,21 +121,18 @@ impl Manifest {
     }
 }
 
-fn name_current(vfs: &dyn Vfs, id: u64) -> Result<()> {
+fn name_current(vfs: &dyn Vfs, id: u64, bytes: u64) -> Result<()> {
     let failed = |what: &'static str| move |e| Error::io(what, e);
-    let line = current_line(id);
-    if vfs
-        .list()
-        .map_err(failed("listing the folder"))?
-        .iter()
-        .any(|n| n == CURRENT_NEW)
-    {
-        vfs.remove(CURRENT_NEW)
-            .map_err(failed("removing CURRENT.new"))?;
+    let file = match vfs.create(CURRENT_NEW) {
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+            vfs.remove(CURRENT_NEW)
+                .map_err(failed("removing CURRENT.new"))?;
+            vfs.create(CURRENT_NEW)
+        }
+        other => other,
     }
-    let file = vfs
-        .create(CURRENT_NEW)
-        .map_err(failed("creating CURRENT.new"))?;
+    .map_err(failed("creating CURRENT.new"))?;
+    let line = Named { id, bytes }.line();
     file.write_at(line.as_bytes(), 0)
         .map_err(failed("writing CURRENT.new"))?;
     file.sync().map_err(failed("syncing CURRENT.new"))?;
@@ -132,13 +141,34 @@ fn name_current(vfs: &dyn Vfs, id: u64) -> Result<()> {
     vfs.sync_folder().map_err(failed("syncing the folder"))
 }
 
-fn current_line(id: u64) -> String {
-    let name = file_name(id);
-    format!("{name} {:08x}\n", crc32fast::hash(name.as_bytes()))
+/// The manifest that `CURRENT` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    /// Its id.
+    pub(crate) id: u64,
+    /// How many bytes of it were durable at least when it was named.
+    pub(crate) bytes: u64,
+}
+
+impl Named {
+    fn line(self) -> String {
+        let text = format!("{} {}", file_name(self.id), self.bytes);
+        format!("{text} {:08x}\n", crc32fast::hash(text.as_bytes()))
+    }
+
+    fn parse(line: &[u8]) -> Option<Named> {
+        let text = std::str::from_utf8(line).ok()?;
+        let mut words = text.split(' ');
+        let named = Named {
+            id: id_of(words.next()?)?,
+            bytes: words.next()?.parse().ok()?,
+        };
+        (named.line().as_bytes() == line).then_some(named)
+    }
 }
 
 /// The manifest that `CURRENT` names; `None` when there is no `CURRENT`.
-pub(crate) fn current(vfs: &dyn Vfs, names: &[String]) -> Result<Option<u64>> {
+pub(crate) fn current(vfs: &dyn Vfs, names: &[String]) -> Result<Option<Named>> {
     if !names.iter().any(|n| n == CURRENT) {
         return Ok(None);
     }
@@ -149,18 +179,12 @@ pub(crate) fn current(vfs: &dyn Vfs, names: &[String]) -> Result<Option<u64>> {
     let mut bytes = vec![0; usize::try_from(len.min(256)).expect("at most 256")];
     read_exact_at(&*file, &mut bytes, 0, Wait::Block)
         .map_err(|e| Error::io("reading CURRENT", e))?;
-    let id = std::str::from_utf8(&bytes)
-        .ok()
-        .and_then(|text| id_of(text.get(..25)?));
-    match id.filter(|id| current_line(*id).as_bytes() == bytes) {
-        Some(id) => Ok(Some(id)),
-        None => Err(Error::damaged(
-            CURRENT,
-            0,
-            "it must hold one line, a manifest's name and its checksum; restore the folder from a copy, \
-             or write the line of the newest manifest that `dendra dump` can read",
-        )),
-    }
+    let damaged = || {
+        let reason = "it must hold one line, a manifest's name, its length and a checksum; restore the folder from a copy, \
+             or write the line of the newest manifest that `dendra dump` can read";
+        Error::damaged(CURRENT, 0, reason)
+    };
+    Named::parse(&bytes).map(Some).ok_or_else(damaged)
 }
 
 /// One entry met while reading a manifest.
@@ -173,11 +197,12 @@ pub(crate) enum ManifestEntry {
 }
 
 /// Reads manifest `id`, showing each edit with its offset. A broken tail is shown, not an error.
+/// Returns where the whole edits end.
 pub(crate) fn read(
     vfs: &dyn Vfs,
     id: u64,
     mut visit: impl FnMut(u64, ManifestEntry) -> Result<()>,
-) -> Result<()> {
+) -> Result<u64> {
     let name = file_name(id);
     let damaged = |offset: u64, reason: String| Error::damaged(name.clone(), offset, reason);
     let file = vfs.open(&name).map_err(|e| match e.kind() {
@@ -207,10 +232,12 @@ pub(crate) fn read(
                 payload,
                 next_offset,
             } => (payload, next_offset),
-            Frame::End if !is_first => return Ok(()),
+            Frame::End if !is_first => return Ok(at),
             Frame::End => return Err(damaged(0, "it is empty".to_owned())),
             Frame::Bad { reason } if is_first => return Err(damaged(0, reason)),
-            Frame::Bad { reason } => return visit(at, ManifestEntry::Broken(reason)),
+            Frame::Bad { reason } => {
+                return visit(at, ManifestEntry::Broken(reason)).map(|()| at);
+            }
         };
         if is_first {
             check_head(&name, payload)?;
@@ -242,10 +269,10 @@ fn check_head(name: &str, payload: &[u8]) -> Result<()> {
     }
 }
 
-/// The folder as manifest `id` describes it.
-pub fn replay(vfs: &dyn Vfs, id: u64) -> Result<Folder> {
+/// The folder as manifest `id` describes it, of which `bytes_min` bytes must be there.
+pub fn replay(vfs: &dyn Vfs, id: u64, bytes_min: u64) -> Result<Folder> {
     let mut folder = Folder::new();
-    read(vfs, id, |offset, entry| {
+    let end = read(vfs, id, |offset, entry| {
         if let ManifestEntry::Edit(edit) = entry {
             folder
                 .apply(edit)
@@ -253,6 +280,16 @@ pub fn replay(vfs: &dyn Vfs, id: u64) -> Result<Folder> {
         }
         Ok(())
     })?;
+    if end < bytes_min {
+        return Err(Error::damaged(
+            file_name(id),
+            end,
+            format!(
+                "its whole edits end here, and CURRENT says that {bytes_min} bytes of it were synced: it was cut or is an older copy; \
+                 restore the folder from a copy"
+            ),
+        ));
+    }
     if folder.identity.is_none() {
         return Err(Error::damaged(
             file_name(id),

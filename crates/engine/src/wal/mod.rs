@@ -6,17 +6,20 @@
 //! writer.rs   LogWriter    one append = one write; sync; roll to the next segment; seal
 //! reader.rs   recover      visits all records, tells a torn tail from damage; Segment for tools
 //!
-//! wal-0000000000000004.log   | segment head 64 | batch | batch | … | zeros |
-//! wal-0000000000000005.log   | segment head 64 | batch | zeros             |   in use
-//! wal-0000000000000006.log   | zeros                                       |   spare
+//! wal-0000000000000004.log   | head | start | batch | batch | … | end mark | zeros |
+//! wal-0000000000000005.log   | head | start | batch | zeros                        |   in use
+//! wal-0000000000000006.log   | head | zeros                                        |   spare
 //! ```
 //!
 //! Invariants
-//! 1. A segment is zero-filled and synced, and its name is durable, before the first byte is used.
+//! 1. A file has its name only once it has its head and its full length, synced: a segment without
+//!    either is damage. The name is durable before the first batch is written.
 //! 2. A segment of an earlier process is never written again.
 //! 3. A head is valid only in the folder, segment and offset it was made for.
 //! 4. `synced_upto` of a valid head is durable history: a bad spot in front of it is damage. One
 //!    behind it is a torn tail if a part of its batch is missing, and damage if none is.
+//! 5. A sync that covers a batch covers the end marks of all segments in front of it: the segment
+//!    that acknowledged writes go on in cannot be taken away unnoticed.
 //!
 //! Not here: the content of a record (`batch.rs`), when to sync, roll and seal (`engine.rs`).
 //! See: docs/format/wal.md, which follows.
@@ -30,8 +33,8 @@ mod writer;
 mod tests;
 
 pub use reader::{BatchView, Batches, Recovery, Segment, SegmentEnd, Tail, recover};
-pub(crate) use reader::{LogItem, damaged_spots, recover_by_segment};
-pub(crate) use spare::is_unused;
+pub(crate) use reader::{LogItem, damaged_spots, goes_on, recover_by_segment};
+pub(crate) use spare::{NEW_SEGMENT, holds_data, is_unused};
 pub use spare::{Spare, prepare};
 pub(crate) use writer::PAGE_BYTES;
 pub use writer::{Appended, LogWriter, Unsynced};
@@ -47,6 +50,10 @@ pub(crate) const BATCH_ALIGNMENT: usize = 64;
 pub(crate) const SECTOR_BYTES: usize = 512;
 /// Bytes of a segment's head.
 pub(crate) const SEGMENT_HEAD_BYTES: usize = 64;
+/// Bytes of a segment's start, which stands behind its head.
+const SEGMENT_START_BYTES: usize = 64;
+/// Where the first batch of a segment starts.
+pub(crate) const FIRST_BATCH_AT: usize = SEGMENT_HEAD_BYTES + SEGMENT_START_BYTES;
 /// The largest id a segment can have: an [`Lsn`] has 32 bits for it.
 pub(crate) const SEGMENT_ID_MAX: u64 = u32::MAX as u64;
 /// A segment that holds less than one small batch is a mistake in the options.
@@ -54,6 +61,7 @@ pub(crate) const SEGMENT_BYTES_MIN: usize = 1 << 10;
 
 const FORMAT: u32 = 1;
 const SEGMENT_MAGIC: [u8; 8] = *b"dendraWL";
+const START_MAGIC: [u8; 4] = *b"dws1";
 const BATCH_MAGIC: [u8; 4] = *b"dwb1";
 
 /// A position in the log: segment id and byte offset, ordered as written.
@@ -101,22 +109,20 @@ pub(crate) fn parse_segment_name(name: &str) -> Option<u64> {
     (segment <= SEGMENT_ID_MAX).then_some(segment)
 }
 
-/// The head of a segment.
+/// The head of a segment: there before the file has its name, and never changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SegmentHead {
     segment: u64,
-    previous_end: Lsn,
-    synced_upto: Lsn,
+    /// Length of the file.
+    bytes: u64,
     salt: u64,
 }
 
-/// Why 64 bytes are not a segment's head.
+/// Why a file does not begin with its segment's head.
 enum NoHead {
-    /// Never used.
-    Zeros,
     /// Made by a later program.
     Newer { format: u32 },
-    /// Neither.
+    /// Emptied, cut, changed, or another file.
     Bad { reason: String },
 }
 
@@ -126,9 +132,8 @@ impl SegmentHead {
         out[0..8].copy_from_slice(&SEGMENT_MAGIC);
         out[12..16].copy_from_slice(&FORMAT.to_le_bytes());
         out[16..24].copy_from_slice(&self.segment.to_le_bytes());
-        out[24..32].copy_from_slice(&self.previous_end.0.to_le_bytes());
-        out[32..40].copy_from_slice(&self.synced_upto.0.to_le_bytes());
-        out[40..48].copy_from_slice(&self.salt.to_le_bytes());
+        out[24..32].copy_from_slice(&self.bytes.to_le_bytes());
+        out[32..40].copy_from_slice(&self.salt.to_le_bytes());
         let crc = crc32fast::hash(&out[12..]);
         out[8..12].copy_from_slice(&crc.to_le_bytes());
         out
@@ -136,17 +141,15 @@ impl SegmentHead {
 
     fn decode(bytes: &[u8], segment: u64) -> Result<SegmentHead, NoHead> {
         let Some(head) = bytes.first_chunk::<SEGMENT_HEAD_BYTES>() else {
-            return Err(if bytes.iter().all(|&b| b == 0) {
-                NoHead::Zeros
-            } else {
-                NoHead::bad(format!(
-                    "the segment's head is cut at {} bytes",
-                    bytes.len()
-                ))
-            });
+            return Err(NoHead::bad(format!(
+                "the file has {} bytes, and a log segment is never shorter than {SEGMENT_BYTES_MIN}: it was emptied or cut",
+                bytes.len()
+            )));
         };
         if head.iter().all(|&b| b == 0) {
-            return Err(NoHead::Zeros);
+            return Err(NoHead::bad(
+                "the segment's head is zeros, and a segment has its head from its first moment",
+            ));
         }
         if head[0..8] != SEGMENT_MAGIC {
             return Err(NoHead::bad(
@@ -171,9 +174,8 @@ impl SegmentHead {
         }
         Ok(SegmentHead {
             segment,
-            previous_end: Lsn(u64_at(head, 24)),
-            synced_upto: Lsn(u64_at(head, 32)),
-            salt: u64_at(head, 40),
+            bytes: u64_at(head, 24),
+            salt: u64_at(head, 32),
         })
     }
 }
@@ -186,12 +188,66 @@ impl NoHead {
     }
 }
 
+/// The start of a segment: written when the segment comes into use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SegmentStart {
+    previous_end: Lsn,
+    synced_upto: Lsn,
+}
+
+/// Why 64 bytes are not a segment's start.
+enum NotAStart {
+    /// The segment was never used.
+    Zeros,
+    /// Neither that nor a start of this segment.
+    Bad,
+}
+
+impl SegmentStart {
+    fn encode(&self, salt: u64, segment: u64) -> [u8; SEGMENT_START_BYTES] {
+        let mut out = [0; SEGMENT_START_BYTES];
+        out[0..4].copy_from_slice(&START_MAGIC);
+        out[8..16].copy_from_slice(&self.previous_end.0.to_le_bytes());
+        out[16..24].copy_from_slice(&self.synced_upto.0.to_le_bytes());
+        let crc = seeded_crc(salt, Lsn::new(segment, SEGMENT_HEAD_BYTES), &out[8..]);
+        out[4..8].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8], salt: u64, segment: u64) -> Result<SegmentStart, NotAStart> {
+        let Some(start) = bytes.first_chunk::<SEGMENT_START_BYTES>() else {
+            return Err(NotAStart::Bad);
+        };
+        if start.iter().all(|&b| b == 0) {
+            return Err(NotAStart::Zeros);
+        }
+        let crc = seeded_crc(salt, Lsn::new(segment, SEGMENT_HEAD_BYTES), &start[8..]);
+        if start[0..4] != START_MAGIC || u32_at(start, 4) != crc {
+            return Err(NotAStart::Bad);
+        }
+        Ok(SegmentStart {
+            previous_end: Lsn(u64_at(start, 8)),
+            synced_upto: Lsn(u64_at(start, 16)),
+        })
+    }
+}
+
+/// The meaning of a batch besides its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BatchMark {
+    /// None.
+    Plain = 0,
+    /// It has no records: the log goes on in the next segment.
+    End = 1,
+}
+
 /// The head of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BatchHead {
     body_crc: u32,
     body_len: u32,
     records: u32,
+    mark: BatchMark,
     lsn: Lsn,
     synced_upto: Lsn,
     hlc_ceiling: u64,
@@ -204,6 +260,7 @@ impl BatchHead {
         out[8..12].copy_from_slice(&self.body_crc.to_le_bytes());
         out[12..16].copy_from_slice(&self.body_len.to_le_bytes());
         out[16..20].copy_from_slice(&self.records.to_le_bytes());
+        out[20..24].copy_from_slice(&(self.mark as u32).to_le_bytes());
         out[24..32].copy_from_slice(&self.lsn.0.to_le_bytes());
         out[32..40].copy_from_slice(&self.synced_upto.0.to_le_bytes());
         out[40..48].copy_from_slice(&self.hlc_ceiling.to_le_bytes());
@@ -222,6 +279,11 @@ impl BatchHead {
             body_crc: u32_at(head, 8),
             body_len: u32_at(head, 12),
             records: u32_at(head, 16),
+            mark: match u32_at(head, 20) {
+                0 => BatchMark::Plain,
+                1 => BatchMark::End,
+                _ => return None,
+            },
             lsn: Lsn(u64_at(head, 24)),
             synced_upto: Lsn(u64_at(head, 32)),
             hlc_ceiling: u64_at(head, 40),

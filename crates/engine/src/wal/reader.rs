@@ -10,13 +10,16 @@
 //! Invariants
 //! 1. A record is visited only from a batch whose checksum holds, in log order, without a gap.
 //! 2. Every segment is read to its end, so that D is known also behind a bad spot.
-//! 3. Any bytes at all are read without a panic.
+//! 3. The end of a file is no end of the log: a file has its head and the length that it names, and
+//!    the one behind an end mark is there. All else is damage.
+//! 4. Any bytes at all are read without a panic.
 //!
 //! Not here: the meaning of records, and their flush after a recovery (`engine.rs`).
 
 use super::{
-    BATCH_HEAD_BYTES, BatchHead, Lsn, NoHead, SECTOR_BYTES, SEGMENT_HEAD_BYTES, SegmentHead,
-    padded, parse_segment_name, seeded_crc, segment_name,
+    BATCH_HEAD_BYTES, BatchHead, BatchMark, FIRST_BATCH_AT, Lsn, NoHead, NotAStart, SECTOR_BYTES,
+    SEGMENT_BYTES_MIN, SEGMENT_HEAD_BYTES, SegmentHead, SegmentStart, padded, parse_segment_name,
+    seeded_crc, segment_name,
 };
 use crate::batch::{LogRecord, RECORD_HEAD_BYTES};
 use crate::vfs::{Vfs, Wait};
@@ -113,7 +116,28 @@ pub(crate) fn recover_by_segment(
             visit(LogItem::EndOfSegment { next })?;
         }
     }
+    if let Some(last) = segments.last().filter(|last| walk.goes_on_in > **last) {
+        return Err(Error::damaged(
+            segment_name(walk.goes_on_in),
+            0,
+            format!(
+                "this log segment is missing, and {} says that the log goes on in it: {BRING_BACK}",
+                segment_name(*last)
+            ),
+        ));
+    }
     walk.finish(next_segment, segments.len() as u64)
+}
+
+/// Does the log go on behind this segment, as far as its heads tell?
+///
+/// # Errors
+/// When it cannot be read or is not a whole segment.
+pub(crate) fn goes_on(vfs: &dyn Vfs, segment: u64) -> Result<bool> {
+    let whole = Segment::read(vfs, segment)?;
+    let mut walk = RecoveryWalk::new(whole.checked_head()?.salt, segment);
+    walk.attest_behind(&whole, FIRST_BATCH_AT);
+    Ok(walk.goes_on_in > segment)
 }
 
 /// The damaged places of the log, by file. At each a batch should start and none does, although the
@@ -132,7 +156,7 @@ pub(crate) fn damaged_spots(
     let mut by_file = Vec::new();
     for &id in &ids {
         if let Ok(segment) = Segment::read(vfs, id) {
-            walk.attest_behind(&segment, SEGMENT_HEAD_BYTES);
+            walk.attest_behind(&segment, FIRST_BATCH_AT);
         }
     }
     for &id in &ids {
@@ -152,7 +176,7 @@ fn check_complete(segments: &[u64], first_needed: u64) -> Result<()> {
                 segment_name(expected),
                 0,
                 format!(
-                    "this log segment is missing while {} exists: bring the file back, or restore the folder from a backup or from its replicas",
+                    "this log segment is missing while {} exists: {BRING_BACK}",
                     segment_name(found)
                 ),
             ));
@@ -168,6 +192,8 @@ struct RecoveryWalk {
     stop: Option<Halted>,
     /// The largest `synced_upto` so far: D.
     attested: Lsn,
+    /// The segment behind the last end mark; 0 = no end mark was seen.
+    goes_on_in: u64,
     hlc_ceiling: u64,
     batches: u64,
     records: u64,
@@ -211,6 +237,7 @@ impl RecoveryWalk {
             end: Lsn::new(first_needed, 0),
             stop: None,
             attested: Lsn::default(),
+            goes_on_in: 0,
             hlc_ceiling: 0,
             batches: 0,
             records: 0,
@@ -222,13 +249,19 @@ impl RecoveryWalk {
         segment: &Segment,
         visit: &mut impl FnMut(LogRecord<'_>) -> Result<()>,
     ) -> Result<()> {
-        let is_next = match segment.head() {
-            Ok(head) => self.takes_over(segment, &head)?,
-            Err(NoHead::Newer { format }) => return Err(segment.too_new(format)),
-            Err(NoHead::Zeros) => self.stands_without_head(segment, None)?,
-            Err(NoHead::Bad { reason }) => self.stands_without_head(segment, Some(reason))?,
+        let head = segment.checked_head()?;
+        if head.salt != self.salt {
+            return Err(Error::damaged(
+                &segment.name,
+                0,
+                "this log segment was written in another folder: move the file back where it belongs",
+            ));
+        }
+        let is_next = match segment.start(self.salt) {
+            Ok(start) => self.takes_over(segment, &start)?,
+            Err(no_start) => self.stands_without_start(segment, &no_start)?,
         };
-        let mut at = SEGMENT_HEAD_BYTES;
+        let mut at = FIRST_BATCH_AT;
         if is_next {
             at = self.visit_batches(segment, visit)?;
         }
@@ -237,50 +270,51 @@ impl RecoveryWalk {
     }
 
     /// Does the segment continue the history that was visited so far?
-    fn takes_over(&mut self, segment: &Segment, head: &SegmentHead) -> Result<bool> {
-        if head.salt != self.salt {
-            return Err(Error::damaged(
-                &segment.name,
-                0,
-                "this log segment was written in another folder: move the file back where it belongs",
-            ));
-        }
-        self.attested = self.attested.max(head.synced_upto);
-        if self.stop.is_none() {
-            self.end = Lsn::new(segment.id, SEGMENT_HEAD_BYTES);
-            return Ok(true);
-        }
-        if head.previous_end == self.end {
+    fn takes_over(&mut self, segment: &Segment, start: &SegmentStart) -> Result<bool> {
+        self.attested = self.attested.max(start.synced_upto);
+        if self.stop.is_none() || self.ends_at(start.previous_end) {
             self.stop = None;
-            self.end = Lsn::new(segment.id, SEGMENT_HEAD_BYTES);
+            self.end = Lsn::new(segment.id, FIRST_BATCH_AT);
             return Ok(true);
         }
-        if head.previous_end < self.end {
+        if start.previous_end < self.end {
             return Err(Error::damaged(
                 &segment.name,
-                0,
+                SEGMENT_HEAD_BYTES as u64,
                 format!(
                     "this log segment continues at {}, the one in front of it goes on to {}: files of two histories are mixed",
-                    head.previous_end, self.end
+                    start.previous_end, self.end
                 ),
             ));
         }
         Ok(false)
     }
 
-    /// A segment without a head was never used, lost its first sector with the power, or is
+    /// Does the segment in front end at `previous_end`? With its end mark gone, it still does: no
+    /// record was in that.
+    fn ends_at(&self, previous_end: Lsn) -> bool {
+        let is_same_segment = previous_end.segment() == self.end.segment();
+        let missing = previous_end.offset().checked_sub(self.end.offset());
+        is_same_segment && missing.is_some_and(|it| it == 0 || it == BATCH_HEAD_BYTES as u64)
+    }
+
+    /// A segment without a start was never used, lost its first sector with the power, or is
     /// damaged.
-    fn stands_without_head(&mut self, segment: &Segment, reason: Option<String>) -> Result<bool> {
-        // The head and the head of the first batch share a disk sector: losing one and keeping the
-        // other is no power loss.
-        let first = segment.spot_at(SEGMENT_HEAD_BYTES, self.salt);
+    fn stands_without_start(&mut self, segment: &Segment, no_start: &NotAStart) -> Result<bool> {
+        let reason = match no_start {
+            NotAStart::Zeros => None,
+            NotAStart::Bad => Some("the segment's start does not match its checksum"),
+        };
+        // The start and the head of the first batch share a disk sector: losing one and keeping
+        // the other is no power loss.
+        let first = segment.spot_at(FIRST_BATCH_AT, self.salt);
         if let Spot::Batch(_) = first {
             return Err(Error::damaged(
                 &segment.name,
-                0,
+                SEGMENT_HEAD_BYTES as u64,
                 format!(
                     "{}, and a whole batch stands behind it: {WAY_OUT}",
-                    reason.as_deref().unwrap_or("the segment's head is zeros")
+                    reason.unwrap_or("the segment's start is zeros")
                 ),
             ));
         }
@@ -291,9 +325,9 @@ impl RecoveryWalk {
             let is_damaged = matches!(&first, Spot::Bad(bad) if !bad.can_be_torn);
             self.stop = Some(Halted {
                 file: segment.name.clone(),
-                offset: 0,
+                offset: SEGMENT_HEAD_BYTES,
                 bad: reason.map(|reason| Bad {
-                    reason,
+                    reason: reason.to_owned(),
                     can_be_torn: !is_damaged,
                 }),
             });
@@ -310,6 +344,9 @@ impl RecoveryWalk {
         for batch in &mut batches {
             self.attested = self.attested.max(batch.synced_upto);
             self.hlc_ceiling = self.hlc_ceiling.max(batch.hlc_ceiling);
+            if batch.is_end {
+                self.goes_on_in = segment.id + 1;
+            }
             self.batches += 1;
             self.records += u64::from(batch.count);
             for record in batch.records() {
@@ -344,6 +381,9 @@ impl RecoveryWalk {
             {
                 self.attested = self.attested.max(head.synced_upto);
                 self.hlc_ceiling = self.hlc_ceiling.max(head.hlc_ceiling);
+                if head.mark == BatchMark::End {
+                    self.goes_on_in = segment.id + 1;
+                }
                 at = at.saturating_add(padded(head.body_len as usize));
             }
         }
@@ -405,12 +445,15 @@ impl RecoveryWalk {
     }
 }
 
+const BRING_BACK: &str =
+    "bring the file back, or restore the folder from a backup or from its replicas";
 const WAY_OUT: &str = "restore the folder from a backup or from its replicas (`dendra dump` shows what can still be read)";
 
 /// The bytes of one segment, in memory.
 pub struct Segment {
     id: u64,
     name: String,
+    /// Those of the file, without what stands behind the length in its head.
     bytes: Vec<u8>,
 }
 
@@ -423,8 +466,11 @@ impl Segment {
     }
 
     /// A segment whose bytes came from elsewhere.
-    pub fn from_bytes(id: u64, bytes: Vec<u8>) -> Result<Segment> {
+    pub fn from_bytes(id: u64, mut bytes: Vec<u8>) -> Result<Segment> {
         let name = segment_name(id);
+        if let Ok(head) = SegmentHead::decode(&bytes, id) {
+            bytes.truncate(usize::try_from(head.bytes).unwrap_or(usize::MAX));
+        }
         if bytes.len() > u32::MAX as usize {
             return Err(Error::damaged(
                 name,
@@ -435,23 +481,29 @@ impl Segment {
         Ok(Segment { id, name, bytes })
     }
 
-    /// Its batches, checked with the salt in its own head. Without a valid head there are none, and
-    /// the end says why.
+    /// Its batches, checked with the salt in its own head. Without a valid head and start there are
+    /// none, and the end says why.
     pub fn batches(&self) -> Batches<'_> {
-        match self.head() {
-            Ok(head) => self.batches_salted(head.salt),
-            Err(no_head) => Batches {
-                segment: self,
-                salt: 0,
-                at: 0,
-                end: Some(match no_head {
-                    NoHead::Zeros => SegmentEnd::Zeros,
-                    NoHead::Bad { reason } => SegmentEnd::Bad { reason },
-                    NoHead::Newer { format } => SegmentEnd::Bad {
-                        reason: self.too_new(format).to_string(),
-                    },
-                }),
+        let (salt, end) = match self.head() {
+            Ok(head) => match self.start(head.salt) {
+                Ok(_) => return self.batches_salted(head.salt),
+                Err(NotAStart::Zeros) => (head.salt, SegmentEnd::Zeros),
+                Err(NotAStart::Bad) => {
+                    let reason = "the segment's start does not match its checksum".to_owned();
+                    (head.salt, SegmentEnd::Bad { reason })
+                }
             },
+            Err(NoHead::Bad { reason }) => (0, SegmentEnd::Bad { reason }),
+            Err(NoHead::Newer { format }) => {
+                let reason = self.too_new(format).to_string();
+                (0, SegmentEnd::Bad { reason })
+            }
+        };
+        Batches {
+            segment: self,
+            salt,
+            at: 0,
+            end: Some(end),
         }
     }
 
@@ -459,13 +511,37 @@ impl Segment {
         Batches {
             segment: self,
             salt,
-            at: SEGMENT_HEAD_BYTES,
+            at: FIRST_BATCH_AT,
             end: None,
         }
     }
 
     fn head(&self) -> std::result::Result<SegmentHead, NoHead> {
         SegmentHead::decode(&self.bytes, self.id)
+    }
+
+    fn start(&self, salt: u64) -> std::result::Result<SegmentStart, NotAStart> {
+        let behind = self.bytes.get(SEGMENT_HEAD_BYTES..).unwrap_or_default();
+        SegmentStart::decode(behind, salt, self.id)
+    }
+
+    /// The head of a file that is a whole segment: it has a head, and the length that this names.
+    pub(super) fn checked_head(&self) -> Result<SegmentHead> {
+        let len = self.bytes.len() as u64;
+        match self.head() {
+            Ok(head) if len >= head.bytes && len >= SEGMENT_BYTES_MIN as u64 => Ok(head),
+            Ok(head) => Err(Error::damaged(&self.name, len, cut(len, head.bytes))),
+            Err(NoHead::Newer { format }) => Err(self.too_new(format)),
+            Err(NoHead::Bad { reason }) => {
+                let reason = format!("{reason}; {WAY_OUT}");
+                Err(Error::damaged(&self.name, 0, reason))
+            }
+        }
+    }
+
+    /// A head, and zeros to the end?
+    pub(super) fn is_unused(&self) -> bool {
+        self.checked_head().is_ok() && self.bytes[SEGMENT_HEAD_BYTES..].iter().all(|&b| b == 0)
     }
 
     fn too_new(&self, format: u32) -> Error {
@@ -481,10 +557,14 @@ impl Segment {
     /// Spots in front of `synced` at which neither a batch stands nor this segment has ended.
     fn damaged_spots(&self, salt: u64, synced: Lsn) -> Vec<(u64, String)> {
         let mut spots = Vec::new();
-        if let Err(NoHead::Bad { reason }) = self.head() {
-            spots.push((0, reason));
+        if let Err(Error::Damaged { offset, reason, .. }) = self.checked_head() {
+            spots.push((offset, reason));
         }
-        let mut at = SEGMENT_HEAD_BYTES;
+        if let Err(NotAStart::Bad) = self.start(salt) {
+            let reason = "the segment's start does not match its checksum".to_owned();
+            spots.push((SEGMENT_HEAD_BYTES as u64, reason));
+        }
+        let mut at = FIRST_BATCH_AT;
         loop {
             let is_attested = Lsn::new(self.id, at) < synced;
             let reason = match self.spot_at(at, salt) {
@@ -569,6 +649,7 @@ impl Segment {
             synced_upto: head.synced_upto,
             hlc_ceiling: head.hlc_ceiling,
             count: head.records,
+            is_end: head.mark == BatchMark::End,
             body,
         })
     }
@@ -606,6 +687,8 @@ pub struct BatchView<'a> {
     pub hlc_ceiling: u64,
     /// Number of records; 0 for a seal.
     pub count: u32,
+    /// The log goes on in the next segment.
+    pub is_end: bool,
     /// The records' bytes.
     pub body: &'a [u8],
 }
@@ -685,7 +768,10 @@ impl<'a> Iterator for Batches<'a> {
                 return Some(batch);
             }
             Spot::Zeros => SegmentEnd::Zeros,
-            Spot::EndOfFile => SegmentEnd::EndOfFile,
+            Spot::EndOfFile => match self.segment.checked_head() {
+                Err(Error::Damaged { reason, .. }) => SegmentEnd::Bad { reason },
+                _ => SegmentEnd::EndOfFile,
+            },
             Spot::Bad(bad) => SegmentEnd::Bad { reason: bad.reason },
         };
         self.end = Some(end);
@@ -693,7 +779,13 @@ impl<'a> Iterator for Batches<'a> {
     }
 }
 
-pub(super) fn read_whole(vfs: &dyn Vfs, name: &str) -> Result<Vec<u8>> {
+fn cut(found: u64, expected: u64) -> String {
+    format!(
+        "the file has {found} bytes, and this log segment has {expected} from its first moment: it was cut; {WAY_OUT}"
+    )
+}
+
+fn read_whole(vfs: &dyn Vfs, name: &str) -> Result<Vec<u8>> {
     let read = || {
         let file = vfs.open(name)?;
         let len = usize::try_from(file.len()?).map_err(|_| std::io::ErrorKind::FileTooLarge)?;

@@ -44,10 +44,10 @@ struct Log {
 
 impl Log {
     fn start(vfs: &MemVfs) -> Log {
-        let spare = prepare(vfs, 1, SEGMENT_BYTES).expect("there is room");
+        let spare = prepare(vfs, SALT, 1, SEGMENT_BYTES).expect("there is room");
         Log {
             vfs: vfs.clone(),
-            writer: LogWriter::start(spare, SALT, Lsn::default(), 0).expect("the disk is well"),
+            writer: LogWriter::start(spare, Lsn::default(), 0).expect("the disk is well"),
             next_batch: 0,
             written: Vec::new(),
             durable: 0,
@@ -69,7 +69,7 @@ impl Log {
     }
 
     fn roll(&mut self) -> Result<()> {
-        let spare = prepare(&self.vfs, self.writer.segment() + 1, SEGMENT_BYTES)?;
+        let spare = prepare(&self.vfs, SALT, self.writer.segment() + 1, SEGMENT_BYTES)?;
         self.writer.roll(spare)
     }
 
@@ -183,7 +183,7 @@ impl File for Forgotten {
 fn nobody_reads_a_page_in_order_to_append() -> Result<()> {
     let vfs = MemVfs::new();
     let forgotten = |segment| -> Result<Spare> {
-        let mut spare = prepare(&vfs, segment, 64 << 10)?;
+        let mut spare = prepare(&vfs, SALT, segment, 64 << 10)?;
         let file = Arc::clone(&spare.file);
         spare.file = Arc::new(Forgotten {
             file,
@@ -191,7 +191,7 @@ fn nobody_reads_a_page_in_order_to_append() -> Result<()> {
         });
         Ok(spare)
     };
-    let mut writer = LogWriter::start(forgotten(1)?, SALT, Lsn::default(), 0)?;
+    let mut writer = LogWriter::start(forgotten(1)?, Lsn::default(), 0)?;
     let mut prng = Prng::new(7);
     for number in 0..300 {
         let batch = batch(
@@ -224,11 +224,154 @@ fn an_empty_folder_is_an_empty_log() -> Result<()> {
 #[test]
 fn a_spare_that_was_never_used_is_no_damage() -> Result<()> {
     let log = sealed_log();
-    prepare(&log.vfs, 4, SEGMENT_BYTES)?;
+    prepare(&log.vfs, SALT, 4, SEGMENT_BYTES)?;
     let (keys, recovery) = recovered(&log.vfs)?;
     assert_eq!(keys, log.written);
     assert_eq!(recovery.next_segment, 5);
     assert_eq!(recovery.tail, Tail::Clean);
+    Ok(())
+}
+
+#[test]
+fn every_shorter_file_is_damage() -> Result<()> {
+    let log = sealed_log();
+    prepare(&log.vfs, SALT, 4, SEGMENT_BYTES)?;
+    for name in log.vfs.names() {
+        let whole = log.vfs.file_bytes(&name).expect("it is listed");
+        for len in (0..whole.len()).step_by(BATCH_ALIGNMENT) {
+            for len in [len, len + 1] {
+                log.vfs.install(&name, &whole[..len]);
+                let (file, _, reason) = damage(&log.vfs);
+                assert_eq!(file, name, "{len}");
+                assert!(reason.contains(&format!("has {len} bytes")), "{reason}");
+                assert!(reason.contains("restore the folder"), "{reason}");
+                let spots = damaged_spots(&log.vfs, SALT, 1)?;
+                assert!(
+                    spots
+                        .iter()
+                        .any(|(file, at)| *file == name && !at.is_empty())
+                );
+                let id = parse_segment_name(&name).expect("a segment");
+                assert!(matches!(
+                    drained(&Segment::read(&log.vfs, id)?),
+                    SegmentEnd::Bad { .. } | SegmentEnd::Zeros
+                ));
+            }
+        }
+        // Bytes behind the end are not ours.
+        log.vfs.install(&name, &[&whole[..], b"rubbish"].concat());
+        assert_eq!(recovered(&log.vfs)?.0, log.written);
+        log.vfs.install(&name, &whole);
+    }
+    assert_eq!(recovered(&log.vfs)?.0, log.written);
+    Ok(())
+}
+
+#[test]
+fn zeros_from_a_border_of_batches_on_are_damage_where_a_later_head_knows() -> Result<()> {
+    let log = sealed_log();
+    let mut unknown = 0;
+    for id in 1..=3 {
+        let name = segment_name(id);
+        let whole = log.vfs.file_bytes(&name).expect("it is listed");
+        for at in (0..whole.len()).step_by(BATCH_ALIGNMENT) {
+            let mut emptied = whole.clone();
+            emptied[at..].fill(0);
+            log.vfs.install(&name, &emptied);
+            match recovered(&log.vfs) {
+                Ok((keys, _)) if keys == log.written => {}
+                // The last segment alone: no head behind that border is left to know of it.
+                Ok((keys, _)) if id == 3 && at > 0 => {
+                    assert_eq!(keys[..], log.written[..keys.len()]);
+                    unknown += 1;
+                }
+                Err(Error::Damaged { .. }) => {}
+                other => panic!("{name} from {at}: {other:?}"),
+            }
+        }
+        log.vfs.install(&name, &whole);
+    }
+    assert!(unknown > 0);
+    Ok(())
+}
+
+#[test]
+fn swapped_segments_and_those_of_other_folders_are_damage() -> Result<()> {
+    let log = sealed_log();
+    prepare(&log.vfs, SALT, 4, SEGMENT_BYTES)?;
+    prepare(&log.vfs, SALT, 5, SEGMENT_BYTES)?;
+    let bytes = |id| log.vfs.file_bytes(&segment_name(id)).expect("it exists");
+    for (one, other) in [(1, 2), (1, 3), (2, 3), (1, 4), (3, 4), (4, 5)] {
+        let (first, second) = (bytes(one), bytes(other));
+        log.vfs.install(&segment_name(one), &second);
+        log.vfs.install(&segment_name(other), &first);
+        assert_eq!(damage(&log.vfs).0, segment_name(one));
+        log.vfs.install(&segment_name(one), &first);
+        // The head of another one, before a body that is right.
+        let mut mixed = first.clone();
+        mixed[..SEGMENT_HEAD_BYTES].copy_from_slice(&second[..SEGMENT_HEAD_BYTES]);
+        log.vfs.install(&segment_name(other), &second);
+        log.vfs.install(&segment_name(one), &mixed);
+        assert_eq!(damage(&log.vfs).0, segment_name(one));
+        log.vfs.install(&segment_name(one), &first);
+    }
+    let elsewhere = MemVfs::new();
+    for id in [1, 4] {
+        prepare(&elsewhere, SALT + 1, id, SEGMENT_BYTES)?;
+        let own = bytes(id);
+        let foreign = elsewhere.file_bytes(&segment_name(id)).expect("made");
+        log.vfs.install(&segment_name(id), &foreign);
+        assert!(damage(&log.vfs).2.contains("another folder"));
+        log.vfs.install(&segment_name(id), &own);
+    }
+    assert_eq!(recovered(&log.vfs)?.0, log.written);
+    Ok(())
+}
+
+#[test]
+fn the_last_segment_cannot_be_taken_away_once_a_batch_in_it_was_synced() -> Result<()> {
+    let log = sealed_log();
+    log.vfs.remove(&segment_name(3)).expect("it exists");
+    let (file, _, reason) = damage(&log.vfs);
+    assert_eq!(file, segment_name(3));
+    assert!(reason.contains("goes on in it"), "{reason}");
+    // Spares may go: nothing is in them.
+    let log = sealed_log();
+    prepare(&log.vfs, SALT, 4, SEGMENT_BYTES)?;
+    assert!(goes_on(&log.vfs, 2)?);
+    assert!(!goes_on(&log.vfs, 3)?);
+    log.vfs.remove(&segment_name(4)).expect("it exists");
+    assert_eq!(recovered(&log.vfs)?.0, log.written);
+    Ok(())
+}
+
+#[test]
+fn a_power_loss_while_a_segment_is_made_leaves_a_whole_one_or_none() -> Result<()> {
+    let operations = {
+        let log = sealed_log();
+        let before = log.vfs.operations();
+        prepare(&log.vfs, SALT, 4, 3 << 20)?;
+        log.vfs.operations() - before
+    };
+    let mut prng = Prng::new(38);
+    let (mut with, mut without) = (0, 0);
+    for nth in 0..=operations {
+        let log = sealed_log();
+        log.vfs.crash_at(log.vfs.operations() + nth);
+        let _power = prepare(&log.vfs, SALT, 4, 3 << 20);
+        for _ in 0..20 {
+            let image = log.vfs.crash_image(&mut prng);
+            assert_eq!(recovered(&image)?.0, log.written);
+            match image.file_bytes(&segment_name(4)) {
+                Some(bytes) => with += u64::from(bytes.len() == 3 << 20),
+                None => without += 1,
+            }
+            let next = recovered(&image)?.1.next_segment;
+            prepare(&image, SALT, next, SEGMENT_BYTES)?;
+            assert!(!image.names().contains(&NEW_SEGMENT.to_owned()));
+        }
+    }
+    assert!(with > 0 && without > 0, "{with} {without}");
     Ok(())
 }
 
@@ -285,9 +428,10 @@ fn every_zeroed_sector_in_front_of_the_last_seal_is_harmless_or_damage() {
 #[test]
 fn damage_names_the_file_and_the_place() {
     let log = sealed_log();
-    log.vfs.flip_bit(&segment_name(2), (64 + 64 + 10) * 8);
+    log.vfs
+        .flip_bit(&segment_name(2), (FIRST_BATCH_AT as u64 + 64 + 10) * 8);
     let (file, offset, reason) = damage(&log.vfs);
-    assert_eq!((file.as_str(), offset), (segment_name(2).as_str(), 64));
+    assert_eq!((file.as_str(), offset), (segment_name(2).as_str(), 128));
     assert!(
         reason.contains("acknowledged writes are lost here"),
         "{reason}"
@@ -332,11 +476,11 @@ fn the_seal_attests_what_the_sectors_do_not() -> Result<()> {
         bytes[1024..1536].fill(0);
         log.vfs.install(&segment_name(1), &bytes);
         if has_seal {
-            assert_eq!(damage(&log.vfs).1, 64);
+            assert_eq!(damage(&log.vfs).1, 128);
         } else {
             let (keys, recovery) = recovered(&log.vfs)?;
             assert!(keys.is_empty());
-            assert!(matches!(recovery.tail, Tail::Torn { offset: 64, .. }));
+            assert!(matches!(recovery.tail, Tail::Torn { offset: 128, .. }));
         }
     }
     Ok(())
@@ -396,6 +540,7 @@ fn a_value_that_looks_like_a_batch_is_not_taken_for_one() -> Result<()> {
         body_crc: 0,
         body_len: 0,
         records: 0,
+        mark: BatchMark::Plain,
         lsn,
         synced_upto: lsn,
         hlc_ceiling: u64::MAX,
@@ -439,8 +584,11 @@ fn garbage_behind_the_end_of_a_rolled_segment_is_harmless() -> Result<()> {
     log.roll()?;
     log.append(1, 10)?;
     log.sync()?;
-    log.vfs.flip_bit(&segment_name(1), (end.offset() + 1) * 8);
-    assert_eq!(recovered(&log.vfs)?.0, log.written);
+    // In the end mark, and behind it.
+    for at in [end.offset() + 1, end.offset() + BATCH_HEAD_BYTES as u64 + 1] {
+        log.vfs.flip_bit(&segment_name(1), at * 8);
+        assert_eq!(recovered(&log.vfs)?.0, log.written, "{at}");
+    }
     Ok(())
 }
 
@@ -470,8 +618,8 @@ fn after_a_failed_write_or_sync_nothing_more_is_written() -> Result<()> {
     for call in [Call::Write, Call::Sync] {
         let below = MemVfs::new();
         let vfs = FaultyVfs::new(Arc::new(below.clone()));
-        let spare = prepare(&vfs, 1, SEGMENT_BYTES)?;
-        let mut writer = LogWriter::start(spare, SALT, Lsn::default(), 0)?;
+        let spare = prepare(&vfs, SALT, 1, SEGMENT_BYTES)?;
+        let mut writer = LogWriter::start(spare, Lsn::default(), 0)?;
         vfs.fail(call, vfs.calls().of(call), CallFailure::Io, Repeat::Once);
         let records = batch(0, 1, 1);
         let result = writer
@@ -501,10 +649,12 @@ fn a_spare_that_failed_half_way_can_be_made_again() -> Result<()> {
             if is_left {
                 vfs.fail(Call::Remove, 0, CallFailure::Io, Repeat::Once);
             }
-            let error = prepare(&vfs, 1, SEGMENT_BYTES).err().expect("it fails");
+            let error = prepare(&vfs, SALT, 1, SEGMENT_BYTES)
+                .err()
+                .expect("it fails");
             assert!(error.is_no_space());
             assert_eq!(below.names().len(), usize::from(is_left));
-            let spare = prepare(&vfs, 1, SEGMENT_BYTES)?;
+            let spare = prepare(&vfs, SALT, 1, SEGMENT_BYTES)?;
             assert_eq!(spare.capacity_bytes(), SEGMENT_BYTES);
         }
     }
@@ -514,10 +664,12 @@ fn a_spare_that_failed_half_way_can_be_made_again() -> Result<()> {
 #[test]
 fn a_used_segment_is_never_made_new() {
     let log = sealed_log();
-    let error = prepare(&log.vfs, 2, SEGMENT_BYTES).err().expect("in use");
+    let error = prepare(&log.vfs, SALT, 2, SEGMENT_BYTES)
+        .err()
+        .expect("in use");
     assert!(matches!(error, Error::Damaged { .. }), "{error}");
-    assert!(prepare(&log.vfs, SEGMENT_ID_MAX + 1, SEGMENT_BYTES).is_err());
-    assert!(prepare(&log.vfs, 9, 64).is_err());
+    assert!(prepare(&log.vfs, SALT, SEGMENT_ID_MAX + 1, SEGMENT_BYTES).is_err());
+    assert!(prepare(&log.vfs, SALT, 9, 64).is_err());
 }
 
 #[test]

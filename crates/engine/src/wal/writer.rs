@@ -1,15 +1,15 @@
 //! Writing the log: one append is one write, and a failure is final.
 //!
 //! ```text
-//!   durable            written          free                  kept for a seal
-//!   ───────────────────┬────────────────┬─────────────────────┬──────
+//!   durable            written          free                  kept for a seal and the end mark
+//!   ───────────────────┬────────────────┬─────────────────────┬───────────
 //!                 synced_lsn          end_lsn               room() = 0
 //! ```
 //!
 //! Invariants
 //! 1. `synced_lsn <= end_lsn`; it moves only after a sync that began when those bytes were written.
 //! 2. After the first error every later call fails: the state of the disk is unknown.
-//! 3. Files that were left dirty by a roll are synced before the current one.
+//! 3. A roll writes an end mark, and so leaves its file dirty: it is synced before the current one.
 //! 4. A write ends where a page ends, with zeros behind the batch. So a page that the system's
 //!    cache lacks is replaced whole. To change a part of it, the system would have to read it
 //!    first, and the append would wait for the disk.
@@ -17,8 +17,8 @@
 //! Not here: group commit, and the choice between syncing inline and elsewhere (`engine.rs`).
 
 use super::{
-    BATCH_HEAD_BYTES, BatchHead, Lsn, SEGMENT_HEAD_BYTES, SegmentHead, Spare, padded, seeded_crc,
-    segment_name,
+    BATCH_HEAD_BYTES, BatchHead, BatchMark, FIRST_BATCH_AT, Lsn, SegmentHead, SegmentStart, Spare,
+    padded, seeded_crc, segment_name,
 };
 use crate::vfs::File;
 use crate::{Error, Result};
@@ -43,7 +43,7 @@ pub struct Appended {
 
 /// The log's end, in the one process that owns the folder.
 pub struct LogWriter {
-    segment: u64,
+    head: SegmentHead,
     file: Arc<dyn File>,
     capacity: usize,
     /// Offset at which the next batch starts.
@@ -54,7 +54,6 @@ pub struct LogWriter {
     attested: Lsn,
     synced: Lsn,
     hlc_ceiling: u64,
-    salt: u64,
     /// Earlier segments with unsynced bytes, oldest first.
     dirty: Vec<(u64, Arc<dyn File>)>,
     buffer: Vec<u8>,
@@ -86,50 +85,42 @@ impl Unsynced {
 impl LogWriter {
     /// Takes `spare` into use as the first segment of this process.
     ///
-    /// `previous_end` is `Recovery::end`: everything before it is durable elsewhere or torn. `salt`
-    /// is the folder's own secret number, `hlc_ceiling` the promise of the next heads.
-    pub fn start(
-        spare: Spare,
-        salt: u64,
-        previous_end: Lsn,
-        hlc_ceiling: u64,
-    ) -> Result<LogWriter> {
+    /// `previous_end` is `Recovery::end`: everything before it is durable elsewhere or torn.
+    /// `hlc_ceiling` is the promise of the next heads.
+    pub fn start(spare: Spare, previous_end: Lsn, hlc_ceiling: u64) -> Result<LogWriter> {
         let mut writer = LogWriter {
-            segment: spare.segment,
+            head: spare.head,
             file: spare.file,
             capacity: spare.capacity,
-            at: SEGMENT_HEAD_BYTES,
+            at: FIRST_BATCH_AT,
             data_end: previous_end,
             attested: previous_end,
             synced: previous_end,
             hlc_ceiling,
-            salt,
             dirty: Vec::new(),
             buffer: Vec::new(),
             failure: None,
         };
-        writer.write_segment_head(previous_end)?;
+        writer.write_start(previous_end)?;
         Ok(writer)
     }
 
     /// Goes on in `spare`. Its id must follow the current one. The next sync also syncs the
-    /// unsynced part of the old segment.
+    /// unsynced part of the old segment, which holds its end mark at least.
     pub fn roll(&mut self, spare: Spare) -> Result<()> {
-        self.check_sound()?;
         assert_eq!(
-            spare.segment,
-            self.segment + 1,
+            spare.segment(),
+            self.segment() + 1,
             "segments are used in the order of their ids"
         );
+        self.write_batch(&[], 0, BatchMark::End)?;
         let previous_end = self.end_lsn();
         let old = std::mem::replace(&mut self.file, spare.file);
-        if self.synced < previous_end {
-            self.dirty.push((self.segment, old));
-        }
-        self.segment = spare.segment;
+        self.dirty.push((self.segment(), old));
+        self.head = spare.head;
         self.capacity = spare.capacity;
-        self.at = SEGMENT_HEAD_BYTES;
-        self.write_segment_head(previous_end)
+        self.at = FIRST_BATCH_AT;
+        self.write_start(previous_end)
     }
 
     /// Appends one batch of `count` records with one write. Not durable before a sync.
@@ -144,16 +135,15 @@ impl LogWriter {
             self.room()
         );
         self.hlc_ceiling = self.hlc_ceiling.max(hlc_ceiling);
-        let appended = self.write_batch(records, count)?;
+        let appended = self.write_batch(records, count, BatchMark::Plain)?;
         self.data_end = appended.end_lsn;
         Ok(appended)
     }
 
     /// Bytes of records that still fit the current segment as one batch.
     pub fn room(&self) -> usize {
-        // One head for that batch, one for the seal that may follow.
-        self.capacity
-            .saturating_sub(self.at + BATCH_HEAD_BYTES + BATCH_HEAD_BYTES)
+        // One head for that batch, one for the seal that may follow, one for the end mark.
+        self.capacity.saturating_sub(self.at + 3 * BATCH_HEAD_BYTES)
     }
 
     /// Attests the durable part with an empty batch, so that damage to the last acknowledged batch
@@ -162,10 +152,11 @@ impl LogWriter {
     pub fn seal(&mut self) -> Result<bool> {
         self.check_sound()?;
         let has_news = self.synced > self.attested && self.attested < self.data_end;
-        if !has_news || self.at + BATCH_HEAD_BYTES > self.capacity {
+        // The end mark needs a head, too.
+        if !has_news || self.at + 2 * BATCH_HEAD_BYTES > self.capacity {
             return Ok(false);
         }
-        self.write_batch(&[], 0)?;
+        self.write_batch(&[], 0, BatchMark::Plain)?;
         Ok(true)
     }
 
@@ -181,7 +172,7 @@ impl LogWriter {
     pub fn begin_sync(&mut self) -> Result<Unsynced> {
         self.check_sound()?;
         let mut files = self.dirty.clone();
-        files.push((self.segment, Arc::clone(&self.file)));
+        files.push((self.segment(), Arc::clone(&self.file)));
         Ok(Unsynced {
             files,
             upto: self.end_lsn(),
@@ -211,12 +202,12 @@ impl LogWriter {
 
     /// Id of the segment in use.
     pub fn segment(&self) -> u64 {
-        self.segment
+        self.head.segment
     }
 
     /// Where the next batch will start.
     pub fn end_lsn(&self) -> Lsn {
-        Lsn::new(self.segment, self.at)
+        Lsn::new(self.segment(), self.at)
     }
 
     /// Everything in front of this is durable.
@@ -229,27 +220,29 @@ impl LogWriter {
         self.hlc_ceiling
     }
 
-    fn write_segment_head(&mut self, previous_end: Lsn) -> Result<()> {
-        let head = SegmentHead {
-            segment: self.segment,
+    /// Writes the segment's start, and the head in front of it as it is there: pages are written
+    /// whole.
+    fn write_start(&mut self, previous_end: Lsn) -> Result<()> {
+        let start = SegmentStart {
             previous_end,
             synced_upto: self.synced,
-            salt: self.salt,
         };
-        let mut page = head.encode().to_vec();
+        let mut page = self.head.encode().to_vec();
+        page.extend_from_slice(&start.encode(self.head.salt, self.segment()));
         page.resize(self.page_end(page.len()), 0);
         let written = self.file.write_at(&page, 0);
         self.attested = self.synced;
-        self.note(written, "write the head of")
+        self.note(written, "write the start of")
     }
 
-    fn write_batch(&mut self, records: &[u8], count: u32) -> Result<Appended> {
+    fn write_batch(&mut self, records: &[u8], count: u32, mark: BatchMark) -> Result<Appended> {
         self.check_sound()?;
-        let lsn = self.end_lsn();
+        let (lsn, salt) = (self.end_lsn(), self.head.salt);
         let head = BatchHead {
-            body_crc: seeded_crc(self.salt, lsn, records),
+            body_crc: seeded_crc(salt, lsn, records),
             body_len: u32::try_from(records.len()).expect("a batch fits a segment"),
             records: count,
+            mark,
             lsn,
             synced_upto: self.synced,
             hlc_ceiling: self.hlc_ceiling,
@@ -260,7 +253,7 @@ impl LogWriter {
         framed.clear();
         // Exactly: its size counts towards the bound of commits.
         framed.reserve_exact(whole);
-        framed.extend_from_slice(&head.encode(self.salt));
+        framed.extend_from_slice(&head.encode(salt));
         framed.extend_from_slice(records);
         framed.resize(whole, 0);
         let written = self.file.write_at(&framed, lsn.offset());
@@ -285,7 +278,7 @@ impl LogWriter {
 
     fn note(&mut self, written: io::Result<()>, what: &str) -> Result<()> {
         written.map_err(|e| {
-            let name = segment_name(self.segment);
+            let name = segment_name(self.segment());
             self.poison(Error::io(format!("{what} {name}"), e))
         })
     }
