@@ -106,6 +106,33 @@ pub(crate) fn take_json(object: &mut Map<String, Value>, name: &str) -> Result<V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::legal;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(legal::cases(96))]
+
+        #[test]
+        fn any_legal_bytes_are_read_from_every_encoding(
+            key in legal::raw_key(), value in legal::value(),
+        ) {
+            for bytes in [&key[..], &value] {
+                for encoding in [Encoding::Raw, Encoding::Hex, Encoding::Base64] {
+                    let read = encoding.decode(&encoding.encode(bytes));
+                    prop_assert!(read.as_deref() == Ok(bytes), "{:?}", encoding);
+                }
+            }
+            let mut object = Map::new();
+            put_json(&mut object, "key", &key);
+            put_json(&mut object, "value", &value);
+            let line = Value::Object(object).to_string();
+            prop_assert!(!line.contains('\n'), "a line of NDJSON");
+            let mut object = serde_json::from_str(&line)?;
+            prop_assert!(take_json(&mut object, "value").as_deref() == Ok(&value));
+            prop_assert_eq!(take_json(&mut object, "key"), Ok(key));
+            prop_assert!(object.is_empty());
+        }
+    }
 
     #[test]
     fn every_byte_survives_every_encoding() {

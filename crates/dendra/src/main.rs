@@ -37,6 +37,9 @@ mod copy;
 mod dev;
 mod encoding;
 mod exit;
+#[cfg(test)]
+#[path = "../../base/tests/legal/mod.rs"]
+mod legal;
 mod load;
 mod logs;
 mod ops;

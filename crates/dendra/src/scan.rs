@@ -32,15 +32,15 @@ const RECORDS: &str = "application/vnd.dendra.records";
 const FIRST_KEY: &[u8] = b"\0";
 
 /// How records are printed.
-struct Printer<W: Write> {
-    out: W,
-    encoding: Encoding,
-    is_json: bool,
-    is_keys_only: bool,
+pub(crate) struct Printer<W: Write> {
+    pub(crate) out: W,
+    pub(crate) encoding: Encoding,
+    pub(crate) is_json: bool,
+    pub(crate) is_keys_only: bool,
 }
 
 impl<W: Write> Printer<W> {
-    fn print(&mut self, key: &[u8], value: &[u8]) -> std::io::Result<()> {
+    pub(crate) fn print(&mut self, key: &[u8], value: &[u8]) -> std::io::Result<()> {
         if self.is_json {
             let mut object = Map::new();
             encoding::put_json(&mut object, "key", key);

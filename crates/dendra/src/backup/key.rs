@@ -71,6 +71,15 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_legal_backup_key_is_read_from_its_digits(bytes: [u8; KEY_BYTES]) {
+            prop_assert_eq!(parse(&digits(&bytes)), Some(bytes));
+            prop_assert_eq!(parse(&digits(&bytes).to_uppercase()), Some(bytes));
+        }
+    }
 
     #[test]
     fn a_key_file_is_private_made_once_and_read_back() {

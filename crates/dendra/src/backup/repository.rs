@@ -250,6 +250,13 @@ impl Repository {
             None => manifest.encode(),
             Some(key) => manifest.seal(key)?,
         };
+        if bytes.len() as u64 > MANIFEST_BYTES_MAX {
+            return Err(io::Error::other(format!(
+                "the list of its files has {} bytes, and none is read that has more than \
+                 {MANIFEST_BYTES_MAX}",
+                bytes.len()
+            )));
+        }
         let mut draft = self.place.draft()?;
         draft.file.write_all(&bytes)?;
         self.place

@@ -133,6 +133,36 @@ impl IndexWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::legal;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(legal::cases(64))]
+
+        #[test]
+        fn any_legal_index_is_read_as_it_was_written(
+            entries in prop::collection::vec(
+                (legal::raw_key(), "\\PC{0,80}", "\\PC{0,80}", any::<u64>()), 0..5,
+            ),
+        ) {
+            let folder = tempfile::tempdir()?;
+            let path = folder.path().join("index");
+            let mut writer = IndexWriter::open(&path, 0)?;
+            let mut wanted = Vec::new();
+            for (key, from_tag, to_tag, expires_ms) in entries {
+                let entry = CopiedKey { key, from_tag, to_tag, expires_ms };
+                writer.append(&entry)?;
+                wanted.push(entry);
+            }
+            // Without `sync`, which takes milliseconds.
+            writer.file.flush()?;
+            let mut reader = IndexReader::open(&path, writer.bytes)?;
+            for entry in wanted {
+                prop_assert_eq!(reader.next()?, Some(entry));
+            }
+            prop_assert_eq!(reader.next()?, None);
+        }
+    }
 
     fn entry(key: &[u8], expires_ms: u64) -> CopiedKey {
         CopiedKey {

@@ -120,32 +120,11 @@ impl StateFolder {
 
     /// Replaces `state.json`, durably.
     pub(super) fn save(&self) -> Result<(), Failure> {
-        let CopyProgress {
-            round,
-            position,
-            begun,
-            new_bytes,
-            old_bytes,
-            changes,
-            changes_before,
-            loose,
-            doubtful,
-            is_done,
-        } = &self.progress;
-        let hex = |key: &Option<Vec<u8>>| key.as_deref().map(hex);
-        let loose: Vec<Value> = loose.iter().map(entry_json).collect();
-        let doubtful: Vec<String> = doubtful.iter().map(|key| self::hex(key)).collect();
-        let object = json!({
-            "format": FORMAT, "from": self.identity.from, "to": self.identity.to,
-            "prefix": self::hex(&self.identity.prefix), "round": round,
-            "position": hex(position), "begun": hex(begun), "new_bytes": new_bytes,
-            "old_bytes": old_bytes, "changes": changes, "changes_before": changes_before,
-            "loose": loose, "doubtful": doubtful, "is_done": is_done,
-        });
+        let page = page(&self.identity, &self.progress);
         let write = || -> io::Result<()> {
             let partial = self.path.join("state.partial");
             let mut file = File::create(&partial)?;
-            file.write_all(format!("{object:#}\n").as_bytes())?;
+            file.write_all(page.as_bytes())?;
             file.sync_all()?;
             std::fs::rename(&partial, self.path.join("state.json"))?;
             File::open(&self.path)?.sync_all()
@@ -190,6 +169,33 @@ pub(super) fn broken(path: &Path, error: &io::Error) -> Failure {
             path.display()
         ),
     )
+}
+
+/// The content of `state.json`.
+fn page(identity: &CopyIdentity, progress: &CopyProgress) -> String {
+    let CopyProgress {
+        round,
+        position,
+        begun,
+        new_bytes,
+        old_bytes,
+        changes,
+        changes_before,
+        loose,
+        doubtful,
+        is_done,
+    } = progress;
+    let optional = |key: &Option<Vec<u8>>| key.as_deref().map(hex);
+    let loose: Vec<Value> = loose.iter().map(entry_json).collect();
+    let doubtful: Vec<String> = doubtful.iter().map(|key| hex(key)).collect();
+    let object = json!({
+        "format": FORMAT, "from": identity.from, "to": identity.to,
+        "prefix": hex(&identity.prefix), "round": round,
+        "position": optional(position), "begun": optional(begun), "new_bytes": new_bytes,
+        "old_bytes": old_bytes, "changes": changes, "changes_before": changes_before,
+        "loose": loose, "doubtful": doubtful, "is_done": is_done,
+    });
+    format!("{object:#}\n")
 }
 
 fn read(path: &Path, text: &str, identity: &CopyIdentity) -> Result<CopyProgress, Failure> {
@@ -270,6 +276,59 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::legal;
+    use proptest::prelude::*;
+
+    fn any_entry() -> impl Strategy<Value = CopiedKey> {
+        (legal::raw_key(), "\\PC{0,60}", "\\PC{0,60}", any::<u64>()).prop_map(
+            |(key, from_tag, to_tag, expires_ms)| CopiedKey {
+                key,
+                from_tag,
+                to_tag,
+                expires_ms,
+            },
+        )
+    }
+
+    fn any_progress() -> impl Strategy<Value = CopyProgress> {
+        let key = || prop::option::of(legal::raw_key());
+        let lists = (
+            prop::collection::vec(any_entry(), 0..4),
+            prop::collection::vec(legal::raw_key(), 0..4),
+        );
+        let numbers = any::<([u64; 4], Option<u64>, bool)>();
+        (key(), key(), lists, numbers).prop_map(
+            |(position, begun, (loose, doubtful), (numbers, changes_before, is_done))| {
+                let [round, new_bytes, old_bytes, changes] = numbers;
+                CopyProgress {
+                    round,
+                    position,
+                    begun,
+                    new_bytes,
+                    old_bytes,
+                    changes,
+                    changes_before,
+                    loose,
+                    doubtful,
+                    is_done,
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(legal::cases(96))]
+
+        #[test]
+        fn any_legal_state_of_a_copy_is_read_as_it_was_written(
+            progress in any_progress(), prefix in prop::option::of(legal::raw_key()),
+        ) {
+            let identity = identity("a:1", &prefix.unwrap_or_default());
+            let page = page(&identity, &progress);
+            let read = read(Path::new("state"), &page, &identity);
+            prop_assert_eq!(read.map_err(|failure| failure.sentence), Ok(progress));
+        }
+    }
 
     fn identity(from: &str, prefix: &[u8]) -> CopyIdentity {
         CopyIdentity {

@@ -302,6 +302,34 @@ pub(super) fn default_folder() -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::net::IpAddr;
+
+    fn any_addresses() -> impl Strategy<Value = Addresses> {
+        any::<([(IpAddr, u16); 3], [bool; 3])>().prop_map(|(places, life)| {
+            let [known_as, listen, admin] = places.map(SocketAddr::from);
+            let [has_joined, is_replaced, has_left] = life;
+            Addresses {
+                known_as,
+                listen,
+                admin,
+                life: Life {
+                    has_joined,
+                    is_replaced,
+                    has_left,
+                },
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_legal_addresses_are_read_as_they_were_written(
+            all in prop::collection::vec(any_addresses(), 1..8),
+        ) {
+            prop_assert_eq!(parse(&text(&all)), Ok(all));
+        }
+    }
 
     fn two_nodes() -> Vec<Addresses> {
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));

@@ -267,6 +267,37 @@ fn socket_of(folder: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_legal_order_is_read_as_it_was_told(a: usize, b: usize, ms: u64) {
+            for order in [
+                DevOrder::Kill(a),
+                DevOrder::Pause(a),
+                DevOrder::Resume(a),
+                DevOrder::Start(a),
+                DevOrder::Add,
+                DevOrder::Remove(a),
+                DevOrder::Replace(a),
+                DevOrder::Cut(a, b),
+                DevOrder::Stall(a, b),
+                DevOrder::Slow(a, b, ms),
+                DevOrder::Rot(a),
+                DevOrder::Wipe(a),
+                DevOrder::Heal,
+                DevOrder::Stop,
+            ] {
+                prop_assert_eq!(DevOrder::parse(&order.to_string()), Some(order));
+                for answer in [
+                    DevAnswer::Done(order.to_string()),
+                    DevAnswer::Refused(format!("node {a} is down")),
+                ] {
+                    prop_assert_eq!(DevAnswer::parse(&answer.to_string()), answer);
+                }
+            }
+        }
+    }
 
     #[test]
     fn an_order_reads_back() {

@@ -215,6 +215,12 @@ impl<R: Read> Lines<R> {
         Ok(Some(line))
     }
 
+    /// Is there nothing in it? A tab parts the fields of a record, and spaces may be a raw key.
+    fn is_blank(&self, line: &[u8]) -> bool {
+        let has_fields = self.format == RecordFormat::Tsv && line.contains(&b'\t');
+        !has_fields && line.trim_ascii().is_empty()
+    }
+
     fn record(&self, line: &[u8]) -> Result<Item, String> {
         let (key, value) = if self.format == RecordFormat::Tsv {
             let tab = line.iter().position(|byte| *byte == b'\t');
@@ -255,7 +261,7 @@ impl<R: Read> Iterator for Lines<R> {
             let before = self.number;
             let read = match self.line() {
                 Ok(None) => return None,
-                Ok(Some(line)) if line.trim_ascii().is_empty() => continue,
+                Ok(Some(line)) if self.is_blank(&line) => continue,
                 Ok(Some(line)) => self.record(&line),
                 Err(reason) => {
                     // A line was counted, so the reader stands after it; else reading itself
@@ -275,6 +281,52 @@ impl<R: Read> Iterator for Lines<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::legal;
+    use crate::scan::Printer;
+    use proptest::prelude::*;
+
+    /// Can raw text carry this record? A tab ends the key, and a line feed ends the line.
+    fn is_plain(key: &[u8], value: &[u8]) -> bool {
+        let has = |bytes: &[u8], end: u8| bytes.contains(&end);
+        !has(key, b'\t') && !has(key, b'\n') && !has(value, b'\n')
+    }
+
+    proptest! {
+        #![proptest_config(legal::cases(64))]
+
+        #[test]
+        fn any_legal_record_is_loaded_as_it_was_printed(records in legal::records(0..=4)) {
+            for (format, encoding) in [
+                (RecordFormat::Ndjson, Encoding::Raw),
+                (RecordFormat::Tsv, Encoding::Raw),
+                (RecordFormat::Tsv, Encoding::Hex),
+                (RecordFormat::Tsv, Encoding::Base64),
+            ] {
+                let mut printer = Printer {
+                    out: Vec::new(),
+                    encoding,
+                    is_json: format == RecordFormat::Ndjson,
+                    is_keys_only: false,
+                };
+                let mut wanted = Vec::new();
+                for (key, cell) in &records {
+                    let is_raw = format == RecordFormat::Tsv && encoding == Encoding::Raw;
+                    if !is_raw || is_plain(key, &cell.value) {
+                        printer.print(key, &cell.value)?;
+                        wanted.push(record(key, &cell.value));
+                    }
+                }
+                let loaded = lines(&printer.out, format, encoding);
+                prop_assert!(loaded == wanted, "{:?} {:?}", format, encoding);
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_of_spaces_is_a_key() {
+        let items = lines(b" \t \n\n", RecordFormat::Tsv, Encoding::Raw);
+        assert_eq!(items, [record(b" ", b" ")]);
+    }
 
     fn lines(text: &[u8], format: RecordFormat, encoding: Encoding) -> Vec<Item> {
         let reader: Lines<&[u8]> = Lines {

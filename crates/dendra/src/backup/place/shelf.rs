@@ -22,6 +22,8 @@ use std::path::{Path, PathBuf};
 
 /// The file that marks a repository.
 pub(crate) const MARK: &str = "dendra-backups";
+/// Bytes of a file that are asked for at once.
+const PART_BYTES: usize = 4 << 20;
 
 /// How many use a repository at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,8 +129,17 @@ pub(crate) fn read(place: &dyn BackupPlace, name: &str, bytes_max: u64) -> io::R
             format!("{name} has {length} bytes, more than {bytes_max}"),
         ));
     }
-    let mut bytes = vec![0; length as usize];
-    file.read_exact_at(&mut bytes, 0)?;
+    read_in_parts(&*file, length as usize)
+}
+
+/// The first `length` bytes of a file, in parts: object storage gives no more in one answer.
+fn read_in_parts(file: &dyn StoredBytes, length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    let mut offset = 0;
+    for part in bytes.chunks_mut(PART_BYTES) {
+        file.read_exact_at(part, offset)?;
+        offset += part.len() as u64;
+    }
     Ok(bytes)
 }
 
@@ -147,6 +158,36 @@ pub(super) fn in_use(name: &str, share: RepositoryUse) -> String {
         }
         RepositoryUse::Alone => {
             format!("{name}: a backup, a verify or a restore runs; prune when it is done")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of a place that answers with no more than 16 MiB, as object storage does.
+    struct Distant(Vec<u8>);
+
+    impl StoredBytes for Distant {
+        fn len(&self) -> io::Result<u64> {
+            StoredBytes::len(&self.0)
+        }
+
+        fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+            if buf.len() > 16 << 20 {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            StoredBytes::read_exact_at(&self.0, buf, offset)
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_however_long_it_is() {
+        for length in [0, 1, PART_BYTES, PART_BYTES + 1, (16 << 20) + 1] {
+            let file = Distant((0..length).map(|at| (at % 251) as u8).collect());
+            let read = read_in_parts(&file, length).expect("it is whole");
+            assert!(read == file.0, "{length}");
         }
     }
 }
