@@ -31,6 +31,9 @@ mod clients;
 mod disk;
 mod event_loop;
 mod front;
+#[cfg(test)]
+#[path = "../../base/tests/legal/mod.rs"]
+mod legal;
 mod lifecycle;
 pub mod limits;
 mod peers;

@@ -76,6 +76,14 @@ pub(crate) fn take(vfs: &dyn Vfs, starts: u64) -> io::Result<Option<u64>> {
 mod tests {
     use super::*;
     use dendra_engine::vfs::MemVfs;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_legal_clock_is_read_as_it_was_left(last: u64, starts: u64) {
+            prop_assert_eq!(decode(&encode(last, starts)), Some((last, starts)));
+        }
+    }
 
     #[test]
     fn a_clock_is_taken_once_and_only_by_the_next_start() {

@@ -17,6 +17,9 @@ use dendra_node::compare::survey::{Survey, Surveyed, Surveying};
 use dendra_node::step::{Paged, StoreFailure};
 use std::ops::Bound;
 
+/// Lengths of key and cell in the frame of a page.
+const LENGTHS_BYTES: usize = 4 + 4;
+
 /// A part of a space to be read.
 #[derive(Debug)]
 pub(crate) struct Page {
@@ -100,7 +103,8 @@ impl Page {
                 is_damaged = true;
                 return Flow::Pause;
             }
-            held += key.len() + cell.value.len();
+            // As in a frame: many small records are more than their keys and values.
+            held += key.len() + cell.encoded_len() + LENGTHS_BYTES;
             let space =
                 Space::from_byte(key[0]).expect("a page stays within the space of its start");
             records.push((Key::new(space, &key[1..]), cell.to_owned()));
@@ -131,5 +135,52 @@ impl Page {
             }
             Err(error) => Err(unread(&error, "a page for a peer")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendra_base::peer::Answer;
+    use dendra_base::{CellRef, Guard, Version};
+    use dendra_engine::vfs::mem::MemVfs;
+    use dendra_engine::{Batch, Identity, Options};
+    use dendra_wire::peer::{Seal, encode_answer};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_page_of_tiny_records_is_no_longer_than_it_may_be() {
+        let identity = Identity { node: 7, origin: 7 };
+        let options = Options::for_memory(16 << 20, 64 << 10);
+        let engine = Engine::open(Arc::new(MemVfs::new()), options, identity, 1);
+        let engine = engine.expect("it opens");
+        let mut done = Vec::new();
+        for first in 0..4_u8 {
+            let mut batch = Batch::new();
+            for number in 0..2_000_u16 {
+                let [a, b] = number.to_be_bytes();
+                let key = Key::user(&[first, a, b]);
+                let cell = CellRef::tombstone(key.as_stored(), Version::ZERO.successor());
+                let pushed = batch.push(0, key.as_stored(), &cell, Guard::Newest, 1);
+                pushed.expect("it is legal");
+            }
+            engine.submit(&mut batch).expect("the queue is empty");
+            engine.commit(&mut done).expect("the disk works");
+        }
+        let page = Page {
+            bytes: 16 << 10,
+            ..Page::for_tests()
+        };
+        let (records, next) = page.fill(&engine).expect("it is whole");
+        assert!(records.len() > 300 && next.is_some());
+        let raw = |(key, cell): (Key, Cell)| (bytes::Bytes::copy_from_slice(key.raw()), cell);
+        let records = records.into_iter().map(raw).collect();
+        let mut frame = Vec::new();
+        let answer = Answer::Page {
+            records,
+            rest: None,
+        };
+        encode_answer(&mut frame, &mut Seal::plain(), 1, &answer);
+        assert!(frame.len() < (16 << 10) + 200, "{} bytes", frame.len());
     }
 }

@@ -1,14 +1,36 @@
 //! An import on a disk in memory: crashes, failures, and pages that come twice, late or too early.
 
 use super::*;
+use crate::legal;
 use dendra_base::Kind;
 use dendra_engine::vfs::Wait;
 use dendra_engine::vfs::faulty::{Call, CallFailure, FaultyVfs, Repeat};
 use dendra_engine::vfs::mem::MemVfs;
 use dendra_engine::{Identity, Lookup, Options};
+use proptest::prelude::*;
 use std::sync::Arc;
 
 const HLC: u64 = 1 << 57;
+
+proptest! {
+    #[test]
+    fn any_legal_note_of_a_restore_is_read_as_it_was_written(
+        is_finished: bool, id: u128, hlc: u64, pages: u64, changes: u64,
+        successors in proptest::option::of(any::<u32>()),
+        position in proptest::option::of(legal::raw_key()),
+    ) {
+        let state = RestoreState {
+            id,
+            is_finished,
+            hlc,
+            successors,
+            pages,
+            position: position.unwrap_or_default(),
+            changes,
+        };
+        prop_assert_eq!(RestoreState::decode(changes, &state.encode()), Some(state));
+    }
+}
 
 fn engine(vfs: &MemVfs) -> Engine {
     let identity = Identity { node: 7, origin: 7 };
