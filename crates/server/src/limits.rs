@@ -114,8 +114,11 @@ pub const BODY_TIMEOUT_MAX: Duration = Duration::from_secs(30);
 pub const DISCARD_BYTES_MAX: usize = 16 << 20;
 /// Unwanted bytes that a loop reads between two sweeps, 40 MiB a second: wanted bytes come first.
 pub const DISCARD_BYTES_PER_SWEEP: usize = 4 << 20;
-/// Of a head that was refused this much more is read: enough for any header that a browser sends.
+/// Behind a request that was refused and closes, this much is read: enough for any header that a
+/// browser sends.
 pub const LINGER_BYTES_MAX: usize = 64 << 10;
+/// A read of fewer bytes behind it counts as so many: that is at most 64 reads.
+pub const LINGER_READ_BYTES_LEAST: usize = 1 << 10;
 /// After an answer that ends a connection: how long to wait for the client to have read it.
 pub const LINGER: Duration = Duration::from_secs(2);
 /// Deadlines of connections are looked at this often: no timer per request.

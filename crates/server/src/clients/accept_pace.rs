@@ -23,8 +23,9 @@ use crate::limits;
 use dendra_node::standing::Crowding;
 use std::time::{Duration, Instant};
 
-/// Behind connections that waited for so long in the backlog, clients may have given up.
-const STALE: Duration = Duration::from_millis(20);
+/// Behind connections that waited for so long in the backlog, clients may have given up. A client
+/// that closed its sending side behind its request counts as gone no sooner.
+const STALE: Duration = limits::CLIENT_LOOK;
 /// A backlog in which one had given up is kept short for so long: the next ones are fresh then.
 const STALE_FOR: Duration = Duration::from_secs(1);
 /// One that is handed over costs as much as so many that are found to be gone.

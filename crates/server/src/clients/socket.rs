@@ -16,6 +16,8 @@
 //!    sockets has noted it already.
 //! 4. The end of the input is no end of interest: a client may close its sending side behind its
 //!    request. It counts as gone once what it asked for has waited for `CLIENT_LOOK`.
+//! 5. Behind the last answer a bounded number of bytes is read in a bounded number of turns, and
+//!    requests come first.
 //!
 //! Not here: the meaning of the bytes, and the waits of a connection (`connection/`).
 //! See: docs/overload.md, "Classes and their shares" and "Clients that hang up".
@@ -27,6 +29,7 @@ use crate::clients::room::{Room, Turnover};
 use crate::clients::seat::{Seat, WaitLimit, WakeReason};
 use crate::clients::turn_work::{TurnWork, body_piece};
 use crate::event_loop::clock;
+use crate::event_loop::giving_way::WayPlace;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use crate::rights::GrantUse;
@@ -321,6 +324,12 @@ impl Socket {
     /// Reads bytes that will be dropped, as far as the loop's allowance goes: wanted bytes go
     /// first. The caller has armed the deadline.
     pub(crate) async fn fill_unwanted(&mut self) -> Result<(), ConnectionEnd> {
+        self.allowance().await?;
+        self.fill(Expecting::Body).await
+    }
+
+    /// Waits until the loop may read as many unwanted bytes as a read takes.
+    async fn allowance(&self) -> Result<(), ConnectionEnd> {
         while !self.lane.may_discard(limits::READ_BYTES_MAX) {
             if self.seat.is_late() {
                 return Err(ConnectionEnd::TooSlow);
@@ -329,7 +338,7 @@ impl Socket {
             tokio::time::sleep(limits::SWEEP).await;
             self.lane.refresh();
         }
-        self.fill(Expecting::Body).await
+        Ok(())
     }
 
     /// Reads more into the buffer.
@@ -399,6 +408,11 @@ impl Socket {
         } else {
             self.lane.giving_way.join(&self.seat, self.source, now_us)
         };
+        self.called(&place, stage).await
+    }
+
+    /// Waits until it is the turn of `place`.
+    async fn called(&self, place: &WayPlace, stage: Expecting) -> Result<(), ConnectionEnd> {
         poll_fn(|cx| {
             if place.is_called() {
                 Poll::Ready(Ok(()))
@@ -659,11 +673,12 @@ impl Socket {
     /// Ends it. A client that may still read its last answer is waited for a little where there are
     /// unread bytes. They would make the kernel throw that answer away: a reset instead of an end.
     pub(crate) async fn close(mut self, end: ConnectionEnd, mut linger: Linger) -> ByteStream {
-        if self.drop_input() > 0 {
+        let dropped = self.drop_input();
+        if dropped > 0 {
             linger = linger.max(Linger::Bytes);
         }
         match end {
-            ConnectionEnd::Done => self.say_goodbye(linger).await,
+            ConnectionEnd::Done => self.say_goodbye(linger, dropped).await,
             ConnectionEnd::TooSlow => self.lane.metrics().timed_out.add(1),
             ConnectionEnd::HungUp | ConnectionEnd::Draining | ConnectionEnd::Crowded => {}
         }
@@ -671,21 +686,58 @@ impl Socket {
         self.stream
     }
 
-    async fn say_goodbye(&mut self, linger: Linger) {
-        let mut left = match linger {
+    /// Ends the sending side, and reads on for a while. `dropped` unread bytes are part of what is
+    /// read behind the last answer.
+    async fn say_goodbye(&mut self, linger: Linger, dropped: usize) {
+        let most = match linger {
             Linger::No => 0,
             Linger::Bytes => limits::LINGER_BYTES_MAX,
             Linger::Body => limits::DISCARD_BYTES_MAX,
         };
-        if self.stream.shutdown().await.is_err() || linger == Linger::No {
+        if self.stream.shutdown().await.is_err() {
             return;
         }
         self.seat.arm(self.deadline_us(limits::LINGER));
-        while left > 0 && !self.seat.is_late() && self.fill_unwanted().await.is_ok() {
-            left = left.saturating_sub(self.input.len());
-            self.input.consume(self.input.len());
+        let mut left = most.saturating_sub(dropped);
+        while left > 0 {
+            let Ok(read) = self.skip(left).await else {
+                return;
+            };
+            // Each read is a turn: there are not more of them because they are small.
+            left = left.saturating_sub(read.max(limits::LINGER_READ_BYTES_LEAST));
         }
-        self.drop_input();
+    }
+
+    /// Reads and drops at most `most` bytes behind the last answer, and says how many. Others come
+    /// first: it has the turns of ends, and its part of the loop's allowance.
+    async fn skip(&mut self, most: usize) -> Result<usize, ConnectionEnd> {
+        self.wait_for_bytes(Expecting::Body).await?;
+        if !self.is_of_peer {
+            let (lane, now_us) = (Rc::clone(&self.lane), clock::monotonic_us());
+            let place = lane.giving_way.join_end(&self.seat, self.source, now_us);
+            self.called(&place, Expecting::Body).await?;
+        }
+        self.allowance().await?;
+        let done = poll_fn(|cx| {
+            let mut buffer = self.lane.input_buffer();
+            let until = most.min(buffer.len());
+            let mut room = ReadBuf::new(&mut buffer[..until]);
+            let polled = Pin::new(&mut self.stream).poll_read(cx, &mut room);
+            let n = room.filled().len();
+            self.lane.reuse_input(buffer);
+            match polled {
+                Poll::Ready(Ok(())) if n > 0 => Poll::Ready(Ok(n)),
+                Poll::Ready(_) => Poll::Ready(Err(ConnectionEnd::HungUp)),
+                Poll::Pending => self.idle(cx, Expecting::Body).map_ok(|()| 0),
+            }
+        })
+        .await;
+        self.lane.refresh();
+        let n = done?;
+        self.lane.metrics().reads.add(1);
+        self.lane.metrics().read_bytes.add(n as u64);
+        self.note_work(n);
+        Ok(n)
     }
 
     // A client that has gone.

@@ -4,7 +4,7 @@
 //! connection  new, or its last read was a small part of a head or a body
 //!               bytes are there ─► join ─► [ a queue for each source ] ─► porter: CALLS_A_TURN of them,
 //! a session     its first bytes are there ─► join_handshake ─► [ the same ] ──►   HANDSHAKES_A_TURN,
-//! any           its client has gone ─► join_end ─► [ the same ] ──────────────►   and CALLS_A_TURN
+//! any           its client has gone, or sends behind its last answer ─► join_end ─► [ the same ]: CALLS_A_TURN
 //! any other     bytes are there ─► read                                  ╲─► a look at the sockets ─► …
 //! ```
 //!
@@ -50,7 +50,7 @@ pub(crate) struct GivingWay {
     waiting: RefCell<WayQueues>,
     /// TLS handshakes that have not begun.
     handshakes: RefCell<WayQueues>,
-    /// Of clients that have gone.
+    /// Of clients that have gone, or whose last answer is sent.
     ends: RefCell<WayQueues>,
     porter: LocalBell,
 }
@@ -184,7 +184,7 @@ impl GivingWay {
         self.join_in(&self.handshakes, seat, source, now_us)
     }
 
-    /// The client of the connection in `seat` has gone.
+    /// The client of the connection in `seat` has gone, or sends behind its last answer.
     pub(crate) fn join_end(&self, seat: &Rc<Seat>, source: IpAddr, now_us: u64) -> WayPlace {
         self.join_in(&self.ends, seat, source, now_us)
     }

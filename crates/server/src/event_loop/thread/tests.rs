@@ -180,8 +180,6 @@ enum BodyUse {
     Stored,
     StoredFromChunks,
     Skipped,
-    /// So that the client can read its last answer.
-    Lingers,
 }
 
 /// As many bytes as are read in three calls.
@@ -207,22 +205,13 @@ async fn read_body(mut socket: Socket, usage: BodyUse) -> bool {
         BodyUse::Stored => length,
         BodyUse::StoredFromChunks => BodyReader::chunked(BODY_BYTES as u64),
         BodyUse::Skipped => return body::discard(&mut socket, length).await.is_ok(),
-        BodyUse::Lingers => {
-            socket.close(ConnectionEnd::Done, Linger::Body).await;
-            return false;
-        }
     };
     Inflow::new(stored, None).collect(&mut socket).await.is_ok()
 }
 
 #[test]
 fn a_body_is_read_in_pieces_while_others_wait() {
-    for usage in [
-        BodyUse::Stored,
-        BodyUse::StoredFromChunks,
-        BodyUse::Skipped,
-        BodyUse::Lingers,
-    ] {
+    for usage in [BodyUse::Stored, BodyUse::StoredFromChunks, BodyUse::Skipped] {
         on_a_loop(Duration::ZERO, async |lane| {
             crowd(&lane);
             let (first, rest) = body_of(usage);
@@ -237,9 +226,7 @@ fn a_body_is_read_in_pieces_while_others_wait() {
                 lane.giving_way.call_all();
             }
             let done = until(reading, || read() == BODY_BYTES).await;
-            // The client may still read its last answer.
-            let ends = (usage != BodyUse::Lingers).then_some(true);
-            assert_eq!(done, ends, "{usage:?}");
+            assert_eq!(done, Some(true), "{usage:?}");
         });
     }
 }
@@ -297,6 +284,107 @@ fn ends_of_clients_that_hang_up_are_seen_a_few_in_a_turn() {
             assert!(poll(porter.as_mut()).is_pending());
         }
         assert_eq!(left, [2 * FEW + 1, FEW + 1, 1, 0]);
+    });
+}
+
+/// Polls `closing` and those who call ends, until it is closed or waits for its client.
+async fn until_it_waits(
+    lane: &Rc<EventLoop>,
+    mut closing: Pin<&mut impl Future<Output = ByteStream>>,
+) -> Poll<()> {
+    let mut porter = pin!(giving_way::porter(Rc::clone(&lane.giving_way)));
+    for _ in 0..1_000 {
+        if poll(closing.as_mut()).is_ready() {
+            return Poll::Ready(());
+        }
+        assert!(poll(porter.as_mut()).is_pending());
+        yield_now().await;
+    }
+    Poll::Pending
+}
+
+#[test]
+fn behind_a_refusal_no_byte_is_read_beyond_the_bound() {
+    on_a_loop(Duration::ZERO, async |lane| {
+        let read = || lane.metrics().read_bytes.read() as usize;
+        for unread in [0, 1, CALL] {
+            let (mut client, mut socket) = connection_with(&lane, Asker::Client, b"G").await;
+            socket.input().consume(1);
+            if unread > 0 {
+                client.send(&vec![b'y'; unread]).await;
+                let more = pin!(socket.fill(Expecting::Head));
+                assert_eq!(until(more, || false).await, Some(Ok(())));
+            }
+            let bound = limits::LINGER_BYTES_MAX - unread;
+            let before = read();
+            client.send(&vec![b'y'; bound + CALL]).await;
+            let closing = pin!(socket.close(ConnectionEnd::Done, Linger::Bytes));
+            assert!(until_it_waits(&lane, closing).await.is_ready());
+            assert_eq!(read() - before, bound, "{unread} unread");
+        }
+    });
+}
+
+#[test]
+fn behind_a_refusal_a_client_that_sends_byte_by_byte_has_a_bounded_number_of_turns() {
+    on_a_loop(Duration::ZERO, async |lane| {
+        let (mut client, socket) = connection_with(&lane, Asker::Client, b"G").await;
+        let before = lane.metrics().reads.read();
+        let mut closing = pin!(socket.close(ConnectionEnd::Done, Linger::Bytes));
+        let turns = limits::LINGER_BYTES_MAX / limits::LINGER_READ_BYTES_LEAST;
+        for turn in 1..=turns {
+            assert!(
+                poll(closing.as_mut()).is_pending(),
+                "it ended before {turn}"
+            );
+            client.send(b"y").await;
+            let ended = until_it_waits(&lane, closing.as_mut()).await.is_ready();
+            assert_eq!(lane.metrics().reads.read() - before, turn as u64);
+            assert_eq!(ended, turn == turns);
+            if ended {
+                return;
+            }
+        }
+    });
+}
+
+#[test]
+fn clients_that_go_on_sending_behind_a_refusal_have_the_turns_of_ends() {
+    on_a_loop(Duration::ZERO, async |lane| {
+        const FEW: usize = limits::CALLS_A_TURN;
+        let mut porter = pin!(giving_way::porter(Rc::clone(&lane.giving_way)));
+        let mut clients = Vec::new();
+        let mut closing = Vec::new();
+        for _ in 0..2 * FEW + 1 {
+            let (mut client, socket) = connection_with(&lane, Asker::Client, b"G").await;
+            client.send(&[b'y'; CALL]).await;
+            clients.push(client);
+            closing.push(Box::pin(socket.close(ConnectionEnd::Done, Linger::Body)));
+        }
+        let (mut works, mut working) = connection_with(&lane, Asker::Client, b"G").await;
+        works.send(b"E").await;
+        let before = lane.metrics().reads.read();
+        let mut reads = Vec::new();
+        for turn in 0..4 {
+            yield_now().await;
+            for closing in &mut closing {
+                assert!(
+                    poll(closing.as_mut()).is_pending(),
+                    "it may read its answer"
+                );
+            }
+            reads.push(lane.metrics().reads.read() - before);
+            if turn == 0 {
+                let read = pin!(working.fill(Expecting::Idle));
+                let read = until(read, || gives_way(&lane)).await;
+                assert_eq!(read, Some(Ok(())), "a request waits for none of them");
+                assert_eq!(lane.metrics().reads.read() - before, 1);
+            }
+            assert!(poll(porter.as_mut()).is_pending());
+            assert!(!gives_way(&lane), "they are no delay");
+        }
+        let few = FEW as u64;
+        assert_eq!(reads, [0, 1 + few, 1 + 2 * few, 2 + 2 * few]);
     });
 }
 
