@@ -7,7 +7,7 @@ DATA  ?= data
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak mutants mutants-setup outgrow-setup outgrow-cassandra demo upgrade-check dist clean
+.PHONY: help run test soak prove-codecs mutants mutants-setup outgrow-setup outgrow-cassandra demo upgrade-check dist clean
 
 ## help: show this list
 help:
@@ -35,6 +35,13 @@ test:
 SOAK_MINUTES ?= 0
 soak:
 	$(CARGO) xtask sim --minutes $(SOAK_MINUTES)
+
+## prove-codecs: each pair of encoder and decoder over CODEC_CASES drawn cases, in about an hour
+CODEC_CASES ?= 100000
+CODEC_CRATES := base engine node wire archive stores server lab
+prove-codecs:
+	PROPTEST_CASES=$(CODEC_CASES) $(CARGO) test --release --no-fail-fast --lib --bins --test codecs \
+	  $(CODEC_CRATES:%=--package dendra-%) --package dendra --features dendra-stores/etcd any_legal_
 
 ## mutants: an hour of small changes of the hearts, which tests must notice; MUTANTS="--seed N"
 MUTANTS ?=

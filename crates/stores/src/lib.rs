@@ -21,7 +21,7 @@
 mod cassandra;
 mod clock;
 mod dial;
-#[cfg(any(test, feature = "etcd", feature = "cassandra"))]
+#[cfg(any(feature = "etcd", feature = "cassandra"))]
 mod envelope;
 #[cfg(feature = "etcd")]
 mod etcd;

@@ -10,6 +10,7 @@
 //! Source of engine, node, server ─────────────────────► merge_rule.rs one comparison of copies
 //! Source of every crate ──────────────────────────────► vocabulary.rs one name, one type
 //! crates/sim/planted/*.patch, Source of the product ──► planted.rs    bugs are patches that apply
+//! tables of docs/verification.md, Source of every crate ► codecs.rs   pairs have their tests
 //! ```
 //!
 //! Invariants
@@ -21,6 +22,7 @@
 //! See: docs/style.md.
 
 mod circles;
+mod codecs;
 mod documents;
 mod finding;
 mod imports;
@@ -86,6 +88,7 @@ pub(crate) fn run(root: &Path) -> bool {
     findings.extend(merge_rule::check(&sources));
     findings.extend(vocabulary::check(&sources));
     findings.extend(planted::check(&tree, &sources));
+    findings.extend(codecs::check(&tree, &sources));
 
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     for finding in &findings {

@@ -199,7 +199,9 @@ mod tests {
             manifest: u64,
             first in prop_oneof![Just(0), 0..=u64::MAX - 9],
             tables in prop::collection::vec(any::<(u64, u64)>(), 0..9),
-            marks in prop::collection::vec((any::<(u128, u128)>(), any::<prop::sample::Index>()), 0..9),
+            marks in prop::collection::vec(
+                (any::<(u128, u128)>(), any::<prop::sample::Index>()), 0..9,
+            ),
         ) {
             let end = tables.len() + 1;
             let mark = |((id, since), at): ((u128, u128), prop::sample::Index)| Mark {

@@ -106,7 +106,8 @@ impl TableWriter {
         })
     }
 
-    /// Appends a record. Requires: `stored_key` is above all keys before, at most `STORED_KEY_BYTES_MAX` long.
+    /// Appends a record. Requires: `stored_key` is above all keys before, and no longer than
+    /// `STORED_KEY_BYTES_MAX`.
     pub(crate) fn add(&mut self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<()> {
         assert!(
             stored_key > self.last_key.as_slice() && stored_key.len() <= STORED_KEY_BYTES_MAX,

@@ -5,6 +5,9 @@
 //! value   the cell that the member did not confirm
 //! ```
 //!
+//! Invariants
+//! 1. A hint of any cell that a client may write can be stored.
+//!
 //! Not here: which hints are kept, delivered or deleted (`hints/mod.rs`, `hints/orphans.rs`).
 //! See: docs/format/cluster.md.
 

@@ -269,7 +269,8 @@ proptest! {
                 prop_assert!(out.len() - before <= record_len_max(framing, show, key, &cell.value));
             }
             scan_end(&mut out, framing, end);
-            let (mut decoder, mut rest, mut body) = (ChunkDecoder::new(u64::MAX), &out[..], Vec::new());
+            let mut decoder = ChunkDecoder::new(u64::MAX);
+            let (mut rest, mut body) = (&out[..], Vec::new());
             let mut chunks = Vec::new();
             loop {
                 match decoder.decode(rest).expect("our own chunks are sound") {
@@ -301,7 +302,8 @@ proptest! {
                 match framing {
                     Framing::Plain => {
                         let (shown_key, behind) = chunk.split_at(key.len());
-                        prop_assert!(shown_key == key && behind.split_first() == Some((&b'\n', value)));
+                        let wanted = Some((&b'\n', value));
+                        prop_assert!(shown_key == key && behind.split_first() == wanted);
                         if !key.contains(&b'\n') {
                             prop_assert!(split_plain(chunk) == Some((key, value)));
                         }
