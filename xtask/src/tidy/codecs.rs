@@ -107,8 +107,7 @@ fn is_codec(function: &Signature<'_>) -> bool {
     };
     let first = function.parameters.split(',').next().unwrap_or("");
     let takes_bytes = first.contains("[u8]") && !first.contains("mut [u8]");
-    NAMES.iter().any(|name| begins(name))
-        || (takes_bytes && NAMES_IF_BYTES.iter().any(|name| begins(name)))
+    NAMES.iter().any(&begins) || (takes_bytes && NAMES_IF_BYTES.iter().any(begins))
 }
 
 /// The functions in a column of the table that starts with `head`.
