@@ -21,7 +21,7 @@ use crate::ops;
 use dendra_engine::Error;
 use dendra_engine::check::{Report, check_folder};
 use dendra_engine::dump::dump_file;
-use dendra_engine::vfs::{OsVfs, Vfs, os};
+use dendra_engine::vfs::{OsVfs, Vfs};
 use dendra_server::folder;
 use serde_json::json;
 use std::io::{self, BufWriter, Write};
@@ -39,16 +39,10 @@ fn open(folder: &Path) -> Result<OsVfs, Failure> {
         .map_err(|e| Failure::new(Exit::FOLDER, format!("{name}: cannot be opened ({e})")))
 }
 
-/// Keeps nodes out while the returned guard lives; `None` when there is no lock to take.
-fn lock(vfs: &OsVfs, folder: &Path) -> Result<Option<Box<dyn Send + Sync>>, Failure> {
-    // Taking the lock would make its file. Where there is none, no node ever ran.
-    if !folder.join(os::LOCK_NAME).exists() {
-        return Ok(None);
-    }
-    match vfs.lock() {
-        Ok(guard) => Ok(Some(guard)),
-        // A copy on a read-only disk: no other process writes there either.
-        Err(e) if e.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(None),
+/// Keeps nodes out while the returned guard lives.
+fn lock(vfs: &OsVfs, folder: &Path) -> Result<Box<dyn Send + Sync>, Failure> {
+    match vfs.lock_as_it_is() {
+        Ok(guard) => Ok(guard),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(Failure::new(
             Exit::FOLDER,
             format!(

@@ -153,8 +153,8 @@ impl Engine {
     /// Ends a job: its files stay when it was installed, and go when it was not.
     fn end_job(&self, job: MergeJob, result: Result<()>) -> Result<bool> {
         if let Err(error) = result {
-            // After `Poisoned` the manifest on disk may name them: the next start decides.
-            if !matches!(error, Error::Poisoned { .. }) {
+            // After a final error the manifest on disk may name them: the next start decides.
+            if !error.is_final() {
                 for name in job.abandon() {
                     self.garbage.add(name);
                 }

@@ -38,7 +38,7 @@ use crate::segments::Segments;
 use crate::stats::{Counters, Stats};
 use crate::tree::edit::{Edit, Folder};
 use crate::tree::manifest::{self, Manifest};
-use crate::vfs::{Vfs, Wait};
+use crate::vfs::{FolderLock, Ownership, Vfs, Wait};
 use crate::view::{Lookup, Sealed, View};
 use crate::waits::hold;
 use crate::wal::{LogWriter, Spare};
@@ -85,9 +85,11 @@ pub struct Engine {
     pub(crate) is_disk_full: AtomicBool,
     pub(crate) disk_free_bytes: AtomicU64,
     poison: OnceLock<String>,
+    /// Why the folder is not this engine's any more.
+    lost: OnceLock<String>,
     pub(crate) counters: Counters,
     /// Held until the engine is dropped: one process per folder.
-    _lock: Box<dyn Send + Sync>,
+    lock: Box<dyn FolderLock>,
 }
 
 /// Bytes of log per byte of memtable at which a memtable is sealed although it is not full. Small
@@ -180,8 +182,9 @@ impl Engine {
             is_disk_full: AtomicBool::new(false),
             disk_free_bytes: AtomicU64::new(0),
             poison: OnceLock::new(),
+            lost: OnceLock::new(),
             counters: Counters::default(),
-            _lock: lock,
+            lock,
             vfs,
             options,
         })
@@ -468,6 +471,11 @@ impl Engine {
     }
 
     pub(crate) fn check_poison(&self) -> Result<()> {
+        if let Some(reason) = self.lost() {
+            return Err(Error::Lost {
+                reason: reason.to_owned(),
+            });
+        }
         match self.poison.get() {
             Some(reason) => Err(Error::Poisoned {
                 reason: reason.clone(),
@@ -600,6 +608,48 @@ impl Engine {
         Ok(true)
     }
 
+    /// Looks whether the folder is still this engine's: under its name, locked by it, writable, and
+    /// with the `CURRENT` that it wrote. Call it about once a second, not from an event loop.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when it is not; it stays so, and no write is committed any more. Others: the
+    /// system cannot say now.
+    pub fn look_at_folder(&self) -> Result<Ownership> {
+        self.check_poison()?;
+        let ownership = self.lock.ownership();
+        let ownership = ownership.map_err(|e| Error::io("looking at the data folder", e))?;
+        if let Ownership::Lost { reason } = ownership {
+            return Err(self.lose(reason));
+        }
+        // A commit of the manifest has the folder's word in its hands: the next look sees it.
+        let ledger = match self.ledger.try_lock() {
+            Ok(ledger) => ledger,
+            Err(TryLockError::WouldBlock) => return Ok(ownership),
+            Err(TryLockError::Poisoned(_)) => panic!("a thread panicked inside an edit"),
+        };
+        let names = [manifest::CURRENT.to_owned()];
+        let named = manifest::current(&*self.vfs, &names)?;
+        if named.is_none_or(|named| ledger.manifest.is_named_by(named)) {
+            return Ok(ownership);
+        }
+        Err(self.lose(format!(
+            "{} of the data folder {} is not the one that this process wrote: another copy of the folder is in its place",
+            manifest::CURRENT,
+            self.vfs.describe()
+        )))
+    }
+
+    fn lose(&self, reason: String) -> Error {
+        Error::Lost {
+            reason: self.lost.get_or_init(|| reason).clone(),
+        }
+    }
+
+    /// Why the folder is not this engine's any more, as far as a look at it has told.
+    pub fn lost(&self) -> Option<&str> {
+        self.lost.get().map(String::as_str)
+    }
+
     /// One slice of background work of about `budget_bytes`. A second caller of the same lane
     /// waits.
     ///
@@ -728,7 +778,7 @@ impl Engine {
     }
 }
 
-fn lock_folder(vfs: &dyn Vfs) -> Result<Box<dyn Send + Sync>> {
+fn lock_folder(vfs: &dyn Vfs) -> Result<Box<dyn FolderLock>> {
     vfs.lock().map_err(|e| match e.kind() {
         std::io::ErrorKind::WouldBlock => Error::Folder {
             reason: format!(

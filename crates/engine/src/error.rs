@@ -6,6 +6,7 @@
 //! Damaged    knows nothing about the key             500, never 404
 //! Full       refuses new values, keeps the rest      507
 //! Poisoned   stops the process: the log is unsure    aborts
+//! Lost       stops the process: no folder is left    exit 3
 //! Unusable   does not start                          exit 3
 //! Folder     does not start; it names the folder     exit 3
 //! ```
@@ -50,6 +51,11 @@ pub enum Error {
         /// The failure that came first.
         reason: String,
     },
+    /// The folder is not this engine's any more: no byte more is written, and no write acknowledged.
+    Lost {
+        /// What has become of it, as a sentence.
+        reason: String,
+    },
     /// A file, or the options, cannot be used by this program.
     Unusable {
         /// The reason, and the way out.
@@ -78,6 +84,16 @@ impl Error {
             offset,
             reason: reason.into(),
         }
+    }
+
+    /// Does the engine write nothing more after this?
+    pub fn is_final(&self) -> bool {
+        matches!(self, Error::Poisoned { .. } | Error::Lost { .. })
+    }
+
+    /// Is the folder not this engine's any more?
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Error::Lost { .. })
     }
 
     /// Did a `Wait::Never` read find that it would have to wait?
@@ -121,6 +137,10 @@ impl fmt::Display for Error {
                     "the log failed and nothing more is written: {reason}; restart the process"
                 )
             }
+            Error::Lost { reason } => write!(
+                f,
+                "{reason}; nothing more is written or acknowledged: start the node again when its folder is back"
+            ),
             Error::Unusable { reason } | Error::Folder { reason } => f.write_str(reason),
         }
     }

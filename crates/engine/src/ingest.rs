@@ -107,8 +107,8 @@ impl Engine {
     }
 
     fn give_up(&self, id: u64, error: Error) -> Error {
-        // After `Poisoned` the manifest on disk may name it: the next start decides.
-        if !matches!(error, Error::Poisoned { .. }) {
+        // After a final error the manifest on disk may name it: the next start decides.
+        if !error.is_final() {
             self.garbage.add(file_name(id));
         }
         self.note_full_disk(&error);

@@ -15,7 +15,7 @@
 //! Not here: disks that fail (`FaultyVfs` of the engine).
 //! See: docs/lab/README.md.
 
-use dendra_engine::vfs::{DiskSpace, File, OsVfs, Vfs, Wait};
+use dendra_engine::vfs::{DiskSpace, File, FolderLock, OsVfs, Vfs, Wait};
 use dendra_server::{Server, Settings};
 use std::io;
 use std::path::Path;
@@ -70,7 +70,7 @@ impl Vfs for SlowVfs {
         self.folder.sync_folder()
     }
 
-    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
+    fn lock(&self) -> io::Result<Box<dyn FolderLock>> {
         self.folder.lock()
     }
 

@@ -127,6 +127,9 @@ pub const SWEEP: Duration = Duration::from_millis(100);
 pub const SEAL_AFTER: Duration = Duration::from_millis(10);
 /// One slice of background work.
 pub const MAINTAIN_SLICE_BYTES: usize = 1 << 20;
+/// The node looks this often whether its data folder is still its own. So long it may acknowledge
+/// writes into a folder that was taken away; a look is four system calls and a read of 50 bytes.
+pub const FOLDER_LOOK: Duration = Duration::from_secs(1);
 /// Background work looks around this often without being woken.
 pub const MAINTAIN_IDLE: Duration = Duration::from_millis(500);
 /// Longest pause between two slices of compaction while no write waits for it.

@@ -19,7 +19,7 @@ use super::repository::Repository;
 use dendra_archive::manifest::{BackupManifest, BackupNode};
 use dendra_archive::object::{FrameScratch, ObjectReader};
 use dendra_base::{Cell, Direction, Space, Version};
-use dendra_engine::vfs::{DiskSpace, File, Vfs, Wait};
+use dendra_engine::vfs::{DiskSpace, File, FolderLock, Vfs, Wait};
 use dendra_engine::{Cursor, Error, Flow, Progress, Show, Snapshot};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -83,7 +83,7 @@ impl Vfs for ArchiveVfs {
         Err(read_only())
     }
 
-    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
+    fn lock(&self) -> io::Result<Box<dyn FolderLock>> {
         Err(read_only())
     }
 

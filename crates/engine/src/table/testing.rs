@@ -6,7 +6,7 @@
 //! Not here: crashing and failing disks (`vfs/mem/`, `vfs/faulty.rs`).
 //! See: docs/format/folder.md.
 
-use crate::vfs::{DiskSpace, File, Vfs, Wait};
+use crate::vfs::{DiskSpace, File, FolderLock, Vfs, Wait};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -121,8 +121,8 @@ impl Vfs for Folder {
     fn sync_folder(&self) -> io::Result<()> {
         Ok(())
     }
-    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
-        Ok(Box::new(()))
+    fn lock(&self) -> io::Result<Box<dyn FolderLock>> {
+        Err(io::ErrorKind::Unsupported.into())
     }
     fn room(&self) -> io::Result<DiskSpace> {
         Err(io::ErrorKind::Unsupported.into())

@@ -45,6 +45,8 @@ pub(crate) struct Manifest {
     id: u64,
     file: Arc<dyn File>,
     end: u64,
+    /// The length that `CURRENT` names, as far as is known.
+    named: u64,
     /// Where its first snapshot ends.
     snapshot_end: u64,
     buffer: Vec<u8>,
@@ -62,6 +64,7 @@ impl Manifest {
             id,
             file,
             end: 0,
+            named: 0,
             snapshot_end: 0,
             buffer: Vec::new(),
         };
@@ -73,6 +76,7 @@ impl Manifest {
         vfs.sync_folder()
             .map_err(|e| Error::io("syncing the folder", e))?;
         name_current(vfs, id, manifest.end)?;
+        manifest.named = manifest.end;
         Ok(manifest)
     }
 
@@ -97,8 +101,17 @@ impl Manifest {
             Err(error) => Err(Error::Poisoned {
                 reason: error.to_string(),
             }),
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.named = self.end;
+                Ok(())
+            }
         }
+    }
+
+    /// Is this what `CURRENT` must say?
+    pub(crate) fn is_named_by(&self, named: Named) -> bool {
+        // The last naming may have failed when it was done.
+        named.id == self.id && (named.bytes == self.named || named.bytes == self.end)
     }
 
     fn append_unnamed(&mut self, edit: &Edit) -> Result<()> {

@@ -14,7 +14,7 @@
 //!
 //! Not here: power loss (`mem/`); wrap a `MemVfs` to have both.
 
-use super::{DiskSpace, File, Vfs, Wait};
+use super::{DiskSpace, File, FolderLock, Vfs, Wait};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -244,7 +244,7 @@ impl Vfs for FaultyVfs {
         self.below.sync_folder()
     }
 
-    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
+    fn lock(&self) -> io::Result<Box<dyn FolderLock>> {
         self.below.lock()
     }
 

@@ -11,6 +11,7 @@
 //! 2. Written bytes are durable after `sync`; a created, renamed or removed name after
 //!    `sync_folder`.
 //! 3. Offsets and lengths are explicit: there is no file position.
+//! 4. Calls go to the folder that was opened, not to another one that has its name since.
 //!
 //! Not here: formats, checksums, caching.
 //! See: docs/format/folder.md.
@@ -70,6 +71,26 @@ pub trait File: Send + Sync {
     fn len(&self) -> io::Result<u64>;
 }
 
+/// What has become of a folder that this process locked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ownership {
+    /// It is the one that was locked, under its name.
+    Held,
+    /// The same; its lock file was gone, and is there and locked again.
+    Renewed,
+    /// It is another one, gone, locked by another process, or cannot be written any more.
+    Lost {
+        /// What happened, as a sentence.
+        reason: String,
+    },
+}
+
+/// The lock of a folder, held until it is dropped.
+pub trait FolderLock: Send + Sync {
+    /// Is the folder under its name still this process's? Asks the system each time.
+    fn ownership(&self) -> io::Result<Ownership>;
+}
+
 /// One folder.
 pub trait Vfs: Send + Sync {
     /// Creates a file that must not exist yet; open for reading and writing.
@@ -86,7 +107,7 @@ pub trait Vfs: Send + Sync {
     fn sync_folder(&self) -> io::Result<()>;
     /// Takes the folder for this process; held until the returned guard is dropped.
     /// An error of kind `WouldBlock` says that another process holds it.
-    fn lock(&self) -> io::Result<Box<dyn Send + Sync>>;
+    fn lock(&self) -> io::Result<Box<dyn FolderLock>>;
     /// Room on the disk.
     fn room(&self) -> io::Result<DiskSpace>;
     /// Makes `name` appear in the new folder `target` too (a hard link; a copy where links fail).

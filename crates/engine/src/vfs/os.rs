@@ -9,12 +9,14 @@
 //! sync            fdatasync
 //! start_writeback sync_file_range WRITE                nothing: a hint
 //! forget_cached   posix_fadvise DONTNEED               nothing: a hint
-//! lock            flock on LOCK, exclusive, at once    WouldBlock
+//! lock            flock on the folder and on LOCK      WouldBlock; LOCK alone where folders have none
+//! ownership       stat of the folder's name and LOCK   the error, or what was lost
 //! link_into       link                                 copy and fsync
 //! ```
 //!
 //! Invariants
-//! 1. A name that could leave the folder is refused before any system call.
+//! 1. A name that could leave the folder is refused before any system call. Calls start from the
+//!    opened folder: one that has taken its name is never touched.
 //! 2. Only the owner can read the files made here: folders 0700, files 0600.
 //! 3. A `Wait::Never` read is whole, or at the end of the file, or `WouldBlock`; never in between.
 //!
@@ -26,17 +28,18 @@
     reason = "sync_file_range has no safe wrapper in the crates we use"
 )]
 
-use super::{DiskSpace, File, Vfs, Wait};
+use super::{DiskSpace, File, FolderLock, Ownership, Vfs, Wait};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs;
 use std::io::{self, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// The file whose lock stands for the whole folder.
+/// The file that is locked with the folder: file systems without locks on folders have it alone.
 pub const LOCK_NAME: &str = "LOCK";
 
 /// Offsets, lengths and addresses of reads past the cache are multiples of this: a page, and no
@@ -79,9 +82,26 @@ impl OsVfs {
         self.nowait.reads_blocking.load(Ordering::Relaxed)
     }
 
-    fn path_of(&self, name: &str) -> io::Result<PathBuf> {
-        check_name(name)?;
-        Ok(self.path.join(name))
+    /// Locks the folder as it is, for a reader: no file is made.
+    ///
+    /// # Errors
+    /// As those of [`Vfs::lock`].
+    pub fn lock_as_it_is(&self) -> io::Result<Box<dyn Send + Sync>> {
+        let folder = lock_descriptor(&self.folder)?;
+        let lock = match open_at(&self.folder, LOCK_NAME, OFlags::RDONLY | OFlags::NONBLOCK) {
+            Ok(file) => Some(flocked(file)?),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => return Err(not_a_lock(e)),
+        };
+        Ok(Box::new((folder, lock)))
+    }
+
+    /// A file made in a folder that has lost its name would be lost with it.
+    fn check_place(&self) -> io::Result<()> {
+        match lost_name(&self.path, &self.folder)? {
+            None => Ok(()),
+            Some(reason) => Err(io::Error::new(io::ErrorKind::NotFound, reason)),
+        }
     }
 
     fn file(&self, file: fs::File) -> Arc<dyn File> {
@@ -113,30 +133,130 @@ fn not_a_lock(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{error}: {way_out}"))
 }
 
+fn open_at(folder: &fs::File, name: &str, flags: OFlags) -> io::Result<fs::File> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    let file = rustix::fs::openat(folder, name, flags | OFlags::CLOEXEC, mode)?;
+    Ok(file.into())
+}
+
+fn flocked(file: fs::File) -> io::Result<fs::File> {
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
+}
+
+/// The lock of the folder itself, which goes with no name. `None`: this file system has none, as
+/// NFS, where an exclusive lock needs a descriptor that can be written.
+fn lock_descriptor(folder: &fs::File) -> io::Result<Option<fs::File>> {
+    let own = open_at(folder, ".", OFlags::RDONLY | OFlags::DIRECTORY)?;
+    match flocked(own) {
+        Ok(own) => Ok(Some(own)),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(e),
+        Err(_) => Ok(None),
+    }
+}
+
+fn lock_file(folder: &fs::File) -> io::Result<fs::File> {
+    // A pipe of that name would be waited for without end.
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK;
+    let file = open_at(folder, LOCK_NAME, flags).map_err(not_a_lock)?;
+    if !file.metadata()?.is_file() {
+        return Err(not_a_lock(io::ErrorKind::InvalidInput.into()));
+    }
+    flocked(file)
+}
+
+/// Device and inode.
+fn identity_of(stat: &rustix::fs::Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// Why `path` is not the name of the open `folder` any more.
+fn lost_name(path: &Path, folder: &fs::File) -> io::Result<Option<String>> {
+    let own = identity_of(&rustix::fs::fstat(folder)?);
+    let at = path.display();
+    let gone = || format!("the data folder {at} is gone: it was removed, moved or unmounted");
+    match rustix::fs::stat(path) {
+        Ok(stat) if identity_of(&stat) == own => Ok(None),
+        Ok(_) => Ok(Some(format!(
+            "the data folder {at} is another one now: it was replaced, or a disk was mounted or unmounted there"
+        ))),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE) => Ok(Some(gone())),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// See [`Vfs::lock`].
+struct OsLock {
+    path: PathBuf,
+    folder: fs::File,
+    /// Holds the lock of the folder itself, where there is such a lock.
+    _own: Option<fs::File>,
+    file: Mutex<fs::File>,
+}
+
+impl FolderLock for OsLock {
+    fn ownership(&self) -> io::Result<Ownership> {
+        let lost = |reason: String| Ok(Ownership::Lost { reason });
+        if let Some(reason) = lost_name(&self.path, &self.folder)? {
+            return lost(reason);
+        }
+        let at = self.path.display();
+        let flags = rustix::fs::fstatvfs(&self.folder)?.f_flag;
+        if flags.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
+            return lost(format!(
+                "the file system of the data folder {at} has become read-only"
+            ));
+        }
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = identity_of(&rustix::fs::fstat(&*file)?);
+        match rustix::fs::statat(&self.folder, LOCK_NAME, AtFlags::empty()) {
+            Ok(stat) if identity_of(&stat) == held => return Ok(Ownership::Held),
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(e) => return Err(e.into()),
+        }
+        match lock_file(&self.folder) {
+            Ok(again) => *file = again,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                return lost(format!(
+                    "the file {LOCK_NAME} of the data folder {at} was replaced, and another process holds the new one"
+                ));
+            }
+            Err(e) => return Err(e),
+        }
+        Ok(Ownership::Renewed)
+    }
+}
+
 impl Vfs for OsVfs {
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(self.path_of(name)?)?;
-        Ok(self.file(file))
+        check_name(name)?;
+        self.check_place()?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        Ok(self.file(open_at(&self.folder, name, flags)?))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        Ok(self.file(fs::File::open(self.path_of(name)?)?))
+        check_name(name)?;
+        Ok(self.file(open_at(&self.folder, name, OFlags::RDONLY)?))
     }
 
     /// Plain files only: a folder such as `lost+found` and a name that is not UTF-8 cannot be ours.
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
+        for entry in rustix::fs::Dir::read_from(&self.folder)? {
             let entry = entry?;
-            if entry.file_type()?.is_file()
-                && let Ok(name) = entry.file_name().into_string()
+            let kind = match entry.file_type() {
+                FileType::Unknown => {
+                    let flags = AtFlags::SYMLINK_NOFOLLOW;
+                    let stat = rustix::fs::statat(&self.folder, entry.file_name(), flags)?;
+                    FileType::from_raw_mode(stat.st_mode)
+                }
+                known => known,
+            };
+            if kind == FileType::RegularFile
+                && let Ok(name) = entry.file_name().to_str()
             {
-                names.push(name);
+                names.push(name.to_owned());
             }
         }
         names.sort();
@@ -144,32 +264,31 @@ impl Vfs for OsVfs {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.path_of(name)?)
+        check_name(name)?;
+        Ok(rustix::fs::unlinkat(&self.folder, name, AtFlags::empty())?)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.path_of(from)?, self.path_of(to)?)
+        check_name(from)?;
+        check_name(to)?;
+        Ok(rustix::fs::renameat(&self.folder, from, &self.folder, to)?)
     }
 
     fn sync_folder(&self) -> io::Result<()> {
         self.folder.sync_all()
     }
 
-    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
-        let file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            // A pipe of that name would be waited for without end.
-            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
-            .open(self.path_of(LOCK_NAME)?)
-            .map_err(not_a_lock)?;
-        if !file.metadata()?.is_file() {
-            return Err(not_a_lock(io::ErrorKind::InvalidInput.into()));
-        }
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Box::new(file))
+    fn lock(&self) -> io::Result<Box<dyn FolderLock>> {
+        let own = lock_descriptor(&self.folder)?;
+        let file = lock_file(&self.folder)?;
+        // Between the opening and the lock, another folder may have come in its place.
+        self.check_place()?;
+        Ok(Box::new(OsLock {
+            path: self.path.clone(),
+            folder: self.folder.try_clone()?,
+            _own: own,
+            file: Mutex::new(file),
+        }))
     }
 
     fn room(&self) -> io::Result<DiskSpace> {
@@ -182,13 +301,15 @@ impl Vfs for OsVfs {
 
     /// The new name is durable when this returns: a checkpoint has no other moment to be synced.
     fn link_into(&self, name: &str, target: &Path) -> io::Result<()> {
-        let from = self.path_of(name)?;
+        check_name(name)?;
         make_folder(target)?;
         let to = target.join(name);
-        match fs::hard_link(&from, &to) {
+        match rustix::fs::linkat(&self.folder, name, rustix::fs::CWD, &to, AtFlags::empty()) {
             Ok(()) => {}
-            Err(e) if cannot_link(&e) => copy_synced(&from, &to)?,
-            Err(e) => return Err(e),
+            Err(Errno::XDEV | Errno::PERM | Errno::OPNOTSUPP | Errno::MLINK) => {
+                copy_synced(open_at(&self.folder, name, OFlags::RDONLY)?, &to)?;
+            }
+            Err(e) => return Err(e.into()),
         }
         fs::File::open(target)?.sync_all()
     }
@@ -220,15 +341,7 @@ fn make_folder(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn cannot_link(error: &io::Error) -> bool {
-    matches!(
-        Errno::from_io_error(error),
-        Some(Errno::XDEV | Errno::PERM | Errno::OPNOTSUPP | Errno::MLINK)
-    )
-}
-
-fn copy_synced(from: &Path, to: &Path) -> io::Result<()> {
-    let mut source = fs::File::open(from)?;
+fn copy_synced(mut source: fs::File, to: &Path) -> io::Result<()> {
     let mut copy = fs::OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -276,7 +389,7 @@ impl OsFile {
     fn read_direct(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
         let opened = fs::OpenOptions::new()
             .read(true)
-            .custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed())
+            .custom_flags(OFlags::DIRECT.bits().cast_signed())
             // The name may be gone already; the file is not.
             .open(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
         let Ok(direct) = opened else {
@@ -488,6 +601,90 @@ mod tests {
         Ok(())
     }
 
+    fn is_lost(lock: &dyn FolderLock, because: &str) {
+        match lock.ownership().expect("the system answers") {
+            Ownership::Lost { reason } => assert!(reason.contains(because), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_lock_outlives_its_file_and_gets_it_back() -> io::Result<()> {
+        let (dir, vfs) = folder();
+        let guard = vfs.lock()?;
+        let other = OsVfs::open(&dir.path().join("data/node"))?;
+        for replaced in [false, true] {
+            assert_eq!(guard.ownership()?, Ownership::Held);
+            fs::remove_file(vfs.path.join(LOCK_NAME))?;
+            if replaced {
+                fs::write(vfs.path.join(LOCK_NAME), b"")?;
+            }
+            let refused = other.lock().err().expect("the folder itself is locked");
+            assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+            let refused = other.lock_as_it_is().err().expect("for readers, too");
+            assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+            assert_eq!(guard.ownership()?, Ownership::Renewed);
+        }
+        assert_eq!(guard.ownership()?, Ownership::Held);
+        Ok(())
+    }
+
+    #[test]
+    fn a_lock_file_that_another_process_holds_is_a_lost_folder() -> io::Result<()> {
+        let (_dir, vfs) = folder();
+        let guard = vfs.lock()?;
+        fs::remove_file(vfs.path.join(LOCK_NAME))?;
+        // As on a file system without locks of folders.
+        let _stranger = lock_file(&vfs.folder)?;
+        is_lost(&*guard, "another process holds the new one");
+        Ok(())
+    }
+
+    #[test]
+    fn a_folder_that_is_removed_or_replaced_is_lost_and_the_new_one_is_left_alone() -> io::Result<()>
+    {
+        for replaced in [false, true] {
+            let (dir, vfs) = folder();
+            let guard = vfs.lock()?;
+            vfs.create("a")?;
+            let moved = dir.path().join("moved");
+            fs::rename(&vfs.path, &moved)?;
+            if replaced {
+                fs::create_dir(&vfs.path)?;
+                fs::write(vfs.path.join("a"), b"of another node")?;
+                is_lost(&*guard, "is another one now");
+            } else {
+                is_lost(&*guard, "is gone");
+            }
+            assert!(vfs.create("b").is_err());
+            vfs.rename("a", "c")?;
+            vfs.remove("c")?;
+            assert_eq!(vfs.list()?, [LOCK_NAME]);
+            if replaced {
+                assert_eq!(fs::read(vfs.path.join("a"))?, b"of another node");
+                fs::remove_dir_all(&vfs.path)?;
+            }
+            fs::rename(&moved, &vfs.path)?;
+            assert_eq!(guard.ownership()?, Ownership::Held);
+            fs::remove_dir_all(&vfs.path)?;
+            is_lost(&*guard, "is gone");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_reader_locks_a_folder_without_making_a_file() -> io::Result<()> {
+        let (_dir, vfs) = folder();
+        let guard = vfs.lock_as_it_is()?;
+        assert!(vfs.list()?.is_empty());
+        assert!(vfs.lock().is_err());
+        drop(guard);
+        drop(vfs.lock()?);
+        assert_eq!(vfs.list()?, [LOCK_NAME]);
+        vfs.lock_as_it_is()?;
+        Ok(())
+    }
+
     #[test]
     fn names_stay_inside_the_folder() {
         let (_dir, vfs) = folder();
@@ -530,7 +727,8 @@ mod tests {
         vfs.remove("a")?;
         assert_eq!(fs::read(target.join("a"))?, b"abc");
         fs::write(dir.path().join("b"), b"def")?;
-        copy_synced(&dir.path().join("b"), &target.join("b"))?;
+        let source = fs::File::open(dir.path().join("b"))?;
+        copy_synced(source, &target.join("b"))?;
         assert_eq!(OsVfs::open(&target)?.list()?, ["a", "b"]);
         Ok(())
     }

@@ -539,7 +539,7 @@ async fn ready(State(plane): State<Arc<AdminPlane>>) -> Response {
     let of_no_use = plane.shared.get().and_then(|shared| shared.of_no_use());
     let (code, said) = match (phase, of_no_use) {
         (Phase::Serving, None) => (StatusCode::OK, phase.as_str().to_owned()),
-        (Phase::Serving, Some(why)) => (StatusCode::SERVICE_UNAVAILABLE, why),
+        (Phase::Serving | Phase::Poisoned, Some(why)) => (StatusCode::SERVICE_UNAVAILABLE, why),
         _ => (StatusCode::SERVICE_UNAVAILABLE, phase.as_str().to_owned()),
     };
     (code, format!("{said}\n")).into_response()

@@ -9,7 +9,8 @@
 //!
 //! Invariants
 //! 1. One caller per engine lane, so a flush never waits behind a compaction.
-//! 2. A failed slice is logged and tried again after a pause; only `Poisoned` ends the thread.
+//! 2. A failed slice is logged and tried again after a pause; only a final error ends the thread.
+//! 3. Once a second, between slices of flushes, it looks whether the folder is still this node's.
 //!
 //! Not here: the work of a slice (crate `engine`).
 //! See: docs/overload.md.
@@ -21,7 +22,8 @@ use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
 use crate::rights;
-use dendra_engine::{Error, Maintained, Maintenance};
+use dendra_engine::vfs::Ownership;
+use dendra_engine::{Maintained, Maintenance};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -80,7 +82,11 @@ fn work(shared: &Shared, lane: Maintenance, nice: i32) {
     }
     let mut seen = 0;
     let mut looked_us = 0;
+    let mut folder = FolderWatch::default();
     loop {
+        if lane == Maintenance::Flush && !folder.look(shared) {
+            return;
+        }
         if lane == Maintenance::Flush
             && let Some(rights) = &shared.rights
             && clock::monotonic_us().saturating_sub(looked_us)
@@ -101,7 +107,7 @@ fn work(shared: &Shared, lane: Maintenance, nice: i32) {
                 shared.poke.pause(pause)
             }
             Ok(Maintained::Idle) => shared.poke.wait(&mut seen, limits::MAINTAIN_IDLE),
-            Err(error @ Error::Poisoned { .. }) => {
+            Err(error) if error.is_final() => {
                 wal_thread::poison(shared, &error.to_string());
                 false
             }
@@ -113,6 +119,50 @@ fn work(shared: &Shared, lane: Maintenance, nice: i32) {
         if !goes_on {
             return;
         }
+    }
+}
+
+/// The looks at the data folder.
+#[derive(Default)]
+struct FolderWatch {
+    looked_us: u64,
+    /// The error of the last look, told once.
+    told: Option<String>,
+}
+
+impl FolderWatch {
+    /// Is the folder still this node's? Asks once a second; false when it is lost.
+    fn look(&mut self, shared: &Shared) -> bool {
+        let now_us = clock::monotonic_us();
+        if now_us.saturating_sub(self.looked_us) < limits::FOLDER_LOOK.as_micros() as u64 {
+            return true;
+        }
+        self.looked_us = now_us;
+        let told = match shared.engine.look_at_folder() {
+            Err(error) if error.is_final() => {
+                wal_thread::poison(shared, &error.to_string());
+                return false;
+            }
+            Err(error) => Some(error.to_string()),
+            Ok(Ownership::Renewed) => {
+                tracing::warn!(
+                    "LOCK was removed from the data folder while the node runs, and is there again: never remove it"
+                );
+                None
+            }
+            Ok(_) => None,
+        };
+        match &told {
+            Some(error) if self.told != told => {
+                tracing::error!(%error, "it cannot be told whether the data folder is still this node's");
+            }
+            None if self.told.is_some() => {
+                tracing::info!("the data folder is this node's");
+            }
+            _ => {}
+        }
+        self.told = told;
+        true
     }
 }
 

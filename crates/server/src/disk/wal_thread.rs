@@ -110,7 +110,7 @@ fn commit_until_closed(shared: &Shared) {
                 shared.bell.note_commit();
                 limits::SEAL_AFTER
             }
-            Err(error @ Error::Poisoned { .. }) => {
+            Err(error) if error.is_final() => {
                 poison(shared, &error.to_string());
                 return;
             }
@@ -150,7 +150,7 @@ fn seal(shared: &Shared) -> bool {
     }
     match shared.engine.seal() {
         Ok(()) => true,
-        Err(error @ Error::Poisoned { .. }) => {
+        Err(error) if error.is_final() => {
             poison(shared, &error.to_string());
             false
         }
@@ -161,13 +161,17 @@ fn seal(shared: &Shared) -> bool {
     }
 }
 
-/// The durable state is unknown: tells all threads, and leaves the rest to a restart.
+/// The durable state is unknown, or the folder is lost: tells all threads, and leaves the rest to a
+/// restart.
 pub(crate) fn poison(shared: &Shared, reason: &str) {
     if shared.phase.turn(Phase::Poisoned) {
-        tracing::error!(
-            reason,
-            "the log failed: nothing more is written, the process stops"
-        );
+        let what = match shared.engine.lost() {
+            Some(_) => {
+                "the data folder is lost: no write is acknowledged any more, the process stops"
+            }
+            None => "the log failed: nothing more is written, the process stops",
+        };
+        tracing::error!(reason, "{what}");
         for lane in &shared.lanes {
             lane.mailbox.post(LoopEvent::Poisoned);
         }

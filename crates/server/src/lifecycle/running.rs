@@ -194,6 +194,16 @@ impl Running {
         sentence
     }
 
+    /// Why the data folder is not this node's any more, if a look at it has told so.
+    pub(super) fn lost(&self) -> Option<String> {
+        self.shared
+            .engine
+            .look_at_folder()
+            .err()
+            .filter(Error::is_lost)
+            .map(|e| e.to_string())
+    }
+
     /// Stops: no new connections, requests in flight are finished (at most `drain_ms`), the folder
     /// is closed so that the next start has no log to replay.
     ///

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! 1. A second signal ends the process at once.
-//! 2. A poisoned engine aborts the process, when waiting clients have their answers.
+//! 2. A poisoned engine aborts the process, when waiting clients have their answers. A lost folder
+//!    ends it without another call to the disk.
 //!
 //! Not here: how a node starts (`start.rs`) and stops (`running.rs`).
 //! See: docs/api.md, section "Exit codes and signals".
@@ -30,6 +31,8 @@ pub enum ExitReason {
     NotStarted(StartError),
     /// Another member does not let the folder in: the member, and why (exit 3).
     Disowned(String),
+    /// The data folder is not the node's any more: what has become of it (exit 3).
+    Lost(String),
     /// A signal asked for it, but the folder could not be closed (exit 1).
     NotClosed(Error),
 }
@@ -40,7 +43,7 @@ impl ExitReason {
         match self {
             ExitReason::Stopped => 0,
             ExitReason::NotStarted(error) => error.exit_code(),
-            ExitReason::Disowned(_) => 3,
+            ExitReason::Disowned(_) | ExitReason::Lost(_) => 3,
             ExitReason::NotClosed(_) => 1,
         }
     }
@@ -51,7 +54,7 @@ impl fmt::Display for ExitReason {
         match self {
             ExitReason::Stopped => f.write_str("stopped"),
             ExitReason::NotStarted(error) => error.fmt(f),
-            ExitReason::Disowned(sentence) => f.write_str(sentence),
+            ExitReason::Disowned(sentence) | ExitReason::Lost(sentence) => f.write_str(sentence),
             ExitReason::NotClosed(error) => write!(f, "the folder could not be closed: {error}"),
         }
     }
@@ -63,8 +66,8 @@ enum Wake {
 }
 
 /// Serves until SIGTERM or SIGINT, then stops and returns; a second signal ends the process at
-/// once. Stops by itself when another member disowns the folder. Aborts the process when the log
-/// fails: the durable state is unknown then. `on_serving` is called once, when clients are
+/// once. Stops by itself when another member disowns the folder. Ends at once when its data folder
+/// is lost. Aborts the process when the log fails: the durable state is unknown then. `on_serving` is called once, when clients are
 /// accepted.
 pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReason {
     serve_until_signal(settings, None, on_serving)
@@ -124,7 +127,12 @@ fn serve_until_signal(
         Ok(Wake::Ended) | Err(mpsc::RecvError) => {
             // Long enough for the loops to write `outcome=unknown` to the clients that wait.
             std::thread::sleep(limits::POISON_GRACE);
-            std::process::abort();
+            let Some(sentence) = running.lost() else {
+                std::process::abort();
+            };
+            // A stop would write into a folder that is gone, or is another's.
+            std::mem::forget(running);
+            return ExitReason::Lost(sentence);
         }
     }
     match running.stop() {

@@ -8,7 +8,7 @@
 //!
 //! Not here: disks that fail (crate `engine`, `vfs/faulty.rs`).
 
-use dendra_engine::vfs::{DiskSpace, File, Vfs, Wait};
+use dendra_engine::vfs::{DiskSpace, File, FolderLock, Vfs, Wait};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
@@ -191,7 +191,7 @@ impl Vfs for Valved {
     fn sync_folder(&self) -> io::Result<()> {
         self.below.sync_folder()
     }
-    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
+    fn lock(&self) -> io::Result<Box<dyn FolderLock>> {
         self.below.lock()
     }
     fn room(&self) -> io::Result<DiskSpace> {

@@ -22,7 +22,7 @@
 //! See: docs/format/folder.md.
 
 use super::os::check_name;
-use super::{DiskSpace, File, Vfs, Wait};
+use super::{DiskSpace, File, FolderLock, Ownership, Vfs, Wait};
 use dendra_base::Prng;
 use std::collections::BTreeMap;
 use std::io;
@@ -48,6 +48,8 @@ struct MemDisk {
     crash_at: AtomicU64,
     capacity_bytes: AtomicU64,
     is_locked: AtomicBool,
+    /// Why it is not its holder's any more.
+    lost: Mutex<Option<String>>,
     would_block: Mutex<Option<(Prng, u64)>>,
     links: Mutex<BTreeMap<PathBuf, MemVfs>>,
 }
@@ -60,6 +62,7 @@ impl Default for MemDisk {
             crash_at: AtomicU64::new(NEVER),
             capacity_bytes: AtomicU64::new(CAPACITY_BYTES_DEFAULT),
             is_locked: AtomicBool::new(false),
+            lost: Mutex::default(),
             would_block: Mutex::default(),
             links: Mutex::default(),
         }
@@ -134,6 +137,11 @@ impl MemVfs {
     /// `permille` of 1000 reads with `Wait::Never` answer `WouldBlock`, drawn from `seed`.
     pub fn set_would_block(&self, permille: u64, seed: u64) {
         *held(&self.shared.would_block) = Some((Prng::named(seed, "would block"), permille));
+    }
+
+    /// From now on the holder of the lock is told that the folder is lost, for this reason.
+    pub fn lose(&self, reason: &str) {
+        *held(&self.shared.lost) = Some(reason.to_owned());
     }
 
     /// Operations so far that changed, or tried to change, something.
@@ -339,7 +347,7 @@ impl Vfs for MemVfs {
         Ok(())
     }
 
-    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
+    fn lock(&self) -> io::Result<Box<dyn FolderLock>> {
         self.shared.check_power()?;
         if self.shared.is_locked.swap(true, Ordering::Acquire) {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -385,6 +393,14 @@ impl MemVfs {
 }
 
 struct Locked(Arc<MemDisk>);
+
+impl FolderLock for Locked {
+    fn ownership(&self) -> io::Result<Ownership> {
+        self.0.check_power()?;
+        let lost = held(&self.0.lost).clone();
+        Ok(lost.map_or(Ownership::Held, |reason| Ownership::Lost { reason }))
+    }
+}
 
 impl Drop for Locked {
     fn drop(&mut self) {

@@ -132,6 +132,10 @@ impl Connection {
                           repeat its command to end it, or start with an empty folder";
             return self.refuse(head, &Refusal::not_serving(reason, retry_after_s()));
         }
+        if (is_of_data || is_write) && lane.shared.engine.lost().is_some() {
+            let reason = "the data folder of this node was removed, moved or replaced, and the node stops: ask another one";
+            return self.refuse(head, &Refusal::not_serving(reason, retry_after_s()));
+        }
         if is_write && lane.is_poisoned() {
             let reason = "the log failed and the node stops: send it again in a moment";
             return self.refuse(head, &Refusal::not_serving(reason, retry_after_s()));

@@ -31,7 +31,7 @@ use crate::disk::{orders, wal_thread};
 use crate::event_loop::mailbox::LoopEvent;
 use crate::limits;
 use dendra_base::{CellRef, Key};
-use dendra_engine::{Batch, Durability, Error, Guard, Submitted, WriteOutcome};
+use dendra_engine::{Batch, Durability, Guard, Submitted, WriteOutcome};
 use dendra_node::admission::line::{BatchState, WritePlace};
 use dendra_node::step::{Event, StoreTicket};
 use dendra_node::{LineOf, WriteLine, WriteRoom, WriteSize};
@@ -499,7 +499,7 @@ impl EventLoop {
             Ok(true) if done.len() >= count => self.shared.bell.note_commit(),
             // Something older went first, or the log is busy: its own thread does the rest.
             Ok(true | false) => self.shared.bell.ring(),
-            Err(error @ Error::Poisoned { .. }) => {
+            Err(error) if error.is_final() => {
                 wal_thread::poison(&self.shared, &error.to_string());
             }
             Err(error) => {
