@@ -7,7 +7,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. `newest` is commutative, associative and idempotent, by `Version::is_newer_than` alone.
+//! 1. `newest` is commutative, associative and idempotent. It goes by `Version::is_newer_than`; of
+//!    one version a value with an end stays before a tombstone. A table makes such a tombstone of
+//!    such a value when it has ended, and nothing makes the value of the tombstone.
 //! 2. The value's length is the enclosing record's business; a decoded value borrows its bytes.
 //! 3. A tombstone has no value and no expiry.
 //!
@@ -237,9 +239,18 @@ impl<'a> CellRef<'a> {
     /// Does this copy stay where it meets `other`?
     pub fn is_newer_than(&self, other: &CellRef<'_>) -> bool {
         self.version.is_newer_than(other.version)
+            || (self.version == other.version && other.is_what_is_left_of(self))
     }
 
-    /// The newer of two copies; this one when they have the same version.
+    /// Is it the tombstone that a table made of the value `whole`, for that had ended?
+    pub fn is_what_is_left_of(&self, whole: &CellRef<'_>) -> bool {
+        self.version == whole.version
+            && self.kind == Kind::Tombstone
+            && whole.kind == Kind::Value
+            && whole.expiry_ms.is_some()
+    }
+
+    /// The newer of two copies; this one when neither is.
     pub fn newest(self, other: CellRef<'a>) -> CellRef<'a> {
         if other.is_newer_than(&self) {
             other
@@ -270,7 +281,12 @@ impl Cell {
 
     /// Does this copy stay where it meets `other`?
     pub fn is_newer_than(&self, other: &Cell) -> bool {
-        self.version.is_newer_than(other.version)
+        self.as_ref().is_newer_than(&other.as_ref())
+    }
+
+    /// Is it the tombstone that a table made of the value `whole`, for that had ended?
+    pub fn is_what_is_left_of(&self, whole: &Cell) -> bool {
+        self.as_ref().is_what_is_left_of(&whole.as_ref())
     }
 
     /// The same cell, borrowed.
@@ -334,6 +350,12 @@ mod tests {
             let (a, b, c) = (a.as_ref(), b.as_ref(), c.as_ref());
             prop_assert_eq!(a.newest(b).version, b.newest(a).version);
             prop_assert_eq!(a.newest(b).newest(c).version, a.newest(b.newest(c)).version);
+            // Whether a value that ends is left does not hang on the order either.
+            let ends = |cell: CellRef<'_>| cell.expiry_ms.is_some();
+            let has_lasting = [a, b, c].iter().any(|it| it.kind == Kind::Value && !ends(*it));
+            prop_assert!(has_lasting || ends(a.newest(b)) == ends(b.newest(a)));
+            prop_assert!(has_lasting
+                || ends(a.newest(b).newest(c)) == ends(a.newest(b.newest(c))));
             prop_assert_eq!(a.newest(a), a);
             prop_assert_eq!(b.newest(a) == b, !a.is_newer_than(&b) || a == b);
             prop_assert_eq!(a.is_newer_than(&b), a.to_owned().is_newer_than(&b.to_owned()));
@@ -372,6 +394,30 @@ mod tests {
         assert_eq!(cell(clock, 1, 0).age(), u64::MAX, "a successor");
         assert_eq!(cell(clock >> 8, 0, 0).age(), u64::MAX, "built on nothing");
         assert_eq!(cell(clock, 1, clock + 9).age(), clock + 9);
+    }
+
+    #[test]
+    fn of_one_version_a_value_that_ends_stays_and_not_the_tombstone_that_is_left_of_it() {
+        let version = Version {
+            hlc: 5,
+            ..Version::ZERO
+        };
+        let (gone, lasts) = (
+            CellRef::tombstone(b"k", version),
+            CellRef::value(b"k", version, b"v"),
+        );
+        let ends = CellRef {
+            expiry_ms: Some(1),
+            ..lasts
+        };
+        assert_eq!((gone.newest(ends), ends.newest(gone)), (ends, ends));
+        // A lasting value leaves no tombstone of its version: neither of the two is newer.
+        assert!(!gone.is_newer_than(&lasts) && !lasts.is_newer_than(&gone));
+        let later = CellRef {
+            version: version.successor(),
+            ..gone
+        };
+        assert!(later.is_newer_than(&ends) && !ends.is_newer_than(&later));
     }
 
     #[test]

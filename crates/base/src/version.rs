@@ -80,6 +80,12 @@ impl Version {
         }
     }
 
+    /// The largest version below this one; `ZERO` has none and stays.
+    pub fn predecessor(self) -> Version {
+        let all = u128::from_be_bytes(self.to_bytes());
+        Version::from_bytes(all.saturating_sub(1).to_be_bytes())
+    }
+
     /// The version of a conditional write that builds on this one, in a cluster with this least
     /// successor number. Overflow of the low bits is that of `successor`.
     pub fn successor_from(self, least: LeastSuccessor) -> Version {

@@ -3,9 +3,11 @@
 //!
 //! ```text
 //! read      copies differ ─► all owners asked ─► choose ─► shown, and decided: PUT If-Match: the version, by this node
+//!                            or a value that ends and the tombstone left of it ─► shown, and the value is written back
 //! scan      pages differ  ─► choose of those ─► shown, and noticed ─► a read of all owners ─► as above
 //! promises  cells differ  ─► noticed ─► a read of all owners ─► as above
-//! choose    the cell that a majority of its owners holds; else a value before a tombstone, then the larger digest
+//! choose    a value that ends before the tombstone that is left of one; then the cell that a majority of its owners
+//!           holds; else a value before a tombstone, then the larger digest
 //! ```
 //!
 //! No write makes two cells of one version. The causes are a member that lies, a bug, or memory
@@ -13,19 +15,26 @@
 //! program between two members. The right cell is not known then. But without a decision the
 //! members would answer with different values for ever.
 //!
+//! A table makes a tombstone of a value that has ended for everybody. Where the own clock takes the
+//! value for alive, that was too early: most clocks were wrong, or an older release did it by one
+//! clock. There the right cell is known, and the merge rule says so: it is the value.
+//!
 //! Invariants
 //! 1. The rule needs only the cells and their holders. So all coordinators that see the same choose
 //!    the same.
-//! 2. It is settled by a conditional write, so that a newer write of a client is never undone.
+//! 2. It is settled by a conditional write, so that a newer write of a client is never undone. A
+//!    value with an end is settled by the write-back of the read: its version, and so its `ETag`,
+//!    stays.
 //! 3. At most `DISPUTES_MAX` are remembered; one record is looked at once in `DISPUTE_PAUSE_US`.
 //!
 //! Not here: how copies meet (`coordinator/read.rs`, `scan.rs`, `paxos.rs`).
 //! See: docs/protocol.md, section "Two copies under one version".
 
 use crate::limits::{DISPUTE_PAUSE_US, DISPUTES_MAX};
+use crate::step::Now;
 use bytes::Bytes;
 use dendra_base::peer::{Condition, Operation};
-use dendra_base::{Cell, CellId, Kind, Version};
+use dendra_base::{Cell, Kind, Version};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The index of the cell that stays. `votes` has each cell, and how many of the record's `owners`
@@ -33,17 +42,25 @@ use std::collections::{BTreeMap, VecDeque};
 ///
 /// # Panics
 /// When there is no cell.
-pub(crate) fn choose(votes: impl Iterator<Item = (CellId, u8)>, owners: u8) -> usize {
-    let rank = |(id, holders): (CellId, u8)| (holders > owners / 2, id.digest);
-    let best = votes.map(rank).enumerate().max_by_key(|(_, rank)| *rank);
+pub(crate) fn choose<'a>(votes: impl Iterator<Item = (&'a Cell, u8)> + Clone, owners: u8) -> usize {
+    let is_left_over = |cell: &Cell| {
+        let mut others = votes.clone();
+        others.any(|(other, _)| cell.is_what_is_left_of(other))
+    };
+    let rank = |(cell, holders): (&Cell, u8)| {
+        let is_majority = holders > owners / 2;
+        (!is_left_over(cell), is_majority, cell.id().digest)
+    };
+    let ranks = votes.clone().map(rank).enumerate();
+    let best = ranks.max_by_key(|(_, rank)| *rank);
     best.expect("there are two cells at least").0
 }
 
-/// Do two cells of one version say the same? A table may have made a tombstone of a value that
-/// expired.
-pub(crate) fn is_alike(a: &Cell, b: &Cell) -> bool {
+/// Do two cells of one version say the same at this wall clock? A table may have made a tombstone
+/// of a value that has ended. If it has not ended by this clock, the two differ.
+pub(crate) fn is_alike(a: &Cell, b: &Cell, wall_ms: u64) -> bool {
     let has_ended = |gone: &Cell, value: &Cell| {
-        gone.kind == Kind::Tombstone && value.expiry_ms.is_some() && gone.version == value.version
+        gone.is_what_is_left_of(value) && !value.as_ref().is_live(wall_ms)
     };
     a.id() == b.id() || has_ended(a, b) || has_ended(b, a)
 }
@@ -107,6 +124,11 @@ impl Disputes {
         }
     }
 
+    /// A read found the tombstone of a value that lives, and writes the value back.
+    pub(crate) fn restored(&mut self, key: &Bytes, version: Version) {
+        self.count(key, version);
+    }
+
     /// Of the copies of `key` under one version `cell` stays.
     pub(crate) fn decided(&mut self, now_us: u64, key: &Bytes, cell: &Cell) {
         self.count(key, cell.version);
@@ -121,7 +143,7 @@ impl Disputes {
 
     /// Leaves one record of each key, of the records of all members. They are sorted by key, and
     /// within a key by version, the newest first.
-    pub(crate) fn dedup(&mut self, now_us: u64, records: &mut Vec<(Bytes, Cell)>, copies: u8) {
+    pub(crate) fn dedup(&mut self, now: Now, records: &mut Vec<(Bytes, Cell)>, copies: u8) {
         let mut kept = 0;
         let mut at = 0;
         while at < records.len() {
@@ -131,16 +153,17 @@ impl Disputes {
             let rivals = records[at..].iter().take_while(same_version).count();
             let same_key = records[at..].iter().take_while(|(other, _)| other == key);
             let next = at + same_key.count();
-            let ids = || records[at..at + rivals].iter().map(|(_, cell)| cell.id());
-            let mut cells = records[at..at + rivals].iter();
-            let chosen = if cells.all(|(_, cell)| is_alike(cell, newest)) {
+            let cells = || records[at..at + rivals].iter().map(|(_, cell)| cell);
+            let chosen = if cells().all(|cell| is_alike(cell, newest, now.wall_ms)) {
                 0
             } else {
-                let holders = |id| ids().filter(|other| *other == id).count();
-                let votes = ids().map(|id| (id, u8::try_from(holders(id)).unwrap_or(u8::MAX)));
-                let chosen = choose(votes, copies);
+                let holders = |cell: &Cell| {
+                    let same = cells().filter(|other| other.id() == cell.id()).count();
+                    u8::try_from(same).unwrap_or(u8::MAX)
+                };
+                let chosen = choose(cells().map(|cell| (cell, holders(cell))), copies);
                 let (key, version) = (key.clone(), newest.version);
-                self.noticed(now_us, &key, version);
+                self.noticed(now.mono_us, &key, version);
                 chosen
             };
             records.swap(kept, at + chosen);
@@ -209,11 +232,18 @@ mod tests {
         CellRef::value(Key::user(&KEY).as_stored(), version(hlc), value).to_owned()
     }
 
+    fn ends_at(expiry_ms: u64) -> Cell {
+        let mut cell = value(1, b"a");
+        cell.expiry_ms = Some(expiry_ms);
+        cell
+    }
+
     #[test]
     fn a_majority_decides_and_else_a_value_before_a_tombstone_then_the_digest() {
-        let (a, b) = (value(1, b"a").id(), value(1, b"b").id());
-        let gone = CellRef::tombstone(Key::user(&KEY).as_stored(), version(1)).id();
-        let larger = usize::from(b.digest > a.digest);
+        let (a, b) = (&value(1, b"a"), &value(1, b"b"));
+        let gone = &CellRef::tombstone(Key::user(&KEY).as_stored(), version(1)).to_owned();
+        let ends = &ends_at(9);
+        let larger = usize::from(b.id().digest > a.id().digest);
         for (votes, owners, chosen) in [
             (vec![(a, 2), (b, 1)], 3, 0),
             (vec![(a, 1), (b, 2)], 3, 1),
@@ -222,22 +252,22 @@ mod tests {
             (vec![(b, 2), (gone, 2)], 5, 0),
             (vec![(a, 1), (b, 1)], 3, larger),
             (vec![(a, 1), (b, 1), (gone, 1)], 3, larger),
+            (vec![(gone, 2), (ends, 1)], 3, 1),
+            (vec![(ends, 1), (gone, 4)], 5, 0),
         ] {
             assert_eq!(choose(votes.iter().copied(), owners), chosen, "{votes:?}");
         }
     }
 
     #[test]
-    fn an_expired_value_and_the_tombstone_that_a_table_made_of_it_are_alike() {
+    fn a_value_that_has_ended_and_the_tombstone_that_a_table_made_of_it_are_alike() {
         let gone = CellRef::tombstone(Key::user(&KEY).as_stored(), version(1)).to_owned();
-        let mut fleeting = value(1, b"a");
-        fleeting.expiry_ms = Some(9);
-        assert!(is_alike(&gone, &fleeting) && is_alike(&fleeting, &gone));
-        assert!(!is_alike(&gone, &value(1, b"a")));
-        let mut later = fleeting.clone();
-        later.expiry_ms = Some(10);
-        assert!(!is_alike(&fleeting, &later));
-        assert!(!is_alike(&value(1, b"a"), &value(2, b"a")));
+        let fleeting = ends_at(9);
+        assert!(is_alike(&gone, &fleeting, 9) && is_alike(&fleeting, &gone, 9));
+        assert!(!is_alike(&gone, &fleeting, 8) && !is_alike(&fleeting, &gone, 8));
+        assert!(!is_alike(&gone, &value(1, b"a"), u64::MAX));
+        assert!(!is_alike(&fleeting, &ends_at(10), u64::MAX));
+        assert!(!is_alike(&value(1, b"a"), &value(2, b"a"), 0));
     }
 
     #[test]
@@ -253,7 +283,12 @@ mod tests {
             (key(b"b"), value(3, b"y")),
             (key(b"c"), value(4, b"x")),
         ];
-        disputes.dedup(0, &mut records, 3);
+        let now = Now {
+            mono_us: 0,
+            wall_ms: 0,
+            wall_part_us: 0,
+        };
+        disputes.dedup(now, &mut records, 3);
         let shown = records
             .iter()
             .map(|(key, cell)| (&key[..], &cell.value[..]));

@@ -3,6 +3,7 @@
 //! ```text
 //! hlc.rs        Hlc                clock values that never go back, below a persisted ceiling
 //! walls.rs      Walls              which members' wall clocks agree
+//! ended.rs      EndedValues        up to when values have ended for everybody
 //! plausible.rs                     whether a message's clock values are a clock's
 //! admission/    Gate, admit        which requests enter, which wait a little, which are refused
 //! standing/     Line               which request is begun next when the processor is short
@@ -51,6 +52,7 @@ pub mod config;
 mod coordinator;
 mod desk;
 mod disputes;
+mod ended;
 pub mod foreground;
 pub mod forgetting;
 mod health;
@@ -92,6 +94,7 @@ pub use admission::{
 pub use compare::findings::{CopyDifference, LookOrder, LookReport, PairLook, PairState};
 pub use compare::progress::{CompareReport, Comparisons};
 pub use config::NodeConfig;
+pub use ended::EndedValues;
 pub use foreground::Foregrounds;
 pub use health::PeerHealth;
 pub use hints::HintRoom;

@@ -14,6 +14,18 @@ pub const WALL_APART_MS_MAX: u64 = 60_000;
 /// long before; the clock of a member that is gone says nothing any more.
 pub const WALL_FRESH_US: u64 = 10_000_000;
 
+/// A store takes the bytes of a value so long after its end at the earliest, by the clocks of most
+/// members. Coordinators whose clocks agree may be two minutes apart; the rest is for a node by
+/// itself, which knows no other clock than its own.
+pub const ENDED_MARGIN_MS: u64 = 3_600_000;
+
+/// And only once the own wall clock has run side by side with the monotonic one for so long. A
+/// machine that starts with a wrong clock sets it in the first minutes.
+pub const CLOCK_EVEN_US: u64 = 3_600_000_000;
+
+/// Between two looks, half a second apart, a clock that is adjusted and not set moves by less.
+pub const CLOCK_STEP_MS_MAX: u64 = 1_000;
+
 /// While a member confirms writes, the others note it so often: an image that is older is refused,
 /// whichever members died.
 pub const PEER_NOTE_PAUSE_US: u64 = 1_000_000;
@@ -477,6 +489,10 @@ const _: () = assert!(
 const _: () = assert!(
     STEWARD_TURN_US > 2 * EPOCH_VOTE_US && CLUSTER_ORDER_US > 4 * STEWARD_TURN_US,
     "an order outlives the turns of a few members that are gone"
+);
+const _: () = assert!(
+    ENDED_MARGIN_MS > 3 * WALL_APART_MS_MAX,
+    "no coordinator that writes takes a value for alive whose bytes are gone"
 );
 const _: () = assert!(CEILING_LEFT_MS_MIN < CEILING_STEP_MS);
 const _: () = assert!(CEILING_COUNT_MS >= 2 && CEILING_COUNT_MS < CEILING_LEFT_MS_MIN);

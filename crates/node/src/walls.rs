@@ -60,7 +60,8 @@ pub struct WallStanding {
     pub ahead_ms: i64,
 }
 
-fn signed(wall_ms: u64) -> i64 {
+/// A wall clock to compute with.
+pub(crate) fn signed(wall_ms: u64) -> i64 {
     i64::try_from(wall_ms.min(SHOWN_MS_MAX)).unwrap_or(i64::MAX)
 }
 
@@ -84,6 +85,38 @@ impl Walls {
     /// Does this wall clock agree with the own one?
     pub fn agrees(wall_ms: u64, now: Now) -> bool {
         wall_ms.abs_diff(now.wall_ms) <= WALL_APART_MS_MAX
+    }
+
+    /// Are there members beside this one?
+    pub fn has_others(&self) -> bool {
+        self.members.load(Ordering::Relaxed) > 1
+    }
+
+    /// Is so little a difference none?
+    pub fn is_near(ahead_ms: i64) -> bool {
+        ahead_ms.unsigned_abs() <= WALL_APART_MS_MAX
+    }
+
+    /// The time that the clocks of a majority of all members have passed, the own one among them:
+    /// while most clocks are right it is not ahead, whatever the others show. 0 = too few fresh
+    /// clocks are known, or there is no other member.
+    pub fn passed_ms(&self, now: Now) -> u64 {
+        let members = self.members.load(Ordering::Relaxed);
+        if !self.has_others() {
+            return 0;
+        }
+        let own_ms = signed(now.wall_ms);
+        let others = (0..self.readings.len()).filter(|at| *at != self.me.at());
+        let mut clocks: Vec<i64> = others
+            .filter_map(|at| {
+                let member = MemberIndex(u8::try_from(at).expect("at most MEMBERS_MAX members"));
+                Some(own_ms - self.ahead_ms(member, now)?)
+            })
+            .collect();
+        clocks.push(own_ms);
+        clocks.sort_unstable_by(|a, b| b.cmp(a));
+        let passed = clocks.get(members / 2).copied().unwrap_or(0);
+        u64::try_from(passed).unwrap_or(0)
     }
 
     /// The wall clock of `member` showed `wall_ms` a moment ago.
@@ -121,7 +154,7 @@ impl Walls {
         for at in (0..self.readings.len()).filter(|at| *at != self.me.at()) {
             let member = MemberIndex(u8::try_from(at).expect("at most MEMBERS_MAX members"));
             match self.ahead_ms(member, now) {
-                Some(ahead) if ahead.unsigned_abs() <= WALL_APART_MS_MAX => it.near += 1,
+                Some(ahead) if Walls::is_near(ahead) => it.near += 1,
                 Some(ahead) => {
                     it.far += 1;
                     if it.far == 1 || ahead.unsigned_abs() < it.ahead_ms.unsigned_abs() {
@@ -205,6 +238,33 @@ mod tests {
         let walls = Walls::new(MemberIndex(1), 2);
         walls.note(MemberIndex(0), T + 61_000, at(1, T));
         assert!(walls.is_doubted(at(1, T)));
+    }
+
+    #[test]
+    fn one_wrong_clock_moves_the_time_of_the_majority_not_ahead() {
+        let walls = of_three();
+        let now = at(5_000, T);
+        assert_eq!(walls.passed_ms(now), 0, "the own clock alone says nothing");
+        walls.note(MemberIndex(1), T - 20, now);
+        assert_eq!(walls.passed_ms(now), T - 20, "two of three");
+        walls.note(MemberIndex(2), T + 7_200_000, now);
+        assert_eq!(walls.passed_ms(now), T, "another one is ahead");
+        let wrong = at(5_000, T + 315_360_000_000);
+        walls.note(MemberIndex(2), T + 20, now);
+        assert_eq!(
+            walls.passed_ms(wrong),
+            T + 20,
+            "the own one is ahead by ten years"
+        );
+        let behind = at(5_000, T - 86_400_000);
+        assert_eq!(walls.passed_ms(behind), T - 20, "the own one is behind");
+        let late = at(5_001 + WALL_FRESH_US / 1_000, T + 10_001);
+        assert_eq!(walls.passed_ms(late), 0, "too old");
+        let of_two = Walls::new(MemberIndex(0), 2);
+        of_two.note(MemberIndex(1), T + 60_000, now);
+        assert_eq!(of_two.passed_ms(now), T, "of two both");
+        let alone = Walls::new(MemberIndex(0), 1);
+        assert_eq!(alone.passed_ms(now), 0, "no other clock is known");
     }
 
     #[test]

@@ -219,15 +219,15 @@ impl LookWalk {
         let difference = match answer {
             Answer::Same => return true,
             Answer::Cell(None) => CopyDifference::MissingThere,
+            Answer::Cell(Some(theirs)) if own.version == theirs.version => CopyDifference::Content,
             Answer::Cell(Some(theirs)) if own.is_newer_than(theirs) => CopyDifference::NewerHere,
-            Answer::Cell(Some(theirs)) if theirs.is_newer_than(own) => {
+            Answer::Cell(Some(theirs)) => {
                 // It was not seen before: a write of now is no difference.
                 if theirs.version.wall_ms().abs_diff(now_ms) < COMPARE_YOUNG_MS {
                     return true;
                 }
                 CopyDifference::NewerThere
             }
-            Answer::Cell(Some(_)) => CopyDifference::Content,
             _ => return false,
         };
         self.pair.found(key, difference);

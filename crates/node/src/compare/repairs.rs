@@ -82,18 +82,22 @@ pub(super) fn of_records(
     };
     side_by_side(own, peer, |key, here, there| {
         let step = match (here, there) {
+            // One of the two may be a value and the other what is left of it: that is settled as a
+            // dispute, so that all owners have the value again.
+            (Some(here), Some(there)) if here.version == there.version => {
+                (!is_alike(here, there, now_ms)).then(|| RepairStep::Dispute {
+                    key: key.clone(),
+                    version: here.version,
+                })
+            }
             (Some(here), Some(there)) if there.is_newer_than(here) => {
                 fetch(key, there, copies_of(here), is_young)
             }
-            (Some(here), Some(there)) if here.is_newer_than(there) => {
+            (Some(here), Some(there)) => {
                 let over =
                     |here: Cell| shared.over(here, copies_of(there), PairMember::Peer, key, clock);
                 send(key, here, over, is_young)
             }
-            (Some(here), Some(there)) => (!is_alike(here, there)).then(|| RepairStep::Dispute {
-                key: key.clone(),
-                version: here.version,
-            }),
             (Some(here), None) if shared.has(key, copies_of(here)) => {
                 let step = send(key, here, |here| here, is_young);
                 step.map(|step| match step {
@@ -241,6 +245,19 @@ mod tests {
             "send b\"k8\"",
         ];
         assert_eq!(steps, wanted);
+    }
+
+    #[test]
+    fn a_value_and_what_is_left_of_it_differ_until_it_has_ended() {
+        let (key, mut whole) = cell("k", 5, b"v", 3);
+        whole.expiry_ms = Some(NOW_MS + 1);
+        let gone = CellRef::tombstone(Key::user(&key).as_stored(), whole.version).to_owned();
+        let (own, peer) = ([(key.clone(), whole)], [(key, gone)]);
+        for (own, peer) in [(&own, &peer), (&peer, &own)] {
+            let steps = |now_ms| of_records(own, peer, &shared(), now_ms, 0);
+            assert!(matches!(steps(NOW_MS)[..], [RepairStep::Dispute { .. }]));
+            assert_eq!(steps(NOW_MS + 1), []);
+        }
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! copy of a place ─┬─ newer than the best ─► the best; all earlier holders and rivals are behind
 //!                  ├─ the same cell ───────► a holder
 //!                  ├─ older ───────────────► behind
-//!                  └─ its version, another cell ─► a rival, until `settle` decides
+//!                  └─ its version, another cell ─► a rival, until `settle` decides; of a value that ends
+//!                     and the tombstone left of it the value is the best
 //! ```
 //!
 //! Invariants
@@ -31,6 +32,15 @@ pub(crate) struct Copies {
     behind: Places,
     /// Cells under the version of `best` that are not the same, each with its holders.
     rivals: Vec<(Cell, Places)>,
+}
+
+/// How the cells that lost to one of their version differ from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rivalry {
+    /// They are tombstones, and it is a value that ends: some table took it away too early.
+    LeftOver,
+    /// Nobody knows which of them is right.
+    Content,
 }
 
 impl Copies {
@@ -102,14 +112,19 @@ impl Copies {
         }
     }
 
-    /// The owner at `place` showed its copy, or that it has none.
-    pub(crate) fn take(&mut self, place: u8, copy: Option<Cell>) {
+    /// The owner at `place` showed its copy, or that it has none. The own wall clock shows
+    /// `wall_ms`.
+    pub(crate) fn take(&mut self, place: u8, copy: Option<Cell>, wall_ms: u64) {
         let Some(copy) = copy else {
             return;
         };
         match &self.best {
-            Some(best) if is_alike(best, &copy) => {
+            Some(best) if is_alike(best, &copy, wall_ms) => {
                 self.holders.insert(place);
+                // What is written back is the value, and not what one owner has left of it.
+                if copy.is_newer_than(best) {
+                    self.best = Some(copy);
+                }
             }
             Some(best) if best.version == copy.version => self.take_rival(place, copy),
             Some(best) if !copy.is_newer_than(best) => {
@@ -141,6 +156,16 @@ impl Copies {
 
     /// A copy came that has the version of the best one, and is another cell.
     fn take_rival(&mut self, place: u8, copy: Cell) {
+        if self
+            .best
+            .as_ref()
+            .is_some_and(|best| copy.is_newer_than(best))
+        {
+            let holders = std::mem::replace(&mut self.holders, Places::only(place));
+            let gone = self.best.replace(copy);
+            self.rivals.extend(gone.map(|gone| (gone, holders)));
+            return;
+        }
         let mut rivals = self.rivals.iter_mut();
         match rivals.find(|(cell, _)| cell.id() == copy.id()) {
             Some((_, holders)) => {
@@ -151,8 +176,9 @@ impl Copies {
     }
 
     /// Decides between cells of one version by the votes of the first `span` owners. Those that
-    /// hold another one are behind. Returns the cell that stays; `None` when no cells differ.
-    pub(crate) fn settle(&mut self, span: u8) -> Option<&Cell> {
+    /// hold another one are behind. Returns the cell that stays, and against what; `None` when no
+    /// cells differ.
+    pub(crate) fn settle(&mut self, span: u8) -> Option<(&Cell, Rivalry)> {
         if self.rivals.is_empty() {
             return None;
         }
@@ -161,14 +187,18 @@ impl Copies {
         cells.extend(self.best.take().map(|best| (best, self.holders)));
         let votes = cells
             .iter()
-            .map(|(cell, holders)| (cell.id(), holders.and(first).len()));
+            .map(|(cell, holders)| (cell, holders.and(first).len()));
         let chosen = choose(votes, first.len());
         let (cell, holders) = cells.swap_remove(chosen);
-        for (_, others) in cells {
+        let mut rivalry = Rivalry::LeftOver;
+        for (other, others) in cells {
             self.behind = self.behind.or(others);
+            if !other.is_what_is_left_of(&cell) {
+                rivalry = Rivalry::Content;
+            }
         }
         self.holders = holders;
-        Some(self.best.insert(cell))
+        Some((self.best.insert(cell), rivalry))
     }
 }
 
@@ -195,7 +225,7 @@ mod tests {
         ) {
             let mut copies = Copies::default();
             for (place, copy) in shown.iter().enumerate() {
-                copies.take(place as u8, copy.map(|(hlc, value)| cell(hlc, value)));
+                copies.take(place as u8, copy.map(|(hlc, value)| cell(hlc, value)), 0);
             }
             let newest = shown.iter().flatten().map(|(hlc, _)| *hlc).max();
             prop_assert_eq!(copies.best().map(|best| best.version.hlc), newest);
@@ -222,6 +252,33 @@ mod tests {
             }
         }
 
+        /// Its end is at 9; places that show nothing have none.
+        #[test]
+        fn a_value_that_has_not_ended_outlasts_what_is_left_of_it_whoever_shows_it_first(
+            shown in prop::collection::vec(prop::option::of(any::<bool>()), 1..7),
+            wall_ms in 8u64..10,
+        ) {
+            let mut whole = cell(1, 0);
+            whole.expiry_ms = Some(9);
+            let gone = CellRef::tombstone(Key::user(b"k").as_stored(), whole.version).to_owned();
+            let of = |has_value: bool| if has_value { whole.clone() } else { gone.clone() };
+            let mut copies = Copies::default();
+            for (place, copy) in shown.iter().enumerate() {
+                copies.take(place as u8, copy.map(of), wall_ms);
+            }
+            let count = |wanted| shown.iter().filter(|it| **it == Some(wanted)).count() as u8;
+            let (values, gone) = (count(true), count(false));
+            let is_live = values > 0 && wall_ms < 9;
+            prop_assert_eq!(copies.live_version(wall_ms).is_some(), is_live);
+            prop_assert_eq!(copies.best().is_some_and(|it| it.expiry_ms.is_some()), values > 0);
+            prop_assert_eq!(copies.is_disputed(), is_live && gone > 0);
+            let rivalry = copies.settle(shown.len() as u8).map(|(_, rivalry)| rivalry);
+            let expected = (is_live && gone > 0).then_some(Rivalry::LeftOver);
+            prop_assert_eq!(rivalry, expected);
+            let (holders, behind) = if is_live { (values, gone) } else { (values + gone, 0) };
+            prop_assert_eq!((copies.holders().len(), copies.behind().len()), (holders, behind));
+        }
+
         #[test]
         fn an_owner_that_says_the_same_counts_like_one_that_shows_it(
             known in (1u64..4, 0u8..2), other in (1u64..4, 0u8..2),
@@ -229,13 +286,13 @@ mod tests {
             let known = cell(known.0, known.1);
             let both = |say: &dyn Fn(&mut Copies)| {
                 let mut copies = Copies::default();
-                copies.take(0, Some(known.clone()));
-                copies.take(1, Some(cell(other.0, other.1)));
+                copies.take(0, Some(known.clone()), 0);
+                copies.take(1, Some(cell(other.0, other.1)), 0);
                 say(&mut copies);
                 (copies.holders(), copies.behind(), copies.rivals.clone())
             };
             let same = both(&|copies| copies.take_same(2, Some(known.id())));
-            let shown = both(&|copies| copies.take(2, Some(known.clone())));
+            let shown = both(&|copies| copies.take(2, Some(known.clone()), 0));
             prop_assert_eq!(same, shown);
         }
     }

@@ -19,7 +19,9 @@
 //! 2. Once a question with the own proposal left, this operation makes no other proposal, unless
 //!    its version went to a rival for certain. While neither is certain, the outcome is "unknown".
 //! 3. A ballot is used once, and leaves only once a ceiling above it is durable.
-//! 4. The versions that a stage saw are noted (`remember`) before the next ballot is drawn.
+//! 4. A write on a value that has ended needs a majority of the owners' wall clocks that agree with
+//!    the own one. Else a clock that is ahead at a start would give a lock away.
+//! 5. The versions that a stage saw are noted (`remember`) before the next ballot is drawn.
 //!
 //! Not here: a proposer's memory, and which one won (`proposer.rs`); an acceptor's record
 //! (`replica/protocol.rs`); the queue in front (`queue.rs`); the last round (`write.rs`).
@@ -31,10 +33,12 @@ use super::stage::{Accepting, Clocking, Goal, Preparing, Stage, WaitFor};
 use super::{Intent, Op};
 use crate::desk::{Desk, Turn};
 use crate::limits::{BACK_OFF_OWN_US_MAX, BACK_OFF_US_MAX, BACK_OFF_US_MIN};
-use crate::outcome::Outcome;
+use crate::outcome::{Known, Outcome};
 use crate::places::Places;
+use crate::purpose::Purpose;
 use crate::tally::{Tally, Verdict};
-use dendra_base::peer::{Answer, Ask, Ballot, Proposal};
+use crate::walls::Walls;
+use dendra_base::peer::{Answer, Ask, Ballot, Proposal, Refused};
 use dendra_base::{Cell, Version};
 
 /// Can the promises prove which ballot chose the stored version that they show, and so which write
@@ -110,7 +114,7 @@ impl Op {
             return self.not_served(desk, turn, Stage::Prepare(preparing), &answer);
         };
         preparing.tally.count(place);
-        preparing.copies.take(place, stored);
+        preparing.copies.take(place, stored, turn.now.wall_ms);
         if self.twin_at(desk, place).is_some() {
             preparing.copies.doubt(place);
         }
@@ -321,6 +325,10 @@ impl Op {
             let answered = tally.good();
             return self.write_back(desk, turn, answered, copies, Places::NONE, Goal::Refuse);
         }
+        let has_ended = copies.best().is_some_and(|it| it.expiry_ms.is_some()) && live.is_none();
+        if has_ended && let Some(stage) = self.check_end(desk, turn, tally.good()) {
+            return stage;
+        }
         if proof == BaseProof::Open && !is_plain(base) {
             // A proposal names the author of its base: the next promises tell it.
             return self.prepare(desk, turn, tally);
@@ -341,6 +349,48 @@ impl Op {
         let proposal = proposer.proposal(&own);
         proposer.own = Some(own);
         self.propose(desk, turn, proposal)
+    }
+
+    /// The base has ended by the own wall clock, and a write may follow it. `None` once the clocks
+    /// of a majority of the owners agree with the own one. Those that are not known are asked, and
+    /// the promises are asked for again.
+    fn check_end(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        promised: Places,
+    ) -> Option<Stage> {
+        let (mut near, mut unknown) = (0, Places::NONE);
+        for (place, member) in (0..).zip(self.owners(desk)) {
+            match desk.walls.ahead_ms(*member, turn.now) {
+                _ if *member == desk.me => near += 1,
+                Some(ahead_ms) => near += u8::from(Walls::is_near(ahead_ms)),
+                None => {
+                    unknown.insert(place);
+                }
+            }
+        }
+        let needed = self.majority();
+        if near >= needed {
+            return None;
+        }
+        if near + unknown.len() < needed {
+            let refused = Some((desk.me, Refused::ClockApart));
+            let known = Known::NotApplied;
+            self.tell_shortfall(desk, turn, (near, needed), refused, known, promised);
+            return Some(Stage::Settled(None));
+        }
+        for place in unknown.iter() {
+            let member = self.owners(desk)[usize::from(place)];
+            desk.ask(
+                turn,
+                member,
+                Purpose::Unneeded,
+                Ask::Clock,
+                self.deadline_us,
+            );
+        }
+        Some(self.back_off(desk, turn, &Stage::Waiting(WaitFor::BackOff)))
     }
 
     /// The own proposal was chosen: it is written, even below versions that were built on it since.

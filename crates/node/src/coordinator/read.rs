@@ -25,7 +25,7 @@
 //! Not here: conditions of reads: the server judges the cell that is shown (crate `server`).
 //! See: docs/protocol.md.
 
-use super::copies::Copies;
+use super::copies::{Copies, Rivalry};
 use super::stage::{Fetching, Goal, Stage, WritingBack};
 use super::write::write;
 use super::{Breadth, Intent, Op, is_damaged, is_written};
@@ -152,7 +152,7 @@ impl Op {
         place: u8,
         answer: Answer,
     ) -> Stage {
-        self.take_copy(desk, &mut fetching, place, answer);
+        self.take_copy(desk, turn.now.wall_ms, &mut fetching, place, answer);
         if self.is_wide() && !fetching.tally.pending().is_empty() {
             return Stage::Read(fetching);
         }
@@ -171,13 +171,20 @@ impl Op {
         place: u8,
         answer: Answer,
     ) -> Stage {
-        self.take_copy(desk, &mut fetching, place, answer);
+        self.take_copy(desk, turn.now.wall_ms, &mut fetching, place, answer);
         self.mend_behind(desk, turn, fetching)
     }
 
-    fn take_copy(&self, desk: &Desk, fetching: &mut Fetching, place: u8, answer: Answer) {
+    fn take_copy(
+        &self,
+        desk: &Desk,
+        wall_ms: u64,
+        fetching: &mut Fetching,
+        place: u8,
+        answer: Answer,
+    ) {
         let is_own = self.own_place(desk) == Some(place);
-        fetching.take(place, is_own, answer);
+        fetching.take(place, is_own, answer, wall_ms);
         if self.twin_at(desk, place).is_some() {
             fetching.copies.doubt(place);
         }
@@ -208,8 +215,12 @@ impl Op {
     /// Decides between cells of one version, and has the decision written: `disputes.rs`.
     fn settle_rivals(&self, desk: &mut Desk, turn: &Turn<'_>, copies: &mut Copies) {
         let span = self.span(desk, copies);
-        if let Some(cell) = copies.settle(span) {
-            desk.disputes.decided(turn.now.mono_us, &self.key, cell);
+        match copies.settle(span) {
+            None => {}
+            Some((cell, Rivalry::LeftOver)) => desk.disputes.restored(&self.key, cell.version),
+            Some((cell, Rivalry::Content)) => {
+                desk.disputes.decided(turn.now.mono_us, &self.key, cell);
+            }
         }
     }
 
@@ -505,14 +516,14 @@ impl Op {
 
 impl Fetching {
     /// The owner at `place`, this member or another one, showed its copy or refused.
-    fn take(&mut self, place: u8, is_own: bool, answer: Answer) {
+    fn take(&mut self, place: u8, is_own: bool, answer: Answer, wall_ms: u64) {
         match answer {
             Answer::Cell(cell) => {
                 self.tally.count(place);
                 if is_own {
                     self.known = cell.as_ref().map(Cell::id);
                 }
-                self.copies.take(place, cell);
+                self.copies.take(place, cell, wall_ms);
             }
             Answer::Same => {
                 self.tally.count(place);

@@ -305,7 +305,7 @@ impl ScanOp {
         });
         let copies = desk.topology.copies();
         let disputes = &mut desk.disputes;
-        disputes.dedup(turn.now.mono_us, &mut records, copies);
+        disputes.dedup(turn.now, &mut records, copies);
         let mut rest = self.rest.take();
         let mut shown: Vec<(Bytes, Cell)> = Vec::new();
         let mut bytes = 0;

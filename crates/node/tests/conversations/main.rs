@@ -8,9 +8,9 @@
 //!
 //! Messages wait until they are delivered; stores work at once unless they are held. Versions are
 //! called v1, v2 … in the order in which they appear (v1.1 follows v1), ballots b1, b2 …. `purge`
-//! makes as if a key had never been, everywhere. `room` tells the contents of hints, and `press`
-//! tells a member the pressure of its store. `stall` lets reads wait, and `hang-up` takes a client
-//! away.
+//! makes as if a key had never been, everywhere. `fade` leaves a tombstone of a value's version.
+//! `room` tells the contents of hints, and `press` tells a member the pressure of its store.
+//! `stall` lets reads wait, and `hang-up` takes a client away.
 //!
 //! Invariants
 //! 1. A script that differs from the run fails, with both sides.
@@ -26,7 +26,7 @@ mod words;
 
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation, Range, Readiness, Stamp};
-use dendra_base::{Cell, Guard, Key, Kind, Quorum, Space, Version};
+use dendra_base::{Cell, CellRef, Guard, Key, Kind, Quorum, Space, Version};
 use dendra_node::step::{
     AskId, Asker, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
 };
@@ -74,6 +74,19 @@ struct Stage {
     versions: Vec<Version>,
     ballots: Vec<Ballot>,
     log: String,
+}
+
+/// The wall clock at the beginning.
+const WALL_MS: u64 = 1_700_000_000_000;
+
+/// When a value ends that the words ask for.
+fn expiry_ms(words: &[&str]) -> Option<u64> {
+    if words.contains(&"expired") {
+        return Some(1);
+    }
+    words
+        .contains(&"half-an-hour")
+        .then_some(WALL_MS + 30 * 60_000)
 }
 
 fn name(site: usize) -> char {
@@ -144,7 +157,7 @@ impl Stage {
     }
 
     fn now(&self, at: usize) -> Now {
-        let wall_ms = 1_700_000_000_000 + self.now_us / 1_000;
+        let wall_ms = WALL_MS + self.now_us / 1_000;
         Now {
             mono_us: self.now_us,
             wall_ms: wall_ms.saturating_add_signed(self.sites[at].ahead_ms),
@@ -339,7 +352,7 @@ impl Stage {
             Guard::Newest => true,
             Guard::If(condition) => condition.holds(live),
         };
-        let is_newest = before.is_none_or(|before| version >= before.version);
+        let is_newest = before.is_none_or(|before| !before.is_newer_than(&cell));
         let (result, word) = match (holds, is_newest) {
             (false, _) => (StoreOutcome::GuardFailed { current: live }, "refuses"),
             (true, true) => (StoreOutcome::Applied { version }, "has"),
@@ -420,7 +433,7 @@ impl Stage {
             ["put", "at", at, key, value, rest @ ..] => {
                 let put = Operation::Put {
                     value: Bytes::from((*value).to_owned()),
-                    expiry_ms: rest.contains(&"expired").then_some(1),
+                    expiry_ms: expiry_ms(rest),
                     condition: self.condition(rest),
                 };
                 self.begin(at, key, put, rest);
@@ -541,6 +554,17 @@ impl Stage {
                 let cell = &mut found.expect("the key is there").0;
                 cell.value = Bytes::from((*value).to_owned());
                 cell.checksum = dendra_base::cell::checksum(stored.as_stored(), &cell.value);
+            }
+            ["fade", at, key] => {
+                let stored = Key::user(key.as_bytes());
+                let found = self.sites[site(at)].store.get_mut(stored.as_stored());
+                let cell = &mut found.expect("the key is there").0;
+                let gone = CellRef::tombstone(stored.as_stored(), cell.version);
+                *cell = Cell {
+                    copies: cell.copies,
+                    born: cell.born,
+                    ..gone.to_owned()
+                };
             }
             ["purge", key] => {
                 for here in &mut self.sites {
