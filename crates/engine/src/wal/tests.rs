@@ -740,8 +740,8 @@ proptest! {
         ceiling: u64,
     ) {
         let vfs = MemVfs::new();
-        let spare = |segment, bytes: usize| prepare(&vfs, segment, bytes + SEGMENT_BYTES);
-        let mut writer = LogWriter::start(spare(1, 0)?, salt, Lsn::default(), ceiling)?;
+        let spare = |segment, bytes: usize| prepare(&vfs, salt, segment, bytes + SEGMENT_BYTES);
+        let mut writer = LogWriter::start(spare(1, 0)?, Lsn::default(), ceiling)?;
         let mut wanted = Vec::new();
         for (records, (rolls, syncs)) in batches {
             let mut batch = Batch::new();
@@ -772,16 +772,17 @@ proptest! {
 
     #[test]
     fn any_legal_heads_are_read_as_they_were_written(
-        segment in 0..=SEGMENT_ID_MAX, numbers: [u64; 4], lens: [u32; 3], offset: u32,
+        segment in 0..=SEGMENT_ID_MAX, numbers: [u64; 5], lens: [u32; 3], offset: u32, ends: bool,
     ) {
-        let [previous_end, synced_upto, salt, hlc_ceiling] = numbers;
-        let head = SegmentHead {
-            segment,
+        let [previous_end, synced_upto, salt, hlc_ceiling, bytes] = numbers;
+        let head = SegmentHead { segment, bytes, salt };
+        prop_assert_eq!(SegmentHead::decode(&head.encode(), segment).ok(), Some(head));
+        let start = SegmentStart {
             previous_end: Lsn(previous_end),
             synced_upto: Lsn(synced_upto),
-            salt,
         };
-        prop_assert_eq!(SegmentHead::decode(&head.encode(), segment).ok(), Some(head));
+        let bytes = start.encode(salt, segment);
+        prop_assert_eq!(SegmentStart::decode(&bytes, salt, segment).ok(), Some(start));
         prop_assert_eq!(parse_segment_name(&segment_name(segment)), Some(segment));
         let [body_crc, body_len, records] = lens;
         let lsn = Lsn::new(segment, offset as usize);
@@ -789,6 +790,7 @@ proptest! {
             body_crc,
             body_len,
             records,
+            mark: if ends { BatchMark::End } else { BatchMark::Plain },
             lsn,
             synced_upto: Lsn(synced_upto).min(lsn),
             hlc_ceiling,
