@@ -24,7 +24,7 @@
 
 use super::numbers;
 use crate::disk::checkpoint_readers::CheckpointReaders;
-use crate::disk::checkpoints::{Checkpoint, CheckpointFile, NoCheckpoint};
+use crate::disk::checkpoints::{Checkpoint, CheckpointEnd, CheckpointFile, NoCheckpoint};
 use crate::disk::import::{self, CommitPath, KeptPage, NotImported, Numbering, RestoreState};
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, Shared};
@@ -168,11 +168,11 @@ fn no_checkpoint(why: NoCheckpoint) -> NoAnswer {
                 CHECKPOINT_LEASE.as_secs()
             ),
         ),
-        NoCheckpoint::Unknown => (
+        NoCheckpoint::Gone(end) => (
             StatusCode::NOT_FOUND,
             format!(
-                "there is no such checkpoint any more: one that is not read for {} s is removed, and all of them on a full disk; a backup that is begun again goes on where it was",
-                CHECKPOINT_LEASE.as_secs()
+                "{}; a backup that is begun again goes on where it was",
+                why_gone(end)
             ),
         ),
         NoCheckpoint::NoSuchPart => (
@@ -180,6 +180,25 @@ fn no_checkpoint(why: NoCheckpoint) -> NoAnswer {
             "the checkpoint has no such file, or the file ends before the offset".to_owned(),
         ),
         NoCheckpoint::Failed(reason) => (StatusCode::INTERNAL_SERVER_ERROR, reason),
+    }
+}
+
+fn why_gone(end: CheckpointEnd) -> String {
+    match end {
+        CheckpointEnd::Process => {
+            "the checkpoint ended with its process: the node was started again since then"
+                .to_owned()
+        }
+        CheckpointEnd::Lease => format!(
+            "the checkpoint was removed: it was not read for {} s",
+            CHECKPOINT_LEASE.as_secs()
+        ),
+        CheckpointEnd::DiskFull => {
+            "the checkpoint was removed: the disk of the node was full".to_owned()
+        }
+        CheckpointEnd::Released => {
+            "there is no such checkpoint: its reader released it, or it never was".to_owned()
+        }
     }
 }
 
@@ -275,7 +294,8 @@ async fn read(
     Query(query): Query<HashMap<String, String>>,
 ) -> Response {
     let asked = || -> Result<_, NoAnswer> {
-        let id = numbers::hexadecimal(&id).ok_or_else(|| no_checkpoint(NoCheckpoint::Unknown))?;
+        let id = numbers::hexadecimal(&id)
+            .ok_or_else(|| no_checkpoint(NoCheckpoint::Gone(CheckpointEnd::Released)))?;
         let bytes = usize::try_from(number(&query, "bytes")?).unwrap_or(usize::MAX);
         if bytes > CHECKPOINT_READ_BYTES_MAX {
             let sentence = format!("bytes is at most {CHECKPOINT_READ_BYTES_MAX}.");
@@ -304,7 +324,7 @@ async fn release(State(desk): State<Arc<BackupDesk>>, Path(id): Path<String>) ->
             blocking(move || shared.checkpoints.release(id).map_err(no_checkpoint)).await
         }
         (Err(refused), _) => Err(refused),
-        (Ok(_), None) => Err(no_checkpoint(NoCheckpoint::Unknown)),
+        (Ok(_), None) => Err(no_checkpoint(NoCheckpoint::Gone(CheckpointEnd::Released))),
     };
     match released {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),

@@ -12,6 +12,8 @@
 //! 2. Its files never change: a table is immutable, and no other file is shared with the live
 //!    folder.
 //! 3. Two files with one content name have the same bytes.
+//! 4. The first half of an id names the process that made the checkpoint. So one that is gone is
+//!    told from one that ended with its process. Why the last `GONE_MAX` went is remembered.
 //!
 //! Not here: HTTP (`admin/backup.rs`), the content of a checkpoint (crate `engine`).
 //! See: docs/format/backup.md, docs/overload.md.
@@ -22,6 +24,8 @@ use crate::peers;
 use dendra_engine::vfs::os::OsVfs;
 use dendra_engine::vfs::{Vfs, Wait};
 use dendra_engine::{Engine, Error, MarkOrder, Marked};
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
@@ -33,6 +37,9 @@ const FOLDER: &str = "checkpoints";
 /// The end of a table is its footer, its properties and most of its index. With node and name they
 /// tell it from every other file.
 const TAIL_BYTES: u64 = 4 << 10;
+
+/// Checkpoints whose end is remembered: readers ask soon.
+const GONE_MAX: usize = 64;
 
 /// One file of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,24 +80,41 @@ pub(crate) struct Increment {
 pub(crate) enum NoCheckpoint {
     /// Others hold as many as there may be.
     TooMany,
-    /// It expired, was released, or never was.
-    Unknown,
+    /// It was there, or may have been, and is no more.
+    Gone(CheckpointEnd),
     /// It has no such file or offset.
     NoSuchPart,
     /// The disk or the engine failed.
     Failed(String),
 }
 
+/// The end of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CheckpointEnd {
+    /// Another process made it: the node was started again since then.
+    Process,
+    /// It was not read for `CHECKPOINT_LEASE`.
+    Lease,
+    /// The disk was full.
+    DiskFull,
+    /// Its reader released it, or it never was.
+    Released,
+}
+
 /// Those of one node.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     root: PathBuf,
+    /// Random: the first half of each id.
+    process: u64,
     held: Mutex<HeldCheckpoints>,
 }
 
 #[derive(Debug, Default)]
 struct HeldCheckpoints {
     list: Vec<Checkpoint>,
+    /// Those that were not released, the last one first.
+    gone: VecDeque<(u128, CheckpointEnd)>,
     /// Places taken by those that are being made.
     making: usize,
 }
@@ -102,6 +126,7 @@ impl Checkpoints {
         remove(&root);
         Checkpoints {
             root,
+            process: RandomState::new().build_hasher().finish(),
             held: Mutex::default(),
         }
     }
@@ -141,9 +166,10 @@ impl Checkpoints {
     }
 
     fn make_one(&self, engine: &Engine, since: Option<Vec<u128>>) -> Result<Checkpoint, String> {
-        let random = || peers::random().map_err(|e| e.to_string());
-        let id = u128::from_le_bytes(random()?);
-        let mark = u128::from_le_bytes(random()?);
+        let failed = |e: io::Error| e.to_string();
+        let number = u64::from_le_bytes(peers::random().map_err(failed)?);
+        let id = u128::from(self.process) << 64 | u128::from(number);
+        let mark = u128::from_le_bytes(peers::random().map_err(failed)?);
         let order = since.map(|since| MarkOrder { since, mark });
         let folder = self.folder(id);
         let made = OsVfs::open(&folder)
@@ -183,8 +209,9 @@ impl Checkpoints {
     ) -> Result<Vec<u8>, NoCheckpoint> {
         let file = {
             let mut held = self.held();
+            let end = self.end_of(&held, id);
             let found = held.list.iter_mut().find(|one| one.id == id);
-            let found = found.ok_or(NoCheckpoint::Unknown)?;
+            let found = found.ok_or(NoCheckpoint::Gone(end))?;
             found.touched_us = clock::monotonic_us();
             let increment = found.increment.iter().flat_map(|it| &it.files);
             let mut files = found.files.iter().chain(increment);
@@ -203,9 +230,22 @@ impl Checkpoints {
         match read {
             Ok(()) => Ok(out),
             // Its lease ended between the look and the read.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(NoCheckpoint::Unknown),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                Err(NoCheckpoint::Gone(self.end_of(&self.held(), id)))
+            }
             Err(e) => Err(NoCheckpoint::Failed(format!("{} of {name}: {e}", offset))),
         }
+    }
+
+    /// Why a checkpoint that is not held is gone.
+    fn end_of(&self, held: &HeldCheckpoints, id: u128) -> CheckpointEnd {
+        let mut gone = held.gone.iter();
+        let known = gone.find(|(one, _)| *one == id).map(|(_, end)| *end);
+        known.unwrap_or(if (id >> 64) as u64 == self.process {
+            CheckpointEnd::Released
+        } else {
+            CheckpointEnd::Process
+        })
     }
 
     /// The reader is done.
@@ -214,7 +254,7 @@ impl Checkpoints {
         let before = held.list.len();
         held.list.retain(|one| one.id != id);
         if held.list.len() == before {
-            return Err(NoCheckpoint::Unknown);
+            return Err(NoCheckpoint::Gone(self.end_of(&held, id)));
         }
         drop(held);
         remove(&self.folder(id));
@@ -229,8 +269,17 @@ impl Checkpoints {
         let gone: Vec<u128> = {
             let mut held = self.held();
             let gone = held.list.iter().filter(|one| is_over(one));
-            let gone = gone.map(|one| one.id).collect();
+            let gone: Vec<u128> = gone.map(|one| one.id).collect();
             held.list.retain(|one| !is_over(one));
+            let end = if is_disk_full {
+                CheckpointEnd::DiskFull
+            } else {
+                CheckpointEnd::Lease
+            };
+            for id in &gone {
+                held.gone.push_front((*id, end));
+            }
+            held.gone.truncate(GONE_MAX);
             gone
         };
         for id in gone {
@@ -354,6 +403,13 @@ mod tests {
         engine.commit(&mut Vec::new()).expect("the disk works");
     }
 
+    fn end(why: NoCheckpoint) -> CheckpointEnd {
+        match why {
+            NoCheckpoint::Gone(end) => end,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn a_checkpoint_is_read_in_parts_and_unread_tables_keep_their_content_name() {
         let data = tempfile::tempdir().expect("a folder");
@@ -384,8 +440,14 @@ mod tests {
         assert!(matches!(refused, Err(NoCheckpoint::NoSuchPart)));
         checkpoints.release(first.id).expect("it is held");
         let gone = checkpoints.read(first.id, "CURRENT", 0, 1);
-        assert!(matches!(gone, Err(NoCheckpoint::Unknown)));
+        assert_eq!(gone.map_err(end), Err(CheckpointEnd::Released));
+        let again = checkpoints.release(first.id);
+        assert_eq!(again.map_err(end), Err(CheckpointEnd::Released));
         assert_eq!(checkpoints.len(), 1);
+        // The node is started again: a reader of before learns that.
+        let again = Checkpoints::new(data.path());
+        let gone = again.read(second.id, "CURRENT", 0, 1);
+        assert_eq!(gone.map_err(end), Err(CheckpointEnd::Process));
     }
 
     #[test]
@@ -454,6 +516,8 @@ mod tests {
         }
         let refused = checkpoints.make(&engine, None);
         assert!(matches!(refused, Err(NoCheckpoint::TooMany)));
+        let ids: Vec<u128> = checkpoints.held().list.iter().map(|one| one.id).collect();
+        let end_of = |at: usize| checkpoints.read(ids[at], "CURRENT", 0, 0).map_err(end);
         let lease_us = CHECKPOINT_LEASE.as_micros() as u64;
         let touched: Vec<u64> = {
             let held = checkpoints.held();
@@ -465,8 +529,10 @@ mod tests {
         assert_eq!(checkpoints.len(), CHECKPOINTS_MAX, "all were just made");
         checkpoints.expire(last_us + lease_us, false);
         assert_eq!(checkpoints.len(), 1, "the one that was read later");
+        assert_eq!(end_of(0), Err(CheckpointEnd::Lease));
         checkpoints.expire(last_us, true);
         assert_eq!(checkpoints.len(), 0);
+        assert_eq!(end_of(1), Err(CheckpointEnd::DiskFull));
         let left = std::fs::read_dir(data.path().join(FOLDER)).expect("the folder stays");
         assert_eq!(left.count(), 0);
         checkpoints.make(&engine, None).expect("there is room");
