@@ -12,16 +12,17 @@
 //!    without a table that failed two jobs (`damage.rs`).
 //!
 //! Not here: when slices run, and how far apart (the server's maintenance threads), the steps of
-//! holes (`hole/tend.rs`).
+//! holes (`hole/tend.rs`), what is done where the disk is short of room (`room/`).
 //! See: docs/overload.md.
 
 use crate::compact::pick::{Plan, PlanReason, pick, pick_foreign, pick_purge, pick_settle};
 use crate::compact::run::{MergeJob, Purge};
 use crate::engine::Engine;
 use crate::kept::{MarkOrder, Marked};
-use crate::lanes::{Maintained, Quiet};
+use crate::lanes::{CompactJob, Maintained, Quiet};
 use crate::pressure::SEALED_MAX;
 use crate::recover::replacement;
+use crate::room::InRoom;
 use crate::table::{self, KeySpan, Table, TableMeta};
 use crate::tree::Tree;
 use crate::tree::edit::{Edit, Fact};
@@ -43,7 +44,10 @@ impl Engine {
         self.look_at_disk()?;
         self.keep_less_on_a_full_disk()?;
         // A flush frees memory and, soon after, log segments: it goes before making new ones.
-        let did_flush = self.step_flush(now_ms, budget_bytes)?;
+        let did_flush = match self.step_flush(now_ms, budget_bytes) {
+            Err(error) if self.give_spare_for(&error)? => true,
+            flushed => flushed?,
+        };
         let floor = hold(&self.ledger).folder.log_floor;
         let removed = self.segments.remove_below(&*self.vfs, floor);
         if matches!(removed, Ok(true)) {
@@ -52,10 +56,11 @@ impl Engine {
         if self.options.durability == Durability::Os {
             self.sync_log_behind()?;
         }
-        let did_prepare = self.segments.prepare(&*self.vfs, &self.options)?;
+        let did_prepare = self.prepare_segment()?;
         // Only now: a file that stays must not keep the log from going on.
         let more = removed? || did_flush || did_prepare;
         let more = self.seal_if_wanted()? || more;
+        let more = self.seal_for_room(now_ms)? || more;
         Ok(if more {
             Maintained::More
         } else {
@@ -83,19 +88,6 @@ impl Engine {
             self.holes.sealed(round, log_floor);
         }
         Ok(true)
-    }
-
-    /// Asks the disk for its room, for `pressure`. A flush does it, too.
-    pub fn look_at_disk(&self) -> Result<()> {
-        let room = self
-            .vfs
-            .room()
-            .map_err(|e| Error::io("asking for room on the disk", e))?;
-        self.disk_free_bytes
-            .store(room.free_bytes, Ordering::Relaxed);
-        let is_full = room.free_bytes < self.options.reserve_bytes;
-        self.is_disk_full.store(is_full, Ordering::Relaxed);
-        Ok(())
     }
 
     fn step_flush(&self, now_ms: u64, budget_bytes: usize) -> Result<bool> {
@@ -165,14 +157,9 @@ impl Engine {
         Ok(true)
     }
 
-    pub(crate) fn note_full_disk(&self, error: &Error) {
-        if error.is_no_space() {
-            self.is_disk_full.store(true, Ordering::Relaxed);
-        }
-    }
-
     pub(crate) fn maintain_compact(&self, now_ms: u64, budget_bytes: usize) -> Result<Maintained> {
         let collected = self.garbage.collect(&*self.vfs, &self.kept);
+        self.look_at_disk()?;
         if self.step_compact(now_ms, budget_bytes)? {
             // A file that cannot be removed is reported when there is no other work.
             return Ok(Maintained::More);
@@ -191,58 +178,92 @@ impl Engine {
             if self.tend_holes().inspect_err(|e| self.note_full_disk(e))? {
                 return Ok(true);
             }
-            // Asked for before the view is taken: records flushed in between are in its tables.
-            let horizon = self.purge_horizon().min(self.segments.version_min());
-            let purge = Purge {
-                horizon,
-                ages: self.age_horizon(),
-                log_min: self.segments.user_version_min(),
-                log_min_of_all: self.segments.version_min(),
-                now_ms,
-            };
-            let is_quiet = self.is_quiet(now_ms);
-            let log_floor = hold(&self.ledger).folder.log_floor;
-            let flushed = self.foreign.flushed(log_floor);
-            let view = self.view();
-            let mended = self
-                .damage
-                .mendable(|id, spots| !self.may_reappear(&view.tree, id, spots));
-            let mended = mended.and_then(|(id, spots)| mend(&view.tree, id, spots));
-            let mended = mended.or_else(|| self.drop_plan(&view.tree, &view.holes));
-            let (plan, repaired) = match mended {
-                Some((plan, spans)) => (plan, Some(spans)),
-                None => match self.next_plan(&view.tree, horizon, is_quiet, flushed.is_some()) {
-                    Some(plan) => (plan, None),
-                    None => return Ok(false),
-                },
-            };
-            if plan.is_move {
-                let moved = self.install_move(&plan);
-                return moved.inspect_err(|e| self.note_full_disk(e)).map(|()| true);
+            match self.choose_job(now_ms)? {
+                Chosen::Nothing => return Ok(false),
+                Chosen::Moved => return Ok(true),
+                Chosen::Job(job) => *slot = Some(*job),
             }
-            let (tree, options) = (view.tree.clone(), &self.options);
-            let job = match repaired {
-                Some(spans) => MergeJob::mend(plan.clone(), tree, options, spans, now_ms),
-                None => MergeJob::compact(plan.clone(), tree, options, purge),
-            };
-            let mut job = job.inspect_err(|e| self.damage.note_job(e, &plan.inputs))?;
-            self.leave_out(&mut job, flushed);
-            *slot = Some(job);
         }
         let job = slot.as_mut().expect("set above");
-        let result = match job.step(&*self.vfs, budget_bytes, &mut || self.next_file_id()) {
-            Ok(false) => return Ok(true),
-            Ok(true) => self.install_compaction(job),
+        let result = match job
+            .merge
+            .step(&*self.vfs, budget_bytes, &mut || self.next_file_id())
+        {
+            Ok(false) => match self.is_out_of_room(job) {
+                Some(error) => Err(error),
+                None => return Ok(true),
+            },
+            Ok(true) => self.install_compaction(job, now_ms),
             Err(error) => {
-                self.damage.note_job(&error, &job.plan().inputs);
+                self.damage.note_job(&error, &job.merge.reads());
                 Err(error)
             }
         };
-        self.end_job(slot.take().expect("it ran"), result)
+        let CompactJob { merge, reclaim } = slot.take().expect("it ran");
+        let ended = self.end_job(merge, result);
+        match (ended, reclaim) {
+            (Err(error), Some(reclaim)) if error.is_no_space() => {
+                // It was a try, and what stays of the table is too much. Others may give more back.
+                self.note_reclaimed(&reclaim, &[], now_ms);
+                Ok(true)
+            }
+            (ended, _) => ended,
+        }
+    }
+
+    /// The next job of the compact lane; a move is done at once.
+    fn choose_job(&self, now_ms: u64) -> Result<Chosen> {
+        // Asked for before the view is taken: records flushed in between are in its tables.
+        let horizon = self.purge_horizon().min(self.segments.version_min());
+        let purge = Purge {
+            horizon,
+            ages: self.age_horizon(),
+            log_min: self.segments.user_version_min(),
+            log_min_of_all: self.segments.version_min(),
+            now_ms,
+        };
+        // On a full disk nobody waits for writes to rest.
+        let is_quiet = self.is_quiet(now_ms) || self.room.is_full();
+        let log_floor = hold(&self.ledger).folder.log_floor;
+        let flushed = self.foreign.flushed(log_floor);
+        let view = self.view();
+        let mended = self
+            .damage
+            .mendable(|id, spots| !self.may_reappear(&view.tree, id, spots));
+        let mended = mended.and_then(|(id, spots)| mend(&view.tree, id, spots));
+        let mended = mended.or_else(|| self.drop_plan(&view.tree, &view.holes));
+        let (tree, options) = (view.tree.clone(), &self.options);
+        let (job, reclaim) = if let Some((plan, spans)) = mended {
+            (MergeJob::mend(plan, tree, options, spans, now_ms), None)
+        } else {
+            let aside = self.damage.set_aside();
+            let mut levels = levels_of(&view.tree);
+            levels[0].retain(|meta| !aside.contains(&meta.id));
+            let plan = self.next_plan(&view.tree, horizon, is_quiet, flushed.is_some());
+            match self.in_room(&levels, plan, now_ms) {
+                None => return Ok(Chosen::Nothing),
+                Some(InRoom::Plan(plan)) if plan.is_move => {
+                    let moved = self.install_move(&plan);
+                    return moved
+                        .inspect_err(|e| self.note_full_disk(e))
+                        .map(|()| Chosen::Moved);
+                }
+                Some(InRoom::Plan(plan)) => (MergeJob::compact(plan, tree, options, purge), None),
+                Some(InRoom::Reclaim(reclaim)) => {
+                    let plan = reclaim.plan.clone();
+                    let job = MergeJob::reclaim(plan, tree, options, purge, &aside);
+                    (job, Some(reclaim))
+                }
+            }
+        };
+        let live: Vec<u64> = view.tree.tables().map(|(_, t)| t.meta().id).collect();
+        let mut merge = job.inspect_err(|e| self.damage.note_job(e, &live))?;
+        self.leave_out(&mut merge, flushed);
+        Ok(Chosen::Job(Box::new(CompactJob { merge, reclaim })))
     }
 
     /// Did no write come for a while? A clock that was set back begins anew.
-    fn is_quiet(&self, now_ms: u64) -> bool {
+    pub(crate) fn is_quiet(&self, now_ms: u64) -> bool {
         let now = Quiet {
             commits: self.counters.commits.value(),
             since_ms: now_ms,
@@ -272,11 +293,7 @@ impl Engine {
                 reason: PlanReason::Damaged { level },
             });
         }
-        let mut levels: Vec<Vec<&TableMeta>> = tree
-            .levels
-            .iter()
-            .map(|level| level.tables.iter().map(|t| t.meta()).collect())
-            .collect();
+        let mut levels = levels_of(tree);
         let all_of_level0 = levels[0].clone();
         levels[0].retain(|meta| !aside.contains(&meta.id));
         let plan = pick(&levels, &self.options)
@@ -331,7 +348,11 @@ impl Engine {
         self.holes.made(job.dropping(), ids);
     }
 
-    fn install_compaction(&self, job: &MergeJob) -> Result<()> {
+    fn install_compaction(&self, job: &CompactJob, now_ms: u64) -> Result<()> {
+        let CompactJob {
+            merge: job,
+            reclaim,
+        } = job;
         let added = job.finish(&*self.vfs)?;
         let plan = job.plan();
         if matches!(plan.reason, PlanReason::Mend { .. }) {
@@ -347,6 +368,10 @@ impl Engine {
             .collect();
         self.install_tables(plan, &added)?;
         self.note_made(job, &added);
+        if let Some(reclaim) = reclaim {
+            let made: Vec<u64> = added.iter().map(|table| table.meta().id).collect();
+            self.note_reclaimed(reclaim, &made, now_ms);
+        }
         let spots = self.damage.forget(&plan.inputs);
         self.scrub.mended(spots);
         for table in replaced {
@@ -405,6 +430,20 @@ impl Engine {
         Manifest::create(target, self.next_file_id(), &folder.snapshot())?;
         Ok(marked)
     }
+}
+
+/// The choice of the compact lane.
+enum Chosen {
+    Nothing,
+    /// Tables were moved as they are: there may be more.
+    Moved,
+    Job(Box<CompactJob>),
+}
+
+fn levels_of(tree: &Tree) -> Vec<Vec<&TableMeta>> {
+    let levels = tree.levels.iter();
+    let metas = levels.map(|level| level.tables.iter().map(|t| t.meta()).collect());
+    metas.collect()
 }
 
 /// A table of `tree` can be written anew without its damaged blocks; `None` when it is not there

@@ -32,10 +32,12 @@ use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::pressure::{self, PressureParts, SEALED_MAX};
 use crate::queue::{CommitQueue, Submitted};
+use crate::room::DiskRoom;
 use crate::scan::{Cursor, Flow, Progress};
 use crate::scrub::state::Scrub;
 use crate::segments::Segments;
-use crate::stats::{Counters, Stats};
+use crate::stats::{Counters, DiskStats, Stats};
+use crate::tree::Level;
 use crate::tree::edit::{Edit, Folder};
 use crate::tree::manifest::{self, Manifest};
 use crate::vfs::{FolderLock, Ownership, Vfs, Wait};
@@ -82,8 +84,7 @@ pub struct Engine {
     pub(crate) kept: Kept,
     /// The age horizon rose: records that it covers may be in the active memtable.
     pub(crate) wants_seal: AtomicBool,
-    pub(crate) is_disk_full: AtomicBool,
-    pub(crate) disk_free_bytes: AtomicU64,
+    pub(crate) room: DiskRoom,
     poison: OnceLock<String>,
     /// Why the folder is not this engine's any more.
     lost: OnceLock<String>,
@@ -179,8 +180,7 @@ impl Engine {
             holes,
             kept: Kept::new(opened.kept),
             wants_seal: AtomicBool::new(false),
-            is_disk_full: AtomicBool::new(false),
-            disk_free_bytes: AtomicU64::new(0),
+            room: DiskRoom::default(),
             poison: OnceLock::new(),
             lost: OnceLock::new(),
             counters: Counters::default(),
@@ -451,8 +451,19 @@ impl Engine {
     fn next_segment(&self, wait: Wait) -> Result<Option<Spare>> {
         match wait {
             Wait::Never => Ok(self.segments.take_ready()),
-            Wait::Block => self.segments.take(&*self.vfs, &self.options).map(Some),
+            Wait::Block => self.take_segment().map(Some),
         }
+    }
+
+    /// A segment to go on in, made here and now when none is ready.
+    fn take_segment(&self) -> Result<Spare> {
+        let made = self.segments.ready() == 0;
+        let bytes = self.next_segment_bytes();
+        let spare = self.segments.take(&*self.vfs, bytes)?;
+        if made {
+            self.room.took(bytes as u64, &self.options);
+        }
+        Ok(spare)
     }
 
     /// A failure after which the durable state is unknown.
@@ -545,7 +556,7 @@ impl Engine {
             .apply(edit)
             .expect("the engine makes only edits that fit");
         self.change_view(change);
-        if ledger.manifest.is_long() {
+        if ledger.manifest.is_long(self.room.total_bytes()) {
             self.rewrite_manifest(&mut ledger)?;
         }
         Ok(())
@@ -562,7 +573,7 @@ impl Engine {
             }
             // No edit is lost: the old one goes on, and the next edit tries again.
             Err(error) if error.is_no_space() && self.is_in_force(&ledger.manifest) => {
-                self.is_disk_full.store(true, Ordering::Relaxed);
+                self.room.note_full();
                 self.garbage.add(manifest::file_name(id));
                 Ok(())
             }
@@ -678,7 +689,8 @@ impl Engine {
             memtables_sealed: view.sealed.len(),
             active_bytes: view.active.bytes(),
             level0_tables: level0.filter(|t| !aside.contains(&t.meta().id)).count(),
-            is_disk_full: self.is_disk_full.load(Ordering::Relaxed),
+            is_disk_full: self.room.is_full(),
+            is_cramped: self.room.is_cramped(),
         };
         pressure::of(counts, &self.options)
     }
@@ -723,7 +735,13 @@ impl Engine {
             tables_damaged: self.damage.list().len(),
             tables_set_aside: self.damage.set_aside().len(),
             scrub: self.scrub.stats(),
-            disk_free_bytes: self.disk_free_bytes.load(Ordering::Relaxed),
+            disk: DiskStats {
+                free_bytes: self.room.free_bytes(),
+                total_bytes: self.room.total_bytes(),
+                reserve_bytes: self.options.reserve_bytes,
+                used_bytes: self.folder_bytes(&view),
+                is_full: self.room.is_full(),
+            },
         }
     }
 
@@ -766,10 +784,27 @@ impl Engine {
         if self.view.load().active.is_empty() {
             return Ok(log.active_since);
         }
-        let spare = self.segments.take(&*self.vfs, &self.options)?;
+        let spare = self.take_segment()?;
         self.or_poison(log.writer.roll(spare))?;
         self.seal_memtable(&mut log);
         Ok(log.active_since)
+    }
+
+    /// Seals the active memtable and stays in the log segment.
+    pub(crate) fn seal_active(&self) {
+        let mut log = hold(&self.log);
+        if !self.view.load().active.is_empty() {
+            self.seal_memtable(&mut log);
+        }
+    }
+
+    /// Bytes of the folder, about: tables, kept ones included, and the log.
+    fn folder_bytes(&self, view: &View) -> u64 {
+        let tables = view.tree.levels.iter().map(Level::bytes).sum::<u64>();
+        let live = view.tree.tables().map(|(_, table)| table.meta().id);
+        let kept = self.kept.bytes_without(&live.collect());
+        let log = (self.segments.on_disk() * self.options.segment_bytes) as u64;
+        tables + kept + log
     }
 
     /// Segments below `floor` are gone: their unsynced bytes need no sync.

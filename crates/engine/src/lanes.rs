@@ -1,5 +1,6 @@
 //! The two lanes of background work, and the job that each has under way.
 
+use crate::compact::pick::scarce::Reclaim;
 use crate::compact::run::MergeJob;
 use std::sync::Mutex;
 
@@ -25,8 +26,15 @@ pub enum Maintained {
 #[derive(Default)]
 pub(crate) struct Lanes {
     pub(crate) flush: Mutex<Option<MergeJob>>,
-    pub(crate) compact: Mutex<Option<MergeJob>>,
+    pub(crate) compact: Mutex<Option<CompactJob>>,
     pub(crate) quiet: Mutex<Option<Quiet>>,
+}
+
+/// A job of the compact lane.
+pub(crate) struct CompactJob {
+    pub(crate) merge: MergeJob,
+    /// It writes one table anew, for its room.
+    pub(crate) reclaim: Option<Reclaim>,
 }
 
 /// Since when no write came.

@@ -41,6 +41,7 @@ mod options;
 mod pressure;
 mod queue;
 mod recover;
+mod room;
 mod scan;
 mod scrub;
 mod segments;
@@ -70,7 +71,7 @@ pub use queue::Submitted;
 pub use scan::{Cursor, Flow, Progress, Show};
 pub use scrub::state::{ScrubSlice, ScrubStats};
 pub use snapshot::Snapshot;
-pub use stats::Stats;
+pub use stats::{DiskStats, Stats};
 pub use view::Lookup;
 pub use waits::{WaitObserver, observe_waits};
 

@@ -7,6 +7,7 @@
 //! Not here: where settings come from (crate `dendra`), the disk (`Vfs`).
 //! See: docs/overload.md.
 
+use crate::segments::SPARES_TARGET;
 use dendra_base::Durability;
 use dendra_base::limits;
 use std::fmt;
@@ -16,6 +17,18 @@ use std::fmt;
 const RECORD_BYTES_MAX: usize = 4 << 10;
 
 const BESIDE_BYTES: usize = limits::STORED_VALUE_BYTES_MAX - limits::VALUE_BYTES_MAX_LIMIT;
+
+/// Log segments and tables on a disk that is not small.
+const SEGMENT_BYTES: usize = 16 << 20;
+const TABLE_BYTES: usize = 32 << 20;
+/// A log segment, a table and a memtable take one of so many parts of a small disk each.
+const DISK_PARTS: u64 = 32;
+/// The least sizes on the smallest disk.
+const TABLE_BYTES_MIN: usize = 1 << 20;
+const MEMTABLE_BYTES_MIN: usize = 1 << 20;
+/// Log segments of an idle folder: the one in use and those made ahead of use.
+const LOG_SEGMENTS_MIN: usize = 1 + SPARES_TARGET;
+
 const _: () = assert!(
     RECORD_BYTES_MAX > limits::STORED_KEY_BYTES_MAX + BESIDE_BYTES + 1024,
     "the longest key and every head fit beside a value"
@@ -56,6 +69,12 @@ impl fmt::Display for BadOptions {
 }
 
 impl std::error::Error for BadOptions {}
+
+/// A number of bytes for people, rounded to a tenth of a mebibyte.
+fn mib(bytes: usize) -> String {
+    let tenths = (bytes as u64).saturating_mul(10).div_ceil(1 << 20);
+    format!("{}.{} MiB", tenths / 10, tenths % 10)
+}
 
 /// How data blocks are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +126,8 @@ pub struct Options {
     pub level1_bytes: u64,
     /// Growth from level to level.
     pub level_fanout: u64,
-    /// Disk room below which new values are refused; deletes go on.
+    /// Disk room below which new values are refused; deletes go on. See
+    /// [`Options::reserve_wanted`].
     pub reserve_bytes: u64,
     /// Bytes that tables kept for incremental backups may always have; more of them in a store of
     /// more than ten times as many.
@@ -119,7 +139,7 @@ impl Options {
     /// `value_bytes_max`.
     pub fn for_memory(memory_bytes: usize, value_bytes_max: usize) -> Options {
         let memtable_bytes = (memory_bytes / 8).clamp(1 << 20, 64 << 20);
-        let (segment_bytes, table_bytes, block_bytes) = (16 << 20, 32 << 20, 4 << 10);
+        let (segment_bytes, table_bytes, block_bytes) = (SEGMENT_BYTES, TABLE_BYTES, 4 << 10);
         // One value of the largest size fits, and 4,096 writes of a kilobyte.
         let one_value = value_bytes_max + RECORD_BYTES_MAX;
         let commit_queue_bytes_max =
@@ -128,7 +148,7 @@ impl Options {
         // An eighth of the memory for the blocks that a compaction of level 0 reads.
         let input_bytes = ahead_bytes + block_bytes + value_bytes_max;
         let level0_inputs_max = (memory_bytes / 8 / input_bytes).clamp(4, 12);
-        Options {
+        let mut options = Options {
             memory_bytes,
             value_bytes_max,
             memtable_bytes,
@@ -147,11 +167,88 @@ impl Options {
             ahead_bytes,
             level1_bytes: 4 * memtable_bytes as u64,
             level_fanout: 8,
-            // The memtables can still be flushed, also by a restart, and one table compacted.
-            reserve_bytes: (3 * memtable_bytes + 2 * segment_bytes + table_bytes) as u64,
+            reserve_bytes: 0,
             // Four of the largest memtables.
             kept_bytes_min: 256 << 20,
+        };
+        options.reserve_bytes = options.reserve_wanted();
+        options
+    }
+
+    /// These with memtables of `bytes`, and with all that follows from them.
+    pub fn with_memtable(mut self, bytes: usize) -> Options {
+        self.memtable_bytes = bytes;
+        self.level1_bytes = 4 * bytes as u64;
+        self.reserve_bytes = self.reserve_wanted();
+        self
+    }
+
+    /// These for a disk of `total_bytes`. On a small one, log segments, tables and memtables are
+    /// smaller: a 32nd part of the disk each, as far as their least sizes allow. The
+    /// size of memtables stays where `keeps_memtable` says that an operator chose it.
+    pub fn for_disk(mut self, total_bytes: u64, keeps_memtable: bool) -> Options {
+        let part = usize::try_from(total_bytes / DISK_PARTS).unwrap_or(usize::MAX);
+        let least = self.segment_bytes_min();
+        self.segment_bytes = self.segment_bytes.min(part.max(least));
+        self.table_bytes = self.table_bytes.min(part.max(TABLE_BYTES_MIN));
+        let memtable = match keeps_memtable {
+            true => self.memtable_bytes,
+            false => self.memtable_bytes.min(part.max(MEMTABLE_BYTES_MIN)),
+        };
+        self.with_memtable(memtable)
+    }
+
+    /// The reserve that these sizes need: one memtable can be flushed while its log is still there,
+    /// the log goes on for two segments, and one table can be written anew. All three give room
+    /// back, and go one after the other.
+    pub fn reserve_wanted(&self) -> u64 {
+        (self.memtable_bytes + 2 * self.segment_bytes + self.table_bytes) as u64
+    }
+
+    /// The least room in which a new folder is of use: the first log segments, the reserve, and one
+    /// memtable of records.
+    pub fn room_wanted(&self) -> u64 {
+        let log = LOG_SEGMENTS_MIN * self.segment_bytes;
+        self.reserve_bytes + (log + self.memtable_bytes) as u64
+    }
+
+    /// Why a new folder is of no use in `free_bytes`; `None` when it is.
+    pub(crate) fn too_small(&self, free_bytes: u64) -> Option<String> {
+        let wanted = self.room_wanted();
+        if free_bytes >= wanted || self.reserve_bytes == 0 {
+            return None;
         }
+        let fits =
+            |options: Options| options.for_disk(free_bytes, true).room_wanted() <= free_bytes;
+        let one_value = self.value_bytes_max + RECORD_BYTES_MAX;
+        let with_queue = |bytes: usize| Options {
+            commit_queue_bytes_max: bytes,
+            ..self.clone().with_memtable(MEMTABLE_BYTES_MIN)
+        };
+        let way_out = if fits(self.clone().with_memtable(MEMTABLE_BYTES_MIN)) {
+            format!("lower memtable, which is {}", mib(self.memtable_bytes))
+        } else if fits(with_queue(one_value)) {
+            format!(
+                "lower memory, which is {}: a log segment takes a 64th of it",
+                mib(self.memory_bytes)
+            )
+        } else if fits(with_queue(RECORD_BYTES_MAX)) {
+            format!(
+                "lower value-bytes-max, which is {} bytes: a log segment takes one value",
+                self.value_bytes_max
+            )
+        } else {
+            "no options fit so small a disk".to_owned()
+        };
+        Some(format!(
+            "{} are free, and a new folder needs {}: {} for the log, {} of reserve, and one memtable of {}; {way_out}, or give \
+             the folder a larger disk",
+            mib(usize::try_from(free_bytes).unwrap_or(usize::MAX)),
+            mib(usize::try_from(wanted).unwrap_or(usize::MAX)),
+            mib(LOG_SEGMENTS_MIN * self.segment_bytes),
+            mib(usize::try_from(self.reserve_bytes).unwrap_or(usize::MAX)),
+            mib(self.memtable_bytes)
+        ))
     }
 
     /// Small limits, so that a few hundred writes see flushes, compactions and several levels.

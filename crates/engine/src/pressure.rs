@@ -3,7 +3,7 @@
 //! ```text
 //! memtables  0 ───── calm ───── 60 % ═══ rising ═══ 100 % of three memtables
 //! level 0    0 ───── calm ──── trigger ══ rising ══ stop
-//! disk       free < reserve ─► stop new values
+//! disk       free < reserve ─► stop new values     until free ≥ 9/8 of it (`room/`)
 //! ```
 //!
 //! Invariants
@@ -30,6 +30,8 @@ pub(crate) struct PressureParts {
     pub(crate) active_bytes: usize,
     pub(crate) level0_tables: usize,
     pub(crate) is_disk_full: bool,
+    /// The disk has no room for the next compaction.
+    pub(crate) is_cramped: bool,
 }
 
 pub(crate) fn of(counts: PressureParts, options: &Options) -> Pressure {
@@ -42,15 +44,16 @@ pub(crate) fn of(counts: PressureParts, options: &Options) -> Pressure {
         / (options.level0_tables_stop - options.level0_tables_trigger) as f64;
     let is_memory_full =
         counts.memtables_sealed >= SEALED_MAX && counts.active_bytes >= options.memtable_bytes;
+    let is_behind = counts.level0_tables >= options.level0_tables_stop;
+    // Without room for a compaction level 0 never catches up by itself.
+    let is_disk_full = counts.is_disk_full || (is_behind && counts.is_cramped);
     // Deletes go on when the disk is full, and no write goes on when memory is. The full disk is
     // named all the same: an operator can mend it.
-    let stop = match (counts.is_disk_full, is_memory_full) {
+    let stop = match (is_disk_full, is_memory_full) {
         (true, true) => Some(Stop::DiskAndMemoryFull),
         (true, false) => Some(Stop::DiskFull),
         (false, true) => Some(Stop::MemtablesFull),
-        (false, false) if counts.level0_tables >= options.level0_tables_stop => {
-            Some(Stop::CompactionBehind)
-        }
+        (false, false) if is_behind => Some(Stop::CompactionBehind),
         (false, false) => None,
     };
     Pressure {
@@ -74,6 +77,7 @@ mod tests {
             active_bytes,
             level0_tables,
             is_disk_full: false,
+            is_cramped: false,
         };
         of(counts, &options)
     }
@@ -100,6 +104,7 @@ mod tests {
             active_bytes,
             level0_tables: 0,
             is_disk_full: true,
+            is_cramped: false,
         };
         assert_eq!(of(counts(0), &options).stop, Some(Stop::DiskFull));
         let full = counts(options.memtable_bytes);
@@ -109,5 +114,21 @@ mod tests {
             ..counts(options.memtable_bytes)
         };
         assert_eq!(of(room, &options).stop, Some(Stop::MemtablesFull));
+    }
+
+    #[test]
+    fn level_0_that_has_no_room_to_go_down_is_a_full_disk() {
+        let options = Options::for_tests();
+        let counts = |is_cramped| PressureParts {
+            memtable_bytes: 0,
+            memtables_sealed: 0,
+            active_bytes: 0,
+            level0_tables: options.level0_tables_stop,
+            is_disk_full: false,
+            is_cramped,
+        };
+        assert_eq!(of(counts(true), &options).stop, Some(Stop::DiskFull));
+        let behind = Some(Stop::CompactionBehind);
+        assert_eq!(of(counts(false), &options).stop, behind);
     }
 }

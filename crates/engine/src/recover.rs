@@ -129,7 +129,14 @@ fn open_with_room(
     }
     let mut folder = match named {
         Some(named) => manifest::replay(vfs, named.id, named.bytes)?,
-        None => new_folder(vfs, &names, proposed)?,
+        None => {
+            let folder = new_folder(vfs, &names, proposed)?;
+            if let Some(reason) = options.too_small(room.free_bytes) {
+                let reason = format!("the disk of {} is too small: {reason}", vfs.describe());
+                return Err(Error::Folder { reason });
+            }
+            folder
+        }
     };
     let identity = folder.identity.expect("replay and new_folder set it");
     let mut tree = open_tables(vfs, &folder, &names)?;

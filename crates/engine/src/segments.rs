@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! prepare ─► spares (oldest first) ─► take ─► in use ─► flushed ─► removed
+//!                └─ give_back: the last one goes when the disk has no room for a flush
 //! ```
 //!
 //! Invariants
@@ -10,7 +11,6 @@
 //!
 //! Not here: their bytes (`wal`), which ones are still needed (the manifest's log floor).
 
-use crate::options::Options;
 use crate::vfs::Vfs;
 use crate::waits::hold;
 use crate::wal::{self, Spare};
@@ -55,8 +55,8 @@ impl Segments {
         }
     }
 
-    /// The next spare; made here and now when there is none.
-    pub(crate) fn take(&self, vfs: &dyn Vfs, options: &Options) -> Result<Spare> {
+    /// The next spare; made here and now, of `segment_bytes`, when there is none.
+    pub(crate) fn take(&self, vfs: &dyn Vfs, segment_bytes: usize) -> Result<Spare> {
         if let Some(spare) = self.take_ready() {
             return Ok(spare);
         }
@@ -65,7 +65,7 @@ impl Segments {
         if let Some(spare) = self.take_ready() {
             return Ok(spare);
         }
-        let spare = wal::prepare(vfs, self.salt, *newest + 1, options.segment_bytes)?;
+        let spare = wal::prepare(vfs, self.salt, *newest + 1, segment_bytes)?;
         *newest += 1;
         Ok(spare)
     }
@@ -75,15 +75,34 @@ impl Segments {
         hold(&self.spares).pop_front()
     }
 
-    /// Makes one spare when there are too few; true when it did.
-    pub(crate) fn prepare(&self, vfs: &dyn Vfs, options: &Options) -> Result<bool> {
-        if hold(&self.spares).len() >= SPARES_TARGET {
-            return Ok(false);
-        }
+    /// How many are ready.
+    pub(crate) fn ready(&self) -> usize {
+        hold(&self.spares).len()
+    }
+
+    /// Makes one spare of `segment_bytes`.
+    pub(crate) fn prepare(&self, vfs: &dyn Vfs, segment_bytes: usize) -> Result<()> {
         let mut newest = hold(&self.newest);
-        let spare = wal::prepare(vfs, self.salt, *newest + 1, options.segment_bytes)?;
+        let spare = wal::prepare(vfs, self.salt, *newest + 1, segment_bytes)?;
         *newest += 1;
         hold(&self.spares).push_back(spare);
+        Ok(())
+    }
+
+    /// Removes the spare that was made last, for its room; false when there is none.
+    pub(crate) fn give_back(&self, vfs: &dyn Vfs) -> Result<bool> {
+        let mut newest = hold(&self.newest);
+        let mut spares = hold(&self.spares);
+        let Some(last) = spares.pop_back() else {
+            return Ok(false);
+        };
+        let name = wal::segment_name(last.segment());
+        if let Err(e) = vfs.remove(&name) {
+            // Ids have no gap: the one that stays goes on being the last.
+            spares.push_back(last);
+            return Err(Error::io(format!("removing the unused {name}"), e));
+        }
+        *newest -= 1;
         Ok(true)
     }
 

@@ -98,6 +98,21 @@ pub struct Stats {
     pub tables_set_aside: usize,
     /// The work of scrubs.
     pub scrub: ScrubStats,
-    /// Room on the disk at the last look.
-    pub disk_free_bytes: u64,
+    /// The disk at the last look.
+    pub disk: DiskStats,
+}
+
+/// The disk that holds the folder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskStats {
+    /// Bytes that can still be written.
+    pub free_bytes: u64,
+    /// Its size; 0 before the first look.
+    pub total_bytes: u64,
+    /// With less room than this, new values are refused.
+    pub reserve_bytes: u64,
+    /// Bytes of the folder, about: tables and log segments.
+    pub used_bytes: u64,
+    /// Are new values refused?
+    pub is_full: bool,
 }

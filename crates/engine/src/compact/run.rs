@@ -26,6 +26,7 @@ use crate::tree::Tree;
 use crate::vfs::{Vfs, Wait};
 use crate::{Error, Result};
 use dendra_base::{CellRef, Direction, Kind, Space, Version};
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -116,6 +117,8 @@ pub(crate) struct MergeJob {
     foreign_gone: u64,
     /// Records that a lost block may have hidden: the same.
     dropping: Option<DropOrders>,
+    /// Newer records that stay where they are: what they hide is left out.
+    hiding: Option<Hiding>,
     options: TableOptions,
     table_bytes: u64,
     /// The table being written.
@@ -124,6 +127,63 @@ pub(crate) struct MergeJob {
     made: Vec<u64>,
     metas: Vec<TableMeta>,
     read_bytes: u64,
+}
+
+/// The tables above one that is written anew alone: a newer record there hides one of it.
+struct Hiding {
+    tables: Vec<u64>,
+    merge: Merge,
+}
+
+impl Hiding {
+    fn of(
+        plan: &Plan,
+        tree: &Arc<Tree>,
+        options: &Options,
+        aside: &BTreeSet<u64>,
+    ) -> Result<Hiding> {
+        let mut inputs = tree.tables().filter(|(_, t)| plan.inputs == [t.meta().id]);
+        let (level, table) = inputs.next().expect("the plan is of this tree");
+        let range = table.meta();
+        let is_above = |other: &&Arc<Table>| {
+            let other = other.meta();
+            let overlaps = other.smallest <= range.largest && range.smallest <= other.largest;
+            overlaps && other.id != range.id && !aside.contains(&other.id)
+        };
+        let ahead = ReadMode::Ahead(options.ahead_bytes);
+        let mut sources: Vec<Box<dyn Source + Send>> = Vec::new();
+        let mut tables = Vec::new();
+        for upper in tree.levels.iter().take(level).skip(1) {
+            let upper: Vec<_> = upper.tables.iter().filter(is_above).cloned().collect();
+            if !upper.is_empty() {
+                tables.extend(upper.iter().map(|t| t.meta().id));
+                sources.push(Box::new(LevelIter::new(upper, ahead.clone())));
+            }
+        }
+        // So many windows are in the memory of jobs. Those with the most deletes hide the most.
+        let windows = options.level0_inputs_max.saturating_sub(sources.len());
+        let mut level0: Vec<_> = tree.levels[0].tables.iter().filter(is_above).collect();
+        level0.sort_by_key(|t| std::cmp::Reverse((t.meta().tombstones, t.meta().id)));
+        for upper in level0.into_iter().take(windows.max(1)) {
+            tables.push(upper.meta().id);
+            sources.push(Box::new(TableIter::new(Arc::clone(upper), ahead.clone())));
+        }
+        let mut merge = Merge::new(sources);
+        merge.seek(Bound::Included(&range.smallest), Direction::Forward)?;
+        Ok(Hiding { tables, merge })
+    }
+
+    /// Is there a newer record of `key`? Keys are asked for in rising order.
+    fn hides(&mut self, key: &[u8], cell: &CellRef<'_>) -> Result<bool> {
+        while let Some((above, newest)) = self.merge.current() {
+            match above.cmp(key) {
+                Ordering::Less => self.merge.advance()?,
+                Ordering::Equal => return Ok(newest.is_newer_than(cell)),
+                Ordering::Greater => break,
+            }
+        }
+        Ok(false)
+    }
 }
 
 impl MergeJob {
@@ -153,6 +213,7 @@ impl MergeJob {
             foreign_waiting: BTreeSet::new(),
             foreign_gone: 0,
             dropping: None,
+            hiding: None,
             writer: None,
             made: Vec::new(),
             metas: Vec::new(),
@@ -206,6 +267,7 @@ impl MergeJob {
             foreign_waiting: BTreeSet::new(),
             foreign_gone: 0,
             dropping: None,
+            hiding: None,
             writer: None,
             made: Vec::new(),
             metas: Vec::new(),
@@ -243,11 +305,40 @@ impl MergeJob {
             foreign_waiting: BTreeSet::new(),
             foreign_gone: 0,
             dropping: None,
+            hiding: None,
             writer: None,
             made: Vec::new(),
             metas: Vec::new(),
             read_bytes: 0,
         })
+    }
+
+    /// Prepares to write one table of `tree` anew where it is, without the records that newer ones
+    /// in the tables above hide. It needs no more room than what stays. `aside` = tables that no
+    /// job reads.
+    pub(crate) fn reclaim(
+        plan: Plan,
+        tree: Arc<Tree>,
+        options: &Options,
+        purge: Purge,
+        aside: &BTreeSet<u64>,
+    ) -> Result<MergeJob> {
+        let hiding = Hiding::of(&plan, &tree, options, aside)?;
+        let mut job = MergeJob::compact(plan, tree, options, purge)?;
+        job.hiding = Some(hiding);
+        Ok(job)
+    }
+
+    /// Every table that it reads.
+    pub(crate) fn reads(&self) -> Vec<u64> {
+        let above = self.hiding.iter().flat_map(|hiding| &hiding.tables);
+        above.chain(&self.plan.inputs).copied().collect()
+    }
+
+    /// Bytes of its output so far.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        let closed: u64 = self.metas.iter().map(|meta| meta.bytes).sum();
+        closed + self.writer.as_ref().map_or(0, TableWriter::bytes_written)
     }
 
     /// Leaves these records out. Before the first step; the inputs are fixed.
@@ -312,8 +403,13 @@ impl MergeJob {
                 None => Leaving::Stays,
             };
             self.foreign_gone += u64::from(leaving == Leaving::Goes);
+            let is_below = match &mut self.hiding {
+                Some(hiding) => hiding.hides(key, &cell)?,
+                None => false,
+            };
             let is_hidden = self.dropping.as_mut().is_some_and(|it| it.has(key, &cell));
-            if leaving != Leaving::Goes && !is_hidden && !self.is_droppable(key, &cell) {
+            let is_gone = leaving == Leaving::Goes || is_hidden || is_below;
+            if !is_gone && !self.is_droppable(key, &cell) {
                 if self.writer.is_none() {
                     let id = next_id();
                     self.writer = Some(TableWriter::create(vfs, id, &self.options)?);

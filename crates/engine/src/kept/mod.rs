@@ -93,6 +93,13 @@ impl Kept {
         (now.tables.len(), bytes_of(&now.tables))
     }
 
+    /// Bytes of those that are kept and not in `live`.
+    pub(crate) fn bytes_without(&self, live: &BTreeSet<u64>) -> u64 {
+        let now = hold(&self.now);
+        let replaced = now.tables.iter().filter(|table| !live.contains(&table.id));
+        replaced.map(|table| table.bytes).sum()
+    }
+
     fn is_idle(&self) -> bool {
         hold(&self.now).marks.is_empty()
     }

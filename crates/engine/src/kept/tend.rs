@@ -98,8 +98,7 @@ impl Engine {
 
     /// Gives the room of kept tables back when the disk is full.
     pub(crate) fn keep_less_on_a_full_disk(&self) -> Result<()> {
-        let is_full = self.is_disk_full.load(Ordering::Relaxed);
-        if !is_full || self.kept.is_idle() {
+        if !self.room.is_full() || self.kept.is_idle() {
             return Ok(());
         }
         self.end_marks(&hold(&self.ledger))

@@ -25,7 +25,7 @@
 use super::arena::{self, Arena, Bump};
 use super::sync::{AtomicPtr, HEIGHT_MAX, Ordering, Published, nulls};
 use crate::table::key_hash;
-use dendra_base::{CellRef, Version};
+use dendra_base::{CellRef, Kind, Version};
 use std::cmp;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -248,6 +248,8 @@ pub(crate) struct Memtable {
     /// The record with the smallest version that was ever inserted; null when there is none.
     oldest: AtomicPtr<ListRecord>,
     records: AtomicUsize,
+    /// Tombstones that were ever inserted, those included that a newer cell replaced.
+    tombstones: AtomicUsize,
 }
 
 /// The one writer of a [`Memtable`].
@@ -271,6 +273,7 @@ impl Memtable {
             newest: AtomicPtr::new(ptr::null_mut()),
             oldest: AtomicPtr::new(ptr::null_mut()),
             records: AtomicUsize::new(0),
+            tombstones: AtomicUsize::new(0),
         });
         let inserter = Inserter {
             table: Arc::clone(&table),
@@ -301,6 +304,11 @@ impl Memtable {
     /// Number of keys.
     pub(crate) fn len(&self) -> usize {
         self.records.load(Ordering::Relaxed)
+    }
+
+    /// Number of deletes that were ever inserted.
+    pub(crate) fn tombstones(&self) -> usize {
+        self.tombstones.load(Ordering::Relaxed)
     }
 
     /// Was no record ever inserted?
@@ -407,9 +415,8 @@ impl Inserter {
     /// # Panics
     /// When the bytes are not an encoded cell, or the key is longer than 65535 bytes.
     pub(crate) fn insert(&mut self, stored_key: &[u8], encoded_cell: &[u8]) -> Inserted {
-        let version = CellRef::decode(encoded_cell)
-            .expect("insert takes encoded cells")
-            .version;
+        let cell = CellRef::decode(encoded_cell).expect("insert takes encoded cells");
+        let (version, kind) = (cell.version, cell.kind);
         let Inserter {
             table,
             bump,
@@ -430,6 +437,9 @@ impl Inserter {
         table.widen_bounds(record, version);
         if inserted == Inserted::New {
             table.records.fetch_add(1, Ordering::Relaxed);
+        }
+        if kind == Kind::Tombstone {
+            table.tombstones.fetch_add(1, Ordering::Relaxed);
         }
         node.fixed().cell.store(record.as_ptr(), Ordering::Release);
         inserted

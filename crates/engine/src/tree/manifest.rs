@@ -24,6 +24,8 @@ pub(crate) const FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"DENDRAMF";
 /// A manifest longer than this, and twice as long as it began, is rewritten as one snapshot.
 const REWRITE_BYTES: u64 = 4 << 20;
+/// On a small disk it is one that takes more than one part in so many of it.
+const DISK_PARTS: u64 = 64;
 /// No manifest of this size was ever written: a length beyond it is damage.
 const MANIFEST_BYTES_MAX: u64 = 1 << 30;
 
@@ -128,9 +130,13 @@ impl Manifest {
         self.id
     }
 
-    /// Should a new manifest replace this one?
-    pub(crate) fn is_long(&self) -> bool {
-        self.end > REWRITE_BYTES.max(2 * self.snapshot_end)
+    /// Should a new manifest replace this one, on a disk of `total_bytes`? 0 = it is not known.
+    pub(crate) fn is_long(&self, total_bytes: u64) -> bool {
+        let most = match total_bytes {
+            0 => REWRITE_BYTES,
+            total => REWRITE_BYTES.min(total / DISK_PARTS),
+        };
+        self.end > most.max(2 * self.snapshot_end)
     }
 }
 

@@ -13,6 +13,7 @@ mod ingest;
 mod model;
 mod order;
 mod promises;
+mod room;
 mod scrub;
 mod space;
 #[path = "../support/mod.rs"]

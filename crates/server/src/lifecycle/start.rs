@@ -321,7 +321,11 @@ fn open_unmarked(
         Ok(Some(reason)) => return Err(in_folder(reason)),
         Err(error) => return Err(in_folder(error.to_string())),
     }
+    let space = vfs.room();
+    let space = space.map_err(system("the disk does not tell its room"))?;
+    let keeps_memtable = settings.memtable_bytes.is_some();
     let options = settings.engine_options();
+    let options = options.for_disk(space.total_bytes, keeps_memtable);
     let opened = Engine::open(Arc::clone(vfs), options, proposed, clock::wall_ms());
     opened.map_err(|error| match error {
         Error::Folder { reason } => StartError::Folder { reason },

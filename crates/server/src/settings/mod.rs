@@ -164,8 +164,7 @@ impl Settings {
     pub fn engine_options(&self) -> Options {
         let mut options = Options::for_memory(self.memory_bytes, self.value_bytes_max);
         if let Some(bytes) = self.memtable_bytes {
-            options.memtable_bytes = bytes;
-            options.level1_bytes = 4 * bytes as u64;
+            options = options.with_memtable(bytes);
         }
         options.durability = self.durability;
         options

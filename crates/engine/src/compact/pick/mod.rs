@@ -11,9 +11,12 @@
 //! 1. Same levels, same policy, same plan.
 //! 2. A plan's inputs from the output level are exactly those that overlap the others.
 //! 3. A move has no input in the output level and no record that a rewrite could drop.
-//! 4. Damage is not known here: tables that are set aside are not shown (`background.rs`).
+//! 4. Where the disk is short of room, choices that need little of it are in `scarce.rs`.
+//! 5. Damage is not known here: tables that are set aside are not shown (`background.rs`).
 //!
 //! Not here: reading or writing anything.
+
+pub(crate) mod scarce;
 
 use crate::options::Options;
 use crate::table::TableMeta;
@@ -65,6 +68,11 @@ pub(crate) enum PlanReason {
     },
     /// A table is mostly tombstones and expired cells that could go.
     Garbage {
+        /// Which level.
+        level: usize,
+    },
+    /// Newer tables hide records of a table, and the disk has no room for merges.
+    Reclaim {
         /// Which level.
         level: usize,
     },

@@ -261,3 +261,99 @@ fn a_table_of_deletes_is_rewritten_in_place_only_when_all_of_them_will_go() {
         "level 0 has its own trigger"
     );
 }
+
+/// Levels as drawn, padded to the full depth.
+fn padded(drawn: &[Vec<TableMeta>]) -> Vec<Vec<&TableMeta>> {
+    let mut levels: Vec<Vec<&TableMeta>> = drawn.iter().map(|l| l.iter().collect()).collect();
+    levels.resize(crate::tree::LEVELS_MAX, Vec::new());
+    levels
+}
+
+fn newest_at(mut table: TableMeta, hlc: u64) -> TableMeta {
+    table.version_max = Version {
+        hlc,
+        ..Version::ZERO
+    };
+    table
+}
+
+#[test]
+fn the_table_of_which_deletes_hide_most_is_written_anew_once_for_them() {
+    let mut deletes = newest_at(table(9, "a", "m", 10), 50);
+    deletes.tombstones = 100;
+    let drawn = [
+        vec![deletes],
+        vec![newest_at(table(1, "n", "z", 900), 40)],
+        vec![
+            newest_at(table(2, "a", "f", 100), 20),
+            newest_at(table(3, "g", "k", 300), 20),
+            newest_at(table(4, "o", "p", 300), 20),
+        ],
+    ];
+    let mut levels = padded(&drawn);
+    let picked = scarce::pick_reclaim(&levels, |_, _| true).expect("deletes are above 2 and 3");
+    assert_eq!(picked.plan.inputs, [3]);
+    assert_eq!((picked.plan.level, picked.plan.is_move), (2, false));
+    assert_eq!(picked.newest_above, drawn[0][0].version_max);
+    let next = scarce::pick_reclaim(&levels, |table, _| table.id != 3);
+    assert_eq!(
+        next.expect("there is another").plan.inputs,
+        [4],
+        "overwrites"
+    );
+    levels[0].clear();
+    levels[1].clear();
+    assert_eq!(scarce::pick_reclaim(&levels, |_, _| true), None);
+    let mut expiring = table(5, "q", "r", 10);
+    expiring.expiring = 2;
+    levels[2].push(&expiring);
+    let picked = scarce::pick_reclaim(&levels, |_, _| true).expect("values may have ended");
+    assert_eq!(picked.plan.inputs, [5]);
+}
+
+#[test]
+fn tables_of_level_0_are_written_anew_for_newer_ones_alone() {
+    let mut old = newest_at(table(3, "a", "z", 500), 10);
+    old.version_min = Version {
+        hlc: 5,
+        ..Version::ZERO
+    };
+    let mut deletes = newest_at(table(2, "a", "z", 20), 30);
+    deletes.version_min = Version {
+        hlc: 20,
+        ..Version::ZERO
+    };
+    deletes.tombstones = 100;
+    let drawn = [vec![deletes, old]];
+    let levels = padded(&drawn);
+    let picked = scarce::pick_reclaim(&levels, |_, _| true).expect("the older one is hidden");
+    assert_eq!(picked.plan.inputs, [3]);
+    assert_eq!(picked.newest_above.hlc, 30);
+    assert_eq!(scarce::pick_reclaim(&levels, |t, _| t.id == 2), None);
+}
+
+#[test]
+fn without_room_for_all_of_level_0_less_of_it_goes() {
+    let drawn = [
+        vec![
+            table(9, "a", "z", 30),
+            table(8, "a", "z", 10),
+            table(7, "a", "c", 50),
+        ],
+        vec![table(1, "a", "b", 40), table(2, "d", "z", 50)],
+    ];
+    let levels = padded(&drawn);
+    let options = options();
+    let whole = pick(&levels, &options).expect("level 0 is over its trigger");
+    assert_eq!(scarce::room_for(&levels, &whole), 180);
+    let plan = scarce::pick_level0_within(&levels, &options, 90).expect("the oldest goes down");
+    assert_eq!((plan.inputs, plan.level), (vec![7, 1], 1));
+    let plan = scarce::pick_level0_within(&levels, &options, 89).expect("the smallest become one");
+    assert_eq!((plan.inputs, plan.level), (vec![8, 9], 0));
+    assert_eq!(scarce::pick_level0_within(&levels, &options, 39), None);
+    let moved = Plan {
+        is_move: true,
+        ..whole
+    };
+    assert_eq!(scarce::room_for(&levels, &moved), 0);
+}

@@ -560,7 +560,32 @@ fn engine_gauges(page: &mut MetricsPage<'_>, stats: &Stats, spans_lost: u64) -> 
         (
             "engine_disk_free_bytes",
             "Room on the disk.",
-            stats.disk_free_bytes,
+            stats.disk.free_bytes,
+        ),
+        (
+            "disk_free_bytes",
+            "Room on the disk.",
+            stats.disk.free_bytes,
+        ),
+        (
+            "disk_total_bytes",
+            "Size of the disk.",
+            stats.disk.total_bytes,
+        ),
+        (
+            "disk_used_bytes",
+            "Bytes of the data folder, about.",
+            stats.disk.used_bytes,
+        ),
+        (
+            "disk_reserve_bytes",
+            "With less room than this, new values are refused.",
+            stats.disk.reserve_bytes,
+        ),
+        (
+            "disk_full",
+            "1 while new values are refused for lack of room.",
+            u64::from(stats.disk.is_full),
         ),
         (
             "engine_kept_bytes",
