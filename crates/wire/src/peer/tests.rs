@@ -420,7 +420,9 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_bit_is_refused(message in short_message(), at: prop::sample::Index, bit in 0u8..8) {
+    fn a_flipped_bit_is_refused(
+        message in short_message(), at: prop::sample::Index, bit in 0u8..8,
+    ) {
         let mut out = Vec::new();
         encode(&mut out, &message);
         let at = at.index(out.len());
