@@ -39,7 +39,7 @@ fn fill_value(id: u64, value: &mut [u8]) {
 
 fn open(vfs: &MemVfs, options: Options) -> Engine {
     let identity = Identity { node: 1, origin: 1 };
-    Engine::open(Arc::new(vfs.clone()), options, identity, NOW_MS).expect("memory is fine")
+    Engine::open(Arc::new(vfs.clone()), options, identity).expect("memory is fine")
 }
 
 fn load(engine: &Engine, keys: u64) {

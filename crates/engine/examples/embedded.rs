@@ -28,7 +28,7 @@ fn write_and_read(folder: &Path) -> Result<(), Box<dyn Error>> {
         origin: 1,
     };
     let options = Options::for_memory(64 << 20, 1 << 20);
-    let engine = Engine::open(Arc::new(OsVfs::open(folder)?), options, proposed, now_ms)?;
+    let engine = Engine::open(Arc::new(OsVfs::open(folder)?), options, proposed)?;
 
     // A version is the caller's. Its clock must be above every one that was used before.
     let hlc = engine.hlc_floor().max(now_ms << 16) + 1;

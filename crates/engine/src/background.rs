@@ -97,8 +97,8 @@ impl Engine {
             let Some(oldest) = view.sealed.last() else {
                 return Ok(false);
             };
-            let mut job =
-                MergeJob::flush(&oldest.memtable, view.tree.clone(), &self.options, now_ms)?;
+            let (tree, ended_ms) = (view.tree.clone(), self.ended_by(now_ms));
+            let mut job = MergeJob::flush(&oldest.memtable, tree, &self.options, ended_ms)?;
             // Older records of its keys may be in a memtable, or in any table.
             self.leave_out(&mut job, None);
             *slot = Some(job);
@@ -220,8 +220,9 @@ impl Engine {
             ages: self.age_horizon(),
             log_min: self.segments.user_version_min(),
             log_min_of_all: self.segments.version_min(),
-            now_ms,
+            ended_ms: self.ended_by(now_ms),
         };
+        let ended_ms = purge.ended_ms;
         // On a full disk nobody waits for writes to rest.
         let is_quiet = self.is_quiet(now_ms) || self.room.is_full();
         let log_floor = hold(&self.ledger).folder.log_floor;
@@ -234,7 +235,7 @@ impl Engine {
         let mended = mended.or_else(|| self.drop_plan(&view.tree, &view.holes));
         let (tree, options) = (view.tree.clone(), &self.options);
         let (job, reclaim) = if let Some((plan, spans)) = mended {
-            (MergeJob::mend(plan, tree, options, spans, now_ms), None)
+            (MergeJob::mend(plan, tree, options, spans, ended_ms), None)
         } else {
             let aside = self.damage.set_aside();
             let mut levels = levels_of(&view.tree);
@@ -471,7 +472,7 @@ mod tests {
     fn with_one_record(vfs: &FaultyVfs) -> Engine {
         let identity = Identity { node: 1, origin: 1 };
         let vfs = Arc::new(vfs.clone());
-        let engine = Engine::open(vfs, Options::for_tests(), identity, 1).expect("a new folder");
+        let engine = Engine::open(vfs, Options::for_tests(), identity).expect("a new folder");
         let version = Version {
             hlc: 1,
             origin: 1,

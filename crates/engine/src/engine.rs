@@ -20,7 +20,7 @@
 use crate::batch::{Batch, NotTaken, WriteOutcome};
 use crate::cache::BlockCache;
 use crate::commit::{Log, Settled};
-use crate::compact::run::AgeHorizon;
+use crate::compact::run::{AgeHorizon, NONE_ENDED_MS};
 use crate::damage::{Damage, DamagedTable};
 use crate::foreign::{Foreign, IsForeign};
 use crate::garbage::Garbage;
@@ -79,6 +79,8 @@ pub struct Engine {
     pub(crate) hlc_ceiling: AtomicU64,
     purge_horizon: Mutex<Version>,
     pub(crate) ages: Ages,
+    /// Values that end until then have ended for everybody: `set_ended_ms`.
+    ended_ms: AtomicU64,
     pub(crate) foreign: Foreign,
     pub(crate) holes: Holes,
     pub(crate) kept: Kept,
@@ -130,19 +132,15 @@ impl Ages {
 
 impl Engine {
     /// Opens or creates the folder, replays the log, and returns ready to serve. `proposed` becomes
-    /// the identity of a new folder.
-    pub fn open(
-        vfs: Arc<dyn Vfs>,
-        options: Options,
-        proposed: Identity,
-        now_ms: u64,
-    ) -> Result<Engine> {
+    /// the identity of a new folder. No clock is needed: what the log holds goes into tables as it
+    /// is, values that have ended too.
+    pub fn open(vfs: Arc<dyn Vfs>, options: Options, proposed: Identity) -> Result<Engine> {
         options
             .check()
             .map_err(|bad| Error::Unusable { reason: bad.reason })?;
         let lock = lock_folder(&*vfs)?;
         let cache = Arc::new(BlockCache::new(options.split().cache));
-        let opened = recover::open(&*vfs, &options, proposed, now_ms)?;
+        let opened = recover::open(&*vfs, &options, proposed)?;
         let (memtable, inserter) = Memtable::new(options.memtable_bytes);
         let writer = LogWriter::start(opened.spare, opened.log_end, opened.folder.hlc_ceiling)?;
         cache.make_room(opened.tree.pinned_bytes());
@@ -176,6 +174,7 @@ impl Engine {
             next_file: AtomicU64::new(opened.next_file),
             purge_horizon: Mutex::new(Version::ZERO),
             ages: Ages::default(),
+            ended_ms: AtomicU64::new(NONE_ENDED_MS),
             foreign: Foreign::default(),
             holes,
             kept: Kept::new(opened.kept),
@@ -217,6 +216,24 @@ impl Engine {
     pub fn raise_purge_horizon(&self, horizon: Version) {
         let mut current = hold(&self.purge_horizon);
         *current = horizon.max(*current);
+    }
+
+    /// Values that end at `ended_ms` or before have ended for everybody: no clock that counts takes
+    /// one of them for alive. From now on merges may take their bytes, and horizons their records.
+    /// The caller knows it by more than one clock, or by a margin. A later word counts, also a
+    /// smaller one. Until it is told, the engine takes nothing of a value.
+    pub fn set_ended_ms(&self, ended_ms: u64) {
+        self.ended_ms.store(ended_ms, Ordering::Relaxed);
+    }
+
+    /// What `set_ended_ms` was told last.
+    pub fn ended_ms(&self) -> u64 {
+        self.ended_ms.load(Ordering::Relaxed)
+    }
+
+    /// The same, and not beyond the clock of the one who asks for the work.
+    pub(crate) fn ended_by(&self, now_ms: u64) -> u64 {
+        self.ended_ms().min(now_ms)
     }
 
     /// The same for a member of a cluster, by the ages of cells (`Cell::age`). All owners have

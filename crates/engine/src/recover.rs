@@ -19,7 +19,7 @@
 //! See: docs/format/folder.md.
 
 use crate::batch::LogRecord;
-use crate::compact::run::MergeJob;
+use crate::compact::run::{MergeJob, NONE_ENDED_MS};
 use crate::identity::Identity;
 use crate::kept;
 use crate::kept::note::{KEPT, KEPT_NEW, KeptNote, KeptTable};
@@ -87,13 +87,8 @@ fn install(tables: &[Arc<Table>], installed: &mut usize, folder: &mut Folder) {
 }
 
 /// Opens or creates the folder behind `vfs`.
-pub(crate) fn open(
-    vfs: &dyn Vfs,
-    options: &Options,
-    proposed: Identity,
-    now_ms: u64,
-) -> Result<Recovered> {
-    let opened = open_with_room(vfs, options, proposed, now_ms);
+pub(crate) fn open(vfs: &dyn Vfs, options: &Options, proposed: Identity) -> Result<Recovered> {
+    let opened = open_with_room(vfs, options, proposed);
     opened.map_err(|error| if error.is_no_space() { Error::Folder {
         reason: format!(
             "the disk of {} is too full for a start ({error}): what the log holds must become tables first, {} MiB of it at a time; \
@@ -104,12 +99,7 @@ pub(crate) fn open(
     } } else { error })
 }
 
-fn open_with_room(
-    vfs: &dyn Vfs,
-    options: &Options,
-    proposed: Identity,
-    now_ms: u64,
-) -> Result<Recovered> {
+fn open_with_room(vfs: &dyn Vfs, options: &Options, proposed: Identity) -> Result<Recovered> {
     let mut names = vfs
         .list()
         .map_err(|e| Error::io("listing the data folder", e))?;
@@ -148,7 +138,6 @@ fn open_with_room(
         options,
         salt: identity.log_salt(),
         first_needed,
-        now_ms,
     };
     let mut replayed = if is_short {
         log.replay_in_stages(named_id, &mut folder, &mut next_file)?
@@ -360,7 +349,6 @@ pub(crate) fn newest_hlc(tree: &Tree) -> u64 {
 struct Replay<'a> {
     vfs: &'a dyn Vfs,
     options: &'a Options,
-    now_ms: u64,
     next_file: &'a mut u64,
     memtable: Arc<Memtable>,
     inserter: Inserter,
@@ -377,7 +365,8 @@ impl Replay<'_> {
         if full.is_empty() {
             return Ok(());
         }
-        let mut job = MergeJob::flush(&full, Arc::new(Tree::new()), self.options, self.now_ms)?;
+        // No clock is looked at: right after a start of the machine it may be wrong by years.
+        let mut job = MergeJob::flush(&full, Arc::new(Tree::new()), self.options, NONE_ENDED_MS)?;
         let mut next_id = || {
             *self.next_file += 1;
             *self.next_file - 1
@@ -394,7 +383,6 @@ struct LogRecovery<'a> {
     options: &'a Options,
     salt: u64,
     first_needed: u64,
-    now_ms: u64,
 }
 
 impl LogRecovery<'_> {
@@ -409,7 +397,6 @@ impl LogRecovery<'_> {
         let mut replay = Replay {
             vfs: self.vfs,
             options,
-            now_ms: self.now_ms,
             next_file,
             memtable,
             inserter,

@@ -20,7 +20,7 @@ use crate::table::{First, FoundCell, LevelIter, ReadMode, Table, TableIter, key_
 use crate::tree::Tree;
 use crate::vfs::Wait;
 use crate::{Error, Result};
-use dendra_base::{CellRef, Direction, Version};
+use dendra_base::{CellRef, Direction, Kind, Version};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -70,6 +70,28 @@ impl Best<'_> {
             Best::Nothing => Version::ZERO,
             Best::Memory(cell) => cell.version,
             Best::Block(found) => found.version(),
+        }
+    }
+
+    /// Only cells above this version may be newer. Of one version a value that ends is newer than
+    /// the tombstone that is left of it.
+    fn newer_than(&self) -> Version {
+        let kind = match self {
+            Best::Nothing => return Version::ZERO,
+            Best::Memory(cell) => cell.kind,
+            Best::Block(found) => found.cell().kind,
+        };
+        match kind {
+            Kind::Tombstone => self.version().predecessor(),
+            Kind::Value => self.version(),
+        }
+    }
+
+    fn yields_to(&self, found: &FoundCell) -> bool {
+        match self {
+            Best::Nothing => true,
+            Best::Memory(cell) => found.cell().is_newer_than(cell),
+            Best::Block(best) => found.cell().is_newer_than(&best.cell()),
         }
     }
 }
@@ -144,10 +166,10 @@ impl View {
         best: &mut Best<'_>,
     ) -> Result<()> {
         let mut newer_in = |table: &Table, first: First| -> Result<()> {
-            let newer_than = best.version();
+            let newer_than = best.newer_than();
             if table.meta().version_max.is_newer_than(newer_than)
                 && let Some(found) = table.get(cache, stored_key, hash, newer_than, first, wait)?
-                && found.version().is_newer_than(newer_than)
+                && best.yields_to(&found)
             {
                 *best = Best::Block(found);
             }

@@ -23,7 +23,9 @@ fn open(vfs: &Arc<dyn Vfs>) -> Engine {
 
 fn open_with(vfs: &Arc<dyn Vfs>, options: Options) -> Result<Engine, Error> {
     let identity = Identity { node: 1, origin: 1 };
-    Engine::open(Arc::clone(vfs), options, identity, 1)
+    let engine = Engine::open(Arc::clone(vfs), options, identity)?;
+    engine.set_ended_ms(NOW_MS);
+    Ok(engine)
 }
 
 fn put(engine: &Engine, key: &str, hlc: u64) {

@@ -58,7 +58,7 @@ fn options() -> Options {
 
 fn open(vfs: &MemVfs) -> Result<Engine, Error> {
     let identity = Identity { node: 1, origin: 1 };
-    Engine::open(Arc::new(vfs.clone()), options(), identity, 1)
+    Engine::open(Arc::new(vfs.clone()), options(), identity)
 }
 
 fn write(engine: &Engine, key: &[u8], cell: CellRef<'_>) -> Result<(), Error> {

@@ -137,7 +137,7 @@ fn options() -> Options {
 
 fn open(vfs: &MemVfs, options: &Options) -> Engine {
     let vfs = Arc::new(vfs.clone());
-    let engine = Engine::open(vfs, options.clone(), IDENTITY, 1).expect("the folder opens");
+    let engine = Engine::open(vfs, options.clone(), IDENTITY).expect("the folder opens");
     engine.raise_purge_horizon(Version::MAX);
     engine
 }

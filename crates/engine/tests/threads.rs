@@ -37,8 +37,8 @@ impl Bench {
         options.memtable_bytes = 8 << 10;
         options.level0_tables_trigger = 2;
         let identity = Identity { node: 5, origin: 5 };
-        let engine = Engine::open(Arc::new(MemVfs::new()), options, identity, 1)
-            .expect("a new folder opens");
+        let engine =
+            Engine::open(Arc::new(MemVfs::new()), options, identity).expect("a new folder opens");
         engine.raise_purge_horizon(Version::MAX);
         let (senders, receivers) = (0..WRITERS)
             .map(|_| channel())

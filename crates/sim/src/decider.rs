@@ -30,6 +30,11 @@ pub trait Decider {
         None
     }
 
+    /// Up to when values have ended for everybody, as the member's merges are told: `EndedValues`.
+    fn ended_ms(&mut self, _now: Now) -> u64 {
+        0
+    }
+
     /// Bytes that this loop loaded from other owners.
     fn loaded_bytes(&self) -> u64 {
         0

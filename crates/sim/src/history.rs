@@ -137,6 +137,9 @@ pub struct ClientOp {
     pub expiry_ms: Option<u64>,
     /// The member's wall clock at the begin and at the end.
     pub wall_ms: (u64, u64),
+    /// The time that the clocks of a majority of the members had passed at its end, or at any time
+    /// before: values that end until then may have left their bytes.
+    pub passed_ms: u64,
     /// The member that was asked.
     pub member: usize,
     /// When it began.

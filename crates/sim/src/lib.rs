@@ -3,6 +3,7 @@
 //! ```text
 //! plan.rs      seed ─► cluster, weather, wishes, faults; changing.rs: members that come and go
 //! forgetting.rs  the same, of a cluster whose horizons rise
+//! expiring.rs  the same, of one whose values end while a clock is wrong
 //! losses.rs    the same, of one in which an operator accepts a loss
 //! overloading.rs  crowds of clients; door/: the lines in front of one loop
 //! schedule.rs  what happens next
@@ -32,6 +33,7 @@ pub mod check;
 pub mod decider;
 pub mod deletes;
 pub mod door;
+mod expiring;
 mod forgetting;
 pub mod history;
 pub mod limits;

@@ -164,6 +164,12 @@ pub(crate) struct SimulatedMember {
 }
 
 impl SimulatedMember {
+    /// Up to when values have ended for everybody, as its merges are told.
+    pub(crate) fn ended_ms(&mut self, now: Now) -> u64 {
+        let first = self.lanes.first_mut();
+        first.map_or(0, |lane| lane.decider.ended_ms(now))
+    }
+
     /// A machine that was never started.
     pub(crate) fn new(clock: Clock, disk: Disk) -> SimulatedMember {
         SimulatedMember {

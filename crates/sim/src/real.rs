@@ -10,7 +10,8 @@ use dendra_node::forgetting::{Confirmed, HeldBack};
 use dendra_node::repair::loss::{NoLoss, RepairLoss};
 use dendra_node::step::{Effect, Event, Now};
 use dendra_node::{
-    Comparisons, Foregrounds, HintRoom, MemberIndex, Node, NodeConfig, Partition, Walls,
+    Comparisons, EndedValues, Foregrounds, HintRoom, MemberIndex, Node, NodeConfig, Partition,
+    Walls,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,10 +22,17 @@ const OPERATIONS_MAX: usize = 64;
 /// Longer than any operation of a plan, and than those that members begin themselves.
 const REPAIR_WAIT_US: u64 = 6_000_000;
 
+/// Runs last for seconds. So the margin covers how far a reading of another clock may run ahead of
+/// it, and no coordinator's own error: the checker knows the clocks of all members.
+const ENDED_MARGIN_MS: u64 = 100;
+const CLOCK_EVEN_US: u64 = 200_000;
+
 struct RealNode {
     node: Node,
     hints: Arc<HintRoom>,
     comparisons: Arc<Comparisons>,
+    walls: Arc<Walls>,
+    ended: EndedValues,
 }
 
 impl Decider for RealNode {
@@ -57,6 +65,10 @@ impl Decider for RealNode {
 
     fn loaded_bytes(&self) -> u64 {
         self.node.loaded_bytes()
+    }
+
+    fn ended_ms(&mut self, now: Now) -> u64 {
+        self.ended.until_ms(now, Some(&self.walls))
     }
 
     fn compared_us(&self, peer: MemberIndex) -> Option<u64> {
@@ -129,6 +141,8 @@ pub fn nodes(setup: &DeciderSetup) -> Vec<Box<dyn Decider>> {
                 node: node(lane),
                 hints: Arc::clone(&hints),
                 comparisons: Arc::clone(&comparisons),
+                walls: Arc::clone(&walls),
+                ended: EndedValues::with(ENDED_MARGIN_MS, CLOCK_EVEN_US),
             };
             Box::new(real) as Box<dyn Decider>
         })

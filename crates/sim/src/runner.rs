@@ -50,6 +50,8 @@ pub enum SeedWorld {
     Restored,
     /// Members come and go, and an operator looks for copies that differ.
     Looking,
+    /// Values end, and one member's clock is wrong, over its starts too.
+    Expiring,
     /// Crowds stand in front of members.
     Overloaded,
 }
@@ -67,6 +69,7 @@ impl SeedWorld {
             SeedWorld::Losses => RunPlan::draw_losses(seed),
             SeedWorld::Restored => RunPlan::draw_restored(seed),
             SeedWorld::Looking => RunPlan::draw_looking(seed),
+            SeedWorld::Expiring => RunPlan::draw_expiring(seed),
             SeedWorld::Overloaded => RunPlan::draw_overloaded(seed),
         }
     }

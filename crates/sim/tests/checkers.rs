@@ -33,6 +33,7 @@ fn op(number: u32, wish: Wish, begun_us: u64, ended_us: u64, end: ClientEnd) -> 
         is_fleeting: false,
         expiry_ms: None,
         wall_ms: (0, 0),
+        passed_ms: 0,
         member: 0,
         begun_us,
         ended_us,

@@ -299,14 +299,19 @@ impl MergedWalk {
             }
             let (_, cell) = node.page.pop_front().expect("it was looked at");
             match &newest {
-                Some((best, of)) if !cell.version.is_newer_than(best.version) => {
-                    if cell.version == best.version && state(&cell) != state(best) {
+                Some((best, of)) if cell.version == best.version => {
+                    if state(&cell) != state(best) {
                         self.disagreements.push(Disagreement {
                             raw_key: key[1..].to_vec(),
                             urls: [self.nodes[*of].url.clone(), self.nodes[at].url.clone()],
                         });
                     }
+                    // A value that ends, and what another node has left of it.
+                    if cell.is_newer_than(best) {
+                        newest = Some((cell, at));
+                    }
                 }
+                Some((best, _)) if !cell.is_newer_than(best) => {}
                 _ => newest = Some((cell, at)),
             }
         }

@@ -101,7 +101,7 @@ impl Town {
                 origin: 1 + number as u32,
             };
             Member {
-                engine: Engine::open(vfs, options, identity, 1).expect("a new folder"),
+                engine: Engine::open(vfs, options, identity).expect("a new folder"),
                 folder,
                 clock: 1_000 + prng.below(50),
                 checkpoint: None,

@@ -242,8 +242,8 @@ mod tests {
         rmw: 0,
     };
 
-    /// A backup of one node for each of `held`: the cell of `key` that it took, and its own time
-    /// when it made the checkpoint. Returns the findings of `verify`.
+    /// A backup of one node for each of `held`: the cell of `key` that it took, and the time up to
+    /// which values had ended for it when it made the checkpoint. Returns the findings of `verify`.
     fn findings_of(key: &Key, held: &[(CellRef<'_>, u64)], cut_ms: u64, hlc: u64) -> Vec<String> {
         let place = tempfile::tempdir().expect("a folder");
         let repository = Repository::create(place.path(), None).expect("an empty folder");
@@ -257,12 +257,13 @@ mod tests {
                 origin: 1 + number as u32,
             };
             let options = Options::for_memory(64 << 20, 1 << 20);
-            let engine = Engine::open(vfs, options, identity, 1).expect("a new folder");
+            let engine = Engine::open(vfs, options, identity).expect("a new folder");
             let mut batch = Batch::new();
             let pushed = batch.push(0, key.as_stored(), cell, Guard::Newest, 1);
             pushed.expect("it is small");
             engine.submit(&mut batch).expect("there is room");
             engine.commit(&mut Vec::new()).expect("there is room");
+            engine.set_ended_ms(*now_ms);
             let made = OsVfs::open(&target).expect("an empty folder");
             let made = engine.checkpoint(&made, &target, *now_ms);
             made.expect("there is room");

@@ -127,6 +127,7 @@ impl Load {
                 is_fleeting: false,
                 expiry_ms: None,
                 wall_ms: (0, 0),
+                passed_ms: 0,
                 member: asked,
                 begun_us,
                 ended_us,

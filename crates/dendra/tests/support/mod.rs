@@ -70,7 +70,7 @@ pub(crate) fn store_of_stopped(folder: &Path) -> Engine {
     loop {
         let vfs = Arc::new(OsVfs::open(folder).expect("the folder is there"));
         let options = Settings::new(folder).engine_options();
-        match Engine::open(vfs, options, unused, 1) {
+        match Engine::open(vfs, options, unused) {
             Ok(engine) => return engine,
             Err(error) => {
                 let is_held = error.to_string().contains("in use by another process");

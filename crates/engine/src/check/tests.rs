@@ -40,7 +40,7 @@ fn write(engine: &Engine, model: &mut Model, key: &[u8], value: &[u8], hlc: u64)
 fn folder() -> (MemVfs, Model) {
     let vfs = MemVfs::new();
     let mut model = Model::new();
-    let engine = Engine::open(Arc::new(vfs.clone()), options(), OWNER, NOW_MS).expect("it is new");
+    let engine = Engine::open(Arc::new(vfs.clone()), options(), OWNER).expect("it is new");
     for n in 0..100u64 {
         let value = [n as u8; 400];
         write(
@@ -63,7 +63,7 @@ fn folder() -> (MemVfs, Model) {
 
 /// Does the folder open and answer every read rightly?
 fn answers(vfs: &MemVfs, model: &Model) -> bool {
-    let Ok(engine) = Engine::open(Arc::new(vfs.clone()), options(), OWNER, NOW_MS) else {
+    let Ok(engine) = Engine::open(Arc::new(vfs.clone()), options(), OWNER) else {
         return false;
     };
     model.iter().all(|(key, value)| {
@@ -335,7 +335,7 @@ fn a_table_with_many_damaged_blocks_names_twenty_and_counts_the_rest() {
 fn every_damaged_batch_of_the_log_is_listed() {
     let vfs = MemVfs::new();
     let mut model = Model::new();
-    let engine = Engine::open(Arc::new(vfs.clone()), options(), OWNER, NOW_MS).expect("it is new");
+    let engine = Engine::open(Arc::new(vfs.clone()), options(), OWNER).expect("it is new");
     for n in 0..8u64 {
         write(&engine, &mut model, &[n as u8], &[7; 100], n + 1);
     }

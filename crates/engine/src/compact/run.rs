@@ -8,6 +8,8 @@
 //! 1. A slice reads about its budget and returns; no code outside sees the outputs before `finish`.
 //! 2. Outputs are re-read and compared with their digest before they may replace the inputs.
 //! 3. An abandoned job leaves only files that no manifest names.
+//! 4. Nothing is taken of a value by the clock of the moment: `Purge::ended_ms` says what has
+//!    ended.
 //!
 //! Not here: the choice (`pick/`), the manifest (`engine.rs`).
 
@@ -31,6 +33,9 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
+/// No value has ended.
+pub(crate) const NONE_ENDED_MS: u64 = 0;
+
 /// The cells that may be dropped, fixed when the job starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Purge {
@@ -43,24 +48,24 @@ pub(crate) struct Purge {
     pub log_min: Version,
     /// The same of any record.
     pub log_min_of_all: Version,
-    /// Wall milliseconds for expiry.
-    pub now_ms: u64,
+    /// Values that end until then have ended: `Engine::set_ended_ms`.
+    pub ended_ms: u64,
 }
 
 impl Purge {
     /// No record may be dropped.
-    fn nothing(now_ms: u64) -> Purge {
+    fn nothing(ended_ms: u64) -> Purge {
         Purge {
             horizon: Version::ZERO,
             ages: AgeHorizon::default(),
             log_min: Version::ZERO,
             log_min_of_all: Version::ZERO,
-            now_ms,
+            ended_ms,
         }
     }
 
     fn allows(&self, key: &[u8], cell: &CellRef<'_>) -> bool {
-        let is_dead = !cell.is_live(self.now_ms);
+        let is_dead = !cell.is_live(self.ended_ms);
         if is_dead && cell.version <= self.horizon {
             return true;
         }
@@ -192,7 +197,7 @@ impl MergeJob {
         memtable: &Arc<Memtable>,
         tree: Arc<Tree>,
         options: &Options,
-        now_ms: u64,
+        ended_ms: u64,
     ) -> Result<MergeJob> {
         let mut merge = Merge::new(vec![Box::new(memtable.iter())]);
         merge.seek(Bound::Unbounded, Direction::Forward)?;
@@ -208,7 +213,7 @@ impl MergeJob {
             plan,
             tree,
             merge,
-            purge: Purge::nothing(now_ms),
+            purge: Purge::nothing(ended_ms),
             foreign: None,
             foreign_waiting: BTreeSet::new(),
             foreign_gone: 0,
@@ -282,7 +287,7 @@ impl MergeJob {
         tree: Arc<Tree>,
         options: &Options,
         repaired: Vec<KeySpan>,
-        now_ms: u64,
+        ended_ms: u64,
     ) -> Result<MergeJob> {
         let mut inputs = tree.tables().filter(|(_, t)| plan.inputs == [t.meta().id]);
         let (level, table) = inputs.next().expect("the plan is of this tree");
@@ -300,7 +305,7 @@ impl MergeJob {
             plan,
             tree,
             merge,
-            purge: Purge::nothing(now_ms),
+            purge: Purge::nothing(ended_ms),
             foreign: None,
             foreign_waiting: BTreeSet::new(),
             foreign_gone: 0,
@@ -420,7 +425,7 @@ impl MergeJob {
                     self.foreign_waiting.insert(id);
                 }
                 let writer = self.writer.as_mut().expect("made above");
-                match expired_as_tombstone(&cell, self.purge.now_ms, key) {
+                match ended_as_tombstone(&cell, self.purge.ended_ms, key) {
                     Some(tombstone) => writer.add(key, &tombstone)?,
                     None => writer.add(key, &cell)?,
                 }
@@ -462,9 +467,9 @@ impl MergeJob {
     }
 }
 
-/// An expired value that must stay for its version needs its bytes no more.
-fn expired_as_tombstone<'a>(cell: &CellRef<'a>, now_ms: u64, key: &[u8]) -> Option<CellRef<'a>> {
-    (cell.kind == Kind::Value && !cell.is_live(now_ms)).then(|| CellRef {
+/// A value that has ended for everybody and must stay for its version needs its bytes no more.
+fn ended_as_tombstone<'a>(cell: &CellRef<'a>, ended_ms: u64, key: &[u8]) -> Option<CellRef<'a>> {
+    (cell.kind == Kind::Value && !cell.is_live(ended_ms)).then(|| CellRef {
         copies: cell.copies,
         born: cell.born,
         ..CellRef::tombstone(key, cell.version)

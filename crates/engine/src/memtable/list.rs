@@ -416,7 +416,7 @@ impl Inserter {
     /// When the bytes are not an encoded cell, or the key is longer than 65535 bytes.
     pub(crate) fn insert(&mut self, stored_key: &[u8], encoded_cell: &[u8]) -> Inserted {
         let cell = CellRef::decode(encoded_cell).expect("insert takes encoded cells");
-        let (version, kind) = (cell.version, cell.kind);
+        let kind = cell.kind;
         let Inserter {
             table,
             bump,
@@ -430,11 +430,11 @@ impl Inserter {
         };
         let inserted = match node.record() {
             None => Inserted::New,
-            Some(current) if version.is_newer_than(current.cell().version) => Inserted::Replaced,
+            Some(current) if cell.is_newer_than(&current.cell()) => Inserted::Replaced,
             Some(_) => return Inserted::Older,
         };
         let record = table.copy_cell(bump, encoded_cell);
-        table.widen_bounds(record, version);
+        table.widen_bounds(record, cell.version);
         if inserted == Inserted::New {
             table.records.fetch_add(1, Ordering::Relaxed);
         }

@@ -258,7 +258,7 @@ mod tests {
         options.level0_tables_trigger = 2;
         let identity = Identity { node: 1, origin: 1 };
         let vfs = Arc::new(MemVfs::new());
-        let engine = Engine::open(vfs, options, identity, 1).expect("a new folder");
+        let engine = Engine::open(vfs, options, identity).expect("a new folder");
         write_and_flush(&engine, 1);
         let tree = Arc::clone(&engine.view().tree);
         let (_, table) = tree.tables().next().expect("a table");

@@ -69,8 +69,8 @@ fn total_operations(options: &Options) -> u64 {
 /// Opens an image, compares, writes on, and opens it once more.
 fn check_image(world: &mut World, image: &MemVfs, options: &Options) {
     let vfs = Arc::new(image.clone());
-    let engine = Engine::open(vfs.clone(), options.clone(), IDENTITY, world.now_ms)
-        .expect("a folder opens after a crash");
+    let engine =
+        Engine::open(vfs.clone(), options.clone(), IDENTITY).expect("a folder opens after a crash");
     world.check_survivors(&engine);
     assert!(
         world
@@ -99,8 +99,8 @@ fn check_image(world: &mut World, image: &MemVfs, options: &Options) {
         .commit(&mut Vec::new())
         .expect("the disk works again");
     drop(engine);
-    let engine = Engine::open(vfs, options.clone(), IDENTITY, world.now_ms)
-        .expect("a recovered folder opens again");
+    let engine =
+        Engine::open(vfs, options.clone(), IDENTITY).expect("a recovered folder opens again");
     world.check_survivors(&engine);
 }
 
@@ -117,7 +117,7 @@ fn crash_everywhere(
         let Ok(mut world) = World::try_new(Arc::new(vfs.clone()), options.clone(), 1) else {
             // Interrupted while the folder was made: the next start must make it.
             let image = draw(&vfs, &mut Prng::new(operation));
-            Engine::open(Arc::new(image), options.clone(), IDENTITY, 1)
+            Engine::open(Arc::new(image), options.clone(), IDENTITY)
                 .expect("an interrupted first start is repeated");
             continue;
         };
@@ -170,7 +170,7 @@ fn a_second_power_loss_during_recovery_loses_nothing() {
         for again in 0..4 {
             println!("round {round}, operation {operation}, again {again}");
             image.crash_at(prng.below(40));
-            let opened = Engine::open(Arc::new(image.clone()), options.clone(), IDENTITY, 1);
+            let opened = Engine::open(Arc::new(image.clone()), options.clone(), IDENTITY);
             if let Ok(engine) = &opened {
                 world.check_survivors(engine);
             }
@@ -196,7 +196,7 @@ fn a_machine_that_loses_power_unsynced_still_opens_and_makes_nothing_up() {
         for number in 0..DRAWS {
             println!("operation {operation}, draw {number}");
             let image = vfs.crash_image(&mut Prng::new(operation * DRAWS + number));
-            let engine = Engine::open(Arc::new(image), options.clone(), IDENTITY, world.now_ms)
+            let engine = Engine::open(Arc::new(image), options.clone(), IDENTITY)
                 .expect("what was never promised may be lost, the folder may not");
             for key in world.twin.keys() {
                 let found = world.seen(&engine, key);

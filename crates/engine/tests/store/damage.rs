@@ -69,7 +69,7 @@ struct Tally {
 }
 
 fn check(world: &mut World, image: MemVfs, tally: &mut Tally, what: &str) {
-    let engine = match Engine::open(Arc::new(image), options(), IDENTITY, world.now_ms) {
+    let engine = match Engine::open(Arc::new(image), options(), IDENTITY) {
         Ok(engine) => engine,
         Err(error) => {
             assert!(is_damage(&error), "{what}: {error}");
@@ -171,7 +171,7 @@ fn a_missing_file_is_never_taken_for_an_empty_one() {
 
 #[test]
 fn a_current_that_is_not_byte_for_byte_what_was_written_is_refused() {
-    let (world, image) = folder();
+    let (_, image) = folder();
     let whole = image.file_bytes("CURRENT").expect("a folder has it");
     let mut changed: Vec<Vec<u8>> = (0..whole.len() * 8)
         .map(|bit| {
@@ -185,7 +185,7 @@ fn a_current_that_is_not_byte_for_byte_what_was_written_is_refused() {
     for bytes in changed {
         let copy = image.process_crash_image();
         copy.install("CURRENT", &bytes);
-        let opened = Engine::open(Arc::new(copy), options(), IDENTITY, world.now_ms);
+        let opened = Engine::open(Arc::new(copy), options(), IDENTITY);
         let error = opened.err().expect("its name or its checksum is another");
         assert!(
             matches!(&error, Error::Damaged { file, .. } if file == "CURRENT"),
@@ -197,14 +197,14 @@ fn a_current_that_is_not_byte_for_byte_what_was_written_is_refused() {
 
 #[test]
 fn a_log_of_which_every_segment_is_gone_is_not_taken_for_an_empty_one() {
-    let (world, image) = folder();
+    let (_, image) = folder();
     let mut segments = image.names();
     segments.retain(|name| name.starts_with("wal-"));
     let first = segments.first().expect("a folder has a log").clone();
     for name in &segments {
         dendra_engine::vfs::Vfs::remove(&image, name).expect("it is listed");
     }
-    let opened = Engine::open(Arc::new(image.clone()), options(), IDENTITY, world.now_ms);
+    let opened = Engine::open(Arc::new(image.clone()), options(), IDENTITY);
     let error = opened.err().expect("the log held what was acknowledged");
     assert!(
         matches!(&error, Error::Damaged { file, .. } if *file == first),
@@ -219,7 +219,7 @@ fn a_log_of_which_every_segment_is_gone_is_not_taken_for_an_empty_one() {
 
 #[test]
 fn a_folder_of_a_newer_format_is_refused_with_its_number() {
-    let (world, image) = folder();
+    let (_, image) = folder();
     let manifest = image
         .names()
         .into_iter()
@@ -231,7 +231,7 @@ fn a_folder_of_a_newer_format_is_refused_with_its_number() {
     let mut bytes = Vec::new();
     dendra_engine::formats::frame::encode_into(&mut bytes, id, 0, &head);
     image.install(&manifest, &bytes);
-    let error = Engine::open(Arc::new(image), options(), IDENTITY, world.now_ms)
+    let error = Engine::open(Arc::new(image), options(), IDENTITY)
         .err()
         .expect("a newer format is not opened");
     assert!(error.to_string().contains("format 2"), "{error}");
@@ -240,8 +240,8 @@ fn a_folder_of_a_newer_format_is_refused_with_its_number() {
 #[test]
 fn a_folder_in_use_is_refused() {
     let vfs = Arc::new(MemVfs::new());
-    let _first = Engine::open(vfs.clone(), options(), IDENTITY, 1).expect("a new folder opens");
-    let error = Engine::open(vfs, options(), IDENTITY, 1)
+    let _first = Engine::open(vfs.clone(), options(), IDENTITY).expect("a new folder opens");
+    let error = Engine::open(vfs, options(), IDENTITY)
         .err()
         .expect("one process per folder");
     assert!(error.to_string().contains("in use"), "{error}");
@@ -296,7 +296,7 @@ fn read_rewritten(engine: &Engine, newest: &[u64], step: usize) {
 fn a_table_that_no_job_can_read_is_set_aside_and_everything_else_goes_on() {
     let below = Arc::new(MemVfs::new());
     let vfs = Arc::new(FaultyVfs::new(below.clone()));
-    let engine = Engine::open(vfs.clone(), options(), IDENTITY, 1).expect("a new folder opens");
+    let engine = Engine::open(vfs.clone(), options(), IDENTITY).expect("a new folder opens");
     engine.raise_purge_horizon(Version::MAX);
     let mut newest = vec![0; 400];
     let mut hlc = 0;
@@ -324,7 +324,7 @@ fn a_table_that_no_job_can_read_is_set_aside_and_everything_else_goes_on() {
     // A bit of its first data block. It rots on its way from the disk, as a bad sector does.
     vfs.rot(&name, 8 * 20);
     drop(engine);
-    let engine = Engine::open(vfs.clone(), options(), IDENTITY, 1).expect("blocks are not read");
+    let engine = Engine::open(vfs.clone(), options(), IDENTITY).expect("blocks are not read");
     engine.raise_purge_horizon(Version::MAX);
     let (right, damaged) = read_all(&engine, &newest);
     assert!(
@@ -372,7 +372,7 @@ fn a_table_that_no_job_can_read_is_set_aside_and_everything_else_goes_on() {
     let report = check_folder(&*vfs).expect("it is a folder of ours");
     assert!(report.findings.iter().all(|f| f.file == name), "{report:?}");
     assert!(!report.findings.is_empty());
-    let engine = Engine::open(vfs.clone(), options(), IDENTITY, 1).expect("it opens");
+    let engine = Engine::open(vfs.clone(), options(), IDENTITY).expect("it opens");
     read_rewritten(&engine, &newest, 3);
     assert_eq!(engine.stats().tables_damaged, 1, "it was passed, and noted");
     write_some(&engine, &mut newest, 2);

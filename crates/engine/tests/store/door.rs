@@ -24,7 +24,7 @@ fn version(hlc: u64) -> Version {
 
 fn open(vfs: &MemVfs) -> Engine {
     let vfs: Arc<dyn Vfs> = Arc::new(vfs.clone());
-    Engine::open(vfs, Options::for_tests(), IDENTITY, 1).expect("the folder opens")
+    Engine::open(vfs, Options::for_tests(), IDENTITY).expect("the folder opens")
 }
 
 /// Writes one record through the door; `Err` when it is refused there.

@@ -27,7 +27,7 @@ impl Folder {
     fn new() -> Folder {
         let door: Arc<dyn Vfs> = Arc::new(MemVfs::new());
         let identity = Identity { node: 1, origin: 1 };
-        let engine = Engine::open(door, Options::for_tests(), identity, 1).expect("it opens");
+        let engine = Engine::open(door, Options::for_tests(), identity).expect("it opens");
         Folder {
             engine,
             hlc: 0,

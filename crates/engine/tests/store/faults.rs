@@ -83,8 +83,8 @@ fn fail_everywhere(failure: CallFailure, repeat: Repeat) {
             world.engine.close(world.now_ms).expect("and closes");
         }
         let image = below.process_crash_image();
-        let engine = Engine::open(Arc::new(image), options(), IDENTITY, world.now_ms)
-            .expect("the folder opens again");
+        let engine =
+            Engine::open(Arc::new(image), options(), IDENTITY).expect("the folder opens again");
         world.check_survivors(&engine);
     }
     println!("{poisoned} poisoned, {went_on} went on");
@@ -156,7 +156,7 @@ fn a_write_whose_sync_failed_is_never_seen() {
     use dendra_engine::vfs::faulty::Call;
     use dendra_engine::{Batch, Guard, Lookup};
     let vfs = Arc::new(FaultyVfs::new(Arc::new(MemVfs::new())));
-    let engine = Engine::open(vfs.clone(), options(), IDENTITY, 1).expect("a new folder opens");
+    let engine = Engine::open(vfs.clone(), options(), IDENTITY).expect("a new folder opens");
     let key = b"\x10key";
     let put = |hlc| {
         let mut batch = Batch::new();

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 fn open(dir: &Path) -> Result<Engine, Error> {
     let vfs = OsVfs::open(dir).map_err(|e| Error::io("opening", e))?;
-    Engine::open(Arc::new(vfs), fixture_options(), IDENTITY, 1)
+    Engine::open(Arc::new(vfs), fixture_options(), IDENTITY)
 }
 
 fn fixture_options() -> Options {
@@ -105,7 +105,7 @@ fn a_folder_of_format_1_opens_with_every_record() {
     if !fixture.exists() {
         // How it was made, once, by the program that released the format.
         let vfs = OsVfs::open(&fixture).expect("the folder can be made");
-        let engine = Engine::open(Arc::new(vfs), fixture_options(), IDENTITY, 1).expect("new");
+        let engine = Engine::open(Arc::new(vfs), fixture_options(), IDENTITY).expect("new");
         fill(&engine);
         panic!("the fixture was missing and has been written again: look at the change");
     }

@@ -81,7 +81,7 @@ fn a_start_on_a_full_disk_gives_the_room_of_the_log_back_segment_by_segment() {
     for n in 1..40 {
         crashed.crash_at(crashed.operations() + 3 * n);
         let folder: Arc<dyn Vfs> = Arc::new(crashed.clone());
-        drop(Engine::open(folder, options.clone(), IDENTITY, 1));
+        drop(Engine::open(folder, options.clone(), IDENTITY));
         if !crashed.has_crashed() {
             crashed.crash_at(u64::MAX);
             break;
@@ -123,7 +123,7 @@ fn a_start_without_any_room_names_the_way_out_and_loses_nothing() {
     let used = bytes_of(&crashed);
     let vfs: Arc<dyn Vfs> = Arc::new(crashed.clone());
     crashed.set_capacity(used);
-    let opened = Engine::open(Arc::clone(&vfs), options(), IDENTITY, 1);
+    let opened = Engine::open(Arc::clone(&vfs), options(), IDENTITY);
     let error = opened.err().expect("there is no room for a table");
     assert!(matches!(error, Error::Folder { .. }), "{error}");
     for words in [

@@ -161,7 +161,7 @@ fn an_error_takes_back_what_is_not_installed_and_no_more() {
             table_bytes: 32 << 10,
             ..options()
         };
-        let engine = Engine::open(shared, small.clone(), IDENTITY, 1).expect("a new folder");
+        let engine = Engine::open(shared, small.clone(), IDENTITY).expect("a new folder");
         let failing = vfs.calls().all() + nth;
         vfs.fail_any(failing, CallFailure::NoSpace, Repeat::Once);
         let mut ingest = Ingest::default();

@@ -149,7 +149,6 @@ fn a_late_older_write_never_hides_or_revives() {
             Arc::new(MemVfs::new()),
             world.options.clone(),
             crate::support::IDENTITY,
-            1,
         )
         .expect("a new folder opens");
         world.has_late_writes = true;

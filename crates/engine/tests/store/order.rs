@@ -28,7 +28,7 @@ fn version(hlc: u64) -> Version {
 }
 
 fn engine() -> Engine {
-    Engine::open(Arc::new(MemVfs::new()), Options::for_tests(), IDENTITY, 0)
+    Engine::open(Arc::new(MemVfs::new()), Options::for_tests(), IDENTITY)
         .expect("an empty folder opens")
 }
 

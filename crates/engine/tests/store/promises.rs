@@ -237,7 +237,7 @@ fn a_stray_file_with_the_largest_id_is_refused_with_its_name() {
     let vfs: Arc<dyn Vfs> = Arc::new(below.clone());
     drop(open(&vfs, &options()));
     below.install("ffffffffffffffff.tbl", b"stray");
-    let error = Engine::open(vfs, options(), IDENTITY, 1).err();
+    let error = Engine::open(vfs, options(), IDENTITY).err();
     let error = error.expect("no id is left").to_string();
     assert!(error.contains("ffffffffffffffff.tbl"), "{error}");
 }
@@ -335,10 +335,17 @@ fn a_guard_sees_the_newest_write_of_its_own_batch() {
 }
 
 #[test]
-fn an_expired_value_leaves_its_bytes_and_keeps_its_version_and_copies() {
+fn a_value_leaves_its_bytes_when_it_has_ended_for_everybody_and_not_by_the_clock_of_one() {
     let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
     let engine = open(&vfs, &options());
     let key = b"\x10k";
+    let next = b"\x10l";
+    let found = |engine: &Engine| {
+        let found = engine.get(key, Wait::Block, |cell| {
+            (cell.version, cell.copies, cell.value.len())
+        });
+        found.expect("nothing is damaged")
+    };
     let cell = CellRef {
         expiry_ms: Some(50),
         copies: 3,
@@ -350,12 +357,96 @@ fn an_expired_value_leaves_its_bytes_and_keeps_its_version_and_copies() {
         .expect("the record fits");
     submit(&engine, batch);
     engine.commit(&mut Vec::new()).expect("the disk works");
+    // A clock that is ahead, over a crash, a start, a flush and a merge.
+    drop(engine);
+    let engine = open(&vfs, &options());
+    let whole = Lookup::Cell((version(9), 3, 2000));
+    assert_eq!(found(&engine), whole, "the log went into a table");
+    engine.raise_purge_horizon(Version::MAX);
+    let merge = |engine: &Engine| {
+        for lane in [Maintenance::Flush, Maintenance::Compact] {
+            for now_ms in [1_000_000, 2_000_000] {
+                while engine.maintain(lane, now_ms, usize::MAX).expect("it works")
+                    == Maintained::More
+                {}
+            }
+        }
+    };
+    for hlc in [10, 11] {
+        engine.set_ended_ms(49);
+        write(&engine, next, hlc, Some(b"v"));
+        engine.close(1_000_000).expect("the disk works");
+        merge(&engine);
+        assert_eq!(found(&engine), whole, "all merges were by one clock");
+    }
+    // Everybody agrees, and the clock of the one who merges is behind.
+    engine.set_ended_ms(50);
+    assert_eq!(engine.ended_ms(), 50);
+    write(&engine, next, 12, Some(b"v"));
+    engine.close(49).expect("the disk works");
+    assert_eq!(found(&engine), whole);
+    write(&engine, next, 13, Some(b"v"));
     engine.close(50).expect("the disk works");
-    let found = engine.get(key, Wait::Block, |cell| {
-        (cell.version, cell.copies, cell.value.len())
-    });
-    let found = found.expect("nothing is damaged");
-    assert_eq!(found, Lookup::Cell((version(9), 3, 0)));
+    merge(&engine);
+    assert_eq!(found(&engine), Lookup::Nothing, "it goes with the horizon");
+}
+
+#[test]
+fn what_is_left_of_an_ended_value_keeps_its_version_and_copies() {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
+    let engine = open(&vfs, &options());
+    engine.set_ended_ms(50);
+    let key = b"\x10k";
+    let cell = CellRef {
+        expiry_ms: Some(50),
+        copies: 3,
+        ..CellRef::value(key, version(9), &[0; 2000])
+    };
+    let put = |cell: &CellRef<'_>| {
+        let mut batch = Batch::new();
+        let pushed = batch.push(0, key, cell, Guard::Newest, 1);
+        pushed.expect("the record fits");
+        submit(&engine, batch);
+        engine.commit(&mut Vec::new()).expect("the disk works");
+    };
+    let found = || {
+        let found = engine.get(key, Wait::Block, |cell| {
+            (cell.version, cell.copies, cell.value.len())
+        });
+        found.expect("nothing is damaged")
+    };
+    let (left, whole) = (
+        Lookup::Cell((version(9), 3, 0)),
+        Lookup::Cell((version(9), 3, 2000)),
+    );
+    put(&cell);
+    engine.close(50).expect("the disk works");
+    assert_eq!(found(), left);
+    // Another copy comes back, for its owner says that it lives: it stays over what is left of it,
+    // in memory and in tables, whichever of the two is deeper.
+    let gone = CellRef {
+        copies: 3,
+        ..CellRef::tombstone(key, version(9))
+    };
+    engine.set_ended_ms(0);
+    put(&cell);
+    assert_eq!(found(), whole);
+    put(&gone);
+    assert_eq!(found(), whole);
+    engine.close(50).expect("the disk works");
+    assert_eq!(found(), whole);
+    put(&gone);
+    assert_eq!(found(), whole, "the tombstone is in memory");
+    engine.close(50).expect("the disk works");
+    assert_eq!(found(), whole, "the tombstone is in a newer table");
+    for now_ms in [1_000_000, 2_000_000] {
+        while engine
+            .maintain(Maintenance::Compact, now_ms, usize::MAX)
+            .expect("it works")
+            == Maintained::More
+        {}
+    }
+    assert_eq!(found(), whole, "merged");
 }
 
 #[test]

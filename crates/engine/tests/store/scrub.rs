@@ -56,7 +56,7 @@ fn world() -> (World, MemVfs) {
 }
 
 fn open(vfs: &MemVfs) -> Result<Engine, Error> {
-    Engine::open(Arc::new(vfs.clone()), options(), IDENTITY, 1)
+    Engine::open(Arc::new(vfs.clone()), options(), IDENTITY)
 }
 
 /// Does all background work that there is.

@@ -45,7 +45,7 @@ impl Folder {
         let vfs = MemVfs::new();
         let identity = Identity { node: 1, origin: 1 };
         let door: Arc<dyn Vfs> = Arc::new(vfs.clone());
-        let engine = Engine::open(door, Options::for_tests(), identity, 1).expect("it opens");
+        let engine = Engine::open(door, Options::for_tests(), identity).expect("it opens");
         // As a node by itself does: its records are all there are.
         engine.raise_purge_horizon(Version::MAX);
         Folder {

@@ -116,7 +116,7 @@ impl World {
     }
 
     pub(crate) fn try_new(vfs: Arc<dyn Vfs>, options: Options, seed: u64) -> Result<World, Error> {
-        let engine = Engine::open(vfs.clone(), options.clone(), IDENTITY, 1)?;
+        let engine = Engine::open(vfs.clone(), options.clone(), IDENTITY)?;
         engine.raise_purge_horizon(Version::MAX);
         Ok(World {
             vfs,
@@ -288,6 +288,7 @@ impl World {
         lane: Maintenance,
         budget_bytes: usize,
     ) -> Result<Maintained, Error> {
+        self.engine.set_ended_ms(self.now_ms);
         self.engine.maintain(lane, self.now_ms, budget_bytes)
     }
 
@@ -440,13 +441,8 @@ impl World {
     /// Drops the engine as it is and opens the folder again.
     pub(crate) fn reopen(mut self) -> World {
         drop(self.engine);
-        self.engine = Engine::open(
-            self.vfs.clone(),
-            self.options.clone(),
-            IDENTITY,
-            self.now_ms,
-        )
-        .expect("a folder that was left in peace opens");
+        self.engine = Engine::open(self.vfs.clone(), self.options.clone(), IDENTITY)
+            .expect("a folder that was left in peace opens");
         self.engine.raise_purge_horizon(Version::MAX);
         self
     }

@@ -17,7 +17,7 @@ pub(crate) fn options() -> Options {
 }
 
 pub(crate) fn open(vfs: &Arc<dyn Vfs>, options: &Options) -> Engine {
-    Engine::open(Arc::clone(vfs), options.clone(), IDENTITY, 1).expect("the folder opens")
+    Engine::open(Arc::clone(vfs), options.clone(), IDENTITY).expect("the folder opens")
 }
 
 pub(crate) fn version(hlc: u64) -> Version {

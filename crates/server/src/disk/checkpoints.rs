@@ -384,7 +384,7 @@ mod tests {
     fn engine(data: &Path) -> Engine {
         let vfs = Arc::new(OsVfs::open(data).expect("a folder"));
         let identity = Identity { node: 5, origin: 5 };
-        Engine::open(vfs, Options::for_memory(16 << 20, 64 << 10), identity, 1).expect("it opens")
+        Engine::open(vfs, Options::for_memory(16 << 20, 64 << 10), identity).expect("it opens")
     }
 
     fn write(engine: &Engine, raw: &[u8], hlc: u64) {

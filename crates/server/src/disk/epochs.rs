@@ -262,7 +262,7 @@ mod tests {
     fn opened(vfs: &MemVfs) -> Engine {
         let identity = Identity { node: 7, origin: 7 };
         let options = Options::for_memory(16 << 20, 64 << 10);
-        Engine::open(Arc::new(vfs.clone()), options, identity, 1).expect("it opens")
+        Engine::open(Arc::new(vfs.clone()), options, identity).expect("it opens")
     }
 
     /// The cell is in a table of its own.

@@ -9,8 +9,10 @@
 //!
 //! Invariants
 //! 1. One caller per engine lane, so a flush never waits behind a compaction.
-//! 2. A failed slice is logged and tried again after a pause; only a final error ends the thread.
-//! 3. Once a second, between slices of flushes, it looks whether the folder is still this node's.
+//! 2. The engine learns before each merge which values have ended for everybody: about twice a
+//!    second, so that a clock that is set is noticed.
+//! 3. A failed slice is logged and tried again after a pause; only a final error ends the thread.
+//! 4. Once a second, between slices of flushes, it looks whether the folder is still this node's.
 //!
 //! Not here: the work of a slice (crate `engine`).
 //! See: docs/overload.md.
@@ -24,6 +26,7 @@ use crate::limits;
 use crate::rights;
 use dendra_engine::vfs::Ownership;
 use dendra_engine::{Maintained, Maintenance};
+use dendra_node::EndedValues;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -83,6 +86,7 @@ fn work(shared: &Shared, lane: Maintenance, nice: i32) {
     let mut seen = 0;
     let mut looked_us = 0;
     let mut folder = FolderWatch::default();
+    let mut ended = EndedValues::default();
     loop {
         if lane == Maintenance::Flush && !folder.look(shared) {
             return;
@@ -94,6 +98,11 @@ fn work(shared: &Shared, lane: Maintenance, nice: i32) {
         {
             looked_us = clock::monotonic_us();
             rights::look_at_stored(shared, rights);
+        }
+        if lane == Maintenance::Compact {
+            let walls = shared.cluster.as_ref().map(|cluster| &*cluster.walls);
+            let until_ms = ended.until_ms(clock::now(), walls);
+            shared.engine.set_ended_ms(until_ms);
         }
         let began_us = clock::monotonic_us();
         let slice = shared

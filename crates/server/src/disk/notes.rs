@@ -481,8 +481,7 @@ mod tests {
     fn opened(vfs: &MemVfs) -> (Engine, VersionClock) {
         let identity = Identity { node: 7, origin: 7 };
         let options = Options::for_memory(16 << 20, 64 << 10);
-        let engine =
-            Engine::open(Arc::new(vfs.clone()), options, identity, WALL_MS).expect("it opens");
+        let engine = Engine::open(Arc::new(vfs.clone()), options, identity).expect("it opens");
         let versions = VersionClock::above(&engine, None, WALL_MS);
         (engine, versions)
     }

@@ -326,7 +326,7 @@ fn open_unmarked(
     let keeps_memtable = settings.memtable_bytes.is_some();
     let options = settings.engine_options();
     let options = options.for_disk(space.total_bytes, keeps_memtable);
-    let opened = Engine::open(Arc::clone(vfs), options, proposed, clock::wall_ms());
+    let opened = Engine::open(Arc::clone(vfs), options, proposed);
     opened.map_err(|error| match error {
         Error::Folder { reason } => StartError::Folder { reason },
         Error::Damaged { .. } => in_folder(format!(

@@ -243,6 +243,7 @@ mod tests {
             is_fleeting: false,
             expiry_ms: None,
             wall_ms: (0, 0),
+            passed_ms: 0,
             member: 0,
             begun_us,
             ended_us: begun_us + 1,

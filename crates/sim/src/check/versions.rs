@@ -7,6 +7,7 @@
 //!                             least successor number of the cluster
 //! not-applied                 is never seen
 //! ends                        a value is shown until its end and not behind it
+//! locks                       what was written where there was none is not written again before its end
 //! quorums that meet           ack1 + ack2 > max(from1, from2)  =>  the read sees the write
 //! ```
 //!
@@ -21,6 +22,7 @@
 use super::{Disks, Rule, Violation};
 use crate::history::{ClientEnd, ClientOp, Promise, SeenCondition, ValueId, Wish};
 use dendra_base::{LeastSuccessor, Version};
+use dendra_node::limits::WALL_APART_MS_MAX;
 use std::collections::BTreeMap;
 
 /// Checks a whole history.
@@ -50,6 +52,7 @@ pub fn check_changed(
         successors(&ops, leasts, &mut violations);
         quorums(&ops, (disks, factor), &mut violations);
         ends(&ops, &mut violations);
+        locks(&ops, &mut violations);
     }
     violations
 }
@@ -246,8 +249,8 @@ fn quorums(ops: &[&ClientOp], (disks, factor): (Disks, u8), violations: &mut Vec
     }
 }
 
-/// A value with an end is shown until then by the clock of the member that was asked, and not
-/// after.
+/// A value with an end is shown until then, by the clock of the member that was asked and by those
+/// of a majority; and not after, by the first one.
 fn ends(ops: &[&ClientOp], violations: &mut Vec<Violation>) {
     let reads = ops
         .iter()
@@ -282,9 +285,8 @@ fn ends(ops: &[&ClientOp], violations: &mut Vec<Violation>) {
                     && before.iter().all(|op| {
                         op.number == last.number || (op.is_done() && op.ended_us < last.begun_us)
                     });
-                let is_there = last
-                    .expiry_ms
-                    .is_some_and(|expiry_ms| expiry_ms > read.wall_ms.0.max(read.wall_ms.1));
+                let ended_ms = read.wall_ms.0.max(read.wall_ms.1).max(read.passed_ms);
+                let is_there = last.expiry_ms.is_some_and(|expiry_ms| expiry_ms > ended_ms);
                 if is_last && is_there && last.wish.leaves().is_some() {
                     violations.push(Violation::new(
                         Rule::Expiry,
@@ -293,6 +295,54 @@ fn ends(ops: &[&ClientOp], violations: &mut Vec<Violation>) {
                 }
             }
             _ => {}
+        }
+    }
+}
+
+/// A lock, written where there was none and with an end, is not given to another client before its
+/// end by any clock that counts. That is the clock of the member which gives it a second time; and
+/// no clock more than a minute ahead of a majority gives locks at all.
+fn locks(ops: &[&ClientOp], violations: &mut Vec<Violation>) {
+    let is_lock = |op: &&&ClientOp| {
+        let is_absent = matches!(
+            op.wish,
+            Wish::Put {
+                base: SeenCondition::Absent,
+                ..
+            }
+        );
+        is_absent && op.is_fleeting && op.promise == Promise::Linearizable
+    };
+    let mut given: Vec<&ClientOp> = ops
+        .iter()
+        .filter(is_lock)
+        .filter(|op| matches!(op.end, ClientEnd::Written(_)))
+        .copied()
+        .collect();
+    given.sort_by_key(|op| op.ended_us);
+    for (at, first) in given.iter().enumerate() {
+        let later = given[at + 1..].iter();
+        for second in later.filter(|second| second.begun_us > first.ended_us) {
+            let may_end_first = |op: &&&ClientOp| {
+                let is_other = ![first.number, second.number].contains(&op.number);
+                let has_effect = op.wish.is_write()
+                    && !matches!(op.end, ClientEnd::NotApplied | ClientEnd::Refused { .. });
+                let is_over = op.is_done() && op.ended_us < first.begun_us;
+                is_other && has_effect && !is_over && op.begun_us < second.ended_us
+            };
+            if ops.iter().any(|op| may_end_first(&op)) {
+                continue;
+            }
+            let own_ms = second.wall_ms.0.max(second.wall_ms.1);
+            let most_ms = second.passed_ms;
+            let is_early = |expiry_ms: u64| {
+                expiry_ms > own_ms.max(most_ms)
+                    || expiry_ms > most_ms.saturating_add(WALL_APART_MS_MAX)
+            };
+            if first.expiry_ms.is_some_and(is_early) {
+                let what = format!("{first:?} is given again: {second:?}");
+                violations.push(Violation::new(Rule::Expiry, what));
+            }
         }
     }
 }

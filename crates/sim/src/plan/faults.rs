@@ -118,6 +118,12 @@ pub enum FaultKind {
         /// Where.
         draw: u64,
     },
+    /// The values with an end that all owners hold become tombstones of their versions at one
+    /// member, as an older release made them by its own clock. In a map alone.
+    Faded {
+        /// The member.
+        member: usize,
+    },
     /// A disk is lost and its member never comes back. The unlucky member only.
     LostDisk,
     /// An operator looks for copies that differ, at one member.
@@ -156,6 +162,7 @@ impl Fault {
             | FaultKind::FullDisk { member }
             | FaultKind::SlowProcessor { member, .. }
             | FaultKind::FailingReads { member }
+            | FaultKind::Faded { member }
             | FaultKind::Look { member, .. } => Some(member),
             FaultKind::Blackout
             | FaultKind::Cut { .. }
@@ -266,8 +273,8 @@ fn draw_wrong_by(prng: &mut Prng) -> i64 {
 }
 
 /// In some runs, clocks that are wrong by more than members believe, of one member or of all. They
-/// are wrong during other faults, and when everything else is well again. Not where values end by
-/// clocks: an owner forgets values that have ended by its own one.
+/// are wrong during other faults, and when everything else is well again. Not where values end: a
+/// plan of its own has both (`expiring.rs`).
 pub(super) fn draw_wrong_clocks(
     shape: &RunShape,
     prng: &mut Prng,

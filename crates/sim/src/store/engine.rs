@@ -75,16 +75,10 @@ impl EngineStore {
         vfs: MemVfs,
         shape: &RunShape,
         identity: Identity,
-        now_ms: u64,
     ) -> Result<EngineStore, String> {
         let faulty = FaultyVfs::new(Arc::new(vfs.clone()));
-        let engine = Engine::open(
-            Arc::new(faulty.clone()),
-            draw_options(shape),
-            identity,
-            now_ms,
-        )
-        .map_err(|error| error.to_string())?;
+        let engine = Engine::open(Arc::new(faulty.clone()), draw_options(shape), identity)
+            .map_err(|error| error.to_string())?;
         Ok(EngineStore {
             vfs,
             faulty,
@@ -218,7 +212,8 @@ impl EngineStore {
         }
     }
 
-    pub(super) fn maintain(&mut self, budget_bytes: usize, now_ms: u64) -> Fate {
+    pub(super) fn maintain(&mut self, budget_bytes: usize, now_ms: u64, ended_ms: u64) -> Fate {
+        self.engine.set_ended_ms(ended_ms);
         for lane in [Maintenance::Flush, Maintenance::Compact] {
             let mut slices = 0;
             loop {

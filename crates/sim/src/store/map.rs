@@ -11,7 +11,7 @@
 
 use super::{PageRange, StoreWrite, WriteResult};
 use dendra_base::peer::Condition;
-use dendra_base::{Cell, Guard, Key, Kind, Prng, Space, Version};
+use dendra_base::{Cell, CellRef, Guard, Key, Kind, Prng, Space, Version};
 use dendra_engine::IsForeign;
 use dendra_node::step::{Paged, StoreFailure, StoreOutcome};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +30,13 @@ pub struct MapStore {
     /// Up to which age it forgets, and records of how many copies: of this life.
     horizon: (u64, u8),
     slices: u64,
+}
+
+/// What a merge leaves of a value that has ended.
+fn left_of(key: &Key, cell: &Cell) -> Cell {
+    let mut left = CellRef::tombstone(key.as_stored(), cell.version).to_owned();
+    (left.copies, left.born) = (cell.copies, cell.born);
+    left
 }
 
 /// A larger store looks for records to purge so much more seldom: a slice costs the same.
@@ -73,33 +80,44 @@ impl MapStore {
     }
 
     /// Purges some of the records that it may purge, each time others.
-    pub(super) fn maintain(&mut self, now_ms: u64) {
+    pub(super) fn maintain(&mut self, ended_ms: u64) {
         self.slices += 1;
         let every = 1 + self.cells.len() as u64 / SLICE_CELLS;
         if !self.slices.is_multiple_of(every) {
             return;
         }
-        self.sweep(now_ms);
+        self.sweep(ended_ms);
     }
 
     /// The same however large the store is.
-    pub(crate) fn sweep(&mut self, now_ms: u64) {
-        let (clock, copies) = self.horizon;
-        if clock == 0 || self.fails_reads {
+    pub(crate) fn sweep(&mut self, ended_ms: u64) {
+        if self.fails_reads {
             return;
         }
         let slices = self.slices;
         let damaged = &self.damaged;
+        let is_met = |cell: &Cell| (cell.checksum ^ slices).is_multiple_of(3);
+        // As merges do: a value that has ended leaves its bytes.
+        let cells = self.cells.iter_mut();
+        for (key, cell) in cells.filter(|(key, _)| !damaged.contains(key)) {
+            if cell.kind == Kind::Value && !cell.as_ref().is_live(ended_ms) && is_met(cell) {
+                *cell = left_of(key, cell);
+            }
+        }
+        let (clock, copies) = self.horizon;
+        if clock == 0 {
+            return;
+        }
         self.cells.retain(|key, cell| {
+            let is_met = is_met(cell);
             let cell = cell.as_ref();
             let is_old = cell.age() <= clock && cell.version.hlc <= clock;
             let may_go = match key.as_stored()[0] {
                 byte if byte == Space::User.byte() => {
-                    is_old && cell.copies >= copies && !cell.is_live(now_ms)
+                    is_old && cell.copies >= copies && !cell.is_live(ended_ms)
                 }
                 byte => is_old && byte == Space::Protocol.byte(),
             };
-            let is_met = (cell.checksum ^ slices).is_multiple_of(3);
             !may_go || !is_met || damaged.contains(key)
         });
     }
@@ -217,7 +235,8 @@ impl MapStore {
             }
         }
         let version = cell.version;
-        if stored.is_none_or(|stored| stored <= version) {
+        let kept = self.cells.get(&write.key);
+        if kept.is_none_or(|kept| !kept.is_newer_than(&cell)) {
             self.damaged.remove(&write.key);
             self.cells.insert(write.key.clone(), cell);
         }
@@ -234,6 +253,13 @@ impl MapStore {
             .get(key)
             .filter(|cell| cell.as_ref().is_live(now_ms));
         Ok(live.map(|live| live.version))
+    }
+
+    /// What an older release did by its own clock: the value leaves a tombstone of its version.
+    pub(super) fn fade(&mut self, key: &Key) {
+        if let Some(cell) = self.cells.get_mut(key) {
+            *cell = left_of(key, cell);
+        }
     }
 
     pub(super) fn rot(&mut self, prng: &mut Prng) -> bool {

@@ -65,14 +65,9 @@ impl Disk {
 
 impl Store {
     /// Opens the folder on `disk`; the reason when it cannot be opened.
-    pub fn open(
-        disk: &Disk,
-        shape: &RunShape,
-        identity: Identity,
-        now_ms: u64,
-    ) -> Result<Store, String> {
+    pub fn open(disk: &Disk, shape: &RunShape, identity: Identity) -> Result<Store, String> {
         match disk {
-            Disk::Folder(vfs) => EngineStore::open(vfs.clone(), shape, identity, now_ms)
+            Disk::Folder(vfs) => EngineStore::open(vfs.clone(), shape, identity)
                 .map(|store| Store::Engine(Box::new(store))),
             Disk::Cells(cells) => Ok(Store::Map(cells.clone())),
         }
@@ -97,7 +92,7 @@ impl Store {
             Disk::Cells(cells) => cells.peek(key).ok(),
             Disk::Folder(vfs) => {
                 let image = vfs.process_crash_image();
-                let store = EngineStore::open(image, shape, identity, 0).ok()?;
+                let store = EngineStore::open(image, shape, identity).ok()?;
                 store.read(key).ok()
             }
         }
@@ -129,10 +124,10 @@ impl Store {
     }
 
     /// A map drops the deletes of hints, and some of all that a horizon allows.
-    pub(crate) fn sweep(&mut self, now_ms: u64) {
+    pub(crate) fn sweep(&mut self, ended_ms: u64) {
         if let Store::Map(store) = self {
             store.drop_delivered();
-            store.sweep(now_ms);
+            store.sweep(ended_ms);
         }
     }
 
@@ -261,14 +256,22 @@ impl Store {
         }
     }
 
-    /// A slice of background work.
-    pub fn maintain(&mut self, budget_bytes: usize, now_ms: u64) -> Fate {
+    /// A slice of background work; values that end until `ended_ms` have ended.
+    pub fn maintain(&mut self, budget_bytes: usize, now_ms: u64, ended_ms: u64) -> Fate {
         match self {
-            Store::Engine(store) => store.maintain(budget_bytes, now_ms),
+            Store::Engine(store) => store.maintain(budget_bytes, now_ms, ended_ms),
             Store::Map(store) => {
-                store.maintain(now_ms);
+                store.maintain(ended_ms);
                 Fate::Alive
             }
+        }
+    }
+
+    /// A map makes a tombstone of the value of `key`, as an older release did when its own clock
+    /// was ahead.
+    pub(crate) fn fade(&mut self, key: &Key) {
+        if let Store::Map(store) = self {
+            store.fade(key);
         }
     }
 

@@ -36,7 +36,7 @@ fn the_map_and_the_engine_agree() {
     let identity = Identity { node: 1, origin: 1 };
     for seed in 0..40 {
         let mut prng = Prng::new(seed);
-        let open = |kind| Store::open(&Disk::new(kind), &shape, identity, 1).expect("a new folder");
+        let open = |kind| Store::open(&Disk::new(kind), &shape, identity).expect("a new folder");
         let mut map = open(StoreKind::Map);
         let mut engine = open(StoreKind::Engine);
         for now_ms in 0..60 {
@@ -51,7 +51,7 @@ fn the_map_and_the_engine_agree() {
                 expected,
                 "seed {seed}: {writes:?}"
             );
-            engine.maintain(1 << 20, now_ms);
+            engine.maintain(1 << 20, now_ms, now_ms);
             for number in 0..6 {
                 let key = Key::user(format!("k{number}").as_bytes());
                 assert_eq!(engine.read(&key), map.read(&key), "seed {seed}: {writes:?}");
@@ -107,14 +107,12 @@ fn a_commit_survives_every_crash_and_a_damaged_cell_is_an_error() {
                 cell: cell.clone(),
                 guard: Guard::Newest,
             };
-            let mut store =
-                Store::open(&Disk::new(kind), &shape, identity, 1).expect("a new folder");
+            let mut store = Store::open(&Disk::new(kind), &shape, identity).expect("a new folder");
             store.raise_hlc_ceiling(77);
             let (fate, _) = store.commit(&[write], 1);
             assert_eq!(fate, Fate::Alive);
             let disk = store.crash(how, &[], 1, &mut prng);
-            let mut store =
-                Store::open(&disk, &shape, identity, 1).expect("it opens after a crash");
+            let mut store = Store::open(&disk, &shape, identity).expect("it opens after a crash");
             assert_eq!(store.read(&key), Ok(Some(cell)));
             assert!(store.hlc_floor() >= 77, "{kind:?}");
             let mut is_damaged = false;
@@ -132,7 +130,7 @@ fn while_reads_fail_nothing_is_known_and_nothing_is_absent() {
     let shape = RunPlan::draw(1).shape;
     let identity = Identity { node: 1, origin: 1 };
     for kind in [StoreKind::Map, StoreKind::Engine] {
-        let mut store = Store::open(&Disk::new(kind), &shape, identity, 1).expect("a new folder");
+        let mut store = Store::open(&Disk::new(kind), &shape, identity).expect("a new folder");
         let keys: Vec<Key> = (0..200)
             .map(|number| Key::user(format!("k{number}").as_bytes()))
             .collect();
@@ -145,11 +143,11 @@ fn while_reads_fail_nothing_is_known_and_nothing_is_absent() {
             let cell = CellRef::value(key.as_stored(), version, &[7; 40]).to_owned();
             let (key, guard) = (key.clone(), Guard::Newest);
             store.commit(&[StoreWrite { key, cell, guard }], 1);
-            store.maintain(1 << 20, 1);
+            store.maintain(1 << 20, 1, 1);
         }
         // Writes of an earlier life are not in memory any more.
         let disk = store.crash(Crash::Killed, &[], 1, &mut Prng::new(7));
-        let mut store = Store::open(&disk, &shape, identity, 1).expect("a folder");
+        let mut store = Store::open(&disk, &shape, identity).expect("a folder");
         store.fail_reads(true);
         let failed = keys.iter().filter(|key| match store.read(key) {
             Ok(cell) => {

@@ -16,7 +16,7 @@ use super::state::{Happening, World};
 use crate::check::Rule;
 use crate::history::{ClientEnd, ClientOp, Promise, SeenCondition, SeenValue, Wish};
 use crate::member::OpenOperation;
-use crate::plan::{KeyClass, PlannedCondition, PlannedKind, PlannedOp, StoreKind};
+use crate::plan::{KeyClass, PlannedCondition, PlannedKind, PlannedOp};
 use dendra_base::peer::{Condition, Operation};
 use dendra_base::{Cell, Consistency, Kind, Quorum};
 use dendra_node::step::{ClientTicket, Event};
@@ -95,7 +95,6 @@ impl World<'_> {
         };
         let now = self.members[member].clock.now(self.now_us());
         let operation = operation(wish, planned, now.wall_ms);
-        let is_exact = self.plan.shape.store == StoreKind::Map && !self.forgets();
         self.history.push(ClientOp {
             number,
             client,
@@ -105,14 +104,12 @@ impl World<'_> {
             from,
             promise,
             is_fleeting: self.class_of(planned.key) == KeyClass::Fleeting,
-            // Flushes and compactions of an owner forget a value that has ended by the owner's own
-            // clock. It may be ahead of that of the member that is asked. Only a map that forgets
-            // no value can be held to the millisecond.
             expiry_ms: match &operation {
-                Operation::Put { expiry_ms, .. } if is_exact => *expiry_ms,
+                Operation::Put { expiry_ms, .. } => *expiry_ms,
                 _ => None,
             },
             wall_ms: (now.wall_ms, u64::MAX),
+            passed_ms: u64::MAX,
             member,
             begun_us: self.now_us(),
             ended_us: u64::MAX,
@@ -178,8 +175,11 @@ impl World<'_> {
         let now_us = self.now_us();
         let member = self.op(number).member;
         let wall_ms = self.members[member].clock.now(now_us).wall_ms;
+        self.note_passed();
+        let passed_ms = self.passed_ms;
         let op = self.op_mut(number);
         op.wall_ms.1 = wall_ms;
+        op.passed_ms = passed_ms;
         op.ended_us = now_us;
         op.end = end;
         let (client, key) = (op.client, op.key);
@@ -312,6 +312,20 @@ impl World<'_> {
                 self.client_learns(ticket as u32, ClientEnd::Unknown);
             }
         }
+    }
+
+    /// The time that the clocks of a majority have passed by now, over the whole run. Of members
+    /// that come and go each one counts as a majority.
+    pub(super) fn note_passed(&mut self) {
+        let now_us = self.now_us();
+        let walls = self.members.iter().map(|it| it.clock.now(now_us).wall_ms);
+        let mut walls: Vec<u64> = walls.collect();
+        walls.sort_unstable_by(|a, b| b.cmp(a));
+        let at = match self.town {
+            Some(_) => 0,
+            None => walls.len() / 2,
+        };
+        self.passed_ms = self.passed_ms.max(walls[at]);
     }
 
     /// Behind a tick no operation is open beyond its deadline.

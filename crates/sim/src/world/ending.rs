@@ -123,6 +123,7 @@ impl<'a> World<'a> {
             door_counts: DoorCounts::default(),
             answered: 0,
             unanswered_us: 0,
+            passed_ms: 0,
             useful_percent: None,
         }
     }

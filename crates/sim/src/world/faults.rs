@@ -11,6 +11,7 @@
 //!
 //! Not here: when faults come (`plan/faults.rs`).
 
+use super::names::key_name;
 use super::state::{Happening, World};
 use crate::check::Rule;
 use crate::decider::DeciderSetup;
@@ -19,8 +20,8 @@ use crate::plan::FaultKind;
 use crate::planted::ShellBug;
 use crate::process_steward::ProcessSteward;
 use crate::store::{Crash, Disk, Store};
-use dendra_base::Prng;
 use dendra_base::peer::Readiness;
+use dendra_base::{Key, Prng};
 use dendra_engine::Identity;
 use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
 use dendra_node::step::Event;
@@ -71,10 +72,12 @@ impl World<'_> {
                 self.links_changed();
             }
             FaultKind::Jump { member, by_ms } => {
+                self.note_passed();
                 let clock = &mut self.members[member].clock;
                 clock.offset_ms = (clock.offset_ms + by_ms).clamp(-OFFSET_MS_MAX, OFFSET_MS_MAX);
             }
             FaultKind::WrongClock { member, by_ms } => {
+                self.note_passed();
                 self.members[member].clock.wrong_ms = by_ms;
             }
             FaultKind::SlowDisk { member, times } => self.members[member].slow_times = times,
@@ -94,11 +97,31 @@ impl World<'_> {
                 self.members[self.plan.shape.unlucky].rot_under_horizon = Some(draw);
             }
             FaultKind::LostDisk => self.lose_disk(length_us),
+            FaultKind::Faded { member } => self.fade(member),
             FaultKind::Look {
                 member,
                 peers,
                 bytes_per_second,
             } => self.look(member, peers, bytes_per_second),
+        }
+    }
+
+    /// Values with an end leave tombstones of their versions at this member, where all owners hold
+    /// them.
+    fn fade(&mut self, member: usize) {
+        for key in 0..self.plan.shape.keys.len() {
+            let (owners, name) = (self.owners(key), Key::user(&key_name(key)));
+            let held = |owner: &usize| {
+                let store = self.members[*owner].store.as_ref()?;
+                let cell = store.read(&name).ok().flatten()?;
+                cell.expiry_ms.map(|_| cell.id())
+            };
+            let first = owners.first().and_then(held);
+            let is_everywhere = first.is_some() && owners.iter().all(|owner| held(owner) == first);
+            if is_everywhere && owners.len() > 1 && owners.contains(&member) {
+                let store = self.members[member].store.as_mut();
+                store.expect("it was read").fade(&name);
+            }
         }
     }
 
@@ -135,6 +158,7 @@ impl World<'_> {
                 self.links_changed();
             }
             FaultKind::WrongClock { member, .. } if !self.is_calm() => {
+                self.note_passed();
                 self.members[member].clock.wrong_ms = 0;
             }
             FaultKind::SlowDisk { member, .. } => self.members[member].slow_times = 1,
@@ -297,7 +321,7 @@ impl World<'_> {
             return;
         }
         let origin = self.identity(member).origin;
-        let Some(mut store) = self.open_store(member, wall_ms) else {
+        let Some(mut store) = self.open_store(member) else {
             return;
         };
         self.check_clock(member, &store);
@@ -401,10 +425,10 @@ impl World<'_> {
     }
 
     /// The store on a member's disk; `None` when it does not open, which a healthy one does.
-    fn open_store(&mut self, member: usize, wall_ms: u64) -> Option<Store> {
+    fn open_store(&mut self, member: usize) -> Option<Store> {
         let identity = self.identity(member);
         let disk = &self.members[member].disk;
-        match Store::open(disk, &self.plan.shape, identity, wall_ms) {
+        match Store::open(disk, &self.plan.shape, identity) {
             Ok(store) => Some(store),
             Err(reason) => {
                 let line = format!("m{member} does not start: {reason}");

@@ -775,9 +775,10 @@ impl World<'_> {
         let budget_bytes = 1 + self.prng.below(16 << 10) as usize;
         let now_us = self.now_us();
         let it = &mut self.members[member];
-        let now_ms = it.clock.now(now_us).wall_ms;
+        let now = it.clock.now(now_us);
+        let ended_ms = it.ended_ms(now);
         let store = it.store.as_mut().expect("a happening of a running member");
-        if store.maintain(budget_bytes, now_ms) == Fate::Dead {
+        if store.maintain(budget_bytes, now.wall_ms, ended_ms) == Fate::Dead {
             self.ends_by_its_disk(member);
         }
     }
@@ -787,10 +788,11 @@ impl World<'_> {
     fn scrub(&mut self, member: usize) {
         let now_us = self.now_us();
         let it = &mut self.members[member];
-        let now_ms = it.clock.now(now_us).wall_ms;
+        let now = it.clock.now(now_us);
+        let ended_ms = it.ended_ms(now);
         let store = it.store.as_mut().expect("a happening of a running member");
-        let is_dead = store.scrub(SCRUB_BYTES, now_ms) == Fate::Dead
-            || store.maintain(SCRUB_BYTES as usize, now_ms) == Fate::Dead;
+        let is_dead = store.scrub(SCRUB_BYTES, now.wall_ms) == Fate::Dead
+            || store.maintain(SCRUB_BYTES as usize, now.wall_ms, ended_ms) == Fate::Dead;
         if is_dead {
             self.ends_by_its_disk(member);
             return;

@@ -356,6 +356,8 @@ pub(crate) struct World<'a> {
     pub(super) answered: u64,
     /// The longest time in which no request of a lone client succeeded.
     pub(super) unanswered_us: u64,
+    /// See `World::note_passed`.
+    pub(super) passed_ms: u64,
     /// The least share of a loop's time that helped clients, in hundredths.
     pub(super) useful_percent: Option<u64>,
 }

@@ -518,6 +518,11 @@ fn engine(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             MetricType::Gauge,
         )?
         .encode_gauge(&shared.engine.pressure().level)?;
+    page.gauge(
+        "ended_values_seconds",
+        "Values that ended up to this time leave their bytes in merges, in seconds since 1970; 0 = none: this clock was set, or too few others are known.",
+        shared.engine.ended_ms() / 1_000,
+    )?;
     levels(page, &stats)?;
     engine_gauges(page, &stats, shared.engine.damaged_spans().len() as u64)?;
     engine_counters(page, &stats)

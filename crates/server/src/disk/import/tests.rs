@@ -35,7 +35,7 @@ proptest! {
 fn engine(vfs: &MemVfs) -> Engine {
     let identity = Identity { node: 7, origin: 7 };
     let options = Options::for_memory(16 << 20, 64 << 10);
-    Engine::open(Arc::new(vfs.clone()), options, identity, 1).expect("it opens")
+    Engine::open(Arc::new(vfs.clone()), options, identity).expect("it opens")
 }
 
 /// Commits on the caller's thread, as the log thread does on its own.
@@ -254,7 +254,7 @@ fn a_disk_that_fails_takes_back_what_was_not_noted_and_the_end_is_refused() {
     let vfs = FaultyVfs::new(Arc::new(MemVfs::new()));
     let identity = Identity { node: 7, origin: 7 };
     let options = Options::for_memory(16 << 20, 64 << 10);
-    let store = Engine::open(Arc::new(vfs.clone()), options, identity, 1).expect("it opens");
+    let store = Engine::open(Arc::new(vfs.clone()), options, identity).expect("it opens");
     let import = Import::open(&store).expect("nothing is there");
     let (first, second) = ([record(b"a", 1)], [record(b"b", 2)]);
     with_road(&store, &import, |road| {
@@ -436,7 +436,7 @@ fn a_disk_that_fails_behind_a_restart_takes_back_no_more_than_was_not_noted() {
     let open = || {
         let identity = Identity { node: 7, origin: 7 };
         let options = Options::for_memory(16 << 20, 64 << 10);
-        Engine::open(Arc::new(vfs.clone()), options, identity, 1).expect("it opens")
+        Engine::open(Arc::new(vfs.clone()), options, identity).expect("it opens")
     };
     let store = open();
     let import = Import::open(&store).expect("nothing is there");

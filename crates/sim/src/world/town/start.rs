@@ -333,7 +333,7 @@ impl World<'_> {
         let it = &self.members[joiner];
         let wall_ms = it.clock.now(now_us).wall_ms;
         let identity = self.identity(joiner);
-        let Ok(mut store) = Store::open(&it.disk, &self.plan.shape, identity, wall_ms) else {
+        let Ok(mut store) = Store::open(&it.disk, &self.plan.shape, identity) else {
             return self.violate(Rule::Lost, "an empty folder does not open");
         };
         let url = record.member(id).map(|member| member.place.url.clone());
