@@ -11,6 +11,7 @@
 //! copies 7                the same of records with more copies
 //! lowered 7               the same, and the factor falls
 //! losses 7                the same of members that are lost beside damage
+//! expiring 7              the same of values that end while a clock is wrong
 //! overloaded 7            the same of members in front of which crowds stand
 //! steward 4               seed 4 of the stewards' search      otherwise its first seeds
 //! test PACKAGE TARGET     all tests of a file of tests
@@ -63,12 +64,13 @@ pub(crate) enum Search {
     Copies,
     Lowered,
     Losses,
+    Expiring,
     Overloaded,
     Steward,
 }
 
 impl Search {
-    const ALL: [Search; 12] = [
+    const ALL: [Search; 13] = [
         Search::Sim,
         Search::Twin,
         Search::Moving,
@@ -79,6 +81,7 @@ impl Search {
         Search::Copies,
         Search::Lowered,
         Search::Losses,
+        Search::Expiring,
         Search::Overloaded,
         Search::Steward,
     ];
@@ -95,6 +98,7 @@ impl Search {
             Search::Copies => "copies",
             Search::Lowered => "lowered",
             Search::Losses => "losses",
+            Search::Expiring => "expiring",
             Search::Overloaded => "overloaded",
             Search::Steward => "steward",
         }
@@ -166,6 +170,13 @@ impl Search {
                 "DENDRA_SIM_FIRST",
                 "DENDRA_SIM_SEEDS",
             ],
+            Search::Expiring => [
+                "dendra-sim",
+                "expiring",
+                "no_seed_takes_a_value_or_a_lock_away_before_its_end",
+                "DENDRA_SIM_FIRST",
+                "DENDRA_SIM_SEEDS",
+            ],
             Search::Overloaded => [
                 "dendra-sim",
                 "overloads",
@@ -201,6 +212,7 @@ impl Search {
             | Search::Copies
             | Search::Lowered
             | Search::Losses
+            | Search::Expiring
             | Search::Overloaded => 600,
         }
     }
@@ -250,7 +262,7 @@ impl Finder {
             _ => Err(format!(
                 "`{words}` is no finder: sim SEED, twin SEED, moving SEED, forgetting SEED, \
                  restored SEED, wide SEED, horizons SEED, copies SEED, lowered SEED, losses SEED, \
-                 overloaded SEED, steward SEED, test PACKAGE TARGET, test PACKAGE TARGET MODULE"
+                 expiring SEED, overloaded SEED, steward SEED, test PACKAGE TARGET, test PACKAGE TARGET MODULE"
             )),
         }
     }
@@ -485,6 +497,7 @@ mod tests {
             "horizons 7 Lost",
             "copies 7 Lost",
             "losses 7 Unheld",
+            "expiring 7 Expiry",
             "overloaded 7 Starved",
             "steward 4",
             "test dendra-node compare",
