@@ -1,4 +1,4 @@
-//! A cluster of real processes gives its space back: deletes, ended values and promises are purged
+//! A cluster of real processes gives its space back: deletes and promises are purged
 //! behind horizons, and no deleted value comes back.
 //!
 //! ```text
@@ -162,7 +162,7 @@ fn keys_that_are_never_used_twice_give_their_space_back() {
     for_each(&doors, KEYS, |client, number| {
         live_and_die(client, &format!("once-{number}"), number);
     });
-    // Some end by themselves.
+    // Some end by themselves. They keep their bytes for an hour, which is little here.
     for_each(&doors, 100, |client, number| {
         let target = format!("/v0/entity?id=ends-{number}&ttl=1");
         let put = client.request("PUT", &target, &[], &value(number));
