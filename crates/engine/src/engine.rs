@@ -841,3 +841,66 @@ fn lock_folder(vfs: &dyn Vfs) -> Result<Box<dyn FolderLock>> {
         _ => Error::io("locking the data folder", e),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Guard;
+    use crate::vfs::mem::MemVfs;
+
+    fn opened() -> (MemVfs, Engine) {
+        let vfs = MemVfs::new();
+        let identity = Identity { node: 1, origin: 1 };
+        let engine = Engine::open(Arc::new(vfs.clone()), Options::for_tests(), identity, 1);
+        (vfs, engine.expect("a new folder"))
+    }
+
+    fn put(engine: &Engine) -> Result<()> {
+        let version = Version {
+            hlc: 1,
+            origin: 1,
+            rmw: 0,
+        };
+        let cell = CellRef::value(b"\x10k", version, b"v");
+        let mut batch = Batch::new();
+        let pushed = batch.push(0, b"\x10k", &cell, Guard::Newest, 1);
+        pushed.expect("the record fits");
+        engine.submit(&mut batch).expect("the queue has room");
+        engine.commit(&mut Vec::new())
+    }
+
+    #[test]
+    fn a_lost_folder_gets_no_write_any_more() {
+        let (vfs, engine) = opened();
+        put(&engine).expect("the disk works");
+        engine.close(1).expect("the disk works");
+        assert!(matches!(engine.look_at_folder(), Ok(Ownership::Held)));
+        vfs.lose("it was moved");
+        assert!(engine.look_at_folder().is_err_and(|e| e.is_lost()));
+        assert_eq!(engine.lost(), Some("it was moved"));
+        let written = vfs.operations();
+        assert!(put(&engine).is_err_and(|e| e.is_lost()));
+        assert!(engine.seal().is_err_and(|e| e.is_lost()));
+        let flushed = engine.maintain(Maintenance::Flush, 1, 1 << 20);
+        assert!(flushed.is_err_and(|e| e.is_lost()));
+        assert_eq!(vfs.operations(), written);
+    }
+
+    #[test]
+    fn an_older_copy_in_the_place_of_the_folder_is_a_lost_one() {
+        let (vfs, engine) = opened();
+        let older = vfs.file_bytes(manifest::CURRENT).expect("it is open");
+        put(&engine).expect("the disk works");
+        engine.close(1).expect("the disk works");
+        let now = vfs.file_bytes(manifest::CURRENT).expect("it is open");
+        assert!(matches!(engine.look_at_folder(), Ok(Ownership::Held)));
+        // Bytes that rot say nothing about the rest of the folder; the next edit replaces them.
+        vfs.install(manifest::CURRENT, &now[1..]);
+        assert!(engine.look_at_folder().is_err_and(|e| !e.is_final()));
+        vfs.install(manifest::CURRENT, &now);
+        put(&engine).expect("the folder is ours");
+        vfs.install(manifest::CURRENT, &older);
+        assert!(engine.look_at_folder().is_err_and(|e| e.is_lost()));
+        assert!(put(&engine).is_err_and(|e| e.is_lost()));
+    }
+}

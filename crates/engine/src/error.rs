@@ -51,7 +51,7 @@ pub enum Error {
         /// The failure that came first.
         reason: String,
     },
-    /// The folder is not this engine's any more: no byte more is written, and no write acknowledged.
+    /// The folder is not this engine's any more: nothing more is written or acknowledged.
     Lost {
         /// What has become of it, as a sentence.
         reason: String,

@@ -11,6 +11,7 @@ mod config;
 mod conform;
 mod copy;
 mod node;
+mod ownership;
 mod profile;
 #[path = "../support/mod.rs"]
 mod support;

@@ -641,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_removed_or_replaced_is_lost_and_the_new_one_is_left_alone() -> io::Result<()>
+    fn a_folder_that_is_removed_or_replaced_is_lost_and_a_new_one_is_left_alone() -> io::Result<()>
     {
         for replaced in [false, true] {
             let (dir, vfs) = folder();

@@ -559,8 +559,7 @@ impl Segment {
         let mut spots = Vec::new();
         if let Err(Error::Damaged { offset, reason, .. }) = self.checked_head() {
             spots.push((offset, reason));
-        }
-        if let Err(NotAStart::Bad) = self.start(salt) {
+        } else if let Err(NotAStart::Bad) = self.start(salt) {
             let reason = "the segment's start does not match its checksum".to_owned();
             spots.push((SEGMENT_HEAD_BYTES as u64, reason));
         }

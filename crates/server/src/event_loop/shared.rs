@@ -218,8 +218,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Why this node serves no client although it runs. Its data folder is lost, other members shut it out, it lacks the
-    /// newest epoch, its clock is wrong, or the engine behind it does not answer.
+    /// Why this node serves no client although it runs. Its data folder is lost, other members shut
+    /// it out, it lacks the newest epoch, its clock is wrong, or the engine behind it does not
+    /// answer.
     pub(crate) fn of_no_use(&self) -> Option<String> {
         if let Some(why) = self.engine.lost() {
             return Some(why.to_owned());

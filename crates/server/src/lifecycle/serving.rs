@@ -67,8 +67,8 @@ enum Wake {
 
 /// Serves until SIGTERM or SIGINT, then stops and returns; a second signal ends the process at
 /// once. Stops by itself when another member disowns the folder. Ends at once when its data folder
-/// is lost. Aborts the process when the log fails: the durable state is unknown then. `on_serving` is called once, when clients are
-/// accepted.
+/// is lost. Aborts the process when the log fails: the durable state is unknown then. `on_serving`
+/// is called once, when clients are accepted.
 pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReason {
     serve_until_signal(settings, None, on_serving)
 }
@@ -131,7 +131,7 @@ fn serve_until_signal(
                 std::process::abort();
             };
             // A stop would write into a folder that is gone, or is another's.
-            std::mem::forget(running);
+            let _not_stopped = std::mem::ManuallyDrop::new(running);
             return ExitReason::Lost(sentence);
         }
     }
