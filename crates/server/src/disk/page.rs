@@ -152,7 +152,7 @@ mod tests {
     fn a_page_of_tiny_records_is_no_longer_than_it_may_be() {
         let identity = Identity { node: 7, origin: 7 };
         let options = Options::for_memory(16 << 20, 64 << 10);
-        let engine = Engine::open(Arc::new(MemVfs::new()), options, identity, 1);
+        let engine = Engine::open(Arc::new(MemVfs::new()), options, identity);
         let engine = engine.expect("it opens");
         let mut done = Vec::new();
         for first in 0..4_u8 {
