@@ -851,7 +851,7 @@ mod tests {
     fn opened() -> (MemVfs, Engine) {
         let vfs = MemVfs::new();
         let identity = Identity { node: 1, origin: 1 };
-        let engine = Engine::open(Arc::new(vfs.clone()), Options::for_tests(), identity, 1);
+        let engine = Engine::open(Arc::new(vfs.clone()), Options::for_tests(), identity);
         (vfs, engine.expect("a new folder"))
     }
 

@@ -150,7 +150,7 @@ fn assert_noticed(tampered: &MemVfs, file: &str, what: &str) {
         "{file} {what}: {report:?}"
     );
     let vfs = Arc::new(copy(tampered));
-    match Engine::open(vfs, options(), OWNER, NOW_MS).map(drop) {
+    match Engine::open(vfs, options(), OWNER).map(drop) {
         Err(Error::Damaged { .. }) => {}
         other => panic!("{file} {what}: {other:?}"),
     }
@@ -203,7 +203,7 @@ fn a_file_of_any_kind_that_is_missing_or_another_one_is_noticed() {
 fn an_older_copy_of_a_manifest_or_of_current_is_noticed() {
     let vfs = MemVfs::new();
     let mut model = Model::new();
-    let engine = Engine::open(Arc::new(vfs.clone()), options(), OWNER, NOW_MS).expect("it is new");
+    let engine = Engine::open(Arc::new(vfs.clone()), options(), OWNER).expect("it is new");
     let mut older = Vec::new();
     for n in 0..4u64 {
         write(&engine, &mut model, &[n as u8], &[7; 100], n + 1);

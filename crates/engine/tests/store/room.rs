@@ -67,7 +67,7 @@ impl Node {
     fn open(&mut self) {
         drop(self.engine.take());
         let door: Arc<dyn Vfs> = Arc::new(self.vfs.clone());
-        let engine = Engine::open(door, self.options.clone(), IDENTITY, self.now_ms);
+        let engine = Engine::open(door, self.options.clone(), IDENTITY);
         let engine = engine.expect("it opens");
         engine.raise_purge_horizon(Version::MAX);
         self.engine = Some(engine);
