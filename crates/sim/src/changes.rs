@@ -20,6 +20,8 @@ pub struct Changes {
     pub forget_every_us: u64,
     /// How long the operator reads a plan at most before it applies it; 0 = not at all.
     pub reads_us: u64,
+    /// Do members judge each other's claims? Then addresses are used again, too.
+    pub meets: bool,
     /// The deeds of the operator, in the order of their times.
     pub deeds: Vec<PlannedDeed>,
     /// Two founders lose records that only they hold, and the operator accepts that.
@@ -122,6 +124,8 @@ pub enum OperatorDeed {
     Away,
     /// The least successor number rises, as behind a restore.
     Restored,
+    /// A member is away for long, and others change meanwhile.
+    Lag,
 }
 
 impl OperatorDeed {

@@ -23,6 +23,20 @@ use crate::plan::{
 };
 use dendra_base::Prng;
 
+/// The weather of a run with a member that is away.
+const LAGGING_US: u64 = 30_000_000;
+/// What happens while it is away, and behind that.
+const LAGGING: [OperatorDeed; 9] = [
+    OperatorDeed::Join,
+    OperatorDeed::Join,
+    OperatorDeed::Leave,
+    OperatorDeed::Wipe,
+    OperatorDeed::Wipe,
+    OperatorDeed::Wipe,
+    OperatorDeed::Cancel,
+    OperatorDeed::Cancel,
+    OperatorDeed::Readdress,
+];
 /// How long an operator reads a plan that has something to read.
 const READS_US: u64 = 2_000_000;
 /// Clients of a soak.
@@ -106,6 +120,36 @@ impl RunPlan {
         plan.faults.sort_by_key(|fault| fault.at_us);
         if prng.chance(1, 2) {
             plan.shape.compares = None;
+        }
+        plan
+    }
+
+    /// The same where a member is away while others change, and comes back with an old epoch: every
+    /// way of being away, and every change. Addresses are used again.
+    pub fn draw_lagging(seed: u64) -> RunPlan {
+        let mut plan = RunPlan::draw_changing(seed);
+        let mut prng = Prng::named(seed, "changing: lagging");
+        let shape = &mut plan.shape;
+        shape.chaos_us = LAGGING_US;
+        shape.copies = shape.members.min(3);
+        if prng.chance(1, 2) {
+            plan.faults.clear();
+        }
+        if let Some(changes) = &mut plan.changes {
+            changes.meets = true;
+            changes.load_patience_us = pick(&mut prng, &[500_000, 2_000_000, 10_000_000]);
+            let mut deeds = vec![draw_lag(500_000, &mut prng)];
+            if prng.chance(1, 3) {
+                deeds.push(draw_lag(LAGGING_US / 2, &mut prng));
+            }
+            let count = 1 + prng.below(6);
+            deeds.extend((0..count).map(|_| {
+                let mut deed = draw_deed(&LAGGING, LAGGING_US * 2 / 3, &mut prng);
+                deed.at_us += 1_500_000;
+                deed
+            }));
+            deeds.sort_by_key(|deed| deed.at_us);
+            changes.deeds = deeds;
         }
         plan
     }
@@ -245,9 +289,16 @@ fn draw_changes(shape: &RunShape, prng: &mut Prng) -> Changes {
         },
         forget_every_us: 0,
         reads_us: 0,
+        meets: false,
         deeds,
         loss: None,
     }
+}
+
+fn draw_lag(from_us: u64, prng: &mut Prng) -> PlannedDeed {
+    let mut lag = draw_deed(&[OperatorDeed::Lag], 1_000_000, prng);
+    lag.at_us += from_us;
+    lag
 }
 
 pub(crate) fn draw_deed(kinds: &[OperatorDeed], within_us: u64, prng: &mut Prng) -> PlannedDeed {

@@ -51,6 +51,7 @@ impl RunPlan {
             forget_every_us: pick(prng, &[1, DAY_US]),
             deeds: Vec::new(),
             reads_us: 0,
+            meets: false,
             loss: None,
         };
         let nothing = (Vec::new(), Vec::new());

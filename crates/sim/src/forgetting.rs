@@ -304,6 +304,7 @@ fn draw_changes(shape: &RunShape, prng: &mut Prng) -> Changes {
         load_patience_us: pick(prng, &[500_000, 2_000_000]),
         forget_every_us: pick(prng, &[1, 1_000_000]),
         reads_us: 0,
+        meets: false,
         deeds,
         loss: None,
     }

@@ -117,6 +117,7 @@ fn draw_changes(shape: &RunShape, loss: PlannedLoss, prng: &mut Prng) -> Changes
         load_patience_us: pick(prng, &[500_000, 2_000_000]),
         forget_every_us: 0,
         reads_us: 0,
+        meets: false,
         deeds,
         loss: Some(loss),
     }

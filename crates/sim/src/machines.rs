@@ -9,6 +9,7 @@ use crate::changes::{Changes, OperatorDeed};
 use crate::check::losses::{LeftCell, TakenLoss};
 use crate::plan::RunPlan;
 use dendra_base::{ClusterVersion, LeastSuccessor};
+use dendra_node::membership::identity::Peer;
 use dendra_node::ring::table::{MemberId, OwnerTable};
 use dendra_node::steward::face::AcceptedLoss;
 use dendra_node::topology::drive::MoveArrived;
@@ -39,6 +40,31 @@ pub(crate) struct TownMachine {
     pub(crate) is_wiped: bool,
     /// A process in its place was ordered.
     pub(crate) is_superseded: bool,
+    /// Starts so far, by its own notes.
+    pub(crate) starts: u64,
+    /// Is the file `DOUBTED` in its folder?
+    pub(crate) is_doubted: bool,
+    /// Its notes about others, by node.
+    pub(crate) notes: BTreeMap<u128, Peer>,
+}
+
+impl TownMachine {
+    pub(crate) fn new(url: String, standing: MachineStanding) -> TownMachine {
+        let id = match &standing {
+            MachineStanding::Member(id) => Some(*id),
+            MachineStanding::Joins { .. } | MachineStanding::Ended => None,
+        };
+        TownMachine {
+            url,
+            standing,
+            id,
+            is_wiped: false,
+            is_superseded: false,
+            starts: 0,
+            is_doubted: false,
+            notes: BTreeMap::new(),
+        }
+    }
 }
 
 /// A loss as a member has shown it to the operator.
@@ -98,6 +124,8 @@ pub(crate) struct Town {
     pub(crate) calm_us: Option<u64>,
     /// Plans that began and ended.
     pub(crate) plans: (u64, u64),
+    /// The member that is away while others change, and until when.
+    pub(crate) laggard: Option<(usize, u64)>,
     /// Epochs that raised the horizons.
     pub(crate) risen: u64,
     pub(crate) loss: LossLedger,
@@ -137,12 +165,9 @@ impl Town {
             0 => first,
             _ => first.in_version(ClusterVersion::NARROWING),
         };
-        let machine = |at: usize| TownMachine {
-            url: url(at),
-            standing: MachineStanding::Member(MemberId(at as u32)),
-            id: Some(MemberId(at as u32)),
-            is_wiped: false,
-            is_superseded: false,
+        let machine = |at: usize| {
+            let standing = MachineStanding::Member(MemberId(at as u32));
+            TownMachine::new(url(at), standing)
         };
         Town {
             newest: Arc::new(Layout::of_record(&first).expect("a record has its members")),
@@ -156,6 +181,7 @@ impl Town {
             tickets: 0,
             calm_us: None,
             plans: (0, 0),
+            laggard: None,
             risen: 0,
             loss: LossLedger::default(),
         }

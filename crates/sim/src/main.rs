@@ -15,6 +15,7 @@
 //! --restored           the same of clusters whose least successor number rises
 //! --looking            the same of clusters in which an operator looks for copies that differ
 //! --expiring           the same of clusters in which values end while one member's clock is wrong
+//! --lagging            the same of clusters in which a member is away while others change
 //! --overloaded         the same of clusters in front of which crowds stand
 //! --soak-deletes N     so many deletes and creations in one cluster, with members away for months
 //! --changes N          one long run with so many changes of the members; --members N founders
@@ -45,7 +46,7 @@ use std::time::{Duration, Instant};
 const USAGE: &str = "\
 usage: dendra-sim [--seed N [--trace]] [--seeds N] [--minutes N] [--from N] [--threads N]
        dendra-sim --changing [--seeds N] [--from N] [--threads N]
-       dendra-sim --forgetting | --more-copies | --lowered | --lowered-lost | --losses | --restored | --looking | --expiring | --overloaded [--seeds N] [--from N] [--threads N]
+       dendra-sim --forgetting | --more-copies | --lowered | --lowered-lost | --losses | --restored | --looking | --expiring | --lagging | --overloaded [--seeds N] [--from N] [--threads N]
        dendra-sim --changes N [--members N] [--seed N]
        dendra-sim --soak-deletes N [--seed N] [--minutes N]
 ";
@@ -90,6 +91,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<SeedOptions> {
             "--restored" => wanted.forgets = Some(SeedWorld::Restored),
             "--looking" => wanted.forgets = Some(SeedWorld::Looking),
             "--expiring" => wanted.forgets = Some(SeedWorld::Expiring),
+            "--lagging" => wanted.forgets = Some(SeedWorld::Lagging),
             "--overloaded" => wanted.forgets = Some(SeedWorld::Overloaded),
             "--soak-deletes" => wanted.deletes = Some(number()?),
             "--changes" => wanted.changes = Some(number()?),

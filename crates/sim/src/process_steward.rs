@@ -6,6 +6,7 @@
 //! Not here: how its effects are carried out (`world/town/home.rs`).
 
 use crate::store::StoreWrite;
+use crate::world::Claimant;
 use dendra_node::ring::table::MemberId;
 use dendra_node::steward::face::AcceptedLoss;
 use dendra_node::steward::places::PeerPlaces;
@@ -44,6 +45,8 @@ pub(crate) struct ProcessSteward {
     pub(crate) note: Option<(StewardNote, StoreWrite)>,
     pub(crate) is_at_work: bool,
     pub(crate) looks: u64,
+    /// Its claim and its notes, where members judge claims.
+    pub(crate) claimant: Option<Claimant>,
     /// Machines to which a refused link is tried again.
     pausing: BTreeSet<usize>,
 }
@@ -67,6 +70,7 @@ impl ProcessSteward {
             note: None,
             is_at_work: false,
             looks: 0,
+            claimant: None,
             pausing: BTreeSet::new(),
         }
     }

@@ -52,6 +52,8 @@ pub enum SeedWorld {
     Looking,
     /// Values end, and one member's clock is wrong, over its starts too.
     Expiring,
+    /// One of them is away while others change, and comes back with an old epoch.
+    Lagging,
     /// Crowds stand in front of members.
     Overloaded,
 }
@@ -70,6 +72,7 @@ impl SeedWorld {
             SeedWorld::Restored => RunPlan::draw_restored(seed),
             SeedWorld::Looking => RunPlan::draw_looking(seed),
             SeedWorld::Expiring => RunPlan::draw_expiring(seed),
+            SeedWorld::Lagging => RunPlan::draw_lagging(seed),
             SeedWorld::Overloaded => RunPlan::draw_overloaded(seed),
         }
     }

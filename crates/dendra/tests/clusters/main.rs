@@ -9,6 +9,7 @@ mod changes;
 mod grow;
 mod heal;
 mod kill;
+mod lagging;
 mod looks;
 mod members;
 #[path = "../support/mod.rs"]

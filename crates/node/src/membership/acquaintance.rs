@@ -54,6 +54,11 @@ impl Acquaintance {
         self.noted.map_or(0, |noted| noted.life)
     }
 
+    /// Is another folder noted than this one? 0 = the folder is not known yet.
+    pub(super) fn is_of_another_folder(&self, node: u128) -> bool {
+        node != 0 && self.noted.is_some_and(|noted| noted.node != node)
+    }
+
     /// Is a link to the peer up?
     pub(super) fn is_linked(&self) -> bool {
         self.links > 0

@@ -21,8 +21,10 @@
 //! 3. A claim is judged before its note is begun: a process that is refused leaves no note.
 //! 4. Highest confirmations are noted each second while they rise, at the loss of the last link,
 //!    and at a stop. So the first member that is asked recognises an image, also after restarts.
-//! 5. A refusal ends this process only if a member made it (`refusal.rs`). `still-there` ends it
-//!    only after `TWIN_PATIENCE_US` without another answer, and leaves its folder alone.
+//! 5. A refusal ends this process only if a member made it, and no newer epoch contradicts it
+//!    (`refusal.rs`). `still-there` ends it only after `TWIN_PATIENCE_US` without another answer,
+//!    and leaves its folder alone.
+//! 6. A note about another folder than the newest epoch names counts as none.
 //!
 //! Not here: sockets, timers, the log, the metrics (crate `server`, `peers/`); frames, hellos and
 //! proofs (crate `wire`).
@@ -39,7 +41,8 @@ use crate::member::MemberIndex;
 use crate::topology::Topology;
 use acquaintance::Acquaintance;
 use identity::{ClaimVerdict, Peer};
-pub use refusal::{Disowned, Maker, NoLink, STILL_THERE};
+use refusal::OwnEpoch;
+pub use refusal::{Disowned, FolderRefusal, FolderVerdict, Maker, NoLink, STILL_THERE};
 use start::MemberStart;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,6 +54,8 @@ struct OtherMember {
     met: Acquaintance,
     /// Why the last try to open a link failed, if settings are the reason.
     shut_out: Option<String>,
+    /// Its word against this folder, if its last answer was one.
+    refused: Option<FolderRefusal>,
     /// By own event loop: since when it is told `still-there` only.
     still_there_us: BTreeMap<u16, u64>,
 }
@@ -60,6 +65,7 @@ impl OtherMember {
         OtherMember {
             met: Acquaintance::of_note(note),
             shut_out: None,
+            refused: None,
             still_there_us: BTreeMap::new(),
         }
     }
@@ -76,11 +82,12 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Of a process with `loops` event loops that has these notes about the members.
+    /// Of a process with `loops` event loops that has these notes about the members. Is its folder
+    /// doubted since an earlier start?
     pub fn new(
         topology: &Arc<Topology>,
         me: MemberIndex,
-        loops: u16,
+        (loops, is_doubted): (u16, bool),
         notes: impl IntoIterator<Item = Option<Peer>>,
     ) -> Membership {
         let others = notes.into_iter().map(OtherMember::of_note);
@@ -90,24 +97,35 @@ impl Membership {
             topology: Arc::clone(topology),
             me,
             others,
-            start: MemberStart::new(loops),
+            start: MemberStart::new(loops, is_doubted),
         }
     }
 
     /// The members of a later epoch. `fresh` are the places of members that this process did not
-    /// know, each with the note about its member.
+    /// know, each with the note about its member. `folders` are the node ids that the epoch names,
+    /// by member. Gives the places with another admitted life than before.
     pub fn adopt(
         &mut self,
         topology: &Arc<Topology>,
         fresh: impl IntoIterator<Item = (MemberIndex, Option<Peer>)>,
-    ) {
+        folders: impl IntoIterator<Item = (MemberIndex, u128)>,
+    ) -> Vec<MemberIndex> {
         self.topology = Arc::clone(topology);
         while self.others.len() < usize::from(topology.len()) {
             self.others.push(OtherMember::of_note(None));
         }
+        let mut renewed = Vec::new();
         for (member, note) in fresh {
             self.others[member.at()] = OtherMember::of_note(note);
+            renewed.push(member);
         }
+        for (member, node) in folders {
+            if self.others[member.at()].met.is_of_another_folder(node) {
+                self.others[member.at()] = OtherMember::of_note(Some(Peer::unseen(node)));
+                renewed.push(member);
+            }
+        }
+        renewed
     }
 
     /// The admitted life of a member; 0 = there was none.
@@ -187,7 +205,8 @@ impl Membership {
                 if let Err(NoLink::NotAdmitted(reason)) = &answer {
                     self.others[member.at()].shut_out = Some(reason.clone());
                 }
-                self.start.answered(now_us, member, answer, effects);
+                self.start
+                    .answered(now_us, &self.topology, member, answer, effects);
             }
             MemberEvent::Tick => self.start.go_on(now_us, effects),
             MemberEvent::Stopping => {
@@ -215,20 +234,33 @@ impl Membership {
         let (us, them) = (self.url(self.me), self.url(member));
         let met = &self.others[member.at()].met;
         if met.is_linked_to_another(claim) {
-            return Some(Rejected {
-                code: STILL_THERE,
-                sentence: format!(
-                    "{us} has links to another process that is {them}: two must not be one member; \
-                     when that one has ended, this one is let in"
-                ),
-            });
+            let sentence = format!(
+                "{us} has links to another process that is {them}: two must not be one member; \
+                 when that one has ended, this one is let in"
+            );
+            return Some(self.rejected(STILL_THERE, sentence));
         }
         match met.judge(them, claim) {
             ClaimVerdict::Known | ClaimVerdict::Learn(_) => None,
-            ClaimVerdict::Refuse(reason) => Some(Rejected {
-                code: reason.code(),
-                sentence: reason.to_string(),
-            }),
+            ClaimVerdict::Refuse(reason) => Some(self.rejected(reason.code(), reason.to_string())),
+        }
+    }
+
+    fn rejected(&self, code: &'static str, sentence: String) -> Rejected {
+        let OwnEpoch { epoch, others } = OwnEpoch::of(&self.topology);
+        Rejected {
+            code,
+            epoch,
+            others,
+            sentence,
+        }
+    }
+
+    /// The refusal of a folder that the newest epoch names as removed.
+    pub fn removed(&self, sentence: String) -> Rejected {
+        Rejected {
+            others: u16::from(self.topology.live()),
+            ..self.rejected(identity::REMOVED, sentence)
         }
     }
 
@@ -267,6 +299,7 @@ impl Membership {
         assert_eq!(other.met.life(), claim.life, "a link to an admitted life");
         other.met.linked(claim);
         other.shut_out = None;
+        other.refused = None;
         other.still_there_us.remove(&lane);
     }
 
@@ -279,9 +312,10 @@ impl Membership {
         effects: &mut Vec<MemberEffect>,
     ) {
         let other = &mut self.others[member.at()];
-        other.shut_out = match &why {
-            NoLink::NotAdmitted(reason) => Some(reason.clone()),
-            _ => None,
+        (other.shut_out, other.refused) = match &why {
+            NoLink::NotAdmitted(reason) => (Some(reason.clone()), None),
+            NoLink::Refused(refusal) => (None, Some(refusal.clone())),
+            NoLink::ForNow(_) | NoLink::StillThere(_) => (None, None),
         };
         let since_us = match why {
             NoLink::StillThere(_) => *other.still_there_us.entry(lane).or_insert(now_us),
@@ -291,15 +325,13 @@ impl Membership {
             }
         };
         let stop = match why {
-            NoLink::Disowned(sentence) => Disowned {
-                sentence,
-                is_for_ever: true,
-            },
+            NoLink::Refused(_) => {
+                let refusals = self.live().filter_map(|(_, other)| other.refused.as_ref());
+                let refusals: Vec<&FolderRefusal> = refusals.collect();
+                Disowned::by(&refusals, OwnEpoch::of(&self.topology))
+            }
             NoLink::StillThere(sentence) if now_us.saturating_sub(since_us) > TWIN_PATIENCE_US => {
-                Disowned {
-                    sentence,
-                    is_for_ever: false,
-                }
+                Disowned::beside_another(sentence)
             }
             _ => return,
         };

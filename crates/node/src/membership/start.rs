@@ -3,7 +3,8 @@
 //! ```text
 //! New ─ StartAsked ─► Asking ─ all have answered ─► Linking ─ tried, or 2 s ─► Opening ─ linked, or 1 s ─► Ready
 //!                       │ Ask each other member    OpenLinks                 OpenDoor                    Ready
-//!                       └─ disowned, or still-there for `TWIN_PATIENCE_US` ─► Stopped
+//!                       ├─ all have answered, one with a refusal ─────────────────► Stopped
+//!                       └─ still-there for `TWIN_PATIENCE_US` ────────────────────► Stopped
 //! tried    each own event loop has tried to link to each member that admits this process
 //! linked   each event loop of those members has opened its link
 //! ```
@@ -11,7 +12,8 @@
 //! Invariants
 //! 1. No member notes this start before all members that can be asked admit it. A member that had
 //!    noted an image would refuse the true folder.
-//! 2. The door opens for no process that an asked member refuses.
+//! 2. The door opens for no process that an asked member refuses. On a doubted folder it opens only
+//!    when all members that are known here admit the process.
 //! 3. A ready process reaches the members that admit it from each event loop, and is reached by
 //!    each of theirs. Or it has waited as long as a handshake may take. So members can be restarted
 //!    one after the other.
@@ -22,10 +24,11 @@
 //! Not here: sockets, and the pause between two questions (crate `server`).
 //! See: docs/peer.md, section "Handshake".
 
-use super::refusal::{Disowned, NoLink};
+use super::refusal::{Disowned, FolderRefusal, NoLink, OwnEpoch};
 use super::step::{MemberEffect, WaitEnd};
 use crate::limits::{LINK_OPEN_TIMEOUT_US, TWIN_PATIENCE_US};
 use crate::member::MemberIndex;
+use crate::topology::Topology;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Default)]
@@ -48,6 +51,12 @@ pub(super) struct MemberStart {
     stage: StartStage,
     /// Own event loops.
     loops: usize,
+    /// A member refused this folder at an earlier start.
+    is_doubted: bool,
+    /// Members that refuse this process.
+    refused: BTreeMap<MemberIndex, FolderRefusal>,
+    /// Members without a verdict: they could not be asked, or settings keep the two apart.
+    silent: BTreeSet<MemberIndex>,
     /// Members that admit this process, and how many event loops they have.
     hosts: BTreeMap<MemberIndex, u16>,
     /// By member: own event loops that have tried once to link to it.
@@ -57,10 +66,13 @@ pub(super) struct MemberStart {
 }
 
 impl MemberStart {
-    pub(super) fn new(loops: u16) -> MemberStart {
+    pub(super) fn new(loops: u16, is_doubted: bool) -> MemberStart {
         MemberStart {
             stage: StartStage::New,
             loops: usize::from(loops),
+            is_doubted,
+            refused: BTreeMap::new(),
+            silent: BTreeSet::new(),
             hosts: BTreeMap::new(),
             tried: BTreeMap::new(),
             heard: BTreeMap::new(),
@@ -88,10 +100,11 @@ impl MemberStart {
         self.go_on(now_us, effects);
     }
 
-    /// A member has answered.
+    /// A member of this topology has answered.
     pub(super) fn answered(
         &mut self,
         now_us: u64,
+        topology: &Topology,
         member: MemberIndex,
         answer: Result<u16, NoLink>,
         effects: &mut Vec<MemberEffect>,
@@ -106,26 +119,49 @@ impl MemberStart {
             Ok(loops) => {
                 self.hosts.insert(member, loops);
             }
+            // The verdict is known already.
+            Err(NoLink::StillThere(_)) if !self.refused.is_empty() => {}
             Err(NoLink::StillThere(_)) if now_us.saturating_sub(since_us) <= TWIN_PATIENCE_US => {
                 effects.push(MemberEffect::Ask { member });
                 return;
             }
             Err(NoLink::StillThere(sentence)) => {
-                return self.stop(sentence, false, effects);
+                return self.stop(Disowned::beside_another(sentence), effects);
             }
-            Err(NoLink::Disowned(sentence)) => return self.stop(sentence, true, effects),
-            Err(NoLink::ForNow(_) | NoLink::NotAdmitted(_)) => {}
+            Err(NoLink::Refused(refusal)) => {
+                self.refused.insert(member, refusal);
+            }
+            Err(NoLink::ForNow(_) | NoLink::NotAdmitted(_)) => {
+                self.silent.insert(member);
+            }
         }
         asked.remove(&member);
-        self.go_on(now_us, effects);
+        let is_over = asked.is_empty();
+        match self.verdict(topology).filter(|_| is_over) {
+            Some(why) => self.stop(why, effects),
+            None => self.go_on(now_us, effects),
+        }
     }
 
-    fn stop(&mut self, sentence: String, is_for_ever: bool, effects: &mut Vec<MemberEffect>) {
+    fn stop(&mut self, why: Disowned, effects: &mut Vec<MemberEffect>) {
         self.stage = StartStage::Stopped;
-        effects.push(MemberEffect::Stop(Disowned {
-            sentence,
-            is_for_ever,
-        }));
+        effects.push(MemberEffect::Stop(why));
+    }
+
+    /// Why the process ends in the place of opening its links, once all members have answered.
+    fn verdict(&self, topology: &Topology) -> Option<Disowned> {
+        if !self.refused.is_empty() {
+            let refusals: Vec<&FolderRefusal> = self.refused.values().collect();
+            return Some(Disowned::by(&refusals, OwnEpoch::of(topology)));
+        }
+        if !self.is_doubted || self.silent.is_empty() {
+            return None;
+        }
+        let silent = self.silent.iter();
+        let silent: Vec<String> = silent
+            .map(|member| topology.member(*member).url.clone())
+            .collect();
+        Some(Disowned::still_doubted(&silent))
     }
 
     /// The first try of an own event loop is over.

@@ -255,6 +255,12 @@ impl Topology {
         self.epoch
     }
 
+    /// The same members in another epoch.
+    #[must_use]
+    pub fn at_epoch(self, epoch: u64) -> Topology {
+        Topology { epoch, ..self }
+    }
+
     /// The members by `MemberIndex`: founders sorted by URL, later members after them, or in the
     /// place of one that was removed. The place of a removed member is empty until then.
     pub fn members(&self) -> &[Member] {

@@ -9,11 +9,14 @@
 //! | command | event |
 //! |---|---|
 //! | `process 2 loops` | a new process with the durable notes; the first one of a script has none |
+//! | `doubted process 2 loops` | the same on a folder that was refused at an earlier start |
+//! | `epoch 8`, `epoch 8 folder b 7` | the process adopts an epoch, in which `b` has node 7 |
 //! | `hail b node 2 start 3 life 31 clock 40` | `Hailed`; `clock` in milliseconds, without one 0 |
 //! | `claim b …`, `up b loop 0 …` | `Claimed`, `LinkUp` |
 //! | `written`, `lost` | the oldest note under way is durable, or never will be |
 //! | `down b confirmed 50`, `confirmed b 50` | `LinkDown`, `Confirmed` |
 //! | `no-link b loop 0 farewell twin` | `NoLink`; also `forged twin`, `status 409`, `silence` |
+//! | `… farewell twin epoch 8 others 4` | the same of a member at epoch 8, which has 4 others; else 1, 2 |
 //! | `start`, `answer b 2 loops`, `answer b farewell twin` | `StartAsked`, `StartAnswered` |
 //! | `tried b loop 0`, `heard b loop 1`, `stop` | `Tried`, `Heard`, `Stopping` |
 //! | `advance 500ms` | time passes; `Tick` when it is due |
@@ -30,7 +33,7 @@ mod scripts;
 
 use dendra_node::membership::identity::Peer;
 use dendra_node::membership::{
-    Maker, MemberEffect, MemberEvent, NoLink, NoteFor, PeerNote, WaitEnd,
+    FolderVerdict, Maker, MemberEffect, MemberEvent, NoLink, NoteFor, PeerNote, WaitEnd,
 };
 use dendra_node::{MemberIndex, Membership, Topology};
 use std::collections::VecDeque;
@@ -80,12 +83,23 @@ impl<'a> Words<'a> {
         }
     }
 
-    fn no_link(&mut self) -> NoLink {
+    fn farewell(&mut self) -> String {
+        let code = self.next();
+        let (epoch, others) = match self.0.next() {
+            Some("epoch") => (self.number(), self.after("others")),
+            Some(other) => panic!("{other} is no part of a farewell"),
+            None => (1, 2),
+        };
+        format!("{code} epoch={epoch} others={others}: a sentence")
+    }
+
+    /// Of a try of the process at epoch `own`.
+    fn no_link(&mut self, own: u64) -> NoLink {
         let kind = self.next();
         let url = "http://b:1";
         match kind {
-            "farewell" => NoLink::of_farewell(url, self.next(), Maker::Member),
-            "forged" => NoLink::of_farewell(url, self.next(), Maker::Anyone),
+            "farewell" => NoLink::of_farewell(url, &self.farewell(), Maker::Member, own),
+            "forged" => NoLink::of_farewell(url, &self.farewell(), Maker::Anyone, own),
             "status" => NoLink::of_status(self.number() as u16, "a sentence"),
             "silence" => NoLink::from("it did not answer in time"),
             other => panic!("{other} is no answer"),
@@ -133,7 +147,7 @@ impl Site {
         let topology = Topology::new("script", urls.collect(), 3).expect("a topology");
         let topology = Arc::new(topology);
         Site {
-            process: Membership::new(&topology, MemberIndex(0), loops, [None; MEMBERS]),
+            process: Membership::new(&topology, MemberIndex(0), (loops, false), [None; MEMBERS]),
             topology,
             durable: [None; MEMBERS],
             under_way: VecDeque::new(),
@@ -163,10 +177,11 @@ impl Site {
                 MemberEffect::OpenLinks => "open links".to_owned(),
                 MemberEffect::OpenDoor(over) => format!("open the door{}", wait(over)),
                 MemberEffect::Ready(over) => format!("ready{}", wait(over)),
-                MemberEffect::Stop(why) if why.is_for_ever => {
-                    "stop, and mark the folder".to_owned()
-                }
-                MemberEffect::Stop(_) => "stop".to_owned(),
+                MemberEffect::Stop(why) => match why.folder {
+                    FolderVerdict::Usable => "stop".to_owned(),
+                    FolderVerdict::Doubted => "stop, the folder is doubted".to_owned(),
+                    FolderVerdict::Refused => "stop, the folder is refused for ever".to_owned(),
+                },
             };
             writeln!(out, "{line}").expect("a string takes everything");
         }
@@ -176,15 +191,38 @@ impl Site {
         }
     }
 
+    fn begin(&mut self, loops: u16, is_doubted: bool) {
+        self.under_way.clear();
+        let (me, how) = (MemberIndex(0), (loops, is_doubted));
+        self.process = Membership::new(&self.topology, me, how, self.durable);
+    }
+
+    fn adopt(&mut self, words: &mut Words<'_>) {
+        let epoch = words.number();
+        let topology = Topology::clone(&self.topology).at_epoch(epoch);
+        self.topology = Arc::new(topology);
+        let folder = words.0.next().map(|word| {
+            assert_eq!(word, "folder");
+            (words.member(), words.number().into())
+        });
+        self.process.adopt(&self.topology, [], folder);
+    }
+
     fn command(&mut self, line: &str, out: &mut String) {
         let words = &mut Words(line.split_whitespace());
         let event = match words.next() {
             "process" => {
                 let loops = words.number() as u16;
-                self.under_way.clear();
-                self.process = Membership::new(&self.topology, MemberIndex(0), loops, self.durable);
+                self.begin(loops, false);
                 return;
             }
+            "doubted" => {
+                words.skip("process");
+                let loops = words.number() as u16;
+                self.begin(loops, true);
+                return;
+            }
+            "epoch" => return self.adopt(words),
             "advance" => {
                 self.now_us += words.number() * 1_000;
                 if self
@@ -229,7 +267,7 @@ impl Site {
             "no-link" => MemberEvent::NoLink {
                 member: words.member(),
                 lane: words.after("loop") as u16,
-                why: words.no_link(),
+                why: words.no_link(self.topology.epoch()),
             },
             "start" => MemberEvent::StartAsked,
             "answer" => {
@@ -238,7 +276,7 @@ impl Site {
                 let answer = if is_welcome {
                     Ok(words.number() as u16)
                 } else {
-                    Err(words.no_link())
+                    Err(words.no_link(self.topology.epoch()))
                 };
                 MemberEvent::StartAnswered { member, answer }
             }

@@ -6,11 +6,13 @@ use crate::peers;
 use dendra_engine::vfs::Vfs;
 use std::io;
 
-/// Names of the files. They tell why no node starts on the folder, and where the clock ended at a
-/// clean stop. The others are left by a crash before one of these was whole.
-pub const NAMES: [&str; 4] = [
+/// Names of the files. They tell why no node starts on the folder, that some members refused it,
+/// and where the clock ended at a clean stop. The others are left by a crash before one of these was whole.
+pub const NAMES: [&str; 6] = [
     peers::MARK_NAME,
     peers::MARK_NAME_NEW,
+    peers::DOUBT_NAME,
+    peers::DOUBT_NAME_NEW,
     last_clock::NAME,
     last_clock::NAME_NEW,
 ];
@@ -27,6 +29,26 @@ pub fn why_no_start(vfs: &dyn Vfs) -> io::Result<Option<String>> {
 mod tests {
     use super::*;
     use dendra_engine::vfs::MemVfs;
+    use dendra_node::membership::{Disowned, FolderVerdict};
+
+    fn disowned(sentence: &str, folder: FolderVerdict) -> Disowned {
+        let sentence = sentence.to_owned();
+        Disowned { sentence, folder }
+    }
+
+    #[test]
+    fn a_doubted_folder_may_start_and_a_sound_one_keeps_no_trace() {
+        let vfs = MemVfs::new();
+        let why = disowned("beside another one", FolderVerdict::Usable);
+        peers::mark(&vfs, &why).expect("there is room");
+        assert!(vfs.list().expect("a folder").is_empty());
+        let why = disowned("one of two does not know it", FolderVerdict::Doubted);
+        peers::mark(&vfs, &why).expect("there is room");
+        assert_eq!(why_no_start(&vfs).expect("a folder"), None);
+        assert!(peers::is_doubted(&vfs).expect("a folder"));
+        peers::trust(&vfs).expect("a folder");
+        assert!(!peers::is_doubted(&vfs).expect("a folder"));
+    }
 
     #[test]
     fn a_folder_keeps_why_it_was_refused_and_a_crash_between_leaves_no_half_of_it() {
@@ -34,8 +56,10 @@ mod tests {
         // A crash between the two names.
         vfs.create(NAMES[1]).expect("it is new");
         assert_eq!(why_no_start(&vfs).expect("a folder"), None);
-        peers::mark(&vfs, "nobody knows it").expect("there is room");
-        peers::mark(&vfs, "nobody knows it still").expect("there is room");
+        for sentence in ["nobody knows it", "nobody knows it still"] {
+            let why = disowned(sentence, FolderVerdict::Refused);
+            peers::mark(&vfs, &why).expect("there is room");
+        }
         assert_eq!(vfs.list().expect("a folder"), [NAMES[0]]);
         let why = why_no_start(&vfs).expect("a folder").expect("marked");
         assert!(

@@ -54,6 +54,8 @@ pub(crate) enum FolderHome {
 pub(crate) struct FolderMember {
     /// Which start this is.
     pub(crate) boot: u64,
+    /// A member refused the folder at an earlier start.
+    pub(crate) is_doubted: bool,
     /// The member's number.
     pub(crate) id: MemberId,
     /// The topology that the cluster was founded with, in a line, or its digest.
@@ -70,11 +72,13 @@ pub(crate) struct FolderMember {
     pub(crate) losses: Vec<AcceptedLoss>,
 }
 
-/// Checks that the folder is the one of this member, and counts the start.
+/// Checks that the folder is the one of this member, and counts the start, unless another member
+/// refused the folder at an earlier one.
 pub(crate) fn start(
     engine: &Engine,
     versions: &VersionClock,
     cluster: Option<&ClusterSettings>,
+    is_doubted: bool,
     wall_ms: u64,
 ) -> Result<FolderHome, NoteFault> {
     let key = own_key();
@@ -95,6 +99,7 @@ pub(crate) fn start(
         let (own, id) = own
             .resume(node, newest, name, url)
             .map_err(|stranger| stranger.to_string())?;
+        let own = if is_doubted { own.not_counted() } else { own };
         say_what_is_known(cluster, newest, id);
         let (fence, epoch) = (own.home.fence, newest.epoch());
         if epoch < fence {
@@ -109,6 +114,7 @@ pub(crate) fn start(
         write(engine, versions, &key, &own, wall_ms)?;
         return Ok(FolderHome::Member(Box::new(FolderMember {
             boot: own.boot,
+            is_doubted,
             id,
             founding: own.home.topology,
             fence: own.home.fence,
@@ -212,6 +218,8 @@ fn keep(
     write(engine, versions, &own_key(), &own, wall_ms)?;
     Ok(FolderHome::Member(Box::new(FolderMember {
         boot: own.boot,
+        // No member can have refused a folder without an epoch.
+        is_doubted: false,
         id,
         founding: own.home.topology,
         fence: own.home.fence,
@@ -494,7 +502,7 @@ mod tests {
 
     fn start_of(vfs: &MemVfs, cluster: Option<&ClusterSettings>) -> Result<u64, NoteFault> {
         let (engine, versions) = opened(vfs);
-        starts_of(start(&engine, &versions, cluster, WALL_MS)?)
+        starts_of(start(&engine, &versions, cluster, false, WALL_MS)?)
     }
 
     fn starts_of(home: FolderHome) -> Result<u64, NoteFault> {
@@ -526,7 +534,7 @@ mod tests {
         let vfs = MemVfs::new();
         {
             let (engine, versions) = opened(&vfs);
-            let home = start(&engine, &versions, None, WALL_MS).expect("it starts");
+            let home = start(&engine, &versions, None, false, WALL_MS).expect("it starts");
             assert_eq!(starts_of(home), Ok(0));
             let key = Key::user(b"k");
             let version = versions.next(&engine, WALL_MS);

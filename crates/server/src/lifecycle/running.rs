@@ -282,11 +282,9 @@ fn background(shared: &Arc<Shared>) -> io::Result<Vec<JoinHandle<()>>> {
     Ok(threads)
 }
 
-/// Leaves a folder that is not let in, marked if that is for ever: the sentence about it.
+/// Leaves a folder that is not let in, with the verdict in it: the sentence about it.
 pub(super) fn leave(folder: &dyn Vfs, why: Disowned) -> String {
-    if why.is_for_ever
-        && let Err(error) = peers::mark(folder, &why.sentence)
-    {
+    if let Err(error) = peers::mark(folder, &why) {
         tracing::error!(%error, "the folder could not be marked: its next start asks the others again");
     }
     why.sentence

@@ -141,6 +141,8 @@ impl Server {
                 reason: leave(&*shared.folder, why),
             });
         }
+        // All others were asked, and let it in.
+        peers::trust(&*shared.folder).map_err(system("the file DOUBTED cannot be removed"))?;
         let mut running = Running::start_threads(&shared, admin, front)?;
         match running.open_doors(doors.data, starting) {
             Ok(()) => Ok(running),
@@ -250,7 +252,9 @@ fn open_engine(
         None
     };
     let versions = VersionClock::above(&engine, last, clock::wall_ms());
-    let home = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
+    let is_doubted = peers::is_doubted(&*vfs).map_err(|error| in_folder(error.to_string()))?;
+    let home = notes::start(&engine, &versions, cluster, is_doubted, clock::wall_ms());
+    let home = home.map_err(in_folder)?;
     let home = match (home, cluster) {
         (FolderHome::Joins, Some(cluster)) => {
             become_member(cluster, &engine, &versions, border.tls.as_deref(), starting)?

@@ -32,7 +32,7 @@ use crate::tls::ByteStream;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Refused};
 use dendra_node::MemberIndex;
-use dendra_node::membership::identity::{Peer, REMOVED};
+use dendra_node::membership::identity::Peer;
 use dendra_node::step::{Asker, Event};
 use dendra_wire::Refusal;
 use dendra_wire::http::{Field, Head};
@@ -266,8 +266,12 @@ async fn introduce(
     let refused = |sentence| Err(NotLinked::Refused(sentence));
     let member = match &link.visitor {
         HelloMaker::Member(member) => *member,
-        HelloMaker::Removed(why) => return refused(format!("{REMOVED}: {why}")),
+        HelloMaker::Removed(rejected) => return refused(rejected.to_string()),
         HelloMaker::Joiner => return Err(NotLinked::Gone),
+    };
+    let said = |sentence| {
+        let (cluster, url) = (&agent.cluster, &link.url);
+        cluster.unless_members_changed((member, url), link.claim, sentence)
     };
     loop {
         let next = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, conduit.next_message()).await;
@@ -280,14 +284,14 @@ async fn introduce(
                     conduit.put(peer::encode_welcome);
                     conduit.flush();
                 }
-                Err(refusal) => return refused(refusal.to_string()),
+                Err(rejected) => return refused(said(rejected.to_string())),
             },
             Message::Probe { id } => {
                 let learning = learn(lane, agent, member, link.claim);
                 let learnt = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, learning).await;
                 return match learnt {
                     Ok(Ok(())) => Ok(id),
-                    Ok(Err(sentence)) => refused(sentence),
+                    Ok(Err(sentence)) => refused(said(sentence)),
                     Err(_) => refused("the log is too slow".to_owned()),
                 };
             }

@@ -40,7 +40,7 @@ use dendra_node::limits::{
     MOVES_SIDE_BY_SIDE, REPLACE_PATIENCE_US,
 };
 use dendra_node::membership::identity::{FolderMembership, OwnNote, Peer};
-use dendra_node::membership::{Disowned, MemberEffect, MemberEvent, WaitEnd};
+use dendra_node::membership::{Disowned, MemberEffect, MemberEvent, Rejected, WaitEnd};
 use dendra_node::ring::table::MemberId;
 use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
 use dendra_node::steward::step::StewardEvent;
@@ -188,12 +188,7 @@ pub(super) struct EventOrders {
 fn of_record(record: &EpochRecord, id: MemberId, noted: Option<Peer>) -> Option<Peer> {
     let node = record.member(id).map_or(0, |member| member.node);
     match noted.filter(|noted| node == 0 || noted.node == node) {
-        None if node != 0 => Some(Peer {
-            node,
-            boot: 0,
-            life: 0,
-            clock: 0,
-        }),
+        None if node != 0 => Some(Peer::unseen(node)),
         noted => noted,
     }
 }
@@ -304,6 +299,7 @@ impl Cluster {
         };
         let former = FormerAddresses::of(folder.records.iter().map(|(record, _)| record));
         let (id, boot, founding) = (folder.id, folder.boot, folder.founding.clone());
+        let folder_is_doubted = folder.is_doubted;
         let steward = resume(folder, me, life, settings.forget_every_us)?;
         let (record, layout) = (Arc::clone(steward.record()), Arc::clone(steward.layout()));
         let missing = steward.missing();
@@ -318,7 +314,7 @@ impl Cluster {
         });
         let known = known.collect::<Result<Vec<_>, String>>()?;
         let loops = u16::try_from(loops).expect("loops are counted in eight bits");
-        let membership = Membership::new(&topology, me, loops, known);
+        let membership = Membership::new(&topology, me, (loops, folder_is_doubted), known);
         let lives = |member: usize| {
             if member < usize::from(topology.len()) {
                 membership.life(MemberIndex(member as u8)).into()
@@ -435,14 +431,19 @@ impl Cluster {
         let is_fresh = |member: &MemberIndex| layout.id_of(*member) != before.id_of(*member);
         let fresh: Vec<MemberIndex> = layout.members().filter(is_fresh).collect();
         let mut membership = self.membership();
-        membership.adopt(
+        let folder = |member: MemberIndex| {
+            let node = record.member(layout.id_of(member)?)?.node;
+            Some((member, node))
+        };
+        let renewed = membership.adopt(
             layout.topology(),
             fresh.iter().map(|member| {
                 let id = layout.id_of(*member);
                 (*member, id.and_then(|id| of_record(record, id, None)))
             }),
+            layout.members().filter_map(folder),
         );
-        for member in fresh {
+        for member in renewed {
             let life = membership.life(member);
             self.lives[member.at()].store(life, Ordering::Release);
         }
@@ -644,23 +645,29 @@ impl Cluster {
         let (us, them) = (&own.url, &theirs.url);
         let standing = self.newest();
         let (record, layout) = (&standing.record, &standing.layout);
-        let found = match record.folder(theirs.node, them) {
+        let found = match record.folder(theirs.node, them, theirs.epoch) {
             KnownFolder::Removed { epoch } => {
                 let why = format!(
                     "the folder of {them} was removed from the cluster by epoch {epoch}, and never comes back: it has forgotten \
                      what was written since; join with an empty folder (dendra serve --join {us} --self {them})"
                 );
-                return Ok(HelloMaker::Removed(why));
+                return Ok(HelloMaker::Removed(self.membership().removed(why)));
             }
             KnownFolder::Member(id) => layout.index_of(id),
+            KnownFolder::Ahead => {
+                return Err(Refusal::not_serving(
+                    format!(
+                        "{us} is at epoch {}, and learns epoch {} of {them} from the other members first",
+                        record.epoch(),
+                        theirs.epoch
+                    ),
+                    retry_after_s(),
+                ));
+            }
             KnownFolder::Stranger => None,
         };
         match found.filter(|member| *member != self.me) {
             Some(member) => Ok(HelloMaker::Member(member)),
-            None if theirs.epoch > record.epoch() => Err(Refusal::not_serving(
-                "this member learns the epoch of another one first",
-                retry_after_s(),
-            )),
             None => Err(Refusal::new(
                 403,
                 "not-a-member",
@@ -714,15 +721,31 @@ impl Cluster {
     }
 
     /// Would the process that makes this claim be admitted?
-    pub(crate) fn admit(&self, member: MemberIndex, claim: Peer) -> Result<(), Refusal> {
+    pub(crate) fn admit(&self, member: MemberIndex, claim: Peer) -> Result<(), Rejected> {
         let mut told = self.tell(0, MemberEvent::Hailed { member, claim });
         match told.effects.pop() {
             Some(MemberEffect::Welcome) => Ok(()),
             Some(MemberEffect::Reject(rejected)) => {
                 count(&self.peers[member.at()].strangers);
-                Err(Refusal::new(409, rejected.code, rejected.sentence))
+                Err(rejected)
             }
             other => unreachable!("a hail leads to {other:?}"),
+        }
+    }
+
+    /// The sentence of a refusal, unless the place of the member that was refused became another
+    /// member's between its hello and that.
+    pub(super) fn unless_members_changed(
+        &self,
+        (member, url): (MemberIndex, &str),
+        claim: Peer,
+        sentence: String,
+    ) -> String {
+        let newest = self.newest();
+        // The hello was judged: it is not ahead.
+        match newest.record.folder(claim.node, url, 0) {
+            KnownFolder::Member(id) if newest.layout.index_of(id) == Some(member) => sentence,
+            _ => "the members changed during this handshake: it begins anew".to_owned(),
         }
     }
 

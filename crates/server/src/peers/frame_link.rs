@@ -162,7 +162,8 @@ pub(super) async fn open(
         Message::Alive { id: 0 } => Ok((conduit, claim, versions)),
         Message::Farewell(said) => {
             let url = agent.cluster.url(member);
-            Err(NoLink::of_farewell(&url, &said, Maker::Member))
+            let epoch = agent.cluster.topology().epoch();
+            Err(NoLink::of_farewell(&url, &said, Maker::Member, epoch))
         }
         _ => Err("its answer to a probe is none".into()),
     }

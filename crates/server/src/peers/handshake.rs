@@ -102,7 +102,7 @@ async fn shake_hands_with(
         acceptor: &line,
     };
     let recognised = recognise(cluster, member, &own, hellos, at);
-    let recognised = recognised.map_err(NoLink::NotAdmitted)?;
+    let recognised = recognised?;
     let hailed = way.hail(&own, &recognised).await?;
     welcomed(cluster, member, hailed)?;
     Ok(recognised)
@@ -167,20 +167,25 @@ fn recognise(
     own: &Hello,
     hellos: Hellos<'_>,
     at: usize,
-) -> Result<Recognised, String> {
+) -> Result<Recognised, NoLink> {
+    let not_admitted = NoLink::NotAdmitted;
     let url = cluster.url(member);
     let theirs = Hello::parse(hellos.acceptor.as_bytes())
-        .map_err(|field| format!("its hello cannot be read: {field} is missing or wrong"))?;
+        .map_err(|field| format!("its hello cannot be read: {field} is missing or wrong"))
+        .map_err(not_admitted)?;
     let judged = cluster.judge_hello(own, &theirs);
-    let (found, claim) = judged.map_err(|refusal| refusal.to_string())?;
+    let (found, claim) = judged.map_err(|refusal| match refusal.status {
+        // This member learns the other one's epoch first.
+        503 => NoLink::ForNow(refusal.message.into_owned()),
+        _ => NoLink::NotAdmitted(refusal.to_string()),
+    })?;
     if found.member() != Some(member) {
-        return Err(format!(
-            "{} answers at {url}, with another folder",
-            theirs.url
-        ));
+        let them = &theirs.url;
+        let why = format!("{them} answers at {url}, with another folder");
+        return Err(not_admitted(why));
     }
     let admitted = cluster.admit(member, claim);
-    admitted.map_err(|refusal| refusal.to_string())?;
+    admitted.map_err(|rejected| not_admitted(rejected.to_string()))?;
     let proven = cluster.secrets.prove(at, hellos);
     let (proof, keys) = proven.ok_or("the secret was changed meanwhile")?;
     Ok(Recognised {
@@ -195,14 +200,16 @@ fn recognise(
 /// Reads the answer to a hail.
 fn welcomed(cluster: &Cluster, member: MemberIndex, hailed: Hailed) -> Result<(), Unwelcome> {
     let url = cluster.url(member);
+    let farewell =
+        |said: &str, maker| NoLink::of_farewell(&url, said, maker, cluster.topology().epoch());
     match hailed.said {
         Ok(Message::Welcome) => Ok(()),
-        Ok(Message::Farewell(said)) => Err(NoLink::of_farewell(&url, &said, Maker::Member).into()),
+        Ok(Message::Farewell(said)) => Err(farewell(&said, Maker::Member).into()),
         Ok(_) => Err("its answer to a hail is none".into()),
         // Without the keys of the handshake.
         Err(malformed) => Err(Unwelcome::OtherSecret(
             match peer::decode(&hailed.frame, &mut Seal::plain()) {
-                Ok(Message::Farewell(said)) => NoLink::of_farewell(&url, &said, Maker::Anyone),
+                Ok(Message::Farewell(said)) => farewell(&said, Maker::Anyone),
                 _ => NoLink::NotAdmitted(format!(
                     "cluster-secret: {url} does not know the secret that {} knows ({malformed}): \
                      start both with the same --cluster-secret-file",

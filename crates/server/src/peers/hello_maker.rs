@@ -1,14 +1,15 @@
 //! Which process made a hello, as this member sees it.
 
 use dendra_node::MemberIndex;
+use dendra_node::membership::Rejected;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HelloMaker {
     /// A member of the newest epoch.
     Member(MemberIndex),
-    /// A member that was removed; the sentence is for it, once it has proven that it was one.
-    Removed(String),
+    /// A member that was removed; the refusal is for it, once it has proven that it was one.
+    Removed(Rejected),
     /// A process that wants to become a member.
     Joiner,
 }

@@ -32,7 +32,7 @@ use crate::limits;
 use dendra_base::{CellRef, Key};
 use dendra_engine::Stop;
 use dendra_node::forgetting::HeldBack;
-use dendra_node::membership::Disowned;
+use dendra_node::membership::{Disowned, FolderVerdict};
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::Event;
 use dendra_node::steward::face::{AcceptedLoss, ClusterAnswer, ClusterOrder};
@@ -307,19 +307,15 @@ impl StewardHome {
                     cluster.topology().name()
                 );
                 tracing::error!(sentence, "the node stops");
-                self.lane.shared.disown(Disowned {
-                    sentence,
-                    is_for_ever: true,
-                });
+                let folder = FolderVerdict::Refused;
+                self.lane.shared.disown(Disowned { sentence, folder });
             }
             StewardEffect::Outdated { version } => {
                 let cluster = &self.agent.cluster;
                 let sentence = notes::outdated(cluster.topology().name(), version);
                 tracing::error!(sentence, "the node stops");
-                self.lane.shared.disown(Disowned {
-                    sentence,
-                    is_for_ever: false,
-                });
+                let folder = FolderVerdict::Usable;
+                self.lane.shared.disown(Disowned { sentence, folder });
             }
             StewardEffect::Diverged { from, epoch } => tracing::error!(
                 %from,

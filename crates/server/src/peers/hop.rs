@@ -35,7 +35,6 @@ use crate::retry_after::retry_after_s;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Refused as RefusedBy};
 use dendra_node::MemberIndex;
-use dendra_node::membership::identity::REMOVED;
 use dendra_node::step::Event;
 use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest};
 use dendra_wire::Refusal;
@@ -264,8 +263,8 @@ async fn answer_frame(
     let message = peer::decode(frame, &mut checking).map_err(malformed)?;
     let member = match (&session.visitor, &message) {
         (HelloMaker::Member(member), _) => *member,
-        (HelloMaker::Removed(why), _) => {
-            peer::encode_farewell(&mut out, &mut seal, &format!("{REMOVED}: {why}"));
+        (HelloMaker::Removed(rejected), _) => {
+            peer::encode_farewell(&mut out, &mut seal, &rejected.to_string());
             return Ok(out);
         }
         (HelloMaker::Joiner, Message::Enrol(body)) => {
@@ -290,8 +289,12 @@ async fn answer_frame(
         Message::Hail => {
             match agent.cluster.admit(member, session.claim) {
                 Ok(()) => peer::encode_welcome(&mut out, &mut seal),
-                Err(refusal) => {
-                    peer::encode_farewell(&mut out, &mut seal, &refusal.to_string());
+                Err(rejected) => {
+                    let by = (member, session.url.as_str());
+                    let cluster = &agent.cluster;
+                    let said = rejected.to_string();
+                    let said = cluster.unless_members_changed(by, session.claim, said);
+                    peer::encode_farewell(&mut out, &mut seal, &said);
                 }
             }
             return Ok(out);

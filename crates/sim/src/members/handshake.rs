@@ -23,6 +23,8 @@ use dendra_node::membership::{Maker, MemberEffect, MemberEvent, NoLink, NoteFor}
 const TALK_US: u64 = 60_000;
 /// A link is lost when its other side has been silent for this long.
 const SILENT_US: u64 = 3_000_000;
+/// All processes are of the first epoch.
+const EPOCH: u64 = 1;
 
 impl MemberWorld {
     fn is_cut(&self, a: usize, b: usize) -> bool {
@@ -117,7 +119,7 @@ impl MemberWorld {
                 self.next(dial);
             }
             DialStep::HailBack(Some(said)) => {
-                let why = NoLink::of_farewell(&url, &said, Maker::Member);
+                let why = NoLink::of_farewell(&url, &said, Maker::Member, EPOCH);
                 self.no_link(&dial, why);
             }
             DialStep::HailBack(None) if dial.is_question => {
@@ -138,8 +140,8 @@ impl MemberWorld {
             }
             DialStep::Alive => self.link_up(&dial),
             DialStep::Forged => {
-                let said = "other-node: a stranger says so";
-                let why = NoLink::of_farewell(&url, said, Maker::Anyone);
+                let said = "other-node epoch=1 others=2: a stranger says so";
+                let why = NoLink::of_farewell(&url, said, Maker::Anyone, EPOCH);
                 self.no_link(&dial, why);
             }
             DialStep::Closed => self.no_link(&dial, NoLink::from("it closed the connection")),
@@ -260,7 +262,7 @@ impl MemberWorld {
         if dial.is_question {
             let it = &mut self.processes[asker];
             it.refused_by.remove(&to);
-            if matches!(why, NoLink::Disowned(_) | NoLink::StillThere(_)) {
+            if matches!(why, NoLink::Refused(_) | NoLink::StillThere(_)) {
                 it.refused_by.insert(to);
             }
             let answer = Err(why);

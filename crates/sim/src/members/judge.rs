@@ -18,7 +18,7 @@
 
 use super::MemberWorld;
 use crate::check::{Rule, Violation};
-use dendra_node::membership::STILL_THERE;
+use dendra_node::membership::{Disowned, FolderVerdict, STILL_THERE};
 
 /// A confirmation is noted after this: the pause between notes, a sweep and a commit.
 const NOTED_US: u64 = 1_300_000;
@@ -153,14 +153,18 @@ impl MemberWorld {
     }
 
     /// A process has to end.
-    pub(super) fn judge_stop(&mut self, process: usize, is_for_ever: bool, sentence: &str) {
+    pub(super) fn judge_stop(&mut self, process: usize, why: &Disowned) {
         let member = self.processes[process].member;
         let mut others = self.processes.iter().enumerate();
         let has_rival = others.any(|(at, other)| {
-            at != process && other.member == member && other.is_alive && !is_for_ever
+            let is_usable = why.folder == FolderVerdict::Usable;
+            at != process && other.member == member && other.is_alive && is_usable
         });
         if self.is_genuine(process) && !self.is_tainted[member] && !has_rival {
-            self.violate(format!("p{process} of m{member} has to end: {sentence}"));
+            self.violate(format!(
+                "p{process} of m{member} has to end: {}",
+                why.sentence
+            ));
         }
     }
 

@@ -26,7 +26,7 @@ use crate::schedule::Schedule;
 use crate::trace::{Trace, Tracing};
 use dendra_base::Prng;
 use dendra_node::membership::identity::Peer;
-use dendra_node::membership::{MemberEffect, MemberEvent, PeerNote, WaitEnd};
+use dendra_node::membership::{FolderVerdict, MemberEffect, MemberEvent, PeerNote, WaitEnd};
 use dendra_node::topology::{Member as Listed, Topology};
 use dendra_node::{MemberIndex, Membership};
 use plan::CHAOS_US;
@@ -40,6 +40,8 @@ const SWEEP_US: u64 = 100_000;
 const CEILING_US: u64 = 3_000_000;
 /// How long a process on an image or on a wiped folder stands in the place of its member.
 const IN_PLACE_US: u64 = 3_000_000;
+/// A process that ended on a doubted folder is started again after this.
+const AGAIN_US: u64 = 300_000;
 /// From the end of chaos until all members must be linked: the patience of a twin, and more.
 const CALM_US: u64 = 20_000_000;
 /// Rounds of a rolling restart.
@@ -250,6 +252,7 @@ impl MemberWorld {
                 let copy = MemberFolder {
                     is_genuine: false,
                     is_refused: false,
+                    is_doubted: false,
                     ..self.folders[member].clone()
                 };
                 self.snapshots.insert(member, copy);
@@ -353,8 +356,8 @@ impl MemberWorld {
         if it.is_refused || is_there {
             return;
         }
-        it.boot += 1;
-        let member = it.member;
+        it.boot += u64::from(!it.is_doubted);
+        let (member, is_doubted) = (it.member, it.is_doubted);
         let claim = Peer {
             node: it.node,
             boot: it.boot,
@@ -362,7 +365,8 @@ impl MemberWorld {
             clock: it.ceiling,
         };
         let notes = it.notes.iter().map(|note| note.map(|(_, peer)| peer));
-        let machine = Membership::new(&self.topology, index(member), self.plan.loops, notes);
+        let how = (self.plan.loops, is_doubted);
+        let machine = Membership::new(&self.topology, index(member), how, notes);
         let process = self.processes.len();
         self.processes.push(MemberProcess {
             folder,
@@ -442,7 +446,8 @@ impl MemberWorld {
                 }
                 MemberEffect::OpenLinks => {
                     self.judge_links_open(process);
-                    let member = self.processes[process].member;
+                    let MemberProcess { member, folder, .. } = self.processes[process];
+                    self.folders[folder].is_doubted = false;
                     for to in (0..self.plan.members).filter(|&to| to != member) {
                         for lane in 0..self.plan.loops {
                             let delay_us = self.prng.below(1_000);
@@ -461,10 +466,17 @@ impl MemberWorld {
                 }
                 MemberEffect::Ready(wait) => self.ready(process, wait),
                 MemberEffect::Stop(why) => {
-                    self.judge_stop(process, why.is_for_ever, &why.sentence);
-                    let folder = self.processes[process].folder;
-                    self.folders[folder].is_refused |= why.is_for_ever;
+                    self.judge_stop(process, &why);
+                    let MemberProcess { folder, host, .. } = self.processes[process];
                     self.end(process);
+                    let it = &mut self.folders[folder];
+                    it.is_refused |= why.folder == FolderVerdict::Refused;
+                    it.is_doubted |= why.folder == FolderVerdict::Doubted;
+                    if it.is_doubted && !it.is_genuine {
+                        // A supervisor starts it, again and again.
+                        let start = MemberHappening::Start { folder, host };
+                        self.schedule.after(AGAIN_US, start);
+                    }
                 }
                 other => rest.push(other),
             }

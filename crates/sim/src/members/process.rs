@@ -30,6 +30,8 @@ pub(super) struct MemberFolder {
     pub(super) notes: Vec<Option<(u64, Peer)>>,
     /// Is the file `REFUSED` in it?
     pub(super) is_refused: bool,
+    /// Is the file `DOUBTED` in it?
+    pub(super) is_doubted: bool,
     pub(super) is_genuine: bool,
 }
 
@@ -42,6 +44,7 @@ impl MemberFolder {
             ceiling: 1,
             notes: vec![None; members],
             is_refused: false,
+            is_doubted: false,
             is_genuine: true,
         }
     }

@@ -341,6 +341,9 @@ impl World<'_> {
                 return self.no_start(member, incarnation, why);
             }
         };
+        let claimant = steward
+            .as_ref()
+            .and_then(|steward| self.claimant(member, steward));
         let floor = if self.has_bug(ShellBug::FloorIgnored) {
             0
         } else {
@@ -397,9 +400,13 @@ impl World<'_> {
         let it = &mut self.members[member];
         it.home =
             steward.map(|steward| ProcessSteward::new(steward, fence, Arc::clone(&hlc), origin));
+        if let Some(home) = &mut it.home {
+            home.claimant = claimant;
+        }
         let incarnation = it.incarnation;
         self.trace
             .line(now_us, || format!("m{member} starts above {floor:x}"));
+        self.asks_members(member);
         self.links_changed();
         if self.members[member].home.is_some() {
             self.raise_horizon(member, &hlc, &layout);

@@ -237,7 +237,7 @@ impl World<'_> {
             clock: floor.max(1),
         };
         let heard = vec![0; known.len()];
-        let mut membership = Membership::new(&self.topology, me, 1, known);
+        let mut membership = Membership::new(&self.topology, me, (1, false), known);
         self.meet(member, claim, &mut membership)?;
         Ok(MemberKnowledge {
             claim,
@@ -280,6 +280,7 @@ impl World<'_> {
                         self.url(other),
                         &rejected.to_string(),
                         Maker::Member,
+                        self.topology.epoch(),
                     )),
                     _ => Ok(1),
                 };

@@ -54,6 +54,7 @@ use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome, StoreTic
 pub use state::RunSetup;
 use state::{Happening, RunPhase, World};
 use std::collections::BTreeSet;
+pub(crate) use town::Claimant;
 
 /// The bytes that a slice of a scrub reads, about.
 const SCRUB_BYTES: u64 = 4 << 10;
@@ -230,6 +231,10 @@ impl World<'_> {
                 member,
                 incarnation,
             }
+            | Happening::EndDoubted {
+                member,
+                incarnation,
+            }
             | Happening::Asked {
                 member,
                 incarnation,
@@ -339,6 +344,7 @@ impl World<'_> {
             Happening::Close { member, gone, .. } => self.close_links(member, gone),
             Happening::LinkAgain { member, peer, .. } => self.link_again(member, peer),
             Happening::End { member, .. } => self.end_for_ever(member),
+            Happening::EndDoubted { member, .. } => self.end_doubted(member),
             Happening::Knock { joiner } => self.knocks(joiner),
             Happening::Knocked {
                 joiner,

@@ -302,6 +302,7 @@ impl World<'_> {
         }
         if !is_up {
             self.parts(member, peer);
+            self.claim_parts(member, peer);
         }
         for lane in 0..self.members[member].lanes.len() {
             if let Some(member_of) = self.index_at(member, lane, peer) {

@@ -237,6 +237,8 @@ pub(crate) enum Happening {
     },
     /// A process ends for ever.
     End { member: usize, incarnation: u64 },
+    /// A process ends on a folder that some members refuse.
+    EndDoubted { member: usize, incarnation: u64 },
     /// A process that is no member yet asks one.
     Knock { joiner: usize },
     /// Its question arrives.

@@ -16,7 +16,8 @@
 //!
 //! Invariants
 //! 1. The number of starts rises by one at each start, and is durable before a peer is told. A
-//!    member that shows a lower number than a peer has noted runs on an image.
+//!    member that shows a lower number than a peer has noted runs on an image. A start on a doubted
+//!    folder is not counted.
 //! 2. A folder has one home for its life: one cluster, one url. Another topology takes another
 //!    epoch, and epochs only rise.
 //! 3. An implausible number of starts ends no process and is not noted, so that one lie does not
@@ -172,9 +173,10 @@ pub enum NotTheSame {
     },
 }
 
-const OTHER_NODE: &str = "other-node";
-const ROLLED_BACK: &str = "rolled-back";
-const TWIN: &str = "twin";
+pub(super) const OTHER_NODE: &str = "other-node";
+pub(super) const ROLLED_BACK: &str = "rolled-back";
+pub(super) const TWIN: &str = "twin";
+pub(super) const IMPLAUSIBLE: &str = "implausible";
 
 /// Code word of the refusal of a member that was removed.
 pub const REMOVED: &str = "removed";
@@ -182,13 +184,17 @@ pub const REMOVED: &str = "removed";
 /// Code words of the refusals after which a folder must not be used any more.
 pub const DISOWNING: [&str; 4] = [OTHER_NODE, ROLLED_BACK, TWIN, REMOVED];
 
+/// Those of them that an epoch tells: which folder is the member's. The others tell of its starts,
+/// which is true in every epoch.
+pub const OF_AN_EPOCH: [&str; 2] = [OTHER_NODE, REMOVED];
+
 impl NotTheSame {
     /// The stable code word of the refusal.
     pub fn code(&self) -> &'static str {
         match self {
             NotTheSame::OtherNode { .. } => OTHER_NODE,
             NotTheSame::RolledBack { .. } | NotTheSame::Behind { .. } => ROLLED_BACK,
-            NotTheSame::Implausible { .. } => "implausible",
+            NotTheSame::Implausible { .. } => IMPLAUSIBLE,
             NotTheSame::Twin { .. } => TWIN,
         }
     }
@@ -434,6 +440,16 @@ impl OwnNote {
         Ok((OwnNote { node, boot, home }, own.id))
     }
 
+    /// The record of a start on a doubted folder: it has the number of the start before. Else the
+    /// numbers of an image would catch up with those of the member, start by start.
+    #[must_use]
+    pub fn not_counted(self) -> OwnNote {
+        OwnNote {
+            boot: self.boot.saturating_sub(1).max(1),
+            ..self
+        }
+    }
+
     fn mixed(&self, node: u128) -> NotItsFolder {
         NotItsFolder(format!(
             "the folder is of node {node:032x} and its notes are of node {:032x}: its files were mixed with those of another \
@@ -515,6 +531,16 @@ impl OwnNote {
 }
 
 impl Peer {
+    /// The record of a member with this folder that was never seen.
+    pub fn unseen(node: u128) -> Peer {
+        Peer {
+            node,
+            boot: 0,
+            life: 0,
+            clock: 0,
+        }
+    }
+
     /// Format 3 of docs/format/notes.md.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![PEER_FORMAT];

@@ -24,6 +24,25 @@ fn started() -> OwnNote {
 }
 
 #[test]
+fn a_start_on_a_doubted_folder_has_the_number_of_the_one_before() {
+    let home = FolderMembership {
+        cluster: "dendra".to_owned(),
+        url: "http://h1:8080".to_owned(),
+        fence: 1,
+        topology: String::new(),
+    };
+    for (boot, again) in [(1, 1), (2, 1), (9, 8)] {
+        let home = home.clone();
+        let own = OwnNote {
+            node: 7,
+            boot,
+            home,
+        };
+        assert_eq!(own.not_counted().boot, again);
+    }
+}
+
+#[test]
 fn a_new_folder_takes_its_home_and_every_start_counts() {
     let own = started();
     assert_eq!((own.node, own.boot), (NODE, 1));

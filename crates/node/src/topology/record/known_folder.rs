@@ -4,9 +4,15 @@
 //! ```text
 //! folder was removed                 ─► Removed, for ever, under any address
 //! folder of a member                 ─► Member
-//! address of a member                ─► Member: its folder is judged by what is noted of the member
-//! neither                            ─► Stranger
+//! address of a founder without one   ─► Member: its folder is judged by what is noted of the member
+//! it knows a newer epoch             ─► Ahead: that epoch may name it, so it is learnt first
+//! address of a member                ─► Member: its folder is another one than the member's
+//! none of these                      ─► Stranger
 //! ```
+//!
+//! Invariants
+//! 1. No verdict on a folder is made from an epoch that is older than the one that the process
+//!    knows, but that it was removed: no later epoch takes a removed folder in.
 //!
 //! Not here: whether the process is the one that was known (`membership/`), its proof of the
 //! secret.
@@ -24,23 +30,29 @@ pub enum KnownFolder {
         /// The first epoch without it.
         epoch: u64,
     },
+    /// It is no member of this epoch, and knows a newer one.
+    Ahead,
     /// It is no member of this epoch.
     Stranger,
 }
 
 impl EpochRecord {
-    /// Which process has the folder `node`, and says to be at `url`?
-    pub fn folder(&self, node: u128, url: &str) -> KnownFolder {
+    /// Which process has the folder `node`, knows `epoch`, and says to be at `url`?
+    pub fn folder(&self, node: u128, url: &str, epoch: u64) -> KnownFolder {
         let mut removed = self.removed.iter();
         if let Some(gone) = removed.find(|gone| gone.node != 0 && gone.node == node) {
             let epoch = gone.epoch;
             return KnownFolder::Removed { epoch };
         }
         let by_folder = self.members.iter().find(|m| m.node == node);
-        let at_url = || self.members.iter().find(|m| m.place.url == url);
-        match by_folder.or_else(at_url) {
+        let at_url = |of_founder: bool| {
+            let mut members = self.members.iter();
+            members.find(|m| m.place.url == url && (m.node == 0) == of_founder)
+        };
+        match by_folder.or_else(|| at_url(true)) {
             Some(member) => KnownFolder::Member(member.id),
-            None => KnownFolder::Stranger,
+            None if epoch > self.epoch => KnownFolder::Ahead,
+            None => at_url(false).map_or(KnownFolder::Stranger, |m| KnownFolder::Member(m.id)),
         }
     }
 }

@@ -47,7 +47,7 @@ const ADOPT_US: u64 = 5_000;
 const GAUGE_LOOKS: u64 = 10;
 
 impl World<'_> {
-    fn home(&mut self, member: usize) -> Option<&mut ProcessSteward> {
+    pub(super) fn home(&mut self, member: usize) -> Option<&mut ProcessSteward> {
         self.members[member].home.as_mut()
     }
 
@@ -324,8 +324,9 @@ impl World<'_> {
         home.fence.advance(&layout);
         let hlc = Arc::clone(&home.hlc);
         let before = std::mem::replace(&mut home.record, Arc::clone(record));
-        home.layout = Arc::clone(&layout);
+        let was = std::mem::replace(&mut home.layout, Arc::clone(&layout));
         home.places.note(&layout);
+        self.claimant_adopts(member, &was, record);
         self.check_epoch(member, record);
         self.raise_horizon(member, &hlc, &layout);
         let incarnation = self.members[member].incarnation;
@@ -366,6 +367,7 @@ impl World<'_> {
             return;
         };
         if self.members[member].links_up.remove(&peer) {
+            self.claim_parts(member, peer);
             self.steward_sees(member, peer, false);
         }
         if self.members[peer].is_running() {

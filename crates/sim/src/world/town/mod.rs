@@ -4,6 +4,7 @@
 //! mod.rs       who is which machine; members, links and layouts of each process
 //! home.rs      the steward of a process, as `crates/server/src/peers/home.rs` drives it
 //! horizons.rs  what a process confirms, purges and drops
+//! claims.rs    members judge each other's claims, each by its own epoch
 //! start.rs     a process starts on its folder, or asks until it is a member
 //! operator.rs  deeds: orders, wiped disks, members that are away
 //! notes.rs     epochs and accepted losses in a folder
@@ -22,6 +23,7 @@
 //! Not here: decisions (crate `node`, `steward/`, `topology/`), the plan (`changes.rs`).
 //! See: docs/protocol.md, "Changes of members".
 
+mod claims;
 mod home;
 mod horizons;
 mod judge;
@@ -32,6 +34,7 @@ mod start;
 
 use super::state::{Happening, World};
 use crate::machines::node_of;
+pub(crate) use claims::Claimant;
 use dendra_node::step::Event;
 use dendra_node::topology::record::{EpochRecord, KnownFolder};
 use dendra_node::{Layout, MemberIndex};
@@ -108,6 +111,14 @@ impl World<'_> {
 
     /// May this link come up, as far as members change? Both sides judge the other's hello.
     pub(super) fn shakes_hands(&mut self, member: usize, peer: usize) -> bool {
+        match self.judges_claims(member, peer) {
+            Some(true) => return true,
+            Some(false) => {
+                self.link_later(member, peer);
+                return false;
+            }
+            None => {}
+        }
         let Some(town) = &self.town else {
             return true;
         };
@@ -116,7 +127,7 @@ impl World<'_> {
             return false;
         };
         let visitor =
-            |record: &EpochRecord, of: usize| record.folder(node_of(of), &town.machines[of].url);
+            |record: &EpochRecord, of: usize| record.folder(node_of(of), &town.machines[of].url, 0);
         let is_its = |found: KnownFolder, of: usize| match found {
             KnownFolder::Member(id) => town.machines[of].id == Some(id),
             _ => false,
@@ -131,6 +142,11 @@ impl World<'_> {
             self.end_later(member);
             return false;
         }
+        self.link_later(member, peer);
+        false
+    }
+
+    fn link_later(&mut self, member: usize, peer: usize) {
         let incarnation = self.members[member].incarnation;
         let home = self.members[member].home.as_mut();
         if home.is_some_and(|home| home.begins_pause(peer)) {
@@ -141,7 +157,6 @@ impl World<'_> {
             };
             self.schedule.after(LINK_AGAIN_US, again);
         }
-        false
     }
 
     /// The pause after a refused link is over.

@@ -105,6 +105,7 @@ impl World<'_> {
                 self.crash(one, Crash::Killed, down_us);
                 return DeedResult::Yes;
             }
+            OperatorDeed::Lag => return self.lag(one, number, prng),
             OperatorDeed::Rekey => ClusterOrder::Rekey,
             OperatorDeed::Restored => {
                 let number = record.least_successor().number() + 1 + prng.below(4) as u32;
@@ -117,10 +118,11 @@ impl World<'_> {
             }
             _ if is_busy => return DeedResult::Later,
             OperatorDeed::Join => {
-                self.add_machine(None);
+                let address = self.former_address(&record, prng);
+                self.add_machine_at(None, address);
                 return DeedResult::Yes;
             }
-            OperatorDeed::Wipe => return self.wipe(one, &record),
+            OperatorDeed::Wipe => return self.wipe(one, &record, prng),
             OperatorDeed::Supersede => return self.supersede(one, &record, number, prng),
             OperatorDeed::Leave if members.len() <= 2 => return DeedResult::Never,
             OperatorDeed::Leave => ClusterOrder::Plan(PlanWish {
@@ -186,13 +188,24 @@ impl World<'_> {
         let all_run = self
             .cluster()
             .iter()
+            .filter(|&&at| !self.is_laggard(at))
             .all(|&at| self.members[at].is_running() && self.members[at].home.is_some());
         let copies = record.replication_factor().min(record.owners().copies());
         let is_enrolled = record.members().iter().all(|member| member.node != 0);
         all_run && is_enrolled && copies >= 3 && record.voters().len() >= 3
     }
 
-    fn wipe(&mut self, one: usize, record: &EpochRecord) -> DeedResult {
+    /// Is it the one member that is away while others change?
+    fn is_laggard(&self, at: usize) -> bool {
+        let laggard = self.town.as_ref().and_then(|town| town.laggard);
+        let is_wiped = self
+            .town
+            .as_ref()
+            .is_some_and(|town| town.machines[at].is_wiped);
+        laggard.is_some_and(|(one, until_us)| one == at && self.now_us() <= until_us) && !is_wiped
+    }
+
+    fn wipe(&mut self, one: usize, record: &EpochRecord, prng: &mut Prng) -> DeedResult {
         if record.replication_factor() < 3 {
             return DeedResult::Never;
         }
@@ -205,8 +218,56 @@ impl World<'_> {
             town.machines[one].is_wiped = true;
             town.machines[one].is_superseded = true;
         }
-        self.add_machine(Some(one));
+        let is_own = self.claims_are_judged() && prng.chance(2, 3);
+        let address = is_own.then(|| self.url_of(one));
+        self.add_machine_at(Some(one), address);
         DeedResult::Yes
+    }
+
+    /// The address of a machine that was a member or a joiner once, perhaps: no member has it.
+    fn former_address(&self, record: &EpochRecord, prng: &mut Prng) -> Option<String> {
+        if !self.claims_are_judged() {
+            return None;
+        }
+        let town = self.town.as_ref()?;
+        let ended = town.machines.iter().filter(|machine| {
+            let mut members = record.members().iter();
+            let is_over = machine.standing == MachineStanding::Ended || machine.is_wiped;
+            is_over && !members.any(|member| member.place.url == machine.url)
+        });
+        let ended: Vec<&str> = ended.map(|machine| &*machine.url).collect();
+        let is_used = !ended.is_empty() && prng.chance(2, 3);
+        is_used.then(|| ended[prng.below(ended.len() as u64) as usize].to_owned())
+    }
+
+    /// A member is killed, stands still, or is cut off from all others.
+    fn lag(&mut self, one: usize, number: usize, prng: &mut Prng) -> DeedResult {
+        if self.members[one].home.is_none() {
+            return DeedResult::Later;
+        }
+        let away_us = 5_000_000 + prng.below(15_000_000);
+        let until_us = self.now_us() + away_us;
+        let town = self.town.as_mut().expect("members change");
+        town.laggard = Some((one, until_us));
+        match prng.below(3) {
+            0 => self.crash(one, Crash::Killed, away_us),
+            1 => {
+                let it = &mut self.members[one];
+                it.paused_until_us = it.paused_until_us.max(until_us);
+            }
+            _ => self.isolate(one, number, away_us),
+        }
+        DeedResult::Yes
+    }
+
+    fn isolate(&mut self, one: usize, number: usize, away_us: u64) {
+        let links = CutLinks::around(one, crate::changes::MACHINES_MAX);
+        self.cuts.push((CUTS + number, links));
+        self.links_changed();
+        let over = Happening::Over {
+            number: CUTS + number,
+        };
+        self.schedule.after(away_us, over);
     }
 
     fn supersede(
@@ -226,13 +287,7 @@ impl World<'_> {
         if prng.chance(1, 2) {
             self.crash(one, Crash::Killed, away_us);
         } else {
-            let links = CutLinks::around(one, crate::changes::MACHINES_MAX);
-            self.cuts.push((CUTS + number, links));
-            self.links_changed();
-            let over = Happening::Over {
-                number: CUTS + number,
-            };
-            self.schedule.after(away_us, over);
+            self.isolate(one, number, away_us);
         }
         if let Some(town) = &mut self.town {
             town.machines[one].is_superseded = true;
@@ -478,6 +533,7 @@ impl World<'_> {
                 MachineStanding::Member(_) if machine.is_wiped => {
                     is_member.then(|| format!("m{at} is lost, and a member"))
                 }
+                MachineStanding::Member(_) if !is_member && self.is_doubted(at) => None,
                 MachineStanding::Member(_) if !is_member => {
                     let home = it.home.as_ref();
                     let can_learn = home.is_none_or(|home| knows_one_of(&home.record, record));

@@ -193,8 +193,17 @@ impl World<'_> {
         }
     }
 
-    /// A further machine with an empty disk.
+    /// A further machine with an empty disk, at a new address.
     pub(super) fn add_machine(&mut self, replaces: Option<usize>) -> Option<usize> {
+        self.add_machine_at(replaces, None)
+    }
+
+    /// The same at this address.
+    pub(super) fn add_machine_at(
+        &mut self,
+        replaces: Option<usize>,
+        address: Option<String>,
+    ) -> Option<usize> {
         let shape = &self.plan.shape;
         let at = self.members.len();
         if at >= crate::changes::MACHINES_MAX {
@@ -204,13 +213,9 @@ impl World<'_> {
         self.members
             .push(SimulatedMember::new(clock, Disk::new(shape.store)));
         if let Some(town) = &mut self.town {
-            town.machines.push(TownMachine {
-                url: url(at),
-                standing: MachineStanding::Joins { replaces },
-                id: None,
-                is_wiped: false,
-                is_superseded: false,
-            });
+            let standing = MachineStanding::Joins { replaces };
+            let url = address.unwrap_or_else(|| url(at));
+            town.machines.push(TownMachine::new(url, standing));
         }
         self.schedule.after(1, Happening::Knock { joiner: at });
         Some(at)
