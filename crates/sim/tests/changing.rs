@@ -56,6 +56,18 @@ fn no_seed_breaks_a_promise_while_an_operator_looks() {
 }
 
 #[test]
+fn no_seed_breaks_a_promise_while_a_member_lags() {
+    let mut plans = 0;
+    for seed in 0..120 {
+        let report = run_plan(&RunPlan::draw_lagging(seed), None, Tracing::Off);
+        assert!(report.violations.is_empty(), "seed {seed}: {report:?}");
+        plans += report.plans.1;
+    }
+    println!("{plans} plans ended");
+    assert!(plans > 120, "{plans}");
+}
+
+#[test]
 fn no_seed_breaks_a_promise_while_the_least_successor_number_rises() {
     let (mut risen, mut above) = (0, 0);
     for seed in 0..150 {

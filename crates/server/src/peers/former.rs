@@ -52,7 +52,10 @@ impl FormerAddresses {
         });
         for member in after.members() {
             let was = before.member(member.id).map(|was| &was.place.url);
-            if let Some(was) = was.filter(|was| **was != member.place.url) {
+            let is_free =
+                |url: &String| after.members().iter().all(|other| other.place.url != *url);
+            // At an address that another member has now, that one answers.
+            if let Some(was) = was.filter(|was| **was != member.place.url && is_free(was)) {
                 former.entry(member.id).or_insert_with(|| was.clone());
             }
         }

@@ -42,6 +42,20 @@ pub struct NewPlan {
     pub replication_factor: u8,
 }
 
+/// The address of a member that another process has taken the place of, while it still owns
+/// positions. No name below `.invalid` is ever found (RFC 2606): an operator removes or replaces the
+/// member by this address, or gives it another one.
+pub fn nowhere(id: MemberId) -> String {
+    format!("http://member-{}{NOWHERE}", id.0)
+}
+
+/// Is it an address at which no process can be reached?
+pub fn is_nowhere(url: &str) -> bool {
+    url.ends_with(NOWHERE)
+}
+
+const NOWHERE: &str = ".invalid:1";
+
 impl EpochRecord {
     /// The first epoch of a cluster that a list of members founds. All founders make the same one:
     /// the ids of their folders are not in it.
@@ -259,7 +273,8 @@ impl EpochRecord {
 
     /// The plan has ended. Joining members vote from now on and leaving ones are removed. After a
     /// cancelled plan leaving members stay, and joining ones that own no partition are removed. A
-    /// folder that was being loaded is stale from now on.
+    /// folder that was being loaded is stale from now on. Where a member was being replaced at its
+    /// own address and both own positions, the address is the new one's: see [`nowhere`].
     ///
     /// # Errors
     /// When there is none, or it has moves to do.
@@ -293,6 +308,7 @@ impl EpochRecord {
             }));
         next.removed.sort_by_key(|removed| removed.id);
         next.members = kept;
+        next.give_way();
         for member in &mut next.members {
             member.status = MemberStatus::Member;
         }
@@ -301,6 +317,19 @@ impl EpochRecord {
         }
         next.plan = None;
         Ok(next.checked()?)
+    }
+
+    /// A leaving member that stays has the address of a joining one that stays: only one of the two
+    /// runs there, and it is the one that was started last.
+    fn give_way(&mut self) {
+        let joining = self.with(MemberStatus::Joining);
+        let taken: Vec<String> = joining.map(|it| it.place.url.clone()).collect();
+        let leaving = |member: &&mut EpochMember| member.status == MemberStatus::Leaving;
+        for member in self.members.iter_mut().filter(leaving) {
+            if taken.contains(&member.place.url) {
+                member.place.url = nowhere(member.id);
+            }
+        }
     }
 
     /// A member has another address.

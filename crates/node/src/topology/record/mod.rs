@@ -28,7 +28,7 @@ pub mod horizons;
 mod known_folder;
 pub mod narrowing;
 
-pub use changes::NewPlan;
+pub use changes::{NewPlan, is_nowhere, nowhere};
 pub use known_folder::KnownFolder;
 
 use super::Topology;

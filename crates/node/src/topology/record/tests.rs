@@ -154,6 +154,33 @@ fn a_cancelled_plan_keeps_what_has_arrived_and_drops_members_without_copies() {
     assert_eq!(last.owners().load(id(4), 3), 1);
 }
 
+#[test]
+fn a_cancelled_replacement_at_its_own_address_ends_and_the_lost_member_is_nowhere() {
+    let first = first();
+    let moves = replacement(first.owners(), id(1), id(4), &[]).expect("a plan");
+    let mut new = new_plan(&first, moves);
+    let url = first.members()[1].place.url.clone();
+    new.newcomers[0].place.url.clone_from(&url);
+    let planned = first.planned(&new).expect("it may begin");
+    let unmoved = ended(planned.cancelled().expect("a plan"), 2);
+    assert_eq!(unmoved.members()[1].place.url, url, "nothing has moved");
+
+    let begun = step(&planned, 1).expect("begun");
+    let settled = step(&begun, 1).expect("settled, and one more begun");
+    let last = ended(settled.cancelled().expect("a plan"), 2);
+    assert_eq!(last.voters(), [0, 1, 2, 3, 4].map(id));
+    let place = |member| last.member(id(member)).expect("it stays").place.url.clone();
+    assert_eq!((place(1), place(4)), (nowhere(id(1)), url));
+    assert!(is_nowhere(&place(1)) && !is_nowhere(&place(4)));
+    // The way on: the rest of its positions goes to the others.
+    let now = wanted(&last);
+    let mut without = now.clone();
+    without.members.retain(|member| member.id != id(1));
+    let moves = plan(last.owners(), &now, &without).expect("a plan");
+    let gone = ended(last.planned(&new_plan(&last, moves)).expect("it begins"), 2);
+    assert_eq!(gone.voters(), [0, 2, 3, 4].map(id));
+}
+
 fn check(before: &EpochRecord, after: EpochRecord) -> WhyNot {
     let why = succeeds(before, &after).expect_err("it may not follow");
     let sentence = why.to_string();
