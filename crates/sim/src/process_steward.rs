@@ -6,15 +6,22 @@
 //! Not here: how its effects are carried out (`world/town/home.rs`).
 
 use crate::store::StoreWrite;
-use crate::world::Claimant;
+use dendra_node::membership::identity::Peer;
 use dendra_node::ring::table::MemberId;
 use dendra_node::steward::face::AcceptedLoss;
 use dendra_node::steward::places::PeerPlaces;
 use dendra_node::steward::step::{StewardEffect, StewardEvent};
 use dendra_node::topology::record::EpochRecord;
-use dendra_node::{Fence, Hlc, Layout, MemberIndex, Steward, Topology};
+use dendra_node::{Fence, Hlc, Layout, MemberIndex, Membership, Steward, Topology};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+
+/// One process that says to be a member, for its life.
+#[derive(Debug)]
+pub(crate) struct Claimant {
+    pub(crate) claim: Peer,
+    pub(crate) membership: Membership,
+}
 
 /// The receiver that waits for a note.
 #[derive(Clone, Debug)]

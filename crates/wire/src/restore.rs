@@ -410,7 +410,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_page_of_keys_and_values_that_may_be_is_read(
+        fn any_legal_page_is_read_as_it_was_written(
             cells in prop::collection::btree_map(any_key(), any_cell(), 0..6),
             is_near in any::<bool>(),
         ) {

@@ -224,7 +224,7 @@ fn verify_command(args: &Verify, console: Console) -> ExitResult {
         let sentence = format!("{} has no backup yet", repository.name());
         return Err(Failure::new(Exit::NOT_FOUND, sentence));
     }
-    let prefix = args.prefix.decode()?;
+    let prefix = args.prefix.bytes()?;
     let verified = verify::verify(&repository, &ids, &prefix, console)?;
     report(&verified, args.json, console)
 }
@@ -300,7 +300,7 @@ impl KeyFlag {
 
 impl PrefixFlag {
     /// The bytes that the keys begin with.
-    fn decode(&self) -> Result<Vec<u8>, Failure> {
+    fn bytes(&self) -> Result<Vec<u8>, Failure> {
         let encoding = if self.hex {
             Encoding::Hex
         } else {
@@ -348,7 +348,7 @@ fn prune_command(args: &Prune, console: Console) -> ExitResult {
 pub(crate) async fn restore(args: &Restore, console: Console) -> ExitResult {
     let started = Instant::now();
     let part = RestoredPart {
-        prefix: args.prefix.decode()?,
+        prefix: args.prefix.bytes()?,
         with_tokens: args.with_tokens,
     };
     let key = args.key.read()?;

@@ -318,3 +318,21 @@ pub fn replay(vfs: &dyn Vfs, id: u64, bytes_min: u64) -> Result<Folder> {
     }
     Ok(folder)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_legal_line_of_current_is_read_as_it_was_written(id: u64, bytes: u64) {
+            let line = Named { id, bytes }.line();
+            let read = Named::parse(line.as_bytes()).expect("it was written");
+            prop_assert_eq!((read.id, read.bytes), (id, bytes));
+            for end in 0..line.len() {
+                prop_assert!(Named::parse(&line.as_bytes()[..end]).is_none());
+            }
+        }
+    }
+}

@@ -21,13 +21,24 @@
 //! the verdict (crate `server`, `peers/mark.rs`).
 //! See: docs/peer.md, section "Handshake".
 
-use super::identity::{DISOWNING, OF_AN_EPOCH};
-use super::step::Rejected;
+use super::identity::{
+    DISOWNING, IMPLAUSIBLE, OF_AN_EPOCH, OTHER_NODE, REMOVED, ROLLED_BACK, TWIN,
+};
 use crate::topology::Topology;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// Code of the refusal of a process beside another one of its member.
 pub const STILL_THERE: &str = "still-there";
+
+/// The codes of all refusals.
+const REFUSING: [&str; 6] = [
+    OTHER_NODE,
+    ROLLED_BACK,
+    TWIN,
+    REMOVED,
+    IMPLAUSIBLE,
+    STILL_THERE,
+];
 
 /// Why a handshake led to no link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,6 +227,68 @@ impl Disowned {
                  answer: start it again when they run"
             ),
             folder: FolderVerdict::Doubted,
+        }
+    }
+}
+
+/// Why a process is refused. As a farewell: `other-node epoch=8 others=2: sentence`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// The stable code.
+    pub code: &'static str,
+    /// The newest epoch that the refusing member knows.
+    pub epoch: u64,
+    /// How many members that epoch has beside the refused one.
+    pub others: u16,
+    /// For people.
+    pub sentence: String,
+}
+
+impl Rejected {
+    /// Reads the form that `Display` writes; `None` = it is no refusal of a folder or process.
+    pub fn parse(said: &str) -> Option<Rejected> {
+        let (head, sentence) = said.split_once(": ")?;
+        let mut words = head.split(' ');
+        let code = words.next()?;
+        let known = REFUSING.into_iter().find(|known| *known == code)?;
+        let epoch = words.next()?.strip_prefix("epoch=")?.parse().ok()?;
+        let others = words.next()?.strip_prefix("others=")?.parse().ok()?;
+        words.next().is_none().then(|| Rejected {
+            code: known,
+            epoch,
+            others,
+            sentence: sentence.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Rejected {
+            code,
+            epoch,
+            others,
+            sentence,
+        } = self;
+        write!(f, "{code} epoch={epoch} others={others}: {sentence}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_legal_refusal_is_read_as_it_was_said(
+            code in prop::sample::select(REFUSING.to_vec()),
+            epoch: u64,
+            others: u16,
+            sentence in ".*",
+        ) {
+            let refusal = Rejected { code, epoch, others, sentence };
+            prop_assert_eq!(Rejected::parse(&refusal.to_string()), Some(refusal));
         }
     }
 }

@@ -16,20 +16,9 @@
 //!
 //! Not here: the rules (`mod.rs`).
 
-use super::identity::{IMPLAUSIBLE, OTHER_NODE, Peer, REMOVED, ROLLED_BACK, TWIN};
-use super::refusal::{Disowned, NoLink, STILL_THERE};
+use super::identity::Peer;
+use super::refusal::{Disowned, NoLink, Rejected};
 use crate::member::MemberIndex;
-use std::fmt;
-
-/// The codes of all refusals.
-const REFUSING: [&str; 6] = [
-    OTHER_NODE,
-    ROLLED_BACK,
-    TWIN,
-    REMOVED,
-    IMPLAUSIBLE,
-    STILL_THERE,
-];
 
 /// The events that the machine takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,47 +160,4 @@ pub enum NoteFor {
     Claim,
     /// No step waits for it.
     Clock,
-}
-
-/// Why a process is refused. As a farewell: `other-node epoch=8 others=2: sentence`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejected {
-    /// The stable code.
-    pub code: &'static str,
-    /// The newest epoch that the refusing member knows.
-    pub epoch: u64,
-    /// How many members that epoch has beside the refused one.
-    pub others: u16,
-    /// For people.
-    pub sentence: String,
-}
-
-impl Rejected {
-    /// Reads the form that `Display` writes; `None` = it is no refusal of a folder or process.
-    pub fn parse(said: &str) -> Option<Rejected> {
-        let (head, sentence) = said.split_once(": ")?;
-        let mut words = head.split(' ');
-        let code = words.next()?;
-        let known = REFUSING.into_iter().find(|known| *known == code)?;
-        let epoch = words.next()?.strip_prefix("epoch=")?.parse().ok()?;
-        let others = words.next()?.strip_prefix("others=")?.parse().ok()?;
-        words.next().is_none().then(|| Rejected {
-            code: known,
-            epoch,
-            others,
-            sentence: sentence.to_owned(),
-        })
-    }
-}
-
-impl fmt::Display for Rejected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Rejected {
-            code,
-            epoch,
-            others,
-            sentence,
-        } = self;
-        write!(f, "{code} epoch={epoch} others={others}: {sentence}")
-    }
 }

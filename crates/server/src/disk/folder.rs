@@ -7,7 +7,8 @@ use dendra_engine::vfs::Vfs;
 use std::io;
 
 /// Names of the files. They tell why no node starts on the folder, that some members refused it,
-/// and where the clock ended at a clean stop. The others are left by a crash before one of these was whole.
+/// and where the clock ended at a clean stop. The others are left by a crash before one of these
+/// was whole.
 pub const NAMES: [&str; 6] = [
     peers::MARK_NAME,
     peers::MARK_NAME_NEW,

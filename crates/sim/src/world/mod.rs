@@ -54,7 +54,6 @@ use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome, StoreTic
 pub use state::RunSetup;
 use state::{Happening, RunPhase, World};
 use std::collections::BTreeSet;
-pub(crate) use town::Claimant;
 
 /// The bytes that a slice of a scrub reads, about.
 const SCRUB_BYTES: u64 = 4 << 10;

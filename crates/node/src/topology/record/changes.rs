@@ -43,8 +43,8 @@ pub struct NewPlan {
 }
 
 /// The address of a member that another process has taken the place of, while it still owns
-/// positions. No name below `.invalid` is ever found (RFC 2606): an operator removes or replaces the
-/// member by this address, or gives it another one.
+/// positions. No name below `.invalid` is ever found (RFC 2606): an operator removes or replaces
+/// the member by this address, or gives it another one.
 pub fn nowhere(id: MemberId) -> String {
     format!("http://member-{}{NOWHERE}", id.0)
 }

@@ -22,6 +22,7 @@
 use super::super::state::{Happening, World};
 use crate::check::Rule;
 use crate::machines::{MachineStanding, node_of};
+use crate::process_steward::Claimant;
 use crate::store::Crash;
 use dendra_node::membership::identity::{OF_AN_EPOCH, Peer};
 use dendra_node::membership::{
@@ -34,15 +35,8 @@ use std::sync::Arc;
 /// A process that ended on a doubted folder is started again after this.
 const AGAIN_US: u64 = 2_000_000;
 
-/// One process that says to be a member, for its life.
-#[derive(Debug)]
-pub(crate) struct Claimant {
-    pub(crate) claim: Peer,
-    pub(crate) membership: Membership,
-}
-
 /// The answer to a hello and a hail.
-enum Hailed {
+enum HailAnswer {
     Welcome(MemberIndex),
     Refused(Rejected),
     /// It learns first, or knows no such member.
@@ -116,12 +110,12 @@ impl World<'_> {
     }
 
     /// `by` judges the hello of a process, and its claim.
-    fn hails(&mut self, by: usize, of: usize) -> Hailed {
+    fn hails(&mut self, by: usize, of: usize) -> HailAnswer {
         let (Some(judge), Some(it)) = (&self.members[by].home, &self.members[of].home) else {
-            return Hailed::NotNow;
+            return HailAnswer::NotNow;
         };
         let (Some(claimant), Some(me)) = (&it.claimant, &judge.claimant) else {
-            return Hailed::NotNow;
+            return HailAnswer::NotNow;
         };
         let (claim, epoch) = (claimant.claim, it.record.epoch());
         let own = it.record.members().iter().find(|m| m.node == claim.node);
@@ -130,12 +124,12 @@ impl World<'_> {
         let index = match judge.record.folder(claim.node, &url, epoch) {
             KnownFolder::Member(id) => judge.layout.index_of(id),
             KnownFolder::Removed { .. } => {
-                return Hailed::Refused(me.membership.removed("it was removed".to_owned()));
+                return HailAnswer::Refused(me.membership.removed("it was removed".to_owned()));
             }
             KnownFolder::Ahead | KnownFolder::Stranger => None,
         };
         let Some(index) = index else {
-            return Hailed::NotNow;
+            return HailAnswer::NotNow;
         };
         let member = index;
         match self
@@ -144,9 +138,9 @@ impl World<'_> {
         {
             Some(MemberEffect::Reject(rejected)) => {
                 self.judge_rejection(by, of, &rejected);
-                Hailed::Refused(rejected)
+                HailAnswer::Refused(rejected)
             }
-            _ => Hailed::Welcome(index),
+            _ => HailAnswer::Welcome(index),
         }
     }
 
@@ -162,13 +156,13 @@ impl World<'_> {
         }
     }
 
-    fn no_link(&self, by: usize, of: usize, answer: Hailed) -> NoLink {
+    fn no_link(&self, by: usize, of: usize, answer: HailAnswer) -> NoLink {
         match answer {
-            Hailed::Refused(rejected) => {
+            HailAnswer::Refused(rejected) => {
                 let (url, said) = (self.url_of(by), rejected.to_string());
                 NoLink::of_farewell(&url, &said, Maker::Member, self.epoch_of(of))
             }
-            Hailed::Welcome(_) | Hailed::NotNow => NoLink::from("it learns first"),
+            HailAnswer::Welcome(_) | HailAnswer::NotNow => NoLink::from("it learns first"),
         }
     }
 
@@ -190,7 +184,7 @@ impl World<'_> {
                 self.notice(peer, member, false);
                 if self.answers(peer) {
                     answer = match self.hails(peer, member) {
-                        Hailed::Welcome(_) => Ok(1),
+                        HailAnswer::Welcome(_) => Ok(1),
                         other => Err(self.no_link(peer, member, other)),
                     };
                 }
@@ -271,11 +265,11 @@ impl World<'_> {
             return Some(false);
         }
         // The asker judges first, and is silent about it.
-        let Hailed::Welcome(at) = self.hails(member, peer) else {
+        let HailAnswer::Welcome(at) = self.hails(member, peer) else {
             return Some(false);
         };
         let by = match self.hails(peer, member) {
-            Hailed::Welcome(by) => by,
+            HailAnswer::Welcome(by) => by,
             answer => {
                 let why = self.no_link(peer, member, answer);
                 let lane = 0;

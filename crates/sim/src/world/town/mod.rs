@@ -34,7 +34,6 @@ mod start;
 
 use super::state::{Happening, World};
 use crate::machines::node_of;
-pub(crate) use claims::Claimant;
 use dendra_node::step::Event;
 use dendra_node::topology::record::{EpochRecord, KnownFolder};
 use dendra_node::{Layout, MemberIndex};
