@@ -161,8 +161,11 @@ impl DrawnRecords {
     pub(crate) fn write(&self, records: &Records, address: SocketAddr) {
         let mut client = client(address);
         for (key, value) in records {
-            let is_ending = self.ending.contains(key);
-            let ttl = is_ending.then(|| format!("&ttl={TTL}")).unwrap_or_default();
+            let ttl = if self.ending.contains(key) {
+                format!("&ttl={TTL}")
+            } else {
+                String::new()
+            };
             let target = format!("/v0/entity?id={}{ttl}", percent(key));
             let answer = client.request("PUT", &target, &[], value);
             let status = answer.expect("the node is there").status;
