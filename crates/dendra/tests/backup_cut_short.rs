@@ -96,10 +96,17 @@ fn a_backup_that_is_killed_at_any_moment_goes_on_where_it_was() {
         }
         if stage == 2 {
             // No more than four are held: those of the killed backups go with the node.
+            let held = fs::read_dir(data.path().join("checkpoints")).expect("some are held");
+            let held = held.flatten().next().expect("some are held").file_name();
             support::kill_process(node.pid());
             node.reap();
             node = Node::start(data.path(), &[]);
             assert!(!data.path().join("checkpoints").exists());
+            let part = held.to_str().expect("digits");
+            let part = format!("/v0/checkpoints/{part}/CURRENT?offset=0&bytes=1");
+            let gone = client(node.admin_address()).request("GET", &part, &[], b"");
+            let gone = String::from_utf8(gone.expect("an answer").body).expect("text");
+            assert!(gone.contains("the node was started again"), "{gone}");
         }
     }
     assert!(kills > 2, "{kills} backups were killed");
@@ -190,40 +197,60 @@ fn a_destination_that_goes_away_and_a_node_that_is_not_there_end_with_a_sentence
     let (data, backups) = (folder(), folder());
     let node = Node::start(data.path(), &[]);
     fill(node.address());
-    let child = dendra([
-        "backup",
-        "--admin",
-        &node.admin,
-        "--bytes-per-second",
-        "256KiB",
-    ])
-    .arg(backups.path())
-    .stdout(Stdio::piped())
-    .stderr(Stdio::piped())
-    .spawn()
-    .expect("the binary was built");
-    let deadline = Instant::now() + PATIENCE;
-    while !backups.path().join("dendra-backups").exists() {
-        assert!(Instant::now() < deadline, "the backup hangs");
-        support::rest();
+    // A part of it goes away, or a share is unmounted and its mount point stays.
+    let (share, away) = (backups.path().join("share"), backups.path().join("away"));
+    let places = [share.join("objects"), share.clone()];
+    for (place, is_share) in places.iter().zip([false, true]) {
+        let child = dendra([
+            "backup",
+            "--admin",
+            &node.admin,
+            "--bytes-per-second",
+            "256KiB",
+        ])
+        .arg(&share)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary was built");
+        let deadline = Instant::now() + PATIENCE;
+        while !share.join("dendra-backups").exists() || !is_begun(&share) {
+            assert!(Instant::now() < deadline, "the backup hangs");
+            support::rest();
+        }
+        fs::rename(place, &away).expect("a new name");
+        if is_share {
+            fs::create_dir(&share).expect("room");
+        }
+        let ended = support::finish(child);
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains("run the same command again"),
+            "{}",
+            ended.stderr
+        );
+        if is_share {
+            assert!(ended.stderr.contains("unmounted"), "{}", ended.stderr);
+            fs::remove_dir(&share).expect("nothing was made below the mount point");
+        }
+        fs::rename(&away, place).expect("a new name");
+        // The file that was being written: the next one must be seen.
+        for left in fs::read_dir(share.join("objects")).expect("a folder") {
+            let left = left.expect("an entry").path();
+            if left.is_file() {
+                fs::remove_file(left).expect("it is there");
+            }
+        }
     }
-    fs::rename(backups.path().join("objects"), backups.path().join("gone")).expect("a new name");
-    let ended = support::finish(child);
-    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    assert!(
-        ended.stderr.contains("run the same command again"),
-        "{}",
-        ended.stderr
-    );
-    fs::rename(backups.path().join("gone"), backups.path().join("objects")).expect("a new name");
-    ok(backup(&node.admin, backups.path(), &[]));
-    let data_port = backup(&node.url, backups.path(), &[]);
+    let backups = share;
+    ok(backup(&node.admin, &backups, &[]));
+    let data_port = backup(&node.url, &backups, &[]);
     assert_eq!(data_port.code, Some(1), "{}", data_port.stderr);
     let named = data_port.stderr.contains("address of `serve --admin`");
     assert!(named, "{}", data_port.stderr);
     let admin = node.admin.clone();
     drop(node);
-    let away = backup(&admin, backups.path(), &[]);
+    let away = backup(&admin, &backups, &[]);
     assert_eq!(away.code, Some(5), "{}", away.stderr);
     assert!(away.stderr.contains("see --admin"), "{}", away.stderr);
 }

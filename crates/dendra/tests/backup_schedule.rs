@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use support::backups::{
-    all, client, fill, folder, metric, niceness, noise, objects, ok, put, restore, verify, wait_for,
+    all, backup, client, fill, folder, metric, niceness, noise, objects, ok, put, restore, verify,
+    wait_for,
 };
 use support::{Node, dendra, run};
 
@@ -109,15 +110,57 @@ fn a_node_backs_itself_up_by_its_schedule_and_is_loud_when_it_cannot() {
     });
     let before = all(node.address(), &keys);
     let (gone, was) = (backups.path().join("gone"), failed());
+    // A share that is unmounted: its mount point stays.
     fs::rename(&to, &gone).expect("a new name");
-    fs::write(&to, b"no folder").expect("a file");
-    wait_for("no failure is counted", || failed() > was);
+    fs::create_dir(&to).expect("room");
+    // The first one may have begun before.
+    wait_for("no failure is counted", || failed() > was + 1.0);
+    let below = fs::read_dir(&to).expect("a folder").count();
+    assert_eq!(below, 0, "files below the mount point");
+    fs::remove_dir(&to).expect("it is empty");
+    fs::rename(&gone, &to).expect("a new name");
+    let soon = made() + 1.0;
+    wait_for("the share is back", || made() >= soon);
     let (code, log) = node.end("TERM");
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("the backup failed"), "{log}");
+    assert!(log.contains("is it mounted?"), "{log}");
     let other = folder();
     let restored = Node::start(other.path(), &[]);
-    ok(restore(&gone, &restored.admin, &[]));
+    ok(restore(&to, &restored.admin, &[]));
     assert_eq!(all(restored.address(), &keys), before);
     assert_eq!(metric_of(&restored, "dendra_backup_age_seconds"), None);
+}
+
+#[test]
+fn a_schedule_removes_nothing_while_a_backup_cannot_be_listed() {
+    let (data, backups) = (folder(), folder());
+    let to = backups.path();
+    let node = Node::start(data.path(), &[]);
+    fill(node.address());
+    ok(backup(&node.admin, to, &[]));
+    let old = listed(to)[0]["id"].as_str().expect("a name").to_owned();
+    let old = to.join(format!("backups/{old}.json"));
+    let before = objects(to);
+    assert_eq!(node.end("TERM").0, Some(0));
+    // Its bytes are of a later release, or damaged.
+    let mut text = fs::read(&old).expect("it is there");
+    text.truncate(text.len() - 9);
+    fs::write(&old, &text).expect("room");
+    let flags = ["--backup-every", "1s", "--backup-keep", "1", "--backup-to"];
+    let flags = [&flags[..], &[to.to_str().expect("text")]].concat();
+    let node = Node::start(data.path(), &flags);
+    let unpruned = || metric_of(&node, "dendra_backup_prunes_failed_total").unwrap_or(0.0);
+    wait_for("no prune fails", || unpruned() >= 2.0);
+    assert_eq!(fs::read(&old).expect("it stays"), text);
+    let is: BTreeSet<PathBuf> = objects(to).into_iter().collect();
+    assert!(before.iter().all(|object| is.contains(object)));
+    // The way out, as the log says it.
+    fs::remove_file(&old).expect("it is there");
+    let manifests = || fs::read_dir(to.join("backups")).expect("a folder").count();
+    wait_for("old backups stay", || manifests() <= 2);
+    let (code, log) = node.end("TERM");
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("old backups stay: "), "{log}");
+    assert!(log.contains("or remove it by hand"), "{log}");
 }

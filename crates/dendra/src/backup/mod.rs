@@ -100,6 +100,7 @@ async fn take_command(destination: &Path, args: &Backup, console: Console) -> Ex
         nodes: &AdminNode::all(&args.admin, &args.access, console)?,
         bytes_per_second: args.bytes_per_second,
         allow_missing: args.allow_missing,
+        may_found: true,
     };
     let taken = take::take(&order, console).await?;
     let manifest = taken.manifest;
@@ -327,7 +328,7 @@ fn prune_command(args: &Prune, console: Console) -> ExitResult {
     let keep = usize::try_from(args.keep).unwrap_or(usize::MAX);
     let key = args.key.read()?;
     let repository = Repository::open(&args.destination, RepositoryUse::Alone, key)?;
-    let pruned = prune::prune(&repository, keep, args.dry_run)?;
+    let pruned = prune::prune(&repository, keep, None, args.dry_run)?;
     let text: String = pruned.backups.iter().map(|id| format!("{id}\n")).collect();
     ops::print(text.as_bytes())?;
     let verb = if args.dry_run {

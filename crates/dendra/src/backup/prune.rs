@@ -3,9 +3,11 @@
 //! Invariants
 //! 1. A manifest goes before its objects: an interrupted prune leaves objects without a backup,
 //!    never a backup without objects.
-//! 2. While any manifest cannot be read no object is removed: it may need any object. Objects
-//!    without any manifest stay, too: the manifests may be lost, or on a disk that is not mounted.
-//! 3. The newest backup stays, with any flags.
+//! 2. While any manifest cannot be read nothing is removed. It may need any object, and an old
+//!    backup goes only if it can be listed. Objects without any manifest stay, too: the manifests
+//!    may be lost, or on a disk that is not mounted.
+//! 3. The newest backup stays, with any flags. A caller that has just made one names it: a list
+//!    without it is no list of this repository.
 //! 4. A prune that was taken for dead removes one file more, or `UNCHECKED_MAX` within
 //!    `UNCHECKED_FOR`; old manifests count as one.
 //!
@@ -32,10 +34,12 @@ pub(crate) struct Pruned {
     pub(crate) bytes: u64,
 }
 
-/// Keeps the newest `keep` backups. Requires: the repository is locked alone.
+/// Keeps the newest `keep` backups; `made` is among them if it is named. Requires: the repository
+/// is locked alone.
 pub(crate) fn prune(
     repository: &Repository,
     keep: usize,
+    made: Option<&str>,
     is_dry_run: bool,
 ) -> Result<Pruned, Failure> {
     let failed = |e: io::Error| {
@@ -57,9 +61,17 @@ pub(crate) fn prune(
         ));
     }
     let (old, kept) = ids.split_at(ids.len().saturating_sub(keep.max(1)));
+    if let Some(made) = made.filter(|made| !kept.iter().any(|id| id == made)) {
+        let name = repository.name();
+        let sentence = format!("{name}: the list of the backups lacks {made}, which was just made");
+        return Err(Failure::new(Exit::FAILURE, sentence));
+    }
+    for id in old {
+        repository.manifest(id).map_err(stays)?;
+    }
     let mut needed = BTreeSet::new();
     for id in kept {
-        let manifest = repository.manifest(id)?;
+        let manifest = repository.manifest(id).map_err(stays)?;
         needed.extend(repository.names_of(&manifest));
     }
     let mut pruned = Pruned {
@@ -88,4 +100,14 @@ pub(crate) fn prune(
         pruned.objects += 1;
     }
     Ok(pruned)
+}
+
+/// Why nothing is removed, with the way out.
+fn stays(unreadable: Failure) -> Failure {
+    let sentence = format!(
+        "{}; nothing is removed while a backup cannot be listed: restore that file from a copy, or \
+         remove it by hand if the backup is not needed",
+        unreadable.sentence
+    );
+    Failure::new(unreadable.exit, sentence)
 }

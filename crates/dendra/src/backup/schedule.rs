@@ -10,20 +10,23 @@
 //! 2. A failure is an error in the log and a count, and the age of the last good backup rises. The
 //!    next try is after a tenth of the time, at most `RETRY_MAX`.
 //! 3. The thread ends with the process: a backup that a stop cuts goes on after the next start.
+//! 4. A destination that was a repository is one for as long as the process runs: behind a share
+//!    that was unmounted no new one begins below the mount point.
+//! 5. Backups go only from a repository in which all can be listed, the one just made among them.
 //!
 //! Not here: the options (`config/`), the metric (crate `server`).
 //! See: docs/operating.md.
 
 use super::key;
 use super::nodes::AdminNode;
-use super::place::RepositoryUse;
+use super::place::{self, RepositoryUse};
 use super::prune::prune;
 use super::repository::Repository;
 use super::take::{TakeOrder, now_ms, take};
 use crate::access::AccessArgs;
 use crate::client::{BaseUrl, Credentials};
 use crate::console::Console;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use dendra_archive::seal::BackupKey;
 use dendra_server::BackupGauge;
 use dendra_server::settings::TlsSettings;
@@ -84,10 +87,12 @@ async fn run(schedule: &BackupSchedule, own_admin: &str, gauge: &BackupGauge) {
     gauge.scheduled(last_ms.unwrap_or(started_ms));
     let every_ms = u64::try_from(schedule.every.as_millis()).unwrap_or(u64::MAX);
     let mut due_ms = last_ms.map_or(started_ms, |last_ms| last_ms.saturating_add(every_ms));
+    let mut is_founded = last_ms.is_some();
     loop {
         tokio::time::sleep(wait(schedule.every, due_ms, now_ms())).await;
         let began_ms = now_ms();
-        match once(schedule, own_admin).await {
+        is_founded |= place::is_there(&schedule.destination).unwrap_or(false);
+        match once(schedule, own_admin, is_founded, gauge).await {
             Ok(()) => {
                 gauge.made(began_ms);
                 due_ms = began_ms.saturating_add(every_ms);
@@ -128,7 +133,23 @@ fn key(schedule: &BackupSchedule) -> Result<Option<BackupKey>, Failure> {
     schedule.key_file.as_deref().map(key::read).transpose()
 }
 
-async fn once(schedule: &BackupSchedule, own_admin: &str) -> Result<(), Failure> {
+async fn once(
+    schedule: &BackupSchedule,
+    own_admin: &str,
+    is_founded: bool,
+    gauge: &BackupGauge,
+) -> Result<(), Failure> {
+    let destination = &schedule.destination;
+    if is_founded && !place::is_there(destination)? {
+        return Err(Failure::new(
+            Exit::FAILURE,
+            format!(
+                "{} was a folder of backups, and is none now: is it mounted? A restart of this \
+                 node lets it begin a new one there",
+                destination.display()
+            ),
+        ));
+    }
     let quiet = Console {
         is_quiet: true,
         verbosity: 0,
@@ -144,11 +165,12 @@ async fn once(schedule: &BackupSchedule, own_admin: &str) -> Result<(), Failure>
         }
     };
     let order = TakeOrder {
-        destination: &schedule.destination,
+        destination,
         key: key.as_ref(),
         nodes: &nodes,
         bytes_per_second: schedule.bytes_per_second,
         allow_missing: false,
+        may_found: !is_founded,
     };
     let taken = take(&order, quiet).await?;
     let manifest = &taken.manifest;
@@ -165,10 +187,13 @@ async fn once(schedule: &BackupSchedule, own_admin: &str) -> Result<(), Failure>
     if schedule.keep > 0 {
         // Beside another backup no backup is removed; the next one is soon enough.
         let pruned = Repository::open(&schedule.destination, RepositoryUse::Alone, key)
-            .and_then(|repository| prune(&repository, schedule.keep, false));
+            .and_then(|repository| prune(&repository, schedule.keep, Some(&manifest.id), false));
         match pruned {
             Ok(pruned) => tracing::debug!(?pruned, "old backups are removed"),
-            Err(failure) => tracing::warn!("old backups stay: {}", failure.sentence),
+            Err(failure) => {
+                gauge.kept();
+                tracing::warn!("old backups stay: {}", failure.sentence);
+            }
         }
     }
     Ok(())

@@ -23,6 +23,7 @@ use super::nodes::{
     AdminNode, EpochPatience, HeldCheckpoint, HeldFile, NodePlace, join_all, missing_members,
 };
 use super::pace::TransferPace;
+use super::place::RepositoryUse;
 use super::progress;
 use super::repository::{NewObject, Repository};
 use crate::console::Console;
@@ -53,6 +54,8 @@ pub(crate) struct TakeOrder<'a> {
     pub(crate) nodes: &'a [AdminNode],
     pub(crate) bytes_per_second: Option<u64>,
     pub(crate) allow_missing: bool,
+    /// Is a new repository made where none is?
+    pub(crate) may_found: bool,
 }
 
 /// Wall milliseconds.
@@ -89,7 +92,12 @@ pub(crate) struct Taken {
 
 /// Takes a backup.
 pub(crate) async fn take(order: &TakeOrder<'_>, console: Console) -> Result<Taken, Failure> {
-    let repository = Arc::new(Repository::create(order.destination, order.key.cloned())?);
+    let (path, key) = (order.destination, order.key.cloned());
+    let repository = Arc::new(if order.may_found {
+        Repository::create(path, key)?
+    } else {
+        Repository::open(path, RepositoryUse::Shared, key)?
+    });
     let ids = repository.ids().map_err(|e| destination(&repository, &e))?;
     let former = increment::former(&repository, &ids);
     let marks = increment::marks(&former);

@@ -12,6 +12,18 @@ pub struct BackupGauge {
     since_ms: AtomicU64,
     made: AtomicU64,
     failed: AtomicU64,
+    kept: AtomicU64,
+}
+
+/// The counts of a schedule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BackupCounts {
+    /// Seconds since the last good backup.
+    pub(crate) age_s: u64,
+    pub(crate) made: u64,
+    pub(crate) failed: u64,
+    /// Good ones behind which old ones could not be removed.
+    pub(crate) kept: u64,
 }
 
 impl BackupGauge {
@@ -31,11 +43,20 @@ impl BackupGauge {
         self.failed.fetch_add(1, Relaxed);
     }
 
-    /// Seconds since the last good one, good ones and failed ones; `None` without a schedule.
-    pub(crate) fn read(&self, now_ms: u64) -> Option<(u64, u64, u64)> {
+    /// Old ones could not be removed behind a good one.
+    pub fn kept(&self) {
+        self.kept.fetch_add(1, Relaxed);
+    }
+
+    /// `None` without a schedule.
+    pub(crate) fn read(&self, now_ms: u64) -> Option<BackupCounts> {
         let since_ms = self.since_ms.load(Relaxed);
-        let age_s = now_ms.saturating_sub(since_ms) / 1_000;
-        (since_ms > 0).then(|| (age_s, self.made.load(Relaxed), self.failed.load(Relaxed)))
+        (since_ms > 0).then(|| BackupCounts {
+            age_s: now_ms.saturating_sub(since_ms) / 1_000,
+            made: self.made.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+            kept: self.kept.load(Relaxed),
+        })
     }
 }
 
@@ -49,8 +70,15 @@ mod tests {
         assert_eq!(gauge.read(9_000), None);
         gauge.scheduled(1_000);
         gauge.failed();
-        assert_eq!(gauge.read(9_000), Some((8, 0, 1)));
+        let mut counts = BackupCounts {
+            age_s: 8,
+            failed: 1,
+            ..BackupCounts::default()
+        };
+        assert_eq!(gauge.read(9_000), Some(counts));
         gauge.made(8_000);
-        assert_eq!(gauge.read(9_999), Some((1, 1, 1)));
+        gauge.kept();
+        (counts.age_s, counts.made, counts.kept) = (1, 1, 1);
+        assert_eq!(gauge.read(9_999), Some(counts));
     }
 }

@@ -7,15 +7,18 @@
 //!
 //! Invariants
 //! 1. A file is synced before it has its name, and its folder afterwards.
+//! 2. Nothing is made, listed or removed once the path leads to another folder than at the
+//!    beginning: a share that was unmounted leaves its mount point.
 //!
 //! Not here: names (`repository.rs`), bytes (crate `archive`).
 
 use super::shelf::{BackupPlace, FileDraft, MARK, RepositoryUse, StoredBytes, StoredName};
 use super::shelf::{in_use, no_repository};
 use crate::exit::{Exit, Failure};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const LOCK: &str = "LOCK";
@@ -25,7 +28,14 @@ const FOLDERS: [&str; 2] = ["objects", "backups"];
 #[derive(Debug)]
 pub(crate) struct FolderPlace {
     path: PathBuf,
+    /// The folder that the path led to, by device and inode.
+    folder: (u64, u64),
     _lock: Option<File>,
+}
+
+fn folder_at(path: &Path) -> io::Result<(u64, u64)> {
+    let found = fs::metadata(path)?;
+    Ok((found.dev(), found.ino()))
 }
 
 impl FolderPlace {
@@ -51,6 +61,7 @@ impl FolderPlace {
         }
         Ok(FolderPlace {
             path: path.to_owned(),
+            folder: folder_at(path).map_err(failed)?,
             _lock: None,
         })
     }
@@ -66,11 +77,13 @@ impl FolderPlace {
         if !FolderPlace::is_there(path) {
             return Err(no_repository(&name.to_string()));
         }
-        let lock = File::options()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path.join(LOCK))
+        let away = |e: io::Error| Failure::new(Exit::FAILURE, format!("{name} is away ({e})"));
+        let folder = File::open(path).map_err(away)?;
+        let is = folder.metadata().map_err(away)?;
+        // In this folder, wherever the path leads to meanwhile.
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+        let lock = openat(&folder, LOCK, flags, Mode::from_raw_mode(0o666))
+            .map(File::from)
             // A medium that cannot be written to is not changed by others, either.
             .or_else(|_| File::open(path.join(MARK)))
             .map_err(|e| Failure::new(Exit::FAILURE, format!("{name} cannot be locked ({e})")))?;
@@ -93,8 +106,18 @@ impl FolderPlace {
         }
         Ok(FolderPlace {
             path: path.to_owned(),
+            folder: (is.dev(), is.ino()),
             _lock: Some(lock),
         })
+    }
+
+    /// Does the path lead to the same folder as at the beginning?
+    fn check_folder(&self) -> io::Result<()> {
+        if folder_at(&self.path).is_ok_and(|now| now == self.folder) {
+            return Ok(());
+        }
+        let sentence = "the folder of before is no longer there: was it unmounted or renamed?";
+        Err(io::Error::new(io::ErrorKind::NotFound, sentence))
     }
 }
 
@@ -108,15 +131,22 @@ impl BackupPlace for FolderPlace {
     }
 
     fn draft(&self) -> io::Result<FileDraft> {
+        self.check_folder()?;
         FileDraft::new(&self.path.join("objects"), "new")
     }
 
     fn publish(&self, draft: FileDraft, name: &str) -> io::Result<()> {
         draft.file.sync_all()?;
+        self.check_folder()?;
         let place = self.path.join(name);
         let folder = place.parent().unwrap_or(&self.path);
         if !folder.is_dir() {
-            fs::create_dir_all(folder)?;
+            // One level: where `objects` itself is away, nothing is made.
+            match fs::create_dir(folder) {
+                // By another backup, at the same moment.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                made => made?,
+            }
             sync_folder(folder.parent().unwrap_or(&self.path))?;
         }
         fs::rename(&draft.path, &place)?;
@@ -124,6 +154,7 @@ impl BackupPlace for FolderPlace {
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<StoredName>> {
+        self.check_folder()?;
         let mut found = Vec::new();
         let mut folders = vec![folder.to_owned()];
         while let Some(folder) = folders.pop() {
@@ -146,6 +177,7 @@ impl BackupPlace for FolderPlace {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        self.check_folder()?;
         fs::remove_file(self.path.join(name))?;
         if name.starts_with("backups/") {
             sync_folder(&self.path.join("backups"))
@@ -155,6 +187,7 @@ impl BackupPlace for FolderPlace {
     }
 
     fn tidy(&self) -> io::Result<()> {
+        self.check_folder()?;
         for entry in fs::read_dir(self.path.join("objects"))? {
             let entry = entry?;
             if !entry.file_type()?.is_dir() {
@@ -165,7 +198,7 @@ impl BackupPlace for FolderPlace {
     }
 
     fn check_use(&self) -> io::Result<()> {
-        Ok(())
+        self.check_folder()
     }
 }
 
@@ -192,6 +225,39 @@ mod tests {
         }
         let read = |name| fs::read(folder.path().join(name)).expect("it is there");
         assert_eq!((read("objects/0"), read("objects/1")), (vec![0], vec![1]));
+    }
+
+    #[test]
+    fn nothing_is_made_listed_or_removed_where_the_folder_was_exchanged() {
+        let outer = tempfile::tempdir().expect("a folder");
+        let (path, away) = (outer.path().join("share"), outer.path().join("away"));
+        let place = FolderPlace::found(&path).expect("it is empty");
+        let begun = place.draft().expect("a draft");
+        fs::rename(&path, &away).expect("renamed");
+        // Nothing is there; a mount point; a mount point with folders of before.
+        for folders in [None, Some(&[][..]), Some(&FOLDERS[..])] {
+            for folder in folders.into_iter().flatten() {
+                fs::create_dir_all(path.join(folder)).expect("made");
+            }
+            if folders.is_some() {
+                fs::create_dir_all(&path).expect("made");
+            }
+            let refused = [
+                place.draft().map(drop),
+                place.list("objects").map(drop),
+                place.remove("backups/any"),
+                place.tidy(),
+                place.check_use(),
+            ];
+            assert!(refused.iter().all(Result::is_err), "{refused:?}");
+        }
+        let refused = place.publish(begun, "objects/ab/ab");
+        let said = refused.expect_err("it would be elsewhere").to_string();
+        assert!(said.contains("unmounted"), "{said}");
+        let made = fs::read_dir(path.join("objects"))
+            .expect("a folder")
+            .count();
+        assert_eq!(made, 0);
     }
 
     #[test]

@@ -178,6 +178,14 @@ impl Bucket {
             let now = date.and_then(|it| jiff::fmt::rfc2822::parse(it).ok());
             let now = now.map(|it| it.timestamp());
             let page = String::from_utf8_lossy(&answer.body);
+            // Of a list that is cut, files look as if they were not there, and prune trusts it.
+            let is_list =
+                page.contains("<ListBucketResult") && page.contains("</ListBucketResult>");
+            if !is_list {
+                return Err(io::Error::other(
+                    "the storage answered a list with something else",
+                ));
+            }
             for part in page.split("<Contents>").skip(1) {
                 let strange = || io::Error::other("the storage lists files in a strange shape");
                 let key = element(part, "Key").ok_or_else(strange)?;
@@ -194,8 +202,14 @@ impl Bucket {
                 found.push((StoredName { name, bytes }, age));
             }
             token = element(&page, "NextContinuationToken");
-            if token.is_none() {
-                return Ok(found);
+            let is_cut = element(&page, "IsTruncated").is_some_and(|it| it == "true");
+            match &token {
+                None if is_cut => {
+                    let sentence = "the storage cut a list, and does not say how it goes on";
+                    return Err(io::Error::other(sentence));
+                }
+                None => return Ok(found),
+                Some(_) => {}
             }
         }
     }
