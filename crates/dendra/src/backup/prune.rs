@@ -34,7 +34,7 @@ pub(crate) struct Pruned {
     pub(crate) bytes: u64,
 }
 
-/// Keeps the newest `keep` backups; `made` is among them if it is named. Requires: the repository
+/// Keeps the newest `keep` backups; `made` must be listed if it is named. Requires: the repository
 /// is locked alone.
 pub(crate) fn prune(
     repository: &Repository,
@@ -61,7 +61,7 @@ pub(crate) fn prune(
         ));
     }
     let (old, kept) = ids.split_at(ids.len().saturating_sub(keep.max(1)));
-    if let Some(made) = made.filter(|made| !kept.iter().any(|id| id == made)) {
+    if let Some(made) = made.filter(|made| !ids.iter().any(|id| id == made)) {
         let name = repository.name();
         let sentence = format!("{name}: the list of the backups lacks {made}, which was just made");
         return Err(Failure::new(Exit::FAILURE, sentence));

@@ -191,7 +191,9 @@ async fn once(
         match pruned {
             Ok(pruned) => tracing::debug!(?pruned, "old backups are removed"),
             Err(failure) => {
-                gauge.kept();
+                if failure.exit != Exit::UNAVAILABLE {
+                    gauge.kept();
+                }
                 tracing::warn!("old backups stay: {}", failure.sentence);
             }
         }
