@@ -42,11 +42,11 @@ use crate::topology::Topology;
 use acquaintance::Acquaintance;
 use identity::{ClaimVerdict, Peer};
 use refusal::OwnEpoch;
-pub use refusal::{Disowned, FolderRefusal, FolderVerdict, Maker, NoLink, STILL_THERE};
+pub use refusal::{Disowned, FolderRefusal, FolderVerdict, Maker, NoLink, Rejected, STILL_THERE};
 use start::MemberStart;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-pub use step::{MemberEffect, MemberEvent, NoteFor, PeerNote, Rejected, WaitEnd};
+pub use step::{MemberEffect, MemberEvent, NoteFor, PeerNote, WaitEnd};
 
 /// Another member, seen from this process.
 #[derive(Debug)]
