@@ -308,7 +308,7 @@ fn a_full_destination_and_a_full_disk_at_restore_say_so_and_go_on_when_there_is_
     backups.grow("200m");
     ok(backup(&node.admin, to, &["--verify"]));
 
-    let disk = SmallDisk::new("150m").expect("it worked before");
+    let disk = SmallDisk::new("56m").expect("it worked before");
     let small = disk.0.path().join("data");
     let empty = Node::start(&small, &["--memory", "64MiB", "--memtable", "1MiB"]);
     let full = restore(to, &empty.admin, &[]);

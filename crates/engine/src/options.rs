@@ -191,9 +191,10 @@ impl Options {
         let least = self.segment_bytes_min();
         self.segment_bytes = self.segment_bytes.min(part.max(least));
         self.table_bytes = self.table_bytes.min(part.max(TABLE_BYTES_MIN));
-        let memtable = match keeps_memtable {
-            true => self.memtable_bytes,
-            false => self.memtable_bytes.min(part.max(MEMTABLE_BYTES_MIN)),
+        let memtable = if keeps_memtable {
+            self.memtable_bytes
+        } else {
+            self.memtable_bytes.min(part.max(MEMTABLE_BYTES_MIN))
         };
         self.with_memtable(memtable)
     }

@@ -150,7 +150,9 @@ fn a_node_whose_disk_is_unmounted_lazily_ends() {
         ended(node);
         assert_eq!(fs::read_dir(&at).expect("it is there").count(), 0);
         if !is_mount_point {
-            std::mem::forget(Mount::tmpfs(&at).expect("a moment ago it was allowed"));
+            let _stays = std::mem::ManuallyDrop::new(
+                Mount::tmpfs(&at).expect("a moment ago it was allowed"),
+            );
         }
     }
 }

@@ -75,9 +75,10 @@ impl DiskRoom {
     pub(crate) fn looked(&self, space: DiskSpace, options: &Options) {
         self.total_bytes.store(space.total_bytes, Ordering::Relaxed);
         self.free_bytes.store(space.free_bytes, Ordering::Relaxed);
-        let again = match self.is_full() {
-            true => options.reserve_bytes / AGAIN_SHARE,
-            false => 0,
+        let again = if self.is_full() {
+            options.reserve_bytes / AGAIN_SHARE
+        } else {
+            0
         };
         let is_full = space.free_bytes < options.reserve_bytes + again;
         self.is_full.store(is_full, Ordering::Relaxed);

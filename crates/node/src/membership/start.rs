@@ -119,12 +119,13 @@ impl MemberStart {
             Ok(loops) => {
                 self.hosts.insert(member, loops);
             }
-            // The verdict is known already.
-            Err(NoLink::StillThere(_)) if !self.refused.is_empty() => {}
+            // Also beside a refusal: it takes the word of a majority to refuse a folder for ever.
             Err(NoLink::StillThere(_)) if now_us.saturating_sub(since_us) <= TWIN_PATIENCE_US => {
                 effects.push(MemberEffect::Ask { member });
                 return;
             }
+            // The refusals of others are the verdict.
+            Err(NoLink::StillThere(_)) if !self.refused.is_empty() => {}
             Err(NoLink::StillThere(sentence)) => {
                 return self.stop(Disowned::beside_another(sentence), effects);
             }
