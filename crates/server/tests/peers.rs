@@ -266,7 +266,7 @@ struct Refusing {
 
 impl Refusing {
     fn sentence(&self) -> String {
-        format!("{}: it says so", self.code)
+        format!("{} epoch=1 others=1: it says so", self.code)
     }
 }
 
@@ -575,7 +575,7 @@ fn a_refusal_is_believed_from_a_member_only(transport: PeerTransport) {
     };
     let url = &host.url;
     let words = format!("{url} does not let this folder in: other-node: it says so");
-    assert_eq!(why, words);
+    assert!(why.starts_with(&words), "{why}");
 }
 
 #[test]

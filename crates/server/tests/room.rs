@@ -14,7 +14,7 @@ use dendra_server::{Settings, Timeouts, limits};
 use std::io::{Read, Write};
 use std::iter;
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::other::{self, Other, Resident};
 use support::valve::Valve;
 use support::{Answer, Client, Node};
@@ -291,6 +291,8 @@ fn a_write_whose_client_has_gone_in_its_pause_is_not_begun() {
     let mut client = node.client();
     let value = vec![b'x'; 32 << 10];
     write_until_paused(&node, &mut client, &value, 40.0);
+    // A client counts as gone after 100 ms, and a pause is as long as its write is large.
+    let value = vec![b'x'; MIB];
     // On a busy machine a pause may be over before its client has gone.
     let is_abandoned = (0..10).any(|n| {
         let before = node.metric(PAUSES);
@@ -351,6 +353,11 @@ fn a_write_whose_client_has_gone_while_it_waits_for_the_log_is_not_begun() {
         gone.send(put);
         node.wait_until_metric("dendra_socket_read_bytes_total", read + put.len() as f64);
         drop(gone);
+        // A client counts as gone once its request has waited for 100 ms.
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_millis(200) {
+            support::rest();
+        }
         valve.let_go();
     });
     node.wait_for_metric("dendra_abandoned_requests_total", 1.0);
