@@ -286,30 +286,6 @@ fn the_pause_of_a_write_follows_its_bytes_and_is_in_its_latency() {
 }
 
 #[test]
-fn a_write_whose_client_has_gone_in_its_pause_is_not_begun() {
-    let (node, valve) = pressed_node();
-    let mut client = node.client();
-    let value = vec![b'x'; 32 << 10];
-    write_until_paused(&node, &mut client, &value, 40.0);
-    // A client counts as gone after 100 ms, and a pause is as long as its write is large.
-    let value = vec![b'x'; MIB];
-    // On a busy machine a pause may be over before its client has gone.
-    let is_abandoned = (0..10).any(|n| {
-        let before = node.metric(PAUSES);
-        let mut gone = node.client();
-        let head = format!("PUT /v0/entity?id=gone{n} HTTP/1.1\r\nHost: localhost\r\n");
-        let head = format!("{head}Content-Length: {}\r\n\r\n", value.len());
-        gone.send(&[head.as_bytes(), &value].concat());
-        drop(gone);
-        node.wait_until_metric(PAUSES, before + 1.0);
-        let abandoned = node.metric("dendra_abandoned_requests_total");
-        abandoned > 0.0 && client.value(&format!("gone{n}")).status == 404
-    });
-    valve.let_go();
-    assert!(is_abandoned, "each was begun");
-}
-
-#[test]
 fn a_pause_counts_towards_the_deadline_of_a_write() {
     let (node, valve) = pressed_node();
     let mut client = node.client();
