@@ -223,7 +223,7 @@ impl Engine {
             ended_ms: self.ended_by(now_ms),
         };
         let ended_ms = purge.ended_ms;
-        // On a full disk nobody waits for writes to rest.
+        // On a full disk the merge does not wait for writes to rest.
         let is_quiet = self.is_quiet(now_ms) || self.room.is_full();
         let log_floor = hold(&self.ledger).folder.log_floor;
         let flushed = self.foreign.flushed(log_floor);

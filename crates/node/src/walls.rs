@@ -98,7 +98,7 @@ impl Walls {
     }
 
     /// The time that the clocks of a majority of all members have passed, the own one among them:
-    /// while most clocks are right it is not ahead, whatever the others show. 0 = too few fresh
+    /// while most clocks are right it is not ahead, also when others are. 0 = too few fresh
     /// clocks are known, or there is no other member.
     pub fn passed_ms(&self, now: Now) -> u64 {
         let members = self.members.load(Ordering::Relaxed);

@@ -255,8 +255,8 @@ impl Refusal {
         }
     }
 
-    /// 504: `got` replicas answered, fewer than the `needed`. The receipt counts holders: nobody
-    /// holds a write that was not applied, however many told their clocks for it.
+    /// 504: `got` replicas answered, fewer than the `needed`. The receipt counts holders, and
+    /// a write that was not applied has none, also when replicas told their clocks for it.
     pub fn too_few_answers(got: u8, needed: u8, from: u8, known: Known) -> Refusal {
         let verb = if needed == 1 { "is" } else { "are" };
         let message = format!("{got} of {from} replicas answered, {needed} {verb} needed");

@@ -39,7 +39,7 @@ pub(crate) struct Copies {
 pub(crate) enum Rivalry {
     /// They are tombstones, and it is a value that ends: some table took it away too early.
     LeftOver,
-    /// Nobody knows which of them is right.
+    /// No rule but the owners' votes tells which of them is right.
     Content,
 }
 

@@ -664,7 +664,7 @@ proptest! {
 }
 
 proptest! {
-    /// Of what a record may say beside its members: whatever holds the invariants is read back.
+    /// The parts of a record beside its members: each that holds the invariants is read back.
     #[test]
     fn any_legal_record_of_an_epoch_is_read_as_it_was_written(
         version in 4..16_u16,
