@@ -91,6 +91,7 @@ fn more_scans_than_there_is_room_for_wait_in_line_and_are_not_refused() {
     // Those that wait for room and have gone are not begun.
     let connections = node.metric("dendra_connections ");
     drop(scanning.split_off(2 * fit));
+    support::rest_until_clients_count_as_gone();
     valve.let_go();
     for client in &mut scanning {
         let answer = client.read("GET");

@@ -14,7 +14,7 @@ use dendra_server::{Settings, Timeouts, limits};
 use std::io::{Read, Write};
 use std::iter;
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::other::{self, Other, Resident};
 use support::valve::Valve;
 use support::{Answer, Client, Node};
@@ -329,11 +329,7 @@ fn a_write_whose_client_has_gone_while_it_waits_for_the_log_is_not_begun() {
         gone.send(put);
         node.wait_until_metric("dendra_socket_read_bytes_total", read + put.len() as f64);
         drop(gone);
-        // A client counts as gone once its request has waited for 100 ms.
-        let since = Instant::now();
-        while since.elapsed() < Duration::from_millis(200) {
-            support::rest();
-        }
+        support::rest_until_clients_count_as_gone();
         valve.let_go();
     });
     node.wait_for_metric("dendra_abandoned_requests_total", 1.0);

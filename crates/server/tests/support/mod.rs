@@ -39,6 +39,15 @@ pub(crate) fn rest() {
     std::thread::park_timeout(REST);
 }
 
+/// A client that closed its side counts as gone once its request has waited for 100 ms: the rule
+/// itself is a length of time.
+pub(crate) fn rest_until_clients_count_as_gone() {
+    let since = Instant::now();
+    while since.elapsed() < 2 * dendra_server::limits::CLIENT_LOOK {
+        rest();
+    }
+}
+
 /// An address that the system chose and that no other test gets.
 pub(crate) fn reserved() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None);

@@ -6,6 +6,8 @@
 //! syncs held                                 sync        ─► waits until they are let go
 //! ```
 //!
+//! Only reads of tables are held.
+//!
 //! Not here: disks that fail (crate `engine`, `vfs/faulty.rs`).
 
 use dendra_engine::vfs::{DiskSpace, File, FolderLock, Vfs, Wait};
@@ -127,6 +129,8 @@ impl Valve {
 
 struct Held {
     below: Arc<dyn File>,
+    /// Reads of other files are never held: the node looks at its folder once a second.
+    is_table: bool,
     gate: Arc<Gate>,
 }
 
@@ -134,13 +138,17 @@ impl File for Held {
     fn read_at(&self, buf: &mut [u8], offset: u64, wait: Wait) -> io::Result<usize> {
         let (holds, panics) = {
             let state = self.gate.state.lock().expect("no holder panics");
-            (state.holds_reads, state.panics_reads)
+            let is_table = self.is_table;
+            (
+                is_table && state.holds_reads,
+                is_table && state.panics_reads,
+            )
         };
         if holds && wait == Wait::Never {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         assert!(!panics, "a test asked for this panic");
-        self.gate.pass(|state| state.holds_reads);
+        self.gate.pass(|state| self.is_table && state.holds_reads);
         self.below.read_at(buf, offset, wait)
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
@@ -164,9 +172,10 @@ impl File for Held {
 }
 
 impl Valved {
-    fn wrap(&self, below: Arc<dyn File>) -> Arc<dyn File> {
+    fn wrap(&self, name: &str, below: Arc<dyn File>) -> Arc<dyn File> {
         Arc::new(Held {
             below,
+            is_table: name.ends_with(".tbl"),
             gate: Arc::clone(&self.gate),
         })
     }
@@ -174,10 +183,10 @@ impl Valved {
 
 impl Vfs for Valved {
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.below.create(name).map(|file| self.wrap(file))
+        self.below.create(name).map(|file| self.wrap(name, file))
     }
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.below.open(name).map(|file| self.wrap(file))
+        self.below.open(name).map(|file| self.wrap(name, file))
     }
     fn list(&self) -> io::Result<Vec<String>> {
         self.below.list()
