@@ -235,8 +235,16 @@ impl MapStore {
             }
         }
         let version = cell.version;
-        let kept = self.cells.get(&write.key);
-        if kept.is_none_or(|kept| !kept.is_newer_than(&cell)) {
+        // Damage hides all of a cell but its version.
+        let is_damaged = self.damaged.contains(&write.key);
+        let is_kept = self.cells.get(&write.key).is_some_and(|kept| {
+            if is_damaged {
+                kept.version.is_newer_than(version)
+            } else {
+                kept.is_newer_than(&cell)
+            }
+        });
+        if !is_kept {
             self.damaged.remove(&write.key);
             self.cells.insert(write.key.clone(), cell);
         }
