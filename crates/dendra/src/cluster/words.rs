@@ -56,7 +56,10 @@ pub(super) fn status(page: &Value) -> Option<String> {
             number(&member["weight"]),
             match member["restoring"].as_bool() {
                 Some(true) => "restoring".to_owned(),
-                Some(false) | None => word(&member["status"]),
+                Some(false) | None => match member["disk_full"].as_bool() {
+                    Some(true) => word(&member["status"]) + ",disk-full",
+                    Some(false) | None => word(&member["status"]),
+                },
             },
             if member["up"].as_bool()? { "yes" } else { "no" }.to_owned(),
             number(&member["epoch"]),
@@ -392,6 +395,17 @@ mod tests {
         let mut page = page(&Value::Null);
         for (restoring, shown) in [(json!(true), "restoring"), (Value::Null, "member")] {
             page["members"][0]["restoring"] = restoring;
+            let text = status(&page).expect("a status");
+            let line = text.lines().nth(3).expect("a member");
+            assert_eq!(line.split_whitespace().nth(4), Some(shown), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_member_whose_disk_is_full_is_shown_as_such() {
+        let mut page = page(&Value::Null);
+        for (full, shown) in [(true, "member,disk-full"), (false, "member")] {
+            page["members"][0]["disk_full"] = json!(full);
             let text = status(&page).expect("a status");
             let line = text.lines().nth(3).expect("a member");
             assert_eq!(line.split_whitespace().nth(4), Some(shown), "{line}");

@@ -57,7 +57,9 @@ impl Effective {
         settings.scrub_every = Duration::from_secs(self.number("scrub-every-s"));
         settings.durability = durability;
         settings.memory_bytes = self.size("memory");
-        settings.memtable_bytes = Some(self.size("memtable"));
+        // The default follows the memory, and the disk where that is small.
+        let is_said = self.setting("memtable").source != ValueSource::Default;
+        settings.memtable_bytes = is_said.then(|| self.size("memtable"));
         settings.value_bytes_max = self.size("value-bytes-max");
         settings.loops = Some(self.size("loops")).filter(|loops| *loops > 0);
         settings.connections_max = self.size("connections-max");

@@ -41,6 +41,7 @@ pub(crate) mod tally;
 
 use crate::audit::{self, Audit, AuditEvent, AuditKind, Port};
 use crate::border::Border;
+use crate::disk::fullness;
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
 use crate::front::desk::FrontDesk;
@@ -538,11 +539,22 @@ async fn ready(State(plane): State<Arc<AdminPlane>>) -> Response {
     let phase = plane.phase.now();
     let of_no_use = plane.shared.get().and_then(|shared| shared.of_no_use());
     let (code, said) = match (phase, of_no_use) {
-        (Phase::Serving, None) => (StatusCode::OK, phase.as_str().to_owned()),
+        (Phase::Serving, None) => (
+            StatusCode::OK,
+            match full_disk(plane.shared.get()) {
+                // Reads and deletes are served: a balancer that took it away would lose them.
+                Some(full) => format!("{}, and {full}", phase.as_str()),
+                None => phase.as_str().to_owned(),
+            },
+        ),
         (Phase::Serving | Phase::Poisoned, Some(why)) => (StatusCode::SERVICE_UNAVAILABLE, why),
         _ => (StatusCode::SERVICE_UNAVAILABLE, phase.as_str().to_owned()),
     };
     (code, format!("{said}\n")).into_response()
+}
+
+fn full_disk(shared: Option<&Arc<Shared>>) -> Option<String> {
+    fullness::sentence(shared?.engine.stats().disk)
 }
 
 async fn metrics(State(plane): State<Arc<AdminPlane>>) -> Response {
@@ -591,6 +603,7 @@ async fn status(State(plane): State<Arc<AdminPlane>>) -> Response {
         "phase": shared.map_or(phase.as_str(), |shared| shared.phase_in_a_word()),
         "ready": phase == Phase::Serving && of_no_use.is_none(),
         "why": of_no_use,
+        "disk": full_disk(shared),
     });
     if let (Some(shared), Some(page)) = (shared, page.as_object_mut()) {
         page.insert("restore".to_owned(), restore(shared));

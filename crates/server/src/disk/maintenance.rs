@@ -18,6 +18,7 @@
 //! See: docs/overload.md.
 
 use crate::admin::profile;
+use crate::disk::fullness::Fullness;
 use crate::disk::wal_thread;
 use crate::event_loop::clock;
 use crate::event_loop::mailbox::LoopEvent;
@@ -87,6 +88,7 @@ fn work(shared: &Shared, lane: Maintenance, nice: i32) {
     let mut looked_us = 0;
     let mut folder = FolderWatch::default();
     let mut ended = EndedValues::default();
+    let mut fullness = Fullness::default();
     loop {
         if lane == Maintenance::Flush && !folder.look(shared) {
             return;
@@ -110,6 +112,9 @@ fn work(shared: &Shared, lane: Maintenance, nice: i32) {
             .maintain(lane, clock::wall_ms(), limits::MAINTAIN_SLICE_BYTES);
         let took_us = clock::monotonic_us().saturating_sub(began_us);
         tell_waiting_loops(shared);
+        if lane == Maintenance::Flush {
+            fullness.look(shared.engine.stats().disk, clock::monotonic_us());
+        }
         let goes_on = match slice {
             Ok(Maintained::More) => {
                 let pause = pause_after(lane, took_us, shared.engine.pressure().level);
@@ -119,6 +124,11 @@ fn work(shared: &Shared, lane: Maintenance, nice: i32) {
             Err(error) if error.is_final() => {
                 wal_thread::poison(shared, &error.to_string());
                 false
+            }
+            // The full disk was said above, and lasts.
+            Err(error) if error.is_no_space() => {
+                tracing::debug!(%error, ?lane, "background work has no room and is tried again");
+                shared.poke.pause(limits::MAINTAIN_IDLE)
             }
             Err(error) => {
                 tracing::error!(%error, ?lane, "background work failed and is tried again");

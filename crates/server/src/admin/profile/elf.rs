@@ -17,21 +17,26 @@
 use dendra_flame::clean_name;
 use object::{Object, ObjectKind, ObjectSymbol, SymbolKind};
 
-/// Functions of this program by address.
-#[derive(Debug, Default)]
-pub(crate) struct SymbolTable {
-    base: u64,
-    functions: Functions,
+/// The bytes of the running program; none when the system shows no file.
+pub(crate) fn this_program() -> Vec<u8> {
+    std::fs::read("/proc/self/exe").unwrap_or_default()
 }
 
-/// Start, end and name of each, sorted.
-type Functions = Vec<(u64, u64, String)>;
+/// Functions of this program by address. It borrows the names: a program has a hundred thousand of
+/// them, and a profile shows a few.
+#[derive(Debug, Default)]
+pub(crate) struct SymbolTable<'a> {
+    base: u64,
+    functions: Functions<'a>,
+}
 
-impl SymbolTable {
-    /// The table of the running program; empty when the system shows no file.
-    pub(crate) fn of_this_program() -> SymbolTable {
-        let exe = std::fs::read("/proc/self/exe").unwrap_or_default();
-        let Ok(file) = object::File::parse(&*exe) else {
+/// Start, end and mangled name of each, sorted.
+type Functions<'a> = Vec<(u64, u64, &'a [u8])>;
+
+impl<'a> SymbolTable<'a> {
+    /// The table of `exe`, the running program; empty when it is no such file.
+    pub(crate) fn of(exe: &'a [u8]) -> SymbolTable<'a> {
+        let Ok(file) = object::File::parse(exe) else {
             return SymbolTable::default();
         };
         let base = match file.kind() {
@@ -45,13 +50,13 @@ impl SymbolTable {
     }
 
     /// The function that holds `address`.
-    pub(crate) fn name(&self, address: usize) -> Option<&str> {
+    pub(crate) fn name(&self, address: usize) -> Option<String> {
         let address = (address as u64).checked_sub(self.base)?;
         let after = self
             .functions
             .partition_point(|(start, _, _)| *start <= address);
         let (_, end, name) = self.functions.get(after.checked_sub(1)?)?;
-        (address < *end).then_some(name)
+        (address < *end).then(|| readable(name))
     }
 }
 
@@ -64,16 +69,19 @@ fn start_of_this_program() -> Option<u64> {
     u64::from_str_radix(own.split('-').next()?, 16).ok()
 }
 
-fn functions(file: &object::File<'_>) -> Functions {
-    let named = |symbol: object::Symbol<'_, '_>| {
+fn readable(name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    clean_name(&format!("{:#}", rustc_demangle::demangle(&name)))
+}
+
+fn functions<'a>(file: &object::File<'a>) -> Functions<'a> {
+    let named = |symbol: object::Symbol<'a, '_>| {
         let is_function = symbol.kind() == SymbolKind::Text && symbol.size() > 0;
         let name = symbol.name_bytes().ok().filter(|_| is_function)?;
-        let name = String::from_utf8_lossy(name);
-        let name = clean_name(&format!("{:#}", rustc_demangle::demangle(&name)));
         let end = symbol.address().saturating_add(symbol.size());
         Some((symbol.address(), end, name))
     };
-    let mut found: Functions = file.symbols().filter_map(named).collect();
+    let mut found: Functions<'a> = file.symbols().filter_map(named).collect();
     found.sort_unstable();
     found
 }
@@ -84,24 +92,26 @@ mod tests {
 
     #[test]
     fn this_test_finds_its_own_name() {
-        let table = SymbolTable::of_this_program();
-        let here = functions as fn(&object::File<'_>) -> Functions;
+        let exe = this_program();
+        let table = SymbolTable::of(&exe);
+        let here = readable as fn(&[u8]) -> String;
         let name = table.name(here as usize);
-        assert_eq!(name, Some("dendra_server::admin::profile::elf::functions"));
+        let own = "dendra_server::admin::profile::elf::readable";
+        assert_eq!(name.as_deref(), Some(own));
         assert_eq!(table.name(1), None);
     }
 
     #[test]
     fn damaged_files_have_no_functions_and_do_no_harm() {
         let functions = |bytes: &[u8]| match object::File::parse(bytes) {
-            Ok(file) => functions(&file),
-            Err(_) => Functions::new(),
+            Ok(file) => functions(&file).len(),
+            Err(_) => 0,
         };
         let mut elf = std::fs::read("/proc/self/exe").expect("this program is a file");
-        assert_ne!(functions(&elf), []);
+        assert_ne!(functions(&elf), 0);
         elf.truncate(1 << 16);
-        assert_eq!(functions(&elf), [], "the sections stand at the end");
-        assert_eq!(functions(b"#!/bin/sh\n"), []);
-        assert_eq!(functions(&[]), []);
+        assert_eq!(functions(&elf), 0, "the sections stand at the end");
+        assert_eq!(functions(b"#!/bin/sh\n"), 0);
+        assert_eq!(functions(&[]), 0);
     }
 }

@@ -9,11 +9,12 @@
 //!    requests.
 //! 2. A return address is looked up one byte before itself: it finds the call, not the next
 //!    instruction.
-//! 3. Inlined functions are frames of their own when the line tables tell them.
+//! 3. Nothing that was read of the program stays in memory.
+//! 4. Inlined functions are frames of their own when the line tables tell them.
 //!
 //! Not here: sampling (`sampler.rs`), cutting names for a drawing (`crates/flame`).
 
-use super::elf::SymbolTable;
+use super::elf::{SymbolTable, this_program};
 use super::measure::Measure;
 use super::roster::ThreadKind;
 use dendra_flame::{Stacks, clean_name};
@@ -97,7 +98,8 @@ pub(crate) fn name(counts: &HashMap<Vec<usize>, u64>, measure: Measure) -> io::R
 /// Kind, program counter, return addresses outwards.
 fn named(counts: &HashMap<Vec<usize>, u64>, measure: Measure) -> Stacks {
     let mut known: HashMap<usize, Vec<String>> = HashMap::new();
-    let table = SymbolTable::of_this_program();
+    let exe = this_program();
+    let table = SymbolTable::of(&exe);
     let mut stacks = Stacks::default();
     for (frames, count) in counts {
         let Some((kind, addresses)) = frames.split_first() else {
@@ -130,12 +132,14 @@ fn named(counts: &HashMap<Vec<usize>, u64>, measure: Measure) -> Stacks {
         let kind = ThreadKind::of(*kind).map_or("unknown", ThreadKind::as_str);
         stacks.add(std::iter::once(kind).chain(names.into_iter().rev()), *count);
     }
+    // It keeps what it has read of the debug information, more than a hundred mebibytes.
+    backtrace::clear_symbol_cache();
     stacks
 }
 
 /// The functions at an address, innermost first. The line tables tell the inlined ones. The symbol
 /// tells the last one, which is there as code, with its whole path.
-fn resolve(table: &SymbolTable, address: usize) -> Vec<String> {
+fn resolve(table: &SymbolTable<'_>, address: usize) -> Vec<String> {
     let mut names = Vec::new();
     backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {
         if let Some(name) = symbol.name() {
@@ -144,7 +148,7 @@ fn resolve(table: &SymbolTable, address: usize) -> Vec<String> {
     });
     if let Some(whole) = table.name(address) {
         names.pop();
-        names.push(whole.to_owned());
+        names.push(whole);
     }
     if names.is_empty() {
         names.push("[unknown]".to_owned());
