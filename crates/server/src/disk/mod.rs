@@ -22,7 +22,7 @@ pub(crate) mod checkpoint_readers;
 pub(crate) mod checkpoints;
 pub(crate) mod epochs;
 pub mod folder;
-mod fullness;
+pub(crate) mod fullness;
 pub(crate) mod import;
 pub(crate) mod large;
 pub(crate) mod last_clock;
