@@ -20,6 +20,7 @@
 use crate::cli::Cert;
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
+use crate::output;
 use base64::Engine;
 use dendra_server::tls::{PemObject, PrivateKeyDer};
 use dendra_wire::certificate::CertificateFacts;
@@ -29,9 +30,8 @@ use rcgen::{
     RevokedCertParams, SanType, SerialNumber,
 };
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions, Permissions};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -391,27 +391,8 @@ fn check_client(name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Writes beside, then renames: a reader finds the old file or the new one.
+/// A reader finds the old file or the new one.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
-    let beside = path.with_extension(format!("{}.new", std::process::id()));
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(&beside)
-        .and_then(|mut file| {
-            // In spite of any umask.
-            file.set_permissions(Permissions::from_mode(mode))?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        })
-        .and_then(|()| fs::rename(&beside, path));
-    written.map_err(|error| {
-        if let Err(left) = fs::remove_file(&beside)
-            && left.kind() != ErrorKind::NotFound
-        {
-            return cannot("remove", &beside, &left);
-        }
-        cannot("write", path, &error)
-    })
+    let written = output::write(path, text.as_bytes(), Some(mode));
+    written.map_err(|error| cannot("write", path, &error))
 }

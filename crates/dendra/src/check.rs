@@ -18,6 +18,7 @@ use crate::cli::{Check, Dump};
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
+use crate::output;
 use dendra_engine::Error;
 use dendra_engine::check::{Report, check_folder};
 use dendra_engine::dump::dump_file;
@@ -156,7 +157,7 @@ pub(crate) fn dump(args: &Dump) -> ExitResult {
         _ => Path::new("."),
     };
     let vfs = open(folder)?;
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(output::stdout()?);
     let dumped = dump_file(&vfs, name, args.records, &mut out);
     out.flush().map_err(|e| Failure::output("stdout", &e))?;
     match dumped {

@@ -13,6 +13,7 @@
 //! check.rs     a stopped node's folder -> crate `engine`
 //! dev/         a cluster of child processes, to be played with
 //! exit.rs      exit codes         console.rs   stderr         encoding.rs   hex, base64, JSON
+//! output.rs    stdout, and files that are there already
 //! ```
 //!
 //! Invariants
@@ -43,6 +44,7 @@ mod legal;
 mod load;
 mod logs;
 mod ops;
+mod output;
 mod profile;
 mod renewal;
 mod ring;
@@ -69,13 +71,22 @@ static ALLOCATOR: SampledAlloc<LargeApart<MiMalloc>> =
     SampledAlloc::over(LargeApart::over(MiMalloc));
 
 fn main() -> ExitCode {
-    let matches = Cli::command().color(colour_asked_for()).get_matches();
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
+    let matches = Cli::command().color(colour_asked_for()).try_get_matches();
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        Err(said) if said.use_stderr() => said.exit(),
+        Err(said) => return ended(output::print_help(&said).map(|()| Exit::OK)),
+    };
     let console = Console {
         is_quiet: cli.quiet,
         verbosity: cli.verbose,
     };
-    match run(&cli, console) {
+    ended(run(&cli, console))
+}
+
+/// Says why a command failed, if it did, and gives its code.
+fn ended(result: ExitResult) -> ExitCode {
+    match result {
         Ok(exit) => exit.into(),
         Err(failure) => {
             if !failure.sentence.is_empty() {

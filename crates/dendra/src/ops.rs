@@ -26,9 +26,10 @@ use hyper::Method;
 use serde_json::{Map, Value};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+
+pub(crate) use crate::output::{can_write, print, write_whole};
 
 /// Parts of a query, in the order they were added.
 #[derive(Default)]
@@ -127,14 +128,6 @@ fn described(key: &[u8], answer: &WholeAnswer) -> Map<String, Value> {
     object
 }
 
-/// Writes all of `bytes` to stdout.
-pub(crate) fn print(bytes: &[u8]) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(bytes)
-        .and_then(|()| out.flush())
-        .map_err(|e| Failure::output("stdout", &e))
-}
-
 fn print_json(object: Map<String, Value>) -> Result<(), Failure> {
     print(format!("{}\n", Value::Object(object)).as_bytes())
 }
@@ -174,40 +167,6 @@ pub(crate) async fn get(args: &Get, console: Console) -> ExitResult {
         None => print(&text)?,
     }
     Ok(Exit::OK)
-}
-
-/// Finds out before the work whether `path` can be written after it.
-pub(crate) fn can_write(path: &Path) -> Result<(), Failure> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let found = std::fs::metadata(folder).and_then(|found| {
-        if found.is_dir() {
-            Ok(())
-        } else {
-            Err(std::io::ErrorKind::NotADirectory.into())
-        }
-    });
-    found.map_err(|e| Failure::output(&path.display().to_string(), &e))
-}
-
-/// Replaces `path` in one step. A pipe or a device cannot be renamed over: it is written to.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let failed = |e: std::io::Error| Failure::output(&path.display().to_string(), &e);
-    let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
-    if is_special {
-        return std::fs::write(path, bytes).map_err(failed);
-    }
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.partial", std::process::id()));
-    let partial = Path::new(&name);
-    std::fs::write(partial, bytes)
-        .and_then(|()| std::fs::rename(partial, path))
-        .map_err(|e| {
-            drop(std::fs::remove_file(partial));
-            failed(e)
-        })
 }
 
 /// The bytes to store: argument, file or stdin, in that order.

@@ -19,6 +19,7 @@ use crate::console::Console;
 use crate::encoding::{self, Encoding};
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops::{self, Query};
+use crate::output;
 use bytes::{Bytes, BytesMut};
 use dendra_wire::http::records::{Decoded, decode_record};
 use hyper::Method;
@@ -126,7 +127,7 @@ pub(crate) async fn scan(args: &ScanArgs, console: Console) -> ExitResult {
         }
     }
     let mut printer = Printer {
-        out: BufWriter::with_capacity(64 << 10, std::io::stdout().lock()),
+        out: BufWriter::with_capacity(64 << 10, output::stdout()?),
         encoding: args.client.encoding(),
         is_json: args.json,
         is_keys_only: args.keys_only,

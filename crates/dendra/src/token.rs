@@ -24,6 +24,7 @@ use crate::client::{Client, HttpRequest, WholeAnswer};
 use crate::console::{Console, show_key};
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
+use crate::output;
 use base64::Engine;
 use bytes::Bytes;
 use dendra_server::limits::{TOKENS_DEADLINE, TOKENS_LOOK};
@@ -73,6 +74,10 @@ pub(crate) async fn token(verb: &TokenVerb, console: Console) -> ExitResult {
                 None => Vec::new(),
                 Some(text) => ops::key_bytes("--prefix", text.as_os_str(), client.encoding())?,
             };
+            if out.is_none() && certificate.is_none() {
+                // Before the cluster knows it: it is shown once.
+                drop(output::stdout()?);
+            }
             let token = fresh()?;
             let hash = hash_of(token.as_bytes()).expect("it was made in this form");
             let mut grant = Grant::of_token(id, role, &prefix, hash);

@@ -93,7 +93,7 @@ pub(crate) struct Bench {
     #[arg(value_parser = values::speed)]
     #[arg(help_heading = "What to ask")]
     pub(crate) replay: Option<f64>,
-    /// Write the planned requests to this file, for --ammo
+    /// Write the planned requests to this file (NDJSON), for --ammo: name it x.ndjson
     #[arg(long, value_name = "FILE", conflicts_with_all = ["closed", "find_max"])]
     #[arg(help_heading = "What to ask")]
     pub(crate) record: Option<PathBuf>,

@@ -305,6 +305,9 @@ fn setup(args: &Bench) -> Result<Setup, String> {
         Some(path) => Some(ammo(path, workload.sizes.max())?),
         None => None,
     };
+    if let Some(path) = &args.record {
+        check_record(path)?;
+    }
     let template = args.url_template.as_ref();
     let target = template.and_then(|template| template.target.clone());
     Ok(Setup {
@@ -383,6 +386,18 @@ fn workload(args: &Bench) -> Result<Workload, String> {
     workload.scan_records_max = args.scan_records;
     workload.check()?;
     Ok(workload)
+}
+
+/// A record is read again by its name.
+fn check_record(path: &Path) -> Result<(), String> {
+    let name = path.display().to_string();
+    match AmmoFormat::of_name(&name) {
+        Some(AmmoFormat::Tsv | AmmoFormat::AccessLog) => Err(format!(
+            "--record {name}: a record is NDJSON, and --ammo takes a file of this name for \
+             another format: end the name in .ndjson"
+        )),
+        Some(AmmoFormat::Ndjson) | None => Ok(()),
+    }
 }
 
 fn ammo(path: &Path, value_bytes: u32) -> Result<(Arc<Ammo>, String), String> {

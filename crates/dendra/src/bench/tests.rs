@@ -65,6 +65,8 @@ fn what_cannot_be_run_is_refused_with_a_sentence() {
         (&["--value-bytes", "99999999"], "at most"),
         (&["--ammo", "there-is-no-such.tsv"], "cannot be read"),
         (&["--ammo", "what.bin"], ".tsv"),
+        (&["--record", "x.log"], "end the name in .ndjson"),
+        (&["--record", "x.tsv"], "end the name in .ndjson"),
         (
             &["--url-template", "/{key}/{foo}"],
             "{foo}, which nothing fills",

@@ -115,7 +115,12 @@ fn run_in(
     let doors = addresses::doors(folder, args.nodes)?;
     let mut dev = LocalCluster::new(folder.to_owned(), doors, args.flags.clone(), console)
         .map_err(failed("the cluster cannot be laid out"))?;
-    let kinds = [SignalKind::interrupt(), SignalKind::terminate()];
+    // The nodes go on when a terminal is closed: this process ends them.
+    let kinds = [
+        SignalKind::interrupt(),
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+    ];
     on_signals(&kinds, move || {
         drop(orders.try_send((DevOrder::Stop, None)));
     })

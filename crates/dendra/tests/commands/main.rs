@@ -13,6 +13,7 @@ mod copy;
 mod node;
 mod ownership;
 mod profile;
+mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 mod token;

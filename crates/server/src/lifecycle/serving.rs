@@ -66,9 +66,9 @@ enum Wake {
 }
 
 /// Serves until SIGTERM or SIGINT, then stops and returns; a second signal ends the process at
-/// once. Stops by itself when another member disowns the folder. Ends at once when its data folder
-/// is lost. Aborts the process when the log fails: the durable state is unknown then. `on_serving`
-/// is called once, when clients are accepted.
+/// once. Reads files again at SIGHUP. Stops by itself when another member disowns the folder. Ends
+/// at once when its data folder is lost. Aborts the process when the log fails: the durable state
+/// is unknown then. `on_serving` is called once, when clients are accepted.
 pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReason {
     serve_until_signal(settings, None, on_serving)
 }
@@ -145,8 +145,11 @@ struct Signals {
     runtime: tokio::runtime::Runtime,
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
-    /// Without files to read again it ends the process, as the system does.
-    hangup: Option<tokio::signal::unix::Signal>,
+    hangup: tokio::signal::unix::Signal,
+    /// Those without a meaning here, by their names. The system would end the process.
+    ignored: [(&'static str, tokio::signal::unix::Signal); 2],
+    /// Are there files that are read again?
+    has_files: bool,
 }
 
 impl Signals {
@@ -158,31 +161,40 @@ impl Signals {
         let _inside = runtime.enter();
         let terminate = signal(SignalKind::terminate())?;
         let interrupt = signal(SignalKind::interrupt())?;
-        let hangup = has_files
-            .then(|| signal(SignalKind::hangup()))
-            .transpose()?;
+        let hangup = signal(SignalKind::hangup())?;
+        let ignored = [
+            ("SIGUSR1", signal(SignalKind::user_defined1())?),
+            ("SIGUSR2", signal(SignalKind::user_defined2())?),
+        ];
         drop(_inside);
         Ok(Signals {
             runtime,
             terminate,
             interrupt,
             hangup,
+            ignored,
+            has_files,
         })
     }
 
     fn watch(mut self, phase: &PhaseCell, wake: &mpsc::SyncSender<Wake>) {
         self.runtime.block_on(async {
             let mut signals = 0;
+            let [(first, one), (second, two)] = &mut self.ignored;
             loop {
-                let hangup = async {
-                    match &mut self.hangup {
-                        Some(hangup) => hangup.recv().await,
-                        None => std::future::pending().await,
-                    }
-                };
                 let what = tokio::select! {
-                    _ = hangup => {
-                        phase.ask_for_files();
+                    // Those that came in front of the one that stops are in the log.
+                    biased;
+                    _ = self.hangup.recv() => {
+                        hang_up(phase, self.has_files);
+                        continue;
+                    }
+                    _ = one.recv() => {
+                        tracing::info!("{first} has no meaning here: the node goes on");
+                        continue;
+                    }
+                    _ = two.recv() => {
+                        tracing::info!("{second} has no meaning here: the node goes on");
                         continue;
                     }
                     _ = self.terminate.recv() => (Wake::Signal, 143),
@@ -203,5 +215,15 @@ impl Signals {
                 }
             }
         });
+    }
+}
+
+/// SIGHUP: files are read again. A terminal that was closed sends it, too, and ends nothing.
+fn hang_up(phase: &PhaseCell, has_files: bool) {
+    if has_files {
+        tracing::info!("SIGHUP: certificates, keys and secrets are read again; options are not");
+        phase.ask_for_files();
+    } else {
+        tracing::info!("SIGHUP: there is no file to read again, and the node goes on");
     }
 }
