@@ -246,6 +246,13 @@ impl Socket {
         }
     }
 
+    /// A read brought `n` bytes.
+    fn note_read(&mut self, n: usize) {
+        self.lane.metrics().reads.add(1);
+        self.lane.metrics().read_bytes.add(n as u64);
+        self.note_work(n);
+    }
+
     /// The loop did so much work here: its source is charged for each full call of it.
     #[inline]
     pub(crate) fn note_work(&mut self, bytes: usize) {
@@ -529,10 +536,8 @@ impl Socket {
         let n = room.filled().len();
         match polled {
             Poll::Ready(Ok(())) if n > 0 => {
-                self.lane.metrics().reads.add(1);
-                self.lane.metrics().read_bytes.add(n as u64);
                 self.input.adopt(&self.lane, buffer, n);
-                self.note_work(n);
+                self.note_read(n);
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(_) => {
@@ -734,9 +739,7 @@ impl Socket {
         .await;
         self.lane.refresh();
         let n = done?;
-        self.lane.metrics().reads.add(1);
-        self.lane.metrics().read_bytes.add(n as u64);
-        self.note_work(n);
+        self.note_read(n);
         Ok(n)
     }
 
@@ -887,9 +890,7 @@ impl Socket {
         .await;
         self.lane.refresh();
         let n = done?;
-        self.lane.metrics().reads.add(1);
-        self.lane.metrics().read_bytes.add(n as u64);
-        self.note_work(n);
+        self.note_read(n);
         Ok(n)
     }
 }
