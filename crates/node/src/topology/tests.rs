@@ -232,7 +232,9 @@ proptest! {
 
     #[test]
     fn any_legal_member_is_read_as_it_is_shown(
-        host in "[a-z0-9]{1,60}(\\.[a-z0-9]{1,60}){0,3}|\\[::1\\]|10\\.0\\.0\\.1", port in 1..=u16::MAX,
+        // A name whose last label is a number is an IPv4 address, or none: labels end in a letter.
+        host in "([a-z0-9]{1,59}\\.){0,3}[a-z][a-z0-9]{0,58}|\\[::1\\]|10\\.0\\.0\\.1",
+        port in 1..=u16::MAX,
         weight in prop_oneof![Just(1), 1..=u16::MAX], zone in "[A-Za-z0-9._-]{0,64}",
     ) {
         let url = format!("http://{host}:{port}");
