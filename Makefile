@@ -7,7 +7,7 @@ DATA  ?= data
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak prove-codecs mutants mutants-setup outgrow-setup outgrow-cassandra demo upgrade-check dist clean
+.PHONY: help run check test prove soak prove-codecs mutants mutants-setup outgrow-setup outgrow-cassandra demo upgrade-check dist clean
 
 ## help: show this list
 help:
@@ -27,9 +27,17 @@ ifeq ($(strip $(OPTIONS)),)
 endif
 	@exec $(CARGO) run --quiet --release --package dendra -- serve --data '$(DATA)' $(OPTIONS)
 
-## test: everything that must hold before a change is merged: style, documents, tests
+## check: what a few minutes can tell: style, documents, tests inside of crates, 200 seeds
+check:
+	$(CARGO) xtask ci check
+
+## test: everything that guards a commit: style, documents, tests of real nodes and clusters
 test:
-	$(CARGO) xtask ci
+	$(CARGO) xtask ci test
+
+## prove: what takes longer: tests at length, thousands of seeds, planted bugs, the release build
+prove:
+	$(CARGO) xtask ci prove
 
 ## soak: fresh seeds of the simulated cluster, for SOAK_MINUTES or until Ctrl-C
 SOAK_MINUTES ?= 0

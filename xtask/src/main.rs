@@ -1,7 +1,7 @@
 //! The one door for people and for continuous integration: `cargo xtask <task>`.
 //!
 //! ```text
-//! ci      everything that must hold before a change is merged      what `make test` runs
+//! ci      what must hold, by door or step       what `make check`, `make test`, `make prove` run
 //! tidy    the rules of the house that no compiler knows            seconds
 //! deny    licences, banned crates, duplicate versions              seconds
 //! planted bugs that patches put in, each of which a test must notice   a minute or two
@@ -42,7 +42,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <task>
 
-  ci [STEP…]   everything, or some of format, tidy, deny, lints, docs, tests, build, run
+  ci check|test|prove|STEP…   a door, or some of format, tidy, lints, units, tests, docs, deny,
+          length, planted, build, run
   tidy    import table, module headers, file lengths, banned calls, links
   deny    licences, banned crates, duplicate versions, as deny.toml says
   planted [NAME…]: do the tests notice each planted bug; --search, --reseed, --record

@@ -20,6 +20,7 @@ fn the_python_client_does_what_it_shows() {
 }
 
 #[test]
+#[ignore = "at length"]
 fn the_go_client_does_what_it_shows() {
     let install = "install Go 1.22 or newer to test it";
     check(&["go", "run", "examples/client.go"], install);

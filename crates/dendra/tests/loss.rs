@@ -80,6 +80,7 @@ fn has_table(folder: &Path) -> bool {
 }
 
 #[test]
+#[ignore = "at length"]
 fn a_lost_disk_and_a_damaged_block_end_with_an_accepted_loss() {
     let cluster = DevCluster::start(
         3,

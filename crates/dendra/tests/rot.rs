@@ -115,6 +115,7 @@ fn round(cluster: &DevCluster, number: usize, part: impl FnOnce()) {
 }
 
 #[test]
+#[ignore = "at length"]
 fn damage_on_one_disk_is_found_and_repaired_from_the_others() {
     let cluster = start();
     for key in 0..KEYS {

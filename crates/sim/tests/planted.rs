@@ -33,13 +33,14 @@ fn find(bug: ShellBug) -> Option<(u64, Rule)> {
 
 #[test]
 fn what_finds_a_planted_bug_finds_nothing_without_one() {
-    for seed in (0..100).chain(KNOWN) {
+    for seed in (0..32).chain(KNOWN) {
         let failure = run_seed(seed, None).failure;
         assert!(failure.is_none(), "{failure:?}");
     }
 }
 
 #[test]
+#[ignore = "at length"]
 fn every_bug_of_the_world_is_found() {
     let next = AtomicUsize::new(0);
     let missed: Mutex<Vec<ShellBug>> = Mutex::new(Vec::new());

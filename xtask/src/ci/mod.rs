@@ -1,17 +1,19 @@
-//! Everything that must hold before a change is merged, as one list of steps.
+//! Everything that must hold, as one list of steps behind three doors.
 //!
 //! ```text
-//! format   cargo fmt --check
-//! tidy     the rules in `tidy/`
-//! lints    cargo clippy, warnings are errors
-//! deny     licences and duplicate versions, as `deny.toml` says; lints have fetched the crates
-//! docs     cargo doc, warnings are errors
-//! tests    cargo test of the whole workspace and of the drivers of other engines, in two lanes
-//!          (`lanes.rs`), one with those that wait for timers, then those that judge times;
-//!          counted
-//! planted  a copy with planted bugs, one at a time: tests must notice each
-//! build    cargo build --release of the binary; its time is printed
-//! run      `make run`, a PUT, a GET, SIGTERM
+//! format   cargo fmt --check                                             check  test
+//! tidy     the rules in `tidy/`                                          check  test
+//! lints    cargo clippy, warnings are errors                             check  test
+//! units    tests inside of crates, and the fixed seeds of the simulator  check
+//! tests    cargo test of the whole workspace, in two lanes (`lanes.rs`),        test
+//!          one with those that wait for timers; then those that judge times
+//! docs     cargo doc, warnings are errors                                              prove
+//! deny     licences and duplicate versions, as `deny.toml` says                        prove
+//! length   what `make test` leaves out: tests that are ignored as "at length",         prove
+//!          documents' examples, drivers of other engines, more seeds
+//! planted  a copy with planted bugs, one at a time: tests must notice each             prove
+//! build    cargo build --release of the binary; its time is printed                    prove
+//! run      `make run`, a PUT, a GET, SIGTERM                                           prove
 //! ```
 //!
 //! Invariants
@@ -19,6 +21,7 @@
 //! 2. The last line of a run with tests is their count: `tests: N passed, N failed, N skipped`.
 //!    Above it stand the names of the failed tests, for a reader of the log's end.
 //! 3. A run whose tests did not all finish counts at least one failure.
+//! 4. Each test runs behind `test` or `prove`.
 //!
 //! Not here: the rules of tidy; the steps of a hosted service around this (`.ci/run`).
 //! See: CONTRIBUTING.md.
@@ -28,13 +31,10 @@ mod lanes;
 use crate::built::{self, BuiltTest};
 use crate::{deny, make_run, planted, tidy};
 use lanes::Job;
+use std::fmt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-/// How long the whole run may take on two cores with an empty target folder; printed beside the
-/// time it took.
-const BUDGET: Duration = Duration::from_secs(35 * 60);
 
 /// How one step ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,18 +50,60 @@ enum Ended {
 struct Count {
     passed: u64,
     failed: u64,
-    skipped: u64,
+    /// Those at length: the only ones that may be ignored.
+    ignored: u64,
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} passed, {} failed, 0 skipped",
+            self.passed, self.failed
+        )?;
+        match self.ignored {
+            0 => Ok(()),
+            left => write!(f, " ({left} left to `make prove`)"),
+        }
+    }
 }
 
 /// Every step, in the order in which they run.
-const STEPS: [&str; 9] = [
-    "format", "tidy", "lints", "deny", "docs", "tests", "planted", "build", "run",
+const STEPS: [&str; 11] = [
+    "format", "tidy", "lints", "units", "tests", "docs", "deny", "length", "planted", "build",
+    "run",
 ];
 
-/// Runs every step, or those that `only` names, and prints a summary and the count of tests. True
-/// when everything held.
+/// Some steps under one name, and how long they may take on two cores; printed beside the time
+/// that they took.
+struct Door {
+    name: &'static str,
+    steps: &'static [&'static str],
+    budget: Duration,
+}
+
+const DOORS: [Door; 3] = [
+    Door {
+        name: "check",
+        steps: &["format", "tidy", "lints", "units"],
+        budget: Duration::from_secs(3 * 60),
+    },
+    Door {
+        name: "test",
+        steps: &["format", "tidy", "lints", "tests"],
+        budget: Duration::from_secs(12 * 60),
+    },
+    Door {
+        name: "prove",
+        steps: &["docs", "deny", "length", "planted", "build", "run"],
+        budget: Duration::from_secs(24 * 60),
+    },
+];
+
+/// Runs the steps that `only` names, one by one or by their door, and prints a summary and the
+/// count of tests. True when everything held.
 pub(crate) fn run(root: &Path, only: &[String]) -> bool {
-    let Some(steps) = chosen(only) else {
+    let Some((steps, budget)) = chosen(only) else {
         return false;
     };
     let started = Instant::now();
@@ -79,7 +121,9 @@ pub(crate) fn run(root: &Path, only: &[String]) -> bool {
             "docs" => ended(succeeds(
                 cargo(root, &DOCS).env("RUSTDOCFLAGS", "-D warnings"),
             )),
+            "units" => ended(units(root, &mut count, &mut names)),
             "tests" => ended(tests(root, &mut count, &mut names)),
+            "length" => ended(length(root, &mut count, &mut names)),
             "planted" => ended(planted::run(root, &[])),
             "build" => ended(succeeds(&mut cargo(root, &BUILD))),
             _ => ended(serves(root)),
@@ -97,38 +141,44 @@ pub(crate) fn run(root: &Path, only: &[String]) -> bool {
         println!("{step:8} {:7.1} s  {word}", took.as_secs_f64());
     }
     let took = started.elapsed();
-    let verdict = if took > BUDGET {
-        "OVER the budget of"
-    } else {
-        "budget"
-    };
-    println!(
-        "{:8} {:7.1} s  {verdict} {} s",
-        "all",
-        took.as_secs_f64(),
-        BUDGET.as_secs()
-    );
+    let verdict = budget.map(|budget| match took > budget {
+        true => format!("OVER the budget of {} s", budget.as_secs()),
+        false => format!("budget {} s", budget.as_secs()),
+    });
+    let verdict = verdict.unwrap_or_default();
+    println!("{:8} {:7.1} s  {verdict}", "all", took.as_secs_f64());
     for name in &names {
         println!("failed: {name}");
     }
-    if steps.contains(&"tests") {
-        println!(
-            "tests: {} passed, {} failed, {} skipped",
-            count.passed, count.failed, count.skipped
-        );
+    if steps.iter().any(|step| COUNTED.contains(step)) {
+        println!("tests: {count}");
     }
     report.iter().all(|(_, ended, _)| *ended != Ended::Failed)
 }
 
-/// The steps that `only` names, in their own order; every step when it names none.
-fn chosen(only: &[String]) -> Option<Vec<&'static str>> {
-    if let Some(unknown) = only.iter().find(|name| !STEPS.contains(&name.as_str())) {
-        eprintln!("`{unknown}` is no step; there are {}", STEPS.join(", "));
+/// The steps that `only` names, in their own order, and their budget if they are a door's.
+fn chosen(only: &[String]) -> Option<(Vec<&'static str>, Option<Duration>)> {
+    if let [name] = only
+        && let Some(door) = DOORS.iter().find(|door| door.name == name)
+    {
+        return Some((door.steps.to_vec(), Some(door.budget)));
+    }
+    let unknown = only.iter().find(|name| !STEPS.contains(&name.as_str()));
+    if let Some(unknown) = unknown
+        .map(String::as_str)
+        .or(only.is_empty().then_some(""))
+    {
+        let doors = DOORS.map(|door| door.name).join(", ");
+        let steps = STEPS.join(", ");
+        eprintln!("`{unknown}` is neither a door ({doors}) nor a step ({steps})");
         return None;
     }
-    let is_chosen = |step: &&str| only.is_empty() || only.iter().any(|name| name == step);
-    Some(STEPS.into_iter().filter(is_chosen).collect())
+    let is_chosen = |step: &&str| only.iter().any(|name| name == step);
+    Some((STEPS.into_iter().filter(is_chosen).collect(), None))
 }
+
+/// Steps whose tests are counted.
+const COUNTED: [&str; 3] = ["units", "tests", "length"];
 
 const LINTS: [&str; 8] = [
     "clippy",
@@ -168,6 +218,15 @@ const WAITING: [&str; 12] = [
 /// no other test runs.
 const JUDGING_TIME: [&str; 1] = ["truth"];
 const DOC_TESTS: [&str; 3] = ["test", "--workspace", "--doc"];
+const UNITS: [&str; 4] = ["test", "--workspace", "--lib", "--bins"];
+const FIXED_SEEDS: [&str; 5] = ["test", "--package", "dendra-sim", "--test", "seeds"];
+/// Seeds of each of the simulator's seasons.
+const SEARCHES: [&[&str]; 4] = [
+    &["--seeds", "4000"],
+    &["--expiring", "--seeds", "300"],
+    &["--lagging", "--seeds", "300"],
+    &["--overloaded", "--seeds", "100"],
+];
 const DRIVER_TESTS: [&str; 5] = [
     "test",
     "--package",
@@ -243,7 +302,7 @@ fn tool(root: &Path, component: &str, arguments: &[&str]) -> Ended {
 /// core.
 const TEST_THREADS: &str = "4";
 
-/// Runs the tests of the workspace and of the drivers, adding up the results.
+/// Runs the tests of the workspace, adding up the results.
 fn tests(root: &Path, count: &mut Count, names: &mut Vec<String>) -> bool {
     let built = match built::build(cargo(root, &["test", "--workspace"])) {
         Ok(built) => built,
@@ -268,18 +327,56 @@ fn tests(root: &Path, count: &mut Count, names: &mut Vec<String>) -> bool {
     }
     waiting.sort_by_key(|(place, _)| *place);
     let waiting = waiting.into_iter().map(|(_, job)| job).collect();
-    // They compile something: at the end, where few tests are left, a core would be idle.
-    for command in [&DRIVER_TESTS[..], &DOC_TESTS[..]] {
-        others.push(Job {
-            name: format!("cargo {}", command.join(" ")),
-            command: with_threads(cargo(root, command)),
-        });
-    }
     let mut held = true;
     let mut see = |name: &str, output| held &= see_job(name, output, count, names);
     lanes::run(waiting, others, &mut see);
     lanes::run_alone(alone, &mut see);
     held
+}
+
+/// Runs the tests inside of crates, and the fixed seeds.
+fn units(root: &Path, count: &mut Count, names: &mut Vec<String>) -> bool {
+    let jobs = [&UNITS[..], &FIXED_SEEDS].map(|command| cargo_job(root, command));
+    let mut held = true;
+    let mut see = |name: &str, output| held &= see_job(name, output, count, names);
+    lanes::run_alone(jobs.into(), &mut see);
+    held
+}
+
+/// Runs what `tests` leaves out.
+fn length(root: &Path, count: &mut Count, names: &mut Vec<String>) -> bool {
+    let built = match built::build(cargo(root, &["test", "--workspace"])) {
+        Ok(built) => built,
+        Err(reason) => {
+            eprintln!("{reason}");
+            return failed_without_result("cargo test --no-run", count, names);
+        }
+    };
+    let (mut waiting, mut others) = (Vec::new(), Vec::new());
+    for test in built {
+        let mut job = job_of(&test);
+        job.command.arg("--ignored");
+        match WAITING.contains(&test.target.as_str()) {
+            true => waiting.push(job),
+            false => others.push(job),
+        }
+    }
+    others.extend([&DRIVER_TESTS[..], &DOC_TESTS].map(|command| cargo_job(root, command)));
+    let mut held = true;
+    let mut see = |name: &str, output| held &= see_job(name, output, count, names);
+    lanes::run(waiting, others, &mut see);
+    for search in SEARCHES {
+        println!("\n-- dendra-sim {}", search.join(" "));
+        held &= succeeds(cargo(root, &SIMULATE).args(search));
+    }
+    held
+}
+
+fn cargo_job(root: &Path, arguments: &[&str]) -> Job {
+    Job {
+        name: format!("cargo {}", arguments.join(" ")),
+        command: with_threads(cargo(root, arguments)),
+    }
 }
 
 /// Runs a built test as cargo does.
@@ -341,7 +438,7 @@ fn see_line(line: &str, count: &mut Count, names: &mut Vec<String>) {
     if let Some(result) = parse_result(line) {
         count.passed += result.passed;
         count.failed += result.failed;
-        count.skipped += result.skipped;
+        count.ignored += result.ignored;
     }
 }
 
@@ -366,7 +463,7 @@ fn parse_result(line: &str) -> Option<Count> {
         match (what, number.parse()) {
             ("passed", Ok(n)) => count.passed = n,
             ("failed", Ok(n)) => count.failed = n,
-            ("ignored", Ok(n)) => count.skipped = n,
+            ("ignored", Ok(n)) => count.ignored = n,
             _ => {}
         }
     }
@@ -385,9 +482,29 @@ mod tests {
                 .map(|name| (*name).to_owned())
                 .collect::<Vec<_>>()
         };
-        assert_eq!(chosen(&[]), Some(STEPS.to_vec()));
-        assert_eq!(chosen(&names(&["run", "tidy"])), Some(vec!["tidy", "run"]));
+        let some = Some((vec!["tidy", "run"], None));
+        assert_eq!(chosen(&names(&["run", "tidy"])), some);
         assert_eq!(chosen(&names(&["tidy", "lint"])), None);
+        assert_eq!(chosen(&[]), None);
+        let check = chosen(&names(&["check"])).expect("a door");
+        assert_eq!(check.0, ["format", "tidy", "lints", "units"]);
+    }
+
+    #[test]
+    fn each_step_is_behind_a_door() {
+        for step in STEPS {
+            assert!(
+                DOORS.iter().any(|door| door.steps.contains(&step)),
+                "{step}"
+            );
+        }
+        for door in &DOORS {
+            assert!(
+                door.steps.iter().all(|step| STEPS.contains(step)),
+                "{}",
+                door.name
+            );
+        }
     }
 
     /// A file with another name would no longer have its place.
@@ -433,7 +550,7 @@ mod tests {
             Some(Count {
                 passed: 12,
                 failed: 3,
-                skipped: 1
+                ignored: 1
             })
         );
     }
@@ -446,7 +563,7 @@ mod tests {
             Some(Count {
                 passed: 2,
                 failed: 0,
-                skipped: 0
+                ignored: 0
             })
         );
     }

@@ -431,7 +431,8 @@ impl Tests {
             .current_dir(self.copy.join("crates").join(name))
             // That it fails is enough: no shorter input is looked for.
             .env("PROPTEST_MAX_SHRINK_ITERS", "0")
-            .env("DENDRA_PLANTED", number.to_string());
+            .env("DENDRA_PLANTED", number.to_string())
+            .arg("--include-ignored");
         options(&mut command);
         let output = command
             .output()

@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn classes_that_wait_get_equal_bytes_whatever_comes() {
         let mut prng = Prng::new(7);
-        for _ in 0..50 {
+        for _ in 0..10 {
             let mut line = WriteLine::default();
             let sizes = [200, 9_000, 40_000, 200_000, 900_000, 5_000_000].map(|bytes| WriteSize {
                 bytes,

@@ -40,12 +40,19 @@ fn first_fault(planted: Option<Planted>, first: u64, seeds: u64) -> Option<(u64,
 #[test]
 fn no_seed_breaks_the_chain() {
     let first = number("DENDRA_CHAIN_FIRST", 0);
-    let seeds = number("DENDRA_CHAIN_SEEDS", 3_000);
+    let seeds = number("DENDRA_CHAIN_SEEDS", 300);
     if let Some((seed, broken)) = first_fault(None, first, seeds) {
         let log = World::log_of(None, seed);
         let last = log.len().saturating_sub(LOG_LINES);
         panic!("seed {seed}: {broken}\n{}", log[last..].join("\n"));
     }
+}
+
+#[test]
+#[ignore = "at length"]
+fn no_seed_of_many_breaks_the_chain() {
+    let fault = first_fault(None, 300, 2_700);
+    assert!(fault.is_none(), "{fault:?}");
 }
 
 #[test]
@@ -91,6 +98,7 @@ fn the_schedules_reach_what_they_should() {
 }
 
 #[test]
+#[ignore = "at length"]
 fn planted_faults_are_found_by_few_seeds() {
     let mut missed = Vec::new();
     for (planted, seeds) in faults::ALL {

@@ -95,7 +95,7 @@ impl Ground {
 }
 
 /// How the world treats its nodes.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weather {
     /// No message is lost or late, no clock is wrong, and no member is down.
     Fair,

@@ -559,6 +559,7 @@ fn no_seed_breaks_the_stewards() {
 }
 
 #[test]
+#[ignore = "at length"]
 fn planted_faults_are_found_by_few_seeds() {
     let mut missed = BTreeSet::new();
     for (fault, seeds) in FAULTS {
