@@ -1,9 +1,9 @@
 # The lab: measurements that need a machine of their own, and the report in a browser. Never a part of `make test`.
-# Options go through LAB: make study-pool LAB="--seconds 1 --out runs"
+# Options go through LAB: make study-cluster LAB="--seconds 1 --out runs"
 
 STUDIES = $(CARGO) run --quiet --release --package dendra-studies --
 
-.PHONY: bench report-look lab-check lab-others lab-others-setup study-pool study-connections study-cluster study-members study-space study-outgrow study-overload yardsticks yardsticks-setup
+.PHONY: bench report-look lab-check study-cluster study-members study-engines study-overload yardsticks yardsticks-setup
 
 ## bench: measure PUT and GET of a fresh node in two minutes; pages in runs/
 bench:
@@ -18,23 +18,11 @@ report-look:
 lab-check:
 	$(STUDIES) lab-check $(LAB)
 
-## lab-others: nginx and redis behind webdis, measured by templates; report in docs/lab
-lab-others:
-	$(STUDIES) lab-others $(LAB)
-
-## lab-others-setup: install nginx, redis and webdis from Debian, as root, and leave no service running
-lab-others-setup:
+## yardsticks-setup: install nginx, redis and webdis from Debian, as root, and leave no service running
+yardsticks-setup:
 	apt-get update
 	apt-get install --yes --no-install-recommends nginx-light redis-server webdis
 	if [ -d /run/systemd/system ]; then systemctl disable --now nginx redis-server webdis; fi
-
-## study-pool: what workers and queue of the store pool do, inline against pool; report in docs/lab
-study-pool:
-	$(STUDIES) study-pool $(LAB)
-
-## study-connections: 1 to 1024 connections, where the time goes; report in docs/lab
-study-connections:
-	$(STUDIES) study-connections $(LAB)
 
 ## study-cluster: two members, three members: what a hop and a quorum cost; report in docs/lab
 study-cluster:
@@ -44,15 +32,11 @@ study-cluster:
 study-members:
 	$(STUDIES) study-members $(LAB)
 
-## study-space: keys that come and go, and the size of the folders; report in docs/lab
-study-space:
-	$(STUDIES) study-space $(LAB)
-
-## study-outgrow: YCSB A to F, three members beside etcd and Cassandra; report in docs/lab
-study-outgrow:
+## study-engines: YCSB A to F, three members beside etcd and Cassandra; report in docs/lab
+study-engines:
 	@test -d target/outgrow/cassandra || $(MAKE) outgrow-setup
 	$(CARGO) build --release --package dendra --features etcd,cassandra
-	$(STUDIES) study-outgrow --binary target/release/dendra $(LAB)
+	$(STUDIES) study-engines --binary target/release/dendra $(LAB)
 
 ## study-overload: twice and five times the knee of a share of a core, as root; report in docs/lab
 study-overload:
@@ -62,6 +46,3 @@ study-overload:
 # Options for a shorter run: make yardsticks LAB="--rows get --seconds 1 --rounds 2 --out runs"
 yardsticks:
 	$(STUDIES) yardsticks $(LAB)
-
-## yardsticks-setup: the same as lab-others-setup
-yardsticks-setup: lab-others-setup

@@ -18,10 +18,10 @@
 use super::cost;
 use super::delays::{Delays, Law};
 use super::foreign::{Installed, Order, Said, Tool};
-use super::node::Server;
 use super::place::{Held, Place, output};
 use super::report::{Report, time};
 use super::run::{Bench, Figures};
+use super::store::Server;
 use std::process::Command;
 use std::time::{Duration, Instant};
 

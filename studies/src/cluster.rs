@@ -22,25 +22,15 @@
 //! See: docs/protocol.md, docs/lab/README.md.
 
 use super::goals::{Bound, Goals};
-use super::node::{Server, free_port};
 use super::place::{Held, Place};
 use super::proc::Clock;
 use super::report::{Report, time};
 use super::run::{Bench, Figures};
 use super::stats::middle;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use super::store::{Members, Server, Store, metric};
 
 /// Records of 100 bytes.
 const KEYS: u32 = 20_000;
-
-/// How long members may take to find each other.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Connections that are held while members find each other: some for each event loop.
-const DOORS: usize = 16;
 
 /// Pairs of compared runs.
 const PAIRS: usize = 5;
@@ -62,11 +52,6 @@ impl Row {
     fn cpu_us(&self) -> f64 {
         self.cpu_us.iter().sum()
     }
-}
-
-/// A cluster that runs, or one node by itself.
-pub(super) struct Members {
-    pub(super) nodes: Vec<Server>,
 }
 
 /// Measures all parts.
@@ -129,9 +114,8 @@ fn two(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(), Stri
     report.line("\n## Two members, one copy, `os`\n\nThe second member has all records. Requests to it are local, requests to the first one need the hop. Closed loops in turn, the rows of one run below each other; then open loops at half of the rate.");
     let start = |transport: &str| {
         let options = ["--durability", "os", "--peer-transport", transport];
-        let binary = &place.binary;
-        let members = Members::start(place, binary, transport, &[1, u16::MAX], 1, &options)?;
-        members.load(place, 1)?;
+        let members = Members::start(place, transport, &[1, u16::MAX], 1, &options)?.joined(1)?;
+        members.load(place, &records())?;
         Ok::<_, String>((transport.to_owned(), members))
     };
     let clusters = [start("frames")?, start("http")?];
@@ -210,8 +194,8 @@ fn three(place: &Place, report: &mut Report, durability: &str) -> Result<(), Str
     ));
     let options = ["--durability", durability];
     let name = format!("three-{durability}");
-    let members = Members::start(place, &place.binary, &name, &[1, 1, 1], 3, &options)?;
-    members.load(place, 3)?;
+    let members = Members::start(place, &name, &[1, 1, 1], 3, &options)?.joined(3)?;
+    members.load(place, &records())?;
     report.table(&HEADS);
     for copies in ["1/1", "1/3", "2/3", "3/3"] {
         // A copy more or less: the records must be there at this number of copies.
@@ -230,8 +214,8 @@ fn alone(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(), St
     let options = ["--durability", "os"];
     let start = |name: &str, weights: &[u16]| {
         let factor = weights.len();
-        let members = Members::start(place, &place.binary, name, weights, factor, &options)?;
-        members.load(place, factor)?;
+        let members = Members::start(place, name, weights, factor, &options)?.joined(factor)?;
+        members.load(place, &records())?;
         Ok::<_, String>(members)
     };
     let (one, three) = (start("alone", &[1])?, start("beside-alone", &[1, 1, 1])?);
@@ -256,57 +240,6 @@ fn alone(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(), St
 }
 
 impl Members {
-    /// Starts members of these weights; one weight is a node by itself.
-    pub(super) fn start(
-        place: &Place,
-        binary: &Path,
-        name: &str,
-        weights: &[u16],
-        factor: usize,
-        options: &[&str],
-    ) -> Result<Members, String> {
-        let folder = |i: usize| place.folder.join(format!("{name}-{i}"));
-        let ports: Vec<SocketAddr> = weights
-            .iter()
-            .map(|_| free_port())
-            .collect::<Result<_, _>>()?;
-        let list: Vec<String> = ports
-            .iter()
-            .zip(weights)
-            .map(|(port, weight)| format!("http://{port};weight={weight}"))
-            .collect();
-        let (list, factor) = (list.join(","), factor.to_string());
-        let one = |(i, port): (usize, &SocketAddr)| {
-            let own = format!("http://{port}");
-            let mut words = options.to_vec();
-            if ports.len() > 1 {
-                words.extend(["--cluster", &list, "--self", &own]);
-                words.extend(["--replication-factor", &factor]);
-            }
-            Server::node_of(place, binary, &folder(i), &port.to_string(), &words)
-        };
-        let nodes = ports.iter().enumerate().map(one);
-        Ok(Members {
-            nodes: nodes.collect::<Result<_, _>>()?,
-        })
-    }
-
-    /// Waits until all reach all, then writes the records.
-    pub(super) fn load(&self, place: &Place, factor: usize) -> Result<(), String> {
-        for node in &self.nodes {
-            wait_for_answers(&node.url, &format!("{factor}/{factor}"))?;
-        }
-        let flags = format!(
-            "--workload put --preload --rate 1000 --duration 0.2s --warmup 0s --keys {KEYS}"
-        );
-        let last = self.nodes.last().expect("there is a node");
-        Bench::new(place, &last.url, &folder(place))
-            .with(&flags)
-            .attempts(1)
-            .run()
-            .map(drop)
-    }
-
     fn closed(
         &self,
         place: &Place,
@@ -328,18 +261,15 @@ impl Members {
         load: &str,
         seconds: f64,
     ) -> Result<Row, String> {
-        let (first, others) = self.nodes[targets]
-            .split_first()
-            .expect("a run has a target");
-        let mut bench = Bench::new(place, &first.url, &folder(place));
-        for target in others {
-            bench = bench.word(&target.url);
-        }
+        let urls = &self.urls()[targets];
+        let bench = Bench::new(place, urls[0], &place.folder.join("run"));
+        let bench = urls[1..].iter().fold(bench, |bench, url| bench.word(url));
+        let clocks = || self.nodes.iter().map(Server::clock).collect::<Vec<_>>();
         let (figures, (asks, before)) = bench
             .with(&format!(
                 "--workload {operation} {load} --warmup 0s --duration {seconds}s --keys {KEYS} --query replicas={copies}"
             ))
-            .while_running(|| Ok((self.asks()?, self.clocks())))?;
+            .while_running(|| Ok((self.asks()?, clocks())))?;
         let answered = figures.answered.max(1.0);
         let spent = |(node, before): (&Server, &Clock)| node.cpu_s(before) * 1e6 / answered;
         Ok(Row {
@@ -349,14 +279,15 @@ impl Members {
         })
     }
 
-    fn clocks(&self) -> Vec<Clock> {
-        self.nodes.iter().map(Server::clock).collect()
-    }
-
     /// Questions that the members have sent to each other.
     fn asks(&self) -> Result<f64, String> {
-        self.nodes.iter().map(asks_of).sum()
+        let asks = |node: &Server| metric(&node.admin, "dendra_peer_asks_total");
+        self.nodes.iter().map(asks).sum()
     }
+}
+
+fn records() -> String {
+    format!("--workload put --keys {KEYS} --connections 256")
 }
 
 /// How long a run takes.
@@ -364,108 +295,7 @@ fn seconds(place: &Place) -> f64 {
     place.options.seconds.unwrap_or(3.0).max(0.5)
 }
 
-fn folder(place: &Place) -> PathBuf {
-    place.folder.join("run")
-}
-
-/// Questions that a node has sent, by its own count.
-fn asks_of(node: &Server) -> Result<f64, String> {
-    metric(&node.admin, "dendra_peer_asks_total")
-}
-
-/// The sum of all rows of a metric of the node with this admin port.
-pub(super) fn metric(admin: &str, name: &str) -> Result<f64, String> {
-    let address = admin.trim_start_matches("http://");
-    let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let request =
-            format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes())?;
-        let mut page = String::new();
-        stream.read_to_string(&mut page)?;
-        Ok(page)
-    };
-    let page = ask().map_err(|e| format!("the metrics of {admin}: {e}"))?;
-    Ok(sum_of(&page, name))
-}
-
-/// Sum of all rows of a metric.
-fn sum_of(page: &str, name: &str) -> f64 {
-    page.lines()
-        .filter_map(|line| {
-            line.strip_prefix(name)?
-                .rsplit_once(' ')?
-                .1
-                .parse::<f64>()
-                .ok()
-        })
-        .sum()
-}
-
-/// Waits until a node gets an answer from as many members as `replicas` says, on each of its loops.
-/// A connection goes to the loop with the fewest.
-pub(super) fn wait_for_answers(url: &str, replicas: &str) -> Result<(), String> {
-    let address = url.trim_start_matches("http://");
-    let until = Instant::now() + PATIENCE;
-    let open = || TcpStream::connect(address).map_err(|e| format!("{url}: {e}"));
-    let doors = (0..DOORS).map(|_| open()).collect::<Result<Vec<_>, _>>()?;
-    let request = format!(
-        "GET /v0/entity?id=nothing&replicas={replicas} HTTP/1.1\r\nHost: {address}\r\n\r\n"
-    );
-    for door in doors {
-        let failed = |e: std::io::Error| format!("{url}: {e}");
-        door.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        let mut door = BufReader::new(door);
-        loop {
-            door.get_mut()
-                .write_all(request.as_bytes())
-                .map_err(failed)?;
-            let said = answer(&mut door).map_err(failed)?;
-            if said.starts_with("HTTP/1.1 404") {
-                break;
-            }
-            if Instant::now() > until {
-                return Err(format!(
-                    "{url} does not reach the other members: the last answer was {said:?}"
-                ));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The status line of one answer, whose body is read and dropped.
-fn answer(door: &mut BufReader<TcpStream>) -> std::io::Result<String> {
-    let (mut first, mut line, mut length) = (String::new(), String::new(), 0);
-    door.read_line(&mut first)?;
-    loop {
-        line.clear();
-        if door.read_line(&mut line)? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        match line.trim_end().split_once(": ") {
-            Some(("Content-Length", n)) => length = n.parse().unwrap_or(0),
-            Some(_) => {}
-            None => break,
-        }
-    }
-    std::io::copy(&mut door.take(length), &mut std::io::sink())?;
-    Ok(first.trim_end().to_owned())
-}
-
 /// The ratios of runs that followed each other.
 fn ratios(these: &[Row], those: &[Row], of: impl Fn(&Row) -> f64) -> impl Iterator<Item = f64> {
     these.iter().zip(those).map(move |(a, b)| of(a) / of(b))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_metric_is_summed_over_its_rows() {
-        let page = "# HELP a b\nasks_total{peer=\"x\"} 3\nasks_total{peer=\"y\"} 4\nother 9\n";
-        assert_eq!(sum_of(page, "asks_total"), 7.0);
-    }
 }

@@ -18,10 +18,10 @@
 
 use super::delays::{Delays, Law};
 use super::foreign::{Installed, Order};
-use super::node::Server;
 use super::place::{Place, Side};
 use super::report::Report;
 use super::run::Bench;
+use super::store::Server;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};

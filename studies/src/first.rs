@@ -13,10 +13,10 @@
 //! Not here: dated reports for the repository (the other tasks).
 //! See: docs/lab/README.md.
 
-use super::node::Server;
 use super::place::{Held, Place, find, output};
 use super::report::{now, percent, time};
 use super::run::{Bench, Figures};
+use super::store::Server;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};

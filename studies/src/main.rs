@@ -2,18 +2,14 @@
 //! the studies.
 //!
 //! ```text
-//! place.rs   folders, cores, programs          node.rs    servers as processes (proc.rs: /proc)
+//! place.rs   folders, cores, programs          store/     one way to start, load, stop (proc.rs: /proc)
 //! run.rs     one `dendra bench`, its figures   report.rs  a dated report under docs/lab (goals.rs, stats.rs)
 //!
 //! first.rs         make bench               PUT and GET of a fresh node, one page
 //! check.rs         make lab-check           beside wrk, oha, k6 (foreign.rs); a frozen server
-//! others.rs        make lab-others          nginx and redis behind webdis, by templates
-//! pool.rs          make study-pool          workers and queue of the store pool
-//! connections.rs   make study-connections   1 to 1024 connections
 //! cluster.rs       make study-cluster       what a hop and a quorum cost
 //! members.rs       make study-members       members come and go; a cluster at rest; 20 members
-//! space.rs         make study-space         keys that come and go, and the size of the folders
-//! outgrow.rs       make study-outgrow       YCSB A to F, beside etcd and Cassandra
+//! engines.rs       make study-engines       YCSB A to F, beside etcd and Cassandra
 //! overload/        make study-overload      beyond the knee of a share of a core (share.rs)
 //! yardsticks/      make yardsticks          beside nginx, redis, hyper (hyper_map.rs), the floor (echo.rs)
 //! ```
@@ -28,28 +24,24 @@
 
 mod check;
 mod cluster;
-mod connections;
 mod cost;
 mod counters;
 mod delays;
 mod echo;
+mod engines;
 mod first;
 mod foreign;
 mod goals;
 mod hyper_map;
 mod members;
-mod node;
-mod others;
-mod outgrow;
 mod overload;
 mod place;
-mod pool;
 mod proc;
 mod report;
 mod run;
 mod share;
-mod space;
 mod stats;
+mod store;
 mod tables;
 mod yardsticks;
 
@@ -66,15 +58,10 @@ usage: dendra-studies <task> [--seconds N] [--binary FILE] [--out FOLDER] [--dat
 
   bench               PUT and GET of a fresh node, as pages in runs/
   lab-check           the instrument beside wrk, oha and k6; report under docs/lab
-  lab-others          nginx and redis behind webdis, by templates; report under docs/lab
-  study-pool          workers and queue of the store pool; report under docs/lab
-  study-connections   1 to 1024 connections; report under docs/lab
   study-cluster       what a hop and a quorum cost; report under docs/lab
   study-members       members come and go, copies are compared, 3 to 20 members; report under docs/lab
       [--keys N] [--compare-keys N] [--members N] [--parts idle,replace,night,join,compare,scale]
-  study-space         keys that come and go, and the size of the folders; report under docs/lab
-      [--keys N] [--members 1,3]
-  study-outgrow       YCSB A to F: three members, etcd, Cassandra; report under docs/lab
+  study-engines       YCSB A to F: three members, etcd, Cassandra; report under docs/lab
       [--keys N] [--connections N] [--stores members,etcd,cassandra] [--workloads a,b,…] [--paxos v1|v2]
   study-overload      beyond the knee of a share of a core, as root; report under docs/lab
       [--share 0.25|off] [--connections N,…] [--timeouts 100ms,…] [--parts NAME,…] [--rounds N]
@@ -90,13 +77,9 @@ fn task(name: &str) -> Option<Task> {
     Some(match name {
         "bench" => (first::run, &[]),
         "lab-check" => (check::run, &[]),
-        "lab-others" => (others::run, &[]),
-        "study-pool" => (pool::run, &[]),
-        "study-connections" => (connections::run, &[]),
         "study-cluster" => (cluster::run, &[]),
         "study-members" => (members::run, &members::OPTIONS),
-        "study-space" => (space::run, &space::OPTIONS),
-        "study-outgrow" => (outgrow::run, &outgrow::OPTIONS),
+        "study-engines" => (engines::run, &engines::OPTIONS),
         "study-overload" => (overload::run, &overload::OPTIONS),
         "yardsticks" => (yardsticks::run, &yardsticks::OPTIONS),
         _ => return None,

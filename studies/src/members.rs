@@ -18,16 +18,14 @@
 //! (crate `node`, `examples/scale_figures.rs`).
 //! See: docs/operating.md, docs/scale.md.
 
-use super::cluster::{Members, metric, wait_for_answers};
 use super::goals::{Bound, Goals};
-use super::node::{Server, free_port};
 use super::place::{Held, Place};
 use super::report::{Report, percent, time};
 use super::run::{Bench, Figures};
+use super::store::{Members, Server, Store, free_port, metric};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The options that this task has beside those of all.
@@ -130,12 +128,9 @@ fn joiner(place: &Place, name: &str, host: &str, more: &[&str]) -> Result<Server
 impl Town<'_> {
     fn load<'a>(place: &'a Place, report: &mut Report, keys: u32) -> Result<Town<'a>, String> {
         let options = ["--durability", "os"];
-        let members = Members::start(place, &place.binary, "member", &[1; 3], 3, &options)?;
-        for node in &members.nodes {
-            wait_for_answers(&node.url, "3/3")?;
-        }
+        let members = Members::start(place, "member", &[1; 3], 3, &options)?.joined(3)?;
         let begun = Instant::now();
-        preload(place, &members.nodes, keys, VALUE_BYTES)?;
+        members.load(place, &records(keys, VALUE_BYTES))?;
         let took_s = begun.elapsed().as_secs_f64();
         let record_bytes = record_bytes(&members.nodes[0], VALUE_BYTES)?;
         let bytes = f64::from(keys) * record_bytes;
@@ -427,42 +422,21 @@ fn compare(place: &Place, report: &mut Report, goals: &mut Goals, keys: u32) -> 
         "\n## Two equal copies are compared\n\nOne full comparison, without a bound on its speed.",
     );
     let ports = [free_port()?, free_port()?];
-    let list = ports.map(|port| format!("http://{port}")).join(",");
-    let start = |budget: &str| -> Result<Vec<Server>, String> {
-        let one = |(at, port): (usize, &std::net::SocketAddr)| {
-            let own = format!("http://{port}");
-            let words = [
-                "--durability",
-                "os",
-                "--cluster",
-                &list,
-                "--self",
-                &own,
-                "--replication-factor",
-                "2",
-                "--compare-bytes-per-second",
-                budget,
-            ];
-            let data = place.folder.join(format!("compared-{at}"));
-            Server::node_at(place, &data, &port.to_string(), &words)
-        };
-        // The second one is waited for by the first.
-        ports.iter().enumerate().map(one).collect()
+    // The second one is waited for by the first.
+    let start = |budget: &str| {
+        let options = ["--durability", "os", "--compare-bytes-per-second", budget];
+        Members::at(place, "compared", &ports, &[1; 2], 2, &options)
     };
-    let nodes = start("0")?;
-    for node in &nodes {
-        wait_for_answers(&node.url, "2/2")?;
-    }
-    preload(place, &nodes, keys, COMPARED_BYTES)?;
+    let members = start("0")?.joined(2)?;
+    members.load(place, &records(keys, COMPARED_BYTES))?;
+    let nodes = &members.nodes;
     let record_bytes = record_bytes(&nodes[0], COMPARED_BYTES)?;
-    for node in &nodes {
+    for node in nodes {
         node.rest(Duration::from_secs(120));
     }
-    for node in nodes {
-        node.stop()?;
-    }
+    Box::new(members).stop()?;
     let begun = Instant::now();
-    let nodes = start("1TiB")?;
+    let nodes = start("1TiB")?.nodes;
     let clocks: Vec<_> = nodes.iter().map(Server::clock).collect();
     while !nodes.iter().all(has_compared) {
         if begun.elapsed() > PLAN_MAX {
@@ -532,7 +506,7 @@ fn scale(place: &Place, report: &mut Report) -> Result<(), String> {
         ];
         let begun = Instant::now();
         let name = format!("of-{size}");
-        let members = Members::start(place, &place.binary, &name, &vec![1; size], 3, &options)?;
+        let members = Members::start(place, &name, &vec![1; size], 3, &options)?;
         let nodes = &members.nodes;
         let wanted = (size * (size - 1) * 2) as f64;
         let sum = |name: &str| -> Result<f64, String> {
@@ -566,10 +540,7 @@ fn scale(place: &Place, report: &mut Report) -> Result<(), String> {
         let asks = (sum("dendra_peer_asks_total{")? - asks) / window.as_secs_f64();
         let mut p99_us = 0.0;
         let busy = spent(&mut || {
-            let mut bench = Bench::new(place, &nodes[0].url, &place.folder.join("run"));
-            for node in &nodes[1..] {
-                bench = bench.word(&node.url);
-            }
+            let bench = members.bench(place, &place.folder.join("run"));
             let flags = format!(
                 "--mix get=1,put=1 --keys 1000 --rate 200 --warmup 0s --duration {:.1}s --connections {size}",
                 window.as_secs_f64()
@@ -600,17 +571,9 @@ fn threads(id: u32) -> usize {
     std::fs::read_dir(format!("/proc/{id}/task")).map_or(0, Iterator::count)
 }
 
-/// Writes all records once, as fast as it goes.
-fn preload(place: &Place, nodes: &[Server], keys: u32, bytes: u32) -> Result<(), String> {
-    let folder: PathBuf = place.folder.join("run");
-    let mut bench = Bench::new(place, &nodes[0].url, &folder);
-    for node in &nodes[1..] {
-        bench = bench.word(&node.url);
-    }
-    let flags = format!(
-        "--workload put --preload --rate 100 --duration 0.2s --warmup 0s --keys {keys} --value-bytes {bytes} --connections 128"
-    );
-    bench.with(&flags).attempts(1).run().map(drop)
+/// All records, for the bench that writes them.
+fn records(keys: u32, bytes: u32) -> String {
+    format!("--workload put --keys {keys} --value-bytes {bytes} --connections 128")
 }
 
 /// Bytes of a key and its value, by the first record.

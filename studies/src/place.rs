@@ -11,7 +11,7 @@
 //! 3. While the servers' side is held to a share, every server that is started is a member of its
 //!    group.
 //!
-//! Not here: the programs that run there (`node.rs`, `run.rs`), how a share is held (`share.rs`).
+//! Not here: the programs that run there (`store/`, `run.rs`), how a share is held (`share.rs`).
 
 use super::share::Share;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -277,29 +277,16 @@ impl Place {
 
 fn build(root: &Path) -> Result<PathBuf, String> {
     let target = root.join("target");
-    cargo_build(root, &target, &["--package", "dendra"])?;
-    Ok(target.join("release/dendra"))
-}
-
-/// Builds an example of a package beside the binary.
-pub(super) fn build_example(root: &Path, package: &str, name: &str) -> Result<PathBuf, String> {
-    let target = root.join("target");
-    cargo_build(root, &target, &["--package", package, "--example", name])?;
-    Ok(target.join("release/examples").join(name))
-}
-
-fn cargo_build(root: &Path, target: &Path, words: &[&str]) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
-        .args(["build", "--release", "--target-dir"])
-        .arg(target)
-        .args(words)
+        .args(["build", "--release", "--package", "dendra", "--target-dir"])
+        .arg(&target)
         .current_dir(root)
         .status();
     if built.is_ok_and(|status| status.success()) {
-        return Ok(());
+        return Ok(target.join("release/dendra"));
     }
-    Err(format!("cargo build {} failed", words.join(" ")))
+    Err("cargo build failed".to_owned())
 }
 
 /// Where a program is, if it is installed: in `more`, or on the path.

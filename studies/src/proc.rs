@@ -1,4 +1,4 @@
-//! The kernel's figures of processes and cores: CPU time, memory, rests, the machine.
+//! The kernel's figures of processes and cores: CPU time, memory, the machine.
 //!
 //! ```text
 //! /proc/PID/task/TID/schedstat   CPU time of one thread, ns
@@ -100,16 +100,6 @@ pub(crate) fn resident(id: u32) -> Result<Resident, String> {
 pub(crate) fn forget_peak(id: u32) -> Result<(), String> {
     let cleared = open(id).and_then(|process| process.clear_refs(ClearRefs::PeakRSS));
     cleared.map_err(|e| format!("the peak of memory of process {id}: {e}"))
-}
-
-/// How often the threads of a process gave up a core because they had no work.
-pub(crate) fn rests(id: u32) -> f64 {
-    let of = |task: Task| task.status().ok()?.voluntary_ctxt_switches;
-    let tasks = open(id).and_then(|process| process.tasks());
-    // A process that has ended rests no more.
-    tasks.map_or(0.0, |tasks| {
-        tasks.flatten().filter_map(of).sum::<u64>() as f64
-    })
 }
 
 /// The CPU time that the machine had used at some moment, in ticks.

@@ -22,13 +22,11 @@
 mod figures;
 mod storm;
 
-use super::cluster::Members;
-use super::node::Server;
-use super::others;
 use super::place::{Held, Place, find, version};
 use super::report::Report;
 use super::run::{Bench, record};
 use super::share::Share;
+use super::store::{Members, Server, Store, metric, others};
 use figures::{Goals, HEADS, MIB, Memory, Step, patience};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::Value;
@@ -316,7 +314,7 @@ fn mixed(
         &place.folder.join("mixed"),
         &["--durability", "sync"],
     )?;
-    load(place, &node.url)?;
+    load(place, &node)?;
     let subject = Subject {
         name: "half GET, half PUT",
         servers: vec![&node],
@@ -342,7 +340,7 @@ fn get(
 ) -> Result<(), String> {
     report.line("\n## GET");
     let node = Server::node(place, &place.folder.join("get"), &[])?;
-    load(place, &node.url)?;
+    load(place, &node)?;
     let subject = Subject {
         name: "GET",
         servers: vec![&node],
@@ -361,11 +359,9 @@ fn get(
 }
 
 /// Writes the records that are asked for.
-fn load(place: &Place, url: &str) -> Result<(), String> {
-    let flags =
-        format!("--workload put --preload --rate 1000 --duration 0.2s --warmup 0s --keys {KEYS}");
-    let bench = Bench::new(place, url, &place.folder.join("load")).with(&flags);
-    place.unheld(|| bench.attempts(1).run()).map(drop)
+fn load(place: &Place, store: &dyn Store) -> Result<(), String> {
+    let records = format!("--workload put --keys {KEYS}");
+    place.unheld(|| store.load(place, &records)).map(drop)
 }
 
 fn nginx(
@@ -375,7 +371,7 @@ fn nginx(
     notes: &mut Vec<String>,
 ) -> Result<(), String> {
     let Some(program) = find("nginx", &[]) else {
-        notes.push("nginx is not installed: `make lab-others-setup`".to_owned());
+        notes.push("nginx is not installed: `make yardsticks-setup`".to_owned());
         return Ok(());
     };
     report.line(format_args!(
@@ -408,16 +404,16 @@ fn redis(
     notes: &mut Vec<String>,
 ) -> Result<(), String> {
     if find("redis-server", &[]).is_none() || find("webdis", &[]).is_none() {
-        notes.push("redis behind webdis is not installed: `make lab-others-setup`".to_owned());
+        notes.push("redis behind webdis is not installed: `make yardsticks-setup`".to_owned());
         return Ok(());
     }
     report.line(
         "\n## For comparison: redis behind webdis\n\nPUT with `appendfsync always`; both processes have the share together.",
     );
-    let store = others::webdis_store(place)?;
+    let store = others::Webdis::start(place)?;
     let subject = Subject {
-        name: store.name,
-        servers: store.servers.iter().collect(),
+        name: "redis behind webdis",
+        servers: vec![&store.door, &store.redis],
         asked: 1,
         asks: "--workload put --method PUT --url-template /SET/{key} --body-template {value}",
         promised_bytes: None,
@@ -439,8 +435,9 @@ fn frozen(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(), S
          stopped (SIGSTOP), and the others have worked without it for a while before the knee is looked for.",
     );
     let options = ["--durability", "sync"];
-    let members = Members::start(place, &place.binary, "frozen", &[1, 1, 1], 3, &options)?;
-    place.unheld(|| members.load(place, 3))?;
+    let members = Members::start(place, "frozen", &[1, 1, 1], 3, &options)?;
+    let members = place.unheld(|| members.joined(3))?;
+    load(place, &members)?;
     members.nodes[2].freeze()?;
     let subject = Subject {
         name: "one of three members stopped",
@@ -471,14 +468,10 @@ fn compaction(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(
          what is behind is compacted meanwhile, within the share.",
     );
     let node = Server::node(place, &place.folder.join("full"), &["--durability", "sync"])?;
-    let fill = || {
-        let flags =
-            format!("--workload put --preload --rate 10 --duration 0.2s --warmup 0s {FILL}");
-        let bench = Bench::new(place, &node.url, &place.folder.join("load")).with(&flags);
-        bench.attempts(1).run().map(drop)
-    };
+    let records = format!("--workload put {FILL}");
+    let fill = || node.load(place, &records).map(drop);
     place.unheld(fill)?;
-    load(place, &node.url)?;
+    load(place, &node)?;
     place.unheld(|| {
         std::thread::sleep(COMPACTS_AFTER);
         let rested = node.rest(RESTS_WITHIN);
@@ -514,7 +507,7 @@ fn compaction(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(
 
 /// Bytes that compactions of a node have read.
 fn compacted(node: &Server) -> Result<f64, String> {
-    super::cluster::metric(&node.admin, "dendra_engine_compaction_read_bytes_total")
+    metric(&node.admin, "dendra_engine_compaction_read_bytes_total")
 }
 
 /// Finds the knee of each number of clients, and goes beyond it with each patience.

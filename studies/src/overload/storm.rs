@@ -9,12 +9,12 @@
 //!    machine.
 //!
 //! Not here: the work of the program (`examples/storm.c`), goals of other parts (`figures.rs`).
-//! See: docs/lab/2026-11-24-storm.md.
+//! See: docs/lab/README.md.
 
 use super::figures::Goals;
-use crate::node::Server;
 use crate::place::{Place, Side, find, output};
 use crate::report::{Report, time};
+use crate::store::Server;
 use std::process::{Command, Stdio};
 
 /// Connections of each kind, as many as are said in the goals.

@@ -18,6 +18,7 @@
 use super::row::{Plan, Row, Variant};
 use super::window;
 use crate::goals::Bound;
+use crate::store::Store;
 use crate::tables::read_all;
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ pub(super) fn big(plan: &Plan<'_>, row: &mut Row) -> Result<(), String> {
     let keys = plan.big_keys;
     let options = ["--durability", "os", "--memory", "256MiB"];
     let server = plan.dendra("big", &options)?;
-    let loaded = plan.preload(&server, keys)?;
+    let loaded = server.load(plan.place, &plan.records(keys))?;
     row.note(format!(
         "{keys} keys written in {:.0} s ({:.0}/s, 256 requests in flight), {} refusals repeated",
         loaded.length_s,

@@ -15,8 +15,7 @@
 use super::row::{Plan, Row, Variant};
 use super::window::{self, Load};
 use crate::goals::Bound;
-use crate::node::Server;
-use crate::others;
+use crate::store::{Server, Store, others};
 use std::process::Command;
 
 pub(super) const GET: &str =
@@ -61,7 +60,7 @@ pub(super) fn get(plan: &Plan<'_>, row: &mut Row) -> Result<(), String> {
     let memtable = plan.dendra("get-memtable", &options)?;
     let cache = plan.dendra("get-cache", &options)?;
     for server in [&hyper, &memtable, &cache] {
-        plan.preload(server, plan.keys)?;
+        server.load(plan.place, &plan.records(plan.keys))?;
     }
     // The log that a start recovers goes into a table before the node serves: from then on every
     // read comes from a block.
@@ -100,7 +99,7 @@ pub(super) fn put_os(plan: &Plan<'_>, row: &mut Row) -> Result<(), String> {
     let options = ["--durability", "os", MEMORY[0], MEMORY[1]];
     let dendra = plan.dendra("put-os", &options)?;
     for server in [&hyper, &dendra] {
-        plan.preload(server, plan.keys)?;
+        server.load(plan.place, &plan.records(plan.keys))?;
     }
     let load = plan.closed(&format!("--workload put --keys {}", plan.keys));
     let variants: Vec<Variant<'_>> = [
@@ -125,7 +124,7 @@ pub(super) fn put_sync(plan: &Plan<'_>, row: &mut Row) -> Result<(), String> {
     let (keys, connections) = (plan.keys, plan.connections);
     let redis = row.started(others::redis(plan.place, &plan.data("redis")));
     let dendra = plan.dendra("put-sync", &["--durability", "sync", MEMORY[0], MEMORY[1]])?;
-    plan.preload(&dendra, keys)?;
+    dendra.load(plan.place, &plan.records(keys))?;
     let writes = |requests: u32| Load::RedisBenchmark {
         requests,
         keys,

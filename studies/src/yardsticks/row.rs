@@ -13,12 +13,11 @@
 
 use super::window::{self, Load, Window};
 use crate::goals::Bound;
-use crate::node::Server;
-use crate::others::Found;
 use crate::place::Place;
 use crate::report::Report;
-use crate::run::{Bench, record};
+use crate::run::Bench;
 use crate::stats::{self, Spread};
+use crate::store::Server;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -73,24 +72,9 @@ impl<'a> Plan<'a> {
         ))
     }
 
-    /// Writes `count` records, many requests in flight; how it went.
-    pub(super) fn preload(&self, server: &Server, count: u32) -> Result<Preloaded, String> {
-        let folder = self.place.folder.join("load");
-        Bench::new(self.place, &server.url, &folder)
-            .with(&format!(
-                "--workload put --preload --keys {count} --rate 1000"
-            ))
-            .with("--duration 0.2s --warmup 0s --connections 256")
-            .attempts(1)
-            .run()?;
-        let record = record(&folder)?;
-        let phases = record["phases"].as_array().map_or(&[][..], Vec::as_slice);
-        let mut preloaded = Preloaded::default();
-        for phase in phases.iter().filter(|phase| phase["kind"] == "preload") {
-            preloaded.length_s += phase["length_s"].as_f64().unwrap_or(0.0);
-            preloaded.refused += phase["counts"]["refused"].as_u64().unwrap_or(0);
-        }
-        Ok(preloaded)
+    /// So many records, many requests in flight.
+    pub(super) fn records(&self, count: u32) -> String {
+        format!("--workload put --keys {count} --connections 256")
     }
 
     /// Reads every record about once, in order of their numbers.
@@ -110,14 +94,6 @@ impl<'a> Plan<'a> {
             .run()
             .map(drop)
     }
-}
-
-/// How a preload went.
-#[derive(Default)]
-pub(super) struct Preloaded {
-    pub(super) length_s: f64,
-    /// Writes that were refused, and made again.
-    pub(super) refused: u64,
 }
 
 /// One server with one load.
@@ -154,7 +130,7 @@ impl Row {
     }
 
     /// The server, or a note that says why there is none.
-    pub(super) fn started(&mut self, server: Found) -> Option<Server> {
+    pub(super) fn started(&mut self, server: Result<Server, String>) -> Option<Server> {
         server
             .map_err(|why| self.note(format!("left out: {why}")))
             .ok()

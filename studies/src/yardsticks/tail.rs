@@ -22,6 +22,7 @@ use super::window::Load;
 use crate::goals::Bound;
 use crate::run::Bench;
 use crate::stats::Spread;
+use crate::store::Store;
 use crate::tables::newest;
 
 pub(super) const QUESTION: &str = "As many GETs as PUTs at 70 % of the knee, open loop: what do flushes \
@@ -56,10 +57,10 @@ fn tail_of(
     let calm_folder = format!("tail-calm-{durability}");
     let with = |options: [&'static str; 4]| [&["--durability", durability], &options[..]].concat();
     let busy_server = plan.dendra(&busy_folder, &with(BUSY))?;
-    plan.preload(&busy_server, plan.keys)?;
+    busy_server.load(plan.place, &plan.records(plan.keys))?;
     // Filled and started again: its records, too, are in tables then.
     let filler = plan.dendra(&calm_folder, &with(CALM))?;
-    plan.preload(&filler, plan.keys)?;
+    filler.load(plan.place, &plan.records(plan.keys))?;
     filler.stop()?;
     let calm_server = plan.dendra(&calm_folder, &with(CALM))?;
 

@@ -16,10 +16,10 @@
 //! See: docs/lab/README.md.
 
 use crate::counters::Counters;
-use crate::node::Server;
 use crate::place::{Place, Side, find, output};
 use crate::proc::{Elsewhere, MachineClock};
 use crate::run::{Bench, Figures};
+use crate::store::Server;
 use std::collections::BTreeMap;
 use std::process::Command;
 

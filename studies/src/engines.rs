@@ -1,5 +1,5 @@
-//! `make study-outgrow`: YCSB A to F against three members, three servers of etcd, three of
-//! Cassandra.
+//! `make study-engines`: YCSB A to F against three members, and against each engine behind a front
+//! door.
 //!
 //! ```text
 //! dendra bench ─► three members
@@ -12,24 +12,14 @@
 //!    divided by the answers. Others on the machine change it little.
 //! 2. Every store gets the same requests, from the same generator, with as many connections.
 //!
-//! Not here: whether the answers are right (tests of the binary).
+//! Not here: how they are started (`store/`; another engine is another row of `STORES`), whether
+//! the answers are right (tests of the binary).
 //! See: docs/stores.md.
 
-#[path = "../../crates/dendra/tests/support/cassandra.rs"]
-#[allow(dead_code, reason = "tests kill servers, too")]
-mod cassandra;
-#[path = "../../crates/dendra/tests/support/etcd.rs"]
-#[allow(dead_code, reason = "tests kill servers, too")]
-mod etcd;
-
-use super::cluster::{Members, wait_for_answers};
-use super::node::Server;
-use super::place::{Held, Place, Side};
-use super::proc::{self, Clock};
+use super::place::{Held, Place};
 use super::report::{Report, percent, time};
-use super::run::{Bench, Figures};
-use cassandra::Cassandra;
-use etcd::Etcd;
+use super::run::Figures;
+use super::store::{Members, Store, fronts};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -44,21 +34,22 @@ pub(super) const OPTIONS: [&str; 5] = [
 
 /// The order that YCSB recommends: those that insert come last.
 const WORKLOADS: [&str; 6] = ["a", "b", "c", "f", "d", "e"];
-/// The third number of Cassandra's addresses: tests use others.
-const BLOCK: u8 = 91;
-/// A small heap, and the compilers and collectors that Java chooses.
-const JAVA: [&str; 2] = ["-Xmx512m", "-Xms512m"];
 const REST: Duration = Duration::from_secs(5);
 
-/// Processes of one part of a store, by its name.
-type Parts = Vec<(&'static str, Vec<u32>)>;
+/// How a store is started; `--paxos` is for Cassandra alone.
+type Start = fn(&Place, paxos: &str) -> Result<Box<dyn Store>, String>;
 
-/// A store that runs.
-struct Subject {
-    name: &'static str,
-    urls: Vec<String>,
-    parts: Parts,
-}
+/// Every store, by its word for `--stores` and its name in the report.
+const STORES: [(&str, &str, Start); 3] = [
+    ("members", "three members", |place, _| {
+        let members = Members::start(place, "member", &[1; 3], 3, &[])?;
+        Ok(Box::new(members.joined(3)?))
+    }),
+    ("etcd", "etcd", |place, _| fronts::etcd(place)),
+    ("cassandra", "Cassandra", |place, paxos| {
+        fronts::cassandra(place, &format!("paxos_variant: {paxos}\n"))
+    }),
+];
 
 /// CPU for a request by store and workload, for the table at the end.
 type Costs = BTreeMap<(String, &'static str), f64>;
@@ -85,7 +76,7 @@ pub(super) fn run(place: &Place) -> Held {
             "stores",
             format!(
                 "three members, `--durability sync`; etcd 3.4, three servers; Cassandra 5.0, three servers with {}, `commitlog_sync: batch` and `paxos_variant: {paxos}`; one front door for each engine",
-                JAVA.join(" ")
+                fronts::JAVA.join(" ")
             ),
         ),
     ];
@@ -107,49 +98,13 @@ pub(super) fn run(place: &Place) -> Held {
     let mut costs = Costs::new();
     let stores = own("--stores");
     let wants = |store: &str| stores.is_none_or(|all| all.split(',').any(|one| one == store));
-    if wants("members") {
-        let members = Members::start(place, &place.binary, "member", &[1; 3], 3, &[])?;
-        for node in &members.nodes {
-            wait_for_answers(&node.url, "3/3")?;
-        }
-        let subject = Subject {
-            name: "three members",
-            urls: members.nodes.iter().map(|node| node.url.clone()).collect(),
-            parts: vec![("members", members.nodes.iter().map(Server::id).collect())],
-        };
-        study.measure(&subject, &mut report, &mut costs)?;
-    }
-    if wants("etcd") {
-        let Some(etcd) = place.on(Side::Server, || Etcd::start(3))? else {
-            return Err("there is no etcd: make outgrow-setup".to_owned());
-        };
-        let front = study.front("etcd", &etcd.store("ycsb"))?;
-        let subject = Subject {
-            name: "etcd",
-            urls: vec![front.url.clone()],
-            parts: vec![("front door", vec![front.id()]), ("etcd", etcd.pids())],
-        };
-        study.measure(&subject, &mut report, &mut costs)?;
-    }
-    if wants("cassandra") {
-        let more = format!("paxos_variant: {paxos}\n");
-        let start = || Cassandra::start_with(BLOCK, 3, &JAVA, &more);
-        let Some(cassandra) = place.on(Side::Server, start)? else {
-            return Err("there is no Cassandra: make outgrow-setup".to_owned());
-        };
-        let front = study.front("cassandra", &cassandra.store("ycsb", 3))?;
-        let subject = Subject {
-            name: "Cassandra",
-            urls: vec![front.url.clone()],
-            parts: vec![
-                ("front door", vec![front.id()]),
-                ("Cassandra", cassandra.pids()),
-            ],
-        };
-        study.measure(&subject, &mut report, &mut costs)?;
+    for (_, name, start) in STORES.iter().filter(|(word, ..)| wants(word)) {
+        let store = start(place, paxos)?;
+        study.measure(name, &*store, &mut report, &mut costs)?;
+        store.stop()?;
     }
     side_by_side(&mut report, &costs);
-    report.write(place, "outgrow-ycsb")?;
+    report.write(place, "engines")?;
     Ok(true)
 }
 
@@ -163,39 +118,38 @@ struct Study<'a> {
 }
 
 impl Study<'_> {
-    fn front(&self, name: &str, store: &str) -> Result<Server, String> {
-        let data = self.place.folder.join(format!("front-{name}"));
-        Server::node(self.place, &data, &["--store", store])
-    }
-
     fn seconds(&self) -> f64 {
         self.place.options.seconds.unwrap_or(8.0)
     }
 
-    fn bench(&self, subject: &Subject, flags: &str) -> Result<Figures, String> {
-        let folder = self.place.folder.join("run");
-        let mut bench = Bench::new(self.place, &subject.urls[0], &folder);
-        for url in &subject.urls[1..] {
-            bench = bench.word(url);
-        }
-        let all = format!(
-            "{flags} --warmup 0s --timeout 30s --keys {} --connections {}",
+    fn records(&self) -> String {
+        format!(
+            "--timeout 30s --keys {} --connections {}",
             self.keys, self.connections
-        );
-        bench.with(&all).attempts(1).run()
+        )
+    }
+
+    fn bench(&self, store: &dyn Store, flags: &str) -> Result<Figures, String> {
+        store
+            .bench(self.place, &self.place.folder.join("run"))
+            .with(&format!("{flags} --warmup 0s {}", self.records()))
+            .attempts(1)
+            .run()
     }
 
     fn measure(
         &self,
-        subject: &Subject,
+        name: &str,
+        store: &dyn Store,
         report: &mut Report,
         costs: &mut Costs,
     ) -> Result<(), String> {
-        report.line(format_args!("\n## {}", subject.name));
-        let (clocks, begun) = (subject.clocks(), Instant::now());
-        let load = "--workload ycsb-c --preload --closed --duration 0.5s";
-        self.bench(subject, load)?;
-        let load_s = subject.spent(&clocks).iter().sum::<f64>();
+        report.line(format_args!("\n## {name}"));
+        let parts = store.parts();
+        let (clocks, begun) = (store.clocks(), Instant::now());
+        let records = format!("--workload ycsb-c {}", self.records());
+        store.load(self.place, &records)?;
+        let load_s = clocks.spent().iter().sum::<f64>();
         report.line(format_args!(
             "\n{} records were written in {:.1} s, with {} of CPU each.",
             self.keys,
@@ -206,8 +160,8 @@ impl Study<'_> {
         for (level, query) in levels {
             report.line(format_args!("\n### Level: {level}"));
             let mut heads = vec!["workload", "requests/s", "p50", "p99", "CPU for a request"];
-            if subject.parts.len() > 1 {
-                heads.extend(subject.parts.iter().map(|(part, _)| *part));
+            if parts.len() > 1 {
+                heads.extend(parts.iter().map(|(part, _)| *part));
             }
             heads.push("refused or lost");
             report.table(&heads);
@@ -219,10 +173,10 @@ impl Study<'_> {
                 let flags = |seconds: f64| {
                     format!("--workload ycsb-{workload} --closed --duration {seconds:.1}s {query}")
                 };
-                self.bench(subject, &flags((self.seconds() / 3.0).max(0.5)))?;
-                let clocks = subject.clocks();
-                let figures = self.bench(subject, &flags(self.seconds()))?;
-                let spent = subject.spent(&clocks);
+                self.bench(store, &flags((self.seconds() / 3.0).max(0.5)))?;
+                let clocks = store.clocks();
+                let figures = self.bench(store, &flags(self.seconds()))?;
+                let spent = clocks.spent();
                 let answered = figures.answered.max(1.0);
                 let cost_us = |spent_s: f64| spent_s * 1e6 / answered;
                 let all_us = cost_us(spent.iter().sum());
@@ -238,49 +192,27 @@ impl Study<'_> {
                 }
                 row.push(percent(figures.refused + figures.lost));
                 report.row(&row);
-                costs.insert((format!("{}, {level}", subject.name), workload), all_us);
+                costs.insert((format!("{name}, {level}"), workload), all_us);
             }
         }
-        subject.rest(report)
+        rest(store, report)
     }
 }
 
-impl Subject {
-    fn clocks(&self) -> Vec<(u32, Clock)> {
-        let pids = self.parts.iter().flat_map(|(_, pids)| pids);
-        pids.map(|pid| (*pid, Clock::of(*pid))).collect()
+/// The resources that a store takes without a client.
+fn rest(store: &dyn Store, report: &mut Report) -> Result<(), String> {
+    let clocks = store.clocks();
+    std::thread::sleep(REST);
+    let (spent, resident) = (clocks.spent(), store.resident()?);
+    report.table(&["at rest", "CPU of a core", "resident"]);
+    for (((part, pids), spent_s), bytes) in store.parts().iter().zip(spent).zip(resident) {
+        report.row(&[
+            format!("{part}, {} together", pids.len()),
+            percent(spent_s / REST.as_secs_f64()),
+            format!("{} MiB", bytes >> 20),
+        ]);
     }
-
-    /// Seconds of CPU of each part since then.
-    fn spent(&self, since: &[(u32, Clock)]) -> Vec<f64> {
-        let of = |pid: &u32| -> f64 {
-            let before = since.iter().find(|(id, _)| id == pid);
-            let spent = before.map(|(_, before)| Clock::of(*pid).since(before));
-            spent.into_iter().flat_map(BTreeMap::into_values).sum()
-        };
-        let parts = self.parts.iter();
-        parts.map(|(_, pids)| pids.iter().map(of).sum()).collect()
-    }
-
-    /// The resources that it takes without a client.
-    fn rest(&self, report: &mut Report) -> Result<(), String> {
-        let clocks = self.clocks();
-        std::thread::sleep(REST);
-        let spent = self.spent(&clocks);
-        report.table(&["at rest", "CPU of a core", "resident"]);
-        for ((part, pids), spent_s) in self.parts.iter().zip(spent) {
-            let mut resident = 0;
-            for pid in pids {
-                resident += proc::resident(*pid)?.now;
-            }
-            report.row(&[
-                format!("{part}, {} together", pids.len()),
-                percent(spent_s / REST.as_secs_f64()),
-                format!("{} MiB", resident >> 20),
-            ]);
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 fn side_by_side(report: &mut Report, costs: &Costs) {

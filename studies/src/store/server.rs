@@ -3,7 +3,7 @@
 //! ```text
 //! Server::node     reads "listening on URL admin on URL"; ports are the system's choice
 //! Server::other    waits until the port answers
-//! ─► freeze, thaw (SIGSTOP, SIGCONT)   clock, spent, rests (proc.rs)   gone when dropped
+//! ─► freeze, thaw (SIGSTOP, SIGCONT)   clock, spent (proc.rs)  gone when dropped
 //! ```
 //!
 //! Invariants
@@ -13,8 +13,9 @@
 //! Not here: the requests to them (`run.rs`, `foreign.rs`).
 //! See: docs/cli.md.
 
-use super::place::{Place, Side};
-use super::proc::{self, Clock, Resident};
+use super::{Parts, Store};
+use crate::place::{Place, Side};
+use crate::proc::{self, Clock, Resident};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,39 +36,28 @@ const REST_SHARE: f64 = 0.02;
 const REST_LOOK: Duration = Duration::from_secs(1);
 
 /// A running server.
-pub(super) struct Server {
+pub(crate) struct Server {
     child: Child,
     /// Base of its data port.
-    pub(super) url: String,
+    pub(crate) url: String,
     /// Base of its admin port; empty when it has none.
-    pub(super) admin: String,
+    pub(crate) admin: String,
 }
 
 impl Server {
     /// A node on `data`, with more options, on a port that the system chooses.
-    pub(super) fn node(place: &Place, data: &Path, options: &[&str]) -> Result<Server, String> {
+    pub(crate) fn node(place: &Place, data: &Path, options: &[&str]) -> Result<Server, String> {
         Server::node_at(place, data, "127.0.0.1:0", options)
     }
 
     /// A node that listens on `address`: a member of a cluster, whose address the others know.
-    pub(super) fn node_at(
+    pub(crate) fn node_at(
         place: &Place,
         data: &Path,
         address: &str,
         options: &[&str],
     ) -> Result<Server, String> {
-        Server::node_of(place, &place.binary, data, address, options)
-    }
-
-    /// The same of another build.
-    pub(super) fn node_of(
-        place: &Place,
-        binary: &Path,
-        data: &Path,
-        address: &str,
-        options: &[&str],
-    ) -> Result<Server, String> {
-        let mut command = Command::new(binary);
+        let mut command = Command::new(&place.binary);
         command
             .args(["serve", "--admin", "127.0.0.1:0", "--listen", address])
             .arg("--data")
@@ -78,7 +68,7 @@ impl Server {
 
     /// A program that tells its addresses as `dendra serve` does; the rest of its output goes into
     /// a file beside `data`.
-    pub(super) fn telling(
+    pub(crate) fn telling(
         place: &Place,
         command: &mut Command,
         data: &Path,
@@ -120,7 +110,7 @@ impl Server {
     }
 
     /// Another program that listens on `address`.
-    pub(super) fn other(
+    pub(crate) fn other(
         place: &Place,
         command: &mut Command,
         address: SocketAddr,
@@ -153,22 +143,22 @@ impl Server {
     }
 
     /// Its process.
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Stops it where it is, or lets it go on.
-    pub(super) fn freeze(&self) -> Result<(), String> {
+    pub(crate) fn freeze(&self) -> Result<(), String> {
         signal(&self.child, Signal::STOP)
     }
 
     /// After [`Server::freeze`].
-    pub(super) fn thaw(&self) -> Result<(), String> {
+    pub(crate) fn thaw(&self) -> Result<(), String> {
         signal(&self.child, Signal::CONT)
     }
 
     /// Tells it to end (SIGTERM), and waits until it has.
-    pub(super) fn stop(mut self) -> Result<(), String> {
+    pub(crate) fn stop(mut self) -> Result<(), String> {
         signal(&self.child, Signal::TERM)?;
         let until = Instant::now() + STOP_MAX;
         loop {
@@ -185,7 +175,7 @@ impl Server {
     }
 
     /// Waits until it has no work; how long that took, or `None` when it still works then.
-    pub(super) fn rest(&self, longest: Duration) -> Option<Duration> {
+    pub(crate) fn rest(&self, longest: Duration) -> Option<Duration> {
         let start = Instant::now();
         while start.elapsed() < longest {
             let clock = self.clock();
@@ -198,33 +188,42 @@ impl Server {
     }
 
     /// CPU of each of its threads so far.
-    pub(super) fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> Clock {
         Clock::of(self.id())
     }
 
     /// CPU seconds since then by name of thread.
-    pub(super) fn spent(&self, since: &Clock) -> BTreeMap<String, f64> {
+    pub(crate) fn spent(&self, since: &Clock) -> BTreeMap<String, f64> {
         self.clock().since(since)
     }
 
     /// The same of all of them.
-    pub(super) fn cpu_s(&self, since: &Clock) -> f64 {
+    pub(crate) fn cpu_s(&self, since: &Clock) -> f64 {
         self.spent(since).values().sum()
     }
 
     /// Its memory.
-    pub(super) fn resident(&self) -> Result<Resident, String> {
+    pub(crate) fn resident(&self) -> Result<Resident, String> {
         proc::resident(self.id())
     }
 
     /// Memory that was resident before now does not count for the peak any more.
-    pub(super) fn forget_peak(&self) -> Result<(), String> {
+    pub(crate) fn forget_peak(&self) -> Result<(), String> {
         proc::forget_peak(self.id())
     }
+}
 
-    /// How often its threads gave up a core because they had no work.
-    pub(super) fn rests(&self) -> f64 {
-        proc::rests(self.id())
+impl Store for Server {
+    fn urls(&self) -> Vec<&str> {
+        vec![&self.url]
+    }
+
+    fn parts(&self) -> Parts {
+        vec![("server", vec![self.id()])]
+    }
+
+    fn stop(self: Box<Self>) -> Result<(), String> {
+        Server::stop(*self)
     }
 }
 
@@ -237,13 +236,13 @@ impl Drop for Server {
 }
 
 /// Sends a signal to a child that was not waited for yet.
-pub(super) fn signal(child: &Child, signal: Signal) -> Result<(), String> {
+pub(crate) fn signal(child: &Child, signal: Signal) -> Result<(), String> {
     kill_process(Pid::from_child(child), signal)
         .map_err(|e| format!("a signal could not be sent ({e})"))
 }
 
 /// A port of the loopback that is free now.
-pub(super) fn free_port() -> Result<SocketAddr, String> {
+pub(crate) fn free_port() -> Result<SocketAddr, String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| format!("no free port ({e})"))?;
     listener.local_addr().map_err(|e| e.to_string())
 }
