@@ -42,8 +42,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <task>
 
-  ci check|test|prove|STEP…   a door, or some of format, tidy, lints, units, tests, docs, deny,
-          length, planted, build, run
+  ci check|test|prove|STEP…   a door, or some of format, tidy, lints, units, tests, docs, length,
+         , planted, build, run
   tidy    import table, module headers, file lengths, banned calls, links
   deny    licences, banned crates, duplicate versions, as deny.toml says
   planted [NAME…]: do the tests notice each planted bug; --search, --reseed, --record

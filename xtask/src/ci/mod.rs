@@ -8,7 +8,6 @@
 //! tests    cargo test of the whole workspace, in two lanes (`lanes.rs`),        test
 //!          one with those that wait for timers; then those that judge times
 //! docs     cargo doc, warnings are errors                                              prove
-//! deny     licences and duplicate versions, as `deny.toml` says                        prove
 //! length   what `make test` leaves out: tests that are ignored as "at length",         prove
 //!          documents' examples, drivers of other engines, more seeds
 //! planted  a copy with planted bugs, one at a time: tests must notice each             prove
@@ -29,7 +28,7 @@
 mod lanes;
 
 use crate::built::{self, BuiltTest};
-use crate::{deny, make_run, planted, tidy};
+use crate::{make_run, planted, tidy};
 use lanes::Job;
 use std::fmt;
 use std::path::Path;
@@ -69,9 +68,8 @@ impl fmt::Display for Count {
 }
 
 /// Every step, in the order in which they run.
-const STEPS: [&str; 11] = [
-    "format", "tidy", "lints", "units", "tests", "docs", "deny", "length", "planted", "build",
-    "run",
+const STEPS: [&str; 10] = [
+    "format", "tidy", "lints", "units", "tests", "docs", "length", "planted", "build", "run",
 ];
 
 /// Some steps under one name, and how long they may take on two cores; printed beside the time
@@ -95,7 +93,7 @@ const DOORS: [Door; 3] = [
     },
     Door {
         name: "prove",
-        steps: &["docs", "deny", "length", "planted", "build", "run"],
+        steps: &["docs", "length", "planted", "build", "run"],
         budget: Duration::from_secs(24 * 60),
     },
 ];
@@ -117,7 +115,6 @@ pub(crate) fn run(root: &Path, only: &[String]) -> bool {
             "format" => tool(root, "rustfmt", &["fmt", "--all", "--check"]),
             "tidy" => ended(tidy::run(root)),
             "lints" => tool(root, "clippy", &LINTS),
-            "deny" => ended(deny::run(root)),
             "docs" => ended(succeeds(
                 cargo(root, &DOCS).env("RUSTDOCFLAGS", "-D warnings"),
             )),
