@@ -51,11 +51,11 @@ prove-codecs:
 	PROPTEST_CASES=$(CODEC_CASES) $(CARGO) test --release --no-fail-fast --lib --bins --test codecs \
 	  $(CODEC_CRATES:%=--package dendra-%) --package dendra --features dendra-stores/etcd any_legal_
 
-## mutants: an hour of small changes of the hearts, which tests must notice; MUTANTS="--seed N"
-MUTANTS ?=
+## mutants: small changes of the hearts, which tests must notice: a hundredth, each day another one
+MUTANTS ?= --shard $(shell expr $$(date +%s) / 86400 % 100)/100
 mutants:
 	@command -v cargo-mutants > /dev/null || $(MAKE) mutants-setup
-	$(CARGO) xtask mutants $(MUTANTS)
+	$(CARGO) mutants --output target $(MUTANTS)
 
 ## mutants-setup: install cargo-mutants, which `make mutants` needs
 mutants-setup:

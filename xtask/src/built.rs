@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A program that tests start is no test.
 //!
-//! Not here: running them (`ci/lanes.rs`, `planted/finders.rs`, `mutants/judge.rs`).
+//! Not here: running them (`ci/lanes.rs`, `planted/finders.rs`).
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -3,9 +3,7 @@
 //! ```text
 //! ci      what must hold, by door or step       what `make check`, `make test`, `make prove` run
 //! tidy    the rules of the house that no compiler knows            seconds
-//! deny    licences, banned crates, duplicate versions              seconds
 //! planted bugs that patches put in, each of which a test must notice   a minute or two
-//! mutants small changes of the hearts, which tests must notice      what `make mutants` runs
 //! sim     seeds of the simulator, any of its options behind it      what `make soak` runs
 //! demo    a real tree, a real node, a real kill                    what `make demo` runs
 //! upgrade a loaded cluster forward and back                        what `make upgrade-check` runs
@@ -25,11 +23,9 @@
 mod built;
 mod ci;
 mod demo;
-mod deny;
 mod dist;
 mod look;
 mod make_run;
-mod mutants;
 mod outgrow;
 mod planted;
 mod source;
@@ -43,11 +39,9 @@ const USAGE: &str = "\
 usage: cargo xtask <task>
 
   ci check|test|prove|STEP…   a door, or some of format, tidy, lints, units, tests, docs, length,
-         , planted, build, run
+          planted, build, run
   tidy    import table, module headers, file lengths, banned calls, links
-  deny    licences, banned crates, duplicate versions, as deny.toml says
   planted [NAME…]: do the tests notice each planted bug; --search, --reseed, --record
-  mutants [--seed N] [--count N] [--minutes N]: do the tests notice small changes of the hearts
   sim     [--seed N [--trace]] [--seeds N] [--minutes N] [--from N]: the cluster in a made-up world
   demo    load a real file tree, kill the node, prove that nothing is lost
   outgrow-cassandra  a Cassandra with a front door, until Ctrl-C
@@ -67,9 +61,7 @@ fn main() -> ExitCode {
     {
         ["ci", ..] => ci::run(&root, &arguments[1..]),
         ["tidy"] => tidy::run(&root),
-        ["deny"] => deny::run(&root),
         ["planted", ..] => planted::run(&root, &arguments[1..]),
-        ["mutants", ..] => mutants::run(&root, &arguments[1..]),
         ["demo"] => demo::run(&root),
         ["upgrade"] => upgrade::run(&root),
         ["outgrow-cassandra"] => outgrow::run(&root),

@@ -1,7 +1,7 @@
 //! A copy of the crates in which functions are switches: a workspace of its own below `target`.
 //!
 //! ```text
-//! target/NAME/Cargo.toml         that of the root, its members those of CRATES, without lints
+//! target/planted/Cargo.toml      that of the root, its members those of CRATES, without lints
 //!             Cargo.lock         the root's
 //!             docs               ─► the root's, which sources include
 //!             crates/…           copies; changed ones as they were merged
@@ -27,44 +27,22 @@ const CRATES: [&str; 5] = ["base", "engine", "node", "wire", "sim"];
 const SWITCH: &str = r#"
 /// Bugs that are planted in this copy.
 pub mod planted {
-    use std::io::Write;
     use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// By the first number of a function: did this process reach it?
-    static REACHED: [AtomicBool; 1 << 16] = [const { AtomicBool::new(false) }; 1 << 16];
-
-    /// The bug that is switched on for this process: `DENDRA_PLANTED`; 0 = none. A function with
-    /// the bugs `of_function` asks.
-    pub fn bug(of_function: &[u32]) -> u32 {
+    /// The bug that is switched on for this process: `DENDRA_PLANTED`; 0 = none.
+    pub fn bug() -> u32 {
         static BUG: OnceLock<u32> = OnceLock::new();
-        if !REACHED[of_function[0] as usize].load(Ordering::Relaxed) {
-            note(of_function);
-        }
         *BUG.get_or_init(|| {
             let number = std::env::var("DENDRA_PLANTED");
             number.map_or(0, |number| number.parse().expect("DENDRA_PLANTED is a number"))
         })
     }
-
-    /// Adds the numbers to the file that `DENDRA_REACHED` names, once for each function.
-    #[cold]
-    fn note(of_function: &[u32]) {
-        let was_reached = REACHED[of_function[0] as usize].swap(true, Ordering::Relaxed);
-        let Some(path) = std::env::var_os("DENDRA_REACHED").filter(|_| !was_reached) else {
-            return;
-        };
-        let lines: String = of_function.iter().map(|number| format!("{number}\n")).collect();
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        let mut file = file.expect("the file of DENDRA_REACHED opens");
-        file.write_all(lines.as_bytes()).expect("it takes a line");
-    }
 }
 "#;
 
-/// Writes the copy `name` of the workspace at `root`; its folder.
-pub(crate) fn write(root: &Path, name: &str, merged: &Merged) -> Result<PathBuf, String> {
-    let to = root.join("target").join(name);
+/// Writes the copy of the workspace at `root`; its folder.
+pub(super) fn write(root: &Path, merged: &Merged) -> Result<PathBuf, String> {
+    let to = root.join("target/planted");
     let is_copied = |path: &&String| CRATES.iter().any(|name| path.starts_with(&prefix(name)));
     if let Some(other) = merged.keys().find(|path| !is_copied(path)) {
         return Err(format!(
@@ -109,7 +87,7 @@ fn copy_folder(
             continue;
         }
         let text = match merged.get(&path) {
-            Some(file) => file.text.clone().into_bytes(),
+            Some(text) => text.clone().into_bytes(),
             None => fs::read(entry.path())?,
         };
         let text = match path.as_str() {

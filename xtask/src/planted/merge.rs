@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! fn f(a: u8) -> u8 {                 fn f(a: u8) -> u8 {
-//!     a + 1                               match dendra_base::planted::bug(&[7]) {
+//!     a + 1                               match dendra_base::planted::bug() {
 //! }                                           7 => {
 //!              07: -    a + 1     ──►     a
 //!                  +    a                     }
@@ -16,6 +16,9 @@
 //! Invariants
 //! 1. Without a bug switched on the copy behaves as the source does.
 //! 2. A change is one of bodies of functions, or adds items beside them; anything else is refused.
+//!
+//! `git apply` would need a build for each of more than a hundred patches. All of them in one copy
+//! are built once.
 //!
 //! Not here: building and running the copy (`copy.rs`, `finders.rs`).
 
@@ -32,16 +35,8 @@ pub(crate) struct Change {
     pub(crate) edits: Vec<Edit>,
 }
 
-/// The changed files by their paths.
-pub(crate) type Merged = BTreeMap<String, MergedFile>;
-
-/// A changed file.
-#[derive(Default)]
-pub(crate) struct MergedFile {
-    pub(crate) text: String,
-    /// For each line the number of the change that it belongs to; 0 = as it was.
-    pub(crate) owners: Vec<u32>,
-}
+/// The texts of changed files by their paths.
+pub(crate) type Merged = BTreeMap<String, String>;
 
 /// The sum of all changes to one file.
 #[derive(Default)]
@@ -115,41 +110,40 @@ impl Changes {
         Ok(())
     }
 
-    fn apply(&self, path: &str, text: &str) -> MergedFile {
+    fn apply(&self, path: &str, text: &str) -> String {
         let bug = if path.starts_with("crates/base/") {
             "crate::planted::bug"
         } else {
             "dendra_base::planted::bug"
         };
         let lines: Vec<&str> = text.lines().collect();
-        let mut out = MergedFile::default();
+        let mut out = String::new();
         let mut at = 0;
         while at <= lines.len() {
             for item in self.items.get(&at).into_iter().flatten().flatten() {
-                out.push(0, item);
+                push(&mut out, item);
             }
             let mut starting = self.bodies.range((at, 0)..(at + 1, 0));
             if let Some(((from, to), changed)) = starting.next() {
                 let body = &lines[*from..*to];
-                let numbers: Vec<&u32> = changed.keys().collect();
-                out.push(0, &format!("match {bug}(&{numbers:?}) {{"));
+                push(&mut out, &format!("match {bug}() {{"));
                 for (number, edits) in changed {
-                    out.push(*number, &format!("{number} => {{"));
+                    push(&mut out, &format!("{number} => {{"));
                     for line in edited(body, *from, edits) {
-                        out.push(*number, line);
+                        push(&mut out, line);
                     }
-                    out.push(*number, "}");
+                    push(&mut out, "}");
                 }
-                out.push(0, "_ => {");
+                push(&mut out, "_ => {");
                 for line in body {
-                    out.push(0, line);
+                    push(&mut out, line);
                 }
-                out.push(0, "}");
-                out.push(0, "}");
+                push(&mut out, "}");
+                push(&mut out, "}");
                 at = *to;
             } else {
                 if let Some(line) = lines.get(at) {
-                    out.push(0, line);
+                    push(&mut out, line);
                 }
                 at += 1;
             }
@@ -179,18 +173,9 @@ fn slid(mut edit: Edit, lines: &[&str]) -> Edit {
     edit
 }
 
-impl MergedFile {
-    fn push(&mut self, owner: u32, text: &str) {
-        for line in text.lines() {
-            self.text.push_str(line);
-            self.text.push('\n');
-            self.owners.push(owner);
-        }
-        if text.is_empty() {
-            self.text.push('\n');
-            self.owners.push(owner);
-        }
-    }
+fn push(out: &mut String, line: &str) {
+    out.push_str(line);
+    out.push('\n');
 }
 
 /// `body`, whose first line is the file's line `from`, with `edits`.
@@ -300,7 +285,7 @@ fn last() {}
     fn merged(changes: Vec<Change>) -> Result<String, Vec<Unfit>> {
         let (merged, unfit) = merge(changes, |_| Some(SOURCE.to_owned()));
         if unfit.is_empty() {
-            Ok(merged["crates/node/src/a.rs"].text.clone())
+            Ok(merged["crates/node/src/a.rs"].clone())
         } else {
             Err(unfit)
         }
@@ -321,7 +306,7 @@ fn last() {}
         let text = merged(vec![first, other]).expect("both apply");
         let switch = "\
 fn f(a: u8) -> u8 {
-match dendra_base::planted::bug(&[1, 2]) {
+match dendra_base::planted::bug() {
 1 => {
     let b = a;
     b
@@ -340,19 +325,6 @@ _ => {
         let (start, end) = SOURCE.split_at(SOURCE.find("fn f").expect("it is there"));
         let (_, end) = end.split_at(end.find("fn last").expect("it is there"));
         assert_eq!(text, format!("{start}{switch}{end}"));
-    }
-
-    #[test]
-    fn each_line_knows_its_change() {
-        let hunk = "     let b = a;\n-    b + 1\n+    b\n }\n";
-        let (merged, _) = merge(vec![change(1, hunk)], |_| Some(SOURCE.to_owned()));
-        let file = &merged["crates/node/src/a.rs"];
-        let owned = file.text.lines().zip(&file.owners);
-        let own: Vec<&str> = owned
-            .filter(|(_, of)| **of == 1)
-            .map(|(line, _)| line)
-            .collect();
-        assert_eq!(own, ["1 => {", "    let b = a;", "    b", "}"]);
     }
 
     #[test]

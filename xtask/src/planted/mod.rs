@@ -15,10 +15,10 @@
 //! Not here: bugs of the simulated world (`crates/sim/src/planted.rs`).
 //! See: docs/verification.md, "Planted bugs".
 
-pub(crate) mod copy;
-pub(crate) mod finders;
-pub(crate) mod merge;
-pub(crate) mod patch;
+mod copy;
+mod finders;
+mod merge;
+mod patch;
 mod patches;
 mod record;
 
@@ -72,7 +72,7 @@ fn all(root: &Path, words: &[&String], goal: Goal) -> Result<(), String> {
     let plants = plants(read(root)?.into_iter())?;
     let source_of = |path: &str| fs::read_to_string(root.join(path)).ok();
     let merged = merge(&plants, source_of).map_err(|reasons| reasons.join("\n"))?;
-    let copy = copy::write(root, "planted", &merged)?;
+    let copy = copy::write(root, &merged)?;
     let wanted = |plant: &&Plant| {
         words.is_empty() || words.iter().any(|word| plant.name.contains(word.as_str()))
     };
