@@ -80,7 +80,7 @@ outgrow-cassandra:
 
 ## demo: load a real file tree, kill the node in the middle, prove that nothing is lost
 demo:
-	$(CARGO) xtask demo
+	CARGO='$(CARGO)' scripts/demo.sh
 
 ## upgrade-check: roll a loaded cluster to this tree, back, and finalize; UPGRADE_FROM=COMMIT
 upgrade-check:
@@ -88,7 +88,7 @@ upgrade-check:
 
 ## dist: a static binary for any Linux, with symbols, SBOM and checksums, in target/dist
 dist:
-	$(CARGO) xtask dist
+	CARGO='$(CARGO)' scripts/dist.sh
 
 ## clean: remove what was built (never data)
 clean:

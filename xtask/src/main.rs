@@ -5,10 +5,8 @@
 //! tidy    the rules of the house that no compiler knows            seconds
 //! planted bugs that patches put in, each of which a test must notice   a minute or two
 //! sim     seeds of the simulator, any of its options behind it      what `make soak` runs
-//! demo    a real tree, a real node, a real kill                    what `make demo` runs
 //! upgrade a loaded cluster forward and back                        what `make upgrade-check` runs
 //! outgrow-cassandra   a Cassandra and a front door                what `make outgrow-cassandra` runs
-//! dist    the release as files                                     what `make dist` runs
 //! report-look     pages of the lab in a real browser                seconds
 //! ```
 //!
@@ -17,13 +15,12 @@
 //!    fetch.
 //! 2. Exit 0 means that everything held; 1 that something did not; 2 that the task is unknown.
 //!
-//! Not here: how the product is built or run (`Makefile`), measurements (`studies/`).
+//! Not here: how the product is built or run (`Makefile`), the demonstration and the
+//! release as files (`scripts/`), measurements (`studies/`).
 //! See: CONTRIBUTING.md.
 
 mod built;
 mod ci;
-mod demo;
-mod dist;
 mod look;
 mod make_run;
 mod outgrow;
@@ -43,10 +40,8 @@ usage: cargo xtask <task>
   tidy    import table, module headers, file lengths, banned calls, links
   planted [NAME…]: do the tests notice each planted bug; --search, --reseed, --record
   sim     [--seed N [--trace]] [--seeds N] [--minutes N] [--from N]: the cluster in a made-up world
-  demo    load a real file tree, kill the node, prove that nothing is lost
   outgrow-cassandra  a Cassandra with a front door, until Ctrl-C
   upgrade roll a loaded cluster to this tree and back; UPGRADE_FROM names the release before
-  dist    a static binary, its debug symbols, an SBOM and checksums, in target/dist
   report-look [PAGE…]   pages of the lab in a headless chromium, and pictures of them
 ";
 
@@ -62,10 +57,8 @@ fn main() -> ExitCode {
         ["ci", ..] => ci::run(&root, &arguments[1..]),
         ["tidy"] => tidy::run(&root),
         ["planted", ..] => planted::run(&root, &arguments[1..]),
-        ["demo"] => demo::run(&root),
         ["upgrade"] => upgrade::run(&root),
         ["outgrow-cassandra"] => outgrow::run(&root),
-        ["dist"] => dist::run(&root),
         ["sim", ..] => ci::simulate(&root, &arguments[1..]),
         ["report-look", ..] => look::run(&root, &arguments[1..]),
         ["help" | "--help" | "-h"] => {
