@@ -304,6 +304,9 @@ impl Engine {
 
     /// Shows records from `cursor` on to `visit` until it pauses, the range ends, or about
     /// `budget_bytes` were looked at (shown or not). Blocks on the disk: not for event loops.
+    ///
+    /// After an error `cursor` stands in front of what could not be read, and all in front of that
+    /// was shown. The next call fails at once.
     pub fn scan(
         &self,
         cursor: &mut Cursor,

@@ -42,6 +42,11 @@ impl Merge {
         }
     }
 
+    /// The key that the last `advance` left, also when that failed.
+    pub(crate) fn left(&self) -> &[u8] {
+        &self.leaving
+    }
+
     fn choose(&mut self) {
         let mut best: Option<(usize, &[u8], CellRef<'_>)> = None;
         for (index, source) in self.sources.iter().enumerate() {

@@ -10,7 +10,9 @@
 //!    reading costs one buffer.
 //! 2. Every key that is live during the whole scan is shown exactly once; keys written meanwhile
 //!    may be shown. There is no snapshot across keys, and none is promised.
-//! 3. A scan of any length puts at most 16 blocks of each level-0 table and of each level into the
+//! 3. A scan that meets damage shows all that lies in front of it, and stands there. The damage of
+//!    a block begins behind the record in front of it. The next chunk fails at once.
+//! 4. A scan of any length puts at most 16 blocks of each level-0 table and of each level into the
 //!    cache. Blocks that it meets after these do not look used by it.
 //!
 //! Not here: framing of records for clients (crate `wire`).
@@ -130,6 +132,17 @@ impl Cursor {
         *self.bound() = Bound::Included(key.to_vec());
     }
 
+    /// All keys in front of `key` were shown; it is not a step back.
+    fn stand_in_front(&mut self, key: &[u8]) {
+        let is_ahead = match self.position() {
+            Bound::Included(at) | Bound::Excluded(at) => self.is_before(at, key),
+            Bound::Unbounded => true,
+        };
+        if is_ahead {
+            self.stand_on(key);
+        }
+    }
+
     fn bound(&mut self) -> &mut Bound<Vec<u8>> {
         match self.direction {
             Direction::Forward => &mut self.start,
@@ -146,7 +159,8 @@ impl Cursor {
     }
 
     /// Carries the scan on over `sources` until the visitor pauses, the range ends, or about
-    /// `budget_bytes` were looked at.
+    /// `budget_bytes` were looked at. After an error it stands behind the last key seen, or at the
+    /// hole that it met.
     pub(crate) fn run(
         &mut self,
         sources: Vec<Box<dyn Source + Send>>,
@@ -166,7 +180,8 @@ impl Cursor {
             if self.is_past_end(key) {
                 break;
             }
-            if let Some((hole, _)) = next_hole.filter(|(_, at)| !self.is_before(key, at)) {
+            if let Some((hole, at)) = next_hole.filter(|(_, at)| !self.is_before(key, at)) {
+                self.stand_in_front(at);
                 return Err(hole.error());
             }
             seen += key.len() + cell.encoded_len();
@@ -187,9 +202,13 @@ impl Cursor {
                 self.stand_behind(key);
                 return Ok(Progress::More);
             }
-            merge.advance()?;
+            if let Err(error) = merge.advance() {
+                self.stand_behind(merge.left());
+                return Err(error);
+            }
         }
-        if let Some((hole, _)) = next_hole.filter(|(_, at)| !self.is_past_end(at)) {
+        if let Some((hole, at)) = next_hole.filter(|(_, at)| !self.is_past_end(at)) {
+            self.stand_in_front(at);
             return Err(hole.error());
         }
         self.is_done = true;

@@ -152,19 +152,27 @@ fn unread(engine: &Engine, others: &Others) -> usize {
         }
     }
     for direction in [Direction::Forward, Direction::Backward] {
-        scan(engine, others, direction);
+        let by_key = scan(engine, others, direction, 1);
+        let at_once = scan(engine, others, direction, usize::MAX);
+        assert_eq!(by_key, at_once, "damage hides no record in front of it");
     }
     damaged
 }
 
-/// A scan shows no record that is not there, and leaves none out up to where it fails.
-fn scan(engine: &Engine, others: &Others, direction: Direction) {
+/// A scan shows no record that is not there, and leaves none out up to where it fails. How many it
+/// showed, and where it stands when it failed.
+fn scan(
+    engine: &Engine,
+    others: &Others,
+    direction: Direction,
+    budget_bytes: usize,
+) -> (usize, Option<Bound<Vec<u8>>>) {
     let show = Show::Live { now_ms: 1 };
     let space = (Bound::Included(vec![0x10]), Bound::Excluded(vec![0x11]));
     let mut cursor = Cursor::new(space.0, space.1, direction, show);
     let mut seen = Vec::new();
     let end = loop {
-        let page = engine.scan(&mut cursor, 1, |key, cell| {
+        let page = engine.scan(&mut cursor, budget_bytes, |key, cell| {
             seen.push((key.to_vec(), cell.to_owned()));
             Flow::Continue
         });
@@ -178,11 +186,14 @@ fn scan(engine: &Engine, others: &Others, direction: Direction) {
     if direction == Direction::Backward {
         there.reverse();
     }
+    let is_cut = end.is_err();
     match end {
         Ok(_) => assert_eq!(seen, there),
         Err(Error::Damaged { .. }) => assert_eq!(seen, there[..seen.len()]),
         Err(error) => panic!("{error}"),
     }
+    let position = cursor.position().map(<[u8]>::to_vec);
+    (seen.len(), is_cut.then_some(position))
 }
 
 /// Writes the records of the other owners in the span.

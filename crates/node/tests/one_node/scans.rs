@@ -1,17 +1,18 @@
 //! Scans over a cluster show the same as a dumb twin: all copies in one map, the newest of each
 //! key.
 //!
-//! Members hold drawn parts of drawn writes, pages are tiny, and one member may be away.
+//! Members hold drawn parts of drawn writes, pages are tiny, and one member may be away. Each may
+//! have damage at drawn keys.
 
 use crate::epochs;
 use crate::world::{Asked, Page, SECOND_US, World, record, version};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Range, Refused};
 use dendra_base::{Cell, CellRef, Key};
-use dendra_node::MemberIndex;
-use dendra_node::step::{Effect, Event};
+use dendra_node::step::{Effect, Event, Paged};
+use dendra_node::{MemberIndex, Outcome};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const MEMBERS: u8 = 3;
 
@@ -33,6 +34,12 @@ fn kind() -> impl Strategy<Value = Kind> {
     ]
 }
 
+/// At least two of the members.
+fn majority() -> impl Strategy<Value = [bool; MEMBERS as usize]> {
+    let left_out = 0..=usize::from(MEMBERS);
+    left_out.prop_map(|left_out| std::array::from_fn(|at| at != left_out))
+}
+
 fn raw(number: u8) -> Bytes {
     Bytes::from(format!("key{number:03}"))
 }
@@ -48,6 +55,8 @@ fn member(at: u8) -> World {
 struct Cluster {
     coordinator: World,
     stores: Vec<BTreeMap<Key, Cell>>,
+    /// Keys that a member cannot read.
+    damaged: Vec<BTreeSet<Key>>,
     away: Option<u8>,
 }
 
@@ -78,12 +87,49 @@ impl Cluster {
         Cluster {
             coordinator,
             stores,
+            damaged: vec![BTreeSet::new(); usize::from(MEMBERS)],
             away,
         }
     }
 
-    /// One page of a client's scan.
+    /// Can a majority read what lies at the key?
+    fn is_readable(&self, key: &Key) -> bool {
+        let reads =
+            |at: &u8| self.away != Some(*at) && !self.damaged[usize::from(*at)].contains(key);
+        (0..MEMBERS).filter(reads).count() > usize::from(MEMBERS) / 2
+    }
+
+    /// All pages of a client's scan. The records, and what is left when it cannot go on.
+    fn walk(&mut self, range: Range, bytes: u32) -> (Vec<(Bytes, Cell)>, Option<Range>) {
+        let (mut shown, mut next) = (Vec::new(), Some(range));
+        while let Some(range) = next {
+            let (records, rest, failure) = self.page(range, bytes);
+            shown.extend(records.clone());
+            if failure.is_some() {
+                assert_eq!(records, [], "a page that fails shows nothing");
+                return (shown, rest);
+            }
+            assert!(
+                !records.is_empty() || rest.is_none(),
+                "a page shows a record, or is the last"
+            );
+            next = rest;
+        }
+        (shown, None)
+    }
+
+    /// One page of a client's scan, of which a majority answers.
     fn scan(&mut self, range: Range, bytes: u32) -> (Vec<(Bytes, Cell)>, Option<Range>) {
+        let (records, rest, failure) = self.page(range, bytes);
+        assert_eq!(failure, None, "a majority answers");
+        (records, rest)
+    }
+
+    fn page(
+        &mut self,
+        range: Range,
+        bytes: u32,
+    ) -> (Vec<(Bytes, Cell)>, Option<Range>, Option<Outcome>) {
         self.coordinator.scan(1, range, bytes);
         loop {
             let effects = self.coordinator.effects();
@@ -95,13 +141,10 @@ impl Cluster {
                         rest,
                         failure,
                         ..
-                    } => {
-                        assert_eq!(failure, None, "a majority answers");
-                        return (records, rest);
-                    }
+                    } => return (records, rest, failure),
                     Effect::Page { .. } => {
                         let page = Page::ordered(&effect).expect("a page");
-                        let (ticket, result) = (page.ticket, page.of(&self.stores[0]));
+                        let (ticket, result) = (page.ticket, self.store_page(0, &page));
                         self.coordinator.step(Event::Paged { ticket, result });
                     }
                     Effect::Ask {
@@ -129,17 +172,25 @@ impl Cluster {
         let [page] = &pages[..] else {
             panic!("a page is read");
         };
-        let result = page.of(&self.stores[usize::from(at.0)]);
+        let result = self.store_page(at.0, page);
         let ticket = page.ticket;
         there.step(Event::Paged { ticket, result });
         there.replies().pop().expect("a page is answered")
+    }
+
+    fn store_page(&self, at: u8, page: &Page) -> Paged {
+        let at = usize::from(at);
+        page.of_damaged(&self.stores[at], &self.damaged[at])
     }
 
     /// The page that the scan is to show: all copies that are there in one map.
     fn expected(&self, range: &Range) -> Vec<(Bytes, Cell)> {
         let mut newest: BTreeMap<Key, Cell> = BTreeMap::new();
         let here = (0..MEMBERS).filter(|member| self.away != Some(*member));
-        for (key, cell) in here.flat_map(|member| &self.stores[usize::from(member)]) {
+        let here = here.map(usize::from);
+        let copies = here.flat_map(|at| self.stores[at].iter().map(move |copy| (at, copy)));
+        let copies = copies.filter(|(at, (key, _))| !self.damaged[*at].contains(key));
+        for (key, cell) in copies.map(|(_, copy)| copy) {
             let known = newest.entry(key.clone()).or_insert_with(|| cell.clone());
             if known.version < cell.version {
                 *known = cell.clone();
@@ -201,13 +252,45 @@ proptest! {
             is_keys_only: false,
         };
         let expected = cluster.expected(&range);
-        let (mut shown, mut next) = (Vec::new(), Some(range));
-        while let Some(range) = next {
-            let (records, rest) = cluster.scan(range, bytes);
-            prop_assert!(!records.is_empty() || rest.is_none(), "a page shows a record, or is the last");
-            shown.extend(records);
-            next = rest;
-        }
+        let (shown, rest) = cluster.walk(range, bytes);
+        prop_assert_eq!(rest, None);
         prop_assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_scan_ends_at_the_first_key_that_no_majority_can_read(
+        writes in prop::collection::vec((0u8..30, kind(), majority()), 0..60),
+        damaged in prop::collection::vec((0u8..30, 0u8..MEMBERS), 0..12),
+        away in prop::option::weighted(0.2, 1u8..MEMBERS),
+        is_reverse in any::<bool>(),
+        bytes in 1u32..400,
+    ) {
+        let mut cluster = Cluster::new(&writes, away);
+        for (number, member) in damaged {
+            cluster.damaged[usize::from(member)].insert(Key::user(&raw(number)));
+        }
+        let range = Range {
+            start: raw(0),
+            end: None,
+            is_reverse,
+            is_keys_only: false,
+        };
+        let mut numbers: Vec<u8> = (0..30).collect();
+        if is_reverse {
+            numbers.reverse();
+        }
+        let mut expected = cluster.expected(&range);
+        let mut keys = numbers.into_iter().map(raw);
+        let unread = keys.find(|key| !cluster.is_readable(&Key::user(key)));
+        if let Some(unread) = &unread {
+            expected.retain(|(key, _)| if is_reverse { key > unread } else { key < unread });
+        }
+        let (shown, rest) = cluster.walk(range.clone(), bytes);
+        prop_assert_eq!(shown, expected);
+        let wanted = unread.map(|unread| match is_reverse {
+            false => Range { start: unread, ..range },
+            true => Range { end: Some([&unread[..], &[0]].concat().into()), ..range },
+        });
+        prop_assert_eq!(rest, wanted);
     }
 }

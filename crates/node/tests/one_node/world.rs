@@ -16,10 +16,10 @@ use crate::support;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Range, Readiness, Stamp};
 use dendra_base::{Cell, CellRef, Guard, Key, Quorum, Version};
-use dendra_node::step::{Asker, Effect, Event, LostSpan, Now, Paged, StoreOutcome};
+use dendra_node::step::{Asker, Effect, Event, LostSpan, Now, Paged, StoreFailure, StoreOutcome};
 use dendra_node::topology::record::EpochRecord;
 use dendra_node::{Hlc, Layout, MemberIndex, Node, NodeConfig, Outcome};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The wall clock when the monotonic one is at 0.
@@ -89,6 +89,11 @@ impl Page {
 
     /// The page of a store that holds these cells.
     pub(crate) fn of(&self, cells: &BTreeMap<Key, Cell>) -> Paged {
+        self.of_damaged(cells, &BTreeSet::new())
+    }
+
+    /// The same of a store that cannot read what lies at some keys: it ends in front of them.
+    pub(crate) fn of_damaged(&self, cells: &BTreeMap<Key, Cell>, damaged: &BTreeSet<Key>) -> Paged {
         let space = self.start.as_stored()[0];
         let is_inside = |key: &Key| {
             let end = self.end.as_ref();
@@ -99,12 +104,27 @@ impl Page {
             };
             is_between && key.as_stored()[0] == space
         };
-        let mut found: Vec<_> = cells.iter().filter(|(key, _)| is_inside(key)).collect();
+        let keys: BTreeSet<&Key> = cells.keys().chain(damaged).collect();
+        let mut found: Vec<_> = keys.into_iter().filter(|key| is_inside(key)).collect();
         if self.is_reverse {
             found.reverse();
         }
         let (mut shown, mut bytes) = (Vec::new(), 0);
-        for (key, cell) in found {
+        for key in found {
+            if damaged.contains(key) {
+                let behind = [key.raw(), &[0]].concat();
+                let next = if self.is_reverse {
+                    Key::user(&behind)
+                } else {
+                    key.clone()
+                };
+                return if next == self.start {
+                    Err(StoreFailure::Damaged)
+                } else {
+                    Ok((shown, Some(next)))
+                };
+            }
+            let cell = &cells[key];
             if bytes >= self.bytes as usize {
                 let rest = if self.is_reverse { shown.last() } else { None };
                 let rest = rest.map_or(key, |(last, _): &(Key, Cell)| last).clone();

@@ -7,7 +7,8 @@
 //!
 //! Invariants
 //! 1. A read stays within the space of its start.
-//! 2. A record that fails its checksum makes the whole page damaged.
+//! 2. A page ends in front of damage: a block, a hole, or a record that fails its checksum. It is
+//!    damaged only if it begins there.
 //!
 //! Not here: the queue (`store_pool.rs`), the comparison itself (crate `node`).
 
@@ -101,41 +102,47 @@ impl Page {
         let progress = engine.scan(&mut cursor, usize::MAX, |key, cell| {
             if !cell.is_intact(key) {
                 is_damaged = true;
-                return Flow::Pause;
+                return Flow::Stay;
             }
             // As in a frame: many small records are more than their keys and values.
             held += key.len() + cell.encoded_len() + LENGTHS_BYTES;
-            let space =
-                Space::from_byte(key[0]).expect("a page stays within the space of its start");
-            records.push((Key::new(space, &key[1..]), cell.to_owned()));
+            records.push((key_of(key), cell.to_owned()));
             if held >= self.bytes {
                 Flow::Pause
             } else {
                 Flow::Continue
             }
         });
-        match progress {
-            _ if is_damaged => Err(StoreFailure::Damaged),
-            Ok(Progress::Done) => Ok((records, None)),
-            Ok(Progress::More) => {
-                let last = records.last().map(|(key, _)| key.clone());
-                let next = last.map(|key| {
-                    if self.is_reverse {
-                        key
-                    } else {
-                        let mut raw = key.raw().to_vec();
-                        raw.push(0);
-                        Key::new(
-                            Space::from_byte(space).expect("the start has a space"),
-                            &raw,
-                        )
-                    }
-                });
-                Ok((records, next))
-            }
-            Err(error) => Err(unread(&error, "a page for a peer")),
+        let next = self.next_after(&cursor);
+        let is_over = matches!(progress, Ok(Progress::Done));
+        let failure = match progress {
+            Ok(_) if is_damaged => Some(StoreFailure::Damaged),
+            Ok(_) => None,
+            Err(error) => Some(unread(&error, "a page for a peer")),
+        };
+        match failure {
+            // The page that begins there has no record.
+            Some(StoreFailure::Damaged) if next != self.start => Ok((records, Some(next))),
+            Some(failure) => Err(failure),
+            None => Ok((records, (!is_over).then_some(next))),
         }
     }
+
+    /// Where the page behind this one begins.
+    fn next_after(&self, cursor: &Cursor) -> Key {
+        let behind = |key: &[u8]| key_of(&[key, &[0]].concat());
+        match (cursor.position(), self.is_reverse) {
+            (Bound::Included(key), false) | (Bound::Excluded(key), true) => key_of(key),
+            (Bound::Excluded(key), false) | (Bound::Included(key), true) => behind(key),
+            (Bound::Unbounded, _) => self.start.clone(),
+        }
+    }
+}
+
+/// A stored key that a page met.
+fn key_of(stored: &[u8]) -> Key {
+    let space = Space::from_byte(stored[0]).expect("a page stays within the space of its start");
+    Key::new(space, &stored[1..])
 }
 
 #[cfg(test)]

@@ -127,40 +127,42 @@ impl EngineStore {
         };
         let mut cursor = Cursor::new(low, high, direction, Show::All);
         let (mut records, mut seen, mut is_intact) = (Vec::new(), 0, true);
-        let progress = self
-            .engine
-            .scan(&mut cursor, range.bytes as usize, |stored, cell| {
-                is_intact &= cell.is_intact(stored);
-                seen += stored.len() + cell.encoded_len();
-                records.push((Key::user(&stored[1..]), cell.to_owned()));
-                if seen >= range.bytes as usize {
-                    Flow::Pause
-                } else {
-                    Flow::Continue
-                }
-            });
-        let progress = progress.map_err(|error| unread(&error))?;
-        if !is_intact {
-            return Err(StoreFailure::Damaged);
-        }
-        let as_space = |raw: &[u8]| match Space::from_byte(space) {
-            Some(space) => Key::new(space, raw),
-            None => Key::user(raw),
+        let key_of = |stored: &[u8]| {
+            let space = Space::from_byte(stored[0]).expect("a page stays within its space");
+            Key::new(space, &stored[1..])
         };
-        let records: Vec<(Key, Cell)> = records
-            .into_iter()
-            .map(|(key, cell)| (as_space(key.raw()), cell))
-            .collect();
-        let rest = match (progress, records.last()) {
-            (Progress::More, Some((last, _))) if range.is_reverse => Some(last.clone()),
-            (Progress::More, Some((last, _))) => {
-                let mut next = last.raw().to_vec();
-                next.push(0);
-                Some(as_space(&next))
+        let bytes = range.bytes as usize;
+        let progress = self.engine.scan(&mut cursor, bytes, |stored, cell| {
+            is_intact = cell.is_intact(stored);
+            if !is_intact {
+                return Flow::Stay;
             }
-            _ => None,
+            seen += stored.len() + cell.encoded_len();
+            records.push((key_of(stored), cell.to_owned()));
+            if seen >= bytes {
+                Flow::Pause
+            } else {
+                Flow::Continue
+            }
+        });
+        let behind = |key: &[u8]| key_of(&[key, &[0]].concat());
+        let next = match (cursor.position(), range.is_reverse) {
+            (Bound::Included(key), false) | (Bound::Excluded(key), true) => key_of(key),
+            (Bound::Excluded(key), false) | (Bound::Included(key), true) => behind(key),
+            (Bound::Unbounded, _) => range.start.clone(),
         };
-        Ok((records, rest))
+        let is_over = matches!(progress, Ok(Progress::Done));
+        let failure = match progress {
+            Ok(_) if !is_intact => Some(StoreFailure::Damaged),
+            Ok(_) => None,
+            Err(error) => Some(unread(&error)),
+        };
+        // As the server does: a page ends in front of damage.
+        match failure {
+            Some(StoreFailure::Damaged) if next != range.start => Ok((records, Some(next))),
+            Some(failure) => Err(failure),
+            None => Ok((records, (!is_over).then_some(next))),
+        }
     }
 
     pub(super) fn commit(

@@ -159,7 +159,16 @@ impl MapStore {
                 return Ok((records, None));
             };
             if self.damaged.contains(key) {
-                return Err(StoreFailure::Damaged);
+                let next = if range.is_reverse {
+                    let space = Space::from_byte(space).expect("a page begins in a space");
+                    Key::new(space, &[key.raw(), &[0]].concat())
+                } else {
+                    key.clone()
+                };
+                if next == range.start {
+                    return Err(StoreFailure::Damaged);
+                }
+                return Ok((records, Some(next)));
             }
             if seen >= range.bytes as usize {
                 // Forwards the next key itself; backwards "below the last one shown".
