@@ -23,7 +23,7 @@ use crate::lanes::{CompactJob, Maintained, Quiet};
 use crate::pressure::SEALED_MAX;
 use crate::recover::replacement;
 use crate::room::InRoom;
-use crate::table::{self, KeySpan, Table, TableMeta};
+use crate::table::{self, Table, TableMeta};
 use crate::tree::Tree;
 use crate::tree::edit::{Edit, Fact};
 use crate::tree::manifest::Manifest;
@@ -228,10 +228,7 @@ impl Engine {
         let log_floor = hold(&self.ledger).folder.log_floor;
         let flushed = self.foreign.flushed(log_floor);
         let view = self.view();
-        let mended = self
-            .damage
-            .mendable(|id, spots| !self.may_reappear(&view.tree, id, spots));
-        let mended = mended.and_then(|(id, spots)| mend(&view.tree, id, spots));
+        let mended = self.mend_plan(&view.tree, &view.holes);
         let mended = mended.or_else(|| self.drop_plan(&view.tree, &view.holes));
         let (tree, options) = (view.tree.clone(), &self.options);
         let (job, reclaim) = if let Some((plan, spans)) = mended {
@@ -445,19 +442,6 @@ fn levels_of(tree: &Tree) -> Vec<Vec<&TableMeta>> {
     let levels = tree.levels.iter();
     let metas = levels.map(|level| level.tables.iter().map(|t| t.meta()).collect());
     metas.collect()
-}
-
-/// A table of `tree` can be written anew without its damaged blocks; `None` when it is not there
-/// any more.
-fn mend(tree: &Tree, id: u64, spots: Vec<(u64, KeySpan)>) -> Option<(Plan, Vec<KeySpan>)> {
-    let (level, _) = tree.tables().find(|(_, t)| t.meta().id == id)?;
-    let plan = Plan {
-        inputs: vec![id],
-        level,
-        is_move: false,
-        reason: PlanReason::Mend { spots: spots.len() },
-    };
-    Some((plan, spots.into_iter().map(|(_, span)| span).collect()))
 }
 
 #[cfg(test)]

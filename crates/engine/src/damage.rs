@@ -102,11 +102,37 @@ struct KnownFlaw {
     spot: Flaw,
     scrubs: u32,
     is_repaired: bool,
+    /// No owner that its repair needs can be asked now.
+    waits: bool,
+}
+
+/// A confirmed spot in which records are lost, of a table that could be written anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LossySpot {
+    pub(crate) offset: u64,
+    pub(crate) span: KeySpan,
+    pub(crate) fate: SpotFate,
+}
+
+/// How far the repair of a spot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpotFate {
+    /// Its records are here again.
+    Repaired,
+    /// Its repair waits for owners that cannot be asked.
+    Waits,
+    /// Its repair is under way.
+    Lost,
 }
 
 impl KnownFlaw {
     fn is_confirmed(&self) -> bool {
         self.scrubs >= SCRUBS_MIN
+    }
+
+    /// No record is lost with it.
+    fn is_harmless(&self) -> bool {
+        self.is_repaired || self.spot.span.is_none()
     }
 }
 
@@ -124,9 +150,30 @@ impl Note {
     }
 
     fn is_mendable(&self) -> bool {
-        let is_harmless = |known: &KnownFlaw| known.is_repaired || known.spot.span.is_none();
         let mut spots = self.spots.iter();
-        !self.spots.is_empty() && spots.all(|known| known.is_confirmed() && is_harmless(known))
+        !self.spots.is_empty() && spots.all(|known| known.is_confirmed() && known.is_harmless())
+    }
+
+    /// Would the table be better without its spots? Those that are not repaired need holes then.
+    fn gains(&self) -> bool {
+        let mut spots = self.spots.iter();
+        let has_harmless = self.spots.iter().any(KnownFlaw::is_harmless);
+        has_harmless && spots.all(KnownFlaw::is_confirmed)
+    }
+
+    fn lossy(&self) -> Vec<LossySpot> {
+        let lossy = |known: &KnownFlaw| {
+            Some(LossySpot {
+                offset: known.spot.offset,
+                span: known.spot.span.clone()?,
+                fate: match (known.is_repaired, known.waits) {
+                    (true, _) => SpotFate::Repaired,
+                    (false, true) => SpotFate::Waits,
+                    (false, false) => SpotFate::Lost,
+                },
+            })
+        };
+        self.spots.iter().filter_map(lossy).collect()
     }
 }
 
@@ -228,6 +275,7 @@ impl Damage {
             let known = KnownFlaw {
                 scrubs: same.map_or(0, |same| same.scrubs) + 1,
                 is_repaired: same.is_some_and(|same| same.is_repaired),
+                waits: same.is_some_and(|same| same.waits),
                 spot,
             };
             confirmed += u64::from(known.scrubs == SCRUBS_MIN);
@@ -277,21 +325,29 @@ impl Damage {
         self.count(&notes);
     }
 
-    /// A table that can be written anew, if `may` allows that. Returns its id, and the spans that
-    /// may be left out, with the offsets of their blocks.
+    /// The repair of the span waits for owners that cannot be asked, or does so no more.
+    pub(crate) fn waits(&self, span: &DamagedSpan, waits: bool) {
+        let mut notes = hold(&self.notes);
+        let note = notes.get_mut(&span.table);
+        let spots = note.into_iter().flat_map(|note| &mut note.spots);
+        for known in spots.filter(|known| known.spot.offset == span.offset) {
+            known.waits = waits;
+        }
+    }
+
+    /// A table that would be better without its spots, if `may` allows that. Returns its id, and
+    /// the spots in which records are lost.
     pub(crate) fn mendable(
         &self,
-        may: impl Fn(u64, &[(u64, KeySpan)]) -> bool,
-    ) -> Option<(u64, Vec<(u64, KeySpan)>)> {
+        may: impl Fn(u64, &[LossySpot]) -> bool,
+    ) -> Option<(u64, Vec<LossySpot>)> {
         if self.mendable.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let notes = hold(&self.notes);
-        let mut mendable = notes.iter().filter(|(_, note)| note.is_mendable());
+        let mut mendable = notes.iter().filter(|(_, note)| note.gains());
         mendable.find_map(|(id, note)| {
-            let spots = note.spots.iter();
-            let lossy = spots.filter_map(|it| Some((it.spot.offset, it.spot.span.clone()?)));
-            let spots: Vec<(u64, KeySpan)> = lossy.collect();
+            let spots = note.lossy();
             may(*id, &spots).then_some((*id, spots))
         })
     }
@@ -340,7 +396,7 @@ impl Damage {
     fn count(&self, notes: &BTreeMap<u64, Note>) {
         let count = notes.values().filter(|note| note.is_set_aside()).count();
         self.set_aside.store(count, Ordering::Relaxed);
-        let count = notes.values().filter(|note| note.is_mendable()).count();
+        let count = notes.values().filter(|note| note.gains()).count();
         self.mendable.store(count, Ordering::Relaxed);
     }
 
@@ -442,14 +498,15 @@ mod tests {
         let spans = damage.spans();
         assert_eq!(spans.len(), 2, "the third spot lost no record");
         damage.repaired(&spans[0]);
-        assert_eq!(
-            damage.mendable(|_, _| true),
-            None,
-            "the other one is not repaired"
-        );
+        let fates = |spots: &[LossySpot]| spots.iter().map(|it| it.fate).collect::<Vec<_>>();
+        let found = damage.mendable(|_, _| true).expect("it would be better");
+        assert_eq!(fates(&found.1), [SpotFate::Repaired, SpotFate::Lost]);
+        damage.waits(&spans[1], true);
+        let found = damage.mendable(|_, _| true).expect("it would be better");
+        assert_eq!(fates(&found.1), [SpotFate::Repaired, SpotFate::Waits]);
         damage.repaired(&spans[1]);
-        let (id, spans) = damage.mendable(|_, _| true).expect("both are repaired");
-        assert_eq!((id, spans.len()), (7, 2));
+        let (id, spots) = damage.mendable(|_, _| true).expect("both are repaired");
+        assert_eq!((id, fates(&spots)), (7, vec![SpotFate::Repaired; 2]));
         assert_eq!(damage.forget(&[7]), 3);
         assert_eq!(damage.mendable(|_, _| true), None);
     }

@@ -448,6 +448,80 @@ fn two_damaged_tables_do_not_wait_for_each_other() {
     assert!(with_two_holes > 3, "{with_two_holes}");
 }
 
+/// A folder with one table of values, and the same records at the others.
+fn values(engine: &Engine) -> Others {
+    let cells = (0..KEYS).map(|n| {
+        let cell = value(&key(n), plain(100 + n)).to_owned();
+        (key(n), cell)
+    });
+    let others: Others = cells.collect();
+    for (key, cell) in &others {
+        write(engine, key, cell.as_ref()).expect("memory does not fail");
+    }
+    engine.close(1).expect("memory does not fail");
+    others
+}
+
+/// The repair of one of two damaged blocks of a table waits, over a restart, too.
+fn one_of_two_waits(records: fn(&Engine) -> Others, horizon: u64) {
+    let vfs = MemVfs::new();
+    let others = records(&open(&vfs).expect("a new folder"));
+    let name = table_names(&vfs).pop().expect("a table");
+    let bytes = vfs.file_bytes(&name).expect("it is listed").len() as u64;
+    for byte in [1, bytes * 2 / 5] {
+        vfs.flip_bit(&name, 8 * byte);
+    }
+    let vfs = vfs.process_crash_image();
+    let engine = open(&vfs).expect("it opens");
+    engine.raise_age_horizon(horizon, COPIES);
+    scrub(&engine).expect("memory does not fail");
+    let spans = engine.damaged_spans();
+    let [first, second] = &spans[..] else {
+        panic!("{spans:?}");
+    };
+    engine.repair_waits(second);
+    settle(&engine, &others).expect("memory does not fail");
+    assert_eq!(engine.damaged_spans(), spans, "nothing would be better yet");
+    fetch(&engine, &others, first).expect("memory does not fail");
+    engine.repaired(first);
+    settle(&engine, &others).expect("memory does not fail");
+    assert_eq!(engine.damaged_tables(), [], "the table is written anew");
+    if let Some(again) = engine
+        .damaged_spans()
+        .iter()
+        .find(|it| it.block() == first.block())
+    {
+        fetch(&engine, &others, again).expect("memory does not fail");
+        engine.repaired(again);
+        settle(&engine, &others).expect("memory does not fail");
+    }
+    drop(engine);
+    let engine = open(&vfs).expect("it opens");
+    engine.raise_age_horizon(horizon, COPIES);
+    settle(&engine, &others).expect("memory does not fail");
+    let left = engine.damaged_spans();
+    let blocks: Vec<u64> = left.iter().map(DamagedSpan::block).collect();
+    assert_eq!(blocks, [second.block()], "it stays damaged");
+    let of_second = others
+        .range(second.first.clone()..=second.last.clone())
+        .count();
+    assert!(
+        unread(&engine, &others) >= of_second,
+        "no key of it is absent"
+    );
+    assert!(of_second > 1);
+    mend(&engine, &others).expect("memory does not fail");
+    assert_eq!(unread(&engine, &others), 0);
+    assert_eq!(findings(&vfs), []);
+}
+
+#[test]
+fn a_block_that_waits_stops_no_other_block_of_its_table() {
+    one_of_two_waits(values, 0);
+    one_of_two_waits(values, HORIZON);
+    one_of_two_waits(tables, HORIZON);
+}
+
 #[test]
 fn an_old_record_in_memory_and_one_that_comes_during_the_drop_are_told_apart() {
     let (vfs, mut others) = damaged();

@@ -15,6 +15,11 @@
 //! a horizon rises before 4 ──► 1, with the new horizon
 //! ```
 //!
+//! The second use of a hole: the repair of a block waits for owners that cannot be asked, while
+//! another block of the same table is repaired. So that the table can be written anew, a hole takes
+//! the place of the block. Its horizon is 0, and nothing is dropped: the old records here may be
+//! needed. Once it was repaired for the first time, it begins at 1 with the horizon that there is.
+//!
 //! Invariants
 //! 1. While a hole is in the manifest, a read of a key in it answers only with a version above
 //!    `below`. No lost or dropped record there can have had such a version. All else is `Damaged`;
@@ -25,9 +30,10 @@
 //!    above `below`, nor is its clock field above the horizon (`AgeHorizon::covers`). So neither is
 //!    that of a cell which the delete hid. Ages do not count here: a proposal that lost to it may
 //!    be younger.
-//! 4. A hole ends only when it was repaired after step 3, under a horizon that its drop knew.
-//! 5. Without a horizon of a cluster, or with one copy of each record, there is no hole. No other
-//!    folder could give the dropped records back.
+//! 4. A hole ends only when it was repaired after step 3, under a horizon that its drop knew. One
+//!    whose block waited ends after its first repair only where there is no horizon.
+//! 5. Without a horizon of a cluster, or with one copy of each record, no record is dropped. No
+//!    other folder could give it back.
 //! 6. A client's cell with fewer copies than the replication factor is not dropped: too few others
 //!    have it. The hole stays then, and the member has to be replaced.
 //!
@@ -65,7 +71,8 @@ pub struct Hole {
     pub last: Vec<u8>,
     /// No record that was lost or dropped is newer than this version.
     pub below: Version,
-    /// Up to which age others may have purged, as far as the drop knows.
+    /// Up to which age others may have purged, as far as the drop knows; 0 = nothing is dropped:
+    /// the block waits for its first repair.
     pub clock: u64,
     /// All is dropped that must go.
     pub is_dropped: bool,
@@ -135,7 +142,10 @@ impl Hole {
             id: DamagedSpan::id_of(self.table, self.offset, state),
             table: self.table,
             offset: self.offset,
-            reason: "it may have hidden records that the other owners have purged".to_owned(),
+            reason: match self.clock {
+                0 => "its records wait for the copies of the other owners".to_owned(),
+                _ => "it may have hidden records that the other owners have purged".to_owned(),
+            },
             first: self.first.clone(),
             last: self.last.clone(),
         }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! tend_holes   repaired ─► gone      a horizon rose ─► again      all dropped ─► is_dropped
-//!              a damaged block that cannot be mended ─► a hole
+//!              repaired for the first time, and there is a horizon ─► again
+//!              a damaged block that cannot be mended, or that waits beside one that can ─► a hole
 //! drop_plan    the next table that a drop waits for
 //! ```
 //!
@@ -16,7 +17,7 @@ use super::state::Left;
 use super::{HOLES_MAX, Hole};
 use crate::Result;
 use crate::compact::pick::{Plan, PlanReason};
-use crate::damage::DamagedSpan;
+use crate::damage::{DamagedSpan, LossySpot, SpotFate};
 use crate::engine::Engine;
 use crate::table::{KeySpan, TableMeta};
 use crate::tree::Tree;
@@ -31,16 +32,19 @@ impl Engine {
     pub(crate) fn tend_holes(&self) -> Result<bool> {
         let view = self.view();
         for hole in view.holes.iter() {
-            if self.holes.is_repaired(hole) {
-                return self.change_holes(&[], Some(hole)).map(|()| true);
-            }
-            if self.age_horizon().clock > hole.clock {
+            let is_repaired = self.holes.is_repaired(hole);
+            let has_risen = self.age_horizon().clock > hole.clock;
+            // Nothing is dropped before the records were here once.
+            if has_risen && (is_repaired || hole.clock > 0) {
                 let again = Hole {
                     clock: self.age_horizon().clock,
                     is_dropped: false,
                     ..hole.clone()
                 };
                 return self.change_holes(&[again], None).map(|()| true);
+            }
+            if is_repaired {
+                return self.change_holes(&[], Some(hole)).map(|()| true);
             }
             if !hole.is_dropped && self.is_drop_over(hole, &view.tree) {
                 let dropped = Hole {
@@ -63,20 +67,30 @@ impl Engine {
         self.holes.left(hole, log_floor, tables) == Left::Nothing
     }
 
-    /// Holes in the place of damaged blocks that were repaired and cannot go, of one table.
+    /// Holes of one table, in the place of blocks that were repaired and cannot go, and of blocks
+    /// that wait while others of the table do not.
     fn wanted_holes(&self, tree: &Tree, holes: &[Hole]) -> Vec<Hole> {
         let ages = self.age_horizon();
-        // The other folders that hold the records, or no record could be fetched.
-        if ages.clock == 0 || ages.copies < 2 {
-            return Vec::new();
-        }
-        let is_wanted = |id: u64, spots: &[(u64, KeySpan)]| {
-            let is_known = |(offset, _): &(u64, KeySpan)| {
-                let mut holes = holes.iter();
-                holes.any(|hole| hole.is_of(id, *offset))
+        let wants = |id: u64, spot: &LossySpot| {
+            let is_known = holes.iter().any(|hole| hole.is_of(id, spot.offset));
+            !is_known
+                && match spot.fate {
+                    SpotFate::Waits => true,
+                    SpotFate::Lost => false,
+                    // The other folders that hold the records, or no record could be fetched.
+                    SpotFate::Repaired => {
+                        let has_others = ages.clock > 0 && ages.copies > 1;
+                        has_others && self.may_reappear(tree, id, &spot.span)
+                    }
+                }
+        };
+        let is_wanted = |id: u64, spots: &[LossySpot]| {
+            let is_open = |spot: &LossySpot| {
+                let is_known = holes.iter().any(|hole| hole.is_of(id, spot.offset));
+                spot.fate == SpotFate::Lost && !is_known
             };
-            let has_room = holes.len() + spots.len() <= HOLES_MAX;
-            has_room && !spots.iter().all(is_known) && self.may_reappear(tree, id, spots)
+            let count = spots.iter().filter(|spot| wants(id, spot)).count();
+            count > 0 && holes.len() + count <= HOLES_MAX && !spots.iter().any(is_open)
         };
         let Some((id, spots)) = self.damage.mendable(is_wanted) else {
             return Vec::new();
@@ -84,16 +98,48 @@ impl Engine {
         let Some((_, table)) = tree.tables().find(|(_, t)| t.meta().id == id) else {
             return Vec::new();
         };
-        let hole = |(offset, span): (u64, KeySpan)| Hole {
+        let wanted = spots.into_iter().filter(|spot| wants(id, spot));
+        let hole = |spot: LossySpot| Hole {
             table: id,
-            offset,
-            first: span.first,
-            last: span.last,
+            offset: spot.offset,
+            first: spot.span.first,
+            last: spot.span.last,
             below: table.meta().version_max,
-            clock: ages.clock,
+            clock: match spot.fate {
+                SpotFate::Repaired => ages.clock,
+                SpotFate::Waits | SpotFate::Lost => 0,
+            },
             is_dropped: false,
         };
-        spots.into_iter().map(hole).collect()
+        wanted.map(hole).collect()
+    }
+
+    /// A table that can be written anew: each of its damaged blocks was repaired and may go, or has
+    /// a hole. One with holes alone waits for their drop (`drop_plan`).
+    pub(crate) fn mend_plan(&self, tree: &Tree, holes: &[Hole]) -> Option<(Plan, Vec<KeySpan>)> {
+        let may_go = |id: u64, spots: &[LossySpot]| {
+            let Some((_, table)) = tree.tables().find(|(_, t)| t.meta().id == id) else {
+                return false;
+            };
+            let meta = table.meta();
+            let has_none =
+                |spot: &&LossySpot| !holes.iter().any(|it| it.stands_for(meta, &spot.span));
+            let mut left = spots.iter().filter(has_none).peekable();
+            let is_of_others = spots.is_empty() || left.peek().is_some();
+            is_of_others
+                && left.all(|spot| {
+                    spot.fate == SpotFate::Repaired && !self.may_reappear(tree, id, &spot.span)
+                })
+        };
+        let (id, spots) = self.damage.mendable(may_go)?;
+        let (level, _) = tree.tables().find(|(_, t)| t.meta().id == id)?;
+        let plan = Plan {
+            inputs: vec![id],
+            level,
+            is_move: false,
+            reason: PlanReason::Mend { spots: spots.len() },
+        };
+        Some((plan, spots.into_iter().map(|spot| spot.span).collect()))
     }
 
     /// Makes these holes true, or one of them gone: in the manifest, and then for reads and jobs.
@@ -153,13 +199,13 @@ impl Engine {
         })
     }
 
-    /// Could a record that the other owners have purged come back when the damaged blocks in
-    /// `spots` go? A block may hold the tombstone that hides it here.
+    /// Could a record that the other owners have purged come back when the damaged block of the
+    /// table in this span goes? The block may hold the tombstone that hides it here.
     ///
     /// A live value hides older ones, too. But a record above it that all owners purged is a
     /// delete. This folder has that in another table, where it stays as long as this table is
     /// there.
-    pub(crate) fn may_reappear(&self, tree: &Tree, id: u64, spots: &[(u64, KeySpan)]) -> bool {
+    fn may_reappear(&self, tree: &Tree, id: u64, span: &KeySpan) -> bool {
         let ages = self.age_horizon().clock;
         let horizon = self.purge_horizon().max(Version {
             hlc: ages,
@@ -174,19 +220,18 @@ impl Engine {
         };
         let damaged = damaged.meta();
         let has_deletes = damaged.tombstones > 0 || damaged.expiring > 0;
-        let hides = |span: &KeySpan| has_deletes || span.first.first() < Some(&Space::User.byte());
+        let hides = has_deletes || span.first.first() < Some(&Space::User.byte());
         let is_older =
             |oldest: Version| oldest <= horizon && damaged.version_max.is_newer_than(oldest);
-        let may_hold = |table: &TableMeta, span: &KeySpan| {
+        let may_hold = |table: &TableMeta| {
             table.id != id
                 && is_older(table.version_min)
                 && table.smallest <= span.last
                 && span.first <= table.largest
         };
-        let mut hiding = spots.iter().filter(|(_, span)| hides(span));
         // A memtable, or the log, may hold older records than any table.
         let in_memory = is_older(self.segments.version_min());
-        hiding.any(|(_, span)| in_memory || tree.tables().any(|(_, t)| may_hold(t.meta(), span)))
+        hides && (in_memory || tree.tables().any(|(_, t)| may_hold(t.meta())))
     }
 
     /// Spans of keys in which records of this folder are lost. Two scrubs could not read them, or a
@@ -212,12 +257,28 @@ impl Engine {
         let view = self.view();
         let hole = view.holes.iter().find(|hole| hole.as_lost().id == span.id);
         match hole {
-            // Under a later horizon others may have purged records that this drop has left.
-            Some(hole) if hole.is_dropped && self.age_horizon().clock <= hole.clock => {
+            // Under a later horizon others may have purged records that this drop has left. One
+            // that has dropped nothing yet does so next.
+            Some(hole)
+                if hole.is_dropped
+                    && (hole.clock == 0 || self.age_horizon().clock <= hole.clock) =>
+            {
                 self.holes.repaired(hole);
             }
             Some(_) => {}
             None => self.damage.repaired(span),
         }
+    }
+
+    /// The repair of `span` waits: owners that it needs cannot be asked. Once another damaged block
+    /// of its table is repaired, a hole takes the place of this one, and the table is written anew
+    /// without both. The span stays damaged, under another id, until it is repaired.
+    pub fn repair_waits(&self, span: &DamagedSpan) {
+        self.damage.waits(span, true);
+    }
+
+    /// The repair of `span` waits no more.
+    pub fn repair_goes_on(&self, span: &DamagedSpan) {
+        self.damage.waits(span, false);
     }
 }
