@@ -203,6 +203,12 @@ pub const REPAIR_PAGE_BYTES: u32 = 32 << 10;
 /// Between two tries of a repair for which owners are missing.
 pub const REPAIR_PAUSE_US: u64 = 1_000_000;
 
+/// The longest pause before a source is asked again that is damaged in the same keys.
+pub const REPAIR_GAP_PAUSE_US_MAX: u64 = 30_000_000;
+
+/// How long no owner that a repair needs can be read before it is said to wait.
+pub const REPAIR_STUCK_US: u64 = 10_000_000;
+
 /// How long after damage was found its repair begins. It is the longest time limit of a client, a
 /// minute, and a twelfth of it for clocks that run at different speeds.
 pub const REPAIR_WAIT_US_DEFAULT: u64 = 65_000_000;

@@ -33,6 +33,7 @@ use crate::ring::table::MemberId;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Range, Readiness, Stamp};
 use dendra_base::{Cell, Guard, Key, Quorum, Version};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Time as the world tells it.
@@ -378,6 +379,15 @@ pub enum Effect {
     Repaired {
         /// Of the span.
         id: u64,
+    },
+    /// The repair of a span waits for these members: each owner that it needs is away, or is
+    /// damaged between the same keys. Other blocks of the same table need not wait for it. Empty =
+    /// it waits no more.
+    RepairWaits {
+        /// Of the span.
+        id: u64,
+        /// The members.
+        of: BTreeSet<MemberId>,
     },
     /// Copies of positions that move to this member have been loaded.
     Loaded {

@@ -131,6 +131,11 @@ impl SourceWalk {
         self.is_asking || self.writing > 0 || !self.records.is_empty()
     }
 
+    /// The part that is not walked yet.
+    pub(crate) fn left(&self) -> VecDeque<WalkPart> {
+        self.parts.clone()
+    }
+
     /// How many bytes of the source the next pages cover.
     pub(crate) fn set_page_bytes(&mut self, bytes: u32) {
         self.page_bytes = bytes;

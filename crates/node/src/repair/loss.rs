@@ -116,7 +116,7 @@ impl Repairer {
         let stays = with(&|member| !is_lost(desk, member));
         let up = with(&|member| desk.health.is_up(member));
         let readable =
-            with(&|member| desk.health.is_up(member) && !self.unreadable.contains(&member));
+            with(&|member| desk.health.is_up(member) && !repair.gaps.contains_key(&member));
         let (no_member, unwalked) = (BTreeSet::new(), BTreeSet::new());
         let is_away = |walked, without| missing(desk, walked, without).into_iter().find_map(id);
         if missing(desk, &stays, &no_member).is_empty() {

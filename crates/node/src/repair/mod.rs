@@ -15,22 +15,27 @@
 //! confirmation. So the walks begin only when each operation has ended that was under way when the
 //! damage was found.
 //!
+//! A source that is damaged in the same keys answers up to there. Its walk of this span ends, with
+//! a gap, and goes on from the gap later. Meanwhile other spans and sources are walked.
+//!
 //! Invariants
 //! 1. A span is repaired when each record that enough owners showed is durable here: records of
 //!    clients, and promises.
 //! 2. A span that holds notes of the node itself is never repaired: no other member has them.
 //! 3. One walk at a time, one page at a time. It takes no more bytes a second than this member may
-//!    load.
+//!    load. The span that was walked the longest ago is next: one that waits stops no other one.
 //! 4. A change of the members begins all repairs anew.
 //! 5. With a replication factor of one no span is ever repaired: it stays damaged.
 //! 6. No span is repaired from fewer owners than enough, unless an operator accepted the loss for
 //!    this block and these members (`loss.rs`). It ends with the plan that takes the members away.
 //!
-//! Not here: a walk page by page (`walk.rs`), finding damage and dropping it (crate `engine`).
+//! Not here: one span and its gaps (`span.rs`), a walk page by page (`walk.rs`), finding damage and
+//! dropping it (crate `engine`).
 //! See: docs/protocol.md, "Damage".
 
 mod enough;
 pub mod loss;
+mod span;
 
 use crate::config::NodeConfig;
 use crate::desk::{Desk, Turn};
@@ -40,23 +45,11 @@ use crate::member::MemberIndex;
 use crate::purpose::{WalkId, Walker};
 use crate::ring::table::MemberId;
 use crate::step::{Effect, LostSpan};
-use crate::walk::{SourceWalk, WalkPart, Walked};
-use bytes::Bytes;
-use dendra_base::Space;
+use crate::walk::{SourceWalk, Walked};
 use dendra_base::peer::Answer;
 use enough::{has_the_only_copies, missing};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// A span under repair.
-#[derive(Debug)]
-struct Repair {
-    block: u64,
-    parts: VecDeque<WalkPart>,
-    since_us: u64,
-    /// Sources that were walked to their ends.
-    walked: BTreeSet<MemberIndex>,
-    is_told: bool,
-}
+use span::Repair;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
 #[derive(Debug)]
@@ -68,10 +61,8 @@ pub(crate) struct Repairer {
     /// The span and its walk.
     walk: Option<(u64, SourceWalk)>,
     walks: u64,
-    /// Sources with stores that cannot be read, and until when they are not asked.
+    /// Sources that did not answer, and until when they are not asked.
     unusable: BTreeMap<MemberIndex, u64>,
-    /// Sources of which the last page could not be read.
-    unreadable: BTreeSet<MemberIndex>,
     /// By block: members that an operator gave up for its repair. They may have come back since.
     accepted: BTreeMap<u64, BTreeSet<MemberId>>,
     due_us: u64,
@@ -88,7 +79,6 @@ impl Repairer {
             walk: None,
             walks: 0,
             unusable: BTreeMap::new(),
-            unreadable: BTreeSet::new(),
             accepted: BTreeMap::new(),
             due_us: NEVER,
         }
@@ -113,16 +103,9 @@ impl Repairer {
         self.repairs.retain(|id, _| ids.contains(id));
         self.walk.take_if(|(id, _)| !ids.contains(id));
         for span in spans {
-            let Some(parts) = parts(&span) else {
-                continue;
-            };
-            self.repairs.entry(span.id).or_insert_with(|| Repair {
-                block: span.block,
-                parts,
-                since_us: turn.now.mono_us,
-                walked: BTreeSet::new(),
-                is_told: false,
-            });
+            if let Some(repair) = Repair::of(&span, turn.now.mono_us) {
+                self.repairs.entry(span.id).or_insert(repair);
+            }
         }
         self.look(desk, turn);
     }
@@ -160,10 +143,9 @@ impl Repairer {
     /// The desk has another layout: the pages walked so far may be of other owners.
     pub(crate) fn adopt(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         self.walk = None;
-        self.unreadable.clear();
         self.forget_ended_plans(desk);
         for repair in self.repairs.values_mut() {
-            repair.walked.clear();
+            repair.begin_anew();
         }
         self.look(desk, turn);
     }
@@ -194,6 +176,7 @@ impl Repairer {
         }
     }
 
+    /// Tells of spans that are repaired and of those that wait, and begins the next walk.
     fn begin_walk(&mut self, desk: &Desk, turn: &mut Turn<'_>) {
         if has_the_only_copies(desk) {
             return;
@@ -202,45 +185,77 @@ impl Repairer {
         self.unusable.retain(|_, until_us| now_us < *until_us);
         let mut next_us = NEVER;
         let no_member = BTreeSet::new();
-        let mut told = Vec::new();
-        for (id, repair) in &mut self.repairs {
-            if repair.is_told {
-                continue;
-            }
+        // Most spans miss the same sources.
+        let mut known: BTreeMap<(&BTreeSet<MemberIndex>, &BTreeSet<MemberId>), _> = BTreeMap::new();
+        let (mut told, mut waiting) = (Vec::new(), Vec::new());
+        let mut oldest: Option<(u64, u64, MemberIndex)> = None;
+        for (id, repair) in self.repairs.iter().filter(|(_, repair)| !repair.is_told) {
             let due_us = repair.since_us + self.wait_us;
             if now_us < due_us {
                 next_us = next_us.min(due_us);
                 continue;
             }
             let without = self.accepted.get(&repair.block).unwrap_or(&no_member);
-            let missing = missing(desk, &repair.walked, without);
+            let missing = known
+                .entry((&repair.walked, without))
+                .or_insert_with(|| missing(desk, &repair.walked, without));
             // A span without keys of clients or promises has nothing to be walked for.
             if missing.is_empty() || repair.parts.is_empty() {
-                repair.is_told = true;
                 told.push(*id);
                 continue;
             }
             next_us = next_us.min(now_us + REPAIR_PAUSE_US);
-            let source = missing
-                .into_iter()
-                .find(|member| desk.health.is_up(*member) && !self.unusable.contains_key(member));
-            if let Some(source) = source {
-                self.walks += 1;
-                let walk = WalkId {
-                    of: Walker::Repairer,
-                    number: self.walks,
-                };
-                let partitions = desk.ring.all().collect();
-                let walk = SourceWalk::new(walk, source, partitions, repair.parts.clone());
-                self.walk = Some((*id, walk));
-                break;
+            let is_up = |member: &MemberIndex| desk.health.is_up(*member);
+            let is_readable = |it: &&MemberIndex| is_up(it) && !repair.gaps.contains_key(it);
+            let of = match missing.iter().find(is_readable) {
+                Some(_) => BTreeSet::new(),
+                None => missing
+                    .iter()
+                    .filter_map(|it| desk.layout.id_of(*it))
+                    .collect(),
+            };
+            waiting.push((*id, of));
+            let usable = |member: &&MemberIndex| {
+                is_up(member)
+                    && !self.unusable.contains_key(member)
+                    && repair.may_ask(**member, now_us)
+            };
+            if let Some(source) = missing.iter().find(usable) {
+                let candidate = (repair.tried, *id, *source);
+                oldest = Some(oldest.map_or(candidate, |oldest| oldest.min(candidate)));
             }
         }
-        let repaired = told.into_iter().map(|id| Effect::Repaired { id });
-        turn.effects.extend(repaired);
-        if self.walk.is_none() {
-            self.due_us = next_us;
+        for id in told {
+            if let Some(repair) = self.repairs.get_mut(&id) {
+                repair.is_told = true;
+            }
+            turn.effects.push(Effect::Repaired { id });
         }
+        for (id, of) in waiting {
+            let repair = self.repairs.get_mut(&id);
+            if let Some(of) = repair.and_then(|repair| repair.waits(of, now_us)) {
+                turn.effects.push(Effect::RepairWaits { id, of });
+            }
+        }
+        match oldest {
+            Some((_, id, source)) => self.begin_walk_of(desk, id, source),
+            None => self.due_us = next_us,
+        }
+    }
+
+    fn begin_walk_of(&mut self, desk: &Desk, id: u64, source: MemberIndex) {
+        let Some(repair) = self.repairs.get_mut(&id) else {
+            return;
+        };
+        self.walks += 1;
+        repair.tried = self.walks;
+        let walk = WalkId {
+            of: Walker::Repairer,
+            number: self.walks,
+        };
+        let partitions = desk.ring.all().collect();
+        let walk = SourceWalk::new(walk, source, partitions, repair.left_at(source));
+        self.walk = Some((id, walk));
     }
 
     /// An answer to a page, or of the own acceptor to a record.
@@ -275,13 +290,18 @@ impl Repairer {
         let now_us = turn.now.mono_us;
         match walked {
             Walked::Waits => {}
-            Walked::Refused | Walked::Unreadable => {
+            Walked::Refused => {
+                // Others may be asked meanwhile.
                 if let Some((_, walk)) = self.walk.take() {
-                    if walked == Walked::Unreadable {
-                        self.unreadable.insert(walk.source);
-                    }
-                    // Others may be asked meanwhile.
                     self.unusable.insert(walk.source, now_us + REPAIR_PAUSE_US);
+                }
+                self.go_on(desk, turn);
+            }
+            Walked::Unreadable => {
+                if let Some((span, walk)) = self.walk.take()
+                    && let Some(repair) = self.repairs.get_mut(&span)
+                {
+                    repair.met_gap(walk.source, walk.left(), now_us);
                 }
                 self.go_on(desk, turn);
             }
@@ -295,14 +315,11 @@ impl Repairer {
                 } else {
                     REPAIR_PAUSE_US
                 };
-                if let Some((_, walk)) = &self.walk {
-                    self.unreadable.remove(&walk.source);
-                }
                 if is_last
                     && let Some((span, walk)) = self.walk.take()
                     && let Some(repair) = self.repairs.get_mut(&span)
                 {
-                    repair.walked.insert(walk.source);
+                    repair.reached_end(walk.source);
                 }
                 if pause_us > 0 {
                     self.due_us = now_us + pause_us;
@@ -310,74 +327,5 @@ impl Repairer {
                 self.go_on(desk, turn);
             }
         }
-    }
-}
-
-/// The parts to walk for the span; `None` when it holds notes of the node itself. Hints are left
-/// out: they are copies of writes that other owners have confirmed.
-fn parts(span: &LostSpan) -> Option<VecDeque<WalkPart>> {
-    if part(span, Space::Meta).is_some() {
-        return None;
-    }
-    let spaces = [Space::Protocol, Space::User].into_iter();
-    Some(spaces.filter_map(|space| part(span, space)).collect())
-}
-
-/// The part of the span that lies in `space`.
-fn part(span: &LostSpan, space: Space) -> Option<WalkPart> {
-    let (first, last) = (span.first.as_ref(), span.last.as_ref());
-    // No key of a space is empty.
-    let lowest = [space.byte(), 0];
-    if last < &lowest[..] || first.first()? > &space.byte() {
-        return None;
-    }
-    let raw = |key: &[u8]| Bytes::copy_from_slice(&key[1..]);
-    let is_here = |key: &[u8]| key.first() == Some(&space.byte());
-    Some(WalkPart {
-        space,
-        start: if is_here(first) {
-            raw(first)
-        } else {
-            Bytes::new()
-        },
-        last: is_here(last).then(|| raw(last)),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn span(first: &'static [u8], last: &'static [u8]) -> LostSpan {
-        LostSpan {
-            id: 1,
-            block: 1,
-            first: Bytes::from_static(first),
-            last: Bytes::from_static(last),
-        }
-    }
-
-    #[test]
-    fn a_span_is_walked_space_by_space() {
-        let all = parts(&span(b"\x02a", b"\x10k")).expect("no notes are in it");
-        let wanted = [
-            WalkPart {
-                space: Space::Protocol,
-                start: Bytes::from_static(b"a"),
-                last: None,
-            },
-            WalkPart {
-                space: Space::User,
-                start: Bytes::new(),
-                last: Some(Bytes::from_static(b"k")),
-            },
-        ];
-        assert_eq!(all, wanted);
-        let hints = parts(&span(b"\x03a", b"\x10")).expect("no notes are in it");
-        assert_eq!(hints, [], "a separator is no key");
-        assert_eq!(parts(&span(b"\x01clock", b"\x02")), None);
-        assert_eq!(parts(&span(b"\x01", b"\x10k")), None);
-        let clients = parts(&span(b"\x10a\0", b"\x10b")).expect("no notes are in it");
-        assert_eq!(clients.len(), 1);
     }
 }

@@ -255,6 +255,9 @@ impl Stage {
                 ));
             }
             Effect::Repaired { id } => self.line(&format!("{me} has repaired span {id}")),
+            Effect::RepairWaits { id, of } => {
+                self.line(&format!("{me}: the repair of span {id} waits for {of:?}"));
+            }
             Effect::Read { ticket, key, .. } if self.sites[at].is_stalled => {
                 self.line(&format!("{me}: store waits with {}", text(key.raw())));
                 self.sites[at].stalled.push((ticket, key));

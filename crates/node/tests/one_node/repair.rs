@@ -9,7 +9,7 @@
 //! See: docs/protocol.md, "Damage".
 
 use crate::epochs;
-use crate::world::{Asked, World, last_page, record, version};
+use crate::world::{Asked, World, last_page, record, span, version};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Refused};
 use dendra_base::{Cell, CellRef, Guard, Key, Space};
@@ -150,6 +150,80 @@ fn an_owner_that_cannot_read_its_copies_is_waited_for() {
     assert!(!is_repaired(&mut world));
     world.pass(REPAIR_PAUSE_US);
     assert_eq!(walk_empty(&mut world), first.member);
+    assert!(is_repaired(&mut world));
+}
+
+/// Lets a second pass: each page is answered as `answer` says, with `None` for damage.
+fn answer_pages(world: &mut World, answer: &dyn Fn(&Asked) -> Option<Answer>) -> usize {
+    let mut asked = 0;
+    while let Some(page) = page(world) {
+        let refused = Answer::Refused(Refused::Damaged);
+        world.answer(&page, answer(&page).unwrap_or(refused));
+        for write in world.writes() {
+            world.written(&write);
+        }
+        asked += 1;
+    }
+    world.pass(REPAIR_PAUSE_US);
+    asked
+}
+
+#[test]
+fn a_span_that_waits_stops_no_other_one() {
+    let mut world = linked();
+    let spans = [(b"a", b"b"), (b"c", b"d"), (b"e", b"f"), (b"g", b"h")];
+    let lost = (1..)
+        .zip(spans)
+        .map(|(id, (first, last))| span(id, 50 + id, &Key::user(first), &Key::user(last)));
+    world.step(Event::Lost {
+        spans: lost.collect(),
+    });
+    world.pass(WAIT_US);
+    // The first span is damaged at one other owner, the third one at the other.
+    let is_damaged = |page: &Asked| {
+        let (_, start) = part(page);
+        let of_h2 = page.member == MemberIndex(1);
+        (start == "a" && of_h2) || (start == "e" && !of_h2)
+    };
+    let whole = |page: &Asked| (!is_damaged(page)).then(|| last_page(Vec::new()));
+    let mut asked = 0;
+    for _ in 0..60 {
+        asked += answer_pages(&mut world, &whole);
+    }
+    assert_eq!(world.repaired(), [2, 4]);
+    let waits = world.repairs_waiting();
+    let of = |id: u32| BTreeSet::from([MemberId(id)]);
+    assert_eq!(waits, [(1, of(1)), (3, of(2))], "each is said once");
+    assert!(asked < 30, "{asked} pages: it asks ever more rarely");
+    for _ in 0..60 {
+        answer_pages(&mut world, &|_| Some(last_page(Vec::new())));
+    }
+    assert_eq!(world.repaired(), [1, 3]);
+}
+
+#[test]
+fn pages_in_front_of_a_gap_are_not_asked_for_again() {
+    let mut world = waited();
+    let first = page(&mut world).expect("a page is asked for");
+    let (records, next) = (shown(&[b"a"]), Some(Bytes::from_static(b"b")));
+    world.answer(&first, Answer::Loaded { records, next });
+    let write = world.writes().pop().expect("it is written");
+    world.written(&write);
+    world.pass(REPAIR_PAUSE_US);
+    let gap = page(&mut world).expect("the next page is asked for");
+    assert_eq!(
+        (gap.member, part(&gap).1),
+        (first.member, Bytes::from_static(b"b"))
+    );
+    world.answer(&gap, Answer::Refused(Refused::Damaged));
+    walk_empty(&mut world);
+    world.pass(REPAIR_PAUSE_US);
+    let again = page(&mut world).expect("the gap is asked for");
+    assert_eq!(
+        (again.member, part(&again).1),
+        (first.member, Bytes::from_static(b"b"))
+    );
+    world.answer(&again, last_page(Vec::new()));
     assert!(is_repaired(&mut world));
 }
 

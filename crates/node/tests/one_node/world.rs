@@ -16,6 +16,7 @@ use crate::support;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Range, Readiness, Stamp};
 use dendra_base::{Cell, CellRef, Guard, Key, Quorum, Version};
+use dendra_node::ring::table::MemberId;
 use dendra_node::step::{Asker, Effect, Event, LostSpan, Now, Paged, StoreFailure, StoreOutcome};
 use dendra_node::topology::record::EpochRecord;
 use dendra_node::{Hlc, Layout, MemberIndex, Node, NodeConfig, Outcome};
@@ -382,6 +383,14 @@ impl World {
     pub(crate) fn outcomes(&mut self) -> Vec<Outcome> {
         self.take(|effect| match effect {
             Effect::Outcome { outcome, .. } => Some(*outcome),
+            _ => None,
+        })
+    }
+
+    /// The spans whose repair waits, each with the members for which it does.
+    pub(crate) fn repairs_waiting(&mut self) -> Vec<(u64, BTreeSet<MemberId>)> {
+        self.take(|effect| match effect {
+            Effect::RepairWaits { id, of } => Some((*id, of.clone())),
             _ => None,
         })
     }

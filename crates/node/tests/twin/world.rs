@@ -649,7 +649,7 @@ impl World {
             Effect::Learn { member, .. } => self.learn(site, member.at()),
             Effect::Loaded { epoch, partitions } => self.loaded(epoch, &partitions),
             // No store of this world drops damaged records.
-            Effect::Repaired { .. } => {}
+            Effect::Repaired { .. } | Effect::RepairWaits { .. } => {}
             Effect::Reply { asker, answer } => self.send_answer(site, asker, &answer),
             Effect::Read { ticket, key, .. } => {
                 let delay = if self.prng.chance(1, 5) {

@@ -127,6 +127,7 @@ fn carry_out(lane: &EventLoop, effect: Effect) -> Option<Event> {
         | Effect::Learn { .. }
         | Effect::Loaded { .. }
         | Effect::Repaired { .. }
+        | Effect::RepairWaits { .. }
         | Effect::Ask { .. } => unreachable!("the agent carries these out itself"),
     }
 }

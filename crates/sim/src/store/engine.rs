@@ -275,6 +275,16 @@ impl EngineStore {
         }
     }
 
+    pub(super) fn repair_waits(&self, id: u64, waits: bool) {
+        for span in self.engine.damaged_spans() {
+            match waits {
+                true if span.id == id => self.engine.repair_waits(&span),
+                false if span.id == id => self.engine.repair_goes_on(&span),
+                _ => {}
+            }
+        }
+    }
+
     /// Damage in tables that another member could have repaired. A hole waits for a table with a
     /// hopeless block: that one cannot be written anew.
     pub(super) fn damage_left(&self) -> Option<String> {

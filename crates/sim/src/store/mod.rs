@@ -179,6 +179,13 @@ impl Store {
         }
     }
 
+    /// The repair of a span waits for owners, or does so no more.
+    pub fn repair_waits(&self, id: u64, waits: bool) {
+        if let Store::Engine(store) = self {
+            store.repair_waits(id, waits);
+        }
+    }
+
     /// Damage that repairs have left, although they could have seen to it.
     pub fn damage_left(&self) -> Option<String> {
         match self {

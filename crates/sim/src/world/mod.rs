@@ -511,6 +511,11 @@ impl World<'_> {
                 self.loop_says(member, lane, effect);
             }
             Effect::Repaired { id } => self.repaired(member, id),
+            Effect::RepairWaits { id, of } => {
+                if let Some(store) = &self.members[member].store {
+                    store.repair_waits(id, !of.is_empty());
+                }
+            }
             // Without a door every order is begun as soon as it is given.
             Effect::Cancel { tickets } => self.cancel_orders(member, lane, &tickets),
             Effect::Read {
