@@ -287,9 +287,10 @@ proptest! {
         }
         let (shown, rest) = cluster.walk(range.clone(), bytes);
         prop_assert_eq!(shown, expected);
-        let wanted = unread.map(|unread| match is_reverse {
-            false => Range { start: unread, ..range },
-            true => Range { end: Some([&unread[..], &[0]].concat().into()), ..range },
+        let wanted = unread.map(|unread| if is_reverse {
+            Range { end: Some([&unread[..], &[0]].concat().into()), ..range }
+        } else {
+            Range { start: unread, ..range }
         });
         prop_assert_eq!(rest, wanted);
     }
