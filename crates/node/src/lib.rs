@@ -77,6 +77,7 @@ pub mod repair;
 mod replica;
 pub mod ring;
 pub mod rounds;
+mod sources;
 mod stacks;
 pub mod standing;
 pub mod step;

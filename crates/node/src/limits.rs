@@ -321,6 +321,19 @@ pub const FORGET_LATE_US: u64 = 60_000_000;
 /// is needed: each member had the epoch before a step durable when that step was chosen.
 pub const HORIZON_EPOCHS_KEPT: u64 = 8;
 
+/// How long a plan may take still is told from so many loaded bytes on, or from this part of all
+/// its bytes on.
+pub const ETA_BYTES_MIN: u64 = 1 << 20;
+/// See [`ETA_BYTES_MIN`].
+pub const ETA_FRACTION: u64 = 64;
+
+/// For so long nothing was loaded, and no epoch was adopted: no time is told.
+pub const ETA_QUIET_US: u64 = 5_000_000;
+
+/// For so long nothing was loaded, and no epoch was adopted: the plan waits, also if no reason is
+/// known.
+pub const PLAN_QUIET_US: u64 = 30_000_000;
+
 /// How often members tell each other how far they are while a plan runs.
 pub const PROGRESS_US: u64 = 1_000_000;
 

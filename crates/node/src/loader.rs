@@ -24,8 +24,9 @@
 //! 4. A walk of one source serves all partitions that can use it. No more walks are begun for a
 //!    partition than it needs.
 //!
-//! Not here: a walk page by page (`walk.rs`), how many pages clients can bear (`pace/`). Nor are
-//! owners of positions (`layout.rs`), answers of a source (`replica/`), or epochs (`topology/`).
+//! Not here: which owners must be walked (`sources.rs`), a walk page by page (`walk.rs`), how many
+//! pages clients can bear (`pace/`). Nor are owners of positions (`layout.rs`), answers of a source
+//! (`replica/`), or epochs (`topology/`).
 //! See: docs/protocol.md, "Changes of members".
 
 use crate::config::NodeConfig;
@@ -36,6 +37,7 @@ use crate::member::MemberIndex;
 use crate::pace::{ForegroundLook, LoadPace};
 use crate::purpose::{Purpose, WalkId, Walker};
 use crate::ring::Partition;
+use crate::sources::Sources;
 use crate::step::Effect;
 use crate::walk::{SourceWalk, WalkPart, Walked};
 use dendra_base::peer::{Answer, Ask};
@@ -50,24 +52,6 @@ struct Arriving {
     /// Sources that were walked to their ends.
     walked: BTreeSet<MemberIndex>,
     is_told: bool,
-}
-
-/// The owner of a position that moves here.
-#[derive(Clone, Copy, Debug)]
-struct OldOwner {
-    member: MemberIndex,
-    /// Of the position in its row, from 0 on.
-    place: usize,
-}
-
-/// The owners of a partition of which a position moves here.
-#[derive(Debug)]
-struct Sources {
-    old: Option<OldOwner>,
-    /// Those of the other positions, in the order of their row.
-    others: Vec<MemberIndex>,
-    /// Members that may have been owners, while a lowered replication factor waits for its steps.
-    former: Vec<MemberIndex>,
 }
 
 /// A look at the foregrounds of all members that is under way.
@@ -319,7 +303,7 @@ impl Loader {
         let now_us = turn.now.mono_us;
         self.unusable.retain(|_, until_us| now_us < *until_us);
         for partition in self.arriving.keys() {
-            let of = sources_of(desk, *partition);
+            let of = Sources::of(&desk.layout, desk.me, *partition);
             let old = of.old.map(|old| old.member);
             for source in old.into_iter().chain(of.others).chain(of.former) {
                 if !desk.health.is_up(source) {
@@ -374,7 +358,7 @@ impl Loader {
             let mut walks = self.walks.iter();
             walks.any(|walk| walk.source == *member)
         };
-        let of = sources_of(desk, partition);
+        let of = Sources::of(&desk.layout, desk.me, partition);
         if let Some(old) = of.old.map(|old| old.member) {
             if is_usable(&old) {
                 return Some(old)
@@ -403,18 +387,7 @@ impl Loader {
         others.filter(|member| !is_walked_now(member)).collect()
     }
 
-    /// The first owners of other positions whose walks are still missing, in the order of their
-    /// row. `is_walked` tells which are walked. `None` = enough are walked.
-    ///
-    /// Records may have fewer copies than the factor: as many as a client said, or as the factor
-    /// was before it was raised. So the walked owners meet each majority of the first `w` owners,
-    /// for each number `w` of copies. Owners that are away for long are left out. Where the
-    /// position has an old owner, that one is among them from some number on: it confirmed, and is
-    /// not asked.
-    ///
-    /// A lowered factor may wait for its steps. Then a record may be at any majority of the former
-    /// number of owners alone. The plan took any position of a row away, and members may have
-    /// joined since. So any other member may be a former owner, and each of them is walked.
+    /// See [`Sources::missing`].
     fn missing(
         &self,
         desk: &Desk,
@@ -422,7 +395,6 @@ impl Loader {
         is_walked: impl Fn(&MemberIndex) -> bool,
         now_us: u64,
     ) -> Option<Vec<MemberIndex>> {
-        let others = of.others.as_slice();
         let is_away_long = |member: &MemberIndex| {
             let away = self.away_since_us.get(member);
             away.is_some_and(|since| now_us >= since + self.patience_us)
@@ -430,28 +402,7 @@ impl Loader {
         let is_given_up =
             |member: &MemberIndex| is_away_long(member) || self.unusable.contains_key(member);
         let is_lost = |member: &MemberIndex| desk.layout.leaves(*member) && is_away_long(member);
-        let gone = usize::from(of.old.is_some());
-        let all = others.len() + gone;
-        let least = of.old.map_or(1, |old| old.place + 1).min(all);
-        // So many of them are to be walked for records of fewer copies.
-        let mut wanted: Option<usize> = None;
-        for copies in least..=all {
-            let first = &others[..copies - gone];
-            let counts = |(at, other): &(usize, &MemberIndex)| {
-                is_walked(other)
-                    || (wanted.is_some_and(|so_far| *at < so_far) && !is_given_up(other))
-            };
-            let count = first.iter().enumerate().filter(counts).count();
-            let mut left = first.iter().filter(|other| !is_walked(other));
-            let may_be_passed_over = copies < all && left.all(is_given_up);
-            if count < copies.div_ceil(2) && !may_be_passed_over {
-                wanted = Some(first.len());
-            }
-        }
-        let former = of.former.iter().filter(|it| !is_walked(it) && !is_lost(it));
-        let missing = others[..wanted.unwrap_or(0)].iter().chain(former);
-        let missing: Vec<MemberIndex> = missing.copied().collect();
-        (wanted.is_some() || !missing.is_empty()).then_some(missing)
+        of.missing(is_walked, is_given_up, is_lost)
     }
 
     /// An answer to a page, or of the own acceptor to a record.
@@ -553,7 +504,7 @@ impl Loader {
     fn tell_loaded(&mut self, desk: &Desk, turn: &mut Turn<'_>) {
         let now_us = turn.now.mono_us;
         let is_whole = |partition: Partition, arriving: &Arriving| {
-            let of = sources_of(desk, partition);
+            let of = Sources::of(&desk.layout, desk.me, partition);
             let is_walked = |member: &MemberIndex| arriving.walked.contains(member);
             of.old.is_some_and(|old| is_walked(&old.member))
                 || self.missing(desk, &of, is_walked, now_us).is_none()
@@ -570,31 +521,5 @@ impl Loader {
             let epoch = desk.layout.epoch();
             turn.effects.push(Effect::Loaded { epoch, partitions });
         }
-    }
-}
-
-/// The old owner of the position that moves here, and the owners of the other positions.
-fn sources_of(desk: &Desk, partition: Partition) -> Sources {
-    let row = desk.ring.owners(partition);
-    let copies = usize::from(desk.topology.copies()).min(row.len());
-    let is_lowered = usize::from(desk.layout.narrowing().copies_before()) > copies;
-    let (row, further) = row.split_at(copies);
-    let arriving = desk.layout.arriving(partition);
-    let old = arriving.filter(|twin| !twin.is_added).and_then(|twin| {
-        let place = usize::from(twin.place);
-        let member = *row.get(place)?;
-        Some(OldOwner { member, place })
-    });
-    let is_old = |owner: &MemberIndex| old.is_some_and(|old| old.member == *owner);
-    let others = row.iter().copied();
-    let former = further.iter().copied();
-    Sources {
-        old,
-        others: others
-            .filter(|owner| !is_old(owner) && *owner != desk.me)
-            .collect(),
-        former: former
-            .filter(|member| is_lowered && *member != desk.me)
-            .collect(),
     }
 }

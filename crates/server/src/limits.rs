@@ -210,6 +210,9 @@ pub const GAUGE_US: u64 = 1_000_000;
 /// a page of epochs takes two messages and a sync; members tell their epochs each second.
 pub const EPOCH_PATIENCE_US: u64 = 5_000_000;
 
+/// A plan that waits for the same members for so long is said in the log.
+pub const PLAN_WAIT_US: u64 = 10_000_000;
+
 /// How long horizons may be held back before the log says so, and how often it says so again.
 pub const HORIZON_PATIENCE_US: u64 = 24 * 3_600 * 1_000_000;
 

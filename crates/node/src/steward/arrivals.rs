@@ -129,15 +129,45 @@ impl Arrivals {
             let Some(step) = step.filter(|step| step.moving.to.is_none()) else {
                 continue;
             };
-            let owners = record.owners().owners(*partition);
-            let has = |owner: &&MemberId| {
-                **owner == own || self.epoch_of(**owner).is_some_and(|epoch| epoch >= *began)
-            };
-            if 2 * owners.iter().filter(has).count() > owners.len() {
+            if self.lacking(record, own, (*partition, *began)).is_empty() {
                 all.push(MoveArrived { plan, step });
             }
         }
         all
+    }
+
+    /// The owners that have not told of the epoch in which their position began to be taken away,
+    /// while they are half of all or more.
+    fn lacking(
+        &self,
+        record: &EpochRecord,
+        own: MemberId,
+        (partition, began): (Partition, u64),
+    ) -> Vec<MemberId> {
+        let owners = record.owners().owners(partition);
+        let has = |owner: &MemberId| *owner == own || self.epoch_of(*owner) >= Some(began);
+        let lacking: Vec<MemberId> = owners.iter().copied().filter(|it| !has(it)).collect();
+        if 2 * lacking.len() < owners.len() {
+            return Vec::new();
+        }
+        lacking
+    }
+
+    /// The members whose fences the positions that are being taken away wait for.
+    pub(super) fn fences_lacked(&self, record: &EpochRecord, own: MemberId) -> Vec<MemberId> {
+        let shrinks = |p: &Partition| {
+            let step = record.moving(*p);
+            step.is_some_and(|step| step.moving.to.is_none())
+        };
+        let shrinking = self
+            .began
+            .iter()
+            .filter(|(partition, _)| shrinks(partition));
+        let lacked = shrinking.flat_map(|(p, began)| self.lacking(record, own, (*p, *began)));
+        let mut lacked: Vec<MemberId> = lacked.collect();
+        lacked.sort_unstable();
+        lacked.dedup();
+        lacked
     }
 
     /// Does a position that is being taken away wait for the fence of `member`?

@@ -31,6 +31,7 @@ use dendra_base::{ClusterVersion, ClusterVersions, LeastSuccessor};
 
 pub use super::accepted_loss::AcceptedLoss;
 pub use super::draft_id::DraftId;
+pub use super::waiting::PlanWait;
 
 /// The orders that an operator can give to any member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,7 +219,7 @@ pub struct ClusterStatus {
     /// Up to when deletes and ended values are purged.
     pub horizons: HorizonState,
     /// Why a plan, or the enrolment of founders, does not go on; `None` when neither is held up.
-    pub waits: Option<String>,
+    pub waits: Option<PlanWait>,
     /// How many bytes a second the member that was asked loads at most.
     pub load_bytes_per_second_max: u64,
 }

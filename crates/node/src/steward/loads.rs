@@ -26,11 +26,18 @@ struct LoadCount {
 pub(super) struct PlanLoads {
     plan: Option<u64>,
     by_member: BTreeMap<MemberId, LoadCount>,
+    /// When a count rose last.
+    risen_us: u64,
 }
 
 impl PlanLoads {
     /// `member` told its count while this plan was under way.
-    pub(super) fn told(&mut self, plan: Option<u64>, member: MemberId, loaded_bytes: u64) {
+    pub(super) fn told(
+        &mut self,
+        plan: Option<u64>,
+        (member, loaded_bytes): (MemberId, u64),
+        now_us: u64,
+    ) {
         if self.plan != plan {
             self.plan = plan;
             for count in self.by_member.values_mut() {
@@ -44,7 +51,15 @@ impl PlanLoads {
         if loaded_bytes < count.now {
             count.before = 0;
         }
+        if loaded_bytes > count.now {
+            self.risen_us = now_us;
+        }
         count.now = loaded_bytes;
+    }
+
+    /// When a count rose last; 0 = never.
+    pub(super) fn risen_us(&self) -> u64 {
+        self.risen_us
     }
 
     /// Bytes that `member` has loaded for `plan`, as far as it told.
@@ -62,20 +77,20 @@ mod tests {
     #[test]
     fn a_plan_counts_from_the_last_news_before_it_and_a_new_process_from_nothing() {
         let (mut loads, member) = (PlanLoads::default(), MemberId(4));
-        loads.told(None, member, 700);
+        loads.told(None, (member, 700), 1);
         assert_eq!(loads.loaded(5, member), 0, "no news in the plan");
         let told = [(740, 40), (790, 90), (20, 20), (60, 60)];
         for (count, loaded) in told {
-            loads.told(Some(5), member, count);
+            loads.told(Some(5), (member, count), 1);
             assert_eq!(loads.loaded(5, member), loaded, "at {count}");
         }
         assert_eq!(loads.loaded(5, MemberId(3)), 0, "it told nothing");
-        loads.told(None, member, 60);
-        loads.told(Some(9), member, 75);
+        loads.told(None, (member, 60), 1);
+        loads.told(Some(9), (member, 75), 1);
         assert_eq!(loads.loaded(9, member), 15);
         assert_eq!(loads.loaded(5, member), 0, "that plan is over");
-        loads.told(Some(9), MemberId(3), 500);
-        loads.told(Some(9), MemberId(3), 530);
+        loads.told(Some(9), (MemberId(3), 500), 1);
+        loads.told(Some(9), (MemberId(3), 530), 1);
         assert_eq!(loads.loaded(9, MemberId(3)), 30);
     }
 }

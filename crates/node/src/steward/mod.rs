@@ -49,6 +49,7 @@ pub mod places;
 mod rising;
 mod status;
 pub mod step;
+pub mod waiting;
 
 use crate::layout::Layout;
 use crate::repair::loss::{NoLoss, RepairLoss};
@@ -322,8 +323,8 @@ impl Steward {
                 loaded_bytes,
             } => {
                 self.meter.gauged(now.mono_us, stored_bytes, loaded_bytes);
-                self.loads
-                    .told(self.plan_id(), self.me.member, loaded_bytes);
+                let count = (self.me.member, loaded_bytes);
+                self.loads.told(self.plan_id(), count, now.mono_us);
             }
             StewardEvent::Forgets { news } => self.forgets(now, news, out),
             StewardEvent::DiskLooked { is_full } => {
@@ -385,7 +386,8 @@ impl Steward {
                     self.arrivals.told(from.member, progress.epoch);
                     self.peers.told(&record, from, &progress, now.mono_us);
                     let loaded_bytes = progress.gauges.loaded_bytes;
-                    self.loads.told(self.plan_id(), from.member, loaded_bytes);
+                    let count = (from.member, loaded_bytes);
+                    self.loads.told(self.plan_id(), count, now.mono_us);
                     let record = Arc::clone(self.record());
                     self.arrivals.report(&record, from.member, progress.arrived);
                     self.is_news = true;

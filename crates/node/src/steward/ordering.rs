@@ -23,7 +23,11 @@ use super::messages::{EnrolAnswer, EnrolRequest, StewardMessage, ThrottleOrder};
 use super::orders::{OrderIntent, PendingOrder};
 use super::status::{self, MemberNews, PlanTimes, StatusSights};
 use super::step::{OrderTicket, StewardEffect};
-use crate::limits::{CLUSTER_DRAFTS_MAX, CLUSTER_ORDER_US, CLUSTER_ORDERS_MAX, PROGRESS_REST_US};
+use super::waiting::{PlanWait, WaitSights};
+use crate::limits::{
+    CLUSTER_DRAFTS_MAX, CLUSTER_ORDER_US, CLUSTER_ORDERS_MAX, LOAD_PATIENCE_US_DEFAULT,
+    PROGRESS_REST_US,
+};
 use crate::ring::table::MemberId;
 use crate::step::Now;
 use crate::topology::Member;
@@ -378,17 +382,63 @@ impl Steward {
 
     fn status(&self, now: Now) -> ClusterStatus {
         let record = self.record();
-        let since_ms = self.plan_id().and_then(|plan| self.history.learnt_ms(plan));
+        let learnt_ms = self.plan_id().and_then(|plan| self.history.learnt_ms(plan));
+        let since_ms = learnt_ms.unwrap_or(now.wall_ms);
+        let moved_us = self.epoch_since_us.max(self.began_us).unwrap_or_default();
+        let quiet_us = now
+            .mono_us
+            .saturating_sub(moved_us.max(self.loads.risen_us()));
         let times = PlanTimes {
             now_ms: now.wall_ms,
-            since_ms: since_ms.unwrap_or(now.wall_ms),
+            since_ms,
+            quiet_us,
         };
         let asked = (self.me.member, self.load_bytes_per_second);
         let horizons = self.horizons(now);
+        // A joiner may know a later epoch of the plan alone.
+        let is_new = match learnt_ms {
+            Some(since_ms) => now.wall_ms < since_ms + LOAD_PATIENCE_US_DEFAULT / 1_000,
+            None => now.mono_us < self.began_us.unwrap_or(0) + LOAD_PATIENCE_US_DEFAULT,
+        };
         let sights = StatusSights {
             news: &|member| self.news(member),
             loads: &self.loads,
+            waits: WaitSights {
+                layout: &self.layout,
+                fences_lacked: &|| self.arrivals.fences_lacked(record, self.me.member),
+                reaches: &|from, to| self.reaches_from(now, from, to),
+                is_away_long: &|member| !is_new && self.is_away_long(now, member),
+                quiet_us,
+            },
         };
         status::status(record, asked, times, horizons, sights)
+    }
+
+    /// Why the plan under way does not go on, as far as this member knows.
+    pub fn plan_wait(&self, now: Now) -> Option<(u64, PlanWait)> {
+        let plan = self.plan_id()?;
+        Some((plan, self.status(now).waits?))
+    }
+
+    /// Does one member reach another one? A member that fell silent is not asked.
+    fn reaches_from(&self, now: Now, from: MemberId, to: MemberId) -> bool {
+        let fresh_us = now.mono_us.saturating_sub(2 * PROGRESS_REST_US);
+        let view = self.peers.of(from).filter(|view| view.is_up);
+        let told = view.and_then(|view| view.reaches.as_ref());
+        match told.filter(|(_, told_us)| *told_us >= fresh_us) {
+            Some((reached, _)) => reached.contains(&to),
+            None => to == self.me.member || self.peers.is_up(to),
+        }
+    }
+
+    /// Is a member missed for so long that new owners load from other ones?
+    fn is_away_long(&self, now: Now, member: MemberId) -> bool {
+        let view = self.peers.of(member);
+        if member == self.me.member || view.is_some_and(|view| view.is_up) {
+            // Others do not reach it, and have not told since when.
+            return true;
+        }
+        let since_us = view.and_then(|view| view.missed_since_us).or(self.began_us);
+        since_us.is_some_and(|since| now.mono_us >= since + LOAD_PATIENCE_US_DEFAULT)
     }
 }

@@ -2,17 +2,19 @@
 //!
 //! Invariants
 //! 1. A value that a member has not told is `None`, never 0.
+//! 2. No time is told while a plan waits, while nothing moves, or from too few bytes.
 //!
-//! Not here: the values (`face.rs`), text and JSON (crates `server` and `dendra`).
+//! Not here: the values (`face.rs`), why a plan waits (`waiting.rs`), text and JSON (crates
+//! `server` and `dendra`).
 
 use super::draft::PositionBytes;
 use super::face::{ClusterStatus, HorizonState, MemberState, PlanState};
 use super::loads::PlanLoads;
 use super::messages::LoadGauges;
-use crate::forgetting::DAMAGE_CODE;
-use crate::limits::{FULL_DISK_PATIENCE_US, LOAD_PATIENCE_US_DEFAULT};
+use super::waiting::{self, WaitSights};
+use crate::limits::{ETA_BYTES_MIN, ETA_FRACTION, ETA_QUIET_US};
 use crate::ring::table::{MemberId, Move};
-use crate::topology::record::{EpochMember, EpochRecord, MemberStatus, PlanUnderWay};
+use crate::topology::record::{EpochMember, EpochRecord, PlanUnderWay};
 use dendra_base::ClusterVersions;
 
 /// The last news of a member; the steward's own member has an entry, too.
@@ -32,6 +34,8 @@ pub(super) struct MemberNews {
 pub(super) struct PlanTimes {
     pub(super) now_ms: u64,
     pub(super) since_ms: u64,
+    /// For so long no byte was loaded, and no epoch was adopted.
+    pub(super) quiet_us: u64,
 }
 
 /// The last news of all members.
@@ -39,6 +43,7 @@ pub(super) struct PlanTimes {
 pub(super) struct StatusSights<'a> {
     pub(super) news: &'a dyn Fn(MemberId) -> MemberNews,
     pub(super) loads: &'a PlanLoads,
+    pub(super) waits: WaitSights<'a>,
 }
 
 /// The state of the cluster.
@@ -57,7 +62,12 @@ pub(super) fn status(
     let members = record.members().iter();
     let members = members.map(|member| state(record, member, &moving, (sights.news)(member.id)));
     let members: Vec<MemberState> = members.collect();
-    let waits = waits(record, &members, &moving, (times, &horizons));
+    let waits = waiting::waits(record, &members, &moving, &horizons, sights.waits);
+    let plan = record.plan().map(|plan| {
+        let mut plan = plan_state(record, plan, &moving, times, sights);
+        plan.seconds_left = plan.seconds_left.filter(|_| waits.is_none());
+        plan
+    });
     ClusterStatus {
         cluster: record.name().to_owned(),
         epoch: record.epoch(),
@@ -67,9 +77,7 @@ pub(super) fn status(
         secrets: record.secrets(),
         version: record.in_force(),
         removed: record.removed().len(),
-        plan: record
-            .plan()
-            .map(|plan| plan_state(record, plan, &moving, times, sights)),
+        plan,
         horizons,
         waits,
         load_bytes_per_second_max,
@@ -126,11 +134,16 @@ fn plan_state(
     let elapsed_ms = times.now_ms.saturating_sub(times.since_ms);
     let by_moves = (done > 0 && elapsed_ms > 0)
         .then(|| elapsed_ms.saturating_mul((moves - done) as u64) / done as u64 / 1_000);
+    let loaded = record.members().iter();
+    let loaded: u64 = loaded.map(|it| sights.loads.loaded(plan.id, it.id)).sum();
+    let tells =
+        |left| loaded >= ETA_BYTES_MIN.min((loaded + left) / ETA_FRACTION) && bytes_per_second > 0;
     // With no byte left something still moves: the estimate was too small.
     let seconds_left = match bytes_left.filter(|bytes| *bytes > 0) {
-        Some(bytes) => (bytes_per_second > 0).then(|| bytes.div_ceil(bytes_per_second)),
+        Some(bytes) => tells(bytes).then(|| bytes.div_ceil(bytes_per_second)),
         None => by_moves,
     };
+    let seconds_left = seconds_left.filter(|_| times.quiet_us < ETA_QUIET_US);
     PlanState {
         id: plan.id,
         author: plan.author,
@@ -168,92 +181,4 @@ fn bytes_left(
         Some(under_way + bytes_of(plan.left(), member.id)?)
     };
     record.members().iter().map(left_of).sum()
-}
-
-/// Why a plan, or the enrolment of founders, does not go on.
-fn waits(
-    record: &EpochRecord,
-    members: &[MemberState],
-    moving: &[Move],
-    (times, horizons): (PlanTimes, &HorizonState),
-) -> Option<String> {
-    let voters: Vec<&MemberState> = members
-        .iter()
-        .filter(|member| member.status != MemberStatus::Joining)
-        .collect();
-    let up = voters.iter().filter(|member| member.is_up).count();
-    if 2 * up <= voters.len() {
-        return Some(format!(
-            "{up} of {} voters can be reached from here, and a change of the members needs a \
-             majority of them",
-            voters.len()
-        ));
-    }
-    if let Some(unknown) = members.iter().find(|member| member.node == 0) {
-        return Some(format!(
-            "the folder of {} is not known yet: start that member",
-            unknown.url
-        ));
-    }
-    record.plan()?;
-    let is_waited_for = |member: &&MemberState| member.arriving > 0 && !member.is_up;
-    if let Some(away) = members.iter().find(is_waited_for) {
-        return Some(format!(
-            "{} cannot be reached from here, and {} positions move to it: start it, or cancel the \
-             plan",
-            away.url, away.arriving
-        ));
-    }
-    let is_full = |member: &&MemberState| member.arriving > 0 && member.is_disk_full;
-    if let Some(full) = members.iter().find(is_full) {
-        return Some(format!(
-            "the disk of {} is full, and {} positions move to it: make room there, or the plan is \
-             stopped after {} s",
-            full.url,
-            full.arriving,
-            FULL_DISK_PATIENCE_US / 1_000_000
-        ));
-    }
-    // A new owner says that of itself, too, while it loads.
-    let is_source = |id: MemberId| members.iter().any(|one| one.id == id && one.arriving == 0);
-    let mut held = horizons.held.iter();
-    let damaged = held.find(|held| held.code == DAMAGE_CODE && is_source(held.member));
-    if let Some(damaged) = damaged.filter(|_| moving.iter().any(|step| step.moving.to.is_some())) {
-        let (url, mut members) = (&damaged.url, members.iter());
-        let is_lost =
-            |member: &&MemberState| member.status == MemberStatus::Leaving && !member.is_up;
-        let lost = members.find(is_lost).map(|lost| {
-            format!(
-                "; if that repair waits for {}, `dendra cluster accept-loss {url}` at the admin port \
-                 of {url} shows what it costs to go on without it",
-                lost.url
-            )
-        });
-        return Some(format!(
-            "{url} repairs damaged records, and positions that load from it move once it has: its \
-             log names them{}",
-            lost.unwrap_or_default()
-        ));
-    }
-    let is_lost = |step: &&Move| {
-        let from = members.iter().find(|one| Some(one.id) == step.moving.from);
-        step.moving.to.is_some() && from.is_some_and(|from| !from.is_up)
-    };
-    let patience_ms = LOAD_PATIENCE_US_DEFAULT / 1_000;
-    if times.now_ms < times.since_ms + patience_ms
-        && let Some(lost) = moving.iter().find(is_lost)
-        && let Some(lost) = lost.moving.from.and_then(|from| record.member(from))
-    {
-        return Some(format!(
-            "new owners wait up to {} s for {}, which cannot be reached from here; then they load \
-             from the other owners",
-            patience_ms / 1_000,
-            lost.place.url
-        ));
-    }
-    let shrinking = moving.iter().filter(|step| step.moving.to.is_none());
-    let count = shrinking.count();
-    (count > 0 && count == moving.len()).then(|| {
-        format!("{count} positions are taken away once a majority of their owners has this epoch")
-    })
 }

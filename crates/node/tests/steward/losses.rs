@@ -245,7 +245,7 @@ fn a_plan_that_waits_for_damage_and_a_lost_member_names_the_order() {
     town.pass(2_000_000);
     town.forgets(2, Some(HeldBack::Damage), 0);
     town.pass(2_000_000);
-    let waits = town.status(0).waits.expect("it is said");
+    let waits = town.status(0).waits.expect("it is said").why;
     let order = "`dendra cluster accept-loss http://h2:8080` at the admin port of http://h2:8080";
     assert!(waits.contains("waits for http://h1:8080, "), "{waits}");
     assert!(waits.contains(order), "{waits}");

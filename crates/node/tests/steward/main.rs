@@ -19,3 +19,4 @@ mod rotten;
 mod scripts;
 mod search;
 mod town;
+mod waits;

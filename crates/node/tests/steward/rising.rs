@@ -340,7 +340,7 @@ fn a_plan_names_a_member_whose_damage_it_waits_for() {
     assert_eq!(town.status(0).waits, None, "it says so while it loads");
     town.forgets(2, Some(HeldBack::Damage), 0);
     town.pass(2_000_000);
-    let waits = town.status(0).waits.expect("it is said");
+    let waits = town.status(0).waits.expect("it is said").why;
     assert!(
         waits.starts_with("http://h2:8080 repairs damaged"),
         "{waits}"

@@ -164,7 +164,11 @@ fn a_lost_member_is_replaced_in_its_place_and_nothing_else_moves() {
     town.is_loading = false;
     let new = town.join(0, &request);
     town.pass(2_000_000);
-    let waits = town.status(0).waits.expect("it says why no byte is loaded");
+    let waits = town
+        .status(0)
+        .waits
+        .expect("it says why no byte is loaded")
+        .why;
     assert!(
         waits.starts_with("new owners wait up to 10 s for http://h3:8080, which"),
         "{waits}"
@@ -263,7 +267,7 @@ fn the_author_dies_and_another_member_carries_its_plan_on() {
     let left = town.status(1);
     assert!(
         left.waits
-            .is_some_and(|why| why.starts_with("http://h4:8080 cannot be reached"))
+            .is_some_and(|it| it.why.starts_with("http://h4:8080 cannot be reached"))
     );
     town.start(MemberId(4));
     // Not its author any more: it lost its turn, and everything it held in memory.
@@ -536,7 +540,7 @@ fn an_order_without_a_majority_is_answered_in_time() {
     town.stop(MemberId(2));
     assert_eq!(town.order(0, ClusterOrder::Rekey), None);
     town.pass(CLUSTER_ORDER_US + 1_000_000);
-    let waits = town.status(0).waits.expect("it waits");
+    let waits = town.status(0).waits.expect("it waits").why;
     assert!(waits.starts_with("1 of 3 voters can be reached"), "{waits}");
     town.start(MemberId(1));
     town.pass(5_000_000);
@@ -613,7 +617,7 @@ fn a_joiner_with_a_full_disk_ends_its_plan_with_a_reason() {
     // Room that is made in time makes no difference.
     town.tell(late, full(true));
     town.pass(5_000_000);
-    let waits = town.status(0).waits.expect("it is said");
+    let waits = town.status(0).waits.expect("it is said").why;
     assert!(waits.contains(&url(3)) && waits.contains("full"), "{waits}");
     town.tell(late, full(false));
     town.pass(FULL_DISK_PATIENCE_US);

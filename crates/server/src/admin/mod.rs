@@ -539,14 +539,17 @@ async fn ready(State(plane): State<Arc<AdminPlane>>) -> Response {
     let phase = plane.phase.now();
     let of_no_use = plane.shared.get().and_then(|shared| shared.of_no_use());
     let (code, said) = match (phase, of_no_use) {
-        (Phase::Serving, None) => (
-            StatusCode::OK,
-            match full_disk(plane.shared.get()) {
-                // Reads and deletes are served: a balancer that took it away would lose them.
-                Some(full) => format!("{}, and {full}", phase.as_str()),
-                None => phase.as_str().to_owned(),
-            },
-        ),
+        (Phase::Serving, None) => {
+            // Reads and deletes are served: a balancer that took it away would lose them.
+            let shared = plane.shared.get();
+            let cluster = shared.and_then(|shared| shared.cluster.as_ref());
+            let waits = cluster.and_then(|cluster| cluster.why_plan_waits());
+            let further = full_disk(shared).into_iter().chain(waits);
+            let said = further.fold(phase.as_str().to_owned(), |said, it| {
+                format!("{said}, and {it}")
+            });
+            (StatusCode::OK, said)
+        }
         (Phase::Serving | Phase::Poisoned, Some(why)) => (StatusCode::SERVICE_UNAVAILABLE, why),
         _ => (StatusCode::SERVICE_UNAVAILABLE, phase.as_str().to_owned()),
     };

@@ -42,6 +42,7 @@ use dendra_node::limits::{
 use dendra_node::membership::identity::{FolderMembership, OwnNote, Peer};
 use dendra_node::membership::{Disowned, MemberEffect, MemberEvent, Rejected, WaitEnd};
 use dendra_node::ring::table::MemberId;
+use dendra_node::steward::face::PlanWait;
 use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
 use dendra_node::steward::step::StewardEvent;
 use dendra_node::steward::{Steward, StewardStart};
@@ -132,6 +133,8 @@ pub(crate) struct Cluster {
     /// The epoch that this member lacks: one that it has taken part in, or one that another member
     /// has had for `EPOCH_PATIENCE_US`. 0 = none.
     pub(super) epoch_lacked: AtomicU64,
+    /// The plan under way, and why it waited when the first loop looked last.
+    plan_wait: Mutex<Option<(u64, PlanWait)>>,
     /// Losses that operators accepted here since the start.
     pub(crate) losses_accepted: AtomicU64,
     /// How the own questions travel.
@@ -353,6 +356,7 @@ impl Cluster {
             forget_every_us: settings.forget_every_us,
             horizon_held: AtomicU64::new(0),
             epoch_lacked: AtomicU64::new(missing.unwrap_or(0)),
+            plan_wait: Mutex::default(),
             losses_accepted: AtomicU64::new(0),
             transport: settings.transport,
             sessions: Sessions::default(),
@@ -559,6 +563,17 @@ impl Cluster {
                  what it can go on with"
             )
         })
+    }
+
+    pub(super) fn plan_waits(&self, wait: Option<(u64, PlanWait)>) {
+        *self.plan_wait.lock().expect("no holder panics") = wait;
+    }
+
+    /// Why the plan under way does not go on. The member serves all the same.
+    pub(crate) fn why_plan_waits(&self) -> Option<String> {
+        let wait = self.plan_wait.lock().expect("no holder panics");
+        let (plan, wait) = wait.as_ref()?;
+        Some(format!("plan {plan} waits: {}", wait.why))
     }
 
     /// Why this node writes no record, although others are there: its clock agrees with no

@@ -25,6 +25,7 @@ use super::door::StewardCall;
 use super::horizons::HorizonWatch;
 use super::notes::write_durably;
 use super::orders::OrderCall;
+use super::plan_watch::PlanWatch;
 use crate::disk::{epochs, notes};
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::thread::EventLoop;
@@ -64,6 +65,7 @@ pub(crate) fn settle(lane: &Rc<EventLoop>) {
             gauged_us: 0,
             horizons: HorizonWatch::new(lane.now_us()),
             lag: EpochLag::default(),
+            plan: PlanWatch::default(),
         };
         tokio::task::spawn_local(home.live(resident.calls, resident.ordered));
     }
@@ -81,6 +83,7 @@ struct StewardHome {
     gauged_us: u64,
     horizons: HorizonWatch,
     lag: EpochLag,
+    plan: PlanWatch,
 }
 
 /// Since when the own epoch is behind that of another member.
@@ -202,6 +205,9 @@ impl StewardHome {
             .horizon_held
             .store(held, Ordering::Relaxed);
         self.horizons.warn(self.lane.now_us(), &state);
+        let wait = self.steward.plan_wait(self.lane.now());
+        self.plan.look(self.lane.now_us(), wait.as_ref());
+        self.agent.cluster.plan_waits(wait);
     }
 
     fn look_at_epochs(&mut self) {

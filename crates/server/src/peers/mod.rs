@@ -53,6 +53,7 @@ mod notes;
 mod operation;
 mod orders;
 mod own_link;
+mod plan_watch;
 mod pool;
 mod scan;
 mod secrets;

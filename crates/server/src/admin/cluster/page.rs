@@ -37,7 +37,8 @@ pub(super) fn status(status: &ClusterStatus, own: &Value) -> Value {
         "plan": status.plan.as_ref().map(plan),
         "horizons": horizons(&status.horizons),
         "own": own,
-        "waits": status.waits,
+        "waits": status.waits.as_ref().map(|waits| waits.why.as_str()),
+        "waits_for": status.waits.as_ref().map(|waits| waits.members.as_slice()),
         "load_bytes_per_second_max": status.load_bytes_per_second_max,
     })
 }
