@@ -21,7 +21,6 @@ use crate::ring::plan::{self, MovePlan, NoPlan, WantedMember, WantedMembers};
 use crate::ring::table::{MemberId, Move};
 use crate::topology::Member;
 use crate::topology::record::{EpochMember, EpochRecord, MemberStatus, NewPlan};
-use crate::topology::why_not::WhyNot;
 use dendra_base::ClusterVersion;
 use siphasher::sip::SipHasher13;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,9 +51,7 @@ pub(super) struct PlanStart {
 impl PlanStart {
     /// The record that begins the plan behind `record`.
     pub(super) fn behind(&self, record: &EpochRecord) -> Result<EpochRecord, Declined> {
-        if let Some(plan) = record.plan().map(|plan| plan.id) {
-            return Err(WhyNot::PlanUnderWay { plan }.into());
-        }
+        record.idle()?;
         if !record.differs_in_horizons_alone(&self.base) {
             return Err(Declined::OtherEpoch {
                 made: self.base.epoch(),
@@ -264,6 +261,7 @@ pub(super) fn of_wish(
     if *wish == PlanWish::default() {
         return Err(Declined::NothingAsked);
     }
+    record.idle()?;
     let now = now(record);
     let mut wanted = now.clone();
     let at = |url: &str, wanted: &WantedMembers| {
@@ -339,6 +337,19 @@ pub(super) fn of_wish(
     Draft::new(record, &new)
 }
 
+/// The plan under way waits for a joiner whose folder is lost: no later plan can replace it.
+fn check_not_joining(record: &EpochRecord, member: &EpochMember) -> Result<(), NoArrival> {
+    let plan = record
+        .plan()
+        .filter(|_| member.status == MemberStatus::Joining);
+    plan.map_or(Ok(()), |plan| {
+        Err(NoArrival::Joins {
+            url: member.place.url.clone(),
+            plan: plan.id,
+        })
+    })
+}
+
 /// The plan that takes a joiner in.
 pub(super) fn of_joiner(
     record: &EpochRecord,
@@ -371,6 +382,7 @@ pub(super) fn of_joiner(
         None => None,
         Some(replaced) => {
             let old = member_at(record, replaced)?;
+            check_not_joining(record, old)?;
             if (sight.is_up)(old.id) || old.id == sight.me {
                 let url = old.place.url.clone();
                 return Err(NoArrival::Answers { url, at: None }.into());
@@ -388,12 +400,13 @@ pub(super) fn of_joiner(
             Some(old)
         }
     };
-    let mut others = record.members().iter();
-    let is_taken =
-        |member: &EpochMember| member.place.url == url && old.is_none_or(|old| old.id != member.id);
-    if others.any(is_taken) {
+    let others = record.members().iter();
+    let mut others = others.filter(|member| old.is_none_or(|old| old.id != member.id));
+    if let Some(other) = others.find(|member| member.place.url == url) {
+        check_not_joining(record, other)?;
         return Err(NoArrival::IsMember { url }.into());
     }
+    record.idle()?;
     let refused = |why| no_plan(record, why);
     let moves = match old {
         Some(old) => {

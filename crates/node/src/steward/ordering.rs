@@ -307,21 +307,17 @@ impl Steward {
         let draft = match made {
             Ok(draft) => draft,
             Err(Declined::CannotFollow(
-                why @ (WhyNot::PlanUnderWay { .. } | WhyNot::NotEnrolled { .. }),
+                why @ (WhyNot::PlanUnderWay { .. }
+                | WhyNot::PlanEnds { .. }
+                | WhyNot::NotEnrolled { .. }),
             )) => return wait(why.to_string()),
             Err(Declined::NoArrival(why @ NoArrival::NotMissedYet { .. })) => {
                 return wait(why.to_string());
             }
-            // Positions move: the plan under way says more than its first partition.
-            Err(declined) => match record.plan().map(|plan| plan.id) {
-                Some(plan) if declined.is_plan_under_way() => {
-                    return wait(WhyNot::PlanUnderWay { plan }.to_string());
-                }
-                _ => {
-                    let why = declined.to_string();
-                    return EnrolAnswer::Refused { why };
-                }
-            },
+            Err(declined) => {
+                let why = declined.to_string();
+                return EnrolAnswer::Refused { why };
+            }
         };
         let is_waiting = self.orders.iter().any(|order| order.ticket.is_none());
         let queued = if is_waiting {

@@ -54,6 +54,11 @@ pub enum WhyNot {
         /// Its id.
         plan: u64,
     },
+    /// A plan was cancelled, and ends with the next epoch.
+    PlanEnds {
+        /// Its id.
+        plan: u64,
+    },
     /// There is no plan.
     NoPlan,
     /// The plan has moves to do.
@@ -140,6 +145,11 @@ impl fmt::Display for WhyNot {
                     "plan {plan} is under way; wait for its end, or cancel it"
                 )
             }
+            WhyNot::PlanEnds { plan } => write!(
+                f,
+                "plan {plan} was cancelled, and ends with the next epoch; wait a moment, and \
+                 repeat the order"
+            ),
             WhyNot::NoPlan => f.write_str("no plan is under way; apply one first"),
             WhyNot::NotDone { moves } => write!(
                 f,

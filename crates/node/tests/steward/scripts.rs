@@ -305,7 +305,7 @@ fn a_plan_is_cancelled_and_its_joiner_that_owns_nothing_is_refused() {
     assert!(matches!(waiting, EnrolAnswer::Wait { .. }), "{waiting:?}");
     let declined = town.declined(1, ClusterOrder::Plan(remove(0)));
     assert!(
-        declined.starts_with("plan-under-way: a plan is under way"),
+        declined.starts_with("plan-under-way: plan 3 is under way; wait"),
         "{declined}"
     );
     town.done(1, ClusterOrder::Cancel);
@@ -318,6 +318,65 @@ fn a_plan_is_cancelled_and_its_joiner_that_owns_nothing_is_refused() {
         declined.starts_with("no-plan-under-way: no plan is under way"),
         "{declined}"
     );
+}
+
+#[test]
+fn a_joiner_that_lost_its_folder_is_told_a_way_that_ends() {
+    for replaces in [None, Some(url(3))] {
+        let mut town = Town::found(3, 3);
+        town.is_loading = false;
+        let new = town.join(0, &joiner(3));
+        town.pass(1_000_000);
+        town.stop(new);
+        let mut request = joiner(4);
+        request.place.url = url(3);
+        request.replaces = replaces;
+        let EnrolAnswer::Refused { why } = town.enrol(0, request.clone()) else {
+            panic!("the plan would wait for the lost folder, and it for the plan");
+        };
+        let start = "plan 3 takes http://h3:8080 in with another folder";
+        assert!(why.starts_with(start), "{why}");
+        // The sentence, step by step.
+        town.done(1, ClusterOrder::Cancel);
+        town.pass(3_000_000);
+        assert_eq!(town.record(0).plan(), None);
+        request.replaces = None;
+        town.is_loading = true;
+        let new = town.join(0, &request);
+        town.pass(10_000_000);
+        assert!(town.record(0).voters().contains(&new));
+    }
+}
+
+#[test]
+fn a_joiner_that_owns_copies_and_lost_its_folder_is_replaced_once_its_plan_is_cancelled() {
+    let mut town = Town::found(3, 3);
+    town.is_loading = false;
+    let new = town.join(0, &joiner(3));
+    town.pass(1_000_000);
+    // Half of its positions arrive.
+    let record = town.record(new.0).clone();
+    let moving = record
+        .owners()
+        .all()
+        .filter(|p| record.moving(*p).is_some());
+    let partitions: Vec<_> = moving.step_by(2).collect();
+    let epoch = record.epoch();
+    town.tell(new, StewardEvent::Loaded { epoch, partitions });
+    town.pass(1_000_000);
+    town.stop(new);
+    town.done(1, ClusterOrder::Cancel);
+    town.pass(REPLACE_PATIENCE_US);
+    let member = town.record(0).member(new).expect("it owns positions");
+    assert_eq!(member.status, MemberStatus::Member);
+    let mut request = joiner(4);
+    request.place.url = url(3);
+    request.replaces = Some(url(3));
+    town.is_loading = true;
+    let next = town.join(0, &request);
+    town.pass(20_000_000);
+    let voters = town.record(0).voters();
+    assert!(voters.contains(&next) && !voters.contains(&new));
 }
 
 #[test]

@@ -15,6 +15,13 @@ pub enum NoArrival {
         /// Normalised.
         url: String,
     },
+    /// A joiner shows the address of a member that is joining, and another folder.
+    Joins {
+        /// Of that member.
+        url: String,
+        /// The plan that takes it in.
+        plan: u64,
+    },
     /// The member to be replaced answers.
     Answers {
         /// Of that member.
@@ -56,7 +63,7 @@ pub enum NoArrival {
 impl NoArrival {
     pub(super) fn code(&self) -> &'static str {
         match self {
-            NoArrival::IsMember { .. } => "is-member",
+            NoArrival::IsMember { .. } | NoArrival::Joins { .. } => "is-member",
             NoArrival::Answers { .. } | NoArrival::NotMissedYet { .. } => "member-answers",
             NoArrival::OtherCluster { .. } => "other-cluster",
             NoArrival::Returned { .. } => "removed",
@@ -73,6 +80,14 @@ impl fmt::Display for NoArrival {
                 f,
                 "{url} is a member already, with another folder; if that folder is lost, stop its \
                  process and start this one with --replace {url}"
+            ),
+            NoArrival::Joins { url, plan } => write!(
+                f,
+                "plan {plan} takes {url} in with another folder, and waits for that; if that folder \
+                 is lost, stop its process, cancel the plan (dendra cluster cancel), wait until \
+                 dendra cluster status shows no plan, and start this process again with an empty \
+                 folder: with --replace {url} if {url} is listed as a member then, else with the \
+                 options of its first start"
             ),
             NoArrival::Answers { url, at: Some(at) } => write!(
                 f,

@@ -97,15 +97,6 @@ pub enum Declined {
 }
 
 impl Declined {
-    /// Does the order have to wait until the plan under way has ended?
-    pub(crate) fn is_plan_under_way(&self) -> bool {
-        match self {
-            Declined::NoPlan { why, .. } => matches!(why, NoPlan::Moving { .. }),
-            Declined::CannotFollow(why) => matches!(why, WhyNot::PlanUnderWay { .. }),
-            _ => false,
-        }
-    }
-
     /// One word for programs.
     pub fn code(&self) -> &'static str {
         match self {
@@ -119,6 +110,7 @@ impl Declined {
             },
             Declined::CannotFollow(why) => match why {
                 WhyNot::PlanUnderWay { .. } => "plan-under-way",
+                WhyNot::PlanEnds { .. } => "plan-ends",
                 WhyNot::NoPlan => "no-plan-under-way",
                 WhyNot::NotEnrolled { .. } => "not-enrolled",
                 WhyNot::Returned { .. } => "removed",
@@ -253,6 +245,7 @@ mod tests {
         let member = MemberId(3);
         let rows = [
             (WhyNot::PlanUnderWay { plan: 7 }, "plan-under-way"),
+            (WhyNot::PlanEnds { plan: 7 }, "plan-ends"),
             (WhyNot::NoPlan, "no-plan-under-way"),
             (WhyNot::NotEnrolled { member }, "not-enrolled"),
             (WhyNot::Returned { member }, "removed"),

@@ -148,14 +148,34 @@ impl EpochRecord {
         Ok(next.checked()?)
     }
 
+    /// The plan that can be carried on or cancelled. All orders go by this one look.
+    ///
+    /// # Errors
+    /// When there is none, or it was cancelled and has not ended yet.
+    fn goes_on(&self) -> Result<&PlanUnderWay, WhyNot> {
+        match &self.plan {
+            None => Err(WhyNot::NoPlan),
+            Some(plan) if plan.is_cancelled => Err(WhyNot::PlanEnds { plan: plan.id }),
+            Some(plan) => Ok(plan),
+        }
+    }
+
+    /// # Errors
+    /// When there is a plan.
+    pub(crate) fn idle(&self) -> Result<(), WhyNot> {
+        match self.goes_on() {
+            Err(WhyNot::NoPlan) => Ok(()),
+            Err(ends) => Err(ends),
+            Ok(plan) => Err(WhyNot::PlanUnderWay { plan: plan.id }),
+        }
+    }
+
     /// A plan begins. No position moves yet.
     ///
     /// # Errors
     /// When another one is under way, or this one was made for another table.
     pub fn planned(&self, new: &NewPlan) -> Result<EpochRecord, WhyNot> {
-        if let Some(plan) = &self.plan {
-            return Err(WhyNot::PlanUnderWay { plan: plan.id });
-        }
+        self.idle()?;
         if let Some(member) = self.members.iter().find(|member| member.node == 0) {
             return Err(WhyNot::NotEnrolled { member: member.id });
         }
@@ -226,8 +246,7 @@ impl EpochRecord {
     /// When no position of a settled partition moves, or a partition of the next moves is busy,
     /// also because it settles in this epoch.
     pub fn moved(&self, settled: &[Partition], begin: usize) -> Result<EpochRecord, WhyNot> {
-        let plan = self.plan.as_ref().filter(|plan| !plan.is_cancelled);
-        let plan = plan.ok_or(WhyNot::NoPlan)?;
+        let plan = self.goes_on()?;
         let begun = plan.left().get(..begin).ok_or(WhyNot::OtherTable)?;
         if settled.is_empty() && begun.is_empty() {
             return Err(WhyNot::NoStep);
@@ -256,9 +275,9 @@ impl EpochRecord {
     /// # Errors
     /// When there is none, or it was stopped before.
     pub fn cancelled(&self) -> Result<EpochRecord, WhyNot> {
+        self.goes_on()?;
         let mut next = self.next(EpochChange::Cancelled);
-        let plan = next.plan.as_mut().filter(|plan| !plan.is_cancelled);
-        let plan = plan.ok_or(WhyNot::NoPlan)?;
+        let plan = next.plan.as_mut().ok_or(WhyNot::NoPlan)?;
         plan.is_cancelled = true;
         plan.target = 0;
         plan.moves.truncate(plan.begun);
@@ -386,9 +405,7 @@ impl EpochRecord {
     /// While a plan is under way, or when the version in force knows no horizons, or when `floor`
     /// is not above the present one.
     pub fn forgot(&self, floor: u64) -> Result<EpochRecord, WhyNot> {
-        if let Some(plan) = &self.plan {
-            return Err(WhyNot::PlanUnderWay { plan: plan.id });
-        }
+        self.idle()?;
         if self.in_force < ClusterVersion::HORIZONS || floor <= self.horizons.floor() {
             return Err(WhyNot::NoStep);
         }

@@ -148,7 +148,10 @@ fn a_cancelled_plan_keeps_what_has_arrived_and_drops_members_without_copies() {
     let settled = step(&begun, 1).expect("settled, and one more begun");
     let cancelled = settled.cancelled().expect("a plan");
     assert_eq!(succeeds(&settled, &cancelled), Ok(()));
-    assert_eq!(cancelled.cancelled(), Err(WhyNot::NoPlan));
+    // One look decides for all orders: no sentence contradicts another one.
+    let ends = WhyNot::PlanEnds { plan: 2 };
+    assert_eq!(cancelled.cancelled(), Err(ends.clone()));
+    assert_eq!(cancelled.idle(), Err(ends));
     let last = ended(cancelled, 2);
     assert_eq!(last.voters(), [0, 1, 2, 3, 4].map(id));
     assert_eq!(last.owners().load(id(4), 3), 1);
