@@ -25,6 +25,9 @@
 //! 6. A request that names a foreign host, or that a browser marks as another site's, is refused
 //!    before anything else. Otherwise a page could take profiles of the machine that it is shown
 //!    on.
+//! 7. Where clients have to show certificates, one that shows none gets health and readiness and
+//!    nothing else: a load balancer has none. One with a certificate that is not good gets no
+//!    session.
 //!
 //! Not here: the data plane (`connection/`), which shares no thread with this.
 //! See: docs/api.md, section "Admin plane".
@@ -231,6 +234,10 @@ impl Guests {
     }
 }
 
+/// Does the client lack the certificate that clients have to show?
+#[derive(Clone, Copy)]
+struct LacksCertificate(bool);
+
 async fn mark_work(
     State(is_at_work): State<Arc<AtomicBool>>,
     request: Request,
@@ -250,7 +257,7 @@ async fn enter(tcp: TcpStream, source: IpAddr, border: Border, router: Router) {
         };
         match tls.first_of(&tcp).await {
             Ok(Opening::Tls) => {
-                let entered = tls.accept(tcp).await.ok();
+                let entered = tls.accept_admin(tcp).await.ok();
                 if entered.is_none() {
                     audit::note_handshake(border.audit.as_deref(), source, Port::Admin);
                 }
@@ -270,7 +277,14 @@ async fn enter(tcp: TcpStream, source: IpAddr, border: Border, router: Router) {
                 Some(_) => ShownNames::of(&stream),
                 None => ShownNames::default(),
             };
-            serve(stream, router.layer(axum::Extension(Arc::new(names)))).await;
+            let lacks = border.tls.as_ref();
+            let lacks = lacks.is_some_and(|tls| tls.lacks_certificate(&stream));
+            let router = router.layer(axum::Extension(Arc::new(names)));
+            serve(
+                stream,
+                router.layer(axum::Extension(LacksCertificate(lacks))),
+            )
+            .await;
         }
         Ok(None) | Err(_) => tracing::debug!("an admin connection has no TLS session"),
     }
@@ -316,6 +330,7 @@ async fn check_sender(
     };
     let checked = plane.hosts.check_host(&sender);
     let checked = checked.and_then(|()| plane.hosts.check_page(&sender));
+    let checked = checked.and_then(|()| check_certificate(&plane, &request));
     let checked = checked.and_then(|()| check_token(&plane, &request));
     let checked = checked.and_then(|who| check_store(&plane, &request).map(|()| who));
     let mut answer = match checked {
@@ -402,6 +417,29 @@ fn source_of(request: &Request) -> IpAddr {
     source.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
 }
 
+/// May every client that reaches the port ask for this?
+fn is_open(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz")
+}
+
+/// Where clients have to show certificates, all but health and readiness takes one.
+fn check_certificate(plane: &AdminPlane, request: &Request) -> Result<(), Refusal> {
+    let path = request.uri().path();
+    // A request whose connection was not looked at has none.
+    let lacks = request.extensions().get::<LacksCertificate>();
+    if is_open(path) || lacks.is_some_and(|lacks| !lacks.0) {
+        return Ok(());
+    }
+    let sentence = "this port wants a client certificate (--tls-client-ca) for all but /healthz \
+                    and /readyz: show one with --cert and --key-file";
+    let refusal = Refusal::new(403, "certificate-required", sentence);
+    let source = source_of(request);
+    let what = || audit::what_of(request.method().as_str(), path);
+    let audit = plane.border.audit.as_deref();
+    audit::note_login(audit, "-".to_owned(), (source, Port::Admin), what, &refusal);
+    Err(refusal)
+}
+
 /// Once there are tokens, all but health and readiness takes one. Returns its name, where one was
 /// needed.
 fn check_token(plane: &AdminPlane, request: &Request) -> Result<Option<String>, Refusal> {
@@ -409,7 +447,7 @@ fn check_token(plane: &AdminPlane, request: &Request) -> Result<Option<String>, 
     let Some(rights) = &plane.border.rights else {
         return Ok(None);
     };
-    if matches!(path, "/healthz" | "/readyz") {
+    if is_open(path) {
         return Ok(None);
     }
     let value = request.headers().get(header::AUTHORIZATION);

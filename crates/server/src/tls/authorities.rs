@@ -136,17 +136,25 @@ fn first_of<V: ?Sized, T>(
 pub(super) struct ClientAuthorities {
     each: Vec<Arc<dyn ClientCertVerifier>>,
     names: Vec<DistinguishedName>,
-    is_mandatory: bool,
+    want: CertificateWant,
+}
+
+/// What becomes of a client that shows no certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CertificateWant {
+    /// Its handshake fails.
+    Required,
+    /// It gets a session, in which it is known to have shown none.
+    Optional,
 }
 
 impl ClientAuthorities {
-    /// Of the CAs in `store`, at least one; `is_mandatory`: a client without a certificate is
-    /// refused.
+    /// Of the CAs in `store`, at least one.
     pub(super) fn new(
         store: &RootCertStore,
         lists: &[CertificateRevocationListDer<'static>],
         provider: &Arc<CryptoProvider>,
-        is_mandatory: bool,
+        want: CertificateWant,
     ) -> Result<ClientAuthorities, String> {
         let build = |store, lists| {
             WebPkiClientVerifier::builder_with_provider(store, Arc::clone(provider))
@@ -158,14 +166,23 @@ impl ClientAuthorities {
         Ok(ClientAuthorities {
             each: for_each_ca(store, lists, provider, build)?,
             names: store.subjects(),
-            is_mandatory,
+            want,
         })
+    }
+
+    /// The same CAs, with another answer to a client without a certificate.
+    pub(super) fn wanting(&self, want: CertificateWant) -> ClientAuthorities {
+        ClientAuthorities {
+            each: self.each.clone(),
+            names: self.names.clone(),
+            want,
+        }
     }
 }
 
 impl ClientCertVerifier for ClientAuthorities {
     fn client_auth_mandatory(&self) -> bool {
-        self.is_mandatory
+        self.want == CertificateWant::Required
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {

@@ -1,7 +1,8 @@
 //! Certificates, keys and secrets from files.
 //!
 //! ```text
-//! --tls-cert, --tls-key ─► a pair that fits ─┬─► server, with --tls-client-ca: clients show certificates
+//! --tls-cert, --tls-key ─► a pair that fits ─┬─► data port, with --tls-client-ca: clients show certificates
+//!                                            ├─► admin port, likewise: one without is let in for its health
 //!                                            └─► the own side of links, with --tls-peer-ca
 //! --tls-revoked ─► certificates of either CA that do not count
 //! ```
@@ -15,7 +16,7 @@
 //! Not here: when files are read again (`keeper.rs`).
 //! See: docs/operating.md, section "Certificates".
 
-use super::authorities::{ClientAuthorities, MemberAuthorities};
+use super::authorities::{CertificateWant, ClientAuthorities, MemberAuthorities};
 use crate::settings::TlsSettings;
 use dendra_wire::certificate::CertificateFacts;
 use rustls::client::WebPkiServerVerifier;
@@ -178,7 +179,10 @@ impl rustls::client::ResolvesClientCert for OnePair {
 /// The certificates and keys of a node.
 #[derive(Debug)]
 pub(crate) struct Configs {
+    /// For the data port.
     pub(crate) server: Arc<ServerConfig>,
+    /// For the admin port: a client may show no certificate. The session tells it from others.
+    pub(crate) admin: Arc<ServerConfig>,
     /// For links to other members.
     pub(crate) links: Option<LinkConfigs>,
     /// How long the files hold.
@@ -308,36 +312,53 @@ pub(crate) fn read(settings: &TlsSettings) -> Result<Configs, String> {
     if let Some(path) = &settings.peer_ca {
         roots(path, "the CA of the members", &mut store)?;
     }
-    let builder = ServerConfig::builder_with_provider(provider())
-        .with_protocol_versions(rustls::ALL_VERSIONS)
-        .map_err(|bad| unusable(&bad))?;
+    let want = match settings.client_ca {
+        Some(_) => CertificateWant::Required,
+        None => CertificateWant::Optional,
+    };
     let clients = if store.is_empty() {
         None
     } else {
-        let is_mandatory = settings.client_ca.is_some();
-        let clients = ClientAuthorities::new(&store, &revoked, &provider(), is_mandatory);
+        let clients = ClientAuthorities::new(&store, &revoked, &provider(), want);
         Some(Arc::new(clients.map_err(|bad| unusable(&bad))?))
     };
-    let builder = match &clients {
-        None => builder.with_no_client_auth(),
-        Some(clients) => builder.with_client_cert_verifier(Arc::clone(clients) as Arc<_>),
-    };
-    let mut server = builder.with_cert_resolver(Arc::clone(&own) as Arc<_>);
-    server.alpn_protocols = vec![PROTOCOL.to_vec()];
-    // New keys of tickets with each configuration: a session does not outlive the CA that let it
-    // in.
-    server.ticketer = ring::Ticketer::new().map_err(|bad| unusable(&bad))?;
+    let optional = clients
+        .as_ref()
+        .map(|clients| Arc::new(clients.wanting(CertificateWant::Optional)));
+    let server = server_of(&own, clients.as_ref()).map_err(|bad| unusable(&bad))?;
+    let admin = server_of(&own, optional.as_ref()).map_err(|bad| unusable(&bad))?;
     let mut terms = Vec::new();
     for (file, path) in terms_of(settings) {
         terms.extend(term(file, path)?);
     }
     Ok(Configs {
         server: Arc::new(server),
+        admin: Arc::new(admin),
         links,
         terms,
         own: Arc::clone(&own.0),
         clients,
     })
+}
+
+/// The server's side of a port. Each has keys of tickets of its own, so that a session that was
+/// made without a certificate on one port is not resumed on the other.
+fn server_of(
+    own: &Arc<OnePair>,
+    clients: Option<&Arc<ClientAuthorities>>,
+) -> Result<ServerConfig, rustls::Error> {
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(rustls::ALL_VERSIONS)?;
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(clients) => builder.with_client_cert_verifier(Arc::clone(clients) as Arc<_>),
+    };
+    let mut server = builder.with_cert_resolver(Arc::clone(own) as Arc<_>);
+    server.alpn_protocols = vec![PROTOCOL.to_vec()];
+    // New keys of tickets with each configuration: a session does not outlive the CA that let it
+    // in.
+    server.ticketer = ring::Ticketer::new()?;
+    Ok(server)
 }
 
 fn links(

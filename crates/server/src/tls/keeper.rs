@@ -28,6 +28,7 @@ use crate::settings::TlsSettings;
 use arc_swap::ArcSwap;
 use dendra_wire::Refusal;
 use dendra_wire::http::response::Style;
+use rustls::ServerConfig;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::UnixTime;
 use std::future::poll_fn;
@@ -148,12 +149,37 @@ impl Tls {
         }
     }
 
-    /// The session of a client that begins one. The socket comes back when there is none.
+    /// The session of a client of the data port that begins one. The socket comes back when there
+    /// is none.
     ///
     /// # Errors
     /// It speaks another TLS, shows no certificate that is asked for, or went away.
     pub(crate) async fn accept(&self, tcp: TcpStream) -> Result<ByteStream, TcpStream> {
         let config = Arc::clone(&self.configs.load().server);
+        self.accept_by(tcp, config).await
+    }
+
+    /// As `accept`, on the admin port: the client may show no certificate.
+    ///
+    /// # Errors
+    /// It speaks another TLS, shows a certificate that is not good, or went away.
+    pub(crate) async fn accept_admin(&self, tcp: TcpStream) -> Result<ByteStream, TcpStream> {
+        let config = Arc::clone(&self.configs.load().admin);
+        self.accept_by(tcp, config).await
+    }
+
+    /// Does this session lack the certificate that clients have to show?
+    pub(crate) fn lacks_certificate(&self, stream: &ByteStream) -> bool {
+        self.settings.client_ca.is_some()
+            && stream.is_tls()
+            && stream.with_certificates(|shown| shown.is_empty())
+    }
+
+    async fn accept_by(
+        &self,
+        tcp: TcpStream,
+        config: Arc<ServerConfig>,
+    ) -> Result<ByteStream, TcpStream> {
         match ByteStream::accept(tcp, config).await {
             Ok(stream) => {
                 self.gauges.handshakes.fetch_add(1, Ordering::Relaxed);

@@ -239,6 +239,40 @@ fn a_client_gets_in_with_a_certificate_of_the_ca_that_holds_now() {
 }
 
 #[test]
+fn health_alone_is_answered_without_the_certificate_that_clients_have_to_show() {
+    let world = World::new();
+    let node = world.node(|tls| tls.client_ca = Some(world.ca.ca.clone()));
+    let admin = node.running().admin_addr().expect("there is one");
+    let probe = world.ca.client(None);
+    for (path, begin) in [
+        ("/healthz", "HTTP/1.1 200"),
+        ("/readyz", "HTTP/1.1 200"),
+        ("/metrics", "HTTP/1.1 403"),
+        ("/v0/status", "HTTP/1.1 403"),
+        ("/nothing", "HTTP/1.1 403"),
+        ("/healthz/", "HTTP/1.1 403"),
+    ] {
+        let answer = Sealed::ask(admin, &probe, &format!("GET {path}")).expect("an answer");
+        assert!(answer.starts_with(begin), "{path}: {answer}");
+        let is_told = answer.contains("certificate-required: this port wants a client certificate");
+        assert_eq!(is_told, begin.ends_with("403"), "{path}: {answer}");
+    }
+    // Its client would resume the session, with the ticket of the other port.
+    let data = Sealed::ask(node.running().addr(), &probe, "GET /v0/status");
+    assert!(data.is_err(), "{data:?}");
+    let fine = world.ca.client(Some(&world.ca.sign("client", CLIENT)));
+    let answer = Sealed::ask(admin, &fine, "GET /metrics").expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let other = Authority::new(&world.folder.path().join("other"));
+    let foreign = world.ca.client(Some(&other.sign("client", CLIENT)));
+    let health = Sealed::ask(admin, &foreign, "GET /healthz");
+    assert!(
+        health.is_err(),
+        "a certificate that is not good: {health:?}"
+    );
+}
+
+#[test]
 fn a_new_pair_is_in_force_without_a_restart_and_a_half_written_one_never() {
     let world = World::new();
     let node = world.node(|_| {});
