@@ -444,6 +444,8 @@ fn time_to_live(text: &str) -> Result<u64, String> {
 /// The rights of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RoleName {
+    /// Read the metrics of nodes, and no key.
+    Metrics,
     /// Read keys.
     Read,
     /// Read and write keys.

@@ -66,6 +66,7 @@ pub(crate) async fn token(verb: &TokenVerb, console: Console) -> ExitResult {
             client,
         } => {
             let role = match role {
+                RoleName::Metrics => TokenRole::Metrics,
                 RoleName::Read => TokenRole::Read,
                 RoleName::Write => TokenRole::Write,
                 RoleName::Admin => TokenRole::Admin,

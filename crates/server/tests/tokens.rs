@@ -133,6 +133,7 @@ fn each_token_opens_what_it_is_for_and_one_that_was_revoked_nothing() {
         grant("reader", "a", TokenRole::Read, b"x/"),
         grant("writer", "b", TokenRole::Write, b""),
         grant("boss", "c", TokenRole::Admin, b""),
+        grant("scraper", "d", TokenRole::Metrics, b""),
     ];
     let (made, took) = until_in_force(node.running(), || {
         set(&mut client, "If-None-Match: *", &table(&all))
@@ -149,6 +150,8 @@ fn each_token_opens_what_it_is_for_and_one_that_was_revoked_nothing() {
         ("b", "GET /v0/tokens", 403),
         ("b", "PUT /v0/tokens", 403),
         ("c", "GET /v0/tokens", 200),
+        ("d", "GET /v0/entity?id=x/1", 403),
+        ("d", "GET /v0/entities?start=a", 403),
     ] {
         let answer = as_holder(&mut client, letter, request, b"");
         assert_eq!(
@@ -163,6 +166,11 @@ fn each_token_opens_what_it_is_for_and_one_that_was_revoked_nothing() {
         ("a", "GET /metrics", 403),
         ("b", "GET /metrics", 200),
         ("b", "GET /debug/profile/cpu?seconds=1", 403),
+        ("d", "GET /metrics", 200),
+        ("d", "GET /healthz", 200),
+        ("d", "GET /v0/status", 403),
+        ("d", "POST /metrics", 403),
+        ("d", "GET /v0/cluster", 403),
         ("c", "GET /debug/profile/cpu?seconds=1", 200),
     ] {
         assert_eq!(

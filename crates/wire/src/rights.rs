@@ -5,7 +5,7 @@
 //! dendra-tokens 2 LF
 //! <id> <role> <prefix> <holder>[ <limits>] LF   one line a token, sorted by id; TOKENS_MAX at most
 //!   id      1 to 64 of A-Z a-z 0-9 - _ .
-//!   role    read | write | admin
+//!   role    metrics | read | write | admin
 //!   prefix  the keys that it is for, percent-encoded; - for all of them
 //!   holder  the SHA-256 of a token; or cert: and the name in a certificate
 //!   limits  requests=N bytes=N stored=N           those that there are, in this order
@@ -13,8 +13,9 @@
 //! a token   dendra_ and 43 letters of base64url: 256 random bits, one block of SHA-256
 //! ```
 //!
-//! A table without certificates and without limits is written as `dendra-tokens 1`, which nodes of
-//! the time before them read, too.
+//! A table is written in the oldest form that holds it, for nodes of that time read it, too:
+//! `dendra-tokens 1` has neither certificates nor limits nor the role `metrics`, 2 has not that
+//! role, and 3 has it.
 //!
 //! Invariants
 //! 1. A token is nowhere but with its holder: the table has its hash. The hash of 256 random bits
@@ -22,7 +23,8 @@
 //! 2. A written table is read again as the same one, and no other bytes are read as a table.
 //! 3. Comparing takes the same time wherever two hashes differ. Which hash is compared is found by
 //!    its first bytes, which do not reveal a token.
-//! 4. An admin's token is for all keys.
+//! 4. An admin's token is for all keys. One of the role `metrics` is for none, and has no limits:
+//!    they are of requests for keys.
 //!
 //! Not here: where the table is kept, and its readers (crate `server`, `rights/`), making tokens
 //! (crate `dendra`).
@@ -37,10 +39,8 @@ use dendra_base::limits::KEY_BYTES_MAX;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
-/// The first line of a table of tokens alone.
-const TITLE: &str = "dendra-tokens 1";
-/// The first line of a table that has certificates or limits.
-const TITLE_2: &str = "dendra-tokens 2";
+/// The first line of a table of each form, the oldest first.
+const TITLES: [&str; 3] = ["dendra-tokens 1", "dendra-tokens 2", "dendra-tokens 3"];
 /// In front of the name of a certificate.
 const CERTIFICATE_MARK: &str = "cert:";
 /// The largest number of a limit: fifteen digits.
@@ -58,6 +58,8 @@ pub type TokenHash = [u8; 32];
 /// The operations that a token allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TokenRole {
+    /// To read the metrics of a node, and no key.
+    Metrics,
     /// To read keys.
     Read,
     /// To read and to write keys.
@@ -68,11 +70,17 @@ pub enum TokenRole {
 
 impl TokenRole {
     /// All of them, the weakest first.
-    pub const ALL: [TokenRole; 3] = [TokenRole::Read, TokenRole::Write, TokenRole::Admin];
+    pub const ALL: [TokenRole; 4] = [
+        TokenRole::Metrics,
+        TokenRole::Read,
+        TokenRole::Write,
+        TokenRole::Admin,
+    ];
 
     /// As in a table.
     pub fn as_str(self) -> &'static str {
         match self {
+            TokenRole::Metrics => "metrics",
             TokenRole::Read => "read",
             TokenRole::Write => "write",
             TokenRole::Admin => "admin",
@@ -156,9 +164,15 @@ impl Grant {
         }
     }
 
-    /// Is it of the second form of tables?
-    fn is_of_second(&self) -> bool {
-        self.quota != Quota::NONE || matches!(self.holder, Holder::Certificate(_))
+    /// The place in `TITLES` of the oldest form of tables that holds it.
+    fn form(&self) -> usize {
+        if self.role == TokenRole::Metrics {
+            2
+        } else {
+            let is_of_second =
+                self.quota != Quota::NONE || matches!(self.holder, Holder::Certificate(_));
+            usize::from(is_of_second)
+        }
     }
 
     /// May its holder act in this role?
@@ -174,7 +188,8 @@ impl Grant {
             403,
             "forbidden",
             format!(
-                "the token `{id}` may {role}, and this takes {}: ask for a token with that role",
+                "the token `{id}` has the role {role}, and this takes {}: ask for a token with \
+                 that role",
                 needed.as_str()
             ),
         ))
@@ -270,15 +285,14 @@ impl TokenTable {
             "the table ends within a line: each line, the last one too, ends in a line feed",
         )?;
         let mut lines = body.split('\n');
-        let is_second = match lines.next() {
-            Some(TITLE) => false,
-            Some(TITLE_2) => true,
-            _ => {
-                return Err(format!(
-                    "the table begins neither with `{TITLE}` nor with `{TITLE_2}`"
-                ));
-            }
-        };
+        let title = lines.next();
+        let form = TITLES.iter().position(|known| title == Some(*known));
+        let form = form.ok_or_else(|| {
+            format!(
+                "the table begins with none of `{}`, which this release knows",
+                TITLES.join("`, `")
+            )
+        })?;
         let mut grants: Vec<Grant> = Vec::new();
         for (number, line) in lines.enumerate() {
             let grant = read_line(line).ok_or_else(|| {
@@ -297,9 +311,11 @@ impl TokenTable {
             grants.push(grant);
         }
         // One spelling for one table: the oldest form that holds it.
-        if grants.iter().any(Grant::is_of_second) != is_second {
+        let oldest = form_of(&grants);
+        if oldest != form {
             return Err(format!(
-                "a table with certificates or limits begins with `{TITLE_2}`, and another one with `{TITLE}`"
+                "a table with these lines begins with `{}`",
+                TITLES[oldest]
             ));
         }
         grants.sort_by(|one, other| one.holder.cmp(&other.holder));
@@ -328,8 +344,7 @@ impl TokenTable {
 
     /// The bytes that `parse` reads.
     pub fn to_text(&self) -> String {
-        let is_second = self.grants.iter().any(Grant::is_of_second);
-        let title = if is_second { TITLE_2 } else { TITLE };
+        let title = TITLES[form_of(&self.grants)];
         let mut text = format!("{title}\n");
         for grant in self.by_id() {
             let prefix = spelt(&grant.prefix);
@@ -429,6 +444,13 @@ impl TokenTable {
         if grant.role == TokenRole::Admin && !grant.prefix.is_empty() {
             return Err("an admin's token is for all keys: leave the prefix away".to_owned());
         }
+        if grant.role == TokenRole::Metrics
+            && (!grant.prefix.is_empty() || grant.quota != Quota::NONE)
+        {
+            return Err(
+                "a token for metrics reads no key: leave the prefix and the limits away".to_owned(),
+            );
+        }
         if let Holder::Certificate(name) = &grant.holder
             && !is_certificate_name(name)
         {
@@ -458,6 +480,11 @@ impl TokenTable {
     }
 }
 
+/// The place in `TITLES` of the oldest form that holds these.
+fn form_of(grants: &[Grant]) -> usize {
+    grants.iter().map(Grant::form).max().unwrap_or(0)
+}
+
 /// The bytes by which a hash is looked for.
 fn first_of(hash: &TokenHash) -> u64 {
     u64::from_be_bytes([
@@ -484,7 +511,7 @@ fn read_line(line: &str) -> Option<Grant> {
     let (id, role) = (words.next()?, TokenRole::parse(words.next()?)?);
     let (prefix, holder) = (words.next()?, words.next()?);
     let quota = read_quota(words)?;
-    if !is_token_id(id) {
+    if !is_token_id(id) || (role == TokenRole::Metrics && quota != Quota::NONE) {
         return None;
     }
     let prefix = match prefix {
@@ -494,7 +521,8 @@ fn read_line(line: &str) -> Option<Grant> {
             let len = percent::decode_into(text.as_bytes(), &mut room).ok()?;
             // One spelling for one table.
             let prefix = room[..len].to_vec();
-            if prefix.is_empty() || spelt(&prefix) != text || role == TokenRole::Admin {
+            let is_of_keys = matches!(role, TokenRole::Read | TokenRole::Write);
+            if prefix.is_empty() || spelt(&prefix) != text || !is_of_keys {
                 return None;
             }
             prefix
@@ -595,6 +623,7 @@ mod tests {
             grant("w", TokenRole::Write, b""),
         );
         let admin = grant("x", TokenRole::Admin, b"");
+        let metrics = grant("m", TokenRole::Metrics, b"");
         for (request, r, w, a) in [
             ("GET /v0/entity?id=a/1", 200, 200, 200),
             ("GET /v0/entity?id=a", 403, 200, 200),
@@ -614,6 +643,9 @@ mod tests {
         ] {
             let found = [&read, &write, &admin].map(|grant| status(grant, request));
             assert_eq!(found, [r, w, a], "{request}");
+            let is_open = request == "GET /v0/status";
+            let of_metrics = if is_open { 200 } else { 403 };
+            assert_eq!(status(&metrics, request), of_metrics, "{request}");
         }
     }
 
@@ -711,6 +743,31 @@ mod tests {
     }
 
     #[test]
+    fn the_role_of_metrics_stands_in_a_table_of_the_third_form_and_is_of_no_key() {
+        let scraper = grant("scraper", TokenRole::Metrics, b"");
+        let with = table(&[grant("app", TokenRole::Read, b"a/"), scraper.clone()]);
+        let text = with.to_text();
+        assert!(text.starts_with("dendra-tokens 3\n"), "{text}");
+        assert!(text.contains("\nscraper metrics - "), "{text}");
+        assert_eq!(TokenTable::parse(text.as_bytes()), Ok(with.clone()));
+        for older in ["tokens 1", "tokens 2"] {
+            let other = text.replace("tokens 3", older);
+            assert!(TokenTable::parse(other.as_bytes()).is_err(), "{older}");
+        }
+        let without = with.without("scraper").expect("it is there");
+        assert!(without.to_text().starts_with("dendra-tokens 1\n"));
+        let of_keys = grant("other", TokenRole::Metrics, b"a/");
+        let mut limited = grant("other", TokenRole::Metrics, b"");
+        limited.quota.requests_per_second = Some(1);
+        for wrong in [of_keys, limited] {
+            let sentence = with.with(wrong).expect_err("it has no keys");
+            assert!(sentence.contains("reads no key"), "{sentence}");
+        }
+        let limited = text.replace("scraper metrics -", "scraper metrics a/");
+        assert!(TokenTable::parse(limited.as_bytes()).is_err());
+    }
+
+    #[test]
     fn a_prefix_has_one_spelling() {
         let line = |role: &str, prefix: &str| {
             let hash = "0a".repeat(32);
@@ -758,16 +815,20 @@ mod tests {
             Grant {
                 id,
                 role,
-                prefix: if role == TokenRole::Admin {
+                prefix: if matches!(role, TokenRole::Admin | TokenRole::Metrics) {
                     Vec::new()
                 } else {
                     prefix
                 },
                 holder,
-                quota: Quota {
-                    requests_per_second: limits.0,
-                    bytes_per_second: limits.1,
-                    stored_bytes: limits.2,
+                quota: if role == TokenRole::Metrics {
+                    Quota::NONE
+                } else {
+                    Quota {
+                        requests_per_second: limits.0,
+                        bytes_per_second: limits.1,
+                        stored_bytes: limits.2,
+                    }
                 },
             }
         })
@@ -802,7 +863,7 @@ mod tests {
 
         #[test]
         fn what_is_read_is_written_the_same(text in
-            "(dendra-tokens [12]\n)?([a-c]{0,2} (read|admin|x) (-|%2D|%41|a|%ff|%FF) ([0-9a-f]{64}|cert:[a/]{1,2})( requests=[05]{1,2})?( stored=1)?\n){0,3}") {
+            "(dendra-tokens [123]\n)?([a-c]{0,2} (metrics|read|admin|x) (-|%2D|%41|a|%ff|%FF) ([0-9a-f]{64}|cert:[a/]{1,2})( requests=[05]{1,2})?( stored=1)?\n){0,3}") {
             if let Ok(table) = TokenTable::parse(text.as_bytes()) {
                 prop_assert_eq!(table.to_text(), text);
             }

@@ -50,7 +50,7 @@ use crate::event_loop::shared::{Phase, PhaseCell, Shared};
 use crate::front::desk::FrontDesk;
 use crate::limits;
 use crate::peers::Cluster;
-use crate::rights::{LoginProof, ShownNames, ShownToken};
+use crate::rights::{AdminNeed, LoginProof, ShownNames, ShownToken};
 use crate::start_error::StartError;
 use crate::tls::{ByteStream, Opening};
 use axum::Router;
@@ -459,12 +459,15 @@ fn check_token(plane: &AdminPlane, request: &Request) -> Result<Option<String>, 
         names: names.map_or(&[][..], |names| names.at(clock::wall_ms())),
     };
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-    let looks = matches!(
-        path,
-        "/" | "/page.js" | "/page.css" | "/metrics" | "/v0/status" | "/openapi.yaml"
-    );
-    // Checkpoints hold every record: a path that is not named here takes an admin.
-    let judged = rights.judge_admin(proof, !(is_read && looks));
+    let need = match path {
+        "/metrics" if is_read => AdminNeed::Metrics,
+        "/" | "/page.js" | "/page.css" | "/v0/status" | "/openapi.yaml" if is_read => {
+            AdminNeed::Look
+        }
+        // Checkpoints hold every record: a path that is not named here takes an admin.
+        _ => AdminNeed::More,
+    };
+    let judged = rights.judge_admin(proof, need);
     judged.map(Some).map_err(|denied| {
         let source = source_of(request);
         let who = denied.who();

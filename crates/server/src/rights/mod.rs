@@ -80,6 +80,17 @@ impl Denied {
     }
 }
 
+/// The right that a request on the admin port needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AdminNeed {
+    /// To read the metrics.
+    Metrics,
+    /// To look at the node, and its metrics.
+    Look,
+    /// Anything else.
+    More,
+}
+
 /// The token that a client shows, by its hash.
 #[derive(Clone, Copy)]
 pub(crate) enum ShownToken {
@@ -398,24 +409,25 @@ impl Rights {
         judged.map(|_used| ())
     }
 
-    /// May the holder of this look at the admin port, or with `is_more` do anything there? Then its
-    /// name.
+    /// May the holder of this do that on the admin port? Then its name.
     pub(crate) fn judge_admin(
         &self,
         proof: LoginProof<'_>,
-        is_more: bool,
+        need: AdminNeed,
     ) -> Result<String, Denied> {
         self.with_grant(proof, |grant, _| {
-            let is_allowed = if is_more {
-                grant.role == TokenRole::Admin
-            } else {
-                grant.prefix.is_empty()
+            let is_of_all_keys = grant.role >= TokenRole::Read && grant.prefix.is_empty();
+            let is_allowed = match need {
+                AdminNeed::Metrics => grant.role == TokenRole::Metrics || is_of_all_keys,
+                AdminNeed::Look => is_of_all_keys,
+                AdminNeed::More => grant.role == TokenRole::Admin,
             };
             if is_allowed {
                 return Ok(grant.id.clone());
             }
             let sentence =
-                "this takes an admin's token; metrics and status take one that is for all keys";
+                "this takes an admin's token; status takes one that is for all keys, and metrics \
+                 that or one of the role metrics";
             let refusal = Refusal::new(403, "forbidden", sentence);
             Err(Denied::Forbidden(grant.id.clone(), refusal))
         })?
