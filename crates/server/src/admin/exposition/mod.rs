@@ -9,12 +9,14 @@
 //! 2. Names end in their unit; counters in `_total`, which the encoder appends.
 //!
 //! Not here: a member's metrics of its cluster (`exposition/cluster.rs`), those of a front door
-//! (`exposition/front.rs`), the counters themselves (`metrics.rs`), the route (`admin/mod.rs`).
+//! (`exposition/front.rs`), those of the process (`exposition/process.rs`), the counters themselves
+//! (`metrics.rs`), the route (`admin/mod.rs`).
 //! See: docs/overload.md.
 
 mod cluster;
 mod front;
 mod page;
+mod process;
 
 use crate::admin::metrics::{
     CLASSES, CapacityShare, LoopCounter, LoopMetrics, OpLabel, RefusalCause,
@@ -47,8 +49,10 @@ impl fmt::Debug for ScrapeSources {
 
 /// A registry that shows `numbers`.
 pub(crate) fn registry(numbers: ScrapeSources) -> Registry {
-    let mut registry = Registry::with_prefix("dendra");
-    registry.register_collector(Box::new(numbers));
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(process::OwnProcess));
+    let own = registry.sub_registry_with_prefix("dendra");
+    own.register_collector(Box::new(numbers));
     registry
 }
 
