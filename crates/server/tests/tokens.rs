@@ -241,6 +241,13 @@ fn a_scan_and_a_value_under_way_end_with_the_right_to_them() {
     assert_eq!(cut.status, 200);
     let end = cut.trailer.unwrap_or_default();
     assert!(end.starts_with("stopped; next="), "{end}");
+    let mut admin = node.admin();
+    let page = as_holder(&mut admin, "r", "GET /metrics", b"").text();
+    let of_scans = |class: &str, count: u64| {
+        let line = format!("dendra_requests_total{{op=\"scan\",class=\"{class}\"}} {count}\n");
+        page.contains(&line)
+    };
+    assert!(of_scans("cut", 1) && of_scans("2xx", 0), "{page}");
     assert!(cut.chunks.len() < KEYS);
     let late = as_holder(&mut client, "r", "GET /v0/entity?id=late", b"");
     assert_eq!(late.status, 404, "not stored");

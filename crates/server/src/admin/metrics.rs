@@ -124,8 +124,9 @@ impl RefusalCause {
     }
 }
 
-/// Status classes: 1xx to 5xx.
-pub(crate) const CLASSES: usize = 5;
+/// Status classes, 1xx to 5xx, and after them the answers that were cut: their head said 200, and
+/// the rest did not come whole.
+pub(crate) const CLASSES: usize = 6;
 
 /// How long one kind of round took, as the loop's node counts it.
 #[derive(Debug, Default)]
@@ -258,8 +259,23 @@ pub(crate) struct LoopMetrics {
 impl LoopMetrics {
     /// Notes one finished request.
     pub(crate) fn note(&self, op: OpLabel, status: u16, took_ns: u64) {
-        let class = usize::from(status / 100).clamp(1, CLASSES) - 1;
+        self.note_head(op, status, took_ns);
+        self.count(op, status);
+    }
+
+    /// Counts one answer by its status, when all of it was formed.
+    pub(crate) fn count(&self, op: OpLabel, status: u16) {
+        let class = usize::from(status / 100).clamp(1, CLASSES - 1) - 1;
         self.requests[op as usize][class].add(1);
+    }
+
+    /// Counts one answer that was cut.
+    pub(crate) fn count_cut(&self, op: OpLabel) {
+        self.requests[op as usize][CLASSES - 1].add(1);
+    }
+
+    /// Notes one request whose answer has begun: `count` or `count_cut` follows.
+    pub(crate) fn note_head(&self, op: OpLabel, status: u16, took_ns: u64) {
         self.latency[op as usize].note(took_ns, 1);
         if let Some(share) = CapacityShare::of(op)
             && !matches!(status, 503 | 507)
@@ -301,7 +317,7 @@ mod tests {
             .iter()
             .map(LoopCounter::read)
             .collect();
-        assert_eq!(classes, [0, 1, 0, 1, 1]);
+        assert_eq!(classes, [0, 1, 0, 1, 1, 0]);
         assert_eq!(metrics.admitted[CapacityShare::Points as usize].read(), 2);
     }
 }

@@ -83,7 +83,7 @@ pub(crate) fn standing_us(shared: &Shared) -> u64 {
 /// Which of a loop's tallies.
 type CounterOf = fn(&LoopMetrics) -> &LoopCounter;
 
-const CLASS_NAMES: [&str; CLASSES] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+const CLASS_NAMES: [&str; CLASSES] = ["1xx", "2xx", "3xx", "4xx", "5xx", "cut"];
 
 impl Collector for ScrapeSources {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -139,7 +139,11 @@ fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
                 ([("op", op.as_str()), ("class", name)], value)
             })
     });
-    page.counters("requests", "Answers by operation and status class.", rows)?;
+    page.counters(
+        "requests",
+        "Answers by operation and status class; cut: scans that ended before their range did.",
+        rows,
+    )?;
     let rows = RefusalCause::ALL.into_iter().map(|what| {
         let value = CapacityShare::ALL.map(|share| refused(shared, share, what));
         ([("by", what.as_str())], value.into_iter().sum())

@@ -13,7 +13,9 @@
 //!    a status.
 //! 3. A client that lost the right to the range gets no further chunk: the scan ends as one that
 //!    was cut.
-//! 4. The trailer says `complete` exactly when nothing of the range is left out.
+//! 4. A scan is counted once, at its end: as `cut` when the node ended it before its range did, and
+//!    as 2xx when the client left.
+//! 5. The trailer says `complete` exactly when nothing of the range is left out.
 //!
 //! Not here: how chunks are made (`alone.rs`, `peers/scan.rs`), framing (crate `wire`,
 //! `http::records`).
@@ -24,7 +26,43 @@ use crate::admin::metrics::OpLabel;
 use crate::clients::answers::Answers;
 use crate::clients::socket::ConnectionEnd;
 use crate::event_loop::handover::{ChunkTerms, NoChunk, WalkEnd};
+use crate::event_loop::thread::EventLoop;
 use dendra_wire::http::response::{self, ScanEnd};
+use std::rc::Rc;
+
+/// A scan whose head was sent, to be counted when it is over.
+struct OpenedScan {
+    lane: Rc<EventLoop>,
+    is_cut: bool,
+}
+
+impl OpenedScan {
+    /// Its head is formed now.
+    fn new(lane: &Rc<EventLoop>, began_ns: u64) -> OpenedScan {
+        lane.note_head_since(OpLabel::Scan, 200, began_ns);
+        OpenedScan {
+            lane: Rc::clone(lane),
+            is_cut: false,
+        }
+    }
+}
+
+impl Drop for OpenedScan {
+    fn drop(&mut self) {
+        if self.is_cut {
+            self.lane.metrics().count_cut(OpLabel::Scan);
+        } else {
+            self.lane.metrics().count(OpLabel::Scan, 200);
+        }
+    }
+}
+
+/// The node ends the scan before its range does.
+fn cut(opened: &mut Option<OpenedScan>) {
+    if let Some(opened) = opened {
+        opened.is_cut = true;
+    }
+}
 
 impl Connection {
     /// Answers a scan from its head to its trailer.
@@ -48,6 +86,7 @@ impl Connection {
             deadline_us: pending.deadline_us,
             watch,
         };
+        let mut opened: Option<OpenedScan> = None;
         let mut out = self.lane.output_buffer();
         response::scan_head(&mut out, style, query.framing, terms.receipt);
         loop {
@@ -65,6 +104,7 @@ impl Connection {
                     return Ok(());
                 }
                 Err(NoChunk::Ended(_)) => {
+                    cut(&mut opened);
                     // Lost together with a worker: the client sees no trailer.
                     let next = walk.next_key().ok_or(ConnectionEnd::Done)?;
                     let end = ScanEnd::Stopped { next: &next };
@@ -78,7 +118,7 @@ impl Connection {
                 continue;
             }
             if turn.is_first {
-                self.lane.finish_since(OpLabel::Scan, 200, began_ns);
+                opened = Some(OpenedScan::new(&self.lane, began_ns));
                 turn.is_first = false;
             }
             self.socket.add_unsent(OpLabel::Scan, watch);
@@ -87,7 +127,10 @@ impl Connection {
                 let end = match &end {
                     WalkEnd::Complete => ScanEnd::Complete,
                     WalkEnd::Limited(next) => ScanEnd::Limited { next },
-                    WalkEnd::Stopped(next) => ScanEnd::Stopped { next },
+                    WalkEnd::Stopped(next) => {
+                        cut(&mut opened);
+                        ScanEnd::Stopped { next }
+                    }
                 };
                 response::scan_end(self.socket.out(), query.framing, end);
                 return Ok(());
@@ -96,6 +139,7 @@ impl Connection {
             let is_draining = self.lane.is_draining();
             if is_draining || self.judge_again(login.as_ref(), b"").is_err() {
                 self.is_closing |= is_draining;
+                cut(&mut opened);
                 let next = walk.next_key().unwrap_or_default();
                 let end = ScanEnd::Stopped { next: &next };
                 response::scan_end(self.socket.out(), query.framing, end);

@@ -444,6 +444,14 @@ impl EventLoop {
         self.tick.set(self.tick.get().at(now_ns));
     }
 
+    /// Notes a request that began at `began_ns` and whose answer begins now.
+    pub(crate) fn note_head_since(&self, op: OpLabel, status: u16, began_ns: u64) {
+        let now_ns = clock::monotonic_ns();
+        let took_ns = now_ns.saturating_sub(began_ns);
+        self.metrics().note_head(op, status, took_ns);
+        self.tick.set(self.tick.get().at(now_ns));
+    }
+
     /// Nanoseconds as of the last `refresh` or `finish`.
     pub(crate) fn now_ns(&self) -> u64 {
         self.tick.get().monotonic_ns
