@@ -231,6 +231,11 @@ pub const LOOK_PATIENCE_US: u64 = 30_000_000;
 /// Body of an operator's order: a hundred members with their addresses, twice.
 pub const ORDER_BYTES_MAX: usize = 64 << 10;
 
+/// Between two lines of the log about one reason why a peer is not reached.
+pub const LINK_LINE_EVERY: Duration = Duration::from_secs(60);
+/// Reasons of one peer that are remembered for that.
+pub const LINK_REASONS_MAX: usize = 8;
+
 /// Admin connections at once: a scraper, a few people, a probe.
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// From the first byte of an admin request to the end of its head.

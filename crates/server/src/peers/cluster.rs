@@ -20,6 +20,7 @@
 use super::door::{Resident, StewardDoor};
 use super::former::FormerAddresses;
 use super::hello_maker::HelloMaker;
+use super::link_log::LinkLog;
 use super::looks::LookOffice;
 use super::orders::{Orders, orders};
 use super::secrets::Secrets;
@@ -58,7 +59,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard};
 use tokio::sync::watch;
 
-/// Counters about one peer, of all loops together.
+/// Counters about one peer, and what the log was told of it, of all loops together.
 #[derive(Debug, Default)]
 pub(crate) struct PeerGauges {
     /// Loops with a link to it.
@@ -75,6 +76,7 @@ pub(crate) struct PeerGauges {
     pub(crate) lost: AtomicU64,
     /// Handshakes with a process at its url that is not the known member.
     pub(crate) strangers: AtomicU64,
+    log: Mutex<LinkLog>,
 }
 
 /// Adds to a counter of [`PeerGauges`].
@@ -574,6 +576,12 @@ impl Cluster {
         let wait = self.plan_wait.lock().expect("no holder panics");
         let (plan, wait) = wait.as_ref()?;
         Some(format!("plan {plan} waits: {}", wait.why))
+    }
+
+    /// The lines of the log about the links to a peer.
+    pub(super) fn link_log(&self, member: MemberIndex) -> MutexGuard<'_, LinkLog> {
+        let log = &self.peers[member.at()].log;
+        log.lock().expect("no holder panics")
     }
 
     /// Why this node writes no record, although others are there: its clock agrees with no

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! resolve, connect ─► request, hello ─► 101, hello ─► Proof, Hail ─► Welcome ─► Probe ─► Alive ─► up ─► answers …
-//!      ▲                     │ refused: the sentence goes to the log, once per sentence     │
+//!      ▲                     │ refused: the sentence goes to the log (`link_log.rs`)       │
 //!      │                     │ Stop: the node stops                                         │ LinkDown: notes
 //!      └──── pause, 20 ms doubling to 250 ms, with jitter; none when the peer opens a link ◄─ lost ┘
 //! ```
@@ -21,6 +21,7 @@
 
 use super::agent::Agent;
 use super::cluster::{EventOrders, count};
+use super::link_log::ReasonCount;
 use super::notes::write_notes;
 use super::own_link::Link;
 use super::{frame_link, http_link};
@@ -47,7 +48,6 @@ pub(crate) async fn keep(lane: Rc<EventLoop>, agent: Rc<Agent>, member: MemberIn
     };
     let mut pause = limits::LINK_PAUSE_MIN;
     let mut prng = Prng::named(lane.now_us() ^ u64::from(member.0), "link");
-    let mut last_reason = String::new();
     let mut first_try = Some(FirstTry {
         agent: &agent,
         member,
@@ -63,13 +63,14 @@ pub(crate) async fn keep(lane: Rc<EventLoop>, agent: Rc<Agent>, member: MemberIn
         let opening = open(&lane, &agent, member);
         let opened = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, opening).await;
         let opened = opened.unwrap_or_else(|_| Err("it did not answer in time".into()));
-        let up =
-            opened.and_then(|opened| Ok((CountedLink::new(&agent, member, id, &opened)?, opened)));
+        let loops = lane.shared.lanes.len();
+        let up = opened.and_then(|opened| {
+            let up = CountedLink::new(&agent, member, id, &opened, loops)?;
+            Ok((up, opened))
+        });
         let reason = match up {
             Ok((up, opened)) => {
                 pause = limits::LINK_PAUSE_MIN;
-                last_reason.clear();
-                tracing::info!(peer = url, "the link to a peer is up");
                 drop(first_try.take());
                 let broken = run(&lane, &agent, member, opened).await;
                 // A link of the peer that came while this one was up is no news of it now.
@@ -86,9 +87,9 @@ pub(crate) async fn keep(lane: Rc<EventLoop>, agent: Rc<Agent>, member: MemberIn
                 reason
             }
         };
-        if reason != last_reason {
-            tracing::warn!(peer = url, reason, "no link to a peer");
-            last_reason = reason;
+        let told = agent.cluster.link_log(member).fail(&reason, lane.now_us());
+        if let Some(ReasonCount { times, seconds }) = told {
+            tracing::warn!(peer = url, reason, times, seconds, "no link to a peer");
         }
         drop(first_try.take());
         let us = pause.as_micros() as u64;
@@ -207,6 +208,7 @@ impl<'a> CountedLink<'a> {
         member: MemberIndex,
         id: MemberId,
         opened: &OpenLink,
+        loops: usize,
     ) -> Result<CountedLink<'a>, NoLink> {
         if agent.id_of(member) != Some(id) {
             opened.link.close();
@@ -224,6 +226,11 @@ impl<'a> CountedLink<'a> {
         }
         let gauges = &agent.cluster.peers[member.at()];
         gauges.links.fetch_add(1, Ordering::Relaxed);
+        let told = agent.cluster.link_log(member).up(loops);
+        if let Some(untold) = told {
+            let url = agent.cluster.url(member);
+            tracing::info!(peer = url, loops, untold, "all links to a peer are up");
+        }
         agent.put_link(member, opened.link.clone());
         let up = CountedLink {
             agent,
@@ -262,6 +269,7 @@ impl<'a> CountedLink<'a> {
         let (agent, member) = (self.agent, self.member);
         let gauges = &agent.cluster.peers[member.at()];
         gauges.links.fetch_sub(1, Ordering::Relaxed);
+        agent.cluster.link_log(member).down();
         count(&gauges.lost);
         self.tell_steward(false);
         if agent.id_of(member).is_some_and(|id| id != self.id) {

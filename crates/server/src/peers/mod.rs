@@ -16,6 +16,7 @@
 //! join.rs      a process asks to become a member        hello_maker.rs   which process made a hello
 //! orders.rs    orders of operators, to the steward      secrets.rs   the secrets that are valid
 //! strangers.rs  warnings about processes that are not let in
+//! link_log.rs   one line of the log for an event of a peer, however many loops see it
 //! limits of all this: `limits.rs` of the crate
 //! ```
 //!
@@ -46,6 +47,7 @@ mod horizons;
 mod http_link;
 mod join;
 mod link;
+mod link_log;
 mod looks;
 mod mark;
 mod meeting;
