@@ -79,7 +79,9 @@ fn theirs(bad: &CertificateError) -> String {
              --member HOST,OTHER --renew)"
         }
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "another CA signed it: name that one with --ca"
+            "another CA signed it: name that one with --ca. Or the node does not show the \
+             certificates between its own and the CA: put them behind its own into its file of \
+             --tls-cert"
         }
         _ => remedy_by_time(bad),
     };
@@ -93,7 +95,9 @@ fn their_member(bad: &CertificateError) -> String {
             "make one with the host of its URL (dendra cert FOLDER --member HOST --renew)"
         }
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "another CA signed it: have the file of --tls-peer-ca here hold that CA, too"
+            "another CA signed it: have the file of --tls-peer-ca here hold that CA, too. Or it \
+             does not show the certificates between its own and the CA: put them behind its own \
+             into its file of --tls-cert"
         }
         _ => remedy_by_time(bad),
     };
@@ -121,8 +125,8 @@ pub(super) fn own_fault(fault: &OwnFault, settings: &TlsSettings, host: &str) ->
             let ca = settings.peer_ca.as_deref().unwrap_or(Path::new(""));
             format!(
                 "the certificate {cert} is of no CA in {}, so that the other members would refuse \
-                 it: put one of that CA there, or first add the new CA to the file of \
-                 --tls-peer-ca on every member",
+                 it: put one of that CA there, with the certificates between it and the CA behind \
+                 it, or first add the new CA to the file of --tls-peer-ca on every member",
                 ca.display()
             )
         }
@@ -161,7 +165,7 @@ fn our_member(alert: AlertDescription) -> Option<String> {
         | AlertDescription::UnknownCA
         | AlertDescription::UnsupportedCertificate => {
             "it refuses this member's certificate: have the file of --tls-peer-ca there hold the \
-             CA that signed it, too"
+             CA that signed it, too, and the file of --tls-cert here the certificates between"
         }
         _ => return None,
     };
@@ -186,7 +190,8 @@ fn ours(alert: AlertDescription) -> Option<String> {
         | AlertDescription::UnknownCA
         | AlertDescription::UnsupportedCertificate => {
             "the node refuses the certificate of --cert: show one of the CA that it trusts for \
-             clients (--tls-client-ca)"
+             clients (--tls-client-ca), and have the file of --cert hold the certificates between \
+             it and the CA, too"
         }
         _ => return None,
     };
@@ -209,6 +214,7 @@ mod tests {
             (CertificateError::NotValidForName, "the host of its URL"),
             (CertificateError::BadSignature, "--tls-peer-ca here"),
             (CertificateError::UnknownIssuer, "--tls-peer-ca here"),
+            (CertificateError::UnknownIssuer, "certificates between its"),
         ] {
             let sentence = told(Error::InvalidCertificate(bad));
             assert!(sentence.contains(remedy), "{sentence}");
@@ -252,6 +258,7 @@ mod tests {
             (CertificateError::NotValidYet, "compare the clocks"),
             (CertificateError::NotValidForName, "in the URL"),
             (CertificateError::UnknownIssuer, "with --ca"),
+            (CertificateError::UnknownIssuer, "certificates between its"),
         ] {
             let sentence = told(Error::InvalidCertificate(bad)).unwrap_or_default();
             assert!(sentence.contains(remedy), "{sentence}");
@@ -261,6 +268,7 @@ mod tests {
             (AlertDescription::CertificateExpired, "has ended"),
             (AlertDescription::CertificateRevoked, "taken back"),
             (AlertDescription::UnknownCA, "--tls-client-ca"),
+            (AlertDescription::UnknownCA, "certificates between"),
         ] {
             let sentence = told(Error::AlertReceived(alert)).unwrap_or_default();
             assert!(sentence.contains(remedy), "{sentence}");
