@@ -24,6 +24,7 @@ use super::marks::{FileMark, mark};
 use super::stream::ByteStream;
 use crate::border_watch::BorderWatch;
 use crate::event_loop::clock;
+use crate::limits;
 use crate::settings::TlsSettings;
 use arc_swap::ArcSwap;
 use dendra_wire::Refusal;
@@ -36,7 +37,7 @@ use std::io;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
 /// How a record of a handshake begins, and no method of HTTP.
@@ -55,6 +56,23 @@ pub(crate) enum Opening {
 pub(crate) fn clear_text() -> Refusal {
     let sentence = "this port speaks TLS: say https:// and trust the CA of the node's certificate";
     Refusal::new(400, "tls-required", sentence).closing()
+}
+
+/// Writes the refusal, and reads at most `LINGER_BYTES_MAX` of the client's bytes after it: unread
+/// ones make the system throw away the answer. Returns how many were read.
+async fn say_clear_text(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> usize {
+    let mut answer = Vec::new();
+    dendra_wire::http::response::refusal(&mut answer, Style::CLOSING, &clear_text());
+    drop(stream.write_all(&answer).await);
+    drop(stream.shutdown().await);
+    let (mut rest, mut read) = ([0; 4096], 0);
+    while read < limits::LINGER_BYTES_MAX {
+        match stream.read(&mut rest).await {
+            Ok(n) if n > 0 => read += n,
+            Ok(_) | Err(_) => break,
+        }
+    }
+    read
 }
 
 /// Counters of the door.
@@ -194,15 +212,10 @@ impl Tls {
     }
 
     /// Tells a client of the admin port that it has to speak TLS.
-    pub(crate) async fn refuse_clear(&self, mut tcp: TcpStream) {
+    pub(crate) async fn refuse_clear(&self, tcp: TcpStream) {
         self.gauges.clear.fetch_add(1, Ordering::Relaxed);
-        let mut answer = Vec::new();
-        dendra_wire::http::response::refusal(&mut answer, Style::CLOSING, &clear_text());
-        let mut rest = [0; 4096];
-        drop(tcp.write_all(&answer).await);
-        drop(tcp.shutdown().await);
-        // Unread bytes make the system throw away the answer.
-        while tcp.read(&mut rest).await.is_ok_and(|n| n > 0) {}
+        let read = say_clear_text(tcp).await;
+        tracing::debug!(read, "a client of the admin port spoke clear text");
     }
 
     /// The certificates by which members know each other, if links are sealed.
@@ -377,5 +390,29 @@ impl Tls {
                 );
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_in_clear_that_sends_without_end_is_read_to_a_bound() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.expect("a runtime").block_on(async {
+            let (mut client, node) = tokio::io::duplex(1 << 10);
+            let refusing = tokio::spawn(say_clear_text(node));
+            let mut answer = [0; 12];
+            client.read_exact(&mut answer).await.expect("an answer");
+            assert_eq!(&answer, b"HTTP/1.1 400");
+            let mut rest = Vec::new();
+            client.read_to_end(&mut rest).await.expect("its end");
+            // As long as the node reads.
+            while client.write_all(&[b'x'; 1 << 10]).await.is_ok() {}
+            let read = refusing.await.expect("it ends");
+            let most = limits::LINGER_BYTES_MAX;
+            assert!((most..most + 4096).contains(&read), "{read}");
+        });
     }
 }
