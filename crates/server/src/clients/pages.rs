@@ -164,7 +164,7 @@ impl PageWalk {
         turn: ChunkTerms,
     ) -> Result<ScanChunk, NoChunk> {
         let Some(finished) = finished else {
-            return Ok(chunk(out, Some(WalkEnd::Complete)));
+            return Ok(chunk(out, Some(WalkEnd::Complete), false));
         };
         let (page, rest, failure) = match finished {
             Some(Finished::Page {
@@ -189,7 +189,7 @@ impl PageWalk {
                     Direction::Forward => key,
                     Direction::Backward => &self.last,
                 };
-                return Ok(chunk(out, Some(WalkEnd::Limited(next.to_vec()))));
+                return Ok(chunk(out, Some(WalkEnd::Limited(next.to_vec())), true));
             }
             records::record(&mut out, self.framing, self.show, key, &cell.value);
             self.left = self.left.map(|left| left - 1);
@@ -201,22 +201,25 @@ impl PageWalk {
             (None, _) => Some(WalkEnd::Complete),
         };
         self.rest = rest;
-        Ok(chunk(out, end))
+        Ok(chunk(out, end, !page.is_empty()))
     }
 }
 
-/// The head may leave with any page: a failure after it is a trailer.
-fn chunk(out: Vec<u8>, end: Option<WalkEnd>) -> ScanChunk {
+/// `has_records`: the head leaves with the first records or the end, and a failure after it is a
+/// trailer. Before it pages without a record count against the deadline of the request.
+fn chunk(out: Vec<u8>, end: Option<WalkEnd>, has_records: bool) -> ScanChunk {
     ScanChunk {
         out,
+        may_open: has_records || end.is_some(),
         end,
-        may_open: true,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::stages::Watch;
+    use dendra_base::{Cell, Kind, Version};
 
     fn range(end: Option<&'static [u8]>, is_reverse: bool) -> Range {
         Range {
@@ -224,6 +227,50 @@ mod tests {
             end: end.map(Bytes::from_static),
             is_reverse,
             is_keys_only: false,
+        }
+    }
+
+    #[test]
+    fn the_head_waits_for_a_record_or_the_end() {
+        let turn = ChunkTerms {
+            is_first: true,
+            asked_us: 0,
+            deadline_us: 0,
+            watch: Watch::OFF,
+        };
+        for (key, rest, may_open) in [
+            (None, Some(range(None, false)), false),
+            (Some("k"), Some(range(None, false)), true),
+            (None, None, true),
+        ] {
+            let mut walk = PageWalk {
+                rest: Some(range(None, false)),
+                left: None,
+                framing: Framing::Ndjson,
+                show: ShownPart::KeysOnly,
+                direction: Direction::Forward,
+                last: Bytes::new(),
+            };
+            let cell = Cell {
+                version: Version::ZERO,
+                kind: Kind::Value,
+                copies: 1,
+                expiry_ms: None,
+                born: 0,
+                checksum: 0,
+                value: Bytes::new(),
+            };
+            let page = Finished::Page {
+                records: key
+                    .map(|key| (Bytes::from(key), cell))
+                    .into_iter()
+                    .collect(),
+                rest,
+                failure: None,
+            };
+            let taken = walk.take(Vec::new(), Some(Some(page)), turn);
+            let opens = taken.map(|chunk| chunk.may_open);
+            assert_eq!(opens.ok(), Some(may_open), "{key:?}");
         }
     }
 
