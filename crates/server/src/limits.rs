@@ -231,6 +231,10 @@ pub const LOOK_PATIENCE_US: u64 = 30_000_000;
 /// Body of an operator's order: a hundred members with their addresses, twice.
 pub const ORDER_BYTES_MAX: usize = 64 << 10;
 
+/// Looks at the engine behind a front door that fail one after the other before requests that need
+/// a majority are refused at once.
+pub const FRONT_LOOKS_FAILED: u32 = 2;
+
 /// Between two lines of the log about one reason why a peer is not reached.
 pub const LINK_LINE_EVERY: Duration = Duration::from_secs(60);
 /// Reasons of one peer that are remembered for that.

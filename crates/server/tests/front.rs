@@ -324,6 +324,23 @@ fn a_front_door_is_ready_while_its_store_answers() {
         status.contains("\"silence\": \"no server answers\""),
         "{status}"
     );
+    // No operation that needs a majority is begun any more: held up, it would take its time.
+    store.hold();
+    let mut client = node.client();
+    let hurry = "Dendra-Timeout-Ms: 60000\r\n";
+    wait_until(|| {
+        let mut client = node.client();
+        let late = client.ask("PUT", "/v0/entity?id=k", "Dendra-Timeout-Ms: 100\r\n", b"v");
+        late.header("Dendra-Receipt") == Some("acks=0/3; outcome=not-applied")
+    });
+    for method in ["PUT", "DELETE", "GET"] {
+        let before = store.asked();
+        let refused = client.ask(method, "/v0/entity?id=k", hurry, b"");
+        let receipt = refused.header("Dendra-Receipt");
+        let told = (refused.status, receipt);
+        assert_eq!(told, (504, Some("acks=0/3; outcome=not-applied")));
+        assert_eq!(store.asked(), before, "{method} was begun");
+    }
     store.fail_with(None);
     wait_until(|| ready().0 == 200);
 }

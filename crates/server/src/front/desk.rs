@@ -15,6 +15,7 @@ use super::gauges::{FrontGauges, FrontKind};
 use super::papers::StorePapers;
 use crate::admin::profile::Lock;
 use crate::limits;
+use dendra_base::Consistency;
 use dendra_stores::{PageRead, PointRead, RecordWrite, StoreShape};
 use dendra_wire::Refusal;
 use dendra_wire::rights::TokenTable;
@@ -30,6 +31,14 @@ pub(crate) enum FrontWork {
 }
 
 impl FrontWork {
+    /// Can no single server of the engine answer it?
+    pub(super) fn needs_majority(&self) -> bool {
+        match self {
+            FrontWork::Read(read) => read.level == Consistency::Linearizable,
+            FrontWork::Write(_) | FrontWork::Page(_) => true,
+        }
+    }
+
     pub(super) fn kind(&self) -> FrontKind {
         match self {
             FrontWork::Read(_) => FrontKind::Read,

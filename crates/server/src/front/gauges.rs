@@ -7,7 +7,8 @@
 
 use crate::admin::profile::Lock;
 use crate::admin::tally::Histogram;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::limits;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The kind of an operation, as a label.
@@ -31,14 +32,23 @@ impl FrontKind {
     }
 }
 
+/// Why a look at the engine failed.
+pub(super) struct LookFailure {
+    pub(super) why: String,
+    /// Did too few servers answer it? Otherwise they answered that they cannot do it.
+    pub(super) is_unanswered: bool,
+}
+
 /// Numbers of one front door.
 #[derive(Debug)]
 pub(crate) struct FrontGauges {
     /// From the desk to the engine's answer, or to the deadline.
     times: Lock<[Histogram; FrontKind::ALL.len()]>,
     under_way: AtomicUsize,
-    /// Why the last look at the engine had no answer; `None` = it answers.
+    /// Why the last look at the engine failed; `None` = it answers.
     silence: Lock<Option<String>>,
+    /// Looks that no majority answered, one after the other.
+    looks_unanswered: AtomicU32,
 }
 
 impl FrontGauges {
@@ -48,6 +58,7 @@ impl FrontGauges {
             times: Lock::new(Default::default()),
             under_way: AtomicUsize::new(0),
             silence: Lock::new(None),
+            looks_unanswered: AtomicU32::new(0),
         }
     }
 
@@ -59,6 +70,12 @@ impl FrontGauges {
     /// Why the engine does not answer; `None` = it does.
     pub(crate) fn silence(&self) -> Option<String> {
         self.silence.hold().clone()
+    }
+
+    /// Why no majority of the engine's servers answers, as several looks found; `None` = it may.
+    pub(super) fn lasting_silence(&self) -> Option<String> {
+        let looks = self.looks_unanswered.load(Ordering::Relaxed);
+        (looks >= limits::FRONT_LOOKS_FAILED).then(|| self.silence().unwrap_or_default())
     }
 
     /// Shows the times of one kind.
@@ -77,7 +94,14 @@ impl FrontGauges {
     }
 
     /// Notes the end of a look at the engine.
-    pub(super) fn note_look(&self, engine: &str, looked: Result<(), String>) {
+    pub(super) fn note_look(&self, engine: &str, looked: Result<(), LookFailure>) {
+        let is_unanswered = looked.as_ref().is_err_and(|failed| failed.is_unanswered);
+        if is_unanswered {
+            self.looks_unanswered.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.looks_unanswered.store(0, Ordering::Relaxed);
+        }
+        let looked = looked.map_err(|failed| failed.why);
         let mut silence = self.silence.hold();
         match (&*silence, &looked) {
             (None, Err(why)) => tracing::warn!(engine, why, "the store does not answer"),

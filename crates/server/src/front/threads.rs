@@ -10,10 +10,12 @@
 //! 1. Every job that was taken is answered exactly once, also when the driver panics.
 //! 2. A write that is under way at its deadline is of unknown outcome; a read changed no record.
 //! 3. At most one look is under way.
+//! 4. Work that needs a majority is not begun while looks find none: it is refused at once.
 //!
 //! Not here: the queue (`desk.rs`), the engines (crate `stores`).
 
 use super::desk::{FrontDesk, FrontJob, FrontWork};
+use super::gauges::LookFailure;
 use crate::admin::metrics::RefusalCause;
 use crate::clients::finished::Finished;
 use crate::disk::work::PoolAnswer;
@@ -77,7 +79,7 @@ impl FrontThreads {
                     let (lane, slot) = (job.lane, job.slot);
                     let (kind, begun) = (job.work.kind(), Instant::now());
                     desk.gauges.note_begin();
-                    let finished = Box::new(finish(store, job, &desk.shape).await);
+                    let finished = Box::new(finish(store, job, &desk).await);
                     desk.gauges.note_end(kind, begun.elapsed());
                     drop(permit);
                     let answer = PoolAnswer::Front(finished);
@@ -106,21 +108,40 @@ async fn look_again(store: Arc<dyn OuterStore>, desk: Arc<FrontDesk>) {
         // A task of its own: a driver that panics ends it, and not this one.
         let mut look = tokio::spawn(async move { store.look(left).await });
         let looked = match tokio::time::timeout(left, &mut look).await {
-            Ok(Ok(looked)) => looked.map_err(|failure| failure.to_string()),
-            Ok(Err(panic)) => Err(format!("the driver failed: {panic}")),
+            Ok(Ok(looked)) => looked.map_err(|failure| LookFailure {
+                why: failure.to_string(),
+                is_unanswered: matches!(
+                    failure,
+                    OuterFailure::Unreachable(_) | OuterFailure::Unanswered(..)
+                ),
+            }),
+            Ok(Err(panic)) => Err(LookFailure {
+                why: format!("the driver failed: {panic}"),
+                is_unanswered: false,
+            }),
             Err(_) => {
                 look.abort();
-                Err(format!("no answer within {left:?}"))
+                Err(LookFailure {
+                    why: format!("no answer within {left:?}"),
+                    is_unanswered: true,
+                })
             }
         };
         desk.gauges.note_look(desk.shape.engine, looked);
     }
 }
 
-async fn finish(store: Arc<dyn OuterStore>, job: FrontJob, shape: &StoreShape) -> Finished {
+async fn finish(store: Arc<dyn OuterStore>, job: FrontJob, desk: &FrontDesk) -> Finished {
+    let shape = &desk.shape;
     let left_us = job.deadline_us.saturating_sub(clock::monotonic_us());
     if left_us == 0 {
         return Finished::Refused(RefusalCause::Deadline);
+    }
+    if job.work.needs_majority()
+        && let Some(why) = desk.gauges.lasting_silence()
+    {
+        // It would wait its whole time in one of few places, and then get the same answer.
+        return failed(OuterFailure::Unanswered(Known::NotApplied, why), shape);
     }
     let left = Duration::from_micros(left_us);
     let known = match job.work {
