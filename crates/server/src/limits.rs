@@ -231,6 +231,10 @@ pub const LOOK_PATIENCE_US: u64 = 30_000_000;
 /// Body of an operator's order: a hundred members with their addresses, twice.
 pub const ORDER_BYTES_MAX: usize = 64 << 10;
 
+/// Memory of the own engine of a front door: it holds notes about itself.
+pub const FRONT_ENGINE_BYTES: usize = 16 << 20;
+/// Its longest value.
+pub const FRONT_ENGINE_VALUE_BYTES: usize = 64 << 10;
 /// Looks at the engine behind a front door that fail one after the other before requests that need
 /// a majority are refused at once.
 pub const FRONT_LOOKS_FAILED: u32 = 2;

@@ -56,6 +56,7 @@ impl Effective {
         settings.scrub_bytes_per_second = self.number("scrub-rate");
         settings.scrub_every = Duration::from_secs(self.number("scrub-every-s"));
         settings.durability = durability;
+        settings.is_front_door = self.store().is_some();
         settings.memory_bytes = self.size("memory");
         // The default follows the memory, and the disk where that is small.
         let is_said = self.setting("memtable").source != ValueSource::Default;

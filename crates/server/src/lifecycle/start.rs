@@ -70,6 +70,7 @@ impl Server {
         store: Option<(Arc<dyn OuterStore>, StorePapers)>,
         starting: Starting,
     ) -> Result<Running, StartError> {
+        settings.is_front_door = store.is_some();
         settings
             .check()
             .map_err(|bad| StartError::Settings { reason: bad.reason })?;

@@ -75,6 +75,8 @@ pub struct Settings {
     pub queue: usize,
     /// When a write is acknowledged.
     pub durability: Durability,
+    /// Does another engine keep the records? Then the own one holds no value of a client.
+    pub is_front_door: bool,
     /// All memory the engine may hold, in bytes.
     pub memory_bytes: usize,
     /// Size of one memtable in bytes; `None` = a share of `memory_bytes`.
@@ -124,6 +126,7 @@ impl Settings {
             workers: limits::WORKERS_DEFAULT,
             queue: limits::STORE_QUEUE_LEN_MAX_DEFAULT,
             durability: Durability::Sync,
+            is_front_door: false,
             memory_bytes: limits::MEMORY_BYTES_DEFAULT,
             memtable_bytes: None,
             value_bytes_max: base_limits::VALUE_BYTES_MAX_DEFAULT,
@@ -162,6 +165,11 @@ impl Settings {
 
     /// The engine's share of the settings.
     pub fn engine_options(&self) -> Options {
+        if self.is_front_door {
+            let (memory_bytes, value_bytes) =
+                (limits::FRONT_ENGINE_BYTES, limits::FRONT_ENGINE_VALUE_BYTES);
+            return Options::for_memory(memory_bytes, value_bytes);
+        }
         let mut options = Options::for_memory(self.memory_bytes, self.value_bytes_max);
         if let Some(bytes) = self.memtable_bytes {
             options = options.with_memtable(bytes);
