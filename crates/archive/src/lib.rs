@@ -17,6 +17,7 @@
 //! See: docs/format/backup.md, `tests/mutations.rs`, and the targets `backup_…` in `fuzz/`.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
 
 #[cfg(test)]
 #[path = "../../base/tests/legal/mod.rs"]

@@ -375,13 +375,13 @@ impl ObjectReader {
             Some(key) => {
                 let salt = fixed(&head[SEALED_HEAD_BYTES - SALT_BYTES..]);
                 let chunks = Box::new(key.chunks(&salt, &purpose(content)));
-                let mut end = end;
-                let opened = chunks.open(SealedPart::End(u64::from(frames)), &head, &mut end);
-                let length = opened.map(|end| end.len()).ok_or_else(|| {
+                let mut sealed = end;
+                let opened = chunks.open(SealedPart::End(u64::from(frames)), &head, &mut sealed);
+                let length = opened.map(|plain| plain.len()).ok_or_else(|| {
                     damaged("its end does not open with the key: it was changed, or is another object's")
                 })?;
-                end.truncate(length);
-                (FrameForm::Sealed { chunks, head }, end)
+                sealed.truncate(length);
+                (FrameForm::Sealed { chunks, head }, sealed)
             }
         };
         let head_bytes = match &form {

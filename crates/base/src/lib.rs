@@ -25,6 +25,8 @@
 //! `wire`).
 //! See: ARCHITECTURE.md.
 
+#![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
+
 pub mod cell;
 pub mod condition;
 pub mod direction;

@@ -131,10 +131,10 @@ impl Engine {
             hlc: ceiling.max(used.unwrap_or(0)),
         });
         let bytes: u64 = added.iter().map(|t| t.meta().bytes).sum();
-        self.install(Edit { facts }, |view| {
-            view.sealed.pop();
-            let added = added.iter().map(|t| (0, t.clone())).collect();
-            view.tree = Arc::new(view.tree.replace(&[], added));
+        self.install(Edit { facts }, |next| {
+            next.sealed.pop();
+            let placed = added.iter().map(|t| (0, t.clone())).collect();
+            next.tree = Arc::new(next.tree.replace(&[], placed));
         })?;
         self.note_made(job, &added);
         self.counters.flushes.add(1);
@@ -248,9 +248,9 @@ impl Engine {
                 }
                 Some(InRoom::Plan(plan)) => (MergeJob::compact(plan, tree, options, purge), None),
                 Some(InRoom::Reclaim(reclaim)) => {
-                    let plan = reclaim.plan.clone();
-                    let job = MergeJob::reclaim(plan, tree, options, purge, &aside);
-                    (job, Some(reclaim))
+                    let reclaims =
+                        MergeJob::reclaim(reclaim.plan.clone(), tree, options, purge, &aside);
+                    (reclaims, Some(reclaim))
                 }
             }
         };
@@ -308,12 +308,12 @@ impl Engine {
             levels[0] = all_of_level0;
             pick_purge(&levels, horizon, 0).or_else(|| {
                 let (clock, first_new) = self.ages.of_tables();
-                let horizon = Version {
+                let newest_of_tables = Version {
                     hlc: clock,
                     origin: u32::MAX,
                     rmw: u32::MAX,
                 };
-                pick_purge(&levels, horizon, first_new)
+                pick_purge(&levels, newest_of_tables, first_new)
             })
         })
     }
@@ -418,7 +418,7 @@ impl Engine {
             let linked = self.vfs.link_into(&name, path);
             linked.map_err(|e| Error::io(format!("linking {name} into {}", path.display()), e))?;
         }
-        let mark = |order| self.mark(&ledger, order, &ids, path);
+        let mark = |wanted| self.mark(&ledger, wanted, &ids, path);
         let marked = order.map(mark).transpose()?.flatten();
         folder.log_floor = 1;
         let ceiling = self.hlc_ceiling.load(Ordering::Acquire);

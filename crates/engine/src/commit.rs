@@ -146,10 +146,10 @@ impl Log {
             } else {
                 // Damage is noted by reads, scrubs and compactions.
                 let pass = |_: &Error| {};
-                let current = |cell: CellRef<'_>| Current::of(&cell, op.now_ms);
-                let stored = view.get(cache, &key, wait, pass, current);
-                let stored = match stored {
-                    Ok(Lookup::Cell(current)) => Some(current),
+                let current = |found: CellRef<'_>| Current::of(&found, op.now_ms);
+                let looked_up = view.get(cache, &key, wait, pass, current);
+                let stored = match looked_up {
+                    Ok(Lookup::Cell(found)) => Some(found),
                     Ok(Lookup::Nothing) => None,
                     Ok(Lookup::WouldBlock) => return Ok(Settled::WouldBlock),
                     Err(Error::Damaged { .. } | Error::Io { .. }) => {

@@ -394,10 +394,10 @@ impl Damage {
     }
 
     fn count(&self, notes: &BTreeMap<u64, Note>) {
-        let count = notes.values().filter(|note| note.is_set_aside()).count();
-        self.set_aside.store(count, Ordering::Relaxed);
-        let count = notes.values().filter(|note| note.gains()).count();
-        self.mendable.store(count, Ordering::Relaxed);
+        let set_aside = notes.values().filter(|note| note.is_set_aside()).count();
+        self.set_aside.store(set_aside, Ordering::Relaxed);
+        let mendable = notes.values().filter(|note| note.gains()).count();
+        self.mendable.store(mendable, Ordering::Relaxed);
     }
 
     /// Tables of which damage is known or suspected.

@@ -13,6 +13,8 @@
 //! Not here: decisions about copies (crate `node`), threads and sockets (crate `server`).
 //! See: docs/format/, docs/overload.md, ARCHITECTURE.md.
 
+#![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
+
 mod background;
 mod batch;
 mod cache;

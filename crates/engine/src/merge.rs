@@ -94,7 +94,7 @@ impl Source for Merge {
         self.leaving.clear();
         self.leaving.extend_from_slice(key);
         for source in &mut self.sources {
-            if source.current().is_some_and(|(key, _)| key == self.leaving) {
+            if source.current().is_some_and(|(at, _)| at == self.leaving) {
                 source.advance()?;
             }
         }

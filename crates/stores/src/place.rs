@@ -104,7 +104,7 @@ fn address(server: &str, port: u16) -> Result<String, String> {
     }
     match said.map(str::parse::<u16>) {
         None => Ok(format!("{host}:{port}")),
-        Some(Ok(port)) if port > 0 => Ok(format!("{host}:{port}")),
+        Some(Ok(own_port)) if own_port > 0 => Ok(format!("{host}:{own_port}")),
         Some(_) => Err(format!("has a server with no port: `{server}`")),
     }
 }

@@ -22,6 +22,7 @@
 //! See: docs/api.md, docs/openapi.yaml.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
 
 pub mod certificate;
 pub mod client;

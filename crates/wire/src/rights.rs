@@ -391,7 +391,7 @@ impl TokenTable {
     pub fn place_of(&self, hash: &TokenHash) -> Option<usize> {
         // Certificates stand behind all tokens.
         let short = |holder: &Holder| match holder {
-            Holder::Token(hash) => Some(first_of(hash)),
+            Holder::Token(of_holder) => Some(first_of(of_holder)),
             Holder::Certificate(_) => None,
         };
         let wanted = first_of(hash);
@@ -520,12 +520,12 @@ fn read_line(line: &str) -> Option<Grant> {
             let mut room = [0; KEY_BYTES_MAX];
             let len = percent::decode_into(text.as_bytes(), &mut room).ok()?;
             // One spelling for one table.
-            let prefix = room[..len].to_vec();
+            let bytes = room[..len].to_vec();
             let is_of_keys = matches!(role, TokenRole::Read | TokenRole::Write);
-            if prefix.is_empty() || spelt(&prefix) != text || !is_of_keys {
+            if bytes.is_empty() || spelt(&bytes) != text || !is_of_keys {
                 return None;
             }
-            prefix
+            bytes
         }
     };
     Some(Grant {

@@ -89,14 +89,14 @@ impl Holes {
     pub(crate) fn now(&self, holes: &[Hole], copies: u8) -> Option<DropOrders> {
         let drops = hold(&self.drops);
         let under_way = holes.iter().filter(|hole| !hole.is_dropped);
-        let holes: Vec<(u64, Hole)> = under_way
+        let orders: Vec<(u64, Hole)> = under_way
             .filter_map(|hole| {
                 let drop = drops.of.get(&(hole.table, hole.offset))?;
                 Some((drop.round, hole.clone()))
             })
             .collect();
-        (!holes.is_empty()).then_some(DropOrders {
-            holes,
+        (!orders.is_empty()).then_some(DropOrders {
+            holes: orders,
             copies,
             has_kept: false,
         })

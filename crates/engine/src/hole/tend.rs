@@ -177,7 +177,7 @@ impl Engine {
             let mut holes = holes.iter();
             holes.any(|hole| self.holes.wants(hole, table))
         };
-        let spans = |table: &TableMeta| -> Vec<KeySpan> {
+        let spans_of = |table: &TableMeta| -> Vec<KeySpan> {
             let known = self.damage.spans_of(table.id);
             let stand_in = |span: &KeySpan| holes.iter().any(|it| it.stands_for(table, span));
             known.into_iter().filter(stand_in).collect()
@@ -186,7 +186,7 @@ impl Engine {
             |table: &TableMeta, spans: &[KeySpan]| self.damage.is_readable_without(table.id, spans);
         let mut tables = tree.tables().filter(|(_, table)| is_wanted(table.meta()));
         tables.find_map(|(level, table)| {
-            let spans = spans(table.meta());
+            let spans = spans_of(table.meta());
             is_readable(table.meta(), &spans).then(|| {
                 let plan = Plan {
                     inputs: vec![table.meta().id],

@@ -64,7 +64,7 @@ impl ScrubNote {
         let rest = payload.strip_prefix(MAGIC)?;
         let rest = rest.strip_prefix(&FORMAT.to_le_bytes())?;
         let (numbers, odd) = rest.as_chunks::<8>();
-        let mut numbers = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes));
+        let mut numbers = numbers.iter().map(|number| u64::from_le_bytes(*number));
         let mut next = || numbers.next();
         let note = ScrubNote {
             began_ms: next()?,

@@ -47,10 +47,13 @@ fn put_handle(out: &mut Vec<u8>, handle: Handle) {
 }
 
 fn take_handle(bytes: &[u8], at: usize) -> Option<(Handle, usize)> {
-    let (offset, at) = varint(bytes, at)?;
-    let (len, at) = varint(bytes, at)?;
-    let bytes = u32::try_from(len).ok()?;
-    Some((Handle { offset, bytes }, at))
+    let (offset, behind_offset) = varint(bytes, at)?;
+    let (len, behind) = varint(bytes, behind_offset)?;
+    let handle = Handle {
+        offset,
+        bytes: u32::try_from(len).ok()?,
+    };
+    Some((handle, behind))
 }
 
 fn take_version(bytes: &[u8], at: usize) -> Option<Version> {
@@ -121,7 +124,7 @@ impl Index {
             last = Some(separator);
             let value = block.slice(range);
             let parsed = take_handle(value, 0)
-                .and_then(|(handle, at)| Some((handle, take_version(value, at)?)));
+                .and_then(|(handle, behind)| Some((handle, take_version(value, behind)?)));
             let Some((handle, version_max)) = parsed else {
                 return fail("an index entry is not a handle and a version");
             };

@@ -227,7 +227,7 @@ impl TableIter {
                     self.entry -= 1;
                 } else if self.partition > 0 {
                     self.enter(self.partition - 1)?;
-                    self.entry = self.index().map_or(0, |index| index.len() - 1);
+                    self.entry = self.index().map_or(0, |entered| entered.len() - 1);
                 } else {
                     return Ok(false);
                 }

@@ -94,9 +94,9 @@ impl TableMeta {
             )
         });
         let mut facts = numbers.into_iter().chain(versions).chain(keys);
-        let (name, expected, found) = facts.find(|(_, a, b)| a != b)?;
+        let (name, expected, is) = facts.find(|(_, expected, is)| expected != is)?;
         Some(format!(
-            "the manifest says {name} = {expected}, the file says {found}"
+            "the manifest says {name} = {expected}, the file says {is}"
         ))
     }
 

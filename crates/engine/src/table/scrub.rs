@@ -91,12 +91,14 @@ impl Table {
                 let difference = self.meta.difference(&end.meta);
                 difference.map(|difference| (offset, difference))
             }
-            Err(Error::Damaged { offset, reason, .. }) => Some((offset, reason)),
+            Err(Error::Damaged {
+                offset: at, reason, ..
+            }) => Some((at, reason)),
             Err(Error::Unusable { reason }) => Some((offset, reason)),
             Err(error) => return Err(error),
         };
-        spots.extend(damage.map(|(offset, reason)| Flaw {
-            offset,
+        spots.extend(damage.map(|(at, reason)| Flaw {
+            offset: at,
             span: None,
             reason,
         }));
@@ -188,10 +190,10 @@ impl Table {
         let end = (handle.offset + WINDOW_BYTES).clamp(handle.end(), data_end.max(handle.end()));
         let mut failure = None;
         // A disk that cannot read all of the window may read this block.
-        for end in [end, handle.end()] {
+        for wanted_end in [end, handle.end()] {
             read.window_start = handle.offset;
             read.window.clear();
-            read.window.resize((end - handle.offset) as usize, 0);
+            read.window.resize((wanted_end - handle.offset) as usize, 0);
             match read_exact_at(&file, &mut read.window, handle.offset, Wait::Block) {
                 Ok(()) => return Ok(()),
                 Err(e) => failure = Some(io_error(&self.name(), handle.offset, e)),

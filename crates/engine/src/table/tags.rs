@@ -83,7 +83,7 @@ impl Block {
         i: usize,
         target: &[u8],
     ) -> BlockResult<Option<Range<usize>>> {
-        let offset = |i: usize| (tags[i] & 0xffff) as usize;
+        let offset = |entry: usize| (tags[entry] & 0xffff) as usize;
         let entry = self.entry(offset(i))?;
         if entry.shared + entry.suffix.len() != target.len()
             || self.slice(entry.suffix.clone()) != &target[entry.shared..]

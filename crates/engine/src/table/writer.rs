@@ -167,12 +167,12 @@ impl TableWriter {
             offset,
             top,
         );
-        let properties = self.seal(FrameKind::Properties, &self.properties.encode())?;
+        let properties_handle = self.seal(FrameKind::Properties, &self.properties.encode())?;
         let footer = Footer {
             id: self.id,
             file_bytes: self.offset() + FOOTER_BYTES as u64,
             top,
-            properties,
+            properties: properties_handle,
             has_filters: self.options.filter_bits_per_key > 0,
         };
         self.pending.extend_from_slice(&footer.encode());

@@ -257,7 +257,7 @@ pub fn decode(frame: &Bytes, seal: &mut Seal) -> Result<Message, Malformed> {
             if !rest.is_empty() || !(1..=PEER_WITHDRAW_IDS_MAX).contains(&ids.len()) {
                 return Err(Malformed::Body("withdrawal"));
             }
-            let ids = ids.iter().map(|id| u64::from_le_bytes(*id)).collect();
+            let ids = ids.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
             Message::Withdraw { ids }
         }
         kind::STEWARD => {

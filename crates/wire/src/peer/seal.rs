@@ -113,8 +113,8 @@ struct Pair {
 impl SessionKeys {
     /// From the secret and both hellos as they were sent.
     pub fn new(secret: Option<&[u8]>, asker: &str, acceptor: &str) -> SessionKeys {
-        let key = |secret, role| {
-            let key = keyed(secret, b"dendra-peer/2 frames", role, asker, acceptor);
+        let key = |of_cluster, role| {
+            let key = keyed(of_cluster, b"dendra-peer/2 frames", role, asker, acceptor);
             let key = key.finalize().into_bytes();
             Hmac::<Sha256>::new_from_slice(&key).expect("HMAC takes keys of any length")
         };

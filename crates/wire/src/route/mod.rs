@@ -310,14 +310,14 @@ fn quorum(
                 .iter()
                 .position(|&b| b == b'/')
                 .map(|at| text.split_at(at));
-            let Some((ack, from)) = parts else {
+            let Some((ack_text, from_text)) = parts else {
                 return Err(Refusal::bad(
                     BadQuorum::CODE,
                     format!("replicas={} is not <ack>/<from>, as in 2/3", echo(text)),
                 ));
             };
-            let from = number_of("replicas", &from[1..])?;
-            (Some(number_of("replicas", ack)?), Some(from))
+            let from_number = number_of("replicas", &from_text[1..])?;
+            (Some(number_of("replicas", ack_text)?), Some(from_number))
         }
     };
     Quorum::resolve(ack, from, settings.replication_factor, settings.nodes)

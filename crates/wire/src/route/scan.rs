@@ -137,9 +137,9 @@ fn range(
 ) -> Result<(Vec<u8>, Vec<u8>), Refusal> {
     let (start, end) = match (start, end, prefix) {
         (None, None, Some(prefix)) => {
-            let start = bound("prefix", prefix, settings)?;
-            let end = successor(&start);
-            (start, end)
+            let first = bound("prefix", prefix, settings)?;
+            let behind = successor(&first);
+            (first, behind)
         }
         (_, _, Some(_)) => {
             return Err(Refusal::bad(

@@ -358,8 +358,8 @@ pub(crate) fn any_byte(bytes: &[u8], is: impl Fn(u8) -> bool + Copy) -> bool {
 /// a time, so that it compiles to wide compares. The last sixteen are looked at once more, and not
 /// the rest one by one. Requires: both have the same length.
 fn any_pair(left: &[u8], right: &[u8], is: impl Fn(u8, u8) -> bool + Copy) -> bool {
-    let in_part = |left: &[u8], right: &[u8]| {
-        let pairs = left.iter().zip(right);
+    let in_part = |part: &[u8], other: &[u8]| {
+        let pairs = part.iter().zip(other);
         pairs.fold(false, |found, (&l, &r)| found | is(l, r))
     };
     match (left.last_chunk::<16>(), right.last_chunk::<16>()) {
