@@ -23,21 +23,65 @@ use crate::changes::{Changes, OperatorDeed, PlannedDeed};
 use crate::changing::{FOR_EVER_US, draw_clocks, draw_deed};
 use crate::plan::{
     Fault, FaultKind, KeyClass, PlannedCondition, PlannedKind, PlannedOp, RunPlan, RunShape,
-    draw_failing_reads, draw_faults, draw_scans, pick, skewed,
+    StoreKind, draw_failing_reads, draw_faults, draw_scans, pick, skewed,
 };
 use dendra_base::Prng;
 
 impl RunPlan {
     /// The plan of `seed` for a cluster with rising horizons.
     pub fn draw_forgetting(seed: u64) -> RunPlan {
-        let stream = |name: &str| Prng::named(seed, &format!("forgetting: {name}"));
+        RunPlan::forgetting(seed, "forgetting", &|_| None)
+    }
+
+    /// The same in which blocks rot at two or three members at one time, in every second run
+    /// between the same keys.
+    pub fn draw_rotten(seed: u64) -> RunPlan {
+        let mut prng = Prng::named(seed, "rotten");
+        let keys = vec![KeyClass::Strong; 6 + prng.below(24) as usize];
+        let members = pick(&mut prng, &[3, 3, 4, 5]);
+        let at_permille = 250 + prng.below(625);
+        let rot = FaultKind::RotAtSeveral {
+            members: pick(&mut prng, &[2, 2, 3]),
+            is_shared: prng.chance(1, 2),
+            draw: prng.next_u64(),
+        };
+        let mut plan = RunPlan::forgetting(seed, "rotten", &|shape| {
+            (shape.members, shape.copies, shape.store) = (members, 3, StoreKind::Engine);
+            (shape.keys, shape.value_bytes_max) = (keys.clone(), 200);
+            shape.unlucky %= members;
+            Some(Fault {
+                at_us: shape.chaos_us * at_permille / 1_000,
+                length_us: 1,
+                kind: rot.clone(),
+            })
+        });
+        if let Some(changes) = &mut plan.changes {
+            changes
+                .deeds
+                .retain(|planned| planned.deed == OperatorDeed::Away);
+        }
+        plan.faults.retain(|fault| {
+            let kind = &fault.kind;
+            !matches!(
+                kind,
+                FaultKind::Rot { .. } | FaultKind::RotUnderHorizon { .. }
+            )
+        });
+        plan
+    }
+
+    /// `bend` changes the drawn shape, and may add a fault.
+    fn forgetting(seed: u64, name: &str, bend: &dyn Fn(&mut RunShape) -> Option<Fault>) -> RunPlan {
+        let stream = |part: &str| Prng::named(seed, &format!("{name}: {part}"));
         let mut shape = draw_shape(&mut stream("shape"));
+        let further = bend(&mut shape);
         let changes = draw_changes(&shape, &mut stream("changes"));
         let mut clients = draw_clients(&shape, &mut stream("clients"));
         let mut faults = draw_faults(&shape, &mut stream("faults"));
         faults.extend(draw_failing_reads(&shape, &mut stream("failing reads")));
         let only_away = |planned: &PlannedDeed| planned.deed == OperatorDeed::Away;
         let may_rot = changes.deeds.iter().all(only_away);
+        faults.extend(further);
         let rot = draw_rot(&shape, &mut stream("rot under horizons"));
         if may_rot && !rot.is_empty() {
             faults.extend(rot);
@@ -53,7 +97,9 @@ impl RunPlan {
             let kind = &fault.kind;
             matches!(
                 kind,
-                FaultKind::Rot { .. } | FaultKind::RotUnderHorizon { .. }
+                FaultKind::Rot { .. }
+                    | FaultKind::RotUnderHorizon { .. }
+                    | FaultKind::RotAtSeveral { .. }
             )
         };
         if changes.deeds.iter().all(only_away) && !faults.iter().any(loses_copies) {

@@ -8,6 +8,7 @@
 //! --threads N          at once; the cores of the machine if not said
 //! --changing           clusters whose members change alone: all failures of --seeds, each in a line
 //! --forgetting         the same of clusters whose horizons rise; with --seed that one
+//! --rotten             the same, and blocks rot at two or three members at one time
 //! --more-copies        the same, of records with more copies than the replication factor
 //! --lowered            the same, and the factor falls
 //! --lowered-lost       the same, and a disk is lost behind it
@@ -46,7 +47,7 @@ use std::time::{Duration, Instant};
 const USAGE: &str = "\
 usage: dendra-sim [--seed N [--trace]] [--seeds N] [--minutes N] [--from N] [--threads N]
        dendra-sim --changing [--seeds N] [--from N] [--threads N]
-       dendra-sim --forgetting | --more-copies | --lowered | --lowered-lost | --losses | --restored | --looking | --expiring | --lagging | --overloaded [--seeds N] [--from N] [--threads N]
+       dendra-sim --forgetting | --rotten | --more-copies | --lowered | --lowered-lost | --losses | --restored | --looking | --expiring | --lagging | --overloaded [--seeds N] [--from N] [--threads N]
        dendra-sim --changes N [--members N] [--seed N]
        dendra-sim --soak-deletes N [--seed N] [--minutes N]
 ";
@@ -84,6 +85,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<SeedOptions> {
             "--minutes" => wanted.minutes = Some(number()?),
             "--changing" => wanted.is_changing = true,
             "--forgetting" => wanted.forgets = Some(SeedWorld::Forgetting),
+            "--rotten" => wanted.forgets = Some(SeedWorld::Rotten),
             "--more-copies" => wanted.forgets = Some(SeedWorld::MoreCopies),
             "--lowered" => wanted.forgets = Some(SeedWorld::Lowered),
             "--lowered-lost" => wanted.forgets = Some(SeedWorld::LoweredLost),

@@ -38,6 +38,8 @@ pub enum SeedWorld {
     Changing,
     /// Horizons rise.
     Forgetting,
+    /// The same, and blocks rot at several members.
+    Rotten,
     /// The same, and records have more copies than the replication factor.
     MoreCopies,
     /// The same, and the factor falls.
@@ -65,6 +67,7 @@ impl SeedWorld {
             SeedWorld::Fixed => RunPlan::draw(seed),
             SeedWorld::Changing => RunPlan::draw_changing(seed),
             SeedWorld::Forgetting => RunPlan::draw_forgetting(seed),
+            SeedWorld::Rotten => RunPlan::draw_rotten(seed),
             SeedWorld::MoreCopies => RunPlan::draw_more_copies(seed),
             SeedWorld::Lowered => RunPlan::draw_lowered(seed),
             SeedWorld::LoweredLost => RunPlan::draw_lowered_lost(seed),

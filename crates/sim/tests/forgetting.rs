@@ -58,6 +58,14 @@ fn no_seed_loses_a_write_with_a_disk_behind_a_lowered_factor() {
     }
 }
 
+#[test]
+fn damage_at_several_members_keeps_no_other_damage_from_its_repair() {
+    for seed in 0..12 {
+        let report = run_plan(&SeedWorld::Rotten.plan(seed), None, Tracing::Off);
+        assert!(report.violations.is_empty(), "seed {seed}: {report:?}");
+    }
+}
+
 /// The share of clusters in which a lowered factor gave copies back, of many.
 fn search(world: SeedWorld, usual: u64) -> Option<f64> {
     let first = number("DENDRA_SIM_FIRST", 0);

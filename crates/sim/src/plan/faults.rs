@@ -118,6 +118,15 @@ pub enum FaultKind {
         /// Where.
         draw: u64,
     },
+    /// Blocks of clients' records rot at several members at one time. Engines alone.
+    RotAtSeveral {
+        /// How many members.
+        members: usize,
+        /// May blocks of two members lie between the same keys?
+        is_shared: bool,
+        /// Which, and where.
+        draw: u64,
+    },
     /// The values with an end that all owners hold become tombstones of their versions at one
     /// member, as an older release made them by its own clock. In a map alone.
     Faded {
@@ -168,6 +177,7 @@ impl Fault {
             | FaultKind::Cut { .. }
             | FaultKind::Rot { .. }
             | FaultKind::RotUnderHorizon { .. }
+            | FaultKind::RotAtSeveral { .. }
             | FaultKind::LostDisk => None,
         }
     }

@@ -11,7 +11,7 @@
 //! Not here: the engine's own crash tests, which visit every operation (crates/engine/tests).
 
 use super::table_dump::TableDump;
-use super::{Crash, Fate, PageRange, StoreWrite, WriteResult};
+use super::{Crash, Fate, PageRange, StoreWrite, StoredRange, WriteResult};
 use crate::plan::{RunShape, pick};
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key, Prng, Space};
@@ -421,6 +421,44 @@ impl EngineStore {
         let (_, name, offset, bytes) = &blocks[prng.below(blocks.len() as u64) as usize];
         self.vfs.flip_bit(name, 8 * offset + prng.below(8 * bytes));
         true
+    }
+
+    pub(super) fn rot_between(
+        &mut self,
+        count: u64,
+        may: &dyn Fn(&StoredRange) -> bool,
+        now_ms: u64,
+        prng: &mut Prng,
+    ) -> Vec<StoredRange> {
+        // As in `rot_block`.
+        if self.engine.close(now_ms).is_err() {
+            return Vec::new();
+        }
+        let names = self.vfs.names().into_iter();
+        let mut blocks = Vec::new();
+        for name in names.filter(|name| name.ends_with(".tbl")) {
+            let Some(table) = dump_of(&self.vfs, &name) else {
+                continue;
+            };
+            let of_clients = table.blocks_of_clients().into_iter();
+            let of_clients: Vec<u64> = of_clients.map(|(block, _)| block.offset).collect();
+            let mut above = &table.smallest;
+            for block in &table.blocks {
+                let range = (above.clone(), block.up_to.clone());
+                above = &block.up_to;
+                if of_clients.contains(&block.offset) && may(&range) {
+                    blocks.push((name.clone(), block.offset, block.bytes, range));
+                }
+            }
+        }
+        let mut rotten = Vec::new();
+        for _ in 0..count.min(blocks.len() as u64) {
+            let at = prng.below(blocks.len() as u64) as usize;
+            let (name, offset, bytes, range) = blocks.swap_remove(at);
+            self.vfs.flip_bit(&name, 8 * offset + prng.below(8 * bytes));
+            rotten.push(range);
+        }
+        rotten
     }
 
     pub(super) fn image(&self) -> MemVfs {

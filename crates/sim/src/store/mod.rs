@@ -22,6 +22,7 @@ pub(crate) mod terms;
 
 pub use engine::EngineStore;
 pub use map::MapStore;
+pub(crate) use terms::StoredRange;
 pub use terms::{Crash, Fate, PageRange, StoreWrite, WriteResult};
 
 use crate::plan::{RunShape, StoreKind};
@@ -176,6 +177,21 @@ impl Store {
     pub fn repaired(&self, id: u64) {
         if let Store::Engine(store) = self {
             store.repaired(id);
+        }
+    }
+
+    /// A bit turns over in each of so many blocks of clients' records, between whose keys it `may`.
+    /// Which keys those are.
+    pub(crate) fn rot_between(
+        &mut self,
+        count: u64,
+        may: &dyn Fn(&StoredRange) -> bool,
+        now_ms: u64,
+        prng: &mut Prng,
+    ) -> Vec<StoredRange> {
+        match self {
+            Store::Engine(store) => store.rot_between(count, may, now_ms, prng),
+            Store::Map(_) => Vec::new(),
         }
     }
 

@@ -19,6 +19,9 @@ pub struct StoreWrite {
 /// The outcome of one write.
 pub type WriteResult = Result<StoreOutcome, StoreFailure>;
 
+/// The keys in front of a block and at its end, as texts of a dump.
+pub(crate) type StoredRange = (String, String);
+
 /// Where a page begins and ends.
 #[derive(Clone, Debug)]
 pub struct PageRange {

@@ -39,7 +39,7 @@ use crate::store::{Crash, Disk, PageRange, Store};
 use crate::trace::Trace;
 use dendra_base::{Cell, Key, Kind, LeastSuccessor, Prng, Space, Version};
 use dendra_node::Layout;
-use dendra_node::step::StoreFailure;
+use dendra_node::step::{LostSpan, StoreFailure};
 use dendra_node::topology::{Member as Listed, Topology};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -522,9 +522,21 @@ impl<'a> World<'a> {
         is_read && is_known && !self.is_engine() && healthy + (from / 2 + 1) > from
     }
 
-    /// A healthy cluster shows all of a range.
+    /// A healthy cluster shows all of a range. Damage at several members in different keys hides
+    /// nothing of it.
     fn judge_scans(&mut self) {
-        if self.has_ill_member() {
+        let is_apart = |fault: &Fault| {
+            matches!(
+                fault.kind,
+                FaultKind::RotAtSeveral {
+                    is_shared: false,
+                    ..
+                }
+            )
+        };
+        let runs = |at: &usize| self.members[*at].is_running();
+        let is_apart = self.plan.faults.iter().any(is_apart) && self.cluster().iter().all(runs);
+        if self.has_ill_member() && !is_apart {
             return;
         }
         let reads_us = self.reads_us;
@@ -835,10 +847,30 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Where enough other owners live, no damage stays, behind a horizon either.
+    /// Where enough other owners live, no damage stays, behind a horizon either. A block may stay
+    /// damaged while another member has lost keys between the same ones.
     fn judge_damage(&mut self) {
         let cluster = self.cluster();
         if !cluster.iter().all(|&at| self.members[at].is_running()) {
+            return;
+        }
+        let lost = cluster.iter().flat_map(|&at| {
+            let spans = self.members[at].store.as_ref().map(Store::lost_spans);
+            spans
+                .unwrap_or_default()
+                .into_iter()
+                .map(move |span| (at, span))
+        });
+        let lost: Vec<(usize, LostSpan)> = lost.collect();
+        let is_shared = |(member, span): &(usize, LostSpan)| {
+            let mut others = lost.iter().filter(|(other, _)| other != member);
+            others.any(|(_, other)| other.first <= span.last && span.first <= other.last)
+        };
+        if self.may_share_damage() && !lost.is_empty() {
+            if let Some((member, span)) = lost.iter().find(|span| !is_shared(span)) {
+                let what = format!("m{member}: no other member lacks any of {span:?}");
+                self.violate(Rule::DamageLeft, what);
+            }
             return;
         }
         for member in cluster {
@@ -847,6 +879,20 @@ impl<'a> World<'a> {
                 self.violate(Rule::DamageLeft, format!("m{member}: {left}"));
             }
         }
+    }
+
+    /// Did blocks of several members rot that may lie between the same keys?
+    fn may_share_damage(&self) -> bool {
+        let mut faults = self.plan.faults.iter();
+        faults.any(|fault| {
+            matches!(
+                fault.kind,
+                FaultKind::RotAtSeveral {
+                    is_shared: true,
+                    ..
+                }
+            )
+        })
     }
 
     fn judge_leftovers(&mut self) {

@@ -19,7 +19,7 @@ use crate::member::MemberLoop;
 use crate::plan::FaultKind;
 use crate::planted::ShellBug;
 use crate::process_steward::ProcessSteward;
-use crate::store::{Crash, Disk, Store};
+use crate::store::{Crash, Disk, Store, StoredRange};
 use dendra_base::peer::Readiness;
 use dendra_base::{Key, Prng};
 use dendra_engine::Identity;
@@ -96,6 +96,11 @@ impl World<'_> {
             FaultKind::RotUnderHorizon { draw } => {
                 self.members[self.plan.shape.unlucky].rot_under_horizon = Some(draw);
             }
+            FaultKind::RotAtSeveral {
+                members,
+                is_shared,
+                draw,
+            } => self.rot_at_several(members, is_shared, draw),
             FaultKind::LostDisk => self.lose_disk(length_us),
             FaultKind::Faded { member } => self.fade(member),
             FaultKind::Look {
@@ -212,6 +217,32 @@ impl World<'_> {
             if it.is_rotten && !was_rotten {
                 self.scrub_later(self.plan.shape.unlucky);
             }
+        }
+    }
+
+    /// Blocks rot at several members that run. Unless they may share keys, no two of different
+    /// members do.
+    fn rot_at_several(&mut self, members: usize, is_shared: bool, draw: u64) {
+        let mut prng = Prng::new(draw);
+        let now_us = self.now_us();
+        let mut left = self.cluster();
+        let mut taken: Vec<StoredRange> = Vec::new();
+        for _ in 0..members.min(left.len()) {
+            let member = left.swap_remove(prng.below(left.len() as u64) as usize);
+            let it = &mut self.members[member];
+            let Some(store) = &mut it.store else {
+                continue;
+            };
+            let may = |range: &StoredRange| {
+                let mut others = taken.iter();
+                is_shared || !others.any(|other| other.0 <= range.1 && range.0 <= other.1)
+            };
+            let (count, now_ms) = (1 + prng.below(4), it.clock.now(now_us).wall_ms);
+            let rotten = store.rot_between(count, &may, now_ms, &mut prng);
+            if !rotten.is_empty() && !std::mem::replace(&mut it.is_rotten, true) {
+                self.scrub_later(member);
+            }
+            taken.extend(rotten);
         }
     }
 
