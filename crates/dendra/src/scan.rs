@@ -84,15 +84,19 @@ fn question(args: &ScanArgs) -> Result<HttpRequest, Failure> {
             query.add(name, b"true");
         }
     }
-    Ok(HttpRequest {
+    Ok(request(query.behind("/v0/entities")))
+}
+
+fn request(path: String) -> HttpRequest {
+    HttpRequest {
         method: Method::GET,
-        path: query.behind("/v0/entities"),
+        path,
         headers: vec![
             ("accept", RECORDS.to_owned()),
             ("te", "trailers".to_owned()),
         ],
         body: Bytes::new(),
-    })
+    }
 }
 
 fn key_of(name: &str, text: &OsStr, encoding: Encoding) -> Result<Vec<u8>, Failure> {
@@ -132,7 +136,7 @@ pub(crate) async fn scan(args: &ScanArgs, console: Console) -> ExitResult {
         is_json: args.json,
         is_keys_only: args.keys_only,
     };
-    let printed = copy(&client, stream, &mut printer).await?;
+    let printed = copy(&client, stream, &mut printer, args.reverse).await?;
     console.detail(|| format!("{printed} records"));
     Ok(Exit::OK)
 }
@@ -142,6 +146,7 @@ async fn copy<W: Write>(
     client: &Client,
     mut stream: Stream,
     printer: &mut Printer<W>,
+    is_reverse: bool,
 ) -> Result<u64, Failure> {
     let stdout = |e: std::io::Error| Failure::output("stdout", &e);
     let mut waiting = BytesMut::new();
@@ -195,9 +200,34 @@ async fn copy<W: Write>(
     // too, and then the trailer says where the rest begins.
     match stopped {
         _ if is_ended && waiting.is_empty() => Ok(printed),
-        Some(verdict) => Err(cut(printed, &format!("the node {verdict}"))),
+        Some(verdict) => {
+            let reason = match verdict.strip_prefix("stopped; next=") {
+                Some(next) => reason(client, next, is_reverse).await,
+                None => None,
+            };
+            let reason = reason.map(|reason| format!(": {reason}"));
+            let reason = reason.unwrap_or_default();
+            Err(cut(printed, &format!("the node {verdict}{reason}")))
+        }
         None => Err(cut(printed, "the answer has no end marker")),
     }
+}
+
+/// The node's answer to a scan that begins where this one stopped: a trailer has no reason. `None`
+/// = it can go on there.
+async fn reason(client: &Client, next: &str, is_reverse: bool) -> Option<String> {
+    let range = if is_reverse {
+        format!("start=%00&end={next}&reverse=true")
+    } else {
+        format!("start={next}")
+    };
+    let ask = request(format!("/v0/entities?{range}&limit=1&keys-only=true"));
+    let stream = client.stream(&ask).await.ok()?;
+    if stream.head.status == hyper::StatusCode::OK {
+        return None;
+    }
+    let answer = stream.into_answer().await.ok()?;
+    Some(answer.sentence())
 }
 
 fn cut(printed: u64, why: &str) -> Failure {

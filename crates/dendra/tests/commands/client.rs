@@ -290,7 +290,7 @@ fn a_cut_scan_is_a_failure_however_it_was_cut() {
         ("no last chunk", chunked(&[&some], b"")),
         ("half a record", chunked(&[&some, &some[..5]], b"0\r\n\r\n")),
         (
-            "the node stopped",
+            "the node stopped at a damaged key",
             chunked(&[&some], b"0\r\nDendra-Scan: stopped; next=b\r\n\r\n"),
         ),
         ("bytes behind the end", chunked(&[&whole, &some], COMPLETE)),
@@ -299,10 +299,13 @@ fn a_cut_scan_is_a_failure_however_it_was_cut() {
         let reply = Mutex::new(Some(reply));
         let node = ScriptedNode::start(move |_, _| {
             let reply = reply.lock().expect("no holder panics").take();
-            reply.expect("one request")
+            // Where the node stopped, it is asked why.
+            reply.unwrap_or_else(|| answer("504 Gateway Timeout", &[], b"h2 has a damaged copy\n"))
         });
         let got = run(&mut dendra(["scan", "--url", &node.url()]));
         assert_eq!(got.code, Some(1), "{name}: {}", got.stderr);
+        let is_told = got.stderr.contains("next=b: h2 has a damaged copy");
+        assert_eq!(is_told, name.contains("damaged"), "{}", got.stderr);
         assert!(
             got.stderr.contains("cut after 1 records"),
             "{name}: {}",
