@@ -144,6 +144,8 @@ pub const SCRUB_EVERY_DEFAULT: Duration = Duration::from_secs(24 * 60 * 60);
 pub const SCRUB_SLICE_BYTES: u64 = 1 << 20;
 /// Between two looks whether there is something to scrub.
 pub const SCRUB_IDLE: Duration = Duration::from_secs(1);
+/// Between two lines of the log about repairs that wait for other members.
+pub const SCRUB_WAITS_PAUSE: Duration = Duration::from_secs(60);
 /// While the engine is behind, a scrub rests for so long between two slices.
 pub const SCRUB_BUSY_PAUSE: Duration = Duration::from_secs(2);
 

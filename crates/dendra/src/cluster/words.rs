@@ -93,6 +93,14 @@ fn own(page: &Value) -> Option<String> {
         size(hints["bytes"].as_u64()?),
         age(&own["scrub"], "full_age_seconds")
     );
+    for wait in own["scrub"]["waits_for"].as_array().into_iter().flatten() {
+        let (url, spans) = (word(&wait["url"]), number(&wait["spans"]));
+        writeln!(
+            text,
+            "  {spans} damaged blocks wait for {url}: it is away, or damaged in the same keys"
+        )
+        .ok()?;
+    }
     for peer in own["comparisons"].as_array()? {
         let (url, age) = (word(&peer["url"]), age(peer, "age_seconds"));
         writeln!(text, "  all copies compared with {url}: {age}").ok()?;
@@ -482,7 +490,10 @@ mod tests {
         page["asked"] = json!("http://h1:8080");
         page["own"] = json!({
             "hints": { "bytes": 2048 },
-            "scrub": { "full_age_seconds": 7_300 },
+            "scrub": {
+                "full_age_seconds": 7_300,
+                "waits_for": [{ "url": "http://h2:8080", "spans": 4 }],
+            },
             "comparisons": [
                 { "url": "http://h2:8080", "age_seconds": 12 },
                 { "url": "http://h3:8080", "age_seconds": null },
@@ -491,6 +502,7 @@ mod tests {
         let text = status(&page).expect("a status");
         let end = "http://h1:8080 itself: 2.0 KiB of hints kept for members that are away; \
                    all tables scrubbed: 3 h ago\n  \
+                   4 damaged blocks wait for http://h2:8080: it is away, or damaged in the same keys\n  \
                    all copies compared with http://h2:8080: 12 s ago\n  \
                    all copies compared with http://h3:8080: not yet since its start\n";
         assert!(text.ends_with(end), "{text}");

@@ -742,9 +742,20 @@ fn scrub(shared: &Shared) -> serde_json::Value {
         "spots_found": stats.spots_found,
         "spots_mended": stats.spots_mended,
         "spans_lost": shared.engine.damaged_spans().len(),
+        "waits_for": waiting_repairs(shared),
         "is_under_way": stats.began_ms > 0,
         "full_age_seconds": (stats.full_ended_ms > 0).then(|| exposition::scrub_age_s(&stats)),
     })
+}
+
+/// The members for which repairs of damaged blocks wait.
+fn waiting_repairs(shared: &Shared) -> Vec<serde_json::Value> {
+    let cluster = shared.cluster.as_ref();
+    let waiting = cluster.map(|cluster| cluster.waiting_repairs(&shared.engine));
+    let waiting = waiting.unwrap_or_default().into_iter();
+    waiting
+        .map(|(url, spans)| serde_json::json!({ "url": url, "spans": spans }))
+        .collect()
 }
 
 /// How far comparisons with each other member are.

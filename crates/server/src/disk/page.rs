@@ -60,17 +60,26 @@ pub(crate) fn look(engine: &Engine, look: &Survey) -> Result<Surveyed, StoreFail
                 Surveying::Enough => Flow::Pause,
             }
         });
-        scanned.map_err(|error| unread(&error, "a comparison"))?;
+        scanned.map_err(|error| unread(engine, &error, "a comparison"))?;
     }
     looker.finish().ok_or(StoreFailure::Damaged)
 }
 
-fn unread(error: &Error, what: &str) -> StoreFailure {
-    tracing::error!(%error, "{what} could not read a part of the store");
-    match error {
-        Error::Damaged { .. } => StoreFailure::Damaged,
-        _ => StoreFailure::NotApplied,
+/// The failure of a read, for the log and for the node. Damage that scrubs have named in the log is
+/// met again at each page and comparison, and is no news.
+fn unread(engine: &Engine, error: &Error, what: &str) -> StoreFailure {
+    let Error::Damaged { file, offset, .. } = error else {
+        tracing::error!(%error, "{what} could not read a part of the store");
+        return StoreFailure::NotApplied;
+    };
+    let spans = engine.damaged_spans();
+    if !spans
+        .iter()
+        .any(|span| span.offset == *offset && span.file() == *file)
+    {
+        tracing::error!(%error, "{what} could not read a part of the store");
     }
+    StoreFailure::Damaged
 }
 
 impl Page {
@@ -118,7 +127,7 @@ impl Page {
         let failure = match progress {
             Ok(_) if is_damaged => Some(StoreFailure::Damaged),
             Ok(_) => None,
-            Err(error) => Some(unread(&error, "a page for a peer")),
+            Err(error) => Some(unread(engine, &error, "a page for a peer")),
         };
         match failure {
             // The page that begins there has no record.

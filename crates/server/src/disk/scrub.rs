@@ -10,7 +10,8 @@
 //! Invariants
 //! 1. At most the rate that the operator set, and one slice; no slice while the node stops.
 //! 2. Each damage is logged once when it is found, when it is repaired, and when it is given up as
-//!    hopeless.
+//!    hopeless. Repairs that wait are counted by the member for which they do, and logged when a
+//!    count changes, at most once in `SCRUB_WAITS_PAUSE`.
 //!
 //! Not here: the work of a slice (crate `engine`), repairs (crate `node`).
 //! See: docs/operating.md, "Damage".
@@ -25,7 +26,7 @@ use dendra_engine::{DamagedSpan, Maintained, ScrubStats};
 use dendra_node::step::LostSpan;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Lower than compactions: a scrub is never urgent.
 const NICE: i32 = 15;
@@ -91,10 +92,14 @@ fn work(shared: &Shared) {
 struct ScrubLog {
     spans: Vec<DamagedSpan>,
     stats: ScrubStats,
+    /// Repairs that wait, by the url of the member, and when they were named.
+    waits: Vec<(String, u64)>,
+    waits_at: Option<Instant>,
 }
 
 impl ScrubLog {
     fn look(&mut self, shared: &Shared) {
+        self.look_at_waits(shared);
         let stats = shared.engine.stats().scrub;
         let before = std::mem::replace(&mut self.stats, stats);
         if stats.full_ended_ms != before.full_ended_ms && stats.full_ended_ms > 0 {
@@ -130,6 +135,33 @@ impl ScrubLog {
             );
         }
         self.spans = spans;
+        self.tell_node(shared);
+    }
+
+    fn look_at_waits(&mut self, shared: &Shared) {
+        let Some(cluster) = &shared.cluster else {
+            return;
+        };
+        let waits = cluster.waiting_repairs(&shared.engine);
+        let is_early = |at: Instant| at.elapsed() < limits::SCRUB_WAITS_PAUSE;
+        if waits == self.waits || self.waits_at.is_some_and(is_early) {
+            return;
+        }
+        if waits.is_empty() {
+            tracing::info!("no repair of a damaged block waits for another member any more");
+        }
+        for (member, blocks) in &waits {
+            tracing::warn!(
+                member,
+                blocks,
+                "damaged blocks are not repaired before this member answers for their keys: it is \
+                 away, or damaged between the same keys"
+            );
+        }
+        (self.waits, self.waits_at) = (waits, Some(Instant::now()));
+    }
+
+    fn tell_node(&self, shared: &Shared) {
         let lost = self.spans.iter().map(|span| LostSpan {
             id: span.id,
             block: span.block(),

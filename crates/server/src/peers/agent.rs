@@ -547,6 +547,7 @@ impl Agent {
                 self.cluster.door.tell_surely(event);
             }
             Effect::Repaired { id } => lost::repaired(lane.engine(), id),
+            Effect::RepairWaits { id, of } => self.cluster.repairs.told(lane.engine(), id, of),
             Effect::Cancel { tickets } => {
                 let events = lane.cancel(tickets);
                 self.events.borrow_mut().extend(events);

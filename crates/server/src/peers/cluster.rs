@@ -27,6 +27,7 @@ use super::secrets::Secrets;
 use super::session::Sessions;
 use super::strangers::Strangers;
 use crate::clients::unproven::UnprovenGauges;
+use crate::disk::lost::WaitingRepairs;
 use crate::disk::notes::{self, FolderMember};
 use crate::event_loop::clock;
 use crate::retry_after::retry_after_s;
@@ -123,6 +124,8 @@ pub(crate) struct Cluster {
     pub(crate) hints: Arc<HintRoom>,
     /// How far comparisons with other members are.
     pub(crate) comparisons: Arc<Comparisons>,
+    /// Repairs of damaged blocks that wait for other members.
+    pub(crate) repairs: WaitingRepairs,
     /// The look for copies that differ.
     pub(crate) looks: LookOffice,
     /// The rounds of the clients of this member.
@@ -352,6 +355,7 @@ impl Cluster {
             loops,
             hints: Arc::new(HintRoom::new(HINT_BYTES_MAX_DEFAULT)),
             comparisons: Arc::default(),
+            repairs: WaitingRepairs::default(),
             looks: LookOffice::default(),
             foregrounds: Arc::default(),
             compare_bytes_per_second: settings.compare_bytes_per_second,
@@ -542,6 +546,17 @@ impl Cluster {
         others
             .map(|member| (member, layout.topology().member(member).url.clone()))
             .collect()
+    }
+
+    /// For how many damaged blocks the repair waits for each other member, by its url.
+    pub(crate) fn waiting_repairs(&self, engine: &Engine) -> Vec<(String, u64)> {
+        let counts = self.repairs.by_member(engine);
+        let layout = self.layout();
+        let named = counts.into_iter().filter_map(|(id, count)| {
+            let member = layout.index_of(id)?;
+            Some((self.url(member), count))
+        });
+        named.collect()
     }
 
     /// Why this process is not ready although others are: see [`Membership::shut_out`].

@@ -51,6 +51,12 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     hints(page, cluster)?;
     comparisons(page, cluster, now.mono_us)?;
     horizons(page, cluster)?;
+    let waiting = cluster.waiting_repairs(&shared.engine).into_iter();
+    page.gauges(
+        "scrub_spans_waiting",
+        "Damaged blocks whose repair waits for this member: it is away, or damaged between the same keys.",
+        waiting.map(|(url, spans)| ([("peer", url)], spans)),
+    )?;
     page.counter(
         "losses_accepted",
         "Orders since the start to repair damage without lost members.",
