@@ -68,7 +68,7 @@ pub(crate) fn panels(run: &Run, overload: &OverloadCourse) -> Vec<Panel> {
         ("99th percentile from the plan", "s6", response(run, 0.99)),
         ("99th percentile from the send", "s3", sent),
     ];
-    let times = times.map(|(name, class, points)| (name, class, Form::Plain, points));
+    let times = times.map(|(name, class, points)| (name.into(), class, Form::Plain, points));
     panels.extend(above_zero(
         run,
         window,
@@ -80,7 +80,7 @@ pub(crate) fn panels(run: &Run, overload: &OverloadCourse) -> Vec<Panel> {
         run,
         window,
         "Connections opened again, a second",
-        vec![("opened again", "s2", Form::Steps, reconnects(run))],
+        vec![("opened again".into(), "s2", Form::Steps, reconnects(run))],
         PanelUnit::Count,
     ));
     for server in &run.servers {
@@ -96,16 +96,16 @@ fn standing(run: &Run, window: Window, server: &ServerSeries) -> Vec<Panel> {
     delay.iter_mut().for_each(|(_, s)| *s *= 1e6);
     // By decades there is no zero.
     delay.retain(|(_, us)| *us > 0.0);
-    let delay = ("the server's own figure", "s4", Form::Plain, delay);
+    let delay = ("the server's own figure".into(), "s4", Form::Plain, delay);
     let lines = vec![
         (
-            "requests in line",
+            "requests in line".into(),
             "s1",
             Form::Plain,
             of("dendra_requests_standing"),
         ),
         (
-            "loops with a line",
+            "loops with a line".into(),
             "s3",
             Form::Steps,
             of("dendra_overloaded_loops"),

@@ -41,6 +41,46 @@ impl Svg {
     pub(crate) fn text(&mut self, text: &str) {
         escape(text, &mut self.0);
     }
+
+    /// Opens a drawing of this size, which `title` tells in words.
+    pub(crate) fn open(&mut self, width: f64, height: f64, title: &str) {
+        self.raw(format_args!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {width} {height}\" \
+             width=\"100%\" role=\"img\" aria-label=\""
+        ));
+        self.text(title);
+        self.raw("\">");
+    }
+
+    /// Words that begin, end or stand in the middle (`anchor`) at a place.
+    pub(crate) fn words(&mut self, class: &str, (x, y): (f64, f64), anchor: &str, text: &str) {
+        self.raw(format_args!(
+            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">"
+        ));
+        self.text(text);
+        self.raw("</text>");
+    }
+
+    fn line(&mut self, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
+        self.raw(format_args!(
+            "<line class=\"{class}\" x1=\"{x1:.1}\" x2=\"{x2:.1}\" y1=\"{y1:.1}\" y2=\"{y2:.1}\"/>"
+        ));
+    }
+
+    /// A box whose element stays open: its attributes and content follow.
+    fn area(&mut self, class: &str, (x0, y0): (f64, f64), (x1, y1): (f64, f64)) {
+        self.raw(format_args!(
+            "<rect class=\"{class}\" x=\"{x0:.1}\" y=\"{y0:.1}\" width=\"{:.1}\" height=\"{:.1}\"",
+            x1 - x0,
+            y1 - y0
+        ));
+    }
+
+    fn dot(&mut self, class: &str, (x, y): (f64, f64)) {
+        self.raw(format_args!(
+            "<circle class=\"dot {class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"/>"
+        ));
+    }
 }
 
 /// A scale with its words.
@@ -171,26 +211,25 @@ impl Chart {
 
     /// Draws it.
     pub(crate) fn svg(&self) -> String {
-        let legend = self.legend_rows();
+        let legend = self.legend();
+        let top = 14.0 + legend.last().map_or(0.0, |(_, (_, row))| row + 1.0) * LEGEND_ROW;
         let plot = Plot {
             left: LEFT,
-            top: 14.0 + legend.len() as f64 * LEGEND_ROW,
-            width: self.width - LEFT - RIGHT,
-            height: self.height,
+            top,
+            right: self.width - RIGHT,
+            bottom: top + self.height,
             x: self.x.scale,
             y: self.y.scale,
         };
-        let height = plot.top + plot.height + BOTTOM;
         let mut svg = Svg::default();
-        svg.raw(format_args!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {} {height}\" \
-             width=\"100%\" role=\"img\" aria-label=\"",
-            self.width
-        ));
-        svg.text(&self.title);
-        svg.raw("\">");
-        for (row, entries) in legend.iter().enumerate() {
-            draw_legend(entries, 12.0 + row as f64 * LEGEND_ROW, &mut svg);
+        svg.open(self.width, plot.bottom + BOTTOM, &self.title);
+        for (line, (x, row)) in legend {
+            let y = 12.0 + row * LEGEND_ROW;
+            match line.form {
+                Form::Dots => svg.dot(line.class, (x + 11.0, y)),
+                _ => svg.line(&format!("line {}", line.class), (x, y), (x + 22.0, y)),
+            }
+            svg.words("legend", (x + 28.0, y + 4.0), "start", &line.name);
         }
         self.draw_behind(&plot, &mut svg);
         self.draw_axes(&plot, &mut svg);
@@ -203,141 +242,103 @@ impl Chart {
         svg.0
     }
 
-    fn legend_rows(&self) -> Vec<Vec<(&ChartLine, f64)>> {
-        let mut rows: Vec<Vec<(&ChartLine, f64)>> = Vec::new();
-        let mut x = f64::INFINITY;
-        for line in self.lines.iter().filter(|line| !line.name.is_empty()) {
+    /// The named lines, each with its place in the legend: x, and the number of its row.
+    fn legend(&self) -> Vec<(&ChartLine, (f64, f64))> {
+        let (mut x, mut row) = (LEFT, 0.0);
+        let named = self.lines.iter().filter(|line| !line.name.is_empty());
+        let placed = named.map(|line| {
             let room = 46.0 + line.name.chars().count() as f64 * CHARACTER;
-            if x + room > self.width - RIGHT {
-                rows.push(Vec::new());
-                x = LEFT;
+            if x > LEFT && x + room > self.width - RIGHT {
+                (x, row) = (LEFT, row + 1.0);
             }
-            if let Some(row) = rows.last_mut() {
-                row.push((line, x));
-            }
+            let place = (x, row);
             x += room;
-        }
-        rows
+            (line, place)
+        });
+        placed.collect()
     }
 
     fn draw_behind(&self, plot: &Plot, svg: &mut Svg) {
         for band in &self.bands {
             let (from, to) = (plot.px(band.from), plot.px(band.to));
-            svg.raw(format_args!(
-                "<rect class=\"band {}\" x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>",
-                band.class,
-                plot.top,
-                (to - from).max(0.5),
-                plot.height
-            ));
+            let class = format!("band {}", band.class);
+            svg.area(&class, (from, plot.top), (to.max(from + 0.5), plot.bottom));
+            svg.raw("><title>");
             svg.text(&band.text);
             svg.raw("</title></rect>");
         }
         for &(left, right, low, high, strength) in &self.cells {
             let (x0, x1) = (plot.px(left), plot.px(right));
             let (y0, y1) = (plot.py(high), plot.py(low));
+            // A little larger, so that no seam shows between neighbours.
+            let end = ((x1 + 0.15).max(x0 + 0.3), (y1 + 0.15).max(y0 + 0.3));
+            svg.area("cell", (x0, y0), end);
             svg.raw(format_args!(
-                "<rect class=\"cell\" x=\"{x0:.1}\" y=\"{y0:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill-opacity=\"{:.2}\"/>",
-                (x1 - x0 + 0.15).max(0.3),
-                (y1 - y0 + 0.15).max(0.3),
+                " fill-opacity=\"{:.2}\"/>",
                 strength.clamp(0.0, 1.0)
             ));
         }
         for band in &self.bands {
             let (from, to) = (plot.px(band.from), plot.px(band.to));
-            let room = band.text.chars().count() as f64 * CHARACTER;
+            let room = band.text.chars().count() as f64 * CHARACTER + 8.0;
+            let y = plot.top + 13.0;
             // A band that is too narrow for its words keeps them as a title.
-            let (x, anchor) = if room + 8.0 <= to - from {
-                (from + 5.0, "start")
-            } else if band.class == "lost" && room + 8.0 < from - plot.left {
-                (from - 5.0, "end")
-            } else {
-                continue;
-            };
-            svg.raw(format_args!(
-                "<text class=\"note\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">",
-                plot.top + 13.0
-            ));
-            svg.text(&band.text);
-            svg.raw("</text>");
+            if room <= to - from {
+                svg.words("note", (from + 5.0, y), "start", &band.text);
+            } else if band.class == "lost" && room < from - plot.left {
+                svg.words("note", (from - 5.0, y), "end", &band.text);
+            }
         }
     }
 
     fn draw_axes(&self, plot: &Plot, svg: &mut Svg) {
-        let (right, bottom) = (plot.left + plot.width, plot.top + plot.height);
         for (value, label) in &self.y.ticks {
             let y = plot.py(*value);
-            svg.raw(format_args!(
-                "<line class=\"grid\" x1=\"{}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
-                 <text class=\"tick\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">",
-                plot.left,
-                plot.left - 7.0,
-                y + 4.0
-            ));
-            svg.text(label);
-            svg.raw("</text>");
+            svg.line("grid", (plot.left, y), (plot.right, y));
+            svg.words("tick", (plot.left - 7.0, y + 4.0), "end", label);
         }
         for (value, label) in &self.x.ticks {
             let x = plot.px(*value);
-            svg.raw(format_args!(
-                "<line class=\"grid up\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{}\" y2=\"{bottom}\"/>\
-                 <text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">",
-                plot.top,
-                bottom + 16.0
-            ));
-            svg.text(label);
-            svg.raw("</text>");
+            svg.line("grid up", (x, plot.top), (x, plot.bottom));
+            svg.words("tick", (x, plot.bottom + 16.0), "middle", label);
         }
-        svg.raw(format_args!(
-            "<line class=\"axis\" x1=\"{}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>",
-            plot.left
-        ));
+        svg.line("axis", (plot.left, plot.bottom), (plot.right, plot.bottom));
         if !self.x.label.is_empty() {
-            svg.raw(format_args!(
-                "<text class=\"label\" x=\"{right}\" y=\"{:.1}\" text-anchor=\"end\">",
-                bottom + 33.0
-            ));
-            svg.text(&self.x.label);
-            svg.raw("</text>");
+            svg.words(
+                "label",
+                (plot.right, plot.bottom + 33.0),
+                "end",
+                &self.x.label,
+            );
         }
         if !self.y.label.is_empty() {
-            let middle = plot.top + plot.height / 2.0;
-            svg.raw(format_args!(
-                "<text class=\"label\" x=\"13\" y=\"{middle:.1}\" text-anchor=\"middle\" \
-                 transform=\"rotate(-90 13 {middle:.1})\">"
-            ));
-            svg.text(&self.y.label);
-            svg.raw("</text>");
+            let middle = f64::midpoint(plot.top, plot.bottom);
+            svg.raw(format_args!("<g transform=\"rotate(-90 13 {middle:.1})\">"));
+            svg.words("label", (13.0, middle), "middle", &self.y.label);
+            svg.raw("</g>");
         }
     }
 
     fn draw_rules(&self, plot: &Plot, svg: &mut Svg) {
         for rule in &self.rules {
-            let (x1, x2, y1, y2) = match rule {
-                RuledLine::At { y, .. } => {
+            match rule {
+                RuledLine::At { y, text } => {
                     let y = plot.py(*y);
-                    (plot.left, plot.left + plot.width, y, y)
+                    svg.line("rule", (plot.left, y), (plot.right, y));
+                    svg.words("note strong", (plot.left + 6.0, y - 5.0), "start", text);
                 }
-                RuledLine::Up { x, .. } => {
+                RuledLine::Up { x, text } => {
                     let x = plot.px(*x);
-                    (x, x, plot.top, plot.top + plot.height)
+                    svg.line("rule", (x, plot.top), (x, plot.bottom));
+                    let is_far = x > plot.left + (plot.right - plot.left) * 0.7;
+                    let (x, anchor) = if is_far {
+                        (x - 6.0, "end")
+                    } else {
+                        (x + 6.0, "start")
+                    };
+                    svg.words("note strong", (x, plot.bottom - 7.0), anchor, text);
                 }
-            };
-            svg.raw(format_args!(
-                "<line class=\"rule\" x1=\"{x1:.1}\" x2=\"{x2:.1}\" y1=\"{y1:.1}\" y2=\"{y2:.1}\"/>"
-            ));
-            let (x, y, anchor, text) = match rule {
-                RuledLine::At { text, .. } => (x1 + 6.0, y1 - 5.0, "start", text),
-                RuledLine::Up { text, .. } if x1 > plot.left + plot.width * 0.7 => {
-                    (x1 - 6.0, y2 - 7.0, "end", text)
-                }
-                RuledLine::Up { text, .. } => (x1 + 6.0, y2 - 7.0, "start", text),
-            };
-            svg.raw(format_args!(
-                "<text class=\"note strong\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">"
-            ));
-            svg.text(text);
-            svg.raw("</text>");
+            }
         }
     }
 
@@ -345,114 +346,76 @@ impl Chart {
         if self.hover.is_empty() {
             return;
         }
-        svg.raw("<g class=\"hover\" data-x=\"");
-        for (at, (x, _)) in self.hover.iter().enumerate() {
-            let comma = if at == 0 { "" } else { "," };
-            svg.raw(format_args!("{comma}{:.1}", plot.px(*x)));
-        }
-        svg.raw("\" data-t=\"");
-        for (at, (_, text)) in self.hover.iter().enumerate() {
-            if at > 0 {
-                svg.raw("|");
-            }
-            // Lines of one reading are parted by `~`, readings by `|`.
-            svg.text(&text.replace('|', "¦").replace('\n', "~"));
-        }
+        let places = self
+            .hover
+            .iter()
+            .map(|(x, _)| format!("{:.1}", plot.px(*x)));
+        let places = places.collect::<Vec<_>>().join(",");
         svg.raw(format_args!(
-            "\"><rect class=\"catch\" x=\"{}\" y=\"{:.1}\" width=\"{}\" height=\"{}\"/></g>",
-            plot.left, plot.top, plot.width, plot.height
+            "<g class=\"hover\" data-x=\"{places}\" data-t=\""
         ));
+        // Lines of one reading are parted by `~`, readings by `|`.
+        let texts = self.hover.iter();
+        let texts = texts.map(|(_, text)| text.replace('|', "¦").replace('\n', "~"));
+        svg.text(&texts.collect::<Vec<_>>().join("|"));
+        svg.raw("\">");
+        svg.area("catch", (plot.left, plot.top), (plot.right, plot.bottom));
+        svg.raw("/></g>");
     }
 }
 
 struct Plot {
     left: f64,
     top: f64,
-    width: f64,
-    height: f64,
+    right: f64,
+    bottom: f64,
     x: Scale,
     y: Scale,
 }
 
 impl Plot {
     fn px(&self, value: f64) -> f64 {
-        self.left + self.x.at(value).clamp(0.0, 1.0) * self.width
+        self.left + self.x.at(value).clamp(0.0, 1.0) * (self.right - self.left)
     }
 
     fn py(&self, value: f64) -> f64 {
-        self.top + (1.0 - self.y.at(value).clamp(0.0, 1.0)) * self.height
-    }
-}
-
-fn draw_legend(entries: &[(&ChartLine, f64)], y: f64, svg: &mut Svg) {
-    for (line, x) in entries {
-        if line.form == Form::Dots {
-            svg.raw(format_args!(
-                "<circle class=\"dot {}\" cx=\"{:.1}\" cy=\"{y}\" r=\"3.5\"/>",
-                line.class,
-                x + 11.0
-            ));
-        } else {
-            svg.raw(format_args!(
-                "<line class=\"line {}\" x1=\"{x:.1}\" x2=\"{:.1}\" y1=\"{y}\" y2=\"{y}\"/>",
-                line.class,
-                x + 22.0
-            ));
-        }
-        svg.raw(format_args!(
-            "<text class=\"legend\" x=\"{:.1}\" y=\"{:.1}\">",
-            x + 28.0,
-            y + 4.0
-        ));
-        svg.text(&line.name);
-        svg.raw("</text>");
+        self.bottom - self.y.at(value).clamp(0.0, 1.0) * (self.bottom - self.top)
     }
 }
 
 fn draw_line(line: &ChartLine, plot: &Plot, svg: &mut Svg) {
     let is_number = |p: &(f64, f64)| p.0.is_finite() && p.1.is_finite();
     for part in line.points.split(|p| !p.as_ref().is_some_and(is_number)) {
-        let points: Vec<(f64, f64)> = part
-            .iter()
-            .flatten()
-            .map(|&(x, y)| (plot.px(x), plot.py(y)))
-            .collect();
+        let points = part.iter().flatten();
+        let points: Vec<(f64, f64)> = points.map(|&(x, y)| (plot.px(x), plot.py(y))).collect();
         let (Some(first), Some(last)) = (points.first(), points.last()) else {
             continue;
         };
         if line.form == Form::Dots || points.len() == 1 {
-            for (x, y) in &points {
-                svg.raw(format_args!(
-                    "<circle class=\"dot {}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"/>",
-                    line.class
-                ));
-            }
+            points.iter().for_each(|&point| svg.dot(line.class, point));
             continue;
         }
-        let mut path = Svg::default();
-        let mut before: Option<(f64, f64)> = None;
-        for (x, y) in &points {
-            if let (Form::Steps | Form::FilledSteps, Some(before)) = (line.form, before) {
-                let middle = f64::midpoint(before.0, *x);
-                path.raw(format_args!(
-                    "{middle:.1},{:.1} {middle:.1},{y:.1} ",
-                    before.1
-                ));
+        let mut path = format!("{:.1},{:.1}", first.0, first.1);
+        for pair in points.windows(2) {
+            let ((x0, y0), (x, y)) = (pair[0], pair[1]);
+            if matches!(line.form, Form::Steps | Form::FilledSteps) {
+                let middle = f64::midpoint(x0, x);
+                path.push_str(&format!(" {middle:.1},{y0:.1} {middle:.1},{y:.1}"));
             }
-            path.raw(format_args!("{x:.1},{y:.1} "));
-            before = Some((*x, *y));
+            path.push_str(&format!(" {x:.1},{y:.1}"));
         }
         if line.form == Form::FilledSteps {
-            let floor = plot.top + plot.height;
             svg.raw(format_args!(
-                "<polygon class=\"fill {}\" points=\"{:.1},{floor:.1} {}{:.1},{floor:.1}\"/>",
-                line.class, first.0, path.0, last.0
+                "<polygon class=\"fill {}\" points=\"{:.1},{bottom:.1} {path} {:.1},{bottom:.1}\"/>",
+                line.class,
+                first.0,
+                last.0,
+                bottom = plot.bottom
             ));
         }
         svg.raw(format_args!(
-            "<polyline class=\"line {}\" points=\"{}\"/>",
-            line.class,
-            path.0.trim_end()
+            "<polyline class=\"line {}\" points=\"{path}\"/>",
+            line.class
         ));
     }
 }

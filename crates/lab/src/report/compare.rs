@@ -15,7 +15,7 @@
 //! same as text (`said.rs`).
 
 use super::difference::{differences, unequal};
-use super::html::{HtmlTable, figure, safe, section};
+use super::html::{HtmlTable, banner, figure, safe, section};
 use super::latency::{self, Curve};
 use super::noise::{Judgement, RULE};
 use super::page::{command, flame, profile_words, shell, unit_of};
@@ -86,23 +86,17 @@ fn warnings(sides: &[Side]) -> String {
     let mut out = String::new();
     for side in sides {
         for run in side.runs.iter().filter(|run| !run.verdict.is_valid()) {
-            write!(
-                out,
-                "<div class=\"banner bad\"><strong>INVALID RUN</strong> in “{}”: {}. It is drawn, but takes no part in a judgement.</div>",
-                safe(&side.name),
-                safe(&run.verdict)
-            )
-            .expect("a string takes all text");
+            let text = format!(
+                "in “{}”: {}. It is drawn, but takes no part in a judgement.",
+                side.name, run.verdict
+            );
+            out += &banner("bad", "INVALID RUN", text);
         }
     }
     let differing = unequal(sides);
     if !differing.is_empty() {
-        write!(
-            out,
-            "<div class=\"banner warn\"><strong>Not all else is equal.</strong> The runs differ in {}.</div>",
-            differing.join(", ")
-        )
-        .expect("a string takes all text");
+        let text = format!("The runs differ in {}.", differing.join(", "));
+        out += &banner("warn", "Not all else is equal.", text);
     }
     out
 }
@@ -163,32 +157,27 @@ fn curves(sides: &[Side]) -> String {
 }
 
 fn figures(first: &Side, other: &Side) -> String {
-    let mut out = format!(
-        "<h3>{}, compared with {}</h3><div class=\"scroll\"><table><thead><tr><th scope=\"col\">figure</th>\
-         <th scope=\"col\">before: median (range)</th><th scope=\"col\">after: median (range)</th>\
-         <th scope=\"col\">difference</th><th scope=\"col\">more than noise?</th></tr></thead><tbody>",
-        safe(&other.name),
-        safe(&first.name)
-    );
+    let mut table = HtmlTable::new(&[
+        "figure",
+        "before: median (range)",
+        "after: median (range)",
+        "difference",
+        "more than noise?",
+    ]);
     for difference in differences(first, other) {
         let class = match difference.judgement {
-            Judgement::Different if difference.is > difference.was => "more",
-            Judgement::Different => "less",
-            Judgement::Within | Judgement::Unknown => "none",
+            Judgement::Different if difference.is > difference.was => "verdict-more",
+            Judgement::Different => "verdict-less",
+            Judgement::Within | Judgement::Unknown => "verdict-none",
         };
-        write!(
-            out,
-            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td class=\"verdict-{class}\">{}</td></tr>",
-            safe(difference.name),
-            safe(&difference.before),
-            safe(&difference.after),
-            safe(&difference.change),
-            safe(difference.verdict())
-        )
-        .expect("a string takes all text");
+        let verdict = difference.verdict().to_string();
+        let name = difference.name.to_string();
+        let cells = [difference.before, difference.after, difference.change];
+        let cells = std::iter::once(name).chain(cells).chain([verdict]);
+        table.marked(class, cells);
     }
-    out.push_str("</tbody></table></div>");
-    out
+    let heading = format!("{}, compared with {}", other.name, first.name);
+    format!("<h3>{}</h3>{}", safe(heading), table.html())
 }
 
 fn throughputs(sides: &[Side]) -> String {

@@ -21,6 +21,8 @@ pub(crate) fn safe(text: impl Display) -> String {
 pub(crate) struct HtmlTable {
     heads: Vec<String>,
     rows: Vec<Vec<String>>,
+    /// By row: the class of its last cell; empty for none.
+    marks: Vec<&'static str>,
 }
 
 impl HtmlTable {
@@ -29,12 +31,19 @@ impl HtmlTable {
         HtmlTable {
             heads: heads.iter().map(|head| (*head).to_owned()).collect(),
             rows: Vec::new(),
+            marks: Vec::new(),
         }
     }
 
     /// Adds a row.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.marked("", cells);
+    }
+
+    /// Adds a row whose last cell has this class.
+    pub(crate) fn marked(&mut self, mark: &'static str, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
+        self.marks.push(mark);
     }
 
     /// The table as HTML; empty when it has no rows.
@@ -47,13 +56,16 @@ impl HtmlTable {
             write!(out, "<th scope=\"col\">{}</th>", safe(head)).expect("a string takes all text");
         }
         out.push_str("</tr></thead><tbody>");
-        for row in &self.rows {
+        for (row, mark) in self.rows.iter().zip(&self.marks) {
             out.push_str("<tr>");
-            for (at, cell) in row.iter().enumerate() {
-                let cell = safe(cell);
-                let tag = if at == 0 { "th scope=\"row\"" } else { "td" };
-                let end = if at == 0 { "th" } else { "td" };
-                write!(out, "<{tag}>{cell}</{end}>").expect("a string takes all text");
+            for (at, cell) in row.iter().map(safe).enumerate() {
+                out += &match at {
+                    0 => format!("<th scope=\"row\">{cell}</th>"),
+                    _ if at + 1 == row.len() && !mark.is_empty() => {
+                        format!("<td class=\"{mark}\">{cell}</td>")
+                    }
+                    _ => format!("<td>{cell}</td>"),
+                };
             }
             out.push_str("</tr>");
         }
@@ -63,17 +75,28 @@ impl HtmlTable {
 }
 
 /// A drawing with a caption above and, when there is more to say, a sentence below.
-pub(crate) fn figure(caption: &str, drawing: &str, below: &str) -> String {
+pub(crate) fn figure(caption: &str, drawing: &str, sentence: &str) -> String {
     let mut out = String::from("<figure>");
     if !caption.is_empty() {
         write!(out, "<figcaption>{}</figcaption>", safe(caption)).expect("a string takes all text");
     }
     out.push_str(drawing);
-    if !below.is_empty() {
-        write!(out, "<p class=\"below\">{}</p>", safe(below)).expect("a string takes all text");
+    if !sentence.is_empty() {
+        out.push_str(&below(sentence));
     }
     out.push_str("</figure>\n");
     out
+}
+
+/// A sentence below a drawing or a table.
+pub(crate) fn below(sentence: impl Display) -> String {
+    format!("<p class=\"below\">{}</p>", safe(sentence))
+}
+
+/// A coloured box: `good`, `warn`, `bad` or `note`.
+pub(crate) fn banner(class: &str, head: &str, text: impl Display) -> String {
+    let (head, text) = (safe(head), safe(text));
+    format!("<div class=\"banner {class}\"><strong>{head}</strong> {text}</div>\n")
 }
 
 /// A section with a heading; empty when it has no body.

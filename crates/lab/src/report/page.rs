@@ -13,7 +13,7 @@
 
 use super::chart::Chart;
 use super::format::significant;
-use super::html::{figure, safe, section};
+use super::html::{below, figure, safe, section};
 use super::timeline::Panel;
 use super::{beyond, courses, latency, stages, timeline, words};
 use crate::run::{PhaseKind, PhaseResult, Run};
@@ -119,6 +119,12 @@ fn unbroken(command: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
+/// The name of a target.
+fn target(run: &Run, at: usize) -> &str {
+    let target = run.targets.get(at);
+    target.map_or("a server", |target| target.url.as_str())
+}
+
 fn draw(chart: &Chart, below: &str) -> String {
     figure(&chart.title, &chart.svg(), below)
 }
@@ -145,12 +151,7 @@ fn latency_part(run: &Run, phase: &PhaseResult) -> String {
         ));
     }
     out.push_str(&words::operations(phase).html());
-    write!(
-        out,
-        "<p class=\"below\">{}</p>",
-        safe(words::statuses(phase))
-    )
-    .expect("a string takes all text");
+    out += &below(words::statuses(phase));
     out.push_str(&words::targets(run, phase).html());
     out
 }
@@ -177,7 +178,7 @@ fn time_part(run: &Run) -> String {
         out.push_str(&figure(&panel.caption, &panel.chart.svg(), ""));
         if at == 0 {
             if is_clean {
-                out.push_str("<p class=\"below\">No request was refused, failed, timed out or lost its connection.</p>");
+                out += &below("No request was refused, failed, timed out or lost its connection.");
             }
             if let Some(heat) = &heat {
                 let below = "Stronger means more requests, on a logarithmic scale; each row is a quarter of an octave.";
@@ -190,26 +191,14 @@ fn time_part(run: &Run) -> String {
         if panels.is_empty() {
             continue;
         }
-        let name = run
-            .targets
-            .get(server.target)
-            .map_or("a server", |t| t.url.as_str());
-        write!(
-            out,
-            "<h3>What {} said of itself, on the same axis</h3>",
-            safe(name)
-        )
-        .expect("a string takes all text");
+        let name = safe(target(run, server.target));
+        out += &format!("<h3>What {name} said of itself, on the same axis</h3>");
         for panel in panels {
             out.push_str(&figure(&panel.caption, &panel.chart.svg(), ""));
         }
         if server.failures > 0 {
-            write!(
-                out,
-                "<p class=\"below\">{} samples could not be taken.</p>",
-                server.failures
-            )
-            .expect("a string takes all text");
+            let failures = server.failures;
+            out += &below(format!("{failures} samples could not be taken."));
         }
     }
     out
@@ -231,12 +220,12 @@ fn overload_part(run: &Run) -> String {
     let Some(overload) = &run.overload else {
         return String::new();
     };
-    let below =
+    let level =
         "A server that keeps its head goes on level beyond the knee; one that loses it falls.";
-    let mut out = draw(&courses::overload_chart(run, overload), below);
+    let mut out = draw(&courses::overload_chart(run, overload), level);
     out.push_str(&courses::overload_table(overload).html());
     for sentence in beyond::sentences(run, overload) {
-        write!(out, "<p class=\"below\">{}</p>", safe(&sentence)).expect("a string takes all text");
+        out += &below(sentence);
     }
     for panel in beyond::panels(run, overload) {
         out.push_str(&figure(&panel.caption, &panel.chart.svg(), ""));
@@ -251,10 +240,7 @@ fn stages_part(run: &Run) -> String {
         if stages.is_empty() {
             continue;
         }
-        let name = run
-            .targets
-            .get(server.target)
-            .map_or("a server", |t| t.url.as_str());
+        let name = target(run, server.target);
         let caption = format!("Mean time in each stage of a request, by {name} itself");
         let below = "From the server's own histograms over the whole run, preload included: \
                      percentiles are bounds of buckets.";
@@ -266,10 +252,7 @@ fn stages_part(run: &Run) -> String {
 fn profiles_part(run: &Run) -> String {
     let mut out = String::new();
     for (at, profile) in run.profiles.iter().enumerate() {
-        let name = run
-            .targets
-            .get(profile.target)
-            .map_or("a server", |t| t.url.as_str());
+        let name = target(run, profile.target);
         let caption = format!(
             "{}: {name}, {} s from second {}",
             profile_words(&profile.kind),

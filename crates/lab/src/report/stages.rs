@@ -125,19 +125,12 @@ pub(crate) fn svg(stages: &[StageRow]) -> String {
         .fold(1.0, f64::max);
     let height = stages.len() as f64 * ROW + 8.0;
     let mut svg = Svg::default();
-    svg.raw(format_args!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 1120 {height}\" \
-         width=\"100%\" role=\"img\" aria-label=\"mean time in each stage of a request\">"
-    ));
+    svg.open(1120.0, height, "mean time in each stage of a request");
     for (row, stage) in stages.iter().enumerate() {
         let y = row as f64 * ROW + 4.0;
         let is_whole = stage.stage == "whole request";
-        svg.raw(format_args!(
-            "<text class=\"tick\" x=\"190\" y=\"{}\" text-anchor=\"end\">",
-            y + 14.0
-        ));
-        svg.text(&format!("{}: {}", stage.op, stage.stage.replace('_', " ")));
-        svg.raw("</text>");
+        let name = format!("{}: {}", stage.op, stage.stage.replace('_', " "));
+        svg.words("tick", (190.0, y + 14.0), "end", &name);
         let mean = if stage.mean_us.is_finite() {
             stage.mean_us
         } else {
@@ -149,18 +142,14 @@ pub(crate) fn svg(stages: &[StageRow]) -> String {
             (mean / most * 480.0).max(1.0),
             ROW - 6.0
         ));
-        svg.raw(format_args!(
-            "<text class=\"tick\" x=\"690\" y=\"{}\">",
-            y + 14.0
-        ));
-        svg.text(&format!(
+        let said = format!(
             "mean {} · half ≤ {} · 99 % ≤ {} · {} times",
             duration_us(stage.mean_us),
             duration_us(stage.p50_us),
             duration_us(stage.p99_us),
             count(stage.count as u64)
-        ));
-        svg.raw("</text>");
+        );
+        svg.words("tick", (690.0, y + 14.0), "start", &said);
     }
     svg.raw("</svg>");
     svg.0

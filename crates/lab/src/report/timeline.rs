@@ -59,7 +59,8 @@ impl Window {
 }
 
 pub(crate) type Points = Vec<(f64, f64)>;
-pub(crate) type Series = (&'static str, &'static str, Form, Points);
+/// A name, a class of `style.css`, and how its points are drawn.
+pub(crate) type Series = (String, &'static str, Form, Points);
 
 /// The seconds that a panel spans.
 pub(crate) fn span_s(run: &Run) -> f64 {
@@ -136,20 +137,7 @@ pub(crate) fn panel_in(
     run: &Run,
     window: Window,
     caption: &str,
-    series: Vec<Series>,
-    unit: PanelUnit,
-) -> Option<Panel> {
-    let named = series
-        .into_iter()
-        .map(|(name, class, form, points)| (name.to_owned(), class, form, points));
-    panel_of(run, window, caption, named.collect(), unit)
-}
-
-fn panel_of(
-    run: &Run,
-    window: Window,
-    caption: &str,
-    mut series: Vec<(String, &'static str, Form, Points)>,
+    mut series: Vec<Series>,
     unit: PanelUnit,
 ) -> Option<Panel> {
     for (.., points) in &mut series {
@@ -225,18 +213,23 @@ pub(crate) fn throughput_in(run: &Run, window: Window) -> Option<Panel> {
         "Requests a second",
         vec![
             (
-                "done as asked",
+                "done as asked".into(),
                 "s0",
                 Form::FilledSteps,
                 per_second(run, |s| s.ok),
             ),
             (
-                "planned",
+                "planned".into(),
                 "plan",
                 Form::Steps,
                 per_second(run, |s| s.planned),
             ),
-            ("sent", "s5", Form::Steps, per_second(run, |s| s.sent)),
+            (
+                "sent".into(),
+                "s5",
+                Form::Steps,
+                per_second(run, |s| s.sent),
+            ),
         ],
         PanelUnit::Count,
     )
@@ -261,7 +254,7 @@ pub(crate) fn errors_in(run: &Run, window: Window) -> Option<Panel> {
     let is_in = |point: &(f64, f64)| window.has(point.0) && point.1 > 0.0;
     let series: Vec<Series> = kinds
         .into_iter()
-        .map(|(name, class, of)| (name, class, Form::Steps, per_second(run, of)))
+        .map(|(name, class, of)| (name.into(), class, Form::Steps, per_second(run, of)))
         .filter(|(_, _, _, points)| points.iter().any(is_in))
         .collect();
     panel_in(
@@ -289,85 +282,96 @@ pub(crate) fn waiting(run: &Run) -> Option<Panel> {
         run,
         "Requests that wait, at the end of each second",
         vec![
-            ("sent and not answered", "s1", Form::Plain, in_flight),
-            ("due without a free connection", "s3", Form::Plain, backlog),
+            ("sent and not answered".into(), "s1", Form::Plain, in_flight),
+            (
+                "due without a free connection".into(),
+                "s3",
+                Form::Plain,
+                backlog,
+            ),
         ],
         PanelUnit::Count,
     )
 }
 
+/// How a metric becomes points.
+type Reading = fn(&ServerSeries, &str) -> Points;
+
+/// A word, a class of `style.css`, and a metric.
+type Shown = (&'static str, &'static str, &'static str);
+
+/// What a server says of itself, below the levels on its disk.
+const PANELS: [(&str, PanelUnit, Form, Reading, &[Shown]); 4] = [
+    (
+        "Flushes and compactions, bytes written a second",
+        PanelUnit::Bytes,
+        Form::Steps,
+        rate,
+        &[
+            (
+                "flushed to level 0",
+                "s2",
+                "dendra_engine_flush_bytes_total",
+            ),
+            (
+                "written by compactions",
+                "s4",
+                "dendra_engine_compaction_write_bytes_total",
+            ),
+            (
+                "read by compactions",
+                "s5",
+                "dendra_engine_compaction_read_bytes_total",
+            ),
+            ("written to the log", "s1", "dendra_engine_log_bytes_total"),
+        ],
+    ),
+    (
+        "Log writes and syncs a second",
+        PanelUnit::Count,
+        Form::Steps,
+        rate,
+        &[
+            ("commits", "s0", "dendra_engine_commits_total"),
+            ("syncs", "s3", "dendra_engine_log_syncs_total"),
+            (
+                "blocks read from the disk",
+                "s4",
+                "dendra_engine_cache_misses_total",
+            ),
+        ],
+    ),
+    (
+        "Memory of the engine",
+        PanelUnit::Bytes,
+        Form::Plain,
+        samples,
+        &[
+            ("memtables", "s0", "dendra_engine_memtable_bytes"),
+            ("cached blocks", "s2", "dendra_engine_cache_bytes"),
+        ],
+    ),
+    (
+        "Pressure of the engine (1: new values are refused)",
+        PanelUnit::Count,
+        Form::Plain,
+        samples,
+        &[("pressure", "s6", "dendra_engine_pressure")],
+    ),
+];
+
 /// The panels of one server, in the order of its target.
 pub(crate) fn server(run: &Run, server: &ServerSeries) -> Vec<Panel> {
-    let panels = [
-        panel_of(
-            run,
-            Window::whole(run),
-            "Bytes of tables, by level",
-            levels(server),
-            PanelUnit::Bytes,
-        ),
-        panel(
-            run,
-            "Flushes and compactions, bytes written a second",
-            rates(
-                server,
-                [
-                    (
-                        "flushed to level 0",
-                        "s2",
-                        "dendra_engine_flush_bytes_total",
-                    ),
-                    (
-                        "written by compactions",
-                        "s4",
-                        "dendra_engine_compaction_write_bytes_total",
-                    ),
-                    (
-                        "read by compactions",
-                        "s5",
-                        "dendra_engine_compaction_read_bytes_total",
-                    ),
-                    ("written to the log", "s1", "dendra_engine_log_bytes_total"),
-                ],
-            ),
-            PanelUnit::Bytes,
-        ),
-        panel(
-            run,
-            "Log writes and syncs a second",
-            rates(
-                server,
-                [
-                    ("commits", "s0", "dendra_engine_commits_total"),
-                    ("syncs", "s3", "dendra_engine_log_syncs_total"),
-                    (
-                        "blocks read from the disk",
-                        "s4",
-                        "dendra_engine_cache_misses_total",
-                    ),
-                ],
-            ),
-            PanelUnit::Count,
-        ),
-        panel(
-            run,
-            "Memory of the engine",
-            gauges(
-                server,
-                [
-                    ("memtables", "s0", "dendra_engine_memtable_bytes"),
-                    ("cached blocks", "s2", "dendra_engine_cache_bytes"),
-                ],
-            ),
-            PanelUnit::Bytes,
-        ),
-        panel(
-            run,
-            "Pressure of the engine (1: new values are refused)",
-            gauges(server, [("pressure", "s6", "dendra_engine_pressure")]),
-            PanelUnit::Count,
-        ),
-    ];
+    let tables = "Bytes of tables, by level";
+    let mut panels = vec![panel(run, tables, levels(server), PanelUnit::Bytes)];
+    for (caption, unit, form, read, shown) in PANELS {
+        let series = shown
+            .iter()
+            .map(|(word, class, name)| ((*word).to_owned(), *class, form, read(server, name)))
+            .map(|(word, class, form, points)| (word, class, form, thinned(points)))
+            .filter(|series| !series.3.is_empty());
+        panels.push(panel(run, caption, series.collect(), unit));
+    }
     panels.into_iter().flatten().collect()
 }
 
@@ -381,51 +385,35 @@ pub(crate) fn samples(server: &ServerSeries, name: &str) -> Points {
         .collect()
 }
 
-fn levels(server: &ServerSeries) -> Vec<(String, &'static str, Form, Points)> {
+fn levels(server: &ServerSeries) -> Vec<Series> {
     const CLASSES: [&str; 7] = ["s0", "s1", "s2", "s3", "s4", "s5", "s6"];
-    (0..CLASSES.len())
-        .map(|level| {
-            let name = format!("dendra_engine_table_bytes{{level=\"{level}\"}}");
-            let points = thinned(samples(server, &name));
-            (
-                format!("level {level}"),
-                CLASSES[level],
-                Form::Steps,
-                points,
-            )
-        })
-        .filter(|(_, _, _, points)| points.iter().any(|p| p.1 > 0.0))
-        .collect()
-}
-
-fn gauges<const N: usize>(
-    server: &ServerSeries,
-    of: [(&'static str, &'static str, &str); N],
-) -> Vec<Series> {
-    of.into_iter()
-        .map(|(word, class, name)| (word, class, Form::Plain, thinned(samples(server, name))))
-        .filter(|series| !series.3.is_empty())
-        .collect()
-}
-
-/// Growth of counters by the second. A counter that went back belongs to a new process: a gap.
-fn rates<const N: usize>(
-    server: &ServerSeries,
-    of: [(&'static str, &'static str, &str); N],
-) -> Vec<Series> {
-    of.into_iter()
-        .map(|(word, class, name)| {
-            let samples = samples(server, name);
-            let growth = samples.windows(2).filter_map(|pair| {
-                let (from, to) = (pair[0], pair[1]);
-                let seconds = to.0 - from.0;
-                (seconds > 0.0 && to.1 >= from.1)
-                    .then(|| ((from.0 + to.0) / 2.0, (to.1 - from.1) / seconds))
-            });
-            (word, class, Form::Steps, thinned(growth.collect()))
-        })
+    let level = |(level, class): (usize, &'static str)| {
+        let name = format!("dendra_engine_table_bytes{{level=\"{level}\"}}");
+        let points = thinned(samples(server, &name));
+        (format!("level {level}"), class, Form::Steps, points)
+    };
+    let levels = CLASSES.into_iter().enumerate().map(level);
+    levels
         .filter(|series| series.3.iter().any(|p| p.1 > 0.0))
         .collect()
+}
+
+/// Growth of a counter by the second; empty when it never grew. A counter that went back belongs to
+/// a new process: a gap.
+fn rate(server: &ServerSeries, name: &str) -> Points {
+    let samples = samples(server, name);
+    let growth = samples.windows(2).filter_map(|pair| {
+        let (from, to) = (pair[0], pair[1]);
+        let seconds = to.0 - from.0;
+        (seconds > 0.0 && to.1 >= from.1)
+            .then(|| ((from.0 + to.0) / 2.0, (to.1 - from.1) / seconds))
+    });
+    let growth: Points = growth.collect();
+    if growth.iter().any(|p| p.1 > 0.0) {
+        growth
+    } else {
+        Vec::new()
+    }
 }
 
 #[cfg(test)]
@@ -440,8 +428,7 @@ mod tests {
         };
         let values = vec![Some(10.0), Some(30.0), Some(5.0), Some(6.0)];
         server.series.insert("x_total".to_owned(), values);
-        let rates = rates(&server, [("x", "s0", "x_total")]);
-        assert_eq!(rates[0].3, [(1.0, 10.0), (3.5, 1.0)]);
+        assert_eq!(rate(&server, "x_total"), [(1.0, 10.0), (3.5, 1.0)]);
     }
 
     #[test]

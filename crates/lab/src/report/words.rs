@@ -15,22 +15,14 @@
 
 use super::format::{bytes, count, duration_us, percent, short, significant, utc};
 use super::hdr;
-use super::html::{HtmlTable, safe};
+use super::html::{HtmlTable, banner, safe};
 use crate::run::{Counts, Mode, PhaseResult, Run, Validity};
 use std::fmt::Write;
 
 /// The coloured boxes on top.
 pub(crate) fn banners(run: &Run) -> String {
     let mut out = String::new();
-    let mut banner = |class: &str, head: &str, text: &str| {
-        writeln!(
-            out,
-            "<div class=\"banner {class}\"><strong>{}</strong> {}</div>",
-            safe(head),
-            safe(text)
-        )
-        .expect("a string takes all text");
-    };
+    let mut banner = |class: &str, head: &str, text: &str| out += &banner(class, head, text);
     if let Validity::Invalid { reason } = &run.verdict {
         let text = format!(
             "{reason}. The figures below describe the attempt, not the server: do not quote them."
