@@ -22,8 +22,8 @@ pub(super) fn loss(page: &Value) -> Option<String> {
     }
     let ranges = page["ranges"].as_array()?;
     let mut text = format!(
-        "{member} has damaged blocks, and their repair waits for {lost}: lost, and on the way out of \
-         the cluster. They can be filled from {} alone.\n\n",
+        "{member} has damaged blocks, and their repair waits for {lost}: lost and on the way out of \
+         the cluster, or damaged between the same keys. They can be filled from {} alone.\n\n",
         list("sources")?
     );
     let mut rows = vec![["of", "from key", "to key"].map(str::to_owned)];
@@ -50,7 +50,7 @@ pub(super) fn loss(page: &Value) -> Option<String> {
     writeln!(text, "\n{}", word(&page["means"])).ok()?;
     writeln!(
         text,
-        "\nIf the folder of {lost} still exists, start it instead: then nothing is lost.\n\
+        "\nIf {lost} is lost, and its folder still exists, start it instead: then nothing is lost.\n\
          nothing has happened yet; accept the loss at the same admin port with\n  \
          dendra cluster accept-loss {member} --confirm {}",
         word(&page["confirm"])

@@ -11,7 +11,8 @@
 //!    for each number of copies `w` of which this member keeps records. That is each number from
 //!    two on: a client may choose it, and the factor was another one before it was raised or
 //!    lowered.
-//! 2. A member is given up only while a plan takes it away, and while it does not answer.
+//! 2. A member is given up only while a plan takes it away, and while it does not answer; or for
+//!    one span, while it is damaged between its keys. An operator has accepted either.
 //! 3. When all other owners up to the replication factor are given up, no walk is enough.
 //!
 //! Not here: the walks (`mod.rs`), which loss can be accepted (`loss.rs`).
@@ -22,12 +23,20 @@ use crate::ring::Partition;
 use crate::ring::table::MemberId;
 use std::collections::BTreeSet;
 
-/// Members of which a walk is missing; empty = enough were walked. `without` = the members that an
-/// operator gave up for this span.
+/// The members that an operator gave up for a span.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct GivenUp {
+    /// Those that a plan takes away, while they do not answer.
+    pub(super) lost: BTreeSet<MemberId>,
+    /// Those that are damaged between its keys.
+    pub(super) damaged: BTreeSet<MemberIndex>,
+}
+
+/// Members of which a walk is missing; empty = enough were walked.
 pub(super) fn missing(
     desk: &Desk,
     walked: &BTreeSet<MemberIndex>,
-    without: &BTreeSet<MemberId>,
+    without: &GivenUp,
 ) -> BTreeSet<MemberIndex> {
     let mut missing = BTreeSet::new();
     for partition in desk.ring.all() {
@@ -41,7 +50,7 @@ pub(super) fn missing_in(
     desk: &Desk,
     partition: Partition,
     walked: &BTreeSet<MemberIndex>,
-    without: &BTreeSet<MemberId>,
+    without: &GivenUp,
 ) -> BTreeSet<MemberIndex> {
     let mut missing = BTreeSet::new();
     let Some(place) = place(desk, partition) else {
@@ -49,7 +58,8 @@ pub(super) fn missing_in(
     };
     let is_given_up = |member: &MemberIndex| {
         let id = desk.layout.id_of(*member);
-        id.is_some_and(|id| without.contains(&id)) && is_lost(desk, *member)
+        let is_lost = id.is_some_and(|id| without.lost.contains(&id)) && is_lost(desk, *member);
+        is_lost || without.damaged.contains(member)
     };
     let row = desk.ring.owners(partition);
     let stored = row.iter().position(|owner| *owner == desk.me);

@@ -7,7 +7,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. A loss names lost members only: a plan takes them away, and they do not answer.
+//! 1. A loss names lost members, which a plan takes away and which do not answer. Where none is
+//!    lost, it names owners that are damaged between the same keys. Then another owner was walked
+//!    whole.
 //! 2. Right after a start the node does not know which members answer. It shows no loss until it
 //!    has reached each of them once, or each had time to answer.
 //! 3. No loss can be accepted while an owner that could end the repair is away. It must come back,
@@ -17,7 +19,7 @@
 //! (`steward/losses.rs`). See: docs/protocol.md, "Damage",
 //! docs/decisions/0044-a-loss-is-accepted.md.
 
-use super::enough::{has_the_only_copies, is_lost, missing, missing_in};
+use super::enough::{GivenUp, has_the_only_copies, is_lost, missing, missing_in};
 use super::{Repair, Repairer};
 use crate::desk::Desk;
 use crate::limits::LOSS_BLOCKS_MAX;
@@ -53,7 +55,8 @@ pub enum NoLoss {
     NotNeeded,
     /// It was accepted, and the repair is under way.
     Accepted,
-    /// No member is lost, and this owner cannot read its copies either: each waits for the other.
+    /// No member is lost, this owner cannot read its copies either, and no other owner has shown
+    /// all of its own yet.
     DamagedToo {
         /// Its number.
         member: MemberId,
@@ -117,21 +120,42 @@ impl Repairer {
         let up = with(&|member| desk.health.is_up(member));
         let readable =
             with(&|member| desk.health.is_up(member) && !repair.gaps.contains_key(&member));
-        let (no_member, unwalked) = (BTreeSet::new(), BTreeSet::new());
+        let nobody = GivenUp::default();
         let is_away = |walked, without| missing(desk, walked, without).into_iter().find_map(id);
-        if missing(desk, &stays, &no_member).is_empty() {
-            let away = is_away(&up, &no_member).map(|member| NoLoss::Away { member });
-            let damaged = is_away(&readable, &no_member);
-            let damaged = damaged.map(|member| NoLoss::DamagedToo { member });
-            return Err(away.or(damaged).unwrap_or(NoLoss::NotNeeded));
+        if missing(desk, &stays, &nobody).is_empty() {
+            if let Some(member) = is_away(&up, &nobody) {
+                return Err(NoLoss::Away { member });
+            }
+            let Some(member) = is_away(&readable, &nobody) else {
+                return Err(NoLoss::NotNeeded);
+            };
+            let no_member = BTreeSet::new();
+            let accepted = self.given_up(desk, repair, &no_member);
+            if missing(desk, &readable, &accepted).is_empty() {
+                return Err(NoLoss::Accepted);
+            }
+            let damaged = GivenUp {
+                damaged: repair.gaps.keys().copied().collect(),
+                ..GivenUp::default()
+            };
+            // Nothing is given up before another owner has shown all that it has.
+            if !missing(desk, &repair.walked, &damaged).is_empty() {
+                return Err(NoLoss::DamagedToo { member });
+            }
+            loss.add(desk, &readable, &damaged);
+            return Ok(());
         }
-        let accepted = self.accepted.get(&repair.block).unwrap_or(&no_member);
-        if missing(desk, &stays, accepted).is_empty() {
+        let no_member = BTreeSet::new();
+        let lost = self.accepted.get(&repair.block).unwrap_or(&no_member);
+        if missing(desk, &stays, &self.given_up(desk, repair, lost)).is_empty() {
             return Err(NoLoss::Accepted);
         }
         let members = desk.layout.members();
         let lost = members.filter(|member| is_lost(desk, *member));
-        let lost: BTreeSet<MemberId> = lost.filter_map(id).collect();
+        let lost = GivenUp {
+            lost: lost.filter_map(id).collect(),
+            ..GivenUp::default()
+        };
         if !missing(desk, &stays, &lost).is_empty() {
             return Err(NoLoss::NoCopy);
         }
@@ -141,19 +165,29 @@ impl Repairer {
         if let Some(member) = is_away(&readable, &lost) {
             return Err(NoLoss::Unreadable { member });
         }
+        loss.add(desk, &stays, &lost);
+        Ok(())
+    }
+}
+
+impl RepairLoss {
+    /// Adds the partitions that miss members although the `left` ones are walked, those members,
+    /// and the owners to fill them from once they are `given_up`.
+    fn add(&mut self, desk: &Desk, left: &BTreeSet<MemberIndex>, given_up: &GivenUp) {
+        let id = |member: MemberIndex| desk.layout.id_of(member);
+        let (nobody, unwalked) = (GivenUp::default(), BTreeSet::new());
         for partition in desk.ring.all() {
-            let without = missing_in(desk, partition, &stays, &no_member);
+            let without = missing_in(desk, partition, left, &nobody);
             if !without.is_empty() {
-                loss.partitions.insert(partition);
-                loss.without.extend(without.into_iter().filter_map(id));
+                self.partitions.insert(partition);
+                self.without.extend(without.into_iter().filter_map(id));
                 // Members beyond the usual number of copies are walked, too, and hold little of it.
                 let copies = usize::from(desk.topology.copies());
                 let owners = desk.ring.owners(partition).iter().take(copies);
-                let sources = missing_in(desk, partition, &unwalked, &lost);
+                let sources = missing_in(desk, partition, &unwalked, given_up);
                 let sources = owners.copied().filter(|owner| sources.contains(owner));
-                loss.sources.extend(sources.filter_map(id));
+                self.sources.extend(sources.filter_map(id));
             }
         }
-        Ok(())
     }
 }

@@ -27,7 +27,8 @@
 //! 4. A change of the members begins all repairs anew.
 //! 5. With a replication factor of one no span is ever repaired: it stays damaged.
 //! 6. No span is repaired from fewer owners than enough, unless an operator accepted the loss for
-//!    this block and these members (`loss.rs`). It ends with the plan that takes the members away.
+//!    this block and these members (`loss.rs`). It ends with the plan that takes the members away,
+//!    or once they can read these keys again.
 //!
 //! Not here: one span and its gaps (`span.rs`), a walk page by page (`walk.rs`), finding damage and
 //! dropping it (crate `engine`).
@@ -47,7 +48,7 @@ use crate::ring::table::MemberId;
 use crate::step::{Effect, LostSpan};
 use crate::walk::{SourceWalk, Walked};
 use dendra_base::peer::Answer;
-use enough::{has_the_only_copies, missing};
+use enough::{GivenUp, has_the_only_copies, missing};
 use span::Repair;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,6 +66,8 @@ pub(crate) struct Repairer {
     unusable: BTreeMap<MemberIndex, u64>,
     /// By block: members that an operator gave up for its repair. They may have come back since.
     accepted: BTreeMap<u64, BTreeSet<MemberId>>,
+    /// The same of members that no plan takes away: while they are damaged between its keys.
+    accepted_gaps: BTreeMap<u64, BTreeSet<MemberId>>,
     due_us: u64,
 }
 
@@ -80,6 +83,7 @@ impl Repairer {
             walks: 0,
             unusable: BTreeMap::new(),
             accepted: BTreeMap::new(),
+            accepted_gaps: BTreeMap::new(),
             due_us: NEVER,
         }
     }
@@ -100,6 +104,8 @@ impl Repairer {
             return;
         }
         let ids: BTreeSet<u64> = spans.iter().map(|span| span.id).collect();
+        let blocks: BTreeSet<u64> = spans.iter().map(|span| span.block).collect();
+        self.accepted_gaps.retain(|block, _| blocks.contains(block));
         self.repairs.retain(|id, _| ids.contains(id));
         self.walk.take_if(|(id, _)| !ids.contains(id));
         for span in spans {
@@ -110,8 +116,8 @@ impl Repairer {
         self.look(desk, turn);
     }
 
-    /// An operator accepts that these blocks are repaired without these members. Members that no
-    /// plan takes away are left out.
+    /// An operator accepts that these blocks are repaired without these members: those that a plan
+    /// takes away while they do not answer, the others while they are damaged in the same keys.
     pub(crate) fn accept_loss(
         &mut self,
         desk: &mut Desk,
@@ -121,6 +127,12 @@ impl Repairer {
     ) {
         for block in blocks {
             self.accepted.entry(*block).or_default().extend(without);
+            let stays = |id: &MemberId| {
+                let member = desk.layout.index_of(*id);
+                member.is_some_and(|member| !desk.layout.leaves(member))
+            };
+            let stay = without.iter().copied().filter(stays);
+            self.accepted_gaps.entry(*block).or_default().extend(stay);
         }
         self.forget_ended_plans(desk);
         self.look(desk, turn);
@@ -186,7 +198,7 @@ impl Repairer {
         let mut next_us = NEVER;
         let no_member = BTreeSet::new();
         // Most spans miss the same sources.
-        let mut known: BTreeMap<(&BTreeSet<MemberIndex>, &BTreeSet<MemberId>), _> = BTreeMap::new();
+        let mut known: BTreeMap<(&BTreeSet<MemberIndex>, GivenUp), _> = BTreeMap::new();
         let (mut told, mut waiting) = (Vec::new(), Vec::new());
         let mut oldest: Option<(u64, u64, MemberIndex)> = None;
         for (id, repair) in self.repairs.iter().filter(|(_, repair)| !repair.is_told) {
@@ -196,9 +208,10 @@ impl Repairer {
                 continue;
             }
             let without = self.accepted.get(&repair.block).unwrap_or(&no_member);
+            let given_up = self.given_up(desk, repair, without);
             let missing = known
-                .entry((&repair.walked, without))
-                .or_insert_with(|| missing(desk, &repair.walked, without));
+                .entry((&repair.walked, given_up.clone()))
+                .or_insert_with(|| missing(desk, &repair.walked, &given_up));
             // A span without keys of clients or promises has nothing to be walked for.
             if missing.is_empty() || repair.parts.is_empty() {
                 told.push(*id);
@@ -240,6 +253,20 @@ impl Repairer {
         match oldest {
             Some((_, id, source)) => self.begin_walk_of(desk, id, source),
             None => self.due_us = next_us,
+        }
+    }
+
+    /// The members that the repair of a span does without: lost ones, and those that are damaged
+    /// between its keys, as far as that was accepted.
+    fn given_up(&self, desk: &Desk, repair: &Repair, lost: &BTreeSet<MemberId>) -> GivenUp {
+        let gaps = self.accepted_gaps.get(&repair.block);
+        let is_accepted = |member: &&MemberIndex| {
+            let id = desk.layout.id_of(**member);
+            gaps.is_some_and(|gaps| id.is_some_and(|id| gaps.contains(&id)))
+        };
+        GivenUp {
+            lost: lost.clone(),
+            damaged: repair.gaps.keys().filter(is_accepted).copied().collect(),
         }
     }
 

@@ -13,7 +13,8 @@
 //!    part.
 //! 3. A member that lacks epochs of its folder shows those, and no damage: `lost_epochs.rs`.
 //! 4. A confirmed loss is remembered in the folder, at most `LOSSES_KEPT_MAX` of them. Behind a
-//!    restart it is still in force, until its plan ends.
+//!    restart it is still in force, until its plan ends. One without a plan, of owners that are
+//!    damaged in the same keys, is in force for as long as the block waits for its repair.
 //!
 //! Not here: whether there is a loss to accept, and the repair (`repair/` of this crate), the note
 //! (`accepted_loss.rs`).
@@ -168,11 +169,12 @@ impl Steward {
         self.losses = losses;
     }
 
-    /// Those of the plan under way: the first loop is told of them when the process starts.
+    /// Those of the plan under way, or that were accepted without one: the first loop is told of
+    /// them when the process starts.
     pub fn losses_in_force(&self) -> impl Iterator<Item = &AcceptedLoss> {
-        let plan = self.plan_id();
+        let plan = self.plan_id().unwrap_or_default();
         let losses = self.losses.iter();
-        losses.filter(move |loss| Some(loss.plan) == plan)
+        losses.filter(move |loss| loss.plan == plan)
     }
 
     /// The newest losses that were accepted here, the oldest first: to be noted in the folder.

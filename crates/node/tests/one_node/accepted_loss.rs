@@ -278,25 +278,39 @@ fn right_after_a_start_it_is_not_known_whether_there_is_a_loss() {
 }
 
 #[test]
-fn two_members_with_damage_in_the_same_keys_are_told_to_replace_one_of_them() {
+fn two_members_with_damage_in_the_same_keys_are_repaired_from_the_third_once_that_is_accepted() {
+    let mut world = linked_in(epochs::enrolled(3, 3));
+    world.link(H2, true);
+    lose(&mut world, &[(17, 5), (18, 6)]);
+    assert_eq!(loss_of(&world), Err(NoLoss::NotNeeded));
+    walk(&mut world, &[H1, H2]);
+    let either = NoLoss::DamagedToo {
+        member: MemberId(0),
+    };
+    assert_eq!(loss_of(&world), Err(either), "no owner has shown all");
+    assert_eq!(walk(&mut world, &[H1]), [H2].into());
+    assert_eq!(world.repaired(), [] as [u64; 0], "one of two owners");
+    let loss = loss_of(&world).expect("h2 has shown all that it has");
+    assert_eq!(loss.without, [MemberId(0)].into());
+    assert_eq!(loss.sources, [MemberId(1)].into());
+    assert_eq!((loss.blocks, loss.partitions.len()), (vec![5, 6], 256));
+    let without = vec![MemberId(0)];
+    let blocks = vec![5];
+    world.step(Event::AcceptLoss { blocks, without });
+    assert_eq!(world.repaired(), [17], "the order is for one block");
+    let rest = loss_of(&world).expect("the other one waits");
+    assert_eq!(rest.blocks, [6]);
+}
+
+#[test]
+fn an_owner_that_was_given_up_as_damaged_is_asked_once_it_is_whole() {
     let mut world = linked_in(epochs::enrolled(3, 3));
     world.link(H2, true);
     lose(&mut world, &[(17, 5)]);
-    assert_eq!(loss_of(&world), Err(NoLoss::NotNeeded));
-    assert_eq!(walk(&mut world, &[H1]), [H2].into());
-    assert_eq!(world.repaired(), [] as [u64; 0], "one of two owners");
-    let member = MemberId(0);
-    assert_eq!(loss_of(&world), Err(NoLoss::DamagedToo { member }));
-    // The other one is replaced, and has an empty disk.
-    let mut world = without_h2();
-    lose(&mut world, &[(17, 5)]);
-    assert_eq!(walk(&mut world, &[]), [H1, H4].into());
-    assert_eq!(
-        world.repaired(),
-        [] as [u64; 0],
-        "it waits for the replaced one"
-    );
-    let loss = loss_of(&world).expect("one of the two was replaced");
-    accept(&mut world, &loss.blocks);
+    world.step(Event::AcceptLoss {
+        blocks: vec![5],
+        without: vec![MemberId(0)],
+    });
+    assert_eq!(walk(&mut world, &[]), [H1, H2].into());
     assert_eq!(world.repaired(), [17]);
 }

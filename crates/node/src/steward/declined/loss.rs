@@ -130,9 +130,9 @@ fn no_loss(f: &mut fmt::Formatter<'_>, url: &str, why: &NoLoss, other: &str) -> 
         ),
         NoLoss::DamagedToo { .. } => write!(
             f,
-            "{other} cannot read its copies of these ranges either, and each of the two \
-             waits for the other: stop {other}, replace it (dendra serve --join … \
-             --replace {other}), and give this order again"
+            "{other} cannot read its copies of these ranges either, and no other owner has \
+             shown all of its own yet: give this order again in a minute; if it is refused so \
+             for long, restore a backup into a new cluster"
         ),
         NoLoss::NotKnown => write!(
             f,
