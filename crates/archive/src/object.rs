@@ -377,39 +377,39 @@ impl ObjectReader {
                 let chunks = Box::new(key.chunks(&salt, &purpose(content)));
                 let mut sealed = end;
                 let opened = chunks.open(SealedPart::End(u64::from(frames)), &head, &mut sealed);
-                let length = opened.map(|plain| plain.len()).ok_or_else(|| {
+                let opened_bytes = opened.map(|plain| plain.len()).ok_or_else(|| {
                     damaged("its end does not open with the key: it was changed, or is another object's")
                 })?;
-                sealed.truncate(length);
+                sealed.truncate(opened_bytes);
                 (FrameForm::Sealed { chunks, head }, sealed)
             }
         };
         let head_bytes = match &form {
             FrameForm::Plain => HEAD_BYTES,
-            FrameForm::Sealed { head, .. } => head.len(),
+            FrameForm::Sealed { head: bound, .. } => bound.len(),
         };
         let (entries, footer) = end.split_at(end.len() - SEALED_FOOTER_BYTES);
         let mut offset = head_bytes as u64;
         let mut index = Vec::with_capacity(frames as usize);
         let entry_bytes = if key.is_some() { 4 } else { ENTRY_BYTES };
         for entry in entries.chunks_exact(entry_bytes) {
-            let length = u32::from_le_bytes(fixed(&entry[..4]));
+            let framed = u32::from_le_bytes(fixed(&entry[..4]));
             index.push(match form {
                 FrameForm::Plain => IndexEntry {
                     offset,
-                    length: length & !PLAIN,
-                    is_plain: length & PLAIN != 0,
+                    length: framed & !PLAIN,
+                    is_plain: framed & PLAIN != 0,
                     checksum: u64::from_le_bytes(fixed(&entry[4..])),
                 },
                 // Its chunk says the rest.
                 FrameForm::Sealed { .. } => IndexEntry {
                     offset,
-                    length,
+                    length: framed,
                     is_plain: false,
                     checksum: 0,
                 },
             });
-            offset += u64::from(length & !PLAIN);
+            offset += u64::from(framed & !PLAIN);
         }
         let bytes = u64::from_le_bytes(fixed(&footer[..8]));
         let counted = u32::from_le_bytes(fixed(&footer[8..12]));
