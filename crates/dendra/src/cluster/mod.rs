@@ -65,7 +65,7 @@ pub(crate) async fn cluster(
             let done = office.order("apply", &json!({ "plan": plan })).await?;
             match follow {
                 true => follow_plan(&office).await,
-                false => office.show(&done, words::done),
+                false => office.show(&done, words::begun),
             }
         }
         ClusterVerb::Cancel => {

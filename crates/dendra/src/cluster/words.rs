@@ -297,6 +297,15 @@ pub(super) fn done(page: &Value) -> Option<String> {
     Some(format!("done: the cluster is at epoch {epoch}\n"))
 }
 
+/// The answer to an order that begins a plan.
+pub(super) fn begun(page: &Value) -> Option<String> {
+    let epoch = page["epoch"].as_u64()?;
+    Some(format!(
+        "begun: the plan is under way at epoch {epoch}, and the copies move from now on; see how far \
+         it is with\n  dendra cluster status --follow\n"
+    ))
+}
+
 /// The newest epochs.
 pub(super) fn history(page: &Value) -> Option<String> {
     let head = [
@@ -559,6 +568,18 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("dendra cluster apply 00000000000000ab\n"));
+    }
+
+    #[test]
+    fn a_plan_that_was_applied_has_begun_and_is_not_done() {
+        let text = begun(&json!({ "epoch": 9 })).expect("an answer");
+        assert!(text.starts_with("begun: "), "{text}");
+        assert!(text.contains("epoch 9"), "{text}");
+        assert!(
+            text.ends_with("\n  dendra cluster status --follow\n"),
+            "{text}"
+        );
+        assert_eq!(begun(&json!({})), None);
     }
 
     #[test]
