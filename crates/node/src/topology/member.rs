@@ -175,7 +175,8 @@ pub(super) fn normalised(text: &str) -> Result<String, BadMember> {
     let lower = text.trim().to_ascii_lowercase();
     if lower.starts_with("https://") {
         return Err(bad(
-            "asks for https, which nodes do not speak to each other",
+            "begins with https: a member's address always begins with http://, and members speak TLS \
+             to each other when all of them have --tls-peer-ca",
         ));
     }
     let rest = lower.strip_prefix("http://").unwrap_or(&lower);

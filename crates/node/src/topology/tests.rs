@@ -50,7 +50,7 @@ fn what_is_no_member_says_why() {
         ("http://h1:+80", "no number"),
         ("http://h1:0", "outside 1 to 65535"),
         ("http://h1:70000", "outside 1 to 65535"),
-        ("https://h1:80", "https"),
+        ("https://h1:80", "when all of them have --tls-peer-ca"),
         ("ftp://h1:80", "more than a host"),
         ("http://h1:80/path", "more than a host"),
         ("http://h1:80?x", "more than a host"),
