@@ -39,6 +39,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const TOKEN_ANSWER_BYTES_MAX: usize = 16 << 10;
 /// Codes of gRPC.
 const INVALID_ARGUMENT: u64 = 3;
+const OUT_OF_RANGE: u64 = 11;
 const NOT_FOUND: u64 = 5;
 const PERMISSION_DENIED: u64 = 7;
 const RESOURCE_EXHAUSTED: u64 = 8;
@@ -400,7 +401,8 @@ fn said(status: u16, answer: &Value) -> OuterFailure {
         RESOURCE_EXHAUSTED if text.contains("message larger than max") => {
             OuterFailure::TooLarge(text)
         }
-        INVALID_ARGUMENT => OuterFailure::Failed(text),
+        // A revision that was compacted: only reads name one.
+        INVALID_ARGUMENT | OUT_OF_RANGE => OuterFailure::Failed(text),
         PERMISSION_DENIED | UNAUTHENTICATED => OuterFailure::Failed(format!(
             "{text}: the user of --store-login-file needs a role that reads and writes the prefix"
         )),
@@ -427,6 +429,9 @@ mod tests {
                 "{text}"
             );
         }
+        let compacted = "etcdserver: mvcc: required revision has been compacted";
+        let compacted = said(400, &json!({"error": compacted, "code": 11}));
+        assert!(matches!(compacted, OuterFailure::Failed(_)));
         let full = json!({"error": "etcdserver: mvcc: database space exceeded", "code": 8});
         assert!(matches!(said(429, &full), OuterFailure::Full(_)));
         let old = json!({"error": "etcdserver: revision of auth store is old", "code": 3});

@@ -51,6 +51,8 @@ const PAGE_ANSWER_BYTES_MAX: usize = 512 << 10;
 /// Records of one page.
 const PAGE_RECORDS_MAX: usize = 1_024;
 const PAGE_RECORDS_FIRST: usize = 16;
+/// An etcd with so many revisions should have been compacted once.
+const REVISIONS_MANY: u64 = 100_000;
 /// The longest that the first look at the cluster takes.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -354,14 +356,36 @@ impl EtcdStore {
             copies.ok_or_else(|| OuterFailure::Failed(format!("{voters} members vote")))?;
         self.copies.store(copies, Ordering::Relaxed);
         // A server without a majority knows its members too. This asks for one.
-        self.show_key(b"\0", Consistency::Linearizable, until)
-            .await?;
+        let shown = self.show_key(b"\0", Consistency::Linearizable, until);
+        let (_, header) = shown.await?;
+        self.warn_of_revisions(number(&header["revision"])?, until)
+            .await;
         Ok(StoreShape {
             engine: "etcd",
             copies,
             durability: Durability::Sync,
             scan_level: Consistency::Linearizable,
         })
+    }
+
+    /// Warns of an etcd that has many revisions and was never compacted: its first one is there.
+    async fn warn_of_revisions(&self, revision: u64, until: Instant) {
+        if revision < REVISIONS_MANY {
+            return;
+        }
+        let body = json!({"key": self.key(b"\0"), "revision": "1", "count_only": true});
+        if self
+            .ask("kv/range", &body, Resend::Freely, until)
+            .await
+            .is_ok()
+        {
+            tracing::warn!(
+                revision,
+                "etcd was never compacted: it keeps every value that was ever written, until its \
+                 space is full; start its servers with --auto-compaction-mode periodic \
+                 --auto-compaction-retention 1h (docs/stores.md)"
+            );
+        }
     }
 
     /// Up to `records_max` records from `start` on; `None` when they make too long an answer.
