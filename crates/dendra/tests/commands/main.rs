@@ -10,6 +10,7 @@ mod compare;
 mod config;
 mod conform;
 mod copy;
+mod full_disk;
 mod node;
 mod ownership;
 mod profile;

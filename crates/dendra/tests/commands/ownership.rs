@@ -103,13 +103,14 @@ fn a_node_whose_folder_is_replaced_leaves_the_new_one_alone_and_loses_nothing() 
 }
 
 /// A mounted file system, gone when dropped.
-struct Mount<'a>(&'a Path);
+pub(crate) struct Mount<'a>(&'a Path);
 
 impl Mount<'_> {
-    /// `None`: this user may not mount.
-    fn tmpfs(at: &Path) -> Option<Mount<'_>> {
+    /// A file system of this size, as `mount` writes it. `None`: this user may not mount.
+    pub(crate) fn tmpfs<'a>(at: &'a Path, size: &str) -> Option<Mount<'a>> {
         let mut command = Command::new("mount");
-        command.args(["-t", "tmpfs", "-o", "size=128m", "tmpfs"]);
+        let options = format!("size={size}");
+        command.args(["-t", "tmpfs", "-o", &options, "tmpfs"]);
         let mounted = command.arg(at).stderr(Stdio::null()).status();
         mounted
             .is_ok_and(|status| status.success())
@@ -134,7 +135,7 @@ fn a_node_whose_disk_is_unmounted_lazily_ends() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let at = folder.path().join("disk");
     fs::create_dir(&at).expect("a new name");
-    let Some(disk) = Mount::tmpfs(&at) else {
+    let Some(disk) = Mount::tmpfs(&at, "128m") else {
         eprintln!("not tried: this user may not mount a file system");
         return;
     };
@@ -151,7 +152,7 @@ fn a_node_whose_disk_is_unmounted_lazily_ends() {
         assert_eq!(fs::read_dir(&at).expect("it is there").count(), 0);
         if !is_mount_point {
             let _stays = std::mem::ManuallyDrop::new(
-                Mount::tmpfs(&at).expect("a moment ago it was allowed"),
+                Mount::tmpfs(&at, "128m").expect("a moment ago it was allowed"),
             );
         }
     }
