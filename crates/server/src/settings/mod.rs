@@ -262,6 +262,16 @@ mod tests {
     }
 
     #[test]
+    fn a_front_door_takes_long_values_without_memory_for_them() {
+        let mut settings = Settings::new("data");
+        settings.value_bytes_max = 8 << 20;
+        let reason = settings.check().expect_err("its engine keeps them").reason;
+        assert!(reason.contains("does not hold its parts"), "{reason}");
+        settings.is_front_door = true;
+        assert_eq!(settings.check(), Ok(()));
+    }
+
+    #[test]
     fn a_setting_that_serves_nobody_is_refused_by_name() {
         let mut settings = Settings::new("data");
         settings.workers = 0;
