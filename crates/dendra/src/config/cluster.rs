@@ -25,7 +25,7 @@ use dendra_server::Settings;
 use dendra_server::settings::{
     BadTopology, ClusterSettings, JoinSettings, Member, PeerTransport, RootToken, Secret, Topology,
 };
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 /// The topology of a static list.
@@ -219,6 +219,7 @@ impl Effective {
     /// # Errors
     /// When it has none, and the operator did not say that it needs none.
     pub(crate) fn check_border(&self, settings: &Settings) -> Result<(), String> {
+        self.check_join(settings)?;
         self.check_clients(settings)?;
         let is_waived = self.setting("insecure-peers").value == OptionValue::Choice("on");
         match self.open_to_strangers(settings) {
@@ -230,6 +231,30 @@ impl Effective {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// A node cannot be let in by itself.
+    ///
+    /// # Errors
+    /// When `--join` names this node.
+    fn check_join(&self, settings: &Settings) -> Result<(), String> {
+        let Some(cluster) = &settings.cluster else {
+            return Ok(());
+        };
+        let Some(join) = &cluster.join else {
+            return Ok(());
+        };
+        let is_own_url = cluster.member().url == format!("http://{}", join.host);
+        let mut listen = settings.listen.iter();
+        if is_own_url || listen.any(|listen| leads_to(&join.host, listen)) {
+            return Err(format!(
+                "join ({}) is {}, which is this node itself: name a member that runs already, or \
+                 found a cluster with --cluster",
+                self.setting("join").source,
+                join.host
+            ));
+        }
+        Ok(())
     }
 
     /// A node that other machines reach authenticates them.
@@ -390,6 +415,25 @@ fn is_on_loopback(url: &str) -> bool {
     host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
 }
 
+/// Does `host:port` lead to a listener at this address, on the machine where both are used?
+fn leads_to(address: &str, listen: &SocketAddr) -> bool {
+    let Some((host, port)) = address.rsplit_once(':') else {
+        return false;
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    // A machine has many addresses on loopback, and `localhost` is one of two.
+    let names: Vec<IpAddr> = match host.parse() {
+        Ok(ip) => vec![ip],
+        Err(_) if host == "localhost" => {
+            vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
+        }
+        Err(_) => Vec::new(),
+    };
+    let is_every = |ip: &IpAddr| listen.ip().is_unspecified() && ip.is_loopback();
+    let leads = names.iter().any(|ip| *ip == listen.ip() || is_every(ip));
+    leads && port == listen.port().to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::ConfigInputs;
@@ -417,6 +461,38 @@ mod tests {
         let both = [("replication-factor", "2"), ("partitions", "1024")];
         let named = ["replication-factor = 2 (flag)", "partitions = 1024 (flag)"];
         assert_eq!(join(&both), named);
+    }
+
+    #[test]
+    fn a_joiner_that_would_ask_itself_is_refused() {
+        let check = |join: &str, own: &str, listen: &str| {
+            let flags = [
+                ("join", join),
+                ("self", own),
+                ("listen", listen),
+                ("insecure-peers", "on"),
+                ("insecure-clients", "on"),
+            ];
+            effective(&flags).map(drop)
+        };
+        for (join, own, listen) in [
+            ("h1:1", "h1:1", "10.0.0.1:1"),
+            ("localhost:1", "h1:1", "127.0.0.1:1"),
+            ("localhost:1", "h1:1", "[::1]:1"),
+            ("127.0.0.1:1", "h1:1", "0.0.0.0:1"),
+            ("[::1]:1", "h1:1", "[::1]:1"),
+        ] {
+            let sentence = check(join, own, listen).expect_err("itself");
+            assert!(sentence.contains("is this node itself"), "{sentence}");
+        }
+        for (join, own, listen) in [
+            ("h2:1", "h1:1", "10.0.0.1:1"),
+            ("localhost:2", "localhost:1", "127.0.0.1:1"),
+            ("127.0.0.2:1", "127.0.0.1:1", "127.0.0.1:1"),
+            ("10.0.0.2:1", "10.0.0.1:1", "0.0.0.0:1"),
+        ] {
+            assert_eq!(check(join, own, listen), Ok(()), "{join}");
+        }
     }
 
     fn cluster(flags: &[(&'static str, &str)]) -> Result<Option<ClusterSettings>, String> {
