@@ -1,8 +1,8 @@
 //! Certificates, keys and secrets from files.
 //!
 //! ```text
-//! --tls-cert, --tls-key ─► a pair that fits ─┬─► data port, with --tls-client-ca: clients show certificates
-//!                                            ├─► admin port, likewise: one without is let in for its health
+//! --tls-cert, --tls-key ─► a pair that fits ─┬─► data port; --tls-client-ca: clients show certificates
+//!                                            ├─► admin port, likewise; health without one
 //!                                            └─► the own side of links, with --tls-peer-ca
 //! --tls-revoked ─► certificates of either CA that do not count
 //! ```
