@@ -31,7 +31,6 @@ use dendra_base::{ClusterVersion, ClusterVersions, LeastSuccessor};
 
 pub use super::accepted_loss::AcceptedLoss;
 pub use super::draft_id::DraftId;
-pub use super::waiting::PlanWait;
 
 /// The orders that an operator can give to any member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -322,6 +321,17 @@ pub struct PlanState {
     /// How long it may still take, from the bytes that are left and their rate, or else from the
     /// moves that were done so far.
     pub seconds_left: Option<u64>,
+}
+
+/// Something in a cluster waits for members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanWait {
+    /// Addresses of those members.
+    pub members: Vec<String>,
+    /// A sentence that names them, with the way out.
+    pub why: String,
+    /// Is the reason known? Else it is only known that nothing moves.
+    pub is_explained: bool,
 }
 
 /// One epoch of the past.

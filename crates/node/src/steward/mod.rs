@@ -49,7 +49,7 @@ pub mod places;
 mod rising;
 mod status;
 pub mod step;
-pub mod waiting;
+mod waiting;
 
 use crate::layout::Layout;
 use crate::repair::loss::{NoLoss, RepairLoss};

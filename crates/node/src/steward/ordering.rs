@@ -18,12 +18,12 @@
 use super::Steward;
 use super::declined::{Declined, NoArrival, VersionStays};
 use super::draft::{self, Sight};
-use super::face::{ClusterAnswer, ClusterOrder, ClusterStatus};
+use super::face::{ClusterAnswer, ClusterOrder, ClusterStatus, PlanWait};
 use super::messages::{EnrolAnswer, EnrolRequest, StewardMessage, ThrottleOrder};
 use super::orders::{OrderIntent, PendingOrder};
 use super::status::{self, MemberNews, PlanTimes, StatusSights};
 use super::step::{OrderTicket, StewardEffect};
-use super::waiting::{PlanWait, WaitSights};
+use super::waiting::WaitSights;
 use crate::limits::{
     CLUSTER_DRAFTS_MAX, CLUSTER_ORDER_US, CLUSTER_ORDERS_MAX, LOAD_PATIENCE_US_DEFAULT,
     PROGRESS_REST_US,

@@ -13,7 +13,7 @@
 //! Not here: the numbers of a plan (`status.rs`), the log and `/readyz` (crate `server`).
 //! Test: crates/node/tests/steward/waits.rs.
 
-use super::face::{HorizonState, MemberState};
+use super::face::{HorizonState, MemberState, PlanWait};
 use crate::forgetting::DAMAGE_CODE;
 use crate::layout::Layout;
 use crate::limits::{FULL_DISK_PATIENCE_US, LOAD_PATIENCE_US_DEFAULT, PLAN_QUIET_US};
@@ -21,15 +21,6 @@ use crate::ring::table::{MemberId, Move};
 use crate::sources::Sources;
 use crate::topology::record::{EpochRecord, MemberStatus};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Something in a cluster waits for members.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlanWait {
-    /// Addresses of those members.
-    pub members: Vec<String>,
-    /// A sentence that names them, with the way out.
-    pub why: String,
-}
 
 /// The inputs beside the states of the members.
 #[derive(Clone, Copy)]
@@ -77,6 +68,7 @@ fn wait_for<'a>(members: impl IntoIterator<Item = &'a MemberState>, why: String)
     PlanWait {
         members: members.map(|member| member.url.clone()).collect(),
         why,
+        is_explained: true,
     }
 }
 
@@ -246,7 +238,7 @@ fn nothing(
              log, or cancel the plan",
             target.url, target.arriving
         );
-        return Some(wait_for([target], why));
+        return Some(unexplained(wait_for([target], why)));
     }
     let is_behind = |member: &&MemberState| member.epoch < Some(record.epoch());
     let mut behind: Vec<&MemberState> = members.iter().filter(is_behind).collect();
@@ -257,5 +249,12 @@ fn nothing(
         "the next epoch was not chosen for {seconds} s: look at the log of {}",
         urls(behind.iter().copied())
     );
-    Some(wait_for(behind, why))
+    Some(unexplained(wait_for(behind, why)))
+}
+
+fn unexplained(wait: PlanWait) -> PlanWait {
+    PlanWait {
+        is_explained: false,
+        ..wait
+    }
 }

@@ -14,7 +14,7 @@ use crate::limits;
 use dendra_node::steward::face::PlanWait;
 
 /// A plan, and the members that it waits for.
-type Wait = (u64, Vec<String>);
+type WaitSubject = (u64, Vec<String>);
 
 /// A change that an operator should know of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +26,9 @@ enum WaitNews {
 /// What was said last.
 #[derive(Debug, Default)]
 pub(super) struct PlanWatch {
-    said: Option<Wait>,
+    said: Option<WaitSubject>,
     /// The wait of now, and since when it is the same.
-    since: Option<(Wait, u64)>,
+    since: Option<(WaitSubject, u64)>,
 }
 
 impl PlanWatch {
@@ -47,7 +47,7 @@ impl PlanWatch {
         }
     }
 
-    fn news(&mut self, now_us: u64, wait: Option<Wait>) -> Option<WaitNews> {
+    fn news(&mut self, now_us: u64, wait: Option<WaitSubject>) -> Option<WaitNews> {
         let Some(wait) = wait else {
             self.since = None;
             return self.said.take().map(|_| WaitNews::GoesOn);
