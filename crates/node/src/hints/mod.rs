@@ -346,7 +346,7 @@ impl Keeper {
                         walk.waiting = kept.map(|(key, hint)| Delivery { key, hint }).collect();
                     }
                     WalkFor::Count => {
-                        let labels = labels(&desk.topology);
+                        let labels = labels(&desk.topology, desk.me);
                         for (key, hint) in kept {
                             walk.counted += size(&key, &hint);
                             walk.has_orphans |= is_orphan(&labels, &key);

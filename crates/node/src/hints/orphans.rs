@@ -144,7 +144,7 @@ impl Orphans {
     pub(super) fn paged(&mut self, desk: &Desk, turn: &Turn<'_>, pass: u32, result: Paged) {
         match result {
             Ok((hints, next)) if pass == self.pass => {
-                let labels = stored::labels(&desk.topology);
+                let labels = stored::labels(&desk.topology, desk.me);
                 let orphans = hints
                     .into_iter()
                     .filter(|(key, hint)| {

@@ -29,10 +29,11 @@ pub(super) fn label(topology: &Topology, member: MemberIndex) -> [u8; MEMBER_BYT
     hasher.finish().to_be_bytes()
 }
 
-/// The labels of all members.
-pub(super) fn labels(topology: &Topology) -> Vec<[u8; MEMBER_BYTES]> {
+/// The labels of all other members. A member that was replaced at its own address has had the label
+/// of the one that replaced it: what that one kept for it is delivered to no member.
+pub(super) fn labels(topology: &Topology, me: MemberIndex) -> Vec<[u8; MEMBER_BYTES]> {
     let members = (0..topology.len()).map(MemberIndex);
-    let members = members.filter(|member| topology.has(*member));
+    let members = members.filter(|member| topology.has(*member) && *member != me);
     members.map(|member| label(topology, member)).collect()
 }
 
@@ -47,7 +48,7 @@ pub(super) fn start(label: [u8; MEMBER_BYTES]) -> Key {
     Key::new(Space::Hint, &label)
 }
 
-/// Is it a hint for a member that was removed? `labels` are those of all members.
+/// Is it a hint for a member that was removed? `labels` are those of all others.
 pub(super) fn is_orphan(labels: &[[u8; MEMBER_BYTES]], key: &Key) -> bool {
     let is_its = |label: &[u8; MEMBER_BYTES]| key.raw().starts_with(label);
     !labels.iter().any(is_its)
