@@ -138,9 +138,9 @@ pub(crate) fn run(root: &Path, only: &[String]) -> bool {
         println!("{step:8} {:7.1} s  {word}", took.as_secs_f64());
     }
     let took = started.elapsed();
-    let verdict = budget.map(|budget| match took > budget {
-        true => format!("OVER the budget of {} s", budget.as_secs()),
-        false => format!("budget {} s", budget.as_secs()),
+    let verdict = budget.map(|budget| {
+        let word = if took > budget { "OVER the" } else { "in the" };
+        format!("{word} budget of {} s", budget.as_secs())
     });
     let verdict = verdict.unwrap_or_default();
     println!("{:8} {:7.1} s  {verdict}", "all", took.as_secs_f64());
@@ -353,9 +353,10 @@ fn length(root: &Path, count: &mut Count, names: &mut Vec<String>) -> bool {
     for test in built {
         let mut job = job_of(&test);
         job.command.arg("--ignored");
-        match WAITING.contains(&test.target.as_str()) {
-            true => waiting.push(job),
-            false => others.push(job),
+        if WAITING.contains(&test.target.as_str()) {
+            waiting.push(job);
+        } else {
+            others.push(job);
         }
     }
     others.extend([&DRIVER_TESTS[..], &DOC_TESTS].map(|command| cargo_job(root, command)));
