@@ -14,8 +14,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
 
 /// What a request gets.
@@ -23,6 +23,10 @@ use tokio::net::TcpListener;
 pub(crate) enum PlayedReply {
     /// A `200` with one byte.
     Value,
+    /// The same of a record that ends at this Unix millisecond.
+    Ending(u64),
+    /// A `201`.
+    Created,
     /// A `200` of a scan that found nothing.
     NoRecords,
     /// A scan with one record, the key `k`, that ends in the middle.
@@ -37,6 +41,7 @@ pub(crate) enum PlayedReply {
 pub(crate) struct PlayedNode {
     base: BaseUrl,
     requests: Arc<AtomicU64>,
+    asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl PlayedNode {
@@ -47,12 +52,16 @@ impl PlayedNode {
         let address = listener.local_addr().expect("it is bound");
         let requests = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&requests);
+        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let lines = Arc::clone(&asked);
         tokio::spawn(async move {
             loop {
                 let (socket, _) = listener.accept().await.expect("a client comes");
-                let count = Arc::clone(&count);
+                let (count, lines) = (Arc::clone(&count), Arc::clone(&lines));
                 let service = service_fn(move |request: hyper::Request<Incoming>| {
                     let count = Arc::clone(&count);
+                    let line = format!("{} {}", request.method(), request.uri());
+                    lines.lock().expect("no holder panics").push(line);
                     async move {
                         let body = request.into_body().collect().await;
                         body.expect("a client sends all of its body");
@@ -67,7 +76,13 @@ impl PlayedNode {
         PlayedNode {
             base: BaseUrl::parse(&format!("http://{address}")).expect("a URL"),
             requests,
+            asked,
         }
+    }
+
+    /// Method and path of all that came so far.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.asked.lock().expect("no holder panics").clone()
     }
 
     pub(crate) fn base(&self) -> BaseUrl {
@@ -85,6 +100,14 @@ fn answer(reply: PlayedReply) -> io::Result<Response<Full<Bytes>>> {
     let scan = Response::builder().header("content-type", records);
     let answer = match reply {
         PlayedReply::Value => Response::builder().body(Full::from("v")),
+        PlayedReply::Ending(expires_ms) => Response::builder()
+            .header("dendra-expires", expires_ms.to_string())
+            .header("etag", "\"1-1\"")
+            .body(Full::from("v")),
+        PlayedReply::Created => Response::builder()
+            .status(201)
+            .header("etag", "\"2-1\"")
+            .body(Full::default()),
         PlayedReply::NoRecords => scan.body(Full::from(&[0xff; 8][..])),
         PlayedReply::CutScan => scan.body(Full::from(&b"\0\0\0\x01\0\0\0\0k"[..])),
         PlayedReply::Refusal(asked) => {

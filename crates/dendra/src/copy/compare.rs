@@ -17,7 +17,7 @@
 
 use super::records::{CopyRange, RecordFlow, WantedPart};
 use super::round::Unequal;
-use super::settle::{CopyStores, is_over};
+use super::settle::CopyStores;
 use crate::exit::Failure;
 use bytes::Bytes;
 use indicatif::ProgressBar;
@@ -85,11 +85,12 @@ pub(super) async fn compare(
         if left != right {
             // Scans are of different moments, and records end: only a second look counts.
             let (from_now, to_now) = (shared.from.get(&key).await?, shared.to.get(&key).await?);
-            let ends = |side: &Option<(_, Bytes)>| match side {
-                Some((super::store::RecordHead { expires_ms, .. }, _)) => is_over(*expires_ms),
-                None => true,
+            let is_ending = match (&from_now, &to_now) {
+                (Some((head, _)), None) | (None, Some((head, _))) => {
+                    shared.ends_now(&key, head.expires_ms).await?
+                }
+                _ => false,
             };
-            let is_ending = ends(&from_now) && ends(&to_now);
             left = from_now.map(|(_, value)| value);
             right = to_now.map(|(_, value)| value);
             let what = match (&left, &right) {

@@ -14,6 +14,7 @@
 //! Not here: one key (`settle.rs`), one round (`round.rs`), the comparison (`compare.rs`).
 //! See: docs/moving.md.
 
+mod clock;
 mod compare;
 pub(crate) mod flags;
 mod index;
@@ -30,6 +31,7 @@ use crate::encoding::Encoding;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use bytes::Bytes;
+use clock::StoreClock;
 use compare::{Comparison, StoreContent};
 use dendra_base::limits::KEY_BYTES_MAX;
 use dendra_wire::percent;
@@ -100,6 +102,7 @@ pub(crate) async fn copy(args: &CopyFlags, console: Console) -> ExitResult {
             pace: TransferPace::new(args.bytes_per_second),
             is_overwriting: args.overwrite,
             bytes: Cell::new(0),
+            clock: StoreClock::default(),
         }),
         range: CopyRange::of(&identity.prefix),
         prefix: identity.prefix.clone(),
@@ -209,7 +212,7 @@ impl Mover<'_> {
         if mark.len() > KEY_BYTES_MAX {
             return Ok(());
         }
-        to.put(&mark, &Bytes::from(id), 0, None).await?;
+        to.put(&mark, &Bytes::from(id), || None, None).await?;
         let seen = from.head(&mark).await?;
         to.delete(&mark, None).await?;
         match seen {

@@ -16,7 +16,7 @@
 
 use super::index::{CopiedKey, IndexReader, IndexWriter};
 use super::records::{CopyRange, RecordFlow, WantedPart};
-use super::settle::{CopyStores, EXPIRY_SLACK_MS, KeySeen, KeySettled, Trust, is_over};
+use super::settle::{CopyStores, KeySeen, KeySettled, Trust, is_same_end};
 use super::state::{StateFolder, broken};
 use crate::exit::{Exit, Failure};
 use bytes::Bytes;
@@ -326,23 +326,19 @@ async fn look(shared: &CopyStores, seen: KeySeen) -> Result<Option<Unequal>, Fai
     let (from, to) = tokio::join!(shared.version(&seen.key), shared.to.head(&seen.key));
     match (from?, to?) {
         // The ends at both stores are up to the slack apart.
-        (None, _) if is_over(entry.expires_ms) => Ok(None),
+        (None, None) if entry.expires_ms != 0 => Ok(None),
+        (None, _) if shared.ends_now(&seen.key, entry.expires_ms).await? => Ok(None),
         (None, _) => finding(seen.key, "deleted at FROM behind the last round"),
         (Some(from), _) if from.tag != entry.from_tag => {
             finding(seen.key, "written to FROM behind the last round")
         }
-        (Some(_), None) if is_over(entry.expires_ms) => Ok(None),
+        (Some(_), None) if shared.ends_now(&seen.key, entry.expires_ms).await? => Ok(None),
         (Some(_), None) => finding(seen.key, "removed at TO by another program"),
         (Some(_), Some(to)) if !entry.to_tag.is_empty() && to.tag != entry.to_tag => {
             finding(seen.key, "written to TO by another program")
         }
         (Some(from), Some(to)) => {
-            let is_same = match (from.expires_ms, to.expires_ms) {
-                (0, 0) => true,
-                (0, _) | (_, 0) => false,
-                (a, b) => a.abs_diff(b) <= EXPIRY_SLACK_MS,
-            };
-            if is_same {
+            if is_same_end(&from, &to) {
                 Ok(None)
             } else {
                 finding(seen.key, "another time to live (do the clocks agree?)")

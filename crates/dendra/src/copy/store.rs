@@ -213,19 +213,17 @@ impl ContractStore {
         }
     }
 
-    /// Stores a value under a condition. The answer is a `201` or a `412`.
+    /// Stores a value under a condition; `ttl_s` is asked for each try. The answer is a `201` or a
+    /// `412`.
     pub(super) async fn put(
         &self,
         key: &[u8],
         value: &Bytes,
-        expires_ms: u64,
+        ttl_s: impl Fn() -> Option<u64>,
         condition: Option<(&'static str, String)>,
     ) -> Result<WholeAnswer, Failure> {
         let call = StoreCall::Write(key);
-        let build = || {
-            let ttl = (expires_ms > 0).then(|| seconds_left(expires_ms, now_ms()));
-            ask(Method::PUT, key, ttl, condition.clone(), value.clone())
-        };
+        let build = || ask(Method::PUT, key, ttl_s(), condition.clone(), value.clone());
         let answer = self.ask(call, build).await?;
         match answer.status {
             StatusCode::CREATED | StatusCode::PRECONDITION_FAILED => Ok(answer),
@@ -265,11 +263,6 @@ impl ContractStore {
         let sentence = format!("{call}: {}{way_out}", answer.sentence());
         self.failure(Exit::FAILURE, &sentence)
     }
-}
-
-/// Whole seconds from `now_ms` to `expires_ms`, rounded up: no record ends earlier than at FROM.
-fn seconds_left(expires_ms: u64, now_ms: u64) -> u64 {
-    expires_ms.saturating_sub(now_ms).div_ceil(1000).max(1)
 }
 
 fn head_of(answer: &WholeAnswer) -> RecordHead {
@@ -339,7 +332,7 @@ mod tests {
             assert_eq!(node.requests(), 1 + BURST);
             // The patience is not longer than the rest before a retry that nothing pays for.
             store.retry_for = RETRY_AFTER_MAX;
-            let put = store.put(b"k", &Bytes::new(), 0, None).await;
+            let put = store.put(b"k", &Bytes::new(), || None, None).await;
             assert_eq!(put.expect_err("refused").exit, Exit::UNAVAILABLE);
             assert_eq!(node.requests(), 1 + BURST + 1);
         };
@@ -364,13 +357,5 @@ mod tests {
             }
         };
         runtime().expect("a runtime").block_on(copying);
-    }
-
-    #[test]
-    fn a_time_to_live_is_rounded_up_and_never_nothing() {
-        assert_eq!(seconds_left(10_000, 0), 10);
-        assert_eq!(seconds_left(10_001, 0), 11);
-        assert_eq!(seconds_left(10_000, 9_999), 1);
-        assert_eq!(seconds_left(10_000, 20_000), 1);
     }
 }
