@@ -5,6 +5,7 @@
 
 mod accepted_loss;
 mod bounds;
+mod ended;
 mod epochs;
 mod hints;
 mod layouts;
