@@ -304,7 +304,7 @@ fn a_cut_scan_is_a_failure_however_it_was_cut() {
         });
         let got = run(&mut dendra(["scan", "--url", &node.url()]));
         assert_eq!(got.code, Some(1), "{name}: {}", got.stderr);
-        let is_told = got.stderr.contains("next=b: h2 has a damaged copy");
+        let is_told = got.stderr.contains("next=b: 504 h2 has a damaged copy");
         assert_eq!(is_told, name.contains("damaged"), "{}", got.stderr);
         assert!(
             got.stderr.contains("cut after 1 records"),
