@@ -349,7 +349,9 @@ fn millisecond(etag: Option<&String>) -> u64 {
 /// Only the writes that it confirmed meanwhile tell the two apart.
 fn an_image_of_a_running_disk_is_refused(transport: &[&str]) {
     let _others = beside_others();
-    let mut cluster = Cluster::start(transport);
+    // Each loop says at this level that it lost a member.
+    let levels = ["--log", "info,dendra_server::peers::link=debug"];
+    let mut cluster = Cluster::start(&[transport, &levels].concat());
     cluster.wait_for_all_links();
     let root = cluster.folder.path().to_owned();
     signal(cluster.child(2), "STOP");
@@ -368,7 +370,8 @@ fn an_image_of_a_running_disk_is_refused(transport: &[&str]) {
     // member made a note, then said so.
     let loops = std::thread::available_parallelism().map_or(1, |n| n.get());
     let deadline = Instant::now() + PATIENCE;
-    while cluster.log_of(0).matches("the link was lost").count() < loops {
+    let lost = |line: &str| line.contains("the link was lost") && line.contains("this loop has no");
+    while cluster.log_of(0).lines().filter(|line| lost(line)).count() < loops {
         assert!(Instant::now() < deadline, "{}", cluster.log_of(0));
         support::rest();
     }

@@ -87,6 +87,7 @@ pub(crate) async fn keep(lane: Rc<EventLoop>, agent: Rc<Agent>, member: MemberIn
                 reason
             }
         };
+        tracing::debug!(peer = url, reason, "this loop has no link to a peer");
         let told = agent.cluster.link_log(member).fail(&reason, lane.now_us());
         if let Some(ReasonCount { times, seconds }) = told {
             tracing::warn!(peer = url, reason, times, seconds, "no link to a peer");
