@@ -17,6 +17,8 @@ shopt -s nullglob
 export LC_ALL=C
 cd "$(dirname "$0")/.."
 
+command -v curl > /dev/null || { echo 'make demo needs curl: install it' >&2; exit 1; }
+
 readonly FILES_MIN=10000 BYTES_MIN=200000000
 # More from one folder makes the demonstration long and no better.
 readonly ROOT_BYTES_MAX=400000000
