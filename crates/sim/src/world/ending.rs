@@ -817,7 +817,8 @@ impl<'a> World<'a> {
         record.value.get(1..13).map(<[u8]>::to_vec)
     }
 
-    /// Hints that a member still keeps, and their bytes; `None` when they cannot be read.
+    /// Hints that a member still keeps, and their bytes; `None` when damage hides some: then the
+    /// member cannot count them either, and delivers none before that is mended.
     fn hints(&self, member: usize) -> Option<(usize, u64)> {
         let range = PageRange {
             start: Key::new(Space::Hint, b""),
@@ -825,7 +826,10 @@ impl<'a> World<'a> {
             is_reverse: false,
             bytes: u32::MAX,
         };
-        let (records, _) = self.members[member].store.as_ref()?.page(&range).ok()?;
+        let (records, next) = self.members[member].store.as_ref()?.page(&range).ok()?;
+        if next.is_some() {
+            return None;
+        }
         let kept = records.iter().filter(|(_, cell)| cell.kind == Kind::Value);
         let size = |(key, cell): &(Key, Cell)| key.as_stored().len() + cell.as_ref().encoded_len();
         Some((kept.clone().count(), kept.map(size).sum::<usize>() as u64))
