@@ -1,9 +1,9 @@
 //! Test programs side by side: those that wait for timers beside those that need a core.
 //!
 //! ```text
-//! first lane    waiting, the longest first ─► then from the other queue
-//! second lane   the others, as cargo lists them ─► then from the first queue
-//! alone         one job after the other, when both lanes are empty
+//! two lanes    waiting, the longest first ─► then from the other queue
+//! one lane     the others, as cargo lists them ─► then from the first queue
+//! alone        one job after the other, when all lanes are empty
 //! ```
 //!
 //! Invariants
@@ -43,6 +43,7 @@ pub(super) fn run(
         }
     };
     std::thread::scope(|threads| {
+        threads.spawn(|| lane(0));
         threads.spawn(|| lane(0));
         lane(1);
     });

@@ -36,8 +36,9 @@ use std::time::Instant;
 /// Searches at once: each keeps two threads busy only while it looks through many seeds.
 const AT_ONCE: usize = 2;
 
-/// Runs the finders of all patches, or of those whose names hold one of the words. With `--search`
-/// it looks for finders and writes them into the patches. With `--reseed` it writes the seeds that
+/// Looks for one finder that notices each patch, of all or of those whose names hold one of the words.
+/// With `--each` every finder has to. With `--search` it looks for finders and writes them into the
+/// patches. With `--reseed` it writes the seeds that
 /// find them now. With `--record NAME` it makes a patch of the changes that are not committed. True
 /// when every bug was found.
 pub(crate) fn run(root: &Path, options: &[String]) -> bool {
@@ -45,11 +46,15 @@ pub(crate) fn run(root: &Path, options: &[String]) -> bool {
         options.iter().partition(|option| option.starts_with("--"));
     let flags: Vec<&str> = flags.into_iter().map(String::as_str).collect();
     let done = match flags.as_slice() {
-        [] => all(root, &words, Goal::Check),
+        [] => all(root, &words, Goal::One),
+        ["--each"] => all(root, &words, Goal::Each),
         ["--reseed"] => all(root, &words, Goal::Reseed),
         ["--search"] => all(root, &words, Goal::Search),
         ["--record"] if words.len() == 1 => record::record(root, words[0]),
-        _ => Err("options: NAME…, --search NAME…, --reseed NAME…, --record NAME".to_owned()),
+        _ => Err(
+            "options: NAME…, --each NAME…, --search NAME…, --reseed NAME…, --record NAME"
+                .to_owned(),
+        ),
     };
     if let Err(why) = &done {
         eprintln!("planted: {why}");
@@ -59,8 +64,10 @@ pub(crate) fn run(root: &Path, options: &[String]) -> bool {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Goal {
-    /// Each finder of each patch finds it.
-    Check,
+    /// One finder of each patch finds it.
+    One,
+    /// Each finder of each patch does.
+    Each,
     /// They do, perhaps with other seeds, which are written into the patch.
     Reseed,
     /// The finders of each patch are written anew.
@@ -95,7 +102,8 @@ fn all(root: &Path, words: &[&String], goal: Goal) -> Result<(), String> {
             scope.spawn(|| {
                 while let Some(plant) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let ended = match goal {
-                        Goal::Check => check(&tests, plant).map(drop),
+                        Goal::One => check_one(&tests, plant),
+                        Goal::Each => check(&tests, plant).map(drop),
                         Goal::Reseed => check(&tests, plant)
                             .and_then(|found| write_finders(root, plant, &found)),
                         Goal::Search => search(&tests, &known, plant, root),
@@ -123,14 +131,41 @@ fn all(root: &Path, words: &[&String], goal: Goal) -> Result<(), String> {
     }
 }
 
-/// The finders of a patch with the seeds that find it; none finds a fault without it.
-fn check(tests: &Tests, plant: &Plant) -> Result<Vec<Finder>, String> {
+/// A finder of a patch finds it, and no fault without it. Seeds are asked before whole files of
+/// tests, and those that the patch names before all others.
+fn check_one(tests: &Tests, plant: &Plant) -> Result<(), String> {
+    let mut finders = some_finders(plant)?.to_vec();
+    finders.sort_by_key(|finder| matches!(finder, Finder::Test { .. }));
+    let as_named = finders
+        .iter()
+        .map(|finder| tests.find_at(finder, plant.number));
+    let by_others = finders
+        .iter()
+        .map(|finder| tests.find_from_zero(finder, plant.number));
+    for found in as_named.chain(by_others) {
+        if let Some(by) = found?
+            && tests.hold(&by)?
+        {
+            println!("{}: {by}", plant.name);
+            return Ok(());
+        }
+    }
+    Err("none of its finders finds it".to_owned())
+}
+
+fn some_finders(plant: &Plant) -> Result<&[Finder], String> {
     if plant.finders.is_empty() {
         return Err(format!(
             "no line says `Found by:`; cargo xtask planted --search {} looks for one",
             plant.name
         ));
     }
+    Ok(&plant.finders)
+}
+
+/// The finders of a patch with the seeds that find it; none finds a fault without it.
+fn check(tests: &Tests, plant: &Plant) -> Result<Vec<Finder>, String> {
+    some_finders(plant)?;
     let (mut found, mut words) = (Vec::new(), Vec::new());
     for finder in &plant.finders {
         let Some(by) = tests.find(finder, plant.number)? else {
