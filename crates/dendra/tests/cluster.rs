@@ -222,6 +222,7 @@ fn one_of_three_may_crash_without_an_operation_that_fails() {
 }
 
 #[test]
+#[ignore = "at length"]
 fn one_of_three_may_crash_without_an_operation_that_fails_over_plain_http() {
     one_crashes(&HTTP);
 }
@@ -232,6 +233,7 @@ fn one_of_three_may_freeze_without_an_operation_that_fails() {
 }
 
 #[test]
+#[ignore = "at length"]
 fn one_of_three_may_freeze_without_an_operation_that_fails_over_plain_http() {
     one_freezes(&HTTP);
 }
@@ -242,6 +244,7 @@ fn two_that_do_not_hear_each_other_have_the_third_between_them() {
 }
 
 #[test]
+#[ignore = "at length"]
 fn two_that_do_not_hear_each_other_have_the_third_between_them_over_plain_http() {
     two_do_not_hear_each_other(&HTTP);
 }
@@ -458,6 +461,7 @@ fn an_image_of_a_running_disk_does_not_pass_for_the_member() {
 }
 
 #[test]
+#[ignore = "at length"]
 fn an_image_of_a_running_disk_does_not_pass_for_the_member_over_plain_http() {
     an_image_of_a_running_disk_is_refused(&HTTP);
 }
@@ -541,6 +545,7 @@ fn members_are_restarted_one_after_the_other_and_nothing_is_refused() {
 }
 
 #[test]
+#[ignore = "at length"]
 fn members_are_restarted_one_after_the_other_and_nothing_is_refused_over_plain_http() {
     members_are_restarted_one_after_the_other(&HTTP);
 }
@@ -741,6 +746,7 @@ fn two_processes_on_copies_of_a_folder_are_not_one_member() {
 }
 
 #[test]
+#[ignore = "at length"]
 fn two_processes_on_copies_of_a_folder_are_not_one_member_over_plain_http() {
     two_processes_are_not_one_member(&HTTP);
 }

@@ -141,6 +141,7 @@ fn acknowledged_writes_survive_power_loss_at_every_operation_first_half() {
 }
 
 #[test]
+#[ignore = "at length"]
 fn acknowledged_writes_survive_power_loss_at_every_operation_second_half() {
     crash_everywhere(&options(), |vfs, prng| vfs.crash_image(prng), (1, 2));
 }
