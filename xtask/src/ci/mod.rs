@@ -197,14 +197,13 @@ const DOCS: [&str; 5] = [
     "dendra/etcd,dendra/cassandra",
 ];
 /// Files of tests that wait for timers of a cluster and need little of a core, the longest first.
-const WAITING: [&str; 18] = [
+const WAITING: [&str; 17] = [
     "cluster",
     "clusters",
     "forget",
     "commands",
     "round_trips",
     "increments",
-    "standing",
     "serving",
     "line_and_links",
     "loss",
@@ -217,9 +216,9 @@ const WAITING: [&str; 18] = [
     "backup_places",
     "dev",
 ];
-/// Files of tests that judge times of a thousandth of a second: these run one test at a time, while
-/// no other test runs.
-const JUDGING_TIME: [&str; 1] = ["truth"];
+/// Files of tests that judge times of a thousandth of a second, or how much of a processor is left:
+/// these run one test at a time, while no other test runs.
+const JUDGING_TIME: [&str; 2] = ["truth", "standing"];
 const DOC_TESTS: [&str; 3] = ["test", "--workspace", "--doc"];
 const UNITS: [&str; 4] = ["test", "--workspace", "--lib", "--bins"];
 const FIXED_SEEDS: [&str; 5] = ["test", "--package", "dendra-sim", "--test", "seeds"];
