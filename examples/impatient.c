@@ -3,7 +3,7 @@
  *   cc -O2 -o impatient examples/impatient.c
  *   ./impatient PORT CLIENTS SECONDS PATIENCE_MS PATH       answers in time, second by second
  *
- * One thread. 503 is not counted as an answer in time. See docs/lab/2026-11-24-impatient-clients.md.
+ * One thread. 503 is not counted as an answer in time. See docs/lab/README.md.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

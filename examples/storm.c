@@ -5,7 +5,7 @@
  *   ./storm PORT head|body|deaf CONNECTIONS SECONDS PATH    a byte of a head, or of a body, a second; or no answer is read
  *
  * With a sixth argument the healthy client connects from that address. Two threads: the storm's, and the healthy client's,
- * which goes first where the system allows it (SCHED_FIFO). See docs/lab/2026-11-24-storm.md.
+ * which goes first where the system allows it (SCHED_FIFO). See docs/lab/2026-11-27-overload.md.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

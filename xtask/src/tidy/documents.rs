@@ -22,7 +22,7 @@ use crate::source::{Source, has_word, line_of};
 
 const API: &str = "docs/api.md";
 const OVERLOAD: &str = "docs/overload.md";
-/// Dated measurements are never edited.
+/// Dated measurements: a study writes them, and its lines stay as they are.
 const MEASUREMENTS: &str = "docs/lab/20";
 /// Columns of a line of prose, so that a diff of a paragraph can be read.
 const COLUMNS_MAX: usize = 100;
