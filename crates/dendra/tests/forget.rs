@@ -16,7 +16,7 @@
 //!
 //! Not here: the rules (crate `node`, `tests/twin`), proposals (crate `node`, `tests/steward`), the
 //! purges of a folder (crate `engine`, `ages.rs`, `foreign.rs`). See:
-//! docs/decisions/0026-horizons.md, docs/operating.md.
+//! docs/protocol.md, "Horizons", docs/operating.md.
 
 mod support;
 

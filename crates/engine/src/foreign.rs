@@ -24,7 +24,7 @@
 //!    again only after a job that changed something.
 //!
 //! Not here: which records are foreign (the caller), the choice of tables (`background.rs`).
-//! See: docs/decisions/0026-horizons.md, "How it is wired".
+//! See: docs/protocol.md, "Strays".
 
 use crate::cache::BlockCache;
 use crate::table::{First, TableMeta, key_hash};

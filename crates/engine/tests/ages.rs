@@ -1,7 +1,7 @@
 //! The horizon of a cluster: deletes, ended values and promises go by their age, and not before.
 //!
 //! Not here: the confirmation of a horizon (crate `node`), one node by itself (`space.rs`).
-//! See: docs/decisions/0026-horizons.md.
+//! See: docs/protocol.md, "Horizons".
 
 use dendra_base::{CellRef, Guard, Version};
 use dendra_engine::vfs::{MemVfs, Vfs, Wait};

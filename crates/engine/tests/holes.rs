@@ -13,7 +13,7 @@
 //! 1. The repair writes only the records of the other owners.
 //!
 //! Not here: when and by which member a hole is repaired (crate `node`, `repair/`).
-//! See: docs/decisions/0026-horizons.md.
+//! See: docs/protocol.md, "Damage behind a horizon".
 
 use dendra_base::{Cell, CellRef, Guard, Kind, Prng, Version};
 use dendra_engine::check::{FindingKind, check_folder};

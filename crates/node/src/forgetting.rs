@@ -14,7 +14,7 @@
 //!    it.
 //!
 //! Not here: when an epoch raises the horizons, and their meaning (`topology/record/horizons.rs`).
-//! See: docs/decisions/0026-horizons.md.
+//! See: docs/protocol.md, "Horizons".
 
 use crate::desk::Desk;
 use crate::ledger::Ledger;

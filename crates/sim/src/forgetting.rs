@@ -17,7 +17,7 @@
 //! leaves. A third one has both: the factor falls while keys are written to more owners.
 //!
 //! Not here: when horizons rise (crate `node`, `steward/rising.rs`).
-//! See: docs/decisions/0026-horizons.md.
+//! See: docs/protocol.md, "Horizons".
 
 use crate::changes::{Changes, OperatorDeed, PlannedDeed};
 use crate::changing::{FOR_EVER_US, draw_clocks, draw_deed};

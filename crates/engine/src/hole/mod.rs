@@ -39,7 +39,7 @@
 //!
 //! Not here: the state of a drop (`state.rs`), its steps (`tend.rs`), the records that are written
 //! over a hole and its repair (crate `node`, `repair/`).
-//! See: docs/decisions/0026-horizons.md, docs/format/manifest.md.
+//! See: docs/protocol.md, "Damage behind a horizon", docs/format/manifest.md.
 
 pub(crate) mod state;
 mod tend;

@@ -9,7 +9,7 @@
 //! 1. The writers never stop, so no step waits for a pause.
 //!
 //! Not here: clusters, whose horizon rises when all members confirm (crate `dendra`,
-//! `tests/forget.rs`; docs/decisions/0026-horizons.md).
+//! `tests/forget.rs`; docs/protocol.md, "Horizons").
 
 use dendra_base::{CellRef, Condition, Version};
 use dendra_engine::vfs::{MemVfs, Vfs};

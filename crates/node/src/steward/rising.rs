@@ -16,7 +16,7 @@
 //!
 //! Not here: when a member confirms (`forgetting.rs`), the meaning of floors
 //! (`topology/record/horizons.rs`).
-//! See: docs/decisions/0026-horizons.md.
+//! See: docs/protocol.md, "Horizons".
 
 use super::Steward;
 use super::face::{HorizonHeld, HorizonState};

@@ -21,7 +21,7 @@
 //!   `F(n+3)`, for that one is drawn when `n+2` is in force everywhere;
 //! * in `n+5` all proposals that were accepted up to `F(n+3)` are spent. The cell may go.
 //!
-//! See: docs/decisions/0026-horizons.md.
+//! See: docs/protocol.md, "Horizons".
 
 use dendra_base::{Cell, CellRef, Kind, Version};
 
