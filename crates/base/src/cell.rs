@@ -53,8 +53,7 @@ pub struct Cell {
 pub struct CellId {
     /// Names the write. Two cells of one version should be the same.
     pub version: Version,
-    /// Of all that a version stands for: kind, expiry and checksum. Tombstones have the smallest
-    /// one, 0.
+    /// Digest of the cell's kind, expiry and checksum. Tombstones have the smallest one, 0.
     pub digest: u64,
 }
 
@@ -289,7 +288,7 @@ impl Cell {
         self.as_ref().is_what_is_left_of(&whole.as_ref())
     }
 
-    /// The same cell, borrowed.
+    /// Borrows the cell.
     pub fn as_ref(&self) -> CellRef<'_> {
         CellRef {
             version: self.version,

@@ -103,7 +103,7 @@ pub struct Proposal {
 pub struct Lineage {
     /// Version of the accepted proposal. It may never be chosen; those that it builds on were.
     pub version: Version,
-    /// As in the proposal.
+    /// Ballots of the authors of the versions before this one, as in the proposal.
     pub ancestors: Vec<Ballot>,
 }
 
@@ -229,7 +229,7 @@ pub const COMPARE_RANGES_MAX: usize = 256;
 pub struct RangePrint {
     /// Raw key, exclusive; `None` = to the end of the space.
     pub end: Option<Bytes>,
-    /// Of the keys in the range, and their records.
+    /// Fingerprint of the keys in the range and their records.
     pub print: u64,
 }
 
@@ -266,19 +266,19 @@ pub enum Refused {
 /// travels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Readiness {
-    /// It would begin the write at once.
+    /// The member would begin the write at once.
     #[default]
     Ready,
     /// The write would wait there, or be refused as `Busy`.
     Behind,
-    /// It would refuse a value as `DiskFull`, and take a deletion.
+    /// The member would refuse a value as `DiskFull`, and take a deletion.
     DiskFull,
-    /// It would refuse a deletion, too.
+    /// The member would refuse a deletion, too.
     DiskAndMemoryFull,
 }
 
 impl Readiness {
-    /// Of a member whose engine takes no values for this reason.
+    /// Readiness of a member whose engine takes no values for this reason.
     pub fn of(stop: Option<Stop>) -> Readiness {
         match stop {
             None => Readiness::Ready,
@@ -296,12 +296,12 @@ pub enum Answer {
     Clock {
         /// Not below any version that is stored there.
         hlc: u64,
-        /// Its wall clock, in milliseconds since 1970.
+        /// Wall clock of the member, in milliseconds since 1970.
         wall_ms: u64,
-        /// Its folder says that clock values up to this one may have been used: a later state of it
-        /// says no less.
+        /// Largest clock value that may have been used, as the member's folder says: a later state
+        /// of it says no less.
         kept: u64,
-        /// Its answer to a write now.
+        /// The member's answer to a write now.
         readiness: Readiness,
     },
     /// To `Read`.
@@ -324,7 +324,7 @@ pub enum Answer {
     Outbid {
         /// The promise.
         promised: Ballot,
-        /// Its last accepted proposal, if there is one.
+        /// Last accepted proposal of the member, if there is one.
         line: Option<Lineage>,
     },
     /// To `Page`: records in the order of the walk, and where to go on if there is more.

@@ -161,7 +161,7 @@ impl fmt::Display for Quorum {
 }
 
 impl Consistency {
-    /// As in receipts.
+    /// Name of the level, as in receipts.
     pub const fn as_str(self) -> &'static str {
         match self {
             Consistency::Linearizable => "linearizable",

@@ -21,7 +21,7 @@ pub enum Known {
 }
 
 impl Durability {
-    /// As in options, receipts and reports.
+    /// Name of the durability, as in options, receipts and reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Durability::Sync => "sync",
@@ -31,7 +31,7 @@ impl Durability {
 }
 
 impl Known {
-    /// As in receipts.
+    /// Word of the outcome, as in receipts.
     pub const fn as_str(self) -> &'static str {
         match self {
             Known::NotApplied => "not-applied",

@@ -53,7 +53,8 @@ pub struct ClusterVersions {
 }
 
 impl ClusterVersions {
-    /// Those of this release. A build with the feature `next-version` acts like the next release.
+    /// Versions that this release knows. A build with the feature `next-version` acts like the next
+    /// release.
     pub const OWN: ClusterVersions = ClusterVersions {
         oldest: ClusterVersion(4),
         newest: ClusterVersion(if cfg!(feature = "next-version") {
@@ -68,7 +69,8 @@ impl ClusterVersions {
         (self.oldest..=self.newest).contains(&version)
     }
 
-    /// Those of a member of a cluster in which `in_force` was reached: earlier ones are over.
+    /// Versions that a member knows in a cluster in which `in_force` was reached: earlier ones are
+    /// over.
     #[must_use]
     pub fn since(self, in_force: ClusterVersion) -> ClusterVersions {
         ClusterVersions {

@@ -93,7 +93,7 @@ pub enum Distribution {
     },
     /// Zipfian by age: the last inserted is the most popular.
     Latest {
-        /// As above.
+        /// Exponent of the Zipfian distribution. Above zero.
         exponent: f64,
     },
     /// A hot set of keys gets a share of the requests, uniform inside and outside.
