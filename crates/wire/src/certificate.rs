@@ -46,11 +46,11 @@ pub struct CertificateFacts {
     pub names: Vec<String>,
     /// DNS names and addresses: the hosts that a server with it has.
     pub hosts: Vec<String>,
-    /// It holds from this second of Unix time on.
+    /// First second of Unix time at which the certificate is valid.
     pub from_s: i64,
-    /// It holds to the end of this second.
+    /// Last second of Unix time at which the certificate is valid.
     pub until_s: i64,
-    /// Its number, as the CA gave it.
+    /// Serial number, as the CA gave it.
     pub serial: Vec<u8>,
 }
 

@@ -193,7 +193,7 @@ impl Hosts {
         }
     }
 
-    /// The same, with pages of other sites that may ask, too.
+    /// Hosts with pages of other sites that may ask, too.
     #[must_use]
     pub fn with_origins(self, origins: &[OriginRule]) -> Hosts {
         let origins = origins.iter();
@@ -229,8 +229,8 @@ impl Hosts {
         }
     }
 
-    /// As `check_page`, but for pages of origins that the operator named: returns the lines that
-    /// their answers must have.
+    /// Judges pages as `check_page` does, and pages of origins that the operator named: returns the
+    /// lines that their answers must have.
     ///
     /// # Errors
     /// 403.

@@ -60,7 +60,7 @@ impl Refusal {
         }
     }
 
-    /// The same, and the connection closes after it.
+    /// This refusal, with an end of the connection after it.
     #[must_use]
     pub fn closing(self) -> Refusal {
         Refusal {
@@ -69,7 +69,7 @@ impl Refusal {
         }
     }
 
-    /// The same, with the state of the record.
+    /// This refusal, with the state of the record.
     #[must_use]
     pub fn knowing(self, known: Known) -> Refusal {
         Refusal {
@@ -78,7 +78,7 @@ impl Refusal {
         }
     }
 
-    /// The same, with a reason after the sentence.
+    /// This refusal, with a reason after the sentence.
     #[must_use]
     pub fn because(self, why: &str) -> Refusal {
         Refusal {

@@ -77,7 +77,7 @@ impl TokenRole {
         TokenRole::Admin,
     ];
 
-    /// As in a table.
+    /// Name of the role, as in a table.
     pub fn as_str(self) -> &'static str {
         match self {
             TokenRole::Metrics => "metrics",
@@ -97,9 +97,9 @@ impl TokenRole {
 /// The mark by which the holder of a grant is known.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
-    /// It shows the token with this hash.
+    /// Clients that show the token with this hash.
     Token(TokenHash),
-    /// It shows a certificate with this name.
+    /// Clients that show a certificate with this name.
     Certificate(String),
 }
 
@@ -135,7 +135,7 @@ impl Quota {
 /// One token of a table, or one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Its name for people.
+    /// Name of the line, for people.
     pub id: String,
     /// The operations that it allows.
     pub role: TokenRole,
@@ -153,7 +153,7 @@ impl Grant {
         Grant::of_token(ROOT_ID, TokenRole::Admin, b"", hash)
     }
 
-    /// Of a token, without limits.
+    /// Grant of a token, without limits.
     pub fn of_token(id: &str, role: TokenRole, prefix: &[u8], hash: TokenHash) -> Grant {
         Grant {
             id: id.to_owned(),

@@ -91,7 +91,7 @@ impl<'a> BodyRest<'a> {
         rest
     }
 
-    /// The same as a slice that shares the frame's memory.
+    /// Rest of the body as a slice that shares the frame's memory.
     pub(super) fn rest_of_frame(&mut self) -> Bytes {
         let rest = self.frame.slice(self.at..self.end);
         self.at = self.end;

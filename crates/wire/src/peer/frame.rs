@@ -47,7 +47,7 @@ pub enum Message {
     Ask(Question),
     /// The answer to the question `id`.
     Answer {
-        /// Of the question.
+        /// Id of the question.
         id: u64,
         /// The answer.
         answer: Answer,
@@ -63,7 +63,7 @@ pub enum Message {
     },
     /// To `Probe`.
     Alive {
-        /// Of the probe.
+        /// Id of the probe.
         id: u64,
     },
     /// Would the acceptor let the asker in? No note is written. Answered by `Welcome`, or by
@@ -74,7 +74,7 @@ pub enum Message {
     /// The asker does not wait any more for the answers to these questions, which it asked on this
     /// link.
     Withdraw {
-        /// Of the questions, 1 to `PEER_WITHDRAW_IDS_MAX` of them.
+        /// Ids of the questions, 1 to `PEER_WITHDRAW_IDS_MAX` of them.
         ids: Vec<u64>,
     },
     /// From the asker's steward to the acceptor's: bytes that the crate `node` reads. Over plain

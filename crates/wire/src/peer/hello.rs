@@ -40,7 +40,7 @@ pub struct Hello {
     pub cluster: u64,
     /// The cluster's name, for people.
     pub cluster_name: String,
-    /// Of the topology.
+    /// Newest epoch that is durable at the sender.
     pub epoch: u64,
     /// Digest of the topology that the cluster was founded with: members, partitions, replication
     /// factor.

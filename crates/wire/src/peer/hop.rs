@@ -46,7 +46,7 @@ pub fn hello_answer(out: &mut Vec<u8>, style: Style, hello: &str) {
 pub struct AskHead(String);
 
 impl AskHead {
-    /// Of the member at `url`, whose token is `token`, to the member at `host`.
+    /// Head of requests from the member at `url`, whose token is `token`, to the member at `host`.
     pub fn new(host: &str, url: &str, token: &Proof) -> AskHead {
         AskHead(format!(
             "POST /v0/peer/ask HTTP/1.1\r\nHost: {host}\r\nUser-Agent: dendra-peer/1 ({url})\r\n\

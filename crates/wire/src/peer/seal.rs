@@ -126,12 +126,12 @@ impl SessionKeys {
         }))
     }
 
-    /// Of the frames that `sender` sends over a link, from the first on.
+    /// Seal of the frames that `sender` sends over a link, from the first on.
     pub fn of_link(&self, sender: Role) -> Seal {
         self.seal(sender, 0)
     }
 
-    /// Of the frames that `sender` sends over plain HTTP, in any order.
+    /// Seal of the frames that `sender` sends over plain HTTP, in any order.
     pub fn of_requests(&self, sender: Role) -> Seal {
         self.seal(sender, UNCOUNTED)
     }

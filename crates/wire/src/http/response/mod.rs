@@ -75,7 +75,7 @@ impl Style {
         page: None,
     };
 
-    /// The same, and the connection closes.
+    /// This style, with an end of the connection.
     #[must_use]
     pub fn closing(self) -> Style {
         Style {
@@ -101,7 +101,7 @@ pub struct Receipt {
 /// A live value's description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Its version.
+    /// Version of the value.
     pub version: Version,
     /// Wall milliseconds of its expiry, if it has one.
     pub expiry_ms: Option<u64>,
@@ -279,7 +279,7 @@ pub enum ScanEnd<'a> {
     },
     /// Cut before its end: the deadline passed, the node drains, a record is damaged.
     Stopped {
-        /// As above.
+        /// Key from which to go on: `start=next`, or `end=next` in reverse.
         next: &'a [u8],
     },
 }
@@ -433,7 +433,7 @@ fn decimal(out: &mut Vec<u8>, number: u64) {
     }
 }
 
-/// The same for any number: several times as fast as formatting, on the path of every answer.
+/// Writes any number in decimal: several times as fast as formatting, on the path of every answer.
 fn long_decimal(out: &mut Vec<u8>, number: u64) {
     let mut digits = [0u8; 20];
     let mut at = digits.len();
