@@ -38,9 +38,9 @@ fn purpose(id: &str) -> Vec<u8> {
 /// One file of a node's checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupFile {
-    /// Its name in the checkpoint.
+    /// Name of the file in the checkpoint.
     pub name: String,
-    /// Its length.
+    /// Length of the file.
     pub bytes: u64,
     /// The object that holds it.
     pub object: u128,
@@ -51,13 +51,13 @@ pub struct BackupFile {
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupNode {
-    /// Its URL in the cluster; of a node by itself that of its admin port.
+    /// URL of the member in the cluster; of a node by itself that of its admin port.
     pub url: String,
-    /// Its id.
+    /// Id of the node.
     pub node: u128,
     /// No version of it had a larger clock value when its checkpoint was made.
     pub hlc: u64,
-    /// Its checkpoint; of an incremental backup that of the last full one.
+    /// Files of the checkpoint; of an incremental backup those of the last full one.
     pub files: Vec<BackupFile>,
     /// Tables that its flushes wrote since that checkpoint, in order.
     pub kept: Vec<BackupFile>,
@@ -76,9 +76,9 @@ impl BackupNode {
 /// The cluster that a backup is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupCluster {
-    /// Its name.
+    /// Name of the cluster.
     pub name: String,
-    /// Its epoch.
+    /// Epoch of the cluster when the backup was made.
     pub epoch: u64,
     /// Copies of a record.
     pub replication_factor: u64,
@@ -103,7 +103,7 @@ pub struct BackupManifest {
     pub hlc: u64,
     /// `None` for a node by itself.
     pub cluster: Option<BackupCluster>,
-    /// Its nodes.
+    /// Nodes in the backup.
     pub nodes: Vec<BackupNode>,
     /// Bytes that were read from nodes for it, and not taken from earlier backups.
     pub moved_bytes: u64,

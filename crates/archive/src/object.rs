@@ -68,7 +68,7 @@ pub struct ObjectSum {
 
 /// The bytes of a file, wherever it is.
 pub trait StoredBytes: Send + Sync {
-    /// Its length.
+    /// Length of the object in bytes.
     ///
     /// # Errors
     /// It cannot be told.
