@@ -30,17 +30,17 @@ pub(crate) const VERSION_HLC_END: u64 = 1 << 63;
 pub enum Unfit {
     /// A stored key has 1 to `STORED_KEY_BYTES_MAX` bytes, the byte of its space included.
     KeyLength {
-        /// Its size.
+        /// Size of the stored key.
         bytes: usize,
     },
     /// A value has at most `STORED_VALUE_BYTES_MAX` bytes.
     ValueLength {
-        /// Its size.
+        /// Size of the value.
         bytes: usize,
     },
     /// The version's clock value is not below `VERSION_HLC_END`.
     Version {
-        /// Its clock value.
+        /// Clock value of the version.
         hlc: u64,
     },
 }

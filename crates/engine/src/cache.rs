@@ -236,7 +236,7 @@ impl BlockCache {
         self.counted(self.blocks.get(&BlockAddress { id, offset }))
     }
 
-    /// As `find`, for a reader that passes by once: the block is not noted as used.
+    /// Finds a block for a reader that passes by once: the block is not noted as used.
     pub(crate) fn glance(&self, id: u64, offset: u64) -> Option<Cached> {
         self.counted(self.blocks.peek(&BlockAddress { id, offset }))
     }

@@ -117,11 +117,11 @@ pub(crate) struct LossySpot {
 /// How far the repair of a spot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpotFate {
-    /// Its records are here again.
+    /// Repaired: the records are here again.
     Repaired,
-    /// Its repair waits for owners that cannot be asked.
+    /// Repair that waits for owners which cannot be asked.
     Waits,
-    /// Its repair is under way.
+    /// Repair under way.
     Lost,
 }
 

@@ -65,7 +65,7 @@ pub struct Engine {
     view: ArcSwap<View>,
     view_change: Mutex<()>,
     queue: CommitQueue,
-    /// Of batches that were submitted, until their writes are in the memtable or refused.
+    /// Bytes of batches that were submitted, until their writes are in the memtable or refused.
     submitted_bytes: AtomicUsize,
     log: Mutex<Log>,
     pub(crate) segments: Segments,
@@ -231,15 +231,15 @@ impl Engine {
         self.ended_ms.load(Ordering::Relaxed)
     }
 
-    /// The same, and not beyond the clock of the one who asks for the work.
+    /// Returns `ended_ms`, and nothing beyond the clock of the caller that asks for the work.
     pub(crate) fn ended_by(&self, now_ms: u64) -> u64 {
         self.ended_ms().min(now_ms)
     }
 
-    /// The same for a member of a cluster, by the ages of cells (`Cell::age`). All owners have
-    /// confirmed each cell of an age up to `clock`, and none of them will come again. Deletes of
-    /// records with fewer than `copies` copies stay. Records of the protocol go by their age, too,
-    /// and deletes of hints and notes at any age: no other folder has them.
+    /// Raises the horizon of a cluster's member, by the ages of cells (`Cell::age`). All owners
+    /// have confirmed each cell of an age up to `clock`, and none of them will come again. Deletes
+    /// of records with fewer than `copies` copies stay. Records of the protocol go by their age,
+    /// too, and deletes of hints and notes at any age: no other folder has them.
     ///
     /// Memtables are flushed soon: a delete goes only from a table, and not while the log holds an
     /// older record.
@@ -370,9 +370,9 @@ impl Engine {
             .map(|_| ())
     }
 
-    /// As `commit`, for an event loop and `Durability::Os` only. `Ok(false)` when it would have to
-    /// wait: another commit runs, the next log segment is not ready, or a guard needs the disk.
-    /// Then wake the thread that calls `commit`.
+    /// Commits like `commit`, for an event loop and `Durability::Os` only. `Ok(false)` when it
+    /// would have to wait: another commit runs, the next log segment is not ready, or a guard needs
+    /// the disk. Then wake the thread that calls `commit`.
     pub fn try_commit(&self, done: &mut Vec<(u64, WriteOutcome)>) -> Result<bool> {
         assert_eq!(
             self.options.durability,
@@ -778,8 +778,8 @@ impl Engine {
         self.link_into(target, path, None).map(|_| ())
     }
 
-    /// The same, and a mark of this moment: until the mark is void, a later checkpoint can tell
-    /// which tables brought new records since. `None` when no mark can be given now.
+    /// Makes a checkpoint and a mark of this moment: until the mark is void, a later checkpoint can
+    /// tell which tables brought new records since. `None` when no mark can be given now.
     ///
     /// # Errors
     /// As those of `checkpoint`; or the mark could not be noted.

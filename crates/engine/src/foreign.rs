@@ -53,22 +53,22 @@ pub(crate) struct ForeignRecords {
 /// How a job treats a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
-    /// It is written, and belongs here.
+    /// Written: the record belongs here.
     Stays,
-    /// It is written, and goes later: it hides an older record in another table.
+    /// Written, and goes later: the record hides an older one in another table.
     Waits,
-    /// It is left out.
+    /// Left out.
     Goes,
 }
 
 /// The outcome of a job for the order.
 pub(crate) struct ForeignJob<'a> {
     pub(crate) inputs: &'a [u64],
-    /// Of its tables, those in which a record waits.
+    /// Tables that the job made in which a record waits.
     pub(crate) waiting: &'a BTreeSet<u64>,
     /// How many records it left out.
     pub(crate) gone: u64,
-    /// It wrote a damaged table anew: records below could not be looked up before.
+    /// True when the job wrote a damaged table anew: records below could not be looked up before.
     pub(crate) is_mend: bool,
 }
 

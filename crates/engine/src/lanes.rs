@@ -33,7 +33,7 @@ pub(crate) struct Lanes {
 /// A job of the compact lane.
 pub(crate) struct CompactJob {
     pub(crate) merge: MergeJob,
-    /// It writes one table anew, for its room.
+    /// Table that the job writes anew, for its room.
     pub(crate) reclaim: Option<Reclaim>,
 }
 

@@ -429,9 +429,9 @@ impl LogRecovery<'_> {
         })
     }
 
-    /// The same where room is short. A segment's records are in force as tables, and its room is
-    /// given back, before the next one is read. All of the log is checked before anything is
-    /// changed.
+    /// Replays the log where room is short. A segment's records are in force as tables, and its
+    /// room is given back, before the next one is read. All of the log is checked before anything
+    /// is changed.
     fn replay_in_stages(
         &self,
         named: Option<u64>,

@@ -37,9 +37,9 @@ pub(crate) struct Segments {
 /// The oldest versions among some records of the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OldestVersions {
-    /// Of all of them; `Version::MAX` = there is none.
+    /// Oldest version of all these records; `Version::MAX` = there is none.
     pub(crate) of_all: Version,
-    /// Of the records of clients.
+    /// Oldest version of the records of clients.
     pub(crate) of_users: Version,
 }
 
@@ -114,7 +114,7 @@ impl Segments {
         oldest.of_users = written.of_users.min(oldest.of_users);
     }
 
-    /// The same of the records of clients alone.
+    /// Oldest version of a client's record in any segment.
     pub(crate) fn user_version_min(&self) -> Version {
         let versions = hold(&self.versions_min);
         let oldest = versions.values().map(|oldest| oldest.of_users).min();

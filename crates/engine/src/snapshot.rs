@@ -44,8 +44,8 @@ impl Snapshot {
         Snapshot::open_with(vfs, &[])
     }
 
-    /// The same with more tables, which its manifest does not name: those that the node's flushes
-    /// wrote since. Of each key the newest record counts, wherever it is.
+    /// Opens a checkpoint with more tables, which its manifest does not name: those that the node's
+    /// flushes wrote since. Of each key the newest record counts, wherever it is.
     ///
     /// # Errors
     /// As those of `open`.
@@ -94,7 +94,7 @@ impl Snapshot {
         self.view.tree.tables().map(|(_, t)| t.meta().records).sum()
     }
 
-    /// As [`crate::Engine::scan`].
+    /// Scans like [`crate::Engine::scan`].
     ///
     /// # Errors
     /// A table is damaged or cannot be read.

@@ -107,7 +107,7 @@ pub struct Stats {
 pub struct DiskStats {
     /// Bytes that can still be written.
     pub free_bytes: u64,
-    /// Its size; 0 before the first look.
+    /// Size of the disk; 0 before the first look.
     pub total_bytes: u64,
     /// With less room than this, new values are refused.
     pub reserve_bytes: u64,

@@ -38,7 +38,7 @@ pub enum Lookup<R> {
 /// A memtable that takes no more writes and waits for its flush.
 #[derive(Clone)]
 pub(crate) struct Sealed {
-    /// Its records.
+    /// Memtable with the records.
     pub memtable: Arc<Memtable>,
     /// First log segment that is still needed once it is flushed.
     pub log_floor_after: u64,

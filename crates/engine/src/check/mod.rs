@@ -146,7 +146,8 @@ impl FolderCheck<'_> {
         }
     }
 
-    /// As `find`, for an operation on `file`: a file that the disk does not hand out is damaged.
+    /// Notes the error of an operation on `file`: a file that the disk does not hand out is
+    /// damaged.
     fn find_in(&mut self, file: &str, error: Error) -> Result<()> {
         match error {
             Error::Io { source, .. } => {

@@ -42,11 +42,11 @@ pub(crate) struct Purge {
     /// All replicas have confirmed tombstones and expired cells at or below this version. Neither a
     /// memtable nor the log holds an older version.
     pub horizon: Version,
-    /// The same of a cluster, by age.
+    /// Horizon of a cluster, by age.
     pub ages: AgeHorizon,
     /// Neither a memtable nor the log holds a client's record of an older version.
     pub log_min: Version,
-    /// The same of any record.
+    /// Oldest version of any record in a memtable or the log: neither holds an older one.
     pub log_min_of_all: Version,
     /// Values that end until then have ended: `Engine::set_ended_ms`.
     pub ended_ms: u64,
@@ -116,7 +116,7 @@ pub(crate) struct MergeJob {
     purge: Purge,
     /// Records of other folders: they are left out.
     foreign: Option<ForeignRecords>,
-    /// Of the files made, those with a foreign record that waits.
+    /// Files made by this job that hold a foreign record which waits.
     foreign_waiting: BTreeSet<u64>,
     /// How many foreign records were left out.
     foreign_gone: u64,

@@ -130,12 +130,12 @@ impl Hole {
         }
     }
 
-    /// As a read meets it.
+    /// Error that a read of the hole returns.
     pub(crate) fn error(&self) -> Error {
         Error::damaged(table::file_name(self.table), self.offset, WAITS)
     }
 
-    /// As the caller of the engine knows it: under a name of its own in each of its states.
+    /// Span that the caller of the engine knows, under a name of its own in each state of the hole.
     pub(crate) fn as_lost(&self) -> DamagedSpan {
         let state = [self.clock, u64::from(self.is_dropped) + 1];
         DamagedSpan {
@@ -226,7 +226,8 @@ pub(crate) fn ahead<'a>(holes: &'a [Hole], from: Bound<&[u8]>) -> Option<(&'a Ho
         .min_by_key(|(_, first)| *first)
 }
 
-/// The same of a walk backward: the key at which it meets the hole is the hole's last one.
+/// Finds the hole in front of a walk backward: the key at which it meets the hole is the hole's
+/// last one.
 pub(crate) fn behind<'a>(holes: &'a [Hole], from: Bound<&[u8]>) -> Option<(&'a Hole, &'a [u8])> {
     let is_behind = |hole: &&Hole| match from {
         Bound::Included(key) => hole.first.as_slice() <= key,

@@ -54,8 +54,8 @@ pub struct Marked {
     pub since: Option<u128>,
     /// Names of the tables that were installed after it.
     pub tables: Vec<String>,
-    /// Those of them that are in the checkpoint for this reason alone: its manifest does not name
-    /// them.
+    /// Names of the files that are in the checkpoint for this reason alone: its manifest does not
+    /// name them.
     pub replaced: BTreeSet<String>,
 }
 

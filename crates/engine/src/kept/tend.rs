@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// Of the bytes of all tables kept ones may take one part in so many.
+/// Kept tables may take one part in so many of the bytes of all tables.
 const SHARE: u64 = 10;
 
 impl Engine {

@@ -43,7 +43,7 @@ struct Bell {
 
 struct World {
     queue: CommitQueue,
-    /// Its holder commits.
+    /// Lock of the log: its holder commits.
     log: Mutex<()>,
     bell: Mutex<Bell>,
     wake: Condvar,

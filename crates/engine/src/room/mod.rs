@@ -39,7 +39,7 @@ const AGAIN_SHARE: u64 = 8;
 const SEAL_PAUSE_MS: u64 = 3_000;
 /// On a disk with room, a few deletes are flushed this long after those before them.
 const SEAL_REST_MS: u64 = 600_000;
-/// Of all records in tables, so many deletes are flushed when writes rest: one in so many.
+/// Deletes are flushed at the first rest of writes, from one in so many records in tables on.
 const DELETES_SHARE: u64 = 16;
 /// A table in which values expire is written anew once in so long.
 const EXPIRY_PAUSE_MS: u64 = 60_000;
@@ -185,7 +185,7 @@ impl DiskRoom {
     }
 }
 
-/// Of a memtable that is not empty, and what is below it.
+/// Counts of a memtable that is not empty, and of the tables below it.
 struct ActiveMemtable {
     tombstones: u64,
     records_in_tables: u64,

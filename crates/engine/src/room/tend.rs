@@ -27,7 +27,7 @@ const SLACK_BYTES: u64 = 64 << 10;
 
 /// A merge that begins where room may be short.
 pub(crate) enum InRoom {
-    /// As ever.
+    /// Merge of the usual kind.
     Plan(Plan),
     /// One table is written anew, for its room.
     Reclaim(Reclaim),

@@ -251,7 +251,7 @@ impl Table {
         self.span(before, index.separator(entry))
     }
 
-    /// The same of all blocks of partition `i`.
+    /// Span of the keys in all blocks of partition `i`.
     pub(super) fn span_of_partition(&self, i: usize) -> KeySpan {
         let before = i.checked_sub(1).map(|before| self.top.key(before));
         self.span(before, self.top.key(i))

@@ -54,7 +54,7 @@ impl Block {
         (self.restarts() * RESTART_INTERVAL).min(TAGGED_LEN_MAX)
     }
 
-    /// As `find`, for a block that was found in the cache. `hash` is [`key_hash`] of `target`.
+    /// Finds an entry in a block that was found in the cache. `hash` is [`key_hash`] of `target`.
     pub(super) fn find_tagged(
         &self,
         target: &[u8],

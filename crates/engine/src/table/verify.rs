@@ -46,7 +46,7 @@ impl Table {
         self.verify_all(on_record, Err)
     }
 
-    /// As `verify`, but goes on after each damage that `on_damage` takes.
+    /// Verifies like `verify`, but goes on after each damage that `on_damage` takes.
     pub fn verify_all(
         &self,
         mut on_record: impl FnMut(&[u8], CellRef<'_>) -> Result<()>,

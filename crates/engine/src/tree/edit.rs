@@ -25,12 +25,12 @@ pub enum Fact {
     AddTable {
         /// Level it joins.
         level: usize,
-        /// Its properties.
+        /// Properties of the table.
         meta: TableMeta,
     },
     /// A table is not live any more; its file may be removed once this is durable.
     RemoveTable {
-        /// Its id.
+        /// Id of the table.
         id: u64,
     },
     /// Log segments below this one are not needed any more.
@@ -45,7 +45,7 @@ pub enum Fact {
     },
     /// A span of keys has a hole, in the place of that of the same block.
     Hole(Hole),
-    /// It has none any more.
+    /// A span has no hole any more.
     HoleGone {
         /// The table that had the block.
         table: u64,

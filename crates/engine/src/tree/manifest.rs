@@ -125,7 +125,7 @@ impl Manifest {
         })
     }
 
-    /// Its id.
+    /// Id of the manifest.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
@@ -163,7 +163,7 @@ fn name_current(vfs: &dyn Vfs, id: u64, bytes: u64) -> Result<()> {
 /// The manifest that `CURRENT` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
-    /// Its id.
+    /// Id of the manifest.
     pub(crate) id: u64,
     /// How many bytes of it were durable at least when it was named.
     pub(crate) bytes: u64,

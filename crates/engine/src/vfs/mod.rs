@@ -54,8 +54,8 @@ pub trait File: Send + Sync {
     /// Reads up to `buf.len()` bytes at `offset`; fewer only at the end of the file.
     /// With `Wait::Never`, an error of kind `WouldBlock` says that the disk would have to be asked.
     fn read_at(&self, buf: &mut [u8], offset: u64, wait: Wait) -> io::Result<usize>;
-    /// As `read_at`, waiting; asks the disk itself where it can, and leaves the page cache as it
-    /// was.
+    /// Reads like `read_at`, waiting; asks the disk itself where it can, and leaves the page cache
+    /// as it was.
     fn read_past_cache(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.read_at(buf, offset, Wait::Block)
     }
@@ -74,11 +74,12 @@ pub trait File: Send + Sync {
 /// What has become of a folder that this process locked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ownership {
-    /// It is the one that was locked, under its name.
+    /// The lock is the one that was taken, under its name.
     Held,
-    /// The same; its lock file was gone, and is there and locked again.
+    /// The lock file was gone, and is there and locked again.
     Renewed,
-    /// It is another one, gone, locked by another process, or cannot be written any more.
+    /// The lock file is another one, gone, locked by another process, or cannot be written any
+    /// more.
     Lost {
         /// What happened, as a sentence.
         reason: String,

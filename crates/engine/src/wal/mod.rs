@@ -237,7 +237,7 @@ impl SegmentStart {
 enum BatchMark {
     /// None.
     Plain = 0,
-    /// It has no records: the log goes on in the next segment.
+    /// End mark without records: the log goes on in the next segment.
     End = 1,
 }
 

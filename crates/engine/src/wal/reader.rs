@@ -91,7 +91,7 @@ pub(crate) enum LogItem<'a> {
     },
 }
 
-/// As [`recover`], for a caller that removes the log's segments one by one.
+/// Recovers like [`recover`], for a caller that removes the log's segments one by one.
 pub(crate) fn recover_by_segment(
     vfs: &dyn Vfs,
     salt: u64,
@@ -453,7 +453,7 @@ const WAY_OUT: &str = "restore the folder from a backup or from its replicas (`d
 pub struct Segment {
     id: u64,
     name: String,
-    /// Those of the file, without what stands behind the length in its head.
+    /// Bytes of the file, without those behind the length in its head.
     bytes: Vec<u8>,
 }
 
@@ -481,8 +481,8 @@ impl Segment {
         Ok(Segment { id, name, bytes })
     }
 
-    /// Its batches, checked with the salt in its own head. Without a valid head and start there are
-    /// none, and the end says why.
+    /// Batches of the segment, checked with the salt in its own head. Without a valid head and
+    /// start there are none, and the end says why.
     pub fn batches(&self) -> Batches<'_> {
         let (salt, end) = match self.head() {
             Ok(head) => match self.start(head.salt) {
@@ -676,7 +676,7 @@ fn lacks_a_part(body: &[u8], offset: usize) -> bool {
 pub struct BatchView<'a> {
     /// Where it starts in its segment, in bytes.
     pub offset: usize,
-    /// The same as a position in the log.
+    /// Position of the batch in the log.
     pub lsn: Lsn,
     /// Where the next batch starts.
     pub end_lsn: Lsn,

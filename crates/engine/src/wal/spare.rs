@@ -33,12 +33,12 @@ pub struct Spare {
 }
 
 impl Spare {
-    /// Its id.
+    /// Id of the segment.
     pub fn segment(&self) -> u64 {
         self.head.segment
     }
 
-    /// Its size in bytes.
+    /// Size of the segment in bytes.
     pub fn capacity_bytes(&self) -> usize {
         self.capacity
     }

@@ -26,7 +26,7 @@ const HIDDEN_PART_MIN: f64 = 1.0 / 4.0;
 /// A table to write anew where it is.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reclaim {
-    /// Of that table alone.
+    /// Plan that rewrites that table alone.
     pub(crate) plan: Plan,
     /// The newest version in the tables above it. Rewrites give tables new ids, and no newer
     /// versions.
