@@ -9,6 +9,7 @@
 //! *.md, `See:` lines, limits.rs ──────────────────────► documents.rs  do documents tell the truth
 //! Source of engine, node, server ─────────────────────► merge_rule.rs one comparison of copies
 //! Source of every crate ──────────────────────────────► vocabulary.rs one name, one type
+//! first lines of `///` docs ───────────────────────────► openers.rs   a doc names its noun at once
 //! crates/sim/planted/*.patch, Source of the product ──► planted.rs    bugs are patches that apply
 //! tables of docs/verification.md, Source of every crate ► codecs.rs   pairs have their tests
 //! ```
@@ -27,6 +28,7 @@ mod documents;
 mod finding;
 mod imports;
 mod merge_rule;
+mod openers;
 mod planted;
 mod rules;
 mod tree;
@@ -87,6 +89,7 @@ pub(crate) fn run(root: &Path) -> bool {
     findings.extend(documents::check(&tree, &sources));
     findings.extend(merge_rule::check(&sources));
     findings.extend(vocabulary::check(&sources));
+    findings.extend(openers::check(&sources));
     findings.extend(planted::check(&tree, &sources));
     findings.extend(codecs::check(&tree, &sources));
 
