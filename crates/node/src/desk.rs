@@ -150,7 +150,7 @@ impl Order {
         }
     }
 
-    /// Its answer is of no use any more.
+    /// Forgets the requester: its answer is of no use any more.
     fn forget_requester(&mut self) {
         let unneeded = Recipient::Own(Purpose::Unneeded);
         match self {
@@ -177,9 +177,9 @@ impl Order {
 /// See the module.
 pub(crate) struct Desk {
     pub(crate) layout: Arc<Layout>,
-    /// Of the layout.
+    /// Topology of the layout.
     pub(crate) topology: Arc<Topology>,
-    /// Of the layout.
+    /// Ring of the layout.
     pub(crate) ring: Arc<Ring>,
     pub(crate) fence: Arc<Fence>,
     /// Peers' questions of epochs that are not known here, about keys that this member does not own
@@ -194,7 +194,7 @@ pub(crate) struct Desk {
     pub(crate) hints: Arc<HintRoom>,
     pub(crate) comparisons: Arc<Comparisons>,
     pub(crate) foregrounds: Arc<Foregrounds>,
-    /// Of this loop.
+    /// Foreground of this loop.
     pub(crate) foreground: Arc<LoopForeground>,
     pub(crate) value_bytes_max: usize,
     /// The own store's answer to a write at this time; `Event::Pressed` sets it.

@@ -75,7 +75,7 @@ pub(crate) enum DisputeWork {
 }
 
 impl DisputeWork {
-    /// As an operation of this node.
+    /// Key and operation that this node begins for it.
     pub(crate) fn operation(self) -> (Bytes, Operation) {
         match self {
             DisputeWork::Look(key) => (key, Operation::Get),
@@ -129,7 +129,7 @@ impl Disputes {
         self.count(key, version);
     }
 
-    /// Of the copies of `key` under one version `cell` stays.
+    /// Notes that of the copies of `key` under one version `cell` stays.
     pub(crate) fn decided(&mut self, now_us: u64, key: &Bytes, cell: &Cell) {
         self.count(key, cell.version);
         if let Some(last) = self.last(now_us, key)

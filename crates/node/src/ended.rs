@@ -43,7 +43,7 @@ impl Default for EndedValues {
 }
 
 impl EndedValues {
-    /// The same with other bounds, for worlds in which hours are too long.
+    /// Values judged with other bounds, for worlds in which hours are too long.
     pub fn with(margin_ms: u64, even_us: u64) -> EndedValues {
         EndedValues {
             margin_ms,

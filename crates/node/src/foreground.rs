@@ -19,7 +19,7 @@ use dendra_base::peer::Foreground;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Of one loop, which alone writes it.
+/// Foreground of one loop, which alone writes it.
 ///
 /// The orderings are relaxed: these are counters, and no other memory hangs on them.
 #[derive(Debug, Default)]

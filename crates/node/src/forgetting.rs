@@ -27,7 +27,7 @@ use std::fmt;
 pub struct Confirmed {
     /// The epoch.
     pub epoch: u64,
-    /// Its hybrid clock since.
+    /// Hybrid clock of the member since.
     pub clock: u64,
 }
 
@@ -69,7 +69,7 @@ pub enum HeldBack<M = MemberIndex> {
 }
 
 impl<M> HeldBack<M> {
-    /// The same with another name of the member; `None` when it has none.
+    /// Gives the member another name; `None` when it has none.
     pub fn rename<N>(self, name: impl FnOnce(M) -> Option<N>) -> Option<HeldBack<N>> {
         Some(match self {
             HeldBack::UnderWay => HeldBack::UnderWay,

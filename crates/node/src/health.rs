@@ -204,8 +204,9 @@ impl Health {
         };
     }
 
-    /// As `cost`, for a read: it would wait at a member that is behind. A write asks that member
-    /// for its clock all the same, to learn when it is behind no longer.
+    /// Cost of a read, as `cost` tells that of a write: a read would wait at a member that is
+    /// behind. A write asks that member for its clock all the same, to learn when it is behind no
+    /// longer.
     pub(crate) fn read_cost(&self, member: MemberIndex, now_us: u64) -> u64 {
         let is_behind = now_us < self.peers[member.at()].behind_until_us;
         self.cost(member) + ((u64::from(is_behind) * HEDGE_US_MAX) >> 7)

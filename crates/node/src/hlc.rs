@@ -110,8 +110,8 @@ impl Hlc {
         }
     }
 
-    /// The same after a clean stop. `last` is the clock's last value, if it is known. Values above
-    /// it, up to `floor`, were covered and not used.
+    /// Clock after a clean stop. `last` is the clock's last value, if it is known. Values above it,
+    /// up to `floor`, were covered and not used.
     pub fn resume(last: Option<u64>, floor: u64, now_ms: u64) -> Hlc {
         let last = last.unwrap_or(floor).min(floor);
         Hlc {

@@ -74,17 +74,18 @@ pub struct Layout {
     least_successor: LeastSuccessor,
     /// The largest replication factor since horizons rose last, as far as this process knows.
     copies_to_forget: u8,
-    /// The same, where this process does not know all of that time: as many as there can have been.
+    /// The largest replication factor since horizons rose last, where this process does not know
+    /// all of that time: as many copies as there can have been.
     copies_to_purge: u8,
 }
 
 impl Layout {
-    /// Of a static list: all members are founders, and no position moves.
+    /// Layout of a static list: all members are founders, and no position moves.
     pub fn of_list(topology: &Arc<Topology>) -> Layout {
         Layout::of_ring(topology, &Arc::new(Ring::new(topology)))
     }
 
-    /// The same, where the ring of the list is known.
+    /// Layout of a static list whose ring is known.
     pub fn of_ring(topology: &Arc<Topology>, ring: &Arc<Ring>) -> Layout {
         Layout {
             ring: Arc::clone(ring),
@@ -104,7 +105,7 @@ impl Layout {
         }
     }
 
-    /// Of a record, at the start of a process.
+    /// Layout of a record, at the start of a process.
     ///
     /// # Errors
     /// When the record's table names members that it does not have.
@@ -114,8 +115,8 @@ impl Layout {
         Layout::with_slots(record, slots.collect(), None)
     }
 
-    /// Of the record that follows the one of this layout, or of a later one when those in between
-    /// are lost: members keep their indexes.
+    /// Layout of the record that follows the one of this layout, or of a later one when those in
+    /// between are lost: members keep their indexes.
     ///
     /// # Errors
     /// As [`Layout::of_record`].
@@ -235,8 +236,8 @@ impl Layout {
         })
     }
 
-    /// The same, after these epochs: those of the folder, the oldest first. The folder of a member
-    /// that joined does not tell the factors of before.
+    /// This layout with the factors of these epochs before it: those of the folder, the oldest
+    /// first. The folder of a member that joined does not tell the factors of before.
     pub(crate) fn behind<'a>(mut self, records: impl Iterator<Item = &'a EpochRecord>) -> Layout {
         let mut records = records.peekable();
         let first = records.peek().map(|record| record.change());
@@ -258,7 +259,7 @@ impl Layout {
         self
     }
 
-    /// Its epoch.
+    /// Number of the epoch.
     pub fn epoch(&self) -> u64 {
         self.topology.epoch()
     }
@@ -332,12 +333,12 @@ impl Layout {
         self.in_force >= ClusterVersion::HORIZONS
     }
 
-    /// Its members and numbers.
+    /// Members and numbers of the epoch.
     pub fn topology(&self) -> &Arc<Topology> {
         &self.topology
     }
 
-    /// Its table of owners. Where a position moves, the old owner stands there.
+    /// Table of the epoch's owners. Where a position moves, the old owner stands there.
     pub fn ring(&self) -> &Arc<Ring> {
         &self.ring
     }
@@ -347,7 +348,7 @@ impl Layout {
         self.arriving(partition).filter(|twin| !twin.is_added)
     }
 
-    /// The same, and the owner of a position that is added.
+    /// Twin of the position that moves, or owner of a position that is added.
     pub fn arriving(&self, partition: Partition) -> Option<Twin> {
         *self.twins.get(partition.at())?
     }
@@ -427,12 +428,12 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// Of the layout with which a process starts.
+    /// Fence of the layout with which a process starts.
     pub fn at(layout: &Layout) -> Fence {
         Fence::noted(layout, 0)
     }
 
-    /// The same, of a folder that has taken part in epoch `noted`. Questions of older epochs are
+    /// Fence of a folder that has taken part in epoch `noted`. Questions of older epochs are
     /// refused, also while the records of later ones than that of the layout cannot be read.
     pub fn noted(layout: &Layout, noted: u64) -> Fence {
         let changed = layout.ring.all().map(|p| layout.changed(p).max(noted));

@@ -33,7 +33,8 @@ pub const PEER_NOTE_PAUSE_US: u64 = 1_000_000;
 /// How often each other member is asked for its wall clock, unless a write has asked it already.
 pub const WALL_EXCHANGE_US: u64 = 1_000_000;
 
-/// The same while the own wall clock agrees with no majority: it heals as soon as it was put right.
+/// How often other members are asked for their wall clocks while the own wall clock agrees with no
+/// majority: it heals as soon as it was put right.
 pub const WALL_EXCHANGE_DOUBTED_US: u64 = 200_000;
 
 /// The clock's ceiling is persisted this far ahead of the wall clock. A restart may find the clock
@@ -75,8 +76,8 @@ pub const DELAY_LEVEL_MIN: f64 = 0.5;
 /// compaction room, and a write still ends far inside its default deadline of a second.
 pub const DELAY_US_MAX: u64 = 100_000;
 
-/// The same for a write that is larger than the mean of those before it. A body that did not come
-/// with its head is unread meanwhile, and its deadline does not run; for one that did, this is
+/// Longest delay of a write that is larger than the mean of those before it. A body that did not
+/// come with its head is unread meanwhile, and its deadline does not run; for one that did, this is
 /// still far inside the default deadline.
 pub const DELAY_US_MAX_LARGE: u64 = 400_000;
 
@@ -158,7 +159,8 @@ pub const EARLY_ASKS_MAX: usize = 1_024;
 /// Bytes of an owner's store that one question of a new owner covers.
 pub const LOAD_PAGE_BYTES: u32 = 256 << 10;
 
-/// The same while the load has at most one page under way: a source works on it for a millisecond.
+/// Bytes of an owner's store that one question covers while the load has at most one page under
+/// way: a source works on it for a millisecond.
 pub const LOAD_PAGE_BYTES_NARROW: u32 = 64 << 10;
 
 /// A load of one page behind the other, without a rest: the unit of a load's width.
@@ -175,7 +177,8 @@ pub const PACE_WIDTH_MAX: u32 = 4 * PACE_WIDTH_ONE;
 /// How long a load goes on between two looks at how clients fare.
 pub const PACE_LOADING_US: u64 = 400_000;
 
-/// The same when no client asked: the next one waits for so long at most until the load gives way.
+/// How long a load goes on between two looks when no client asked: the next one waits for so long
+/// at most until the load gives way.
 pub const PACE_LOADING_US_IDLE: u64 = 1_000_000;
 
 /// How long a load lets clients alone to see how they fare without it: a fifth of the time.
@@ -236,7 +239,8 @@ pub const COMPARE_HASTE_MAX: u64 = 16;
 /// Between the end of one comparison with a member and the next one with it.
 pub const COMPARE_PAUSE_US_DEFAULT: u64 = 60_000_000;
 
-/// The same behind one that left something out, and behind a link that came up: hints go first.
+/// Pause behind a comparison that left something out, and behind a link that came up: hints go
+/// first.
 pub const COMPARE_AGAIN_US: u64 = 2_000_000;
 
 /// Keys and cells of one look at the own copies.
@@ -337,7 +341,7 @@ pub const PLAN_QUIET_US: u64 = 30_000_000;
 /// How often members tell each other how far they are while a plan runs.
 pub const PROGRESS_US: u64 = 1_000_000;
 
-/// The same at rest.
+/// How often members tell each other how far they are, at rest.
 pub const PROGRESS_REST_US: u64 = 5_000_000;
 
 /// How long the first members wait for the folders of founders that have not come yet, before they

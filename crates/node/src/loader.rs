@@ -73,7 +73,7 @@ pub(crate) struct Loader {
     loaded_bytes: u64,
     patience_us: u64,
     arriving: BTreeMap<Partition, Arriving>,
-    /// Of different sources.
+    /// Walks of different sources.
     walks: Vec<SourceWalk>,
     walks_so_far: u64,
     pace: LoadPace,
@@ -89,7 +89,7 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    /// Of a member that has this layout first. It begins with the first `Tick`.
+    /// Loader of a member that has this layout first. It begins with the first `Tick`.
     pub(crate) fn new(config: &NodeConfig) -> Loader {
         let mut all = config.layout.ring().all();
         let is_here = all.any(|partition| {

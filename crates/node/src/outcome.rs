@@ -33,21 +33,21 @@ pub use dendra_base::Known;
 pub enum Outcome {
     /// The key has a live value.
     Found {
-        /// Its version.
+        /// Version of the record.
         version: Version,
         /// Wall milliseconds when it ends, if it does.
         expiry_ms: Option<u64>,
     },
     /// The value is the one that the client has already.
     Unchanged {
-        /// Its version.
+        /// Version of the record.
         version: Version,
     },
     /// The key never was, is deleted or has expired.
     Missing,
     /// The value is stored by as many replicas as were asked for.
     Stored {
-        /// Its version.
+        /// Version of the record.
         version: Version,
     },
     /// The deletion is stored by as many replicas as were asked for.

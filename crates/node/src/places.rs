@@ -57,17 +57,17 @@ impl Places {
         self.0 == 0
     }
 
-    /// Those in both sets.
+    /// Places in both sets.
     pub(crate) fn and(self, other: Places) -> Places {
         Places(self.0 & other.0)
     }
 
-    /// Those in one of the sets.
+    /// Places in one of the sets.
     pub(crate) fn or(self, other: Places) -> Places {
         Places(self.0 | other.0)
     }
 
-    /// Those that are not in the other set.
+    /// Places that are not in the other set.
     pub(crate) fn without(self, other: Places) -> Places {
         Places(self.0 & !other.0)
     }

@@ -78,6 +78,6 @@ pub(crate) struct Requester {
     pub(crate) to: Recipient,
     /// The epoch of the asker: the answer does not pass a later fence.
     pub(crate) epoch: u64,
-    /// Of the key; `None` = the question is about all partitions.
+    /// Partition of the key; `None` = the question is about all partitions.
     pub(crate) partition: Option<Partition>,
 }

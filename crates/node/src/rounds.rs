@@ -81,7 +81,7 @@ impl Round {
         }
     }
 
-    /// As a label.
+    /// Label of the round in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Round::Links => "links",

@@ -19,7 +19,7 @@ use crate::ring::Partition;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OldOwner {
     pub(crate) member: MemberIndex,
-    /// Of the position in its row, from 0 on.
+    /// Place of the position in its row, from 0 on.
     place: usize,
 }
 
@@ -27,14 +27,14 @@ pub(crate) struct OldOwner {
 #[derive(Debug)]
 pub(crate) struct Sources {
     pub(crate) old: Option<OldOwner>,
-    /// Those of the other positions, in the order of their row.
+    /// Owners of the other positions, in the order of their row.
     pub(crate) others: Vec<MemberIndex>,
     /// Members that may have been owners, while a lowered replication factor waits for its steps.
     pub(crate) former: Vec<MemberIndex>,
 }
 
 impl Sources {
-    /// Of the position of `partition` that moves to `to`.
+    /// Sources for the position of `partition` that moves to `to`.
     pub(crate) fn of(layout: &Layout, to: MemberIndex, partition: Partition) -> Sources {
         let row = layout.ring().owners(partition);
         let copies = usize::from(layout.topology().copies()).min(row.len());

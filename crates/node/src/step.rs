@@ -189,28 +189,28 @@ pub enum Event {
     },
     /// The store read.
     Read {
-        /// Of the order.
+        /// Ticket of the order.
         ticket: StoreTicket,
         /// The newest cell, tombstones included, or why there is none to be had.
         result: Result<Option<Cell>, StoreFailure>,
     },
     /// The store wrote.
     Wrote {
-        /// Of the order.
+        /// Ticket of the order.
         ticket: StoreTicket,
         /// The fate of the write.
         result: Result<StoreOutcome, StoreFailure>,
     },
     /// The store read a page of a range.
     Paged {
-        /// Of the order.
+        /// Ticket of the order.
         ticket: StoreTicket,
         /// The page, or why there is none.
         result: Paged,
     },
     /// The store looked at a part of a space.
     Surveyed {
-        /// Of the order.
+        /// Ticket of the order.
         ticket: StoreTicket,
         /// The result of the look.
         result: Result<Surveyed, StoreFailure>,
@@ -225,7 +225,7 @@ pub enum Event {
     Pressed {
         /// The store's readiness, for values and for deletions.
         readiness: Readiness,
-        /// It has so much to catch up with that loads rest.
+        /// True when the store has so much to catch up with that loads rest.
         is_strained: bool,
     },
     /// All spans in which this member has lost records that are not repaired, whenever that
@@ -237,7 +237,7 @@ pub enum Event {
     /// An operator accepts that records are lost. The spans of these blocks are repaired without
     /// the named members, for as long as a plan takes those away and they do not answer.
     AcceptLoss {
-        /// As in `LostSpan`.
+        /// Blocks of the damage, as in `LostSpan`.
         blocks: Vec<u64>,
         /// The lost members.
         without: Vec<MemberId>,
@@ -317,7 +317,7 @@ pub enum Effect {
     /// The answers to these orders are of no use any more: those that were not begun need not be.
     /// Each gets its event all the same.
     Cancel {
-        /// Of the orders.
+        /// Tickets of the orders.
         tickets: Vec<StoreTicket>,
     },
     /// Read the newest cell of a stored key.
@@ -377,14 +377,14 @@ pub enum Effect {
     /// The store holds again each version that a majority of the span's owners confirmed, or all
     /// but those of an accepted loss. The damaged block may be dropped.
     Repaired {
-        /// Of the span.
+        /// Id of the span.
         id: u64,
     },
     /// The repair of a span waits for these members: each owner that it needs is away, or is
     /// damaged between the same keys. Other blocks of the same table need not wait for it. Empty =
     /// it waits no more.
     RepairWaits {
-        /// Of the span.
+        /// Id of the span.
         id: u64,
         /// The members.
         of: BTreeSet<MemberId>,

@@ -55,8 +55,8 @@ pub struct WallStanding {
     pub far: u32,
     /// Is there no majority of all members that could agree with the own clock?
     pub is_doubted: bool,
-    /// Of the clocks that do not agree the nearest: how far the own one is ahead of it, in
-    /// milliseconds.
+    /// Lead over the nearest of the clocks that do not agree: how far the own one is ahead of it,
+    /// in milliseconds.
     pub ahead_ms: i64,
 }
 

@@ -40,7 +40,7 @@ struct KeyQueue {
 /// The standing of a conditional write among those of its key and loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueStanding {
-    /// It has not joined the queue.
+    /// The write has not joined the queue.
     New,
     /// In the queue, behind another one.
     Waits,
@@ -54,7 +54,7 @@ pub(crate) enum QueueStanding {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitingOp {
     pub(crate) op: OpId,
-    /// Its number among all writes that joined a queue of this loop.
+    /// Number of the operation among all writes that joined a queue of this loop.
     pub(crate) came: u64,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Precedent {
     pub(crate) cell: Option<Cell>,
     /// A waiting write with a smaller number than this is judged by it.
     pub(crate) before: u64,
-    /// Of the write ahead: a write with another one asks other owners.
+    /// Quorum of the write ahead: a write with another one asks other owners.
     pub(crate) quorum: Quorum,
     /// Owners that hold the copy, or answered.
     pub(crate) good: Places,

@@ -40,7 +40,7 @@ const CLASS_BITS_MIN: u32 = 12;
 pub enum WriteRoom {
     /// For all.
     Open,
-    /// It comes near its stop: the rest is for writes that are not large.
+    /// The engine comes near its stop: the rest is for writes that are not large.
     Reserve,
     /// For none: flushes or compactions are behind.
     Stopped,
@@ -64,16 +64,16 @@ impl WriteRoom {
 /// the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchState {
-    /// It has.
+    /// The batch has a write.
     Begun,
-    /// It is empty.
+    /// The batch is empty.
     Empty,
 }
 
 /// The size of a write as others see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteSize {
-    /// Of its value.
+    /// Bytes of the value.
     pub bytes: u64,
     /// Is it large beside the writes of the last time (`WriteSizes::is_large`)?
     pub is_large: bool,
@@ -98,7 +98,7 @@ pub struct WriteLine<T> {
     waiting: BTreeMap<WritePlace, Entry<T>>,
     /// The tag of the write that went last.
     clock: u64,
-    /// Of each class: the last tag that was given, and how many wait.
+    /// By class: the last tag that was given, and how many wait.
     classes: [(u64, usize); CLASSES],
     /// How many that wait are not large.
     small: usize,

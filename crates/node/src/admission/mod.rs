@@ -248,14 +248,14 @@ pub enum Class {
 /// The answer to a request that wants to enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It enters.
+    /// The request enters.
     Granted,
-    /// It enters after a pause.
+    /// The request enters after a pause.
     Delayed {
         /// Microseconds, at most `DELAY_US_MAX`.
         us: u64,
     },
-    /// It does not enter; nothing was changed.
+    /// The request does not enter; nothing was changed.
     Refused {
         /// Why, and when the client may try again.
         refusal: RefusedBy,
@@ -276,7 +276,7 @@ pub enum RefusedBy {
 }
 
 impl RefusedBy {
-    /// As in metrics and error sentences.
+    /// Name of the reason, as in metrics and error sentences.
     pub fn as_str(self) -> &'static str {
         match self {
             RefusedBy::Requests => "requests",

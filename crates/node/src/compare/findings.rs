@@ -50,7 +50,7 @@ impl CopyDifference {
         CopyDifference::Promise,
     ];
 
-    /// Its name for programs.
+    /// Name of the difference, for programs.
     pub fn code(self) -> &'static str {
         match self {
             CopyDifference::NewerHere => "newer_here",
@@ -68,7 +68,7 @@ impl CopyDifference {
 pub enum PairState {
     /// Others come first.
     Waiting,
-    /// It is under way.
+    /// The look with this peer is under way.
     UnderWay,
     /// All shared records were looked at, but for ranges that were left out.
     Compared,
@@ -120,7 +120,7 @@ impl PairLook {
 /// The findings of a look so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookReport {
-    /// Of the order.
+    /// Id of the order.
     pub id: u64,
     /// One for each peer of the order.
     pub pairs: Vec<PairLook>,
@@ -129,7 +129,7 @@ pub struct LookReport {
 }
 
 impl LookReport {
-    /// Of a look that has not begun.
+    /// Report of a look that has not begun.
     pub fn of(order: &LookOrder) -> LookReport {
         let peers = order.peers.iter();
         LookReport {

@@ -137,7 +137,7 @@ impl LookWalk {
         }
     }
 
-    /// Its findings in the end.
+    /// Findings of the look at its end.
     pub(super) fn ended(self, report: &CompareReport, is_at_end: bool) -> PairLook {
         let mut pair = self.pair;
         pair.left_out = report.left_out;

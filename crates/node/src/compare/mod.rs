@@ -80,7 +80,7 @@ pub(crate) struct Comparer {
 }
 
 impl Comparer {
-    /// Of a member that has no links yet.
+    /// Comparer of a member that has no links yet.
     pub(crate) fn new(config: &NodeConfig) -> Comparer {
         Comparer {
             haste: if config.is_keeper {

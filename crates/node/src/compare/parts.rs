@@ -24,7 +24,7 @@ impl SpacePart {
 pub(super) enum CompareWork {
     /// Compare it in ranges of so many records.
     Span { part: SpacePart, grain: u32 },
-    /// Its records differ.
+    /// Records of the part differ: exchange them.
     Exchange { part: SpacePart },
     /// The own copies cannot be read here.
     Hop { part: SpacePart },

@@ -46,7 +46,7 @@ pub struct SharedRecords {
     /// By partition: from how many copies on the member that looks is an owner; 0 = never. Empty
     /// until `seen_by` told which of the two looks.
     own: Vec<u8>,
-    /// The same, of the other member.
+    /// By partition, of the other member: from how many copies on it is an owner.
     peer: Vec<u8>,
 }
 
@@ -116,8 +116,8 @@ impl SharedRecords {
         }
     }
 
-    /// The same, where `looks` is the member that looks at its copies, and `peer` the other one.
-    /// Only horizons need it: before a cluster knows them no record pays for the answer.
+    /// Tells which of the two looks: `looks` is the member that looks at its copies, and `peer` the
+    /// other one. Only horizons need it: before a cluster knows them no record pays for the answer.
     pub(crate) fn seen_by(
         mut self,
         layout: &Layout,
@@ -251,7 +251,7 @@ impl SharedRecords {
         cell.copies >= self.replicas && !cell.is_live(now_ms) && self.will_forget_record(cell)
     }
 
-    /// The same of a record of the protocol.
+    /// Will a record of the protocol go by a horizon?
     pub(super) fn will_forget_record(&self, cell: &CellRef<'_>) -> bool {
         cell.age() != u64::MAX
     }

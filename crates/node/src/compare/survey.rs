@@ -61,7 +61,7 @@ pub struct Survey {
 pub struct SurveyRange {
     /// Raw key, exclusive; `None` = the end of the space.
     pub end: Option<Bytes>,
-    /// Of its shared records.
+    /// Fingerprint of the shared records.
     pub print: u64,
     /// How many those are.
     pub records: u32,
@@ -76,8 +76,8 @@ pub struct Surveyed {
     pub is_cut: bool,
     /// Keys and cells that were looked at.
     pub bytes: u64,
-    /// Those of them that wait for a horizon: deletes, ended values, records of promises. Not those
-    /// that no horizon takes.
+    /// Shared records that wait for a horizon: deletes, ended values, records of promises. Not
+    /// those that no horizon takes.
     pub waiting: u64,
     /// Values among them that hold horizons back.
     pub strays: Strays,
@@ -106,7 +106,7 @@ impl Strays {
 pub enum Surveying {
     /// With the next record.
     Continues,
-    /// It has seen enough.
+    /// The look has seen enough.
     Enough,
 }
 

@@ -240,7 +240,7 @@ impl Op {
     }
 }
 
-/// Of two copies of one record.
+/// Newer one of two copies of one record.
 fn newer(a: Option<Cell>, b: Option<Cell>) -> Option<Cell> {
     match (a, b) {
         (Some(a), Some(b)) if b.is_newer_than(&a) => Some(b),

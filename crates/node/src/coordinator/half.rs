@@ -15,7 +15,7 @@ pub(crate) const TWIN_PLACE: u8 = MEMBERS_MAX as u8;
 /// The answer of one of the two owners, until the other one has answered, too.
 #[derive(Debug)]
 pub(crate) struct Half {
-    /// Of the new owner?
+    /// Is this the answer of the new owner?
     pub(super) is_twin: bool,
     pub(super) answer: Answer,
 }

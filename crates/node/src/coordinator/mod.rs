@@ -71,34 +71,34 @@ pub(crate) enum Intent {
     /// To store this cell without a condition: a value, or the tombstone of a deletion. Its version
     /// is zero until stage `Clock` is over.
     Write(Cell),
-    /// The same under a condition on the stored record.
+    /// A write under a condition on the stored record.
     Conditional(Box<Proposer>),
 }
 
 /// How many copies a read looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Breadth {
-    /// As many as have to answer.
+    /// The copies of as many owners as have to answer.
     Enough,
-    /// Those of all owners, at once: copies of one version were seen to differ.
+    /// The copies of all owners, at once: copies of one version were seen to differ.
     All,
 }
 
 /// An operation under way.
 #[derive(Debug)]
 pub(crate) struct Op {
-    /// Its entry in the node's ledger. Zero until the ledger gave it one, before the first
-    /// question.
+    /// Entry of the operation in the node's ledger. Zero until the ledger gave it one, before the
+    /// first question.
     pub(crate) id: OpId,
     /// The client that gets the outcome. `None` once it was told, when the client hung up, and for
     /// operations of this node.
     pub(crate) client: Option<ClientTicket>,
-    /// The same in every stage, with two exceptions. A plain write's cell gets its version in
-    /// `Clock`. A proposer notes the versions and ballots that it sees.
+    /// Wish of the client. Unchanged in every stage, with two exceptions. A plain write's cell gets
+    /// its version in `Clock`. A proposer notes the versions and ballots that it sees.
     pub(crate) intent: Intent,
     /// How many owners are addressed, and how many have to answer. A tally has as many places.
     pub(crate) quorum: Quorum,
-    /// Of the key: its owners in the ring's order are the places of all tallies.
+    /// Partition of the key. Its owners in the ring's order are the places of all tallies.
     pub(crate) partition: Partition,
     /// Raw user key.
     pub(crate) key: Bytes,

@@ -33,9 +33,9 @@ pub(crate) struct Proposer {
     pub(crate) condition: Condition,
     /// The client's value. Its version is zero: each proposal has one of its own.
     pub(crate) value: Cell,
-    /// Its standing among the conditional writes of its key and loop.
+    /// Standing among the conditional writes of the same key and loop.
     pub(crate) standing: QueueStanding,
-    /// Of the attempt under way; zero before the first one.
+    /// Ballot of the attempt under way; zero before the first one.
     pub(crate) ballot: Ballot,
     /// How many writes had come to this loop when `ballot` was drawn: those that wait share the
     /// verdict of its promises.
@@ -139,7 +139,7 @@ pub(crate) struct Promises {
 }
 
 impl Promises {
-    /// Of a round in an epoch in which proposals up to `spent` are.
+    /// Promises of a round in an epoch in which proposals up to `spent` are.
     pub(crate) fn above(spent: u64) -> Promises {
         Promises {
             accepted: Vec::new(),

@@ -43,7 +43,7 @@ impl Op {
         Some(Stage::Waiting(WaitFor::Queue))
     }
 
-    /// It waited long: did a write of the queue end since?
+    /// Goes on alone after a long wait, unless a write of the queue ended since.
     pub(super) fn wait_on(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Stage {
         let patience_us = desk.write_queues.patience_us(&self.key);
         if patience_us > turn.now.mono_us {
@@ -55,7 +55,7 @@ impl Op {
         self.begin(desk, turn, WaitFor::Queue)
     }
 
-    /// Its turn has come.
+    /// Begins, for its turn has come.
     pub(crate) fn go_ahead(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         self.stand(QueueStanding::Ahead);
         self.work(|op, _| op.begin(desk, turn, WaitFor::Queue));
@@ -67,7 +67,7 @@ impl Op {
         }
     }
 
-    /// Its outcome was told: the writes that wait behind it go on.
+    /// Leaves the queue after its outcome was told: the writes that wait behind it go on.
     pub(crate) fn leave_queue(&mut self, desk: &mut Desk) {
         let Intent::Conditional(proposer) = &self.intent else {
             return;

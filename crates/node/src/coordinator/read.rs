@@ -236,7 +236,7 @@ impl Op {
         self.copies_of_newest(desk, copies)
     }
 
-    /// As many of the owners that are addressed as the newest cell was written for.
+    /// Counts the addressed owners that the newest cell was written for.
     fn copies_of_newest(&self, desk: &Desk, copies: &Copies) -> u8 {
         let copies_of = |cell: &Cell| desk.layout.copies_of(&cell.as_ref());
         let wanted = copies.best().map_or(0, copies_of);

@@ -137,7 +137,7 @@ pub(crate) struct WritingBack {
 /// The next step once enough owners hold the cell that is written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
-    /// It is shown to the client of a read.
+    /// Show the cell to the client of a read.
     Show,
     /// A conditional write is refused: its condition does not hold of it.
     Refuse,
@@ -195,7 +195,7 @@ impl Pressed {
 }
 
 impl Stage {
-    /// As it is measured; `None` where the client does not wait.
+    /// Round as it is measured; `None` where the client does not wait.
     pub(crate) fn round(&self) -> Option<Round> {
         Some(match self {
             Stage::Waiting(WaitFor::Links) => Round::Links,
@@ -244,7 +244,7 @@ impl Stage {
         }
     }
 
-    /// The same, to count an answer.
+    /// The tally of the stage, to count an answer.
     pub(crate) fn tally_mut(&mut self) -> Option<&mut Tally> {
         match self {
             Stage::Clock(clocking) | Stage::Cover(clocking) => Some(&mut clocking.tally),

@@ -40,7 +40,7 @@ pub(super) struct Acquaintance {
 }
 
 impl Acquaintance {
-    /// Of a peer with this note.
+    /// Acquaintance with a peer of this note.
     pub(super) fn of_note(noted: Option<Peer>) -> Acquaintance {
         Acquaintance {
             noted,
@@ -77,7 +77,7 @@ impl Acquaintance {
         }
     }
 
-    /// As `judge`; a claim to learn keeps other new claims out from here on.
+    /// Judges like `judge`; a claim to learn keeps other new claims out from here on.
     pub(super) fn claim(&mut self, url: &str, claim: Peer) -> ClaimVerdict {
         let verdict = self.judge(url, claim);
         if let ClaimVerdict::Learn(news) = &verdict {

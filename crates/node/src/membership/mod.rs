@@ -54,7 +54,7 @@ struct OtherMember {
     met: Acquaintance,
     /// Why the last try to open a link failed, if settings are the reason.
     shut_out: Option<String>,
-    /// Its word against this folder, if its last answer was one.
+    /// Word of the member against this folder, if its last answer was one.
     refused: Option<FolderRefusal>,
     /// By own event loop: since when it is told `still-there` only.
     still_there_us: BTreeMap<u16, u64>,
@@ -82,8 +82,8 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Of a process with `loops` event loops that has these notes about the members. Is its folder
-    /// doubted since an earlier start?
+    /// Members of a process with `loops` event loops that has these notes about the members. Is its
+    /// folder doubted since an earlier start?
     pub fn new(
         topology: &Arc<Topology>,
         me: MemberIndex,

@@ -78,7 +78,7 @@ pub enum Maker {
 /// What becomes of the folder of a process that ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FolderVerdict {
-    /// It may be used as before.
+    /// The folder may be used as before.
     Usable,
     /// Fewer than a majority refuse it: a later start with the same number asks all others again.
     Doubted,
@@ -99,7 +99,7 @@ pub struct Disowned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OwnEpoch {
     pub(super) epoch: u64,
-    /// Its members beside this one.
+    /// Members of the epoch beside this one.
     pub(super) others: u16,
 }
 
@@ -113,8 +113,8 @@ impl OwnEpoch {
 }
 
 impl NoLink {
-    /// Of a farewell of the member at `url`: see [`Rejected`] for its form. `epoch` is the newest
-    /// one that this process knows.
+    /// Reason in a farewell of the member at `url`: see [`Rejected`] for its form. `epoch` is the
+    /// newest one that this process knows.
     pub fn of_farewell(url: &str, said: &str, maker: Maker, epoch: u64) -> NoLink {
         let not_admitted = || NoLink::NotAdmitted(said.to_owned());
         let Some(refusal) = Rejected::parse(said).filter(|_| maker == Maker::Member) else {
@@ -147,7 +147,7 @@ impl NoLink {
         })
     }
 
-    /// Of a status in the place of a hello.
+    /// Reason in a status in the place of a hello.
     pub fn of_status(status: u16, body: &str) -> NoLink {
         let reason = format!("it answered {status}: {}", body.trim());
         match status {

@@ -31,11 +31,11 @@ pub enum MemberEvent {
         /// See `Peer`.
         claim: Peer,
     },
-    /// The same process goes on to its first question, or gets the first one.
+    /// A hailed process goes on to its first question, or gets the first one.
     Claimed {
         /// The member that it says to be.
         member: MemberIndex,
-        /// As it was hailed.
+        /// Claim with which it was hailed.
         claim: Peer,
     },
     /// A note is durable.
@@ -84,7 +84,7 @@ pub enum MemberEvent {
     Heard {
         /// The member.
         member: MemberIndex,
-        /// Its event loop.
+        /// Event loop of the member.
         lane: u16,
     },
     /// The start has its record, and no other member knows of it.
@@ -111,7 +111,7 @@ pub enum MemberEffect {
     Admit {
         /// Which member.
         member: MemberIndex,
-        /// Its admitted life.
+        /// Life of the member that is admitted.
         life: u64,
     },
     /// The process is refused.
@@ -138,7 +138,7 @@ pub enum MemberEffect {
 pub enum WaitEnd {
     /// All is there.
     Over,
-    /// Its time is over: log a warning.
+    /// The wait's time is over: log a warning.
     GivenUp,
 }
 

@@ -42,11 +42,11 @@ pub(crate) type ForegroundLook = BTreeMap<MemberIndex, Foreground>;
 enum Stretch {
     /// No activity: there is no load.
     Off,
-    /// It asks for pages.
+    /// The load asks for pages.
     Loading { until_us: u64 },
-    /// Its last pages are under way.
+    /// The load's last pages are under way.
     Emptying,
-    /// It waits for the foregrounds of the members.
+    /// The load waits for the foregrounds of the members.
     Looking { is_clean: bool },
     /// No activity, so that clients are alone.
     Clean { until_us: u64 },

@@ -26,9 +26,9 @@ use std::collections::BTreeSet;
 /// The members that an operator gave up for a span.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GivenUp {
-    /// Those that a plan takes away, while they do not answer.
+    /// Members that a plan takes away, while they do not answer.
     pub(super) lost: BTreeSet<MemberId>,
-    /// Those that are damaged between its keys.
+    /// Members that are damaged between the span's keys.
     pub(super) damaged: BTreeSet<MemberIndex>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn missing(
     missing
 }
 
-/// The same, of one partition.
+/// Owners of one partition that are still missing.
 pub(super) fn missing_in(
     desk: &Desk,
     partition: Partition,

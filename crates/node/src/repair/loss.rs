@@ -53,22 +53,22 @@ pub enum NoLoss {
     NoDamage,
     /// Each damaged block is repaired from enough owners, all of which answer.
     NotNeeded,
-    /// It was accepted, and the repair is under way.
+    /// The loss was accepted, and the repair is under way.
     Accepted,
     /// No member is lost, this owner cannot read its copies either, and no other owner has shown
     /// all of its own yet.
     DamagedToo {
-        /// Its number.
+        /// Number of the member.
         member: MemberId,
     },
     /// This owner does not answer, and no plan takes it away.
     Away {
-        /// Its number.
+        /// Number of the member.
         member: MemberId,
     },
     /// The copies of this owner cannot be read either.
     Unreadable {
-        /// Its number.
+        /// Number of the member.
         member: MemberId,
     },
     /// All other owners are lost, or there never was another one.

@@ -66,13 +66,13 @@ pub(crate) struct Repairer {
     unusable: BTreeMap<MemberIndex, u64>,
     /// By block: members that an operator gave up for its repair. They may have come back since.
     accepted: BTreeMap<u64, BTreeSet<MemberId>>,
-    /// The same of members that no plan takes away: while they are damaged between its keys.
+    /// By block: given-up members that no plan takes away, while they are damaged between its keys.
     accepted_gaps: BTreeMap<u64, BTreeSet<MemberId>>,
     due_us: u64,
 }
 
 impl Repairer {
-    /// Of a member that has lost no block yet, as far as it knows.
+    /// Repairer of a member that has lost no block yet, as far as it knows.
     pub(crate) fn new(config: &NodeConfig) -> Repairer {
         Repairer {
             is_on: config.is_keeper,

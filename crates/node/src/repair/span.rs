@@ -52,7 +52,7 @@ pub(super) struct Gap {
 }
 
 impl Repair {
-    /// Of a span that is lost since now; `None` when it holds notes of the node itself.
+    /// Repair of a span that is lost since now; `None` when it holds notes of the node itself.
     pub(super) fn of(span: &LostSpan, now_us: u64) -> Option<Repair> {
         Some(Repair {
             block: span.block,

@@ -76,7 +76,7 @@ pub struct Ring {
     shares: Vec<Vec<f64>>,
     /// How many members of each row were chosen; the others follow in the order of their costs.
     chosen: Box<[u8]>,
-    /// Of each member, by partition: kept for the rows that change.
+    /// Costs of each member, by partition: kept for the rows that change.
     costs: Arc<Vec<Vec<i64>>>,
 }
 

@@ -36,12 +36,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct AddressGroup(u64);
 
 impl AddressGroup {
-    /// Of an IPv4 address.
+    /// Group of an IPv4 address.
     pub const fn of_v4(bits: u32) -> AddressGroup {
         AddressGroup(bits as u64)
     }
 
-    /// Of an IPv6 address; one that stands for an IPv4 address is that one.
+    /// Group of an IPv6 address; one that stands for an IPv4 address is that one.
     pub fn of_v6(bits: u128) -> AddressGroup {
         match bits >> 32 {
             0xffff => AddressGroup::of_v4(bits as u32),
@@ -82,7 +82,7 @@ fn end_of(came_us: u64) -> StackPlace {
     }
 }
 
-/// Of those that wait beyond the target, which one.
+/// Which of the requests that wait beyond the target is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Late {
     Newest,
@@ -265,7 +265,7 @@ impl<T> AddressStacks<T> {
         all
     }
 
-    /// Those that came before `until_us` are beyond the target from now on.
+    /// Marks requests as late: those that came before `until_us` are beyond the target from now on.
     fn age(&mut self, until_us: u64) {
         let until = end_of(until_us.saturating_sub(1));
         if until_us == 0 || until <= self.late_until {

@@ -92,9 +92,9 @@ pub enum LineChange {
 /// The fate of a request that was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Called {
-    /// It is read and carried out.
+    /// The request is read and carried out.
     Serve,
-    /// It is read and refused: newer ones came all the time, or it is too old.
+    /// The request is read and refused: newer ones came all the time, or it is too old.
     Refuse,
 }
 
@@ -124,7 +124,7 @@ pub struct Line<T> {
 }
 
 impl<T> Line<T> {
-    /// Of a loop at rest. With a target of 0 the order never changes.
+    /// Line of a loop at rest. With a target of 0 the order never changes.
     pub fn new(target_us: u64) -> Line<T> {
         Line {
             target_us,

@@ -33,9 +33,9 @@ const ORIGIN_BITS: u32 = 24;
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
     pub(super) id: DraftId,
-    /// It begins with this epoch.
+    /// Record of the epoch that the plan begins with.
     pub(super) record: EpochRecord,
-    /// The same for the epochs that follow while only horizons rise.
+    /// Start of the plan for the epochs that follow while only horizons rise.
     pub(super) begin: PlanStart,
     moves: MovePlan,
 }
@@ -43,7 +43,7 @@ pub(super) struct Draft {
 /// A plan for the members and owners of one epoch. It holds while epochs raise horizons alone.
 #[derive(Clone, Debug)]
 pub(super) struct PlanStart {
-    /// It was made for this one.
+    /// Record of the epoch for which the plan was made.
     base: EpochRecord,
     new: NewPlan,
 }

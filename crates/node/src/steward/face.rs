@@ -41,16 +41,16 @@ pub enum ClusterOrder {
     Plan(PlanWish),
     /// Begin a plan that this member made.
     Apply {
-        /// As the plan said.
+        /// Id of the draft, as the plan said.
         draft: DraftId,
     },
     /// Stop the plan under way: moving positions stay with their old owners.
     Cancel,
     /// A member has another address from now on.
     Readdress {
-        /// Its address until now.
+        /// Address until now.
         from: String,
-        /// Its next address.
+        /// Next address.
         to: String,
     },
     /// The cluster has the next generation of secrets.
@@ -103,7 +103,7 @@ pub enum ClusterAnswer {
     Status(Box<ClusterStatus>),
     /// To `Plan`.
     Planned(Box<PlanDraft>),
-    /// It is done, and durable at a majority of the voters.
+    /// The order is done, and durable at a majority of the voters.
     Done {
         /// The epoch that did it; for `Throttle` the newest epoch.
         epoch: u64,
@@ -117,7 +117,7 @@ pub enum ClusterAnswer {
         /// Losses that were accepted at the asked member, the newest first.
         losses: Vec<AcceptedLoss>,
     },
-    /// It is not done.
+    /// The order is not done.
     Declined(Declined),
 }
 
@@ -145,7 +145,7 @@ pub struct PlanDraft {
 /// A move of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DraftStep {
-    /// Of this partition.
+    /// Partition to which this belongs.
     pub partition: u16,
     /// Which position, counted from 0.
     pub position: u8,
@@ -172,7 +172,7 @@ pub struct LossDraft {
     pub sources: Vec<String>,
     /// The partitions with copies at a lost owner.
     pub partitions: Vec<u16>,
-    /// Of so many.
+    /// How many partitions the cluster has.
     pub of_partitions: u16,
     /// Between which keys records are lost.
     pub ranges: Vec<WalkPart>,
@@ -245,9 +245,9 @@ pub struct HorizonState {
 /// Why a member holds the horizons back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HorizonHeld {
-    /// Its number: two members have one address while one is replaced in its place.
+    /// Number of the member: two members have one address while one is replaced in its place.
     pub member: MemberId,
-    /// Its address.
+    /// Address of the member.
     pub url: String,
     /// One word for programs.
     pub code: &'static str,
@@ -258,13 +258,13 @@ pub struct HorizonHeld {
 /// A member, as another one knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberState {
-    /// Its number, for ever.
+    /// Number of the member, for ever.
     pub id: MemberId,
-    /// Its address.
+    /// Address of the member.
     pub url: String,
-    /// Its share.
+    /// Share of the member.
     pub weight: u16,
-    /// Its zone; empty = itself alone.
+    /// Zone of the member; empty = itself alone.
     pub zone: String,
     /// How far it has come in its life.
     pub status: MemberStatus,
@@ -288,7 +288,7 @@ pub struct MemberState {
     pub loaded_bytes: Option<u64>,
     /// Bytes that it loads each second.
     pub load_bytes_per_second: Option<u64>,
-    /// Its disk has no room for values.
+    /// True when the member's disk has no room for values.
     pub is_disk_full: bool,
     /// Is a backup being restored there? `None` until it told about this epoch, and before
     /// `ClusterVersion::HORIZONS` is in force.
@@ -298,11 +298,11 @@ pub struct MemberState {
 /// How far the plan under way is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanState {
-    /// Its id: the epoch that began with it.
+    /// Id of the plan: the epoch that began with it.
     pub id: u64,
     /// The member that proposed it.
     pub author: MemberId,
-    /// It was stopped, and ends with the next epoch.
+    /// True when the plan was stopped: it ends with the next epoch.
     pub is_cancelled: bool,
     /// Copies of a record when it has ended.
     pub replication_factor: u8,
@@ -337,7 +337,7 @@ pub struct PlanWait {
 /// One epoch of the past.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryEntry {
-    /// Its number.
+    /// Number of the epoch.
     pub epoch: u64,
     /// The change from the one before.
     pub change: EpochChange,

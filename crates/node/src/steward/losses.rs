@@ -169,8 +169,8 @@ impl Steward {
         self.losses = losses;
     }
 
-    /// Those of the plan under way, or that were accepted without one: the first loop is told of
-    /// them when the process starts.
+    /// Accepted losses of the plan under way, or that were accepted without one: the first loop is
+    /// told of them when the process starts.
     pub fn losses_in_force(&self) -> impl Iterator<Item = &AcceptedLoss> {
         let plan = self.plan_id().unwrap_or_default();
         let losses = self.losses.iter();

@@ -64,15 +64,15 @@ impl StewardMessage {
 /// How a member does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberProgress {
-    /// Its newest durable epoch.
+    /// Newest durable epoch of the member.
     pub epoch: u64,
     /// Moves to it that have arrived and are not settled.
     pub arrived: Vec<MoveArrived>,
     /// The bytes that its store holds and loads.
     pub gauges: LoadGauges,
-    /// Its release; at most `RELEASE_BYTES_MAX` bytes.
+    /// Release of the member; at most `RELEASE_BYTES_MAX` bytes.
     pub release: String,
-    /// Its disk has no room for values.
+    /// True when the member's disk has no room for values.
     pub is_disk_full: bool,
     /// Does it confirm this epoch? `None` before `ClusterVersion::HORIZONS`: earlier releases do
     /// not read it.
@@ -102,7 +102,7 @@ pub struct EnrolRequest {
     pub cluster: String,
     /// The id of its folder.
     pub node: u128,
-    /// Its address, share and zone.
+    /// Address, share and zone of the process.
     pub place: Member,
     /// The address of the lost member that it replaces.
     pub replaces: Option<String>,
@@ -113,7 +113,7 @@ pub struct EnrolRequest {
 pub enum EnrolAnswer {
     /// The folder is this member's: the newest epoch names it.
     Enrolled {
-        /// Its number.
+        /// Number of the member.
         member: MemberId,
         /// The newest epoch.
         record: Arc<EpochRecord>,

@@ -84,7 +84,7 @@ pub struct StewardStart {
     pub fence: u64,
     /// The last vote of the folder.
     pub vote: Option<VoteNote>,
-    /// Of this process, for the others; at most `RELEASE_BYTES_MAX` bytes.
+    /// Release of this process, for the others; at most `RELEASE_BYTES_MAX` bytes.
     pub release: String,
     /// The versions that this process knows: `ClusterVersions::OWN`, except in tests.
     pub versions: ClusterVersions,
@@ -179,7 +179,7 @@ pub struct Steward {
 }
 
 impl Steward {
-    /// Of a process that starts.
+    /// Steward of a process that starts.
     ///
     /// # Errors
     /// When the newest record has no layout.
@@ -249,7 +249,7 @@ impl Steward {
         self.history.newest_why()
     }
 
-    /// Its layout.
+    /// Layout of the newest epoch.
     pub fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }

@@ -30,7 +30,7 @@ pub(super) struct PeerSight {
     pub(super) versions: Option<ClusterVersions>,
     /// Since when it tells that its disk is full.
     pub(super) full_since_us: Option<u64>,
-    /// Its last news about horizons, and the epoch that they are about.
+    /// Last news of the member about horizons, and the epoch that they are about.
     pub(super) forgets: Option<(u64, ForgetNews)>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct PeerSights {
 }
 
 impl PeerSights {
-    /// Those of a new epoch.
+    /// Takes over the members of a new epoch.
     pub(super) fn adopt(&mut self, before: &EpochRecord, after: &EpochRecord) {
         let is_known = |id: &MemberId| before.member(*id).is_some() || after.member(*id).is_some();
         self.by_id.retain(|id, _| is_known(id));

@@ -51,14 +51,14 @@ pub enum StewardEvent {
     },
     /// The note is durable, and all earlier ones.
     Persisted {
-        /// Of the note.
+        /// Ticket of the note.
         ticket: u64,
     },
     /// `Effect::Loaded` of the loop that loads.
     Loaded {
-        /// As the loop said.
+        /// Epoch that the loop named.
         epoch: u64,
-        /// As the loop said.
+        /// Partitions that the loop named.
         partitions: Vec<Partition>,
     },
     /// `Effect::Learn` of a loop: another member knows a later epoch.
@@ -89,7 +89,7 @@ pub enum StewardEvent {
     },
     /// `Node::loss` of the first loop, right before an order to accept it.
     Damaged {
-        /// As the loop said.
+        /// Loss that the loop found, or why there is none.
         loss: Result<RepairLoss, NoLoss>,
     },
     /// An operator orders.
@@ -140,7 +140,7 @@ pub enum StewardEffect {
     Adopt {
         /// The record.
         record: Arc<EpochRecord>,
-        /// Its layout: members that stay keep their indexes.
+        /// Layout of the epoch: members that stay keep their indexes.
         layout: Arc<Layout>,
     },
     /// The record of this epoch is needed no more: it only raised horizons, and all members have
@@ -156,14 +156,14 @@ pub enum StewardEffect {
     },
     /// Answer an operator.
     Answer {
-        /// Of the order.
+        /// Ticket of the order.
         ticket: OrderTicket,
         /// The answer.
         answer: ClusterAnswer,
     },
     /// Answer a joiner.
     EnrolAnswer {
-        /// Of the request.
+        /// Ticket of the request.
         ticket: OrderTicket,
         /// The answer.
         answer: EnrolAnswer,
@@ -177,14 +177,14 @@ pub enum StewardEffect {
     AcceptLoss {
         /// The loss.
         loss: AcceptedLoss,
-        /// Its ranges, for the log.
+        /// Ranges of the loss, for the log.
         ranges: Vec<WalkPart>,
     },
     /// Drop all records of clients of which this member is no owner in this layout. Their owners
     /// hold them, and have compared them in this epoch. To be given up when a later epoch is
     /// adopted.
     DropStrays {
-        /// Of the newest epoch.
+        /// Layout of the newest epoch.
         layout: Arc<Layout>,
     },
     /// This member was removed, for ever, and the members that stay can go on without it: end the

@@ -23,7 +23,7 @@ use std::str::FromStr;
 pub struct Member {
     /// Normalised `http://host:port`: where clients and the other members reach it.
     pub url: String,
-    /// Its share of the data beside the others'; at least 1.
+    /// Share of the data beside the others'; at least 1.
     pub weight: u16,
     /// The name of a rack or a power feed: its members fail together. Empty = itself alone.
     pub zone: String,
@@ -34,7 +34,7 @@ pub struct Member {
 pub enum BadMember {
     /// The address makes no sense.
     Url {
-        /// As given.
+        /// URL as given.
         url: String,
         /// The rest of the sentence.
         reason: &'static str,
@@ -43,21 +43,21 @@ pub enum BadMember {
     Weight {
         /// The entry.
         url: String,
-        /// As given.
+        /// Weight as given.
         weight: String,
     },
     /// Characters that a one-line description cannot carry.
     Zone {
         /// The entry.
         url: String,
-        /// As given.
+        /// Zone as given.
         zone: String,
     },
     /// Something else after a semicolon.
     Attribute {
         /// The entry.
         url: String,
-        /// As given.
+        /// Attribute as given.
         attribute: String,
     },
 }
@@ -152,7 +152,7 @@ impl FromStr for Member {
     }
 }
 
-/// As in a list of members: defaults are left out.
+/// Text of a member in a list: defaults are left out.
 impl fmt::Display for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.url)?;

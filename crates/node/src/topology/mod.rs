@@ -80,7 +80,7 @@ pub enum BadTopology {
     },
     /// One member stands in the list twice.
     Duplicate {
-        /// Its normalised URL.
+        /// Normalised URL of the member.
         url: String,
     },
     /// `replication_factor` is 0.
@@ -97,7 +97,7 @@ pub enum BadTopology {
     },
     /// A number of partitions that no cluster is made with.
     Partitions {
-        /// As given.
+        /// Number of partitions as given.
         partitions: u16,
     },
     /// One entry makes no sense.
@@ -216,7 +216,7 @@ impl Topology {
         }
     }
 
-    /// The same members with another number of partitions.
+    /// Topology of the same members with another number of partitions.
     ///
     /// # Errors
     /// When it is none of [`PARTITIONS`].
@@ -255,7 +255,7 @@ impl Topology {
         self.epoch
     }
 
-    /// The same members in another epoch.
+    /// Topology of the same members in another epoch.
     #[must_use]
     pub fn at_epoch(self, epoch: u64) -> Topology {
         Topology { epoch, ..self }
@@ -321,7 +321,7 @@ impl Topology {
         found.map(|(index, _)| index)
     }
 
-    /// Of everything that must be equal on all nodes.
+    /// Digest of everything that must be equal on all nodes.
     pub fn digest(&self) -> u64 {
         Topology::digest_of(&self.describe())
     }
@@ -355,7 +355,7 @@ impl Topology {
         Topology::difference_of(&self.describe(), other_description)
     }
 
-    /// The same of two descriptions.
+    /// Difference of two descriptions of topologies.
     pub fn difference_of(ours: &str, other_description: &str) -> Option<String> {
         if ours == other_description {
             return None;

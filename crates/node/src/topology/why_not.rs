@@ -13,33 +13,33 @@ use std::fmt;
 /// Why a record cannot follow another one. `Display` names the way out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhyNot {
-    /// It is of another cluster.
+    /// The record is of another cluster.
     Cluster {
         /// The name here.
         ours: String,
         /// The name in the record.
         theirs: String,
     },
-    /// It is not the epoch after this one.
+    /// The record is not the epoch after this one.
     Epoch {
         /// The epoch here.
         ours: u64,
         /// That of the record.
         theirs: u64,
     },
-    /// It follows another record of the same epoch.
+    /// The record follows another one of the same epoch.
     Previous {
         /// The epoch of that record.
         epoch: u64,
     },
-    /// It has another number of partitions.
+    /// The record has another number of partitions.
     Partitions,
-    /// It names a number or a folder that was removed, or drops one from the list of those.
+    /// The record names a number or a folder that was removed, or drops one from the list of those.
     Returned {
         /// Under this number.
         member: MemberId,
     },
-    /// It drops a member that owns copies, or is about to.
+    /// The record drops a member that owns copies, or is about to.
     Holds {
         /// Which one.
         member: MemberId,
@@ -51,12 +51,12 @@ pub enum WhyNot {
     },
     /// A plan is being carried out.
     PlanUnderWay {
-        /// Its id.
+        /// Id of the plan.
         plan: u64,
     },
     /// A plan was cancelled, and ends with the next epoch.
     PlanEnds {
-        /// Its id.
+        /// Id of the plan.
         plan: u64,
     },
     /// There is no plan.

@@ -104,9 +104,9 @@ pub struct FolderMembership {
 /// A peer's record, or its claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its node id.
+    /// Id of the node.
     pub node: u128,
-    /// Its number of starts.
+    /// Number of the node's starts.
     pub boot: u64,
     /// Drawn at random at that start; 0 = not known, in notes of before there was one.
     pub life: u64,
@@ -121,9 +121,9 @@ pub struct Peer {
 pub enum ClaimVerdict {
     /// The claim agrees with the record.
     Known,
-    /// It is new, or was started again: make this durable, then it counts.
+    /// The process is new, or was started again: make this durable, then it counts.
     Learn(Peer),
-    /// It is not the member that was known.
+    /// The process is not the member that was known.
     Refuse(NotTheSame),
 }
 
@@ -132,16 +132,16 @@ pub enum ClaimVerdict {
 pub enum NotTheSame {
     /// Another folder.
     OtherNode {
-        /// Of the member.
+        /// URL of the member.
         url: String,
-        /// As remembered.
+        /// Node id that is remembered.
         was: u128,
-        /// As claimed.
+        /// Node id that is claimed.
         is: u128,
     },
     /// An older state of the folder.
     RolledBack {
-        /// Of the member.
+        /// URL of the member.
         url: String,
         /// Starts that were seen.
         seen: u64,
@@ -150,14 +150,14 @@ pub enum NotTheSame {
     },
     /// The folder's clock ends before the member's last confirmation.
     Behind {
-        /// Of the member.
+        /// URL of the member.
         url: String,
         /// By how much.
         ms: u64,
     },
     /// A number of starts that the member cannot have.
     Implausible {
-        /// Of the member.
+        /// URL of the member.
         url: String,
         /// Starts that were seen.
         seen: u64,
@@ -166,7 +166,7 @@ pub enum NotTheSame {
     },
     /// Another process with this number of starts has done a handshake.
     Twin {
-        /// Of the member.
+        /// URL of the member.
         url: String,
         /// Starts of both.
         boot: u64,
@@ -184,8 +184,8 @@ pub const REMOVED: &str = "removed";
 /// Code words of the refusals after which a folder must not be used any more.
 pub const DISOWNING: [&str; 4] = [OTHER_NODE, ROLLED_BACK, TWIN, REMOVED];
 
-/// Those of them that an epoch tells: which folder is the member's. The others tell of its starts,
-/// which is true in every epoch.
+/// Refusals that an epoch tells: which folder is the member's. The others tell of its starts, which
+/// is true in every epoch.
 pub const OF_AN_EPOCH: [&str; 2] = [OTHER_NODE, REMOVED];
 
 impl NotTheSame {

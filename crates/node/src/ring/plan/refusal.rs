@@ -47,7 +47,7 @@ pub enum NoPlan {
     },
     /// `replication_factor` is 0, or more than a cluster can have members.
     Copies {
-        /// As asked for.
+        /// Replication factor as asked for.
         replication_factor: u8,
     },
     /// Fewer members with a weight than copies.

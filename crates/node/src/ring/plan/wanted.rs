@@ -20,9 +20,9 @@ use std::ops::RangeInclusive;
 /// A member as it should be after the change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedMember {
-    /// Its number. A new member has one that was not given yet.
+    /// Number of the member. A new member has one that was not given yet.
     pub id: MemberId,
-    /// Its share of the data beside the others'; 0 for a member that shall hold no records.
+    /// Share of the data beside the others'; 0 for a member that shall hold no records.
     pub weight: u16,
     /// The name of members that fail together; empty = itself alone.
     pub zone: String,

@@ -54,16 +54,16 @@ impl fmt::Display for MemberId {
 pub struct Moving {
     /// Which position; one past the last owner when it is being added.
     pub position: u8,
-    /// Its owner until now; `None` when the position is being added.
+    /// Owner until now; `None` when the position is being added.
     pub from: Option<MemberId>,
-    /// Its next owner; `None` when the position is being taken away.
+    /// Next owner; `None` when the position is being taken away.
     pub to: Option<MemberId>,
 }
 
 /// One step of a plan: a position of a partition gets another owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// Of this partition.
+    /// Partition of the position.
     pub partition: Partition,
     /// The position, its old and its new owner.
     pub moving: Moving,
@@ -90,7 +90,7 @@ pub struct OwnerTable {
 pub enum BadTable {
     /// A format that this release does not know.
     Format {
-        /// As read.
+        /// Number of the format, as read.
         format: u8,
     },
     /// The bytes end too early, or go on after the end.
@@ -101,7 +101,7 @@ pub enum BadTable {
     Members,
     /// No partition, or more than a cluster can have.
     Partitions {
-        /// As read.
+        /// Number of partitions, as read.
         partitions: usize,
     },
     /// A partition without an owner, with one twice, or with one that is no member.
@@ -111,7 +111,7 @@ pub enum BadTable {
     },
     /// A position that cannot move like this.
     Moving {
-        /// Its partition.
+        /// Partition of the position.
         partition: u16,
     },
 }
@@ -172,7 +172,7 @@ pub enum BadStep {
         /// The member.
         member: MemberId,
     },
-    /// It is no member, or its number was given before.
+    /// The owner is no member, or its number was given before.
     Member {
         /// The member.
         member: MemberId,
@@ -464,7 +464,8 @@ impl Ring {
         ring.amended(table, topology, ids)
     }
 
-    /// The same members with the owners of another table: only rows that differ are made anew.
+    /// Ring of the same members with the owners of another table: only rows that differ are made
+    /// anew.
     ///
     /// # Errors
     /// As [`Ring::of`].

@@ -17,21 +17,21 @@ pub enum NoArrival {
     },
     /// A joiner shows the address of a member that is joining, and another folder.
     Joins {
-        /// Of that member.
+        /// URL of the member that is joining.
         url: String,
         /// The plan that takes it in.
         plan: u64,
     },
     /// The member to be replaced answers.
     Answers {
-        /// Of that member.
+        /// URL of the member to be replaced.
         url: String,
         /// The other member that reaches it; `None` = the one that was asked.
         at: Option<String>,
     },
     /// The member to be replaced is missed for too short a time.
     NotMissedYet {
-        /// Of that member.
+        /// URL of the member to be replaced.
         url: String,
         /// For so long it has to be missed still.
         seconds: u64,

@@ -13,7 +13,7 @@ pub enum CopiesStay {
     Apart {
         /// Copies of a record now.
         now: u8,
-        /// As asked for.
+        /// Number of copies as asked for.
         wanted: u8,
     },
     /// The number of copies was lowered, and not all copies were compared since.
@@ -26,7 +26,7 @@ pub enum CopiesStay {
     /// The number of copies falls, or fell a moment ago, and a member that is up would take copies
     /// with it.
     Go {
-        /// Of that member.
+        /// URL of the member that is up.
         url: String,
         /// Copies of a record before that.
         before: u8,

@@ -16,12 +16,12 @@ use std::fmt;
 pub enum NotAccepted {
     /// Another member was asked than the damaged one.
     OtherMember {
-        /// Of the damaged one.
+        /// URL of the damaged member.
         url: String,
     },
     /// There is no loss to accept.
     NoLoss {
-        /// Of the asked member.
+        /// URL of the asked member.
         url: String,
         /// The reason.
         why: NoLoss,
@@ -30,7 +30,7 @@ pub enum NotAccepted {
     },
     /// The asked member lacks epochs of its folder, and cannot go on by itself.
     EpochsLost {
-        /// Of the asked member.
+        /// URL of the asked member.
         url: String,
         /// The newest epoch that it can read.
         epoch: u64,

@@ -50,7 +50,7 @@ pub enum Declined {
     NotAccepted(NotAccepted),
     /// No member has this address.
     NotAMember {
-        /// As given.
+        /// URL as given.
         url: String,
     },
     /// A member has the address that another one is to get.
@@ -62,7 +62,7 @@ pub enum Declined {
     NothingAsked,
     /// The order names one member twice, in ways that contradict each other.
     Contradiction {
-        /// Of that member.
+        /// URL of the member that is named twice.
         url: String,
     },
     /// This member does not know a plan with this id.

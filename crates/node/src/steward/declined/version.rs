@@ -16,7 +16,7 @@ pub enum VersionStays {
     },
     /// A member runs a release that does not know the version.
     OlderRelease {
-        /// Of that member.
+        /// URL of the member with the older release.
         url: String,
         /// The versions that its release knows.
         versions: ClusterVersions,
@@ -25,7 +25,7 @@ pub enum VersionStays {
     },
     /// A member does not answer, and its release is not known.
     Away {
-        /// Of that member.
+        /// URL of the member that does not answer.
         url: String,
     },
 }

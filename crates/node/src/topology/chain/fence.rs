@@ -24,7 +24,7 @@ use crate::topology::record::EpochRecord;
 /// May a question be answered?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FenceVerdict {
-    /// It may.
+    /// The question may be answered.
     Admit,
     /// The partition has changed since. The asker adopts this epoch, and repeats the same phase
     /// with the same version.
@@ -51,7 +51,7 @@ pub struct EpochFence {
 }
 
 impl EpochFence {
-    /// Of the record that a member finds in its folder.
+    /// Fence of the record that a member finds in its folder.
     pub fn at(record: &EpochRecord) -> EpochFence {
         EpochFence {
             epoch: record.epoch(),

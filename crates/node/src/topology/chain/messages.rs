@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// A member as a handshake shows it: its number, and the id of its folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChainPeer {
-    /// Its number.
+    /// Number of the member.
     pub member: MemberId,
     /// The id of its folder; in a list of voters 0 = not known yet.
     pub node: u128,
@@ -62,21 +62,21 @@ pub enum ChainMessage {
     Prepare {
         /// Being chosen.
         epoch: u64,
-        /// Of the sender.
+        /// Ballot of the sender.
         ballot: EpochBallot,
     },
     /// The promise is durable.
     Promise {
         /// Being chosen.
         epoch: u64,
-        /// As asked.
+        /// Ballot of the question.
         ballot: EpochBallot,
         /// The record that the sender accepted before.
         accepted: Option<AcceptedRecord>,
     },
     /// Accept this record unless promised to a higher ballot.
     Accept {
-        /// Of the sender.
+        /// Ballot of the sender.
         ballot: EpochBallot,
         /// The value; its epoch is the one being chosen.
         record: Arc<EpochRecord>,
@@ -85,7 +85,7 @@ pub enum ChainMessage {
     Accepted {
         /// Being chosen.
         epoch: u64,
-        /// As asked.
+        /// Ballot of the question.
         ballot: EpochBallot,
     },
     /// The sender promised to a higher ballot.
@@ -138,7 +138,7 @@ impl ChainMessage {
 pub enum ChainEvent {
     /// Let the cluster choose this record.
     Propose {
-        /// It follows the newest one here.
+        /// Record that follows the newest one here.
         record: EpochRecord,
     },
     /// A message came over an authenticated link.
@@ -150,7 +150,7 @@ pub enum ChainEvent {
     },
     /// The note is durable, and all earlier ones.
     Persisted {
-        /// Of the note.
+        /// Ticket of the note.
         ticket: u64,
     },
     /// An operator says that the record of `Chain::accepted_alone` was chosen.
@@ -231,7 +231,7 @@ pub enum ChainNote {
 pub struct VoteNote {
     /// Being chosen.
     pub epoch: u64,
-    /// It accepts no ballot below this one.
+    /// Ballot below which the member accepts nothing.
     pub promised: EpochBallot,
     /// The record that it accepted last.
     pub accepted: Option<AcceptedRecord>,
@@ -240,7 +240,7 @@ pub struct VoteNote {
 }
 
 impl VoteNote {
-    /// Of a member that has made no promise.
+    /// Vote of a member that has made no promise.
     pub fn none(epoch: u64) -> VoteNote {
         VoteNote {
             epoch,

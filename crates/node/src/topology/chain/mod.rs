@@ -481,7 +481,7 @@ impl Chain {
         (is_later && is_alone).then(|| Arc::clone(record))
     }
 
-    /// The same, if it was chosen for certain. The record before names its voters, and that record
+    /// The accepted record, if it was chosen for certain. The one before names the voters, and
     /// may be lost. `Finished` alone changes the voters: each other record has the same.
     fn chosen_alone(&self) -> Option<Arc<EpochRecord>> {
         let record = self.accepted_alone();

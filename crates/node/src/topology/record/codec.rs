@@ -17,7 +17,7 @@ use siphasher::sip::SipHasher13;
 use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13Wide};
 use std::hash::Hasher;
 
-/// Of a cluster at its first version.
+/// Format of the record of a cluster at its first version.
 const FORMAT_1: u8 = 1;
 /// With the version of the cluster.
 const FORMAT_2: u8 = 2;

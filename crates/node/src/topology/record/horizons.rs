@@ -65,7 +65,7 @@ impl Horizons {
         cell.age() <= self.purge() && cell.copies >= copies && !cell.is_live(now_ms)
     }
 
-    /// The same of a delete alone, which is the same at every wall clock.
+    /// Does a delete go? That is the same at every wall clock.
     pub fn forgets_delete(&self, cell: &Cell, copies: u8) -> bool {
         cell.kind == Kind::Tombstone && self.forgets(&cell.as_ref(), copies, 0)
     }

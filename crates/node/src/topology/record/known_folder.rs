@@ -23,16 +23,16 @@ use crate::ring::table::MemberId;
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownFolder {
-    /// It says to be this member.
+    /// The folder says to be this member's.
     Member(MemberId),
-    /// Its folder was removed.
+    /// The folder was removed.
     Removed {
         /// The first epoch without it.
         epoch: u64,
     },
-    /// It is no member of this epoch, and knows a newer one.
+    /// The folder is no member's in this epoch, and its process knows a newer one.
     Ahead,
-    /// It is no member of this epoch.
+    /// The folder is no member's in this epoch.
     Stranger,
 }
 

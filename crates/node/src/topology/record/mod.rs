@@ -50,7 +50,7 @@ pub(super) const FIRST_VERSION: ClusterVersion = ClusterVersion(4);
 pub enum MemberStatus {
     /// A plan brings it in. It may own copies, and has no vote.
     Joining,
-    /// It votes.
+    /// A member that votes.
     Member,
     /// A plan takes its copies away. It votes until the plan ends.
     Leaving,
@@ -59,13 +59,13 @@ pub enum MemberStatus {
 /// A member of one epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EpochMember {
-    /// Its number, for ever.
+    /// Number of the member, for ever.
     pub id: MemberId,
     /// The id of its folder; 0 = a founder that was not enrolled yet.
     pub node: u128,
     /// How far it has come.
     pub status: MemberStatus,
-    /// Its address, its zone, and its share; a member with a weight of 0 holds no records.
+    /// Address, zone and share of the member; a member with a weight of 0 holds no records.
     pub place: Member,
 }
 
@@ -87,7 +87,7 @@ pub struct PlanUnderWay {
     pub id: u64,
     /// The member that proposed it. Any other one may carry it on.
     pub author: MemberId,
-    /// It was stopped: no move of it begins any more.
+    /// True when the plan was stopped: no move of it begins any more.
     pub is_cancelled: bool,
     /// Copies of a record when it has ended.
     pub replication_factor: u8,
@@ -158,7 +158,7 @@ pub struct EpochRecord {
 pub enum BadRecord {
     /// A format that this release does not know.
     Format {
-        /// As read.
+        /// Number of the format, as read.
         format: u8,
     },
     /// The bytes end too early, or go on after the end.
@@ -167,7 +167,7 @@ pub enum BadRecord {
     Checksum,
     /// A field has a value that no record has.
     Field {
-        /// Its name on the format page.
+        /// Name of the field on the format page.
         field: &'static str,
     },
     /// The members are not those of the table, out of order, or two are one.
