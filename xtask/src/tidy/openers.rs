@@ -16,10 +16,11 @@ use super::finding::Finding;
 use crate::source::Source;
 
 /// Crates that keep the rule.
-const CRATES: [&str; 4] = [
+const CRATES: [&str; 5] = [
     "crates/archive",
     "crates/base",
     "crates/engine",
+    "crates/node",
     "crates/wire",
 ];
 
