@@ -5,7 +5,7 @@
 use super::horizons::{FLOORS, Horizons};
 use super::narrowing::Narrowing;
 use super::{BadRecord, EpochChange, EpochMember, EpochRecord, MemberStatus};
-use super::{FIRST_VERSION, PlanUnderWay, RemovedMember};
+use super::{PlanUnderWay, RemovedMember};
 use crate::limits::{CLUSTER_NAME_BYTES_MAX, HOST_BYTES_MAX, PLAN_MOVES_MAX};
 use crate::limits::{REMOVED_MEMBERS_MAX, TABLE_MEMBERS_MAX, ZONE_BYTES_MAX};
 use crate::ring::Partition;
@@ -17,17 +17,8 @@ use siphasher::sip::SipHasher13;
 use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13Wide};
 use std::hash::Hasher;
 
-/// Format of the record of a cluster at its first version.
-const FORMAT_1: u8 = 1;
-/// With the version of the cluster.
-const FORMAT_2: u8 = 2;
-/// With the horizons as well.
-const FORMAT_3: u8 = 3;
-/// With the horizons, which may all be 0, and copies that are given back.
-const FORMAT_4: u8 = 4;
-/// With the horizons and copies that are given back, which may all be 0, and a least successor
-/// number.
-const FORMAT_5: u8 = 5;
+/// A record says its format first.
+const FORMAT: u8 = 1;
 /// In place of a member of a move: there is none.
 const NONE: u8 = 0xff;
 const CHECKSUM_BYTES: usize = 8;
@@ -92,24 +83,15 @@ impl EpochRecord {
     /// The record as bytes: equal records have equal bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        let format = self.format();
-        out.push(format);
-        if format > FORMAT_1 {
-            out.extend_from_slice(&self.in_force.0.to_le_bytes());
+        out.push(FORMAT);
+        out.extend_from_slice(&self.in_force.0.to_le_bytes());
+        for floor in self.horizons.floors {
+            out.extend_from_slice(&floor.to_le_bytes());
         }
-        if format >= FORMAT_3 {
-            for floor in self.horizons.floors {
-                out.extend_from_slice(&floor.to_le_bytes());
-            }
-        }
-        if format >= FORMAT_4 {
-            let narrowing = &self.narrowing;
-            out.extend_from_slice(&narrowing.age.to_le_bytes());
-            out.extend([narrowing.copies, narrowing.before, narrowing.steps_left]);
-        }
-        if format == FORMAT_5 {
-            out.extend_from_slice(&self.least_successor.number().to_le_bytes());
-        }
+        let narrowing = &self.narrowing;
+        out.extend_from_slice(&narrowing.age.to_le_bytes());
+        out.extend([narrowing.copies, narrowing.before, narrowing.steps_left]);
+        out.extend_from_slice(&self.least_successor.number().to_le_bytes());
         out.extend_from_slice(&self.cluster().to_le_bytes());
         out.extend_from_slice(&self.epoch.to_le_bytes());
         out.extend_from_slice(&self.previous.to_le_bytes());
@@ -167,22 +149,6 @@ impl EpochRecord {
         }
     }
 
-    /// The first format that has everything in this record: equal records have equal bytes, and an
-    /// older release reads all that it knows.
-    fn format(&self) -> u8 {
-        if self.least_successor != LeastSuccessor::default() {
-            FORMAT_5
-        } else if self.narrowing != Narrowing::default() {
-            FORMAT_4
-        } else if self.horizons.floor() > 0 {
-            FORMAT_3
-        } else if self.in_force > FIRST_VERSION {
-            FORMAT_2
-        } else {
-            FORMAT_1
-        }
-    }
-
     /// Reads the bytes of [`EpochRecord::encode`].
     ///
     /// # Errors
@@ -197,16 +163,26 @@ impl EpochRecord {
             return Err(BadRecord::Checksum);
         }
         let format = *body.first().ok_or(BadRecord::Length)?;
-        if !(FORMAT_1..=FORMAT_5).contains(&format) {
+        if format != FORMAT {
             return Err(BadRecord::Format { format });
         }
         let mut rest = body.get(1..).ok_or(BadRecord::Length)?;
-        let LaterFacts {
-            version,
-            horizons,
-            narrowing,
-            least_successor,
-        } = later_facts(format, &mut rest)?;
+        let in_force = ClusterVersion(u16::from_le_bytes(take(&mut rest)?));
+        let mut horizons = Horizons::default();
+        for floor in &mut horizons.floors {
+            *floor = u64::from_le_bytes(take(&mut rest)?);
+        }
+        let age = u64::from_le_bytes(take(&mut rest)?);
+        let [copies, before, steps_left] = take(&mut rest)?;
+        let narrowing = Narrowing {
+            age,
+            copies,
+            before,
+            steps_left,
+        };
+        let least_successor = LeastSuccessor::new(u32::from_le_bytes(take(&mut rest)?));
+        let field = "least successor number";
+        let least_successor = least_successor.ok_or(BadRecord::Field { field })?;
         let cluster = u64::from_le_bytes(take(&mut rest)?);
         let epoch = u64::from_le_bytes(take(&mut rest)?);
         let previous = u128::from_le_bytes(take(&mut rest)?);
@@ -253,7 +229,7 @@ impl EpochRecord {
             owners,
             plan,
             secrets,
-            in_force: version,
+            in_force,
             horizons,
             narrowing,
             least_successor,
@@ -270,56 +246,6 @@ impl EpochRecord {
         hasher.write(&self.encode());
         hasher.finish128().as_u128().max(1)
     }
-}
-
-/// What formats after the first one have in front of the rest of a record.
-struct LaterFacts {
-    version: ClusterVersion,
-    horizons: Horizons,
-    narrowing: Narrowing,
-    least_successor: LeastSuccessor,
-}
-
-/// Reads those that `format` has. Equal records have equal bytes, so that the last fact of each
-/// format differs from its default.
-fn later_facts(format: u8, rest: &mut &[u8]) -> Result<LaterFacts, BadRecord> {
-    let version = match format {
-        FORMAT_1 => FIRST_VERSION,
-        _ => ClusterVersion(u16::from_le_bytes(take(rest)?)),
-    };
-    if format != FORMAT_1 && version <= FIRST_VERSION {
-        return Err(BadRecord::Field { field: "version" });
-    }
-    let mut horizons = Horizons::default();
-    if format >= FORMAT_3 {
-        for floor in &mut horizons.floors {
-            *floor = u64::from_le_bytes(take(rest)?);
-        }
-        if format == FORMAT_3 && horizons.floor() == 0 {
-            return Err(BadRecord::Field { field: "horizons" });
-        }
-    }
-    let mut narrowing = Narrowing::default();
-    if format >= FORMAT_4 {
-        narrowing.age = u64::from_le_bytes(take(rest)?);
-        [narrowing.copies, narrowing.before, narrowing.steps_left] = take(rest)?;
-        if format == FORMAT_4 && narrowing == Narrowing::default() {
-            return Err(BadRecord::Field { field: "narrowing" });
-        }
-    }
-    let mut least_successor = LeastSuccessor::default();
-    if format == FORMAT_5 {
-        let number = u32::from_le_bytes(take(rest)?);
-        let field = "least successor number";
-        let read = LeastSuccessor::new(number).filter(|_| number > 0);
-        least_successor = read.ok_or(BadRecord::Field { field })?;
-    }
-    Ok(LaterFacts {
-        version,
-        horizons,
-        narrowing,
-        least_successor,
-    })
 }
 
 fn member(rest: &mut &[u8]) -> Result<EpochMember, BadRecord> {

@@ -187,7 +187,7 @@ impl fmt::Display for BadRecord {
         match self {
             BadRecord::Format { format } => write!(
                 f,
-                "the record of an epoch has the format {format}, and this release reads 1 to 5; \
+                "the record of an epoch has the format {format}, and this release reads 1; \
                  use the release that wrote it, or a newer one"
             ),
             BadRecord::Length => f.write_str("the record of an epoch has a wrong length"),
