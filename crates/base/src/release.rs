@@ -1,11 +1,11 @@
 //! Versions of a cluster: of the messages between its members, and of the forms on their disks.
 //!
 //! ```text
-//! release          knows        cluster: each member's newest      in force        raised by
-//! an early build   4 to 5       5  5  5                            5
-//! 0.1.0            4 to 7       5  7  7   (two releases work)      5
-//!                               7  7  7                            5 ─────────────► 7   `dendra cluster finalize`
-//!                  founds       7  7  7                            7
+//! release          knows     cluster: each member's newest      in force        raised by
+//! 0.1.0            1         1  1  1                            1
+//! a made-up one    1 to 2    1  2  2   (two releases work)      1
+//!                            2  2  2                            1 ─────────────► 2   `dendra cluster finalize`
+//!                  founds    2  2  2                            2
 //! ```
 //!
 //! Invariants
@@ -24,17 +24,8 @@ use std::fmt;
 pub struct ClusterVersion(pub u16);
 
 impl ClusterVersion {
-    /// From this one on cells tell the ballot of a conditional write, and horizons can rise.
-    pub const HORIZONS: ClusterVersion = ClusterVersion(5);
-    /// From this one on members tell each other how their clients fare.
-    pub const FOREGROUND: ClusterVersion = ClusterVersion(6);
-    /// From this one on records with more copies than the replication factor hold no horizon back.
-    /// Comparisons bring the newer record to each owner that holds an older one.
-    pub const MORE_COPIES: ClusterVersion = ClusterVersion(7);
-    /// From this one on a lowered replication factor gives the space of its copies back.
-    pub const NARROWING: ClusterVersion = ClusterVersion(8);
-    /// From this one on a restore raises the least successor number of conditional writes.
-    pub const SUCCESSORS: ClusterVersion = ClusterVersion(9);
+    /// Of the first release.
+    pub const FIRST: ClusterVersion = ClusterVersion(1);
 }
 
 impl fmt::Display for ClusterVersion {
@@ -56,12 +47,8 @@ impl ClusterVersions {
     /// Versions that this release knows. A build with the feature `next-version` acts like the next
     /// release.
     pub const OWN: ClusterVersions = ClusterVersions {
-        oldest: ClusterVersion(4),
-        newest: ClusterVersion(if cfg!(feature = "next-version") {
-            10
-        } else {
-            9
-        }),
+        oldest: ClusterVersion::FIRST,
+        newest: ClusterVersion(if cfg!(feature = "next-version") { 2 } else { 1 }),
     };
 
     /// Is it one of them?

@@ -315,22 +315,11 @@ impl Layout {
         self.copies_to_purge
     }
 
-    /// Do comparisons bring the newer record to each owner that holds an older one, also to those
-    /// beyond the replication factor?
-    pub fn compares_more_copies(&self) -> bool {
-        self.in_force >= ClusterVersion::MORE_COPIES
-    }
-
     /// At which place, counted from 1, the member is an owner of the partition; 0 = it is none.
     pub(crate) fn place_of(&self, member: MemberIndex, partition: Partition) -> u8 {
         let mut owners = self.ring.owners(partition).iter();
         let at = owners.position(|owner| *owner == member);
         at.and_then(|at| u8::try_from(at + 1).ok()).unwrap_or(0)
-    }
-
-    /// Do cells tell the ballot of a conditional write?
-    pub fn has_ages(&self) -> bool {
-        self.in_force >= ClusterVersion::HORIZONS
     }
 
     /// Members and numbers of the epoch.
@@ -406,9 +395,6 @@ impl Layout {
         let partition = self.ring.partition(raw_key);
         let copies = self.topology.copies();
         let is_foreign = !self.owns(member, partition, cell.copies.max(copies));
-        if !self.compares_more_copies() {
-            return is_foreign;
-        }
         let is_old = || cell.age() <= self.horizons.floor() || cell.age() == u64::MAX;
         let is_beyond = || !self.owns(member, partition, copies);
         seen.contains(&partition) && (is_foreign || (is_beyond() && is_old()))

@@ -40,8 +40,8 @@ use crate::ring::Partition;
 use crate::sources::Sources;
 use crate::step::Effect;
 use crate::walk::{SourceWalk, WalkPart, Walked};
+use dendra_base::Space;
 use dendra_base::peer::{Answer, Ask};
-use dendra_base::{ClusterVersion, Space};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A partition of which this member becomes an owner.
@@ -250,14 +250,11 @@ impl Loader {
         under_way.count()
     }
 
-    /// Asks all members how their clients fare. Before the cluster's version knows the question,
-    /// this member goes by its own clients.
+    /// Asks all members how their clients fare.
     fn look_around(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         self.looks_so_far += 1;
         let look = self.looks_so_far;
-        let is_known = desk.layout.in_force() >= ClusterVersion::FOREGROUND;
         let members = (0..desk.topology.len()).map(MemberIndex);
-        let members = members.filter(|_| is_known);
         let others = members.filter(|member| *member != desk.me && desk.health.is_up(*member));
         let awaited: BTreeSet<MemberIndex> = others.collect();
         self.look = Some(OpenLook {

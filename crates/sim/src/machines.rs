@@ -5,10 +5,10 @@
 //!
 //! Not here: the process on a machine (`member.rs`), the events of its life (`world/town/`).
 
-use crate::changes::{Changes, OperatorDeed};
+use crate::changes::Changes;
 use crate::check::losses::{LeftCell, TakenLoss};
 use crate::plan::RunPlan;
-use dendra_base::{ClusterVersion, LeastSuccessor};
+use dendra_base::LeastSuccessor;
 use dendra_node::membership::identity::Peer;
 use dendra_node::ring::table::{MemberId, OwnerTable};
 use dendra_node::steward::face::AcceptedLoss;
@@ -158,13 +158,6 @@ impl Town {
         });
         let first = EpochRecord::first("sim", members.collect(), copies as u8, owners);
         let first = first.expect("a record of few members");
-        let mut deeds = changes.deeds.iter();
-        let is_restored = deeds.any(|planned| planned.deed == OperatorDeed::Restored);
-        let first = match changes.forget_every_us {
-            _ if is_restored => first.in_version(ClusterVersion::SUCCESSORS),
-            0 => first,
-            _ => first.in_version(ClusterVersion::NARROWING),
-        };
         let machine = |at: usize| {
             let standing = MachineStanding::Member(MemberId(at as u32));
             TownMachine::new(url(at), standing)

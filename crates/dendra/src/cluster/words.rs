@@ -115,11 +115,6 @@ fn date(ms: u64) -> Option<String> {
 
 /// Up to when deletes give their space back, and each member that holds that back.
 fn horizon(page: &Value) -> Option<String> {
-    if !page["known"].as_bool()? {
-        return Some(
-            "deletes keep their place: the version in force knows no horizon\n".to_owned(),
-        );
-    }
     let risen = |floor: String| format!("; the next one is {floor}");
     let floor = page["floor_ms"].as_u64().and_then(date);
     let floor = floor.map(risen).unwrap_or_default();
@@ -432,11 +427,8 @@ mod tests {
     #[test]
     fn a_status_tells_what_is_purged_and_each_member_that_holds_it_back() {
         let mut page = page(&Value::Null);
-        page["horizons"] = json!({ "known": false, "every_seconds": 600, "held": [] });
-        let text = status(&page).expect("a status");
-        assert!(text.ends_with("knows no horizon\n"), "{text}");
         page["horizons"] = json!({
-            "known": true, "every_seconds": 600, "purge_ms": null,
+            "every_seconds": 600, "purge_ms": null,
             "floor_ms": 1_764_000_000_000_u64,
             "held": [{ "url": "http://h1:8080", "code": "hints", "why": "it keeps\u{7} writes" }],
         });

@@ -7,7 +7,6 @@
 //! Not here: the comparison itself (`compare/mod.rs`).
 //! See: docs/operating.md.
 
-use super::survey::Strays;
 use crate::limits::MEMBERS_MAX;
 use crate::member::MemberIndex;
 use crate::ring::Partition;
@@ -128,8 +127,8 @@ impl Comparisons {
     }
 
     /// A look at own copies has found these strays.
-    pub(crate) fn note_strays(&self, strays: &Strays, epoch: u64) {
-        if !strays.are_there() {
+    pub(crate) fn note_strays(&self, strays: &BTreeSet<Partition>, epoch: u64) {
+        if strays.is_empty() {
             return;
         }
         self.stray_epoch.fetch_max(epoch, Ordering::Relaxed);
@@ -137,7 +136,7 @@ impl Comparisons {
         if foreign.0 < epoch {
             *foreign = (epoch, BTreeSet::new());
         }
-        foreign.1.extend(&strays.foreign);
+        foreign.1.extend(strays);
     }
 
     /// The partitions of which this member was seen to hold records in this epoch, without being an

@@ -39,8 +39,6 @@ pub struct SharedRecords {
     replicas: u8,
     /// Deletes of records with fewer copies stay.
     copies_to_forget: u8,
-    /// Are records with more copies than the replication factor compared in full?
-    has_more_copies: bool,
     horizons: Horizons,
     narrowing: Narrowing,
     /// By partition: from how many copies on the member that looks is an owner; 0 = never. Empty
@@ -59,15 +57,6 @@ pub(super) enum PairMember {
     Peer,
 }
 
-/// A value that its holder is no owner of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stray {
-    /// The holder is beyond the replication factor, and the record has enough copies for it.
-    Wanted,
-    /// In this partition.
-    Foreign(Partition),
-}
-
 impl fmt::Debug for SharedRecords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shared = self.needed.iter().filter(|needed| **needed > 0).count();
@@ -84,14 +73,13 @@ impl SharedRecords {
     pub fn of(layout: &Layout, a: MemberIndex, b: MemberIndex) -> SharedRecords {
         let ring = layout.ring();
         let replicas = layout.topology().copies();
-        let has_more_copies = layout.compares_more_copies();
         let needed: Vec<u8> = ring
             .all()
             .map(|partition| {
                 let places = [a, b].map(|member| layout.place_of(member, partition));
                 match (places[0].min(places[1]), places[0].max(places[1])) {
                     (0, _) => 0,
-                    (first, _) if has_more_copies && first > replicas => 0,
+                    (first, _) if first > replicas => 0,
                     (_, last) => last,
                 }
             })
@@ -108,7 +96,6 @@ impl SharedRecords {
             needed,
             replicas,
             copies_to_forget: layout.copies_to_forget(),
-            has_more_copies,
             horizons: *layout.horizons(),
             narrowing: *layout.narrowing(),
             own: Vec::new(),
@@ -117,16 +104,13 @@ impl SharedRecords {
     }
 
     /// Tells which of the two looks: `looks` is the member that looks at its copies, and `peer` the
-    /// other one. Only horizons need it: before a cluster knows them no record pays for the answer.
+    /// other one.
     pub(crate) fn seen_by(
         mut self,
         layout: &Layout,
         looks: MemberIndex,
         peer: MemberIndex,
     ) -> SharedRecords {
-        if !layout.has_ages() {
-            return self;
-        }
         let places = |member| {
             let all = layout.ring().all();
             all.map(move |partition| layout.place_of(member, partition))
@@ -136,22 +120,17 @@ impl SharedRecords {
         self
     }
 
-    /// Is the value a stray: does the member that looks hold it without being one of the owners
-    /// that confirm horizons? They may hold a delete above it, and this member does not.
+    /// The partition of a stray: a value that the member which looks holds without being one of the
+    /// owners. They may hold a delete above it, and this member does not.
     ///
-    /// A value that has ended is one, too: it may be back once a wrong clock is right again. Where
-    /// more copies are compared it is none, if the record has enough copies for this member.
-    pub(super) fn stray(&self, raw_key: &[u8], cell: &CellRef<'_>, now_ms: u64) -> Option<Stray> {
+    /// A value that has ended is one, too: it may be back once a wrong clock is right again.
+    pub(super) fn stray(&self, raw_key: &[u8], cell: &CellRef<'_>) -> Option<Partition> {
         if self.own.is_empty() || cell.kind != Kind::Value {
             return None;
         }
         let partition = self.partition(raw_key);
         let own = self.own[partition.at()];
-        if own == 0 || own > self.replicas.max(self.copies_of(cell)) {
-            return Some(Stray::Foreign(partition));
-        }
-        let is_wanted = cell.copies > self.replicas && !self.has_more_copies;
-        (is_wanted && cell.is_live(now_ms)).then_some(Stray::Wanted)
+        (own == 0 || own > self.replicas.max(self.copies_of(cell))).then_some(partition)
     }
 
     /// How many copies the record has in this epoch.
@@ -167,11 +146,10 @@ impl SharedRecords {
         copies < cell.copies && own.is_some_and(|own| own == 0 || own > self.replicas.max(copies))
     }
 
-    /// Is the member that looks an owner beyond the replication factor, where more copies are
-    /// compared?
+    /// Is the member that looks an owner beyond the replication factor?
     pub(super) fn is_own_beyond(&self, raw_key: &[u8]) -> bool {
         let own = self.own.get(self.partition(raw_key).at());
-        self.has_more_copies && own.is_some_and(|own| *own > self.replicas)
+        own.is_some_and(|own| *own > self.replicas)
     }
 
     /// The form in which a newer record comes to a member that holds an older one, of `older`
@@ -195,7 +173,7 @@ impl SharedRecords {
         let place = places.get(self.partition(key).at()).copied();
         let is_beyond =
             place.is_some_and(|place| place > self.replicas.max(self.copies_of(&newer.as_ref())));
-        if !self.has_more_copies || !is_beyond || older <= newer.copies {
+        if !is_beyond || older <= newer.copies {
             return newer;
         }
         let is_kept = newer.copies < self.copies_to_forget;
@@ -275,23 +253,23 @@ mod tests {
     use super::*;
     use crate::topology::record::EpochRecord;
     use crate::topology::{Member, Topology};
-    use dendra_base::{ClusterVersion, Key, Version};
+    use dendra_base::{Key, Version};
 
     const RAW: &[u8] = b"k";
     /// A value of clocks.
     const CLOCK: u64 = 1_700_000_000_000 << 16;
 
-    fn layout(version: ClusterVersion) -> Layout {
+    fn layout() -> Layout {
         let listed = (0..5).map(|at| Member::new(&format!("http://10.0.0.{at}:8080")));
         let listed: Vec<Member> = listed.collect::<Result<_, _>>().expect("addresses");
         let topology = Topology::new("t", listed, 3).expect("small");
-        let first = EpochRecord::founded(&topology).in_version(version);
+        let first = EpochRecord::founded(&topology);
         Layout::of_record(&first).expect("its members")
     }
 
     /// As the owner at the first of two places sees it, counted from 1.
-    fn seen(version: ClusterVersion, own: usize, peer: usize) -> SharedRecords {
-        let layout = layout(version);
+    fn seen(own: usize, peer: usize) -> SharedRecords {
+        let layout = layout();
         let partition = layout.ring().partition(RAW);
         let owner = |place: usize| layout.ring().owners(partition)[place - 1];
         let (own, peer) = (owner(own), owner(peer));
@@ -311,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_further_owner_takes_a_newer_record_with_the_copies_of_the_older_one() {
-        let shared = seen(ClusterVersion::MORE_COPIES, 4, 1);
+        let shared = seen(4, 1);
         let over = |copies, older, at| {
             let newer = shared.over(cell(copies), older, at, RAW, CLOCK + 9);
             (newer.copies, newer.as_ref().age())
@@ -325,13 +303,13 @@ mod tests {
 
     #[test]
     fn old_records_of_a_lowered_factor_are_strays_behind_it_and_are_not_shared() {
-        let mut shared = seen(ClusterVersion::NARROWING, 4, 1);
+        let mut shared = seen(4, 1);
         shared.narrowing = Narrowing::up_to(CLOCK, 3);
         let (old, mut later, four) = (cell(5), cell(5), cell(4));
         later.version.hlc = CLOCK + 1;
         for (cell, is_back) in [(&old, true), (&later, false), (&four, true)] {
             let cell = cell.as_ref();
-            assert_eq!(shared.stray(RAW, &cell, 0).is_some(), is_back, "{cell:?}");
+            assert_eq!(shared.stray(RAW, &cell).is_some(), is_back, "{cell:?}");
             assert_eq!(shared.gives_back(RAW, &cell), is_back, "{cell:?}");
             assert_eq!(
                 shared.has(RAW, shared.copies_of(&cell)),
@@ -340,7 +318,7 @@ mod tests {
             );
         }
         // One with too few copies for its owner is a stray, but no copy that is taken back.
-        assert!(shared.stray(RAW, &cell(2).as_ref(), 0).is_some());
+        assert!(shared.stray(RAW, &cell(2).as_ref()).is_some());
         assert!(!shared.gives_back(RAW, &cell(2).as_ref()));
         // A cell that comes over a later record keeps the copies of that one, and no more.
         let over = |older| {
@@ -349,39 +327,33 @@ mod tests {
                 .copies
         };
         assert_eq!((over(5), over(3)), (5, 3));
-        let mut first = seen(ClusterVersion::NARROWING, 3, 1);
+        let mut first = seen(3, 1);
         first.narrowing = Narrowing::up_to(CLOCK, 3);
-        assert_eq!(first.stray(RAW, &old.as_ref(), 0), None, "a first owner");
+        assert_eq!(first.stray(RAW, &old.as_ref()), None, "a first owner");
         assert!(first.has(RAW, first.copies_of(&old.as_ref())));
     }
 
     /// The clock of the member that looks may be days ahead.
     #[test]
     fn a_value_that_has_ended_is_a_stray_and_a_delete_is_none() {
-        let shared = seen(ClusterVersion::MORE_COPIES, 4, 1);
-        let stray = |cell: &Cell, now_ms| shared.stray(RAW, &cell.as_ref(), now_ms).is_some();
+        let shared = seen(4, 1);
+        let stray = |cell: &Cell| shared.stray(RAW, &cell.as_ref()).is_some();
         let mut ends = cell(3);
         ends.expiry_ms = Some(1_000);
-        assert_eq!([999, 1_001].map(|now_ms| stray(&ends, now_ms)), [true; 2]);
+        assert!(stray(&ends));
         ends.kind = Kind::Tombstone;
-        assert!(!stray(&ends, 999));
+        assert!(!stray(&ends));
     }
 
     #[test]
     fn a_value_is_a_stray_behind_its_copies_and_the_factor() {
-        let stray = |version, own, copies| {
-            let shared = seen(version, own, 1);
-            shared.stray(RAW, &cell(copies).as_ref(), 0)
-        };
-        let partition = layout(ClusterVersion::MORE_COPIES).ring().partition(RAW);
-        let foreign = Some(Stray::Foreign(partition));
-        for (own, copies, found) in [(2, 1, None), (3, 5, None), (4, 4, None), (5, 4, foreign)] {
-            let now = stray(ClusterVersion::MORE_COPIES, own, copies);
-            assert_eq!(now, found, "{own} {copies}");
-            let before = stray(ClusterVersion::FOREGROUND, own, copies);
-            let wanted = (copies > 3).then_some(Stray::Wanted);
-            assert_eq!(before, found.or(wanted), "{own} {copies}");
+        let stray = |own, copies| seen(own, 1).stray(RAW, &cell(copies).as_ref());
+        let partition = layout().ring().partition(RAW);
+        for (own, copies) in [(2, 1), (3, 5), (4, 4)] {
+            assert_eq!(stray(own, copies), None, "{own} {copies}");
         }
-        assert_eq!(stray(ClusterVersion::MORE_COPIES, 4, 3), foreign);
+        for (own, copies) in [(5, 4), (4, 3)] {
+            assert_eq!(stray(own, copies), Some(partition), "{own} {copies}");
+        }
     }
 }

@@ -18,7 +18,7 @@
 //! Not here: reading (the world drives a `Surveyor` with a scan of its store).
 //! See: docs/protocol.md, "Comparing copies".
 
-use super::shared::{SharedRecords, Stray};
+use super::shared::SharedRecords;
 use crate::limits::COMPARE_RANGE_BYTES;
 use crate::replica::record::Record;
 use crate::ring::Partition;
@@ -79,26 +79,9 @@ pub struct Surveyed {
     /// Shared records that wait for a horizon: deletes, ended values, records of promises. Not
     /// those that no horizon takes.
     pub waiting: u64,
-    /// Values among them that hold horizons back.
-    pub strays: Strays,
-}
-
-/// Values that a member holds and is no owner of. A delete above them may exist that this member
-/// never gets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Strays {
-    /// Are there some with more copies than the replication factor, in a cluster that does not
-    /// compare them?
-    pub has_wanted: bool,
-    /// The partitions of all others.
-    pub foreign: BTreeSet<Partition>,
-}
-
-impl Strays {
-    /// Are there any?
-    pub fn are_there(&self) -> bool {
-        self.has_wanted || !self.foreign.is_empty()
-    }
+    /// The partitions of strays: values that a member holds and is no owner of. They hold horizons
+    /// back, because a delete above them may exist that this member never gets.
+    pub strays: BTreeSet<Partition>,
 }
 
 /// Does a look go on?
@@ -126,7 +109,7 @@ impl Survey {
             is_over: false,
             is_cut: false,
             is_damaged: false,
-            strays: Strays::default(),
+            strays: BTreeSet::new(),
         }
     }
 
@@ -153,7 +136,7 @@ pub struct Surveyor<'a> {
     is_over: bool,
     is_cut: bool,
     is_damaged: bool,
-    strays: Strays,
+    strays: BTreeSet<Partition>,
 }
 
 impl Surveyor<'_> {
@@ -268,13 +251,7 @@ impl Surveyor<'_> {
         if self.space == Space::Protocol.byte() {
             return !shared.forgets_record(cell);
         }
-        match shared.stray(raw, cell, now_ms) {
-            None => {}
-            Some(Stray::Wanted) => self.strays.has_wanted = true,
-            Some(Stray::Foreign(partition)) => {
-                self.strays.foreign.insert(partition);
-            }
-        }
+        self.strays.extend(shared.stray(raw, cell));
         !shared.forgets(cell, now_ms)
     }
 

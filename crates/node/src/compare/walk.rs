@@ -295,10 +295,10 @@ impl CompareWalk {
         let own = cells.into_iter();
         let own = own.map(|(key, cell)| (Bytes::copy_from_slice(key.raw()), cell));
         // A newer record of fewer copies is for a peer, too, that holds an older one.
-        let has_more_copies = desk.layout.compares_more_copies() && self.space == Space::User;
+        let is_user = self.space == Space::User;
         let is_shared = |(key, cell): &(Bytes, Cell)| {
             let copies = self.copies_of(cell);
-            if has_more_copies {
+            if is_user {
                 !self.shared.gives_back(key, &cell.as_ref())
             } else {
                 self.shared.may_have(key, copies)

@@ -399,7 +399,7 @@ impl Op {
         let own = proposer.own.as_ref().expect("it won");
         let cell = Cell {
             version: own.version,
-            born: born(desk, proposer.ballot),
+            born: proposer.ballot.hlc,
             ..proposer.value.clone()
         };
         self.send_write(desk, turn, cell)
@@ -409,7 +409,7 @@ impl Op {
     fn propose(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, mut proposal: Proposal) -> Stage {
         let mut tally = self.begin_round();
         proposal.ballot = self.proposer().ballot;
-        proposal.cell.born = born(desk, proposal.ballot);
+        proposal.cell.born = proposal.ballot.hlc;
         for place in self.all_places().iter() {
             let (key, proposal) = (self.key.clone(), proposal.clone());
             tally.ask(place);
@@ -471,15 +471,5 @@ impl Op {
         let current = live.map(|cell| cell.version);
         let live = live.cloned();
         self.tell(turn, Outcome::ConditionFailed { current }, answered, live);
-    }
-}
-
-/// `Cell::born` of a cell that is chosen under this ballot; 0 before all members know how to read
-/// it.
-fn born(desk: &Desk, ballot: Ballot) -> u64 {
-    if desk.layout.has_ages() {
-        ballot.hlc
-    } else {
-        0
     }
 }

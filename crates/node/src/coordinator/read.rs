@@ -312,9 +312,7 @@ impl Op {
         let first = Places::first(desk.topology.copies());
         let floor = desk.layout.horizons().floor();
         let is_old = |cell: &Cell| cell.as_ref().age() <= floor;
-        let is_narrow = desk.layout.compares_more_copies()
-            && answered.and(first).is_empty()
-            && copies.best().is_some_and(is_old);
+        let is_narrow = answered.and(first).is_empty() && copies.best().is_some_and(is_old);
         let is_given_back = |cell: &Cell| desk.layout.copies_of(&cell.as_ref()) < cell.copies;
         if is_narrow || copies.best().is_some_and(is_given_back) {
             first

@@ -147,7 +147,7 @@ fn lost(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<ProtocolJob>) {
         rmw: 0,
     };
     let key = Key::new(Space::Protocol, &job.key);
-    let cell = aged(desk, record, record.to_cell(&key, Some(above), desk.origin));
+    let cell = aged(record, record.to_cell(&key, Some(above), desk.origin));
     job.step = StoreStep::WriteRecord;
     desk.write(turn, Order::Protocol(job), key, cell, Guard::Newest);
 }
@@ -183,11 +183,11 @@ fn promised(desk: &mut Desk, turn: &mut Turn<'_>, job: &mut ProtocolJob) {
 }
 
 /// A record is as old as the youngest ballot in it.
-fn aged(desk: &Desk, record: &Record, mut cell: Cell) -> Cell {
-    if desk.layout.has_ages() {
-        cell.born = record.age();
+fn aged(record: &Record, cell: Cell) -> Cell {
+    Cell {
+        born: record.age(),
+        ..cell
     }
-    cell
 }
 
 fn write_record(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<ProtocolJob>, record: Record) {
@@ -200,7 +200,7 @@ fn write_record(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<ProtocolJob>,
         ..Version::ZERO
     });
     let cell = record.to_cell(&key, job.previous.max(gone), desk.origin);
-    let cell = aged(desk, &record, cell);
+    let cell = aged(&record, cell);
     let guard = Guard::If(Condition::unchanged(job.previous));
     job.step = StoreStep::WriteRecord;
     desk.write(turn, Order::Protocol(job), key, cell, guard);

@@ -9,7 +9,7 @@
 //! | 6 | Chosen | count 2, records |
 //! | 7, 8 | At, Learn | epoch 8 |
 //! | 9 | Removed | record |
-//! | 16 | Progress | epoch 8, stored 8, loaded 8, rate 8, release, 1 = disk full, count 4, moves, from version 5 of the cluster on: horizon, from version 8 on: 16, count 1, numbers of members that it reaches (4 each) |
+//! | 16 | Progress | epoch 8, stored 8, loaded 8, rate 8, release, 1 = disk full, count 4, moves, horizon, count 1, numbers of members that it reaches (4 each) |
 //! | 17 | Throttle | bytes a second 8, when it was ordered 8 |
 //! | 32 | EnrolRequest | cluster, node 16, address, weight 2, zone, replaced address |
 //! | 33 | Enrolled | number 4, record |
@@ -19,8 +19,8 @@
 //! bytes, a text its length (2) and UTF-8. A move is the plan (8), partition (2), position (1), old
 //! and new owner (4 each, `ffffffff` = none). A horizon is 0 and the clock (8) of a member that
 //! confirms the epoch, or the reason why it does not. Reasons: 1 = operations under way, 2 = hints,
-//! 3 = damage, 4 = a comparison with a member (4), 5 = strays, 6 = a restore. Integers are
-//! little-endian.
+//! 3 = damage, 4 = a comparison with a member (4), 5 = strays, 6 = a restore, 7 = not known yet.
+//! Integers are little-endian.
 //!
 //! Invariants
 //! 1. Reading makes no more than the bytes hold.
@@ -68,8 +68,7 @@ const DAMAGE: u8 = 3;
 const COMPARISON: u8 = 4;
 const STRAYS: u8 = 5;
 const RESTORE: u8 = 6;
-/// In front of the members that are reached.
-const REACHES: u8 = 16;
+const UNTOLD: u8 = 7;
 const MOVE_BYTES: usize = 8 + 2 + 1 + 4 + 4;
 const SENTENCE_BYTES_MAX: usize = 4_096;
 
@@ -331,33 +330,26 @@ fn put_progress(out: &mut Vec<u8>, progress: &MemberProgress) {
         out.extend_from_slice(&id(step.moving.from));
         out.extend_from_slice(&id(step.moving.to));
     }
-    if let Some(news) = &progress.forgets {
-        put_forgets(out, news);
-    }
-    if let Some(reached) = &progress.reaches {
-        out.push(REACHES);
-        out.push(reached.len() as u8);
-        for member in reached {
-            out.extend_from_slice(&member.0.to_le_bytes());
-        }
+    put_forgets(out, progress.forgets);
+    out.push(progress.reaches.len() as u8);
+    for member in &progress.reaches {
+        out.extend_from_slice(&member.0.to_le_bytes());
     }
 }
 
-fn reaches(rest: &mut &[u8]) -> Result<Option<Vec<MemberId>>, Unreadable> {
-    if rest.is_empty() {
-        return Ok(None);
-    }
-    let [REACHES, count] = take(rest)? else {
-        return Err("the members that it reaches");
-    };
+fn reaches(rest: &mut &[u8]) -> Result<Vec<MemberId>, Unreadable> {
+    let [count] = take(rest)?;
     if usize::from(count) > MEMBERS_MAX {
         return Err("the number of members that it reaches");
     }
     let members = (0..count).map(|_| member(rest));
-    members.collect::<Result<_, _>>().map(Some)
+    members.collect()
 }
 
-fn put_forgets(out: &mut Vec<u8>, news: &ForgetNews) {
+fn put_forgets(out: &mut Vec<u8>, news: Option<ForgetNews>) {
+    let Some(news) = news else {
+        return out.push(UNTOLD);
+    };
     match news {
         Ok(confirmed) => {
             out.push(CONFIRMED);
@@ -376,10 +368,8 @@ fn put_forgets(out: &mut Vec<u8>, news: &ForgetNews) {
 }
 
 fn forgets(rest: &mut &[u8], epoch: u64) -> Result<Option<ForgetNews>, Unreadable> {
-    if rest.first().is_none_or(|kind| *kind == REACHES) {
-        return Ok(None);
-    }
     Ok(Some(match take(rest)? {
+        [UNTOLD] => return Ok(None),
         [CONFIRMED] => Ok(Confirmed {
             epoch,
             clock: match u64_of(rest)? {
@@ -598,26 +588,24 @@ mod tests {
         ];
         let reaches = prop::collection::vec(any_member(), 0..=MEMBERS_MAX);
         let facts = (any::<[u64; 3]>(), any::<bool>(), "[ -~]{0,64}");
-        (any::<u64>(), facts, arrived, prop::option::of(reaches)).prop_flat_map(
-            |(epoch, facts, arrived, reaches)| {
-                prop::option::of(any_news(epoch)).prop_map(move |forgets| {
-                    let ([stored_bytes, loaded_bytes, bytes_per_second], is_disk_full, _) = facts;
-                    MemberProgress {
-                        epoch,
-                        arrived: arrived.clone(),
-                        gauges: LoadGauges {
-                            stored_bytes,
-                            loaded_bytes,
-                            bytes_per_second,
-                        },
-                        release: facts.2.clone(),
-                        is_disk_full,
-                        forgets,
-                        reaches: reaches.clone(),
-                    }
-                })
-            },
-        )
+        (any::<u64>(), facts, arrived, reaches).prop_flat_map(|(epoch, facts, arrived, reaches)| {
+            prop::option::of(any_news(epoch)).prop_map(move |forgets| {
+                let ([stored_bytes, loaded_bytes, bytes_per_second], is_disk_full, _) = facts;
+                MemberProgress {
+                    epoch,
+                    arrived: arrived.clone(),
+                    gauges: LoadGauges {
+                        stored_bytes,
+                        loaded_bytes,
+                        bytes_per_second,
+                    },
+                    release: facts.2.clone(),
+                    is_disk_full,
+                    forgets,
+                    reaches: reaches.clone(),
+                }
+            })
+        })
     }
 
     fn any_order() -> impl Strategy<Value = ThrottleOrder> {

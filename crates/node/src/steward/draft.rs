@@ -21,7 +21,6 @@ use crate::ring::plan::{self, MovePlan, NoPlan, WantedMember, WantedMembers};
 use crate::ring::table::{MemberId, Move};
 use crate::topology::Member;
 use crate::topology::record::{EpochMember, EpochRecord, MemberStatus, NewPlan};
-use dendra_base::ClusterVersion;
 use siphasher::sip::SipHasher13;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
@@ -81,8 +80,7 @@ fn check_leaves(
     sight: &Sight<'_>,
 ) -> Result<(), Declined> {
     let now = record.replication_factor();
-    let is_lowered = factor < now && record.in_force() >= ClusterVersion::NARROWING;
-    let falls_from = if is_lowered { now } else { 0 };
+    let falls_from = if factor < now { now } else { 0 };
     let before = record.narrowing().copies_before().max(falls_from);
     if before <= 2 {
         return Ok(());

@@ -19,7 +19,6 @@ use crate::ring::table::MemberId;
 use crate::step::Now;
 use crate::topology::drive::next_step;
 use crate::topology::record::{EpochChange, EpochMember, EpochRecord, MemberStatus};
-use dendra_base::ClusterVersion;
 use std::sync::Arc;
 
 impl Steward {
@@ -184,13 +183,9 @@ impl Steward {
     }
 
     /// The members to which there is a link, for the others.
-    fn reaches(&self) -> Option<Vec<MemberId>> {
-        let record = self.record();
-        if record.in_force() < ClusterVersion::NARROWING {
-            return None;
-        }
-        let members = record.members().iter().map(|member| member.id);
-        Some(members.filter(|id| self.peers.is_up(*id)).collect())
+    fn reaches(&self) -> Vec<MemberId> {
+        let members = self.record().members().iter().map(|member| member.id);
+        members.filter(|id| self.peers.is_up(*id)).collect()
     }
 
     pub(super) fn send_progress(&self, to: MemberId, out: &mut Vec<StewardEffect>) {

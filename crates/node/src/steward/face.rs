@@ -226,8 +226,6 @@ pub struct ClusterStatus {
 /// Up to when the cluster purges deletes and ended values, and which members hold that back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HorizonState {
-    /// Does the version in force know horizons?
-    pub is_known: bool,
     /// The asked member proposes to raise them at most this often; 0 = never.
     pub every_us: u64,
     /// The newest floor, in milliseconds since 1970; `None` = they have not risen yet.

@@ -74,11 +74,10 @@ pub struct MemberProgress {
     pub release: String,
     /// True when the member's disk has no room for values.
     pub is_disk_full: bool,
-    /// Does it confirm this epoch? `None` before `ClusterVersion::HORIZONS`: earlier releases do
-    /// not read it.
+    /// Does it confirm this epoch? `None` while its loops have not told.
     pub forgets: Option<ForgetNews>,
-    /// The members to which the sender has a link. `None` before `ClusterVersion::NARROWING`.
-    pub reaches: Option<Vec<MemberId>>,
+    /// The members to which the sender has a link.
+    pub reaches: Vec<MemberId>,
 }
 
 /// A member's confirmation of an epoch, so that horizons may rise, or the reason why it has none.
@@ -140,7 +139,7 @@ mod tests {
     fn each_message_with_a_record_tells_the_version_of_the_cluster() {
         let listed = vec!["http://h0:1".parse().expect("an address")];
         let topology = Topology::new("versions", listed, 1).expect("a member");
-        let version = ClusterVersion::FOREGROUND;
+        let version = ClusterVersion(7);
         let record = Arc::new(EpochRecord::founded(&topology).in_version(version));
         let epoch = record.epoch();
         let ballot = EpochBallot {

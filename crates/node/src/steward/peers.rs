@@ -86,7 +86,7 @@ impl PeerSights {
             view.release = Some(news.release.clone());
             view.full_since_us = full_since(view.full_since_us, news.is_disk_full, now_us);
             view.forgets = news.forgets.map(|forgets| (news.epoch, forgets));
-            view.reaches = news.reaches.clone().map(|reached| (reached, now_us));
+            view.reaches = Some((news.reaches.clone(), now_us));
         }
     }
 

@@ -10,9 +10,7 @@
 //! Invariants
 //! 1. News count for the epoch in which they were told, and for no other one. The last news of a
 //!    member counts: damage takes a confirmation back.
-//! 2. `DropStrays` is ordered once between two comparisons of all copies. A
-//!    cluster that does not compare records with more copies than the replication factor orders it
-//!    once in an epoch, because such values stay.
+//! 2. `DropStrays` is ordered once between two comparisons of all copies.
 //!
 //! Not here: when a member confirms (`forgetting.rs`), the meaning of floors
 //! (`topology/record/horizons.rs`).
@@ -28,7 +26,6 @@ use crate::limits::FORGET_LATE_US;
 use crate::ring::table::MemberId;
 use crate::step::Now;
 use crate::topology::record::EpochRecord;
-use dendra_base::ClusterVersion;
 use std::sync::Arc;
 
 impl Steward {
@@ -41,11 +38,7 @@ impl Steward {
         {
             return;
         }
-        if record.in_force() < ClusterVersion::HORIZONS {
-            return;
-        }
-        let has_more_copies = record.in_force() >= ClusterVersion::MORE_COPIES;
-        if has_more_copies && !matches!(news, Err(HeldBack::Strays)) {
+        if !matches!(news, Err(HeldBack::Strays)) {
             self.strays_epoch = 0;
         }
         let before = self.own_forgets.replace((epoch, news));
@@ -122,7 +115,6 @@ impl Steward {
         let late_us = since_us + 2 * self.forget_every_us + FORGET_LATE_US;
         let horizons = record.horizons();
         HorizonState {
-            is_known: record.in_force() >= ClusterVersion::HORIZONS,
             every_us: self.forget_every_us,
             floor_ms: date_ms(horizons.floor()),
             purge_ms: date_ms(horizons.purge()),
@@ -134,7 +126,7 @@ impl Steward {
 
     /// Each member that does not confirm the newest epoch, and why.
     fn held_back(&self, record: &EpochRecord) -> Vec<HorizonHeld> {
-        if record.in_force() < ClusterVersion::HORIZONS || self.forget_every_us == 0 {
+        if self.forget_every_us == 0 {
             return Vec::new();
         }
         let url = |id: MemberId| record.member(id).map(|member| member.place.url.clone());

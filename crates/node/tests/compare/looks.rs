@@ -7,7 +7,7 @@
 
 use super::begin_epoch;
 use super::world::{Cluster, SECOND_US, promise, record, topology, two_alike, version};
-use dendra_base::{Cell, CellRef, ClusterVersion, Key};
+use dendra_base::{Cell, CellRef, Key};
 use dendra_node::limits::{COMPARE_TRIES_MAX, LOOK_AGAIN_US, LOOK_EXAMPLES_MAX};
 use dendra_node::step::Event;
 use dendra_node::topology::record::EpochRecord;
@@ -148,7 +148,6 @@ fn more_differences_than_memory_for_suspects_are_all_counted() {
 fn a_newer_record_of_fewer_copies_is_found_from_both_sides() {
     const KEYS: u64 = 60;
     let first = EpochRecord::founded(&topology(5, 3));
-    let first = first.in_version(ClusterVersion::MORE_COPIES);
     let layout = Layout::of_record(&first).expect("its members");
     let mut cluster = Cluster::laid_out(layout, 0);
     cluster.put_fewer_copies(KEYS);
@@ -265,7 +264,7 @@ fn a_look_says_what_it_has_not_seen_and_begins_a_pair_anew_with_an_epoch() {
 #[test]
 fn what_one_member_may_have_purged_is_no_difference() {
     let first = EpochRecord::founded(&topology(3, 3));
-    let mut epoch = first.in_version(ClusterVersion::HORIZONS);
+    let mut epoch = first;
     for floor in 101..107 {
         epoch = epoch.forgot(floor).expect("horizons rise");
     }

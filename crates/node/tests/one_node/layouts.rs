@@ -4,7 +4,7 @@
 
 use crate::epochs;
 use crate::world::record as record_of;
-use dendra_base::{ClusterVersion, LeastSuccessor};
+use dendra_base::LeastSuccessor;
 use dendra_node::limits::MOVES_SIDE_BY_SIDE;
 use dendra_node::ring::table::MemberId;
 use dendra_node::topology::record::EpochRecord;
@@ -71,7 +71,7 @@ fn layouts_follow_their_records_and_know_when_each_partition_changed() {
 
 /// The same members with so many copies, as the first record of a chain.
 fn with_copies(copies: u8) -> EpochRecord {
-    epochs::founded(5, copies).in_version(ClusterVersion::MORE_COPIES)
+    epochs::founded(5, copies)
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_drop_takes_all_old_records_of_a_partition_with_strays_and_no_others() {
 
 #[test]
 fn a_restore_raises_the_fence_of_all_partitions() {
-    let record = epochs::founded(3, 3).in_version(ClusterVersion::SUCCESSORS);
+    let record = epochs::founded(3, 3);
     let layout = Layout::of_record(&record).expect("its members");
     let least = LeastSuccessor::new(70_000).expect("a small one");
     let restored = record.restored(least).expect("above 0");

@@ -4,8 +4,8 @@
 use crate::epochs;
 use crate::world::{Asked, WALL_MS, World, record, wrote};
 use bytes::Bytes;
+use dendra_base::Space;
 use dendra_base::peer::{Answer, Ask, Foreground, Readiness};
-use dendra_base::{ClusterVersion, Space};
 use dendra_node::ring::Partition;
 use dendra_node::ring::table::{MemberId, Move};
 use dendra_node::step::{Effect, Event};
@@ -45,13 +45,9 @@ struct Load {
 }
 
 impl Load {
-    fn new(pages: u64) -> Load {
-        Load::in_version(ClusterVersion::FOREGROUND, pages)
-    }
-
     /// All partitions that others own alone move to the last of four members.
-    fn in_version(version: ClusterVersion, pages: u64) -> Load {
-        let founded = epochs::founded(4, 1).in_version(version);
+    fn new(pages: u64) -> Load {
+        let founded = epochs::founded(4, 1);
         let enrolled = epochs::let_in(&founded);
         let me = MemberId(u32::from(ME.0));
         let owners = enrolled.owners();
@@ -337,7 +333,7 @@ fn behind_a_lowered_factor(pages: u64, row: [u8; 4]) -> (Load, usize) {
 }
 
 fn lowered() -> EpochRecord {
-    let founded = epochs::founded(4, 3).in_version(ClusterVersion::NARROWING);
+    let founded = epochs::founded(4, 3);
     let lowered = epochs::with_copies(&epochs::let_in(&founded), 2);
     assert_eq!(lowered.narrowing().steps_left(), 3);
     lowered
@@ -468,19 +464,6 @@ fn clients_that_fare_badly_narrow_a_load_which_goes_on() {
     load.run(2_000_000);
     load.run(500_000);
     assert_eq!(load.most, 3);
-}
-
-#[test]
-fn a_cluster_of_an_earlier_version_does_not_hear_the_question() {
-    let ask = |version| {
-        let mut load = Load::in_version(version, 1 << 40);
-        load.step(Event::Tick);
-        load.run(5_000_000);
-        assert!(load.asked > 1_000, "{} pages", load.asked);
-        load.looks
-    };
-    assert_eq!(ask(ClusterVersion::HORIZONS), 0);
-    assert!(ask(ClusterVersion::FOREGROUND) > 0);
 }
 
 #[test]

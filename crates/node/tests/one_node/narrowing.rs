@@ -18,7 +18,7 @@ use crate::epochs;
 use crate::world::{KEY, SECOND_US, WALL_MS, World, from, record};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Refused};
-use dendra_base::{Cell, ClusterVersion, Key};
+use dendra_base::{Cell, Key};
 use dendra_node::step::{Event, StoreFailure};
 use dendra_node::topology::record::EpochRecord;
 use dendra_node::{Hlc, Layout, Outcome};
@@ -30,7 +30,7 @@ const OLD: u64 = WALL_MS << 16;
 
 /// The factor falls from three to two.
 fn lowered() -> EpochRecord {
-    let founded = epochs::founded(4, 3).in_version(ClusterVersion::NARROWING);
+    let founded = epochs::founded(4, 3);
     epochs::with_copies(&epochs::let_in(&founded), 2)
 }
 

@@ -1,7 +1,7 @@
 //! The order that accepts a loss: shown, confirmed, refused.
 
 use crate::town::{Town, joiner, url};
-use dendra_base::{ClusterVersion, Space};
+use dendra_base::Space;
 use dendra_node::WalkPart;
 use dendra_node::forgetting::HeldBack;
 use dendra_node::limits::{LOAD_PATIENCE_US_DEFAULT, LOSSES_KEPT_MAX};
@@ -212,7 +212,7 @@ fn the_last_accepted_losses_are_remembered() {
 
 #[test]
 fn a_replacement_at_the_same_address_that_loads_is_no_damaged_source() {
-    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    let mut town = Town::forgetting(3);
     town.is_loading = false;
     town.stop(MemberId(1));
     let mut request = joiner(3);
@@ -236,7 +236,7 @@ fn a_replacement_at_the_same_address_that_loads_is_no_damaged_source() {
 
 #[test]
 fn a_plan_that_waits_for_damage_and_a_lost_member_names_the_order() {
-    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    let mut town = Town::forgetting(3);
     town.is_loading = false;
     town.stop(MemberId(1));
     let mut request = joiner(3);

@@ -2,7 +2,6 @@
 
 use crate::scripts::{all_at, remove};
 use crate::town::{Town, joiner, url};
-use dendra_base::ClusterVersion;
 use dendra_node::forgetting::HeldBack;
 use dendra_node::limits::FORGET_LATE_US;
 use dendra_node::ring::table::MemberId;
@@ -17,7 +16,7 @@ fn floor(town: &Town) -> u64 {
 
 #[test]
 fn horizons_rise_when_all_members_have_confirmed_the_epoch() {
-    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    let mut town = Town::forgetting(3);
     let epoch = town.record(0).epoch();
     town.forgets(0, None, CLOCK + 7);
     town.forgets(1, None, CLOCK + 9);
@@ -59,7 +58,7 @@ fn horizons_rise_when_all_members_have_confirmed_the_epoch() {
 
 #[test]
 fn no_horizon_rises_twice_within_the_interval_or_while_a_plan_is_under_way() {
-    let mut town = Town::forgetting(4, ClusterVersion::HORIZONS);
+    let mut town = Town::forgetting(4);
     let epoch = town.record(0).epoch();
     let confirm = |town: &mut Town| (0..4).for_each(|number| town.forgets(number, None, CLOCK));
     confirm(&mut town);
@@ -95,7 +94,7 @@ fn no_horizon_rises_twice_within_the_interval_or_while_a_plan_is_under_way() {
 
 #[test]
 fn another_member_raises_horizons_when_the_first_one_has_gone_or_does_not_want_to() {
-    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    let mut town = Town::forgetting(3);
     town.stop(MemberId(0));
     let house = town.houses.get_mut(&MemberId(0)).expect("a house");
     house.forget_every_us = 0;
@@ -125,7 +124,7 @@ fn another_member_raises_horizons_when_the_first_one_has_gone_or_does_not_want_t
 
 #[test]
 fn damage_takes_a_confirmation_back() {
-    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    let mut town = Town::forgetting(3);
     let epoch = town.record(0).epoch();
     town.forgets(1, None, CLOCK);
     town.forgets(2, None, CLOCK);
@@ -151,43 +150,21 @@ fn damage_takes_a_confirmation_back() {
 }
 
 #[test]
-fn members_of_an_earlier_version_tell_and_raise_nothing() {
-    let mut town = Town::forgetting(3, ClusterVersion(4));
-    let epoch = town.record(0).epoch();
-    (0..3).for_each(|number| town.forgets(number, None, CLOCK));
-    town.pass(10_000_000);
-    assert!(all_at(&town, epoch));
-    let state = town.status(0).horizons;
-    assert!(!state.is_known && state.held.is_empty());
-    // The order raises the version, and horizons rise.
-    town.done(0, ClusterOrder::Finalize);
-    town.pass(1_000_000);
-    assert!(all_at(&town, epoch + 1));
-    (0..3).for_each(|number| town.forgets(number, None, CLOCK));
-    town.pass(2_000_000);
-    assert!(all_at(&town, epoch + 2));
-    assert_eq!(floor(&town), CLOCK);
-}
-
-#[test]
 fn strays_that_comparisons_find_behind_a_drop_are_dropped_again() {
-    for version in [ClusterVersion::HORIZONS, ClusterVersion::MORE_COPIES] {
-        let mut town = Town::forgetting(3, version);
-        let drops = 1 + usize::from(version >= ClusterVersion::MORE_COPIES);
+    let mut town = Town::forgetting(3);
+    (1..3).for_each(|number| town.forgets(number, None, CLOCK));
+    for _ in 0..2 {
+        town.forgets(0, Some(HeldBack::Strays), 0);
+        town.forgets(0, Some(HeldBack::Strays), 0);
+        town.forgets(0, Some(HeldBack::Comparison(MemberId(1))), 0);
         (1..3).for_each(|number| town.forgets(number, None, CLOCK));
-        for _ in 0..2 {
-            town.forgets(0, Some(HeldBack::Strays), 0);
-            town.forgets(0, Some(HeldBack::Strays), 0);
-            town.forgets(0, Some(HeldBack::Comparison(MemberId(1))), 0);
-            (1..3).for_each(|number| town.forgets(number, None, CLOCK));
-        }
-        assert_eq!(town.houses[&MemberId(0)].dropped.len(), drops);
     }
+    assert_eq!(town.houses[&MemberId(0)].dropped.len(), 2);
 }
 
 #[test]
 fn strays_are_dropped_once_nothing_else_holds_an_epoch_back() {
-    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    let mut town = Town::forgetting(3);
     let epoch = town.record(0).epoch();
     town.forgets(0, Some(HeldBack::Strays), 0);
     town.forgets(1, Some(HeldBack::Hints), 0);
@@ -213,7 +190,7 @@ fn strays_are_dropped_once_nothing_else_holds_an_epoch_back() {
 
 #[test]
 fn folders_keep_the_last_steps_alone_and_a_member_that_is_behind_learns_the_newest() {
-    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    let mut town = Town::forgetting(3);
     let first = town.record(0).epoch();
     for _ in 0..20 {
         (0..3).for_each(|number| town.forgets(number, None, CLOCK));
@@ -243,7 +220,7 @@ fn folders_keep_the_last_steps_alone_and_a_member_that_is_behind_learns_the_newe
 
 #[test]
 fn a_newcomer_takes_any_number_of_copies_for_possible_until_horizons_rise() {
-    let mut town = Town::forgetting(4, ClusterVersion::HORIZONS);
+    let mut town = Town::forgetting(4);
     let late = town.join(1, &joiner(4)).0;
     town.pass(10_000_000);
     assert!(town.record(late).plan().is_none());
@@ -289,7 +266,7 @@ fn a_newcomer_takes_any_number_of_copies_for_possible_until_horizons_rise() {
 
 #[test]
 fn a_member_that_is_up_stays_while_a_lowered_factor_waits_for_its_steps() {
-    let mut town = Town::forgetting(5, ClusterVersion::NARROWING);
+    let mut town = Town::forgetting(5);
     let wish = |number: u32, copies| PlanWish {
         replication_factor: copies,
         ..remove(number)
@@ -331,7 +308,7 @@ fn a_member_that_is_up_stays_while_a_lowered_factor_waits_for_its_steps() {
 
 #[test]
 fn a_plan_names_a_member_whose_damage_it_waits_for() {
-    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    let mut town = Town::forgetting(3);
     town.is_loading = false;
     let late = town.join(1, &joiner(3));
     town.pass(2_000_000);

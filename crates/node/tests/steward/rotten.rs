@@ -12,7 +12,6 @@
 use crate::rising::CLOCK;
 use crate::scripts::all_at;
 use crate::town::{Town, url};
-use dendra_base::ClusterVersion;
 use dendra_node::ring::table::MemberId;
 use dendra_node::steward::face::{ClusterAnswer, ClusterOrder, DraftId, PlanWish};
 use dendra_node::steward::messages::StewardMessage;
@@ -31,7 +30,7 @@ fn rise(town: &mut Town, times: usize) {
 
 #[test]
 fn a_member_that_lost_its_newest_epochs_learns_those_that_the_others_kept() {
-    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    let mut town = Town::forgetting(3);
     let first = town.record(0).epoch();
     rise(&mut town, 24);
     let newest = first + 24;
@@ -67,7 +66,7 @@ fn a_member_that_lost_its_newest_epochs_learns_those_that_the_others_kept() {
 
 #[test]
 fn a_member_that_lost_epochs_skips_none_that_the_others_have() {
-    let mut town = Town::forgetting(3, ClusterVersion::HORIZONS);
+    let mut town = Town::forgetting(3);
     let first = town.record(0).epoch();
     town.done(0, ClusterOrder::Rekey);
     town.pass(2_000_000);

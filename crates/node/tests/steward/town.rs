@@ -96,26 +96,9 @@ impl House {
 
 impl Town {
     pub(crate) fn found(count: u32, copies: u8) -> Town {
-        Town::found_in(count, copies, ClusterVersions::OWN.oldest)
-    }
-
-    /// A cluster whose members raise horizons each second, if they may.
-    pub(crate) fn forgetting(count: u32, version: ClusterVersion) -> Town {
-        let mut town = Town::found_in(count, 3, version);
-        for number in 0..count {
-            town.stop(MemberId(number));
-            let house = town.houses.get_mut(&MemberId(number)).expect("a house");
-            house.forget_every_us = 1_000_000;
-            town.start(MemberId(number));
-        }
-        town.pass(2_000_000);
-        town
-    }
-
-    fn found_in(count: u32, copies: u8, version: ClusterVersion) -> Town {
         let members = (0..count).map(|n| Member::new(&url(n)).expect("an address"));
         let topology = Topology::new("town", members.collect(), copies).expect("a topology");
-        let first = EpochRecord::founded(&topology).in_version(version);
+        let first = EpochRecord::founded(&topology);
         let mut town = Town {
             is_loading: true,
             ..Town::default()
@@ -124,6 +107,19 @@ impl Town {
             town.settle(MemberId(number), node(number), &first);
         }
         for number in 0..count {
+            town.start(MemberId(number));
+        }
+        town.pass(2_000_000);
+        town
+    }
+
+    /// A cluster whose members raise horizons each second, if they may.
+    pub(crate) fn forgetting(count: u32) -> Town {
+        let mut town = Town::found(count, 3);
+        for number in 0..count {
+            town.stop(MemberId(number));
+            let house = town.houses.get_mut(&MemberId(number)).expect("a house");
+            house.forget_every_us = 1_000_000;
             town.start(MemberId(number));
         }
         town.pass(2_000_000);

@@ -2,7 +2,6 @@
 
 use crate::scripts::remove;
 use crate::town::{Town, joiner, url};
-use dendra_base::ClusterVersion;
 use dendra_node::limits::{LOAD_PATIENCE_US_DEFAULT, PLAN_QUIET_US, REPLACE_PATIENCE_US};
 use dendra_node::ring::table::MemberId;
 use dendra_node::steward::face::{ClusterOrder, ClusterStatus, PlanWish};
@@ -10,7 +9,7 @@ use dendra_node::steward::step::StewardEvent;
 
 /// Member 1 of five is replaced at its own address, and nothing has loaded yet.
 fn replaced(away: &[u32]) -> (Town, MemberId) {
-    let mut town = Town::forgetting(5, ClusterVersion::NARROWING);
+    let mut town = Town::forgetting(5);
     town.is_loading = false;
     for number in away.iter().chain(&[1]) {
         town.stop(MemberId(*number));

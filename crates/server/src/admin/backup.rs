@@ -40,7 +40,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use dendra_base::limits::KEY_BYTES_MAX;
-use dendra_base::{CellRef, ClusterVersion, LeastSuccessor};
+use dendra_base::{CellRef, LeastSuccessor};
 use dendra_engine::Stop;
 use dendra_node::steward::declined::Declined;
 use dendra_node::steward::face::{ClusterAnswer, ClusterOrder};
@@ -458,10 +458,9 @@ async fn begin(
 }
 
 fn numbering(shared: &Shared) -> Numbering {
-    let cluster = shared.cluster.as_ref();
-    match cluster.map(|cluster| cluster.layout().in_force()) {
-        Some(version) if version >= ClusterVersion::SUCCESSORS => Numbering::Raised,
-        Some(_) | None => Numbering::Kept,
+    match &shared.cluster {
+        Some(_) => Numbering::Raised,
+        None => Numbering::Kept,
     }
 }
 

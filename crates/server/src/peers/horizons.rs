@@ -107,7 +107,6 @@ mod tests {
 
     fn held() -> HorizonState {
         HorizonState {
-            is_known: true,
             narrowing_steps_left: 0,
             every_us: 600_000_000,
             held: vec![HorizonHeld {

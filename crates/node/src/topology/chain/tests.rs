@@ -7,7 +7,6 @@ use crate::topology::Member;
 use crate::topology::drive::{MoveArrived, next_step};
 use crate::topology::record::{EpochMember, NewPlan};
 use crate::topology::why_not::WhyNot;
-use dendra_base::ClusterVersion;
 
 fn peer(number: u32) -> ChainPeer {
     ChainPeer {
@@ -263,7 +262,7 @@ fn of_two_epochs_the_member_that_is_behind_learns_at_once() {
 
 /// Behind the first epoch only the horizons rise.
 fn risen(steps: u64) -> Vec<EpochRecord> {
-    let mut chain = vec![first().in_version(ClusterVersion::HORIZONS)];
+    let mut chain = vec![first()];
     for step in 1..=steps {
         let next = chain[chain.len() - 1].forgot(step << 20);
         chain.push(next.expect("horizons rise"));

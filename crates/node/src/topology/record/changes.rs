@@ -222,7 +222,7 @@ impl EpochRecord {
         // lacks a position. More copies count from the last epoch on, when all have arrived.
         next.replication_factor = self.replication_factor.min(new.replication_factor);
         let is_lowered = next.replication_factor < self.replication_factor;
-        if is_lowered && self.in_force >= ClusterVersion::NARROWING {
+        if is_lowered {
             next.narrowing = next.narrowing.lowered(self.replication_factor);
         }
         next.plan = Some(PlanUnderWay {
@@ -402,11 +402,10 @@ impl EpochRecord {
     /// clock of any of them after its confirmation.
     ///
     /// # Errors
-    /// While a plan is under way, or when the version in force knows no horizons, or when `floor`
-    /// is not above the present one.
+    /// While a plan is under way, or when `floor` is not above the present one.
     pub fn forgot(&self, floor: u64) -> Result<EpochRecord, WhyNot> {
         self.idle()?;
-        if self.in_force < ClusterVersion::HORIZONS || floor <= self.horizons.floor() {
+        if floor <= self.horizons.floor() {
             return Err(WhyNot::NoStep);
         }
         let mut next = self.next(EpochChange::Forgot);
@@ -420,9 +419,9 @@ impl EpochRecord {
     /// A backup was restored: conditional writes give successor numbers from `least` on.
     ///
     /// # Errors
-    /// When the version in force does not know it, or when `least` is not above the present one.
+    /// When `least` is not above the present one.
     pub fn restored(&self, least: LeastSuccessor) -> Result<EpochRecord, WhyNot> {
-        if self.in_force < ClusterVersion::SUCCESSORS || least <= self.least_successor {
+        if least <= self.least_successor {
             return Err(WhyNot::NoStep);
         }
         let mut next = self.next(EpochChange::Restored);

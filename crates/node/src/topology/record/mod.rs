@@ -42,9 +42,6 @@ use narrowing::Narrowing;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The version of a cluster with records that do not name one.
-pub(super) const FIRST_VERSION: ClusterVersion = ClusterVersion(4);
-
 /// How far a member has come in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberStatus {
@@ -241,27 +238,18 @@ impl EpochRecord {
         if self.epoch == 0 || is_first != (self.epoch == 1) || is_first != (self.previous == 0) {
             return Err(BadRecord::Field { field: "epoch" });
         }
-        if self.in_force < FIRST_VERSION {
+        if self.in_force < ClusterVersion::FIRST {
             return Err(BadRecord::Field { field: "version" });
         }
         let floors = &self.horizons.floors;
         let is_falling = floors
             .windows(2)
             .all(|two| two[0] > two[1] || two == [0, 0]);
-        let is_known = floors[0] == 0 || self.in_force >= ClusterVersion::HORIZONS;
-        if !is_falling || !is_known {
+        if !is_falling {
             return Err(BadRecord::Field { field: "horizons" });
         }
-        let is_known =
-            self.narrowing == Narrowing::default() || self.in_force >= ClusterVersion::NARROWING;
-        if !self.narrowing.is_sound() || !is_known {
+        if !self.narrowing.is_sound() {
             return Err(BadRecord::Field { field: "narrowing" });
-        }
-        let is_known = self.least_successor == LeastSuccessor::default()
-            || self.in_force >= ClusterVersion::SUCCESSORS;
-        if !is_known {
-            let field = "least successor number";
-            return Err(BadRecord::Field { field });
         }
         if !(1..=MEMBERS_MAX).contains(&usize::from(self.replication_factor)) {
             let field = "replication factor";

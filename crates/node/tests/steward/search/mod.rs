@@ -17,7 +17,7 @@ mod checks;
 mod weather;
 
 use crate::town::url;
-use dendra_base::{ClusterVersion, ClusterVersions, Prng};
+use dendra_base::{ClusterVersions, Prng};
 use dendra_node::forgetting::{Confirmed, HeldBack};
 use dendra_node::limits::{EPOCH_VOTE_US, LOAD_BYTES_PER_SECOND_DEFAULT};
 use dendra_node::ring::Partition;
@@ -174,7 +174,7 @@ impl Search {
         });
         let first = EpochRecord::first("search", members.collect(), 3, owners);
         let first = first.expect("a record");
-        let first = Arc::new(first.in_version(ClusterVersion::HORIZONS));
+        let first = Arc::new(first);
         self.chosen.insert(1, Arc::clone(&first));
         for id in ids {
             self.settle(id, node_of(u64::from(id.0)), &first);

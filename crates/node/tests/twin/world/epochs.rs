@@ -12,7 +12,7 @@
 //! Not here: how members agree on an epoch (`crates/node/tests/chain`); here they agree by decree.
 
 use super::{What, World};
-use dendra_base::{ClusterVersion, LeastSuccessor, Prng};
+use dendra_base::{LeastSuccessor, Prng};
 use dendra_node::forgetting::{Confirmed, next_floor};
 use dendra_node::ring::Partition;
 use dendra_node::ring::plan::MovePlan;
@@ -57,8 +57,6 @@ impl Epochs {
     /// Of a cluster that backups are restored into, again and again, while clients work.
     pub(super) fn restored(topology: &Topology) -> Epochs {
         let mut epochs = Epochs::founded(topology);
-        let finalized = epochs.last().finalized(ClusterVersion::SUCCESSORS);
-        epochs.records.push(finalized.expect("a later version"));
         epochs.is_restored = true;
         epochs
     }
@@ -66,8 +64,6 @@ impl Epochs {
     /// Of a cluster that forgets.
     pub(super) fn forgetting(topology: &Topology) -> Epochs {
         let mut epochs = Epochs::founded(topology);
-        let finalized = epochs.last().finalized(ClusterVersion::MORE_COPIES);
-        epochs.records.push(finalized.expect("a later version"));
         epochs.confirmed = Some(vec![None; topology.members().len()]);
         epochs
     }

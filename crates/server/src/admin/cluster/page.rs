@@ -52,7 +52,6 @@ fn horizons(state: &HorizonState) -> Value {
         })
     });
     json!({
-        "known": state.is_known,
         "every_seconds": state.every_us / 1_000_000,
         "floor_ms": state.floor_ms,
         "purge_ms": state.purge_ms,
