@@ -36,11 +36,10 @@ use std::time::Instant;
 /// Searches at once: each keeps two threads busy only while it looks through many seeds.
 const AT_ONCE: usize = 2;
 
-/// Looks for one finder that notices each patch, of all or of those whose names hold one of the words.
-/// With `--each` every finder has to. With `--search` it looks for finders and writes them into the
-/// patches. With `--reseed` it writes the seeds that
-/// find them now. With `--record NAME` it makes a patch of the changes that are not committed. True
-/// when every bug was found.
+/// Looks for one finder that notices each patch, of all or of those whose names hold one of the
+/// words. With `--each` every finder has to. With `--search` it looks for finders and writes them
+/// into the patches. With `--reseed` it writes the seeds that find them now. With `--record NAME`
+/// it makes a patch of the changes that are not committed. True when every bug was found.
 pub(crate) fn run(root: &Path, options: &[String]) -> bool {
     let (flags, words): (Vec<&String>, Vec<&String>) =
         options.iter().partition(|option| option.starts_with("--"));

@@ -826,10 +826,8 @@ impl<'a> World<'a> {
             is_reverse: false,
             bytes: u32::MAX,
         };
-        let (records, next) = self.members[member].store.as_ref()?.page(&range).ok()?;
-        if next.is_some() {
-            return None;
-        }
+        let page = self.members[member].store.as_ref()?.page(&range).ok();
+        let (records, _) = page.filter(|(_, next)| next.is_none())?;
         let kept = records.iter().filter(|(_, cell)| cell.kind == Kind::Value);
         let size = |(key, cell): &(Key, Cell)| key.as_stored().len() + cell.as_ref().encoded_len();
         Some((kept.clone().count(), kept.map(size).sum::<usize>() as u64))
