@@ -24,7 +24,7 @@ use std::fmt;
 pub struct ClusterVersion(pub u16);
 
 impl ClusterVersion {
-    /// Of the first release.
+    /// The version of the first release.
     pub const FIRST: ClusterVersion = ClusterVersion(1);
 }
 
