@@ -885,16 +885,8 @@ impl<'a> World<'a> {
 
     /// Did blocks of several members rot that may lie between the same keys?
     fn may_share_damage(&self) -> bool {
-        let mut faults = self.plan.faults.iter();
-        faults.any(|fault| {
-            matches!(
-                fault.kind,
-                FaultKind::RotAtSeveral {
-                    is_shared: true,
-                    ..
-                }
-            )
-        })
+        let mut kinds = self.plan.faults.iter().map(|fault| &fault.kind);
+        kinds.any(|it| matches!(it, FaultKind::RotAtSeveral { is_shared, .. } if *is_shared))
     }
 
     fn judge_leftovers(&mut self) {
