@@ -33,6 +33,7 @@ use super::stage::{Accepting, Clocking, Goal, Preparing, Stage, WaitFor};
 use super::{Intent, Op};
 use crate::desk::{Desk, Turn};
 use crate::limits::{BACK_OFF_OWN_US_MAX, BACK_OFF_US_MAX, BACK_OFF_US_MIN};
+use crate::member::MemberIndex;
 use crate::outcome::{Known, Outcome};
 use crate::places::Places;
 use crate::purpose::Purpose;
@@ -352,25 +353,41 @@ impl Op {
     }
 
     /// The base has ended by the own wall clock, and a write may follow it. `None` once the clocks
-    /// of a majority of the owners agree with the own one. Those that are not known are asked, and
-    /// the promises are asked for again.
+    /// of a majority of the owners agree with the own one; those of a majority of all members where
+    /// the only owner would judge alone. Those that are not known are asked, and the promises are
+    /// asked for again.
     fn check_end(
         &mut self,
         desk: &mut Desk,
         turn: &mut Turn<'_>,
         promised: Places,
     ) -> Option<Stage> {
+        let topology = &desk.topology;
+        let mut judges = Places::NONE;
+        let needed = match self.owners(desk) {
+            [_] => {
+                for member in (0..topology.len()).filter(|at| topology.has(MemberIndex(*at))) {
+                    judges.insert(member);
+                }
+                topology.live() / 2 + 1
+            }
+            owners => {
+                for owner in owners {
+                    judges.insert(owner.0);
+                }
+                self.majority()
+            }
+        };
         let (mut near, mut unknown) = (0, Places::NONE);
-        for (place, member) in (0..).zip(self.owners(desk)) {
-            match desk.walls.ahead_ms(*member, turn.now) {
-                _ if *member == desk.me => near += 1,
+        for member in judges.iter().map(MemberIndex) {
+            match desk.walls.ahead_ms(member, turn.now) {
+                _ if member == desk.me => near += 1,
                 Some(ahead_ms) => near += u8::from(Walls::is_near(ahead_ms)),
                 None => {
-                    unknown.insert(place);
+                    unknown.insert(member.0);
                 }
             }
         }
-        let needed = self.majority();
         if near >= needed {
             return None;
         }
@@ -380,15 +397,9 @@ impl Op {
             self.tell_shortfall(desk, turn, (near, needed), refused, known, promised);
             return Some(Stage::Settled(None));
         }
-        for place in unknown.iter() {
-            let member = self.owners(desk)[usize::from(place)];
-            desk.ask(
-                turn,
-                member,
-                Purpose::Unneeded,
-                Ask::Clock,
-                self.deadline_us,
-            );
+        for member in unknown.iter().map(MemberIndex) {
+            let purpose = Purpose::Unneeded;
+            desk.ask(turn, member, purpose, Ask::Clock, self.deadline_us);
         }
         Some(self.back_off(desk, turn, &Stage::Waiting(WaitFor::BackOff)))
     }
