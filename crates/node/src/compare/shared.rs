@@ -130,7 +130,8 @@ impl SharedRecords {
         }
         let partition = self.partition(raw_key);
         let own = self.own[partition.at()];
-        (own == 0 || own > self.replicas.max(self.copies_of(cell))).then_some(partition)
+        let is_stray = own == 0 || own > self.replicas.max(self.copies_of(cell));
+        is_stray.then_some(partition)
     }
 
     /// How many copies the record has in this epoch.
